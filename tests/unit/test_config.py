@@ -1,0 +1,397 @@
+"""The configuration file: what is taken, what is refused and with which words."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from vllm_spec_plugin.config import ConfigError, PluginConfig, load_config, parse_config
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+NGRAM = {"method": "ngram"}
+
+
+def message_of(data: object) -> str:
+    with pytest.raises(ConfigError) as caught:
+        parse_config(data, "spec.yaml")
+    return str(caught.value)
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Any:
+    """Writes a file and gives what load_config says of it, less the path."""
+
+    def message(content: str | bytes) -> str:
+        path = tmp_path / "plugin.yaml"
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+        with pytest.raises(ConfigError) as caught:
+            load_config(path)
+        assert str(caught.value).startswith(f"{path}: ")
+        return str(caught.value).removeprefix(f"{path}: ")
+
+    return message
+
+
+def test_the_least_file_has_the_documented_defaults() -> None:
+    config = parse_config({"proposer": NGRAM}, "spec.yaml")
+    assert config.model_dump() == {
+        "proposer": {
+            "method": "ngram",
+            "mode": "lookup",
+            "min_order": 2,
+            "max_order": 5,
+            "window": None,
+            "draft_sampling": "greedy",
+        },
+        "draft_length": {"policy": "fixed", "tokens": 4},
+        "verification": {"lenience": 1.0},
+    }
+
+
+def test_frequency_has_a_window_by_default() -> None:
+    assert parse_config({"proposer": {**NGRAM, "mode": "frequency"}}, "spec.yaml").proposer.window == 8192
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "values"),
+    [
+        ("proposer", "min_order", (1, 5)),
+        ("proposer", "max_order", (2, 16)),
+        ("proposer", "window", (64, 1048576)),
+        ("draft_length", "tokens", (1, 32)),
+        ("verification", "lenience", (1e-9, 0.5, 1, 1.0)),
+    ],
+)
+def test_the_ends_of_every_range_are_allowed(section: str, key: str, values: tuple[float, ...]) -> None:
+    for value in values:
+        data: dict[str, Any] = {"proposer": {**NGRAM, "mode": "frequency"}, "draft_length": {"policy": "fixed"}}
+        data.setdefault(section, {})[key] = value
+        assert getattr(getattr(parse_config(data, "spec.yaml"), section), key) == value
+
+
+@pytest.mark.parametrize("name", ["ngram.yaml", "ngram_frequency.yaml"])
+def test_shipped_files_are_valid_and_name_every_key_that_applies(name: str) -> None:
+    config = load_config(CONFIGS / name)
+    unused = {"window"} if config.proposer.mode == "lookup" else set()
+    for section in (config.proposer, config.draft_length, config.verification):
+        assert section.model_fields_set == set(type(section).model_fields) - unused
+    assert config.draft_length.tokens == 4
+    assert config.verification.lenience == 1
+
+
+@pytest.mark.parametrize("mode", ["lookup", "frequency"])
+def test_survives_json(mode: str) -> None:
+    config = parse_config({"proposer": {**NGRAM, "mode": mode}, "verification": {"lenience": 1}}, "spec.yaml")
+    assert PluginConfig.model_validate(config.model_dump(mode="json")) == config
+
+
+def test_cannot_be_changed() -> None:
+    config = parse_config({"proposer": NGRAM}, "spec.yaml")
+    with pytest.raises(ValidationError):
+        config.proposer.min_order = 3
+
+
+FREQUENCY = {**NGRAM, "mode": "frequency"}
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (
+            {"proposer": {**NGRAM, "max_order": 99}},
+            "proposer.max_order: got 99; allowed: a whole number from 1 to 16",
+        ),
+        ({"proposer": {**NGRAM, "max_order": 17}}, "proposer.max_order: got 17; allowed: a whole number from 1 to 16"),
+        (
+            {"proposer": {**NGRAM, "min_order": "5"}},
+            "proposer.min_order: got the text '5'; allowed: a whole number from 1 to 16",
+        ),
+        (
+            {"proposer": {**NGRAM, "min_order": True}},
+            "proposer.min_order: got true; allowed: a whole number from 1 to 16",
+        ),
+        (
+            {"proposer": {**NGRAM, "min_order": 2.0}},
+            "proposer.min_order: got 2.0; allowed: a whole number from 1 to 16",
+        ),
+        (
+            {"proposer": {**FREQUENCY, "window": 63}},
+            "proposer.window: got 63; allowed: a whole number from 64 to 1048576",
+        ),
+        (
+            {"proposer": {**NGRAM, "mode": "freqency"}},
+            "proposer.mode: got the text 'freqency'; allowed: lookup, frequency; did you mean frequency?",
+        ),
+        ({"proposer": {**NGRAM, "mode": None}}, "proposer.mode: got nothing (null); allowed: lookup, frequency"),
+        (
+            {"proposer": {"method": "ngarm"}},
+            "proposer.method: got the text 'ngarm'; allowed: ngram; did you mean ngram?",
+        ),
+        ({"proposer": {"method": 5}}, "proposer.method: got 5; allowed: ngram"),
+        ({"proposer": {}}, "proposer.method: missing; allowed: ngram"),
+        ({"proposer": NGRAM, "draft_length": {}}, "draft_length.policy: missing; allowed: fixed"),
+        (
+            {"proposer": NGRAM, "draft_length": {"policy": "fixed", "tokens": 0}},
+            "draft_length.tokens: got 0; allowed: a whole number from 1 to 32",
+        ),
+        (
+            {"proposer": {**NGRAM, "max_ordr": 3}},
+            "proposer.max_ordr: unknown key (got 3); allowed: method, mode, min_order, max_order, window, "
+            "draft_sampling; did you mean max_order?",
+        ),
+        (
+            {"proposer": NGRAM, "tokens": 3},
+            "tokens: unknown key (got 3); allowed: proposer, draft_length, verification; "
+            "did you mean draft_length.tokens?",
+        ),
+        (
+            {"proposer": NGRAM, "verification": None},
+            "verification: got nothing (null); allowed: a section with keys of its own: lenience",
+        ),
+        (
+            {"proposer": NGRAM, "verification": {7: 1}},
+            "verification.7: got 7 as a key; allowed: lenience",
+        ),
+        (
+            {},
+            "proposer: missing; allowed: a section with keys of its own: method, mode, min_order, max_order, "
+            "window, draft_sampling",
+        ),
+        (
+            None,
+            "it is empty; allowed: a YAML mapping with the keys proposer, draft_length, verification "
+            "(proposer is required)",
+        ),
+        (
+            [1],
+            "got a list; allowed: a YAML mapping with the keys proposer, draft_length, verification "
+            "(proposer is required)",
+        ),
+        (
+            {"proposer": {**NGRAM, "min_order": 7}},
+            "proposer.min_order: got 7, which is above proposer.max_order (5, its default); "
+            "allowed: at most proposer.max_order",
+        ),
+        (
+            {"proposer": {**NGRAM, "max_order": 1}},
+            "proposer.max_order: got 1, which is below proposer.min_order (2, its default); "
+            "allowed: at least proposer.min_order",
+        ),
+        (
+            {"proposer": {**NGRAM, "window": 100}},
+            "proposer.window: got 100, but proposer.mode is lookup, which has no window; "
+            "allowed: leave it out, or set proposer.mode to frequency",
+        ),
+        (
+            {"proposer": {**FREQUENCY, "window": None}},
+            "proposer.window: got nothing (null), but proposer.mode is frequency; "
+            "allowed: a whole number from 64 to 1048576, or leave it out for 8192",
+        ),
+        (
+            {"proposer": {**NGRAM, "draft_sampling": "sample"}},
+            "proposer.draft_sampling: got the text 'sample', but proposer.mode is lookup, which has no counts to "
+            "draw from; allowed: greedy, or set proposer.mode to frequency",
+        ),
+    ],
+)
+def test_one_mistake_is_one_line(data: object, message: str) -> None:
+    assert message_of(data) == f"spec.yaml: {message}"
+
+
+@pytest.mark.parametrize("value", [0, 0.0, -0.5, 1.01, 2, float("nan"), float("inf"), True, "1.0", 10**400])
+def test_lenience_out_of_range(value: object) -> None:
+    message = message_of({"proposer": NGRAM, "verification": {"lenience": value}})
+    assert message.startswith("spec.yaml: verification.lenience: got ")
+    assert message.endswith("; allowed: a number above 0 up to 1")
+
+
+def test_all_mistakes_are_listed_even_under_an_unknown_method() -> None:
+    data = {"proposer": {"method": "ngrm", "max_order": 99, "min_order": 0}, "verification": {"lenience": 2}}
+    lines = message_of(data).splitlines()
+    assert lines[0] == "spec.yaml: 4 mistakes:"
+    assert {line.split(":")[0].strip() for line in lines[1:]} == {
+        "proposer.method",
+        "proposer.max_order",
+        "proposer.min_order",
+        "verification.lenience",
+    }
+
+
+def test_values_cannot_write_to_the_terminal() -> None:
+    message = message_of({"proposer": {**NGRAM, "mode": "\x1b[2J\n" + "x" * 9999}, "a\nb": 1})
+    assert "\x1b" not in message
+    assert len(message) < 500
+    assert len(message.splitlines()) == 3
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("proposer: {method: ngram, method: ngram}", "proposer.method: got it twice, in lines 1 and 1; allowed: once"),
+        ("proposer: {method: ngram}\n3: x", "got 3 as a key in line 2; allowed: names"),
+        ("proposer: {method: ngram, true: 1}", "proposer: got true as a key in line 1; allowed: names"),
+        ("proposer: {method: ngram, [a]: 1}", "proposer: got a list or a section as a key in line 1; allowed: names"),
+        ("proposer: {method: ngram}\n---\na: 1", "not YAML: line 2, column 1: "),
+        ("a: &x b", "a: unknown key (got the text 'b'); allowed: "),
+        ("a: &x b\nc: *x", "line 2, column 4: aliases (*name) are not allowed"),
+        ("a: &x {<<: *x}", "line 1, column 12: aliases (*name) are not allowed"),
+        ("a: !!python/object/apply:os.getcwd []", "line 1, column 4: tags (!!python/object/apply:os.getcwd) are not"),
+        ("a: {\n  b", "not YAML: line 2, column 4: "),
+        ("proposer:\n\tmethod: ngram", "not YAML: line 2, column 1: "),
+        ("a: b\x01", "not YAML: line 1, column 5: character U+0001"),
+        (b"a: \xff", "not text in UTF-8: byte 4 is 0xff"),
+        ("", "it is empty; allowed: "),
+        ("# nothing\n", "it is empty; allowed: "),
+        ("just text", "got the text 'just text'; allowed: a YAML mapping"),
+        ("%YAML " + "9" * 5000, "not YAML: line 1, column "),
+        ("proposer: " + "9" * 5000, "line 1, column 11: a number of 5000 digits"),
+    ],
+)
+def test_files_that_say_something_else(written: Any, content: str | bytes, message: str) -> None:
+    said = written(content)
+    assert message in said
+    assert said.startswith(message) or "2 mistakes" in said
+
+
+def test_mistakes_of_syntax_and_of_meaning_come_together(written: Any) -> None:
+    said = written("proposer: {method: ngram, min_order: 2, min_order: 3, max_order: x}")
+    assert said.splitlines() == [
+        "2 mistakes:",
+        "  proposer.min_order: got it twice, in lines 1 and 1; allowed: once",
+        "  proposer.max_order: got the text 'x'; allowed: a whole number from 1 to 16",
+    ]
+
+
+def test_numbers_are_read_as_yaml_1_2_has_them(tmp_path: Path) -> None:
+    path = tmp_path / "plugin.yaml"
+    path.write_text("proposer: {method: ngram, max_order: 010}\nverification: {lenience: 5e-1}\n")
+    config = load_config(path)
+    assert (config.proposer.max_order, config.verification.lenience) == (10, 0.5)
+
+
+def test_a_byte_order_mark_is_no_mistake(tmp_path: Path) -> None:
+    path = tmp_path / "plugin.yaml"
+    path.write_bytes(b"\xef\xbb\xbfproposer: {method: ngram}")
+    assert load_config(str(path)).proposer.method == "ngram"
+
+
+@pytest.mark.parametrize(
+    ("content", "limit"),
+    [
+        ("[" * 100_000, "nested more than 16 levels"),
+        ("{a: " * 100_000, "nested more than 16 levels"),
+        ("- " * 100_000, "nested more than 16 levels"),
+        ("a: [" + "1," * 400_000 + "]", "more than 1000 keys and values"),
+        ("#" * (1 << 20) + "\n", "larger than 1,048,576 bytes"),
+    ],
+)
+def test_hostile_files_are_refused_quickly(written: Any, content: str, limit: str) -> None:
+    start = time.perf_counter()
+    assert limit in written(content)
+    assert time.perf_counter() - start < 2
+
+
+def test_what_is_no_regular_file(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path, reason in (
+        (tmp_path / "none.yaml", "no such file"),
+        (tmp_path, "a directory"),
+        (tmp_path / "pipe", "not a regular file"),
+        (Path("/dev/zero"), "not a regular file"),
+        (tmp_path / ("x" * 300), "cannot be read: File name too long"),
+        (Path("a\0b"), "cannot be read: embedded null"),
+    ):
+        with pytest.raises(ConfigError, match=reason):
+            load_config(path)
+
+
+def test_an_unreadable_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "plugin.yaml"
+    path.write_text("proposer: {method: ngram}")
+
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "open", refuse)  # file modes do not stop root, who may run this
+    with pytest.raises(ConfigError, match="cannot be read: Permission denied"):
+        load_config(path)
+
+
+def test_importing_is_cheap() -> None:
+    code = "import sys, vllm_spec_plugin.config; print([m for m in ('vllm', 'torch', 'numpy') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def assert_readable(error: ConfigError) -> None:
+    message = str(error)
+    assert "spec.yaml" in message
+    assert all(line.isprintable() for line in message.split("\n"))
+    assert not any(word in message.lower() for word in ("pydantic", "http", "traceback", "value_error"))
+
+
+KEYS = st.sampled_from(
+    "proposer method mode min_order max_order window draft_sampling draft_length policy tokens lenience verification "
+    "ngram lookup frequency fixed greedy sample".split()
+)
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | KEYS | st.dates() | st.binary()
+VALUES = st.recursive(
+    SCALARS,
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(KEYS | st.text() | st.integers() | st.none(), inner, max_size=4)
+    ),
+    max_leaves=10,
+)
+SECTIONS = st.fixed_dictionaries(
+    {
+        "proposer": st.fixed_dictionaries({"method": st.just("ngram") | VALUES}).flatmap(
+            lambda base: st.dictionaries(KEYS, VALUES, max_size=4).map(lambda more: {**more, **base})
+        )
+    },
+    optional={"draft_length": VALUES, "verification": VALUES},
+)
+
+
+@given(VALUES | SECTIONS)
+@settings(max_examples=150, deadline=None)
+def test_no_value_raises_anything_else(data: object) -> None:
+    try:
+        parse_config(data, "spec.yaml")
+    except ConfigError as error:
+        assert_readable(error)
+
+
+@pytest.fixture(scope="module")
+def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("fuzz") / "spec.yaml"
+
+
+YAMLISH = st.text(alphabet="abn01.-:,[]{}#&*!|>'\"%@` \n\t\\xuU?~<=", max_size=60).map(str.encode)
+
+
+@given(st.binary(max_size=200) | YAMLISH | st.text(max_size=60).map(lambda text: text.encode("utf-8", "surrogatepass")))
+@settings(max_examples=200, deadline=None)
+def test_no_bytes_raise_anything_else(scratch: Path, content: bytes) -> None:
+    scratch.write_bytes(content)
+    try:
+        load_config(scratch)
+    except ConfigError as error:
+        assert_readable(error)
+
+
+@given(VALUES | SECTIONS)
+@settings(max_examples=100, deadline=None)
+def test_no_dumped_value_raises_anything_else(scratch: Path, data: object) -> None:
+    scratch.write_text(yaml.safe_dump(data), encoding="utf-8", errors="surrogatepass")
+    try:
+        load_config(scratch)
+    except ConfigError as error:
+        assert_readable(error)

@@ -1,0 +1,24 @@
+"""Exact, measured speculative decoding for an unmodified vLLM."""
+
+import os
+from typing import Any
+
+__version__ = "0.1.0"
+__all__ = ["__version__", "speculative_config"]
+
+
+def speculative_config(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """What `vllm.LLM(model, speculative_config=...)` takes to use a plugin.yaml.
+
+    Args:
+        path: the plugin.yaml.
+
+    Raises:
+        ConfigError: the file has a mistake; the message names file, key, value and what is allowed.
+        UnsupportedVersionError: the installed vLLM is not supported.
+    """
+    from vllm_spec_plugin.compat.version import check_vllm_version
+    from vllm_spec_plugin.settings import settings_for
+
+    check_vllm_version()
+    return settings_for(path)

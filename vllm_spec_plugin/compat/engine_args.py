@@ -1,0 +1,108 @@
+"""vLLM's engine arguments: where a plugin.yaml comes in and becomes stock settings."""
+
+import argparse
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+from vllm_spec_plugin.compat.patching import wrap
+from vllm_spec_plugin.compat.version import UnsupportedVersionError, check_vllm_version
+from vllm_spec_plugin.settings import KEY, settings_for
+
+PROPOSER = "vllm_spec_plugin.worker.drafter.Drafter"
+SCHEDULER = "vllm_spec_plugin.scheduling.scheduler.SpecScheduler"
+WORKERS = {
+    "cpu": "vllm_spec_plugin.worker.cpu.SpecCPUWorker",
+    "cuda": "vllm_spec_plugin.worker.cuda.SpecCUDAWorker",
+}
+
+
+def patch() -> None:
+    """Lets `--speculative-config` and `speculative_config=` take a plugin.yaml."""
+    from vllm.engine.arg_utils import EngineArgs
+
+    wrap(EngineArgs, "add_cli_args", _accept_paths)
+    wrap(EngineArgs, "create_engine_config", _translate_settings)
+
+
+def _accept_paths(original: Callable[..., Any]) -> Callable[..., Any]:
+    def add_cli_args(parser: Any) -> Any:
+        parser = original(parser)
+        # A vLLM without the option keeps its own ways, and its own message for a path.
+        action = next((a for a in parser._actions if "--speculative-config" in a.option_strings), None)
+        if action is not None:
+            action.type = _path_or_json(action.type)
+            action.help = f"{action.help or ''}\nOr the path of a vllm_spec_plugin plugin.yaml."
+        return parser
+
+    return add_cli_args
+
+
+def _path_or_json(parse_json: Callable[[str], Any]) -> Callable[[str], Any]:
+    def speculative_config(value: str) -> Any:
+        if value in ("", "None") or value.lstrip().startswith("{"):
+            return parse_json(value)
+        try:
+            check_vllm_version()
+            return settings_for(value)
+        except (UnsupportedVersionError, ValueError) as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    return speculative_config
+
+
+def _translate_settings(original: Callable[..., Any]) -> Callable[..., Any]:
+    def create_engine_config(self: Any, *args: Any, **kwargs: Any) -> Any:
+        given = self.speculative_config
+        if isinstance(given, dict) and KEY in given:
+            check_vllm_version()
+            translate(self, given)
+            from vllm_spec_plugin.compat import frontend
+
+            frontend.patch()
+        return original(self, *args, **kwargs)
+
+    return create_engine_config
+
+
+def translate(engine_args: Any, given: dict[str, Any]) -> None:
+    """Turns the plugin's settings into vLLM's, in place.
+
+    Args:
+        engine_args: vLLM's `EngineArgs`.
+        given: what `vllm_spec_plugin.speculative_config` returned.
+
+    Raises:
+        ValueError: other settings are in the way, or the platform is not supported.
+    """
+    from vllm.platforms import current_platform
+
+    from vllm_spec_plugin.config import PluginConfig
+
+    extra = sorted(set(given) - {KEY})
+    if extra:
+        raise ValueError(f"speculative_config: {', '.join(extra)} can't be given beside a plugin.yaml")
+    platform = "cpu" if current_platform.is_cpu() else "cuda" if current_platform.is_cuda() else None
+    if platform is None:
+        raise ValueError("vllm_spec_plugin runs on CPU and CUDA, not on this platform")
+    for name, default in (("worker_cls", "auto"), ("scheduler_cls", None)):
+        if getattr(engine_args, name, default) not in (default, None):
+            raise ValueError(f"{name}={getattr(engine_args, name)!r}: the plugin needs its own {name}, leave it out")
+    config = PluginConfig.model_validate(given[KEY]["config"])
+    engine_args.speculative_config = {
+        "method": "custom_class",
+        "model": PROPOSER,
+        "num_speculative_tokens": config.draft_length.tokens,
+    }
+    engine_args.worker_cls = WORKERS[platform]
+    engine_args.scheduler_cls = SCHEDULER
+    additional = engine_args.additional_config
+    engine_args.additional_config = {**(additional or {}), KEY: given[KEY]}
+    with contextlib.suppress(AttributeError):
+        # vLLM's own draft-length padding assumes the same length for every request.
+        engine_args.async_scheduling = False
+
+
+def is_ours(speculative_config: Any) -> bool:
+    """Whether vLLM's `SpeculativeConfig` was made by `translate`."""
+    return speculative_config is not None and speculative_config.model == PROPOSER

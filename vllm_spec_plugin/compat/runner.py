@@ -1,0 +1,45 @@
+"""vLLM's model runners: what is different about them while ours is built or keeps book."""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+
+@contextlib.contextmanager
+def all_logits_processors() -> Iterator[None]:
+    """While it lasts, a runner is built with min-p and logit bias, which vLLM leaves out with speculation.
+
+    Custom processors stay refused: nothing tells how to apply them at speculated positions.
+    """
+    from vllm.v1.sample import logits_processor
+    from vllm.v1.worker import gpu_model_runner
+
+    stock = gpu_model_runner.build_logitsprocs
+
+    def build(vllm_config: Any, device: Any, is_pin_memory: bool, is_pooling: bool, custom: Any = ()) -> Any:
+        if custom:
+            raise ValueError(logits_processor.STR_SPEC_DEC_REJECTS_LOGITSPROCS)
+        return logits_processor.LogitsProcessors(
+            make(vllm_config, device, is_pin_memory) for make in logits_processor.BUILTIN_LOGITS_PROCESSORS
+        )
+
+    gpu_model_runner.build_logitsprocs = build
+    try:
+        yield
+    finally:
+        gpu_model_runner.build_logitsprocs = stock
+
+
+@contextlib.contextmanager
+def without_generators(runner: Any) -> Iterator[None]:
+    """Hides the requests' generators from vLLM's bookkeeping.
+
+    It winds the generator of a request that is still in its prompt back by one draw, which raises on
+    CPU; our scorer draws nothing from generators.
+    """
+    generators = runner.input_batch.generators
+    runner.input_batch.generators = {}
+    try:
+        yield
+    finally:
+        runner.input_batch.generators = generators

@@ -1,0 +1,77 @@
+"""vLLM's sampling: the types of its sampler's contract and the parts of its pipeline that are used."""
+
+from typing import Any
+
+import torch
+from vllm.utils.torch_utils import make_tensor_with_pad
+from vllm.v1.outputs import SamplerOutput
+from vllm.v1.sample.logits_processor import (
+    LogitBiasLogitsProcessor,
+    MinPLogitsProcessor,
+    MinTokensLogitsProcessor,
+)
+from vllm.v1.sample.ops.bad_words import apply_bad_words as _apply_bad_words
+from vllm.v1.sample.ops.topk_topp_sampler import apply_top_k_top_p_pytorch
+from vllm.v1.sample.rejection_sampler import RejectionSampler
+from vllm.v1.spec_decode.metadata import SpecDecodeMetadata
+
+__all__ = [
+    "RejectionSampler",
+    "SamplerOutput",
+    "SpecDecodeMetadata",
+    "apply_at_rows",
+    "apply_bad_words",
+    "apply_top_k_top_p",
+    "padded",
+]
+
+
+def apply_at_rows(
+    processor: Any, logits: torch.Tensor, request_of_row: torch.Tensor, num_rows: list[int]
+) -> torch.Tensor:
+    """Applies a built-in logits processor, which knows one row per request, to several rows of each.
+
+    Args:
+        processor: one of vLLM's three built-in processors.
+        logits: [sum(num_rows), vocab_size] float32, changed in place.
+        request_of_row: [sum(num_rows)] int64.
+        num_rows: rows of each request.
+
+    Raises:
+        TypeError: any other processor; vLLM refuses custom ones together with speculation.
+    """
+    if isinstance(processor, MinTokensLogitsProcessor):
+        return processor.apply_with_spec_decode(logits, num_rows)
+    if isinstance(processor, LogitBiasLogitsProcessor):
+        if processor.biases:
+            bias = torch.zeros(len(num_rows), logits.shape[-1], device=logits.device)
+            logits += processor.apply(bias)[request_of_row]
+        return logits
+    if isinstance(processor, MinPLogitsProcessor):
+        if processor.min_p_count:
+            probs = logits.softmax(-1)
+            floor = probs.amax(-1, keepdim=True) * processor.min_p[request_of_row]
+            logits.masked_fill_(probs < floor, float("-inf"))
+        return logits
+    raise TypeError(f"no way to apply {type(processor).__name__} at speculated positions")
+
+
+def apply_bad_words(
+    logits: torch.Tensor, bad_words: dict[int, list[list[int]]], contexts: dict[int, list[int]]
+) -> None:
+    """Excludes, per row, the last tokens of bad words whose beginning the row's context ends with."""
+    _apply_bad_words(logits, bad_words, contexts)  # type: ignore[arg-type]
+
+
+def apply_top_k_top_p(
+    logits: torch.Tensor, top_k: torch.Tensor | None, top_p: torch.Tensor | None
+) -> torch.Tensor:
+    """vLLM's own masking, in its torch form on every device: Triton's is another algorithm."""
+    if top_k is None and top_p is None:
+        return logits
+    return apply_top_k_top_p_pytorch(logits, top_k, top_p, allow_cpu_sync=logits.device.type == "cpu")
+
+
+def padded(token_ids: list[list[int]], padding: int, device: torch.device) -> torch.Tensor:
+    """[batch_size, longest] int64, rows filled up with `padding`."""
+    return make_tensor_with_pad(token_ids, pad=padding, dtype=torch.int64, device="cpu").to(device)

@@ -1,0 +1,28 @@
+"""Which vLLM this plugin was tested with."""
+
+from importlib.metadata import PackageNotFoundError, version
+
+from packaging.specifiers import SpecifierSet
+
+SUPPORTED = SpecifierSet(">=0.32,<0.33")
+
+
+class UnsupportedVersionError(RuntimeError):
+    """The installed vLLM is not one the plugin was tested with."""
+
+
+def check_vllm_version() -> None:
+    """Raises `UnsupportedVersionError` unless a supported vLLM is installed."""
+    from vllm_spec_plugin import __version__
+
+    try:
+        found = version("vllm")
+    except PackageNotFoundError:
+        raise UnsupportedVersionError(
+            f"vllm_spec_plugin {__version__} needs vLLM {SUPPORTED}, and none is installed"
+        ) from None
+    if not SUPPORTED.contains(found, prereleases=True):
+        raise UnsupportedVersionError(
+            f"vllm_spec_plugin {__version__} works with vLLM {SUPPORTED}, this is {found}: install a supported "
+            "vLLM, or start without a plugin.yaml (vLLM's own --speculative-config JSON is unaffected)"
+        )

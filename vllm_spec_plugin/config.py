@@ -1,0 +1,169 @@
+"""The configuration file: its keys, their bounds and how they go together. Imports no vLLM."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self, get_args
+
+from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, ValidationError, model_validator
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+
+from vllm_spec_plugin.config_errors import ConfigError, Mistake, config_error, mistakes_in, show, show_source
+from vllm_spec_plugin.safe_yaml import parse_text, read_text
+
+__all__ = ["ConfigError", "PluginConfig", "load_config", "parse_config"]
+
+DEFAULT_WINDOW = 8192
+
+
+@dataclass(frozen=True)
+class ChosenBy:
+    """Marks a section whose model is chosen by one of its keys.
+
+    Pydantic's own discriminator refuses a union of one, so adding a second model would change code
+    everywhere instead of one line.
+    """
+
+    key: str
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """A union of the models in `source`, told apart by the one word their `key` takes."""
+        models = get_args(source) or (source,)
+        choices = {
+            get_args(model.model_fields[self.key].annotation)[0]: handler.generate_schema(model) for model in models
+        }
+        return core_schema.tagged_union_schema(choices, discriminator=self.key)
+
+
+class Section(BaseModel):
+    """What all sections share: no unknown keys, no conversions, no changes afterwards."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+
+def conflicts(problems: list[tuple[str, str]]) -> None:
+    """Refuses keys that do not go together.
+
+    Args:
+        problems: the key to change and what to say of it; none is fine.
+    """
+    if problems:
+        text = "; ".join(f"{key}: {text}" for key, text in problems)
+        raise PydanticCustomError("conflict", text, {"problems": problems})
+
+
+class NgramConfig(Section):
+    """Drafts from the request's own text: what followed the last time the text ended like this."""
+
+    method: Literal["ngram"] = Field(description="How drafts are made.")
+    mode: Literal["lookup", "frequency"] = Field(
+        default="lookup",
+        description="lookup copies what followed the latest match; frequency counts what followed all of them.",
+    )
+    min_order: int = Field(default=2, ge=1, le=16, description="Fewest tokens that must match.")
+    max_order: int = Field(default=5, ge=1, le=16, description="Most tokens that are matched; longer matches win.")
+    window: Annotated[int, Field(ge=64, le=1_048_576)] | None = Field(
+        default_factory=lambda known: DEFAULT_WINDOW if known["mode"] == "frequency" else None,
+        description="How many of the latest tokens are counted; mode frequency only.",
+    )
+    draft_sampling: Literal["greedy", "sample"] = Field(
+        default="greedy",
+        description="greedy drafts the likeliest token; sample draws from the counts, mode frequency only.",
+    )
+
+    @model_validator(mode="after")
+    def _keys_go_together(self) -> Self:
+        problems = []
+        if self.min_order > self.max_order:
+            key, other = (
+                ("min_order", "max_order") if "min_order" in self.model_fields_set else ("max_order", "min_order")
+            )
+            relation, bound = ("above", "at most") if key == "min_order" else ("below", "at least")
+            origin = "" if other in self.model_fields_set else ", its default"
+            text = f"got {getattr(self, key)}, which is {relation} proposer.{other} ({getattr(self, other)}{origin})"
+            problems.append((key, f"{text}; allowed: {bound} proposer.{other}"))
+        if self.mode == "lookup" and self.window is not None:
+            text = f"got {self.window}, but proposer.mode is lookup, which has no window"
+            problems.append(("window", f"{text}; allowed: leave it out, or set proposer.mode to frequency"))
+        if self.mode == "frequency" and self.window is None:
+            text = "got nothing (null), but proposer.mode is frequency; allowed: a whole number from 64 to 1048576"
+            problems.append(("window", f"{text}, or leave it out for {DEFAULT_WINDOW}"))
+        if self.mode == "lookup" and self.draft_sampling == "sample":
+            text = "got the text 'sample', but proposer.mode is lookup, which has no counts to draw from"
+            problems.append(("draft_sampling", f"{text}; allowed: greedy, or set proposer.mode to frequency"))
+        conflicts(problems)
+        return self
+
+
+class FixedDraftLength(Section):
+    """The same number of draft tokens in every step."""
+
+    policy: Literal["fixed"] = Field(description="How many tokens to draft in a step is decided like this.")
+    tokens: int = Field(default=4, ge=1, le=32, description="Most tokens drafted per request and step.")
+
+
+class VerificationConfig(Section):
+    """How drafts are accepted."""
+
+    lenience: float = Field(
+        default=1.0,
+        gt=0,
+        le=1,
+        description="1 keeps the target's distribution exactly; below 1 accepts more drafts and changes the output.",
+    )
+
+
+# A new method or policy is a model above and its name here: `NgramConfig | NextConfig`.
+ProposerConfig = NgramConfig
+DraftLengthConfig = FixedDraftLength
+
+
+class PluginConfig(Section):
+    """A whole plugin.yaml."""
+
+    proposer: Annotated[ProposerConfig, ChosenBy("method")] = Field(description="Who guesses the next tokens.")
+    draft_length: Annotated[DraftLengthConfig, ChosenBy("policy")] = Field(
+        default=FixedDraftLength(policy="fixed"), description="How many tokens are guessed."
+    )
+    verification: VerificationConfig = Field(default=VerificationConfig(), description="Which guesses are kept.")
+
+
+def parse_config(data: object, source: str) -> PluginConfig:
+    """Checks a configuration that has been read already.
+
+    Args:
+        data: nested dicts, as YAML or JSON give them.
+        source: what to call it in messages.
+
+    Raises:
+        ConfigError: lists every mistake.
+    """
+    config, mistakes = _check(data)
+    if config is None:
+        raise config_error(show_source(source), mistakes)
+    return config
+
+
+def load_config(path: str | os.PathLike[str]) -> PluginConfig:
+    """Reads and checks a configuration file.
+
+    Raises:
+        ConfigError: the file cannot be read, or lists every mistake in it.
+    """
+    source = show_source(str(path))
+    document = parse_text(read_text(Path(path), source), source)
+    config, mistakes = _check(document.data)
+    if config is None or document.mistakes:
+        raise config_error(source, document.mistakes + mistakes)
+    return config
+
+
+def _check(data: object) -> tuple[PluginConfig | None, list[Mistake]]:
+    if not isinstance(data, dict):
+        given = "it is empty" if data is None else f"got {show(data)}"
+        keys = ", ".join(PluginConfig.model_fields)
+        return None, [Mistake("", f"{given}; allowed: a YAML mapping with the keys {keys} (proposer is required)")]
+    try:
+        return PluginConfig.model_validate(data), []
+    except ValidationError:
+        return None, mistakes_in(data, PluginConfig)

@@ -1,0 +1,1 @@
+"""Counting what speculation does and costs, and showing it."""

@@ -1,0 +1,47 @@
+"""What one step did, in numbers that can be added up. Imports no vLLM."""
+
+from dataclasses import asdict, dataclass, field
+from typing import Any, Self
+
+
+@dataclass
+class StepCounters:
+    """Counts of one or more steps.
+
+    Attributes:
+        method: the proposer's name in the configuration.
+        drafts: drafts with at least one token.
+        draft_tokens: their tokens.
+        proposer_errors: drafts or steps lost, by what was wrong.
+        proposer_seconds: time spent proposing.
+        verification_seconds: time spent in the scorer, steps without drafts included.
+    """
+
+    method: str
+    drafts: int = 0
+    draft_tokens: int = 0
+    proposer_errors: dict[str, int] = field(default_factory=dict)
+    proposer_seconds: float = 0.0
+    verification_seconds: float = 0.0
+
+    def count_error(self, reason: str) -> None:
+        """Adds one proposer error."""
+        self.proposer_errors[reason] = self.proposer_errors.get(reason, 0) + 1
+
+    def add(self, other: Self) -> None:
+        """Adds another step of the same proposer."""
+        self.drafts += other.drafts
+        self.draft_tokens += other.draft_tokens
+        self.proposer_seconds += other.proposer_seconds
+        self.verification_seconds += other.verification_seconds
+        for reason, count in other.proposer_errors.items():
+            self.proposer_errors[reason] = self.proposer_errors.get(reason, 0) + count
+
+    def to_payload(self) -> dict[str, Any]:
+        """Plain values, for sending between processes."""
+        return asdict(self)
+
+    @classmethod
+    def from_payload(cls, payload: dict[str, Any]) -> Self:
+        """The inverse of `to_payload`."""
+        return cls(**payload)

@@ -1,0 +1,65 @@
+"""The contract between the runner and every proposer. Imports no vLLM."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from vllm_spec_plugin.verification.draft_probs import DraftProbs
+
+
+@dataclass(frozen=True)
+class RequestView:
+    """What a proposer may know of one request in one step.
+
+    Attributes:
+        request_id: the same string as long as the request lives.
+        token_ids: [num_tokens] int32, prompt and output so far. A view into the runner's own buffer:
+            valid during `propose` only, and not to be written.
+        num_draft_tokens: K, the most tokens to draft; at least 1.
+        uniforms: [K] float64 in [0, 1), the request's own randomness for this step's draws (keyed by
+            its seed and output position when it has one).
+        point_mass: drafts must be a function of the text alone, not drawn; the scheduler may drop
+            them because of their value (grammars), which is exact only then.
+    """
+
+    request_id: str
+    token_ids: npt.NDArray[np.int32]
+    num_draft_tokens: int
+    uniforms: npt.NDArray[np.float64]
+    point_mass: bool = False
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A chain of guesses for one request.
+
+    Attributes:
+        token_ids: at most K tokens, the first to follow the request's text; empty is no guess.
+        probs: q, one row per token of `token_ids`; None where every token was certain (a point mass).
+    """
+
+    token_ids: list[int] = field(default_factory=list)
+    probs: DraftProbs = None
+
+
+NO_DRAFT = Draft()
+
+
+class Proposer(Protocol):
+    """Guesses what each request says next.
+
+    A proposer may keep state per request id. It is told with `forget` when that state is to go: the
+    request ended or was preempted (it may come back: then the state is rebuilt from its text).
+    Nothing of one request's text may reach another's drafts.
+    """
+
+    def propose(self, requests: Sequence[RequestView]) -> list[Draft]:
+        """One draft per request, in order."""
+        ...
+
+    def forget(self, request_id: str) -> None:
+        """Drops what is kept for that request, if anything."""
+        ...

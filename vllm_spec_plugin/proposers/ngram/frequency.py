@@ -1,0 +1,103 @@
+"""One request's n-gram counts over the last tokens of its text."""
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from vllm_spec_plugin.proposers.ngram import backoff, trie
+from vllm_spec_plugin.proposers.ngram.trie import Int32s
+from vllm_spec_plugin.verification.draft_probs import SparseProbs
+
+MAX_SUPPORT = 64
+
+
+class FrequencyTables:
+    """Predicts from how often what followed the last tokens, backing off to shorter contexts.
+
+    The counts are those of the window's text, always: a token that leaves the window takes its
+    n-grams out of them.
+
+    Memory: at most window * max_order nodes of 36 bytes and one to two 4-byte hash buckets each, in
+    arrays that grow by doubling as n-grams appear, plus 4 bytes per token of window. Drafting adds
+    nothing.
+    """
+
+    def __init__(self, min_order: int, max_order: int, window: int, vocab_size: int) -> None:
+        self._min_order, self._vocab_size = min_order, vocab_size
+        self._max_nodes = window * max_order
+        self._ring: Int32s = np.empty(window, np.int32)
+        self._start(max_order, position=0)
+
+    def _start(self, max_order: int, position: int) -> None:
+        self._nodes: Int32s = np.zeros((1, trie.NUM_COLUMNS), np.int32)
+        self._buckets: Int32s = np.zeros(1, np.int32)
+        self._contexts: Int32s = np.zeros(max_order, np.int32)
+        self._state = np.zeros(trie.NUM_STATE, np.int64)
+        self._state[trie.BEGIN] = self._state[trie.END] = position
+
+    @property
+    def num_tokens(self) -> int:
+        """How many tokens of text were taken in, including those that have left the window."""
+        return int(self._state[trie.END])
+
+    @property
+    def last_token(self) -> int:
+        """The last token taken in; there must be one."""
+        return int(self._ring[(self.num_tokens - 1) % len(self._ring)])
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory held, in bytes."""
+        return self._nodes.nbytes + self._buckets.nbytes + self._ring.nbytes
+
+    def counts(self) -> dict[tuple[int, ...], int]:
+        """How often each n-gram of 1 to max_order tokens is in the window."""
+        counts: dict[tuple[int, ...], int] = {}
+        for row in self._nodes[1 : self._state[trie.USED] + 1]:
+            if row[trie.COUNT] > 0:
+                node, ngram = row, [int(row[trie.TOKEN])]
+                while node[trie.PARENT]:
+                    node = self._nodes[node[trie.PARENT]]
+                    ngram.insert(0, int(node[trie.TOKEN]))
+                counts[tuple(ngram)] = int(row[trie.COUNT])
+        return counts
+
+    def extend(self, new_tokens: Int32s) -> None:
+        """Takes in the tokens that follow what was taken in before, [num_new_tokens], contiguous."""
+        if len(new_tokens) >= len(self._ring):
+            # Nothing of the present window stays: counting the new one costs less than evicting.
+            self._start(len(self._contexts), self.num_tokens + len(new_tokens) - len(self._ring))
+            new_tokens = new_tokens[-len(self._ring) :]
+        self._reserve(len(new_tokens) * len(self._contexts))
+        trie.extend(self._nodes, self._buckets, self._ring, self._contexts, self._state, new_tokens, self._vocab_size)
+
+    def _reserve(self, num_nodes: int) -> None:
+        """Makes room for so many more nodes, or for as many as the window can hold if that is less."""
+        needed = 1 + min(int(self._state[trie.LIVE]) + num_nodes, self._max_nodes)
+        if needed <= len(self._nodes):
+            return
+        capacity = min(max(needed, 2 * len(self._nodes)), 1 + self._max_nodes)
+        grown = np.zeros((capacity, trie.NUM_COLUMNS), np.int32)
+        grown[: len(self._nodes)] = self._nodes
+        self._nodes, self._buckets = grown, np.zeros(1 << (capacity - 1).bit_length(), np.int32)
+        trie.rehash(self._nodes, self._buckets, self._state)
+
+    def draft_greedy(self, num_draft_tokens: int) -> list[int]:
+        """The chain of most frequent continuations, the most recent among equals."""
+        draft = np.empty(num_draft_tokens, np.int32)
+        length = backoff.draft_greedy(self._nodes, self._buckets, self._contexts.copy(), self._min_order, draft)
+        chain: list[int] = draft[:length].tolist()
+        return chain
+
+    def draft_sampled(self, uniforms: npt.NDArray[np.float64]) -> tuple[list[int], SparseProbs]:
+        """A chain drawn with `uniforms`, [K] in [0, 1), and what each token was drawn from."""
+        draft = np.empty(len(uniforms), np.int32)
+        tokens = np.empty((len(uniforms), MAX_SUPPORT), np.int64)
+        probs = np.empty((len(uniforms), MAX_SUPPORT), np.float32)
+        length, width = backoff.draft_sampled(
+            self._nodes, self._buckets, self._contexts.copy(), self._min_order, uniforms, tokens, probs, draft
+        )
+        rows = SparseProbs(
+            torch.from_numpy(tokens[:length, :width].copy()), torch.from_numpy(probs[:length, :width].copy())
+        )
+        return draft[:length].tolist(), rows

@@ -1,0 +1,1 @@
+"""Deciding in the scheduler what is drafted and what is kept."""

@@ -1,0 +1,17 @@
+"""Deciding which draft tokens are kept, so that the output distribution is the target's."""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from vllm_spec_plugin.verification.sampler import SpecRejectionSampler
+
+__all__ = ["SpecRejectionSampler"]
+
+
+def __getattr__(name: str) -> Any:
+    # The adapter imports vLLM; the mathematics beside it does not, and is usable without.
+    if name == "SpecRejectionSampler":
+        from vllm_spec_plugin.verification.sampler import SpecRejectionSampler
+
+        return SpecRejectionSampler
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

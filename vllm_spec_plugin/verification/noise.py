@@ -1,0 +1,73 @@
+"""The randomness of a verification step.
+
+Requests without a seed share torch's default generator. A seeded request's noise is a hash of its
+seed, the position of the output token it decides, and the vocabulary entry: it does not depend on the
+batch, on how many tokens were drafted, on preemption, or on the device.
+"""
+
+from dataclasses import dataclass
+
+import torch
+
+# SplitMix64 (Steele, Lea, Flood 2014), in two's complement: torch has no unsigned arithmetic.
+_GOLDEN = 0x9E3779B97F4A7C15 - 2**64
+_MIX1 = 0xBF58476D1CE4E5B9 - 2**64
+_MIX2 = 0x94D049BB133111EB - 2**64
+
+
+def _shift_right(x: torch.Tensor, bits: int) -> torch.Tensor:
+    return (x >> bits) & (2 ** (64 - bits) - 1)
+
+
+def _mix(x: torch.Tensor) -> torch.Tensor:
+    x = (x ^ _shift_right(x, 30)) * _MIX1
+    x = (x ^ _shift_right(x, 27)) * _MIX2
+    return x ^ _shift_right(x, 31)
+
+
+def hashed_uniform(keys: torch.Tensor, counters: torch.Tensor) -> torch.Tensor:
+    """Uniforms in (0, 1), float64: a pure function of `keys` and `counters` (int64, broadcast)."""
+    bits = _shift_right(_mix(_mix(keys) + (counters + 1) * _GOLDEN), 11)
+    return (bits.double() + 0.5) * 2.0**-53
+
+
+def position_keys(seeds: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+    """One int64 key per (seed, output position), both int64 of the same shape."""
+    return _mix(seeds + _GOLDEN) + positions * _GOLDEN
+
+
+@dataclass(frozen=True)
+class Noise:
+    """Uniforms and exponentials per row of the target's output.
+
+    The same row gives the same noise whenever it is asked for, if it is seeded.
+
+    Attributes:
+        vocab_size: entries of an exponential row.
+        device: where the noise is made.
+        keys: [num_rows] int64 hash keys of seeded rows; None where no row is seeded.
+        seeded: [num_rows] bool; None where no row is seeded.
+    """
+
+    vocab_size: int
+    device: torch.device
+    keys: torch.Tensor | None = None
+    seeded: torch.Tensor | None = None
+
+    def uniform(self, rows: torch.Tensor) -> torch.Tensor:
+        """[len(rows)] float64 in [0, 1), for accepting."""
+        values = torch.rand(len(rows), dtype=torch.float64, device=self.device)
+        if self.keys is not None and self.seeded is not None:
+            own = hashed_uniform(self.keys[rows], torch.full_like(rows, -2))
+            values = torch.where(self.seeded[rows], own, values)
+        return values
+
+    def exponential(self, rows: torch.Tensor) -> torch.Tensor:
+        """[len(rows), vocab_size] float32, positive, for argmax(probs / exponential)."""
+        values = torch.empty(len(rows), self.vocab_size, device=self.device).exponential_()
+        if self.keys is not None and self.seeded is not None:
+            mine = self.seeded[rows].nonzero().squeeze(1)
+            entries = torch.arange(self.vocab_size, device=self.device)
+            values[mine] = -hashed_uniform(self.keys[rows[mine]][:, None], entries).log().float()
+        # float32 can round to 0, which would beat every other entry.
+        return values.clamp_min_(torch.finfo(torch.float32).tiny)

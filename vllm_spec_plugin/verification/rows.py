@@ -1,0 +1,46 @@
+"""Which row of the target's output belongs to which request and draft token."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The layout of one verification step.
+
+    Request i with K_i draft tokens owns K_i + 1 consecutive rows of the target's logits: row j judges
+    draft token j, the last one follows all drafts and gives the bonus token.
+
+    Attributes:
+        request: [num_rows] int64, the request of each row.
+        offset: [num_rows] int64, how many of its request's drafts come before a row.
+        first: [batch_size] int64, each request's first row.
+        num_draft_tokens: [batch_size] int64, K.
+        draft_row: [num_draft_tokens] int64, the row that judges each draft token.
+        draft_start: [batch_size] int64, each request's first draft token.
+        width: most rows of a request, max K + 1.
+    """
+
+    request: torch.Tensor
+    offset: torch.Tensor
+    first: torch.Tensor
+    num_draft_tokens: torch.Tensor
+    draft_row: torch.Tensor
+    draft_start: torch.Tensor
+    width: int
+
+    @classmethod
+    def of(cls, num_draft_tokens: Sequence[int], device: torch.device) -> "Rows":
+        """The layout for that many draft tokens per request."""
+        counts = torch.tensor(num_draft_tokens, dtype=torch.int64)
+        requests = torch.arange(len(counts))
+        owned = counts + 1
+        first = owned.cumsum(0) - owned
+        request = requests.repeat_interleave(owned)
+        offset = torch.arange(len(request)) - first[request]
+        draft_start = counts.cumsum(0) - counts
+        draft_row = torch.arange(int(counts.sum())) + requests.repeat_interleave(counts)
+        moved = (t.to(device) for t in (request, offset, first, counts, draft_row, draft_start))
+        return cls(*moved, width=max(num_draft_tokens, default=0) + 1)

@@ -1,0 +1,137 @@
+"""The scorer behind vLLM's `RejectionSampler` contract."""
+
+from typing import Any
+
+import torch
+
+from vllm_spec_plugin.compat import sampling as compat
+from vllm_spec_plugin.verification.chain import NO_TOKEN, verify_chain
+from vllm_spec_plugin.verification.constraints import TargetRows, constrain
+from vllm_spec_plugin.verification.draft_probs import DraftProbs
+from vllm_spec_plugin.verification.noise import Noise, position_keys
+from vllm_spec_plugin.verification.positions import OutputPositions
+from vllm_spec_plugin.verification.rows import Rows
+
+_GREEDY_TEMPERATURE = 1e-5
+
+
+class SpecRejectionSampler(torch.nn.Module):
+    """Stands in for vLLM's `RejectionSampler`: same constructor, same `forward`, on any device.
+
+    Every row, the bonus row included, goes through the request's whole sampling pipeline with the
+    context grown by the drafts before it. Unlike vLLM's, it applies min-p and logit bias, works on CPU,
+    also takes sparse draft distributions, and makes a seeded request's output independent of its batch.
+    """
+
+    def __init__(
+        self, sampler: Any, spec_config: Any = None, device: torch.device | None = None, *, lenience: float = 1.0
+    ) -> None:
+        """Takes vLLM's arguments.
+
+        Args:
+            sampler: vLLM's `Sampler`: gives the logprobs mode, and gathers logprobs.
+            spec_config: vLLM's `SpeculativeConfig`; synthetic acceptance is refused.
+            device: unused, tensors say where they are.
+            lenience: 1 is exact (see `verify_chain`).
+
+        Raises:
+            ValueError: `spec_config` asks for synthetic acceptance, which is no sampling at all.
+        """
+        super().__init__()
+        if getattr(spec_config, "rejection_sample_method", "standard") == "synthetic":
+            raise ValueError("rejection_sample_method 'synthetic' is not supported: this sampler is exact")
+        self.sampler = sampler
+        self.lenience = lenience
+        self.positions = OutputPositions()
+
+    def forward(
+        self,
+        metadata: Any,
+        draft_probs: DraftProbs,
+        logits: torch.Tensor,
+        sampling_metadata: Any,
+    ) -> Any:
+        """Verifies one step's drafts.
+
+        Args:
+            metadata: vLLM's `SpecDecodeMetadata`.
+            draft_probs: q per draft token: None (point masses), sparse, or dense [num_draft_tokens,
+                vocab_size] float32.
+            logits: [num_draft_tokens + batch_size, vocab_size], the target's, request by request.
+            sampling_metadata: vLLM's `SamplingMetadata`.
+
+        Returns:
+            vLLM's `SamplerOutput`; its `sampled_token_ids` is [batch_size, max K + 1] int32, -1 after
+            each request's last token.
+        """
+        rows = Rows.of(metadata.num_draft_tokens, logits.device)
+        draft_token_ids = metadata.draft_token_ids.long()
+        constrained = constrain(TargetRows(logits, draft_token_ids, rows), sampling_metadata)
+        token_ids = self.verify(constrained, draft_token_ids, draft_probs, rows, sampling_metadata)
+        self._advance(sampling_metadata.generators, token_ids)
+        return compat.SamplerOutput(
+            sampled_token_ids=token_ids,
+            logprobs_tensors=self._logprobs(logits, constrained, token_ids, rows, sampling_metadata),
+        )
+
+    def verify(
+        self,
+        logits: torch.Tensor,
+        draft_token_ids: torch.Tensor,
+        draft_probs: DraftProbs,
+        rows: Rows,
+        sampling_metadata: Any,
+    ) -> torch.Tensor:
+        """Runs chain verification on `logits` that the sampling pipeline has been applied to."""
+        greedy = torch.ones(len(rows.first), dtype=torch.bool, device=logits.device)
+        if sampling_metadata.temperature is not None:
+            greedy = sampling_metadata.temperature < _GREEDY_TEMPERATURE
+        noise = self._noise(logits, rows, sampling_metadata.generators)
+        return verify_chain(logits, draft_token_ids, draft_probs, rows, greedy, noise, self.lenience)
+
+    @staticmethod
+    def parse_output(*args: Any, **kwargs: Any) -> Any:
+        """vLLM's own reading of `sampled_token_ids`."""
+        return compat.RejectionSampler.parse_output(*args, **kwargs)
+
+    def _noise(self, logits: torch.Tensor, rows: Rows, generators: dict[int, torch.Generator]) -> Noise:
+        if not generators:
+            return Noise(logits.shape[-1], logits.device)
+        seeds = torch.zeros(len(rows.first), dtype=torch.int64)
+        starts = torch.zeros(len(rows.first), dtype=torch.int64)
+        seeded = torch.zeros(len(rows.first), dtype=torch.bool)
+        for i, generator in generators.items():
+            seeds[i] = signed(generator.initial_seed())
+            starts[i] = self.positions.of(generator)
+            seeded[i] = True
+        seeds, starts, seeded = (t.to(logits.device) for t in (seeds, starts, seeded))
+        keys = position_keys(seeds[rows.request], starts[rows.request] + rows.offset)
+        return Noise(logits.shape[-1], logits.device, keys, seeded[rows.request])
+
+    def _advance(self, generators: dict[int, torch.Generator], token_ids: torch.Tensor) -> None:
+        if generators:
+            counts = (token_ids != NO_TOKEN).sum(1).tolist()
+            for i, generator in generators.items():
+                self.positions.advance(generator, counts[i])
+
+    def _logprobs(
+        self, raw: torch.Tensor, constrained: torch.Tensor, token_ids: torch.Tensor, rows: Rows, metadata: Any
+    ) -> Any:
+        """vLLM's `LogprobsTensors`, one row per place in `token_ids`, unused places too."""
+        if metadata.max_num_logprobs is None and not metadata.logprob_token_ids:
+            return None
+        mode = self.sampler.logprobs_mode
+        chosen = (constrained if mode.startswith("processed") else raw).float()
+        logprobs = chosen if mode.endswith("logits") else self.sampler.compute_logprobs(chosen)
+        columns = torch.arange(rows.width, device=raw.device)
+        places = (rows.first[:, None] + columns.minimum(rows.num_draft_tokens[:, None])).flatten()
+        tokens = token_ids.long().clamp_min(0).flatten()
+        if wanted := metadata.logprob_token_ids:
+            per_place = {i * rows.width + j: ids for i, ids in wanted.items() for j in range(rows.width)}
+            return self.sampler.gather_specific_token_logprobs(logprobs[places], per_place, tokens)
+        return self.sampler.gather_logprobs(logprobs[places], metadata.max_num_logprobs, tokens)
+
+
+def signed(seed: int) -> int:
+    """The int64 with the same bits as an unsigned 64-bit seed."""
+    return (seed + 2**63) % 2**64 - 2**63

@@ -1,0 +1,1 @@
+"""Running on vLLM's workers: drafting, verifying and keeping book of both."""

@@ -1,0 +1,19 @@
+"""The CPU worker."""
+
+from typing import Any
+
+from vllm_spec_plugin.compat.cpu import CPUModelRunner, CPUWorker, cpu_runner_in_place
+from vllm_spec_plugin.worker.runner import SpecRunnerMixin
+
+
+class SpecCPUModelRunner(SpecRunnerMixin, CPUModelRunner):
+    """vLLM's CPU runner with the plugin's speculation."""
+
+
+class SpecCPUWorker(CPUWorker):
+    """vLLM's CPU worker, running `SpecCPUModelRunner`."""
+
+    def init_device(self) -> Any:
+        """Builds the runner."""
+        with cpu_runner_in_place(SpecCPUModelRunner):
+            return super().init_device()

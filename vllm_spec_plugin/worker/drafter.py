@@ -1,0 +1,85 @@
+"""Drafting for a step: from the runner's batch to drafts, and their q kept until they are verified."""
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from vllm_spec_plugin.config import PluginConfig
+from vllm_spec_plugin.metrics.counters import StepCounters
+from vllm_spec_plugin.proposers.base import NO_DRAFT, Draft, RequestView
+from vllm_spec_plugin.proposers.guard import GuardedProposer
+from vllm_spec_plugin.proposers.registry import create_proposer
+from vllm_spec_plugin.settings import KEY
+from vllm_spec_plugin.verification.draft_probs import DraftProbs, collate
+
+
+class Drafter:
+    """What vLLM knows as the custom proposer; our runner calls `draft` instead of `propose`."""
+
+    def __init__(self, vllm_config: Any) -> None:
+        """Builds the configured proposer.
+
+        Args:
+            vllm_config: vLLM's configuration, which carries the plugin's in `additional_config`.
+        """
+        self.config = PluginConfig.model_validate(vllm_config.additional_config[KEY]["config"])
+        self.vocab_size: int = vllm_config.model_config.get_vocab_size()
+        self.counters = StepCounters(self.config.proposer.method)
+        proposer = create_proposer(self.config.proposer, self.vocab_size)
+        self.proposer = GuardedProposer(proposer, self.vocab_size, self._count_error)
+        self._pending: dict[str, Draft] = {}
+
+    def load_model(self, target: Any) -> None:
+        """Called by vLLM after the target is loaded; the proposers of today have no weights."""
+
+    def propose(self, *args: Any, **kwargs: Any) -> list[list[int]]:
+        """Never called: vLLM only looks whether it is there."""
+        raise NotImplementedError("the plugin's runner drafts through `draft`")
+
+    def draft(self, requests: Sequence[RequestView]) -> list[Draft]:
+        """Drafts for the next step and remembers q until `take_probs`.
+
+        Args:
+            requests: those that want a draft.
+
+        Returns:
+            One draft per request; empty where there is no guess, or where the proposer failed.
+        """
+        start = time.perf_counter()
+        drafts = self.proposer.propose(requests) if requests else []
+        self._pending = {r.request_id: d for r, d in zip(requests, drafts, strict=True) if d.token_ids}
+        self.counters.drafts += len(self._pending)
+        self.counters.draft_tokens += sum(len(d.token_ids) for d in self._pending.values())
+        self.counters.proposer_seconds += time.perf_counter() - start
+        return drafts
+
+    def take_probs(
+        self, request_ids: Sequence[str], draft_token_ids: Sequence[Sequence[int]], device: torch.device
+    ) -> DraftProbs:
+        """q of the drafts that are verified in this step.
+
+        The scheduler may have cut a draft short, but never for the sake of its tokens' values unless
+        they were point masses: q's rows of the tokens that are left are still right.
+
+        Args:
+            request_ids: the step's requests.
+            draft_token_ids: per request, the drafted tokens it verifies.
+            device: where the scorer runs.
+        """
+        probs = [self._pending.get(request_id, NO_DRAFT).probs for request_id in request_ids]
+        return collate(draft_token_ids, probs, device)
+
+    def forget(self, request_id: str) -> None:
+        """Drops everything kept for a request that ended or was preempted."""
+        self._pending.pop(request_id, None)
+        self.proposer.forget(request_id)
+
+    def take_counters(self) -> StepCounters:
+        """What was counted since the last call."""
+        counters, self.counters = self.counters, StepCounters(self.config.proposer.method)
+        return counters
+
+    def _count_error(self, reason: str) -> None:
+        self.counters.count_error(reason)

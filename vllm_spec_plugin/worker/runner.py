@@ -1,0 +1,83 @@
+"""The part of a model runner that speculates, for vLLM's CPU and CUDA runners alike."""
+
+import time
+from typing import Any
+
+import torch
+
+from vllm_spec_plugin.compat import runner as compat
+from vllm_spec_plugin.compat.sampling import SpecDecodeMetadata
+from vllm_spec_plugin.compat.scheduler import STEP_COUNTERS
+from vllm_spec_plugin.verification import SpecRejectionSampler
+from vllm_spec_plugin.worker.drafter import Drafter
+from vllm_spec_plugin.worker.views import request_views
+
+
+class SpecRunnerMixin:
+    """Put before a vLLM model runner: its steps are drafted and verified by the plugin."""
+
+    drafter: Drafter
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        with compat.all_logits_processors():
+            super().__init__(*args, **kwargs)
+        # Only the last pipeline rank samples; the others have nothing to do.
+        if hasattr(self, "drafter"):
+            lenience = self.drafter.config.verification.lenience
+            self.rejection_sampler = SpecRejectionSampler(
+                self.sampler, self.speculative_config, self.device, lenience=lenience
+            )
+
+    def _update_states(self, scheduler_output: Any) -> Any:
+        if hasattr(self, "drafter"):
+            for request_id in scheduler_output.finished_req_ids:
+                self.drafter.forget(request_id)
+            for request_id in scheduler_output.preempted_req_ids or ():
+                self.drafter.forget(request_id)
+        return super()._update_states(scheduler_output)
+
+    def _sample(self, logits: Any, spec_decode_metadata: Any) -> Any:
+        start = time.perf_counter()
+        batch = self.input_batch
+        if spec_decode_metadata is None:
+            spec_decode_metadata = SpecDecodeMetadata.make_dummy([[] for _ in batch.req_ids], logits.device)
+        token_ids = _per_request(spec_decode_metadata)
+        draft_probs = self.drafter.take_probs(batch.req_ids, token_ids, logits.device)
+        output = self.rejection_sampler(spec_decode_metadata, draft_probs, logits, batch.sampling_metadata)
+        self.drafter.counters.verification_seconds += time.perf_counter() - start
+        return output
+
+    def _bookkeeping_sync(self, *args: Any, **kwargs: Any) -> Any:
+        # Rows of a prompt that is not through are sampled by vLLM and thrown away.
+        unfinished = self.discard_request_mask.np[: self.input_batch.num_reqs].nonzero()[0]
+        for i in unfinished.tolist():
+            if (generator := self.input_batch.generators.get(i)) is not None:
+                self.rejection_sampler.positions.advance(generator, -1)
+        with compat.without_generators(self):
+            return super()._bookkeeping_sync(*args, **kwargs)
+
+    def _input_fits_in_drafter(self, common_attn_metadata: Any) -> bool:
+        # vLLM stops drafting for everybody when one request nears its end; we cut each request's own K.
+        return common_attn_metadata is not None
+
+    def propose_draft_token_ids(
+        self, scheduler_output: Any, sampled_token_ids: Any, *args: Any, **kwargs: Any
+    ) -> list[list[int]]:
+        """Drafts for the requests of this step, in batch order."""
+        places, views = request_views(self, sampled_token_ids, self.drafter.config.draft_length.tokens)
+        draft_token_ids: list[list[int]] = [[] for _ in sampled_token_ids]
+        for place, draft in zip(places, self.drafter.draft(views), strict=True):
+            draft_token_ids[place] = draft.token_ids
+        return draft_token_ids
+
+    def sample_tokens(self, grammar_output: Any) -> Any:
+        """vLLM's step from logits to tokens; sends the step's counters along."""
+        output = super().sample_tokens(grammar_output)
+        if hasattr(self, "drafter") and output is not None:
+            setattr(output, STEP_COUNTERS, self.drafter.take_counters().to_payload())
+        return output
+
+
+def _per_request(metadata: Any) -> list[list[int]]:
+    tokens: torch.Tensor = metadata.draft_token_ids
+    return [part.tolist() for part in tokens.cpu().split(metadata.num_draft_tokens)]

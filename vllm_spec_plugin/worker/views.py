@@ -1,0 +1,69 @@
+"""What a proposer gets to see of vLLM's batch."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from vllm_spec_plugin.proposers.base import RequestView
+from vllm_spec_plugin.verification.noise import hashed_uniform, position_keys
+from vllm_spec_plugin.verification.sampler import signed
+
+_GREEDY_TEMPERATURE = 1e-5
+_DRAFT_COUNTER = -3
+
+
+def request_views(
+    runner: Any, sampled_token_ids: list[list[int]], num_draft_tokens: int
+) -> tuple[list[int], list[RequestView]]:
+    """The requests that are to be drafted for, after a step's tokens are on their texts.
+
+    Args:
+        runner: vLLM's model runner.
+        sampled_token_ids: per request of the batch the tokens of this step; empty while its prompt is
+            not through.
+        num_draft_tokens: the configured K.
+
+    Returns:
+        Their places in the batch, and their views. A request that has no room for a draft before
+        `max_model_len` or its `max_tokens` is left out, and so is one whose prompt has no tokens.
+    """
+    batch = runner.input_batch
+    # One draw for all, used or not: ranks stay in step, and so does torch's default generator.
+    shared = torch.rand(len(sampled_token_ids), num_draft_tokens, dtype=torch.float64).numpy()
+    places, views = [], []
+    for i, new in enumerate(sampled_token_ids):
+        request_id = batch.req_ids[i]
+        request = runner.requests[request_id]
+        params = request.sampling_params
+        if not new or params is None or request.prompt_token_ids is None:
+            continue
+        length = int(batch.num_tokens_no_spec[i])
+        num_output = length - len(request.prompt_token_ids)
+        room = runner.max_model_len - length - 1
+        if params.max_tokens is not None:
+            room = min(room, params.max_tokens - num_output - 1)
+        count = min(num_draft_tokens, room)
+        if count < 1:
+            continue
+        uniforms = shared[i, :count]
+        if request.generator is not None:
+            uniforms = _own_uniforms(request.generator.initial_seed(), num_output, count)
+        views.append(
+            RequestView(
+                request_id=request_id,
+                token_ids=batch.token_ids_cpu[i, :length],
+                num_draft_tokens=count,
+                uniforms=uniforms,
+                point_mass=params.temperature < _GREEDY_TEMPERATURE or params.structured_outputs is not None,
+            )
+        )
+        places.append(i)
+    return places, views
+
+
+def _own_uniforms(seed: int, position: int, count: int) -> npt.NDArray[np.float64]:
+    positions = torch.arange(position, position + count)
+    keys = position_keys(torch.full_like(positions, signed(seed)), positions)
+    return hashed_uniform(keys, torch.full_like(positions, _DRAFT_COUNTER)).numpy()
