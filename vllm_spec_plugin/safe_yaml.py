@@ -151,7 +151,7 @@ def read_text(path: Path, source: str) -> str:
     if len(raw) > MAX_BYTES:
         raise ConfigError(f"{source}: larger than {MAX_BYTES:,} bytes; allowed: at most that")
     try:
-        return raw.decode("utf-8-sig")
+        return raw.decode("utf-8")
     except UnicodeDecodeError as error:
         at = f"byte {error.start + 1} is 0x{raw[error.start]:02x}"
         raise ConfigError(f"{source}: not text in UTF-8: {at}; allowed: UTF-8") from None

@@ -1,7 +1,8 @@
-"""Measures what the n-gram proposer costs per request and step on this machine."""
+"""`vllm-spec bench ngram`: what the n-gram proposer costs per request and step on this machine."""
 
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
@@ -19,6 +20,23 @@ VARIANTS: tuple[tuple[Mode, DraftSampling], ...] = (
     ("frequency", "sample"),
 )
 MAX_NEW_TOKENS = 4
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What one variant cost and achieved.
+
+    Attributes:
+        indexing_ms: milliseconds per request to take in its whole text at the first step.
+        step_us: [steps] microseconds per request of each later step.
+        right: how many drafted tokens were what followed, up to each draft's first wrong one.
+        drafted: how many tokens were drafted.
+    """
+
+    indexing_ms: float
+    step_us: npt.NDArray[np.float64]
+    right: int
+    drafted: int
 
 
 def text_stream(num_tokens: int, vocab_size: int, rng: np.random.Generator) -> npt.NDArray[np.int32]:
@@ -43,8 +61,8 @@ def text_lengths(context: int, steps: int, rng: np.random.Generator) -> Iterator
 
 def measure(
     proposer: NgramProposer, texts: list[npt.NDArray[np.int32]], context: int, steps: int, num_draft_tokens: int
-) -> tuple[float, npt.NDArray[np.float64]]:
-    """Milliseconds to take in one text of `context` tokens; microseconds per request of each step, [steps]."""
+) -> Measurement:
+    """Runs one proposer over `texts`, each beginning with `context` tokens and at least as long as needed."""
     rng = np.random.default_rng(1)
 
     def views(length: int) -> list[RequestView]:
@@ -57,13 +75,17 @@ def measure(
     begin = time.perf_counter()
     proposer.propose(fresh)
     indexing = (time.perf_counter() - begin) / len(texts) * 1e3
-    seconds = []
+    seconds, right, drafted = [], 0, 0
     for length in text_lengths(context, steps, rng):
         requests = views(length)
         begin = time.perf_counter()
-        proposer.propose(requests)
+        drafts = proposer.propose(requests)
         seconds.append(time.perf_counter() - begin)
-    return indexing, np.array(seconds) / len(texts) * 1e6
+        for draft, text in zip(drafts, texts, strict=True):
+            matches = np.array(draft.token_ids, np.int32) == text[length : length + len(draft.token_ids)]
+            right += int(np.cumprod(matches).sum())
+            drafted += len(matches)
+    return Measurement(indexing, np.array(seconds) / len(texts) * 1e6, right, drafted)
 
 
 def bench_ngram(
@@ -77,16 +99,24 @@ def bench_ngram(
     vocab_size: Annotated[int, typer.Option(min=2, help="Vocabulary of the synthetic text.")] = 32768,
     seed: Annotated[int, typer.Option(help="Seed of the synthetic text.")] = 0,
 ) -> None:
-    """Time per request and step of the n-gram proposer, on synthetic text with repeated phrases."""
+    """Time the n-gram proposer per request and step, on synthetic text with repeated phrases.
+
+    "index" is the first step of a request, which takes in its whole prompt. "right" is the share of
+    drafted tokens that were what followed, up to the first wrong one of each draft.
+    """
     rng = np.random.default_rng(seed)
-    texts = [text_stream(context + MAX_NEW_TOKENS * steps, vocab_size, rng) for _ in range(batch)]
+    texts = [text_stream(context + MAX_NEW_TOKENS * steps + num_draft_tokens, vocab_size, rng) for _ in range(batch)]
     table = Table(title=f"n-gram proposer: {context} tokens of context, K={num_draft_tokens}, {steps} steps")
-    for header in ("mode", "sampling", "batch", "median µs", "p99 µs", f"index {context} tokens, ms"):
+    for header in ("mode", "sampling", "batch", "median µs", "p99 µs", "right, %", "index, ms"):
         table.add_column(header, justify="left" if header in ("mode", "sampling") else "right")
     for mode, sampling in VARIANTS:
         for size in sorted({1, batch}):
-            proposer = NgramProposer(mode, min_order, max_order, window, sampling, vocab_size)
-            indexing, micros = measure(proposer, texts[:size], context, steps, num_draft_tokens)
-            median, p99 = np.percentile(micros, (50, 99))
-            table.add_row(mode, sampling, str(size), f"{median:.1f}", f"{p99:.1f}", f"{indexing:.1f}")
+            try:
+                proposer = NgramProposer(mode, min_order, max_order, window, sampling, vocab_size)
+            except ValueError as error:
+                raise typer.BadParameter(str(error)) from None
+            result = measure(proposer, texts[:size], context, steps, num_draft_tokens)
+            median, p99 = np.percentile(result.step_us, (50, 99))
+            right = f"{100 * result.right / result.drafted:.1f}" if result.drafted else "-"
+            table.add_row(mode, sampling, str(size), f"{median:.1f}", f"{p99:.1f}", right, f"{result.indexing_ms:.1f}")
     Console().print(table)

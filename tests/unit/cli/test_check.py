@@ -184,7 +184,8 @@ def test_train_demo_passes_its_options_on(tmp_path: Path, training: list[tuple[o
 
 def test_train_demo_refuses_before_an_hour_is_spent(tmp_path: Path, training: list[tuple[object, ...]]) -> None:
     file = write(tmp_path, "", "file")
-    for arguments in (["--out", file], ["--out", file / "x"], ["--out", tmp_path, "--draft-steps", "0"], []):
+    lines: list[list[str | Path]] = [["--out", file], ["--out", file / "x"], ["--out", tmp_path, "--draft-steps", "0"]]
+    for arguments in [*lines, []]:
         result = run("train-demo", *arguments)
         assert result.exit_code != 0
         assert result.stderr

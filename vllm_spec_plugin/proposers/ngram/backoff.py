@@ -65,6 +65,26 @@ def draft_greedy(nodes: Int32s, buckets: Int32s, contexts: Int32s, min_order: in
 
 
 @compiled
+def _most_frequent(nodes: Int32s, context: int, top: Int32s) -> tuple[int, int]:
+    """Fills `top` with the most frequent children, best first; returns how many and their total count."""
+    size = 0
+    node = nodes[context, FIRST_CHILD]
+    while node != 0:
+        if size < top.shape[0] or _ranks_before(nodes, node, top[size - 1]):
+            size = min(size + 1, top.shape[0])
+            place = size - 1
+            while place > 0 and _ranks_before(nodes, node, top[place - 1]):
+                top[place] = top[place - 1]
+                place -= 1
+            top[place] = node
+        node = nodes[node, NEXT]
+    total = 0
+    for place in range(size):
+        total += nodes[top[place], COUNT]
+    return size, total
+
+
+@compiled
 def draft_sampled(
     nodes: Int32s,
     buckets: Int32s,
@@ -78,25 +98,15 @@ def draft_sampled(
     """Fills `draft` and its q rows; moves `contexts`; returns how many tokens and the widest row."""
     max_support = row_tokens.shape[1]
     top = np.empty(max_support, np.int32)
-    widest = 0
+    widest, size, total, previous = 0, 0, 0, -1
     for index in range(draft.shape[0]):
         context = _longest_seen(nodes, contexts, min_order)
         if context < 0:
             return index, widest
-        size = 0
-        node = nodes[context, FIRST_CHILD]
-        while node != 0:
-            if size < max_support or _ranks_before(nodes, node, top[size - 1]):
-                size = min(size + 1, max_support)
-                place = size - 1
-                while place > 0 and _ranks_before(nodes, node, top[place - 1]):
-                    top[place] = top[place - 1]
-                    place -= 1
-                top[place] = node
-            node = nodes[node, NEXT]
-        total = 0
-        for place in range(size):
-            total += nodes[top[place], COUNT]
+        # Without context every token of the chain is drawn from the same row.
+        if context != previous:
+            size, total = _most_frequent(nodes, context, top)
+            previous = context
         drawn, below = 0, nodes[top[0], COUNT]
         while below <= uniforms[index] * total and drawn < size - 1:
             drawn += 1

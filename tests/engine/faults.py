@@ -1,0 +1,90 @@
+"""Proposers that go wrong on purpose, around a sound one."""
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+
+from vllm_spec_plugin.proposers.base import Draft, Proposer, RequestView
+
+Drafts = list[Draft]
+
+
+def _raise(requests: Sequence[RequestView], drafts: Drafts) -> Drafts:
+    raise RuntimeError("on purpose")
+
+
+def _out_of_vocabulary(requests: Sequence[RequestView], drafts: Drafts) -> Drafts:
+    return [Draft([2_000_000] * request.num_draft_tokens) for request in requests]
+
+
+def _negative(requests: Sequence[RequestView], drafts: Drafts) -> Drafts:
+    return [Draft([-1] * request.num_draft_tokens) for request in requests]
+
+
+def _too_many(requests: Sequence[RequestView], drafts: Drafts) -> Drafts:
+    return [Draft([1] * (request.num_draft_tokens + 3)) for request in requests]
+
+
+def _nan_probs(requests: Sequence[RequestView], drafts: Drafts) -> Drafts:
+    return [Draft([1] * r.num_draft_tokens, torch.full((r.num_draft_tokens, 2048), torch.nan)) for r in requests]
+
+
+def _too_few_drafts(requests: Sequence[RequestView], drafts: Drafts) -> Drafts:
+    return drafts[:-1]
+
+
+def _no_list(requests: Sequence[RequestView], drafts: Drafts) -> Any:
+    return None
+
+
+FAULTS: dict[str, Callable[[Sequence[RequestView], Drafts], Any]] = {
+    "raise": _raise,
+    "out_of_vocabulary": _out_of_vocabulary,
+    "negative_token": _negative,
+    "too_many_tokens": _too_many,
+    "nan_probs": _nan_probs,
+    "too_few_drafts": _too_few_drafts,
+    "no_list": _no_list,
+}
+
+_active: list[str] = []
+
+
+class FaultyProposer:
+    """Passes a sound proposer's drafts on, but not in every other step while a fault is in force."""
+
+    def __init__(self, sound: Proposer) -> None:
+        self._sound, self._num_steps = sound, 0
+
+    def propose(self, requests: Sequence[RequestView]) -> list[Draft]:
+        """The sound proposer's drafts, or what the fault makes of them."""
+        self._num_steps += 1
+        drafts = self._sound.propose(requests)
+        if _active and self._num_steps % 2:
+            faulty: list[Draft] = FAULTS[_active[-1]](requests, drafts)
+            return faulty
+        return drafts
+
+    def forget(self, request_id: str) -> None:
+        """Forwarded."""
+        self._sound.forget(request_id)
+
+
+def install() -> None:
+    """Wraps the proposer of every engine that is built from now on."""
+    from vllm_spec_plugin.worker import drafter
+
+    create = drafter.create_proposer
+    drafter.create_proposer = lambda *args: FaultyProposer(create(*args))
+
+
+@contextlib.contextmanager
+def in_force(fault: str) -> Iterator[None]:
+    """While it lasts, every other step has that fault."""
+    _active.append(fault)
+    try:
+        yield
+    finally:
+        _active.pop()

@@ -1,0 +1,214 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from vllm_spec_plugin.proposers.ngram import trie
+from vllm_spec_plugin.proposers.ngram.frequency import MAX_SUPPORT, FrequencyTables
+
+from . import oracle
+
+VOCAB_SIZE = 1000
+
+chunked_text = st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=6), max_size=25)
+
+
+def tables_of(text: list[int], min_order: int = 1, max_order: int = 3, window: int = 100) -> FrequencyTables:
+    tables = FrequencyTables(min_order, max_order, window, VOCAB_SIZE)
+    tables.extend(np.array(text, np.int32))
+    return tables
+
+
+@given(chunks=chunked_text, max_order=st.integers(1, 4), spare=st.integers(0, 12))
+@settings(max_examples=150, deadline=None)
+def test_counts_are_always_those_of_the_window(chunks, max_order, spare):
+    window, text = max_order + spare, []
+    tables = FrequencyTables(1, max_order, window, VOCAB_SIZE)
+    for chunk in chunks:
+        tables.extend(np.array(chunk, np.int32))
+        text += chunk
+        assert tables.counts() == oracle.ngram_counts(text[-window:], max_order)
+
+
+@given(
+    chunks=chunked_text,
+    min_order=st.integers(1, 3),
+    extra=st.integers(0, 2),
+    spare=st.integers(0, 20),
+    num_draft_tokens=st.integers(1, 6),
+)
+@settings(max_examples=150, deadline=None)
+def test_every_greedy_step_agrees_with_brute_force(chunks, min_order, extra, spare, num_draft_tokens):
+    max_order = min_order + extra
+    window, text = max_order + spare, []
+    tables = FrequencyTables(min_order, max_order, window, VOCAB_SIZE)
+    for chunk in chunks:
+        tables.extend(np.array(chunk, np.int32))
+        text += chunk
+        expected = oracle.frequency(text[-window:], min_order, max_order, num_draft_tokens)
+        assert tables.draft_greedy(num_draft_tokens) == expected
+
+
+@given(chunks=chunked_text, min_order=st.integers(1, 2), uniforms=st.lists(st.floats(0, 1 - 2**-53), min_size=4))
+@settings(max_examples=100, deadline=None)
+def test_every_sampled_row_agrees_with_brute_force(chunks, min_order, uniforms):
+    window, text = 12, []
+    tables = FrequencyTables(min_order, 3, window, VOCAB_SIZE)
+    for chunk in chunks:
+        tables.extend(np.array(chunk, np.int32))
+        text += chunk
+        chain, rows = tables.draft_sampled(np.array(uniforms))
+        assert len(rows) == len(chain)
+        for index, token in enumerate(chain):
+            followers = oracle.ranked_followers(text[-window:], chain[:index], min_order, 3)
+            total = sum(count for _, count in followers)
+            width = len(followers)
+            assert rows.token_ids[index, :width].tolist() == [other for other, _ in followers]
+            expected = np.array([count / total for _, count in followers], np.float32)
+            np.testing.assert_allclose(rows.probs[index, :width].numpy(), expected, rtol=1e-6)
+            assert rows.probs[index, width:].sum() == 0
+            assert set(rows.token_ids[index].tolist()) == {other for other, _ in followers}
+            assert token in dict(followers)
+        if len(chain) < len(uniforms):
+            assert oracle.ranked_followers(text[-window:], chain, min_order, 3) == []
+
+
+def test_long_text_in_small_steps_agrees_with_one_step_and_brute_force():
+    rng = np.random.default_rng(5)
+    text = np.minimum(rng.zipf(1.3, 1500), 40).tolist()
+    stepwise, at = FrequencyTables(1, 4, 200, VOCAB_SIZE), 0
+    while at < len(text):
+        step = int(rng.integers(1, 5))
+        stepwise.extend(np.array(text[at : at + step], np.int32))
+        at += step
+        if at % 10 == 0:
+            at_once = tables_of(text[:at], 1, 4, 200)
+            window = text[max(0, at - 200) : at]
+            assert stepwise.draft_greedy(5) == at_once.draft_greedy(5) == oracle.frequency(window, 1, 4, 5)
+            assert stepwise.counts() == at_once.counts()
+            uniforms = rng.random(5)
+            (one, one_rows), (other, other_rows) = stepwise.draft_sampled(uniforms), at_once.draft_sampled(uniforms)
+            assert one == other
+            assert one_rows.token_ids.equal(other_rows.token_ids)
+            assert one_rows.probs.equal(other_rows.probs)
+
+
+def test_highest_count_wins_over_the_more_recent():
+    assert tables_of([1, 5, 1, 5, 1, 6, 1], max_order=2).draft_greedy(1) == [5]
+
+
+def test_most_recent_wins_among_equal_counts():
+    assert tables_of([1, 5, 1, 6, 1], max_order=2).draft_greedy(1) == [6]
+    assert tables_of([1, 6, 1, 5, 1], max_order=2).draft_greedy(1) == [5]
+
+
+def test_a_tie_made_by_eviction_goes_to_the_most_recent():
+    tables = tables_of([1, 5, 1, 6, 1, 5, 1, 6, 1, 5, 1], max_order=2, window=11)
+    assert tables.draft_greedy(1) == [5]
+    tables.extend(np.array([6, 1], np.int32))
+    assert tables.draft_greedy(1) == [6]
+
+
+def test_evicted_ngrams_are_no_longer_predicted():
+    tables = tables_of([1, 5, 1, 5, 2, 2, 2, 2], max_order=2, window=8)
+    tables.extend(np.array([2, 2, 2, 1], np.int32))
+    assert tables.draft_greedy(1) == [2]
+    assert (1, 5) not in tables.counts()
+
+
+def test_longest_seen_context_comes_first():
+    text = [9, 1, 5, 8, 1, 6, 7, 1, 6]
+    assert tables_of([*text, 9, 1]).draft_greedy(1) == [5]
+    assert tables_of([*text, 4, 1]).draft_greedy(1) == [6]
+    # 4 was never followed by anything: single tokens, 1 is the most frequent.
+    assert tables_of([*text, 4]).draft_greedy(1) == [1]
+
+
+def test_no_back_off_below_min_order():
+    assert tables_of([1, 1, 2], min_order=1).draft_greedy(1) == [1]
+    assert tables_of([1, 1, 2], min_order=2).draft_greedy(1) == []
+
+
+def test_each_prediction_is_context_for_the_next():
+    assert tables_of([1, 2, 3, 4, 5, 9, 1], min_order=2).draft_greedy(4) == [2, 3, 4, 5]
+
+
+def test_a_chain_ends_where_nothing_is_known():
+    assert tables_of([1, 2, 3, 7, 8, 1, 2], min_order=3).draft_greedy(9) == [3, 7, 8, 1, 2, 3, 7, 8, 1]
+    assert tables_of([2, 3, 4, 2], min_order=2, window=3, max_order=2).draft_greedy(5) == [3 + 1, 2][:0]
+
+
+def test_drafting_leaves_the_counts_alone():
+    tables = tables_of([1, 2, 1, 3, 1])
+    before = tables.counts()
+    first = tables.draft_greedy(5)
+    tables.draft_sampled(np.full(5, 0.5))
+    assert tables.counts() == before
+    assert tables.draft_greedy(5) == first
+
+
+def test_nothing_from_nothing():
+    tables = FrequencyTables(1, 3, 10, VOCAB_SIZE)
+    assert tables.draft_greedy(3) == []
+    assert tables.draft_sampled(np.zeros(3))[0] == []
+
+
+def test_one_token_predicts_itself_without_context():
+    assert tables_of([7]).draft_greedy(3) == [7, 7, 7]
+
+
+@pytest.mark.parametrize("outside", [-1, VOCAB_SIZE])
+def test_tokens_outside_the_vocabulary_are_context_only(outside):
+    tables = tables_of([1, outside, 1, outside, 1, 2, outside, 4, 1], min_order=1, max_order=2)
+    assert tables.draft_greedy(1) == [2]
+    chain, rows = tables.draft_sampled(np.array([0.99]))
+    assert chain == [2]
+    assert rows.token_ids.tolist() == [[2]]
+    assert tables_of([outside, 5, outside]).draft_greedy(1) == [5]
+    assert tables_of([outside, outside]).draft_greedy(1) == []
+
+
+def test_counts_hold_with_tokens_outside_the_vocabulary_evicted():
+    rng = np.random.default_rng(6)
+    text = rng.integers(-1, VOCAB_SIZE + 2, 50).tolist() + rng.integers(-1, 2, 200).tolist()
+    tables = FrequencyTables(1, 3, 20, VOCAB_SIZE)
+    for at, token in enumerate(text):
+        tables.extend(np.array([token], np.int32))
+        assert tables.counts() == oracle.ngram_counts(text[max(0, at - 19) : at + 1], 3)
+
+
+def test_all_ngrams_in_one_bucket_are_still_told_apart():
+    rng = np.random.default_rng(7)
+    text = rng.integers(0, 6, 150).tolist()
+    tables = FrequencyTables(1, 3, 30, VOCAB_SIZE)
+    tables._reserve(90)
+    tables._buckets = np.zeros(1, np.int32)
+    for at, token in enumerate(text):
+        tables.extend(np.array([token], np.int32))
+        window = text[max(0, at - 29) : at + 1]
+        assert tables.counts() == oracle.ngram_counts(window, 3)
+        assert tables.draft_greedy(4) == oracle.frequency(window, 1, 3, 4)
+    assert len(tables._buckets) == 1
+
+
+def test_support_is_the_most_frequent_renormalised():
+    # Token t occurs 1 + t % 3 times; more than MAX_SUPPORT tokens have each count.
+    text = [token for token in range(300) for _ in range(1 + token % 3)]
+    np.random.default_rng(8).shuffle(text)
+    _, rows = tables_of(text, max_order=1, window=1000).draft_sampled(np.array([0.3]))
+    expected = oracle.ranked_followers(text, [], 1, 1)[:MAX_SUPPORT]
+    assert rows.token_ids[0].tolist() == [token for token, _ in expected]
+    np.testing.assert_allclose(rows.probs[0].numpy(), np.full(MAX_SUPPORT, 1 / MAX_SUPPORT), rtol=1e-6)
+
+
+def test_memory_is_bounded_by_the_window():
+    rng = np.random.default_rng(9)
+    window, max_order = 256, 3
+    tables = FrequencyTables(1, max_order, window, VOCAB_SIZE)
+    num_bytes = []
+    for _ in range(500):
+        tables.extend(rng.integers(0, VOCAB_SIZE, 20).astype(np.int32))
+        num_bytes.append(tables.num_bytes)
+    assert num_bytes[-1] == num_bytes[20]
+    assert max(num_bytes) <= (window * max_order + 1) * (36 + 8) + 4 * window
+    assert tables._state[trie.USED] <= window * max_order

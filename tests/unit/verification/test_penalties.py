@@ -1,0 +1,48 @@
+"""Penalties with the context grown by drafts, against a loop."""
+
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from vllm_spec_plugin.verification.penalties import apply_penalties_, counts_with_drafts, token_counts
+from vllm_spec_plugin.verification.rows import Rows
+
+VOCAB = 7
+tokens = st.lists(st.integers(0, VOCAB - 1), max_size=6)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.tuples(tokens, tokens, st.lists(st.integers(0, VOCAB - 1), max_size=3)), min_size=1, max_size=4))
+def test_each_row_is_penalised_for_prompt_output_and_the_drafts_before_it(requests):
+    rows = Rows.of([len(drafts) for _, _, drafts in requests], torch.device("cpu"))
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(len(rows.request), VOCAB, generator=generator)
+    longest = max(max(len(prompt), len(output)) for prompt, output, _ in requests)
+
+    def pad(lists):
+        return torch.tensor([x + [VOCAB] * (longest - len(x)) for x in lists], dtype=torch.int64).reshape(len(lists), longest)
+
+    drafts = torch.tensor([d for _, _, ds in requests for d in ds], dtype=torch.int64)
+    counts = counts_with_drafts(token_counts(pad([o for _, o, _ in requests]), VOCAB), drafts, rows)
+    in_prompt = token_counts(pad([p for p, _, _ in requests]), VOCAB) > 0
+    repetition, frequency, presence = 1.3, 0.4, 0.7
+    size = len(rows.request)
+    expected = logits.clone()
+    for r in range(size):
+        prompt, output, drafted = requests[int(rows.request[r])]
+        context = output + drafted[: int(rows.offset[r])]
+        for v in range(VOCAB):
+            if v in prompt or v in context:
+                expected[r, v] = expected[r, v] / repetition if expected[r, v] > 0 else expected[r, v] * repetition
+            expected[r, v] -= frequency * context.count(v) + presence * (v in context)
+    full = torch.full((size,), 1.0)
+    actual = apply_penalties_(
+        logits, in_prompt[rows.request], counts, full * repetition, full * frequency, full * presence
+    )
+    torch.testing.assert_close(actual, expected)
+
+
+def test_placeholders_are_not_counted():
+    rows = Rows.of([2], torch.device("cpu"))
+    counts = counts_with_drafts(torch.zeros(1, VOCAB, dtype=torch.int32), torch.tensor([-1, 3]), rows)
+    assert counts.sum(1).tolist() == [0, 0, 1]
