@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-TOKENS_PER_STEP = 1024
-SHORT, LONG = 256, 1024  # window lengths; the last steps see long contexts
+TOKENS_PER_STEP = 2048
+SHORT, LONG = 512, 2048  # window lengths; the last steps see whole contexts
 LONG_SHARE = 0.1
 WARMUP_STEPS = 100
 SMOOTHING = 0.98
@@ -49,7 +49,7 @@ def run(
     optimiser = torch.optim.AdamW(
         [{"params": matrices, "weight_decay": 0.1}, {"params": vectors, "weight_decay": 0.0}],
         lr=peak,
-        betas=(0.9, 0.99),
+        betas=(0.9, 0.95),
         fused=True,
     )
     columns = (

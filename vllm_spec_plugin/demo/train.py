@@ -18,8 +18,8 @@ from vllm_spec_plugin.demo.schedule import Batches, run
 from vllm_spec_plugin.demo.tokenizer import END_OF_TEXT, save_tokenizer, train_tokenizer
 
 SEED = 20261121
-TARGET_STEPS, TARGET_LEARNING_RATE = 5000, 2.5e-3
-DRAFT_STEPS, DRAFT_LEARNING_RATE = 4000, 3e-3
+TARGET_STEPS, TARGET_LEARNING_RATE = 2500, 3e-3
+DRAFT_STEPS, DRAFT_LEARNING_RATE = 3200, 4e-3
 
 
 def encode(tokenizer: PreTrainedTokenizerFast, texts: tuple[str, ...]) -> torch.Tensor:

@@ -20,7 +20,7 @@ def tables_of(text: list[int], min_order: int = 1, max_order: int = 3, window: i
 
 
 @given(chunks=chunked_text, max_order=st.integers(1, 4), spare=st.integers(0, 12))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_counts_are_always_those_of_the_window(chunks, max_order, spare):
     window, text = max_order + spare, []
     tables = FrequencyTables(1, max_order, window, VOCAB_SIZE)
@@ -37,7 +37,7 @@ def test_counts_are_always_those_of_the_window(chunks, max_order, spare):
     spare=st.integers(0, 20),
     num_draft_tokens=st.integers(1, 6),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_every_greedy_step_agrees_with_brute_force(chunks, min_order, extra, spare, num_draft_tokens):
     max_order = min_order + extra
     window, text = max_order + spare, []
@@ -134,8 +134,8 @@ def test_each_prediction_is_context_for_the_next():
 
 
 def test_a_chain_ends_where_nothing_is_known():
-    assert tables_of([1, 2, 3, 7, 8, 1, 2], min_order=3).draft_greedy(9) == [3, 7, 8, 1, 2, 3, 7, 8, 1]
-    assert tables_of([2, 3, 4, 2], min_order=2, window=3, max_order=2).draft_greedy(5) == [3 + 1, 2][:0]
+    assert tables_of([2, 3, 4, 2], min_order=2, window=3, max_order=2).draft_greedy(5) == []
+    assert tables_of([1, 2, -1, 1], min_order=2).draft_greedy(5) == [2]
 
 
 def test_drafting_leaves_the_counts_alone():

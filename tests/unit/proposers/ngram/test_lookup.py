@@ -23,7 +23,7 @@ def index_of(text: list[int], min_order: int = 1, max_order: int = 3) -> LookupI
     extra=st.integers(0, 3),
     num_draft_tokens=st.integers(1, 6),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_every_step_agrees_with_brute_force(chunks, min_order, extra, num_draft_tokens):
     index, text = LookupIndex(min_order, min_order + extra, VOCAB_SIZE), []
     for chunk in chunks:

@@ -1,8 +1,11 @@
+from typing import Any
+
 import numpy as np
 import pytest
 
 from vllm_spec_plugin.proposers.base import NO_DRAFT, Draft, RequestView
 from vllm_spec_plugin.proposers.ngram import NgramProposer, backoff, lookup, trie
+from vllm_spec_plugin.verification.draft_probs import SparseProbs
 
 VOCAB_SIZE = 50
 VARIANTS = [("lookup", "greedy"), ("frequency", "greedy"), ("frequency", "sample")]
@@ -27,9 +30,11 @@ def view(request_id: str, text, num_draft_tokens: int = 4) -> RequestView:
 def same(one: Draft, other: Draft) -> bool:
     if one.token_ids != other.token_ids or (one.probs is None) != (other.probs is None):
         return False
-    return one.probs is None or (
-        one.probs.token_ids.equal(other.probs.token_ids) and one.probs.probs.equal(other.probs.probs)
-    )
+    if one.probs is None:
+        return True
+    assert isinstance(one.probs, SparseProbs)
+    assert isinstance(other.probs, SparseProbs)
+    return one.probs.token_ids.equal(other.probs.token_ids) and one.probs.probs.equal(other.probs.probs)
 
 
 def random_text(seed: int, num_tokens: int = 150, low: int = 0, high: int = 8) -> list[int]:
@@ -92,11 +97,11 @@ def test_drafts_come_in_the_order_of_requests(proposer):
     assert [draft.token_ids[:1] for draft in drafts] == [[1], [], [2]]
 
 
-def test_requests_do_not_see_each_others_text(proposer):
+@pytest.mark.parametrize("variant", VARIANTS, ids="-".join)
+def test_requests_do_not_see_each_others_text(variant):
     # "a" says only tokens below 8, "b" only others: a leak would show in the tokens themselves.
     texts = {"a": random_text(3), "b": random_text(4, low=8, high=16)}
-    alone = NgramProposer.__new__(NgramProposer)
-    alone.__dict__ |= proposer.__dict__ | {"_states": {}}
+    proposer, alone = make(*variant), make(*variant)
     for length in range(1, 150, 5):
         drafts = proposer.propose([view(name, text[:length]) for name, text in texts.items()])
         assert all(token < 8 for token in drafts[0].token_ids)
@@ -160,7 +165,7 @@ def test_drafts_survive_the_next_step_and_the_runners_buffer(proposer):
 
 def test_everything_is_compiled_before_the_first_request():
     proposers = [make(*variant) for variant in VARIANTS]
-    entries = [lookup._index, lookup._copy_continuation, trie.extend, trie.rehash]
+    entries: list[Any] = [lookup._index, lookup._copy_continuation, trie.extend, trie.rehash]
     entries += [backoff.draft_greedy, backoff.draft_sampled]
     assert [len(function.signatures) for function in entries] == [1] * len(entries)
     for proposer in proposers:
