@@ -78,8 +78,10 @@ def serve_command(
         extra_args: further `vllm serve` arguments; where they name an option that is set here, theirs counts.
 
     Raises:
-        ServerError: there is no `vllm` command.
+        ServerError: there is no `vllm` command, or no folder where `model` is plainly a path.
     """
+    if str(model).startswith(("/", "./", "../", "~")) and not Path(model).is_dir():
+        raise ServerError(f"no model folder {model}")
     executable = Path(sys.executable).parent / "vllm"
     if not executable.is_file():
         raise ServerError(f"no `vllm` command beside {sys.executable}: run `make setup`")
@@ -208,7 +210,8 @@ class Server:
         lines = self.log_path.read_text(errors="replace").splitlines()
         tail = lines[-_TAIL_LINES:]
         # vLLM ends with "Engine core initialization failed. See root cause above": show that cause as well.
-        causes = [line for line in lines[:-_TAIL_LINES] if re.search(r"\b\w+(Error|Exception): ", line)]
+        named = re.compile(r"\b\w+(Error|Exception): ")
+        causes = [line for line in lines[:-_TAIL_LINES] if named.search(line) and "WARNING" not in line]
         shown = [*dict.fromkeys(causes[-3:]), *(["..."] if causes else []), *tail]
         text = "\n".join(f"  | {line}" for line in shown) or "  (it wrote nothing)"
         return ServerError(f"{what}\n  command: {' '.join(self.command())}\n  log: {self.log_path}\n{text}")

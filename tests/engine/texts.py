@@ -41,7 +41,7 @@ class Point:
 
     def copy(self):
         self.name =''',
-    '''
+    """
 import os
 import sys
 
@@ -51,7 +51,7 @@ def main(args):
         print(os.path.join(name))
     for name in sys.argv:
         print(name)
-        print(os.path.''',
+        print(os.path.""",
 )
 
 

@@ -110,6 +110,11 @@ def test_missing_vllm_command_says_what_to_do(monkeypatch: pytest.MonkeyPatch, t
         serving.serve_command("m", None, 1)
 
 
+def test_model_path_without_a_folder_is_reported_before_anything_starts(tmp_path: Path) -> None:
+    with pytest.raises(ServerError, match="no model folder"):
+        serving.serve_command(tmp_path / "none", None, 1)
+
+
 @pytest.mark.usefixtures("on_cpu")
 def test_cpu_environment_gives_the_worker_every_core(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("VLLM_CPU_NUM_OF_RESERVED_CPU", raising=False)

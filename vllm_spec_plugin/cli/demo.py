@@ -195,7 +195,7 @@ def demo(
             with Server(target, setting, timeout=timeout, console=console) as server:
                 runs.append(complete_all(server, max_tokens, console))
     except (ServerError, OpenAIError, httpx.HTTPError) as error:
-        errors.print(f"[red]error:[/red] {escape(str(error))}")
+        errors.print(f"[red]error:[/red] {escape(str(error))}", soft_wrap=True)
         raise typer.Exit(1) from None
 
     without, with_plugin = runs

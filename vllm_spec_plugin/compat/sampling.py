@@ -63,9 +63,7 @@ def apply_bad_words(
     _apply_bad_words(logits, bad_words, contexts)  # type: ignore[arg-type]
 
 
-def apply_top_k_top_p(
-    logits: torch.Tensor, top_k: torch.Tensor | None, top_p: torch.Tensor | None
-) -> torch.Tensor:
+def apply_top_k_top_p(logits: torch.Tensor, top_k: torch.Tensor | None, top_p: torch.Tensor | None) -> torch.Tensor:
     """vLLM's own masking, in its torch form on every device: Triton's is another algorithm."""
     if top_k is None and top_p is None:
         return logits

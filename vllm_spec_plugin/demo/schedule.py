@@ -40,9 +40,7 @@ def learning_rate(step: int, steps: int, peak: float) -> float:
     return peak * (0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * done)))
 
 
-def run(
-    title: str, model: torch.nn.Module, steps: int, peak: float, loss_of: Callable[[int], torch.Tensor]
-) -> None:
+def run(title: str, model: torch.nn.Module, steps: int, peak: float, loss_of: Callable[[int], torch.Tensor]) -> None:
     """Trains `model` in place for `steps` AdamW steps on `loss_of(step)`, showing progress."""
     matrices = [p for p in model.parameters() if p.ndim >= 2]
     vectors = [p for p in model.parameters() if p.ndim < 2]
@@ -68,7 +66,7 @@ def run(
                 group["lr"] = learning_rate(step, steps, peak)
             loss = loss_of(step)
             optimiser.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss.backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimiser.step()
             value = loss.item()

@@ -122,9 +122,7 @@ def _residual(
     return residual
 
 
-def _output(
-    tokens: torch.Tensor, next_token: torch.Tensor, num_accepted: torch.Tensor, rows: Rows
-) -> torch.Tensor:
+def _output(tokens: torch.Tensor, next_token: torch.Tensor, num_accepted: torch.Tensor, rows: Rows) -> torch.Tensor:
     output = torch.full((len(rows.first), rows.width), NO_TOKEN, dtype=torch.int64, device=tokens.device)
     output[rows.request[rows.draft_row], rows.offset[rows.draft_row]] = tokens
     columns = torch.arange(rows.width, device=tokens.device)

@@ -20,7 +20,9 @@ def test_each_row_is_penalised_for_prompt_output_and_the_drafts_before_it(reques
     longest = max(max(len(prompt), len(output)) for prompt, output, _ in requests)
 
     def pad(lists):
-        return torch.tensor([x + [VOCAB] * (longest - len(x)) for x in lists], dtype=torch.int64).reshape(len(lists), longest)
+        return torch.tensor([x + [VOCAB] * (longest - len(x)) for x in lists], dtype=torch.int64).reshape(
+            len(lists), longest
+        )
 
     drafts = torch.tensor([d for _, _, ds in requests for d in ds], dtype=torch.int64)
     counts = counts_with_drafts(token_counts(pad([o for _, o, _ in requests]), VOCAB), drafts, rows)

@@ -1,0 +1,181 @@
+"""What an OpenAI client sees of a server that speculates."""
+
+import asyncio
+import json
+import math
+import time
+
+import httpx
+import openai
+import pytest
+
+from tests.e2e.conftest import MAX_MODEL_LEN
+
+pytestmark = pytest.mark.e2e
+
+METHOD = "    def get_{0}(self):\n        return self.{0}\n\n    def set_{0}(self, {0}):\n        self.{0} = {0}\n\n"
+PROMPT = (
+    "class Person:\n" + "".join(METHOD.format(name) for name in ("name", "age", "city")) + "    def get_street(self"
+)
+DRAFTED = "vllm:spec_decode_num_draft_tokens_total"
+ACCEPTED = "vllm:spec_decode_num_accepted_tokens_total"
+
+
+def complete(client, model, prompt=PROMPT, **options):
+    options = {"max_tokens": 48, "temperature": 0, **options}
+    return client.completions.create(model=model, prompt=prompt, **options)
+
+
+def test_completions_draft_and_accept(client, model, server):
+    before = server.metrics()
+    answer = complete(client, model)
+    after = server.metrics()
+    assert answer.usage.completion_tokens == 48
+    drafted, accepted = after[DRAFTED] - before[DRAFTED], after[ACCEPTED] - before[ACCEPTED]
+    assert 0 < accepted <= drafted
+    assert after["vllm_spec_plugin:draft_tokens_total"] >= after[DRAFTED]
+    assert after["vllm_spec_plugin:drafts_total"] > 0
+    assert after["vllm_spec_plugin:proposer_seconds_total"] > 0
+    assert after["vllm_spec_plugin:verification_seconds_total"] > 0
+    assert after["vllm_spec_plugin:proposer_errors_total"] == 0
+
+
+def test_streaming_gives_the_same_text(client, model):
+    whole = complete(client, model).choices[0].text
+    assert "".join(chunk.choices[0].text for chunk in complete(client, model, stream=True)) == whole
+
+
+def test_chat_goes_on_over_several_turns(client, model):
+    messages = [{"role": "user", "content": "a function that adds two numbers"}]
+    for _ in range(3):
+        answer = client.chat.completions.create(model=model, messages=messages, max_tokens=24, temperature=0.8)
+        messages.append({"role": "assistant", "content": answer.choices[0].message.content})
+        messages.append({"role": "user", "content": "another one"})
+        assert answer.usage.completion_tokens > 0
+
+
+def test_n_2_with_a_seed_is_reproducible_and_the_choices_differ(client, model):
+    first, second = (complete(client, model, n=2, temperature=1, seed=11) for _ in range(2))
+    texts = [choice.text for choice in first.choices]
+    assert texts == [choice.text for choice in second.choices]
+    assert texts[0] != texts[1]
+
+
+def test_a_seeded_output_does_not_depend_on_the_batch(client, model, server):
+    alone = complete(client, model, temperature=1, seed=5).choices[0].text
+
+    async def crowd():
+        async with openai.AsyncOpenAI(base_url=f"{server.base_url}/v1", api_key="none") as crowded:
+            others = [complete(crowded, model, temperature=1, prompt=PROMPT[: 50 + 9 * i]) for i in range(12)]
+            answers = await asyncio.gather(complete(crowded, model, temperature=1, seed=5), *others)
+            return answers[0].choices[0].text
+
+    assert asyncio.run(crowd()) == alone
+
+
+def test_every_token_has_its_logprobs(client, model):
+    logprobs = complete(client, model, temperature=1, logprobs=3).choices[0].logprobs
+    assert len(logprobs.tokens) == len(logprobs.token_logprobs) == len(logprobs.top_logprobs) == 48
+    assert all(value <= 0 and math.isfinite(value) for value in logprobs.token_logprobs)
+
+
+def test_prompt_logprobs_come_with_drafts(client, model):
+    answer = complete(client, model, extra_body={"prompt_logprobs": 1})
+    assert len(answer.choices[0].prompt_logprobs) == answer.usage.prompt_tokens
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"extra_body": {"min_p": 0.1}},
+        {"logit_bias": {"100": 5}},
+        {"extra_body": {"top_k": 20}},
+        {"top_p": 0.5},
+        {"extra_body": {"repetition_penalty": 1.3}},
+        {"presence_penalty": 1.0, "frequency_penalty": 0.5},
+        {"extra_body": {"min_tokens": 30, "bad_words": ["self"]}},
+    ],
+    ids=lambda options: next(iter(options.get("extra_body", options))),
+)
+def test_sampling_parameters_are_served(client, model, options):
+    answer = complete(client, model, temperature=1, **options)
+    assert answer.usage.completion_tokens > 0
+
+
+def test_min_p_1_and_a_large_bias_decide_the_output(client, model):
+    greedy = complete(client, model).choices[0].text
+    assert complete(client, model, temperature=1, extra_body={"min_p": 1.0}).choices[0].text == greedy
+    biased = complete(client, model, temperature=1, logit_bias={"100": 100}, logprobs=0).choices[0]
+    assert len(set(biased.logprobs.tokens)) == 1
+
+
+@pytest.mark.parametrize("temperature", [0, 1])
+def test_a_json_schema_is_kept(client, model, temperature):
+    schema = {
+        "type": "object",
+        "properties": {"kind": {"enum": ["cat", "dog"]}, "tame": {"type": "boolean"}},
+        "required": ["kind", "tame"],
+        "additionalProperties": False,
+    }
+    answer = client.chat.completions.create(
+        model=model,
+        messages=[{"role": "user", "content": "an animal"}],
+        max_tokens=300,
+        temperature=temperature,
+        extra_body={"structured_outputs": {"json": schema, "disable_any_whitespace": True}},
+    )
+    animal = json.loads(answer.choices[0].message.content)
+    assert set(animal) == {"kind", "tame"}
+
+
+def test_a_response_format_is_served(client, model):
+    schema = {"type": "object", "properties": {"tame": {"type": "boolean"}}, "required": ["tame"]}
+    answer = client.chat.completions.create(
+        model=model,
+        messages=[{"role": "user", "content": "an animal"}],
+        max_tokens=40,
+        temperature=1,
+        response_format={"type": "json_schema", "json_schema": {"name": "animal", "schema": schema}},
+    )
+    # So small a model may go on with allowed white space until max_tokens.
+    assert answer.choices[0].message.content.lstrip().startswith("{")
+
+
+def test_stop_strings_and_max_tokens_end_an_accepted_run_exactly(client, model):
+    whole = complete(client, model)
+    text = whole.choices[0].text
+    assert complete(client, model, stop=["return"]).choices[0].text == text.split("return")[0]
+    for max_tokens in range(1, 8):
+        cut = complete(client, model, max_tokens=max_tokens)
+        assert cut.usage.completion_tokens == max_tokens
+        assert text.startswith(cut.choices[0].text.rstrip("\ufffd"))
+
+
+def test_a_request_fills_the_context_exactly(client, model):
+    prompt = PROMPT * 6
+    room = MAX_MODEL_LEN - complete(client, model, prompt=prompt, max_tokens=1).usage.prompt_tokens
+    answer = complete(client, model, prompt=prompt, max_tokens=room, extra_body={"ignore_eos": True})
+    assert answer.usage.total_tokens == MAX_MODEL_LEN
+
+
+def test_an_abort_mid_stream_leaves_nothing_behind(client, model, server):
+    stream = complete(client, model, max_tokens=900, temperature=1, stream=True, extra_body={"ignore_eos": True})
+    for _ in zip(range(5), stream, strict=False):
+        pass
+    stream.close()
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        metrics = server.metrics()
+        if metrics["vllm:num_requests_running"] == 0 and metrics["vllm:kv_cache_usage_perc"] == 0:
+            break
+        time.sleep(0.2)
+    assert metrics["vllm:num_requests_running"] == 0
+    assert metrics["vllm:kv_cache_usage_perc"] == 0
+    assert complete(client, model).usage.completion_tokens == 48
+
+
+def test_a_bad_request_is_a_400_and_costs_nobody_else(client, model, server):
+    with pytest.raises(openai.BadRequestError):
+        complete(client, model, extra_body={"min_p": 7})
+    assert httpx.get(f"{server.base_url}/health").status_code == 200
+    assert complete(client, model).usage.completion_tokens == 48

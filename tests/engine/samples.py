@@ -1,0 +1,87 @@
+"""The samples that the statistical tests look at, and the checks they share."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tests.engine import chi_square
+from tests.engine.arms import Arms, Engine
+from tests.engine.chi_square import Test
+from tests.engine.exact import Reference, Tokens, probabilities
+from tests.engine.jobs import Job, Request, Result
+
+NUM_POSITIONS = 3
+# After the first token there is room for as many drafts as are looked at, and one more token.
+_MAX_TOKENS = 5
+# Outputs of one request: its prompt is then computed once.
+_OUTPUTS = 25
+
+Settings = Mapping[str, dict[str, Any]]
+# Per (setting, prompt) the continuations.
+Samples = dict[tuple[str, Tokens], list[Tokens]]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is sampled.
+
+    Attributes:
+        settings: sampling parameters, by a name to report.
+        prompts: all are continued with all settings.
+        size: continuations of each prompt in each setting, a multiple of 25.
+    """
+
+    settings: Settings
+    prompts: Sequence[Tokens]
+    size: int
+
+
+def sample(arms: Arms, engine: Engine, plan: Plan, sabotage: str = "") -> tuple[Samples, Result]:
+    """Continuations of all prompts in all settings, mixed in one job, and the job's result."""
+    max_tokens = _MAX_TOKENS if engine.config else NUM_POSITIONS
+    cases = [(name, prompt) for name in plan.settings for prompt in plan.prompts] * (plan.size // _OUTPUTS)
+    fixed = {"n": _OUTPUTS, "max_tokens": max_tokens, "ignore_eos": True, "detokenize": False}
+    # Computes the prompts once: the requests of the job then find them in the prefix cache.
+    arms.run(engine, Job([Request(prompt, {"max_tokens": 1}) for prompt in plan.prompts]))
+    requests = [Request(prompt, plan.settings[name] | fixed) for name, prompt in cases]
+    result = arms.run(engine, Job(requests, sabotage=sabotage))
+    samples: Samples = {}
+    for case, outputs in zip(cases, result.outputs, strict=True):
+        samples.setdefault(case, []).extend(tuple(o.token_ids[:NUM_POSITIONS]) for o in outputs)
+    return samples, result
+
+
+def exact_tests(reference: Reference, settings: Settings, samples: Samples) -> dict[tuple[str, Tokens, int], Test]:
+    """Per (setting, prompt, position) the samples against exact probabilities."""
+    tests = {}
+    for (name, prompt), continuations in samples.items():
+        for position in range(NUM_POSITIONS):
+            counts = chi_square.by_prefix(continuations, position)
+            logits = reference.logits_after(prompt, counts)
+            exact = {c: probabilities(logits[c], prompt, c, settings[name]).numpy() for c in counts}
+            tests[name, prompt, position] = chi_square.against_probabilities(counts, exact)
+    return tests
+
+
+def homogeneity_tests(first: Samples, second: Samples) -> dict[tuple[str, Tokens, int], Test]:
+    """Per (setting, prompt, position) one engine's samples against another's."""
+    return {
+        (name, prompt, position): chi_square.two_samples(
+            chi_square.by_prefix(first[name, prompt], position), chi_square.by_prefix(second[name, prompt], position)
+        )
+        for name, prompt in first
+        for position in range(NUM_POSITIONS)
+    }
+
+
+def impossible(reference: Reference, settings: Settings, samples: Samples) -> list[tuple[str, Tokens, Tokens]]:
+    """(setting, prompt, continuation) of the samples whose last token has probability 0, rounding aside."""
+    found = []
+    for (name, prompt), continuations in samples.items():
+        for continuation in sorted({c[:length] for c in continuations for length in range(1, NUM_POSITIONS + 1)}):
+            *before, last = continuation
+            prefix = tuple(before)
+            logits = reference.logits_after(prompt, [prefix])[prefix]
+            if probabilities(logits, prompt, prefix, settings[name], slack=1e-3)[last] == 0:
+                found.append((name, prompt, continuation))
+    return found
