@@ -16,9 +16,14 @@ def speculative_config(path: str | os.PathLike[str]) -> dict[str, Any]:
     Raises:
         ConfigError: the file has a mistake; the message names file, key, value and what is allowed.
         UnsupportedVersionError: the installed vLLM is not supported.
+        RuntimeError: the environment variable VLLM_SPEC_PLUGIN switches the plugin off.
     """
     from vllm_spec_plugin.compat.version import check_vllm_version
+    from vllm_spec_plugin.plugin import SWITCH, register, switched_off
     from vllm_spec_plugin.settings import settings_for
 
+    if switched_off():
+        raise RuntimeError(f"{SWITCH}={os.environ[SWITCH]} switches the plugin off: unset it, or leave the config out")
+    register()
     check_vllm_version()
     return settings_for(path)

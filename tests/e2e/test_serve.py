@@ -122,7 +122,8 @@ def test_a_json_schema_is_kept(client, model, temperature):
         messages=[{"role": "user", "content": "an animal"}],
         max_tokens=300,
         temperature=temperature,
-        extra_body={"structured_outputs": {"json": schema, "disable_any_whitespace": True}},
+        frequency_penalty=2.0,  # or so small a model writes allowed white space for ever
+        extra_body={"structured_outputs": {"json": schema}},
     )
     animal = json.loads(answer.choices[0].message.content)
     assert set(animal) == {"kind", "tame"}

@@ -14,8 +14,8 @@ __all__ = ["CPUModelRunner", "CPUWorker", "cpu_runner_in_place"]
 def cpu_runner_in_place(runner_cls: type) -> Iterator[None]:
     """While it lasts, vLLM's CPU worker builds `runner_cls`: it names its runner's class in no hook."""
     stock = cpu_worker.CPUModelRunner
-    cpu_worker.CPUModelRunner = runner_cls  # type: ignore[misc]
+    cpu_worker.CPUModelRunner = runner_cls
     try:
         yield
     finally:
-        cpu_worker.CPUModelRunner = stock  # type: ignore[misc]
+        cpu_worker.CPUModelRunner = stock

@@ -60,7 +60,7 @@ def apply_bad_words(
     logits: torch.Tensor, bad_words: dict[int, list[list[int]]], contexts: dict[int, list[int]]
 ) -> None:
     """Excludes, per row, the last tokens of bad words whose beginning the row's context ends with."""
-    _apply_bad_words(logits, bad_words, contexts)  # type: ignore[arg-type]
+    _apply_bad_words(logits, bad_words, contexts)
 
 
 def apply_top_k_top_p(logits: torch.Tensor, top_k: torch.Tensor | None, top_p: torch.Tensor | None) -> torch.Tensor:

@@ -13,7 +13,7 @@ class Agreement:
     """Means over held-out positions.
 
     Attributes:
-        acceptance_rate: E[sum_x min(p(x), q(x))], the expected α of one draft token (Leviathan et
+        acceptance_rate: E[sum_x min(p(x), q(x))], the expected acceptance rate of one draft token (Leviathan et
             al., corollary 3.6).
         greedy: share of positions at which both models' most likely token is the same.
         target_loss: the target's cross entropy, nats per token.

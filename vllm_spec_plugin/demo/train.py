@@ -132,5 +132,5 @@ def train(out: Path, target_steps: int = TARGET_STEPS, draft_steps: int = DRAFT_
     (out / "training.json").write_text(json.dumps(record, indent=2) + "\n")
     console.print(
         f"held-out loss {agreement.target_loss:.3f} nats/token, "
-        f"α = {agreement.acceptance_rate:.3f}, greedy agreement {agreement.greedy:.3f}"
+        f"acceptance rate {agreement.acceptance_rate:.3f}, greedy agreement {agreement.greedy:.3f}"
     )

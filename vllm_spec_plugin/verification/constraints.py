@@ -97,7 +97,8 @@ def _limit_thinking(logits: torch.Tensor, target: TargetRows, metadata: Any) -> 
     holder.update_state(metadata.output_token_ids, metadata.spec_token_ids, repeat_indices=None)
     rows = target.rows
     if rows.width == 1:
-        return holder.apply_to_logits(logits, False, metadata.spec_token_ids)
+        limited: torch.Tensor = holder.apply_to_logits(logits, False, metadata.spec_token_ids)
+        return limited
     # vLLM's holder knows bonus rows and draft rows only apart.
     bonus = rows.first + rows.num_draft_tokens
     logits[bonus] = holder.apply_to_logits(logits[bonus], True, metadata.spec_token_ids)

@@ -16,7 +16,8 @@ _MIX2 = 0x94D049BB133111EB - 2**64
 
 
 def _shift_right(x: torch.Tensor, bits: int) -> torch.Tensor:
-    return (x >> bits) & (2 ** (64 - bits) - 1)
+    mask: int = 2 ** (64 - bits) - 1
+    return (x >> bits) & mask
 
 
 def _mix(x: torch.Tensor) -> torch.Tensor:

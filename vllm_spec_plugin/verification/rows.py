@@ -42,5 +42,12 @@ class Rows:
         offset = torch.arange(len(request)) - first[request]
         draft_start = counts.cumsum(0) - counts
         draft_row = torch.arange(int(counts.sum())) + requests.repeat_interleave(counts)
-        moved = (t.to(device) for t in (request, offset, first, counts, draft_row, draft_start))
-        return cls(*moved, width=max(num_draft_tokens, default=0) + 1)
+        return cls(
+            request=request.to(device),
+            offset=offset.to(device),
+            first=first.to(device),
+            num_draft_tokens=counts.to(device),
+            draft_row=draft_row.to(device),
+            draft_start=draft_start.to(device),
+            width=max(num_draft_tokens, default=0) + 1,
+        )

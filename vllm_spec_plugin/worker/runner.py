@@ -1,7 +1,7 @@
 """The part of a model runner that speculates, for vLLM's CPU and CUDA runners alike."""
 
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -12,8 +12,13 @@ from vllm_spec_plugin.verification import SpecRejectionSampler
 from vllm_spec_plugin.worker.drafter import Drafter
 from vllm_spec_plugin.worker.views import request_views
 
+if TYPE_CHECKING:
+    from vllm_spec_plugin.compat.cuda import GPUModelRunner as Runner
+else:
+    Runner = object
 
-class SpecRunnerMixin:
+
+class SpecRunnerMixin(Runner):
     """Put before a vLLM model runner: its steps are drafted and verified by the plugin."""
 
     drafter: Drafter

@@ -1,6 +1,7 @@
 """A proposer's faults cost its drafts and nothing else."""
 
 import logging
+from typing import Any
 
 import numpy as np
 import pytest
@@ -35,13 +36,14 @@ def view(request_id="a", k=2):
 
 
 def propose(answer, requests=None):
-    errors = []
+    errors: list[str] = []
     proposer = Scripted(answer)
     drafts = GuardedProposer(proposer, VOCAB, errors.append).propose(requests or [view()])
     return drafts, errors, proposer
 
 
 SOUND = Draft([1, 2], torch.full((2, VOCAB), 0.1))
+NO_IDS: Any = ["x"]
 NAN = torch.full((1, VOCAB), float("nan"))
 
 
@@ -64,7 +66,7 @@ def test_sound_drafts_pass():
         (Draft([1], torch.tensor([[1.5, -0.5] + [0.0] * 8])), guard.BAD_PROBS),
         (Draft([1], SparseProbs(torch.tensor([[1, VOCAB]]), torch.tensor([[0.5, 0.5]]))), guard.BAD_PROBS),
         (Draft([1], SparseProbs(torch.tensor([[1]]), torch.tensor([[float("inf")]]))), guard.BAD_PROBS),
-        (Draft(["x"]), guard.RAISED),
+        (Draft(NO_IDS), guard.RAISED),
     ],
 )
 def test_an_unsound_draft_is_dropped_and_counted_alone(draft, reason):

@@ -79,7 +79,7 @@ def verify_many(case, shape, repeats, greedy=None, seeds=None, lenience=1.0):
     counts = [len(d) for d in case.drafts] * repeats
     rows = Rows.of(counts, torch.device("cpu"))
     logits = torch.tensor(np.concatenate(case.p), dtype=torch.float32).log().repeat(repeats, 1)
-    drafts = torch.tensor(sum(case.drafts, []), dtype=torch.int64).repeat(repeats)
+    drafts = torch.tensor([t for drafts in case.drafts for t in drafts], dtype=torch.int64).repeat(repeats)
     probs = as_probs(case.q * repeats, shape)
     batch = len(counts)
     is_greedy = torch.full((batch,), bool(greedy)) if not isinstance(greedy, torch.Tensor) else greedy

@@ -31,7 +31,7 @@ def output_distribution(target_probs, drafts, draft_probs, lenience=1.0):
     """
     outputs = {}
     reached = 1.0
-    for i, (p, q, x) in enumerate(zip(target_probs, draft_probs, drafts)):
+    for i, (p, q, x) in enumerate(zip(target_probs, draft_probs, drafts, strict=False)):
         keep = acceptance_probability(p, q, x, lenience)
         for token, probability in enumerate(residual(p, q)):
             if reached * (1 - keep) * probability > 0:

@@ -23,6 +23,7 @@ def test_sparse_and_certain_drafts_become_one_sparse_table():
 
 def test_rows_of_drafts_that_were_cut_are_left_out():
     q = collate([[2]], [SPARSE], CPU)
+    assert isinstance(q, SparseProbs)
     assert len(q) == 1
     assert q.probs.tolist() == [[0.5, 0.5]]
 
