@@ -46,9 +46,7 @@ def by_prefix(continuations: Iterable[Sequence[int]], position: int) -> dict[Tok
     return dict(counts)
 
 
-def against_probabilities(
-    counts: Mapping[Tokens, Counter[int]], probabilities: Mapping[Tokens, npt.NDArray[np.float64]]
-) -> Test:
+def against_probabilities(counts: Mapping[Tokens, Counter[int]], probabilities: Floats) -> Test:
     """Whether tokens follow prefixes with the given probabilities.
 
     Tokens that are expected fewer than 5 times are one bin. The pooled test of the rare prefixes adds
@@ -56,13 +54,13 @@ def against_probabilities(
 
     Args:
         counts: of `by_prefix`.
-        probabilities: [vocab_size] per prefix.
+        probabilities: [len(counts), vocab_size], in the same order.
     """
     total = Test()
     bounds = np.array(_RANKS)
     pooled_observed, pooled_expected = np.zeros(len(bounds)), np.zeros(len(bounds))
-    for prefix, seen in sorted(counts.items()):
-        expected = probabilities[prefix] * seen.total()
+    for seen, row in zip(counts.values(), probabilities, strict=True):
+        expected = row * seen.total()
         observed = np.zeros_like(expected)
         observed[list(seen)] = list(seen.values())
         if seen.total() >= _RARE:

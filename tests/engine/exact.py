@@ -1,7 +1,7 @@
 """Exact probabilities of the target's tokens: a transformers forward pass and vLLM's sampling pipeline."""
 
 import copy
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -34,8 +34,8 @@ class Reference:
         return logits
 
     @torch.inference_mode()
-    def logits_after(self, prompt: Tokens, continuations: Iterable[Tokens]) -> dict[Tokens, torch.Tensor]:
-        """[vocab_size] logits after the prompt and each continuation, each computed once in a session."""
+    def logits_after(self, prompt: Tokens, continuations: Sequence[Tokens]) -> torch.Tensor:
+        """[len(continuations), vocab_size]: after the prompt and each of them; computed once in a session."""
         wanted = {c for c in continuations if (prompt, c) not in self._after}
         by_length: dict[int, list[Tokens]] = {}
         for continuation in sorted(wanted):
@@ -50,40 +50,44 @@ class Reference:
                     cache.batch_repeat_interleave(len(part))
                     last = self.model(torch.tensor(part), past_key_values=cache).logits[:, -1].float()
                     self._after.update(((prompt, c), row.clone()) for c, row in zip(part, last, strict=True))
-        return {c: self._after[prompt, c] for c in continuations}
+        return torch.stack([self._after[prompt, c] for c in continuations])
 
 
 def probabilities(
-    logits: torch.Tensor, prompt: Tokens, output: Tokens, params: dict[str, Any], slack: float = 0.0
+    logits: torch.Tensor, prompt: Tokens, outputs: Sequence[Tokens], params: dict[str, Any], slack: float = 0.0
 ) -> torch.Tensor:
-    """[vocab_size] float64: the distribution of the next token, in the order of vLLM's sampler.
+    """[len(outputs), vocab_size] float64: distributions of the next token, in the order of vLLM's sampler.
 
     Args:
-        logits: [vocab_size], the target's after prompt and output.
+        logits: [len(outputs), vocab_size], the target's after prompt and output.
         prompt: token ids.
-        output: token ids so far.
+        outputs: token ids so far.
         params: as for `SamplingParams`.
         slack: makes min-p, top-k and top-p keep what is that close to being kept.
     """
     logits = logits.double().clone()
     for token, bias in params.get("logit_bias", {}).items():
-        logits[token] += bias
-    seen = torch.zeros_like(logits, dtype=torch.bool)
-    seen[list(prompt + output)] = True
+        logits[:, token] += bias
+    counts = torch.zeros_like(logits)
+    for row, output in enumerate(outputs):
+        for token in output:
+            counts[row, token] += 1
+    seen = counts > 0
+    seen[:, list(prompt)] = True
     repetition = params.get("repetition_penalty", 1.0)
     penalised = torch.where(logits > 0, logits / repetition, logits * repetition)
     logits = torch.where(seen, penalised, logits)
-    for token in set(output):
-        logits[token] -= params.get("frequency_penalty", 0.0) * output.count(token)
-        logits[token] -= params.get("presence_penalty", 0.0)
+    logits -= params.get("frequency_penalty", 0.0) * counts
+    logits -= params.get("presence_penalty", 0.0) * (counts > 0)
     logits /= params.get("temperature", 1.0)
     if min_p := params.get("min_p"):
         probs = logits.softmax(-1)
-        logits[probs < min_p * probs.max() * (1 - slack)] = -torch.inf
+        logits[probs < min_p * probs.amax(-1, keepdim=True) * (1 - slack)] = -torch.inf
     if top_k := params.get("top_k"):
-        logits[logits < logits.topk(top_k).values[-1] - slack] = -torch.inf
+        logits[logits < logits.topk(top_k).values[:, -1:] - slack] = -torch.inf
     if top_p := params.get("top_p"):
         probs, order = logits.softmax(-1).sort(descending=True)
         likelier = probs.cumsum(-1) - probs
-        logits[order[likelier >= top_p + slack]] = -torch.inf
+        excluded = torch.zeros_like(seen).scatter_(1, order, likelier >= top_p + slack)
+        logits[excluded] = -torch.inf
     return logits.softmax(-1)

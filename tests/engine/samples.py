@@ -57,8 +57,8 @@ def exact_tests(reference: Reference, settings: Settings, samples: Samples) -> d
     for (name, prompt), continuations in samples.items():
         for position in range(NUM_POSITIONS):
             counts = chi_square.by_prefix(continuations, position)
-            logits = reference.logits_after(prompt, counts)
-            exact = {c: probabilities(logits[c], prompt, c, settings[name]).numpy() for c in counts}
+            logits = reference.logits_after(prompt, list(counts))
+            exact = probabilities(logits, prompt, list(counts), settings[name]).numpy()
             tests[name, prompt, position] = chi_square.against_probabilities(counts, exact)
     return tests
 
@@ -78,10 +78,10 @@ def impossible(reference: Reference, settings: Settings, samples: Samples) -> li
     """(setting, prompt, continuation) of the samples whose last token has probability 0, rounding aside."""
     found = []
     for (name, prompt), continuations in samples.items():
-        for continuation in sorted({c[:length] for c in continuations for length in range(1, NUM_POSITIONS + 1)}):
-            *before, last = continuation
-            prefix = tuple(before)
-            logits = reference.logits_after(prompt, [prefix])[prefix]
-            if probabilities(logits, prompt, prefix, settings[name], slack=1e-3)[last] == 0:
-                found.append((name, prompt, continuation))
+        for position in range(NUM_POSITIONS):
+            counts = chi_square.by_prefix(continuations, position)
+            logits = reference.logits_after(prompt, list(counts))
+            exact = probabilities(logits, prompt, list(counts), settings[name], slack=1e-3)
+            for (prefix, seen), row in zip(counts.items(), exact, strict=True):
+                found += [(name, prompt, (*prefix, token)) for token in seen if row[token] == 0]
     return found

@@ -1,13 +1,15 @@
 """vLLM's engine arguments: where a plugin.yaml comes in and becomes stock settings."""
 
 import argparse
-import contextlib
+import logging
 from collections.abc import Callable
 from typing import Any
 
 from vllm_spec_plugin.compat.patching import wrap
 from vllm_spec_plugin.compat.version import UnsupportedVersionError, check_vllm_version
 from vllm_spec_plugin.settings import KEY, settings_for
+
+logger = logging.getLogger("vllm.vllm_spec_plugin")
 
 PROPOSER = "vllm_spec_plugin.worker.drafter.Drafter"
 SCHEDULER = "vllm_spec_plugin.scheduling.scheduler.SpecScheduler"
@@ -98,9 +100,12 @@ def translate(engine_args: Any, given: dict[str, Any]) -> None:
     engine_args.scheduler_cls = SCHEDULER
     additional = engine_args.additional_config
     engine_args.additional_config = {**(additional or {}), KEY: given[KEY]}
-    with contextlib.suppress(AttributeError):
-        # vLLM's own draft-length padding assumes the same length for every request.
-        engine_args.async_scheduling = False
+    if config.verification.lenience < 1:
+        logger.warning(
+            "%s: verification.lenience is %g: speculation is LOSSY, outputs differ from the model's own",
+            given[KEY]["source"],
+            config.verification.lenience,
+        )
 
 
 def is_ours(speculative_config: Any) -> bool:

@@ -49,18 +49,19 @@ class Drafter:
         """
         start = time.perf_counter()
         drafts = self.proposer.propose(requests) if requests else []
-        self._pending = {r.request_id: d for r, d in zip(requests, drafts, strict=True) if d.token_ids}
-        self.counters.drafts += len(self._pending)
-        self.counters.draft_tokens += sum(len(d.token_ids) for d in self._pending.values())
+        for request, draft in zip(requests, drafts, strict=True):
+            self._pending[request.request_id] = draft
+            self.counters.drafts += bool(draft.token_ids)
+            self.counters.draft_tokens += len(draft.token_ids)
         self.counters.proposer_seconds += time.perf_counter() - start
         return drafts
 
     def take_probs(
         self, request_ids: Sequence[str], draft_token_ids: Sequence[Sequence[int]], device: torch.device
     ) -> DraftProbs:
-        """q of the drafts that are verified in this step.
+        """q of the drafts that are verified in this step, which is then forgotten.
 
-        The scheduler may have cut a draft short, but never for the sake of its tokens' values unless
+        A request that is not scheduled for some steps has its draft verified later. The scheduler may have cut a draft short, but never for the sake of its tokens' values unless
         they were point masses: q's rows of the tokens that are left are still right.
 
         Args:
@@ -68,7 +69,7 @@ class Drafter:
             draft_token_ids: per request, the drafted tokens it verifies.
             device: where the scorer runs.
         """
-        probs = [self._pending.get(request_id, NO_DRAFT).probs for request_id in request_ids]
+        probs = [self._pending.pop(request_id, NO_DRAFT).probs for request_id in request_ids]
         return collate(draft_token_ids, probs, device)
 
     def forget(self, request_id: str) -> None:

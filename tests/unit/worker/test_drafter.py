@@ -1,0 +1,80 @@
+"""What is kept of a draft between proposing and verifying it."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from vllm_spec_plugin.proposers.base import NO_DRAFT, Draft, RequestView
+from vllm_spec_plugin.settings import KEY
+from vllm_spec_plugin.verification.draft_probs import SparseProbs
+from vllm_spec_plugin.worker import drafter as module
+from vllm_spec_plugin.worker.drafter import Drafter
+
+CPU = torch.device("cpu")
+CONFIG = {"proposer": {"method": "ngram"}}
+
+
+def drawn(token):
+    return Draft([token], SparseProbs(torch.tensor([[token, 0]]), torch.tensor([[0.75, 0.25]])))
+
+
+class Scripted:
+    """Drafts the token it was told for each request, drawn from a distribution."""
+
+    def __init__(self):
+        self.forgotten = []
+
+    def propose(self, requests):
+        return [drawn(int(request.token_ids[-1])) for request in requests]
+
+    def forget(self, request_id):
+        self.forgotten.append(request_id)
+
+
+@pytest.fixture
+def proposer():
+    return Scripted()
+
+
+@pytest.fixture
+def drafter(monkeypatch, proposer):
+    monkeypatch.setattr(module, "create_proposer", lambda config, vocab_size: proposer)
+    model = SimpleNamespace(get_vocab_size=lambda: 10)
+    return Drafter(SimpleNamespace(additional_config={KEY: {"config": CONFIG}}, model_config=model))
+
+
+def view(request_id, token):
+    return RequestView(request_id, np.array([token], np.int32), 1, np.zeros(1))
+
+
+def test_q_of_a_request_that_is_not_scheduled_for_a_step_is_there_when_it_is(drafter):
+    drafter.draft([view("a", 3), view("b", 4)])
+    drafter.take_probs(["b"], [[4]], CPU)
+    drafter.draft([view("b", 5)])
+    q = drafter.take_probs(["a", "b"], [[3], [5]], CPU)
+    assert q.token_ids[:, 0].tolist() == [3, 5]
+    assert q.probs[:, 0].tolist() == [0.75, 0.75]
+
+
+def test_q_is_gone_once_it_was_verified_or_its_request_ended(drafter, proposer):
+    drafter.draft([view("a", 3), view("b", 4)])
+    drafter.take_probs(["a"], [[3]], CPU)
+    drafter.forget("b")
+    assert drafter.take_probs(["a", "b"], [[3], [4]], CPU) is None
+    assert proposer.forgotten == ["b"]
+
+
+def test_counters_are_taken_once(drafter):
+    drafter.draft([view("a", 3), view("b", 4)])
+    counters = drafter.take_counters()
+    assert (counters.drafts, counters.draft_tokens) == (2, 2)
+    assert counters.proposer_seconds > 0
+    assert drafter.take_counters().drafts == 0
+
+
+def test_no_requests_no_drafts(drafter):
+    assert drafter.draft([]) == []
+    assert drafter.take_probs(["a"], [[]], CPU) is None
+    assert NO_DRAFT.token_ids == []
