@@ -61,8 +61,9 @@ class Drafter:
     ) -> DraftProbs:
         """q of the drafts that are verified in this step, which is then forgotten.
 
-        A request that is not scheduled for some steps has its draft verified later. The scheduler may have cut a draft short, but never for the sake of its tokens' values unless
-        they were point masses: q's rows of the tokens that are left are still right.
+        A request that is not scheduled for some steps has its draft verified later. The scheduler may
+        have cut a draft short, but for the sake of its tokens' values only if they were point masses:
+        q's rows of the tokens that are left are still right.
 
         Args:
             request_ids: the step's requests.
