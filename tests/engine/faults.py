@@ -3,10 +3,12 @@
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
+from unittest import mock
 
 import torch
 
 from vllm_spec_plugin.proposers.base import Draft, Proposer, RequestView
+from vllm_spec_plugin.verification.draft_probs import SparseProbs
 
 Drafts = list[Draft]
 
@@ -28,7 +30,11 @@ def _too_many(requests: Sequence[RequestView], drafts: Drafts) -> Drafts:
 
 
 def _nan_probs(requests: Sequence[RequestView], drafts: Drafts) -> Drafts:
-    return [Draft([1] * r.num_draft_tokens, torch.full((r.num_draft_tokens, 2048), torch.nan)) for r in requests]
+    shapes = [(request.num_draft_tokens, 1) for request in requests]
+    return [
+        Draft([1] * shape[0], SparseProbs(torch.ones(shape, dtype=torch.int64), torch.full(shape, torch.nan)))
+        for shape in shapes
+    ]
 
 
 def _too_few_drafts(requests: Sequence[RequestView], drafts: Drafts) -> Drafts:
@@ -74,10 +80,10 @@ class FaultyProposer:
 
 def install() -> None:
     """Wraps the proposer of every engine that is built from now on."""
+    from vllm_spec_plugin.proposers.registry import create_proposer
     from vllm_spec_plugin.worker import drafter
 
-    create = drafter.create_proposer
-    drafter.create_proposer = lambda *args: FaultyProposer(create(*args))
+    mock.patch.object(drafter, "create_proposer", lambda *args: FaultyProposer(create_proposer(*args))).start()
 
 
 @contextlib.contextmanager

@@ -30,8 +30,7 @@ def recover_from_p() -> Iterator[None]:
 def ignore_temperature() -> Iterator[None]:
     """Draft tokens are judged at temperature 1; rows that judge no draft keep their temperature."""
     from vllm_spec_plugin.verification import sampler
-
-    constrain = sampler.constrain
+    from vllm_spec_plugin.verification.constraints import constrain
 
     def constrain_at_one(target: Any, metadata: Any) -> torch.Tensor:
         logits = constrain(target, metadata)

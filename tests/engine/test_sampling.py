@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.engine import texts
-from tests.engine.arms import REPOSITORY, Arms, Engine
+from tests.engine.arms import FREQUENCY, LOOKUP, Arms, Engine
 from tests.engine.exact import Reference
 from tests.engine.samples import Plan, Samples, exact_tests, homogeneity_tests, impossible, sample
 
@@ -13,8 +13,8 @@ pytestmark = [pytest.mark.engine, pytest.mark.statistical]
 
 PLAIN = Engine()
 SPECULATING = {
-    "lookup": Engine(config=str(REPOSITORY / "configs/ngram.yaml")),
-    "frequency": Engine(config=str(REPOSITORY / "configs/ngram_frequency.yaml")),
+    "lookup": Engine(config=LOOKUP),
+    "frequency": Engine(config=FREQUENCY),
 }
 FALSE_ALARMS = 1e-3
 # 7 settings, 4 prompts, 3 positions; three engines against exact probabilities, two against the plain one.
@@ -38,7 +38,7 @@ def plan(reference: Reference, full: bool) -> Plan:
         "combined": {"temperature": 0.7, "presence_penalty": 0.5, "frequency_penalty": 0.3, "top_p": 0.95},
     }
     return Plan(
-        {name: {"temperature": 1.0} | params for name, params in settings.items()}, prompts, 2000 if full else 500
+        {name: {"temperature": 1.0} | params for name, params in settings.items()}, prompts, 2000 if full else 1000
     )
 
 
@@ -60,7 +60,7 @@ def assert_plausible(tests: dict[Any, Any]) -> None:
 def test_output_without_speculation_has_the_exact_distribution(arms: Arms, reference: Reference, plan: Plan) -> None:
     """The checks agree with vLLM's own sampler.
 
-    Seed 0. 7 settings, 4 prompts, 500 continuations each (full: 2,000), 3 tokens. False-alarm rate of
+    Seed 0. 7 settings, 4 prompts, 1,000 continuations each (full: 2,000), 3 tokens. False-alarm rate of
     this file's chi-square tests together: 1e-3, over 420 tests.
     """
     samples, _ = sample(arms, PLAIN, plan)
@@ -73,7 +73,7 @@ def test_output_with_speculation_has_the_exact_distribution(
 ) -> None:
     """Tokens 1, 2 given 1, and 3 given 1 and 2, against a transformers forward pass.
 
-    Seed 0. 7 settings, 4 prompts, 500 continuations each (full: 2,000), 3 tokens. False-alarm rate of
+    Seed 0. 7 settings, 4 prompts, 1,000 continuations each (full: 2,000), 3 tokens. False-alarm rate of
     this file's chi-square tests together: 1e-3, over 420 tests.
     """
     assert_plausible(exact_tests(reference, plan.settings, speculating))
@@ -84,7 +84,7 @@ def test_speculation_never_outputs_a_token_that_the_parameters_exclude(
 ) -> None:
     """Tokens that top-k, top-p or min-p leave no probability.
 
-    Seed 0. 7 settings, 4 prompts, 500 continuations each (full: 2,000), 3 tokens. False-alarm rate 0:
+    Seed 0. 7 settings, 4 prompts, 1,000 continuations each (full: 2,000), 3 tokens. False-alarm rate 0:
     such a token is impossible; thresholds are given 1e-3 of slack, for rounding.
     """
     assert not impossible(reference, plan.settings, speculating)
@@ -93,7 +93,7 @@ def test_speculation_never_outputs_a_token_that_the_parameters_exclude(
 def test_output_is_distributed_as_without_speculation(speculating: Samples, arms: Arms, plan: Plan) -> None:
     """Two-sample chi-square tests of the same positions, with and without speculation.
 
-    Seed 0. 7 settings, 4 prompts, 500 continuations each (full: 2,000), 3 tokens. False-alarm rate of
+    Seed 0. 7 settings, 4 prompts, 1,000 continuations each (full: 2,000), 3 tokens. False-alarm rate of
     this file's chi-square tests together: 1e-3, over 420 tests.
     """
     plain, _ = sample(arms, PLAIN, plan)

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vllm_spec_plugin.proposers.ngram import trie
-from vllm_spec_plugin.proposers.ngram.frequency import MAX_SUPPORT, FrequencyTables
+from vllm_spec_plugin.proposers.ngram.frequency import FrequencyTables
 
 from . import oracle
 
@@ -91,6 +91,12 @@ def test_long_text_in_small_steps_agrees_with_one_step_and_brute_force():
             assert one == other
             assert one_rows.token_ids.equal(other_rows.token_ids)
             assert one_rows.probs.equal(other_rows.probs)
+
+
+@pytest.mark.parametrize("length", [1, 9, 10, 11, 35])
+def test_all_tokens_taken_in_are_counted_as_such(length):
+    tables = tables_of(list(range(length)), window=10)
+    assert (tables.num_tokens, tables.last_token) == (length, length - 1)
 
 
 def test_highest_count_wins_over_the_more_recent():
@@ -192,13 +198,13 @@ def test_all_ngrams_in_one_bucket_are_still_told_apart():
 
 
 def test_support_is_the_most_frequent_renormalised():
-    # Token t occurs 1 + t % 3 times; more than MAX_SUPPORT tokens have each count.
+    # Token t occurs 1 + t % 3 times; more than 64 tokens have each count.
     text = [token for token in range(300) for _ in range(1 + token % 3)]
     np.random.default_rng(8).shuffle(text)
     _, rows = tables_of(text, max_order=1, window=1000).draft_sampled(np.array([0.3]))
-    expected = oracle.ranked_followers(text, [], 1, 1)[:MAX_SUPPORT]
+    expected = oracle.ranked_followers(text, [], 1, 1)[:64]
     assert rows.token_ids[0].tolist() == [token for token, _ in expected]
-    np.testing.assert_allclose(rows.probs[0].numpy(), np.full(MAX_SUPPORT, 1 / MAX_SUPPORT), rtol=1e-6)
+    np.testing.assert_allclose(rows.probs[0].numpy(), np.full(64, 1 / 64), rtol=1e-6)
 
 
 def test_memory_is_bounded_by_the_window():
@@ -210,5 +216,8 @@ def test_memory_is_bounded_by_the_window():
         tables.extend(rng.integers(0, VOCAB_SIZE, 20).astype(np.int32))
         num_bytes.append(tables.num_bytes)
     assert num_bytes[-1] == num_bytes[20]
+    full = tables._nodes
+    tables.extend(np.arange(100, dtype=np.int32))
+    assert tables._nodes is full, "a full window needs no new arrays"
     assert max(num_bytes) <= (window * max_order + 1) * (36 + 8) + 4 * window
     assert tables._state[trie.USED] <= window * max_order

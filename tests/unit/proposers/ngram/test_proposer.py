@@ -5,6 +5,8 @@ import pytest
 
 from vllm_spec_plugin.proposers.base import NO_DRAFT, Draft, RequestView
 from vllm_spec_plugin.proposers.ngram import NgramProposer, backoff, lookup, trie
+from vllm_spec_plugin.proposers.ngram.frequency import FrequencyTables
+from vllm_spec_plugin.proposers.ngram.lookup import LookupIndex
 from vllm_spec_plugin.verification.draft_probs import SparseProbs
 
 VOCAB_SIZE = 50
@@ -163,7 +165,39 @@ def test_drafts_survive_the_next_step_and_the_runners_buffer(proposer):
     assert draft.token_ids == kept
 
 
-def test_everything_is_compiled_before_the_first_request():
+def test_a_step_takes_in_only_the_new_tokens(proposer, monkeypatch):
+    taken_in = []
+    for state in (LookupIndex, FrequencyTables):
+
+        def spy(self, new_tokens, extend=state.extend):
+            taken_in.append(len(new_tokens))
+            extend(self, new_tokens)
+
+        monkeypatch.setattr(state, "extend", spy)
+    text = random_text(8)
+    for length in (100, 103, 103, 104):
+        proposer.propose([view("a", text[:length]), view("b", text[: length // 2])])
+    assert taken_in == [100, 50, 3, 1, 1, 1]
+
+
+def test_the_constructor_runs_every_compiled_function(monkeypatch):
+    entries = [(lookup, "_index"), (lookup, "_copy_continuation"), (trie, "extend"), (trie, "rehash")]
+    entries += [(backoff, "draft_greedy"), (backoff, "draft_sampled")]
+    ran = set()
+    for module, name in entries:
+        function = getattr(module, name)
+
+        def spy(*arguments, name=name, function=function):
+            ran.add(name)
+            return function(*arguments)
+
+        monkeypatch.setattr(module, name, spy)
+    make("lookup", "greedy")
+    make("frequency", "sample")
+    assert ran == {name for _, name in entries}
+
+
+def test_requests_run_only_what_the_constructor_compiled():
     proposers = [make(*variant) for variant in VARIANTS]
     entries: list[Any] = [lookup._index, lookup._copy_continuation, trie.extend, trie.rehash]
     entries += [backoff.draft_greedy, backoff.draft_sampled]

@@ -1,0 +1,46 @@
+"""At temperature 0 the output is, token for token, the output without speculation."""
+
+import pytest
+
+from tests.engine import texts
+from tests.engine.arms import FREQUENCY, LOOKUP, TIGHT, Arms, Engine
+from tests.engine.exact import Reference, Tokens
+from tests.engine.greedy import assert_same_tokens, greedy_job
+
+pytestmark = pytest.mark.engine
+
+NUM_PROMPTS, LONGEST, NUM_TOKENS = 64, 600, 64
+
+
+@pytest.fixture(scope="module")
+def prompts(reference: Reference) -> list[Tokens]:
+    prompts = texts.sources(reference, NUM_PROMPTS, LONGEST)
+    lengths = sorted(map(len, prompts))
+    assert lengths[0] < 8
+    assert lengths[-1] > 400
+    return prompts
+
+
+@pytest.mark.parametrize("config", [LOOKUP, FREQUENCY], ids=["lookup", "frequency"])
+def test_greedy_output_is_that_without_speculation(
+    config: str, arms: Arms, reference: Reference, prompts: list[Tokens]
+) -> None:
+    """All prompts in one batch, computed whole."""
+    job = greedy_job(prompts, NUM_TOKENS)
+    result = arms.run(Engine(config=config), job)
+    assert_same_tokens(reference, prompts, result, arms.run(Engine(), job))
+    assert result.preemptions == 0
+    assert min(result.accepted, result.rejected) > 100
+
+
+@pytest.mark.parametrize("config", [LOOKUP, FREQUENCY], ids=["lookup", "frequency"])
+def test_greedy_output_survives_chunked_prompts_and_preemption(
+    config: str, arms: Arms, reference: Reference, prompts: list[Tokens]
+) -> None:
+    """Prompts are computed in chunks, beginnings come from the prefix cache, requests are preempted."""
+    job = greedy_job(prompts, NUM_TOKENS)
+    result = arms.run(Engine(config=config, **TIGHT), job)
+    assert_same_tokens(reference, prompts, result, arms.run(Engine(), job))
+    assert result.preemptions > 0
+    assert result.metrics["vllm:prefix_cache_hits"] > 0
+    assert min(result.accepted, result.rejected) > 100
