@@ -194,7 +194,8 @@ def demo(
     target = model or str(model_path("target"))
     console.print(f"Target: {escape(target)}")
     console.print(
-        f"{len(PROMPTS)} prompts, up to {max_tokens} tokens each, by two servers one after the other; medians of {_REPEATS}.\n"
+        f"{len(PROMPTS)} prompts, up to {max_tokens} tokens each, by two servers one after the other; "
+        f"medians of {_REPEATS}.\n"
     )
     runs: list[list[Completion]] = []
     try:
