@@ -50,6 +50,8 @@ class Engine:
             "max_num_batched_tokens": self.max_num_batched_tokens,
             "enable_prefix_caching": True,
             "disable_log_stats": False,
+            # Else a model may write blanks for as long as it may write.
+            "structured_outputs_config": {"backend": "xgrammar", "disable_any_whitespace": True},
             "seed": 0,
         }
         return arguments | ({"speculative_config": self.config} if self.config else {})

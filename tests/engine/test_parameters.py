@@ -47,14 +47,14 @@ def ends(result: Result) -> list[tuple[list[int], str | None, int | str | None]]
     return [(o.token_ids, o.finish_reason, o.stop_reason) for outputs in result.outputs for o in outputs]
 
 
-@pytest.mark.parametrize("params", [{"temperature": 0.0}, {"temperature": 1.0, "seed": 3, "top_p": 0.9}])
+@pytest.mark.parametrize("params", [{"temperature": 0.0}, {"temperature": 0.5, "seed": 3, "top_p": 0.9}])
 def test_logprobs_are_those_of_the_target_at_every_token(
     params: dict[str, Any], arms: Arms, reference: Reference, prompts: list[Tokens]
 ) -> None:
     """Tolerance 1e-3; vLLM's logprobs are of the target's unprocessed logits."""
     params = params | {"logprobs": 3, "ignore_eos": True}
     result = run(arms, SPECULATING, [(prompt, params) for prompt in prompts])
-    assert result.accepted > 20
+    assert min(result.accepted, result.rejected) > 10
     for prompt, tokens, outputs in zip(prompts, result.tokens(), result.outputs, strict=True):
         expected = reference.logits([*prompt, *tokens])[len(prompt) - 1 : -1].log_softmax(-1)
         given = outputs[0].logprobs
@@ -169,17 +169,17 @@ def test_output_ends_at_stop_strings(arms: Arms, reference: Reference, prompts: 
 
 
 def test_output_has_max_tokens_tokens_within_accepted_drafts(arms: Arms, prompts: list[Tokens]) -> None:
-    """1 to 7 tokens, at temperature 0 and 1."""
+    """1 to 7 tokens, at temperature 0 and 0.5."""
     requests = [
         (prompt, {"max_tokens": most, "ignore_eos": True, "temperature": temperature})
         for prompt in prompts
         for most in range(1, 8)
-        for temperature in (0.0, 1.0)
+        for temperature in (0.0, 0.5)
     ]
     result, plain = both(arms, requests)
     assert [len(tokens) for tokens in result.tokens()] == [params["max_tokens"] for _, params in requests]
     assert result.tokens()[::2] == plain.tokens()[::2]
-    assert result.accepted > 20
+    assert result.accepted > 10
 
 
 def test_output_goes_on_to_the_last_token_of_the_context(
@@ -237,7 +237,7 @@ def _has_structure(kind: str, output: Output) -> bool:
 
 def test_n_gives_that_many_outputs(arms: Arms, prompts: list[Tokens]) -> None:
     """Different ones, the same again with the same seed."""
-    params = {"n": 4, "temperature": 1.0, "seed": 11, "ignore_eos": True}
+    params = {"n": 4, "temperature": 0.6, "seed": 11, "ignore_eos": True}
     result = run(arms, SPECULATING, [(prompt, params) for prompt in prompts])
     again = run(arms, SPECULATING, [(prompt, params) for prompt in reversed(prompts)])
     for outputs, repeated in zip(result.outputs, reversed(again.outputs), strict=True):
@@ -245,4 +245,4 @@ def test_n_gives_that_many_outputs(arms: Arms, prompts: list[Tokens]) -> None:
         assert tokens == [tuple(o.token_ids) for o in repeated]
         assert len(set(tokens)) == 4
         assert all(len(t) == NUM_TOKENS for t in tokens)
-    assert result.accepted > 20
+    assert result.accepted > 10

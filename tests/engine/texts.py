@@ -83,13 +83,14 @@ def sources(reference: Reference, count: int, longest: int) -> list[Tokens]:
     import textwrap
 
     modules = (argparse, ast, configparser, dataclasses, json.decoder, logging, pathlib, textwrap)
-    texts = [reference.encode(inspect.getsource(module)[:8000]) for module in modules]
+    texts = [reference.encode(inspect.getsource(module)[:6000]) for module in modules]
     rng = random.Random(0)
     prompts: list[Tokens] = []
     while len(prompts) < count:
         text = texts[len(prompts) % len(texts)]
         # Half of the prompts share their beginning with others, half start anywhere.
         start = 0 if rng.random() < 0.5 else rng.randrange(len(text) - longest)
-        length = min(longest, 2 + int(rng.expovariate(1 / 200)))
+        mean = 4 if rng.random() < 0.1 else 200
+        length = min(longest, 2 + int(rng.expovariate(1 / mean)))
         prompts.append(tuple(text[start : start + length]))
     return prompts

@@ -42,10 +42,10 @@ def verify_chain(
         [batch_size, rows.width] int32: per request the accepted tokens, then the recovered or bonus
         token, then `NO_TOKEN`.
     """
-    most_likely = target_logits.argmax(-1)
+    any_greedy, all_greedy = bool(greedy.any()), bool(greedy.all())
+    most_likely = target_logits.argmax(-1) if any_greedy else torch.zeros_like(rows.request)
     drafted = draft_token_ids != NO_TOKEN
     tokens = draft_token_ids.clamp_min(0)
-    all_greedy = bool(greedy.all())
     probs = target_logits if all_greedy and lenience == 1 else target_logits.softmax(-1)
 
     accepted = most_likely[rows.draft_row] == tokens
@@ -67,7 +67,7 @@ def verify_chain(
     next_token = most_likely[stop]
     if not all_greedy:
         residual = _residual(probs[stop], tokens, drafted, draft_probs, rows, num_accepted)
-        sampled = (residual / noise.exponential(stop)).argmax(-1)
+        sampled = residual.div_(noise.exponential(stop)).argmax(-1)
         next_token = torch.where(greedy, next_token, sampled)
     return _output(tokens, next_token, num_accepted, rows)
 

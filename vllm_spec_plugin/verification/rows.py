@@ -1,5 +1,6 @@
 """Which row of the target's output belongs to which request and draft token."""
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -33,21 +34,27 @@ class Rows:
 
     @classmethod
     def of(cls, num_draft_tokens: Sequence[int], device: torch.device) -> "Rows":
-        """The layout for that many draft tokens per request."""
-        counts = torch.tensor(num_draft_tokens, dtype=torch.int64)
-        requests = torch.arange(len(counts))
-        owned = counts + 1
-        first = owned.cumsum(0) - owned
-        request = requests.repeat_interleave(owned)
-        offset = torch.arange(len(request)) - first[request]
-        draft_start = counts.cumsum(0) - counts
-        draft_row = torch.arange(int(counts.sum())) + requests.repeat_interleave(counts)
-        return cls(
-            request=request.to(device),
-            offset=offset.to(device),
-            first=first.to(device),
-            num_draft_tokens=counts.to(device),
-            draft_row=draft_row.to(device),
-            draft_start=draft_start.to(device),
-            width=max(num_draft_tokens, default=0) + 1,
-        )
+        """The layout for that many draft tokens per request; not to be written, it may be shared."""
+        return _layout(tuple(num_draft_tokens), device)
+
+
+# Steps repeat: most have the same draft lengths as one of the last few.
+@functools.lru_cache(maxsize=64)
+def _layout(num_draft_tokens: tuple[int, ...], device: torch.device) -> Rows:
+    counts = torch.tensor(num_draft_tokens, dtype=torch.int64)
+    requests = torch.arange(len(counts))
+    owned = counts + 1
+    first = owned.cumsum(0) - owned
+    request = requests.repeat_interleave(owned)
+    offset = torch.arange(len(request)) - first[request]
+    draft_start = counts.cumsum(0) - counts
+    draft_row = torch.arange(int(counts.sum())) + requests.repeat_interleave(counts)
+    return Rows(
+        request=request.to(device),
+        offset=offset.to(device),
+        first=first.to(device),
+        num_draft_tokens=counts.to(device),
+        draft_row=draft_row.to(device),
+        draft_start=draft_start.to(device),
+        width=max(num_draft_tokens, default=0) + 1,
+    )
