@@ -1,6 +1,7 @@
 """An engine in a process of its own: `python -m tests.engine.arm ENGINE`, started by `arms.py`.
 
-ENGINE is a pickled dict of `vllm.LLM`'s arguments, "speculative_config" being the path of a plugin.yaml.
+ENGINE is a pickled dict of `vllm.LLM`'s arguments, "speculative_config" being the path of a
+plugin.yaml or stock JSON.
 Each line on standard input names a pickled `Job` and the file its pickled `Result` is written to. vLLM
 can't build two engines in one process.
 """
@@ -16,6 +17,7 @@ os.environ.update(
 )
 
 import contextlib
+import json
 import pickle
 import sys
 import time
@@ -93,8 +95,11 @@ def main() -> None:
 
     arguments = pickle.loads(Path(sys.argv[1]).read_bytes())
     if config := arguments.pop("speculative_config", None):
-        faults.install()
-        arguments["speculative_config"] = vllm_spec_plugin.speculative_config(config)
+        if config.startswith("{"):
+            arguments["speculative_config"] = json.loads(config)
+        else:
+            faults.install()
+            arguments["speculative_config"] = vllm_spec_plugin.speculative_config(config)
     llm = LLM(**arguments)
     for line in sys.stdin:
         job_path, result_path = line.rstrip("\n").split("\t")

@@ -23,7 +23,7 @@ class Engine:
     """Which engine an arm has.
 
     Attributes:
-        config: path of a plugin.yaml; empty is no speculation.
+        config: path of a plugin.yaml, or stock JSON; empty is no speculation.
         max_num_seqs: most requests in a step.
         max_num_batched_tokens: most tokens in a step; few make prompts be computed in chunks.
         num_blocks: KV cache blocks of 32 tokens; few make requests be preempted.
@@ -37,7 +37,7 @@ class Engine:
     max_model_len: int = 1024
 
     def arguments(self) -> dict[str, Any]:
-        """Keyword arguments of `vllm.LLM`; "speculative_config" is still a path."""
+        """Keyword arguments of `vllm.LLM`; "speculative_config" is still a path or JSON."""
         arguments = {
             "model": str(model_path("target")),
             "dtype": "float32",
