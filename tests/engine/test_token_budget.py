@@ -15,7 +15,7 @@ FALSE_ALARMS = 1e-3
 
 
 def test_output_keeps_its_distribution_when_drafts_wait(arms: Arms, reference: Reference, full: bool) -> None:
-    """Drawn drafts, verified steps after they were drawn: q must still be theirs.
+    """Drawn drafts, shortened, or verified steps after they were drawn: q must still be theirs.
 
     Chi-square tests of 3 positions after 4 prompts at temperature 1. Seed 0, 1,000 continuations each
     (full: 2,000), false alarm 1e-3 together.
