@@ -52,8 +52,8 @@ def speculating(request: pytest.FixtureRequest, arms: Arms, plan: Plan) -> Sampl
 def assert_plausible(tests: dict[Any, Any]) -> None:
     """No test's p-value is below the share of `FALSE_ALARMS` that it has."""
     p_values = {key: test.p_value for key, test in tests.items()}
-    print(f"{len(p_values)} tests, least p-values {sorted(p_values.values())[:3]}")
     least = min(p_values, key=lambda key: p_values[key])
+    print(f"{len(p_values)} tests, least p-values {sorted(p_values.values())[:3]}, the first of {least[0]}, {least[2]}")
     assert p_values[least] > FALSE_ALARMS / NUM_TESTS, f"{least}: {tests[least]}"
 
 

@@ -247,6 +247,11 @@ def test_interrupted_start_leaves_no_process_behind(tmp_path: Path, monkeypatch:
             os.kill(os.getpid(), signal.SIGINT)
 
     monkeypatch.setattr(time, "sleep", interrupt)
-    with pytest.raises(KeyboardInterrupt):
-        server.start()
+    # Started in the background of a shell, this process would ignore interrupts.
+    previous = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            server.start()
+    finally:
+        signal.signal(signal.SIGINT, previous)
     assert not is_running(int(server.log_path.read_text()))
