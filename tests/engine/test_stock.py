@@ -8,7 +8,7 @@ import json
 import pytest
 
 from tests.engine import texts
-from tests.engine.arms import REPOSITORY, Arms, Engine
+from tests.engine.arms import LOOKUP, Arms, Engine
 from tests.engine.exact import Reference
 from tests.engine.jobs import Job, Request
 from tests.engine.samples import Plan, exact_tests, sample
@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.engine, pytest.mark.statistical]
 STOCK = Engine(
     config=json.dumps({"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_min": 2, "prompt_lookup_max": 5})
 )
-OURS = Engine(config=str(REPOSITORY / "configs/ngram.yaml"))
+OURS = Engine(config=LOOKUP)
 TOP_K = {"temperature": 1.0, "top_k": 20, "max_tokens": 24, "ignore_eos": True}
 
 

@@ -99,7 +99,7 @@ def _residual(
     """[batch_size, vocab_size]: max(0, p - q) where a draft token was rejected, p elsewhere; unnormalised.
 
     Args:
-        probs: [batch_size, vocab_size], p at the row each request stopped at.
+        probs: [batch_size, vocab_size], p at the row each request stopped at; changed in place.
     """
     rejected = (num_accepted < rows.num_draft_tokens).nonzero().squeeze(1)
     draft = rows.draft_start[rejected] + num_accepted[rejected]
@@ -117,9 +117,8 @@ def _residual(
     left.clamp_min_(0)
     # Nothing left means p = q up to rounding; such a rejection has probability 0 in exact arithmetic.
     empty = left.sum(-1, keepdim=True) <= 0
-    residual = probs.clone()
-    residual[rejected] = torch.where(empty, probs[rejected], left)
-    return residual
+    probs[rejected] = torch.where(empty, probs[rejected], left)
+    return probs
 
 
 def _output(tokens: torch.Tensor, next_token: torch.Tensor, num_accepted: torch.Tensor, rows: Rows) -> torch.Tensor:

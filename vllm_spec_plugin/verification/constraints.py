@@ -13,6 +13,9 @@ from vllm_spec_plugin.compat import sampling as compat
 from vllm_spec_plugin.verification.penalties import apply_penalties_, counts_with_drafts, token_counts
 from vllm_spec_plugin.verification.rows import Rows
 
+# vLLM samples a request of a lower temperature greedily.
+GREEDY_TEMPERATURE = 1e-5
+
 
 @dataclass(frozen=True)
 class TargetRows:
@@ -51,7 +54,7 @@ def constrain(target: TargetRows, metadata: Any) -> torch.Tensor:
     if metadata.all_greedy:
         return logits
     temperature = metadata.temperature[rows.request, None]
-    logits /= torch.where(temperature < 1e-5, 1.0, temperature)
+    logits /= torch.where(temperature < GREEDY_TEMPERATURE, 1.0, temperature)
     for processor in metadata.logitsprocs.argmax_invariant:
         logits = compat.apply_at_rows(processor, logits, rows.request, num_rows)
     top_k, top_p = (None if t is None else t[rows.request] for t in (metadata.top_k, metadata.top_p))

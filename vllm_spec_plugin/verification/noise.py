@@ -32,6 +32,11 @@ def hashed_uniform(keys: torch.Tensor, counters: torch.Tensor) -> torch.Tensor:
     return (bits.double() + 0.5) * 2.0**-53
 
 
+def signed(seed: int) -> int:
+    """The int64 with the same bits as an unsigned 64-bit seed."""
+    return (seed + 2**63) % 2**64 - 2**63
+
+
 def position_keys(seeds: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
     """One int64 key per (seed, output position), both int64 of the same shape."""
     return _mix(seeds + _GOLDEN) + positions * _GOLDEN

@@ -6,13 +6,11 @@ import torch
 
 from vllm_spec_plugin.compat import sampling as compat
 from vllm_spec_plugin.verification.chain import NO_TOKEN, verify_chain
-from vllm_spec_plugin.verification.constraints import TargetRows, constrain
+from vllm_spec_plugin.verification.constraints import GREEDY_TEMPERATURE, TargetRows, constrain
 from vllm_spec_plugin.verification.draft_probs import DraftProbs
-from vllm_spec_plugin.verification.noise import Noise, position_keys
+from vllm_spec_plugin.verification.noise import Noise, position_keys, signed
 from vllm_spec_plugin.verification.positions import OutputPositions
 from vllm_spec_plugin.verification.rows import Rows
-
-_GREEDY_TEMPERATURE = 1e-5
 
 
 class SpecRejectionSampler(torch.nn.Module):
@@ -85,7 +83,7 @@ class SpecRejectionSampler(torch.nn.Module):
         """Runs chain verification on `logits` that the sampling pipeline has been applied to."""
         greedy = torch.ones(len(rows.first), dtype=torch.bool, device=logits.device)
         if sampling_metadata.temperature is not None:
-            greedy = sampling_metadata.temperature < _GREEDY_TEMPERATURE
+            greedy = sampling_metadata.temperature < GREEDY_TEMPERATURE
         noise = self._noise(logits, rows, sampling_metadata.generators)
         return verify_chain(logits, draft_token_ids, draft_probs, rows, greedy, noise, self.lenience)
 
@@ -130,8 +128,3 @@ class SpecRejectionSampler(torch.nn.Module):
             per_place = {i * rows.width + j: ids for i, ids in wanted.items() for j in range(rows.width)}
             return self.sampler.gather_specific_token_logprobs(logprobs[places], per_place, tokens)
         return self.sampler.gather_logprobs(logprobs[places], metadata.max_num_logprobs, tokens)
-
-
-def signed(seed: int) -> int:
-    """The int64 with the same bits as an unsigned 64-bit seed."""
-    return (seed + 2**63) % 2**64 - 2**63

@@ -7,10 +7,9 @@ import numpy.typing as npt
 import torch
 
 from vllm_spec_plugin.proposers.base import RequestView
-from vllm_spec_plugin.verification.noise import hashed_uniform, position_keys
-from vllm_spec_plugin.verification.sampler import signed
+from vllm_spec_plugin.verification.constraints import GREEDY_TEMPERATURE
+from vllm_spec_plugin.verification.noise import hashed_uniform, position_keys, signed
 
-_GREEDY_TEMPERATURE = 1e-5
 _DRAFT_COUNTER = -3
 
 
@@ -56,7 +55,7 @@ def request_views(
                 token_ids=batch.token_ids_cpu[i, :length],
                 num_draft_tokens=count,
                 uniforms=uniforms,
-                point_mass=params.temperature < _GREEDY_TEMPERATURE or params.structured_outputs is not None,
+                point_mass=params.temperature < GREEDY_TEMPERATURE or params.structured_outputs is not None,
             )
         )
         places.append(i)

@@ -4,8 +4,7 @@ import numpy as np
 import torch
 from scipy.stats import kstest
 
-from vllm_spec_plugin.verification.noise import Noise, hashed_uniform, position_keys
-from vllm_spec_plugin.verification.sampler import signed
+from vllm_spec_plugin.verification.noise import Noise, hashed_uniform, position_keys, signed
 
 CPU = torch.device("cpu")
 
