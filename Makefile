@@ -63,11 +63,11 @@ demo: setup ## Serve the bundled model without and with speculation, and compare
 serve: setup ## Serve until Ctrl-C: make serve CONFIG=configs/ngram.yaml [MODEL=...] [PORT=8000]
 	@exec $(VENV)/bin/python -m vllm_spec_plugin.serving --config $(CONFIG) --port $(PORT) $(if $(MODEL),--model $(MODEL))
 
-test: setup ## Run all tests but those marked "full"
-	$(VENV)/bin/python -m pytest -m "not full"
+test: setup ## Run every test, statistical ones with smaller samples
+	$(VENV)/bin/python -m pytest
 
 test-unit: setup ## Run the tests that need no engine (under a minute)
-	$(VENV)/bin/python -m pytest tests/unit -m "not full"
+	$(VENV)/bin/python -m pytest tests/unit
 
 test-full: setup ## Run every test with full-size samples
 	VLLM_SPEC_FULL=1 $(VENV)/bin/python -m pytest
