@@ -3,7 +3,7 @@
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, get_args
+from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, ValidationError, model_validator
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
@@ -53,7 +53,13 @@ def conflicts(problems: list[tuple[str, str]]) -> None:
 
 
 class NgramConfig(Section):
-    """Drafts from the request's own text: what followed the last time the text ended like this."""
+    """Drafts from the request's own text: what followed the last time the text ended like this.
+
+    Attributes:
+        keeps_kv: whether the drafts need slots in the KV cache.
+    """
+
+    keeps_kv: ClassVar[bool] = False
 
     method: Literal["ngram"] = Field(description="How drafts are made.")
     mode: Literal["lookup", "frequency"] = Field(
@@ -95,6 +101,62 @@ class NgramConfig(Section):
         return self
 
 
+class DraftModelConfig(Section):
+    """Drafts from a small model that has the target's vocabulary.
+
+    Attributes:
+        keeps_kv: whether the drafts need slots in the KV cache.
+    """
+
+    keeps_kv: ClassVar[bool] = True
+
+    method: Literal["draft_model"] = Field(description="How drafts are made.")
+    model: str = Field(
+        min_length=1,
+        description="The draft: a folder or a name on the Hugging Face hub. A relative path means the folder of that "
+        "name beside the configuration file if there is one, else one in the working directory.",
+        json_schema_extra={"allowed": "a model's folder or its name on the Hugging Face hub"},
+    )
+    draft_sampling: Literal["probabilistic", "greedy"] = Field(
+        default="probabilistic",
+        description="probabilistic draws drafts from the draft's distribution; greedy takes its likeliest token.",
+    )
+    draft_temperature: Annotated[float, Field(gt=0, le=10)] | None = Field(
+        default=None,
+        description="Temperature that drafts of sampled requests are drawn at; null is each request's own.",
+        json_schema_extra={"null": "each request's own"},
+    )
+    min_confidence: float = Field(
+        default=0.0,
+        ge=0,
+        lt=1,
+        description="Drafting of a request ends early where the draft's own probability of its token is below; 0 is off.",
+    )
+    dtype: Literal["auto", "float32", "float16", "bfloat16"] | None = Field(
+        default=None,
+        description="Number format of the draft's weights; null is the target's, auto the checkpoint's own.",
+        json_schema_extra={"null": "the target's"},
+    )
+    quantization: Annotated[str, Field(min_length=1)] | None = Field(
+        default=None,
+        description="How the draft's weights are quantised, in vLLM's words; null is as the checkpoint says.",
+        json_schema_extra={"allowed": "a name that vLLM's --quantization takes", "null": "as the checkpoint says"},
+    )
+    catch_up_tokens: int = Field(
+        default=2048,
+        ge=1,
+        description="Most tokens per step that the draft computes to catch up with prompts and gaps.",
+    )
+
+    @model_validator(mode="after")
+    def _keys_go_together(self) -> Self:
+        if self.draft_temperature is not None and self.draft_sampling == "greedy":
+            text = f"got {show(self.draft_temperature)}, but proposer.draft_sampling is greedy, which draws nothing"
+            allowed = "leave it out, or set proposer.draft_sampling to probabilistic"
+            conflicts([("draft_temperature", f"{text}; allowed: {allowed}")])
+        return self
+
+
 class FixedDraftLength(Section):
     """The same number of draft tokens in every step."""
 
@@ -113,8 +175,8 @@ class VerificationConfig(Section):
     )
 
 
-# A new method or policy is a model above and its name here: `NgramConfig | NextConfig`.
-ProposerConfig = NgramConfig
+# A new method or policy is a model above and its name here.
+ProposerConfig = NgramConfig | DraftModelConfig
 DraftLengthConfig = FixedDraftLength
 
 
@@ -147,6 +209,8 @@ def parse_config(data: object, source: str) -> PluginConfig:
 def load_config(path: str | os.PathLike[str]) -> PluginConfig:
     """Reads and checks a configuration file.
 
+    A draft model's relative path becomes an absolute one where it names a folder beside the file.
+
     Raises:
         ConfigError: the file cannot be read, or lists every mistake in it.
     """
@@ -155,7 +219,22 @@ def load_config(path: str | os.PathLike[str]) -> PluginConfig:
     config, mistakes = _check(document.data)
     if config is None or document.mistakes:
         raise config_error(source, document.mistakes + mistakes)
-    return config
+    return _from_anywhere(config, Path(path).parent)
+
+
+def _from_anywhere(config: PluginConfig, folder: Path) -> PluginConfig:
+    """Names a draft model that lies relative to `folder`, the file's, so that every process finds it."""
+    proposer = config.proposer
+    if not isinstance(proposer, DraftModelConfig) or Path(proposer.model).is_absolute():
+        return config
+    try:
+        beside = (folder / proposer.model).resolve()
+        found = beside.is_dir()
+    except (OSError, ValueError):  # no name a folder could have
+        found = False
+    if not found:
+        return config
+    return config.model_copy(update={"proposer": proposer.model_copy(update={"model": str(beside)})})
 
 
 def _check(data: object) -> tuple[PluginConfig | None, list[Mistake]]:

@@ -4,7 +4,7 @@ What is allowed is read from the models' JSON schema, so it cannot differ from w
 """
 
 import difflib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -78,34 +78,44 @@ def join_key(path: str, key: object) -> str:
     return f"{path}.{name}" if path else name
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
-    """The end of a sentence about an unknown word."""
-    known = list(known)
-    if len(word) > 100:  # comparing is quadratic, and no known word is near
-        return ""
+def closest(word: object, known: Sequence[str]) -> str | None:
+    """The known word that `word` looks like a slip of; None if there is none."""
+    if not isinstance(word, str) or len(word) > 100:  # comparing is quadratic, and no known word is that long
+        return None
     close = difflib.get_close_matches(word.lower(), known, n=1, cutoff=0.5)
-    return f"; did you mean {close[0]}?" if close else ""
+    return close[0] if close else None
 
 
-def unknown_word(value: object, known: Sequence[str], kind: str) -> str:
+def did_you_mean(word: object, known: Sequence[str]) -> str:
+    """The end of a sentence about an unknown word."""
+    close = closest(word, known)
+    return f"; did you mean {close}?" if close else ""
+
+
+def unknown_word(value: object, known: Sequence[str], or_null: str = "") -> str:
     """What to say of `value`, given where one of `known` goes."""
-    hint = nearest(value, known) if isinstance(value, str) else ""
-    return f"got {show(value)}{kind}; allowed: {', '.join(known)}{hint}"
+    return f"got {show(value)}; allowed: {', '.join(known)}{or_null}{did_you_mean(value, known)}"
 
 
 def mistakes_in(data: Mapping[str, Any], model: type[BaseModel]) -> list[Mistake]:
     """One mistake per thing that is wrong with `data`."""
     root = model.model_json_schema()
     found: list[Mistake] = []
-    guesses: dict[str, Any] = {}
+    guesses: dict[str, _Guess] = {}
     for entry in _errors(data, model):
         found += _mistakes(entry, root)
         if entry["type"].startswith("union_tag"):
             section = str(entry["loc"][0])
-            guesses[section] = _guess(data[section], root["properties"][section]["discriminator"])
+            guess = _guess(data[section], root["properties"][section]["discriminator"], root)
+            guesses |= {section: guess} if guess else {}
+    if not guesses:
+        return found
     # Without a known method nothing else in its section was checked: check it as the likeliest one's.
-    for entry in _errors({**data, **guesses}, model) if guesses else []:
-        found += [mistake for mistake in _mistakes(entry, root) if mistake not in found]
+    for entry in _errors({**data, **{section: guess.section for section, guess in guesses.items()}}, model):
+        unsure = entry["loc"][0] in guesses and not guesses[str(entry["loc"][0])].is_slip
+        # Which keys there must and may be, only the right method can tell.
+        if not (unsure and entry["type"] in ("missing", "extra_forbidden")):
+            found += [mistake for mistake in _mistakes(entry, root) if mistake not in found]
     return found
 
 
@@ -118,10 +128,28 @@ def _errors(data: Mapping[str, Any], model: type[BaseModel]) -> list[dict[str, A
     return []
 
 
-def _guess(section: Mapping[str, Any], discriminator: Schema) -> dict[str, Any]:
-    key, known = discriminator["propertyName"], list(discriminator["mapping"])
-    close = difflib.get_close_matches(str(section.get(key))[:100], known, n=1, cutoff=0)
-    return {**section, key: (close or known)[0]}
+@dataclass(frozen=True)
+class _Guess:
+    """A section as it may have been meant.
+
+    Attributes:
+        section: its keys, with a known method.
+        is_slip: the method given looks like that one misspelt; else the other keys decided.
+    """
+
+    section: dict[str, Any]
+    is_slip: bool
+
+
+def _guess(section: Mapping[str, Any], discriminator: Schema, root: Schema) -> _Guess | None:
+    key = discriminator["propertyName"]
+    models = _choices(discriminator, root)
+    close = closest(section.get(key), list(models))
+    if close is not None:
+        return _Guess({**section, key: close}, is_slip=True)
+    known = {tag: len(section.keys() & model["properties"].keys()) for tag, model in models.items()}
+    likeliest = [tag for tag, count in known.items() if count == max(known.values())]
+    return _Guess({**section, key: likeliest[0]}, is_slip=False) if len(likeliest) == 1 else None
 
 
 def _mistakes(entry: dict[str, Any], root: Schema) -> list[Mistake]:
@@ -133,7 +161,7 @@ def _mistakes(entry: dict[str, Any], root: Schema) -> list[Mistake]:
         tag = schema["discriminator"]["propertyName"]
         known = list(schema["discriminator"]["mapping"])
         given = tag in value
-        text = unknown_word(value[tag], known, "") if given else f"missing; allowed: {', '.join(known)}"
+        text = unknown_word(value[tag], known) if given else f"missing; allowed: {', '.join(known)}"
         return [Mistake(join_key(path, tag), text)]
     if kind == "missing":
         return [Mistake(path, f"missing; allowed: {allowed(schema, root)}")]
@@ -141,18 +169,43 @@ def _mistakes(entry: dict[str, Any], root: Schema) -> list[Mistake]:
         return [Mistake(path, _unknown_key(str(entry["loc"][-1]), value, container, root))]
     if kind == "invalid_key":
         return [Mistake(path, f"got {show(entry['loc'][-1])} as a key; allowed: {', '.join(container['properties'])}")]
-    if "enum" in schema or "const" in schema:
-        return [Mistake(path, unknown_word(value, _words(schema), ""))]
+    bare, or_null = _nullable(schema)
+    if "enum" in bare or "const" in bare:
+        return [Mistake(path, unknown_word(value, _words(bare), or_null))]
     return [Mistake(path, f"got {show(value)}; allowed: {allowed(schema, root)}")]
 
 
 def _unknown_key(key: str, value: object, container: Schema, root: Schema) -> str:
     known = list(container["properties"])
-    hint = nearest(key, known)
+    hint = did_you_mean(key, known)
     elsewhere = [f"{section}.{key}" for section, keys in _sections(root).items() if key in keys]
-    if elsewhere and key not in known:
+    owners = _owners(key, container, root)
+    if owners:
+        hint = f"; it belongs to {owners}"
+    elif elsewhere:
         hint = f"; did you mean {elsewhere[0]}?"
     return f"unknown key (got {show(value)}); allowed: {', '.join(known)}{hint}"
+
+
+def _owners(key: str, container: Schema, root: Schema) -> str:
+    """The other choices of the section that is checked as `container` which do have `key`, in words."""
+    for section, schema in root["properties"].items():
+        discriminator = schema.get("discriminator")
+        models = _choices(discriminator, root) if discriminator else {}
+        if any(model is container for model in models.values()):
+            tags = [tag for tag, model in models.items() if key in model["properties"]]
+            return f"{section}.{discriminator['propertyName']} {' and '.join(tags)}" if tags else ""
+    return ""
+
+
+def _choices(discriminator: Schema, root: Schema) -> dict[str, Schema]:
+    """The models that a discriminator chooses from, by the word that chooses them."""
+    return {tag: _definition(reference, root) for tag, reference in discriminator["mapping"].items()}
+
+
+def _definition(reference: str, root: Schema) -> Schema:
+    model: Schema = root["$defs"][reference.rsplit("/", 1)[1]]
+    return model
 
 
 def _sections(root: Schema) -> dict[str, list[str]]:
@@ -161,8 +214,7 @@ def _sections(root: Schema) -> dict[str, list[str]]:
 
 def _models(schema: Schema, root: Schema) -> list[Schema]:
     """The models that a section's schema may stand for."""
-    references = [choice["$ref"] for choice in schema.get("oneOf", [schema]) if "$ref" in choice]
-    return [root["$defs"][reference.rsplit("/", 1)[1]] for reference in references]
+    return [_definition(choice["$ref"], root) for choice in schema.get("oneOf", [schema]) if "$ref" in choice]
 
 
 def _keys(schema: Schema, root: Schema) -> list[str]:
@@ -174,8 +226,7 @@ def _walk(location: Sequence[str | int], root: Schema) -> tuple[str, Schema, Sch
     path, schema, container = "", root, root
     for step in location:
         if "discriminator" in schema:  # here pydantic names the choice made, which is no key of the file
-            reference = schema["discriminator"]["mapping"][step]
-            schema = root["$defs"][reference.rsplit("/", 1)[1]]
+            schema = _choices(schema["discriminator"], root)[str(step)]
             continue
         if "$ref" in schema:
             schema = _models(schema, root)[0]
@@ -189,15 +240,38 @@ def _words(schema: Schema) -> list[str]:
     return [str(word) for word in schema.get("enum", [schema.get("const")])]
 
 
+def _nullable(schema: Schema) -> tuple[Schema, str]:
+    """The schema of what may stand beside null, and how to say that null may stand here as well."""
+    choices = [choice for choice in schema.get("anyOf", []) if choice.get("type") != "null"]
+    # Where null is not the default, other keys decide whether it goes.
+    or_null = ", or null" if choices and schema.get("default", ...) is None else ""
+    return (choices[0] if choices else schema), or_null
+
+
 def allowed(schema: Schema, root: Schema) -> str:
     """What may stand where `schema` is checked, in words."""
-    if "anyOf" in schema:
-        schema = next(choice for choice in schema["anyOf"] if choice.get("type") != "null")
-    if "enum" in schema or "const" in schema:
-        return ", ".join(_words(schema))
-    kind = {"integer": "a whole number", "number": "a number"}.get(schema.get("type", ""))
-    if kind is None:
-        keys = _keys(schema, root) or list(schema.get("properties", {}))
-        return f"a section with keys of its own: {', '.join(keys)}"
+    bare, or_null = _nullable(schema)
+    if "allowed" in schema:  # said beside the key
+        return f"{schema['allowed']}{or_null}"
+    if "enum" in bare or "const" in bare:
+        return ", ".join(_words(bare)) + or_null
+    kind = {"integer": "a whole number", "number": "a number"}.get(bare.get("type", ""))
+    return f"{kind} {_range(bare)}{or_null}" if kind else _section(schema, root)
+
+
+def _section(schema: Schema, root: Schema) -> str:
+    models = _models(schema, root)
+    if len(models) > 1:
+        tags = " or ".join(_choices(schema["discriminator"], root))
+        return f"a section with the key {schema['discriminator']['propertyName']} ({tags}) and those that go with it"
+    keys = _keys(schema, root) or list(schema.get("properties", {}))
+    return f"a section with keys of its own: {', '.join(keys)}"
+
+
+def _range(schema: Schema) -> str:
     low = f"above {schema['exclusiveMinimum']}" if "exclusiveMinimum" in schema else f"from {schema['minimum']}"
-    return f"{kind} {low} {'up to' if 'above' in low else 'to'} {schema['maximum']}"
+    if "exclusiveMaximum" in schema:
+        return f"{low}, below {schema['exclusiveMaximum']}"
+    if "maximum" in schema:
+        return f"{low} {'up to' if 'above' in low else 'to'} {schema['maximum']}"
+    return f"{low} up"

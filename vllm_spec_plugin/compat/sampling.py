@@ -27,24 +27,27 @@ __all__ = [
 
 
 def apply_at_rows(
-    processor: Any, logits: torch.Tensor, request_of_row: torch.Tensor, num_rows: list[int]
+    processor: Any, logits: torch.Tensor, request_of_row: torch.Tensor, context: torch.Tensor
 ) -> torch.Tensor:
-    """Applies a built-in logits processor, which knows one row per request, to several rows of each.
+    """Applies a built-in logits processor, which knows one row per request, to any number of rows of each.
 
     Args:
         processor: one of vLLM's three built-in processors.
-        logits: [sum(num_rows), vocab_size] float32, changed in place.
-        request_of_row: [sum(num_rows)] int64.
-        num_rows: rows of each request.
+        logits: [num_rows, vocab_size] float32, changed in place.
+        request_of_row: [num_rows] int64.
+        context: [num_rows, most] int64, drafts before each row, negative where there are fewer.
 
     Raises:
         TypeError: any other processor; vLLM refuses custom ones together with speculation.
     """
     if isinstance(processor, MinTokensLogitsProcessor):
-        return processor.apply_with_spec_decode(logits, num_rows)
+        if processor.min_toks:
+            _keep_going(processor, logits, request_of_row, context)
+        return logits
     if isinstance(processor, LogitBiasLogitsProcessor):
         if processor.biases:
-            bias = torch.zeros(len(num_rows), logits.shape[-1], device=logits.device)
+            num_requests = max(max(processor.biases), int(request_of_row.max())) + 1
+            bias = torch.zeros(num_requests, logits.shape[-1], device=logits.device)
             logits += processor.apply(bias)[request_of_row]
         return logits
     if isinstance(processor, MinPLogitsProcessor):
@@ -54,6 +57,20 @@ def apply_at_rows(
             logits.masked_fill_(probs < floor, float("-inf"))
         return logits
     raise TypeError(f"no way to apply {type(processor).__name__} at speculated positions")
+
+
+def _keep_going(processor: Any, logits: torch.Tensor, request_of_row: torch.Tensor, context: torch.Tensor) -> None:
+    """Excludes the stop tokens of requests that have not output their `min_tokens` yet."""
+    for request, (min_tokens, output, stop_token_ids, structured) in processor.min_toks.items():
+        length = len(output) + (context >= 0).sum(1)
+        rows = ((request_of_row == request) & (length < min_tokens)).nonzero()
+        stops = torch.tensor(sorted(stop_token_ids), dtype=torch.int64, device=logits.device)
+        kept = logits[rows, stops]
+        logits[rows, stops] = float("-inf")
+        if structured:
+            # Where a grammar leaves nothing but an end, the grammar counts.
+            stuck = logits[rows.squeeze(1)].isneginf().all(1, keepdim=True)
+            logits[rows, stops] = torch.where(stuck, kept, logits[rows, stops])
 
 
 def apply_bad_words(

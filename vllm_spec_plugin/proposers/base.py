@@ -18,11 +18,15 @@ class RequestView:
         request_id: the same string as long as the request lives.
         token_ids: [num_tokens] int32, prompt and output so far. A view into the runner's own buffer:
             valid during `propose` only, and not to be written.
-        num_draft_tokens: K, the most tokens to draft; at least 1.
+        num_draft_tokens: K, the most tokens to draft; 0 only for proposers that keep KV, which are
+            shown every request, to keep up with its text.
         uniforms: [K] float64 in [0, 1), the request's own randomness for this step's draws (keyed by
             its seed and output position when it has one).
         point_mass: drafts must be a function of the text alone, not drawn; the scheduler may drop
             them because of their value (grammars), which is exact only then.
+        row: the request's place in the step's batch.
+        num_slots: tokens that its KV cache blocks have room for.
+        in_prompt: the target is not through with its text yet.
     """
 
     request_id: str
@@ -30,6 +34,9 @@ class RequestView:
     num_draft_tokens: int
     uniforms: npt.NDArray[np.float64]
     point_mass: bool = False
+    row: int = 0
+    num_slots: int = 0
+    in_prompt: bool = False
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,6 @@
 
 import torch
 
-from vllm_spec_plugin.verification.rows import Rows
-
 
 def token_counts(token_ids: torch.Tensor, vocab_size: int) -> torch.Tensor:
     """[batch_size, vocab_size] int32: how often each token occurs.
@@ -19,21 +17,14 @@ def token_counts(token_ids: torch.Tensor, vocab_size: int) -> torch.Tensor:
     return counts[:, :vocab_size]
 
 
-def counts_with_drafts(counts: torch.Tensor, draft_token_ids: torch.Tensor, rows: Rows) -> torch.Tensor:
-    """[num_rows, vocab_size]: each row's counts, the drafts before it included.
+def add_counts_(counts: torch.Tensor, context: torch.Tensor) -> torch.Tensor:
+    """Adds how often each token occurs in `context` to `counts`, in place, and returns them.
 
     Args:
-        counts: [batch_size, vocab_size] of the tokens output so far.
-        draft_token_ids: [num_draft_tokens] int64, negative where nothing was drafted.
-        rows: the step's layout.
+        counts: [num_rows, vocab_size].
+        context: [num_rows, most] int64, drafts before each row, negative where there are fewer.
     """
-    grown = counts[rows.request]
-    columns = torch.arange(rows.width - 1, device=counts.device)
-    drafts = torch.full((len(rows.first), rows.width), -1, dtype=torch.int64, device=counts.device)
-    drafts[rows.request[rows.draft_row], rows.offset[rows.draft_row]] = draft_token_ids
-    before = drafts[rows.request, :-1]
-    seen = (columns < rows.offset[:, None]) & (before >= 0)
-    return grown.scatter_add_(1, before.clamp_min(0), seen.to(grown.dtype))
+    return counts.scatter_add_(1, context.clamp_min(0), (context >= 0).to(counts.dtype))
 
 
 def apply_penalties_(

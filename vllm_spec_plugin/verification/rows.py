@@ -37,6 +37,17 @@ class Rows:
         """The layout for that many draft tokens per request; not to be written, it may be shared."""
         return _layout(tuple(num_draft_tokens), device)
 
+    def context(self, draft_token_ids: torch.Tensor) -> torch.Tensor:
+        """[num_rows, width - 1] int64: the drafts before each row, negative where there are fewer.
+
+        Args:
+            draft_token_ids: [num_draft_tokens] int64, negative where nothing was drafted.
+        """
+        drafts = draft_token_ids.new_full((len(self.first), self.width), -1)
+        drafts[self.request[self.draft_row], self.offset[self.draft_row]] = draft_token_ids
+        columns = torch.arange(self.width - 1, device=drafts.device)
+        return drafts[self.request, :-1].masked_fill_(columns >= self.offset[:, None], -1)
+
 
 # Steps repeat: most have the same draft lengths as one of the last few.
 @functools.lru_cache(maxsize=64)

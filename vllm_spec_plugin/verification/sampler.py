@@ -64,7 +64,7 @@ class SpecRejectionSampler(torch.nn.Module):
         """
         rows = Rows.of(metadata.num_draft_tokens, logits.device)
         draft_token_ids = metadata.draft_token_ids.long()
-        constrained = constrain(TargetRows(logits, draft_token_ids, rows), sampling_metadata)
+        constrained = constrain(TargetRows.of(logits, draft_token_ids, rows), sampling_metadata)
         token_ids = self.verify(constrained, draft_token_ids, draft_probs, rows, sampling_metadata)
         self._advance(sampling_metadata.generators, token_ids)
         return compat.SamplerOutput(

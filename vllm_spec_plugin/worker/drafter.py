@@ -13,6 +13,7 @@ from vllm_spec_plugin.proposers.guard import GuardedProposer
 from vllm_spec_plugin.proposers.registry import create_proposer
 from vllm_spec_plugin.settings import KEY
 from vllm_spec_plugin.verification.draft_probs import DraftProbs, collate
+from vllm_spec_plugin.worker.draft_engine import VllmDraftEngine
 
 
 class Drafter:
@@ -27,12 +28,36 @@ class Drafter:
         self.config = PluginConfig.model_validate(vllm_config.additional_config[KEY]["config"])
         self.vocab_size: int = vllm_config.model_config.get_vocab_size()
         self.counters = StepCounters(self.config.proposer.method)
-        proposer = create_proposer(self.config.proposer, self.vocab_size)
+        self.engine: VllmDraftEngine | None = None
+        if self.config.proposer.keeps_kv:
+            self.engine = VllmDraftEngine(vllm_config, self.config.proposer)
+        proposer = create_proposer(self.config.proposer, self.vocab_size, self.engine)
         self.proposer = GuardedProposer(proposer, self.vocab_size, self._count_error)
         self._pending: dict[str, Draft] = {}
 
     def load_model(self, target: Any) -> None:
-        """Called by vLLM after the target is loaded; the proposers of today have no weights."""
+        """Called by vLLM after the target is loaded: loads the draft, if there is one."""
+        if self.engine is not None:
+            self.engine.load()
+
+    def bind(self, runner: Any) -> None:
+        """Called when vLLM has laid out the KV cache."""
+        if self.engine is not None:
+            self.engine.bind(runner)
+
+    def warm_up(self, num_tokens: int) -> None:
+        """Runs what there is to compile, with that many tokens."""
+        if self.engine is not None:
+            self.engine.warm_up(num_tokens)
+
+    def note_step(self, runner: Any, scheduler_output: Any) -> None:
+        """Takes note of what a step brings, before the runner does."""
+        for request_id in scheduler_output.finished_req_ids:
+            self.forget(request_id)
+        for request_id in scheduler_output.preempted_req_ids or ():
+            self.forget(request_id)
+        if self.engine is not None:
+            self.engine.note_blocks(runner, scheduler_output)
 
     def propose(self, *args: Any, **kwargs: Any) -> list[list[int]]:
         """Never called: vLLM only looks whether it is there."""

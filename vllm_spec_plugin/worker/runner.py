@@ -35,11 +35,20 @@ class SpecRunnerMixin(Runner):
 
     def _update_states(self, scheduler_output: Any) -> Any:
         if hasattr(self, "drafter"):
-            for request_id in scheduler_output.finished_req_ids:
-                self.drafter.forget(request_id)
-            for request_id in scheduler_output.preempted_req_ids or ():
-                self.drafter.forget(request_id)
+            self.drafter.note_step(self, scheduler_output)
         return super()._update_states(scheduler_output)
+
+    def initialize_kv_cache(self, *args: Any, **kwargs: Any) -> None:
+        """Lays out the KV cache, the draft's with it."""
+        super().initialize_kv_cache(*args, **kwargs)
+        if hasattr(self, "drafter"):
+            self.drafter.bind(self)
+
+    def profile_run(self, *args: Any, **kwargs: Any) -> None:
+        """Runs the models once, for vLLM to see what memory they need, and to compile them."""
+        if hasattr(self, "drafter"):
+            self.drafter.warm_up(self.max_num_tokens)
+        super().profile_run(*args, **kwargs)
 
     def _sample(self, logits: Any, spec_decode_metadata: Any) -> Any:
         start = time.perf_counter()
@@ -69,7 +78,8 @@ class SpecRunnerMixin(Runner):
         self, scheduler_output: Any, sampled_token_ids: Any, *args: Any, **kwargs: Any
     ) -> list[list[int]]:
         """Drafts for the requests of this step, in batch order."""
-        places, views = request_views(self, sampled_token_ids, self.drafter.config.draft_length.tokens)
+        most = self.drafter.config.draft_length.tokens
+        places, views = request_views(self, sampled_token_ids, most, self.drafter.engine)
         draft_token_ids: list[list[int]] = [[] for _ in sampled_token_ids]
         for place, draft in zip(places, self.drafter.draft(views), strict=True):
             draft_token_ids[place] = draft.token_ids

@@ -9,12 +9,13 @@ import torch
 from vllm_spec_plugin.proposers.base import RequestView
 from vllm_spec_plugin.verification.constraints import GREEDY_TEMPERATURE
 from vllm_spec_plugin.verification.noise import hashed_uniform, position_keys, signed
+from vllm_spec_plugin.worker.draft_engine import VllmDraftEngine
 
 _DRAFT_COUNTER = -3
 
 
 def request_views(
-    runner: Any, sampled_token_ids: list[list[int]], num_draft_tokens: int
+    runner: Any, sampled_token_ids: list[list[int]], num_draft_tokens: int, engine: VllmDraftEngine | None = None
 ) -> tuple[list[int], list[RequestView]]:
     """The requests that are to be drafted for, after a step's tokens are on their texts.
 
@@ -23,10 +24,12 @@ def request_views(
         sampled_token_ids: per request of the batch the tokens of this step; empty while its prompt is
             not through.
         num_draft_tokens: the configured K.
+        engine: runs the draft model; None if there is none.
 
     Returns:
         Their places in the batch, and their views. A request that has no room for a draft before
-        `max_model_len` or its `max_tokens` is left out, and so is one whose prompt has no tokens.
+        `max_model_len` or its `max_tokens` has K = 0, and without a draft model is left out. So is one
+        whose prompt has no tokens.
     """
     batch = runner.input_batch
     # One draw for all, used or not: ranks stay in step, and so does torch's default generator.
@@ -36,18 +39,18 @@ def request_views(
         request_id = batch.req_ids[i]
         request = runner.requests[request_id]
         params = request.sampling_params
-        if not new or params is None or request.prompt_token_ids is None:
+        if params is None or request.prompt_token_ids is None or not (new or engine):
             continue
         length = int(batch.num_tokens_no_spec[i])
         num_output = length - len(request.prompt_token_ids)
         room = runner.max_model_len - length - 1
         if params.max_tokens is not None:
             room = min(room, params.max_tokens - num_output - 1)
-        count = min(num_draft_tokens, room)
-        if count < 1:
+        count = max(min(num_draft_tokens, room), 0) if new else 0
+        if not (count or engine):
             continue
         uniforms = shared[i, :count]
-        if request.generator is not None:
+        if request.generator is not None and count:
             uniforms = _own_uniforms(request.generator.initial_seed(), num_output, count)
         views.append(
             RequestView(
@@ -56,6 +59,9 @@ def request_views(
                 num_draft_tokens=count,
                 uniforms=uniforms,
                 point_mass=params.temperature < GREEDY_TEMPERATURE or params.structured_outputs is not None,
+                row=i,
+                num_slots=engine.num_slots(i) if engine else 0,
+                in_prompt=not new,
             )
         )
         places.append(i)

@@ -4,7 +4,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vllm_spec_plugin.verification.penalties import apply_penalties_, counts_with_drafts, token_counts
+from vllm_spec_plugin.verification.penalties import add_counts_, apply_penalties_, token_counts
 from vllm_spec_plugin.verification.rows import Rows
 
 VOCAB = 7
@@ -25,7 +25,8 @@ def test_each_row_is_penalised_for_prompt_output_and_the_drafts_before_it(reques
         )
 
     drafts = torch.tensor([d for _, _, ds in requests for d in ds], dtype=torch.int64)
-    counts = counts_with_drafts(token_counts(pad([o for _, o, _ in requests]), VOCAB), drafts, rows)
+    output = token_counts(pad([o for _, o, _ in requests]), VOCAB)
+    counts = add_counts_(output[rows.request], rows.context(drafts))
     in_prompt = token_counts(pad([p for p, _, _ in requests]), VOCAB) > 0
     repetition, frequency, presence = 1.3, 0.4, 0.7
     size = len(rows.request)
@@ -46,5 +47,5 @@ def test_each_row_is_penalised_for_prompt_output_and_the_drafts_before_it(reques
 
 def test_placeholders_are_not_counted():
     rows = Rows.of([2], torch.device("cpu"))
-    counts = counts_with_drafts(torch.zeros(1, VOCAB, dtype=torch.int32), torch.tensor([-1, 3]), rows)
+    counts = add_counts_(torch.zeros(3, VOCAB, dtype=torch.int32), rows.context(torch.tensor([-1, 3])))
     assert counts.sum(1).tolist() == [0, 0, 1]

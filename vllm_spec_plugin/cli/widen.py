@@ -1,0 +1,82 @@
+"""`vllm-spec widen`: a model of larger cost that computes the same."""
+
+import re
+from decimal import Decimal
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+_SCALES = {"": 1, "K": 10**3, "M": 10**6, "B": 10**9}
+
+
+def parse_count(text: str) -> int:
+    """A plain number, or one with k, M or B behind it.
+
+    Raises:
+        typer.BadParameter: it is neither.
+    """
+    match = re.fullmatch(r"(\d{1,18}(?:\.\d{1,18})?)([kmb]?)", text, re.ASCII | re.IGNORECASE)
+    if match is None:
+        raise typer.BadParameter(f"got {text!r}; allowed: a number, with k, M or B behind it or not, such as 200M")
+    return int(Decimal(match[1]) * _SCALES[match[2].upper()])
+
+
+def widen(
+    out: Annotated[
+        Path, typer.Argument(metavar="OUT", show_default=False, help="Folder to write; made if it is not there.")
+    ],
+    parameters: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", parser=parse_count, show_default=False, help="Parameters to reach, such as 200M or 1.5B."
+        ),
+    ] = None,
+    intermediate_size: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", show_default=False, help="Or: neurons per MLP of the result."),
+    ] = None,
+    model: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Folder of the model to widen. [default: the bundled target]"),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace the model that is in OUT.")] = False,
+) -> None:
+    """Make a model as costly as a larger one that still computes the same.
+
+    Adds neurons whose weights are zero to the MLPs of a Llama, Qwen2, Qwen3 or Mistral checkpoint: the
+    outputs stay, the cost grows. For measuring real drafts against a target of a real size.
+    """
+    if (parameters is None) == (intermediate_size is None):
+        typer.echo("give exactly one of --parameters and --intermediate-size", err=True)
+        raise typer.Exit(2)
+
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    from vllm_spec_plugin.demo import model_path
+    from vllm_spec_plugin.demo import widen as widening
+
+    source = model_path("target") if model is None else model
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    try:
+        if intermediate_size is None:
+            assert parameters is not None
+            intermediate_size = widening.intermediate_size_for(source, parameters)
+        with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+            task = progress.add_task("layers", total=None)
+            result = widening.widen(
+                source,
+                out,
+                intermediate_size,
+                force=force,
+                on_layer=lambda done, total: progress.update(task, completed=done, total=total),
+            )
+    except (widening.WidenError, OSError) as error:
+        typer.echo(str(error), err=True)
+        raise typer.Exit(1) from None
+    typer.echo(f"parameters         {result.parameters_before:,} -> {result.parameters_after:,}")
+    typer.echo(f"intermediate size  {result.intermediate_size_before:,} -> {result.intermediate_size_after:,}")
+    typer.echo(f"size on disk       {result.bytes_on_disk / 1e6:,.1f} MB")
+    typer.echo(f"seconds            {result.seconds:.1f}")

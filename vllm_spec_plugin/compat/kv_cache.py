@@ -1,0 +1,50 @@
+"""vLLM's KV cache bookkeeping: the manager to build on, and which groups of it are tables of positions."""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+from vllm.v1.core.block_pool import BlockPool
+from vllm.v1.core.kv_cache_manager import KVCacheBlocks, KVCacheManager
+from vllm.v1.core.kv_cache_utils import KVCacheBlock
+from vllm.v1.core.sched import scheduler as scheduler_module
+from vllm.v1.core.single_type_kv_cache_manager import (
+    ChunkedLocalAttentionManager,
+    FullAttentionManager,
+    SlidingWindowManager,
+)
+from vllm.v1.request import Request, RequestStatus
+
+__all__ = [
+    "BlockPool",
+    "KVCacheBlock",
+    "KVCacheBlocks",
+    "KVCacheManager",
+    "Request",
+    "RequestStatus",
+    "is_position_indexed",
+    "kv_cache_manager_in_place",
+]
+
+# Their block i holds positions i * block_size and on, for as long as the request runs. Subclasses (rings, host
+# copies, sinks) and state caches keep other books: exactly these types are cut and extended.
+_POSITION_INDEXED = (FullAttentionManager, SlidingWindowManager, ChunkedLocalAttentionManager)
+
+
+def is_position_indexed(manager: Any) -> bool:
+    """Whether the KV group of one of vLLM's per-group managers has a block for each stretch of positions."""
+    return type(manager) in _POSITION_INDEXED
+
+
+@contextlib.contextmanager
+def kv_cache_manager_in_place(manager_cls: type) -> Iterator[None]:
+    """While it lasts, vLLM's scheduler builds `manager_cls`: it names its manager's class in no hook.
+
+    Connectors take hold of the manager in the scheduler's constructor, so it can't be replaced later.
+    """
+    stock = scheduler_module.KVCacheManager
+    scheduler_module.KVCacheManager = manager_cls
+    try:
+        yield
+    finally:
+        scheduler_module.KVCacheManager = stock

@@ -1,0 +1,76 @@
+"""Which drafts are given up when KV blocks run short. Imports no vLLM."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Demand:
+    """What a running request holds of the KV cache and wants of it in the coming step.
+
+    Attributes:
+        num_blocks: blocks it holds, per KV group.
+        num_tokens: length of its text; drafts are not counted.
+        num_new_tokens: tokens of its text that are still to be computed.
+        num_drafts: drafted tokens that wait to be verified.
+    """
+
+    num_blocks: tuple[int, ...]
+    num_tokens: int
+    num_new_tokens: int
+    num_drafts: int
+
+
+def keep_drafts(
+    demands: Sequence[Demand], block_sizes: Sequence[int], num_free_blocks: int, token_budget: int
+) -> list[int]:
+    """Plans a step so that drafts get only what the running requests' texts leave.
+
+    Texts come first, all of them: whatever order the scheduler takes the requests in, and however it
+    splits its token budget, each finds its blocks if the drafts were not there to take them. Then the
+    drafts, those of earlier requests first, each as long as it fits. Drafts that fit in the blocks of
+    their own text cost none and are always kept.
+
+    The plan holds once each request was rolled back to its text and the drafts it keeps: blocks that
+    were held for drafts only are counted as free.
+
+    Args:
+        demands: of the running requests, in scheduling order.
+        block_sizes: tokens per block of each KV group.
+        num_free_blocks: in the pool, for all groups.
+        token_budget: most tokens that the step can give to one request.
+
+    Returns:
+        How many of its drafts each request keeps.
+    """
+    of_texts = [
+        [
+            max(min(held, _blocks(demand.num_tokens, size)), _blocks(_end_of_text(demand, token_budget), size))
+            for held, size in zip(demand.num_blocks, block_sizes, strict=True)
+        ]
+        for demand in demands
+    ]
+    num_held = sum(sum(demand.num_blocks) for demand in demands)
+    # Below zero, texts alone ask for too much, and somebody will be preempted.
+    left = max(0, num_free_blocks + num_held - sum(map(sum, of_texts)))
+    kept = []
+    for demand, of_text in zip(demands, of_texts, strict=True):
+        num_drafts = demand.num_drafts
+        while num_drafts and _beyond(demand.num_tokens + num_drafts, of_text, block_sizes) > left:
+            num_drafts -= 1
+        if num_drafts:
+            left -= _beyond(demand.num_tokens + num_drafts, of_text, block_sizes)
+        kept.append(num_drafts)
+    return kept
+
+
+def _blocks(num_tokens: int, block_size: int) -> int:
+    return -(-num_tokens // block_size)
+
+
+def _end_of_text(demand: Demand, token_budget: int) -> int:
+    return demand.num_tokens - max(0, demand.num_new_tokens - token_budget)
+
+
+def _beyond(num_tokens: int, num_blocks: Sequence[int], block_sizes: Sequence[int]) -> int:
+    return sum(max(0, _blocks(num_tokens, size) - held) for held, size in zip(num_blocks, block_sizes, strict=True))

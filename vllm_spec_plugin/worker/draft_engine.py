@@ -1,0 +1,177 @@
+"""The draft model on vLLM's worker, in the target's KV cache blocks."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from vllm_spec_plugin.compat import draft_model as compat
+from vllm_spec_plugin.proposers.draft_model.catch_up import Chunk
+from vllm_spec_plugin.proposers.draft_model.coverage import DraftCoverage
+from vllm_spec_plugin.verification.constraints import SpeculatedRows, constrain
+
+
+class VllmDraftEngine:
+    """A `DraftEngine` whose model vLLM loads, compiles and gives its KV cache.
+
+    Attributes:
+        coverage: what the draft has computed; there from `bind` on.
+        max_len: the draft's context, in tokens.
+    """
+
+    coverage: DraftCoverage
+
+    def __init__(self, vllm_config: Any, config: Any) -> None:
+        """Reads the draft's configuration.
+
+        Args:
+            vllm_config: the target's.
+            config: the `proposer` section, a `DraftModelConfig`.
+        """
+        self._vllm_config = compat.draft_vllm_config(
+            vllm_config, model=config.model, dtype=config.dtype, quantization=config.quantization
+        )
+        self.max_len = compat.own_max_len(self._vllm_config)
+
+    def load(self) -> None:
+        """Loads the weights; before vLLM measures memory and lays out the KV cache."""
+        self.model, self._layer_names = compat.load_draft_model(self._vllm_config)
+
+    def bind(self, runner: Any) -> None:
+        """Finds the draft's place in the KV cache; after vLLM has laid it out."""
+        self._runner = runner
+        self._device = runner.device
+        self._attention = compat.DraftAttention.of(runner, self._vllm_config, self._layer_names)
+        self._table = runner.input_batch.block_table[self._attention.kv_cache_group]
+        self.coverage = DraftCoverage(self._attention.num_blocks, self._attention.block_size)
+        most = runner.max_num_reqs + 1
+        self._starts = torch.arange(most, dtype=torch.int32, device=self._device)
+        self._starts_cpu = torch.arange(most, dtype=torch.int32)
+
+    def warm_up(self, num_tokens: int) -> None:
+        """Runs the model once without a KV cache: compiles it, and shows vLLM how much memory it needs."""
+        token_ids = torch.zeros(num_tokens, dtype=torch.int32, device=self._vllm_config.device_config.device)
+        with torch.inference_mode(), compat.forward_context(self._vllm_config, None, {}, num_tokens):
+            states = self.model(input_ids=token_ids, positions=token_ids.long(), inputs_embeds=None)
+            self.model.compute_logits(states[: min(num_tokens, self._vllm_config.scheduler_config.max_num_seqs)])
+
+    def note_blocks(self, runner: Any, scheduler_output: Any) -> None:
+        """Takes note of the blocks this step gives to requests; before the runner takes them over."""
+        group, size = self._attention.kv_cache_group, self._attention.block_size
+        for new in scheduler_output.scheduled_new_reqs:
+            self._fresh(new.req_id, new.num_computed_tokens, new.block_ids[group], size)
+        cached = scheduler_output.scheduled_cached_reqs
+        for request_id, block_ids, num_computed in zip(
+            cached.req_ids, cached.new_block_ids, cached.num_computed_tokens, strict=True
+        ):
+            if block_ids is None:
+                continue
+            if request_id in cached.resumed_req_ids:
+                self._fresh(request_id, num_computed, block_ids[group], size)
+            elif block_ids[group]:
+                held = len(runner.requests[request_id].block_ids[group])
+                self.coverage.allocated(request_id, held, block_ids[group])
+
+    def block_table(self, row: int) -> npt.NDArray[np.int32]:
+        """The block ids of the request at that place of the batch; a view, valid in this step."""
+        blocks: npt.NDArray[np.int32] = self._table.block_table.np[row, : self._table.num_blocks_per_row[row]]
+        return blocks
+
+    def num_slots(self, row: int) -> int:
+        """Tokens that the blocks of the request at that place have room for."""
+        return int(self._table.num_blocks_per_row[row]) * self._attention.block_size
+
+    def start(self, chunks: Sequence[Chunk], num_steps: int) -> torch.Tensor:
+        """See `DraftEngine`."""
+        size, table = self._attention.block_size, self._table.block_table.np
+        rows = np.array([chunk.request.row for chunk in chunks])
+        begins = np.array([chunk.start for chunk in chunks])
+        stops = np.array([chunk.stop for chunk in chunks])
+        lengths = stops - begins
+        ends = lengths.cumsum()
+        num_tokens = int(ends[-1])
+        positions = np.arange(num_tokens) + (begins - ends + lengths).repeat(lengths)
+        slots = table[rows.repeat(lengths), positions // size].astype(np.int64) * size + positions % size
+        token_ids = np.concatenate([chunk.request.token_ids[chunk.start : chunk.stop] for chunk in chunks])
+        query_start = np.zeros(len(chunks) + 1, dtype=np.int32)
+        query_start[1:] = ends
+
+        drafting = sum(chunk.num_draft_tokens > 0 for chunk in chunks)
+        # Where the step's further tokens go is known already: [num_steps, drafting] positions and slots.
+        ahead = stops[:drafting] + np.arange(num_steps)[:, None]
+        within = np.minimum(ahead // size, table.shape[1] - 1)
+        slots_ahead = table[rows[:drafting], within].astype(np.int64) * size + ahead % size
+        self._positions = self._to_device(ahead)
+        self._slots = self._to_device(slots_ahead)
+        self._lengths = self._to_device((ahead + 1).astype(np.int32))
+        self._longest = int(stops.max())
+        self._pass = 0
+
+        cpu_start = torch.from_numpy(query_start)
+        rows_tensor = self._to_device(rows)
+        self._blocks = self._table.get_device_tensor(self._runner.max_num_reqs)[rows_tensor]
+        common = compat.common_metadata(
+            query_start_loc=cpu_start.to(self._device),
+            query_start_loc_cpu=cpu_start,
+            seq_lens=self._to_device(stops.astype(np.int32)),
+            num_reqs=len(chunks),
+            num_actual_tokens=num_tokens,
+            max_query_len=int(lengths.max()),
+            max_seq_len=self._longest,
+            block_table_tensor=self._blocks,
+            slot_mapping=self._to_device(slots),
+        )
+        states = self._forward(self._to_device(token_ids), self._to_device(positions), common)
+        self._common = common
+        return states[self._to_device(ends[:drafting] - 1)]
+
+    def step(self, token_ids: torch.Tensor) -> torch.Tensor:
+        """See `DraftEngine`."""
+        n, common = len(token_ids), self._common
+        common.query_start_loc = self._starts[: n + 1]
+        common.query_start_loc_cpu = self._starts_cpu[: n + 1]
+        common.num_reqs = common.num_actual_tokens = n
+        common.max_query_len = 1
+        common.seq_lens = self._lengths[self._pass, :n]
+        common.slot_mapping = self._slots[self._pass, :n]
+        common.block_table_tensor = self._blocks[:n]
+        positions = self._positions[self._pass, :n]
+        self._pass += 1
+        common.max_seq_len = self._longest + self._pass
+        return self._forward(token_ids.int(), positions, common)
+
+    def keep(self, chosen: torch.Tensor) -> None:
+        """See `DraftEngine`."""
+        self._blocks = self._blocks[chosen]
+        self._positions, self._slots, self._lengths = (
+            t[:, chosen] for t in (self._positions, self._slots, self._lengths)
+        )
+
+    def logits(self, states: torch.Tensor) -> torch.Tensor:
+        """See `DraftEngine`."""
+        logits: torch.Tensor = self.model.compute_logits(states)
+        return logits
+
+    def constrain(
+        self, logits: torch.Tensor, rows: torch.Tensor, drafts: torch.Tensor, temperature: float | None
+    ) -> torch.Tensor:
+        """See `DraftEngine`."""
+        metadata = self._runner.input_batch.sampling_metadata
+        return constrain(SpeculatedRows(logits, rows, drafts), metadata, temperature)
+
+    def _forward(self, token_ids: torch.Tensor, positions: torch.Tensor, common: Any) -> torch.Tensor:
+        metadata = self._attention.metadata(common, self._pass)
+        slots = dict.fromkeys(metadata, common.slot_mapping)
+        with compat.forward_context(self._vllm_config, metadata, slots, len(token_ids)):
+            states: torch.Tensor = self.model(input_ids=token_ids, positions=positions, inputs_embeds=None)
+        return states
+
+    def _fresh(self, request_id: str, num_computed_tokens: int, block_ids: list[int], size: int) -> None:
+        first = num_computed_tokens // size
+        self.coverage.forget(request_id)
+        self.coverage.allocated(request_id, first, block_ids[first:])
+
+    def _to_device(self, array: npt.NDArray[Any]) -> torch.Tensor:
+        return torch.from_numpy(array).to(self._device, non_blocking=True)
