@@ -59,7 +59,7 @@ def run(llm: Any, job: Job) -> Result:
     """Runs one job to its end."""
     import torch
 
-    from tests.engine import faults, sabotage
+    from tests.engine import faults, recorder, sabotage
 
     prompts: list[Any] = [{"prompt_token_ids": list(request.prompt)} for request in job.requests]
     params = [_sampling_params(request.params) for request in job.requests]
@@ -70,6 +70,7 @@ def run(llm: Any, job: Job) -> Result:
             stack.enter_context(sabotage.SABOTAGES[job.sabotage]())
         if job.fault:
             stack.enter_context(faults.in_force(job.fault))
+        drafting = stack.enter_context(recorder.recording(job.record_drafting)) if job.record_drafting else []
         answers = llm.generate(prompts, params, use_tqdm=False)
     seconds, after = time.perf_counter() - start, _metrics(llm)
     return Result(
@@ -83,6 +84,7 @@ def run(llm: Any, job: Job) -> Result:
         prompt_logprobs=[_logprobs(answer.prompt_logprobs) for answer in answers],
         metrics={name: value - before.get(name, 0) for name, value in after.items()},
         seconds=seconds,
+        drafting=drafting,
     )
 
 

@@ -14,6 +14,7 @@ from vllm_spec_plugin.demo import model_path
 REPOSITORY = Path(__file__).parent.parent.parent
 LOOKUP = str(REPOSITORY / "configs/ngram.yaml")
 FREQUENCY = str(REPOSITORY / "configs/ngram_frequency.yaml")
+DRAFT_MODEL = str(REPOSITORY / "configs/draft_model.yaml")
 _MOST_ALIVE = 4
 _PATIENCE = 3600.0
 

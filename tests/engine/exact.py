@@ -13,13 +13,13 @@ _BATCH = 256
 
 
 class Reference:
-    """The bundled target in transformers, float32."""
+    """A bundled model in transformers, float32; the target unless told otherwise."""
 
-    def __init__(self) -> None:
+    def __init__(self, model: str = "target") -> None:
         from transformers import AutoModelForCausalLM, AutoTokenizer
 
-        self.tokenizer = AutoTokenizer.from_pretrained(model_path("target"))
-        self.model = AutoModelForCausalLM.from_pretrained(model_path("target"), dtype=torch.float32).eval()
+        self.tokenizer = AutoTokenizer.from_pretrained(model_path(model))
+        self.model = AutoModelForCausalLM.from_pretrained(model_path(model), dtype=torch.float32).eval()
         self._after: dict[tuple[Tokens, Tokens], torch.Tensor] = {}
 
     def encode(self, text: str) -> list[int]:

@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 from unittest import mock
 
@@ -65,10 +66,16 @@ class FaultyProposer:
         self._sound, self._num_steps = sound, 0
 
     def propose(self, requests: Sequence[RequestView]) -> list[Draft]:
-        """The sound proposer's drafts, or what the fault makes of them."""
+        """The sound proposer's drafts, or what the fault makes of them.
+
+        With "idle", which is no fault, no request is to be drafted for in two steps of three.
+        """
         self._num_steps += 1
+        if _active and _active[-1] == "idle" and self._num_steps % 3:
+            # Nobody wants drafts: what the sound one makes of it is its own affair.
+            requests = [replace(request, num_draft_tokens=0) for request in requests]
         drafts = self._sound.propose(requests)
-        if _active and self._num_steps % 2:
+        if _active and _active[-1] != "idle" and self._num_steps % 2:
             faulty: list[Draft] = FAULTS[_active[-1]](requests, drafts)
             return faulty
         return drafts

@@ -27,12 +27,14 @@ class Job:
         sabotage: name of a fault of the scorer, in force during the job (see `sabotage.py`).
         fault: name of a fault of the proposer, in force during the job (see `faults.py`).
         torch_seed: seeds torch's default generator, which requests without a seed share.
+        record_drafting: share of the draft model's outputs to record (see `recorder.py`).
     """
 
     requests: list[Request]
     sabotage: str = ""
     fault: str = ""
     torch_seed: int = 0
+    record_drafting: float = 0.0
 
 
 @dataclass
@@ -64,12 +66,14 @@ class Result:
         metrics: how much each of vLLM's and the plugin's counters grew, by name, with labels of the
             plugin's appended as "{label=value}".
         seconds: how long it took.
+        drafting: recorded outputs of the draft model: the text it continued, and its logits.
     """
 
     outputs: list[list[Output]]
     prompt_logprobs: list[list[dict[int, float] | None] | None]
     metrics: dict[str, float]
     seconds: float
+    drafting: list[tuple[list[int], list[float]]] = field(default_factory=list)
 
     def tokens(self) -> list[list[int]]:
         """The first output of each request."""

@@ -1,0 +1,79 @@
+"""The draft model never drafts on stale or missing keys and values."""
+
+import dataclasses
+from collections.abc import Sequence
+
+import pytest
+import torch
+
+from tests.engine import texts
+from tests.engine.arms import DRAFT_MODEL, TIGHT, Arms, Engine
+from tests.engine.exact import Reference, Tokens
+from tests.engine.greedy import assert_same_tokens, greedy_job
+from tests.engine.jobs import Job, Request, Result
+from vllm_spec_plugin.demo import model_path
+
+pytestmark = pytest.mark.engine
+
+NUM_TOKENS = 64
+
+
+@pytest.fixture(scope="module")
+def draft() -> Reference:
+    """The bundled draft in transformers."""
+    return Reference("draft")
+
+
+@pytest.fixture(scope="module")
+def prompts(reference: Reference) -> list[Tokens]:
+    # Pairs of one prompt share their blocks, computed in one step or found in the prefix cache.
+    prompts = texts.sources(reference, 32, 600)
+    return [prompt for prompt in prompts for _ in range(2)]
+
+
+def assert_fresh(draft: Reference, result: Result, at_least: int) -> None:
+    """Each recorded output is that of a forward pass over the whole text."""
+    assert len(result.drafting) >= at_least
+    for text, logits in result.drafting:
+        expected = draft.logits(text)[-1]
+        torch.testing.assert_close(torch.tensor(logits), expected, atol=2e-3, rtol=2e-3)
+
+
+def mixed_job(prompts: Sequence[Tokens], **job: object) -> Job:
+    """Greedy and sampled requests side by side."""
+    params = {"max_tokens": NUM_TOKENS, "ignore_eos": True}
+    requests = [Request(prompt, params | {"temperature": float(i % 2)}) for i, prompt in enumerate(prompts)]
+    return dataclasses.replace(Job(requests), **job)  # type: ignore[arg-type]
+
+
+def test_draft_sees_the_whole_text(arms: Arms, draft: Reference, prompts: list[Tokens]) -> None:
+    """One batch, prompts computed whole, greedy and sampled requests, accepted and rejected drafts."""
+    result = arms.run(Engine(config=DRAFT_MODEL), mixed_job(prompts, record_drafting=0.1))
+    assert min(result.accepted, result.rejected) > 200
+    assert_fresh(draft, result, 300)
+
+
+def test_draft_sees_the_whole_text_after_chunks_cache_hits_and_preemption(
+    arms: Arms, draft: Reference, prompts: list[Tokens]
+) -> None:
+    """Too little KV cache for all, prompts in chunks, beginnings from the prefix cache."""
+    result = arms.run(Engine(config=DRAFT_MODEL, **TIGHT), mixed_job(prompts, record_drafting=0.1))
+    assert result.preemptions > 0
+    assert result.metrics["vllm:prefix_cache_hits"] > 0
+    assert min(result.accepted, result.rejected) > 200
+    assert_fresh(draft, result, 200)
+
+
+def test_draft_sees_the_whole_text_after_steps_without_drafts(
+    arms: Arms, draft: Reference, prompts: list[Tokens]
+) -> None:
+    """In two steps of three nobody wants a draft: the gap is caught up with."""
+    result = arms.run(Engine(config=DRAFT_MODEL), mixed_job(prompts, record_drafting=0.1, fault="idle"))
+    assert min(result.accepted, result.rejected) > 100
+    assert_fresh(draft, result, 100)
+
+
+def test_greedy_output_with_steps_without_drafts(arms: Arms, reference: Reference, prompts: list[Tokens]) -> None:
+    """Drafting now and then changes no output."""
+    result = arms.run(Engine(config=DRAFT_MODEL), greedy_job(prompts, NUM_TOKENS, "idle"))
+    assert_same_tokens(reference, prompts, result, arms.run(Engine(), greedy_job(prompts, NUM_TOKENS)))
