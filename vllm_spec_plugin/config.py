@@ -130,7 +130,8 @@ class DraftModelConfig(Section):
         default=0.0,
         ge=0,
         lt=1,
-        description="Drafting of a request ends early where the draft's own probability of its token is below; 0 is off.",
+        description="Drafting of a request ends early where the draft gives its token less probability; 0 is off.",
+        json_schema_extra={"zero": "off"},
     )
     dtype: Literal["auto", "float32", "float16", "bfloat16"] | None = Field(
         default=None,

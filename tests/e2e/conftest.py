@@ -1,4 +1,4 @@
-"""One served engine with the plugin for all tests here."""
+"""Served engines with the plugin, one after the other, for all tests here."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,14 +9,21 @@ import pytest
 from vllm_spec_plugin.demo import model_path
 from vllm_spec_plugin.serving import Server
 
-CONFIG = Path(__file__).parents[2] / "configs" / "ngram.yaml"
+CONFIGS = Path(__file__).parents[2] / "configs"
 MAX_MODEL_LEN = 1024
+OPTIONS = ("--max-model-len", str(MAX_MODEL_LEN), "--per-request-spec-decode-metrics", "detailed")
+
+
+@pytest.fixture(scope="package", params=["ngram", "draft_model"])
+def method(request: pytest.FixtureRequest) -> str:
+    """Who drafts."""
+    return str(request.param)
 
 
 @pytest.fixture(scope="package")
-def server() -> Iterator[Server]:
-    """The bundled target, served with n-gram drafts."""
-    with Server(model_path("target"), str(CONFIG), extra_args=("--max-model-len", str(MAX_MODEL_LEN))) as server:
+def server(method: str) -> Iterator[Server]:
+    """The bundled target, served with drafts."""
+    with Server(model_path("target"), str(CONFIGS / f"{method}.yaml"), extra_args=OPTIONS) as server:
         yield server
 
 

@@ -15,6 +15,7 @@ REPOSITORY = Path(__file__).parent.parent.parent
 LOOKUP = str(REPOSITORY / "configs/ngram.yaml")
 FREQUENCY = str(REPOSITORY / "configs/ngram_frequency.yaml")
 DRAFT_MODEL = str(REPOSITORY / "configs/draft_model.yaml")
+CONFIDENT = str(REPOSITORY / "tests/engine/configs/draft_model_confident.yaml")
 _MOST_ALIVE = 4
 _PATIENCE = 3600.0
 

@@ -17,7 +17,14 @@ def greedy_job(prompts: Sequence[Tokens], num_tokens: int, fault: str = "") -> J
 
 def assert_same_tokens(reference: Reference, prompts: Sequence[Tokens], result: Result, plain: Result) -> None:
     """Every output equals the one without speculation, up to where the target's top two logits tie."""
-    for i, (prompt, tokens, expected) in enumerate(zip(prompts, result.tokens(), plain.tokens(), strict=True)):
+    assert_same_token_ids(reference, prompts, result.tokens(), plain.tokens())
+
+
+def assert_same_token_ids(
+    reference: Reference, prompts: Sequence[Tokens], outputs: Sequence[list[int]], plain: Sequence[list[int]]
+) -> None:
+    """See `assert_same_tokens`."""
+    for i, (prompt, tokens, expected) in enumerate(zip(prompts, outputs, plain, strict=True)):
         assert len(tokens) == len(expected)
         if tokens != expected:
             same = next(j for j, (a, b) in enumerate(zip(tokens, expected, strict=True)) if a != b)

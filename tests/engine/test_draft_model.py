@@ -11,7 +11,6 @@ from tests.engine.arms import DRAFT_MODEL, TIGHT, Arms, Engine
 from tests.engine.exact import Reference, Tokens
 from tests.engine.greedy import assert_same_tokens, greedy_job
 from tests.engine.jobs import Job, Request, Result
-from vllm_spec_plugin.demo import model_path
 
 pytestmark = pytest.mark.engine
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.engine import texts
-from tests.engine.arms import FREQUENCY, LOOKUP, Arms, Engine
+from tests.engine.arms import DRAFT_MODEL, FREQUENCY, LOOKUP, Arms, Engine
 from tests.engine.exact import Reference, Tokens
 from tests.engine.jobs import Job, Request
 
@@ -64,7 +64,7 @@ def draft_length(folder: Path, tokens: int) -> str:
     return str(path)
 
 
-@pytest.mark.parametrize("config", [LOOKUP, FREQUENCY], ids=["lookup", "frequency"])
+@pytest.mark.parametrize("config", [LOOKUP, FREQUENCY, DRAFT_MODEL], ids=["lookup", "frequency", "draft_model"])
 def test_seeded_output_is_the_same_alone_and_in_a_mixed_batch(
     config: str, arms: Arms, seeded: list[Request], company: list[Request]
 ) -> None:

@@ -13,10 +13,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from vllm_spec_plugin.config import ConfigError, PluginConfig, load_config, parse_config
+from vllm_spec_plugin.config import (
+    ConfigError,
+    DraftModelConfig,
+    NgramConfig,
+    PluginConfig,
+    load_config,
+    parse_config,
+)
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 NGRAM = {"method": "ngram"}
+DRAFT = {"method": "draft_model", "model": "org/small"}
 
 
 def message_of(data: object) -> str:
@@ -56,8 +64,28 @@ def test_the_least_file_has_the_documented_defaults() -> None:
     }
 
 
+def test_a_draft_model_has_the_documented_defaults() -> None:
+    assert parse_config({"proposer": DRAFT}, "spec.yaml").proposer.model_dump() == {
+        "method": "draft_model",
+        "model": "org/small",
+        "draft_sampling": "probabilistic",
+        "draft_temperature": None,
+        "min_confidence": 0.0,
+        "dtype": None,
+        "quantization": None,
+        "catch_up_tokens": 2048,
+    }
+
+
+def test_only_a_draft_model_keeps_kv() -> None:
+    assert DraftModelConfig.keeps_kv
+    assert not NgramConfig.keeps_kv
+
+
 def test_frequency_has_a_window_by_default() -> None:
-    assert parse_config({"proposer": {**NGRAM, "mode": "frequency"}}, "spec.yaml").proposer.window == 8192
+    proposer = parse_config({"proposer": {**NGRAM, "mode": "frequency"}}, "spec.yaml").proposer
+    assert isinstance(proposer, NgramConfig)
+    assert proposer.window == 8192
 
 
 @pytest.mark.parametrize(
@@ -77,26 +105,87 @@ def test_the_ends_of_every_range_are_allowed(section: str, key: str, values: tup
         assert getattr(getattr(parse_config(data, "spec.yaml"), section), key) == value
 
 
-@pytest.mark.parametrize("name", ["ngram.yaml", "ngram_frequency.yaml"])
+@pytest.mark.parametrize(
+    ("key", "values"),
+    [
+        ("draft_temperature", (None, 1e-9, 1, 10)),
+        ("min_confidence", (0, 0.999)),
+        ("dtype", (None, "auto", "float32", "float16", "bfloat16")),
+        ("quantization", (None, "fp8")),
+        ("catch_up_tokens", (1, 10**9)),
+    ],
+)
+def test_what_a_draft_model_may_be_given(key: str, values: tuple[object, ...]) -> None:
+    for value in values:
+        assert getattr(parse_config({"proposer": {**DRAFT, key: value}}, "spec.yaml").proposer, key) == value
+
+
+@pytest.mark.parametrize("name", ["ngram.yaml", "ngram_frequency.yaml", "draft_model.yaml"])
 def test_shipped_files_are_valid_and_name_every_key_that_applies(name: str) -> None:
     config = load_config(CONFIGS / name)
-    unused = {"window"} if config.proposer.mode == "lookup" else set()
+    unused = {"window"} if isinstance(config.proposer, NgramConfig) and config.proposer.mode == "lookup" else set()
     for section in (config.proposer, config.draft_length, config.verification):
         assert section.model_fields_set == set(type(section).model_fields) - unused
     assert config.draft_length.tokens == 4
     assert config.verification.lenience == 1
 
 
-@pytest.mark.parametrize("mode", ["lookup", "frequency"])
-def test_survives_json(mode: str) -> None:
-    config = parse_config({"proposer": {**NGRAM, "mode": mode}, "verification": {"lenience": 1}}, "spec.yaml")
+def test_every_shipped_file_is_among_those_checked_here() -> None:
+    assert {path.name for path in CONFIGS.glob("*.yaml")} == {"ngram.yaml", "ngram_frequency.yaml", "draft_model.yaml"}
+
+
+@pytest.mark.parametrize("proposer", [{**NGRAM, "mode": "lookup"}, {**NGRAM, "mode": "frequency"}, DRAFT])
+def test_survives_json(proposer: dict[str, Any]) -> None:
+    config = parse_config({"proposer": proposer, "verification": {"lenience": 1}}, "spec.yaml")
     assert PluginConfig.model_validate(config.model_dump(mode="json")) == config
 
 
 def test_cannot_be_changed() -> None:
     config = parse_config({"proposer": NGRAM}, "spec.yaml")
+    assert isinstance(config.proposer, NgramConfig)
     with pytest.raises(ValidationError):
         config.proposer.min_order = 3
+
+
+def draft_of(path: Path, model: str) -> str:
+    """Writes a file at `path` that names `model`, and tells the one that is meant."""
+    path.write_text(yaml.safe_dump({"proposer": {"method": "draft_model", "model": model}}))
+    proposer = load_config(path).proposer
+    assert isinstance(proposer, DraftModelConfig)
+    return proposer.model
+
+
+def test_a_folder_beside_the_file_is_meant_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    beside, here = tmp_path / "conf", tmp_path / "here"
+    for folder in (beside / "org" / "small", here / "org" / "small", tmp_path / "up"):
+        folder.mkdir(parents=True)
+    monkeypatch.chdir(here)
+    assert draft_of(beside / "spec.yaml", "org/small") == str(beside / "org" / "small")
+    assert draft_of(beside / "spec.yaml", "../up") == str(tmp_path / "up")
+    monkeypatch.chdir(tmp_path)
+    (beside / "spec.yaml").rename(beside / "other.yaml")
+    proposer = load_config("conf/other.yaml").proposer
+    assert isinstance(proposer, DraftModelConfig)
+    assert proposer.model == str(tmp_path / "up")
+
+
+@pytest.mark.parametrize("model", ["org/small", "here/small", "a\0b", "x" * 5000, "../none"])
+def test_what_is_not_beside_the_file_is_left_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: str
+) -> None:
+    (tmp_path / "here" / "small").mkdir(parents=True)
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "org").touch()
+    monkeypatch.chdir(tmp_path)
+    assert draft_of(tmp_path / "conf" / "spec.yaml", model) == model
+
+
+def test_plain_data_is_not_looked_for_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "small").mkdir()
+    monkeypatch.chdir(tmp_path)
+    proposer = parse_config({"proposer": {**DRAFT, "model": "small"}}, "spec.yaml").proposer
+    assert isinstance(proposer, DraftModelConfig)
+    assert proposer.model == "small"
 
 
 FREQUENCY = {**NGRAM, "mode": "frequency"}
@@ -133,10 +222,10 @@ FREQUENCY = {**NGRAM, "mode": "frequency"}
         ({"proposer": {**NGRAM, "mode": None}}, "proposer.mode: got nothing (null); allowed: lookup, frequency"),
         (
             {"proposer": {"method": "ngarm"}},
-            "proposer.method: got the text 'ngarm'; allowed: ngram; did you mean ngram?",
+            "proposer.method: got the text 'ngarm'; allowed: draft_model, ngram; did you mean ngram?",
         ),
-        ({"proposer": {"method": 5}}, "proposer.method: got 5; allowed: ngram"),
-        ({"proposer": {}}, "proposer.method: missing; allowed: ngram"),
+        ({"proposer": {"method": 5}}, "proposer.method: got 5; allowed: draft_model, ngram"),
+        ({"proposer": {}}, "proposer.method: missing; allowed: draft_model, ngram"),
         ({"proposer": NGRAM, "draft_length": {}}, "draft_length.policy: missing; allowed: fixed"),
         (
             {"proposer": NGRAM, "draft_length": {"policy": "fixed", "tokens": 0}},
@@ -162,8 +251,8 @@ FREQUENCY = {**NGRAM, "mode": "frequency"}
         ),
         (
             {},
-            "proposer: missing; allowed: a section with keys of its own: method, mode, min_order, max_order, "
-            "window, draft_sampling",
+            "proposer: missing; allowed: a section with the key method (draft_model or ngram) and those that go with "
+            "it",
         ),
         (
             None,
@@ -200,6 +289,67 @@ FREQUENCY = {**NGRAM, "mode": "frequency"}
             "proposer.draft_sampling: got the text 'sample', but proposer.mode is lookup, which has no counts to "
             "draw from; allowed: greedy, or set proposer.mode to frequency",
         ),
+        (
+            {"proposer": {"method": "draft_model"}},
+            "proposer.model: missing; allowed: a model's folder or its name on the Hugging Face hub",
+        ),
+        (
+            {"proposer": {**DRAFT, "model": ""}},
+            "proposer.model: got the text ''; allowed: a model's folder or its name on the Hugging Face hub",
+        ),
+        (
+            {"proposer": {**DRAFT, "model": None}},
+            "proposer.model: got nothing (null); allowed: a model's folder or its name on the Hugging Face hub",
+        ),
+        (
+            {"proposer": {**DRAFT, "min_order": 3}},
+            "proposer.min_order: unknown key (got 3); allowed: method, model, draft_sampling, draft_temperature, "
+            "min_confidence, dtype, quantization, catch_up_tokens; it belongs to proposer.method ngram",
+        ),
+        (
+            {"proposer": {**NGRAM, "model": "x"}},
+            "proposer.model: unknown key (got the text 'x'); allowed: method, mode, min_order, max_order, window, "
+            "draft_sampling; it belongs to proposer.method draft_model",
+        ),
+        (
+            {"proposer": {**DRAFT, "tokens": 3}},
+            "proposer.tokens: unknown key (got 3); allowed: method, model, draft_sampling, draft_temperature, "
+            "min_confidence, dtype, quantization, catch_up_tokens; did you mean draft_length.tokens?",
+        ),
+        (
+            {"proposer": {**DRAFT, "draft_sampling": "sample"}},
+            "proposer.draft_sampling: got the text 'sample'; allowed: probabilistic, greedy",
+        ),
+        (
+            {"proposer": {**DRAFT, "draft_temperature": 0}},
+            "proposer.draft_temperature: got 0; allowed: a number above 0 up to 10, or null",
+        ),
+        (
+            {"proposer": {**DRAFT, "draft_temperature": 10.5}},
+            "proposer.draft_temperature: got 10.5; allowed: a number above 0 up to 10, or null",
+        ),
+        (
+            {"proposer": {**DRAFT, "draft_temperature": 0.7, "draft_sampling": "greedy"}},
+            "proposer.draft_temperature: got 0.7, but proposer.draft_sampling is greedy, which draws nothing; "
+            "allowed: leave it out, or set proposer.draft_sampling to probabilistic",
+        ),
+        (
+            {"proposer": {**DRAFT, "min_confidence": 1}},
+            "proposer.min_confidence: got 1; allowed: a number from 0, below 1",
+        ),
+        (
+            {"proposer": {**DRAFT, "dtype": "fp16"}},
+            "proposer.dtype: got the text 'fp16'; allowed: auto, float32, float16, bfloat16, or null; "
+            "did you mean float16?",
+        ),
+        (
+            {"proposer": {**DRAFT, "quantization": ""}},
+            "proposer.quantization: got the text ''; allowed: a name that vLLM's --quantization takes, or null",
+        ),
+        (
+            {"proposer": {**DRAFT, "catch_up_tokens": 0}},
+            "proposer.catch_up_tokens: got 0; allowed: a whole number from 1 up",
+        ),
     ],
 )
 def test_one_mistake_is_one_line(data: object, message: str) -> None:
@@ -223,6 +373,29 @@ def test_all_mistakes_are_listed_even_under_an_unknown_method() -> None:
         "proposer.min_order",
         "verification.lenience",
     }
+
+
+@pytest.mark.parametrize(
+    ("proposer", "keys"),
+    [
+        # A slip of the pen: its keys are checked as those of the method meant.
+        ({"method": "draftmodel"}, ["method", "model"]),
+        ({"method": "draftmodel", "model": "x", "window": 9}, ["method", "window"]),
+        # Another method or none: keys are checked as those of the method most of them belong to ...
+        ({"method": "medusa", "model": 3, "heads": 5}, ["method", "model"]),
+        ({"model": "x", "dtype": "bad"}, ["method", "dtype"]),
+        ({"method": "eagle", "mode": "lookup", "max_order": 99}, ["method", "max_order"]),
+        # ... or, where that is none or more than one, not at all.
+        ({"method": "medusa", "heads": 5}, ["method"]),
+        ({"draft_sampling": "sample"}, ["method"]),
+    ],
+)
+def test_under_an_unknown_method_only_what_is_certainly_wrong_is_listed(
+    proposer: dict[str, Any], keys: list[str]
+) -> None:
+    lines = message_of({"proposer": proposer}).removeprefix("spec.yaml: ").splitlines()
+    mistakes = lines[1:] if len(lines) > 1 else lines
+    assert [line.split(":")[0].strip() for line in mistakes] == [f"proposer.{key}" for key in keys]
 
 
 def test_values_cannot_write_to_the_terminal() -> None:
@@ -274,6 +447,7 @@ def test_numbers_are_read_as_yaml_1_2_has_them(tmp_path: Path) -> None:
     path = tmp_path / "plugin.yaml"
     path.write_text("proposer: {method: ngram, max_order: 010}\nverification: {lenience: 5e-1}\n")
     config = load_config(path)
+    assert isinstance(config.proposer, NgramConfig)
     assert (config.proposer.max_order, config.verification.lenience) == (10, 0.5)
 
 
@@ -340,7 +514,8 @@ def assert_readable(error: ConfigError) -> None:
 
 WORDS = """
     proposer method mode min_order max_order window draft_sampling draft_length policy tokens lenience verification
-    ngram lookup frequency fixed greedy sample
+    ngram lookup frequency fixed greedy sample draft_model model draft_temperature min_confidence dtype quantization
+    catch_up_tokens probabilistic float16
 """
 KEYS = st.sampled_from(WORDS.split())
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | KEYS | st.dates() | st.binary()
@@ -353,7 +528,7 @@ VALUES = st.recursive(
 )
 SECTIONS = st.fixed_dictionaries(
     {
-        "proposer": st.fixed_dictionaries({"method": st.just("ngram") | VALUES}).flatmap(
+        "proposer": st.fixed_dictionaries({"method": st.sampled_from(["ngram", "draft_model"]) | VALUES}).flatmap(
             lambda base: st.dictionaries(KEYS, VALUES, max_size=4).map(lambda more: {**more, **base})
         )
     },

@@ -37,13 +37,17 @@ def check(
     model: Annotated[
         str | None,
         typer.Option(
-            help="Also check against this model, a folder or a name on the Hugging Face hub. Only its config is read.",
+            help="Also check against this model, a folder or a name on the Hugging Face hub. Its weights are not read.",
             show_default=False,
         ),
     ] = None,
 ) -> None:
-    """Check configuration files and print what they come to. Exit code 1 if any is wrong."""
+    """Check configuration files and print what they come to. Exit code 1 if any is wrong.
+
+    With --model, also whether a draft model fits it, as a server would find at its start.
+    """
     from vllm_spec_plugin.config import ConfigError, load_config
+    from vllm_spec_plugin.proposers.draft_model.pair import DraftModelError
 
     failed = False
     facts = None
@@ -59,11 +63,16 @@ def check(
             config = load_config(path)
             if facts is not None:
                 check_against(config, facts, str(path))
-        except ConfigError as error:
+            warnings = check_draft_model(config, model if facts is not None else None, str(path))
+        except (ConfigError, DraftModelError) as error:
             typer.echo(str(error), err=True)
             failed = True
         else:
             _print_settings(path, config)
+            if warnings is not None:
+                typer.echo("  draft and target fit")
+                for warning in warnings:
+                    typer.echo(f"warning: {warning}", err=True)
     if failed:
         raise typer.Exit(1)
 
@@ -118,6 +127,32 @@ def check_against(config: "PluginConfig", facts: ModelFacts, source: str) -> Non
         raise config_error(show_source(source), [Mistake("draft_length.tokens", text)])
 
 
+def check_draft_model(config: "PluginConfig", target: str | None, source: str) -> list[str] | None:
+    """Checks a configured draft model: that it can be one and, where the target is known, that it fits.
+
+    Args:
+        config: any configuration; one without a draft model has nothing to check.
+        target: the model to serve; None is not known.
+        source: the configuration file.
+
+    Returns:
+        Warnings; None if nothing was compared.
+
+    Raises:
+        DraftModelError: the draft is no model, or does not fit.
+    """
+    from vllm_spec_plugin.config import DraftModelConfig
+    from vllm_spec_plugin.proposers.draft_model.pair import ModelSource, check_name, check_pair
+
+    if not isinstance(config.proposer, DraftModelConfig):
+        return None
+    if target is None:
+        check_name(config.proposer.model, source)
+        return None
+    # One device and whole contexts: what the server's own options change is checked when it starts.
+    return check_pair(ModelSource(target), ModelSource(config.proposer.model), 1, None, source)
+
+
 def _print_model(name: str, facts: ModelFacts) -> None:
     from vllm_spec_plugin.config_errors import show_source
 
@@ -140,14 +175,17 @@ def _print_settings(path: Path, config: "PluginConfig") -> None:
 def _settings(section: "BaseModel", prefix: str, *, given: bool) -> Iterator[tuple[str, str, str]]:
     from pydantic import BaseModel
 
-    for key in type(section).model_fields:
+    for key, field in type(section).model_fields.items():
         value = getattr(section, key)
         is_given = given and key in section.model_fields_set
         name = f"{prefix}{key}"
         if isinstance(value, BaseModel):
             yield from _settings(value, f"{name}.", given=is_given)
             continue
-        shown = "not used" if value is None else str(value)
+        meanings = field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
+        shown = str(meanings.get("null", "not used") if value is None else value)
+        if value == 0 and "zero" in meanings:
+            shown += f" ({meanings['zero']})"
         if name == "verification.lenience":
             shown += " (exact)" if value == 1 else " (LOSSY: the output differs from the model's own)"
         yield name, shown, "given" if is_given else "default"

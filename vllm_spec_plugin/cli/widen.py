@@ -1,6 +1,8 @@
 """`vllm-spec widen`: a model of larger cost that computes the same."""
 
 import re
+import signal
+import sys
 from decimal import Decimal
 from pathlib import Path
 from typing import Annotated
@@ -57,6 +59,8 @@ def widen(
     from vllm_spec_plugin.demo import model_path
     from vllm_spec_plugin.demo import widen as widening
 
+    # A terminated run takes what it has half written along, as an interrupted one does.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     source = model_path("target") if model is None else model
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())

@@ -61,6 +61,7 @@ def load_draft_model(vllm_config: Any) -> tuple[torch.nn.Module, set[str]]:
     from vllm.config import get_layers_from_vllm_config
     from vllm.model_executor.layers.attention_layer_base import AttentionLayerBase
     from vllm.model_executor.model_loader import get_model
+    from vllm.platforms import current_platform
     from vllm.v1.kv_cache_interface import FullAttentionSpec
 
     def layers() -> dict[str, Any]:
@@ -76,6 +77,10 @@ def load_draft_model(vllm_config: Any) -> tuple[torch.nn.Module, set[str]]:
                 f"proposer.model {vllm_config.model_config.model}: layer {name} is not full attention, which is all "
                 "that a draft model may consist of; choose another draft"
             )
+        if current_platform.is_cpu():
+            from vllm_spec_plugin.compat.cpu_attention import LeanCPUAttention
+
+            LeanCPUAttention.put_into(layer)
     return model, set(mine)
 
 

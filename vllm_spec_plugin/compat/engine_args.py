@@ -2,12 +2,17 @@
 
 import argparse
 import logging
+import sys
 from collections.abc import Callable
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from vllm_spec_plugin.compat.patching import wrap
 from vllm_spec_plugin.compat.version import UnsupportedVersionError, check_vllm_version
 from vllm_spec_plugin.settings import KEY, settings_for
+
+if TYPE_CHECKING:
+    from vllm_spec_plugin.config import DraftModelConfig
 
 logger = logging.getLogger("vllm.vllm_spec_plugin")
 
@@ -17,6 +22,10 @@ WORKERS = {
     "cpu": "vllm_spec_plugin.worker.cpu.SpecCPUWorker",
     "cuda": "vllm_spec_plugin.worker.cuda.SpecCUDAWorker",
 }
+
+
+class _FromCommandLine(dict[str, Any]):
+    """Settings that were named on a command line: what is wrong with them ends the program with one message."""
 
 
 def patch() -> None:
@@ -46,7 +55,7 @@ def _path_or_json(parse_json: Callable[[str], Any]) -> Callable[[str], Any]:
             return parse_json(value)
         try:
             check_vllm_version()
-            return settings_for(value)
+            return _FromCommandLine(settings_for(value))
         except (UnsupportedVersionError, ValueError) as error:
             raise argparse.ArgumentTypeError(str(error)) from None
 
@@ -58,7 +67,14 @@ def _translate_settings(original: Callable[..., Any]) -> Callable[..., Any]:
         given = self.speculative_config
         if isinstance(given, dict) and KEY in given:
             check_vllm_version()
-            translate(self, given)
+            try:
+                translate(self, given)
+            except ValueError as error:
+                if not isinstance(given, _FromCommandLine):
+                    raise
+                # As the parser ends for a mistake in the file: vLLM's traceback would bury the one line that helps.
+                print(f"{Path(sys.argv[0]).name}: error: {error}", file=sys.stderr)
+                raise SystemExit(2) from None
             from vllm_spec_plugin.compat import frontend
 
             frontend.patch()
@@ -75,11 +91,11 @@ def translate(engine_args: Any, given: dict[str, Any]) -> None:
         given: what `vllm_spec_plugin.speculative_config` returned.
 
     Raises:
-        ValueError: other settings are in the way, or the platform is not supported.
+        ValueError: other settings are in the way, the platform is not supported, or a draft model does not fit.
     """
     from vllm.platforms import current_platform
 
-    from vllm_spec_plugin.config import PluginConfig
+    from vllm_spec_plugin.config import DraftModelConfig, PluginConfig
 
     extra = sorted(set(given) - {KEY})
     if extra:
@@ -91,6 +107,8 @@ def translate(engine_args: Any, given: dict[str, Any]) -> None:
         if getattr(engine_args, name, default) not in (default, None):
             raise ValueError(f"{name}={getattr(engine_args, name)!r}: the plugin needs its own {name}, leave it out")
     config = PluginConfig.model_validate(given[KEY]["config"])
+    if isinstance(config.proposer, DraftModelConfig):
+        _check_draft_model(engine_args, config.proposer, given[KEY]["source"])
     engine_args.speculative_config = {
         "method": "custom_class",
         "model": PROPOSER,
@@ -106,6 +124,32 @@ def translate(engine_args: Any, given: dict[str, Any]) -> None:
             given[KEY]["source"],
             config.verification.lenience,
         )
+
+
+def _check_draft_model(engine_args: Any, config: "DraftModelConfig", where: str) -> None:
+    """Refuses a draft that does not fit the target, and logs what is not as it might be."""
+    from vllm.model_executor.layers.quantization import QUANTIZATION_METHODS
+
+    from vllm_spec_plugin.config_errors import Mistake, config_error, show_source, unknown_word
+    from vllm_spec_plugin.proposers.draft_model.pair import ModelSource, check_pair
+
+    if config.quantization is not None and config.quantization not in QUANTIZATION_METHODS:
+        text = unknown_word(config.quantization, sorted(QUANTIZATION_METHODS), ", or null")
+        raise config_error(show_source(where), [Mistake("proposer.quantization", text)])
+    target = ModelSource(
+        model=engine_args.model,
+        tokenizer=engine_args.tokenizer,
+        revision=engine_args.revision,
+        tokenizer_revision=engine_args.tokenizer_revision,
+        trust_remote_code=engine_args.trust_remote_code,
+        skip_tokenizer=engine_args.skip_tokenizer_init,
+    )
+    draft = ModelSource(config.model, trust_remote_code=engine_args.trust_remote_code)
+    # vLLM's -1 is "as much as fits", at most what the target's config says.
+    given = engine_args.max_model_len
+    max_model_len = given if given is not None and given > 0 else None
+    for warning in check_pair(target, draft, engine_args.tensor_parallel_size, max_model_len, where):
+        logger.warning("%s", warning)
 
 
 def is_ours(speculative_config: Any) -> bool:

@@ -22,8 +22,10 @@ __all__ = [
     "KVCacheManager",
     "Request",
     "RequestStatus",
+    "cached_blocks",
     "is_position_indexed",
     "kv_cache_manager_in_place",
+    "pending_copies",
 ]
 
 # Their block i holds positions i * block_size and on, for as long as the request runs. Subclasses (rings, host
@@ -34,6 +36,19 @@ _POSITION_INDEXED = (FullAttentionManager, SlidingWindowManager, ChunkedLocalAtt
 def is_position_indexed(manager: Any) -> bool:
     """Whether the KV group of one of vLLM's per-group managers has a block for each stretch of positions."""
     return type(manager) in _POSITION_INDEXED
+
+
+def pending_copies(manager: Any) -> Iterator[KVCacheBlock]:
+    """Both ends of the block copies that a per-group manager holds until the scheduler sends them to the workers."""
+    for pair in manager._pending_cow_copies:
+        yield from pair
+
+
+def cached_blocks(pool: BlockPool) -> Iterator[tuple[Any, KVCacheBlock]]:
+    """Hash and block of every entry of the prefix cache; a hash may find several blocks, a block have several."""
+    for key, found in pool.cached_block_hash_to_block._cache.items():
+        for block in found.values() if isinstance(found, dict) else (found,):
+            yield key, block
 
 
 @contextlib.contextmanager

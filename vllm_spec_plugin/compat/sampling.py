@@ -22,6 +22,7 @@ __all__ = [
     "apply_at_rows",
     "apply_bad_words",
     "apply_top_k_top_p",
+    "leaves_logits_alone",
     "padded",
 ]
 
@@ -71,6 +72,21 @@ def _keep_going(processor: Any, logits: torch.Tensor, request_of_row: torch.Tens
             # Where a grammar leaves nothing but an end, the grammar counts.
             stuck = logits[rows.squeeze(1)].isneginf().all(1, keepdim=True)
             logits[rows, stops] = torch.where(stuck, kept, logits[rows, stops])
+
+
+def leaves_logits_alone(metadata: Any) -> bool:
+    """Whether nothing in vLLM's `SamplingMetadata` can change the argmax of any request."""
+    holder = metadata.thinking_budget_state_holder
+    return (
+        metadata.no_penalties
+        and metadata.allowed_token_ids_mask is None
+        and not metadata.bad_words_token_ids
+        and not any(
+            getattr(processor, "min_toks", None) or getattr(processor, "biases", None)
+            for processor in metadata.logitsprocs.non_argmax_invariant
+        )
+        and (holder is None or not holder.has_tracked_requests())
+    )
 
 
 def apply_bad_words(

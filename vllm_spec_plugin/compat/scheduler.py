@@ -1,13 +1,15 @@
-"""vLLM's scheduler: the class to build on, and one of its switches."""
+"""vLLM's scheduler: the class to build on, one of its switches, and its messages to the workers."""
 
 from typing import Any
 
 from vllm.v1.core.sched.scheduler import Scheduler
 
-__all__ = ["STEP_COUNTERS", "Scheduler", "stop_padding"]
+__all__ = ["KV_ROLLBACK", "STEP_COUNTERS", "Scheduler", "append_blocks", "stop_padding"]
 
 # Set on the runner's output, which is pickled with its attributes on its way to the scheduler.
 STEP_COUNTERS = "vllm_spec_plugin_counters"
+# Set on the scheduler's output, on its way to the workers: request id to the length its block tables are cut to.
+KV_ROLLBACK = "vllm_spec_plugin_kv_rollback"
 
 
 def stop_padding(scheduler: Any) -> None:
@@ -17,3 +19,26 @@ def stop_padding(scheduler: Any) -> None:
     count as rejected drafts. It pads only while this table, batch size to draft length, is absent.
     """
     scheduler.dynamic_sd_lookup = [scheduler.num_spec_tokens] * (scheduler.max_num_running_reqs + 1)
+
+
+def append_blocks(scheduler_output: Any, block_ids: dict[str, tuple[list[int], ...]]) -> None:
+    """Adds blocks to the end of requests' tables in a step's message to the workers, whatever it says of them so far.
+
+    Args:
+        scheduler_output: vLLM's `SchedulerOutput`, changed in place.
+        block_ids: per scheduled request and KV group, the added ones.
+    """
+    for new in scheduler_output.scheduled_new_reqs:
+        _extend(new.block_ids, block_ids.get(new.req_id))
+    cached = scheduler_output.scheduled_cached_reqs
+    for i, request_id in enumerate(cached.req_ids):
+        if cached.new_block_ids[i] is None:
+            cached.new_block_ids[i] = block_ids.get(request_id)
+        else:
+            _extend(cached.new_block_ids[i], block_ids.get(request_id))
+
+
+def _extend(tables: tuple[list[int], ...], added: tuple[list[int], ...] | None) -> None:
+    if added is not None:
+        for table, ids in zip(tables, added, strict=True):
+            table.extend(ids)

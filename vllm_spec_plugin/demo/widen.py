@@ -72,10 +72,9 @@ class _Tensor:
 
 @dataclass(frozen=True)
 class _Checkpoint:
-    """A model's config, and where its tensors are and what shape they have; none of their values.
+    """A model's config, and where its tensors are and what shape they have; not their values.
 
     Attributes:
-        folder: as the caller named it.
         config: all of config.json.
         files: what holds the tensors, and each file's metadata.
         tensors: by name.
@@ -83,7 +82,6 @@ class _Checkpoint:
         intermediate_size: neurons per MLP.
     """
 
-    folder: Path
     config: dict[str, Any]
     files: dict[Path, dict[str, str]]
     tensors: dict[str, _Tensor]
@@ -213,7 +211,7 @@ def _read(model: Path) -> _Checkpoint:
                     tensors[name] = _Tensor(tuple(part.get_shape()), part.get_dtype())
         except (OSError, SafetensorError) as error:
             raise WidenError(f"{path}: cannot be read as safetensors: {error}") from None
-    return _Checkpoint(model, config, files, tensors, _padded_axes(model, tensors, size), size)
+    return _Checkpoint(config, files, tensors, _padded_axes(model, tensors, size), size)
 
 
 def _read_json(path: Path) -> dict[str, Any]:

@@ -15,6 +15,10 @@ class StepCounters:
         proposer_errors: drafts or steps lost, by what was wrong.
         proposer_seconds: time spent proposing.
         verification_seconds: time spent in the scorer, steps without drafts included.
+        kv_blocks_reserved: KV blocks given to requests for tokens that were still to be drafted.
+        kv_blocks_rolled_back: KV blocks taken back from requests whose drafts did not need them.
+        drafts_cut_for_memory: draft tokens dropped before they were verified, or not drafted, because
+            there were no KV blocks for them.
     """
 
     method: str
@@ -23,6 +27,9 @@ class StepCounters:
     proposer_errors: dict[str, int] = field(default_factory=dict)
     proposer_seconds: float = 0.0
     verification_seconds: float = 0.0
+    kv_blocks_reserved: int = 0
+    kv_blocks_rolled_back: int = 0
+    drafts_cut_for_memory: int = 0
 
     def count_error(self, reason: str) -> None:
         """Adds one proposer error."""
@@ -34,6 +41,9 @@ class StepCounters:
         self.draft_tokens += other.draft_tokens
         self.proposer_seconds += other.proposer_seconds
         self.verification_seconds += other.verification_seconds
+        self.kv_blocks_reserved += other.kv_blocks_reserved
+        self.kv_blocks_rolled_back += other.kv_blocks_rolled_back
+        self.drafts_cut_for_memory += other.drafts_cut_for_memory
         for reason, count in other.proposer_errors.items():
             self.proposer_errors[reason] = self.proposer_errors.get(reason, 0) + count
 

@@ -20,7 +20,8 @@ def _ngram(config: Any, vocab_size: int, engine: Any) -> Proposer:
 
 
 def _draft_model(config: Any, vocab_size: int, engine: Any) -> Proposer:
-    from vllm_spec_plugin.proposers.draft_model.proposer import DraftModelProposer, DraftSettings
+    from vllm_spec_plugin.proposers.draft_model.growing import DraftSettings
+    from vllm_spec_plugin.proposers.draft_model.proposer import DraftModelProposer
 
     settings = DraftSettings(
         draft_sampling=config.draft_sampling,

@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from vllm_spec_plugin.compat.kv_cache import BlockPool, KVCacheBlock
+from vllm_spec_plugin.compat.kv_cache import BlockPool, KVCacheBlock, cached_blocks, pending_copies
 
 
 class KVIntegrityError(RuntimeError):
@@ -30,9 +30,8 @@ def check_blocks(pool: BlockPool, managers: Sequence[Any], retained: Iterable[KV
     for manager in managers:
         for request_id, blocks in manager.req_to_blocks.items():
             tables[request_id] += [block for block in blocks if not block.is_null]
-        for pair in manager._pending_cow_copies:
-            for block in pair:
-                owners[block.block_id].append("a pending copy")
+        for block in pending_copies(manager):
+            owners[block.block_id].append("a pending copy")
     for request_id, blocks in tables.items():
         for block in blocks:
             owners[block.block_id].append(f"request {request_id}")
@@ -98,12 +97,11 @@ def _cache_faults(pool: BlockPool) -> list[str]:
             block.block_hash, block.block_id
         ):
             faults.append(f"block {block.block_id} has a hash that the prefix cache does not find it by")
-    for key, found in pool.cached_block_hash_to_block._cache.items():
-        for block in found.values() if isinstance(found, dict) else (found,):
-            if pool.blocks[block.block_id] is not block:
-                faults.append(f"the prefix cache names a block {block.block_id} that is not the pool's")
-            elif key != block.block_hash and key not in pool.cached_block_hashes_by_block.get(block.block_id, ()):
-                faults.append(f"the prefix cache finds block {block.block_id} by a hash that it has not")
+    for key, block in cached_blocks(pool):
+        if pool.blocks[block.block_id] is not block:
+            faults.append(f"the prefix cache names a block {block.block_id} that is not the pool's")
+        elif key != block.block_hash and key not in pool.cached_block_hashes_by_block.get(block.block_id, ()):
+            faults.append(f"the prefix cache finds block {block.block_id} by a hash that it has not")
     return faults
 
 

@@ -1,29 +1,163 @@
-"""vLLM's scheduler with the plugin's bookkeeping."""
+"""vLLM's scheduler with the plugin's bookkeeping: KV blocks for drafts, and counters."""
 
+import logging
 from typing import Any
 
 from vllm_spec_plugin.compat.frontend import carry
-from vllm_spec_plugin.compat.scheduler import STEP_COUNTERS, Scheduler, stop_padding
+from vllm_spec_plugin.compat.kv_cache import Request, RequestStatus, kv_cache_manager_in_place
+from vllm_spec_plugin.compat.scheduler import KV_ROLLBACK, STEP_COUNTERS, Scheduler, append_blocks, stop_padding
+from vllm_spec_plugin.config import PluginConfig
 from vllm_spec_plugin.metrics.counters import StepCounters
+from vllm_spec_plugin.scheduling.kv import SpecKVCacheManager
+from vllm_spec_plugin.scheduling.pressure import Demand, keep_drafts
+from vllm_spec_plugin.settings import KEY
+
+logger = logging.getLogger("vllm.vllm_spec_plugin")
 
 
 class SpecScheduler(Scheduler):
-    """Sends the workers' counters on to the frontend, and lets every request have its own draft length."""
+    """Lets every request have its own draft length, gives drafts KV blocks that nobody else needs, and
+    sends the workers' counters on to the frontend.
+
+    With a KV connector, block tables stay as vLLM makes them: connectors keep copies of their own,
+    which only ever grow.
+
+    Attributes:
+        reserves_draft_kv: whether the proposer writes KV of its own, so that the tokens drafted in a
+            step need slots in it.
+    """
+
+    kv_cache_manager: SpecKVCacheManager
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+        with kv_cache_manager_in_place(SpecKVCacheManager):
+            super().__init__(*args, **kwargs)
         stop_padding(self)
+        config = PluginConfig.model_validate(self.vllm_config.additional_config[KEY]["config"])
+        self.reserves_draft_kv = config.proposer.keeps_kv
+        self._method = config.proposer.method
         self._counters: StepCounters | None = None
+        self._manages_kv = self.connector is None
+        if not self._manages_kv:
+            logger.warning("with a KV connector no blocks are reserved for drafts and none taken back")
+
+    def schedule(self, *args: Any, **kwargs: Any) -> Any:
+        """Plans a step.
+
+        What the last step's drafts left unused goes back to the pool, then drafts are cut where the texts
+        need their blocks, then vLLM plans, then the drafts to come get what is left.
+        """
+        if not self._manages_kv:
+            return super().schedule(*args, **kwargs)
+        tables = self._roll_back(self.running)
+        tables |= self._roll_back(self._cut_drafts())
+        self.kv_cache_manager.announce(self._wanted())
+        output = super().schedule(*args, **kwargs)
+        # A preempted request's table is gone, and sent whole when it resumes.
+        running = {request.request_id for request in self.running}
+        setattr(output, KV_ROLLBACK, {request_id: cut for request_id, cut in tables.items() if request_id in running})
+        self._reserve(output)
+        return output
+
+    def _roll_back(self, requests: list[Request]) -> dict[str, tuple[int | None, ...]]:
+        """Frees what is held beyond text and waiting drafts; gives the lengths of the tables that got shorter.
+
+        Called before a step is planned, when the last one's tokens and drafts are known: also for
+        requests that were not drafted for.
+        """
+        manager, tables = self.kv_cache_manager, {}
+        before = manager.block_pool.get_num_free_blocks()
+        for request in requests:
+            # Under pipeline parallelism a later step may still write to what looks unused.
+            if request.num_in_flight_tokens == 0:
+                table = manager.rollback(request, request.num_tokens_with_spec)
+                if table is not None:
+                    tables[request.request_id] = table
+        self._count(kv_blocks_rolled_back=manager.block_pool.get_num_free_blocks() - before)
+        return tables
+
+    def _cut_drafts(self) -> list[Request]:
+        """Drops drafts whose blocks other requests' texts need; gives the requests that lost some.
+
+        How many are dropped depends on lengths and blocks alone, never on the tokens: the output's
+        distribution stays.
+        """
+        manager = self.kv_cache_manager
+        # The others wait for a step that is in flight, and ask for nothing.
+        requests = [request for request in self.running if request.num_tokens_with_spec > request.num_computed_tokens]
+        demands = [
+            Demand(
+                num_blocks=manager.num_blocks(request.request_id),
+                num_tokens=request.num_tokens,
+                num_new_tokens=request.num_tokens - request.num_computed_tokens,
+                num_drafts=len(request.spec_token_ids),
+            )
+            for request in requests
+        ]
+        free = manager.block_pool.get_num_free_blocks()
+        kept = keep_drafts(demands, manager.block_sizes, free, self.max_num_scheduled_tokens)
+        shortened = []
+        for request, num_drafts in zip(requests, kept, strict=True):
+            num_cut = len(request.spec_token_ids) - num_drafts
+            if num_cut:
+                request.spec_token_ids = request.spec_token_ids[:num_drafts]
+                self._count(drafts_cut_for_memory=num_cut)
+                shortened.append(request)
+        return shortened
+
+    def _wanted(self) -> dict[str, int]:
+        """Per running request that this step may draft for, the tokens whose slots it will want."""
+        if not self.reserves_draft_kv:
+            return {}
+        return {
+            request.request_id: self._slots_for_drafting(request, len(request.spec_token_ids))
+            for request in self.running
+            if request.num_tokens - request.num_computed_tokens <= self.max_num_scheduled_tokens
+        }
+
+    def _slots_for_drafting(self, request: Request, num_verified: int) -> int:
+        """How far a request's slots must reach for K drafts after a step that verifies `num_verified`.
+
+        Drafting writes KV up to the last but one draft, verifying all of them in the next step one
+        position further.
+        """
+        longest = min(self.max_model_len, request.num_prompt_tokens + request.max_tokens)
+        return min(longest, request.num_tokens + num_verified + 1 + self.num_spec_tokens)
+
+    def _reserve(self, output: Any) -> None:
+        """Gives the requests that will be drafted for in the planned step slots for it, earlier ones first."""
+        if not self.reserves_draft_kv:
+            return
+        manager, added = self.kv_cache_manager, {}
+        for request in self.running:
+            request_id = request.request_id
+            # In the middle of a prompt nothing is sampled, and nothing drafted.
+            if request_id not in output.num_scheduled_tokens or request.is_prefill_chunk:
+                continue
+            num_verified = len(output.scheduled_spec_decode_tokens.get(request_id, ()))
+            blocks = manager.reserve(request, self._slots_for_drafting(request, num_verified))
+            block_ids = blocks.get_block_ids(allow_none=True)
+            if block_ids is not None:
+                added[request_id] = block_ids
+        self._count(kv_blocks_reserved=sum(len(ids) for block_ids in added.values() for ids in block_ids))
+        append_blocks(output, added)
+        # The next step would be too late: by then they hold drafts' KV.
+        if to_zero := self._get_new_block_ids_to_zero():
+            output.new_block_ids_to_zero = [*(output.new_block_ids_to_zero or ()), *to_zero]
+
+    def check_integrity(self) -> None:
+        """Checks the books of KV blocks, between steps.
+
+        Raises:
+            KVIntegrityError: they disagree.
+        """
+        self.kv_cache_manager.check_integrity(block for _, blocks in self.deferred_frees for block in blocks)
 
     def update_from_output(self, scheduler_output: Any, model_runner_output: Any) -> Any:
         """Takes a step's outcome in."""
         payload = getattr(model_runner_output, STEP_COUNTERS, None)
         if payload is not None:
-            step = StepCounters.from_payload(payload)
-            if self._counters is None:
-                self._counters = step
-            else:
-                self._counters.add(step)
+            self._add(StepCounters.from_payload(payload))
         return super().update_from_output(scheduler_output, model_runner_output)
 
     def make_stats(self, *args: Any, **kwargs: Any) -> Any:
@@ -33,3 +167,13 @@ class SpecScheduler(Scheduler):
             carry(stats, self._counters.to_payload())
             self._counters = None
         return stats
+
+    def _count(self, **counts: int) -> None:
+        if any(counts.values()):
+            self._add(StepCounters(self._method, **counts))
+
+    def _add(self, step: StepCounters) -> None:
+        if self._counters is None:
+            self._counters = step
+        else:
+            self._counters.add(step)

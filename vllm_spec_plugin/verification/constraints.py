@@ -67,6 +67,8 @@ class TargetRows(SpeculatedRows):
 def constrain(rows: SpeculatedRows, metadata: Any, temperature: float | None = None) -> torch.Tensor:
     """Applies the sampling parameters of `metadata` (vLLM's `SamplingMetadata`) to a copy of the logits.
 
+    Where there is nothing to apply the logits themselves are returned: not to be written.
+
     Args:
         rows: what to apply them to.
         metadata: of the whole batch.
@@ -76,6 +78,8 @@ def constrain(rows: SpeculatedRows, metadata: Any, temperature: float | None = N
         [num_rows, vocab_size] float32, of which softmax is p for sampled requests, and argmax the
         token of greedy ones.
     """
+    if metadata.all_greedy and compat.leaves_logits_alone(metadata):
+        return rows.logits.float()
     logits = rows.logits.to(torch.float32, copy=True)
     if metadata.allowed_token_ids_mask is not None:
         logits.masked_fill_(metadata.allowed_token_ids_mask[rows.request], float("-inf"))

@@ -9,6 +9,7 @@ from vllm_spec_plugin.compat import runner as compat
 from vllm_spec_plugin.compat.sampling import SpecDecodeMetadata
 from vllm_spec_plugin.compat.scheduler import STEP_COUNTERS
 from vllm_spec_plugin.verification import SpecRejectionSampler
+from vllm_spec_plugin.worker.block_tables import cut_block_tables
 from vllm_spec_plugin.worker.drafter import Drafter
 from vllm_spec_plugin.worker.views import request_views
 
@@ -34,6 +35,7 @@ class SpecRunnerMixin(Runner):
             )
 
     def _update_states(self, scheduler_output: Any) -> Any:
+        cut_block_tables(self, scheduler_output)
         if hasattr(self, "drafter"):
             self.drafter.note_step(self, scheduler_output)
         return super()._update_states(scheduler_output)

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from vllm_spec_plugin.cli import app
+from vllm_spec_plugin.demo import model_path
 
 CONFIGS = Path(__file__).parents[3] / "configs"
 GOOD = "proposer: {method: ngram, max_order: 3}\n"
@@ -54,9 +56,9 @@ def test_lenience_below_one_is_called_lossy(tmp_path: Path) -> None:
 
 
 def test_shipped_files_pass() -> None:
-    result = run("check", CONFIGS / "ngram.yaml", CONFIGS / "ngram_frequency.yaml")
+    result = run("check", *sorted(CONFIGS.glob("*.yaml")))
     assert result.exit_code == 0
-    assert result.stdout.count(": OK") == 2
+    assert result.stdout.count(": OK") == 3
 
 
 def test_every_file_is_checked_and_one_bad_one_fails_all(tmp_path: Path) -> None:
@@ -67,7 +69,7 @@ def test_every_file_is_checked_and_one_bad_one_fails_all(tmp_path: Path) -> None
     assert "plugin.yaml: OK" in result.stdout
     assert result.stderr.splitlines() == [
         f"{tmp_path}/none.yaml: no such file; allowed: a YAML file that can be read",
-        f"{bad}: proposer.method: got the text 'ngarm'; allowed: ngram; did you mean ngram?",
+        f"{bad}: proposer.method: got the text 'ngarm'; allowed: draft_model, ngram; did you mean ngram?",
     ]
 
 
@@ -150,6 +152,76 @@ def test_the_real_library_reads_a_local_folder(tmp_path: Path) -> None:
     assert "LlamaForCausalLM" in result.stdout
     assert "99 tokens" in result.stdout
     assert "max_position_embeddings, 3" in result.stderr
+
+
+DRAFT = str(model_path("draft"))
+TARGET = str(model_path("target"))
+
+
+def draft_model(folder: Path, model: str, **keys: object) -> Path:
+    """Writes a file whose proposer is a draft model."""
+    return write(folder, json.dumps({"proposer": {"method": "draft_model", "model": model, **keys}}))
+
+
+def test_a_draft_model_is_printed_with_what_its_defaults_mean(tmp_path: Path) -> None:
+    result = run("check", draft_model(tmp_path, "org/small"))
+    assert result.exit_code == 0
+    rows = {line.split()[0]: " ".join(line.split()[1:]) for line in result.stdout.splitlines() if line.startswith("  ")}
+    assert rows["proposer.model"] == "org/small given"
+    assert rows["proposer.draft_temperature"] == "each request's own default"
+    assert rows["proposer.min_confidence"] == "0.0 (off) default"
+    assert rows["proposer.dtype"] == "the target's default"
+    assert rows["proposer.quantization"] == "as the checkpoint says default"
+    assert "fit" not in result.stdout  # nothing was compared
+
+
+def test_a_draft_path_with_nothing_there_is_a_mistake(tmp_path: Path) -> None:
+    for model in (str(tmp_path / "none"), "./none", "../no/such"):
+        result = run("check", draft_model(tmp_path, model))
+        assert result.exit_code == 1
+        assert "OK" not in result.stdout
+        assert result.stderr.startswith(
+            f"{tmp_path}/plugin.yaml: proposer.model: there is no folder '{model}'; allowed: "
+        )
+
+
+def test_a_draft_that_fits_the_model(tmp_path: Path) -> None:
+    result = run("check", draft_model(tmp_path, DRAFT), "--model", TARGET)
+    assert result.exit_code == 0
+    assert result.stdout.splitlines()[-1] == "  draft and target fit"
+    assert result.stderr == ""
+
+
+def test_a_draft_that_does_not_fit_the_model(tmp_path: Path) -> None:
+    copy = tmp_path / "small"
+    copy.mkdir()
+    config = json.loads(Path(DRAFT, "config.json").read_text())
+    write(copy, json.dumps({**config, "vocab_size": 77}), "config.json")
+    result = run("check", draft_model(tmp_path, "small"), "--model", TARGET)
+    assert result.exit_code == 1
+    assert "OK" not in result.stdout
+    assert (
+        f"proposer.model: '{copy}' has a vocabulary of 77 tokens, the target '{TARGET}' one of 2,048" in result.stderr
+    )
+
+
+def test_a_fit_with_reservations_is_ok_and_says_them(tmp_path: Path) -> None:
+    copy = tmp_path / "short"
+    shutil.copytree(DRAFT, copy, ignore=shutil.ignore_patterns("*.safetensors"))
+    config = json.loads((copy / "config.json").read_text())
+    write(copy, json.dumps({**config, "max_position_embeddings": 64}), "config.json")
+    result = run("check", draft_model(tmp_path, "short"), "--model", TARGET)
+    assert result.exit_code == 0
+    assert "draft and target fit" in result.stdout
+    assert result.stderr.startswith(f"warning: {tmp_path}/plugin.yaml: proposer.model: ")
+    assert "drafts stop at token 64" in result.stderr
+
+
+def test_a_model_that_cannot_be_read_is_not_compared_but_the_draft_is_looked_for(tmp_path: Path) -> None:
+    result = run("check", draft_model(tmp_path, "./none"), "--model", tmp_path)
+    assert result.exit_code == 1
+    assert len(result.stderr.splitlines()) == 2
+    assert "there is no folder './none'" in result.stderr
 
 
 def test_help_is_cheap_and_names_every_command() -> None:

@@ -4,6 +4,7 @@ import argparse
 import importlib.metadata
 import json
 import logging
+import pickle
 from typing import Any
 
 import pytest
@@ -12,6 +13,8 @@ import vllm_spec_plugin
 from vllm_spec_plugin import plugin
 from vllm_spec_plugin.compat import engine_args, version
 from vllm_spec_plugin.compat.patching import wrap
+from vllm_spec_plugin.demo import model_path
+from vllm_spec_plugin.proposers.draft_model.pair import DraftModelError
 from vllm_spec_plugin.settings import KEY
 
 EngineArgs = pytest.importorskip("vllm.engine.arg_utils").EngineArgs
@@ -86,6 +89,9 @@ class Arguments:
     def __init__(self, **given):
         self.worker_cls, self.scheduler_cls, self.additional_config = "auto", None, {"mine": 1}
         self.async_scheduling = None
+        self.model, self.tokenizer, self.revision, self.tokenizer_revision = str(model_path("target")), None, None, None
+        self.trust_remote_code, self.skip_tokenizer_init = False, False
+        self.tensor_parallel_size, self.max_model_len = 1, None
         self.__dict__.update(given)
 
 
@@ -139,3 +145,127 @@ def test_asking_for_a_switched_off_plugin_is_an_error(monkeypatch, config_path):
     monkeypatch.setenv("VLLM_SPEC_PLUGIN", "0")
     with pytest.raises(RuntimeError, match="VLLM_SPEC_PLUGIN=0"):
         vllm_spec_plugin.speculative_config(config_path)
+
+
+@pytest.fixture
+def draft_config(tmp_path):
+    """Writes a file whose proposer is a draft model, the bundled one unless told, and reads its settings."""
+
+    def settings(model=None, **keys):
+        proposer = {"method": "draft_model", "model": str(model or model_path("draft")), **keys}
+        path = tmp_path / "plugin.yaml"
+        path.write_text(json.dumps({"proposer": proposer}))
+        return vllm_spec_plugin.speculative_config(path)
+
+    return settings
+
+
+@pytest.fixture
+def other_draft(tmp_path):
+    """The folder of a draft with another vocabulary and without weights."""
+    config = json.loads((model_path("draft") / "config.json").read_text())
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "config.json").write_text(json.dumps({**config, "vocab_size": 77}))
+    return tmp_path / "other"
+
+
+def test_a_draft_model_that_fits_becomes_stock_settings(draft_config, warnings):
+    arguments, given = Arguments(), draft_config()
+    engine_args.translate(arguments, given)
+    assert arguments.speculative_config["method"] == "custom_class"
+    assert arguments.additional_config == {"mine": 1, KEY: given[KEY]}
+    assert warnings() == []
+
+
+@pytest.fixture
+def warnings(caplog):
+    """What has been logged so far."""
+    for name in ("vllm", "vllm.vllm_spec_plugin"):
+        logging.getLogger(name).propagate = True
+    caplog.set_level(logging.WARNING, logger="vllm.vllm_spec_plugin")
+    return lambda: [record.getMessage() for record in caplog.records if record.name == "vllm.vllm_spec_plugin"]
+
+
+def test_a_draft_model_is_checked_against_the_engines_own_arguments(monkeypatch, draft_config, warnings):
+    from vllm_spec_plugin.proposers.draft_model import pair
+
+    calls = []
+
+    def check_pair(*arguments):
+        calls.append(arguments)
+        return ["watch out"]
+
+    monkeypatch.setattr(pair, "check_pair", check_pair)
+    given = draft_config()
+    arguments = Arguments(
+        model="t",
+        tokenizer="tt",
+        revision="r",
+        tokenizer_revision="tr",
+        trust_remote_code=True,
+        skip_tokenizer_init=True,
+        tensor_parallel_size=2,
+        max_model_len=512,
+    )
+    engine_args.translate(arguments, given)
+    target = pair.ModelSource("t", "tt", "r", "tr", trust_remote_code=True, skip_tokenizer=True)
+    draft = pair.ModelSource(str(model_path("draft")), trust_remote_code=True)
+    assert calls == [(target, draft, 2, 512, given[KEY]["source"])]
+    assert warnings() == ["watch out"]
+
+
+def test_as_long_as_fits_is_at_most_the_targets_context(draft_config, warnings, other_draft):
+    short = json.loads((other_draft / "config.json").read_text()) | {"vocab_size": 2048, "max_position_embeddings": 64}
+    (other_draft / "config.json").write_text(json.dumps(short))
+    for max_model_len in (None, -1):
+        engine_args.translate(
+            Arguments(max_model_len=max_model_len, skip_tokenizer_init=True), draft_config(other_draft)
+        )
+    stops = [warning for warning in warnings() if "drafts stop at token 64" in warning]
+    assert len(stops) == 2
+    assert "may have 2,048" in stops[0]
+
+
+def test_checking_twice_says_the_same(draft_config, other_draft):
+    arguments, given = Arguments(), draft_config(other_draft)
+    messages = []
+    for _ in range(2):
+        with pytest.raises(DraftModelError) as caught:
+            engine_args.translate(arguments, given)
+        messages.append(str(caught.value))
+    assert messages[0] == messages[1]
+    assert arguments.additional_config == {"mine": 1}
+
+
+def test_a_quantisation_that_vllm_does_not_know_is_refused(draft_config):
+    with pytest.raises(
+        ValueError, match=r"plugin\.yaml: proposer\.quantization: got the text 'fp9'; .*did you mean fp8"
+    ):
+        engine_args.translate(Arguments(), draft_config(quantization="fp9"))
+    engine_args.translate(Arguments(), draft_config(quantization="fp8"))
+
+
+def create(speculative_config):
+    """What the wrapped `create_engine_config` does with these settings, up to vLLM's part."""
+    arguments = Arguments(speculative_config=speculative_config)
+    return engine_args._translate_settings(lambda self: "built")(arguments)
+
+
+def test_a_draft_that_does_not_fit_is_a_value_error_in_python(draft_config, other_draft):
+    with pytest.raises(DraftModelError, match="vocabulary of 77"):
+        create(draft_config(other_draft))
+
+
+def test_a_draft_that_does_not_fit_ends_a_command_line_with_one_message(draft_config, other_draft, capsys):
+    source = draft_config(other_draft)[KEY]["source"]
+    with pytest.raises(SystemExit) as caught:
+        create(parse(source))
+    assert caught.value.code == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert f": error: {source}: proposer.model: '{other_draft}' has a vocabulary of 77 tokens" in line
+
+
+def test_what_a_command_line_says_survives_the_way_into_another_process(draft_config, other_draft):
+    given = parse(draft_config(other_draft)[KEY]["source"])
+    with pytest.raises(SystemExit):
+        create(pickle.loads(pickle.dumps(given)))

@@ -3,6 +3,8 @@
 import errno
 import json
 import shutil
+import weakref
+from collections.abc import Mapping
 from math import prod
 from pathlib import Path
 from types import SimpleNamespace
@@ -60,7 +62,7 @@ def change_config(model: Path, **keys: Any) -> None:
     path.write_text(json.dumps({**json.loads(path.read_text()), **keys}))
 
 
-def change_tensors(model: Path, changes: dict[str, torch.Tensor | None]) -> None:
+def change_tensors(model: Path, changes: Mapping[str, torch.Tensor | None]) -> None:
     """Replaces, adds or (None) removes tensors of a model in one file."""
     kept = {**load_file(model / MODEL), **changes}
     save_file({name: tensor for name, tensor in kept.items() if tensor is not None}, model / MODEL)
@@ -148,6 +150,23 @@ def test_files_hold_at_most_the_limit_and_the_index_names_all(
     assert len(files) < 2 * total / limit + 1
 
 
+def test_one_file_at_a_time_is_held_in_memory(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[weakref.ref[torch.Tensor]] = []
+    held: list[int] = []
+
+    def save(shard: dict[str, torch.Tensor], path: Path, metadata: dict[str, str]) -> None:
+        save_file(shard, path, metadata)
+        written.extend(map(weakref.ref, shard.values()))
+
+    monkeypatch.setattr(module, "SHARD_BYTES", 100_000)
+    monkeypatch.setattr(module, "save_file", save)
+    widen(
+        model, tmp_path / "out", 512, on_layer=lambda *_: held.append(sum(tensor() is not None for tensor in written))
+    )
+    assert len(written) > 6
+    assert held == [0] * LAYERS
+
+
 def test_everything_but_other_weights_is_copied(model: Path, tmp_path: Path) -> None:
     kept = {"tokenizer.json": b"{}", "chat_template.jinja": b"\xff\x00", "extra/deep/note.txt": b"x"}
     left = {"pytorch_model.bin": b"w", "consolidated.safetensors": b"w", "pytorch_model.bin.index.json": b"{}"}
@@ -182,7 +201,7 @@ def test_the_size_for_a_parameter_count_is_the_smallest_multiple_of_64(tmp_path:
         intermediate_size_for(model, has - 1)
 
 
-def test_a_tied_output_layer_that_is_stored_counts_once(model: Path, tmp_path: Path) -> None:
+def test_a_tied_output_layer_that_is_stored_counts_once(tmp_path: Path) -> None:
     make(tmp_path / "tied", tie_word_embeddings=True)
     embeddings = load_file(tmp_path / "tied" / MODEL)["model.embed_tokens.weight"]
     change_tensors(tmp_path / "tied", {"lm_head.weight": embeddings.clone()})

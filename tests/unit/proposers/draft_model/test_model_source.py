@@ -1,0 +1,175 @@
+"""What is read of a model's folder, and names that are plainly none."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from transformers import Qwen2Config
+
+from tests.unit.proposers.draft_model.folders import VOCAB_SIZE, copy_model, edit
+from vllm_spec_plugin.proposers.draft_model.model_source import (
+    DraftModelError,
+    ModelSource,
+    UnreadableError,
+    check_name,
+    read_facts,
+    read_tokens,
+)
+
+
+def test_a_folder_with_a_config_is_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    copy_model(tmp_path / "draft")
+    check_name(str(tmp_path / "draft"), "spec.yaml")
+    monkeypatch.chdir(tmp_path)
+    check_name("draft", "spec.yaml")
+
+
+@pytest.mark.parametrize("name", ["gpt2", "org/model-1.5B_v2", "1org/2"])
+def test_what_may_be_a_hub_name_is_left_to_the_hub(name: str) -> None:
+    check_name(name, "spec.yaml")
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("/no/such", "there is no folder '/no/such'"),
+        ("./draft", "there is no folder './draft'"),
+        ("../draft", "there is no folder '../draft'"),
+        ("~/draft", "there is no folder '~/draft'"),
+        ("a/b/c", "there is no folder 'a/b/c'"),
+        ("a b", "there is no folder 'a b'"),
+        ("a\0\x1b", r"there is no folder 'a\x00\x1b'"),
+        (".", "the folder '.' has no config.json, so it is no model"),
+        ("file", "'file' is no folder"),
+        ("x" * 5000, "cannot be read: File name too long"),
+    ],
+)
+def test_what_is_plainly_no_model_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, reason: str
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(DraftModelError) as caught:
+        check_name(name, "spec.yaml")
+    message = str(caught.value)
+    assert message.startswith("spec.yaml: proposer.model: ")
+    assert reason in message
+    assert message.endswith(
+        "; allowed: a model's folder (relative to this file or to the working directory) "
+        "or its name on the Hugging Face hub"
+    )
+    assert message.isprintable()
+
+
+def test_facts_of_a_config(tmp_path: Path) -> None:
+    facts = read_facts(ModelSource(copy_model(tmp_path / "draft", eos_token_id=[3, 5])))
+    assert facts.vocab_size == VOCAB_SIZE
+    assert facts.context == 2048
+    assert (facts.num_heads, facts.num_kv_heads) == (6, 1)
+    assert facts.end_ids == {0, 3, 5}  # 0 is the generation config's
+
+
+def test_no_generation_config_and_no_kv_heads_are_no_mistakes(tmp_path: Path) -> None:
+    folder = copy_model(tmp_path / "draft", ("generation_config.json",), num_key_value_heads=None, eos_token_id=None)
+    facts = read_facts(ModelSource(folder))
+    assert facts.end_ids <= {2}  # the model type's default
+    assert facts.num_kv_heads == 6
+
+
+@pytest.mark.parametrize(
+    ("rope", "context"),
+    [
+        ({"rope_type": "linear", "factor": 4.0}, 8192),
+        ({"rope_type": "dynamic", "factor": 2.0}, 4096),
+        (
+            {
+                "rope_type": "llama3",
+                "factor": 8.0,
+                "original_max_position_embeddings": 256,
+                "low_freq_factor": 1.0,
+                "high_freq_factor": 4.0,
+            },
+            2048,
+        ),
+        ({"rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 256}, 2048),
+    ],
+)
+def test_rope_stretches_the_context_as_in_vllm(tmp_path: Path, rope: dict[str, Any], context: int) -> None:
+    folder = copy_model(tmp_path / "draft", rope_parameters={"rope_theta": 10000.0, **rope})
+    assert read_facts(ModelSource(folder)).context == context
+
+
+@pytest.mark.parametrize(
+    "text", ["{", '{"model_type": "none such"}', "[]", '{"model_type": "llama", "vocab_size": "x"}']
+)
+def test_a_config_that_cannot_be_read_has_a_reason_of_one_line(tmp_path: Path, text: str) -> None:
+    folder = copy_model(tmp_path / "draft")
+    (tmp_path / "draft" / "config.json").write_text(text)
+    with pytest.raises(UnreadableError) as caught:
+        read_facts(ModelSource(folder))
+    assert str(caught.value).isprintable()
+    assert str(caught.value)
+
+
+def test_tokens_of_a_tokenizer(tmp_path: Path) -> None:
+    tokens = read_tokens(ModelSource(copy_model(tmp_path / "draft")))
+    assert len(tokens.ids) == VOCAB_SIZE
+    assert tokens.end_ids == {tokens.ids["<|endoftext|>"]}
+
+
+def test_a_tokenizer_of_its_own_is_read_in_the_models_place(tmp_path: Path) -> None:
+    bare = copy_model(tmp_path / "bare", ("tokenizer.json", "tokenizer_config.json"))
+    whole = copy_model(tmp_path / "whole")
+    assert len(read_tokens(ModelSource(bare, tokenizer=whole)).ids) == VOCAB_SIZE
+    assert ModelSource(bare, tokenizer=whole).tokenizer_key == ModelSource(whole).tokenizer_key
+
+
+def test_a_missing_tokenizer_is_not_taken_for_an_empty_one(tmp_path: Path) -> None:
+    llama = copy_model(tmp_path / "llama", ("tokenizer.json", "tokenizer_config.json"))
+    with pytest.raises(UnreadableError):
+        read_tokens(ModelSource(llama))
+    Qwen2Config().save_pretrained(tmp_path / "qwen")  # for this one transformers makes up a tokenizer of one token
+    with pytest.raises(UnreadableError, match="no files"):
+        read_tokens(ModelSource(str(tmp_path / "qwen")))
+
+
+def test_a_tokenizer_that_is_not_wanted_is_not_read() -> None:
+    with pytest.raises(UnreadableError, match="without one"):
+        read_tokens(ModelSource("/no/such", skip_tokenizer=True))
+
+
+def test_code_beside_a_model_runs_only_where_it_is_trusted(tmp_path: Path) -> None:
+    folder = copy_model(tmp_path / "draft", model_type="own", auto_map={"AutoConfig": "own.OwnConfig"})
+    (tmp_path / "draft" / "own.py").write_text("raise SystemExit('ran')")
+    with pytest.raises(UnreadableError, match=r"custom code|trust_remote_code"):
+        read_facts(ModelSource(folder))
+
+
+def test_the_revision_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    import transformers
+
+    asked: list[dict[str, Any]] = []
+
+    def from_pretrained(name: str, **arguments: Any) -> None:
+        asked.append({"name": name, **arguments})
+        raise OSError("not here")
+
+    monkeypatch.setattr(transformers.AutoConfig, "from_pretrained", from_pretrained)
+    monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", from_pretrained)
+    source = ModelSource("org/model", tokenizer="org/other", revision="r1", tokenizer_revision="r2")
+    for read in (read_facts, read_tokens):
+        with pytest.raises(UnreadableError, match="not here"):
+            read(source)
+    assert [(each["name"], each["revision"]) for each in asked] == [
+        ("org/model", "r1"),
+        ("org/other", "r2"),
+    ]
+    assert all(each["trust_remote_code"] is False for each in asked)
+
+
+def test_a_generation_config_that_is_broken_is_not_the_drafts_fault(tmp_path: Path) -> None:
+    folder = copy_model(tmp_path / "draft")
+    (tmp_path / "draft" / "generation_config.json").write_text("{")
+    assert read_facts(ModelSource(folder)).end_ids == {0}
+    edit(tmp_path / "draft" / "config.json", eos_token_id=7)
+    assert read_facts(ModelSource(folder)).end_ids == {7}

@@ -1,0 +1,70 @@
+"""Small KV caches and requests of vLLM's own types."""
+
+import functools
+
+import torch
+from vllm.sampling_params import SamplingParams
+from vllm.utils.hashing import sha256
+from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
+from vllm.v1.kv_cache_interface import (
+    AttentionSpec,
+    FullAttentionSpec,
+    KVCacheConfig,
+    KVCacheGroupSpec,
+    SlidingWindowSpec,
+)
+from vllm.v1.request import Request, RequestStatus
+
+from vllm_spec_plugin.scheduling.kv import SpecKVCacheManager
+
+BLOCK_SIZE = 4
+MAX_MODEL_LEN = 48
+
+FULL = FullAttentionSpec(block_size=BLOCK_SIZE, num_kv_heads=1, head_size=1, dtype=torch.float32)
+# A sliding window's group has blocks of its own in the same pool, null ones where the window went past.
+WINDOW = SlidingWindowSpec(block_size=BLOCK_SIZE, num_kv_heads=1, head_size=1, dtype=torch.float32, sliding_window=10)
+
+
+def kv_cache_config(num_blocks: int, *specs: AttentionSpec) -> KVCacheConfig:
+    """A pool of `num_blocks` blocks, the null block among them, for one KV group per spec."""
+    groups = [KVCacheGroupSpec([f"layer{i}"], spec) for i, spec in enumerate(specs)]
+    return KVCacheConfig(num_blocks=num_blocks, kv_cache_tensors=[], kv_cache_groups=groups)
+
+
+@functools.cache
+def _hasher():
+    init_none_hash(sha256)
+    return get_request_block_hasher(BLOCK_SIZE, sha256)
+
+
+def request(request_id: str, prompt: list[int], max_tokens: int = MAX_MODEL_LEN) -> Request:
+    """A request whose blocks the prefix cache can find."""
+    params = SamplingParams(max_tokens=max_tokens, ignore_eos=True)
+    return Request(request_id, list(prompt), params, None, block_hasher=_hasher())
+
+
+def prompt(family: int, num_tokens: int) -> list[int]:
+    """Tokens that all prompts of a family begin with."""
+    return [100 * family + i for i in range(num_tokens)]
+
+
+def make_manager(num_blocks, *specs):
+    return SpecKVCacheManager(
+        kv_cache_config=kv_cache_config(num_blocks, *(specs or (FULL,))),
+        max_model_len=MAX_MODEL_LEN,
+        scheduler_block_size=BLOCK_SIZE,
+        hash_block_size=BLOCK_SIZE,
+        max_in_flight_tokens=16,
+        enable_caching=True,
+    )
+
+
+def start(manager, new, num_tokens=None):
+    """Admits a request and computes the beginning of its prompt, all but what the prefix cache has by default."""
+    found, num_cached, _ = manager.get_computed_blocks(new)
+    count = (num_tokens or new.num_tokens) - num_cached
+    allocated = manager.allocate_slots(new, count, num_cached, found, has_scheduled_reqs=False)
+    if allocated is not None:
+        new.status = RequestStatus.RUNNING
+        new.num_computed_tokens = num_cached + count
+    return allocated

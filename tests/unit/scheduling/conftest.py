@@ -1,0 +1,18 @@
+"""A small KV cache with one running request."""
+
+import pytest
+
+from tests.unit.scheduling.cases import make_manager, prompt, request, start
+
+
+@pytest.fixture
+def manager():
+    return make_manager(10)
+
+
+@pytest.fixture
+def running(manager):
+    """A request with a text of 6 tokens in 2 blocks, of 9 in the pool."""
+    running = request("a", prompt(1, 6))
+    start(manager, running)
+    return running

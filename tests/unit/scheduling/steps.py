@@ -1,0 +1,218 @@
+"""The real scheduler and a real runner's books, without a model: what an engine core does in a step."""
+
+import functools
+from pathlib import Path
+from types import SimpleNamespace
+from unittest import mock
+
+import torch
+from vllm.v1.outputs import DraftTokenIds, ModelRunnerOutput
+from vllm.v1.structured_output import StructuredOutputManager
+from vllm.v1.worker import gpu_model_runner
+from vllm.v1.worker.gpu_input_batch import InputBatch
+from vllm.v1.worker.gpu_model_runner import GPUModelRunner
+
+import vllm_spec_plugin
+from tests.unit.scheduling.cases import BLOCK_SIZE, MAX_MODEL_LEN, kv_cache_config
+from vllm_spec_plugin.demo import model_path
+from vllm_spec_plugin.metrics.counters import StepCounters
+from vllm_spec_plugin.scheduling.scheduler import SpecScheduler
+from vllm_spec_plugin.settings import KEY
+from vllm_spec_plugin.worker.runner import SpecRunnerMixin
+
+CONFIG = Path(__file__).parents[3] / "configs/ngram.yaml"
+NUM_DRAFTS = 4
+MAX_NUM_SEQS = 4
+TOKEN_BUDGET = 16
+VOCAB_SIZE = 1000
+
+
+@functools.cache
+def vllm_config():
+    """vLLM's configuration for the bundled model and the plugin, as `vllm serve` would make it."""
+    from vllm.engine.arg_utils import EngineArgs
+
+    config = EngineArgs(
+        model=str(model_path("target")),
+        dtype="float32",
+        enforce_eager=True,
+        max_model_len=MAX_MODEL_LEN,
+        max_num_seqs=MAX_NUM_SEQS,
+        max_num_batched_tokens=TOKEN_BUDGET,
+        enable_prefix_caching=True,
+        speculative_config=vllm_spec_plugin.speculative_config(CONFIG),
+    ).create_engine_config()
+    assert config.speculative_config.num_speculative_tokens == NUM_DRAFTS
+    return config
+
+
+def make_scheduler(num_blocks, *specs):
+    """Our scheduler, as the engine core makes it, over a pool of `num_blocks`."""
+    config = vllm_config()
+    config.cache_config.num_gpu_blocks = num_blocks
+    return SpecScheduler(
+        vllm_config=config,
+        kv_cache_config=kv_cache_config(num_blocks, *specs),
+        structured_output_manager=StructuredOutputManager(config),
+        block_size=BLOCK_SIZE,
+        hash_block_size=BLOCK_SIZE,
+        log_stats=True,
+    )
+
+
+class Worker(SpecRunnerMixin, GPUModelRunner):
+    """A runner of which only the books are there: `_update_states` is the real one."""
+
+    def __init__(self, num_groups):
+        self.requests = {}
+        self.num_prompt_logprobs = {}
+        self.late_interaction_runner = mock.Mock()
+        self.encoder_cache = {}
+        self.speculative_config = SimpleNamespace(use_ngram_gpu=lambda: False)
+        self.use_async_spec_decode = self.use_async_scheduling = False
+        self.is_pooling_model = self.uses_mrope = False
+        self.reorder_batch_threshold = None
+        self.kv_cache_config = SimpleNamespace(kv_cache_groups=[None])
+        self.device = torch.device("cpu")
+        self.input_batch = InputBatch(
+            max_num_reqs=MAX_NUM_SEQS,
+            max_model_len=MAX_MODEL_LEN,
+            max_num_batched_tokens=TOKEN_BUDGET,
+            device=self.device,
+            vocab_size=VOCAB_SIZE,
+            block_sizes=[BLOCK_SIZE] * num_groups,
+            max_num_blocks_per_req=[MAX_MODEL_LEN // BLOCK_SIZE] * num_groups,
+            num_spec_tokens=NUM_DRAFTS,
+        )
+
+    def take_over(self, scheduler_output):
+        """What the runner does first in a step."""
+        with mock.patch.object(gpu_model_runner, "get_pp_group", lambda: SimpleNamespace(is_last_rank=True)):
+            self._update_states(scheduler_output)
+
+    def tables(self, request_id):
+        """The block ids of a request, per group, and the same from the batch if it is in there."""
+        row = self.input_batch.req_id_to_index.get(request_id)
+        block_ids = self.requests[request_id].block_ids
+        if row is None:
+            return block_ids, block_ids
+        tables = self.input_batch.block_table.block_tables
+        return block_ids, tuple(t.block_table.np[row, : t.num_blocks_per_row[row]].tolist() for t in tables)
+
+    def append(self, request_id, token_ids):
+        """What the runner notes of a request's new tokens."""
+        batch, row = self.input_batch, self.input_batch.req_id_to_index[request_id]
+        end = batch.num_tokens_no_spec[row] + len(token_ids)
+        batch.token_ids_cpu[row, batch.num_tokens_no_spec[row] : end] = token_ids
+        batch.num_tokens_no_spec[row] = end
+        self.requests[request_id].output_token_ids.extend(token_ids)
+
+
+class Core:
+    """An engine core of which only the books are there.
+
+    Attributes:
+        scheduler: ours.
+        worker: with the runner's books.
+        output: of the step that is being computed.
+        counters: what the frontend was told so far.
+    """
+
+    def __init__(self, num_blocks, *specs, reserves=True):
+        self.scheduler = make_scheduler(num_blocks, *specs)
+        self.scheduler.reserves_draft_kv = reserves
+        self.worker = Worker(len(specs))
+        self.counters = StepCounters("ngram")
+
+    @property
+    def manager(self):
+        return self.scheduler.kv_cache_manager
+
+    def begin(self):
+        """Plans a step and brings the worker's books up to date."""
+        self.output = self.scheduler.schedule()
+        self.worker.take_over(self.output)
+        self.check_tables()
+
+    def end(self, num_accepted=0, num_drafts=NUM_DRAFTS):
+        """Verifies, drafts, and tells the scheduler.
+
+        Args:
+            num_accepted: most drafts that each request accepts.
+            num_drafts: most that each is drafted for.
+        """
+        output, batch = self.output, self.worker.input_batch
+        written = {}
+        sampled, drafts = {}, {}
+        for request_id, num_scheduled in output.num_scheduled_tokens.items():
+            start = self.worker.requests[request_id].num_computed_tokens
+            stop = start + num_scheduled
+            row = batch.req_id_to_index[request_id]
+            length = int(batch.num_tokens_no_spec[row])
+            verified = output.scheduled_spec_decode_tokens.get(request_id, [])
+            sampled[request_id], drafts[request_id] = [], []
+            if stop >= length:
+                assert stop == length + len(verified)
+                accepted = verified[:num_accepted]
+                sampled[request_id] = [*accepted, (length + 7 * len(accepted)) % VOCAB_SIZE]
+                room = MAX_MODEL_LEN - length - len(sampled[request_id])
+                assert room >= 0
+                self.worker.append(request_id, sampled[request_id])
+                length += len(sampled[request_id])
+                count = min(num_drafts, MAX_MODEL_LEN - length - 1)
+                if self.scheduler.reserves_draft_kv:
+                    # The last draft's KV is written when it is verified, and it needs its slot by then only.
+                    count = min(count, self.num_slots(request_id) - length + 1)
+                drafts[request_id] = [(length + i) % VOCAB_SIZE for i in range(max(0, count))]
+                if drafts[request_id] and self.scheduler.reserves_draft_kv:
+                    stop = max(stop, length + len(drafts[request_id]) - 1)
+            written[request_id] = (start, stop)
+        self.check_writes(written)
+        scheduled = [request_id for request_id in batch.req_ids if request_id in sampled]
+        answers = self.scheduler.update_from_output(
+            output,
+            ModelRunnerOutput(
+                req_ids=scheduled,
+                req_id_to_index={request_id: i for i, request_id in enumerate(scheduled)},
+                sampled_token_ids=[sampled[request_id] for request_id in scheduled],
+            ),
+        )
+        for answer in answers.values():
+            carried = answer.scheduler_stats and answer.scheduler_stats.kv_connector_stats
+            if carried:
+                self.counters.add(StepCounters.from_payload(carried[KEY]))
+        if scheduled:
+            self.scheduler.update_draft_token_ids(
+                DraftTokenIds(scheduled, [drafts[request_id] for request_id in scheduled])
+            )
+        self.scheduler.check_integrity()
+
+    def step(self, num_accepted=0, num_drafts=NUM_DRAFTS):
+        """A whole step."""
+        self.begin()
+        self.end(num_accepted, num_drafts)
+
+    def num_slots(self, request_id):
+        """Tokens that the request's blocks have room for, as the worker sees it."""
+        return min(map(len, self.worker.tables(request_id)[1])) * BLOCK_SIZE
+
+    def check_tables(self):
+        """The worker's tables are the scheduler's, and all books of blocks agree."""
+        self.scheduler.check_integrity()
+        for request in self.scheduler.running:
+            real = self.manager.get_blocks(request.request_id).blocks
+            for tables in self.worker.tables(request.request_id):
+                for table, blocks in zip(tables, real, strict=True):
+                    assert len(table) == len(blocks)
+                    # Of a sliding window's past, which becomes null blocks, the worker is not told.
+                    assert all(b.is_null or b.block_id == i for i, b in zip(table, blocks, strict=True))
+
+    def check_writes(self, written):
+        """Every position that is written has a slot, and no block is written for two requests."""
+        writers = {}
+        for request_id, (start, stop) in written.items():
+            for table in self.worker.tables(request_id)[1]:
+                assert stop <= len(table) * BLOCK_SIZE
+                for block_id in table[start // BLOCK_SIZE : -(-stop // BLOCK_SIZE)]:
+                    assert block_id != 0
+                    assert writers.setdefault(block_id, request_id) == request_id

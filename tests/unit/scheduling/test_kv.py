@@ -1,0 +1,293 @@
+"""Slots for drafts: what is reserved, what is taken back, and that no book of blocks goes wrong over it."""
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, rule
+
+from tests.unit.scheduling.cases import BLOCK_SIZE, FULL, MAX_MODEL_LEN, WINDOW, make_manager, prompt, request, start
+from vllm_spec_plugin.compat.kv_cache import RequestStatus
+
+SETTINGS = settings(max_examples=60, stateful_step_count=40, deadline=None, derandomize=True)
+
+
+def blocks(num_tokens):
+    return -(-num_tokens // BLOCK_SIZE)
+
+
+def ids(manager, request_id="a"):
+    return manager.get_block_ids(request_id)[0]
+
+
+def test_reserved_blocks_come_after_those_that_are_there(manager, running):
+    before = ids(manager)
+    added = manager.reserve(running, 13).get_block_ids()[0]
+    assert len(added) == 2
+    assert ids(manager) == before + added
+    manager.check_integrity()
+
+
+def test_slots_that_are_there_are_not_reserved_again(manager, running):
+    assert manager.reserve(running, 8).get_block_ids(allow_none=True) is None
+    manager.reserve(running, 9)
+    assert manager.reserve(running, 12).get_block_ids(allow_none=True) is None
+    assert manager.reserve(running, 3).get_block_ids(allow_none=True) is None
+
+
+def test_reserving_goes_as_far_as_free_blocks_reach(manager, running):
+    assert len(manager.reserve(running, 26, keep_free=5).get_block_ids()[0]) == 2
+    assert manager.block_pool.get_num_free_blocks() == 5
+    assert manager.reserve(running, 26, keep_free=6).get_block_ids(allow_none=True) is None
+    other = request("b", prompt(2, 16))
+    start(manager, other)
+    assert len(manager.reserve(running, 26).get_block_ids()[0]) == 1
+    assert manager.block_pool.get_num_free_blocks() == 0
+    assert len(ids(manager, "b")) == 4
+    manager.check_integrity()
+
+
+def test_no_slot_is_reserved_beyond_the_longest_text():
+    manager = make_manager(100)
+    running = request("a", prompt(1, 6))
+    start(manager, running)
+    manager.reserve(running, 10 * MAX_MODEL_LEN)
+    assert len(ids(manager)) == blocks(MAX_MODEL_LEN)
+
+
+def test_reserving_reaches_equally_far_in_all_groups():
+    manager = make_manager(10, FULL, WINDOW)
+    running = request("a", prompt(1, 6))
+    start(manager, running)
+    # 5 blocks are free: two for each of two stretches of 4 tokens, and one that is no use alone.
+    added = manager.reserve(running, 20).get_block_ids()
+    assert [len(group) for group in added] == [2, 2]
+    assert manager.block_pool.get_num_free_blocks() == 1
+    manager.check_integrity()
+
+
+def test_rollback_frees_blocks_that_begin_beyond_and_keeps_a_partial_one(manager, running):
+    before = ids(manager)
+    manager.reserve(running, 20)
+    assert manager.rollback(running, 9) == (3,)
+    assert ids(manager)[:2] == before
+    assert manager.rollback(running, 8) == (2,)
+    assert manager.rollback(running, 7) is None
+    assert ids(manager) == before
+    assert manager.block_pool.get_num_free_blocks() == 7
+    manager.check_integrity()
+
+
+def test_rollback_of_an_unknown_request_does_nothing(manager):
+    assert manager.rollback(request("b", prompt(1, 6)), 0) is None
+    manager.check_integrity()
+
+
+def test_rollback_never_touches_cached_blocks(manager):
+    running = request("a", prompt(1, 10))
+    start(manager, running)
+    manager.reserve(running, 16)
+    assert manager.rollback(running, 0) == (2,)
+    assert all(manager.block_pool.blocks[i].block_hash for i in ids(manager))
+    manager.check_integrity()
+
+
+def test_rollback_never_touches_shared_blocks(manager, running):
+    manager.reserve(running, 16)
+    shared = manager.get_blocks("a").blocks[0][2]
+    manager.block_pool.touch([shared])
+    assert manager.rollback(running, 0) == (3,)
+    manager.check_integrity(retained=[shared])
+
+
+def test_rollback_leaves_null_blocks_of_a_sliding_window_alone():
+    manager = make_manager(30, FULL, WINDOW)
+    running = request("a", prompt(1, 24))
+    start(manager, running)
+    running.append_output_token_ids(7)
+    manager.allocate_slots(running, 1)
+    manager.reserve(running, 32)
+    window = manager.get_blocks("a").blocks[1]
+    assert window[0].is_null
+    assert manager.rollback(running, 0) == (6, 6)
+    assert len(manager.get_blocks("a").blocks[1]) == 6
+    manager.check_integrity()
+
+
+def test_rolled_back_blocks_are_taken_again_before_the_prefix_cache_loses_any(manager, running):
+    old = request("b", prompt(2, 16))
+    start(manager, old)
+    manager.free(old)
+    for _ in range(5):
+        manager.reserve(running, 16)
+        manager.rollback(running, 6)
+    assert manager.get_computed_blocks(request("c", prompt(2, 20)))[1] == 16
+
+
+def test_free_kv_tokens_is_what_a_new_request_finds_room_for():
+    for specs in ((FULL,), (FULL, WINDOW)):
+        manager = make_manager(10, *specs)
+        assert manager.free_kv_tokens() == 9 // len(specs) * BLOCK_SIZE
+        start(manager, request("a", prompt(1, 6)))
+        count = manager.free_kv_tokens()
+        assert manager.allocate_slots(request("b", prompt(2, 40)), count + 1) is None
+        assert manager.allocate_slots(request("b", prompt(2, 40)), count) is not None
+        assert manager.free_kv_tokens() == 0
+
+
+def test_admission_leaves_announced_blocks_to_running_requests(manager, running):
+    """7 blocks are free, and the running request will want 3 of them."""
+    manager.announce({"a": 20})
+    assert manager.allocate_slots(request("b", prompt(2, 20)), 20) is None
+    assert manager.allocate_slots(request("b", prompt(2, 16)), 16) is not None
+    manager.check_integrity()
+
+
+def test_admission_is_stock_when_nobody_runs_or_wants_anything(manager, running):
+    manager.announce({"a": 20})
+    assert manager.allocate_slots(request("b", prompt(2, 20)), 20, has_scheduled_reqs=False) is not None
+    manager.announce({})
+    assert manager.allocate_slots(request("c", prompt(3, 8)), 8) is not None
+
+
+def test_running_requests_may_take_announced_blocks(manager, running):
+    manager.announce({"b": 40})
+    running.append_output_token_ids(list(range(20)))
+    assert manager.allocate_slots(running, 20) is not None
+
+
+class Blocks(RuleBasedStateMachine):
+    """Requests that come, draft, grow, lose drafts, are preempted, resume and go, in any order.
+
+    A mirror of each request's block table is kept as a worker would, from what the manager returns.
+    """
+
+    specs: tuple = (FULL,)
+    running = Bundle("running")
+    preempted = Bundle("preempted")
+
+    def __init__(self):
+        super().__init__()
+        self.manager = make_manager(14, *self.specs)
+        self.tables = {}
+        self.count = 0
+        # Drafts that wait to be verified, per request.
+        self.waiting = {}
+
+    @rule(target=running, family=st.integers(1, 2), length=st.integers(1, 20), first=st.integers(1, 20))
+    def admit(self, family, length, first):
+        self.count += 1
+        new = request(f"r{self.count}", prompt(family, length))
+        return self._admit(new, first)
+
+    @rule(target=running, old=consumes(preempted), first=st.integers(1, 20))
+    def resume(self, old, first):
+        admitted = self._admit(old, first)
+        if admitted == multiple():
+            self.waiting.pop(old.request_id, None)
+        return admitted
+
+    def _admit(self, new, first):
+        found = self.manager.get_computed_blocks(new)[1]
+        if start(self.manager, new, min(new.num_tokens, max(found + 1, first))) is None:
+            return multiple()
+        self.tables[new.request_id] = self.manager.get_block_ids(new.request_id)
+        self.waiting[new.request_id] = 0
+        return new
+
+    @rule(running=running, count=st.integers(1, 8), accepted=st.integers(0, 5), drafted=st.integers(0, 5))
+    def step(self, running, count, accepted, drafted):
+        """Computes a chunk of the prompt, or verifies drafts and makes new ones."""
+        request_id = running.request_id
+        if request_id not in self.tables:
+            return
+        count = min(count, running.num_tokens - running.num_computed_tokens) or 1
+        reaches_end = running.num_computed_tokens + count >= running.num_tokens
+        num_drafts = self.waiting[request_id] if reaches_end else 0
+        count += num_drafts
+        if running.num_computed_tokens + count >= MAX_MODEL_LEN - 6:
+            return
+        added = self.manager.allocate_slots(running, count)
+        if added is None:
+            return
+        self._append(request_id, added)
+        running.num_computed_tokens += count
+        if not reaches_end:
+            return
+        accepted = min(accepted, num_drafts)
+        running.num_computed_tokens -= num_drafts - accepted
+        running.append_output_token_ids([running.num_tokens % 7 for _ in range(accepted + 1)])
+        self.waiting[request_id] = drafted
+
+    @rule(running=running, count=st.integers(1, 12), keep_free=st.integers(0, 3))
+    def reserve(self, running, count, keep_free):
+        if running.request_id not in self.tables:
+            return
+        free = self.manager.block_pool.get_num_free_blocks()
+        added = self.manager.reserve(running, running.num_tokens + count, keep_free)
+        self._append(running.request_id, added)
+        left = self.manager.block_pool.get_num_free_blocks()
+        assert left == free - sum(map(len, added.blocks))
+        assert left >= min(free, keep_free)
+        if left - keep_free >= len(self.specs):
+            reached = min(running.num_tokens + count, MAX_MODEL_LEN)
+            assert not self.manager.num_missing_blocks(running.request_id, reached)
+
+    @rule(running=running)
+    def rollback(self, running):
+        request_id = running.request_id
+        if request_id not in self.tables:
+            return
+        kept = max(running.num_tokens + self.waiting[request_id], running.num_computed_tokens)
+        free = self.manager.block_pool.get_num_free_blocks()
+        before = self.tables[request_id]
+        lengths = self.manager.rollback(running, kept)
+        if lengths is not None:
+            self.tables[request_id] = tuple(t[:n] for t, n in zip(before, lengths, strict=True))
+        num_freed = sum(max(0, len(table) - blocks(kept)) for table in before)
+        assert self.manager.block_pool.get_num_free_blocks() == free + num_freed
+
+    @rule(target=preempted, running=consumes(running))
+    def preempt(self, running):
+        if running.request_id not in self.tables:
+            return multiple()
+        self._free(running)
+        running.status = RequestStatus.PREEMPTED
+        running.num_computed_tokens = 0
+        return running
+
+    @rule(running=consumes(running))
+    def abort(self, running):
+        if running.request_id in self.tables:
+            self._free(running)
+
+    def _free(self, running):
+        self.manager.free(running)
+        del self.tables[running.request_id], self.waiting[running.request_id]
+
+    def _append(self, request_id, added):
+        for table, group in zip(self.tables[request_id], added.get_block_ids(), strict=True):
+            table.extend(group)
+
+    @invariant()
+    def books_agree(self):
+        self.manager.check_integrity()
+
+    @invariant()
+    def tables_are_what_was_told(self):
+        for request_id, table in self.tables.items():
+            real = self.manager.get_blocks(request_id).blocks
+            for mirrored, held in zip(table, real, strict=True):
+                assert len(mirrored) == len(held)
+                # A sliding window's past is replaced by null blocks, of which no worker is told.
+                assert all(block.is_null or block.block_id == i for i, block in zip(mirrored, held, strict=True))
+
+
+class BlocksOfTwoGroups(Blocks):
+    """The same with a second KV group, whose blocks a sliding window frees."""
+
+    specs = (FULL, WINDOW)
+
+
+TestBlocks = Blocks.TestCase
+TestBlocks.settings = SETTINGS
+TestBlocksOfTwoGroups = BlocksOfTwoGroups.TestCase
+TestBlocksOfTwoGroups.settings = SETTINGS

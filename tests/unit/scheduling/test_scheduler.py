@@ -1,0 +1,294 @@
+"""Steps of the real scheduler and a real runner's books: drafts get blocks, lose them, and cost nobody any."""
+
+import copy
+import dataclasses
+
+import pytest
+import torch
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
+from vllm.v1.core.sched import scheduler as vllm_scheduler
+from vllm.v1.core.sched.scheduler import Scheduler
+
+from tests.unit.scheduling.cases import BLOCK_SIZE, FULL, MAX_MODEL_LEN, WINDOW, prompt, request
+from tests.unit.scheduling.steps import NUM_DRAFTS, Core
+from vllm_spec_plugin.compat.kv_cache import KVCacheManager, RequestStatus
+from vllm_spec_plugin.compat.scheduler import KV_ROLLBACK
+from vllm_spec_plugin.scheduling.kv import SpecKVCacheManager
+
+SETTINGS = settings(max_examples=40, stateful_step_count=40, deadline=None, derandomize=True)
+
+
+def add(core, request_id, family, num_tokens, max_tokens=MAX_MODEL_LEN):
+    new = request(request_id, prompt(family, num_tokens), max_tokens)
+    core.scheduler.add_request(new)
+    return new
+
+
+def held(core, request_id="a"):
+    return len(core.manager.get_block_ids(request_id)[0])
+
+
+def test_the_scheduler_has_our_manager_and_vllm_keeps_its_own():
+    assert type(Core(10, FULL).manager) is SpecKVCacheManager
+    assert vllm_scheduler.KVCacheManager is KVCacheManager
+
+
+def test_a_new_request_gets_slots_for_its_first_drafts_in_its_first_step():
+    core = Core(20, FULL)
+    add(core, "a", 1, 7)
+    core.begin()
+    assert core.num_slots("a") == 7 + 1 + NUM_DRAFTS
+    assert core.output.scheduled_new_reqs[0].block_ids[0] == core.manager.get_block_ids("a")[0]
+
+
+def test_slots_reach_as_far_as_drafting_after_full_acceptance():
+    core = Core(20, FULL)
+    running = add(core, "a", 1, 7)
+    core.step()
+    core.begin()
+    # 8 tokens, 4 drafts, a bonus token and 4 more drafts.
+    assert core.num_slots("a") >= 8 + 4 + 1 + 4
+    core.end(num_accepted=4)
+    assert running.num_tokens == 13
+
+
+@pytest.mark.parametrize(("max_tokens", "num_slots"), [(1, 8), (2, 12), (MAX_MODEL_LEN, 12)])
+def test_no_slots_beyond_what_a_request_may_still_write(max_tokens, num_slots):
+    core = Core(20, FULL)
+    add(core, "a", 1, 7, max_tokens)
+    core.begin()
+    assert core.num_slots("a") == num_slots
+
+
+def test_without_draft_kv_nothing_is_reserved():
+    core = Core(20, FULL, reserves=False)
+    add(core, "a", 1, 7)
+    core.begin()
+    assert held(core) == 2
+    core.end()
+    assert core.counters.kv_blocks_reserved == 0
+
+
+def test_a_prompt_in_chunks_reserves_with_its_last_chunk_only():
+    core = Core(20, FULL)
+    add(core, "a", 1, 23)
+    core.begin()
+    assert held(core) == 4
+    core.end()
+    core.begin()
+    assert held(core) == 7
+
+
+def test_what_drafts_did_not_need_is_freed_before_the_next_step_also_without_drafts():
+    core = Core(20, FULL)
+    add(core, "a", 1, 7)
+    core.begin()
+    assert held(core) == 3
+    core.end(num_drafts=0)
+    core.scheduler.reserves_draft_kv = False
+    core.begin()
+    assert getattr(core.output, KV_ROLLBACK) == {"a": (2,)}
+    assert held(core) == 2
+
+
+def test_waiting_drafts_keep_their_slots():
+    core = Core(20, FULL)
+    add(core, "a", 1, 7)
+    core.step(num_drafts=4)
+    core.scheduler.reserves_draft_kv = False
+    core.begin()
+    assert getattr(core.output, KV_ROLLBACK) == {}
+    assert len(core.output.scheduled_spec_decode_tokens["a"]) == 4
+
+
+def test_a_request_that_is_not_scheduled_is_cut_on_the_worker_too():
+    """Drafts of the first three requests use the step's tokens up."""
+    core = Core(40, FULL)
+    for i, name in enumerate("abcd"):
+        add(core, name, i, 3)
+    core.step(num_drafts=0)
+    for name in "abc":
+        core.scheduler.requests[name].spec_token_ids = [1, 2, 3, 4]
+    core.manager.reserve(core.scheduler.requests["d"], 12)
+    core.worker.requests["d"].block_ids = core.manager.get_block_ids("d")
+    core.worker.input_batch.block_table.add_row(core.manager.get_block_ids("d"), 3)
+    core.scheduler.max_num_scheduled_tokens = 15
+    core.begin()
+    assert "d" not in core.output.num_scheduled_tokens
+    assert getattr(core.output, KV_ROLLBACK)["d"] == (1,)
+    assert len(core.worker.requests["d"].block_ids[0]) == 1
+
+
+def test_drafts_are_cut_before_anybody_is_preempted():
+    """Two texts of 8 in 4 blocks, both about to need a fifth and sixth, and both with drafts."""
+    core = Core(7, FULL, reserves=False)
+    add(core, "a", 1, 7)
+    add(core, "b", 2, 7)
+    core.step(num_drafts=0)
+    core.step(num_drafts=4)
+    core.begin()
+    # 9 tokens each: 3 blocks each, all that there are, with room for 3 drafts.
+    assert not core.output.preempted_req_ids
+    assert [len(core.output.scheduled_spec_decode_tokens[name]) for name in "ab"] == [3, 3]
+    core.end(num_drafts=0)
+    assert core.counters.drafts_cut_for_memory == 2
+
+
+def test_counters_of_blocks_arrive_with_the_statistics():
+    core = Core(20, FULL)
+    add(core, "a", 1, 7)
+    core.step(num_drafts=0)
+    assert (core.counters.kv_blocks_rolled_back, core.counters.kv_blocks_reserved) == (0, 1)
+    core.step(num_drafts=0)
+    assert (core.counters.kv_blocks_rolled_back, core.counters.kv_blocks_reserved) == (1, 3)
+
+
+def test_reserved_blocks_are_zeroed_in_the_step_that_gives_them():
+    """Later the worker would wipe the KV that drafting has written by then."""
+    core = Core(40, FULL, dataclasses.replace(FULL, dtype=torch.float16))
+    assert core.scheduler.needs_kv_cache_zeroing
+    add(core, "a", 1, 7)
+    core.begin()
+    assert sorted(core.output.new_block_ids_to_zero) == sorted(sum(core.manager.get_block_ids("a"), []))
+    before = core.manager.get_block_ids("a")
+    core.end(num_accepted=4)
+    core.begin()
+    added = [i for old, new in zip(before, core.manager.get_block_ids("a"), strict=True) for i in new[len(old) :]]
+    assert added
+    assert sorted(core.output.new_block_ids_to_zero) == sorted(added)
+
+
+def test_admission_waits_while_running_requests_would_lose_their_draft_slots():
+    core = Core(7, FULL)
+    add(core, "a", 1, 7)
+    core.step()
+    waiting = add(core, "b", 2, 7)
+    core.begin()
+    # a: 8 tokens, 4 drafts, 1 more, 4 more drafts: 5 of the 6 blocks; b's 2 would leave it 4.
+    assert waiting.status == RequestStatus.WAITING
+    assert held(core) == 5
+    core.end()
+
+
+def test_without_draft_kv_admission_is_stock():
+    core = Core(7, FULL, reserves=False)
+    add(core, "a", 1, 7)
+    core.step()
+    waiting = add(core, "b", 2, 7)
+    core.begin()
+    assert waiting.status == RequestStatus.RUNNING
+
+
+def test_with_a_connector_tables_are_left_as_vllm_makes_them():
+    core = Core(20, FULL)
+    core.scheduler._manages_kv = False
+    add(core, "a", 1, 7)
+    core.step(num_drafts=4)
+    core.begin()
+    assert not hasattr(core.output, KV_ROLLBACK)
+    assert held(core) == 3
+
+
+class Steps(RuleBasedStateMachine):
+    """Requests come, are drafted for, preempted, aborted, and all end. Checked in every step, see `Core`.
+
+    Also checked: a step preempts nobody whom vLLM's own scheduler would not preempt in the same state
+    without any draft; and in the end, whatever happened, all that is left is served and all blocks are free.
+    """
+
+    specs: tuple = (FULL,)
+    reserves = True
+    num_blocks = 14
+    # Less than all requests' drafts: some wait for their turn.
+    token_budget = 12
+
+    def __init__(self):
+        super().__init__()
+        self.core = Core(self.num_blocks, *self.specs, reserves=self.reserves)
+        self.core.scheduler.max_num_scheduled_tokens = self.token_budget
+        self.count = 0
+
+    @rule(family=st.integers(1, 2), num_tokens=st.integers(1, 30), max_tokens=st.integers(1, 24))
+    def add(self, family, num_tokens, max_tokens):
+        self.count += 1
+        add(self.core, f"r{self.count}", family, num_tokens, max_tokens)
+
+    @rule(num_accepted=st.integers(0, 4), num_drafts=st.integers(0, 4))
+    def step(self, num_accepted, num_drafts):
+        self.begin()
+        self.core.end(num_accepted, num_drafts)
+
+    @precondition(lambda self: self.core.scheduler.requests)
+    @rule(data=st.data(), num_accepted=st.integers(0, 4))
+    def abort_in_a_step(self, data, num_accepted):
+        self.begin()
+        self.abort(data)
+        self.core.end(num_accepted)
+
+    @precondition(lambda self: self.core.scheduler.requests)
+    @rule(data=st.data())
+    def abort(self, data):
+        if self.core.scheduler.requests:
+            name = data.draw(st.sampled_from(sorted(self.core.scheduler.requests)))
+            self.core.scheduler.finish_requests(name, RequestStatus.FINISHED_ABORTED)
+
+    @precondition(lambda self: self.core.scheduler.running)
+    @rule()
+    def reset_prefix_cache(self):
+        """Preempts all; they resume in the very next step."""
+        assert self.core.scheduler.reset_prefix_cache(reset_running_requests=True)
+
+    def begin(self):
+        # A request that a reset has preempted counts among the next step's.
+        before = {request.request_id for request in self.core.scheduler.running}
+        spared = self.preempted_without_drafts()
+        self.core.begin()
+        preempted = before & self.core.output.preempted_req_ids
+        assert preempted <= spared
+        if len(self.core.scheduler.running) == 0:
+            assert not self.core.scheduler.waiting
+
+    def preempted_without_drafts(self):
+        """Whom vLLM would preempt, had nobody ever drafted: no drafts to verify, no blocks held for them."""
+        ours = self.core.scheduler
+        shared = (ours.vllm_config, ours.structured_output_manager)
+        stock = copy.deepcopy(ours, {id(thing): thing for thing in shared})
+        for running in stock.running:
+            running.spec_token_ids = []
+            stock.kv_cache_manager.rollback(running, running.num_tokens)
+        return Scheduler.schedule(stock).preempted_req_ids
+
+    def teardown(self):
+        scheduler = self.core.scheduler
+        left = sum(request.num_tokens + request.max_tokens for request in scheduler.requests.values())
+        for _ in range(left + 10):
+            if not scheduler.has_requests():
+                break
+            self.begin()
+            self.core.end(num_accepted=1)
+        assert not scheduler.requests
+        assert self.core.manager.block_pool.get_num_free_blocks() == self.num_blocks - 1
+
+
+class StepsWithoutDraftKV(Steps):
+    """Drafts that come from the text need slots when they are verified, not before."""
+
+    reserves = False
+
+
+class StepsOfTwoGroups(Steps):
+    """A second KV group, with a sliding window, in the same pool."""
+
+    specs = (FULL, WINDOW)
+    num_blocks = 2 * MAX_MODEL_LEN // BLOCK_SIZE + 1
+    token_budget = 7
+
+
+TestSteps = Steps.TestCase
+TestSteps.settings = SETTINGS
+TestStepsWithoutDraftKV = StepsWithoutDraftKV.TestCase
+TestStepsWithoutDraftKV.settings = SETTINGS
+TestStepsOfTwoGroups = StepsOfTwoGroups.TestCase
+TestStepsOfTwoGroups.settings = settings(SETTINGS, max_examples=20)

@@ -1,0 +1,1 @@
+"""Guesses by a small model that has the target's vocabulary."""

@@ -1,0 +1,157 @@
+"""The drafts of a step while they grow, token by token, in torch alone."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+
+from vllm_spec_plugin.proposers.base import Draft, RequestView
+from vllm_spec_plugin.proposers.draft_model.draw import confidence, draw
+
+
+@dataclass(frozen=True)
+class DraftSettings:
+    """How drafts are made.
+
+    Attributes:
+        draft_sampling: probabilistic draws from q; greedy takes the likeliest token.
+        draft_temperature: of q for sampled requests, in place of their own; None keeps theirs.
+        min_confidence: a request's draft ends where the draft gives its own token less probability.
+        catch_up_tokens: most tokens of text computed in a step.
+    """
+
+    draft_sampling: Literal["probabilistic", "greedy"] = "probabilistic"
+    draft_temperature: float | None = None
+    min_confidence: float = 0.0
+    catch_up_tokens: int = 2048
+
+
+@dataclass
+class _Place:
+    """One position of all drafts that reach it.
+
+    Attributes:
+        requests: which, as indices; None for the first so many.
+        tokens: [n] int64.
+        dropped: [n] bool, tokens that are not drafted after all; None where there are none.
+    """
+
+    requests: torch.Tensor | None
+    tokens: torch.Tensor
+    dropped: torch.Tensor | None
+
+
+class GrowingDrafts:
+    """Chooses the tokens of drafts that are longest first, and drops those that are done from the end.
+
+    Attributes:
+        lengths: how long the drafts of those that still grow may get, descending.
+        rows: [n] int64, places in the batch of those that still grow.
+        tokens: [n, tokens so far] int64, what was drafted for them.
+    """
+
+    def __init__(
+        self, requests: Sequence[RequestView], lengths: Sequence[int], settings: DraftSettings, device: torch.device
+    ) -> None:
+        """Begins with nothing drafted.
+
+        Args:
+            requests: whose drafts these are.
+            lengths: K of each, descending, at least 1.
+            settings: how drafts are made.
+            device: where logits will be.
+        """
+        self._settings = settings
+        self._requests = requests
+        self._is_certain = [request.point_mass or settings.draft_sampling == "greedy" for request in requests]
+        self._all_certain = all(self._is_certain)
+        self._places: list[_Place] = []
+        self._indices: torch.Tensor | None = None
+        self._q: torch.Tensor | None = None
+        self.lengths = list(lengths)
+        self.rows = torch.tensor([request.row for request in requests], device=device)
+        self.tokens = torch.empty(len(requests), 0, dtype=torch.int64, device=device)
+        if not self._all_certain:
+            uniforms = np.zeros((len(requests), lengths[0]))
+            for row, request, length in zip(uniforms, requests, lengths, strict=True):
+                row[:length] = request.uniforms[:length]
+            self._uniforms = torch.from_numpy(uniforms).to(device)
+            self._certain = torch.tensor(self._is_certain, device=device)
+
+    @property
+    def last(self) -> torch.Tensor:
+        """[n] int64: the newest token of those that still grow."""
+        return self.tokens[:, -1]
+
+    def grow(self, logits: torch.Tensor) -> torch.Tensor | None:
+        """Chooses the next token of each.
+
+        Args:
+            logits: [n, vocab_size], after the requests' sampling pipelines.
+
+        Returns:
+            Indices ([m] int64, ascending) of those of the n that are confident enough to go on; None
+            where nobody asks. Those among them whose K is reached are at their end.
+        """
+        place = len(self._places)
+        if self._all_certain:
+            tokens = logits.argmax(-1)
+        else:
+            probs = self._softmax(logits, place)
+            tokens = torch.where(self._certain, logits.argmax(-1), draw(probs, self._uniforms[:, place]))
+        sure = dropped = None
+        if self._settings.min_confidence:
+            unsure = confidence(logits, tokens) < self._settings.min_confidence
+            # A drawn token stays: to drop it for its value would change the output's distribution.
+            dropped = unsure if self._all_certain else unsure & self._certain
+            sure = (~unsure).nonzero().squeeze(1)
+        self._places.append(_Place(self._indices, tokens, dropped))
+        self.tokens = torch.cat([self.tokens, tokens[:, None]], dim=1)
+        if sure is not None:
+            self._keep(sure)
+        going_on = sum(length > place + 1 for length in self.lengths)
+        if going_on < len(self.lengths):
+            self._keep(slice(going_on))
+        return sure
+
+    def finish(self) -> list[tuple[Draft, list[int]]]:
+        """Per request: its draft, and those of its tokens that the model was fed, all but the last."""
+        tokens: list[list[int]] = [[] for _ in self._requests]
+        for place in self._places:
+            chosen = place.tokens.tolist()
+            who = range(len(chosen)) if place.requests is None else place.requests.tolist()
+            dropped = [False] * len(chosen) if place.dropped is None else place.dropped.tolist()
+            for j, i in enumerate(who):
+                if not dropped[j]:
+                    tokens[i].append(chosen[j])
+        result = []
+        for i, drafted in enumerate(tokens):
+            q = None if self._q is None or self._is_certain[i] else self._q[i, : len(drafted)]
+            result.append((Draft(drafted, q), drafted[:-1]))
+        return result
+
+    def _softmax(self, logits: torch.Tensor, place: int) -> torch.Tensor:
+        """[n, vocab_size]: softmax of `logits`, kept as q of that place."""
+        if self._q is None:
+            self._q = logits.new_empty(len(self._requests), self.lengths[0], logits.shape[-1])
+        if self._indices is None:
+            return torch.softmax(logits, -1, out=self._q[: len(logits), place])
+        probs = logits.softmax(-1)
+        self._q[self._indices, place] = probs
+        return probs
+
+    def _keep(self, chosen: torch.Tensor | slice) -> None:
+        n = len(self.rows)
+        if isinstance(chosen, slice):
+            self.lengths = self.lengths[chosen]
+        else:
+            self.lengths = [self.lengths[i] for i in chosen.tolist()]
+            if self._indices is None:
+                self._indices = torch.arange(n, device=self.rows.device)
+        if self._indices is not None:
+            self._indices = self._indices[chosen]
+        self.rows, self.tokens = self.rows[chosen], self.tokens[chosen]
+        if not self._all_certain:
+            self._uniforms, self._certain = self._uniforms[chosen], self._certain[chosen]

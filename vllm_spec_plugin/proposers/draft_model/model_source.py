@@ -1,0 +1,205 @@
+"""A model by its name, and what can be read of it without its weights. Imports no vLLM."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from vllm_spec_plugin.config_errors import show_source, show_text
+
+ALLOWED = "a model's folder (relative to this file or to the working directory) or its name on the Hugging Face hub"
+_HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/\w[\w.-]*)?", re.ASCII)
+# The rope types whose factor vLLM multiplies the context by; the others leave it in max_position_embeddings.
+_STRETCHING = ("linear", "dynamic")
+
+
+class DraftModelError(ValueError):
+    """A draft model that cannot be used with this target; str() is the whole message."""
+
+
+class UnreadableError(ValueError):
+    """A config or tokenizer that cannot be read; str() is the reason, one line."""
+
+
+def refusal(where: str, text: str) -> DraftModelError:
+    """An error about the key `proposer.model`.
+
+    Args:
+        where: the configuration file.
+        text: what is wrong, what is allowed and what to do.
+    """
+    return DraftModelError(f"{show_source(where)}: proposer.model: {text}")
+
+
+def unreadable(model: str, reason: UnreadableError, where: str) -> DraftModelError:
+    """The error for a draft whose config cannot be read."""
+    what = "" if Path(model).is_dir() else f"there is no folder '{show_text(model, 200)}' and "
+    return refusal(where, f"{what}the config of '{show_text(model, 200)}' cannot be read: {reason}; allowed: {ALLOWED}")
+
+
+@dataclass(frozen=True)
+class ModelSource:
+    """Where a model and its tokenizer come from.
+
+    Attributes:
+        model: a folder or a name on the Hugging Face hub.
+        tokenizer: the same for its tokenizer; None is the model's own.
+        revision: branch, tag or commit of the model on the hub; None is the main one.
+        tokenizer_revision: the same for its tokenizer; None is the model's.
+        trust_remote_code: whether code that comes with the model may run.
+        skip_tokenizer: the model is used without a tokenizer: none is to be loaded.
+    """
+
+    model: str
+    tokenizer: str | None = None
+    revision: str | None = None
+    tokenizer_revision: str | None = None
+    trust_remote_code: bool = False
+    skip_tokenizer: bool = False
+
+    @property
+    def shown(self) -> str:
+        """The model's name for messages."""
+        return f"'{show_text(self.model, 200)}'"
+
+    @property
+    def tokenizer_key(self) -> tuple[str, str | None]:
+        """Equal for two sources only if they have the same tokenizer."""
+        return self.tokenizer or self.model, self.tokenizer_revision or self.revision
+
+
+@dataclass(frozen=True)
+class ModelFacts:
+    """What a model's config says; None is not known.
+
+    Attributes:
+        vocab_size: entries of its distributions.
+        context: most tokens of a text.
+        num_heads: attention heads per layer.
+        num_kv_heads: of those, heads with keys and values of their own.
+        end_ids: token ids that end a text.
+    """
+
+    vocab_size: int | None
+    context: int | None
+    num_heads: int | None
+    num_kv_heads: int | None
+    end_ids: frozenset[int]
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """What a tokenizer says.
+
+    Attributes:
+        ids: id of each token.
+        end_ids: the token that ends a text; empty if it has none.
+    """
+
+    ids: dict[str, int]
+    end_ids: frozenset[int]
+
+
+def check_name(model: str, where: str) -> None:
+    """Refuses what is plainly no model, without asking the hub: a path with nothing there, or without a config.
+
+    Raises:
+        DraftModelError: names the file `where` and the key `proposer.model`.
+    """
+    shown = f"'{show_text(model, 200)}'"
+    folder = Path(model)
+    try:
+        if folder.is_dir():
+            if (folder / "config.json").is_file():
+                return
+            reason = f"the folder {shown} has no config.json, so it is no model"
+        elif folder.exists():
+            reason = f"{shown} is no folder"
+        elif _HUB_NAME.fullmatch(model):
+            return
+        else:
+            reason = f"there is no folder {shown}"
+    except OSError as error:
+        reason = f"{shown} cannot be read: {error.strerror}"
+    raise refusal(where, f"{reason}; allowed: {ALLOWED}")
+
+
+def read_facts(source: ModelSource) -> ModelFacts:
+    """Reads a model's config and generation config, not its weights.
+
+    Raises:
+        UnreadableError: there is no config that transformers can read.
+    """
+    from transformers import AutoConfig, GenerationConfig
+
+    origin = _origin(source.model, source.revision)
+    try:
+        whole = AutoConfig.from_pretrained(source.model, **origin, trust_remote_code=source.trust_remote_code)
+        config = whole.get_text_config()
+    except Exception as error:  # whatever a config from anywhere makes of the library that reads it
+        raise UnreadableError(_reason(error)) from None
+    try:
+        generation_ends = GenerationConfig.from_pretrained(source.model, **origin).eos_token_id
+    except Exception:  # a model need not have one, and a broken one is vLLM's to complain of
+        generation_ends = None
+    num_heads = _count(config, "num_attention_heads")
+    return ModelFacts(
+        vocab_size=_count(config, "vocab_size"),
+        context=_context(config),
+        num_heads=num_heads,
+        num_kv_heads=_count(config, "num_key_value_heads") or num_heads,
+        end_ids=_ids(getattr(config, "eos_token_id", None)) | _ids(generation_ends),
+    )
+
+
+def read_tokens(source: ModelSource) -> Tokens:
+    """Reads a model's tokenizer.
+
+    Raises:
+        UnreadableError: there is none, or it cannot be read, or `source.skip_tokenizer`.
+    """
+    if source.skip_tokenizer:
+        raise UnreadableError("it is used without one")
+    from transformers import AutoTokenizer
+
+    name, revision = source.tokenizer_key
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(
+            name, **_origin(name, revision), trust_remote_code=source.trust_remote_code
+        )
+        ids: dict[str, int] = tokenizer.get_vocab()
+        special, end = tokenizer.all_special_tokens, tokenizer.eos_token_id
+    except Exception as error:  # as above, and a tokenizer may be code of its own
+        raise UnreadableError(_reason(error)) from None
+    if ids.keys() <= set(special):  # transformers makes up an empty one where files are missing
+        raise UnreadableError("there are no files of one")
+    return Tokens(ids, _ids(end))
+
+
+def _origin(name: str, revision: str | None) -> dict[str, Any]:
+    """How to ask for `name`: nothing is asked of the hub for a folder."""
+    return {"local_files_only": Path(name).is_dir()} | ({} if revision is None else {"revision": revision})
+
+
+def _reason(error: Exception) -> str:
+    return show_text((str(error).strip() or type(error).__name__).splitlines()[0], 300).rstrip(".:")
+
+
+def _count(config: Any, name: str) -> int | None:
+    value = getattr(config, name, None)  # some models have a list of one per layer
+    return value if isinstance(value, int) and value > 0 else None
+
+
+def _context(config: Any) -> int | None:
+    length = _count(config, "max_position_embeddings")
+    rope = getattr(config, "rope_parameters", None) or {}
+    if length is not None and rope.get("rope_type") in _STRETCHING:
+        length = int(length * (rope.get("factor") or 1))
+    return length
+
+
+def _ids(value: int | Iterable[int] | None) -> frozenset[int]:
+    if value is None:
+        return frozenset()
+    return frozenset([value] if isinstance(value, int) else value)

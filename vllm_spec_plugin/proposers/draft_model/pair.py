@@ -1,0 +1,186 @@
+"""Whether a draft model can draft for a target: what is found out before any weights are loaded. Imports no vLLM."""
+
+from dataclasses import dataclass
+
+from vllm_spec_plugin.config_errors import show_source, show_text
+from vllm_spec_plugin.proposers.draft_model.model_source import (
+    DraftModelError,
+    ModelFacts,
+    ModelSource,
+    Tokens,
+    UnreadableError,
+    check_name,
+    read_facts,
+    read_tokens,
+    refusal,
+    unreadable,
+)
+from vllm_spec_plugin.proposers.draft_model.vocabulary import compare
+
+__all__ = ["DraftModelError", "ModelSource", "check_name", "check_pair"]
+
+_SHOWN = 3
+_ADVICE = "choose one of the target's own family, with the same tokenizer"
+
+
+@dataclass(frozen=True)
+class _Model:
+    """One of the two.
+
+    Attributes:
+        name: what it is called in messages.
+        facts: what its config says.
+        tokens: what its tokenizer says; None is not known.
+    """
+
+    name: str
+    facts: ModelFacts
+    tokens: Tokens | None
+
+    @property
+    def end_ids(self) -> frozenset[int]:
+        return self.facts.end_ids | (self.tokens.end_ids if self.tokens else frozenset())
+
+
+def check_pair(
+    target: ModelSource, draft: ModelSource, tensor_parallel_size: int, max_model_len: int | None, where: str
+) -> list[str]:
+    """Checks that the draft's tokens are the target's, and that it can be split as the target is.
+
+    The two may be one and the same. What cannot be read of the target is not compared: vLLM serves
+    models that transformers does not know. End tokens may differ as long as one is shared, as a base
+    model's and its chat model's do: only the target's end a text, so others cost accepted drafts and
+    nothing else.
+
+    Args:
+        target: the model served.
+        draft: the value of `proposer.model`.
+        tensor_parallel_size: over how many devices both models are split.
+        max_model_len: most tokens of a request; None is what the target's config says.
+        where: the configuration file, for messages.
+
+    Returns:
+        Warnings: what works less well than might be expected, and what could not be checked.
+
+    Raises:
+        DraftModelError: the draft cannot be read or does not fit; one message for the person who chose it.
+    """
+    notes: list[str] = []
+    check_name(draft.model, where)
+    try:
+        draft_facts = read_facts(draft)
+    except UnreadableError as error:
+        raise unreadable(draft.model, error, where) from None
+    _check_heads(draft.shown, draft_facts, tensor_parallel_size, where)
+    try:
+        target_facts = read_facts(target)
+    except UnreadableError as error:
+        notes.append(f"not compared with the target {target.shown}, whose config cannot be read: {error}")
+    else:
+        max_model_len = max_model_len or target_facts.context
+        target_tokens, draft_tokens = _read_both_tokens(target, draft, notes)
+        target_model = _Model(target.shown, target_facts, target_tokens)
+        draft_model = _Model(draft.shown, draft_facts, draft_tokens)
+        _check_vocab_size(target_model, draft_model, where)
+        _check_tokens(target_model, draft_model, where, notes)
+        _check_ends(target_model, draft_model, where, notes)
+    if draft_facts.context is not None and draft_facts.context < (max_model_len or 0):
+        notes.append(
+            f"{draft.shown} reads up to {draft_facts.context:,} tokens and a request may have {max_model_len:,}: "
+            f"drafts stop at token {draft_facts.context:,}"
+        )
+    return [f"{show_source(where)}: proposer.model: {note}" for note in notes]
+
+
+def _check_heads(name: str, facts: ModelFacts, size: int, where: str) -> None:
+    heads, kv_heads = facts.num_heads, facts.num_kv_heads
+
+    def can_split(size: int) -> bool:
+        # vLLM copies KV heads where there are fewer than devices.
+        return heads is None or (heads % size == 0 and (not kv_heads or kv_heads % size == 0 or size % kv_heads == 0))
+
+    if not can_split(size):
+        sizes = ", ".join(str(smaller) for smaller in range(1, size) if can_split(smaller))
+        raise refusal(
+            where,
+            f"the {heads} attention heads and {kv_heads} KV heads of {name} cannot be split over "
+            f"tensor_parallel_size {size}; allowed with this draft: {sizes}. Serve with one of these, or choose a "
+            "draft with other heads",
+        )
+
+
+def _check_vocab_size(target: _Model, draft: _Model, where: str) -> None:
+    wanted, found = target.facts.vocab_size, draft.facts.vocab_size
+    if wanted is not None and found is not None and wanted != found:
+        raise refusal(
+            where,
+            f"{draft.name} has a vocabulary of {found:,} tokens, the target {target.name} one of {wanted:,} "
+            f"(vocab_size in their config.json); allowed: a draft with {wanted:,}; {_ADVICE}",
+        )
+
+
+def _read_both_tokens(
+    target: ModelSource, draft: ModelSource, notes: list[str]
+) -> tuple[Tokens, Tokens] | tuple[None, None]:
+    name = f"the target {target.shown}"
+    try:
+        target_tokens = read_tokens(target)
+        if draft.tokenizer_key == target.tokenizer_key:
+            return target_tokens, target_tokens
+        name = draft.shown
+        return target_tokens, read_tokens(draft)
+    except UnreadableError as error:
+        notes.append(f"the draft's tokens are not compared with the target's: no tokenizer of {name} ({error})")
+        return None, None
+
+
+def _check_tokens(target: _Model, draft: _Model, where: str, notes: list[str]) -> None:
+    if target.tokens is None or draft.tokens is None:
+        return
+    found = compare(target.tokens.ids, draft.tokens.ids)
+    if found.differing:
+        first = "; ".join(
+            f"{token_id} is {_shown(ours)} to the draft and {_shown(theirs)} to the target"
+            for token_id, (theirs, ours) in list(found.differing.items())[:_SHOWN]
+        )
+        total = len({*target.tokens.ids.values(), *draft.tokens.ids.values()})
+        more = "; ..." if len(found.differing) > _SHOWN else ""
+        raise refusal(
+            where,
+            f"{len(found.differing):,} of {total:,} token ids do not mean the same to {draft.name} and the target "
+            f"{target.name}: {first}{more}; allowed: a draft with the target's token ids; {_ADVICE}",
+        )
+    if found.unshared:
+        token_id, token = next(iter(found.unshared.items()))
+        notes.append(
+            f"token ids that only one of the two tokenizers knows: {len(found.unshared):,}, such as {token_id} "
+            f"{_shown(token)}: drafts of them will rarely be accepted"
+        )
+
+
+def _check_ends(target: _Model, draft: _Model, where: str, notes: list[str]) -> None:
+    theirs, ours = target.end_ids, draft.end_ids
+    if not theirs or not ours or theirs == ours:
+        return
+    names = {token_id: token for token, token_id in target.tokens.ids.items()} if target.tokens else {}
+
+    def shown(ids: frozenset[int]) -> str:
+        return ", ".join(
+            f"{token_id}{f' {_shown(names[token_id])}' if token_id in names else ''}" for token_id in sorted(ids)
+        )
+
+    if theirs.isdisjoint(ours):
+        raise refusal(
+            where,
+            f"{draft.name} ends a text with token {shown(ours)}, the target {target.name} with {shown(theirs)} "
+            "(eos_token_id in config.json, generation_config.json and the tokenizer); allowed: a draft with an end "
+            f"token of the target's; {_ADVICE}",
+        )
+    notes.append(
+        f"{draft.name} ends a text with token {shown(ours)}, the target {target.name} with {shown(theirs)}: only the "
+        "target's count, drafts at the end of a text may be accepted less often"
+    )
+
+
+def _shown(token: str | None) -> str:
+    return "no token" if token is None else f"'{show_text(token, 30)}'"

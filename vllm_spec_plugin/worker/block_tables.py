@@ -1,0 +1,31 @@
+"""Keeping the worker's block tables in step with the scheduler's when it takes blocks back."""
+
+from typing import Any
+
+from vllm_spec_plugin.compat.scheduler import KV_ROLLBACK
+
+
+def cut_block_tables(runner: Any, scheduler_output: Any) -> None:
+    """Cuts requests' block tables to the lengths that the scheduler rolled them back to.
+
+    vLLM's runner only ever appends to its tables: without this, blocks that are added later would
+    stand behind the freed ones, and KV be written to blocks of somebody else. Must run before vLLM
+    looks at the step's new blocks, which come after the cut; also requests that are not in the step are cut.
+
+    Args:
+        runner: vLLM's model runner, changed in place.
+        scheduler_output: the step's; has no cuts unless our scheduler made it.
+    """
+    tables = runner.input_batch.block_table
+    for request_id, lengths in getattr(scheduler_output, KV_ROLLBACK, {}).items():
+        block_ids = runner.requests[request_id].block_ids
+        row = runner.input_batch.req_id_to_index.get(request_id)
+        for group, length in enumerate(lengths):
+            if length is None:
+                continue
+            del block_ids[group][length:]
+            if row is not None:
+                table = tables[group]
+                # Zeros are what vLLM leaves where a row has no block.
+                table.block_table.np[row, length : table.num_blocks_per_row[row]] = 0
+                table.num_blocks_per_row[row] = min(length, table.num_blocks_per_row[row])
