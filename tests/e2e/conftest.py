@@ -11,7 +11,11 @@ from vllm_spec_plugin.serving import Server
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 MAX_MODEL_LEN = 1024
-OPTIONS = ("--max-model-len", str(MAX_MODEL_LEN), "--per-request-spec-decode-metrics", "detailed")
+# So few blocks that all have soon been written once: until then a worker's memory grows.
+OPTIONS = (
+    *("--max-model-len", str(MAX_MODEL_LEN), "--num-gpu-blocks-override", "128"),
+    *("--per-request-spec-decode-metrics", "detailed"),
+)
 
 
 @pytest.fixture(scope="package", params=["ngram", "draft_model"])

@@ -39,6 +39,12 @@ def bench_ngram(context: typer.Context) -> None:
     _forward(context, "vllm_spec_plugin.cli.bench_ngram", "bench_ngram")
 
 
+@bench.command("drafting", context_settings={**_FORWARD, "help_option_names": []})
+def bench_drafting(context: typer.Context) -> None:
+    """Compare drafting with a small model to stock vLLM's and to no speculation."""
+    _forward(context, "vllm_spec_plugin.cli.bench_drafting", "bench_drafting")
+
+
 @app.command("demo", context_settings={**_FORWARD, "help_option_names": []})
 def demo(context: typer.Context) -> None:
     """Run the bundled models with and without speculation and compare."""

@@ -79,6 +79,6 @@ class LeanCPUAttention(CPUAttentionBackendImpl):
     def _caches(self, kv_cache: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         if self._seen is not kv_cache:
             num_blocks, num_kv_heads, block_size, _ = kv_cache.shape
-            halves = kv_cache.view(num_blocks, num_kv_heads, block_size * 2, -1).chunk(2, dim=2)
-            self._seen, self._halves = kv_cache, halves
+            keys, values = kv_cache.view(num_blocks, num_kv_heads, block_size * 2, -1).chunk(2, dim=2)
+            self._seen, self._halves = kv_cache, (keys, values)
         return self._halves

@@ -33,18 +33,11 @@ def draft_vllm_config(vllm_config: Any, *, model: str, dtype: str | None, quanti
         quantization=quantization,
         enforce_eager=target.enforce_eager,
         config_format=target.config_format,
-        spec_target_max_model_len=target.max_model_len,
     )
+    draft.max_model_len = min(draft.max_model_len, target.max_model_len)
     # The target may have been given a backend that does not suit the draft: vLLM chooses anew.
     attention = replace(vllm_config.attention_config, backend=None)
     return replace(vllm_config, model_config=draft, quant_config=None, attention_config=attention)
-
-
-def own_max_len(vllm_config: Any) -> int:
-    """Tokens that the model's positions reach, whatever the target's context is."""
-    config = vllm_config.model_config.hf_text_config
-    known = getattr(config, "max_position_embeddings", None)
-    return min(known or vllm_config.model_config.max_model_len, vllm_config.model_config.max_model_len)
 
 
 def load_draft_model(vllm_config: Any) -> tuple[torch.nn.Module, set[str]]:
@@ -111,14 +104,16 @@ class DraftAttention:
         ids = {group.kv_cache_group_id for group in groups}
         model = vllm_config.model_config.model
         if len(ids) != 1:
-            raise ValueError(f"proposer.model {model}: its layers are in {len(ids)} KV cache groups, they must share one")
+            raise ValueError(
+                f"proposer.model {model}: its layers are in {len(ids)} KV cache groups, they must share one"
+            )
         gid = ids.pop()
         size = runner.kv_cache_config.kv_cache_groups[gid].kv_cache_spec.block_size
         table = runner.input_batch.block_table[gid]
         if table.block_size != size:
             raise ValueError(
-                f"proposer.model {model}: this attention backend splits blocks of {size} tokens into {table.block_size}; "
-                f"start with --block-size {table.block_size}"
+                f"proposer.model {model}: this attention backend splits blocks of {size} tokens into "
+                f"{table.block_size}; start with --block-size {table.block_size}"
             )
         own = []
         for group in groups:

@@ -22,6 +22,8 @@ class VllmDraftEngine:
     """
 
     coverage: DraftCoverage
+    # A module with vLLM's `compute_logits`.
+    model: Any
 
     def __init__(self, vllm_config: Any, config: Any) -> None:
         """Reads the draft's configuration.
@@ -33,7 +35,7 @@ class VllmDraftEngine:
         self._vllm_config = compat.draft_vllm_config(
             vllm_config, model=config.model, dtype=config.dtype, quantization=config.quantization
         )
-        self.max_len = compat.own_max_len(self._vllm_config)
+        self.max_len: int = self._vllm_config.model_config.max_model_len
 
     def load(self) -> None:
         """Loads the weights; before vLLM measures memory and lays out the KV cache."""

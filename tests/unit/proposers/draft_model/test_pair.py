@@ -95,6 +95,7 @@ def test_the_targets_own_choice_of_tokenizer_counts(tmp_path: Path) -> None:
     other = copy_model(tmp_path / "other")
     swap_tokens(other, ("a", "b"))
     assert refusal_of(str(model_path("draft")), ModelSource(TARGET.model, tokenizer=other)).startswith("2 of 2,048")
+    assert refusal_of(TARGET.model, ModelSource(TARGET.model, tokenizer=other)).startswith("2 of 2,048")
     assert warnings_of(other, ModelSource(TARGET.model, tokenizer=other)) == []
 
 

@@ -1,0 +1,308 @@
+"""Below a watermark, every slot holds the draft's state of the text that is there."""
+
+from unittest import mock
+
+import numpy as np
+import pytest
+from hypothesis import Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+
+from tests.unit.proposers.draft_model.pool import DraftKV, Pool, Served
+from vllm_spec_plugin.proposers.draft_model.catch_up import Limits, plan_catch_up
+from vllm_spec_plugin.proposers.draft_model.coverage import DraftCoverage
+
+BLOCK_SIZE = 4
+NUM_BLOCKS = 14
+MAX_LEN = 30
+SETTINGS = settings(max_examples=60, stateful_step_count=40, deadline=None, derandomize=True)
+
+TABLE = np.array([5, 2, 7, 0, 9], np.int32)
+TEXT = np.arange(100, 118, dtype=np.int32)
+
+
+@pytest.fixture
+def coverage():
+    return DraftCoverage(10, BLOCK_SIZE)
+
+
+def text(length, *others):
+    """The first `length` tokens of one text, then others."""
+    return np.append(TEXT[:length], np.array(others, np.int32))
+
+
+def test_nothing_is_covered_at_first(coverage):
+    assert coverage.watermark("a", TEXT, TABLE) == 0
+
+
+def test_what_was_computed_is_covered(coverage):
+    coverage.computed("a", 0, 6, TABLE)
+    assert coverage.watermark("a", text(6), TABLE) == 6
+    assert coverage.watermark("a", text(9), TABLE) == 6
+    coverage.computed("a", 6, 9, TABLE)
+    assert coverage.watermark("a", text(9), TABLE) == 9
+
+
+def test_accepted_drafts_are_covered_as_far_as_they_were_fed(coverage):
+    coverage.computed("a", 0, 6, TABLE, TEXT[6:9].tolist())
+    assert coverage.watermark("a", text(6), TABLE) == 6
+    assert coverage.watermark("a", text(8), TABLE) == 8
+    assert coverage.watermark("a", text(12), TABLE) == 9
+
+
+@pytest.mark.parametrize("num_accepted", [0, 1, 2])
+def test_a_rejected_draft_and_what_was_fed_after_it_is_not_covered(coverage, num_accepted):
+    coverage.computed("a", 0, 6, TABLE, TEXT[6:9].tolist())
+    # The token after the rejected one may be what was drafted there: its state is of another text.
+    grown = text(6 + num_accepted, 1, *TEXT[7 + num_accepted :].tolist())
+    assert coverage.watermark("a", grown, TABLE) == 6 + num_accepted
+
+
+def test_computing_on_replaces_what_was_fed(coverage):
+    coverage.computed("a", 0, 6, TABLE, [1, 2])
+    coverage.computed("a", 6, 7, TABLE, [TEXT[7]])
+    assert coverage.watermark("a", text(7, 2), TABLE) == 7
+    assert coverage.watermark("a", text(9), TABLE) == 8
+
+
+def test_a_request_finds_whole_blocks_of_others(coverage):
+    coverage.computed("a", 0, 11, TABLE)
+    other = np.array([5, 2, 3], np.int32)
+    assert coverage.watermark("b", text(11), other) == 8
+    assert coverage.watermark("b", text(7, 1), other) == 8, "the block ids say that the text is the same"
+    assert coverage.watermark("b", text(7), other) == 4
+
+
+def test_blocks_stay_whole_when_their_request_is_forgotten(coverage):
+    coverage.computed("a", 0, 11, TABLE)
+    coverage.forget("a")
+    assert coverage.watermark("a", text(11), TABLE) == 8
+    coverage.forget("nobody")
+
+
+def test_a_gap_ends_what_is_found(coverage):
+    coverage.computed("a", 0, 12, TABLE)
+    coverage.allocated("b", 0, [2])
+    assert coverage.watermark("c", TEXT, TABLE) == 4
+
+
+def test_blocks_that_will_be_whole_count_when_named(coverage):
+    coverage.computed("a", 0, 4, TABLE)
+    assert coverage.watermark("b", TEXT, TABLE, {7}) == 4
+    assert coverage.watermark("b", TEXT, TABLE, {2, 7}) == 12
+
+
+def test_whole_blocks_computed_for_others_raise_a_watermark(coverage):
+    """Both have the same blocks; one has been ahead of the other."""
+    coverage.computed("a", 0, 5, TABLE)
+    coverage.computed("b", 0, 13, TABLE)
+    assert coverage.watermark("a", text(15), TABLE) == 12
+    assert coverage.watermark("a", text(11), TABLE) == 8
+    assert coverage.watermark("a", TEXT, TABLE, {0}) == 16
+
+
+def test_blocks_filled_by_accepted_drafts_become_whole(coverage):
+    coverage.computed("a", 0, 6, TABLE, TEXT[6:9].tolist())
+    coverage.computed("a", 9, 10, TABLE)
+    assert coverage.watermark("b", TEXT, TABLE) == 8
+
+
+def test_blocks_filled_by_rejected_drafts_do_not_become_whole(coverage):
+    coverage.computed("a", 0, 6, TABLE, TEXT[6:9].tolist())
+    assert coverage.watermark("b", TEXT, TABLE) == 4
+    coverage.computed("a", 6, 7, TABLE)
+    assert coverage.watermark("b", TEXT, TABLE) == 4
+
+
+def test_new_blocks_at_the_end_cut_the_watermark_and_void_the_blocks(coverage):
+    coverage.computed("a", 0, 11, TABLE)
+    coverage.allocated("a", 1, [8, 6])
+    assert coverage.watermark("a", text(11), np.array([5, 8, 6], np.int32)) == 4
+    coverage.computed("a", 0, 12, np.array([1, 8, 6], np.int32))
+    coverage.allocated("b", 0, [8])
+    assert coverage.watermark("c", text(12), np.array([1, 8, 6], np.int32)) == 4
+
+
+def test_new_blocks_at_the_end_cut_what_was_fed(coverage):
+    coverage.computed("a", 0, 6, TABLE, TEXT[6:10].tolist())
+    coverage.allocated("a", 3, [0])
+    assert coverage.watermark("a", text(12), TABLE) == 10
+    coverage.allocated("a", 2, [7])
+    assert coverage.watermark("a", text(12), TABLE) == 8
+    coverage.allocated("a", 1, [2])
+    assert coverage.watermark("a", text(12), TABLE) == 4
+
+
+def test_a_shorter_text_under_the_same_id_starts_from_whole_blocks(coverage):
+    coverage.computed("a", 0, 11, TABLE)
+    assert coverage.watermark("a", text(10), TABLE) == 8
+
+
+def test_blocks_filled_are_those_that_end_in_the_stretch(coverage):
+    assert coverage.blocks_filled(0, 3, TABLE).tolist() == []
+    assert coverage.blocks_filled(0, 4, TABLE).tolist() == [5]
+    assert coverage.blocks_filled(3, 13, TABLE).tolist() == [5, 2, 7]
+    assert coverage.blocks_filled(4, 8, TABLE).tolist() == [2]
+
+
+# Mostly the same: beginnings are often shared, and a text often goes on as was drafted long ago.
+tokens = st.sampled_from([0, 0, 0, 1])
+
+
+class Steps(RuleBasedStateMachine):
+    """Requests that come, are drafted for, grow, give blocks back, are preempted, resume and go, in any order."""
+
+    coverage_cls: type[DraftCoverage] = DraftCoverage
+
+    def __init__(self):
+        super().__init__()
+        self.coverage = self.coverage_cls(NUM_BLOCKS, BLOCK_SIZE)
+        self.pool = Pool(NUM_BLOCKS, self.coverage)
+        self.kv = DraftKV(NUM_BLOCKS, BLOCK_SIZE)
+        self.running: list[Served] = []
+        self.preempted: list[Served] = []
+        self.texts: list[list[int]] = []
+        self.count = 0
+
+    def _choose(self, index):
+        return self.running[index % len(self.running)]
+
+    @precondition(lambda self: len(self.running) < 4)
+    @rule(length=st.integers(0, 20), new=st.lists(tokens, min_size=1, max_size=9), of=st.integers(0, 5), first=st.integers(1, 30))
+    def admit(self, length, new, of, first):
+        """A prompt that is new, or goes on from a beginning of one seen before."""
+        old = self.texts[of % len(self.texts)][:length] if self.texts else []
+        self.count += 1
+        request = Served(f"r{self.count}", old + new)
+        if self.pool.admit(request, min(first, len(request.text))):
+            self.running.append(request)
+
+    @precondition(lambda self: self.preempted and len(self.running) < 4)
+    @rule(index=st.integers(0, 3), first=st.integers(1, 30))
+    def resume(self, index, first):
+        request = self.preempted[index % len(self.preempted)]
+        if self.pool.admit(request, min(first, len(request.text))):
+            self.preempted.remove(request)
+            self.running.append(request)
+
+    @precondition(lambda self: self.running)
+    @rule(index=st.integers(0, 3), count=st.integers(1, 12), num_accepted=st.integers(0, 5), token=tokens)
+    def serve(self, index, count, num_accepted, token):
+        """The target computes more of a prompt, or verifies drafts: some are kept, then comes another token."""
+        request = self._choose(index)
+        if request.in_prompt:
+            stop = min(request.num_computed + count, len(request.text))
+            if not self.pool.extend(request, stop):
+                return
+        else:
+            stop = len(request.text)
+            if stop + len(request.drafts) >= MAX_LEN or not self.pool.extend(request, stop + len(request.drafts)):
+                return
+        accepted = request.drafts[:num_accepted] if stop == len(request.text) else []
+        if stop == len(request.text):
+            request.text += [*accepted, token]
+            request.drafts = []
+        self.pool.computed(request, stop + len(accepted))
+
+    @precondition(lambda self: self.running)
+    @rule(
+        lengths=st.lists(st.integers(0, 5), min_size=4, max_size=4),
+        drafts=st.lists(tokens, min_size=20, max_size=20),
+        budget=st.integers(1, 24),
+        max_len=st.sampled_from([MAX_LEN, MAX_LEN, 11]),
+    )
+    def draft(self, lengths, drafts, budget, max_len):
+        views = [
+            request.view(row, 0 if request.in_prompt else lengths[row], BLOCK_SIZE)
+            for row, request in enumerate(self.running)
+        ]
+        tables = [np.array(request.blocks, np.int32) for request in self.running]
+        chunks = plan_catch_up(views, self.coverage, lambda row: tables[row], Limits(budget, max_len))
+        self.kv.compute(chunks, [tables[chunk.request.row] for chunk in chunks])
+        for chunk in chunks:
+            request = self.running[chunk.request.row]
+            blocks = tables[chunk.request.row]
+            assert self.kv.num_right(blocks, request.text[: chunk.stop]) == chunk.stop
+            fed = []
+            if chunk.num_draft_tokens:
+                request.drafts = [drafts.pop() for _ in range(chunk.num_draft_tokens)]
+                fed = request.drafts[:-1]
+                for position in range(chunk.stop, chunk.stop + len(fed)):
+                    self.kv.write(blocks, request.text + fed, position)
+            self.coverage.computed(request.request_id, chunk.start, chunk.stop, blocks, fed)
+
+    @precondition(lambda self: self.running)
+    @rule(index=st.integers(0, 3), count=st.integers(1, 8))
+    def reserve(self, index, count):
+        request = self._choose(index)
+        self.pool.extend(request, len(request.text) + count)
+
+    @precondition(lambda self: self.running)
+    @rule(index=st.integers(0, 3), keep_drafts=st.booleans(), at=st.sampled_from([0, NUM_BLOCKS]))
+    def roll_back(self, index, keep_drafts, at):
+        request = self._choose(index)
+        if not keep_drafts:
+            request.drafts = []
+        self.pool.cut(request, len(request.text) + len(request.drafts), at)
+
+    @precondition(lambda self: self.running)
+    @rule(index=st.integers(0, 3), comes_back=st.booleans())
+    def leave(self, index, comes_back):
+        request = self._choose(index)
+        self.running.remove(request)
+        self.pool.leave(request)
+        self.texts.append(list(request.text))
+        if comes_back:
+            self.preempted.append(request)
+
+    @invariant()
+    def everything_below_a_watermark_is_of_the_text(self):
+        for request in self.running:
+            blocks = np.array(request.blocks, np.int32)
+            watermark = self.coverage.watermark(request.request_id, np.array(request.text, np.int32), blocks)
+            # The newest token may have no slot yet: it gets one that is new.
+            watermark = min(watermark, len(blocks) * BLOCK_SIZE)
+            assert watermark <= self.kv.num_right(blocks, request.text[:watermark])
+
+
+TestSteps = Steps.TestCase
+TestSteps.settings = SETTINGS
+
+
+class NothingVoid(DraftCoverage):
+    """Keeps believing in blocks that were given to somebody else."""
+
+    def allocated(self, request_id, first, block_ids):
+        super().allocated(request_id, first, [])
+
+
+class NothingCut(DraftCoverage):
+    """Keeps believing in a request's blocks that were taken back and given again."""
+
+    def allocated(self, request_id, first, block_ids):
+        super().allocated("nobody", first, block_ids)
+
+
+class AllAccepted(DraftCoverage):
+    """Believes that texts go on as drafted."""
+
+    def computed(self, request_id, start, stop, block_ids, fed=()):
+        super().computed(request_id, start, stop, block_ids, [mock.ANY] * len(fed))
+
+
+class RestFilled(DraftCoverage):
+    """Believes that a block is whole when its first slot is filled."""
+
+    def blocks_filled(self, start, stop, block_ids):
+        return block_ids[start // self.block_size : -(-stop // self.block_size)]
+
+
+@pytest.mark.parametrize("broken", [NothingVoid, NothingCut, AllAccepted, RestFilled])
+def test_steps_notice_a_coverage_that_is_wrong(broken):
+    class BrokenSteps(Steps):
+        coverage_cls = broken
+
+    with pytest.raises(AssertionError):
+        run_state_machine_as_test(BrokenSteps, settings=settings(SETTINGS, max_examples=300, phases=[Phase.generate]))
+
+

@@ -1,0 +1,1 @@
+"""Measuring engines side by side: arms in processes of their own, rounds in turn, a report of ratios."""

@@ -1,0 +1,115 @@
+"""An engine in a process of its own: `python -m vllm_spec_plugin.bench.arm ENGINE FD`, started by `arms.py`.
+
+ENGINE is a JSON file: `vllm.LLM`'s arguments, "speculative_config" being the path of a plugin.yaml or vLLM's own
+settings. Each line on standard input is a command, each line written to file descriptor FD an answer, both JSON; the
+first answer comes unasked when the engine is ready. vLLM can't build two engines in one process, and prints where it
+likes.
+"""
+
+import dataclasses
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from vllm_spec_plugin.bench.parts import has_draft_model, timed_parts
+from vllm_spec_plugin.bench.records import Answer, Job
+
+
+class Session:
+    """An engine that answers commands."""
+
+    def __init__(self, arguments: dict[str, Any]) -> None:
+        """Builds the engine.
+
+        Args:
+            arguments: of `vllm.LLM`; "speculative_config" may be the path of a plugin.yaml.
+        """
+        from vllm_spec_plugin import speculative_config
+        from vllm_spec_plugin.compat.inspection import LLM, StepWatch, live_runner
+
+        arguments = dict(arguments)
+        if isinstance(arguments.get("speculative_config"), str):
+            arguments["speculative_config"] = speculative_config(arguments["speculative_config"])
+        self._llm = LLM(**arguments, disable_log_stats=False)
+        self._runner = live_runner(self._llm)
+        self._watch = StepWatch(self._llm)
+
+    def facts(self) -> dict[str, Any]:
+        """What vLLM chose by itself."""
+        config = self._llm.llm_engine.vllm_config
+        return {
+            "device": str(self._runner.device),
+            "dtype": str(config.model_config.dtype),
+            "max_model_len": config.model_config.max_model_len,
+            "asynchronous_scheduling": bool(config.scheduler_config.async_scheduling),
+            "compilation": config.compilation_config.mode.name,
+            "prefix_caching": bool(config.cache_config.enable_prefix_caching),
+        }
+
+    def run(self, job: Job) -> Answer:
+        """Completes the job's prompts in one batch."""
+        import torch
+
+        from vllm_spec_plugin.compat.inspection import SamplingParams, speculation_counts
+
+        # Every round computes its prompts, however often they came before.
+        self._llm.reset_prefix_cache()
+        torch.manual_seed(job.seed)
+        params = SamplingParams(temperature=job.temperature, max_tokens=job.num_tokens, ignore_eos=True)
+        before = speculation_counts(self._llm)
+        self._watch.clear()
+        parts: dict[str, float] = {}
+        start = time.perf_counter()
+        if job.profiled and has_draft_model(self._runner):
+            with timed_parts(self._runner) as parts:
+                results = self._llm.generate(list(job.prompts), params, use_tqdm=False)
+        else:
+            results = self._llm.generate(list(job.prompts), params, use_tqdm=False)
+        seconds = time.perf_counter() - start
+        counts = [after - old for old, after in zip(before, speculation_counts(self._llm), strict=True)]
+        return Answer(
+            seconds,
+            [list(result.prompt_token_ids) for result in results],
+            [list(result.outputs[0].token_ids) for result in results],
+            list(self._watch.steps),
+            *counts,
+            parts=dict(parts),
+        )
+
+    def gap(self, token_ids: list[int], candidates: list[int]) -> float:
+        """How far apart two tokens' log-probabilities are after a text; infinite if one of them is far from likely."""
+        from vllm_spec_plugin.compat.inspection import SamplingParams
+
+        params = SamplingParams(temperature=0.0, max_tokens=1, logprobs=8)
+        result = self._llm.generate({"prompt_token_ids": token_ids}, params, use_tqdm=False)[0]
+        logprobs = result.outputs[0].logprobs[0]
+        if not all(token in logprobs for token in candidates):
+            return float("inf")
+        first, second = (float(logprobs[token].logprob) for token in candidates)
+        return abs(first - second)
+
+
+def main() -> None:
+    """Builds the engine and answers commands until standard input ends."""
+    file_descriptor = int(sys.argv[2])
+    os.set_inheritable(file_descriptor, False)
+    with os.fdopen(file_descriptor, "w") as answers:
+
+        def answer(value: Any) -> None:
+            print(json.dumps(value), file=answers, flush=True)
+
+        session = Session(json.loads(Path(sys.argv[1]).read_text()))
+        answer(session.facts())
+        for line in sys.stdin:
+            command = json.loads(line)
+            if "gap" in command:
+                answer(session.gap(**command["gap"]))
+            else:
+                answer(dataclasses.asdict(session.run(Job(**command["run"]))))
+
+
+if __name__ == "__main__":
+    main()

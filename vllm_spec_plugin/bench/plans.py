@@ -1,0 +1,84 @@
+"""Which engines are compared, and how they are started. Imports no vLLM."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from vllm_spec_plugin.bench.comparison import NONE, PLUGIN, STOCK
+from vllm_spec_plugin.config import load_config
+from vllm_spec_plugin.serving import runs_on_cpu, serving_environment
+
+
+@dataclass(frozen=True)
+class ArmPlan:
+    """An arm to start.
+
+    Attributes:
+        speculative_config: None, a plugin.yaml's path, or vLLM's own settings.
+        num_draft_tokens: K; 0 without speculation.
+        settings: what the configuration comes to, for the record.
+    """
+
+    speculative_config: str | dict[str, Any] | None
+    num_draft_tokens: int
+    settings: dict[str, Any] | None
+
+
+def plan_arms(names: Sequence[str], draft: str, num_draft_tokens: int, folder: Path) -> dict[str, ArmPlan]:
+    """The arms by name, once each.
+
+    Args:
+        names: "none", "stock", "plugin", or paths of plugin.yaml files.
+        draft: of "stock" and "plugin", a folder's absolute path or a hub name.
+        num_draft_tokens: their K.
+        folder: where a file may be written that the engines can read.
+
+    Raises:
+        ConfigError: a plugin.yaml is not there, or has a mistake.
+    """
+    plans = {}
+    for name in names:
+        if name == NONE:
+            plans[name] = ArmPlan(None, 0, None)
+        elif name == STOCK:
+            stock = {"method": "draft_model", "model": draft, "num_speculative_tokens": num_draft_tokens}
+            plans[name] = ArmPlan(stock, num_draft_tokens, stock)
+        elif name == PLUGIN:
+            path = folder / "plugin.yaml"
+            sections = {
+                "proposer": {"method": "draft_model", "model": draft},
+                "draft_length": {"policy": "fixed", "tokens": num_draft_tokens},
+            }
+            path.write_text(yaml.safe_dump(sections), encoding="utf-8")
+            plans[name] = _plugin(path)
+        else:
+            plans[name] = _plugin(Path(name))
+    return plans
+
+
+def engine_arguments(plan: ArmPlan, target: str, seed: int, enforce_eager: bool) -> dict[str, Any]:
+    """What `vllm.LLM` is built with; on a CPU as `vllm-spec demo` serves."""
+    arguments: dict[str, Any] = {"model": target, "enforce_eager": enforce_eager, "seed": seed}
+    if runs_on_cpu():
+        arguments |= {"dtype": "float32", "gpu_memory_utilization": 0.5, "max_model_len": -1}
+    if plan.speculative_config is not None:
+        arguments["speculative_config"] = plan.speculative_config
+    return arguments
+
+
+def arm_environment(target: str) -> dict[str, str]:
+    """The environment of an arm's process: that of a server, but all in one process."""
+    return serving_environment(target) | {
+        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+        "VLLM_LOGGING_LEVEL": os.environ.get("VLLM_LOGGING_LEVEL", "WARNING"),
+        "TOKENIZERS_PARALLELISM": "false",
+    }
+
+
+def _plugin(path: Path) -> ArmPlan:
+    config = load_config(path)
+    return ArmPlan(str(path.absolute()), config.draft_length.tokens, config.model_dump(mode="json"))

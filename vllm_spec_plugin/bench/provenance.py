@@ -1,0 +1,56 @@
+"""Where figures come from: what they cannot be read without. Imports no vLLM."""
+
+import hashlib
+import os
+import platform
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+_PACKAGES = ("vllm", "torch", "transformers", "numpy")
+
+
+def provenance(arguments: Sequence[str], seed: int, prompts: Sequence[str]) -> dict[str, Any]:
+    """Versions, machine, arguments, seed and date.
+
+    Args:
+        arguments: the command line, without the program.
+        seed: of the first round.
+        prompts: all that were used.
+    """
+    from vllm_spec_plugin import __version__
+
+    return {
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "arguments": list(arguments),
+        "seed": seed,
+        "prompts": {"count": len(prompts), "sha256": hashlib.sha256("\0".join(prompts).encode()).hexdigest()},
+        "versions": {"vllm_spec_plugin": __version__, "python": platform.python_version()}
+        | {name: _version(name) for name in _PACKAGES},
+        "machine": {
+            "cpu": _cpu_name(),
+            "cores": len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count(),
+            "system": platform.platform(),
+            "load_before": round(os.getloadavg()[0], 2),
+        },
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _cpu_name() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()

@@ -1,0 +1,95 @@
+"""What is measured, as it travels from an arm to the report. Imports no vLLM."""
+
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step of an engine.
+
+    Attributes:
+        num_requests: requests that were in it.
+        num_tokens: tokens that the target computed, drafts included.
+        in_prompt: whether some of them were a prompt's.
+        num_drafted: tokens of the longest draft made at its end: so many passes of a draft model.
+        seconds: the whole step's, scheduling and output included.
+        drafting_seconds: of which the runner took to draft, the preparation of the drafter's input included.
+        proposer_seconds: of which the drafter itself took.
+    """
+
+    num_requests: int
+    num_tokens: int
+    in_prompt: bool
+    num_drafted: int
+    seconds: float
+    drafting_seconds: float
+    proposer_seconds: float
+
+
+@dataclass(frozen=True)
+class Job:
+    """Texts to complete in one batch.
+
+    Attributes:
+        prompts: one per request.
+        temperature: of all.
+        num_tokens: that each gets, whatever it says.
+        seed: of torch's default generator.
+        profiled: measure the parts of drafting; that costs some time itself.
+    """
+
+    prompts: tuple[str, ...]
+    temperature: float
+    num_tokens: int
+    seed: int
+    profiled: bool = False
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What came of a job.
+
+    Attributes:
+        seconds: from handing it over to its last token.
+        prompt_token_ids: per request.
+        token_ids: per request, its output.
+        steps: in order.
+        num_drafts: drafts that were verified, by vLLM's count.
+        num_draft_tokens: their tokens.
+        num_accepted_tokens: those of them that were accepted.
+        parts: seconds of drafting by part; empty unless profiled.
+    """
+
+    seconds: float
+    prompt_token_ids: list[list[int]]
+    token_ids: list[list[int]]
+    steps: list[Step]
+    num_drafts: int
+    num_draft_tokens: int
+    num_accepted_tokens: int
+    parts: dict[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> Self:
+        """The inverse of `dataclasses.asdict`."""
+        return cls(**values | {"steps": [Step(**step) for step in values["steps"]]})
+
+
+@dataclass(frozen=True)
+class Run:
+    """One arm's answer in one round.
+
+    Attributes:
+        arm: its name.
+        batch: requests at once.
+        temperature: theirs.
+        round: counted from 0; all arms do the same job in it.
+        answer: what came of it.
+    """
+
+    arm: str
+    batch: int
+    temperature: float
+    round: int
+    answer: Answer

@@ -1,0 +1,230 @@
+"""The report: tables, sentences and JSON. Pure, but for rich's tables."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from rich.markup import escape
+from rich.table import Table
+
+from vllm_spec_plugin.bench.comparison import NONE, STOCK, Results
+from vllm_spec_plugin.bench.parts import PARTS
+from vllm_spec_plugin.bench.summary import ArmSummary, Limit, Spread, limit, ratio
+
+_SCHEMA = 1
+STOCK_NOTE = (
+    "On CPU stock vLLM's sampled outputs are wrong with speculation (docs/architecture.md, \"Why not vLLM's own "
+    'sampler"), its greedy ones are right: above temperature 0 read its draft step, not its tokens and acceptance.'
+)
+
+
+def tables(results: Results) -> Iterator[Table]:
+    """What drafting costs, what speculation gains, its limit, where the time goes."""
+    yield _table("draft step, ms", ("drafter / K", "prepared", "over stock", "prepared"), _draft_rows(results))
+    headers = ("tokens/s", "over none", "over stock", "length", "alpha", "greedy output")
+    yield _table("end to end", headers, _end_to_end_rows(results))
+    if NONE in results.arms:
+        headers = ("T(1), ms", "T(K+1), ms", "K draft steps, ms", "free", "verifying", "+ drafting", "measured", "rest")
+        yield _table("limit of the speedup over none", headers, _limit_rows(results))
+    headers = ("drafting", "target", "prompts", "irregular", "between")
+    yield _table("where the time goes, %", headers, _share_rows(results))
+    rows = list(_part_rows(results))
+    if rows:
+        yield _table("where drafting goes, %", PARTS, rows)
+
+
+def sentences(results: Results) -> Iterator[str]:
+    """Per arm of the plugin's, batch size and temperature: what the limit is, and where the rest goes."""
+    for summary, found in _limits(results):
+        if summary.arm == STOCK:
+            continue
+        none = results.summaries[NONE, summary.batch, summary.temperature]
+        one, several = _median(none.target_step) * 1e3, _median(summary.target_step) * 1e3
+        k, drafting = summary.num_draft_tokens, _median(summary.draft_step_prepared) * 1e3
+        shares = summary.shares
+        yield (
+            f"{summary.arm}, batch {summary.batch}, temperature {summary.temperature:g}: "
+            f"{found.free:.2f} tokens a step, so {found.free:.2f}x if drafting and verifying were free. "
+            f"A step with {k + 1} tokens takes {several:.2f} ms, one with 1 {one:.2f} ms: {found.verifying:.2f}x. "
+            f"Drafting takes {k} x {drafting:.2f} ms: {found.drafting:.2f}x. Measured: {found.measured:.2f}x. "
+            f"The rest, {found.rest:.0%}: of the whole time prompts take {shares.prompts / shares.total:.0%}, steps in "
+            f"which requests have ended or drafts are short {shares.irregular / shares.total:.0%}, and what is between "
+            f"steps {shares.between / shares.total:.0%}."
+        )
+
+
+def notes(results: Results, on_cpu: bool) -> Iterator[str]:
+    """What the tables are to be read with."""
+    yield (
+        "Medians of rounds, quartiles in brackets; ratios are taken round by round. drafter / K: median time in the "
+        "drafter per draft token; prepared: with what the runner does to call it. length: 1 + accepted / drafts; "
+        "alpha: accepted / drafted. irregular: steps in which requests have ended or drafts are short."
+    )
+    if on_cpu and STOCK in results.arms and any(temperature > 0 for _, _, temperature in results.summaries):
+        yield STOCK_NOTE
+
+
+def num_wrong(results: Results) -> int:
+    """Greedy outputs that differ from the reference's for another reason than rounding."""
+    return sum(agreement.wrong for agreement in results.agreements.values())
+
+
+def to_json(results: Results, provenance: Mapping[str, Any]) -> dict[str, Any]:
+    """Everything, in plain values; seconds, not milliseconds."""
+    limits = {_key(summary): asdict(found) | {"rest": found.rest} for summary, found in _limits(results)}
+    cells = []
+    for key, summary in results.summaries.items():
+        rates, medians = summary.tokens_per_second, {}
+        for name in ("tokens_per_second", "target_step", "draft_step", "draft_step_prepared"):
+            spread = Spread.of(getattr(summary, name).values())
+            medians[name] = spread and asdict(spread)
+        others = {other: results.summaries[other, *key[1:]] for other in results.arms if other != summary.arm}
+        cells.append(
+            asdict(summary)
+            | {
+                "medians": medians,
+                "ratios": {
+                    other: {
+                        "tokens_per_second": _as_dict(ratio(rates, theirs.tokens_per_second)),
+                        "draft_step": _as_dict(ratio(summary.draft_step, theirs.draft_step)),
+                        "draft_step_prepared": _as_dict(ratio(summary.draft_step_prepared, theirs.draft_step_prepared)),
+                    }
+                    for other, theirs in others.items()
+                },
+                "limit": limits.get(key),
+                "agreement": _as_dict(results.agreements.get(key[:2])) if summary.temperature == 0 else None,
+            }
+        )
+    return {"schema": _SCHEMA, "provenance": dict(provenance), "reference": results.reference, "cells": cells}
+
+
+def _table(title: str, headers: Iterable[str], rows: Iterable[tuple[ArmSummary, tuple[str, ...]]]) -> Table:
+    table = Table(title=title, title_justify="left")
+    for header in ("batch", "temp."):
+        table.add_column(header, justify="right")
+    table.add_column("arm")
+    for header in headers:
+        table.add_column(header, justify="right")
+    cell = None
+    for summary, values in rows:
+        if cell is not None and cell != (summary.batch, summary.temperature):
+            table.add_section()
+        cell = (summary.batch, summary.temperature)
+        table.add_row(str(summary.batch), f"{summary.temperature:g}", escape(summary.arm), *values)
+    return table
+
+
+def _draft_rows(results: Results) -> Iterator[tuple[ArmSummary, tuple[str, ...]]]:
+    for summary in _by_cell(results):
+        if not summary.num_draft_tokens:
+            continue
+        stock = _other(results, STOCK, summary)
+        yield (
+            summary,
+            (
+                _spread(Spread.of(summary.draft_step.values()), 1e3),
+                _spread(Spread.of(summary.draft_step_prepared.values()), 1e3),
+                _spread(stock and ratio(summary.draft_step, stock.draft_step)),
+                _spread(stock and ratio(summary.draft_step_prepared, stock.draft_step_prepared)),
+            ),
+        )
+
+
+def _end_to_end_rows(results: Results) -> Iterator[tuple[ArmSummary, tuple[str, ...]]]:
+    for summary in _by_cell(results):
+        none, stock = _other(results, NONE, summary), _other(results, STOCK, summary)
+        rates = summary.tokens_per_second
+        yield (
+            summary,
+            (
+                _spread(Spread.of(rates.values()), digits=1),
+                _spread(none and ratio(rates, none.tokens_per_second)),
+                _spread(stock and ratio(rates, stock.tokens_per_second)),
+                _number(summary.acceptance_length),
+                _number(summary.acceptance_rate, 3),
+                _agreement(results, summary),
+            ),
+        )
+
+
+def _limit_rows(results: Results) -> Iterator[tuple[ArmSummary, tuple[str, ...]]]:
+    for summary, found in _limits(results):
+        none = results.summaries[NONE, summary.batch, summary.temperature]
+        drafting = summary.num_draft_tokens * _median(summary.draft_step_prepared)
+        yield (
+            summary,
+            (
+                *(
+                    f"{1e3 * value:.2f}"
+                    for value in (_median(none.target_step), _median(summary.target_step), drafting)
+                ),
+                *(f"{value:.2f}x" for value in (found.free, found.verifying, found.drafting, found.measured)),
+                f"{found.rest:.0%}",
+            ),
+        )
+
+
+def _share_rows(results: Results) -> Iterator[tuple[ArmSummary, tuple[str, ...]]]:
+    for summary in _by_cell(results):
+        shares = summary.shares
+        parts = (shares.drafting, shares.target, shares.prompts, shares.irregular, shares.between)
+        yield summary, tuple(f"{100 * part / shares.total:.1f}" for part in parts)
+
+
+def _part_rows(results: Results) -> Iterator[tuple[ArmSummary, tuple[str, ...]]]:
+    for summary in _by_cell(results):
+        if total := sum(summary.parts.values()):
+            yield summary, tuple(f"{100 * summary.parts.get(part, 0.0) / total:.1f}" for part in PARTS)
+
+
+def _by_cell(results: Results) -> Iterator[ArmSummary]:
+    cells = dict.fromkeys(key[1:] for key in results.summaries)
+    return (results.summaries[arm, *cell] for cell in cells for arm in results.arms)
+
+
+def _limits(results: Results) -> Iterator[tuple[ArmSummary, Limit]]:
+    for summary in _by_cell(results):
+        none = _other(results, NONE, summary)
+        found = limit(summary, none) if none and summary.num_draft_tokens else None
+        if found is not None:
+            yield summary, found
+
+
+def _other(results: Results, arm: str, summary: ArmSummary) -> ArmSummary | None:
+    return None if arm == summary.arm else results.summaries.get((arm, summary.batch, summary.temperature))
+
+
+def _agreement(results: Results, summary: ArmSummary) -> str:
+    if summary.temperature:
+        return ""
+    agreement = results.agreements.get((summary.arm, summary.batch))
+    if agreement is None:
+        return "reference"
+    if agreement.wrong:
+        return f"[red]{agreement.wrong} of {agreement.outputs} WRONG[/red]"
+    return f"{agreement.rounding} of {agreement.outputs} rounded" if agreement.rounding else "equal"
+
+
+def _key(summary: ArmSummary) -> tuple[str, int, float]:
+    return summary.arm, summary.batch, summary.temperature
+
+
+def _median(values: Mapping[int, float]) -> float:
+    spread = Spread.of(values.values())
+    assert spread is not None, "a limit is only there where everything was measured"
+    return spread.median
+
+
+def _spread(spread: Spread | None, factor: float = 1.0, digits: int = 2) -> str:
+    if spread is None:
+        return "-"
+    low, median, high = (f"{factor * value:.{digits}f}" for value in (spread.low, spread.median, spread.high))
+    return f"{median} ({low}-{high})"
+
+
+def _number(value: float | None, digits: int = 2) -> str:
+    return "-" if value is None else f"{value:.{digits}f}"
+
+
+def _as_dict(value: Any) -> dict[str, Any] | None:
+    return None if value is None else asdict(value)

@@ -1,0 +1,192 @@
+"""From runs to figures: medians, ratios of arms, and the limit of the speedup. Pure."""
+
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from vllm_spec_plugin.bench.records import Run, Step
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A median and the quartiles around it."""
+
+    median: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, values: Iterable[float]) -> "Spread | None":
+        """None of no values."""
+        found = list(values)
+        if not found:
+            return None
+        if len(found) == 1:
+            return cls(found[0], found[0], found[0])
+        low, median, high = statistics.quantiles(found, n=4, method="inclusive")
+        return cls(median, low, high)
+
+
+@dataclass(frozen=True)
+class Shares:
+    """Where an arm's time goes, in seconds of all its runs.
+
+    Attributes:
+        drafting: drafting in the regular steps: those of a whole batch after its prompts, with K drafts each.
+        target: the rest of the regular steps.
+        prompts: steps with a prompt in them.
+        irregular: steps in which requests had ended, or had fewer than K drafts.
+        between: outside of any step: taking requests in, handing answers out.
+    """
+
+    drafting: float
+    target: float
+    prompts: float
+    irregular: float
+    between: float
+
+    @property
+    def total(self) -> float:
+        return self.drafting + self.target + self.prompts + self.irregular + self.between
+
+
+@dataclass(frozen=True)
+class ArmSummary:
+    """What one arm did with one batch size and temperature. Per-round figures are by the round's number.
+
+    Attributes:
+        arm: its name.
+        batch: requests at once.
+        temperature: theirs.
+        num_draft_tokens: K; 0 without speculation.
+        tokens_per_second: per round, output tokens over the whole time.
+        target_step: per round, median seconds of a regular step without its drafting: one with K + 1 tokens per request.
+        draft_step: per round, median seconds in the drafter over K.
+        draft_step_prepared: the same with what the runner does to call the drafter.
+        acceptance_length: 1 + accepted / drafts; None without drafts.
+        acceptance_rate: accepted / drafted; None without drafts.
+        shares: where its time went.
+        parts: seconds of drafting by part, of the profiled runs.
+    """
+
+    arm: str
+    batch: int
+    temperature: float
+    num_draft_tokens: int
+    tokens_per_second: dict[int, float]
+    target_step: dict[int, float]
+    draft_step: dict[int, float]
+    draft_step_prepared: dict[int, float]
+    acceptance_length: float | None
+    acceptance_rate: float | None
+    shares: Shares
+    parts: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Limit:
+    """How fast one arm can be against another that drafts nothing, as ratios of tokens per second.
+
+    Attributes:
+        free: the acceptance length: if drafting took no time and K + 1 tokens took the target as long as one.
+        verifying: with the time that K + 1 tokens take.
+        drafting: with the time that drafting takes too.
+        measured: as it was.
+    """
+
+    free: float
+    verifying: float
+    drafting: float
+    measured: float
+
+    @property
+    def rest(self) -> float:
+        """The share of `drafting` that is lost besides."""
+        return 1 - self.measured / self.drafting
+
+
+def summarise(
+    runs: Sequence[Run], profiled: Sequence[Run], arm: str, batch: int, temperature: float, num_draft_tokens: int
+) -> ArmSummary:
+    """The figures of one arm, batch size and temperature.
+
+    Args:
+        runs: of all arms; at least one is of this.
+        profiled: those that only tell the parts of drafting.
+        arm: whose.
+        batch: which.
+        temperature: which.
+        num_draft_tokens: the arm's K.
+    """
+    key = (arm, batch, temperature)
+    own = [run for run in runs if (run.arm, run.batch, run.temperature) == key]
+    drafts, drafted, accepted = (
+        sum(counts)
+        for counts in zip(
+            *((r.answer.num_drafts, r.answer.num_draft_tokens, r.answer.num_accepted_tokens) for r in own),
+            strict=True,
+        )
+    )
+    parts: dict[str, float] = {}
+    for run in profiled:
+        if (run.arm, run.batch, run.temperature) == key:
+            for part, seconds in run.answer.parts.items():
+                parts[part] = parts.get(part, 0.0) + seconds
+    target, proposer, drafting = {}, {}, {}
+    for run in own:
+        steps = [step for step in run.answer.steps if _is_regular(step, batch, num_draft_tokens)]
+        if steps:
+            target[run.round] = statistics.median(step.seconds - step.drafting_seconds for step in steps)
+        whole = [step for step in steps if step.num_drafted and step.num_drafted == num_draft_tokens]
+        if whole:
+            proposer[run.round] = statistics.median(step.proposer_seconds / num_draft_tokens for step in whole)
+            drafting[run.round] = statistics.median(step.drafting_seconds / num_draft_tokens for step in whole)
+    return ArmSummary(
+        arm,
+        batch,
+        temperature,
+        num_draft_tokens,
+        {run.round: sum(map(len, run.answer.token_ids)) / run.answer.seconds for run in own},
+        target,
+        proposer,
+        drafting,
+        1 + accepted / drafts if drafts else None,
+        accepted / drafted if drafted else None,
+        _shares(own, batch, num_draft_tokens),
+        parts,
+    )
+
+
+def ratio(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Spread | None:
+    """Ours over theirs, round by round; None if no round has both."""
+    return Spread.of(ours[number] / theirs[number] for number in ours.keys() & theirs.keys())
+
+
+def limit(arm: ArmSummary, none: ArmSummary) -> Limit | None:
+    """The limit of `arm` against `none`, the same work without speculation; None if something was not measured."""
+    one, several = Spread.of(none.target_step.values()), Spread.of(arm.target_step.values())
+    step, measured = Spread.of(arm.draft_step_prepared.values()), ratio(arm.tokens_per_second, none.tokens_per_second)
+    if arm.acceptance_length is None or one is None or several is None or step is None or measured is None:
+        return None
+    gained = arm.acceptance_length * one.median
+    drafting = arm.num_draft_tokens * step.median
+    return Limit(arm.acceptance_length, gained / several.median, gained / (several.median + drafting), measured.median)
+
+
+def _is_regular(step: Step, batch: int, num_draft_tokens: int) -> bool:
+    return not step.in_prompt and step.num_requests == batch and step.num_tokens == batch * (num_draft_tokens + 1)
+
+
+def _shares(runs: Sequence[Run], batch: int, num_draft_tokens: int) -> Shares:
+    drafting = target = prompts = irregular = between = 0.0
+    for run in runs:
+        between += run.answer.seconds - sum(step.seconds for step in run.answer.steps)
+        for step in run.answer.steps:
+            if step.in_prompt:
+                prompts += step.seconds
+            elif _is_regular(step, batch, num_draft_tokens):
+                drafting += step.drafting_seconds
+                target += step.seconds - step.drafting_seconds
+            else:
+                irregular += step.seconds
+    return Shares(drafting, target, prompts, irregular, between)

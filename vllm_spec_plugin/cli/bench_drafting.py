@@ -1,0 +1,151 @@
+"""`vllm-spec bench drafting`: drafting with a small model against stock vLLM's and against none, side by side."""
+
+import contextlib
+import json
+import os
+import signal
+import sys
+import tempfile
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from vllm_spec_plugin.bench import report
+from vllm_spec_plugin.bench.arms import Arm, ArmError
+from vllm_spec_plugin.bench.comparison import NONE, PLUGIN, STOCK, Results, Workload, num_runs, run_all
+from vllm_spec_plugin.bench.plans import ArmPlan, arm_environment, engine_arguments, plan_arms
+from vllm_spec_plugin.bench.prompts import PROMPTS, PromptsError, read_prompts
+from vllm_spec_plugin.bench.provenance import provenance
+from vllm_spec_plugin.config import ConfigError
+from vllm_spec_plugin.demo import model_path
+from vllm_spec_plugin.serving import ServerError, runs_on_cpu
+
+_BUSY = 0.5
+
+
+def bench_drafting(
+    target: Annotated[
+        str | None, typer.Option(help="Folder or hub name of the target. [default: the bundled one]")
+    ] = None,
+    draft: Annotated[
+        str | None, typer.Option(help="Folder or hub name of the draft. [default: the bundled one]")
+    ] = None,
+    arm: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="none|stock|plugin|FILE",
+            help="What to compare, as often as there are arms: no speculation, vLLM's draft_model, the plugin's, or a "
+            "plugin.yaml, which has its own draft and K. Greedy outputs are compared with the first one's. "
+            "[default: none, stock, plugin]",
+        ),
+    ] = None,
+    tokens: Annotated[int, typer.Option(min=1, max=32, help="K, tokens drafted per request and step.")] = 4,
+    batch: Annotated[list[int] | None, typer.Option(min=1, help="Requests at once. [default: 1, 8]")] = None,
+    temperature: Annotated[
+        list[float] | None, typer.Option(min=0.0, max=10.0, help="Of all requests. [default: 0, 1]")
+    ] = None,
+    output_tokens: Annotated[int, typer.Option(min=2, help="Tokens that each request gets.")] = 128,
+    rounds: Annotated[int, typer.Option(min=1, help="How often each arm does everything; they take turns.")] = 7,
+    prompts: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Texts to complete, a JSON list. [default: Python beginnings]")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of the first round; each has its own.")] = 0,
+    enforce_eager: Annotated[bool, typer.Option("--enforce-eager", help="Do not compile the models.")] = False,
+    profile: Annotated[
+        bool, typer.Option("--profile", help="Further rounds that tell which parts of drafting take how long.")
+    ] = False,
+    json_path: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Also write everything here.")
+    ] = None,
+) -> None:
+    """Compare drafting with a small model to stock vLLM's and to no speculation.
+
+    One engine per arm, each in a process of its own, all in one run: they take turns, so that what
+    changes on the machine meets all alike. Leave the machine alone meanwhile.
+    """
+    console, errors = Console(), Console(stderr=True)
+    # A terminated run takes its engines along, as an interrupted one does.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    try:
+        texts = PROMPTS if prompts is None else read_prompts(prompts)
+        batches, temperatures = _each_once(batch or [1, 8]), _each_once(temperature or [0.0, 1.0])
+        if max(batches) > len(texts):
+            raise typer.BadParameter(
+                f"--batch {max(batches)} needs as many prompts, and there are {len(texts)}; allowed: smaller batches, "
+                "or --prompts with more texts"
+            )
+        if json_path is not None and not json_path.absolute().parent.is_dir():
+            raise typer.BadParameter(f"--json {json_path}: there is no folder {json_path.absolute().parent}")
+        workload = Workload(texts, batches, temperatures, output_tokens, rounds, seed, profile)
+        target, draft = _model("--target", target, "target"), _model("--draft", draft, "draft")
+        origin = provenance(sys.argv[1:], seed, texts) | {"target": target, "draft": draft}
+        load = origin["machine"]["load_before"]
+        if load > _BUSY:
+            errors.print(f"[yellow]note:[/yellow] the machine is busy (load average {load}): times will be too long")
+        with tempfile.TemporaryDirectory(prefix="vllm-spec-bench-") as folder:
+            plans = plan_arms(arm or [NONE, STOCK, PLUGIN], draft, tokens, Path(folder))
+            results, facts = _measure(plans, workload, target, enforce_eager, Path(folder), errors)
+    except (PromptsError, ConfigError, ServerError) as error:
+        errors.print(f"[red]error:[/red] {escape(str(error))}", soft_wrap=True)
+        raise typer.Exit(2) from None
+    except ArmError as error:
+        errors.print(f"[red]error:[/red] {escape(str(error))}", soft_wrap=True)
+        raise typer.Exit(1) from None
+    if json_path is not None:
+        origin["machine"]["load_after"] = round(os.getloadavg()[0], 2)
+        origin["arms"] = {name: {"speculation": plan.settings, "engine": facts[name]} for name, plan in plans.items()}
+        json_path.write_text(json.dumps(report.to_json(results, origin), indent=1) + "\n", encoding="utf-8")
+    _show(results, runs_on_cpu(), console)
+    if wrong := report.num_wrong(results):
+        errors.print(f"[red]error:[/red] {wrong} greedy outputs differ from those of arm {escape(results.reference)}")
+        raise typer.Exit(1)
+
+
+def _measure(
+    plans: dict[str, ArmPlan], workload: Workload, target: str, enforce_eager: bool, folder: Path, console: Console
+) -> tuple[Results, dict[str, dict[str, Any]]]:
+    """Starts the arms, runs the rounds, and ends the arms: the results, and what each engine chose by itself."""
+    environment = arm_environment(target)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with contextlib.ExitStack() as stack:
+        arms = {}
+        for number, (name, plan) in enumerate(plans.items(), 1):
+            arguments = engine_arguments(plan, target, workload.seed, enforce_eager)
+            with console.status(f"starting arm {number}/{len(plans)}: {escape(name)} (about a minute)"):
+                arms[name] = stack.enter_context(Arm(name, arguments, environment, folder / f"arm{number}"))
+        progress = stack.enter_context(Progress(*columns, TimeRemainingColumn(), console=console, transient=True))
+        task = progress.add_task("", total=num_runs(len(arms), workload))
+
+        def on_run(num_done: int, what: str) -> None:
+            progress.update(task, description=escape(what), completed=num_done)
+
+        num_draft_tokens = {name: plan.num_draft_tokens for name, plan in plans.items()}
+        results = run_all(arms, num_draft_tokens, workload, on_run)
+        return results, {name: arm.facts for name, arm in arms.items()}
+
+
+def _model(option: str, given: str | None, bundled: str) -> str:
+    if given is None:
+        return str(model_path(bundled))
+    if Path(given).is_dir():
+        return str(Path(given).absolute())
+    if given.startswith(("/", "./", "../", "~")):
+        raise ServerError(f"{option} {given}: no such folder; allowed: a model's folder or its name on the hub")
+    return given
+
+
+def _each_once(values: list[Any]) -> tuple[Any, ...]:
+    return tuple(dict.fromkeys(values))
+
+
+def _show(results: Results, on_cpu: bool, console: Console) -> None:
+    for table in report.tables(results):
+        console.print()
+        console.print(table)
+    for text in (*report.sentences(results), *report.notes(results, on_cpu)):
+        console.print()
+        console.print(escape(text))
