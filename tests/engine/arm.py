@@ -1,7 +1,7 @@
 """An engine in a process of its own: `python -m tests.engine.arm ENGINE`, started by `arms.py`.
 
 ENGINE is a pickled dict of `vllm.LLM`'s arguments, "speculative_config" being the path of a
-plugin.yaml or stock JSON.
+plugin.yaml or stock JSON, and "check" whether the engine checks its KV blocks.
 Each line on standard input names a pickled `Job` and the file its pickled `Result` is written to. vLLM
 can't build two engines in one process.
 """
@@ -93,9 +93,11 @@ def main() -> None:
     from vllm import LLM
 
     import vllm_spec_plugin
-    from tests.engine import faults
+    from tests.engine import faults, integrity
 
     arguments = pickle.loads(Path(sys.argv[1]).read_bytes())
+    if arguments.pop("check", False):
+        integrity.install()
     if config := arguments.pop("speculative_config", None):
         if config.startswith("{"):
             arguments["speculative_config"] = json.loads(config)

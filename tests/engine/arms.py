@@ -30,6 +30,7 @@ class Engine:
         max_num_batched_tokens: most tokens in a step; few make prompts be computed in chunks.
         num_blocks: KV cache blocks of 32 tokens; few make requests be preempted.
         max_model_len: longest text.
+        check: whether it checks its KV blocks in each step, see `integrity.py`; with a plugin.yaml only.
     """
 
     config: str = ""
@@ -37,9 +38,10 @@ class Engine:
     max_num_batched_tokens: int = 2048
     num_blocks: int = 1536
     max_model_len: int = 1024
+    check: bool = False
 
     def arguments(self) -> dict[str, Any]:
-        """Keyword arguments of `vllm.LLM`; "speculative_config" is still a path or JSON."""
+        """Keyword arguments of `vllm.LLM`; "speculative_config" is still a path or JSON, "check" is for the arm."""
         arguments = {
             "model": str(model_path("target")),
             "dtype": "float32",
@@ -56,11 +58,15 @@ class Engine:
             "structured_outputs_config": {"backend": "xgrammar", "disable_any_whitespace": True},
             "seed": 0,
         }
-        return arguments | ({"speculative_config": self.config} if self.config else {})
+        if self.config:
+            arguments["speculative_config"] = self.config
+        if self.check:
+            arguments["check"] = True
+        return arguments
 
 
 # Prompts are computed in chunks, and there is too little KV cache for all that run together.
-TIGHT = {"max_num_seqs": 24, "max_num_batched_tokens": 128, "num_blocks": 72}
+TIGHT: dict[str, Any] = {"max_num_seqs": 24, "max_num_batched_tokens": 128, "num_blocks": 72}
 
 
 class Arm:

@@ -37,10 +37,15 @@ def test_greedy_output_is_that_without_speculation(
 def test_greedy_output_survives_chunked_prompts_and_preemption(
     config: str, arms: Arms, reference: Reference, prompts: list[Tokens]
 ) -> None:
-    """Prompts are computed in chunks, beginnings come from the prefix cache, requests are preempted."""
+    """Prompts are computed in chunks, beginnings come from the prefix cache, requests are preempted.
+
+    In each step all books of KV blocks must agree, and drafts have slots of their own that come and go.
+    """
     job = greedy_job(prompts, NUM_TOKENS)
-    result = arms.run(Engine(config=config, **TIGHT), job)
+    result = arms.run(Engine(config=config, check=True, **TIGHT), job)
     assert_same_tokens(reference, prompts, result, arms.run(Engine(), job))
     assert result.preemptions > 0
     assert result.metrics["vllm:prefix_cache_hits"] > 0
     assert min(result.accepted, result.rejected) > 100
+    for name in ("kv_blocks_reserved", "kv_blocks_rolled_back", "drafts_cut_for_memory"):
+        assert result.metrics[f"vllm_spec_plugin:{name}_total"] > 0

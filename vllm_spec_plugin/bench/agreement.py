@@ -47,9 +47,9 @@ def compare(
             if ours == theirs:
                 continue
             same = _num_equal(ours, theirs)
-            candidates = [ours[same : same + 1], theirs[same : same + 1]]
             # One that ends early is wrong wherever it ends.
-            if all(candidates) and gap(prompt + ours[:same], sum(candidates, [])) <= ROUNDING:
+            both_go_on = same < min(len(ours), len(theirs))
+            if both_go_on and gap(prompt + ours[:same], [ours[same], theirs[same]]) <= ROUNDING:
                 rounding += 1
             else:
                 wrong += 1

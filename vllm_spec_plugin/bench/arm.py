@@ -69,14 +69,17 @@ class Session:
         else:
             results = self._llm.generate(list(job.prompts), params, use_tqdm=False)
         seconds = time.perf_counter() - start
-        counts = [after - old for old, after in zip(before, speculation_counts(self._llm), strict=True)]
+        after = speculation_counts(self._llm)
+        drafts, draft_tokens, accepted = (new - old for old, new in zip(before, after, strict=True))
         return Answer(
             seconds,
             [list(result.prompt_token_ids) for result in results],
             [list(result.outputs[0].token_ids) for result in results],
             list(self._watch.steps),
-            *counts,
-            parts=dict(parts),
+            drafts,
+            draft_tokens,
+            accepted,
+            dict(parts),
         )
 
     def gap(self, token_ids: list[int], candidates: list[int]) -> float:

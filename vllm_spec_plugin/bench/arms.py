@@ -1,5 +1,6 @@
 """Starting arms, asking them, and ending them. Imports no vLLM."""
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -72,7 +73,7 @@ class Arm:
         (self._folder / "engine").write_text(json.dumps(self._arguments))
         self._answers, theirs = os.pipe()
         try:
-            with (self._folder / "log").open("wb") as log:
+            with (self._folder / "log").open("wb") as log, os.fdopen(theirs, "w"):
                 # In a session of its own: Ctrl-C reaches us alone, and its whole family can be ended at once.
                 self._process = subprocess.Popen(
                     self.command(theirs),
@@ -84,7 +85,6 @@ class Arm:
                     start_new_session=True,
                     text=True,
                 )
-            os.close(theirs)
             self.facts = self._answer()
         except BaseException:
             self.stop()
@@ -102,20 +102,17 @@ class Arm:
         if process is None:
             return
         # An engine takes seconds to end by itself, and has nothing to save.
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
         process.wait()
         os.close(self._answers)
-        if process.stdin is not None:
-            try:
-                process.stdin.close()
-            except BrokenPipeError:
-                pass
+        assert process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            process.stdin.close()
 
     def _ask(self, command: dict[str, Any]) -> Any:
-        assert self._process is not None and self._process.stdin is not None
+        assert self._process is not None
+        assert self._process.stdin is not None
         try:
             print(json.dumps(command), file=self._process.stdin, flush=True)
         except BrokenPipeError:

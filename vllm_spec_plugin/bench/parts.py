@@ -8,10 +8,10 @@ from vllm_spec_plugin.bench.stopwatch import Stopwatch, TimedModel, replaced
 
 FORWARD = "draft model"
 HEAD = "output head"
-CHOICE = "sampling and choice"
+CHOICE = "sampling"
 METADATA = "attention metadata"
-INPUTS = "inputs of a pass"
-REST = "planning and books"
+INPUTS = "inputs"
+REST = "planning"
 PARTS = (FORWARD, HEAD, CHOICE, METADATA, INPUTS, REST)
 
 # Methods of `Drafter.engine`; what is not in one of them is the rest.

@@ -10,7 +10,7 @@ PROMPTS = (
     '    """A mapping that forgets what was used the longest time ago."""\n\n'
     "    def __init__(self, maxsize=128):\n        self.maxsize = maxsize\n",
     "def read_settings(path, encoding=None):\n    settings = {}\n    with open(path, encoding=encoding) as file:\n"
-    '        for number, line in enumerate(file, 1):\n            line = line.strip()\n            if line.startswith("#"',
+    "        for number, line in enumerate(file, 1):\n            line = line.strip()\n            if line.",
     "class Matrix:\n    def __init__(self, rows):\n        self.rows = [list(row) for row in rows]\n\n"
     "    def transpose(self):\n",
     'def main(argv=None):\n    parser = argparse.ArgumentParser(description="Count the words of text files.")\n'

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
+from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table
 
@@ -11,7 +12,11 @@ from vllm_spec_plugin.bench.comparison import NONE, STOCK, Results
 from vllm_spec_plugin.bench.parts import PARTS
 from vllm_spec_plugin.bench.summary import ArmSummary, Limit, Spread, limit, ratio
 
+# A line of a table: whose, and its cells.
+Row = tuple[ArmSummary, tuple[str, ...]]
+
 _SCHEMA = 1
+_PER_ROUND = ("tokens_per_second", "target_step", "draft_step", "draft_step_prepared")
 STOCK_NOTE = (
     "On CPU stock vLLM's sampled outputs are wrong with speculation (docs/architecture.md, \"Why not vLLM's own "
     'sampler"), its greedy ones are right: above temperature 0 read its draft step, not its tokens and acceptance.'
@@ -20,17 +25,18 @@ STOCK_NOTE = (
 
 def tables(results: Results) -> Iterator[Table]:
     """What drafting costs, what speculation gains, its limit, where the time goes."""
-    yield _table("draft step, ms", ("drafter / K", "prepared", "over stock", "prepared"), _draft_rows(results))
-    headers = ("tokens/s", "over none", "over stock", "length", "alpha", "greedy output")
-    yield _table("end to end", headers, _end_to_end_rows(results))
+    costs = ("drafter / K", "/ stock", "prepared", "/ stock")
+    yield _table("Draft step, ms", costs, _draft_rows(results))
+    gains = ("tokens/s", "/ none", "/ stock", "length", "alpha", "greedy")
+    yield _table("End to end", gains, _end_to_end_rows(results))
     if NONE in results.arms:
-        headers = ("T(1), ms", "T(K+1), ms", "K draft steps, ms", "free", "verifying", "+ drafting", "measured", "rest")
-        yield _table("limit of the speedup over none", headers, _limit_rows(results))
-    headers = ("drafting", "target", "prompts", "irregular", "between")
-    yield _table("where the time goes, %", headers, _share_rows(results))
+        limits = ("T(1)", "T(K+1)", "K d", "free", "verify", "draft", "is", "rest")
+        yield _table("Limit of the speedup over none; T and d in ms", limits, _limit_rows(results))
+    shares = ("drafting", "target", "prompts", "irregular", "between")
+    yield _table("Where the time goes, %", shares, _share_rows(results))
     rows = list(_part_rows(results))
     if rows:
-        yield _table("where drafting goes, %", PARTS, rows)
+        yield _table("Where drafting goes, %", (part.replace(" ", "\n") for part in PARTS), rows)
 
 
 def sentences(results: Results) -> Iterator[str]:
@@ -56,9 +62,12 @@ def sentences(results: Results) -> Iterator[str]:
 def notes(results: Results, on_cpu: bool) -> Iterator[str]:
     """What the tables are to be read with."""
     yield (
-        "Medians of rounds, quartiles in brackets; ratios are taken round by round. drafter / K: median time in the "
-        "drafter per draft token; prepared: with what the runner does to call it. length: 1 + accepted / drafts; "
-        "alpha: accepted / drafted. irregular: steps in which requests have ended or drafts are short."
+        "Medians of the rounds, ± half the distance of their quartiles; ratios are taken round by round. "
+        "drafter / K: time in the drafter per draft token; prepared: with what the runner does to call it; "
+        "length: 1 + accepted / drafts; alpha: accepted / drafted; greedy: whether outputs at temperature 0 are arm "
+        f"{results.reference}'s, tied where they part at two tokens as likely as each other; "
+        "T(n): a step with n tokens per request, without drafting; d: a draft step, prepared; irregular: steps in "
+        "which requests have ended or drafts are short."
     )
     if on_cpu and STOCK in results.arms and any(temperature > 0 for _, _, temperature in results.summaries):
         yield STOCK_NOTE
@@ -74,21 +83,13 @@ def to_json(results: Results, provenance: Mapping[str, Any]) -> dict[str, Any]:
     limits = {_key(summary): asdict(found) | {"rest": found.rest} for summary, found in _limits(results)}
     cells = []
     for key, summary in results.summaries.items():
-        rates, medians = summary.tokens_per_second, {}
-        for name in ("tokens_per_second", "target_step", "draft_step", "draft_step_prepared"):
-            spread = Spread.of(getattr(summary, name).values())
-            medians[name] = spread and asdict(spread)
         others = {other: results.summaries[other, *key[1:]] for other in results.arms if other != summary.arm}
         cells.append(
             asdict(summary)
             | {
-                "medians": medians,
+                "medians": {name: _as_dict(Spread.of(getattr(summary, name).values())) for name in _PER_ROUND},
                 "ratios": {
-                    other: {
-                        "tokens_per_second": _as_dict(ratio(rates, theirs.tokens_per_second)),
-                        "draft_step": _as_dict(ratio(summary.draft_step, theirs.draft_step)),
-                        "draft_step_prepared": _as_dict(ratio(summary.draft_step_prepared, theirs.draft_step_prepared)),
-                    }
+                    other: {name: _as_dict(ratio(getattr(summary, name), getattr(theirs, name))) for name in _PER_ROUND}
                     for other, theirs in others.items()
                 },
                 "limit": limits.get(key),
@@ -98,23 +99,25 @@ def to_json(results: Results, provenance: Mapping[str, Any]) -> dict[str, Any]:
     return {"schema": _SCHEMA, "provenance": dict(provenance), "reference": results.reference, "cells": cells}
 
 
-def _table(title: str, headers: Iterable[str], rows: Iterable[tuple[ArmSummary, tuple[str, ...]]]) -> Table:
-    table = Table(title=title, title_justify="left")
-    for header in ("batch", "temp."):
-        table.add_column(header, justify="right")
+def _table(title: str, headers: Iterable[str], rows: Iterable[Row]) -> Table:
+    table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.add_column("batch", justify="right")
+    table.add_column("temp", justify="right")
     table.add_column("arm")
     for header in headers:
         table.add_column(header, justify="right")
-    cell = None
+    previous = None
     for summary, values in rows:
-        if cell is not None and cell != (summary.batch, summary.temperature):
+        cell = (str(summary.batch), f"{summary.temperature:g}")
+        if previous not in (None, cell):
             table.add_section()
-        cell = (summary.batch, summary.temperature)
-        table.add_row(str(summary.batch), f"{summary.temperature:g}", escape(summary.arm), *values)
+        shown = cell if cell != previous else ("", "")
+        table.add_row(*shown, escape(summary.arm), *values)
+        previous = cell
     return table
 
 
-def _draft_rows(results: Results) -> Iterator[tuple[ArmSummary, tuple[str, ...]]]:
+def _draft_rows(results: Results) -> Iterator[Row]:
     for summary in _by_cell(results):
         if not summary.num_draft_tokens:
             continue
@@ -123,23 +126,23 @@ def _draft_rows(results: Results) -> Iterator[tuple[ArmSummary, tuple[str, ...]]
             summary,
             (
                 _spread(Spread.of(summary.draft_step.values()), 1e3),
+                _over(summary, stock, "draft_step"),
                 _spread(Spread.of(summary.draft_step_prepared.values()), 1e3),
-                _spread(stock and ratio(summary.draft_step, stock.draft_step)),
-                _spread(stock and ratio(summary.draft_step_prepared, stock.draft_step_prepared)),
+                _over(summary, stock, "draft_step_prepared"),
             ),
         )
 
 
-def _end_to_end_rows(results: Results) -> Iterator[tuple[ArmSummary, tuple[str, ...]]]:
+def _end_to_end_rows(results: Results) -> Iterator[Row]:
     for summary in _by_cell(results):
         none, stock = _other(results, NONE, summary), _other(results, STOCK, summary)
-        rates = summary.tokens_per_second
+        rate = Spread.of(summary.tokens_per_second.values())
         yield (
             summary,
             (
-                _spread(Spread.of(rates.values()), digits=1),
-                _spread(none and ratio(rates, none.tokens_per_second)),
-                _spread(stock and ratio(rates, stock.tokens_per_second)),
+                _spread(rate, digits=0 if rate and rate.median >= 100 else 1),
+                _over(summary, none, "tokens_per_second"),
+                _over(summary, stock, "tokens_per_second"),
                 _number(summary.acceptance_length),
                 _number(summary.acceptance_rate, 3),
                 _agreement(results, summary),
@@ -147,7 +150,7 @@ def _end_to_end_rows(results: Results) -> Iterator[tuple[ArmSummary, tuple[str, 
         )
 
 
-def _limit_rows(results: Results) -> Iterator[tuple[ArmSummary, tuple[str, ...]]]:
+def _limit_rows(results: Results) -> Iterator[Row]:
     for summary, found in _limits(results):
         none = results.summaries[NONE, summary.batch, summary.temperature]
         drafting = summary.num_draft_tokens * _median(summary.draft_step_prepared)
@@ -164,14 +167,14 @@ def _limit_rows(results: Results) -> Iterator[tuple[ArmSummary, tuple[str, ...]]
         )
 
 
-def _share_rows(results: Results) -> Iterator[tuple[ArmSummary, tuple[str, ...]]]:
+def _share_rows(results: Results) -> Iterator[Row]:
     for summary in _by_cell(results):
         shares = summary.shares
         parts = (shares.drafting, shares.target, shares.prompts, shares.irregular, shares.between)
         yield summary, tuple(f"{100 * part / shares.total:.1f}" for part in parts)
 
 
-def _part_rows(results: Results) -> Iterator[tuple[ArmSummary, tuple[str, ...]]]:
+def _part_rows(results: Results) -> Iterator[Row]:
     for summary in _by_cell(results):
         if total := sum(summary.parts.values()):
             yield summary, tuple(f"{100 * summary.parts.get(part, 0.0) / total:.1f}" for part in PARTS)
@@ -197,12 +200,14 @@ def _other(results: Results, arm: str, summary: ArmSummary) -> ArmSummary | None
 def _agreement(results: Results, summary: ArmSummary) -> str:
     if summary.temperature:
         return ""
+    if summary.arm == results.reference:
+        return "(these)"
     agreement = results.agreements.get((summary.arm, summary.batch))
     if agreement is None:
-        return "reference"
+        return "-"
     if agreement.wrong:
-        return f"[red]{agreement.wrong} of {agreement.outputs} WRONG[/red]"
-    return f"{agreement.rounding} of {agreement.outputs} rounded" if agreement.rounding else "equal"
+        return f"[red]{agreement.wrong} WRONG[/red]"
+    return f"{agreement.rounding} tied" if agreement.rounding else "equal"
 
 
 def _key(summary: ArmSummary) -> tuple[str, int, float]:
@@ -218,8 +223,13 @@ def _median(values: Mapping[int, float]) -> float:
 def _spread(spread: Spread | None, factor: float = 1.0, digits: int = 2) -> str:
     if spread is None:
         return "-"
-    low, median, high = (f"{factor * value:.{digits}f}" for value in (spread.low, spread.median, spread.high))
-    return f"{median} ({low}-{high})"
+    text = f"{factor * spread.median:.{digits}f}"
+    # One round has no spread.
+    return text if spread.low == spread.high else f"{text} ±{(spread.high - spread.low) / 2 / spread.median:.0%}"
+
+
+def _over(summary: ArmSummary, other: ArmSummary | None, name: str) -> str:
+    return "-" if other is None else _spread(ratio(getattr(summary, name), getattr(other, name)))
 
 
 def _number(value: float | None, digits: int = 2) -> str:

@@ -60,7 +60,7 @@ class ArmSummary:
         temperature: theirs.
         num_draft_tokens: K; 0 without speculation.
         tokens_per_second: per round, output tokens over the whole time.
-        target_step: per round, median seconds of a regular step without its drafting: one with K + 1 tokens per request.
+        target_step: per round, median seconds of a regular step, K + 1 tokens per request, without its drafting.
         draft_step: per round, median seconds in the drafter over K.
         draft_step_prepared: the same with what the runner does to call the drafter.
         acceptance_length: 1 + accepted / drafts; None without drafts.

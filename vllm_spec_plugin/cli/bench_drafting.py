@@ -117,7 +117,9 @@ def _measure(
             arguments = engine_arguments(plan, target, workload.seed, enforce_eager)
             with console.status(f"starting arm {number}/{len(plans)}: {escape(name)} (about a minute)"):
                 arms[name] = stack.enter_context(Arm(name, arguments, environment, folder / f"arm{number}"))
-        progress = stack.enter_context(Progress(*columns, TimeRemainingColumn(), console=console, transient=True))
+        # Seldom drawn: the engines need all cores.
+        bar = Progress(*columns, TimeRemainingColumn(), console=console, transient=True, refresh_per_second=1)
+        progress = stack.enter_context(bar)
         task = progress.add_task("", total=num_runs(len(arms), workload))
 
         def on_run(num_done: int, what: str) -> None:

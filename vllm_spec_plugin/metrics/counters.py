@@ -19,6 +19,9 @@ class StepCounters:
         kv_blocks_rolled_back: KV blocks taken back from requests whose drafts did not need them.
         drafts_cut_for_memory: draft tokens dropped before they were verified, or not drafted, because
             there were no KV blocks for them.
+        verified_per_position: draft tokens verified, by their place in the draft.
+        accepted_per_position: how many of those were kept.
+        ended: acceptance rate and acceptance length of each request that ended, if it had drafts.
     """
 
     method: str
@@ -30,6 +33,14 @@ class StepCounters:
     kv_blocks_reserved: int = 0
     kv_blocks_rolled_back: int = 0
     drafts_cut_for_memory: int = 0
+    verified_per_position: list[int] = field(default_factory=list)
+    accepted_per_position: list[int] = field(default_factory=list)
+    ended: list[tuple[float, float]] = field(default_factory=list)
+
+    def count_verified(self, drafted: int, accepted: int) -> None:
+        """Adds one draft that was verified."""
+        _grow(self.verified_per_position, [1] * drafted)
+        _grow(self.accepted_per_position, [1] * accepted)
 
     def count_error(self, reason: str) -> None:
         """Adds one proposer error."""
@@ -44,6 +55,9 @@ class StepCounters:
         self.kv_blocks_reserved += other.kv_blocks_reserved
         self.kv_blocks_rolled_back += other.kv_blocks_rolled_back
         self.drafts_cut_for_memory += other.drafts_cut_for_memory
+        _grow(self.verified_per_position, other.verified_per_position)
+        _grow(self.accepted_per_position, other.accepted_per_position)
+        self.ended += other.ended
         for reason, count in other.proposer_errors.items():
             self.proposer_errors[reason] = self.proposer_errors.get(reason, 0) + count
 
@@ -55,3 +69,10 @@ class StepCounters:
     def from_payload(cls, payload: dict[str, Any]) -> Self:
         """The inverse of `to_payload`."""
         return cls(**payload)
+
+
+def _grow(counts: list[int], more: list[int]) -> None:
+    """Adds `more` to `counts`, place by place."""
+    counts += [0] * (len(more) - len(counts))
+    for place, count in enumerate(more):
+        counts[place] += count

@@ -3,10 +3,13 @@
 import functools
 from typing import Any
 
-from prometheus_client import REGISTRY, CollectorRegistry, Counter
+from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram
 
 from vllm_spec_plugin.metrics.counters import StepCounters
 from vllm_spec_plugin.proposers.guard import ERROR_REASONS
+
+_RATES = tuple(i / 10 for i in range(11))
+_LENGTHS = (1, 1.25, 1.5, 1.75, 2, 2.5, 3, 3.5, 4, 5, 6, 8, 12, 16, 32)
 
 
 class Exporter:
@@ -25,6 +28,16 @@ class Exporter:
         self._verification_seconds = counter("verification_seconds", "Time spent in the scorer.")
         self._blocks_reserved = counter("kv_blocks_reserved", "KV blocks given out for tokens to be drafted.")
         self._blocks_rolled_back = counter("kv_blocks_rolled_back", "KV blocks taken back from drafts.")
+        self._verified = counter("verified_tokens", "Draft tokens verified, by place.", "method", "position")
+        self._accepted = counter("accepted_tokens", "Draft tokens accepted, by place.", "method", "position")
+
+        def histogram(name: str, documentation: str, buckets: tuple[float, ...]) -> Histogram:
+            name = f"vllm_spec_plugin:{name}"
+            return Histogram(name, documentation, ("method",), buckets=buckets, registry=registry)
+
+        rate, length = "Accepted / drafted tokens of each ended request.", "1 + accepted / steps of each ended request."
+        self._rates = histogram("request_acceptance_rate", rate, _RATES)
+        self._lengths = histogram("request_acceptance_length", length, _LENGTHS)
         self._cut_for_memory = counter("drafts_cut_for_memory", "Draft tokens lost to a lack of KV blocks.", "method")
 
     def add(self, payload: dict[str, Any]) -> None:
@@ -37,6 +50,13 @@ class Exporter:
         self._blocks_reserved.inc(step.kv_blocks_reserved)
         self._blocks_rolled_back.inc(step.kv_blocks_rolled_back)
         self._cut_for_memory.labels(step.method).inc(step.drafts_cut_for_memory)
+        for position, count in enumerate(step.verified_per_position):
+            self._verified.labels(step.method, position).inc(count)
+        for position, count in enumerate(step.accepted_per_position):
+            self._accepted.labels(step.method, position).inc(count)
+        for rate, length in step.ended:
+            self._rates.labels(step.method).observe(rate)
+            self._lengths.labels(step.method).observe(length)
         for reason in ERROR_REASONS:
             self._errors.labels(step.method, reason).inc(step.proposer_errors.get(reason, 0))
 

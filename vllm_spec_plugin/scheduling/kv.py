@@ -22,18 +22,17 @@ class SpecKVCacheManager(KVCacheManager):  # type: ignore[misc]  # vLLM's types 
 
     Accepted tokens need no call: vLLM counts them as the request's text, and their blocks stay.
     Only KV groups whose blocks are indexed by position are extended and cut; others are left alone.
+
+    Attributes:
+        block_sizes: tokens per block of each of those groups.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._groups = [manager for manager in self.coordinator.single_type_managers if is_position_indexed(manager)]
+        self.block_sizes = tuple(manager.block_size for manager in self._groups)
         self._wanted: Mapping[str, int] = {}
         self._headroom: int | None = None
-
-    @property
-    def block_sizes(self) -> tuple[int, ...]:
-        """Tokens per block of each position-indexed KV group."""
-        return tuple(manager.block_size for manager in self._groups)
 
     def num_blocks(self, request_id: str) -> tuple[int, ...]:
         """How many blocks a request holds in each position-indexed KV group."""
@@ -41,8 +40,10 @@ class SpecKVCacheManager(KVCacheManager):  # type: ignore[misc]  # vLLM's types 
 
     def num_missing_blocks(self, request_id: str, num_tokens: int) -> int:
         """How many blocks a request lacks for slots of its first `num_tokens` tokens."""
-        held = self.num_blocks(request_id)
-        return sum(max(0, -(-num_tokens // size) - n) for n, size in zip(held, self.block_sizes, strict=True))
+        missing = 0
+        for manager in self._groups:
+            missing += max(0, -(-num_tokens // manager.block_size) - len(manager.req_to_blocks.get(request_id, ())))
+        return missing
 
     def free_kv_tokens(self) -> int:
         """How many tokens of a new request would find slots in free blocks now."""
@@ -69,8 +70,8 @@ class SpecKVCacheManager(KVCacheManager):  # type: ignore[misc]  # vLLM's types 
         """
         request_id = request.request_id
         num_tokens = min(num_tokens, self.max_model_len)
-        room = self.block_pool.get_num_free_blocks() - keep_free
-        while (missing := self.num_missing_blocks(request_id, num_tokens)) > max(0, room):
+        room = max(0, self.block_pool.get_num_free_blocks() - keep_free)
+        while (missing := self.num_missing_blocks(request_id, num_tokens)) > room:
             num_tokens = max((num_tokens - 1) // size * size for size in self.block_sizes)
         if not missing:
             return self.empty_kv_cache_blocks
@@ -96,9 +97,11 @@ class SpecKVCacheManager(KVCacheManager):  # type: ignore[misc]  # vLLM's types 
         """
         request_id, freed = request.request_id, False
         for manager in self._groups:
-            blocks = manager.req_to_blocks.get(request_id, [])
+            blocks, kept = manager.req_to_blocks.get(request_id, ()), -(-num_tokens // manager.block_size)
+            if len(blocks) <= kept:
+                continue
             # Blocks that vLLM went past when it cached are its own, hashed or not.
-            kept = max(-(-num_tokens // manager.block_size), manager.num_cached_block.get(request_id, 0))
+            kept = max(kept, manager.num_cached_block.get(request_id, 0))
             last: list[KVCacheBlock] = []
             while len(blocks) > kept and self.block_pool.is_block_writable(blocks[-1]):
                 last.append(blocks.pop())

@@ -4,9 +4,10 @@ import logging
 from typing import Any
 
 from vllm_spec_plugin.compat.frontend import carry
-from vllm_spec_plugin.compat.kv_cache import Request, RequestStatus, kv_cache_manager_in_place
+from vllm_spec_plugin.compat.kv_cache import Request, kv_cache_manager_in_place
 from vllm_spec_plugin.compat.scheduler import KV_ROLLBACK, STEP_COUNTERS, Scheduler, append_blocks, stop_padding
 from vllm_spec_plugin.config import PluginConfig
+from vllm_spec_plugin.metrics.acceptance import AcceptanceLog
 from vllm_spec_plugin.metrics.counters import StepCounters
 from vllm_spec_plugin.scheduling.kv import SpecKVCacheManager
 from vllm_spec_plugin.scheduling.pressure import Demand, keep_drafts
@@ -37,6 +38,7 @@ class SpecScheduler(Scheduler):
         self.reserves_draft_kv = config.proposer.keeps_kv
         self._method = config.proposer.method
         self._counters: StepCounters | None = None
+        self._acceptance = AcceptanceLog()
         self._manages_kv = self.connector is None
         if not self._manages_kv:
             logger.warning("with a KV connector no blocks are reserved for drafts and none taken back")
@@ -73,7 +75,9 @@ class SpecScheduler(Scheduler):
                 table = manager.rollback(request, request.num_tokens_with_spec)
                 if table is not None:
                     tables[request.request_id] = table
-        self._count(kv_blocks_rolled_back=manager.block_pool.get_num_free_blocks() - before)
+        num_blocks = manager.block_pool.get_num_free_blocks() - before
+        if num_blocks:
+            self._add(StepCounters(self._method, kv_blocks_rolled_back=num_blocks))
         return tables
 
     def _cut_drafts(self) -> list[Request]:
@@ -83,6 +87,9 @@ class SpecScheduler(Scheduler):
         distribution stays.
         """
         manager = self.kv_cache_manager
+        free = manager.block_pool.get_num_free_blocks()
+        if self._is_plenty(free):
+            return []
         # The others wait for a step that is in flight, and ask for nothing.
         requests = [request for request in self.running if request.num_tokens_with_spec > request.num_computed_tokens]
         demands = [
@@ -94,20 +101,26 @@ class SpecScheduler(Scheduler):
             )
             for request in requests
         ]
-        free = manager.block_pool.get_num_free_blocks()
         kept = keep_drafts(demands, manager.block_sizes, free, self.max_num_scheduled_tokens)
         shortened = []
         for request, num_drafts in zip(requests, kept, strict=True):
             num_cut = len(request.spec_token_ids) - num_drafts
             if num_cut:
                 request.spec_token_ids = request.spec_token_ids[:num_drafts]
-                self._count(drafts_cut_for_memory=num_cut)
+                self._add(StepCounters(self._method, drafts_cut_for_memory=num_cut))
                 shortened.append(request)
         return shortened
 
+    def _is_plenty(self, num_free_blocks: int) -> bool:
+        """Whether there are blocks for all that running requests ask of a step: the usual case, told quickly."""
+        tokens = sum(request.num_tokens_with_spec - request.num_computed_tokens for request in self.running)
+        # Besides full blocks, each request may begin one per group.
+        most = sum(tokens // size + len(self.running) for size in self.kv_cache_manager.block_sizes)
+        return most <= num_free_blocks
+
     def _wanted(self) -> dict[str, int]:
         """Per running request that this step may draft for, the tokens whose slots it will want."""
-        if not self.reserves_draft_kv:
+        if not self.reserves_draft_kv or not (self.waiting or self.kv_holding_waiting):
             return {}
         return {
             request.request_id: self._slots_for_drafting(request, len(request.spec_token_ids))
@@ -139,7 +152,10 @@ class SpecScheduler(Scheduler):
             block_ids = blocks.get_block_ids(allow_none=True)
             if block_ids is not None:
                 added[request_id] = block_ids
-        self._count(kv_blocks_reserved=sum(len(ids) for block_ids in added.values() for ids in block_ids))
+        if not added:
+            return
+        num_blocks = sum(len(ids) for block_ids in added.values() for ids in block_ids)
+        self._add(StepCounters(self._method, kv_blocks_reserved=num_blocks))
         append_blocks(output, added)
         # The next step would be too late: by then they hold drafts' KV.
         if to_zero := self._get_new_block_ids_to_zero():
@@ -158,7 +174,30 @@ class SpecScheduler(Scheduler):
         payload = getattr(model_runner_output, STEP_COUNTERS, None)
         if payload is not None:
             self._add(StepCounters.from_payload(payload))
+        self._count_acceptance(scheduler_output, model_runner_output)
         return super().update_from_output(scheduler_output, model_runner_output)
+
+    def _free_request(self, request: Request, *args: Any, **kwargs: Any) -> Any:
+        fared = self._acceptance.ended(request.request_id)
+        if fared is not None:
+            self._add(StepCounters(self._method, ended=[fared]))
+        return super()._free_request(request, *args, **kwargs)
+
+    def _count_acceptance(self, scheduler_output: Any, model_runner_output: Any) -> None:
+        if not model_runner_output.sampled_token_ids:
+            return
+        step = StepCounters(self._method)
+        invalid = scheduler_output.num_invalid_spec_tokens or {}
+        for request_id, drafts in scheduler_output.scheduled_spec_decode_tokens.items():
+            row = model_runner_output.req_id_to_index[request_id]
+            output = model_runner_output.sampled_token_ids[row]
+            # A grammar's placeholders were never drafts.
+            drafted = len(drafts) - invalid.get(request_id, 0)
+            if output and drafted > 0:
+                step.count_verified(drafted, len(output) - 1)
+                self._acceptance.verified(request_id, drafted, len(output) - 1)
+        if step.verified_per_position:
+            self._add(step)
 
     def make_stats(self, *args: Any, **kwargs: Any) -> Any:
         """vLLM's statistics of the step, with the plugin's."""
@@ -167,10 +206,6 @@ class SpecScheduler(Scheduler):
             carry(stats, self._counters.to_payload())
             self._counters = None
         return stats
-
-    def _count(self, **counts: int) -> None:
-        if any(counts.values()):
-            self._add(StepCounters(self._method, **counts))
 
     def _add(self, step: StepCounters) -> None:
         if self._counters is None:

@@ -2,6 +2,7 @@
 
 from prometheus_client import CollectorRegistry
 
+from vllm_spec_plugin.metrics.acceptance import AcceptanceLog
 from vllm_spec_plugin.metrics.counters import StepCounters
 from vllm_spec_plugin.metrics.prometheus import Exporter
 
@@ -13,6 +14,27 @@ def test_steps_add_up():
     total.add(other)
     total.add(StepCounters("ngram", kv_blocks_reserved=1, kv_blocks_rolled_back=4, drafts_cut_for_memory=5))
     assert total == StepCounters("ngram", 3, 9, {"raised": 3}, 0.5, 0.25, 3, 4, 5)
+
+
+def test_positions_add_up_however_long_the_drafts_are():
+    total = StepCounters("ngram")
+    total.count_verified(1, 1)
+    total.count_verified(4, 2)
+    other = StepCounters("ngram")
+    other.count_verified(2, 0)
+    total.add(other)
+    assert total.verified_per_position == [3, 2, 1, 1]
+    assert total.accepted_per_position == [2, 1]
+
+
+def test_a_request_that_ends_tells_how_its_drafts_fared():
+    log = AcceptanceLog()
+    log.verified("a", 4, 4)
+    log.verified("a", 4, 1)
+    log.verified("b", 2, 0)
+    assert log.ended("a") == (5 / 8, 1 + 5 / 2)
+    assert log.ended("b") == (0, 1)
+    assert log.ended("a") is None
 
 
 def test_payload_round_trips():
@@ -40,3 +62,11 @@ def test_prometheus_shows_sums_and_zero_errors():
     assert value("kv_blocks_reserved") == 2
     assert value("kv_blocks_rolled_back") == 4
     assert value("drafts_cut_for_memory", method="ngram") == 6
+
+    steps = StepCounters("ngram", ended=[(0.5, 3.0), (0.75, 4.0)])
+    steps.count_verified(2, 1)
+    exporter.add(steps.to_payload())
+    assert value("verified_tokens", method="ngram", position="1") == 1
+    assert value("accepted_tokens", method="ngram", position="0") == 1
+    assert registry.get_sample_value("vllm_spec_plugin:request_acceptance_rate_sum", {"method": "ngram"}) == 1.25
+    assert registry.get_sample_value("vllm_spec_plugin:request_acceptance_length_sum", {"method": "ngram"}) == 7

@@ -87,7 +87,7 @@ class Worker(SpecRunnerMixin, GPUModelRunner):
 
     def take_over(self, scheduler_output):
         """What the runner does first in a step."""
-        with mock.patch.object(gpu_model_runner, "get_pp_group", lambda: SimpleNamespace(is_last_rank=True)):
+        with mock.patch.object(gpu_model_runner, "get_pp_group", return_value=SimpleNamespace(is_last_rank=True)):
             self._update_states(scheduler_output)
 
     def tables(self, request_id):
@@ -143,7 +143,8 @@ class Core:
         """
         output, batch = self.output, self.worker.input_batch
         written = {}
-        sampled, drafts = {}, {}
+        sampled: dict[str, list[int]] = {}
+        drafts: dict[str, list[int]] = {}
         for request_id, num_scheduled in output.num_scheduled_tokens.items():
             start = self.worker.requests[request_id].num_computed_tokens
             stop = start + num_scheduled
@@ -209,7 +210,7 @@ class Core:
 
     def check_writes(self, written):
         """Every position that is written has a slot, and no block is written for two requests."""
-        writers = {}
+        writers: dict[int, str] = {}
         for request_id, (start, stop) in written.items():
             for table in self.worker.tables(request_id)[1]:
                 assert stop <= len(table) * BLOCK_SIZE

@@ -89,8 +89,9 @@ def test_later_requests_do_not_cost_earlier_ones_their_drafts(step, index):
     demands, sizes, num_free, budget = step
     index %= len(demands)
     silent = [dataclasses.replace(d, num_drafts=0) if i > index else d for i, d in enumerate(demands)]
-    assert keep_drafts(demands, sizes, num_free, budget)[: index + 1] == (
-        keep_drafts(silent, sizes, num_free, budget)[: index + 1]
+    assert (
+        keep_drafts(demands, sizes, num_free, budget)[: index + 1]
+        == (keep_drafts(silent, sizes, num_free, budget)[: index + 1])
     )
 
 

@@ -69,14 +69,14 @@ class DraftCoverage:
         """
         known = self._known.get(request_id)
         if known is None or known.watermark > len(token_ids):
-            return self._whole_prefix(len(token_ids), block_ids, soon)
+            return self._past_whole_blocks(0, len(token_ids), block_ids, soon)
         following = token_ids[known.watermark : known.watermark + len(known.fed)].tolist()
         same = 0
         for ours, theirs in zip(known.fed, following, strict=False):
             if ours != theirs:
                 break
             same += 1
-        return known.watermark + same
+        return self._past_whole_blocks(known.watermark + same, len(token_ids), block_ids, soon)
 
     def blocks_filled(self, start: int, stop: int, block_ids: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
         """The blocks that become whole when positions `start` to `stop` are computed and those before are there."""
@@ -94,7 +94,10 @@ class DraftCoverage:
             block_ids: its block table.
             fed: drafts fed after position `stop`, if that is the end of the text.
         """
-        self._whole[self.blocks_filled(start, stop, block_ids)] = True
+        known = self._known.get(request_id)
+        # Blocks may also have been filled by drafts that have been accepted since.
+        first = start if known is None else min(start, known.watermark)
+        self._whole[self.blocks_filled(first, stop, block_ids)] = True
         self._known[request_id] = _Known(stop, list(fed))
 
     def forget(self, request_id: str) -> None:
@@ -105,10 +108,12 @@ class DraftCoverage:
         known.fed = known.fed[: max(length - known.watermark, 0)]
         known.watermark = min(known.watermark, length)
 
-    def _whole_prefix(self, num_tokens: int, block_ids: npt.NDArray[np.int32], soon: Collection[int]) -> int:
-        count = 0
-        for block_id in block_ids[: num_tokens // self.block_size].tolist():
+    def _past_whole_blocks(
+        self, covered: int, num_tokens: int, block_ids: npt.NDArray[np.int32], soon: Collection[int]
+    ) -> int:
+        count = covered // self.block_size
+        for block_id in block_ids[count : num_tokens // self.block_size].tolist():
             if not (self._whole[block_id] or block_id in soon):
                 break
             count += 1
-        return count * self.block_size
+        return max(covered, count * self.block_size)

@@ -1,5 +1,7 @@
 """Below a watermark, every slot holds the draft's state of the text that is there."""
 
+from random import Random
+from typing import NamedTuple
 from unittest import mock
 
 import numpy as np
@@ -13,8 +15,11 @@ from vllm_spec_plugin.proposers.draft_model.catch_up import Limits, plan_catch_u
 from vllm_spec_plugin.proposers.draft_model.coverage import DraftCoverage
 
 BLOCK_SIZE = 4
-NUM_BLOCKS = 14
+# Of the random steps: ends of blocks are where it can go wrong.
+SMALL_BLOCK = 2
+NUM_BLOCKS = 24
 MAX_LEN = 30
+MOST = 3
 SETTINGS = settings(max_examples=60, stateful_step_count=40, deadline=None, derandomize=True)
 
 TABLE = np.array([5, 2, 7, 0, 9], np.int32)
@@ -146,7 +151,48 @@ def test_blocks_filled_are_those_that_end_in_the_stretch(coverage):
 
 
 # Mostly the same: beginnings are often shared, and a text often goes on as was drafted long ago.
-tokens = st.sampled_from([0, 0, 0, 1])
+TOKENS = [0, 0, 0, 1]
+tokens = st.sampled_from(TOKENS)
+
+
+class Plan(NamedTuple):
+    """What becomes of one request in a step.
+
+    Attributes:
+        keeps_drafts: they are verified if it is served; else they are dropped.
+        rolls_back: blocks behind text and drafts are taken back.
+        freed_at: where among the free blocks they go.
+        is_served: the target computes something of it.
+        num_prompt_tokens: tokens of its prompt that are computed if that is not through.
+        num_accepted: drafts that are accepted, or as many as there are.
+        token: what follows them.
+        reserve: tokens beyond its text that it gets slots for.
+        num_draft_tokens: K.
+    """
+
+    keeps_drafts: bool
+    rolls_back: bool
+    freed_at: int
+    is_served: bool
+    num_prompt_tokens: int
+    num_accepted: int
+    token: int
+    reserve: int
+    num_draft_tokens: int
+
+
+plans = st.builds(
+    Plan,
+    keeps_drafts=st.booleans(),
+    rolls_back=st.booleans(),
+    freed_at=st.sampled_from([0, NUM_BLOCKS]),
+    is_served=st.booleans(),
+    num_prompt_tokens=st.integers(1, 12),
+    num_accepted=st.integers(0, 5),
+    token=tokens,
+    reserve=st.sampled_from([0, 0, 1, 5]),
+    num_draft_tokens=st.sampled_from([0, 0, 1, 3, 5]),
+)
 
 
 class Steps(RuleBasedStateMachine):
@@ -156,19 +202,21 @@ class Steps(RuleBasedStateMachine):
 
     def __init__(self):
         super().__init__()
-        self.coverage = self.coverage_cls(NUM_BLOCKS, BLOCK_SIZE)
+        self.coverage = self.coverage_cls(NUM_BLOCKS, SMALL_BLOCK)
         self.pool = Pool(NUM_BLOCKS, self.coverage)
-        self.kv = DraftKV(NUM_BLOCKS, BLOCK_SIZE)
+        self.kv = DraftKV(NUM_BLOCKS, SMALL_BLOCK)
         self.running: list[Served] = []
         self.preempted: list[Served] = []
         self.texts: list[list[int]] = []
         self.count = 0
 
-    def _choose(self, index):
-        return self.running[index % len(self.running)]
-
-    @precondition(lambda self: len(self.running) < 4)
-    @rule(length=st.integers(0, 20), new=st.lists(tokens, min_size=1, max_size=9), of=st.integers(0, 5), first=st.integers(1, 30))
+    @precondition(lambda self: len(self.running) < MOST)
+    @rule(
+        length=st.integers(0, 20),
+        new=st.lists(tokens, min_size=1, max_size=9),
+        of=st.integers(0, 5),
+        first=st.integers(1, 30),
+    )
     def admit(self, length, new, of, first):
         """A prompt that is new, or goes on from a beginning of one seen before."""
         old = self.texts[of % len(self.texts)][:length] if self.texts else []
@@ -177,7 +225,7 @@ class Steps(RuleBasedStateMachine):
         if self.pool.admit(request, min(first, len(request.text))):
             self.running.append(request)
 
-    @precondition(lambda self: self.preempted and len(self.running) < 4)
+    @precondition(lambda self: self.preempted and len(self.running) < MOST)
     @rule(index=st.integers(0, 3), first=st.integers(1, 30))
     def resume(self, index, first):
         request = self.preempted[index % len(self.preempted)]
@@ -186,70 +234,65 @@ class Steps(RuleBasedStateMachine):
             self.running.append(request)
 
     @precondition(lambda self: self.running)
-    @rule(index=st.integers(0, 3), count=st.integers(1, 12), num_accepted=st.integers(0, 5), token=tokens)
-    def serve(self, index, count, num_accepted, token):
-        """The target computes more of a prompt, or verifies drafts: some are kept, then comes another token."""
-        request = self._choose(index)
-        if request.in_prompt:
-            stop = min(request.num_computed + count, len(request.text))
-            if not self.pool.extend(request, stop):
-                return
-        else:
-            stop = len(request.text)
-            if stop + len(request.drafts) >= MAX_LEN or not self.pool.extend(request, stop + len(request.drafts)):
-                return
-        accepted = request.drafts[:num_accepted] if stop == len(request.text) else []
-        if stop == len(request.text):
-            request.text += [*accepted, token]
-            request.drafts = []
-        self.pool.computed(request, stop + len(accepted))
-
-    @precondition(lambda self: self.running)
     @rule(
-        lengths=st.lists(st.integers(0, 5), min_size=4, max_size=4),
-        drafts=st.lists(tokens, min_size=20, max_size=20),
+        plans=st.lists(plans, min_size=MOST, max_size=MOST),
+        draft_seed=st.integers(0, 1000),
         budget=st.integers(1, 24),
         max_len=st.sampled_from([MAX_LEN, MAX_LEN, 11]),
     )
-    def draft(self, lengths, drafts, budget, max_len):
+    def step(self, plans, draft_seed, budget, max_len):
+        """What becomes of each running request, then one of the draft's passes over all of them."""
+        lengths = []
+        for request, plan in zip(self.running, plans, strict=False):
+            if not plan.keeps_drafts:
+                request.drafts = []
+            if plan.rolls_back:
+                self.pool.cut(request, len(request.text) + len(request.drafts), plan.freed_at)
+            served = plan.is_served and self._serve(request, plan)
+            self.pool.extend(request, len(request.text) + plan.reserve)
+            lengths.append(0 if request.in_prompt or not served else plan.num_draft_tokens)
+        self._draft(lengths, Random(draft_seed), Limits(budget, max_len))
+
+    def _serve(self, request, plan):
+        """The target computes more of a prompt, or verifies drafts: some are kept, then comes another token."""
+        stop = (
+            min(request.num_computed + plan.num_prompt_tokens, len(request.text))
+            if request.in_prompt
+            else len(request.text)
+        )
+        reach = stop + len(request.drafts)
+        if reach >= MAX_LEN or not self.pool.extend(request, reach):
+            return False
+        accepted = request.drafts[: plan.num_accepted]
+        if stop == len(request.text):
+            request.text += [*accepted, plan.token]
+            request.drafts = []
+        self.pool.computed(request, stop + len(accepted))
+        return True
+
+    def _draft(self, lengths, chance, limits):
         views = [
-            request.view(row, 0 if request.in_prompt else lengths[row], BLOCK_SIZE)
-            for row, request in enumerate(self.running)
+            request.view(row, length, SMALL_BLOCK)
+            for row, (request, length) in enumerate(zip(self.running, lengths, strict=True))
         ]
         tables = [np.array(request.blocks, np.int32) for request in self.running]
-        chunks = plan_catch_up(views, self.coverage, lambda row: tables[row], Limits(budget, max_len))
+        chunks = plan_catch_up(views, self.coverage, lambda row: tables[row], limits)
         self.kv.compute(chunks, [tables[chunk.request.row] for chunk in chunks])
         for chunk in chunks:
-            request = self.running[chunk.request.row]
-            blocks = tables[chunk.request.row]
+            request, blocks = self.running[chunk.request.row], tables[chunk.request.row]
             assert self.kv.num_right(blocks, request.text[: chunk.stop]) == chunk.stop
             fed = []
             if chunk.num_draft_tokens:
-                request.drafts = [drafts.pop() for _ in range(chunk.num_draft_tokens)]
+                request.drafts = chance.choices(TOKENS, k=chunk.num_draft_tokens)
                 fed = request.drafts[:-1]
                 for position in range(chunk.stop, chunk.stop + len(fed)):
                     self.kv.write(blocks, request.text + fed, position)
             self.coverage.computed(request.request_id, chunk.start, chunk.stop, blocks, fed)
 
     @precondition(lambda self: self.running)
-    @rule(index=st.integers(0, 3), count=st.integers(1, 8))
-    def reserve(self, index, count):
-        request = self._choose(index)
-        self.pool.extend(request, len(request.text) + count)
-
-    @precondition(lambda self: self.running)
-    @rule(index=st.integers(0, 3), keep_drafts=st.booleans(), at=st.sampled_from([0, NUM_BLOCKS]))
-    def roll_back(self, index, keep_drafts, at):
-        request = self._choose(index)
-        if not keep_drafts:
-            request.drafts = []
-        self.pool.cut(request, len(request.text) + len(request.drafts), at)
-
-    @precondition(lambda self: self.running)
-    @rule(index=st.integers(0, 3), comes_back=st.booleans())
+    @rule(index=st.integers(0, MOST - 1), comes_back=st.booleans())
     def leave(self, index, comes_back):
-        request = self._choose(index)
-        self.running.remove(request)
+        request = self.running.pop(index % len(self.running))
         self.pool.leave(request)
         self.texts.append(list(request.text))
         if comes_back:
@@ -261,7 +304,7 @@ class Steps(RuleBasedStateMachine):
             blocks = np.array(request.blocks, np.int32)
             watermark = self.coverage.watermark(request.request_id, np.array(request.text, np.int32), blocks)
             # The newest token may have no slot yet: it gets one that is new.
-            watermark = min(watermark, len(blocks) * BLOCK_SIZE)
+            watermark = min(watermark, len(blocks) * SMALL_BLOCK)
             assert watermark <= self.kv.num_right(blocks, request.text[:watermark])
 
 
@@ -303,6 +346,4 @@ def test_steps_notice_a_coverage_that_is_wrong(broken):
         coverage_cls = broken
 
     with pytest.raises(AssertionError):
-        run_state_machine_as_test(BrokenSteps, settings=settings(SETTINGS, max_examples=300, phases=[Phase.generate]))
-
-
+        run_state_machine_as_test(BrokenSteps, settings=settings(SETTINGS, max_examples=400, phases=[Phase.generate]))

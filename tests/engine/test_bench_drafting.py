@@ -1,0 +1,52 @@
+"""`vllm-spec bench drafting` measures real engines; no figure is asserted that another machine would not have."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from vllm_spec_plugin.bench.parts import FORWARD, PARTS
+
+pytestmark = pytest.mark.engine
+
+K = 3
+
+
+def test_three_arms_are_compared(tmp_path: Path) -> None:
+    path = tmp_path / "found.json"
+    options = f"--enforce-eager --rounds 2 --output-tokens 24 --tokens {K} --batch 2 --temperature 0 --profile --json"
+    command = [str(Path(sys.executable).parent / "vllm-spec"), "bench", "drafting", *options.split(), str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"COLUMNS": "80"}, check=False)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(path.read_text())
+    assert found["provenance"]["versions"]["vllm"].startswith("0.32")
+    cells = {cell["arm"]: cell for cell in found["cells"]}
+    assert list(cells) == ["none", "stock", "plugin"]
+    for arm in ("stock", "plugin"):
+        cell = cells[arm]
+        medians = {name: spread["median"] for name, spread in cell["medians"].items()}
+        assert cell["agreement"]["outputs"] == 4
+        assert cell["agreement"]["wrong"] == 0
+        assert 1 < cell["acceptance_length"] <= K + 1
+        # A draft step is part of drafting, drafting part of a step, and a step takes from microseconds to a second.
+        assert 1e-5 < medians["draft_step"] < medians["draft_step_prepared"] < 1
+        assert 1e-4 < medians["target_step"] < 1
+        bound = cell["limit"]
+        assert bound["free"] == pytest.approx(cell["acceptance_length"])
+        assert 0 < bound["drafting"] < bound["verifying"]
+        assert set(cell["parts"]) == set(PARTS)
+        assert max(cell["parts"], key=cell["parts"].get) == FORWARD
+    assert cells["none"]["acceptance_length"] is None
+    assert cells["none"]["medians"]["draft_step"] is None
+    # 2 requests of 24 tokens; the shares are of all the time that 2 rounds took.
+    for cell in cells.values():
+        seconds = sum(48 / rate for rate in cell["tokens_per_second"].values())
+        assert sum(cell["shares"].values()) == pytest.approx(seconds)
+        assert min(cell["shares"].values()) >= 0
+    # Both draft the same tokens after the same texts.
+    assert cells["plugin"]["acceptance_length"] == pytest.approx(cells["stock"]["acceptance_length"], rel=0.2)
+    for title in ("Draft step, ms", "End to end", "Limit of the speedup", "Where the time goes", "Where drafting goes"):
+        assert title in done.stdout

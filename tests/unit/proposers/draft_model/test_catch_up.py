@@ -1,0 +1,233 @@
+"""What is computed in a step: enough for as many drafts as possible, within the budget, nothing twice."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from vllm_spec_plugin.proposers.base import RequestView
+from vllm_spec_plugin.proposers.draft_model.catch_up import Limits, num_draft_tokens, plan_catch_up
+from vllm_spec_plugin.proposers.draft_model.coverage import DraftCoverage
+
+BLOCK_SIZE = 4
+PLENTY = Limits(1000, 1000)
+
+
+def view(row, length, k=3, num_slots=100, in_prompt=False):
+    """A request named by a letter, whose text is as long as that."""
+    text = np.arange(length, dtype=np.int32)
+    return RequestView("abcdefgh"[row], text, k, np.zeros(k), row=row, num_slots=num_slots, in_prompt=in_prompt)
+
+
+class Step:
+    """Requests with a block table each, 25 blocks of their own unless told otherwise."""
+
+    def __init__(self, *views, tables=None):
+        self.views = views
+        self.tables = {v.row: np.arange(25, dtype=np.int32) + 25 * v.row for v in views} | (tables or {})
+        self.coverage = DraftCoverage(25 * 8, BLOCK_SIZE)
+
+    def computed(self, row, stop, fed=()):
+        self.coverage.computed("abcdefgh"[row], 0, stop, self.tables[row], fed)
+        return self
+
+    def plan(self, budget=1000, max_len=1000):
+        """Per chunk (name, start, stop, K), in the plan's order; takes note of what is computed."""
+        chunks = plan_catch_up(self.views, self.coverage, self.tables.__getitem__, Limits(budget, max_len))
+        for chunk in chunks:
+            table = self.tables[chunk.request.row]
+            self.coverage.computed(chunk.request.request_id, chunk.start, chunk.stop, table)
+        return [(c.request.request_id, c.start, c.stop, c.num_draft_tokens) for c in chunks]
+
+
+def test_a_new_text_is_computed_whole():
+    assert Step(view(0, 9)).plan() == [("a", 0, 9, 3)]
+
+
+def test_only_what_is_missing_is_computed():
+    assert Step(view(0, 9)).computed(0, 7).plan() == [("a", 7, 9, 3)]
+    assert Step(view(0, 9)).computed(0, 6, [6, 7]).plan() == [("a", 8, 9, 3)]
+
+
+def test_the_last_token_is_computed_again_where_its_output_is_needed():
+    step = Step(view(0, 9)).computed(0, 9)
+    assert step.plan() == [("a", 8, 9, 3)]
+    assert step.plan() == [("a", 8, 9, 3)]
+
+
+def test_a_text_found_whole_in_the_prefix_cache_costs_one_token():
+    step = Step(view(0, 8), view(1, 8), tables={1: np.arange(25, dtype=np.int32)}).computed(0, 8)
+    assert step.plan() == [("a", 7, 8, 3), ("b", 7, 8, 3)]
+
+
+def test_longest_drafts_come_first_and_chunks_without_drafts_last():
+    step = Step(view(0, 9, k=2), view(1, 30, k=0, in_prompt=True), view(2, 9, k=5), view(3, 9, k=2))
+    assert [chunk[3] for chunk in step.plan()] == [5, 2, 2, 0]
+
+
+def test_small_gaps_are_closed_before_long_ones():
+    step = Step(view(0, 50), view(1, 20), view(2, 10)).computed(1, 18).computed(2, 9)
+    assert step.plan(budget=10) == [("c", 9, 10, 3), ("b", 18, 20, 3), ("a", 0, 7, 0)]
+
+
+def test_a_long_prompt_is_computed_over_several_steps_and_drafted_for_in_the_last():
+    step = Step(view(0, 20))
+    assert step.plan(budget=8) == [("a", 0, 8, 0)]
+    assert step.plan(budget=8) == [("a", 8, 16, 0)]
+    assert step.plan(budget=8) == [("a", 16, 20, 3)]
+
+
+def test_prompts_that_are_not_through_get_only_what_is_left():
+    step = Step(view(0, 40, k=0, in_prompt=True), view(1, 6), view(2, 30, k=0, in_prompt=True))
+    assert step.plan(budget=20) == [("b", 0, 6, 3), ("a", 0, 14, 0)]
+    assert step.plan(budget=6) == [("b", 5, 6, 3), ("a", 14, 19, 0)]
+    assert step.plan(budget=1) == [("b", 5, 6, 3)]
+
+
+def test_prompts_are_computed_as_far_as_they_have_slots():
+    step = Step(view(0, 40, k=0, num_slots=12, in_prompt=True))
+    assert step.plan() == [("a", 0, 12, 0)]
+    assert step.plan() == []
+
+
+def test_prompts_are_computed_as_far_as_the_context_reaches():
+    step = Step(view(0, 40, k=0, in_prompt=True))
+    assert step.plan(max_len=30) == [("a", 0, 30, 0)]
+    assert step.plan(max_len=30) == []
+
+
+def test_a_prompt_with_a_full_budget_before_it_waits():
+    step = Step(view(0, 6), view(1, 6, k=0, in_prompt=True))
+    assert step.plan(budget=6) == [("a", 0, 6, 3)]
+
+
+def test_whoever_wants_no_drafts_after_the_prompt_is_left_alone():
+    """It is caught up when it wants some."""
+    step = Step(view(0, 9, k=0), view(1, 9))
+    assert step.plan() == [("b", 0, 9, 3)]
+
+
+def test_there_may_be_nothing_to_do():
+    assert Step(view(0, 9, k=0)).plan() == []
+    assert Step().plan() == []
+
+
+def test_shared_blocks_are_computed_once_in_a_step():
+    shared = np.arange(25, dtype=np.int32)
+    own = np.array([0, 1, 2, 180, 181], np.int32)
+    step = Step(view(0, 18, k=3), view(1, 19, k=2), tables={0: shared, 1: own})
+    assert step.plan() == [("a", 0, 18, 3), ("b", 12, 19, 2)]
+
+
+def test_shared_blocks_are_computed_once_for_a_request_that_has_begun_as_well():
+    shared = np.arange(25, dtype=np.int32)
+    step = Step(view(0, 18, k=3), view(1, 19, k=2), tables={0: shared, 1: shared}).computed(1, 5)
+    assert step.plan() == [("a", 4, 18, 3), ("b", 16, 19, 2)]
+
+
+def test_shared_blocks_count_only_as_far_as_they_are_computed():
+    """The budget ends in the middle of the third block."""
+    shared = np.arange(25, dtype=np.int32)
+    step = Step(view(0, 18, k=3), view(1, 19, k=2), tables={0: shared, 1: shared})
+    assert step.plan(budget=10) == [("a", 0, 10, 0)]
+    # What b lacks lies in blocks that a fills in this step.
+    assert step.plan(budget=12) == [("a", 10, 18, 3), ("b", 16, 19, 2)]
+
+
+@pytest.mark.parametrize(
+    ("num_slots", "max_len", "expected"),
+    [
+        (100, 1000, 5),
+        # The target verifies K drafts behind the text.
+        (15, 1000, 5),
+        (14, 1000, 4),
+        (11, 1000, 1),
+        (10, 1000, 0),
+        (9, 1000, 0),
+        # The draft computes all but the last: positions 10 to 13 for five.
+        (100, 14, 5),
+        (100, 13, 4),
+        (100, 10, 1),
+        (100, 9, 0),
+        (100, 3, 0),
+    ],
+)
+def test_k_is_cut_to_slots_and_to_the_drafts_context(num_slots, max_len, expected):
+    request = view(0, 10, k=5, num_slots=num_slots)
+    assert num_draft_tokens(request, Limits(100, max_len)) == expected
+    planned = Step(request).plan(max_len=max_len)
+    assert planned == ([("a", 0, 10, expected)] if expected else [])
+
+
+def test_k_is_never_raised():
+    assert num_draft_tokens(view(0, 10, k=2), PLENTY) == 2
+    assert num_draft_tokens(view(0, 10, k=0), PLENTY) == 0
+
+
+@st.composite
+def batches(draw):
+    """Requests in any state; the first blocks of some are the first one's."""
+    views, tables, computed = [], {}, {}
+    for row in range(draw(st.integers(1, 5))):
+        length, in_prompt = draw(st.integers(1, 40)), draw(st.booleans())
+        num_slots = BLOCK_SIZE * draw(st.integers(0 if in_prompt else length // BLOCK_SIZE, 12))
+        k = 0 if in_prompt else draw(st.integers(0, 6))
+        views.append(view(row, length, k, num_slots, in_prompt))
+        most = min(min(v.num_slots, len(v.token_ids)) for v in (views[0], views[-1]))
+        shared = draw(st.integers(0, most // BLOCK_SIZE))
+        tables[row] = np.arange(25, dtype=np.int32) + 25 * row
+        tables[row][:shared] = tables[0][:shared]
+        computed[row] = draw(st.none() | st.integers(0, min(length, num_slots)))
+    step = Step(*views, tables=tables)
+    for row, stop in computed.items():
+        if stop is not None:
+            step.computed(row, stop)
+    # The end of the context is the end of a block, as in most models.
+    return step, Limits(draw(st.integers(1, 60)), BLOCK_SIZE * draw(st.integers(1, 15)))
+
+
+@given(batches())
+@settings(max_examples=200, deadline=None)
+def test_any_plan_keeps_its_promises(batch):
+    step, limits = batch
+    chunks = plan_catch_up(step.views, step.coverage, step.tables.__getitem__, limits)
+    assert len({chunk.request.request_id for chunk in chunks}) == len(chunks)
+    assert sum(chunk.stop - chunk.start for chunk in chunks) <= limits.catch_up_tokens
+    assert [c.num_draft_tokens for c in chunks] == sorted((c.num_draft_tokens for c in chunks), reverse=True)
+    written: set[tuple[int, int]] = set()
+    for chunk in chunks:
+        request, length = chunk.request, len(chunk.request.token_ids)
+        assert chunk.start < chunk.stop <= min(length, request.num_slots, limits.max_len)
+        if chunk.num_draft_tokens:
+            assert chunk.num_draft_tokens == num_draft_tokens(request, limits)
+            assert chunk.stop == length
+        else:
+            assert request.in_prompt or chunk.stop < length
+        slots = slots_of(step, request, range(chunk.start, chunk.stop))
+        # A last token's output is needed, whoever computes it as well.
+        assert not set(slots[:-1] if chunk.num_draft_tokens else slots) & written, "computed twice"
+        written.update(slots)
+    covered = {v.row: step.coverage.watermark(v.request_id, v.token_ids, step.tables[v.row]) for v in step.views}
+    for request in step.views:
+        written.update(slots_of(step, request, range(covered[request.row])))
+    for chunk in chunks:
+        assert chunk.start >= min(covered[chunk.request.row], chunk.stop - 1), "computed in an earlier step"
+        assert set(slots_of(step, chunk.request, range(chunk.start))) <= written, "left out"
+
+
+def slots_of(step, request, positions):
+    table = step.tables[request.row]
+    return [(int(table[i // BLOCK_SIZE]), i % BLOCK_SIZE) for i in positions]
+
+
+@given(batches())
+@settings(max_examples=100, deadline=None)
+def test_whoever_could_draft_does_if_the_budget_allows(batch):
+    step, limits = batch
+    limits = replace(limits, catch_up_tokens=1000)
+    chunks = plan_catch_up(step.views, step.coverage, step.tables.__getitem__, limits)
+    planned = {chunk.request.request_id: chunk.num_draft_tokens for chunk in chunks}
+    for request in step.views:
+        assert planned.get(request.request_id, 0) == num_draft_tokens(request, limits)

@@ -1,0 +1,328 @@
+"""Drafts of a batch are those of each request alone, and the model is fed each token once, in its place."""
+
+from random import Random
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import chi2
+
+from tests.unit.proposers.draft_model.table_model import VOCAB_SIZE, Request, Scene, TableEngine, constrained, oracle
+from vllm_spec_plugin.proposers.base import NO_DRAFT
+from vllm_spec_plugin.proposers.draft_model.growing import DraftSettings
+from vllm_spec_plugin.proposers.guard import check_draft
+
+VARIANTS = [
+    DraftSettings(),
+    DraftSettings(draft_temperature=0.4),
+    DraftSettings(draft_sampling="greedy"),
+    DraftSettings(min_confidence=0.3),
+    DraftSettings(draft_sampling="greedy", min_confidence=0.3),
+    DraftSettings(draft_temperature=2.0, min_confidence=0.2),
+]
+
+
+def text(seed, length):
+    return Random(seed).choices(range(VOCAB_SIZE), k=length)
+
+
+def batch():
+    """Short and long drafts, greedy, drawn, and sampled requests that ask for point masses."""
+    kinds = [(0.0, None), (1.0, None), (0.6, None), (1.0, True)]
+    lengths = [4, 1, 6, 3, 2, 6, 1, 5, 4]
+    requests = []
+    for i, k in enumerate(lengths):
+        temperature, point_mass = kinds[i % 4]
+        requests.append(Request(f"r{i}", text(i, 3 + 2 * i), k, temperature, point_mass=point_mass, bias=i))
+    return requests
+
+
+def assert_drafts(scene, requests, drafts):
+    """As the oracle's, and sound."""
+    for row, (request, draft) in enumerate(zip(requests, drafts, strict=True)):
+        tokens, q = oracle(scene.engine, request, scene.settings)
+        assert draft.token_ids == tokens
+        assert (draft.probs is None) == (q is None)
+        if q is not None:
+            torch.testing.assert_close(draft.probs, q, atol=1e-6, rtol=1e-5)
+        check_draft(draft, request.view(row), VOCAB_SIZE)
+
+
+@pytest.mark.parametrize("settings", VARIANTS, ids=repr)
+def test_drafts_and_q_are_those_of_each_request_alone(settings):
+    scene, requests = Scene(settings), batch()
+    drafts = scene.propose(requests)
+    assert_drafts(scene, requests, drafts)
+    if settings.min_confidence:
+        assert any(len(draft.token_ids) < request.k for request, draft in zip(requests, drafts, strict=True))
+    else:
+        assert [len(draft.token_ids) for draft in drafts] == [request.k for request in requests]
+
+
+@pytest.mark.parametrize("settings", VARIANTS, ids=repr)
+def test_only_drawn_drafts_come_with_q(settings):
+    scene, requests = Scene(settings), batch()
+    for request, draft in zip(requests, scene.propose(requests), strict=True):
+        drawn = request.temperature and not request.point_mass and settings.draft_sampling == "probabilistic"
+        assert (draft.probs is not None) == bool(drawn and draft.token_ids)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_a_batch_of_one_kind(temperature):
+    requests = [Request(f"r{i}", text(i, 5), 1 + i % 3, temperature) for i in range(5)]
+    scene = Scene()
+    assert_drafts(scene, requests, scene.propose(requests))
+
+
+def test_the_order_and_size_of_the_batch_change_no_draft():
+    together = {r.request_id: d for r, d in zip(batch(), Scene().propose(batch()), strict=True)}
+    shuffled = batch()
+    Random(1).shuffle(shuffled)
+    some = batch()[::3]
+    alone = batch()[4:5]
+    for requests in (shuffled, some, alone):
+        for request, draft in zip(requests, Scene().propose(requests), strict=True):
+            assert draft.token_ids == together[request.request_id].token_ids
+
+
+def test_each_draft_uses_the_uniform_of_its_place():
+    first = np.array([0.2, 0.4, 0.6, 0.8])
+    (before,) = Scene().propose([Request("a", text(1, 5), uniforms=first)])
+    for place in range(4):
+        (after,) = Scene().propose(
+            [Request("a", text(1, 5), uniforms=np.where(np.arange(4) == place, 1 - 2**-53, first))]
+        )
+        assert after.token_ids[:place] == before.token_ids[:place]
+        assert after.token_ids[place] == VOCAB_SIZE - 1, "the last token with any probability"
+
+
+def test_there_are_as_many_passes_as_the_longest_draft_has_tokens():
+    requests = [Request(f"r{i}", text(i, 4), k) for i, k in enumerate([3, 5, 1, 3])]
+    scene = Scene()
+    scene.propose(requests)
+    # One pass over all texts, then those with K above 1, 2, 3, 4.
+    assert scene.engine.passes == [16, 3, 3, 1, 1]
+
+
+def test_one_draft_token_each_takes_one_pass():
+    scene = Scene()
+    drafts = scene.propose([Request("a", text(1, 4), 1), Request("b", text(2, 6), 1, 0.0)])
+    assert scene.engine.passes == [10]
+    assert [len(draft.token_ids) for draft in drafts] == [1, 1]
+
+
+def test_requests_without_k_get_no_draft_and_prompts_are_caught_up():
+    scene = Scene()
+    prompt, done, busy = (
+        Request("p", text(1, 9), 0, in_prompt=True),
+        Request("d", text(2, 9), 0),
+        Request("b", text(3, 7)),
+    )
+    drafts = scene.propose([prompt, done, busy])
+    assert drafts[:2] == [NO_DRAFT, NO_DRAFT]
+    assert len(drafts[2].token_ids) == 4
+    assert scene.engine.num_computed == {"b": 7, "p": 9}
+    assert [scene.watermark(request) for request in (prompt, done, busy)] == [9, 0, 7]
+    prompt.text.append(5)
+    prompt.k, prompt.in_prompt = 2, False
+    assert_drafts(scene, [prompt], scene.propose([prompt]))
+    assert scene.engine.num_computed == {"p": 1}
+
+
+def test_a_step_may_only_catch_up():
+    scene = Scene()
+    assert scene.propose([Request("p", text(1, 9), 0, in_prompt=True)]) == [NO_DRAFT]
+    assert scene.engine.passes == [9]
+
+
+def test_a_step_may_have_nothing_to_do():
+    scene = Scene()
+    assert scene.propose([]) == []
+    assert scene.propose([Request("d", text(2, 9), 0)]) == [NO_DRAFT]
+    assert scene.engine.passes == []
+
+
+def test_a_long_text_is_caught_up_over_several_steps_while_others_draft():
+    scene = Scene(DraftSettings(catch_up_tokens=10))
+    long, short = Request("l", text(1, 25)), Request("s", text(2, 4))
+    for computed, drafted in [(6, 0), (9, 0), (9, 0), (1, 4)]:
+        drafts = scene.propose([long, short])
+        assert scene.engine.num_computed == {"s": 4 if computed == 6 else 1, "l": computed}
+        assert [len(draft.token_ids) for draft in drafts] == [drafted, 4]
+    assert_drafts(scene, [long, short], drafts)
+
+
+def test_drafts_stop_at_the_end_of_the_drafts_context():
+    scene = Scene(engine=TableEngine(max_len=10))
+    requests = [Request(f"r{length}", text(length, length), 4) for length in (6, 8, 10, 11)]
+    drafts = scene.propose(requests)
+    for request, draft, k in zip(requests, drafts, [4, 3, 1, 0], strict=True):
+        assert draft.token_ids == oracle(scene.engine, request, scene.settings, k)[0]
+        assert len(draft.token_ids) == k
+
+
+def test_a_beginning_that_requests_share_is_computed_once():
+    scene, beginning = Scene(), text(1, 12)
+    one = Request("one", [*beginning, 1, 2])
+    scene.propose([one])
+    two, three = Request("two", [*beginning, 3, 4, 5]), Request("three", [*beginning, 6])
+    two.blocks, three.blocks = one.blocks[:3].copy(), one.blocks[:3].copy()
+    assert_drafts(scene, [two, three], scene.propose([two, three]))
+    assert scene.engine.num_computed == {"two": 3, "three": 1}
+
+
+def test_requests_with_the_same_new_beginning_compute_it_once_in_a_step():
+    scene, beginning = Scene(), text(1, 12)
+    one, two = Request("one", [*beginning, 1, 2]), Request("two", [*beginning, 3, 4, 5])
+    one.blocks = np.array([390, 391, 392], np.int32)
+    two.blocks = one.blocks.copy()
+    assert_drafts(scene, [one, two], scene.propose([one, two]))
+    assert scene.engine.num_computed == {"one": 14, "two": 3}
+
+
+def test_what_is_forgotten_is_computed_again_from_whole_blocks():
+    scene, request = Scene(), Request("a", text(1, 11))
+    scene.propose([request])
+    scene.proposer.forget("a")
+    scene.proposer.forget("nobody")
+    assert_drafts(scene, [request], scene.propose([request]))
+    assert scene.engine.num_computed == {"a": 3}
+
+
+@pytest.mark.parametrize("settings", VARIANTS, ids=repr)
+def test_texts_grow_by_accepted_drafts_and_the_model_is_fed_what_is_new(settings):
+    """40 steps: the batch changes in order and size, K in each step, and drafts are accepted in part."""
+    chance, scene = Random(3), Scene(settings)
+    requests = [Request(f"r{i}", text(i, 2 + 3 * i), temperature=i % 3 / 2, bias=i) for i in range(5)]
+    missing = {request.request_id: len(request.text) for request in requests}
+    caught_up = set()
+    for _ in range(40):
+        chosen = chance.sample(requests, chance.randint(1, 5))
+        for request in chosen:
+            request.k = chance.choice([0, 1, 2, 5])
+        drafts = scene.propose(chosen)
+        assert_drafts(scene, chosen, drafts)
+        for request, draft in zip(chosen, drafts, strict=True):
+            request_id, num_drafts = request.request_id, len(draft.token_ids)
+            if request.k:
+                # Less where the other token happens to be what was fed.
+                assert 1 <= scene.engine.num_computed[request_id] <= missing[request_id]
+                caught_up.add(missing[request_id])
+                missing[request_id] = 0
+            num_accepted = chance.randint(0, num_drafts)
+            request.text += [*draft.token_ids[:num_accepted], chance.randrange(VOCAB_SIZE)]
+            # The last draft was not fed.
+            missing[request_id] += 2 if num_drafts and num_accepted == num_drafts else 1
+    assert {1, 2, 3} <= caught_up
+
+
+METHODS = [("start", 0), ("logits", 0), ("constrain", 1), ("step", 0), ("step", 2), ("keep", 1)]
+
+
+@pytest.mark.parametrize("broken", METHODS, ids=str)
+def test_nothing_counts_as_computed_in_a_step_that_raises(broken):
+    scene = Scene(DraftSettings(min_confidence=1e-6))
+    old, new, prompt = Request("o", text(1, 9)), Request("n", text(2, 9)), Request("p", text(3, 9), 0, in_prompt=True)
+    scene.propose([old])
+    old.text += [1, 2]
+    scene.engine.broken = broken
+    with pytest.raises(RuntimeError, match="is broken"):
+        scene.propose([old, new, prompt])
+    assert [scene.watermark(request) for request in (old, new, prompt)] == [9, 0, 0]
+    # As the guard does, which catches it.
+    for request in (old, new, prompt):
+        scene.proposer.forget(request.request_id)
+    scene.engine.broken = None
+    assert_drafts(scene, [old, new, prompt], scene.propose([old, new, prompt]))
+    assert scene.engine.num_computed == {"o": 3, "n": 9, "p": 9}
+
+
+class Chains(Scene):
+    """Counts up by one to 5, almost certainly; behind 5 anything may come, 6 with probability 0.3 at most."""
+
+    def __init__(self, **settings):
+        engine = TableEngine()
+        engine.table.zero_()
+        for token in range(5):
+            engine.table[:, token, token + 1] = 40
+        engine.table[:, 5, 6] = 1.5
+        super().__init__(DraftSettings(**settings), engine)
+
+
+def counting(first, k=6, temperature=0.0, uniform=0.5):
+    return Request(f"from {first}", [0, first], k, temperature, np.full(k, uniform))
+
+
+def test_a_certain_draft_ends_before_a_token_the_draft_is_not_sure_of():
+    scene = Chains(min_confidence=0.5)
+    drafts = scene.propose([counting(2), counting(5), counting(0, k=3), counting(4)])
+    assert [draft.token_ids for draft in drafts] == [[3, 4, 5], [], [1, 2, 3], [5]]
+    assert scene.engine.passes == [8, 3, 2, 1]
+
+
+def test_a_drawn_draft_ends_with_a_token_the_draft_is_not_sure_of():
+    """To drop it for its value would change the output's distribution."""
+    scene = Chains(min_confidence=0.5)
+    requests = [
+        counting(4, temperature=1.0, uniform=1 - 2**-53),
+        counting(2),
+        counting(5, temperature=1.0, uniform=0.0),
+    ]
+    drafts = scene.propose(requests)
+    assert [draft.token_ids for draft in drafts] == [[5, 11], [3, 4, 5], [0]]
+    assert [0 if draft.probs is None else len(draft.probs) for draft in drafts] == [2, 0, 1]
+    assert scene.engine.passes == [6, 2, 1, 1]
+
+
+def test_drafting_ends_when_nobody_is_sure():
+    scene = Chains(min_confidence=0.5)
+    drafts = scene.propose([counting(5), Request("other", [1, 5], 6, 1.0)])
+    assert [len(draft.token_ids) for draft in drafts] == [0, 1]
+    assert scene.engine.passes == [4]
+
+
+def test_confidence_is_of_the_temperature_that_drafts_are_drawn_at():
+    """At temperature 0.2 the same token has a probability of 0.9."""
+    for temperature, length in [(None, 1), (0.2, 2)]:
+        scene = Chains(min_confidence=0.5, draft_temperature=temperature)
+        request = counting(5, k=2, temperature=1.0)
+        assert len(scene.propose([request])[0].token_ids) == length
+
+
+@pytest.mark.statistical
+def test_drawn_drafts_come_as_often_as_q_says():
+    """6,000 drafts of two tokens, seed 9; chi-square over pairs at a false-alarm rate of 1e-6.
+
+    The same sample rejects q at a temperature 15% higher.
+    """
+    rng, scene = np.random.default_rng(9), Scene(engine=TableEngine(spread=1.0))
+    requests = [Request(f"r{i}", text(1, 3), 2) for i in range(150)]
+    seen = np.zeros((VOCAB_SIZE, VOCAB_SIZE))
+    for _ in range(40):
+        for request in requests:
+            request.uniforms = rng.random(2)
+        for draft in scene.propose(requests):
+            seen[tuple(draft.token_ids)] += 1
+    assert statistic(seen, expected_pairs(scene, requests[0], 1.0)) < LIMIT
+    assert statistic(seen, expected_pairs(scene, requests[0], 1.15)) > LIMIT
+
+
+LIMIT = chi2.isf(1e-6, VOCAB_SIZE**2 - 1)
+
+
+def expected_pairs(scene, request, temperature):
+    """[VOCAB_SIZE, VOCAB_SIZE]: how likely each pair of drafts is by its q."""
+
+    def q(text, drafts):
+        return constrained(scene.engine.table[text[-2], text[-1]], request, drafts, temperature).double().softmax(-1)
+
+    first = q(request.text, [])
+    return torch.stack([first[i] * q([*request.text, i], [i]) for i in range(VOCAB_SIZE)]).numpy()
+
+
+def statistic(seen, probs):
+    """Chi-square; cells that are due less than five times are one."""
+    due = probs * seen.sum()
+    common = due >= 5
+    cells = [(seen[common], due[common]), (seen[~common].sum(), due[~common].sum() or 1)]
+    return sum(((found - wanted) ** 2 / wanted).sum() for found, wanted in cells)
