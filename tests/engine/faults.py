@@ -1,6 +1,7 @@
 """Proposers that go wrong on purpose, around a sound one."""
 
 import contextlib
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -75,7 +76,7 @@ class FaultyProposer:
             # Nobody wants drafts: what the sound one makes of it is its own affair.
             requests = [replace(request, num_draft_tokens=0) for request in requests]
         drafts = self._sound.propose(requests)
-        if _active and _active[-1] != "idle" and self._num_steps % 2:
+        if _active and _active[-1] in FAULTS and self._num_steps % 2:
             faulty: list[Draft] = FAULTS[_active[-1]](requests, drafts)
             return faulty
         return drafts
@@ -95,9 +96,25 @@ def install() -> None:
 
 @contextlib.contextmanager
 def in_force(fault: str) -> Iterator[None]:
-    """While it lasts, every other step has that fault."""
+    """While it lasts, every other step has that fault; "out_of_memory" every seventh pass of the draft model."""
     _active.append(fault)
     try:
-        yield
+        with _short_of_memory() if fault == "out_of_memory" else contextlib.nullcontext():
+            yield
     finally:
         _active.pop()
+
+
+@contextlib.contextmanager
+def _short_of_memory() -> Iterator[None]:
+    from vllm_spec_plugin.worker.draft_engine import VllmDraftEngine
+
+    forward, passes = VllmDraftEngine._forward, itertools.count(1)
+
+    def forward_or_fail(self: Any, *args: Any) -> Any:
+        if not next(passes) % 7:
+            raise torch.OutOfMemoryError("on purpose")
+        return forward(self, *args)
+
+    with mock.patch.object(VllmDraftEngine, "_forward", forward_or_fail):
+        yield

@@ -62,17 +62,18 @@ class Session:
         before = speculation_counts(self._llm)
         self._watch.clear()
         parts: dict[str, float] = {}
-        start = time.perf_counter()
+        start, cpu_start = time.perf_counter(), time.process_time()
         if job.profiled and has_draft_model(self._runner):
             with timed_parts(self._runner) as parts:
                 results = self._llm.generate(list(job.prompts), params, use_tqdm=False)
         else:
             results = self._llm.generate(list(job.prompts), params, use_tqdm=False)
-        seconds = time.perf_counter() - start
+        seconds, cpu_seconds = time.perf_counter() - start, time.process_time() - cpu_start
         after = speculation_counts(self._llm)
         drafts, draft_tokens, accepted = (new - old for old, new in zip(before, after, strict=True))
         return Answer(
             seconds,
+            cpu_seconds,
             [list(result.prompt_token_ids) for result in results],
             [list(result.outputs[0].token_ids) for result in results],
             list(self._watch.steps),

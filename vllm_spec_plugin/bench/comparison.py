@@ -1,13 +1,13 @@
 """The comparison as a whole: what is compared, the rounds, and what they came to. Imports no vLLM."""
 
 import itertools
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from vllm_spec_plugin.bench.agreement import Agreement, compare
 from vllm_spec_plugin.bench.arms import Arm
 from vllm_spec_plugin.bench.prompts import prompts_of_round
+from vllm_spec_plugin.bench.quiet import QuietMachine
 from vllm_spec_plugin.bench.records import Job, Run
 from vllm_spec_plugin.bench.summary import ArmSummary, summarise
 
@@ -17,8 +17,6 @@ Turn = tuple[int, int, float, str]
 
 _WARM_UP_TOKENS = 32
 _PROFILED_ROUNDS = 3
-# An arm's OpenMP threads spin for 0.2 s after its last operator, on the next arm's cores.
-_SETTLE_SECONDS = 0.3
 
 
 @dataclass(frozen=True)
@@ -63,11 +61,13 @@ class Results:
         arms: their names, in order, with the K of each; 0 without speculation.
         summaries: by arm, batch size and temperature.
         agreements: by arm and batch size, where temperature 0 was measured: with the first arm.
+        others: per run that counts, the cores that other processes used meanwhile; empty where nothing tells.
     """
 
     arms: dict[str, int]
     summaries: dict[tuple[str, int, float], ArmSummary]
     agreements: dict[tuple[str, int], Agreement] = field(default_factory=dict)
+    others: list[float] = field(default_factory=list)
 
     @property
     def reference(self) -> str:
@@ -94,7 +94,11 @@ def num_runs(num_arms: int, workload: Workload) -> int:
 
 
 def run_all(
-    arms: Mapping[str, Arm], num_draft_tokens: Mapping[str, int], workload: Workload, on_run: Callable[[int, str], None]
+    arms: Mapping[str, Arm],
+    num_draft_tokens: Mapping[str, int],
+    workload: Workload,
+    machine: QuietMachine,
+    on_run: Callable[[int, str], None],
 ) -> Results:
     """Warms the arms up, runs the rounds, and sums up.
 
@@ -102,6 +106,7 @@ def run_all(
         arms: running, by name; the first one's greedy outputs are the reference.
         num_draft_tokens: K by name.
         workload: what they do.
+        machine: chooses the moments.
         on_run: told before each run how many are done, and what it is.
 
     Raises:
@@ -113,8 +118,8 @@ def run_all(
     def run(title: str, turn: Turn, job: Job) -> Run:
         number, batch, temperature, name = turn
         on_run(next(num_done), f"{title}: {name}, batch {batch}, temperature {temperature:g}")
-        time.sleep(_SETTLE_SECONDS)
-        return Run(name, batch, temperature, number, arms[name].run(job))
+        answer, others = machine.run(lambda: arms[name].run(job))
+        return Run(name, batch, temperature, number, answer, others)
 
     names, cells = list(arms), workload.cells
     for turn in turns(names, cells, 1):
@@ -138,4 +143,5 @@ def run_all(
         for batch in workload.batches
         if 0.0 in workload.temperatures
     }
-    return Results({name: num_draft_tokens[name] for name in names}, summaries, agreements)
+    others = [run.others for run in runs if run.others is not None]
+    return Results({name: num_draft_tokens[name] for name in names}, summaries, agreements, others)

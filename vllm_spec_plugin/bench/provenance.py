@@ -34,7 +34,6 @@ def provenance(arguments: Sequence[str], seed: int, prompts: Sequence[str]) -> d
             "cpu": _cpu_name(),
             "cores": len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count(),
             "system": platform.platform(),
-            "load_before": round(os.getloadavg()[0], 2),
         },
     }
 

@@ -52,6 +52,7 @@ class Answer:
 
     Attributes:
         seconds: from handing it over to its last token.
+        cpu_seconds: that the arm's process used meanwhile, all its threads together.
         prompt_token_ids: per request.
         token_ids: per request, its output.
         steps: in order.
@@ -62,6 +63,7 @@ class Answer:
     """
 
     seconds: float
+    cpu_seconds: float
     prompt_token_ids: list[list[int]]
     token_ids: list[list[int]]
     steps: list[Step]
@@ -86,6 +88,7 @@ class Run:
         temperature: theirs.
         round: counted from 0; all arms do the same job in it.
         answer: what came of it.
+        others: cores that other processes used meanwhile, on average; None is not known.
     """
 
     arm: str
@@ -93,3 +96,4 @@ class Run:
     temperature: float
     round: int
     answer: Answer
+    others: float | None = None

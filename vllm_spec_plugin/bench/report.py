@@ -73,6 +73,12 @@ def notes(results: Results, on_cpu: bool) -> Iterator[str]:
         yield STOCK_NOTE
 
 
+def disturbance(results: Results) -> tuple[float, float] | None:
+    """Cores that other processes used while the runs that count ran: the median and the most; None is not known."""
+    found = Spread.of(results.others)
+    return None if found is None else (found.median, max(results.others))
+
+
 def num_wrong(results: Results) -> int:
     """Greedy outputs that differ from the reference's for another reason than rounding."""
     return sum(agreement.wrong for agreement in results.agreements.values())
@@ -96,7 +102,13 @@ def to_json(results: Results, provenance: Mapping[str, Any]) -> dict[str, Any]:
                 "agreement": _as_dict(results.agreements.get(key[:2])) if summary.temperature == 0 else None,
             }
         )
-    return {"schema": _SCHEMA, "provenance": dict(provenance), "reference": results.reference, "cells": cells}
+    return {
+        "schema": _SCHEMA,
+        "provenance": dict(provenance),
+        "reference": results.reference,
+        "others": results.others,
+        "cells": cells,
+    }
 
 
 def _table(title: str, headers: Iterable[str], rows: Iterable[Row]) -> Table:

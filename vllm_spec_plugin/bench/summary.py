@@ -120,13 +120,9 @@ def summarise(
     """
     key = (arm, batch, temperature)
     own = [run for run in runs if (run.arm, run.batch, run.temperature) == key]
-    drafts, drafted, accepted = (
-        sum(counts)
-        for counts in zip(
-            *((r.answer.num_drafts, r.answer.num_draft_tokens, r.answer.num_accepted_tokens) for r in own),
-            strict=True,
-        )
-    )
+    drafts = sum(run.answer.num_drafts for run in own)
+    drafted = sum(run.answer.num_draft_tokens for run in own)
+    accepted = sum(run.answer.num_accepted_tokens for run in own)
     parts: dict[str, float] = {}
     for run in profiled:
         if (run.arm, run.batch, run.temperature) == key:

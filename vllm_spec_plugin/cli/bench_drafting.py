@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import os
 import signal
 import sys
 import tempfile
@@ -20,11 +19,10 @@ from vllm_spec_plugin.bench.comparison import NONE, PLUGIN, STOCK, Results, Work
 from vllm_spec_plugin.bench.plans import ArmPlan, arm_environment, engine_arguments, plan_arms
 from vllm_spec_plugin.bench.prompts import PROMPTS, PromptsError, read_prompts
 from vllm_spec_plugin.bench.provenance import provenance
+from vllm_spec_plugin.bench.quiet import DISTURBING, QuietMachine
 from vllm_spec_plugin.config import ConfigError
 from vllm_spec_plugin.demo import model_path
 from vllm_spec_plugin.serving import ServerError, runs_on_cpu
-
-_BUSY = 0.5
 
 
 def bench_drafting(
@@ -53,6 +51,14 @@ def bench_drafting(
     prompts: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Texts to complete, a JSON list. [default: Python beginnings]")
     ] = None,
+    patience: Annotated[
+        float,
+        typer.Option(
+            min=0.0,
+            help="Seconds to spend, in all, on waiting for other processes to pause and on repeating "
+            "what they disturbed.",
+        ),
+    ] = 120.0,
     seed: Annotated[int, typer.Option(min=0, help="Of the first round; each has its own.")] = 0,
     enforce_eager: Annotated[bool, typer.Option("--enforce-eager", help="Do not compile the models.")] = False,
     profile: Annotated[
@@ -65,7 +71,8 @@ def bench_drafting(
     """Compare drafting with a small model to stock vLLM's and to no speculation.
 
     One engine per arm, each in a process of its own, all in one run: they take turns, so that what
-    changes on the machine meets all alike. Leave the machine alone meanwhile.
+    changes on the machine meets all alike. Leave the machine alone meanwhile: other processes
+    make every figure worse, and not every arm's by as much.
     """
     console, errors = Console(), Console(stderr=True)
     # A terminated run takes its engines along, as an interrupted one does.
@@ -83,12 +90,11 @@ def bench_drafting(
         workload = Workload(texts, batches, temperatures, output_tokens, rounds, seed, profile)
         target, draft = _model("--target", target, "target"), _model("--draft", draft, "draft")
         origin = provenance(sys.argv[1:], seed, texts) | {"target": target, "draft": draft}
-        load = origin["machine"]["load_before"]
-        if load > _BUSY:
-            errors.print(f"[yellow]note:[/yellow] the machine is busy (load average {load}): times will be too long")
         with tempfile.TemporaryDirectory(prefix="vllm-spec-bench-") as folder:
             plans = plan_arms(arm or [NONE, STOCK, PLUGIN], draft, tokens, Path(folder))
-            results, facts = _measure(plans, workload, target, enforce_eager, Path(folder), errors)
+            results, facts = _measure(
+                plans, workload, target, enforce_eager, QuietMachine(patience), Path(folder), errors
+            )
     except (PromptsError, ConfigError, ServerError) as error:
         errors.print(f"[red]error:[/red] {escape(str(error))}", soft_wrap=True)
         raise typer.Exit(2) from None
@@ -96,7 +102,6 @@ def bench_drafting(
         errors.print(f"[red]error:[/red] {escape(str(error))}", soft_wrap=True)
         raise typer.Exit(1) from None
     if json_path is not None:
-        origin["machine"]["load_after"] = round(os.getloadavg()[0], 2)
         origin["arms"] = {name: {"speculation": plan.settings, "engine": facts[name]} for name, plan in plans.items()}
         json_path.write_text(json.dumps(report.to_json(results, origin), indent=1) + "\n", encoding="utf-8")
     _show(results, runs_on_cpu(), console)
@@ -106,7 +111,13 @@ def bench_drafting(
 
 
 def _measure(
-    plans: dict[str, ArmPlan], workload: Workload, target: str, enforce_eager: bool, folder: Path, console: Console
+    plans: dict[str, ArmPlan],
+    workload: Workload,
+    target: str,
+    enforce_eager: bool,
+    machine: QuietMachine,
+    folder: Path,
+    console: Console,
 ) -> tuple[Results, dict[str, dict[str, Any]]]:
     """Starts the arms, runs the rounds, and ends the arms: the results, and what each engine chose by itself."""
     environment = arm_environment(target)
@@ -126,7 +137,7 @@ def _measure(
             progress.update(task, description=escape(what), completed=num_done)
 
         num_draft_tokens = {name: plan.num_draft_tokens for name, plan in plans.items()}
-        results = run_all(arms, num_draft_tokens, workload, on_run)
+        results = run_all(arms, num_draft_tokens, workload, machine, on_run)
         return results, {name: arm.facts for name, arm in arms.items()}
 
 
@@ -151,3 +162,10 @@ def _show(results: Results, on_cpu: bool, console: Console) -> None:
     for text in (*report.sentences(results), *report.notes(results, on_cpu)):
         console.print()
         console.print(escape(text))
+    if (others := report.disturbance(results)) is not None:
+        median, most = others
+        style = "yellow" if median > DISTURBING else "default"
+        console.print()
+        console.print(
+            f"[{style}]Other processes used {median:.2f} cores meanwhile (median of the runs; {most:.2f} at most)."
+        )

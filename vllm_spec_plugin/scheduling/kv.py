@@ -17,7 +17,7 @@ from vllm_spec_plugin.scheduling.integrity import check_blocks
 _ADMITTED_FROM = (RequestStatus.WAITING, RequestStatus.PREEMPTED)
 
 
-class SpecKVCacheManager(KVCacheManager):  # type: ignore[misc]  # vLLM's types are not followed
+class SpecKVCacheManager(KVCacheManager):
     """Gives a running request's drafts what is free, and the pool back what they did not need.
 
     Accepted tokens need no call: vLLM counts them as the request's text, and their blocks stay.

@@ -37,7 +37,7 @@ def run(
     """A run; drafts, drafted and accepted tokens are `counts`, and unless told otherwise no time is between steps."""
     outputs = [[1, 2, 3]] * batch if token_ids is None else token_ids
     total = sum(s.seconds for s in steps) if seconds is None else seconds
-    answer = Answer(total, [[7]] * len(outputs), outputs, list(steps), *counts, parts or {})
+    answer = Answer(total, total, [[7]] * len(outputs), outputs, list(steps), *counts, parts or {})
     return Run(arm, batch, temperature, number, answer)
 
 

@@ -16,8 +16,8 @@ READY = START + "print(json.dumps({'pid': os.getpid()}), file=out, flush=True)\n
 ANSWERING = READY + (
     "for line in sys.stdin:\n"
     "    prompts = json.loads(line)['run']['prompts']\n"
-    "    answer = dict(seconds=0.5, prompt_token_ids=[[1]], token_ids=[list(range(100_000))], steps=[], num_drafts=1,\n"
-    "                  num_draft_tokens=4, num_accepted_tokens=2)\n"
+    "    answer = dict(seconds=0.5, cpu_seconds=0.5, prompt_token_ids=[[1]], token_ids=[list(range(100_000))],\n"
+    "                  steps=[], num_drafts=1, num_draft_tokens=4, num_accepted_tokens=2)\n"
     "    print(json.dumps(answer), file=out, flush=True)\n"
 )
 

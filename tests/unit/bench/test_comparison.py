@@ -2,13 +2,11 @@
 
 from typing import Any, cast
 
-import pytest
-
 from tests.unit.bench.cases import step
-from vllm_spec_plugin.bench import comparison
 from vllm_spec_plugin.bench.agreement import Agreement
 from vllm_spec_plugin.bench.arms import Arm
 from vllm_spec_plugin.bench.comparison import Results, Workload, num_runs, run_all, turns
+from vllm_spec_plugin.bench.quiet import QuietMachine
 from vllm_spec_plugin.bench.records import Answer, Job
 
 PROMPTS = ("a", "b", "c")
@@ -23,9 +21,8 @@ class ScriptedArm:
     def run(self, job: Job) -> Answer:
         self.log.append((self.name, job))
         tokens = [[ord(prompt) + self.wrong] * job.num_tokens for prompt in job.prompts]
-        return Answer(
-            1.0, [[1]] * len(tokens), tokens, [step(len(tokens))], 0, 0, 0, {"a": 1.0} if job.profiled else {}
-        )
+        parts = {"a": 1.0} if job.profiled else {}
+        return Answer(1.0, 1.0, [[1]] * len(tokens), tokens, [step(len(tokens))], 0, 0, 0, parts)
 
     def gap(self, token_ids: list[int], candidates: list[int]) -> float:
         return 1.0
@@ -35,15 +32,15 @@ def compared(workload: Workload, wrong: bool = False) -> tuple[Results, list[tup
     log: list[tuple[str, Job]] = []
     told: list[tuple[int, str]] = []
     arms: dict[str, Any] = {"none": ScriptedArm("none", log), "plugin": ScriptedArm("plugin", log, wrong)}
+    machine = QuietMachine(0.0, busy=lambda: None, sleep=lambda seconds: None)
     found = run_all(
-        cast(dict[str, Arm], arms), {"none": 0, "plugin": 4}, workload, lambda done, what: told.append((done, what))
+        cast(dict[str, Arm], arms),
+        {"none": 0, "plugin": 4},
+        workload,
+        machine,
+        lambda done, what: told.append((done, what)),
     )
     return found, log, told
-
-
-@pytest.fixture(autouse=True)
-def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(comparison, "_SETTLE_SECONDS", 0.0)
 
 
 def test_arms_take_turns_and_none_is_always_first() -> None:

@@ -40,7 +40,7 @@ def proposer():
 
 @pytest.fixture
 def drafter(monkeypatch, proposer):
-    monkeypatch.setattr(module, "create_proposer", lambda config, vocab_size: proposer)
+    monkeypatch.setattr(module, "create_proposer", lambda config, vocab_size, engine: proposer)
     model = SimpleNamespace(get_vocab_size=lambda: 10)
     return Drafter(SimpleNamespace(additional_config={KEY: {"config": CONFIG}}, model_config=model))
 

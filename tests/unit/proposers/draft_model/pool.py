@@ -65,7 +65,7 @@ class Pool:
         self._cached: dict[tuple[int, ...], int] = {}
 
     def admit(self, request: Served, num_tokens: int) -> bool:
-        """Gives a new or resumed request blocks for its first `num_tokens` tokens or more; False if there are too few."""
+        """Gives a new or resumed request blocks for its first `num_tokens` tokens or more; False if few are free."""
         found = self._find(request.text)
         missing = self._missing(found, max(num_tokens, len(found) * self.block_size + 1))
         if missing > sum(block not in found for block in self.free):
