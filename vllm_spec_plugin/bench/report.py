@@ -17,6 +17,10 @@ Row = tuple[ArmSummary, tuple[str, ...]]
 
 _SCHEMA = 1
 _PER_ROUND = ("tokens_per_second", "target_step", "draft_step", "draft_step_prepared")
+GREEDY_NOTE = (
+    "Stock vLLM drafts greedily at any temperature; the plugin draws its drafts, unless told otherwise, which takes "
+    "longer and is accepted more often."
+)
 STOCK_NOTE = (
     "On CPU stock vLLM's sampled outputs are wrong with speculation (docs/architecture.md, \"Why not vLLM's own "
     'sampler"), its greedy ones are right: above temperature 0 read its draft step, not its tokens and acceptance.'
@@ -69,8 +73,10 @@ def notes(results: Results, on_cpu: bool) -> Iterator[str]:
         "T(n): a step with n tokens per request, without drafting; d: a draft step, prepared; irregular: steps in "
         "which requests have ended or drafts are short."
     )
-    if on_cpu and STOCK in results.arms and any(temperature > 0 for _, _, temperature in results.summaries):
-        yield STOCK_NOTE
+    if STOCK in results.arms and any(temperature > 0 for _, _, temperature in results.summaries):
+        yield GREEDY_NOTE
+        if on_cpu:
+            yield STOCK_NOTE
 
 
 def disturbance(results: Results) -> tuple[float, float] | None:
@@ -86,7 +92,7 @@ def num_wrong(results: Results) -> int:
 
 def to_json(results: Results, provenance: Mapping[str, Any]) -> dict[str, Any]:
     """Everything, in plain values; seconds, not milliseconds."""
-    limits = {_key(summary): asdict(found) | {"rest": found.rest} for summary, found in _limits(results)}
+    limits = {_key(summary): asdict(found) for summary, found in _limits(results)}
     cells = []
     for key, summary in results.summaries.items():
         others = {other: results.summaries[other, *key[1:]] for other in results.arms if other != summary.arm}

@@ -63,8 +63,9 @@ class ArmSummary:
         target_step: per round, median seconds of a regular step, K + 1 tokens per request, without its drafting.
         draft_step: per round, median seconds in the drafter over K.
         draft_step_prepared: the same with what the runner does to call the drafter.
-        acceptance_length: 1 + accepted / drafts; None without drafts.
-        acceptance_rate: accepted / drafted; None without drafts.
+        acceptance_lengths: per round that has drafts.
+        acceptance_length: 1 + accepted / drafts, of all rounds; None without drafts.
+        acceptance_rate: accepted / drafted, of all rounds; None without drafts.
         shares: where its time went.
         parts: seconds of drafting by part, of the profiled runs.
     """
@@ -77,6 +78,7 @@ class ArmSummary:
     target_step: dict[int, float]
     draft_step: dict[int, float]
     draft_step_prepared: dict[int, float]
+    acceptance_lengths: dict[int, float]
     acceptance_length: float | None
     acceptance_rate: float | None
     shares: Shares
@@ -85,24 +87,21 @@ class ArmSummary:
 
 @dataclass(frozen=True)
 class Limit:
-    """How fast one arm can be against another that drafts nothing, as ratios of tokens per second.
+    """How fast one arm can be against another that drafts nothing, as ratios of tokens per second; medians of rounds.
 
     Attributes:
         free: the acceptance length: if drafting took no time and K + 1 tokens took the target as long as one.
         verifying: with the time that K + 1 tokens take.
         drafting: with the time that drafting takes too.
         measured: as it was.
+        rest: the share of `drafting` that is lost besides.
     """
 
     free: float
     verifying: float
     drafting: float
     measured: float
-
-    @property
-    def rest(self) -> float:
-        """The share of `drafting` that is lost besides."""
-        return 1 - self.measured / self.drafting
+    rest: float
 
 
 def summarise(
@@ -146,6 +145,7 @@ def summarise(
         target,
         proposer,
         drafting,
+        {run.round: 1 + run.answer.num_accepted_tokens / run.answer.num_drafts for run in own if run.answer.num_drafts},
         1 + accepted / drafts if drafts else None,
         accepted / drafted if drafted else None,
         _shares(own, batch, num_draft_tokens),
@@ -159,14 +159,22 @@ def ratio(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Spread | No
 
 
 def limit(arm: ArmSummary, none: ArmSummary) -> Limit | None:
-    """The limit of `arm` against `none`, the same work without speculation; None if something was not measured."""
-    one, several = Spread.of(none.target_step.values()), Spread.of(arm.target_step.values())
-    step, measured = Spread.of(arm.draft_step_prepared.values()), ratio(arm.tokens_per_second, none.tokens_per_second)
-    if arm.acceptance_length is None or one is None or several is None or step is None or measured is None:
-        return None
-    gained = arm.acceptance_length * one.median
-    drafting = arm.num_draft_tokens * step.median
-    return Limit(arm.acceptance_length, gained / several.median, gained / (several.median + drafting), measured.median)
+    """The limit of `arm` against `none`, the same work without speculation; None if no round has all it takes.
+
+    With A the acceptance length, T(n) a step with n tokens per request and d a draft step: A,
+    A T(1) / T(K + 1), and A T(1) / (T(K + 1) + K d). Reckoned round by round: rounds have other texts.
+    """
+    rounds = (arm.acceptance_lengths.keys() & arm.target_step.keys() & arm.draft_step_prepared.keys()) & (
+        none.target_step.keys() & none.tokens_per_second.keys()
+    )
+    found = []
+    for number in rounds:
+        free, several = arm.acceptance_lengths[number], arm.target_step[number]
+        gained = free * none.target_step[number]
+        drafting = gained / (several + arm.num_draft_tokens * arm.draft_step_prepared[number])
+        measured = arm.tokens_per_second[number] / none.tokens_per_second[number]
+        found.append((free, gained / several, drafting, measured, 1 - measured / drafting))
+    return Limit(*(statistics.median(values) for values in zip(*found, strict=True))) if found else None
 
 
 def _is_regular(step: Step, batch: int, num_draft_tokens: int) -> bool:

@@ -120,7 +120,24 @@ def test_limit_by_hand() -> None:
     assert bound.drafting == pytest.approx(3 * 2 / (3 + 1.6))
     # Without: 5 + 24 * 2 ms. With: 5 + 1.6 for the prompt, 8 * 4.6, 2 between steps.
     assert bound.measured == pytest.approx(53 / 45.4)
-    assert bound.rest == pytest.approx(1 - bound.measured / bound.drafting)
+    assert bound.rest == pytest.approx(1 - (53 / 45.4) / (6 / 4.6))
+
+
+def test_limit_is_reckoned_round_by_round() -> None:
+    """One text is accepted whole and another never: no round's gain is that of the mean acceptance."""
+    plain = [run("none", [step()] * 10, number=n, token_ids=[[0] * 10]) for n in range(3)]
+    steps = [step(1, 5, 5, 2, 4)]
+    runs = [
+        run("plugin", steps * 2, number=0, token_ids=[[0] * 10], counts=(2, 8, 8)),
+        run("plugin", steps * 2, number=1, token_ids=[[0] * 10], counts=(2, 8, 8)),
+        run("plugin", steps * 10, number=2, token_ids=[[0] * 10], counts=(10, 40, 0)),
+    ]
+    arm = of(*runs)
+    assert arm.acceptance_length == pytest.approx(1 + 16 / 14)
+    bound = limit(arm, summarise(plain, (), "none", 1, 0.0, 0))
+    assert bound is not None
+    assert (bound.free, bound.verifying, bound.drafting) == pytest.approx((5, 5 * 2 / 3, 2))
+    assert (bound.measured, bound.rest) == pytest.approx((2, 0))
 
 
 def test_no_limit_without_measurements() -> None:
