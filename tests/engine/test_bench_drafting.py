@@ -18,17 +18,9 @@ K = 3
 
 def test_three_arms_are_compared(tmp_path: Path) -> None:
     path = tmp_path / "found.json"
-    options = (
-        f"--enforce-eager --rounds 2 --output-tokens 24 --tokens {K} --batch 2 --temperature 0 --profile --patience 5"
-    )
-    command = [
-        str(Path(sys.executable).parent / "vllm-spec"),
-        "bench",
-        "drafting",
-        *options.split(),
-        "--json",
-        str(path),
-    ]
+    command = [str(Path(sys.executable).parent / "vllm-spec"), "bench", "drafting", "--json", str(path)]
+    command += f"--enforce-eager --profile --tokens {K} --batch 2 --temperature 0 --output-tokens 24".split()
+    command += ["--rounds", "2", "--patience", "5"]
     done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"COLUMNS": "80"}, check=False)
     assert done.returncode == 0, done.stderr
     found = json.loads(path.read_text())
