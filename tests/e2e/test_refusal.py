@@ -28,7 +28,7 @@ def test_a_draft_of_another_vocabulary_is_refused_in_one_message(tmp_path: Path)
     output = run.stdout + run.stderr
     assert run.returncode == 2, output[-3000:]
     assert "Traceback" not in output
-    lines = [line for line in output.splitlines() if "1000" in line and "2048" in line]
+    lines = [line for line in output.splitlines() if "1,000" in line and "2,048" in line]
     assert len(lines) == 1
     assert str(plugin) in lines[0]
     assert "proposer.model" in lines[0]

@@ -16,6 +16,7 @@ LOOKUP = str(REPOSITORY / "configs/ngram.yaml")
 FREQUENCY = str(REPOSITORY / "configs/ngram_frequency.yaml")
 DRAFT_MODEL = str(REPOSITORY / "configs/draft_model.yaml")
 CONFIDENT = str(REPOSITORY / "tests/engine/configs/draft_model_confident.yaml")
+DISTANT = str(REPOSITORY / "tests/engine/configs/draft_model_distant.yaml")
 _MOST_ALIVE = 4
 _PATIENCE = 3600.0
 

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from tests.engine import texts
-from tests.engine.arms import Arms
+from tests.engine.arms import DISTANT, FREQUENCY, LOOKUP, Arms, Engine
 from tests.engine.exact import Reference
 from tests.engine.samples import Plan, exact_tests, sample
-from tests.engine.test_sampling import FALSE_ALARMS, NUM_TESTS, SPECULATING
+from tests.engine.test_sampling import FALSE_ALARMS, NUM_TESTS
 
 pytestmark = [pytest.mark.engine, pytest.mark.statistical]
 
@@ -19,7 +19,14 @@ PARAMS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("proposer", ["lookup", "frequency", "draft_model"])
+PROPOSERS = {
+    "lookup": Engine(config=LOOKUP),
+    "frequency": Engine(config=FREQUENCY),
+    "draft_model": Engine(config=DISTANT),
+}
+
+
+@pytest.mark.parametrize("proposer", PROPOSERS)
 @pytest.mark.parametrize("sabotage", PARAMS)
 def test_sabotaged_scorer_is_noticed(
     sabotage: str, proposer: str, arms: Arms, reference: Reference, full: bool
@@ -34,7 +41,7 @@ def test_sabotaged_scorer_is_noticed(
     threshold = min(1e-6, FALSE_ALARMS / NUM_TESTS)
 
     def least_p_values(name: str) -> list[float]:
-        samples, _ = sample(arms, SPECULATING[proposer], plan, name)
+        samples, _ = sample(arms, PROPOSERS[proposer], plan, name)
         return sorted(test.p_value for test in exact_tests(reference, settings, samples).values())[:3]
 
     sound, sabotaged = least_p_values(""), least_p_values(sabotage)
