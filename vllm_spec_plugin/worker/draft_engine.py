@@ -7,7 +7,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from vllm_spec_plugin.compat import draft_model as compat
+from vllm_spec_plugin.compat.draft_attention import DraftAttention, PassBatch
+from vllm_spec_plugin.compat.draft_model import draft_pass, draft_vllm_config, load_draft_model
 from vllm_spec_plugin.proposers.draft_model.catch_up import Chunk
 from vllm_spec_plugin.proposers.draft_model.coverage import DraftCoverage
 from vllm_spec_plugin.verification.constraints import SpeculatedRows, constrain
@@ -22,8 +23,6 @@ class VllmDraftEngine:
     """
 
     coverage: DraftCoverage
-    # A module with vLLM's `compute_logits`.
-    model: Any
 
     def __init__(self, vllm_config: Any, config: Any) -> None:
         """Reads the draft's configuration.
@@ -32,32 +31,33 @@ class VllmDraftEngine:
             vllm_config: the target's.
             config: the `proposer` section, a `DraftModelConfig`.
         """
-        self._vllm_config = compat.draft_vllm_config(
+        self._vllm_config = draft_vllm_config(
             vllm_config, model=config.model, dtype=config.dtype, quantization=config.quantization
         )
         self.max_len: int = self._vllm_config.model_config.max_model_len
 
     def load(self) -> None:
         """Loads the weights; before vLLM measures memory and lays out the KV cache."""
-        self.model, self._layer_names = compat.load_draft_model(self._vllm_config)
+        self._pass = draft_pass(self._vllm_config, *load_draft_model(self._vllm_config))
 
     def bind(self, runner: Any) -> None:
         """Finds the draft's place in the KV cache; after vLLM has laid it out."""
         self._runner = runner
         self._device = runner.device
-        self._attention = compat.DraftAttention.of(runner, self._vllm_config, self._layer_names)
+        self._attention = DraftAttention.of(runner, self._vllm_config, set(self._pass.layers))
+        self._pass.bind(self._attention)
         self._table = runner.input_batch.block_table[self._attention.kv_cache_group]
         self.coverage = DraftCoverage(self._attention.num_blocks, self._attention.block_size)
         most = runner.max_num_reqs + 1
         self._starts = torch.arange(most, dtype=torch.int32, device=self._device)
         self._starts_cpu = torch.arange(most, dtype=torch.int32)
+        self._rows = torch.arange(most, device=self._device)
 
     def warm_up(self, num_tokens: int) -> None:
         """Runs the model once without a KV cache: compiles it, and shows vLLM how much memory it needs."""
-        token_ids = torch.zeros(num_tokens, dtype=torch.int32, device=self._vllm_config.device_config.device)
-        with torch.inference_mode(), compat.forward_context(self._vllm_config, None, {}, num_tokens):
-            states = self.model(input_ids=token_ids, positions=token_ids.long(), inputs_embeds=None)
-            self.model.compute_logits(states[: min(num_tokens, self._vllm_config.scheduler_config.max_num_seqs)])
+        most = min(num_tokens, self._vllm_config.scheduler_config.max_num_seqs)
+        with torch.inference_mode():
+            self._pass.warm_up(num_tokens, most)
 
     def note_blocks(self, runner: Any, scheduler_output: Any) -> None:
         """Takes note of the blocks this step gives to requests; before the runner takes them over."""
@@ -88,9 +88,7 @@ class VllmDraftEngine:
     def start(self, chunks: Sequence[Chunk], num_steps: int) -> torch.Tensor:
         """See `DraftEngine`."""
         size, table = self._attention.block_size, self._table.block_table.np
-        rows = np.array([chunk.request.row for chunk in chunks])
-        begins = np.array([chunk.start for chunk in chunks])
-        stops = np.array([chunk.stop for chunk in chunks])
+        rows, begins, stops = np.array([(chunk.request.row, chunk.start, chunk.stop) for chunk in chunks]).T
         lengths = stops - begins
         ends = lengths.cumsum()
         num_tokens = int(ends[-1])
@@ -109,40 +107,38 @@ class VllmDraftEngine:
         self._slots = self._to_device(slots_ahead)
         self._lengths = self._to_device((ahead + 1).astype(np.int32))
         self._longest = int(stops.max())
-        self._pass = 0
-
+        self._step = 0
+        self._blocks = self._table.get_device_tensor(self._runner.max_num_reqs)[self._to_device(rows)]
         cpu_start = torch.from_numpy(query_start)
-        rows_tensor = self._to_device(rows)
-        self._blocks = self._table.get_device_tensor(self._runner.max_num_reqs)[rows_tensor]
-        common = compat.common_metadata(
-            query_start_loc=cpu_start.to(self._device),
-            query_start_loc_cpu=cpu_start,
-            seq_lens=self._to_device(stops.astype(np.int32)),
-            num_reqs=len(chunks),
-            num_actual_tokens=num_tokens,
-            max_query_len=int(lengths.max()),
-            max_seq_len=self._longest,
-            block_table_tensor=self._blocks,
-            slot_mapping=self._to_device(slots),
+        batch = PassBatch(
+            query_start=cpu_start.to(self._device),
+            query_start_cpu=cpu_start,
+            lengths=self._to_device(stops.astype(np.int32)),
+            blocks=self._blocks,
+            slots=self._to_device(slots),
+            longest_query=int(lengths.max()),
+            longest=self._longest,
+            step=0,
         )
-        states = self._forward(self._to_device(token_ids), self._to_device(positions), common)
-        self._common = common
-        return states[self._to_device(ends[:drafting] - 1)]
+        wanted = self._to_device(ends[: max(drafting, 1)] - 1)
+        logits = self._forward(self._to_device(token_ids), self._to_device(positions), wanted, batch)
+        return logits[:drafting]
 
     def step(self, token_ids: torch.Tensor) -> torch.Tensor:
         """See `DraftEngine`."""
-        n, common = len(token_ids), self._common
-        common.query_start_loc = self._starts[: n + 1]
-        common.query_start_loc_cpu = self._starts_cpu[: n + 1]
-        common.num_reqs = common.num_actual_tokens = n
-        common.max_query_len = 1
-        common.seq_lens = self._lengths[self._pass, :n]
-        common.slot_mapping = self._slots[self._pass, :n]
-        common.block_table_tensor = self._blocks[:n]
-        positions = self._positions[self._pass, :n]
-        self._pass += 1
-        common.max_seq_len = self._longest + self._pass
-        return self._forward(token_ids.int(), positions, common)
+        n, step = len(token_ids), self._step
+        self._step += 1
+        batch = PassBatch(
+            query_start=self._starts[: n + 1],
+            query_start_cpu=self._starts_cpu[: n + 1],
+            lengths=self._lengths[step, :n],
+            blocks=self._blocks[:n],
+            slots=self._slots[step, :n],
+            longest_query=1,
+            longest=self._longest + self._step,
+            step=self._step,
+        )
+        return self._forward(token_ids.int(), self._positions[step, :n], self._rows[:n], batch)
 
     def keep(self, chosen: torch.Tensor) -> None:
         """See `DraftEngine`."""
@@ -151,11 +147,6 @@ class VllmDraftEngine:
             t[:, chosen] for t in (self._positions, self._slots, self._lengths)
         )
 
-    def logits(self, states: torch.Tensor) -> torch.Tensor:
-        """See `DraftEngine`."""
-        logits: torch.Tensor = self.model.compute_logits(states)
-        return logits
-
     def constrain(
         self, logits: torch.Tensor, rows: torch.Tensor, drafts: torch.Tensor, temperature: float | None
     ) -> torch.Tensor:
@@ -163,12 +154,12 @@ class VllmDraftEngine:
         metadata = self._runner.input_batch.sampling_metadata
         return constrain(SpeculatedRows(logits, rows, drafts), metadata, temperature)
 
-    def _forward(self, token_ids: torch.Tensor, positions: torch.Tensor, common: Any) -> torch.Tensor:
-        metadata = self._attention.metadata(common, self._pass)
-        slots = dict.fromkeys(metadata, common.slot_mapping)
-        with compat.forward_context(self._vllm_config, metadata, slots, len(token_ids)):
-            states: torch.Tensor = self.model(input_ids=token_ids, positions=positions, inputs_embeds=None)
-        return states
+    def _forward(
+        self, token_ids: torch.Tensor, positions: torch.Tensor, rows: torch.Tensor, batch: PassBatch
+    ) -> torch.Tensor:
+        self._pass.prepare(batch)
+        logits: torch.Tensor = self._pass.run(token_ids, positions, rows)
+        return logits
 
     def _fresh(self, request_id: str, num_computed_tokens: int, block_ids: list[int], size: int) -> None:
         first = num_computed_tokens // size

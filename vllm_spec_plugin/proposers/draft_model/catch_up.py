@@ -65,10 +65,10 @@ def plan_catch_up(
     room = limits.catch_up_tokens
     soon: set[int] = set()
     chunks = []
-    for request, num_draft_tokens in _in_turn(requests, coverage, block_table, limits):
+    for request, num_draft_tokens, seen in _in_turn(requests, coverage, block_table, limits):
         blocks = block_table(request.row)
         stop = min(len(request.token_ids), request.num_slots, limits.max_len)
-        start = coverage.watermark(request.request_id, request.token_ids, blocks, soon)
+        start = coverage.watermark(request.request_id, request.token_ids, blocks, soon) if soon else seen
         if num_draft_tokens:
             # The last token's output is needed, computed or not.
             start = min(start, stop - 1)
@@ -76,7 +76,7 @@ def plan_catch_up(
         if stop <= start:
             continue
         room -= stop - start
-        soon.update(coverage.blocks_filled(start, stop, blocks).tolist())
+        soon.update(coverage.blocks_filled(start, stop, blocks))
         chunks.append(Chunk(request, start, stop, num_draft_tokens if stop == len(request.token_ids) else 0))
     return sorted(chunks, key=lambda chunk: -chunk.num_draft_tokens)
 
@@ -95,13 +95,14 @@ def _in_turn(
     coverage: DraftCoverage,
     block_table: Callable[[int], npt.NDArray[np.int32]],
     limits: Limits,
-) -> list[tuple[RequestView, int]]:
-    drafting, waiting = [], []
+) -> list[tuple[RequestView, int, int]]:
+    """Requests with their K and their watermark."""
+    drafting: list[tuple[RequestView, int, int]] = []
+    waiting: list[tuple[RequestView, int, int]] = []
     for request in requests:
-        if count := num_draft_tokens(request, limits):
+        count = num_draft_tokens(request, limits)
+        if count or request.in_prompt:
             seen = coverage.watermark(request.request_id, request.token_ids, block_table(request.row))
-            drafting.append((len(request.token_ids) - seen, request, count))
-        elif request.in_prompt:
-            waiting.append((request, 0))
-    drafting.sort(key=lambda entry: entry[0])
-    return [(request, count) for _, request, count in drafting] + waiting
+            (drafting if count else waiting).append((request, count, seen))
+    drafting.sort(key=lambda entry: len(entry[0].token_ids) - entry[2])
+    return drafting + waiting

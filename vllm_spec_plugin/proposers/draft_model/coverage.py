@@ -78,9 +78,12 @@ class DraftCoverage:
             same += 1
         return self._past_whole_blocks(known.watermark + same, len(token_ids), block_ids, soon)
 
-    def blocks_filled(self, start: int, stop: int, block_ids: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
+    def blocks_filled(self, start: int, stop: int, block_ids: npt.NDArray[np.int32]) -> list[int]:
         """The blocks that become whole when positions `start` to `stop` are computed and those before are there."""
-        return block_ids[start // self.block_size : stop // self.block_size]
+        first, last = start // self.block_size, stop // self.block_size
+        # Most steps fill none.
+        filled: list[int] = block_ids[first:last].tolist() if first < last else []
+        return filled
 
     def computed(
         self, request_id: str, start: int, stop: int, block_ids: npt.NDArray[np.int32], fed: Sequence[int] = ()
@@ -97,7 +100,8 @@ class DraftCoverage:
         known = self._known.get(request_id)
         # Blocks may also have been filled by drafts that have been accepted since.
         first = start if known is None else min(start, known.watermark)
-        self._whole[self.blocks_filled(first, stop, block_ids)] = True
+        if filled := self.blocks_filled(first, stop, block_ids):
+            self._whole[filled] = True
         self._known[request_id] = _Known(stop, list(fed))
 
     def forget(self, request_id: str) -> None:
@@ -111,8 +115,8 @@ class DraftCoverage:
     def _past_whole_blocks(
         self, covered: int, num_tokens: int, block_ids: npt.NDArray[np.int32], soon: Collection[int]
     ) -> int:
-        count = covered // self.block_size
-        for block_id in block_ids[count : num_tokens // self.block_size].tolist():
+        count, last = covered // self.block_size, num_tokens // self.block_size
+        for block_id in block_ids[count:last].tolist() if count < last else ():
             if not (self._whole[block_id] or block_id in soon):
                 break
             count += 1

@@ -30,7 +30,7 @@ class DraftEngine(Protocol):
         """Computes the chunks, and gets ready for up to `num_steps` calls of `step`.
 
         Returns:
-            [number of chunks with drafts to make, hidden_size]: the state after each one's last token.
+            [number of chunks with drafts to make, vocab_size]: the logits after each one's last token.
         """
         ...
 
@@ -41,16 +41,12 @@ class DraftEngine(Protocol):
             token_ids: [n] int64, n not above that of the call before.
 
         Returns:
-            [n, hidden_size].
+            [n, vocab_size].
         """
         ...
 
     def keep(self, chosen: torch.Tensor) -> None:
         """Makes the chunks at `chosen` ([n] int64, ascending) the first n."""
-        ...
-
-    def logits(self, states: torch.Tensor) -> torch.Tensor:
-        """[n, vocab_size]: the model's output for [n, hidden_size] states."""
         ...
 
     def constrain(

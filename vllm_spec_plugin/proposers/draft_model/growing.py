@@ -28,29 +28,16 @@ class DraftSettings:
     catch_up_tokens: int = 2048
 
 
-@dataclass
-class _Place:
-    """One position of all drafts that reach it.
-
-    Attributes:
-        requests: which, as indices; None for the first so many.
-        tokens: [n] int64.
-        dropped: [n] bool, tokens that are not drafted after all; None where there are none.
-    """
-
-    requests: torch.Tensor | None
-    tokens: torch.Tensor
-    dropped: torch.Tensor | None
-
-
 class GrowingDrafts:
     """Chooses the tokens of drafts that are longest first, and drops those that are done from the end.
 
     Attributes:
         lengths: how long the drafts of those that still grow may get, descending.
         rows: [n] int64, places in the batch of those that still grow.
-        tokens: [n, tokens so far] int64, what was drafted for them.
+        last: [n] int64, their newest tokens.
     """
+
+    last: torch.Tensor
 
     def __init__(
         self, requests: Sequence[RequestView], lengths: Sequence[int], settings: DraftSettings, device: torch.device
@@ -64,15 +51,16 @@ class GrowingDrafts:
             device: where logits will be.
         """
         self._settings = settings
-        self._requests = requests
         self._is_certain = [request.point_mass or settings.draft_sampling == "greedy" for request in requests]
         self._all_certain = all(self._is_certain)
-        self._places: list[_Place] = []
+        self._place = 0
+        # By place, then request; negative where there is no token, or one that is not drafted after all.
+        self._tokens = torch.full((lengths[0], len(requests)), -1, device=device)
+        # Which requests still grow; None is the first so many.
         self._indices: torch.Tensor | None = None
         self._q: torch.Tensor | None = None
         self.lengths = list(lengths)
         self.rows = torch.tensor([request.row for request in requests], device=device)
-        self.tokens = torch.empty(len(requests), 0, dtype=torch.int64, device=device)
         if not self._all_certain:
             uniforms = np.zeros((len(requests), lengths[0]))
             for row, request, length in zip(uniforms, requests, lengths, strict=True):
@@ -81,9 +69,9 @@ class GrowingDrafts:
             self._certain = torch.tensor(self._is_certain, device=device)
 
     @property
-    def last(self) -> torch.Tensor:
-        """[n] int64: the newest token of those that still grow."""
-        return self.tokens[:, -1]
+    def tokens(self) -> torch.Tensor:
+        """[n, tokens so far] int64: what was drafted for those that still grow."""
+        return self._tokens[: self._place, self._growing].T
 
     def grow(self, logits: torch.Tensor) -> torch.Tensor | None:
         """Chooses the next token of each.
@@ -95,47 +83,43 @@ class GrowingDrafts:
             Indices ([m] int64, ascending) of those of the n that are confident enough to go on; None
             where nobody asks. Those among them whose K is reached are at their end.
         """
-        place = len(self._places)
+        place = self._place
         if self._all_certain:
             tokens = logits.argmax(-1)
         else:
             probs = self._softmax(logits, place)
             tokens = torch.where(self._certain, logits.argmax(-1), draw(probs, self._uniforms[:, place]))
-        sure = dropped = None
+        sure, drafted = None, tokens
         if self._settings.min_confidence:
             unsure = confidence(logits, tokens) < self._settings.min_confidence
             # A drawn token stays: to drop it for its value would change the output's distribution.
-            dropped = unsure if self._all_certain else unsure & self._certain
+            drafted = tokens.masked_fill(unsure if self._all_certain else unsure & self._certain, -1)
             sure = (~unsure).nonzero().squeeze(1)
-        self._places.append(_Place(self._indices, tokens, dropped))
-        self.tokens = torch.cat([self.tokens, tokens[:, None]], dim=1)
+        self._tokens[place, self._growing] = drafted
+        self._place, self.last = place + 1, tokens
         if sure is not None:
             self._keep(sure)
-        going_on = sum(length > place + 1 for length in self.lengths)
-        if going_on < len(self.lengths):
-            self._keep(slice(going_on))
+        if self.lengths and self.lengths[-1] == self._place:
+            self._keep(slice(sum(length > self._place for length in self.lengths)))
         return sure
 
     def finish(self) -> list[tuple[Draft, list[int]]]:
         """Per request: its draft, and those of its tokens that the model was fed, all but the last."""
-        tokens: list[list[int]] = [[] for _ in self._requests]
-        for place in self._places:
-            chosen = place.tokens.tolist()
-            who = range(len(chosen)) if place.requests is None else place.requests.tolist()
-            dropped = [False] * len(chosen) if place.dropped is None else place.dropped.tolist()
-            for j, i in enumerate(who):
-                if not dropped[j]:
-                    tokens[i].append(chosen[j])
         result = []
-        for i, drafted in enumerate(tokens):
+        for i, column in enumerate(self._tokens.T.tolist()):
+            drafted = [token for token in column if token >= 0]
             q = None if self._q is None or self._is_certain[i] else self._q[i, : len(drafted)]
             result.append((Draft(drafted, q), drafted[:-1]))
         return result
 
+    @property
+    def _growing(self) -> torch.Tensor | slice:
+        return slice(len(self.lengths)) if self._indices is None else self._indices
+
     def _softmax(self, logits: torch.Tensor, place: int) -> torch.Tensor:
         """[n, vocab_size]: softmax of `logits`, kept as q of that place."""
         if self._q is None:
-            self._q = logits.new_empty(len(self._requests), self.lengths[0], logits.shape[-1])
+            self._q = logits.new_empty(len(self._is_certain), self.lengths[0], logits.shape[-1])
         if self._indices is None:
             return torch.softmax(logits, -1, out=self._q[: len(logits), place])
         probs = logits.softmax(-1)
@@ -143,15 +127,14 @@ class GrowingDrafts:
         return probs
 
     def _keep(self, chosen: torch.Tensor | slice) -> None:
-        n = len(self.rows)
         if isinstance(chosen, slice):
             self.lengths = self.lengths[chosen]
         else:
             self.lengths = [self.lengths[i] for i in chosen.tolist()]
             if self._indices is None:
-                self._indices = torch.arange(n, device=self.rows.device)
+                self._indices = torch.arange(len(self.rows), device=self.rows.device)
         if self._indices is not None:
             self._indices = self._indices[chosen]
-        self.rows, self.tokens = self.rows[chosen], self.tokens[chosen]
+        self.rows, self.last = self.rows[chosen], self.last[chosen]
         if not self._all_certain:
             self._uniforms, self._certain = self._uniforms[chosen], self._certain[chosen]

@@ -47,15 +47,14 @@ class DraftModelProposer:
         """Per chunk that wants drafts: its draft, and which of its tokens the draft model has been fed."""
         engine, settings = self._engine, self._settings
         lengths = [chunk.num_draft_tokens for chunk in chunks if chunk.num_draft_tokens]
-        states = engine.start(chunks, max(lengths, default=0) - 1)
+        logits = engine.start(chunks, max(lengths, default=1) - 1)
         if not lengths:
             return []
-        batch = GrowingDrafts([chunk.request for chunk in chunks[: len(lengths)]], lengths, settings, states.device)
+        batch = GrowingDrafts([chunk.request for chunk in chunks[: len(lengths)]], lengths, settings, logits.device)
         while batch.lengths:
-            logits = engine.constrain(engine.logits(states), batch.rows, batch.tokens, settings.draft_temperature)
-            sure = batch.grow(logits)
+            sure = batch.grow(engine.constrain(logits, batch.rows, batch.tokens, settings.draft_temperature))
             if sure is not None:
                 engine.keep(sure)
             if batch.lengths:
-                states = engine.step(batch.last)
+                logits = engine.step(batch.last)
         return batch.finish()

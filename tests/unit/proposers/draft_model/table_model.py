@@ -110,7 +110,7 @@ class TableEngine:
         for request, chunk in zip(requests, chunks, strict=True):
             text = request.text[: chunk.stop]
             assert self._kv.num_right(request.blocks, text) == len(text), f"{request.request_id} is not caught up"
-        return self._states()
+        return self._logits()
 
     def step(self, token_ids: torch.Tensor) -> torch.Tensor:
         self._may_break("step")
@@ -123,17 +123,13 @@ class TableEngine:
             text.append(token)
             assert len(text) <= min(self.max_len, len(request.blocks) * BLOCK_SIZE), "no slot, or beyond the context"
             self._kv.write(request.blocks, text, len(text) - 1)
-        return self._states()
+        return self._logits()
 
     def keep(self, chosen: torch.Tensor) -> None:
         self._may_break("keep")
         indices = chosen.tolist()
         assert indices == sorted(set(indices))
         self._live = [self._live[i] for i in indices]
-
-    def logits(self, states: torch.Tensor) -> torch.Tensor:
-        self._may_break("logits")
-        return self.table[states[:, 0].long(), states[:, 1].long()]
 
     def constrain(
         self, logits: torch.Tensor, rows: torch.Tensor, drafts: torch.Tensor, temperature: float | None
@@ -145,14 +141,14 @@ class TableEngine:
         parts = zip(logits, self._live, contexts, strict=True)
         return torch.stack([constrained(raw, request, context, temperature) for raw, (request, _), context in parts])
 
-    def _states(self) -> torch.Tensor:
-        """[n, 2]: the last two tokens of each, out of the KV cache."""
-        pairs = []
+    def _logits(self) -> torch.Tensor:
+        """[n, VOCAB_SIZE]: by the last two tokens of each, out of the KV cache."""
+        logits = []
         for request, text in self._live:
             seen = self._kv.slots[self._kv.slot(request.blocks, len(text) - 1)]
             assert seen == tuple(text), f"{request.request_id}: computed over keys and values of another text"
-            pairs.append(seen[-2:])
-        return torch.tensor(pairs, dtype=torch.float32).reshape(-1, 2)
+            logits.append(self.table[seen[-2:]])
+        return torch.stack(logits) if logits else torch.empty(0, VOCAB_SIZE)
 
     def _may_break(self, name: str) -> None:
         if self.broken is not None and self.broken[0] == name:

@@ -144,10 +144,10 @@ def test_a_shorter_text_under_the_same_id_starts_from_whole_blocks(coverage):
 
 
 def test_blocks_filled_are_those_that_end_in_the_stretch(coverage):
-    assert coverage.blocks_filled(0, 3, TABLE).tolist() == []
-    assert coverage.blocks_filled(0, 4, TABLE).tolist() == [5]
-    assert coverage.blocks_filled(3, 13, TABLE).tolist() == [5, 2, 7]
-    assert coverage.blocks_filled(4, 8, TABLE).tolist() == [2]
+    assert coverage.blocks_filled(0, 3, TABLE) == []
+    assert coverage.blocks_filled(0, 4, TABLE) == [5]
+    assert coverage.blocks_filled(3, 13, TABLE) == [5, 2, 7]
+    assert coverage.blocks_filled(4, 8, TABLE) == [2]
 
 
 # Mostly the same: beginnings are often shared, and a text often goes on as was drafted long ago.
@@ -338,7 +338,7 @@ class RestFilled(DraftCoverage):
     """Believes that a block is whole when its first slot is filled."""
 
     def blocks_filled(self, start, stop, block_ids):
-        return block_ids[start // self.block_size : -(-stop // self.block_size)]
+        return block_ids[start // self.block_size : -(-stop // self.block_size)].tolist()
 
 
 @pytest.mark.parametrize("broken", [NothingVoid, NothingCut, AllAccepted, RestFilled])

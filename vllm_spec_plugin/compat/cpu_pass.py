@@ -1,0 +1,240 @@
+"""A pass of the draft model as one compiled graph, for vLLM's CPU backend: a small model's time is mostly Python.
+
+vLLM compiles a model's layers, but calls its attention, its output head and its metadata from Python, about twenty
+times in a pass. Here the graph goes from tokens to logits, and attention is one operator that calls vLLM's two kernels.
+"""
+
+import logging
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from vllm import envs
+from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackendImpl
+
+from vllm_spec_plugin.compat.draft_attention import DraftAttention, PassBatch
+from vllm_spec_plugin.compat.draft_pass import DraftPass
+
+logger = logging.getLogger("vllm.spec_plugin")
+
+# Sizes to compile for; none is 0 or 1, and no two are equal, so that the graph is good for any.
+_NUM_TOKENS, _NUM_ROWS = 7, 3
+# Of the greatest logit.
+_TOLERANCE = 0.02
+
+
+@dataclass
+class _Pass:
+    """What attention must know of a pass; shared by a model's layers."""
+
+    batch: PassBatch | None = None
+    schedule: torch.Tensor | None = None
+
+
+class _Layer:
+    """An attention layer: what vLLM's kernels need to know of it."""
+
+    def __init__(self, layer: Any, current: _Pass) -> None:
+        impl = layer.impl
+        self._layer, self._current = layer, current
+        self._scales = (layer._k_scale_float, layer._v_scale_float, impl.kv_cache_dtype)
+        self._scale, self._slopes, self._window = impl.scale, impl.alibi_slopes, impl.sliding_window
+        self._softcap = impl.logits_soft_cap
+        self._heads = (layer.num_heads, layer.num_kv_heads, layer.head_size)
+        self._number = len(_layers)
+        _layers.append(self)
+        layer.forward = self.forward
+
+    def bind(self) -> None:
+        """Takes the layer's part of the KV cache."""
+        cache = self._layer.kv_cache
+        num_blocks, num_kv_heads, block_size, _ = cache.shape
+        self._keys, self._values = cache.view(num_blocks, num_kv_heads, block_size * 2, -1).chunk(2, dim=2)
+        self._isa = self._layer.isa
+
+    def forward(
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        output_shape: torch.Size | None = None,
+        output_dtype: torch.dtype | None = None,
+    ) -> torch.Tensor:
+        """In place of the layer's own."""
+        num_heads, num_kv_heads, size = self._heads
+        output: torch.Tensor = torch.ops.vllm_spec_plugin.paged_attention(
+            query.view(-1, num_heads, size),
+            key.view(-1, num_kv_heads, size),
+            value.view(-1, num_kv_heads, size),
+            self._number,
+        )
+        return output.view(query.shape[0], -1) if output_shape is None else output.view(output_shape)
+
+    def attend(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+        """Puts keys and values into the KV cache, then attends.
+
+        Args:
+            query: [num_tokens, num_heads, head_size].
+            key: [num_tokens, num_kv_heads, head_size].
+            value: like `key`.
+
+        Returns:
+            Like `query`; zeros while there is no KV cache.
+        """
+        output = torch.empty(query.shape, dtype=query.dtype)
+        batch = self._current.batch
+        if batch is None:
+            return output.zero_()
+        torch.ops._C.cpu_attn_reshape_and_cache.default(
+            key, value, self._keys, self._values, batch.slots, self._isa, *self._scales
+        )
+        torch.ops._C.cpu_attention_with_kv_cache.default(
+            query,
+            self._keys,
+            self._values,
+            output,
+            batch.query_start,
+            batch.lengths,
+            self._scale,
+            True,
+            self._slopes,
+            self._window,
+            batch.blocks,
+            self._softcap,
+            self._current.schedule,
+            None,
+            None,
+            *self._scales,
+        )
+        return output
+
+
+# By number: an operator is given no objects.
+_layers: list[_Layer] = []
+
+
+def _paged_attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, layer: int) -> torch.Tensor:
+    return _layers[layer].attend(query, key, value)
+
+
+def _paged_attention_shape(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, layer: int) -> torch.Tensor:
+    return query.new_empty(query.shape)
+
+
+_library = torch.library.Library("vllm_spec_plugin", "DEF")
+_library.define("paged_attention(Tensor query, Tensor key, Tensor value, int layer) -> Tensor")
+_library.impl("paged_attention", _paged_attention, "CPU")
+_library.impl("paged_attention", _paged_attention_shape, "Meta")
+
+
+class CPUPass(DraftPass):
+    """Compiled unless vLLM was told not to compile; and then still with less Python than vLLM's."""
+
+    def __init__(self, vllm_config: Any, model: Any, layers: dict[str, Any]) -> None:
+        """See `DraftPass`. The model can't be run in vLLM's way any more."""
+        super().__init__(vllm_config, model, layers)
+        self._current = _Pass()
+        self._own_layers = [_Layer(layer, self._current) for layer in layers.values()]
+        for module in model.modules():
+            # vLLM's compilation of parts.
+            if hasattr(module, "do_not_compile"):
+                module.do_not_compile = True
+        self._run = self._forward
+
+    @staticmethod
+    def suits(vllm_config: Any, model: Any, layers: dict[str, Any]) -> bool:
+        """Whether this model can be run so: nothing but plain decoder attention looks at vLLM's forward context."""
+        modules = {id(module) for module in model.modules()}
+        stateful = vllm_config.compilation_config.static_forward_context
+        kinds = {(layer.get_kv_cache_spec(vllm_config), layer.impl.sliding_window) for layer in layers.values()}
+        return (
+            {name for name, layer in stateful.items() if id(layer) in modules} == set(layers)
+            and all(_is_plain(layer) for layer in layers.values())
+            and len(kinds) == 1
+            and vllm_config.parallel_config.tensor_parallel_size == 1
+        )
+
+    def warm_up(self, num_tokens: int, num_rows: int) -> None:
+        """See `DraftPass`."""
+        if self._vllm_config.compilation_config.mode:
+            self._run = self._compiled()
+        self._run(*_example(num_tokens, num_rows))
+
+    def bind(self, attention: DraftAttention) -> None:
+        """See `DraftPass`."""
+        (group,) = attention.groups
+        builder = group.get_metadata_builder()
+        self._schedule_before = (builder.num_heads, builder.num_kv_heads, builder.head_dim)
+        self._dtype = builder.dtype
+        split = envs.VLLM_CPU_ATTN_SPLIT_KV
+        self._schedule_after = (True, builder.window_size, builder.isa, split, None, builder.kv_cache_dtype)
+        for layer in self._own_layers:
+            layer.bind()
+
+    def prepare(self, batch: PassBatch) -> None:
+        """See `DraftPass`."""
+        self._current.batch = batch
+        self._current.schedule = torch.ops._C.get_scheduler_metadata.default(
+            len(batch.lengths),
+            *self._schedule_before,
+            batch.lengths,
+            self._dtype,
+            batch.query_start,
+            *self._schedule_after,
+        )
+
+    def run(self, token_ids: torch.Tensor, positions: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+        """See `DraftPass`."""
+        return self._run(token_ids, positions, rows)
+
+    def _forward(self, token_ids: torch.Tensor, positions: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+        states = self._model(input_ids=token_ids, positions=positions, inputs_embeds=None)
+        logits: torch.Tensor = self._model.compute_logits(states[rows])
+        return logits
+
+    def _compiled(self) -> Any:
+        """`_forward` as one graph without guards, for any number of tokens; as it is if that does not work."""
+
+        def forward(token_ids: torch.Tensor, positions: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+            return self._forward(token_ids, positions, rows)
+
+        try:
+            with (
+                torch._dynamo.config.patch(specialize_float=True),
+                torch._inductor.config.patch(size_asserts=False, alignment_asserts=False, scalar_asserts=False),
+            ):
+                compiled: Any = torch.compile(
+                    forward,
+                    dynamic=True,
+                    fullgraph=True,
+                    options={"guard_filter_fn": torch.compiler.skip_all_guards_unsafe},
+                )
+                compiled = compiled.aot_compile((_example(_NUM_TOKENS, _NUM_ROWS), {}))
+            compiled.disable_guard_check()
+            for sizes in ((1, 1), (2 * _NUM_TOKENS, _NUM_ROWS)):
+                found, expected = compiled(*_example(*sizes)), forward(*_example(*sizes))
+                if (found - expected).abs().max() > _TOLERANCE * expected.abs().max():
+                    raise RuntimeError(f"with {sizes[0]} tokens the compiled model gives other logits")
+        except Exception:
+            # Only the draft's speed is at stake.
+            logger.warning("The draft model could not be compiled as a whole; it runs uncompiled", exc_info=True)
+            return self._forward
+        return compiled
+
+
+def _is_plain(layer: Any) -> bool:
+    impl = layer.impl
+    return (
+        type(impl) is CPUAttentionBackendImpl
+        and impl.attn_type == "decoder"
+        and impl.sinks is None
+        and layer.kv_sharing_target_layer_name is None
+        and layer.query_quant is None
+        and layer.head_size_v == layer.head_size
+    )
+
+
+def _example(num_tokens: int, num_rows: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    # Not all alike, and in every vocabulary and context.
+    tokens = torch.arange(num_tokens) % 4
+    return tokens.int(), tokens, torch.arange(num_rows) % num_tokens

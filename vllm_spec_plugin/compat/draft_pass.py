@@ -1,0 +1,96 @@
+"""A pass of the draft model, from tokens to logits, in the way that vLLM runs models on any device."""
+
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+
+from vllm_spec_plugin.compat.draft_attention import DraftAttention, PassBatch
+
+
+class DraftPass:
+    """Runs the draft model.
+
+    Attributes:
+        layers: the model's attention layers, by name.
+    """
+
+    layers: dict[str, Any]
+
+    def __init__(self, vllm_config: Any, model: Any, layers: dict[str, Any]) -> None:
+        """Takes a model that vLLM has loaded.
+
+        Args:
+            vllm_config: the draft's.
+            model: a module with vLLM's `compute_logits`.
+            layers: its attention layers, by name.
+        """
+        self.layers = layers
+        self._vllm_config = vllm_config
+        self._model = model
+        self._metadata: dict[str, Any] = {}
+        self._slots: dict[str, torch.Tensor] = {}
+
+    def warm_up(self, num_tokens: int, num_rows: int) -> None:
+        """Runs the model once without a KV cache: compiles it, and shows vLLM how much memory it needs.
+
+        Args:
+            num_tokens: most tokens of a pass.
+            num_rows: most logits of a pass.
+        """
+        device = self._vllm_config.device_config.device
+        token_ids = torch.zeros(num_tokens, dtype=torch.int32, device=device)
+        with self._context(None, {}, num_tokens):
+            states = self._model(input_ids=token_ids, positions=token_ids.long(), inputs_embeds=None)
+            self._model.compute_logits(states[:num_rows])
+
+    def bind(self, attention: DraftAttention) -> None:
+        """Takes note of where vLLM has put the KV cache."""
+        self._attention = attention
+
+    def prepare(self, batch: PassBatch) -> None:
+        """Tells the attention layers about the pass that comes."""
+        from vllm.v1.attention.backend import CommonAttentionMetadata
+
+        common = CommonAttentionMetadata(
+            query_start_loc=batch.query_start,
+            query_start_loc_cpu=batch.query_start_cpu,
+            seq_lens=batch.lengths,
+            num_reqs=len(batch.lengths),
+            num_actual_tokens=len(batch.slots),
+            max_query_len=batch.longest_query,
+            max_seq_len=batch.longest,
+            block_table_tensor=batch.blocks,
+            slot_mapping=batch.slots,
+        )
+        self._metadata = {}
+        for group in self._attention.groups:
+            metadata = group.build_metadata_for_drafting(common_attn_metadata=common, draft_index=batch.step)
+            self._metadata.update(dict.fromkeys(group.layer_names, metadata))
+        self._slots = dict.fromkeys(self._metadata, batch.slots)
+
+    def run(self, token_ids: torch.Tensor, positions: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+        """Computes the pass that was prepared.
+
+        Args:
+            token_ids: [num_tokens] int32.
+            positions: [num_tokens] int64.
+            rows: [n] int64, the tokens whose logits are wanted.
+
+        Returns:
+            [n, vocab_size].
+        """
+        with self._context(self._metadata, self._slots, len(token_ids)):
+            states = self._model(input_ids=token_ids, positions=positions, inputs_embeds=None)
+            logits: torch.Tensor = self._model.compute_logits(states[rows])
+        return logits
+
+    def _context(
+        self, metadata: dict[str, Any] | None, slots: dict[str, torch.Tensor], num_tokens: int
+    ) -> AbstractContextManager[None]:
+        from vllm.forward_context import set_forward_context
+
+        context: AbstractContextManager[None] = set_forward_context(
+            metadata, self._vllm_config, num_tokens=num_tokens, slot_mapping=slots
+        )
+        return context
