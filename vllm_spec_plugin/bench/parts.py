@@ -6,13 +6,13 @@ from typing import Any
 
 from vllm_spec_plugin.bench.stopwatch import Stopwatch, TimedModel, replaced
 
+# With its output head.
 FORWARD = "draft model"
-HEAD = "output head"
 CHOICE = "sampling"
 METADATA = "attention metadata"
 INPUTS = "inputs"
 REST = "planning"
-PARTS = (FORWARD, HEAD, CHOICE, METADATA, INPUTS, REST)
+PARTS = (FORWARD, CHOICE, METADATA, INPUTS, REST)
 
 # Methods of `Drafter.engine`; what is not in one of them is the rest.
 _OURS = {
@@ -60,12 +60,13 @@ def timed_parts(runner: Any) -> Iterator[dict[str, float]]:
             stack.enter_context(replaced(thing, name, lambda function: stopwatch.timed(part, function)))
 
         time(runner, "propose_draft_token_ids", REST)
-        stack.enter_context(replaced(owner, "model", lambda model: TimedModel(model, stopwatch, FORWARD, HEAD)))
         if owner is runner.drafter:
             methods = _STOCK
+            stack.enter_context(replaced(owner, "model", lambda model: TimedModel(model, stopwatch, FORWARD, FORWARD)))
         else:
             methods = _OURS
-            time(owner._attention, "metadata", METADATA)
+            time(owner._pass, "run", FORWARD)
+            time(owner._pass, "prepare", METADATA)
             time(GrowingDrafts, "grow", CHOICE)
             time(GrowingDrafts, "finish", CHOICE)
         for name, part in methods.items():

@@ -5,10 +5,12 @@ times in a pass. Here the graph goes from tokens to logits, and attention is one
 """
 
 import logging
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch._inductor.compile_fx import compile_fx
 from vllm import envs
 from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackendImpl
 
@@ -193,33 +195,61 @@ class CPUPass(DraftPass):
         return logits
 
     def _compiled(self) -> Any:
-        """`_forward` as one graph without guards, for any number of tokens; as it is if that does not work."""
-
-        def forward(token_ids: torch.Tensor, positions: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-            return self._forward(token_ids, positions, rows)
-
+        """`_forward` as one graph; as it is if that does not work."""
         try:
-            with (
-                torch._dynamo.config.patch(specialize_float=True),
-                torch._inductor.config.patch(size_asserts=False, alignment_asserts=False, scalar_asserts=False),
-            ):
-                compiled: Any = torch.compile(
-                    forward,
-                    dynamic=True,
-                    fullgraph=True,
-                    options={"guard_filter_fn": torch.compiler.skip_all_guards_unsafe},
-                )
-                compiled = compiled.aot_compile((_example(_NUM_TOKENS, _NUM_ROWS), {}))
-            compiled.disable_guard_check()
+            graph = _Graph(self._forward)
             for sizes in ((1, 1), (2 * _NUM_TOKENS, _NUM_ROWS)):
-                found, expected = compiled(*_example(*sizes)), forward(*_example(*sizes))
+                found, expected = graph(*_example(*sizes)), self._forward(*_example(*sizes))
                 if (found - expected).abs().max() > _TOLERANCE * expected.abs().max():
                     raise RuntimeError(f"with {sizes[0]} tokens the compiled model gives other logits")
         except Exception:
             # Only the draft's speed is at stake.
             logger.warning("The draft model could not be compiled as a whole; it runs uncompiled", exc_info=True)
             return self._forward
-        return compiled
+        return graph
+
+
+class _Graph:
+    """A compiled `_forward` for any number of tokens and rows, called without Dynamo and its guards in between.
+
+    The graph's inputs are the arguments, their sizes and the model's weights, in an order of Dynamo's choice.
+    """
+
+    def __init__(self, forward: Callable[..., torch.Tensor]) -> None:
+        example = _example(_NUM_TOKENS, _NUM_ROWS)
+
+        def backend(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Any:
+            self._compiled: Any = compile_fx(graph, inputs)
+
+            def first_call(*inputs: Any) -> Any:
+                self._inputs = list(inputs)
+                return self._compiled(*inputs)
+
+            return first_call
+
+        with (
+            torch._dynamo.config.patch(specialize_float=True),
+            torch._inductor.config.patch(size_asserts=False, alignment_asserts=False, scalar_asserts=False),
+        ):
+            torch.compile(forward, dynamic=True, fullgraph=True, backend=backend)(*example)
+        # What is put where in a call: the place of the input, the index in `values`.
+        self._places: list[tuple[int, int]] = []
+        for place, value in enumerate(self._inputs):
+            known = [i for i, ours in enumerate((*example, _NUM_TOKENS, _NUM_ROWS)) if _same(value, ours)]
+            self._places += [(place, i) for i in known]
+
+    def __call__(self, token_ids: torch.Tensor, positions: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+        """See `DraftPass.run`."""
+        values = (token_ids, positions, rows, len(token_ids), len(rows))
+        inputs = self._inputs.copy()
+        for place, kind in self._places:
+            inputs[place] = values[kind]
+        (logits,) = self._compiled(*inputs)
+        return logits
+
+
+def _same(one: Any, other: Any) -> bool:
+    return one == other if isinstance(one, int) and isinstance(other, int) else one is other
 
 
 def _is_plain(layer: Any) -> bool:

@@ -12,6 +12,7 @@ from vllm_spec_plugin.compat.draft_model import draft_pass, draft_vllm_config, l
 from vllm_spec_plugin.proposers.draft_model.catch_up import Chunk
 from vllm_spec_plugin.proposers.draft_model.coverage import DraftCoverage
 from vllm_spec_plugin.verification.constraints import SpeculatedRows, constrain
+from vllm_spec_plugin.worker.pass_inputs import pass_inputs
 
 
 class VllmDraftEngine:
@@ -87,65 +88,52 @@ class VllmDraftEngine:
 
     def start(self, chunks: Sequence[Chunk], num_steps: int) -> torch.Tensor:
         """See `DraftEngine`."""
-        size, table = self._attention.block_size, self._table.block_table.np
-        rows, begins, stops = np.array([(chunk.request.row, chunk.start, chunk.stop) for chunk in chunks]).T
-        lengths = stops - begins
-        ends = lengths.cumsum()
-        num_tokens = int(ends[-1])
-        positions = np.arange(num_tokens) + (begins - ends + lengths).repeat(lengths)
-        slots = table[rows.repeat(lengths), positions // size].astype(np.int64) * size + positions % size
-        token_ids = np.concatenate([chunk.request.token_ids[chunk.start : chunk.stop] for chunk in chunks])
-        query_start = np.zeros(len(chunks) + 1, dtype=np.int32)
-        query_start[1:] = ends
-
         drafting = sum(chunk.num_draft_tokens > 0 for chunk in chunks)
-        # Where the step's further tokens go is known already: [num_steps, drafting] positions and slots.
-        ahead = stops[:drafting] + np.arange(num_steps)[:, None]
-        within = np.minimum(ahead // size, table.shape[1] - 1)
-        slots_ahead = table[rows[:drafting], within].astype(np.int64) * size + ahead % size
-        self._positions = self._to_device(ahead)
-        self._slots = self._to_device(slots_ahead)
-        self._lengths = self._to_device((ahead + 1).astype(np.int32))
-        self._longest = int(stops.max())
+        self._inputs = inputs = pass_inputs(
+            [(chunk.request.row, chunk.start, chunk.stop) for chunk in chunks],
+            drafting,
+            num_steps,
+            self._runner.input_batch.token_ids_cpu,
+            self._table.block_table.np,
+            self._attention.block_size,
+            self._device,
+        )
         self._step = 0
-        self._blocks = self._table.get_device_tensor(self._runner.max_num_reqs)[self._to_device(rows)]
-        cpu_start = torch.from_numpy(query_start)
+        self._blocks = self._table.get_device_tensor(self._runner.max_num_reqs)[inputs.rows]
         batch = PassBatch(
-            query_start=cpu_start.to(self._device),
-            query_start_cpu=cpu_start,
-            lengths=self._to_device(stops.astype(np.int32)),
+            query_start=inputs.query_start,
+            query_start_cpu=inputs.query_start_cpu,
+            lengths=inputs.stops,
             blocks=self._blocks,
-            slots=self._to_device(slots),
-            longest_query=int(lengths.max()),
-            longest=self._longest,
+            slots=inputs.slots,
+            longest_query=inputs.longest_chunk,
+            longest=inputs.longest_text,
             step=0,
         )
-        wanted = self._to_device(ends[: max(drafting, 1)] - 1)
-        logits = self._forward(self._to_device(token_ids), self._to_device(positions), wanted, batch)
+        # Where nothing is drafted, one row of logits is for nothing.
+        logits = self._forward(inputs.token_ids, inputs.positions, inputs.last[: max(drafting, 1)], batch)
         return logits[:drafting]
 
     def step(self, token_ids: torch.Tensor) -> torch.Tensor:
         """See `DraftEngine`."""
-        n, step = len(token_ids), self._step
+        n, step, inputs = len(token_ids), self._step, self._inputs
         self._step += 1
         batch = PassBatch(
             query_start=self._starts[: n + 1],
             query_start_cpu=self._starts_cpu[: n + 1],
-            lengths=self._lengths[step, :n],
+            lengths=inputs.stops_ahead[step, :n],
             blocks=self._blocks[:n],
-            slots=self._slots[step, :n],
+            slots=inputs.slots_ahead[step, :n],
             longest_query=1,
-            longest=self._longest + self._step,
+            longest=inputs.longest_text + self._step,
             step=self._step,
         )
-        return self._forward(token_ids.int(), self._positions[step, :n], self._rows[:n], batch)
+        return self._forward(token_ids.int(), inputs.positions_ahead[step, :n], self._rows[:n], batch)
 
     def keep(self, chosen: torch.Tensor) -> None:
         """See `DraftEngine`."""
         self._blocks = self._blocks[chosen]
-        self._positions, self._slots, self._lengths = (
-            t[:, chosen] for t in (self._positions, self._slots, self._lengths)
-        )
+        self._inputs.keep(chosen)
 
     def constrain(
         self, logits: torch.Tensor, rows: torch.Tensor, drafts: torch.Tensor, temperature: float | None
@@ -165,6 +153,3 @@ class VllmDraftEngine:
         first = num_computed_tokens // size
         self.coverage.forget(request_id)
         self.coverage.allocated(request_id, first, block_ids[first:])
-
-    def _to_device(self, array: npt.NDArray[Any]) -> torch.Tensor:
-        return torch.from_numpy(array).to(self._device, non_blocking=True)

@@ -3,7 +3,7 @@
 import numpy as np
 import numpy.typing as npt
 
-from vllm_spec_plugin.proposers.ngram.jit import compiled
+from vllm_spec_plugin.jit import compiled
 
 Int32s = npt.NDArray[np.int32]
 

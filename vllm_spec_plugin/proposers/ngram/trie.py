@@ -8,7 +8,7 @@ along the path two different n-grams never share a node, whatever their hashes.
 import numpy as np
 import numpy.typing as npt
 
-from vllm_spec_plugin.proposers.ngram.jit import compiled
+from vllm_spec_plugin.jit import compiled
 
 Int32s = npt.NDArray[np.int32]
 Int64s = npt.NDArray[np.int64]

@@ -1,0 +1,138 @@
+"""Where the tokens of a step's passes stand, and where their keys and values go. Imports no vLLM."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from vllm_spec_plugin.jit import compiled
+
+Int32s = npt.NDArray[np.int32]
+Int64s = npt.NDArray[np.int64]
+
+
+@compiled
+def _fill(
+    chunks: Int64s,
+    num_drafting: int,
+    num_steps: int,
+    texts: Int32s,
+    table: Int32s,
+    size: int,
+    longs: Int64s,
+    ints: Int32s,
+) -> None:
+    """Fills both arrays in the order in which `pass_inputs` takes them apart."""
+    n, num_tokens = chunks.shape[0], (chunks[:, 2] - chunks[:, 1]).sum()
+    ints[num_tokens] = at = 0
+    for i in range(n):
+        row, start, stop = chunks[i]
+        for position in range(start, stop):
+            ints[at] = texts[row, position]
+            longs[at] = position
+            longs[num_tokens + at] = np.int64(table[row, position // size]) * size + position % size
+            at += 1
+        ints[num_tokens + 1 + i] = at
+        ints[num_tokens + 1 + n + i] = stop
+        longs[2 * num_tokens + i] = at - 1
+        longs[2 * num_tokens + n + i] = row
+    ahead, stops_ahead = 2 * num_tokens + 2 * n, num_tokens + 1 + 2 * n
+    for step in range(num_steps):
+        for i in range(num_drafting):
+            row, position, at = chunks[i, 0], chunks[i, 2] + step, step * num_drafting + i
+            # A request that does not get so far may have no block there.
+            block = min(position // size, table.shape[1] - 1)
+            longs[ahead + at] = position
+            longs[ahead + num_steps * num_drafting + at] = np.int64(table[row, block]) * size + position % size
+            ints[stops_ahead + at] = position + 1
+
+
+@dataclass
+class PassInputs:
+    """What a step's passes need to know of n chunks of texts, num_tokens in all, the first m of which are drafted for.
+
+    Attributes:
+        token_ids: [num_tokens] int32.
+        positions: [num_tokens] int64.
+        slots: [num_tokens] int64, in the KV cache.
+        last: [n] int64, the place in `token_ids` of each chunk's last token.
+        query_start: [n + 1] int32, the place of its first one.
+        query_start_cpu: the same, on the CPU.
+        stops: [n] int32, the position after its last one.
+        rows: [n] int64, places in the batch.
+        positions_ahead: [num_steps, m] int64, of the tokens that are drafted.
+        slots_ahead: the same for their slots.
+        stops_ahead: the same for the position after them, int32.
+        longest_chunk: most tokens of one chunk.
+        longest_text: greatest of `stops`.
+    """
+
+    token_ids: torch.Tensor
+    positions: torch.Tensor
+    slots: torch.Tensor
+    last: torch.Tensor
+    query_start: torch.Tensor
+    query_start_cpu: torch.Tensor
+    stops: torch.Tensor
+    rows: torch.Tensor
+    positions_ahead: torch.Tensor
+    slots_ahead: torch.Tensor
+    stops_ahead: torch.Tensor
+    longest_chunk: int
+    longest_text: int
+
+    def keep(self, chosen: torch.Tensor) -> None:
+        """Makes the chunks at `chosen` ([any] int64, ascending) the first of the m."""
+        self.positions_ahead = self.positions_ahead[:, chosen]
+        self.slots_ahead = self.slots_ahead[:, chosen]
+        self.stops_ahead = self.stops_ahead[:, chosen]
+
+
+def pass_inputs(
+    chunks: Sequence[tuple[int, int, int]],
+    num_drafting: int,
+    num_steps: int,
+    texts: Int32s,
+    table: Int32s,
+    block_size: int,
+    device: torch.device,
+) -> PassInputs:
+    """The inputs of a step's passes; in two transfers to the device.
+
+    Args:
+        chunks: per chunk its row in the batch, and the positions of its first and after its last token.
+        num_drafting: m, how many of them, from the first, are drafted for.
+        num_steps: most passes after the first.
+        texts: [num_rows, any], tokens by row of the batch.
+        table: [num_rows, most blocks], block tables by row of the batch.
+        block_size: tokens per block.
+        device: where the draft model is.
+    """
+    n, m = len(chunks), num_drafting
+    counts = [stop - start for _, start, stop in chunks]
+    num_tokens, num_ahead = sum(counts), num_steps * m
+    longs = np.empty(2 * num_tokens + 2 * n + 2 * num_ahead, dtype=np.int64)
+    ints = np.empty(num_tokens + 2 * n + 1 + num_ahead, dtype=np.int32)
+    _fill(np.array(chunks), m, num_steps, texts, table, block_size, longs, ints)
+    long_tensor, int_tensor = (torch.from_numpy(array).to(device, non_blocking=True) for array in (longs, ints))
+    positions, slots, last, rows, positions_ahead, slots_ahead = long_tensor.split(
+        (num_tokens, num_tokens, n, n, num_ahead, num_ahead)
+    )
+    token_ids, query_start, stops, stops_ahead = int_tensor.split((num_tokens, n + 1, n, num_ahead))
+    return PassInputs(
+        token_ids=token_ids,
+        positions=positions,
+        slots=slots,
+        last=last,
+        query_start=query_start,
+        query_start_cpu=torch.from_numpy(ints[num_tokens : num_tokens + n + 1]),
+        stops=stops,
+        rows=rows,
+        positions_ahead=positions_ahead.view(num_steps, m),
+        slots_ahead=slots_ahead.view(num_steps, m),
+        stops_ahead=stops_ahead.view(num_steps, m),
+        longest_chunk=max(counts),
+        longest_text=max(stop for _, _, stop in chunks),
+    )
