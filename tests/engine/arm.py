@@ -1,7 +1,8 @@
 """An engine in a process of its own: `python -m tests.engine.arm ENGINE`, started by `arms.py`.
 
 ENGINE is a pickled dict of `vllm.LLM`'s arguments, "speculative_config" being the path of a
-plugin.yaml or stock JSON, and "check" whether the engine checks its KV blocks.
+plugin.yaml or stock JSON, "check" whether the engine checks its KV blocks, and "generic_pass" whether a draft
+model runs as it would on any device.
 Each line on standard input names a pickled `Job` and the file its pickled `Result` is written to. vLLM
 can't build two engines in one process.
 """
@@ -85,7 +86,14 @@ def run(llm: Any, job: Job) -> Result:
         metrics={name: value - before.get(name, 0) for name, value in after.items()},
         seconds=seconds,
         drafting=drafting,
+        draft_pass=_draft_pass(llm),
     )
+
+
+def _draft_pass(llm: Any) -> str:
+    worker = llm.llm_engine.engine_core.engine_core.model_executor.driver_worker.worker
+    engine = getattr(getattr(worker.model_runner, "drafter", None), "engine", None)
+    return "" if engine is None else engine.how
 
 
 def main() -> None:
@@ -94,10 +102,13 @@ def main() -> None:
 
     import vllm_spec_plugin
     from tests.engine import faults, integrity
+    from vllm_spec_plugin.compat.cpu_pass import CPUPass
 
     arguments = pickle.loads(Path(sys.argv[1]).read_bytes())
-    if arguments.pop("check", False):
+    if arguments.pop("check"):
         integrity.install()
+    if arguments.pop("generic_pass"):
+        CPUPass.suits = staticmethod(lambda *_: False)  # type: ignore[method-assign]
     if config := arguments.pop("speculative_config", None):
         if config.startswith("{"):
             arguments["speculative_config"] = json.loads(config)

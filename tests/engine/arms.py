@@ -32,6 +32,8 @@ class Engine:
         num_blocks: KV cache blocks of 32 tokens; few make requests be preempted.
         max_model_len: longest text.
         check: whether it checks its KV blocks in each step, see `integrity.py`; with a plugin.yaml only.
+        compiled: whether its models are compiled, which takes half a minute.
+        generic_pass: whether a draft model runs in the way that suits any model and device.
     """
 
     config: str = ""
@@ -40,13 +42,15 @@ class Engine:
     num_blocks: int = 1536
     max_model_len: int = 1024
     check: bool = False
+    compiled: bool = False
+    generic_pass: bool = False
 
     def arguments(self) -> dict[str, Any]:
-        """Keyword arguments of `vllm.LLM`; "speculative_config" is still a path or JSON, "check" is for the arm."""
+        """Keyword arguments of `vllm.LLM`; "speculative_config" is still a path or JSON, some are for the arm."""
         arguments = {
             "model": str(model_path("target")),
             "dtype": "float32",
-            "enforce_eager": True,
+            "enforce_eager": not self.compiled,
             "gpu_memory_utilization": 0.5,
             "block_size": 32,
             "num_gpu_blocks_override": self.num_blocks,
@@ -61,8 +65,7 @@ class Engine:
         }
         if self.config:
             arguments["speculative_config"] = self.config
-        if self.check:
-            arguments["check"] = True
+        arguments["check"], arguments["generic_pass"] = self.check, self.generic_pass
         return arguments
 
 

@@ -67,6 +67,7 @@ class Result:
             plugin's appended as "{label=value}".
         seconds: how long it took.
         drafting: recorded outputs of the draft model: the text it continued, and its logits.
+        draft_pass: how the draft model runs, see `DraftPass.how`; empty if there is none.
     """
 
     outputs: list[list[Output]]
@@ -74,6 +75,7 @@ class Result:
     metrics: dict[str, float]
     seconds: float
     drafting: list[tuple[list[int], list[float]]] = field(default_factory=list)
+    draft_pass: str = ""
 
     def tokens(self) -> list[list[int]]:
         """The first output of each request."""

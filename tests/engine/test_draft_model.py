@@ -45,9 +45,18 @@ def mixed_job(prompts: Sequence[Tokens], **job: object) -> Job:
     return dataclasses.replace(Job(requests), **job)  # type: ignore[arg-type]
 
 
-def test_draft_sees_the_whole_text(arms: Arms, draft: Reference, prompts: list[Tokens]) -> None:
+PASSES = {
+    "uncompiled": Engine(config=DRAFT_MODEL),
+    "compiled": Engine(config=DRAFT_MODEL, compiled=True),
+    "vllm": Engine(config=DRAFT_MODEL, generic_pass=True),
+}
+
+
+@pytest.mark.parametrize("how", PASSES)
+def test_draft_sees_the_whole_text(how: str, arms: Arms, draft: Reference, prompts: list[Tokens]) -> None:
     """One batch, prompts computed whole, greedy and sampled requests, accepted and rejected drafts."""
-    result = arms.run(Engine(config=DRAFT_MODEL), mixed_job(prompts, record_drafting=0.1))
+    result = arms.run(PASSES[how], mixed_job(prompts, record_drafting=0.1))
+    assert result.draft_pass == how
     assert min(result.accepted, result.rejected) > 200
     assert_fresh(draft, result, 300)
 

@@ -132,6 +132,8 @@ _library.impl("paged_attention", _paged_attention_shape, "Meta")
 class CPUPass(DraftPass):
     """Compiled unless vLLM was told not to compile; and then still with less Python than vLLM's."""
 
+    how = "uncompiled"
+
     def __init__(self, vllm_config: Any, model: Any, layers: dict[str, Any]) -> None:
         """See `DraftPass`. The model can't be run in vLLM's way any more."""
         super().__init__(vllm_config, model, layers)
@@ -206,6 +208,7 @@ class CPUPass(DraftPass):
             # Only the draft's speed is at stake.
             logger.warning("The draft model could not be compiled as a whole; it runs uncompiled", exc_info=True)
             return self._forward
+        self.how = "compiled"
         return graph
 
 

@@ -13,9 +13,11 @@ class DraftPass:
 
     Attributes:
         layers: the model's attention layers, by name.
+        how: "vllm" as vLLM runs models; "compiled" as one graph; "uncompiled" as that graph's Python.
     """
 
     layers: dict[str, Any]
+    how = "vllm"
 
     def __init__(self, vllm_config: Any, model: Any, layers: dict[str, Any]) -> None:
         """Takes a model that vLLM has loaded.

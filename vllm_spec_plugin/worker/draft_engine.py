@@ -37,6 +37,11 @@ class VllmDraftEngine:
         )
         self.max_len: int = self._vllm_config.model_config.max_model_len
 
+    @property
+    def how(self) -> str:
+        """How the model runs, see `DraftPass`."""
+        return self._pass.how
+
     def load(self) -> None:
         """Loads the weights; before vLLM measures memory and lays out the KV cache."""
         self._pass = draft_pass(self._vllm_config, *load_draft_model(self._vllm_config))

@@ -68,7 +68,7 @@ def test_shares_are_of_the_whole_time() -> None:
 
 def test_parts_of_drafting_are_shown_where_they_were_measured() -> None:
     lines = shown(results(parts={FORWARD: 3.0, CHOICE: 1.0}))
-    assert line(lines, "Where drafting goes", "plugin") == ["75.0", "0.0", "25.0", "0.0", "0.0", "0.0"]
+    assert line(lines, "Where drafting goes", "plugin") == ["75.0", "25.0", "0.0", "0.0", "0.0"]
     assert not any(text.startswith("Where drafting goes") for text in shown(results()))
 
 
