@@ -108,7 +108,7 @@ def main() -> None:
     if arguments.pop("check"):
         integrity.install()
     if arguments.pop("generic_pass"):
-        CPUPass.suits = staticmethod(lambda *_: False)  # type: ignore[method-assign]
+        CPUPass.suits = staticmethod(lambda *_: False)  # type: ignore[method-assign,assignment]
     if config := arguments.pop("speculative_config", None):
         if config.startswith("{"):
             arguments["speculative_config"] = json.loads(config)
