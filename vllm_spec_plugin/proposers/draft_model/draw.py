@@ -11,9 +11,9 @@ def draw(probs: torch.Tensor, uniforms: torch.Tensor) -> torch.Tensor:
         uniforms: [n] float64 in [0, 1).
     """
     cumulated = probs.cumsum(-1, dtype=torch.float64)
-    tokens = torch.searchsorted(cumulated, uniforms[:, None] * cumulated[:, -1:], right=True).squeeze(1)
-    # u * total may round up to the total, behind the last token that has any probability.
-    return torch.where(tokens < probs.shape[-1], tokens, probs.argmax(-1))
+    # Nearer to 1, u * total could round up to the total, behind the last token that has any probability.
+    below = uniforms.clamp(max=1 - 2**-52)[:, None] * cumulated[:, -1:]
+    return torch.searchsorted(cumulated, below, right=True).squeeze(1)
 
 
 def confidence(logits: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:

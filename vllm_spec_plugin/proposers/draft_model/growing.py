@@ -87,8 +87,9 @@ class GrowingDrafts:
         if self._all_certain:
             tokens = logits.argmax(-1)
         else:
-            probs = self._softmax(logits, place)
-            tokens = torch.where(self._certain, logits.argmax(-1), draw(probs, self._uniforms[:, place]))
+            tokens = draw(self._softmax(logits, place), self._uniforms[:, place])
+            if any(self._is_certain):
+                tokens = torch.where(self._certain, logits.argmax(-1), tokens)
         sure, drafted = None, tokens
         if self._settings.min_confidence:
             unsure = confidence(logits, tokens) < self._settings.min_confidence
