@@ -102,13 +102,14 @@ def main() -> None:
 
     import vllm_spec_plugin
     from tests.engine import faults, integrity
-    from vllm_spec_plugin.compat.cpu_pass import CPUPass
+    from vllm_spec_plugin.compat.draft_pass import DraftPass
+    from vllm_spec_plugin.worker import draft_engine
 
     arguments = pickle.loads(Path(sys.argv[1]).read_bytes())
     if arguments.pop("check"):
         integrity.install()
     if arguments.pop("generic_pass"):
-        CPUPass.suits = staticmethod(lambda *_: False)  # type: ignore[method-assign,assignment]
+        draft_engine.draft_pass = DraftPass  # type: ignore[attr-defined]
     if config := arguments.pop("speculative_config", None):
         if config.startswith("{"):
             arguments["speculative_config"] = json.loads(config)

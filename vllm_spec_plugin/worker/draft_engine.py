@@ -12,7 +12,6 @@ from vllm_spec_plugin.compat.draft_model import draft_pass, draft_vllm_config, l
 from vllm_spec_plugin.proposers.draft_model.catch_up import Chunk
 from vllm_spec_plugin.proposers.draft_model.coverage import DraftCoverage
 from vllm_spec_plugin.verification.constraints import SpeculatedRows, constrain
-from vllm_spec_plugin.worker.pass_inputs import pass_inputs
 
 
 class VllmDraftEngine:
@@ -61,6 +60,12 @@ class VllmDraftEngine:
 
     def warm_up(self, num_tokens: int) -> None:
         """Runs the model once without a KV cache: compiles it, and shows vLLM how much memory it needs."""
+        # Late: vLLM's worker looks at all loaded modules when it starts, and stumbles over numba's.
+        from vllm_spec_plugin.worker.pass_inputs import pass_inputs
+
+        self._pass_inputs = pass_inputs
+        nothing = np.zeros((1, 1), dtype=np.int32)
+        pass_inputs([(0, 0, 1)], 1, 1, nothing, nothing, 1, torch.device("cpu"))
         most = min(num_tokens, self._vllm_config.scheduler_config.max_num_seqs)
         with torch.inference_mode():
             self._pass.warm_up(num_tokens, most)
@@ -94,7 +99,7 @@ class VllmDraftEngine:
     def start(self, chunks: Sequence[Chunk], num_steps: int) -> torch.Tensor:
         """See `DraftEngine`."""
         drafting = sum(chunk.num_draft_tokens > 0 for chunk in chunks)
-        self._inputs = inputs = pass_inputs(
+        self._inputs = inputs = self._pass_inputs(
             [(chunk.request.row, chunk.start, chunk.stop) for chunk in chunks],
             drafting,
             num_steps,
