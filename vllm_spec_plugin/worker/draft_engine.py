@@ -47,6 +47,9 @@ class VllmDraftEngine:
 
     def bind(self, runner: Any) -> None:
         """Finds the draft's place in the KV cache; after vLLM has laid it out."""
+        # Late: vLLM's worker looks at all loaded modules when it starts, and stumbles over numba's.
+        from vllm_spec_plugin.worker.pass_inputs import pass_inputs
+
         self._runner = runner
         self._device = runner.device
         self._attention = DraftAttention.of(runner, self._vllm_config, set(self._pass.layers))
@@ -57,15 +60,13 @@ class VllmDraftEngine:
         self._starts = torch.arange(most, dtype=torch.int32, device=self._device)
         self._starts_cpu = torch.arange(most, dtype=torch.int32)
         self._rows = torch.arange(most, device=self._device)
+        self._pass_inputs = pass_inputs
+        # Compiled here, not in the first request.
+        nothing = np.zeros((1, 1), dtype=np.int32)
+        pass_inputs([(0, 0, 1)], 1, 1, nothing, nothing, 1, torch.device("cpu"))
 
     def warm_up(self, num_tokens: int) -> None:
         """Runs the model once without a KV cache: compiles it, and shows vLLM how much memory it needs."""
-        # Late: vLLM's worker looks at all loaded modules when it starts, and stumbles over numba's.
-        from vllm_spec_plugin.worker.pass_inputs import pass_inputs
-
-        self._pass_inputs = pass_inputs
-        nothing = np.zeros((1, 1), dtype=np.int32)
-        pass_inputs([(0, 0, 1)], 1, 1, nothing, nothing, 1, torch.device("cpu"))
         most = min(num_tokens, self._vllm_config.scheduler_config.max_num_seqs)
         with torch.inference_mode():
             self._pass.warm_up(num_tokens, most)
