@@ -3,13 +3,14 @@
 import pytest
 
 from tests.engine import texts
-from tests.engine.arms import FREQUENCY, LOOKUP, TIGHT, Arms, Engine
+from tests.engine.arms import DRAFT_MODEL, FREQUENCY, LOOKUP, TIGHT, Arms, Engine
 from tests.engine.exact import Reference, Tokens
 from tests.engine.greedy import assert_same_tokens, greedy_job
 
 pytestmark = pytest.mark.engine
 
 NUM_PROMPTS, LONGEST, NUM_TOKENS = 64, 600, 64
+CONFIGS = {"lookup": LOOKUP, "frequency": FREQUENCY, "draft_model": DRAFT_MODEL}
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +22,7 @@ def prompts(reference: Reference) -> list[Tokens]:
     return prompts
 
 
-@pytest.mark.parametrize("config", [LOOKUP, FREQUENCY], ids=["lookup", "frequency"])
+@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
 def test_greedy_output_is_that_without_speculation(
     config: str, arms: Arms, reference: Reference, prompts: list[Tokens]
 ) -> None:
@@ -33,7 +34,7 @@ def test_greedy_output_is_that_without_speculation(
     assert min(result.accepted, result.rejected) > 100
 
 
-@pytest.mark.parametrize("config", [LOOKUP, FREQUENCY], ids=["lookup", "frequency"])
+@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
 def test_greedy_output_survives_chunked_prompts_and_preemption(
     config: str, arms: Arms, reference: Reference, prompts: list[Tokens]
 ) -> None:

@@ -161,6 +161,7 @@ class VllmDraftEngine:
         return logits
 
     def _fresh(self, request_id: str, num_computed_tokens: int, block_ids: list[int], size: int) -> None:
-        first = num_computed_tokens // size
+        # A connector fills blocks with the target's keys and values only: none of them counts as known.
+        first = 0 if self._vllm_config.kv_transfer_config else num_computed_tokens // size
         self.coverage.forget(request_id)
         self.coverage.allocated(request_id, first, block_ids[first:])

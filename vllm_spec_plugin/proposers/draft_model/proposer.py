@@ -15,7 +15,8 @@ class DraftModelProposer:
     last step; then one pass per further draft token, over the requests whose K is not reached. A request
     for K drafts takes part in K passes.
 
-    q is kept for sampled requests only: n * K * vocab_size * 4 bytes for n of them, until verified.
+    Where any of n requests that are drafted for is sampled, q takes n * K * vocab_size * 4 bytes until it is
+    verified; where all are greedy, nothing.
     """
 
     def __init__(self, engine: DraftEngine, settings: DraftSettings) -> None:
