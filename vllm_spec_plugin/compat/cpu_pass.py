@@ -17,7 +17,7 @@ from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackendImpl
 from vllm_spec_plugin.compat.draft_attention import DraftAttention, PassBatch
 from vllm_spec_plugin.compat.draft_pass import DraftPass
 
-logger = logging.getLogger("vllm.spec_plugin")
+logger = logging.getLogger("vllm.vllm_spec_plugin")
 
 # Sizes to compile for; none is 0 or 1, and no two are equal, so that the graph is good for any.
 _NUM_TOKENS, _NUM_ROWS = 7, 3
@@ -150,11 +150,11 @@ class CPUPass(DraftPass):
         """Whether this model can be run so: nothing but plain decoder attention looks at vLLM's forward context."""
         modules = {id(module) for module in model.modules()}
         stateful = vllm_config.compilation_config.static_forward_context
-        kinds = {(layer.get_kv_cache_spec(vllm_config), layer.impl.sliding_window) for layer in layers.values()}
         return (
             {name for name, layer in stateful.items() if id(layer) in modules} == set(layers)
             and all(_is_plain(layer) for layer in layers.values())
-            and len(kinds) == 1
+            and len({(layer.get_kv_cache_spec(vllm_config), layer.impl.sliding_window) for layer in layers.values()})
+            == 1
             and vllm_config.parallel_config.tensor_parallel_size == 1
         )
 
