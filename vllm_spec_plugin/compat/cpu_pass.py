@@ -53,6 +53,9 @@ class _Layer:
         num_blocks, num_kv_heads, block_size, _ = cache.shape
         self._keys, self._values = cache.view(num_blocks, num_kv_heads, block_size * 2, -1).chunk(2, dim=2)
         self._isa = self._layer.isa
+        # Looked up once: it takes as long as a small kernel.
+        self._write = torch.ops._C.cpu_attn_reshape_and_cache.default
+        self._attend = torch.ops._C.cpu_attention_with_kv_cache.default
 
     def forward(
         self,
@@ -87,10 +90,8 @@ class _Layer:
         batch = self._current.batch
         if batch is None:
             return output.zero_()
-        torch.ops._C.cpu_attn_reshape_and_cache.default(
-            key, value, self._keys, self._values, batch.slots, self._isa, *self._scales
-        )
-        torch.ops._C.cpu_attention_with_kv_cache.default(
+        self._write(key, value, self._keys, self._values, batch.slots, self._isa, *self._scales)
+        self._attend(
             query,
             self._keys,
             self._values,
@@ -170,6 +171,7 @@ class CPUPass(DraftPass):
         builder = group.get_metadata_builder()
         self._schedule_before = (builder.num_heads, builder.num_kv_heads, builder.head_dim)
         self._dtype = builder.dtype
+        self._schedule = torch.ops._C.get_scheduler_metadata.default
         split = envs.VLLM_CPU_ATTN_SPLIT_KV
         self._schedule_after = (True, builder.window_size, builder.isa, split, None, builder.kv_cache_dtype)
         for layer in self._own_layers:
@@ -178,7 +180,7 @@ class CPUPass(DraftPass):
     def prepare(self, batch: PassBatch) -> None:
         """See `DraftPass`."""
         self._current.batch = batch
-        self._current.schedule = torch.ops._C.get_scheduler_metadata.default(
+        self._current.schedule = self._schedule(
             len(batch.lengths),
             *self._schedule_before,
             batch.lengths,
