@@ -18,7 +18,7 @@ from vllm_spec_plugin.compat.kv_cache import KVCacheManager, RequestStatus
 from vllm_spec_plugin.compat.scheduler import KV_ROLLBACK
 from vllm_spec_plugin.scheduling.kv import SpecKVCacheManager
 
-SETTINGS = settings(max_examples=40, stateful_step_count=40, deadline=None, derandomize=True)
+SETTINGS = settings(max_examples=25, stateful_step_count=40, deadline=None, derandomize=True)
 
 
 def add(core, request_id, family, num_tokens, max_tokens=MAX_MODEL_LEN):
@@ -292,4 +292,4 @@ TestSteps.settings = SETTINGS
 TestStepsWithoutDraftKV = StepsWithoutDraftKV.TestCase
 TestStepsWithoutDraftKV.settings = SETTINGS
 TestStepsOfTwoGroups = StepsOfTwoGroups.TestCase
-TestStepsOfTwoGroups.settings = settings(SETTINGS, max_examples=20)
+TestStepsOfTwoGroups.settings = settings(SETTINGS, max_examples=12)

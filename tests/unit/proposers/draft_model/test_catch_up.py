@@ -189,7 +189,7 @@ def batches(draw):
 
 
 @given(batches())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_any_plan_keeps_its_promises(batch):
     step, limits = batch
     chunks = plan_catch_up(step.views, step.coverage, step.tables.__getitem__, limits)
@@ -223,7 +223,7 @@ def slots_of(step, request, positions):
 
 
 @given(batches())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_whoever_could_draft_does_if_the_budget_allows(batch):
     step, limits = batch
     limits = replace(limits, catch_up_tokens=1000)
