@@ -1,12 +1,11 @@
 """What a user sees who asks for a draft that can't be served."""
 
-import json
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from tests.engine.drafts import edited_draft, plugin_yaml
 from vllm_spec_plugin.demo import model_path
 from vllm_spec_plugin.serving import serve_command, serving_environment
 
@@ -15,12 +14,8 @@ pytestmark = pytest.mark.e2e
 
 def test_a_draft_of_another_vocabulary_is_refused_in_one_message(tmp_path: Path) -> None:
     """Before an engine starts, with a status that says so and without a traceback."""
-    draft = tmp_path / "draft"
-    shutil.copytree(model_path("draft"), draft)
-    config = json.loads((draft / "config.json").read_text())
-    (draft / "config.json").write_text(json.dumps(config | {"vocab_size": 1000}))
-    plugin = tmp_path / "plugin.yaml"
-    plugin.write_text("proposer:\n  method: draft_model\n  model: draft\n")
+    edited_draft(tmp_path, vocab_size=1000)
+    plugin = plugin_yaml(tmp_path)
     command = serve_command(model_path("target"), plugin, 1)
     run = subprocess.run(
         command, env=serving_environment(model_path("target")), capture_output=True, text=True, timeout=300, check=False
@@ -30,5 +25,5 @@ def test_a_draft_of_another_vocabulary_is_refused_in_one_message(tmp_path: Path)
     assert "Traceback" not in output
     lines = [line for line in output.splitlines() if "1,000" in line and "2,048" in line]
     assert len(lines) == 1
-    assert str(plugin) in lines[0]
+    assert plugin in lines[0]
     assert "proposer.model" in lines[0]

@@ -1,7 +1,5 @@
 """Draft models that are quantised, short of context, or out of memory."""
 
-import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -10,10 +8,10 @@ from safetensors.torch import load_file, save_file
 
 from tests.engine import texts
 from tests.engine.arms import DRAFT_MODEL, TIGHT, Arms, Engine
+from tests.engine.drafts import edited_draft, plugin_yaml
 from tests.engine.exact import Reference, Tokens
 from tests.engine.greedy import assert_same_tokens, greedy_job
 from tests.engine.test_draft_model import assert_fresh, mixed_job
-from vllm_spec_plugin.demo import model_path
 
 pytestmark = pytest.mark.engine
 
@@ -24,22 +22,6 @@ SHORT_CONTEXT = 128
 @pytest.fixture(scope="module")
 def prompts(reference: Reference) -> list[Tokens]:
     return texts.sources(reference, 32, 300)
-
-
-def edited_draft(folder: Path, **config: object) -> Path:
-    """A copy of the bundled draft with other entries in its config.json."""
-    draft = folder / "draft"
-    shutil.copytree(model_path("draft"), draft)
-    path = draft / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | config))
-    return draft
-
-
-def plugin_yaml(folder: Path) -> str:
-    """A configuration that drafts with the model beside it."""
-    path = folder / "plugin.yaml"
-    path.write_text("proposer:\n  method: draft_model\n  model: draft\n")
-    return str(path)
 
 
 def quantise(draft: Path) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from tests.unit.processes import is_running
 from vllm_spec_plugin import serving
 from vllm_spec_plugin.serving import Server, ServerError
 
@@ -49,14 +50,6 @@ class ScriptServer(Server):
 
 def script_server(script: str, log_path: Path | None = None, timeout: float = 30.0) -> Server:
     return ScriptServer(script, log_path, timeout)
-
-
-def is_running(pid: int) -> bool:
-    """Whether a process exists and is not a zombie that nobody has reaped."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
 
 
 def test_free_port_can_be_listened_on() -> None:

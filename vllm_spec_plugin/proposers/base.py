@@ -38,6 +38,11 @@ class RequestView:
     num_slots: int = 0
     in_prompt: bool = False
 
+    @property
+    def num_draft_slots(self) -> int:
+        """How many drafts find a slot after the text."""
+        return max(self.num_slots - len(self.token_ids), 0)
+
 
 @dataclass(frozen=True)
 class Draft:

@@ -79,8 +79,7 @@ class Drafter:
             self.counters.drafts += bool(draft.token_ids)
             self.counters.draft_tokens += len(draft.token_ids)
             if self.engine is not None:
-                room = max(request.num_slots - len(request.token_ids), 0)
-                self.counters.drafts_cut_for_memory += max(request.num_draft_tokens - room, 0)
+                self.counters.drafts_cut_for_memory += max(request.num_draft_tokens - request.num_draft_slots, 0)
         self.counters.proposer_seconds += time.perf_counter() - start
         return drafts
 

@@ -14,6 +14,13 @@ Int64s = npt.NDArray[np.int64]
 
 
 @compiled
+def _slot(table: Int32s, row: int, position: int, size: int) -> int:
+    # A request that does not get so far may have no block there.
+    block = min(position // size, table.shape[1] - 1)
+    return int(np.int64(table[row, block]) * size + position % size)
+
+
+@compiled
 def _fill(
     chunks: Int64s,
     num_drafting: int,
@@ -32,7 +39,7 @@ def _fill(
         for position in range(start, stop):
             ints[at] = texts[row, position]
             longs[at] = position
-            longs[num_tokens + at] = np.int64(table[row, position // size]) * size + position % size
+            longs[num_tokens + at] = _slot(table, row, position, size)
             at += 1
         ints[num_tokens + 1 + i] = at
         ints[num_tokens + 1 + n + i] = stop
@@ -42,10 +49,8 @@ def _fill(
     for step in range(num_steps):
         for i in range(num_drafting):
             row, position, at = chunks[i, 0], chunks[i, 2] + step, step * num_drafting + i
-            # A request that does not get so far may have no block there.
-            block = min(position // size, table.shape[1] - 1)
             longs[ahead + at] = position
-            longs[ahead + num_steps * num_drafting + at] = np.int64(table[row, block]) * size + position % size
+            longs[ahead + num_steps * num_drafting + at] = _slot(table, row, position, size)
             ints[stops_ahead + at] = position + 1
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.processes import is_running
 from vllm_spec_plugin.bench.arms import Arm, ArmError
 from vllm_spec_plugin.bench.records import Job
 
@@ -31,14 +32,6 @@ class ScriptArm(Arm):
 
     def command(self, file_descriptor: int) -> list[str]:
         return [sys.executable, "-c", self.script, str(file_descriptor)]
-
-
-def is_running(pid: int) -> bool:
-    """Whether a process exists and is not a zombie that nobody has reaped."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
 
 
 def open_files() -> int:

@@ -87,7 +87,7 @@ def num_draft_tokens(request: RequestView, limits: Limits) -> int:
     The target verifies K drafts with slots for all of them; the draft itself computes all but the last.
     """
     length = len(request.token_ids)
-    return max(min(request.num_draft_tokens, request.num_slots - length, limits.max_len - length + 1), 0)
+    return max(min(request.num_draft_tokens, request.num_draft_slots, limits.max_len - length + 1), 0)
 
 
 def _in_turn(
