@@ -1,11 +1,22 @@
 """The configuration file: its keys, their bounds and how they go together. Imports no vLLM."""
 
+import itertools
+import math
+import operator
 import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    PlainValidator,
+    ValidationError,
+    model_validator,
+)
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from vllm_spec_plugin.config_errors import ConfigError, Mistake, config_error, mistakes_in, show, show_source
@@ -14,6 +25,10 @@ from vllm_spec_plugin.safe_yaml import parse_text, read_text
 __all__ = ["ConfigError", "PluginConfig", "load_config", "parse_config"]
 
 DEFAULT_WINDOW = 8192
+# Of a tree: tokens one after the other, and tokens that may follow the same one.
+MAX_DEPTH = 16
+MAX_SIBLINGS = 64
+MAX_TOKENS = 64
 
 
 @dataclass(frozen=True)
@@ -52,14 +67,50 @@ def conflicts(problems: list[tuple[str, str]]) -> None:
         raise PydanticCustomError("conflict", text, {"problems": problems})
 
 
-class NgramConfig(Section):
-    """Drafts from the request's own text: what followed the last time the text ended like this.
+class Proposing(Section):
+    """What every method says of itself.
 
     Attributes:
         keeps_kv: whether the drafts need slots in the KV cache.
+        uses_hidden_states: whether it drafts from the target's last hidden states.
     """
 
     keeps_kv: ClassVar[bool] = False
+    uses_hidden_states: ClassVar[bool] = False
+
+    @property
+    def drafts_trees(self) -> bool:
+        """Whether a draft may have branches."""
+        return False
+
+
+def _branches(value: object) -> tuple[int, ...] | None:
+    if value is None:
+        return None
+    if not isinstance(value, list | tuple) or not 1 <= len(value) <= MAX_DEPTH:
+        raise ValueError
+    if any(type(count) is not int or not 1 <= count <= MAX_SIBLINGS for count in value):
+        raise ValueError
+    return tuple(value)
+
+
+def _tree(value: object) -> Literal["auto"] | tuple[tuple[int, ...], ...] | None:
+    if value is None:
+        return None
+    if value == "auto":
+        return "auto"
+    if not isinstance(value, list | tuple) or not value:
+        raise ValueError
+    for path in value:
+        if not isinstance(path, list | tuple) or not 1 <= len(path) <= MAX_DEPTH:
+            raise ValueError
+        if any(type(rank) is not int or not 0 <= rank < MAX_SIBLINGS for rank in path):
+            raise ValueError
+    return tuple(tuple(path) for path in value)
+
+
+class NgramConfig(Proposing):
+    """Drafts from the request's own text: what followed the last time the text ended like this."""
 
     method: Literal["ngram"] = Field(description="How drafts are made.")
     mode: Literal["lookup", "frequency"] = Field(
@@ -101,12 +152,8 @@ class NgramConfig(Section):
         return self
 
 
-class DraftModelConfig(Section):
-    """Drafts from a small model that has the target's vocabulary.
-
-    Attributes:
-        keeps_kv: whether the drafts need slots in the KV cache.
-    """
+class DraftModelConfig(Proposing):
+    """Drafts from a small model that has the target's vocabulary."""
 
     keeps_kv: ClassVar[bool] = True
 
@@ -148,13 +195,93 @@ class DraftModelConfig(Section):
         ge=1,
         description="Most tokens per step that the draft computes to catch up with prompts and gaps.",
     )
+    branches: Annotated[Any, PlainValidator(_branches)] = Field(
+        default=None,
+        description="Several drafts at once, merged into a tree: how many tokens follow each one, place by place; "
+        "null is one chain.",
+        json_schema_extra={
+            "allowed": f"a list of 1 to {MAX_DEPTH} whole numbers from 1 to {MAX_SIBLINGS} such as [3, 1, 1], or null",
+            "null": "one chain",
+        },
+    )
+
+    @property
+    def drafts_trees(self) -> bool:
+        """Whether a draft may have branches."""
+        return self.branches is not None
+
+    @property
+    def num_branches(self) -> int:
+        """How many chains the draft model follows per request."""
+        return math.prod(self.branches or ())
+
+    @property
+    def num_nodes(self) -> int:
+        """Most tokens that the branches have together."""
+        return sum(itertools.accumulate(self.branches or (), operator.mul))
 
     @model_validator(mode="after")
     def _keys_go_together(self) -> Self:
+        problems = []
         if self.draft_temperature is not None and self.draft_sampling == "greedy":
             text = f"got {show(self.draft_temperature)}, but proposer.draft_sampling is greedy, which draws nothing"
             allowed = "leave it out, or set proposer.draft_sampling to probabilistic"
-            conflicts([("draft_temperature", f"{text}; allowed: {allowed}")])
+            problems.append(("draft_temperature", f"{text}; allowed: {allowed}"))
+        if self.branches is not None and self.min_confidence:
+            text = f"got {show(self.min_confidence)}, but proposer.branches fixes the drafts' shape"
+            problems.append(("min_confidence", f"{text}; allowed: 0, or leave proposer.branches out"))
+        conflicts(problems)
+        return self
+
+
+class MedusaConfig(Proposing):
+    """Drafts from heads on the target's last hidden state, one head per token ahead."""
+
+    uses_hidden_states: ClassVar[bool] = True
+
+    method: Literal["medusa"] = Field(description="How drafts are made.")
+    model: str = Field(
+        min_length=1,
+        description="The heads: a folder or a name on the Hugging Face hub. A relative path means the folder of that "
+        "name beside the configuration file if there is one, else one in the working directory.",
+        json_schema_extra={"allowed": "a folder of Medusa heads or its name on the Hugging Face hub"},
+    )
+    draft_sampling: Literal["greedy", "probabilistic"] = Field(
+        default="greedy",
+        description="greedy takes each head's likeliest tokens; probabilistic draws them from its distribution.",
+    )
+    tree: Annotated[Any, PlainValidator(_tree)] = Field(
+        default=None,
+        description="Which of the heads' tokens are verified together: null is a chain of the likeliest; auto is the "
+        "best tree of draft_length.tokens nodes by the heads' measured accuracies; or a list of paths of ranks.",
+        json_schema_extra={
+            "allowed": f"auto, null, or a list of paths such as [[0], [1], [0, 0]]: each a list of 1 to {MAX_DEPTH} "
+            f"ranks from 0 to {MAX_SIBLINGS - 1}",
+            "null": "a chain",
+        },
+    )
+
+    @property
+    def drafts_trees(self) -> bool:
+        """Whether a draft may have branches."""
+        return self.tree is not None
+
+    @property
+    def depth(self) -> int | None:
+        """How many heads its drafts need; None if that is as many as there are."""
+        return max(map(len, self.tree)) if isinstance(self.tree, tuple) else None
+
+    @model_validator(mode="after")
+    def _is_a_tree(self) -> Self:
+        if isinstance(self.tree, tuple):
+            paths = set(self.tree)
+            orphan = next((path for path in self.tree if len(path) > 1 and path[:-1] not in paths), None)
+            if len(paths) < len(self.tree):
+                twice = next(path for path in self.tree if self.tree.count(path) > 1)
+                conflicts([("tree", f"path {list(twice)} is there twice; allowed: each path once")])
+            if orphan is not None:
+                text = f"path {list(orphan)} has no parent; allowed: add {list(orphan[:-1])}, or leave it out"
+                conflicts([("tree", text)])
         return self
 
 
@@ -162,7 +289,7 @@ class FixedDraftLength(Section):
     """The same number of draft tokens in every step."""
 
     policy: Literal["fixed"] = Field(description="How many tokens to draft in a step is decided like this.")
-    tokens: int = Field(default=4, ge=1, le=32, description="Most tokens drafted per request and step.")
+    tokens: int = Field(default=4, ge=1, le=MAX_TOKENS, description="Most tokens drafted per request and step.")
 
 
 class VerificationConfig(Section):
@@ -177,7 +304,7 @@ class VerificationConfig(Section):
 
 
 # A new method or policy is a model above and its name here.
-ProposerConfig = NgramConfig | DraftModelConfig
+ProposerConfig = NgramConfig | DraftModelConfig | MedusaConfig
 DraftLengthConfig = FixedDraftLength
 
 
@@ -189,6 +316,21 @@ class PluginConfig(Section):
         default=FixedDraftLength(policy="fixed"), description="How many tokens are guessed."
     )
     verification: VerificationConfig = Field(default=VerificationConfig(), description="Which guesses are kept.")
+
+    @model_validator(mode="after")
+    def _sections_go_together(self) -> Self:
+        if self.proposer.drafts_trees and self.verification.lenience < 1:
+            text = f"got {show(self.verification.lenience)}, but the proposer drafts trees, which are verified exactly"
+            conflicts([("verification.lenience", f"{text}; allowed: 1")])
+        size, key = 0, ""
+        if isinstance(self.proposer, DraftModelConfig):
+            size, key = self.proposer.num_nodes, "proposer.branches"
+        elif isinstance(self.proposer, MedusaConfig) and isinstance(self.proposer.tree, tuple):
+            size, key = len(self.proposer.tree), "proposer.tree"
+        if size > self.draft_length.tokens:
+            text = f"got {self.draft_length.tokens}, but {key} has {size} tokens; allowed: from {size} to {MAX_TOKENS}"
+            conflicts([("draft_length.tokens", text)])
+        return self
 
 
 def parse_config(data: object, source: str) -> PluginConfig:
@@ -210,7 +352,7 @@ def parse_config(data: object, source: str) -> PluginConfig:
 def load_config(path: str | os.PathLike[str]) -> PluginConfig:
     """Reads and checks a configuration file.
 
-    A draft model's relative path becomes an absolute one where it names a folder beside the file.
+    The relative path of a draft model, or of heads, becomes an absolute one where it names a folder beside the file.
 
     Raises:
         ConfigError: the file cannot be read, or lists every mistake in it.
@@ -224,9 +366,9 @@ def load_config(path: str | os.PathLike[str]) -> PluginConfig:
 
 
 def _from_anywhere(config: PluginConfig, folder: Path) -> PluginConfig:
-    """Names a draft model that lies relative to `folder`, the file's, so that every process finds it."""
+    """Names a model that drafts and lies relative to `folder`, the file's, so that every process finds it."""
     proposer = config.proposer
-    if not isinstance(proposer, DraftModelConfig) or Path(proposer.model).is_absolute():
+    if not isinstance(proposer, DraftModelConfig | MedusaConfig) or Path(proposer.model).is_absolute():
         return config
     try:
         beside = (folder / proposer.model).resolve()

@@ -156,7 +156,7 @@ def _mistakes(entry: dict[str, Any], root: Schema) -> list[Mistake]:
     path, schema, container = _walk(entry["loc"], root)
     kind, value = entry["type"], entry["input"]
     if kind == "conflict":
-        return [Mistake(join_key(path, key), text) for key, text in entry["ctx"]["problems"]]
+        return [Mistake(f"{path}.{key}" if path else key, text) for key, text in entry["ctx"]["problems"]]
     if kind in ("union_tag_invalid", "union_tag_not_found"):
         tag = schema["discriminator"]["propertyName"]
         known = list(schema["discriminator"]["mapping"])

@@ -43,3 +43,8 @@ def without_generators(runner: Any) -> Iterator[None]:
         yield
     finally:
         runner.input_batch.generators = generators
+
+
+def attention_layers(runner: Any) -> set[str]:
+    """Names of all attention layers that have a part of the KV cache, a draft model's too."""
+    return {name for group in runner.kv_cache_config.kv_cache_groups for name in group.layer_names}

@@ -4,11 +4,16 @@ from typing import Any
 
 from vllm.v1.core.sched.scheduler import Scheduler
 
-__all__ = ["KV_ROLLBACK", "STEP_COUNTERS", "Scheduler", "append_blocks", "stop_padding"]
+__all__ = ["DRAFT_TREES", "KV_FORKS", "KV_ROLLBACK", "STEP_COUNTERS", "Scheduler", "append_blocks", "stop_padding"]
 
 # Set on the runner's output, which is pickled with its attributes on its way to the scheduler.
 STEP_COUNTERS = "vllm_spec_plugin_counters"
-# Set on the scheduler's output, on its way to the workers: request id to the length its block tables are cut to.
+# As that: request id to the number of branches and the depth of the tree that was drafted for it.
+DRAFT_TREES = "vllm_spec_plugin_draft_trees"
+# Set on the scheduler's output, on its way to the workers: request id to the ids of the blocks of its forks, and how
+# many of them make one.
+KV_FORKS = "vllm_spec_plugin_kv_forks"
+# As that: request id to the length its block tables are cut to.
 KV_ROLLBACK = "vllm_spec_plugin_kv_rollback"
 
 

@@ -15,6 +15,7 @@ class StepCounters:
         proposer_errors: drafts or steps lost, by what was wrong.
         proposer_seconds: time spent proposing.
         verification_seconds: time spent in the scorer, steps without drafts included.
+        tree_seconds: time spent laying out steps that verify trees, and copying KV blocks for them.
         kv_blocks_reserved: KV blocks given to requests for tokens that were still to be drafted.
         kv_blocks_rolled_back: KV blocks taken back from requests whose drafts did not need them.
         drafts_cut_for_memory: draft tokens dropped before they were verified, or not drafted, because
@@ -30,6 +31,7 @@ class StepCounters:
     proposer_errors: dict[str, int] = field(default_factory=dict)
     proposer_seconds: float = 0.0
     verification_seconds: float = 0.0
+    tree_seconds: float = 0.0
     kv_blocks_reserved: int = 0
     kv_blocks_rolled_back: int = 0
     drafts_cut_for_memory: int = 0
@@ -52,6 +54,7 @@ class StepCounters:
         self.draft_tokens += other.draft_tokens
         self.proposer_seconds += other.proposer_seconds
         self.verification_seconds += other.verification_seconds
+        self.tree_seconds += other.tree_seconds
         self.kv_blocks_reserved += other.kv_blocks_reserved
         self.kv_blocks_rolled_back += other.kv_blocks_rolled_back
         self.drafts_cut_for_memory += other.drafts_cut_for_memory

@@ -6,8 +6,10 @@ from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from vllm_spec_plugin.verification.draft_probs import DraftProbs
+from vllm_spec_plugin.verification.topology import Topology
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,12 @@ class RequestView:
         row: the request's place in the step's batch.
         num_slots: tokens that its KV cache blocks have room for.
         in_prompt: the target is not through with its text yet.
+        depth: most draft tokens one after the other; below `num_draft_tokens` only for proposers of trees.
+        chain_only: no branches for this request: what it asks for is defined along one continuation.
+        sibling_uniforms: [depth, most siblings] float64, as `uniforms`, for tokens that may take the same
+            place; only for proposers that draw them.
+        hidden: [hidden_size], the target's last hidden state before the newest token was sampled; only
+            for proposers that draft from it.
     """
 
     request_id: str
@@ -37,6 +45,10 @@ class RequestView:
     row: int = 0
     num_slots: int = 0
     in_prompt: bool = False
+    depth: int = 0
+    chain_only: bool = False
+    sibling_uniforms: npt.NDArray[np.float64] | None = None
+    hidden: torch.Tensor | None = None
 
     @property
     def num_draft_slots(self) -> int:
@@ -46,15 +58,20 @@ class RequestView:
 
 @dataclass(frozen=True)
 class Draft:
-    """A chain of guesses for one request.
+    """Guesses for one request: a chain, or a tree.
 
     Attributes:
-        token_ids: at most K tokens, the first to follow the request's text; empty is no guess.
-        probs: q, one row per token of `token_ids`; None where every token was certain (a point mass).
+        token_ids: at most K tokens, the first to follow the request's text; empty is no guess. Of a tree
+            depth first, in the order of its topology's nodes.
+        probs: q, one row per token of `token_ids`; None where every token was certain (a point mass). Of
+            siblings, which are tried in their order, each one's q is the distribution that it was drawn
+            from given those before it.
+        tree: which token follows which; None is a chain. It must not depend on the tokens that were drawn.
     """
 
     token_ids: list[int] = field(default_factory=list)
     probs: DraftProbs = None
+    tree: Topology | None = None
 
 
 NO_DRAFT = Draft()
@@ -66,6 +83,8 @@ class Proposer(Protocol):
     A proposer may keep state per request id. It is told with `forget` when that state is to go: the
     request ended or was preempted (it may come back: then the state is rebuilt from its text).
     Nothing of one request's text may reach another's drafts.
+
+    A proposer that draws several tokens for the same place says how many in an attribute `num_siblings`.
     """
 
     def propose(self, requests: Sequence[RequestView]) -> list[Draft]:

@@ -14,9 +14,10 @@ logger = logging.getLogger("vllm.vllm_spec_plugin")
 RAISED = "raised"
 WRONG_COUNT = "wrong_number_of_drafts"
 TOO_MANY_TOKENS = "too_many_tokens"
+WRONG_TREE = "wrong_tree"
 OUT_OF_VOCABULARY = "token_out_of_vocabulary"
 BAD_PROBS = "bad_probabilities"
-ERROR_REASONS = (RAISED, WRONG_COUNT, TOO_MANY_TOKENS, OUT_OF_VOCABULARY, BAD_PROBS)
+ERROR_REASONS = (RAISED, WRONG_COUNT, TOO_MANY_TOKENS, WRONG_TREE, OUT_OF_VOCABULARY, BAD_PROBS)
 
 SECONDS_BETWEEN_LOGS = 60.0
 _SUM_TOLERANCE = 1e-3
@@ -88,6 +89,13 @@ def check_draft(draft: Draft, request: RequestView, vocab_size: int) -> None:
     tokens, probs = draft.token_ids, draft.probs
     if len(tokens) > request.num_draft_tokens:
         raise _FaultError(TOO_MANY_TOKENS, f"{len(tokens)} tokens where {request.num_draft_tokens} were asked for")
+    if draft.tree is not None:
+        if draft.tree.num_nodes != len(tokens):
+            raise _FaultError(WRONG_TREE, f"{len(tokens)} tokens for a tree of {draft.tree.num_nodes} nodes")
+        if draft.tree.depth > request.depth:
+            raise _FaultError(WRONG_TREE, f"a tree of depth {draft.tree.depth} where {request.depth} is the most")
+        if request.chain_only and len(draft.tree.chains) > 1:
+            raise _FaultError(WRONG_TREE, "a tree with branches where a chain was asked for")
     if any(not 0 <= token < vocab_size for token in tokens):
         raise _FaultError(OUT_OF_VOCABULARY, f"token ids {tokens} with a vocabulary of {vocab_size}")
     if probs is None or not tokens:

@@ -1,14 +1,18 @@
 """From a configured method to its proposer."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from vllm_spec_plugin.proposers.base import Proposer
 
+if TYPE_CHECKING:
+    from vllm_spec_plugin.config import DraftModelConfig, MedusaConfig, NgramConfig, PluginConfig
 
-def _ngram(config: Any, vocab_size: int, engine: Any) -> Proposer:
+
+def _ngram(whole: "PluginConfig", vocab_size: int, engine: Any) -> Proposer:
     from vllm_spec_plugin.proposers.ngram import NgramProposer
 
+    config = cast("NgramConfig", whole.proposer)
     return NgramProposer(
         mode=config.mode,
         min_order=config.min_order,
@@ -19,10 +23,11 @@ def _ngram(config: Any, vocab_size: int, engine: Any) -> Proposer:
     )
 
 
-def _draft_model(config: Any, vocab_size: int, engine: Any) -> Proposer:
+def _draft_model(whole: "PluginConfig", vocab_size: int, engine: Any) -> Proposer:
     from vllm_spec_plugin.proposers.draft_model.growing import DraftSettings
     from vllm_spec_plugin.proposers.draft_model.proposer import DraftModelProposer
 
+    config = cast("DraftModelConfig", whole.proposer)
     settings = DraftSettings(
         draft_sampling=config.draft_sampling,
         draft_temperature=config.draft_temperature,
@@ -32,16 +37,32 @@ def _draft_model(config: Any, vocab_size: int, engine: Any) -> Proposer:
     return DraftModelProposer(engine, settings)
 
 
+def _medusa(whole: "PluginConfig", vocab_size: int, engine: Any) -> Proposer:
+    from vllm_spec_plugin.proposers.medusa.checkpoint import load_heads, read_heads_config
+    from vllm_spec_plugin.proposers.medusa.proposer import MedusaProposer
+    from vllm_spec_plugin.proposers.medusa.shape import draft_shape
+
+    config = cast("MedusaConfig", whole.proposer)
+    tree = draft_shape(config.tree, whole.draft_length.tokens, read_heads_config(config.model))
+    heads = load_heads(config.model, engine.hidden_size, vocab_size, engine.dtype, engine.device, tree.depth)
+    return MedusaProposer(heads, engine, tree, draws=config.draft_sampling == "probabilistic")
+
+
 # Each creator imports its own proposer: nobody waits for what they do not use.
-_CREATORS: dict[str, Callable[[Any, int, Any], Proposer]] = {"ngram": _ngram, "draft_model": _draft_model}
+_CREATORS: dict[str, Callable[["PluginConfig", int, Any], Proposer]] = {
+    "ngram": _ngram,
+    "draft_model": _draft_model,
+    "medusa": _medusa,
+}
 
 
-def create_proposer(config: Any, vocab_size: int, engine: Any = None) -> Proposer:
-    """Builds the proposer of a `proposer` section of the configuration.
+def create_proposer(config: "PluginConfig", vocab_size: int, engine: Any = None) -> Proposer:
+    """Builds the proposer of a configuration.
 
     Args:
-        config: its pydantic model; `method` says which.
+        config: its `proposer.method` says which.
         vocab_size: the target's.
-        engine: runs the draft model (a `DraftEngine`), for methods that have one.
+        engine: what the method needs of the worker: a `DraftEngine` to run a draft model, a `StatesEngine`
+            for what drafts from the target's hidden states.
     """
-    return _CREATORS[config.method](config, vocab_size, engine)
+    return _CREATORS[config.proposer.method](config, vocab_size, engine)

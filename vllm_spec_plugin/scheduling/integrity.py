@@ -1,7 +1,7 @@
 """Whether vLLM's books of KV blocks agree with each other."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from vllm_spec_plugin.compat.kv_cache import BlockPool, KVCacheBlock, cached_blocks, pending_copies
@@ -11,7 +11,12 @@ class KVIntegrityError(RuntimeError):
     """A block of the KV cache is owned, counted or cached in a way that can't be."""
 
 
-def check_blocks(pool: BlockPool, managers: Sequence[Any], retained: Iterable[KVCacheBlock] = ()) -> None:
+def check_blocks(
+    pool: BlockPool,
+    managers: Sequence[Any],
+    retained: Iterable[KVCacheBlock] = (),
+    forks: Mapping[str, Iterable[KVCacheBlock]] | None = None,
+) -> None:
     """Checks every block of a pool against every table that it may be in.
 
     Takes time in proportion to the pool and the tables: for tests and for finding faults.
@@ -20,6 +25,7 @@ def check_blocks(pool: BlockPool, managers: Sequence[Any], retained: Iterable[KV
         pool: vLLM's pool of blocks.
         managers: vLLM's managers of the KV groups, with each request's table.
         retained: blocks that somebody else holds, once per reference.
+        forks: blocks that requests hold beside their tables, by request.
 
     Raises:
         KVIntegrityError: names each block that is wrong and the requests that own it.
@@ -42,6 +48,12 @@ def check_blocks(pool: BlockPool, managers: Sequence[Any], retained: Iterable[KV
         ]
     for block in retained:
         owners[block.block_id].append("a retained copy")
+
+    for request_id, blocks in (forks or {}).items():
+        for block in blocks:
+            owners[block.block_id].append(f"a fork of request {request_id}")
+            if block.block_hash is not None:
+                faults.append(f"block {block.block_id} is a fork of request {request_id} and in the prefix cache")
 
     faults += _reference_faults(pool, owners) + _queue_faults(pool, owners) + _cache_faults(pool)
     if faults:

@@ -33,6 +33,7 @@ class SpecKVCacheManager(KVCacheManager):
         self.block_sizes = tuple(manager.block_size for manager in self._groups)
         self._wanted: Mapping[str, int] = {}
         self._headroom: int | None = None
+        self._forks: dict[str, list[KVCacheBlock]] = {}
 
     def num_blocks(self, request_id: str) -> tuple[int, ...]:
         """How many blocks a request holds in each position-indexed KV group."""
@@ -114,6 +115,42 @@ class SpecKVCacheManager(KVCacheManager):
             for manager in self.coordinator.single_type_managers
         )
 
+    def fork(self, request: Request, num_forks: int, blocks_per_fork: int) -> list[int]:
+        """Gives a request blocks for branches of its drafts, as far as free blocks reach.
+
+        They are in no table of the request's, and never cached: the workers fill them, see `TreeStep`.
+
+        Args:
+            request: a running one that has none of these yet.
+            num_forks: how many branches want blocks of their own.
+            blocks_per_fork: how many each of them needs; it gets all or none.
+
+        Returns:
+            Block ids, those of a branch together; maybe none.
+        """
+        num_forks = min(num_forks, self.block_pool.get_num_free_blocks() // blocks_per_fork)
+        if num_forks <= 0:
+            return []
+        blocks = self._forks[request.request_id] = self.block_pool.get_new_blocks(num_forks * blocks_per_fork)
+        return [block.block_id for block in blocks]
+
+    def join(self) -> None:
+        """Takes all forks back: what was accepted in them is in the requests' own blocks by now.
+
+        They go to the head of the free list, from where the next ones are taken: the prefix cache loses
+        no more blocks to forks than are held at a time.
+        """
+        for request_id in list(self._forks):
+            self._join(request_id)
+
+    def free(self, request: Request) -> None:
+        """Frees a request's blocks, those of its forks too."""
+        self._join(request.request_id)
+        super().free(request)
+
+    def _join(self, request_id: str) -> None:
+        self.block_pool.free_blocks(self._forks.pop(request_id, ()))
+
     def announce(self, wanted: Mapping[str, int]) -> None:
         """Says how many tokens' slots each running request will want for its drafts after admission.
 
@@ -159,4 +196,4 @@ class SpecKVCacheManager(KVCacheManager):
             KVIntegrityError: they disagree.
         """
         managers = [m for m in self.coordinator.single_type_managers if m.block_pool is self.block_pool]
-        check_blocks(self.block_pool, managers, retained)
+        check_blocks(self.block_pool, managers, retained, self._forks)

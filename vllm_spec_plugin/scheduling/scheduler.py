@@ -5,8 +5,16 @@ from typing import Any
 
 from vllm_spec_plugin.compat.frontend import carry
 from vllm_spec_plugin.compat.kv_cache import Request, kv_cache_manager_in_place
-from vllm_spec_plugin.compat.scheduler import KV_ROLLBACK, STEP_COUNTERS, Scheduler, append_blocks, stop_padding
-from vllm_spec_plugin.config import PluginConfig
+from vllm_spec_plugin.compat.scheduler import (
+    DRAFT_TREES,
+    KV_FORKS,
+    KV_ROLLBACK,
+    STEP_COUNTERS,
+    Scheduler,
+    append_blocks,
+    stop_padding,
+)
+from vllm_spec_plugin.config import DraftModelConfig, PluginConfig
 from vllm_spec_plugin.metrics.acceptance import AcceptanceLog
 from vllm_spec_plugin.metrics.counters import StepCounters
 from vllm_spec_plugin.scheduling.kv import SpecKVCacheManager
@@ -36,6 +44,13 @@ class SpecScheduler(Scheduler):
         stop_padding(self)
         config = PluginConfig.model_validate(self.vllm_config.additional_config[KEY]["config"])
         self.reserves_draft_kv = config.proposer.keeps_kv
+        # Branches that the proposer follows while it drafts, each with keys and values of its own, and how far.
+        self._drafting = (0, 0)
+        if isinstance(config.proposer, DraftModelConfig) and config.proposer.branches is not None:
+            self._drafting = (config.proposer.num_branches - 1, len(config.proposer.branches))
+        # Of the trees that wait, and of those in the planned step: forks that verifying them takes, and depth.
+        self._trees: dict[str, tuple[int, int]] = {}
+        self._verifying: dict[str, tuple[int, int]] = {}
         self._method = config.proposer.method
         self._counters: StepCounters | None = None
         self._acceptance = AcceptanceLog()
@@ -51,6 +66,7 @@ class SpecScheduler(Scheduler):
         """
         if not self._manages_kv:
             return super().schedule(*args, **kwargs)
+        self.kv_cache_manager.join()
         tables = self._roll_back(self.running)
         tables |= self._roll_back(self._cut_drafts())
         self.kv_cache_manager.announce(self._wanted())
@@ -59,6 +75,7 @@ class SpecScheduler(Scheduler):
         running = {request.request_id for request in self.running}
         setattr(output, KV_ROLLBACK, {request_id: cut for request_id, cut in tables.items() if request_id in running})
         self._reserve(output)
+        self._fork(output)
         return output
 
     def _roll_back(self, requests: list[Request]) -> dict[str, tuple[int | None, ...]]:
@@ -144,8 +161,7 @@ class SpecScheduler(Scheduler):
         manager, added = self.kv_cache_manager, {}
         for request in self.running:
             request_id = request.request_id
-            # In the middle of a prompt nothing is sampled, and nothing drafted.
-            if request_id not in output.num_scheduled_tokens or request.is_prefill_chunk:
+            if not self._samples(request, output):
                 continue
             num_verified = len(output.scheduled_spec_decode_tokens.get(request_id, ()))
             blocks = manager.reserve(request, self._slots_for_drafting(request, num_verified))
@@ -161,6 +177,44 @@ class SpecScheduler(Scheduler):
         if to_zero := self._get_new_block_ids_to_zero():
             output.new_block_ids_to_zero = [*(output.new_block_ids_to_zero or ()), *to_zero]
 
+    def _fork(self, output: Any) -> None:
+        """Gives requests that verify a tree in the planned step, or draft one, blocks for its branches, earlier ones first.
+
+        What is missing costs branches: the workers leave out a tree's last ones, whatever their tokens are.
+        """
+        forks: dict[str, tuple[list[int], int]] = {}
+        self._verifying = {
+            request_id: self._trees.pop(request_id)
+            for request_id in output.scheduled_spec_decode_tokens
+            if request_id in self._trees
+        }
+        for request in self.running if self._verifying or self._drafting[0] else ():
+            if not self._samples(request, output):
+                continue
+            request_id = request.request_id
+            num_drafts = len(output.scheduled_spec_decode_tokens.get(request_id, ()))
+            # vLLM counts the step's tokens as computed already, drafts too.
+            length = request.num_computed_tokens - num_drafts
+            num_forks, depth = self._verifying.get(request_id, (0, 0))
+            size = self._fork_size(length, length + depth - 1) if num_forks else 0
+            if self._drafting[0]:
+                # Where the text will end is not known yet. The last draft of a branch is not fed to the proposer.
+                num_forks = max(num_forks, self._drafting[0])
+                size = max(size, self._fork_size(length + 1, length + 1 + depth + self._drafting[1] - 2))
+            if num_forks and (block_ids := self.kv_cache_manager.fork(request, num_forks, size)):
+                forks[request_id] = (block_ids, size)
+        setattr(output, KV_FORKS, forks)
+
+    def _fork_size(self, first: int, last: int) -> int:
+        """How many blocks hold the positions from `first` to `last`."""
+        [size] = self.kv_cache_manager.block_sizes
+        return last // size - first // size + 1
+
+    @staticmethod
+    def _samples(request: Request, output: Any) -> bool:
+        """Whether the planned step gets a token for it, and drafts after that: not in the middle of a prompt."""
+        return request.request_id in output.num_scheduled_tokens and not request.is_prefill_chunk
+
     def check_integrity(self) -> None:
         """Checks the books of KV blocks, between steps.
 
@@ -175,9 +229,11 @@ class SpecScheduler(Scheduler):
         if payload is not None:
             self._add(StepCounters.from_payload(payload))
         self._count_acceptance(scheduler_output, model_runner_output)
+        self._trees.update(getattr(model_runner_output, DRAFT_TREES, {}))
         return super().update_from_output(scheduler_output, model_runner_output)
 
     def _free_request(self, request: Request, *args: Any, **kwargs: Any) -> Any:
+        self._trees.pop(request.request_id, None)
         fared = self._acceptance.ended(request.request_id)
         if fared is not None:
             self._add(StepCounters(self._method, ended=[fared]))
@@ -194,7 +250,9 @@ class SpecScheduler(Scheduler):
             # A grammar's placeholders were never drafts.
             drafted = len(drafts) - invalid.get(request_id, 0)
             if output and drafted > 0:
-                step.count_verified(drafted, len(output) - 1)
+                # A tree has one place per level.
+                _, depth = self._verifying.get(request_id, (0, drafted))
+                step.count_verified(min(depth, drafted), len(output) - 1)
                 self._acceptance.verified(request_id, drafted, len(output) - 1)
         if step.verified_per_position:
             self._add(step)

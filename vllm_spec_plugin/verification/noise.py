@@ -3,6 +3,10 @@
 Requests without a seed share torch's default generator. A seeded request's noise is a hash of its
 seed, the position of the output token it decides, and the vocabulary entry: it does not depend on the
 batch, on how many tokens were drafted, on preemption, or on the device.
+
+What an output position needs besides, one uniform each, is hashed with entries that no vocabulary has:
+the trial of its j-th draft token (siblings in a tree, in the order of rank; chains have only j = 0) with
+-2 - 2j, and with -3 - 2j the draw of that draft token, which is the proposer's.
 """
 
 from dataclasses import dataclass
@@ -60,11 +64,11 @@ class Noise:
     keys: torch.Tensor | None = None
     seeded: torch.Tensor | None = None
 
-    def uniform(self, rows: torch.Tensor) -> torch.Tensor:
-        """[len(rows)] float64 in [0, 1), for accepting."""
+    def uniform(self, rows: torch.Tensor, trial: int = 0) -> torch.Tensor:
+        """[len(rows)] float64 in [0, 1), for accepting the draft token that is tried as the `trial`-th at its row."""
         values = torch.rand(len(rows), dtype=torch.float64, device=self.device)
         if self.keys is not None and self.seeded is not None:
-            own = hashed_uniform(self.keys[rows], torch.full_like(rows, -2))
+            own = hashed_uniform(self.keys[rows], torch.full_like(rows, -2 - 2 * trial))
             values = torch.where(self.seeded[rows], own, values)
         return values
 

@@ -1,5 +1,6 @@
 """The scorer behind vLLM's `RejectionSampler` contract."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -11,6 +12,9 @@ from vllm_spec_plugin.verification.draft_probs import DraftProbs
 from vllm_spec_plugin.verification.noise import Noise, position_keys, signed
 from vllm_spec_plugin.verification.positions import OutputPositions
 from vllm_spec_plugin.verification.rows import Rows
+from vllm_spec_plugin.verification.topology import Topology
+from vllm_spec_plugin.verification.tree import Verdict, verify_tree
+from vllm_spec_plugin.verification.tree_rows import TreeRows
 
 
 class SpecRejectionSampler(torch.nn.Module):
@@ -18,8 +22,14 @@ class SpecRejectionSampler(torch.nn.Module):
 
     Every row, the bonus row included, goes through the request's whole sampling pipeline with the
     context grown by the drafts before it. Unlike vLLM's, it applies min-p and logit bias, works on CPU,
-    also takes sparse draft distributions, and makes a seeded request's output independent of its batch.
+    also takes sparse draft distributions and trees, and makes a seeded request's output independent of
+    its batch.
+
+    Attributes:
+        verdict: of the last step: the tokens, and where they were decided.
     """
+
+    verdict: Verdict
 
     def __init__(
         self, sampler: Any, spec_config: Any = None, device: torch.device | None = None, *, lenience: float = 1.0
@@ -48,6 +58,7 @@ class SpecRejectionSampler(torch.nn.Module):
         draft_probs: DraftProbs,
         logits: torch.Tensor,
         sampling_metadata: Any,
+        trees: Sequence[Topology] | None = None,
     ) -> Any:
         """Verifies one step's drafts.
 
@@ -57,19 +68,21 @@ class SpecRejectionSampler(torch.nn.Module):
                 vocab_size] float32.
             logits: [num_draft_tokens + batch_size, vocab_size], the target's, request by request.
             sampling_metadata: vLLM's `SamplingMetadata`.
+            trees: per request the shape of its drafts; None is chains. Draft tokens may then be
+                `NO_TOKEN`: they and what follows them is dropped.
 
         Returns:
             vLLM's `SamplerOutput`; its `sampled_token_ids` is [batch_size, max K + 1] int32, -1 after
             each request's last token.
         """
-        rows = Rows.of(metadata.num_draft_tokens, logits.device)
+        rows = TreeRows.of(trees, logits.device) if trees else Rows.of(metadata.num_draft_tokens, logits.device)
         draft_token_ids = metadata.draft_token_ids.long()
         constrained = constrain(TargetRows.of(logits, draft_token_ids, rows), sampling_metadata)
-        token_ids = self.verify(constrained, draft_token_ids, draft_probs, rows, sampling_metadata)
-        self._advance(sampling_metadata.generators, token_ids)
+        self.verdict = self.verify(constrained, draft_token_ids, draft_probs, rows, sampling_metadata)
+        self._advance(sampling_metadata.generators, self.verdict.token_ids)
         return compat.SamplerOutput(
-            sampled_token_ids=token_ids,
-            logprobs_tensors=self._logprobs(logits, constrained, token_ids, rows, sampling_metadata),
+            sampled_token_ids=self.verdict.token_ids,
+            logprobs_tensors=self._logprobs(logits, constrained, sampling_metadata),
         )
 
     def verify(
@@ -79,13 +92,18 @@ class SpecRejectionSampler(torch.nn.Module):
         draft_probs: DraftProbs,
         rows: Rows,
         sampling_metadata: Any,
-    ) -> torch.Tensor:
-        """Runs chain verification on `logits` that the sampling pipeline has been applied to."""
+    ) -> Verdict:
+        """Runs verification on `logits` that the sampling pipeline has been applied to."""
         greedy = torch.ones(len(rows.first), dtype=torch.bool, device=logits.device)
         if sampling_metadata.temperature is not None:
             greedy = sampling_metadata.temperature < GREEDY_TEMPERATURE
         noise = self._noise(logits, rows, sampling_metadata.generators)
-        return verify_chain(logits, draft_token_ids, draft_probs, rows, greedy, noise, self.lenience)
+        if isinstance(rows, TreeRows):
+            return verify_tree(logits, draft_token_ids, draft_probs, rows, greedy, noise)
+        token_ids = verify_chain(logits, draft_token_ids, draft_probs, rows, greedy, noise, self.lenience)
+        last = (token_ids != NO_TOKEN).sum(1) - 1
+        places = torch.arange(rows.width, device=logits.device).minimum(last[:, None])
+        return Verdict(token_ids, rows.first[:, None] + places, last - 1)
 
     @staticmethod
     def parse_output(*args: Any, **kwargs: Any) -> Any:
@@ -112,19 +130,16 @@ class SpecRejectionSampler(torch.nn.Module):
             for i, generator in generators.items():
                 self.positions.advance(generator, counts[i])
 
-    def _logprobs(
-        self, raw: torch.Tensor, constrained: torch.Tensor, token_ids: torch.Tensor, rows: Rows, metadata: Any
-    ) -> Any:
-        """vLLM's `LogprobsTensors`, one row per place in `token_ids`, unused places too."""
+    def _logprobs(self, raw: torch.Tensor, constrained: torch.Tensor, metadata: Any) -> Any:
+        """vLLM's `LogprobsTensors`, one row per place of the output, unused places too."""
         if metadata.max_num_logprobs is None and not metadata.logprob_token_ids:
             return None
         mode = self.sampler.logprobs_mode
         chosen = (constrained if mode.startswith("processed") else raw).float()
         logprobs = chosen if mode.endswith("logits") else self.sampler.compute_logprobs(chosen)
-        columns = torch.arange(rows.width, device=raw.device)
-        places = (rows.first[:, None] + columns.minimum(rows.num_draft_tokens[:, None])).flatten()
-        tokens = token_ids.long().clamp_min(0).flatten()
+        rows, width = self.verdict.rows.flatten(), self.verdict.rows.shape[1]
+        tokens = self.verdict.token_ids.long().clamp_min(0).flatten()
         if wanted := metadata.logprob_token_ids:
-            per_place = {i * rows.width + j: ids for i, ids in wanted.items() for j in range(rows.width)}
-            return self.sampler.gather_specific_token_logprobs(logprobs[places], per_place, tokens)
-        return self.sampler.gather_logprobs(logprobs[places], metadata.max_num_logprobs, tokens)
+            per_place = {i * width + j: ids for i, ids in wanted.items() for j in range(width)}
+            return self.sampler.gather_specific_token_logprobs(logprobs[rows], per_place, tokens)
+        return self.sampler.gather_logprobs(logprobs[rows], metadata.max_num_logprobs, tokens)

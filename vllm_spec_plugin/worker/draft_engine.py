@@ -41,6 +41,11 @@ class VllmDraftEngine:
         """How the model runs, see `DraftPass`."""
         return self._pass.how
 
+    @property
+    def layers(self) -> set[str]:
+        """Names of its attention layers."""
+        return set(self._pass.layers)
+
     def load(self) -> None:
         """Loads the weights; before vLLM measures memory and lays out the KV cache."""
         self._pass = draft_pass(self._vllm_config, *load_draft_model(self._vllm_config))
@@ -52,7 +57,7 @@ class VllmDraftEngine:
 
         self._runner = runner
         self._device = runner.device
-        self._attention = DraftAttention.of(runner, self._vllm_config, set(self._pass.layers))
+        self._attention = DraftAttention.of(runner, self._vllm_config, self.layers)
         self._pass.bind(self._attention)
         self._table = runner.input_batch.block_table[self._attention.kv_cache_group]
         self.coverage = DraftCoverage(self._attention.num_blocks, self._attention.block_size)

@@ -13,11 +13,17 @@ from vllm_spec_plugin.proposers.guard import GuardedProposer
 from vllm_spec_plugin.proposers.registry import create_proposer
 from vllm_spec_plugin.settings import KEY
 from vllm_spec_plugin.verification.draft_probs import DraftProbs, collate
+from vllm_spec_plugin.verification.topology import Topology, chain
 from vllm_spec_plugin.worker.draft_engine import VllmDraftEngine
+from vllm_spec_plugin.worker.target_states import TargetStates
 
 
 class Drafter:
-    """What vLLM knows as the custom proposer; our runner calls `draft` instead of `propose`."""
+    """What vLLM knows as the custom proposer; our runner calls `draft` instead of `propose`.
+
+    Attributes:
+        siblings: most tokens that the proposer draws for the same place.
+    """
 
     def __init__(self, vllm_config: Any) -> None:
         """Builds the configured proposer.
@@ -31,9 +37,11 @@ class Drafter:
         self.engine: VllmDraftEngine | None = None
         if self.config.proposer.keeps_kv:
             self.engine = VllmDraftEngine(vllm_config, self.config.proposer)
-        proposer = create_proposer(self.config.proposer, self.vocab_size, self.engine)
-        self.proposer = GuardedProposer(proposer, self.vocab_size, self._count_error)
+        self._states = TargetStates(vllm_config) if self.config.proposer.uses_hidden_states else None
         self._pending: dict[str, Draft] = {}
+        proposer = create_proposer(self.config, self.vocab_size, self.engine or self._states)
+        self.siblings: int = getattr(proposer, "num_siblings", 1)
+        self.proposer = GuardedProposer(proposer, self.vocab_size, self._count_error)
 
     def load_model(self, target: Any) -> None:
         """Called by vLLM after the target is loaded: loads the draft, if there is one."""
@@ -42,8 +50,9 @@ class Drafter:
 
     def bind(self, runner: Any) -> None:
         """Called when vLLM has laid out the KV cache."""
-        if self.engine is not None:
-            self.engine.bind(runner)
+        for source in (self.engine, self._states):
+            if source is not None:
+                source.bind(runner)
 
     def warm_up(self, num_tokens: int) -> None:
         """Runs what there is to compile, with that many tokens."""
@@ -58,6 +67,11 @@ class Drafter:
             self.forget(request_id)
         if self.engine is not None:
             self.engine.note_blocks(runner, scheduler_output)
+
+    @property
+    def layers(self) -> set[str]:
+        """Names of a draft model's attention layers."""
+        return self.engine.layers if self.engine is not None else set()
 
     def propose(self, *args: Any, **kwargs: Any) -> list[list[int]]:
         """Never called: vLLM only looks whether it is there."""
@@ -82,6 +96,18 @@ class Drafter:
                 self.counters.drafts_cut_for_memory += max(request.num_draft_tokens - request.num_draft_slots, 0)
         self.counters.proposer_seconds += time.perf_counter() - start
         return drafts
+
+    def tree(self, request_id: str, draft_token_ids: Sequence[int]) -> Topology:
+        """The shape of a request's drafts that are verified in this step.
+
+        The scheduler may have cut them short, which leaves the first ones. Others than were drafted are
+        verified one after the other.
+        """
+        draft = self._pending.get(request_id, NO_DRAFT)
+        count = len(draft_token_ids)
+        if draft.tree is None or draft.token_ids[:count] != list(draft_token_ids):
+            return chain(count)
+        return draft.tree.first(count)
 
     def take_probs(
         self, request_ids: Sequence[str], draft_token_ids: Sequence[Sequence[int]], device: torch.device

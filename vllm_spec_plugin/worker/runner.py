@@ -7,10 +7,13 @@ import torch
 
 from vllm_spec_plugin.compat import runner as compat
 from vllm_spec_plugin.compat.sampling import SpecDecodeMetadata
-from vllm_spec_plugin.compat.scheduler import STEP_COUNTERS
+from vllm_spec_plugin.compat.scheduler import DRAFT_TREES, STEP_COUNTERS
+from vllm_spec_plugin.compat.tree_attention import TreeAttention
 from vllm_spec_plugin.verification import SpecRejectionSampler
+from vllm_spec_plugin.verification.chain import NO_TOKEN
 from vllm_spec_plugin.worker.block_tables import cut_block_tables
 from vllm_spec_plugin.worker.drafter import Drafter
+from vllm_spec_plugin.worker.trees import TreeSteps
 from vllm_spec_plugin.worker.views import request_views
 
 if TYPE_CHECKING:
@@ -23,8 +26,11 @@ class SpecRunnerMixin(Runner):
     """Put before a vLLM model runner: its steps are drafted and verified by the plugin."""
 
     drafter: Drafter
+    tree_steps: TreeSteps | None = None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
+        # Per request drafted for in this step: branches besides the trunk, and depth.
+        self._drafted_trees: dict[str, tuple[int, int]] = {}
         with compat.all_logits_processors():
             super().__init__(*args, **kwargs)
         # Only the last pipeline rank samples; the others have nothing to do.
@@ -43,14 +49,39 @@ class SpecRunnerMixin(Runner):
     def initialize_kv_cache(self, *args: Any, **kwargs: Any) -> None:
         """Lays out the KV cache, the draft's with it."""
         super().initialize_kv_cache(*args, **kwargs)
-        if hasattr(self, "drafter"):
-            self.drafter.bind(self)
+        if not hasattr(self, "drafter"):
+            return
+        config = self.drafter.config.proposer
+        if config.drafts_trees:
+            layers = compat.attention_layers(self) - self.drafter.layers
+            self.tree_steps = TreeSteps(TreeAttention(self, layers), config.keeps_kv)
+        self.drafter.bind(self)
 
     def profile_run(self, *args: Any, **kwargs: Any) -> None:
         """Runs the models once, for vLLM to see what memory they need, and to compile them."""
         if hasattr(self, "drafter"):
             self.drafter.warm_up(self.max_num_tokens)
         super().profile_run(*args, **kwargs)
+
+    def _prepare_inputs(self, scheduler_output: Any, *args: Any, **kwargs: Any) -> Any:
+        prepared = super()._prepare_inputs(scheduler_output, *args, **kwargs)
+        if self.tree_steps is not None:
+            start = time.perf_counter()
+            drafts = scheduler_output.scheduled_spec_decode_tokens
+            trees = [self.drafter.tree(request_id, drafts.get(request_id, ())) for request_id in self.input_batch.req_ids]
+            self.tree_steps.prepare(self, scheduler_output, trees)
+            self.drafter.counters.tree_seconds += time.perf_counter() - start
+        return prepared
+
+    def _build_attention_metadata(
+        self, num_tokens: int, *args: Any, num_tokens_padded: int | None = None, slot_mappings: Any = None, **kwargs: Any
+    ) -> Any:
+        if self.tree_steps is not None and self.tree_steps.step is not None:
+            slots = slot_mappings[self.tree_steps.attention.group]
+            return self.tree_steps.metadata(num_tokens_padded or num_tokens, slots)
+        return super()._build_attention_metadata(
+            num_tokens, *args, num_tokens_padded=num_tokens_padded, slot_mappings=slot_mappings, **kwargs
+        )
 
     def _sample(self, logits: Any, spec_decode_metadata: Any) -> Any:
         start = time.perf_counter()
@@ -59,8 +90,17 @@ class SpecRunnerMixin(Runner):
             spec_decode_metadata = SpecDecodeMetadata.make_dummy([[] for _ in batch.req_ids], logits.device)
         token_ids = _per_request(spec_decode_metadata)
         draft_probs = self.drafter.take_probs(batch.req_ids, token_ids, logits.device)
-        output = self.rejection_sampler(spec_decode_metadata, draft_probs, logits, batch.sampling_metadata)
-        self.drafter.counters.verification_seconds += time.perf_counter() - start
+        trees = None
+        if self.tree_steps is not None and self.tree_steps.step is not None:
+            trees = self.tree_steps.trees
+            drafts = self.tree_steps.without_left_out(spec_decode_metadata.draft_token_ids, NO_TOKEN)
+            spec_decode_metadata.draft_token_ids = drafts
+        output = self.rejection_sampler(spec_decode_metadata, draft_probs, logits, batch.sampling_metadata, trees)
+        joining = time.perf_counter()
+        self.drafter.counters.verification_seconds += joining - start
+        if trees is not None:
+            self.tree_steps.join(self.rejection_sampler.verdict.nodes)
+            self.drafter.counters.tree_seconds += time.perf_counter() - joining
         return output
 
     def _bookkeeping_sync(self, *args: Any, **kwargs: Any) -> Any:
@@ -77,14 +117,26 @@ class SpecRunnerMixin(Runner):
         return common_attn_metadata is not None
 
     def propose_draft_token_ids(
-        self, scheduler_output: Any, sampled_token_ids: Any, *args: Any, **kwargs: Any
+        self,
+        scheduler_output: Any,
+        sampled_token_ids: Any,
+        sampling_metadata: Any,
+        hidden_states: Any,
+        sample_hidden_states: Any,
+        *args: Any,
+        **kwargs: Any,
     ) -> list[list[int]]:
         """Drafts for the requests of this step, in batch order."""
-        most = self.drafter.config.draft_length.tokens
-        places, views = request_views(self, sampled_token_ids, most, self.drafter.engine)
+        hidden = None
+        if self.drafter.config.proposer.uses_hidden_states:
+            hidden = sample_hidden_states[self.rejection_sampler.verdict.rows[:, -1]]
+        places, views = request_views(self, sampled_token_ids, self.drafter, hidden)
         draft_token_ids: list[list[int]] = [[] for _ in sampled_token_ids]
-        for place, draft in zip(places, self.drafter.draft(views), strict=True):
+        self._drafted_trees = {}
+        for place, view, draft in zip(places, views, self.drafter.draft(views), strict=True):
             draft_token_ids[place] = draft.token_ids
+            if draft.tree is not None and len(draft.tree.chains) > 1:
+                self._drafted_trees[view.request_id] = (len(draft.tree.chains) - 1, draft.tree.depth)
         return draft_token_ids
 
     def sample_tokens(self, grammar_output: Any) -> Any:
@@ -92,6 +144,8 @@ class SpecRunnerMixin(Runner):
         output = super().sample_tokens(grammar_output)
         if hasattr(self, "drafter") and output is not None:
             setattr(output, STEP_COUNTERS, self.drafter.take_counters().to_payload())
+            setattr(output, DRAFT_TREES, self._drafted_trees)
+            self._drafted_trees = {}
         return output
 
 

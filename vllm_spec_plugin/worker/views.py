@@ -9,13 +9,14 @@ import torch
 from vllm_spec_plugin.proposers.base import RequestView
 from vllm_spec_plugin.verification.constraints import GREEDY_TEMPERATURE
 from vllm_spec_plugin.verification.noise import hashed_uniform, position_keys, signed
-from vllm_spec_plugin.worker.draft_engine import VllmDraftEngine
+from vllm_spec_plugin.worker.drafter import Drafter
 
+# See `verification/noise.py`.
 _DRAFT_COUNTER = -3
 
 
 def request_views(
-    runner: Any, sampled_token_ids: list[list[int]], num_draft_tokens: int, engine: VllmDraftEngine | None = None
+    runner: Any, sampled_token_ids: list[list[int]], drafter: Drafter, hidden: torch.Tensor | None = None
 ) -> tuple[list[int], list[RequestView]]:
     """The requests that are to be drafted for, after a step's tokens are on their texts.
 
@@ -23,17 +24,18 @@ def request_views(
         runner: vLLM's model runner.
         sampled_token_ids: per request of the batch the tokens of this step; empty while its prompt is
             not through.
-        num_draft_tokens: the configured K.
-        engine: runs the draft model; None if there is none.
+        drafter: whose proposer is going to draft.
+        hidden: [batch_size, hidden_size], what each request's last token was sampled from.
 
     Returns:
         Their places in the batch, and their views. A request that has no room for a draft before
         `max_model_len` or its `max_tokens` has K = 0, and without a draft model is left out. So is one
         whose prompt has no tokens.
     """
-    batch = runner.input_batch
+    batch, engine = runner.input_batch, drafter.engine
+    most, trees, num_siblings = drafter.config.draft_length.tokens, drafter.config.proposer.drafts_trees, drafter.siblings
     # One draw for all, used or not: ranks stay in step, and so does torch's default generator.
-    shared = torch.rand(len(sampled_token_ids), num_draft_tokens, dtype=torch.float64).numpy()
+    shared = torch.rand(len(sampled_token_ids), num_siblings, most, dtype=torch.float64).numpy()
     places, views = [], []
     for i, new in enumerate(sampled_token_ids):
         request_id = batch.req_ids[i]
@@ -43,32 +45,41 @@ def request_views(
             continue
         length = int(batch.num_tokens_no_spec[i])
         num_output = length - len(request.prompt_token_ids)
-        room = runner.max_model_len - length - 1
+        # The scheduler counts a tree's tokens as if they stood one after the other.
+        tokens = depth = runner.max_model_len - length - 1
         if params.max_tokens is not None:
-            room = min(room, params.max_tokens - num_output - 1)
-        count = max(min(num_draft_tokens, room), 0) if new else 0
+            depth = min(depth, params.max_tokens - num_output - 1)
+        depth = max(min(depth, most), 0) if new else 0
+        count = min(tokens, most) if trees and depth else depth
         if not (count or engine):
             continue
-        uniforms = shared[i, :count]
-        if request.generator is not None and count:
-            uniforms = _own_uniforms(request.generator.initial_seed(), num_output, count)
+        uniforms = shared[i, :, :depth]
+        if request.generator is not None and depth:
+            uniforms = _own_uniforms(request.generator.initial_seed(), num_output, num_siblings, depth)
         views.append(
             RequestView(
                 request_id=request_id,
                 token_ids=batch.token_ids_cpu[i, :length],
                 num_draft_tokens=count,
-                uniforms=uniforms,
+                uniforms=uniforms[0],
                 point_mass=params.temperature < GREEDY_TEMPERATURE or params.structured_outputs is not None,
                 row=i,
                 num_slots=engine.num_slots(i) if engine else 0,
                 in_prompt=not new,
+                depth=depth,
+                # A grammar and a budget for thinking are followed along one continuation.
+                chain_only=params.structured_outputs is not None or params.thinking_token_budget is not None,
+                sibling_uniforms=uniforms.T,
+                hidden=None if hidden is None else hidden[i],
             )
         )
         places.append(i)
     return places, views
 
 
-def _own_uniforms(seed: int, position: int, count: int) -> npt.NDArray[np.float64]:
+def _own_uniforms(seed: int, position: int, num_siblings: int, count: int) -> npt.NDArray[np.float64]:
+    """[num_siblings, count]: keyed by place, so that none is used again that has decided about the output."""
     positions = torch.arange(position, position + count)
     keys = position_keys(torch.full_like(positions, signed(seed)), positions)
-    return hashed_uniform(keys, torch.full_like(positions, _DRAFT_COUNTER)).numpy()
+    siblings = torch.arange(num_siblings)[:, None]
+    return hashed_uniform(keys, _DRAFT_COUNTER - 2 * siblings).numpy()

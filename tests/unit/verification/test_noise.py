@@ -44,3 +44,21 @@ def test_seeds_beyond_int64_keep_their_bits():
     assert signed(2**64 - 1) == -1
     assert signed(2**63) == -(2**63)
     assert signed(12345) == 12345
+
+
+def test_each_trial_at_a_row_has_its_own_uniform():
+    """1,000 rows, correlation of independent uniforms below 0.2; a fixed function, no seed to vary."""
+    keys = position_keys(torch.arange(1000), torch.arange(1000))
+    noise, rows = Noise(10, CPU, keys, torch.ones(1000, dtype=torch.bool)), torch.arange(1000)
+    trials = np.stack([noise.uniform(rows, trial).numpy() for trial in range(4)])
+    assert np.array_equal(trials[0], noise.uniform(rows).numpy())
+    assert np.array_equal(trials[0], hashed_uniform(keys, torch.full_like(keys, -2)).numpy())
+    assert np.abs(np.corrcoef(trials) - np.eye(4)).max() < 0.2
+
+
+def test_no_trial_uses_the_noise_of_a_draft_draw():
+    keys = position_keys(torch.tensor([3]), torch.tensor([8]))
+    noise = Noise(10, CPU, keys, torch.tensor([True]))
+    trials = [noise.uniform(torch.tensor([0]), trial).item() for trial in range(8)]
+    draws = [hashed_uniform(keys, torch.tensor([-3 - 2 * sibling])).item() for sibling in range(8)]
+    assert len({*trials, *draws}) == 16

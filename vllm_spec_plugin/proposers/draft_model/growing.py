@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from vllm_spec_plugin.proposers.base import Draft, RequestView
-from vllm_spec_plugin.proposers.draft_model.draw import confidence, draw
+from vllm_spec_plugin.proposers.draw import confidence, draw
 
 
 @dataclass(frozen=True)

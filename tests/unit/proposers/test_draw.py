@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chi2
 
-from vllm_spec_plugin.proposers.draft_model.draw import confidence, draw
+from vllm_spec_plugin.proposers.draw import confidence, draw
 
 ALMOST_ONE = 1 - 2**-53
 EXTREMES = [0.0, 5e-324, 2**-53, 0.5, 1 - 2**-52, ALMOST_ONE]

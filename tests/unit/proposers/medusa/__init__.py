@@ -1,0 +1,1 @@
+"""The Medusa proposer."""

@@ -1,0 +1,95 @@
+"""The shapes of trees, against their paths."""
+
+import logging
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.unit.verification.tree_cases import topologies
+from vllm_spec_plugin.verification.topology import chain, topology
+
+
+def assert_is_its_paths(tree):
+    assert list(tree.choices) == sorted(tree.choices)
+    assert tree.num_nodes == len(tree.choices)
+    assert tree.depths == tuple(len(path) for path in tree.choices)
+    assert tree.depth == max((len(path) for path in tree.choices), default=0)
+    for node, parent in enumerate(tree.parents):
+        assert tree.choices[node][:-1] == (tree.choices[parent] if parent >= 0 else ())
+        assert parent < node
+    leaves = [n for n in range(tree.num_nodes) if n not in tree.parents]
+    assert [way[-1] for way in tree.chains] == leaves
+    for way in tree.chains:
+        assert [tree.choices[node] for node in way] == [tree.choices[way[-1]][: i + 1] for i in range(len(way))]
+
+
+@settings(max_examples=100, deadline=None, derandomize=True)
+@given(topologies(max_nodes=12), st.randoms(use_true_random=False), st.integers(0, 13), st.integers(0, 5))
+def test_a_tree_is_its_paths_in_any_order_and_however_cut(tree, random, num_nodes, depth):
+    paths = [list(path) for path in tree.choices]
+    random.shuffle(paths)
+    assert topology(paths) is tree
+    assert_is_its_paths(tree)
+    assert_is_its_paths(tree.first(num_nodes))
+    assert tree.first(num_nodes).choices == tree.choices[:num_nodes]
+    assert_is_its_paths(tree.within(depth))
+    assert tree.within(depth).choices == tuple(path for path in tree.choices if len(path) <= depth)
+
+
+def test_a_tree_by_hand():
+    tree = topology([(0,), (1,), (0, 0), (0, 1), (1, 0), (0, 0, 0)])
+    assert tree.choices == ((0,), (0, 0), (0, 0, 0), (0, 1), (1,), (1, 0))
+    assert tree.parents == (-1, 0, 1, 0, -1, 4)
+    assert tree.depths == (1, 2, 3, 2, 1, 2)
+    assert tree.chains == ((0, 1, 2), (0, 3), (4, 5))
+
+
+def test_chains_and_the_empty_tree():
+    assert chain(3).choices == ((0,), (0, 0), (0, 0, 0))
+    assert chain(3).parents == (-1, 0, 1)
+    assert chain(3).chains == ((0, 1, 2),)
+    assert chain(0).chains == ()
+    assert chain(0).depth == 0
+    assert topology([]) is chain(0)
+    assert topology([(0, 0), (0,)]) is chain(2)
+    assert chain(2).first(-1) is chain(0)
+
+
+@pytest.mark.parametrize(
+    ("choices", "message"),
+    [
+        ([(0,), (1, 0)], r"tree node \[1, 0\] has no parent: \[1\] is not in the tree"),
+        ([(0,), (1,), (0,)], r"tree node \[0\] is listed twice"),
+        ([()], r"tree node \(\) is not a path"),
+        ([0], r"tree node 0 is not a path"),
+        (["0"], r"tree node '0' is not a path"),
+        ([(0,), (-1,)], r"tree node \[-1\]: rank -1 must be an integer from 0 on"),
+        ([(0,), (0, 1.0)], r"tree node \[0, 1.0\]: rank 1.0 must be an integer"),
+        ([(True,)], r"tree node \[True\]: rank True must be an integer"),
+    ],
+)
+def test_what_is_no_tree_is_refused_with_the_node_named(choices, message):
+    with pytest.raises(ValueError, match=message):
+        topology(choices)
+
+
+def test_xformers_is_imported_for_trees_only_and_quietly():
+    code = """
+import sys
+from vllm_spec_plugin.verification.topology import chain, topology
+chain(4).first(2).within(1)
+topology([])
+assert "xformers" not in sys.modules
+topology([(0,), (1,)])
+assert "xformers" in sys.modules
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_xformers_may_log_again_afterwards():
+    topology([(0,), (1,)])
+    assert logging.getLogger("xformers").filters == []

@@ -1,0 +1,132 @@
+"""The algorithm itself: over everything that may be drafted, the text is distributed as the target's. No sampling."""
+
+import functools
+
+import numpy as np
+import pytest
+
+from tests.unit.verification.oracle import norm
+from tests.unit.verification.tree_oracle import all_drafts, continuations, output_distribution, text_distribution
+from vllm_spec_plugin.verification.topology import chain, topology
+
+VOCAB = 3
+BUSHY = topology([(0,), (1,), (2,), (0, 0)])
+DEEP = topology([(0,), (0, 0), (0, 1), (0, 0, 0), (1,)])
+PAIR = topology([(0,), (1,)])
+
+
+def table(name, start, zeros=0):
+    """A language model over VOCAB tokens: a fixed random distribution per context, but `start` without one.
+
+    The last `zeros` tokens are impossible.
+    """
+
+    @functools.cache
+    def distribution(context):
+        weights = np.array(start)
+        if context:
+            weights = np.random.default_rng([ord(name), len(context), *context]).dirichlet(np.ones(VOCAB))
+        weights[VOCAB - zeros :] = 0
+        return norm(weights)
+
+    return distribution
+
+
+# At the start a first rejection leaves two tokens, so that what the second sibling does matters.
+START = (0.1, 0.4, 0.5)
+TARGET, DRAFT, OTHER_DRAFT = table("p", START), table("q", (0.6, 0.3, 0.1)), table("r", (0.2, 0.7, 0.1))
+
+
+def independent(context, earlier):
+    return DRAFT(context)
+
+
+def without_replacement(context, earlier):
+    weights = DRAFT(context).copy()
+    weights[earlier] = 0
+    return norm(weights)
+
+
+def one_per_draft_model(context, earlier):
+    return (DRAFT, OTHER_DRAFT, DRAFT)[len(earlier)](context)
+
+
+def most_likely_ones(context, earlier):
+    return np.eye(VOCAB)[np.argsort(-DRAFT(context))[len(earlier)]]
+
+
+def always_the_same(context, earlier):
+    return np.eye(VOCAB)[int(DRAFT(context).argmax())]
+
+
+def the_most_likely_then_others(context, earlier):
+    return without_replacement(context, earlier) if earlier else np.eye(VOCAB)[int(DRAFT(context).argmax())]
+
+
+def drawn_after_the_first_level(context, earlier):
+    return (independent if context else most_likely_ones)(context, earlier)
+
+
+def a_draw_then_the_most_likely(context, earlier):
+    return most_likely_ones(context, earlier) if earlier else DRAFT(context)
+
+
+PROPOSERS = [
+    independent,
+    without_replacement,
+    one_per_draft_model,
+    most_likely_ones,
+    always_the_same,
+    the_most_likely_then_others,
+    drawn_after_the_first_level,
+    a_draw_then_the_most_likely,
+]
+
+
+def distance_from_target(tree, target, draw, **algorithm):
+    """How far any text's probability is from the target's."""
+    length = tree.depth + 1
+    texts = text_distribution(tree, target, draw, length, **algorithm)
+    return max(abs(texts[text] - p) for text, p in continuations(target, (), length).items())
+
+
+@pytest.mark.parametrize("tree", [PAIR, BUSHY, DEEP, chain(2)], ids=["pair", "bushy", "deep", "chain"])
+@pytest.mark.parametrize("draw", PROPOSERS)
+def test_texts_are_distributed_as_the_target(tree, draw):
+    assert distance_from_target(tree, TARGET, draw) < 1e-6
+
+
+@pytest.mark.parametrize("draw", PROPOSERS)
+def test_impossible_tokens_stay_impossible(draw):
+    assert distance_from_target(DEEP, table("p", START, zeros=1), draw) < 1e-6
+
+
+@pytest.mark.parametrize("draw", [independent, without_replacement, one_per_draft_model, most_likely_ones])
+def test_siblings_taken_as_independent_draws_from_p_are_caught(draw):
+    """A scorer that accepts each sibling with min(1, p / q), whatever was rejected before it."""
+    assert distance_from_target(PAIR, TARGET, draw, after_rejection=lambda p, q: p) > 0.01
+
+
+def test_q_that_forgets_the_earlier_siblings_is_caught():
+    """Siblings drawn without replacement, verified as if each had been drawn from the whole q."""
+    p = np.array([TARGET(())] * 3)
+    right, wrong = np.zeros(VOCAB), np.zeros(VOCAB)
+    for drafted, tokens, q in all_drafts(PAIR, without_replacement):
+        for firsts, known in ((right, q), (wrong, np.array([DRAFT(())] * 2))):
+            for output, probability in output_distribution(PAIR, p, tokens, known).items():
+                firsts[output[0]] += drafted * probability
+    np.testing.assert_allclose(right, TARGET(()), atol=1e-6)
+    assert np.abs(wrong - TARGET(())).max() > 0.01
+
+
+def test_a_pair_by_hand():
+    """p = (.5, .5), two draws of q = (.8, .2): after a rejected 0, p_1 = (0, 1); after a rejected 1 there is none."""
+    p = np.array([[0.5, 0.5], [1.0, 0.0], [1.0, 0.0]])
+    q = np.array([[0.8, 0.2], [0.8, 0.2]])
+    keep = 0.5 / 0.8
+    for tokens, expected in {
+        (0, 0): {(0, 0): keep, (1,): 1 - keep},
+        (0, 1): {(0, 0): keep, (1, 0): 1 - keep},
+        (1, 0): {(1, 0): 1.0},
+    }.items():
+        assert output_distribution(PAIR, p, list(tokens), q) == pytest.approx(expected)

@@ -1,0 +1,58 @@
+"""The layout of a step over trees, against walks up the trees."""
+
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.unit.verification.tree_cases import CPU, topologies
+from vllm_spec_plugin.verification.rows import Rows
+from vllm_spec_plugin.verification.topology import chain, topology
+from vllm_spec_plugin.verification.tree_rows import TreeRows
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(st.lists(topologies(), max_size=5), st.randoms(use_true_random=False))
+def test_each_row_knows_what_is_before_and_after_it(trees, random):
+    rows = TreeRows.of(trees, CPU)
+    places = [(i, node) for i, tree in enumerate(trees) for node in range(-1, tree.num_nodes)]
+    nodes = [place for place in places if place[1] >= 0]
+    width = max((tree.depth for tree in trees), default=0) + 1
+    most = max((tree.parents.count(node) for tree in trees for node in tree.parents), default=0)
+    draft_token_ids = torch.tensor([random.choice([-1, 3, 5, 7]) for _ in nodes], dtype=torch.int64)
+    context = rows.context(draft_token_ids)
+
+    assert rows.width == width
+    assert rows.request.tolist() == [i for i, _ in places]
+    assert rows.first.tolist() == [places.index((i, -1)) for i in range(len(trees))]
+    assert rows.num_draft_tokens.tolist() == [tree.num_nodes for tree in trees]
+    assert rows.draft_start.tolist() == [sum(t.num_nodes for t in trees[:i]) for i in range(len(trees))]
+    assert rows.draft_row.tolist() == [places.index((i, trees[i].parents[node])) for i, node in nodes]
+    assert rows.node_row.tolist() == [places.index(node) for node in nodes]
+    assert rows.ancestors.shape == context.shape == (len(places), width - 1)
+    assert rows.children.shape == (len(places), most)
+    for row, (i, node) in enumerate(places):
+        way = []
+        while node >= 0:
+            way.insert(0, nodes.index((i, node)))
+            node = trees[i].parents[node]
+        after = [nodes.index((i, n)) for n, p in enumerate(trees[i].parents) if p == places[row][1]]
+        assert rows.offset[row] == len(way)
+        assert rows.ancestors[row].tolist() == way + [-1] * (width - 1 - len(way))
+        assert rows.children[row].tolist() == after + [-1] * (most - len(after))
+        assert context[row].tolist() == [int(draft_token_ids[n]) for n in way] + [-1] * (width - 1 - len(way))
+
+
+def test_chains_are_laid_out_as_rows_are():
+    lengths = [3, 0, 1, 4]
+    tree_rows, rows = TreeRows.of([chain(k) for k in lengths], CPU), Rows.of(lengths, CPU)
+    for name in ("request", "offset", "first", "num_draft_tokens", "draft_row", "draft_start"):
+        assert torch.equal(getattr(tree_rows, name), getattr(rows, name)), name
+    drafts = torch.tensor([1, 2, 3, 4, -1, 6, 7, 8])
+    assert tree_rows.width == rows.width
+    assert torch.equal(tree_rows.context(drafts), rows.context(drafts))
+
+
+def test_the_same_trees_share_one_layout():
+    trees = [topology([(0,), (1,)]), chain(2)]
+    assert TreeRows.of(trees, CPU) is TreeRows.of(list(trees), CPU)
+    assert TreeRows.of(trees, CPU) is not TreeRows.of(trees[::-1], CPU)

@@ -1,0 +1,285 @@
+"""Medusa heads on disk: this project's layout and that of FasterDecoding/Medusa. Imports no vLLM.
+
+Both are a folder with `config.json` and a file of tensors `{head}.{layer}.linear.weight`, `{head}.{layer}.linear.bias`
+and `{head}.{num_layers}.weight`, the projection. The original's is a torch file; ours is safetensors, and our config
+also has sizes, measured accuracies and where the heads come from.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from vllm_spec_plugin.config_errors import show, show_text
+from vllm_spec_plugin.proposers.medusa.heads import MedusaHeads
+from vllm_spec_plugin.proposers.medusa.tensor_file import (
+    ALLOWED,
+    FILES,
+    OUR_FILE,
+    MedusaCheckpointError,
+    TensorFile,
+    open_tensors,
+    show_file,
+)
+
+__all__ = ["MedusaCheckpointError", "MedusaConfig", "load_heads", "read_heads_config", "save_heads"]
+
+NUM_RANKS = 10
+"""Ranks that accuracies and paths tell apart; a right token ranked lower is simply missed."""
+
+
+@dataclass(frozen=True)
+class MedusaConfig:
+    """What a folder of heads says of them. Sizes are those of the tensors, whatever config.json says.
+
+    Attributes:
+        num_heads: how many there are.
+        num_layers: residual blocks of each.
+        hidden_size: of the target's hidden states.
+        vocab_size: tokens of each head's distribution.
+        base_model: the model they were trained for, as whoever trained them called it.
+        accuracy: [num_heads][NUM_RANKS], probability on held-out positions that the right token has that rank with
+            that head; None is not measured.
+        paths: ((rank_1, ..., rank_d), probability) on held-out positions that the right tokens have exactly those
+            ranks, from 0, with heads 1 to d; likeliest first, every prefix of a path before it; None is not measured.
+        measured_on: in words, the text that `accuracy` and `paths` were measured on.
+        provenance: how the heads were made; empty is not known.
+    """
+
+    num_heads: int
+    num_layers: int
+    hidden_size: int
+    vocab_size: int
+    base_model: str | None = None
+    accuracy: tuple[tuple[float, ...], ...] | None = None
+    paths: tuple[tuple[tuple[int, ...], float], ...] | None = None
+    measured_on: str | None = None
+    provenance: Mapping[str, Any] | None = None
+
+
+def read_heads_config(model: str) -> MedusaConfig:
+    """Reads a folder's config.json and the shapes of its tensors; from the hub, its files are downloaded.
+
+    Args:
+        model: a folder or a name on the Hugging Face hub.
+
+    Raises:
+        MedusaCheckpointError: one message for the person who chose the folder.
+    """
+    folder = _folder(model)
+    return _read_config(folder, open_tensors(folder))
+
+
+def load_heads(
+    model: str,
+    hidden_size: int,
+    vocab_size: int,
+    dtype: torch.dtype,
+    device: torch.device | str,
+    num_heads: int | None = None,
+) -> MedusaHeads:
+    """Loads heads for drafting: no gradients, weights converted to the target's dtype.
+
+    Args:
+        model: a folder or a name on the Hugging Face hub.
+        hidden_size: the target's.
+        vocab_size: the target's.
+        dtype: of the target's hidden states.
+        device: where they are.
+        num_heads: the first so many; None is all there are.
+
+    Raises:
+        MedusaCheckpointError: the folder cannot be read, or the heads do not fit.
+    """
+    folder = _folder(model)
+    file = open_tensors(folder)
+    config = _read_config(folder, file)
+    check_sizes(config, model, hidden_size, vocab_size, num_heads)
+    heads = MedusaHeads(
+        hidden_size, vocab_size, num_heads or config.num_heads, config.num_layers, dtype=dtype, device=device
+    )
+    tensors = file.read()
+
+    def tensor(head: int, rest: str) -> torch.Tensor:
+        return tensors[file.names[head, rest]]
+
+    with torch.no_grad():
+        for head in range(heads.num_heads):
+            for layer in range(config.num_layers):
+                heads.block_weights[layer][head].copy_(tensor(head, f"{layer}.linear.weight").T)
+                heads.block_biases[layer][head].copy_(tensor(head, f"{layer}.linear.bias"))
+            heads.projection[head].copy_(tensor(head, f"{config.num_layers}.weight").T)
+    return heads.requires_grad_(False).eval()
+
+
+def check_sizes(
+    config: MedusaConfig,
+    model: str,
+    hidden_size: int | None,
+    vocab_size: int | None,
+    num_heads: int | None,
+    target: str = "the target",
+) -> None:
+    """Checks heads against a target; None is not known or not asked for.
+
+    Raises:
+        MedusaCheckpointError: names both numbers.
+    """
+    shown = f"'{show_text(model, 200)}'"
+    for what, found, wanted in (
+        ("a hidden size of", config.hidden_size, hidden_size),
+        ("a vocabulary of", config.vocab_size, vocab_size),
+    ):
+        if wanted is not None and found != wanted:
+            raise MedusaCheckpointError(
+                f"the heads in {shown} have {what} {found:,}, {target} one of {wanted:,}; allowed: heads with "
+                f"{wanted:,}; choose heads trained for this target or train them with vllm-spec train-medusa"
+            )
+    if num_heads is not None and num_heads > config.num_heads:
+        raise MedusaCheckpointError(
+            f"{shown} has {config.num_heads} heads and {num_heads} are asked for; allowed: up to {config.num_heads} "
+            f"drafted tokens per path; draft fewer or train {num_heads} heads with vllm-spec train-medusa"
+        )
+
+
+def save_heads(heads: MedusaHeads, folder: Path, config: Mapping[str, Any], dtype: torch.dtype) -> None:
+    """Writes heads in this project's layout.
+
+    Args:
+        heads: the heads.
+        folder: gets config.json and the weights; made if it is not there.
+        config: what config.json is to say beyond the sizes: base_model_name_or_path, accuracy, paths, provenance...
+        dtype: to save the weights in.
+    """
+    from safetensors.torch import save_file
+
+    tensors = {}
+    for head in range(heads.num_heads):
+        for layer in range(heads.num_layers):
+            tensors[f"{head}.{layer}.linear.weight"] = heads.block_weights[layer][head].T
+            tensors[f"{head}.{layer}.linear.bias"] = heads.block_biases[layer][head, 0]
+        tensors[f"{head}.{heads.num_layers}.weight"] = heads.projection[head].T
+    folder.mkdir(parents=True, exist_ok=True)
+    saved = {name: tensor.detach().to("cpu", dtype).contiguous() for name, tensor in tensors.items()}
+    save_file(saved, folder / OUR_FILE, metadata={"format": "pt"})
+    sizes = {
+        "medusa_num_heads": heads.num_heads,
+        "medusa_num_layers": heads.num_layers,
+        "hidden_size": heads.hidden_size,
+        "vocab_size": heads.vocab_size,
+    }
+    (folder / "config.json").write_text(_to_json({**sizes, **config}) + "\n", encoding="utf-8")
+
+
+def _to_json(config: Mapping[str, Any]) -> str:
+    """Indented JSON, but a path per line."""
+    paths = config.get("paths")
+    text = json.dumps({**config, **({"paths": "PATHS"} if paths else {})}, indent=2, ensure_ascii=False)
+    if not paths:
+        return text
+    return text.replace('"PATHS"', "[\n    " + ",\n    ".join(json.dumps(path) for path in paths) + "\n  ]", 1)
+
+
+def _folder(model: str) -> Path:
+    folder = Path(model)
+    try:
+        if folder.is_dir():
+            return folder
+        is_file = folder.exists()
+    except OSError as error:
+        raise MedusaCheckpointError(f"{show_file(folder)}: cannot be read: {error.strerror}") from None
+    if is_file:
+        raise MedusaCheckpointError(f"{show_file(folder)}: is no folder; allowed: {ALLOWED}")
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(snapshot_download(model, allow_patterns=["config.json", *FILES]))
+    except Exception as error:  # a name it does not take, no network, no such repository, no space
+        reason = show_text((str(error).strip() or type(error).__name__).splitlines()[0], 200).rstrip(".")
+        raise MedusaCheckpointError(
+            f"there is no folder {show_file(folder)} and the hub does not give it: {reason}; allowed: {ALLOWED}, or its "
+            "name on the Hugging Face hub"
+        ) from None
+
+
+def _read_config(folder: Path, file: TensorFile) -> MedusaConfig:
+    path = folder / "config.json"
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise MedusaCheckpointError(f"{show_file(folder)}: has no config.json; allowed: {ALLOWED}") from None
+    except OSError as error:
+        raise MedusaCheckpointError(f"{show_file(path)}: cannot be read: {error.strerror}") from None
+    except ValueError as error:
+        raise MedusaCheckpointError(f"{show_file(path)}: no JSON: {error}; download or write it again") from None
+    if not isinstance(data, dict):
+        raise MedusaCheckpointError(f"{show_file(path)}: got {show(data)}; allowed: an object with medusa_num_heads")
+    counted = {
+        # Some published configs name fewer heads than there are, so more tensors than named are no mistake.
+        "medusa_num_heads": (file.num_heads, lambda named: named <= file.num_heads),
+        "medusa_num_layers": (file.num_layers, lambda named: named == file.num_layers),
+        "hidden_size": (file.hidden_size, lambda named: named == file.hidden_size),
+        "vocab_size": (file.vocab_size, lambda named: named == file.vocab_size),
+    }
+    for key, (found, agrees) in counted.items():
+        named = data.get(key)
+        if named is not None and not (isinstance(named, int) and agrees(named)):
+            raise MedusaCheckpointError(
+                f"{show_file(path)}: {key}: got {show(named)}; allowed: {found}, which is what the tensors in "
+                f"{file.path.name} have; train or download the heads again"
+            )
+    base_model, measured_on = data.get("base_model_name_or_path"), data.get("measured_on")
+    return MedusaConfig(
+        num_heads=file.num_heads,
+        num_layers=file.num_layers,
+        hidden_size=file.hidden_size,
+        vocab_size=file.vocab_size,
+        base_model=base_model if isinstance(base_model, str) else None,
+        accuracy=_accuracy(data.get("accuracy"), path, file.num_heads),
+        paths=_paths(data.get("paths"), path, file.num_heads),
+        measured_on=measured_on if isinstance(measured_on, str) else None,
+        provenance=data.get("provenance"),
+    )
+
+
+def _accuracy(value: Any, path: Path, num_heads: int) -> tuple[tuple[float, ...], ...] | None:
+    if value is None:
+        return None
+    try:
+        rows = tuple(tuple(float(number) for number in row) for row in value)
+    except (TypeError, ValueError):
+        rows = ()
+    if len(rows) != num_heads or not all(len(row) == NUM_RANKS and _are_shares(row) for row in rows):
+        raise MedusaCheckpointError(
+            f"{show_file(path)}: accuracy: allowed: {num_heads} lists, one per head, of {NUM_RANKS} probabilities; "
+            "measure the heads again with vllm-spec train-medusa --from ... --steps 0"
+        )
+    return rows
+
+
+def _are_shares(numbers: tuple[float, ...]) -> bool:
+    return all(0 <= number <= 1 for number in numbers) and sum(numbers) <= 1 + 1e-6
+
+
+def _paths(value: Any, path: Path, num_heads: int) -> tuple[tuple[tuple[int, ...], float], ...] | None:
+    if value is None:
+        return None
+    try:
+        paths = tuple((tuple(int(rank) for rank in ranks), float(probability)) for ranks, probability in value)
+    except (TypeError, ValueError):
+        paths = (((), 0.0),)
+    known = {()} | {ranks for ranks, _ in paths}
+    if not all(
+        0 < len(ranks) <= num_heads and ranks[:-1] in known and all(0 <= rank < NUM_RANKS for rank in ranks)
+        and 0 <= probability <= 1
+        for ranks, probability in paths
+    ):
+        raise MedusaCheckpointError(
+            f"{show_file(path)}: paths: allowed: pairs of up to {num_heads} ranks below {NUM_RANKS} and a probability, "
+            "with each path's beginnings among them; measure the heads again with vllm-spec train-medusa --from ... "
+            "--steps 0"
+        )
+    return paths

@@ -1,0 +1,126 @@
+"""Drafting with Medusa heads (Cai et al., arXiv 2401.10774): all tokens of a draft at once, chains and trees."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+import torch
+
+from vllm_spec_plugin.proposers.base import NO_DRAFT, Draft, RequestView
+from vllm_spec_plugin.proposers.medusa.heads import MedusaHeads
+from vllm_spec_plugin.proposers.siblings import draw_siblings
+from vllm_spec_plugin.verification.topology import Topology, chain
+
+
+class StatesEngine(Protocol):
+    """Applies sampling pipelines to guesses about the batch of the current step."""
+
+    def constrain(self, logits: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+        """Applies the requests' sampling pipelines, as if nothing was drafted yet.
+
+        Args:
+            logits: [n, vocab_size].
+            rows: [n] int64, places in the batch.
+
+        Returns:
+            [n, vocab_size] float32; softmax of it is q for sampled requests, its argmax the token of greedy ones.
+        """
+        ...
+
+
+class MedusaProposer:
+    """Asks each head for the likeliest tokens, or draws them, and hangs them into a tree.
+
+    Head k's distribution does not depend on the tokens drafted before it, so its tokens are the same below
+    each parent: siblings differ by rank, the order of likelihood or of drawing (without replacement). Neither
+    does its pipeline: penalties and minimum lengths count the text, not the drafts.
+
+    The n requests of a step take num_heads * n * vocab_size * 4 bytes while it drafts. Where drafts are drawn,
+    q takes nodes * vocab_size * 4 bytes per request until it is verified.
+
+    Attributes:
+        num_siblings: most tokens that are drawn for the same place.
+    """
+
+    def __init__(self, heads: MedusaHeads, engine: StatesEngine, tree: Topology, *, draws: bool) -> None:
+        """Takes the heads and the shape of their drafts.
+
+        Args:
+            heads: at least as many as the tree is deep.
+            engine: of the worker.
+            tree: what is drafted where there is room for it.
+            draws: whether drafts of sampled requests are drawn from the heads' distributions.
+        """
+        self._heads = heads
+        self._engine = engine
+        self._tree = tree
+        self._draws = draws
+        self._ranks = [1 + max(p[-1] for p in tree.choices if len(p) == d + 1) for d in range(tree.depth)]
+        self.num_siblings = max(self._ranks) if draws else 1
+
+    def propose(self, requests: Sequence[RequestView]) -> list[Draft]:
+        """One draft per request; empty where there is no room, or no hidden state."""
+        asked = [request for request in requests if request.num_draft_tokens and request.hidden is not None]
+        if not asked:
+            return [NO_DRAFT] * len(requests)
+        drafts = {request.request_id: draft for request, draft in zip(asked, self._draft(asked), strict=True)}
+        return [drafts.get(request.request_id, NO_DRAFT) for request in requests]
+
+    def forget(self, request_id: str) -> None:
+        """There is nothing to forget."""
+
+    @torch.inference_mode()
+    def _draft(self, requests: list[RequestView]) -> list[Draft]:
+        trees = [self._fitting(request) for request in requests]
+        depth = max(tree.depth for tree in trees)
+        hidden = torch.stack([request.hidden for request in requests if request.hidden is not None])
+        logits = self._heads(hidden, depth)
+        rows = torch.tensor([request.row for request in requests], device=logits.device)
+        logits = self._engine.constrain(logits.flatten(0, 1), rows.repeat(depth)).view(logits.shape)
+        drawn = [i for i, request in enumerate(requests) if self._draws and not request.point_mass]
+        drafts = [NO_DRAFT] * len(requests)
+        if len(drawn) < len(requests):
+            certain = [i for i in range(len(requests)) if i not in set(drawn)] if drawn else range(len(requests))
+            likeliest = self._likeliest(logits)
+            for i in certain:
+                drafts[i] = Draft([likeliest[d - 1][i][path[-1]] for path, d in _nodes(trees[i])], None, trees[i])
+        if drawn:
+            for i, draft in zip(drawn, self._drawn(logits, requests, trees, drawn), strict=True):
+                drafts[i] = draft
+        return drafts
+
+    def _fitting(self, request: RequestView) -> Topology:
+        if request.chain_only:
+            return chain(min(self._tree.depth, request.depth, request.num_draft_tokens))
+        return self._tree.within(request.depth).first(request.num_draft_tokens)
+
+    def _likeliest(self, logits: torch.Tensor) -> list[list[list[int]]]:
+        """Per place and request, the tokens of a head from the likeliest on."""
+        if max(self._ranks) == 1:
+            return [[[token] for token in place] for place in logits.argmax(-1).tolist()]
+        return [place.topk(ranks).indices.tolist() for place, ranks in zip(logits, self._ranks, strict=False)]
+
+    def _drawn(
+        self, logits: torch.Tensor, requests: list[RequestView], trees: list[Topology], drawn: list[int]
+    ) -> list[Draft]:
+        """Drafts of those requests whose places are in `drawn`."""
+        tokens, probs = [], []
+        for place in range(len(logits)):
+            uniforms = np.zeros((len(drawn), self._ranks[place]))
+            for row, i in zip(uniforms, drawn, strict=True):
+                given = requests[i].sibling_uniforms
+                if given is not None and place < len(given):
+                    row[:] = given[place, : self._ranks[place]]
+            chosen, q = draw_siblings(logits[place, drawn], torch.from_numpy(uniforms).to(logits.device))
+            tokens.append(chosen.tolist())
+            probs.append(q)
+        drafts = []
+        for at, i in enumerate(drawn):
+            nodes = _nodes(trees[i])
+            q = torch.stack([probs[d - 1][at, path[-1]] for path, d in nodes])
+            drafts.append(Draft([tokens[d - 1][at][path[-1]] for path, d in nodes], q, trees[i]))
+        return drafts
+
+
+def _nodes(tree: Topology) -> list[tuple[tuple[int, ...], int]]:
+    return list(zip(tree.choices, tree.depths, strict=True))

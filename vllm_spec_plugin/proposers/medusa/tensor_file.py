@@ -1,0 +1,180 @@
+"""The file of a folder of Medusa heads that holds their weights, in either format. Imports no vLLM."""
+
+import re
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from vllm_spec_plugin.config_errors import show_text
+
+OUR_FILE = "medusa_lm_head.safetensors"
+FILES = (OUR_FILE, "medusa_lm_head.pt", "model.safetensors")
+ALLOWED = f"a folder with config.json and {FILES[0]} or {FILES[1]}"
+# Heads saved as a part of their model have a prefix, and the model's own tensors beside them.
+_NAME = re.compile(r"(?P<prefix>medusa_heads?\.)?(?P<head>\d+)\.(?P<rest>\d+\.(?:linear\.weight|linear\.bias|weight|bias))")
+
+
+class MedusaCheckpointError(ValueError):
+    """Medusa heads that cannot be used; str() is the whole message."""
+
+
+@dataclass(frozen=True)
+class TensorFile:
+    """The heads' tensors in one file.
+
+    Attributes:
+        path: of the file.
+        names: full name of each tensor by its head and the rest of its name.
+        shapes: by full name.
+    """
+
+    path: Path
+    names: dict[tuple[int, str], str]
+    shapes: dict[str, tuple[int, ...]]
+
+    @property
+    def num_heads(self) -> int:
+        return 1 + max(head for head, _ in self.names)
+
+    @property
+    def num_layers(self) -> int:
+        return sum(head == 0 and rest.endswith(".linear.weight") for head, rest in self.names)
+
+    @property
+    def vocab_size(self) -> int:
+        return self._shape(0, f"{self.num_layers}.weight")[0]
+
+    @property
+    def hidden_size(self) -> int:
+        return self._shape(0, f"{self.num_layers}.weight")[1]
+
+    def _shape(self, head: int, rest: str) -> tuple[int, ...]:
+        return self.shapes[self.names[head, rest]]
+
+    def check(self) -> None:
+        """Checks that every head has all its tensors, of the same sizes.
+
+        Raises:
+            MedusaCheckpointError: names the file and the tensor.
+        """
+        layers = self.num_layers
+        wanted = {f"{layers}.weight": 2}
+        for layer in range(layers):
+            wanted |= {f"{layer}.linear.weight": 2, f"{layer}.linear.bias": 1}
+        for head in range(self.num_heads):
+            for rest, dimensions in wanted.items():
+                name = self.names.get((head, rest))
+                if name is None:
+                    raise self._missing(head, rest, layers)
+                if len(self.shapes[name]) != dimensions:
+                    raise self._misshapen(name, f"{dimensions} dimensions")
+        vocab_size, hidden_size = self.vocab_size, self.hidden_size
+        sizes = {1: (hidden_size,), 2: (hidden_size, hidden_size)}
+        for (_, rest), name in self.names.items():
+            if rest not in wanted:
+                raise MedusaCheckpointError(
+                    f"{show_file(self.path)}: tensor {name!r} has no place in heads of {layers} layers; allowed: "
+                    f"{', '.join(wanted)} of each head"
+                )
+            size = sizes[wanted[rest]] if ".linear." in rest else (vocab_size, hidden_size)
+            if self.shapes[name] != size:
+                raise self._misshapen(name, f"{list(size)}, as the first head's projection says")
+
+    def _missing(self, head: int, rest: str, layers: int) -> MedusaCheckpointError:
+        return MedusaCheckpointError(
+            f"{show_file(self.path)}: tensor '{head}.{rest}' is missing; allowed: heads 0 to {self.num_heads - 1} with "
+            f"the same {layers} layers and a projection '{layers}.weight' each; train or download the heads again"
+        )
+
+    def _misshapen(self, name: str, wanted: str) -> MedusaCheckpointError:
+        return MedusaCheckpointError(
+            f"{show_file(self.path)}: tensor {name!r} has the shape {list(self.shapes[name])}; allowed: {wanted}; "
+            "train or download the heads again"
+        )
+
+    def read(self) -> dict[str, torch.Tensor]:
+        """All heads' tensors by full name, on the CPU, as they were saved."""
+        if self.path.suffix == ".pt":
+            state = _load_torch(self.path)
+            return {name: state[name] for name in self.names.values()}
+        from safetensors import safe_open
+
+        with safe_open(self.path, "pt") as file:
+            return {name: file.get_tensor(name) for name in self.names.values()}
+
+
+def show_file(path: Path) -> str:
+    """A path for messages."""
+    return f"'{show_text(str(path), 200)}'"
+
+
+def open_tensors(folder: Path) -> TensorFile:
+    """Finds the heads' weights in a folder and reads what tensors there are, and checks that they are heads.
+
+    Raises:
+        MedusaCheckpointError: there is no such file, it cannot be read, or it does not hold whole heads.
+    """
+    for name in FILES:
+        path = folder / name
+        if path.is_file():
+            break
+    else:
+        raise MedusaCheckpointError(f"{show_file(folder)}: no weights there; allowed: {ALLOWED}")
+    shapes = _torch_shapes(path) if path.suffix == ".pt" else _safetensors_shapes(path)
+    names = _heads_tensors(shapes)
+    if not names:
+        shown = ", ".join(show_text(name) for name in list(shapes)[:3]) or "nothing"
+        raise MedusaCheckpointError(
+            f"{show_file(path)}: holds no Medusa heads but {shown}; allowed: tensors '0.0.linear.weight', "
+            "'0.0.linear.bias', '0.1.weight' and so on, with or without 'medusa_head.' before them"
+        )
+    file = TensorFile(path, names, {name: shapes[name] for name in names.values()})
+    file.check()
+    return file
+
+
+def _heads_tensors(names: Iterable[str]) -> dict[tuple[int, str], str]:
+    matches = [match for match in map(_NAME.fullmatch, names) if match]
+    return {(int(match["head"]), match["rest"]): match.string for match in matches}
+
+
+def _safetensors_shapes(path: Path) -> dict[str, tuple[int, ...]]:
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, "pt") as file:
+            return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+    except (OSError, SafetensorError) as error:
+        raise MedusaCheckpointError(f"{show_file(path)}: no safetensors that can be read: {_reason(error)}") from None
+
+
+def _torch_shapes(path: Path) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(tensor.shape) for name, tensor in _load_torch(path).items()}
+
+
+def _load_torch(path: Path) -> dict[str, torch.Tensor]:
+    import pickle
+
+    allowed = "allowed: a plain state dict of tensors; anything else could run code and is not opened. Save it again "
+    allowed += "with torch.save(heads.state_dict(), ...) or as safetensors"
+    try:
+        state = None
+        with suppress(RuntimeError):  # the older of torch's two formats cannot be mapped
+            state = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+        if state is None:
+            state = torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError:
+        raise MedusaCheckpointError(f"{show_file(path)}: is not a plain state dict; {allowed}") from None
+    except (OSError, RuntimeError, EOFError, ValueError, KeyError) as error:
+        raise MedusaCheckpointError(f"{show_file(path)}: cannot be read: {_reason(error)}; {allowed}") from None
+    if not isinstance(state, dict) or not all(isinstance(value, torch.Tensor) for value in state.values()):
+        raise MedusaCheckpointError(f"{show_file(path)}: is not a plain state dict; {allowed}")
+    return {str(name): tensor for name, tensor in state.items()}
+
+
+def _reason(error: Exception) -> str:
+    text = error.strerror if isinstance(error, OSError) and error.strerror else str(error).strip()
+    return show_text((text or type(error).__name__).splitlines()[0], 300).rstrip(".")

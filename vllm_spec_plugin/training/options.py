@@ -1,0 +1,49 @@
+"""What a training run is told to do."""
+
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+
+@dataclass(frozen=True)
+class Options:
+    """The arguments of `vllm-spec train-medusa` that decide what heads come out.
+
+    Attributes:
+        model: the target, a folder or a hub name.
+        data: files, folders, or `stdlib`.
+        heads: how many to train.
+        layers: residual blocks of each.
+        steps: optimiser steps.
+        batch_tokens: tokens per step.
+        learning_rate: the highest.
+        max_length: tokens of a text that the target reads at once.
+        self_distill: tokens of the target's own text to make and learn from.
+        temperatures: at which they are made, in equal shares.
+        start: heads to start from; None is from the target's own output layer.
+        labels: soft is the target's distribution, hard is the token that follows.
+        dtype: of the saved weights.
+        seed: of everything drawn.
+    """
+
+    model: str
+    data: tuple[str, ...]
+    heads: int = 4
+    layers: int = 1
+    steps: int = 2000
+    batch_tokens: int = 4096
+    learning_rate: float = 1e-3
+    max_length: int = 512
+    self_distill: int = 0
+    temperatures: tuple[float, ...] = (0.0, 1.0)
+    start: str | None = None
+    labels: Literal["soft", "hard"] = "soft"
+    dtype: Literal["float16", "bfloat16", "float32"] = "float16"
+    seed: int = 0
+
+    def arguments(self) -> dict[str, Any]:
+        """By the names they have on the command line."""
+        names = {"temperatures": "self-distill-temperature", "start": "from"}
+        return {
+            names.get(key, key.replace("_", "-")): list(value) if isinstance(value, tuple) else value
+            for key, value in asdict(self).items()
+        }

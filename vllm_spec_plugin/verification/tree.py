@@ -1,0 +1,262 @@
+"""Tree verification: iterative speculative sampling over siblings, in torch alone.
+
+SpecInfer's multi-step speculative sampling (Miao et al., 2024), without replacement as in Sequoia (Chen
+et al., 2024), over a batch of trees of any shapes. The vocabulary's work is batched, level by level, over
+the requests that still walk; the walk itself is a few integers per request.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from vllm_spec_plugin.verification.chain import NO_TOKEN, _draft_token_probs
+from vllm_spec_plugin.verification.draft_probs import DraftProbs, SparseProbs
+from vllm_spec_plugin.verification.noise import Noise
+from vllm_spec_plugin.verification.tree_rows import TreePieces, TreeRows
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a verification decided.
+
+    Attributes:
+        token_ids: [batch_size, rows.width] int32: per request the accepted tokens, then the recovered
+            or bonus token, then `NO_TOKEN`.
+        rows: [batch_size, rows.width] int64: the row that each of these tokens was decided at; after the
+            last one, that one again.
+        nodes: [batch_size] int64: the last accepted node, counted in its request's tree; -1 if none is.
+    """
+
+    token_ids: torch.Tensor
+    rows: torch.Tensor
+    nodes: torch.Tensor
+
+
+def verify_tree(
+    target_logits: torch.Tensor,
+    draft_token_ids: torch.Tensor,
+    draft_probs: DraftProbs,
+    rows: TreeRows,
+    greedy: torch.Tensor,
+    noise: Noise,
+) -> Verdict:
+    """Walks down each request's tree as far as its tokens are kept, and samples the token that follows.
+
+    At each row the siblings are tried in the order of rank. With p_0 = p, sibling x_i is kept with
+    probability min(1, p_i(x_i) / q_i(x_i)), else p_{i+1} = norm(max(0, p_i - q_i)); if none is kept, the
+    last of these gives the token that ends the output. After a leaf it is p. A greedy request goes on with
+    the child that is p's most likely token. The output is then distributed as p.
+
+    Where all siblings are certain, their row's token is drawn from p first, and the walk goes on with the
+    child that it equals: the same probabilities, and the output of a seeded request does not depend on
+    what was drafted.
+
+    Args:
+        target_logits: [num_rows, vocab_size] float32, after the request's whole sampling pipeline.
+        draft_token_ids: [num_draft_tokens] int64; `NO_TOKEN` is a place nothing was drafted for: it and
+            the nodes below it are not there.
+        draft_probs: q of each draft token, what it was drawn from given its earlier siblings: for
+            independent draws the same q each; without replacement q without the earlier tokens,
+            renormalised; certain where it was not drawn.
+        rows: the step's layout.
+        greedy: [batch_size] bool.
+        noise: the step's randomness.
+    """
+    tokens = draft_token_ids.tolist()
+    requests = []
+    start = 0
+    for i, tree in enumerate(rows.trees):
+        own = tokens[start : start + tree.num_nodes]
+        requests.append(_Walk(own, TreePieces.of(tree).successors, start, first_row=start + i))
+        start += tree.num_nodes
+    is_greedy = greedy.tolist()
+    if all(is_greedy):
+        most_likely = target_logits.argmax(-1).tolist()
+        for request in requests:
+            while request.take(most_likely[request.row]):
+                pass
+        return _verdict(requests, rows)
+    step = _Step(target_logits, draft_token_ids, draft_probs, noise)
+    certain = [request for request, wanted in zip(requests, is_greedy, strict=True) if wanted]
+    sampled = [request for request, wanted in zip(requests, is_greedy, strict=True) if not wanted]
+    while certain or sampled:
+        certain = _go_on(certain, step.most_likely(certain))
+        drawn = [request for request in sampled if step.has_drawn_siblings(request)]
+        others = [request for request in sampled if not step.has_drawn_siblings(request)]
+        sampled = _go_on(others, step.draw(others)) + step.try_siblings(drawn)
+    return _verdict(requests, rows)
+
+
+@dataclass(slots=True)
+class _Walk:
+    """How far a request has come in its tree.
+
+    Attributes:
+        draft_token_ids: per node.
+        successors: per row of the request, from the text on, the nodes after it.
+        start: its first draft token in the step.
+        first_row: its first row in the step.
+        node: the last accepted one.
+        token_ids: its output.
+        rows: where each of these was decided.
+    """
+
+    draft_token_ids: list[int]
+    successors: tuple[tuple[int, ...], ...]
+    start: int
+    first_row: int
+    node: int = -1
+    token_ids: list[int] = field(default_factory=list)
+    rows: list[int] = field(default_factory=list)
+
+    @property
+    def row(self) -> int:
+        """The row that it has come to."""
+        return self.first_row + 1 + self.node
+
+    @property
+    def siblings(self) -> tuple[int, ...]:
+        """The nodes there, places where nothing was drafted too."""
+        return self.successors[self.node + 1]
+
+    def sibling(self, trial: int) -> int | None:
+        """The node whose turn it is there, if it has a draft token."""
+        node = self.siblings[trial] if trial < len(self.siblings) else None
+        return None if node is None or self.draft_token_ids[node] == NO_TOKEN else node
+
+    def accept(self, node: int) -> None:
+        """Outputs the token of `node` and goes there."""
+        self.end(self.draft_token_ids[node])
+        self.node = node
+
+    def end(self, token: int) -> None:
+        """Outputs `token` and stays."""
+        self.token_ids.append(token)
+        self.rows.append(self.row)
+
+    def take(self, token: int) -> bool:
+        """Outputs `token` and goes on from it if it was drafted; whether it was."""
+        for node in self.siblings:
+            if self.draft_token_ids[node] == token:
+                self.accept(node)
+                return True
+        self.end(token)
+        return False
+
+
+def _go_on(requests: Sequence[_Walk], token_ids: Sequence[int]) -> list[_Walk]:
+    return [request for request, token in zip(requests, token_ids, strict=True) if request.take(token)]
+
+
+class _Step:
+    """A level's work on the vocabulary: p only of rows that a request has come to."""
+
+    def __init__(
+        self, logits: torch.Tensor, draft_token_ids: torch.Tensor, draft_probs: DraftProbs, noise: Noise
+    ) -> None:
+        self._logits = logits
+        self._tokens = draft_token_ids.clamp_min(0)
+        self._draft_probs = draft_probs
+        self._noise = noise
+        self._drawn: list[bool] | None = None
+        if draft_probs is not None:
+            self._q = _draft_token_probs(draft_probs, self._tokens)
+            self._drawn = (self._q != 1).tolist()
+
+    def has_drawn_siblings(self, request: _Walk) -> bool:
+        """Whether any draft token that follows was drawn."""
+        drawn = self._drawn
+        return drawn is not None and any(
+            drawn[request.start + node] and request.draft_token_ids[node] != NO_TOKEN for node in request.siblings
+        )
+
+    def most_likely(self, requests: Sequence[_Walk]) -> list[int]:
+        """Per request the most likely token at its row."""
+        if not requests:
+            return []
+        best: list[int] = self._logits[self._rows(requests)].argmax(-1).tolist()
+        return best
+
+    def draw(self, requests: Sequence[_Walk]) -> list[int]:
+        """Per request a token of p at its row."""
+        if not requests:
+            return []
+        rows = self._rows(requests)
+        return self._sample(self._logits[rows].softmax(-1), rows)
+
+    def try_siblings(self, requests: Sequence[_Walk]) -> list[_Walk]:
+        """Tries the draft tokens that follow each request in turn, and ends those of which none is kept.
+
+        Returns:
+            The requests that go on.
+        """
+        if not requests:
+            return []
+        rows = self._rows(requests)
+        # p_i times its mass. Differences lose precision as the mass shrinks, but are needed as rarely.
+        left = self._logits[rows].softmax(-1)
+        mass = torch.ones(len(requests), device=rows.device)
+        waiting = dict(enumerate(requests))
+        for trial in range(max(len(request.siblings) for request in requests)):
+            nodes = {place: node for place, request in waiting.items() if (node := request.sibling(trial)) is not None}
+            if not nodes:
+                continue
+            places = self._index(nodes)
+            drafts = self._index(waiting[place].start + node for place, node in nodes.items())
+            tokens, q = self._tokens[drafts], self._q[drafts]
+            # Strictly: an impossible token (p = 0) is never kept, a certain one (p >= q) always.
+            threshold = self._noise.uniform(rows[places], trial) * q * mass[places]
+            kept = (threshold < left[places, tokens]) & (q > 0)
+            self._reject(left, mass, places[~kept], drafts[~kept])
+            for (place, node), keep in zip(nodes.items(), kept.tolist(), strict=True):
+                if keep:
+                    waiting.pop(place).accept(node)
+        places = self._index(waiting)
+        for request, token in zip(waiting.values(), self._sample(left[places], rows[places]), strict=True):
+            request.end(token)
+        return [request for place, request in enumerate(requests) if place not in waiting]
+
+    def _reject(self, left: torch.Tensor, mass: torch.Tensor, places: torch.Tensor, drafts: torch.Tensor) -> None:
+        """Takes q of `drafts` from what is left at `places`, in place.
+
+        Args:
+            left: [n, vocab_size], p_i times its mass.
+            mass: [n], its sums.
+        """
+        if not len(places) or self._draft_probs is None:
+            return
+        rest, scale = left[places], mass[places, None]
+        if isinstance(self._draft_probs, SparseProbs):
+            rest.scatter_add_(1, self._draft_probs.token_ids[drafts], -self._draft_probs.probs[drafts] * scale)
+        else:
+            rest.addcmul_(self._draft_probs[drafts], scale, value=-1)
+        total = rest.clamp_min_(0).sum(-1, keepdim=True)
+        # Nothing left means p = q up to rounding; such a rejection has probability 0 in exact arithmetic.
+        empty = total <= 0
+        left[places] = torch.where(empty, left[places], rest)
+        mass[places] = torch.where(empty, scale, total).squeeze(1)
+
+    def _sample(self, weights: torch.Tensor, rows: torch.Tensor) -> list[int]:
+        """One token per row of `weights`, which are written over, with the noise of `rows`."""
+        if not len(rows):
+            return []
+        sampled: list[int] = weights.div_(self._noise.exponential(rows)).argmax(-1).tolist()
+        return sampled
+
+    def _rows(self, requests: Sequence[_Walk]) -> torch.Tensor:
+        return self._index(request.row for request in requests)
+
+    def _index(self, values: Iterable[int]) -> torch.Tensor:
+        return torch.tensor(list(values), dtype=torch.int64, device=self._logits.device)
+
+
+def _verdict(requests: Sequence[_Walk], rows: TreeRows) -> Verdict:
+    token_ids = [request.token_ids + [NO_TOKEN] * (rows.width - len(request.token_ids)) for request in requests]
+    decided = [request.rows + request.rows[-1:] * (rows.width - len(request.rows)) for request in requests]
+    shape, device = (len(requests), rows.width), rows.request.device
+    return Verdict(
+        token_ids=torch.tensor(token_ids, dtype=torch.int32, device=device).reshape(shape),
+        rows=torch.tensor(decided, dtype=torch.int64, device=device).reshape(shape),
+        nodes=torch.tensor([request.node for request in requests], dtype=torch.int64, device=device),
+    )

@@ -1,0 +1,32 @@
+"""What proposers that draft from the target's hidden states need of the worker."""
+
+from typing import Any
+
+import torch
+
+from vllm_spec_plugin.verification.constraints import SpeculatedRows, constrain
+
+
+class TargetStates:
+    """A `StatesEngine` on vLLM's runner.
+
+    Attributes:
+        hidden_size: of the target's hidden states.
+        dtype: theirs.
+        device: where they are.
+    """
+
+    def __init__(self, vllm_config: Any) -> None:
+        """Reads the target's configuration."""
+        self.hidden_size: int = vllm_config.model_config.get_hidden_size()
+        self.dtype: torch.dtype = vllm_config.model_config.dtype
+        self.device: torch.device = vllm_config.device_config.device
+
+    def bind(self, runner: Any) -> None:
+        """Takes the runner whose batch is drafted for."""
+        self._runner = runner
+
+    def constrain(self, logits: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+        """See `StatesEngine`."""
+        context = rows.new_empty(len(rows), 0)
+        return constrain(SpeculatedRows(logits, rows, context), self._runner.input_batch.sampling_metadata)

@@ -1,0 +1,101 @@
+"""Verifying trees on vLLM's runner: the step laid out before the forward pass, branches joined after it."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from vllm_spec_plugin.compat.scheduler import KV_FORKS
+from vllm_spec_plugin.compat.tree_attention import TreeAttention
+from vllm_spec_plugin.verification.topology import Topology
+from vllm_spec_plugin.worker.tree_step import StepRequest, TreeStep, plan_tree_step
+
+
+class TreeSteps:
+    """Holds what is known of the step at hand.
+
+    Attributes:
+        attention: the target's.
+        step: its layout; None where it verifies chains only.
+        trees: per request of the batch what it verifies.
+        forks: per request id, ids of the blocks of its branches, and how many make one.
+    """
+
+    def __init__(self, attention: TreeAttention, keeps_kv: bool) -> None:
+        """Takes the hooked attention layers.
+
+        Args:
+            attention: the target's.
+            keeps_kv: whether a draft model has state in the same blocks.
+        """
+        self.attention = attention
+        self._keeps_kv = keeps_kv
+        self.step: TreeStep | None = None
+        self.trees: list[Topology] = []
+        self.forks: Mapping[str, tuple[Sequence[int], int]] = {}
+
+    def prepare(self, runner: Any, scheduler_output: Any, trees: list[Topology]) -> None:
+        """Lays the step out, once vLLM has as if all drafts were chains: mends positions and slots, copies blocks.
+
+        Args:
+            runner: vLLM's model runner.
+            scheduler_output: the step's.
+            trees: per request of the batch its drafts.
+        """
+        self.trees, self.step = trees, None
+        self.forks = getattr(scheduler_output, KV_FORKS, {})
+        if not any(len(tree.chains) > 1 for tree in trees):
+            return
+        batch = runner.input_batch
+        requests = []
+        for row, (request_id, tree) in enumerate(zip(batch.req_ids, trees, strict=True)):
+            forks, size = self.forks.get(request_id, ((), 1))
+            num_computed = int(batch.num_computed_tokens_cpu[row])
+            num_tokens = scheduler_output.num_scheduled_tokens[request_id]
+            requests.append(StepRequest(row, num_computed, num_tokens, tree, forks, size))
+        table = batch.block_table[self.attention.group]
+        step = self.step = plan_tree_step(requests, table.block_table.np, self.attention.block_size, self._keeps_kv)
+        self.attention.copy_blocks(step.copies)
+        nodes, positions, slots, shared, shared_slots = (
+            torch.from_numpy(array).to(runner.device)
+            for array in (step.nodes, step.positions, step.slots, step.shared, step.shared_slots)
+        )
+        runner.positions[nodes] = positions
+        table.slot_mapping.gpu[nodes] = slots
+        self.attention.share(shared, shared_slots)
+
+    def metadata(self, num_tokens: int, slots: torch.Tensor) -> tuple[dict[str, Any], Any]:
+        """Attention metadata of the step; `num_tokens` and `slots` ([num_tokens] int64) with padding."""
+        assert self.step is not None
+        return self.attention.metadata(self.step.query_start, self.step.lengths, self.step.tables, num_tokens, slots)
+
+    def without_left_out(self, draft_token_ids: torch.Tensor, nothing: int) -> torch.Tensor:
+        """[num_draft_tokens]: the step's draft tokens, `nothing` in the place of those that could not be computed."""
+        assert self.step is not None
+        left_out, start = [], 0
+        for row, tree in enumerate(self.trees):
+            branched = self.step.branched.get(row)
+            if branched is not None:
+                left_out += range(start + branched.num_nodes, start + tree.num_nodes)
+            start += tree.num_nodes
+        if not left_out:
+            return draft_token_ids
+        mask = torch.tensor(left_out, device=draft_token_ids.device)
+        return draft_token_ids.index_fill(0, mask, nothing)
+
+    def join(self, nodes: torch.Tensor) -> None:
+        """Brings what was accepted into the requests' own blocks.
+
+        Args:
+            nodes: [batch_size] int64, each request's last accepted node, -1 if none.
+        """
+        self.attention.stop_sharing()
+        if self.step is None:
+            return
+        last = np.asarray(nodes.cpu())
+        copies = []
+        for row, branched in self.step.branched.items():
+            copies += branched.join(int(last[row]), self.attention.block_size)
+        self.attention.copy_blocks(copies)
+        self.step = None
