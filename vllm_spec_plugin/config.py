@@ -266,10 +266,11 @@ class MedusaConfig(Proposing):
         """Whether a draft may have branches."""
         return self.tree is not None
 
-    @property
-    def depth(self) -> int | None:
-        """How many heads its drafts need; None if that is as many as there are."""
-        return max(map(len, self.tree)) if isinstance(self.tree, tuple) else None
+    def num_heads(self, num_tokens: int) -> int | None:
+        """How many heads drafts of at most `num_tokens` tokens need; None if any number will do."""
+        if self.tree == "auto":
+            return None
+        return num_tokens if self.tree is None else max(map(len, self.tree))
 
     @model_validator(mode="after")
     def _is_a_tree(self) -> Self:

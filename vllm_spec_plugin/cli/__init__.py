@@ -4,6 +4,7 @@ import typer
 
 from vllm_spec_plugin.cli.check import check
 from vllm_spec_plugin.cli.train_demo import train_demo
+from vllm_spec_plugin.cli.train_medusa import train_medusa
 from vllm_spec_plugin.cli.widen import widen
 
 app = typer.Typer(
@@ -18,6 +19,7 @@ bench = typer.Typer(help="Measure one part by itself, without a server.", no_arg
 app.add_typer(bench, name="bench")
 app.command("check")(check)
 app.command("train-demo")(train_demo)
+app.command("train-medusa")(train_medusa)
 app.command("widen")(widen)
 
 # A forwarded command reads its own options, `--help` among them.

@@ -63,14 +63,14 @@ def check(
             config = load_config(path)
             if facts is not None:
                 check_against(config, facts, str(path))
-            warnings = check_draft_model(config, model if facts is not None else None, str(path))
+            warnings = check_drafter(config, model if facts is not None else None, str(path))
         except (ConfigError, DraftModelError) as error:
             typer.echo(str(error), err=True)
             failed = True
         else:
             _print_settings(path, config)
             if warnings is not None:
-                typer.echo("  draft and target fit")
+                typer.echo(f"  {'draft' if config.proposer.keeps_kv else 'heads'} and target fit")
                 for warning in warnings:
                     typer.echo(f"warning: {warning}", err=True)
     if failed:
@@ -127,11 +127,11 @@ def check_against(config: "PluginConfig", facts: ModelFacts, source: str) -> Non
         raise config_error(show_source(source), [Mistake("draft_length.tokens", text)])
 
 
-def check_draft_model(config: "PluginConfig", target: str | None, source: str) -> list[str] | None:
-    """Checks a configured draft model: that it can be one and, where the target is known, that it fits.
+def check_drafter(config: "PluginConfig", target: str | None, source: str) -> list[str] | None:
+    """Checks a configured draft model or heads: that they are any and, where the target is known, that they fit.
 
     Args:
-        config: any configuration; one without a draft model has nothing to check.
+        config: any configuration; one without another model has nothing to check.
         target: the model to serve; None is not known.
         source: the configuration file.
 
@@ -139,18 +139,26 @@ def check_draft_model(config: "PluginConfig", target: str | None, source: str) -
         Warnings; None if nothing was compared.
 
     Raises:
-        DraftModelError: the draft is no model, or does not fit.
+        DraftModelError: the draft or the heads can't be read, or do not fit.
     """
-    from vllm_spec_plugin.config import DraftModelConfig
+    from vllm_spec_plugin.config import DraftModelConfig, MedusaConfig
     from vllm_spec_plugin.proposers.draft_model.pair import ModelSource, check_name, check_pair
 
-    if not isinstance(config.proposer, DraftModelConfig):
+    proposer = config.proposer
+    if isinstance(proposer, MedusaConfig):
+        from vllm_spec_plugin.proposers.medusa.check import check_heads
+
+        wanted, is_auto = proposer.num_heads(config.draft_length.tokens), proposer.tree == "auto"
+        served = ModelSource(target) if target is not None else None
+        warnings = check_heads(served, proposer.model, wanted, source, needs_accuracy=is_auto)
+        return None if target is None else warnings
+    if not isinstance(proposer, DraftModelConfig):
         return None
     if target is None:
-        check_name(config.proposer.model, source)
+        check_name(proposer.model, source)
         return None
     # One device and whole contexts: what the server's own options change is checked when it starts.
-    return check_pair(ModelSource(target), ModelSource(config.proposer.model), 1, None, source)
+    return check_pair(ModelSource(target), ModelSource(proposer.model), 1, None, source)
 
 
 def _print_model(name: str, facts: ModelFacts) -> None:

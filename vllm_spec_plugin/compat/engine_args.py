@@ -12,7 +12,8 @@ from vllm_spec_plugin.compat.version import UnsupportedVersionError, check_vllm_
 from vllm_spec_plugin.settings import KEY, settings_for
 
 if TYPE_CHECKING:
-    from vllm_spec_plugin.config import DraftModelConfig
+    from vllm_spec_plugin.config import DraftModelConfig, MedusaConfig
+    from vllm_spec_plugin.proposers.draft_model.pair import ModelSource
 
 logger = logging.getLogger("vllm.vllm_spec_plugin")
 
@@ -95,7 +96,7 @@ def translate(engine_args: Any, given: dict[str, Any]) -> None:
     """
     from vllm.platforms import current_platform
 
-    from vllm_spec_plugin.config import DraftModelConfig, PluginConfig
+    from vllm_spec_plugin.config import DraftModelConfig, MedusaConfig, PluginConfig
 
     extra = sorted(set(given) - {KEY})
     if extra:
@@ -109,6 +110,8 @@ def translate(engine_args: Any, given: dict[str, Any]) -> None:
     config = PluginConfig.model_validate(given[KEY]["config"])
     if isinstance(config.proposer, DraftModelConfig):
         _check_draft_model(engine_args, config.proposer, given[KEY]["source"])
+    if isinstance(config.proposer, MedusaConfig):
+        _check_heads(engine_args, config.proposer, config.draft_length.tokens, given[KEY]["source"])
     engine_args.speculative_config = {
         "method": "custom_class",
         "model": PROPOSER,
@@ -136,7 +139,28 @@ def _check_draft_model(engine_args: Any, config: "DraftModelConfig", where: str)
     if config.quantization is not None and config.quantization not in QUANTIZATION_METHODS:
         text = unknown_word(config.quantization, sorted(QUANTIZATION_METHODS), ", or null")
         raise config_error(show_source(where), [Mistake("proposer.quantization", text)])
-    target = ModelSource(
+    target = _target(engine_args)
+    draft = ModelSource(config.model, trust_remote_code=engine_args.trust_remote_code)
+    # vLLM's -1 is "as much as fits", at most what the target's config says.
+    given = engine_args.max_model_len
+    max_model_len = given if given is not None and given > 0 else None
+    for warning in check_pair(target, draft, engine_args.tensor_parallel_size, max_model_len, where):
+        logger.warning("%s", warning)
+
+
+def _check_heads(engine_args: Any, config: "MedusaConfig", num_tokens: int, where: str) -> None:
+    """Refuses Medusa heads that do not fit the target, and logs what could not be checked."""
+    from vllm_spec_plugin.proposers.medusa.check import check_heads
+
+    wanted, is_auto = config.num_heads(num_tokens), config.tree == "auto"
+    for warning in check_heads(_target(engine_args), config.model, wanted, where, needs_accuracy=is_auto):
+        logger.warning("%s", warning)
+
+
+def _target(engine_args: Any) -> "ModelSource":
+    from vllm_spec_plugin.proposers.draft_model.pair import ModelSource
+
+    return ModelSource(
         model=engine_args.model,
         tokenizer=engine_args.tokenizer,
         revision=engine_args.revision,
@@ -144,12 +168,6 @@ def _check_draft_model(engine_args: Any, config: "DraftModelConfig", where: str)
         trust_remote_code=engine_args.trust_remote_code,
         skip_tokenizer=engine_args.skip_tokenizer_init,
     )
-    draft = ModelSource(config.model, trust_remote_code=engine_args.trust_remote_code)
-    # vLLM's -1 is "as much as fits", at most what the target's config says.
-    given = engine_args.max_model_len
-    max_model_len = given if given is not None and given > 0 else None
-    for warning in check_pair(target, draft, engine_args.tensor_parallel_size, max_model_len, where):
-        logger.warning("%s", warning)
 
 
 def is_ours(speculative_config: Any) -> bool:

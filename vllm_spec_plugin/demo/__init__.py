@@ -3,14 +3,14 @@
 from importlib.resources import files
 from pathlib import Path
 
-NAMES = ("target", "draft")
+NAMES = ("target", "draft", "medusa")
 
 
 def model_path(name: str) -> Path:
-    """The folder of a bundled model, in Hugging Face layout.
+    """The folder of a bundled model, in Hugging Face layout, or of the target's Medusa heads.
 
     Args:
-        name: "target" or "draft".
+        name: "target", "draft" or "medusa".
 
     Raises:
         ValueError: there is no model of that name.

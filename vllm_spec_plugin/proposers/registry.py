@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
 
 def _ngram(whole: "PluginConfig", vocab_size: int, engine: Any) -> Proposer:
+    from vllm_spec_plugin.config import DEFAULT_WINDOW
     from vllm_spec_plugin.proposers.ngram import NgramProposer
 
     config = cast("NgramConfig", whole.proposer)
@@ -17,7 +18,7 @@ def _ngram(whole: "PluginConfig", vocab_size: int, engine: Any) -> Proposer:
         mode=config.mode,
         min_order=config.min_order,
         max_order=config.max_order,
-        window=config.window,
+        window=config.window or DEFAULT_WINDOW,
         draft_sampling=config.draft_sampling,
         vocab_size=vocab_size,
     )
@@ -33,6 +34,7 @@ def _draft_model(whole: "PluginConfig", vocab_size: int, engine: Any) -> Propose
         draft_temperature=config.draft_temperature,
         min_confidence=config.min_confidence,
         catch_up_tokens=config.catch_up_tokens,
+        branches=config.branches or (),
     )
     return DraftModelProposer(engine, settings)
 

@@ -178,9 +178,9 @@ class SpecScheduler(Scheduler):
             output.new_block_ids_to_zero = [*(output.new_block_ids_to_zero or ()), *to_zero]
 
     def _fork(self, output: Any) -> None:
-        """Gives requests that verify a tree in the planned step, or draft one, blocks for its branches, earlier ones first.
+        """Gives requests that verify a tree in the planned step, or draft one, blocks for its branches.
 
-        What is missing costs branches: the workers leave out a tree's last ones, whatever their tokens are.
+        Earlier requests come first. What is missing costs branches: the workers leave out a tree's last ones, whatever their tokens are.
         """
         forks: dict[str, tuple[list[int], int]] = {}
         self._verifying = {

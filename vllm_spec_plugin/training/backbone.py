@@ -1,5 +1,6 @@
 """The target: read, never changed."""
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ class Backbone:
     def __init__(self, model: Any, tokenizer: Any) -> None:
         self.model = model.requires_grad_(False).eval()
         self.tokenizer = tokenizer
+        self.tokenizer.model_max_length = sys.maxsize  # texts are cut into rows after they were encoded
         self.output_layer = model.get_output_embeddings()
         self.vocab_size, self.hidden_size = self.output_layer.weight.shape
         self.context: int | None = getattr(model.config.get_text_config(), "max_position_embeddings", None)

@@ -4,6 +4,7 @@ import hashlib
 import json
 import random
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from vllm_spec_plugin.training.rows import Row
 
 MIN_PROMPT = 16
 _ROWS = {"cpu": 64, "cuda": 256}
+_POOL = 6  # batches
 
 
 def cut_prompts(
@@ -35,7 +37,7 @@ def cut_prompts(
             if document.prompt is None:
                 # A text's share of the prompts goes with its length, so that a few tokens are not asked again and again.
                 for _ in range(1 + len(tokens) // 4096):
-                    length = round(max_tokens * (MIN_PROMPT / max_tokens) ** generator.random())
+                    length = round(max_tokens * min(1, MIN_PROMPT / max_tokens) ** generator.random())
                     start = generator.randrange(max(1, len(tokens) - length))
                     yield tokens[start : start + length]
                 found = True
@@ -54,10 +56,11 @@ class OwnText:
     """
 
     def __init__(self, backbone: Backbone, path: Path, max_length: int, seed: int) -> None:
-        """Takes a file for the batches; `max_length` bounds a prompt and its continuation together."""
+        """Takes a file for the batches. Of `max_length` tokens a prompt has up to half and a continuation a quarter."""
         self._backbone = backbone
         self._path = path
-        self._half = max_length // 2
+        self._max_prompt = max(1, max_length // 2)
+        self._max_new = max(1, max_length // 4)
         self._seed = seed
 
     def rows(
@@ -80,14 +83,13 @@ class OwnText:
         key = f"{part} {temperature:g}"
         kept = [entry["rows"] for entry in self._entries() if entry["key"] == key]
         number = int.from_bytes(hashlib.sha256(f"{self._seed} {key}".encode()).digest()[:4], "big")
-        prompts = cut_prompts(documents, self._backbone, self._half, random.Random(number))
+        generator = random.Random(number)
+        prompts = cut_prompts(documents, self._backbone, self._max_prompt, generator)
+        batches = _of_like_lengths(prompts, _ROWS[self._backbone.device.type], generator)
         rows: list[Row] = []
         made = 0
-        for place in range(num_tokens):  # a batch has at least one token
+        for place, batch in enumerate(batches):
             if made >= num_tokens:
-                break
-            batch = [prompt for _, prompt in zip(range(_ROWS[self._backbone.device.type]), prompts, strict=False)]
-            if not batch:
                 break
             if place == len(kept):
                 kept.append(self._continue(batch, temperature, number + place))
@@ -121,7 +123,7 @@ class OwnText:
         mask = torch.tensor([[0] * (longest - len(prompt)) + [1] * len(prompt) for prompt in prompts])
         sampling = {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0} if temperature else {}
         config = GenerationConfig(
-            max_new_tokens=self._half, eos_token_id=ends or None, pad_token_id=pad, **({"do_sample": False} | sampling)
+            max_new_tokens=self._max_new, eos_token_id=ends or None, pad_token_id=pad, **({"do_sample": False} | sampling)
         )
         torch.manual_seed(seed)
         made = backbone.model.generate(
@@ -132,6 +134,17 @@ class OwnText:
             end = next((place + 1 for place, token in enumerate(row) if token in ends), len(row))
             rows.append((len(prompt), prompt + row[:end]))
         return rows
+
+
+def _of_like_lengths(
+    prompts: Iterator[list[int]], num_rows: int, generator: random.Random
+) -> Iterator[list[list[int]]]:
+    """Batches of prompts; those of one batch are near each other in length, as padding costs as much as tokens."""
+    while pool := list(islice(prompts, num_rows * _POOL)):
+        pool.sort(key=len)
+        batches = [pool[start : start + num_rows] for start in range(0, len(pool), num_rows)]
+        generator.shuffle(batches)
+        yield from batches
 
 
 def _ids(value: Any) -> list[int]:

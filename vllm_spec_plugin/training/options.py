@@ -11,7 +11,7 @@ class Options:
     Attributes:
         model: the target, a folder or a hub name.
         data: files, folders, or `stdlib`.
-        heads: how many to train.
+        heads: how many to train; None is as many as `start` has, or 4.
         layers: residual blocks of each.
         steps: optimiser steps.
         batch_tokens: tokens per step.
@@ -27,7 +27,7 @@ class Options:
 
     model: str
     data: tuple[str, ...]
-    heads: int = 4
+    heads: int | None = None
     layers: int = 1
     steps: int = 2000
     batch_tokens: int = 4096
@@ -39,6 +39,12 @@ class Options:
     labels: Literal["soft", "hard"] = "soft"
     dtype: Literal["float16", "bfloat16", "float32"] = "float16"
     seed: int = 0
+
+    @property
+    def num_heads(self) -> int:
+        """How many heads, once that is settled."""
+        assert self.heads is not None
+        return self.heads
 
     def arguments(self) -> dict[str, Any]:
         """By the names they have on the command line."""

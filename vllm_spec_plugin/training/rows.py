@@ -55,13 +55,14 @@ def side_by_side(rows: Sequence[Row]) -> Batch:
 
 
 def batches_once(rows: Sequence[Row], batch_tokens: int) -> Iterator[Batch]:
-    """All rows, once, longest first."""
-    ordered = sorted(rows, key=lambda row: len(row.tokens), reverse=True)
-    start = 0
-    while start < len(ordered):
-        count = max(1, batch_tokens // len(ordered[start].tokens))
-        yield side_by_side(ordered[start : start + count])
-        start += count
+    """All rows, once, those of one temperature together, longest first."""
+    for temperature in dict.fromkeys(row.temperature for row in rows):
+        alike = [row for row in rows if row.temperature == temperature]
+        alike.sort(key=lambda row: len(row.tokens), reverse=True)
+        while alike:
+            count = max(1, batch_tokens // len(alike[0].tokens))
+            yield side_by_side(alike[:count])
+            del alike[:count]
 
 
 def batches_forever(kinds: Sequence[Sequence[Row]], batch_tokens: int, seed: int) -> Iterator[Batch]:

@@ -76,7 +76,7 @@ def chain(length: int) -> Topology:
     return _build(tuple((0,) * depth for depth in range(1, length + 1)))
 
 
-def _path(path: Sequence[int]) -> Path:
+def _path(path: object) -> Path:
     if isinstance(path, str) or not isinstance(path, Sequence) or not path:
         raise ValueError(f"tree node {path!r} is not a path: a node is a list of ranks, [0] or [0, 2]")
     for rank in path:

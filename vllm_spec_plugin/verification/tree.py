@@ -58,7 +58,8 @@ def verify_tree(
             the nodes below it are not there.
         draft_probs: q of each draft token, what it was drawn from given its earlier siblings: for
             independent draws the same q each; without replacement q without the earlier tokens,
-            renormalised; certain where it was not drawn.
+            renormalised (so too if independent draws that coincide were merged into one node); certain
+            where it was not drawn.
         rows: the step's layout.
         greedy: [batch_size] bool.
         noise: the step's randomness.

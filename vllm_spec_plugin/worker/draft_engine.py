@@ -35,6 +35,7 @@ class VllmDraftEngine:
             vllm_config, model=config.model, dtype=config.dtype, quantization=config.quantization
         )
         self.max_len: int = self._vllm_config.model_config.max_model_len
+        self._num_branches: int = config.num_branches
 
     @property
     def how(self) -> str:
@@ -61,7 +62,7 @@ class VllmDraftEngine:
         self._pass.bind(self._attention)
         self._table = runner.input_batch.block_table[self._attention.kv_cache_group]
         self.coverage = DraftCoverage(self._attention.num_blocks, self._attention.block_size)
-        most = runner.max_num_reqs + 1
+        most = runner.max_num_reqs * self._num_branches + 1
         self._starts = torch.arange(most, dtype=torch.int32, device=self._device)
         self._starts_cpu = torch.arange(most, dtype=torch.int32)
         self._rows = torch.arange(most, device=self._device)
@@ -115,6 +116,8 @@ class VllmDraftEngine:
             self._device,
         )
         self._step = 0
+        self._chunks = chunks[:drafting]
+        self._num_steps = num_steps
         self._blocks = self._table.get_device_tensor(self._runner.max_num_reqs)[inputs.rows]
         batch = PassBatch(
             query_start=inputs.query_start,
@@ -145,6 +148,41 @@ class VllmDraftEngine:
             step=self._step,
         )
         return self._forward(token_ids.int(), inputs.positions_ahead[step, :n], self._rows[:n], batch)
+
+    def num_branches(self, row: int, depth: int) -> int:
+        """See `DraftEngine`."""
+        batch, size = self._runner.input_batch, self._attention.block_size
+        length = int(batch.num_tokens_no_spec[row])
+        block_ids, per_fork = self._runner.tree_steps.forks.get(batch.req_ids[row], ((), 1))
+        # The last draft of a branch is not computed.
+        needed = (length + depth - 2) // size - length // size + 1
+        return 1 + (len(block_ids) // per_fork if needed <= per_fork else 0)
+
+    def branch(self, counts: Sequence[int]) -> None:
+        """See `DraftEngine`."""
+        steps, size = self._runner.tree_steps, self._attention.block_size
+        rows = np.array([chunk.request.row for chunk in self._chunks]).repeat(counts)
+        stops = np.array([chunk.stop for chunk in self._chunks]).repeat(counts)
+        width = -(-(int(stops.max()) + self._num_steps) // size)
+        tables = self._table.block_table.np[rows, :width].copy()
+        copies, at = [], 0
+        for chunk, count in zip(self._chunks, counts, strict=True):
+            first = chunk.stop // size
+            num_blocks = (chunk.stop + chunk.num_draft_tokens - 2) // size - first + 1
+            block_ids, per_fork = steps.forks.get(chunk.request.request_id, ((), 1))
+            for fork in range(count - 1):
+                own = block_ids[fork * per_fork : fork * per_fork + num_blocks]
+                if chunk.stop % size and own:
+                    copies.append((int(tables[at, first]), own[0]))
+                tables[at + 1 + fork, first : first + num_blocks] = own
+            at += count
+        steps.attention.copy_blocks(copies)
+        positions = stops + np.arange(self._num_steps)[:, None]
+        # A request that does not get so far may have no block there.
+        blocks = np.take_along_axis(tables.T, np.minimum(positions // size, width - 1), axis=0)
+        slots = blocks.astype(np.int64) * size + positions % size
+        self._inputs.ahead(positions, slots, self._device)
+        self._blocks = torch.from_numpy(tables).to(self._device)
 
     def keep(self, chosen: torch.Tensor) -> None:
         """See `DraftEngine`."""

@@ -88,6 +88,12 @@ class PassInputs:
     longest_chunk: int
     longest_text: int
 
+    def ahead(self, positions: Int64s, slots: Int64s, device: torch.device) -> None:
+        """Puts other sequences in the place of the m, one column each: both [num_steps, any]."""
+        self.positions_ahead = torch.from_numpy(positions).to(device)
+        self.slots_ahead = torch.from_numpy(slots).to(device)
+        self.stops_ahead = self.positions_ahead.int() + 1
+
     def keep(self, chosen: torch.Tensor) -> None:
         """Makes the chunks at `chosen` ([any] int64, ascending) the first of the m."""
         self.positions_ahead = self.positions_ahead[:, chosen]

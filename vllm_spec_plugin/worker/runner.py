@@ -68,13 +68,19 @@ class SpecRunnerMixin(Runner):
         if self.tree_steps is not None:
             start = time.perf_counter()
             drafts = scheduler_output.scheduled_spec_decode_tokens
-            trees = [self.drafter.tree(request_id, drafts.get(request_id, ())) for request_id in self.input_batch.req_ids]
+            request_ids = self.input_batch.req_ids
+            trees = [self.drafter.tree(request_id, drafts.get(request_id, ())) for request_id in request_ids]
             self.tree_steps.prepare(self, scheduler_output, trees)
             self.drafter.counters.tree_seconds += time.perf_counter() - start
         return prepared
 
     def _build_attention_metadata(
-        self, num_tokens: int, *args: Any, num_tokens_padded: int | None = None, slot_mappings: Any = None, **kwargs: Any
+        self,
+        num_tokens: int,
+        *args: Any,
+        num_tokens_padded: int | None = None,
+        slot_mappings: Any = None,
+        **kwargs: Any,
     ) -> Any:
         if self.tree_steps is not None and self.tree_steps.step is not None:
             slots = slot_mappings[self.tree_steps.attention.group]
@@ -90,16 +96,16 @@ class SpecRunnerMixin(Runner):
             spec_decode_metadata = SpecDecodeMetadata.make_dummy([[] for _ in batch.req_ids], logits.device)
         token_ids = _per_request(spec_decode_metadata)
         draft_probs = self.drafter.take_probs(batch.req_ids, token_ids, logits.device)
-        trees = None
-        if self.tree_steps is not None and self.tree_steps.step is not None:
-            trees = self.tree_steps.trees
-            drafts = self.tree_steps.without_left_out(spec_decode_metadata.draft_token_ids, NO_TOKEN)
+        steps, trees = self.tree_steps, None
+        if steps is not None and steps.step is not None:
+            trees = steps.trees
+            drafts = steps.without_left_out(spec_decode_metadata.draft_token_ids, NO_TOKEN)
             spec_decode_metadata.draft_token_ids = drafts
         output = self.rejection_sampler(spec_decode_metadata, draft_probs, logits, batch.sampling_metadata, trees)
         joining = time.perf_counter()
         self.drafter.counters.verification_seconds += joining - start
-        if trees is not None:
-            self.tree_steps.join(self.rejection_sampler.verdict.nodes)
+        if steps is not None and trees is not None:
+            steps.join(self.rejection_sampler.verdict.nodes)
             self.drafter.counters.tree_seconds += time.perf_counter() - joining
         return output
 

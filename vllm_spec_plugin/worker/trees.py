@@ -73,7 +73,8 @@ class TreeSteps:
     def without_left_out(self, draft_token_ids: torch.Tensor, nothing: int) -> torch.Tensor:
         """[num_draft_tokens]: the step's draft tokens, `nothing` in the place of those that could not be computed."""
         assert self.step is not None
-        left_out, start = [], 0
+        left_out: list[int] = []
+        start = 0
         for row, tree in enumerate(self.trees):
             branched = self.step.branched.get(row)
             if branched is not None:

@@ -33,7 +33,8 @@ def request_views(
         whose prompt has no tokens.
     """
     batch, engine = runner.input_batch, drafter.engine
-    most, trees, num_siblings = drafter.config.draft_length.tokens, drafter.config.proposer.drafts_trees, drafter.siblings
+    most, trees = drafter.config.draft_length.tokens, drafter.config.proposer.drafts_trees
+    num_siblings = drafter.siblings
     # One draw for all, used or not: ranks stay in step, and so does torch's default generator.
     shared = torch.rand(len(sampled_token_ids), num_siblings, most, dtype=torch.float64).numpy()
     places, views = [], []

@@ -31,7 +31,7 @@ def test_each_row_knows_what_is_before_and_after_it(trees, random):
     assert rows.ancestors.shape == context.shape == (len(places), width - 1)
     assert rows.children.shape == (len(places), most)
     for row, (i, node) in enumerate(places):
-        way = []
+        way: list[int] = []
         while node >= 0:
             way.insert(0, nodes.index((i, node)))
             node = trees[i].parents[node]

@@ -28,7 +28,7 @@ class TreeCase:
 @st.composite
 def topologies(draw, max_nodes=6):
     """Empty trees, chains, bushes; sometimes with a rank left out."""
-    paths = [()]
+    paths: list[tuple[int, ...]] = [()]
     for _ in range(draw(st.integers(0, max_nodes))):
         parent = draw(st.sampled_from(paths))
         taken = [path[-1] for path in paths if path[:-1] == parent and path]

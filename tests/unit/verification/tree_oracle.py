@@ -30,7 +30,7 @@ def output_distribution(tree, p, tokens, q, after_rejection=residual):
     Returns:
         {tuple of output tokens: probability}.
     """
-    outputs = defaultdict(float)
+    outputs: defaultdict[tuple[int, ...], float] = defaultdict(float)
 
     def walk(node, output, reached):
         left = p[node + 1]
@@ -58,7 +58,9 @@ def sampled_output(tree, p, tokens, q, uniform, exponential):
     Returns:
         The output tokens, the row of each, the last accepted node.
     """
-    output, rows, node = [], [], -1
+    output: list[int] = []
+    rows: list[int] = []
+    node = -1
     while True:
         row = node + 1
         rows.append(row)
@@ -81,7 +83,9 @@ def sampled_output(tree, p, tokens, q, uniform, exponential):
 
 def greedy_output(tree, p, tokens):
     """What a greedy request outputs, the row of each token, and the last accepted node."""
-    output, rows, node = [], [], -1
+    output: list[int] = []
+    rows: list[int] = []
+    node = -1
     while True:
         rows.append(node + 1)
         output.append(int(p[node + 1].argmax()))
@@ -130,7 +134,7 @@ def text_distribution(tree, target, draw, length, after_rejection=residual):
     Returns:
         {tuple of `length` tokens: probability}.
     """
-    texts = defaultdict(float)
+    texts: defaultdict[tuple[int, ...], float] = defaultdict(float)
     for drafted, tokens, q in all_drafts(tree, draw):
         p = np.array([target(context(tree, node, tokens)) for node in range(-1, tree.num_nodes)])
         for output, probability in output_distribution(tree, p, tokens, q, after_rejection).items():

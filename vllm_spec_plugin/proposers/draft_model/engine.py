@@ -45,6 +45,14 @@ class DraftEngine(Protocol):
         """
         ...
 
+    def num_branches(self, row: int, depth: int) -> int:
+        """How many branches of that many tokens the request at that place of the batch has blocks for, at least 1."""
+        ...
+
+    def branch(self, counts: Sequence[int]) -> None:
+        """After `start`: makes `counts[i]` sequences of chunk i with drafts to make, chunk by chunk, to be stepped."""
+        ...
+
     def keep(self, chosen: torch.Tensor) -> None:
         """Makes the chunks at `chosen` ([n] int64, ascending) the first n."""
         ...

@@ -20,12 +20,14 @@ class DraftSettings:
         draft_temperature: of q for sampled requests, in place of their own; None keeps theirs.
         min_confidence: a request's draft ends where the draft gives its own token less probability.
         catch_up_tokens: most tokens of text computed in a step.
+        branches: of trees, how many tokens follow each one, place by place; empty is chains.
     """
 
     draft_sampling: Literal["probabilistic", "greedy"] = "probabilistic"
     draft_temperature: float | None = None
     min_confidence: float = 0.0
     catch_up_tokens: int = 2048
+    branches: tuple[int, ...] = ()
 
 
 class GrowingDrafts:

@@ -1,8 +1,12 @@
 """Drafting with a small model: Leviathan et al. (2023), Algorithm 1, lines 1-4, over a ragged batch."""
 
 from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
 
 from vllm_spec_plugin.proposers.base import NO_DRAFT, Draft, RequestView
+from vllm_spec_plugin.proposers.draft_model.branching import GrowingBranches
 from vllm_spec_plugin.proposers.draft_model.catch_up import Chunk, Limits, plan_catch_up
 from vllm_spec_plugin.proposers.draft_model.engine import DraftEngine
 from vllm_spec_plugin.proposers.draft_model.growing import DraftSettings, GrowingDrafts
@@ -17,15 +21,25 @@ class DraftModelProposer:
 
     Where any of n requests that are drafted for is sampled, q takes n * K * vocab_size * 4 bytes until it is
     verified; where all are greedy, nothing.
+
+    With `branches` it follows several drafts per request at once, and gives them as a tree.
+
+    Attributes:
+        num_siblings: most tokens that are drawn for the same place.
     """
 
     def __init__(self, engine: DraftEngine, settings: DraftSettings) -> None:
         """Takes the model and how to use it."""
         self._engine = engine
         self._settings = settings
+        self.num_siblings = max(settings.branches, default=1)
 
     def propose(self, requests: Sequence[RequestView]) -> list[Draft]:
         """One draft per request; empty where K, memory or the draft's context leave none."""
+        if self._settings.branches:
+            # From here on K is the depth of a tree.
+            depth = len(self._settings.branches)
+            requests = [replace(request, num_draft_tokens=min(request.depth, depth)) for request in requests]
         coverage = self._engine.coverage
         limits = Limits(self._settings.catch_up_tokens, self._engine.max_len)
         chunks = plan_catch_up(requests, coverage, self._engine.block_table, limits)
@@ -51,11 +65,34 @@ class DraftModelProposer:
         logits = engine.start(chunks, max(lengths, default=1) - 1)
         if not lengths:
             return []
-        batch = GrowingDrafts([chunk.request for chunk in chunks[: len(lengths)]], lengths, settings, logits.device)
+        requests = [chunk.request for chunk in chunks[: len(lengths)]]
+        if settings.branches:
+            return self._draft_branches(requests, lengths, logits)
+        batch = GrowingDrafts(requests, lengths, settings, logits.device)
         while batch.lengths:
             sure = batch.grow(engine.constrain(logits, batch.rows, batch.tokens, settings.draft_temperature))
             if sure is not None:
                 engine.keep(sure)
             if batch.lengths:
                 logits = engine.step(batch.last)
+        return batch.finish()
+
+    def _draft_branches(
+        self, requests: list[RequestView], lengths: list[int], logits: torch.Tensor
+    ) -> list[tuple[Draft, list[int]]]:
+        engine, settings = self._engine, self._settings
+        counts = [
+            1 if request.chain_only else engine.num_branches(request.row, length)
+            for request, length in zip(requests, lengths, strict=True)
+        ]
+        draws = settings.draft_sampling == "probabilistic"
+        batch = GrowingBranches(requests, lengths, counts, settings.branches, draws, logits.device)
+        sequences, rows, drafts = batch.parents()
+        batch.grow(engine.constrain(logits, rows, drafts, settings.draft_temperature))
+        if not batch.is_done:
+            engine.branch(batch.counts)
+        while not batch.is_done:
+            logits = engine.step(batch.last)
+            sequences, rows, drafts = batch.parents()
+            batch.grow(engine.constrain(logits[sequences], rows, drafts, settings.draft_temperature))
         return batch.finish()

@@ -5,22 +5,30 @@ from typing import Any
 
 from vllm_spec_plugin.config_errors import show_source, show_text
 from vllm_spec_plugin.proposers.draft_model.model_source import DraftModelError, ModelSource, refusal
-from vllm_spec_plugin.proposers.medusa.checkpoint import MedusaCheckpointError, check_sizes, read_heads_config
+from vllm_spec_plugin.proposers.medusa.checkpoint import (
+    MedusaCheckpointError,
+    check_measured,
+    check_sizes,
+    read_heads_config,
+)
 
 __all__ = ["DraftModelError", "check_heads"]
 
 
-def check_heads(target: ModelSource, model: str, num_heads_wanted: int | None, where: str) -> list[str]:
+def check_heads(
+    target: ModelSource | None, model: str, num_heads_wanted: int | None, where: str, *, needs_accuracy: bool = False
+) -> list[str]:
     """Checks that heads are there, are whole, and fit the target.
 
     What cannot be read of the target is not compared: vLLM serves models that transformers does not know. The
     name of the model that the heads were trained for is not compared either: one model has many paths and names.
 
     Args:
-        target: the model served.
+        target: the model served; None is not known, and nothing is compared.
         model: the value of `proposer.model`: a folder or a name on the Hugging Face hub.
         num_heads_wanted: tokens that a path drafts, one per head; None is not known.
         where: the configuration file, for messages.
+        needs_accuracy: whether the shape of the drafts is chosen by the heads' measured accuracies.
 
     Returns:
         Warnings: what could not be checked.
@@ -29,14 +37,17 @@ def check_heads(target: ModelSource, model: str, num_heads_wanted: int | None, w
         DraftModelError: the heads cannot be read or do not fit; one message for the person who chose them.
     """
     notes: list[str] = []
+    shown = target.shown if target is not None else ""
     hidden_size = vocab_size = None
     try:
         config = read_heads_config(model)
+        if needs_accuracy:
+            check_measured(config)
         try:
-            hidden_size, vocab_size = _sizes(target)
+            hidden_size, vocab_size = _sizes(target) if target is not None else (None, None)
         except ValueError as error:
-            notes.append(f"not compared with the target {target.shown}, whose config cannot be read: {error}")
-        check_sizes(config, model, hidden_size, vocab_size, num_heads_wanted, f"the target {target.shown}")
+            notes.append(f"not compared with the target {shown}, whose config cannot be read: {error}")
+        check_sizes(config, model, hidden_size, vocab_size, num_heads_wanted, f"the target {shown}")
     except MedusaCheckpointError as error:
         raise refusal(where, str(error)) from None
     return [f"{show_source(where)}: proposer.model: {note}" for note in notes]

@@ -145,6 +145,20 @@ def check_sizes(
         )
 
 
+def check_measured(config: MedusaConfig) -> None:
+    """Checks that somebody has measured the heads.
+
+    Raises:
+        MedusaCheckpointError: nobody has.
+    """
+    if config.accuracy is None:
+        raise MedusaCheckpointError(
+            "these heads' config.json has no measured accuracies, which proposer.tree auto goes by; allowed: a list of "
+            "paths for proposer.tree, or measure them: vllm-spec train-medusa --from HEADS --steps 0 writes a copy with "
+            "accuracies"
+        )
+
+
 def save_heads(heads: MedusaHeads, folder: Path, config: Mapping[str, Any], dtype: torch.dtype) -> None:
     """Writes heads in this project's layout.
 

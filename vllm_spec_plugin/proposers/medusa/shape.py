@@ -2,7 +2,8 @@
 
 from typing import Literal
 
-from vllm_spec_plugin.proposers.medusa.checkpoint import MedusaCheckpointError, MedusaConfig
+from vllm_spec_plugin.proposers.medusa.best_tree import best_choices
+from vllm_spec_plugin.proposers.medusa.checkpoint import MedusaConfig, check_measured
 from vllm_spec_plugin.verification.topology import Topology, chain, topology
 
 
@@ -23,11 +24,5 @@ def draft_shape(
         return chain(min(num_tokens, heads.num_heads))
     if wanted != "auto":
         return topology(wanted)
-    if heads.accuracy is None:
-        raise MedusaCheckpointError(
-            "proposer.tree is auto, but these heads' config.json has no measured accuracies; allowed: a list of paths, "
-            "or measure them first: vllm-spec train-medusa --from HEADS --steps 0 writes a copy that has them"
-        )
-    from vllm_spec_plugin.proposers.medusa.best_tree import best_choices
-
-    return topology(best_choices(num_tokens, heads.num_heads, heads.accuracy, dict(heads.paths or ())))
+    check_measured(heads)
+    return topology(best_choices(num_tokens, heads.num_heads, heads.accuracy or (), dict(heads.paths or ())))

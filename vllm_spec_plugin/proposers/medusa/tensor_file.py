@@ -148,7 +148,7 @@ def _safetensors_shapes(path: Path) -> dict[str, tuple[int, ...]]:
         with safe_open(path, "pt") as file:
             return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
     except (OSError, SafetensorError) as error:
-        raise MedusaCheckpointError(f"{show_file(path)}: no safetensors that can be read: {_reason(error)}") from None
+        raise MedusaCheckpointError(f"{show_file(path)}: cannot be read: {_reason(error)}; allowed: {ALLOWED}") from None
 
 
 def _torch_shapes(path: Path) -> dict[str, tuple[int, ...]]:

@@ -15,7 +15,8 @@ ACCURACY = [[0.6, 0.2, 0.1], [0.5, 0.2], [0.4]]
 
 def all_trees(num_nodes, widths):
     """Every tree of at most that many nodes with at most `widths[d]` children at depth d."""
-    trees = latest = {frozenset()}
+    latest: set[frozenset[tuple[int, ...]]] = {frozenset()}
+    trees = latest
     for _ in range(num_nodes):
         latest = {
             tree | {(*parent, rank)}
@@ -148,7 +149,8 @@ def test_dependent_heads_accept_as_expected_of_measured_paths():
     second_law = [[0.8 * (i == j) + 0.2 / 3 for j in (0, 1, -1)] for i in (0, 1, -1)]
     law = np.array([0.5, 0.2, 0.3])
     accuracy = [[0.5, 0.2], list((law @ np.array(second_law))[:2])]
-    joint = {(i,): law[i] for i in (0, 1)} | {(i, j): law[i] * second_law[i][j] for i in (0, 1) for j in (0, 1)}
+    joint: dict[tuple[int, ...], float] = {(i,): law[i] for i in (0, 1)}
+    joint |= {(i, j): law[i] * second_law[i][j] for i in (0, 1) for j in (0, 1)}
     tree = best_choices(4, 2, accuracy, joint)
     assert tree == ((0,), (0, 0), (1,), (1, 1))
     mean, error = simulated_acceptance(tree, np.stack([first, second], axis=1))

@@ -1,0 +1,175 @@
+"""A training run from its options to a folder of heads."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+
+from vllm_spec_plugin.proposers.medusa.checkpoint import load_heads, save_heads
+from vllm_spec_plugin.proposers.medusa.heads import MedusaHeads
+from vllm_spec_plugin.training import TrainingError
+from vllm_spec_plugin.training.backbone import Backbone, load_backbone
+from vllm_spec_plugin.training.curves import draw_curves
+from vllm_spec_plugin.training.data import read_data
+from vllm_spec_plugin.training.distill import OwnText
+from vllm_spec_plugin.training.kinds import DATA, Kind, data_kind, own_kinds
+from vllm_spec_plugin.training.loop import Training, run
+from vllm_spec_plugin.training.measurement import Ranks, rank_rows
+from vllm_spec_plugin.training.options import Options
+from vllm_spec_plugin.training.progress import Tasks
+from vllm_spec_plugin.training.provenance import provenance
+from vllm_spec_plugin.training.report import Measurement, for_config, measurement, print_measurements
+from vllm_spec_plugin.training.resume import Checkpoint
+from vllm_spec_plugin.training.rows import Row
+from vllm_spec_plugin.training.start import first_heads, given_heads, given_shape
+
+HEADS = 4
+MEASUREMENTS = 16  # on the way
+QUICK_TOKENS = 8192  # of each kind, for those
+SAVES = 10
+
+
+def train_heads(options: Options, out: Path, console: Console, *, restart: bool = False) -> list[Measurement]:
+    """Trains heads, measures them on held-out text, and writes them in this project's layout.
+
+    Args:
+        options: what to do; `heads` and `layers` are those of `start` if that is given, or fewer heads.
+        out: gets config.json, the weights and, if anything was trained, training.png; on the way, `checkpoint`.
+        console: for progress and figures.
+        restart: forget an interrupted run, and replace heads that are there.
+
+    Raises:
+        TrainingError: one message for the person who gave the options.
+        KeyboardInterrupt: after a checkpoint was written.
+    """
+    begin = time.time()
+    options = _settle(options)
+    backbone = load_backbone(options.model)
+    _check(options, backbone)
+    data = read_data(options.data, backbone.render)
+    checkpoint = Checkpoint(out)
+    arguments = options.arguments()
+    checkpoint.begin(arguments | {"sha256 of the data": data.sha256}, restart=restart)
+    with Tasks(console) as tasks:
+        kinds = [data_kind(backbone, data, options, tasks)]
+        own = OwnText(backbone, checkpoint.folder / "own-text.jsonl", options.max_length, options.seed)
+        kinds += own_kinds(backbone, own, data, options, tasks)
+        heads = _new_heads(backbone, options)
+        training = Training(backbone, heads, [kind.train for kind in kinds], options) if options.steps else None
+        seconds = 0.0
+        if training is not None:
+            seconds = _run(training, backbone, kinds, options, checkpoint, tasks, begin)
+        config: dict[str, Any] = {"base_model_name_or_path": options.model}
+        dtype = getattr(torch, options.dtype)
+        # Measured as they will be loaded, with the rounding of the file.
+        save_heads(heads, out, config, dtype)
+        heads = load_heads(str(out), backbone.hidden_size, backbone.vocab_size, torch.float32, backbone.device)
+        measurements, served = _measure_all(backbone, heads, kinds, options)
+    made = provenance(
+        arguments,
+        data.sha256,
+        {kind.name: kind.num_tokens for kind in kinds},
+        seconds + time.time() - begin,
+        str(backbone.device),
+    )
+    save_heads(heads, out, {**config, **for_config(measurements, served), "provenance": made}, dtype)
+    if training is not None:
+        title = f"{options.num_heads} Medusa heads for {Path(options.model).name}"
+        draw_curves(training.history, title, out / "training.png")
+    checkpoint.remove()
+    print_measurements(measurements, console)
+    return measurements
+
+
+def _settle(options: Options) -> Options:
+    if options.start is None:
+        return replace(options, heads=options.heads or HEADS)
+    num_heads, num_layers = given_shape(options.start)
+    if (options.heads or 0) > num_heads:
+        raise TrainingError(
+            f"--heads: got {options.heads}, and {options.start} has {num_heads}; allowed: up to {num_heads} with --from"
+        )
+    return replace(options, heads=options.heads or num_heads, layers=num_layers)
+
+
+def _check(options: Options, backbone: Backbone) -> None:
+    if backbone.context is not None and options.max_length > backbone.context:
+        raise TrainingError(
+            f"--max-length: got {options.max_length}; allowed: up to {backbone.context}, which is all that "
+            f"{options.model} reads"
+        )
+    if options.max_length < options.num_heads + 2:
+        raise TrainingError(
+            f"--max-length: got {options.max_length} for {options.num_heads} heads; allowed: from {options.num_heads + 2}"
+        )
+
+
+def _new_heads(backbone: Backbone, options: Options) -> MedusaHeads:
+    if options.start is not None:
+        return given_heads(backbone, options.start, options.num_heads)
+    return first_heads(backbone, options.num_heads, options.layers)
+
+
+def _run(
+    training: Training,
+    backbone: Backbone,
+    kinds: Sequence[Kind],
+    options: Options,
+    checkpoint: Checkpoint,
+    tasks: Tasks,
+    begin: float,
+) -> float:
+    """Trains to the end; the seconds that earlier, interrupted runs took."""
+    state = checkpoint.load()
+    before = 0.0
+    if state is not None:
+        before = state.pop("seconds")
+        training.load(state)
+    quick = [row for kind in kinds for row in _some(kind.held_out, QUICK_TOKENS)]
+
+    def measure() -> None:
+        ranks = _rank(backbone, training.heads, quick, options)
+        together = ranks.together
+        training.history.steps.append(training.step)
+        training.history.held_out_loss.append(list(ranks.loss))
+        training.history.held_out_accuracy.append((together[1:] == 0).float().mean(1).tolist())
+
+    with tasks.task("training", options.steps) as advance:
+        run(
+            training,
+            options.steps,
+            save=lambda: checkpoint.save(training.state() | {"seconds": before + time.time() - begin}),
+            save_every=max(1, options.steps // SAVES),
+            measure=measure,
+            measure_every=max(1, options.steps // MEASUREMENTS),
+            on_step=lambda step, loss: advance(step, f"loss {loss:.3f}"),
+        )
+    return before
+
+
+def _some(rows: Sequence[Row], num_tokens: int) -> list[Row]:
+    """The first rows up to so many tokens; at least one."""
+    chosen: list[Row] = []
+    for row in rows:
+        chosen.append(row)
+        num_tokens -= len(row.tokens)
+        if num_tokens <= 0:
+            break
+    return chosen
+
+
+def _rank(backbone: Backbone, heads: MedusaHeads, rows: Sequence[Row], options: Options) -> Ranks:
+    return rank_rows(backbone, heads, rows, options.batch_tokens, soft=options.labels == "soft")
+
+
+def _measure_all(
+    backbone: Backbone, heads: MedusaHeads, kinds: Sequence[Kind], options: Options
+) -> tuple[list[Measurement], dict[str, Ranks]]:
+    ranks = {kind.name: _rank(backbone, heads, kind.held_out, options) for kind in kinds}
+    measurements = [measurement(name, found, is_own=name != DATA) for name, found in ranks.items()]
+    own = {name: found for name, found in ranks.items() if name != DATA}
+    return measurements, own or ranks
