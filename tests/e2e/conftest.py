@@ -20,7 +20,7 @@ OPTIONS = (
 )
 
 
-@pytest.fixture(scope="package", params=["ngram", "draft_model"])
+@pytest.fixture(scope="package", params=["ngram", "draft_model", "medusa_tree"])
 def method(request: pytest.FixtureRequest) -> str:
     """Who drafts."""
     return str(request.param)

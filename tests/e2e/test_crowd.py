@@ -15,7 +15,7 @@ from vllm_spec_plugin.serving import Server
 
 pytestmark = pytest.mark.e2e
 
-NUM_STREAMS, NUM_TOKENS = 16, 64
+NUM_STREAMS, NUM_SAMPLED, NUM_TOKENS = 16, 8, 64
 NUM_SHORT, AT_ONCE = 2000, 32
 # Allocators and caches grow for a while before memory stays where it is.
 WARM_UP = 2000
@@ -47,18 +47,22 @@ async def stream(client: openai.AsyncOpenAI, model: str, prompt: tuple[int, ...]
     return [token async for chunk in chunks for token in chunk.choices[0].token_ids or ()]
 
 
-def test_16_greedy_streams_are_those_without_speculation(
+def test_16_greedy_streams_among_sampled_ones_are_those_without_speculation(
     server: Server, model: str, reference: Reference, arms: Arms
 ) -> None:
-    """Token for token, all streams at once."""
+    """Token for token, 24 streams at once."""
     prompts = texts.sources(reference, NUM_STREAMS, 400)
     plain = arms.run(Engine(), greedy_job(prompts, NUM_TOKENS)).tokens()
 
     async def crowd() -> list[list[int]]:
         async with openai.AsyncOpenAI(base_url=f"{server.base_url}/v1", api_key="none") as client:
-            return await asyncio.gather(
-                *(stream(client, model, prompt, max_tokens=NUM_TOKENS, temperature=0) for prompt in prompts)
-            )
+            greedy = [stream(client, model, prompt, max_tokens=NUM_TOKENS, temperature=0) for prompt in prompts]
+            sampled = [
+                stream(client, model, prompt, max_tokens=NUM_TOKENS, temperature=1) for prompt in prompts[:NUM_SAMPLED]
+            ]
+            outputs = await asyncio.gather(*greedy, *sampled)
+            assert all(len(tokens) == NUM_TOKENS for tokens in outputs)
+            return outputs[:NUM_STREAMS]
 
     assert_same_token_ids(reference, prompts, asyncio.run(crowd()), plain)
 

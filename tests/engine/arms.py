@@ -17,6 +17,10 @@ FREQUENCY = str(REPOSITORY / "configs/ngram_frequency.yaml")
 DRAFT_MODEL = str(REPOSITORY / "configs/draft_model.yaml")
 CONFIDENT = str(REPOSITORY / "tests/engine/configs/draft_model_confident.yaml")
 DISTANT = str(REPOSITORY / "tests/engine/configs/draft_model_distant.yaml")
+MEDUSA = str(REPOSITORY / "configs/medusa.yaml")
+MEDUSA_TREE = str(REPOSITORY / "configs/medusa_tree.yaml")
+MEDUSA_TREE_DRAWN = str(REPOSITORY / "tests/engine/configs/medusa_tree_drawn.yaml")
+MULTI_DRAFT = str(REPOSITORY / "configs/multi_draft.yaml")
 _MOST_ALIVE = 4
 _PATIENCE = 3600.0
 

@@ -34,6 +34,12 @@ class Reference:
         return logits
 
     @torch.inference_mode()
+    def last_hidden(self, tokens: Sequence[int]) -> torch.Tensor:
+        """[hidden_size]: the state after the last of `tokens` that the model's projection is applied to."""
+        hidden: torch.Tensor = self.model.model(torch.tensor([list(tokens)])).last_hidden_state[0, -1].float()
+        return hidden
+
+    @torch.inference_mode()
     def logits_after(self, prompt: Tokens, continuations: Sequence[Tokens]) -> torch.Tensor:
         """[len(continuations), vocab_size]: after the prompt and each of them; computed once in a session."""
         wanted = {c for c in continuations if (prompt, c) not in self._after}

@@ -65,6 +65,7 @@ class FaultyProposer:
 
     def __init__(self, sound: Proposer) -> None:
         self._sound, self._num_steps = sound, 0
+        self.num_siblings = getattr(sound, "num_siblings", 1)
 
     def propose(self, requests: Sequence[RequestView]) -> list[Draft]:
         """The sound proposer's drafts, or what the fault makes of them.

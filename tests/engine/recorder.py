@@ -1,4 +1,4 @@
-"""What the draft model put out while an engine ran, and after which text."""
+"""What was drafted from while an engine ran, and after which text: a draft model's logits, Medusa heads' tokens."""
 
 import contextlib
 import random
@@ -13,7 +13,8 @@ Recorded = list[tuple[list[int], list[float]]]
 
 @contextlib.contextmanager
 def recording(share: float) -> Iterator[Recorded]:
-    """Records that share of the draft model's outputs."""
+    """Records that share of the draft model's outputs, or of the drafts of heads for greedy requests."""
+    from vllm_spec_plugin.proposers.medusa.proposer import MedusaProposer
     from vllm_spec_plugin.worker.draft_engine import VllmDraftEngine
 
     recorded: Recorded = []
@@ -28,5 +29,17 @@ def recording(share: float) -> Iterator[Recorded]:
                 recorded.append((text + context, output.tolist()))
         return original(self, logits, rows, drafts, *args)
 
-    with mock.patch.object(VllmDraftEngine, "constrain", constrain):
+    propose = MedusaProposer._draft
+
+    def draft(self: Any, requests: Any) -> Any:
+        drafts = propose(self, requests)
+        for request, drafted in zip(requests, drafts, strict=True):
+            if request.point_mass and chance.random() < share:
+                recorded.append((request.token_ids.tolist(), list(drafted.token_ids)))
+        return drafts
+
+    with (
+        mock.patch.object(VllmDraftEngine, "constrain", constrain),
+        mock.patch.object(MedusaProposer, "_draft", draft),
+    ):
         yield recorded

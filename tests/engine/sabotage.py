@@ -9,7 +9,7 @@ from unittest import mock
 
 import torch
 
-from vllm_spec_plugin.verification import chain
+from vllm_spec_plugin.verification import chain, tree
 
 
 @contextlib.contextmanager
@@ -42,8 +42,25 @@ def ignore_temperature() -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def siblings_from_p() -> Iterator[None]:
+    """Siblings are judged like independent draws, certain ones too: p stays p after one was rejected."""
+
+    def try_all(self: Any, request: Any) -> bool:
+        if self._drawn is None:
+            self._q = torch.ones(len(self._tokens), device=self._tokens.device)
+        return bool(request.siblings)
+
+    with (
+        mock.patch.object(tree._Step, "has_drawn_siblings", try_all),
+        mock.patch.object(tree._Step, "_reject"),
+    ):
+        yield
+
+
 SABOTAGES: dict[str, Callable[[], AbstractContextManager[None]]] = {
     "accept_everything": accept_everything,
     "recover_from_p": recover_from_p,
     "ignore_temperature": ignore_temperature,
+    "siblings_from_p": siblings_from_p,
 }

@@ -3,14 +3,31 @@
 import pytest
 
 from tests.engine import texts
-from tests.engine.arms import DRAFT_MODEL, FREQUENCY, LOOKUP, TIGHT, Arms, Engine
+from tests.engine.arms import (
+    DRAFT_MODEL,
+    FREQUENCY,
+    LOOKUP,
+    MEDUSA,
+    MEDUSA_TREE,
+    MULTI_DRAFT,
+    TIGHT,
+    Arms,
+    Engine,
+)
 from tests.engine.exact import Reference, Tokens
 from tests.engine.greedy import assert_same_tokens, greedy_job
 
 pytestmark = pytest.mark.engine
 
 NUM_PROMPTS, LONGEST, NUM_TOKENS = 64, 600, 64
-CONFIGS = {"lookup": LOOKUP, "frequency": FREQUENCY, "draft_model": DRAFT_MODEL}
+CONFIGS = {
+    "lookup": LOOKUP,
+    "frequency": FREQUENCY,
+    "draft_model": DRAFT_MODEL,
+    "medusa": MEDUSA,
+    "medusa_tree": MEDUSA_TREE,
+    "multi_draft": MULTI_DRAFT,
+}
 
 
 @pytest.fixture(scope="module")

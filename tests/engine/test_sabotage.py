@@ -5,7 +5,16 @@ from typing import Any
 import pytest
 
 from tests.engine import texts
-from tests.engine.arms import DISTANT, FREQUENCY, LOOKUP, Arms, Engine
+from tests.engine.arms import (
+    DISTANT,
+    FREQUENCY,
+    LOOKUP,
+    MEDUSA_TREE,
+    MEDUSA_TREE_DRAWN,
+    MULTI_DRAFT,
+    Arms,
+    Engine,
+)
 from tests.engine.exact import Reference
 from tests.engine.samples import Plan, exact_tests, sample
 from tests.engine.test_sampling import FALSE_ALARMS, NUM_TESTS
@@ -16,25 +25,36 @@ PARAMS: dict[str, dict[str, Any]] = {
     "accept_everything": {"temperature": 1.0},
     "recover_from_p": {"temperature": 1.0},
     "ignore_temperature": {"temperature": 0.7},
+    "siblings_from_p": {"temperature": 1.0},
 }
-
 
 PROPOSERS = {
     "lookup": Engine(config=LOOKUP),
     "frequency": Engine(config=FREQUENCY),
     "draft_model": Engine(config=DISTANT),
+    "medusa_tree": Engine(config=MEDUSA_TREE),
+    "medusa_tree_drawn": Engine(config=MEDUSA_TREE_DRAWN),
+    "multi_draft": Engine(config=MULTI_DRAFT),
 }
+CHAINS, TREES = ("lookup", "frequency", "draft_model"), ("medusa_tree", "medusa_tree_drawn", "multi_draft")
+CASES = [
+    *[
+        (name, proposer)
+        for name in ("accept_everything", "recover_from_p", "ignore_temperature")
+        for proposer in CHAINS
+    ],
+    *[("siblings_from_p", proposer) for proposer in TREES],
+]
 
 
-@pytest.mark.parametrize("proposer", PROPOSERS)
-@pytest.mark.parametrize("sabotage", PARAMS)
+@pytest.mark.parametrize(("sabotage", "proposer"), CASES)
 def test_sabotaged_scorer_is_noticed(
     sabotage: str, proposer: str, arms: Arms, reference: Reference, full: bool
 ) -> None:
     """A sound scorer passes the exact test, a sabotaged one has p-values below 1e-6 and below its threshold.
 
     Seed 0. 4 prompts, 1,000 continuations each (full: 2,000), 3 tokens. False-alarm rate of the sound
-    run: 12 tests of 1e-3 / 756 each.
+    run: 12 tests of 1e-3 / 1,428 each.
     """
     settings = {sabotage: PARAMS[sabotage]}
     plan = Plan(settings, texts.repetitive(reference), 2000 if full else 1000)

@@ -5,7 +5,18 @@ from typing import Any
 import pytest
 
 from tests.engine import texts
-from tests.engine.arms import CONFIDENT, DRAFT_MODEL, FREQUENCY, LOOKUP, Arms, Engine
+from tests.engine.arms import (
+    CONFIDENT,
+    DRAFT_MODEL,
+    FREQUENCY,
+    LOOKUP,
+    MEDUSA,
+    MEDUSA_TREE,
+    MEDUSA_TREE_DRAWN,
+    MULTI_DRAFT,
+    Arms,
+    Engine,
+)
 from tests.engine.exact import Reference
 from tests.engine.samples import Plan, Samples, exact_tests, homogeneity_tests, impossible, sample
 
@@ -17,10 +28,14 @@ SPECULATING = {
     "frequency": Engine(config=FREQUENCY),
     "draft_model": Engine(config=DRAFT_MODEL),
     "draft_model_confident": Engine(config=CONFIDENT),
+    "medusa": Engine(config=MEDUSA),
+    "medusa_tree": Engine(config=MEDUSA_TREE),
+    "medusa_tree_drawn": Engine(config=MEDUSA_TREE_DRAWN),
+    "multi_draft": Engine(config=MULTI_DRAFT),
 }
 FALSE_ALARMS = 1e-3
-# 7 settings, 4 prompts, 3 positions; five engines against exact probabilities, four against the plain one.
-NUM_TESTS = 7 * 4 * 3 * (5 + 4)
+# 7 settings, 4 prompts, 3 positions; nine engines against exact probabilities, eight against the plain one.
+NUM_TESTS = 7 * 4 * 3 * (9 + 8)
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +78,7 @@ def test_output_without_speculation_has_the_exact_distribution(arms: Arms, refer
     """The checks agree with vLLM's own sampler.
 
     Seed 0. 7 settings, 4 prompts, 1,000 continuations each (full: 2,000), 3 tokens. False-alarm rate of
-    this file's chi-square tests together: 1e-3, over 756 tests.
+    this file's chi-square tests together: 1e-3, over 1,428 tests.
     """
     samples, _ = sample(arms, PLAIN, plan)
     assert not impossible(reference, plan.settings, samples)
@@ -76,7 +91,7 @@ def test_output_with_speculation_has_the_exact_distribution(
     """Tokens 1, 2 given 1, and 3 given 1 and 2, against a transformers forward pass.
 
     Seed 0. 7 settings, 4 prompts, 1,000 continuations each (full: 2,000), 3 tokens. False-alarm rate of
-    this file's chi-square tests together: 1e-3, over 756 tests.
+    this file's chi-square tests together: 1e-3, over 1,428 tests.
     """
     assert_plausible(exact_tests(reference, plan.settings, speculating))
 
@@ -96,7 +111,7 @@ def test_output_is_distributed_as_without_speculation(speculating: Samples, arms
     """Two-sample chi-square tests of the same positions, with and without speculation.
 
     Seed 0. 7 settings, 4 prompts, 1,000 continuations each (full: 2,000), 3 tokens. False-alarm rate of
-    this file's chi-square tests together: 1e-3, over 756 tests.
+    this file's chi-square tests together: 1e-3, over 1,428 tests.
     """
     plain, _ = sample(arms, PLAIN, plan)
     assert_plausible(homogeneity_tests(speculating, plain))

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.engine import texts
-from tests.engine.arms import DRAFT_MODEL, FREQUENCY, LOOKUP, Arms, Engine
+from tests.engine.arms import DRAFT_MODEL, FREQUENCY, LOOKUP, MEDUSA_TREE, MEDUSA_TREE_DRAWN, MULTI_DRAFT, Arms, Engine
 from tests.engine.exact import Reference, Tokens
 from tests.engine.jobs import Job, Request
 
@@ -64,7 +64,17 @@ def draft_length(folder: Path, tokens: int) -> str:
     return str(path)
 
 
-@pytest.mark.parametrize("config", [LOOKUP, FREQUENCY, DRAFT_MODEL], ids=["lookup", "frequency", "draft_model"])
+CONFIGS = {
+    "lookup": LOOKUP,
+    "frequency": FREQUENCY,
+    "draft_model": DRAFT_MODEL,
+    "medusa_tree": MEDUSA_TREE,
+    "medusa_tree_drawn": MEDUSA_TREE_DRAWN,
+    "multi_draft": MULTI_DRAFT,
+}
+
+
+@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
 def test_seeded_output_is_the_same_alone_and_in_a_mixed_batch(
     config: str, arms: Arms, seeded: list[Request], company: list[Request]
 ) -> None:

@@ -3,25 +3,29 @@
 import pytest
 
 from tests.engine import texts
-from tests.engine.arms import FREQUENCY, Arms, Engine
+from tests.engine.arms import FREQUENCY, MEDUSA_TREE_DRAWN, MULTI_DRAFT, Arms, Engine
 from tests.engine.exact import Reference
 from tests.engine.samples import Plan, exact_tests, sample
 
 pytestmark = [pytest.mark.engine, pytest.mark.statistical]
 
-# 64 requests with up to 4 drafts each want 320 tokens a step.
-STARVED = Engine(config=FREQUENCY, max_num_seqs=64, max_num_batched_tokens=96)
+# 64 requests with 4 drafts or more each want at least 320 tokens a step.
+CONFIGS = {"frequency": FREQUENCY, "medusa_tree_drawn": MEDUSA_TREE_DRAWN, "multi_draft": MULTI_DRAFT}
 FALSE_ALARMS = 1e-3
 
 
-def test_output_keeps_its_distribution_when_drafts_wait(arms: Arms, reference: Reference, full: bool) -> None:
+@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
+def test_output_keeps_its_distribution_when_drafts_wait(
+    config: str, arms: Arms, reference: Reference, full: bool
+) -> None:
     """Drawn drafts, shortened, or verified steps after they were drawn: q must still be theirs.
 
     Chi-square tests of 3 positions after 4 prompts at temperature 1. Seed 0, 1,000 continuations each
     (full: 2,000), false alarm 1e-3 together.
     """
     plan = Plan({"temperature 1": {"temperature": 1.0}}, texts.repetitive(reference), 2000 if full else 1000)
-    samples, result = sample(arms, STARVED, plan)
+    starved = Engine(config=config, max_num_seqs=64, max_num_batched_tokens=96)
+    samples, result = sample(arms, starved, plan)
     tests = exact_tests(reference, plan.settings, samples)
     assert min(result.accepted, result.rejected) > plan.size
     assert min(test.p_value for test in tests.values()) > FALSE_ALARMS / len(tests)

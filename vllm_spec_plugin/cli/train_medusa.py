@@ -56,14 +56,15 @@ def train_medusa(
     learning_rate: Annotated[float, typer.Option(min=1e-9, max=1.0, help="The highest.")] = 1e-3,
     max_length: Annotated[int, typer.Option(min=3, help="Tokens of a text that the model reads at once.")] = 512,
     self_distill: Annotated[
-        int,
+        int | None,
         typer.Option(
             metavar="N",
             parser=parse_count,
+            show_default=False,
             help="Tokens of the model's own continuations of the data to make and learn from, such as 2M. They make "
-            "heads better at what they are for.",
+            "heads better at what they are for. [default: none]",
         ),
-    ] = 0,
+    ] = None,
     self_distill_temperature: Annotated[
         list[float] | None,
         typer.Option(
@@ -113,7 +114,7 @@ def train_medusa(
         batch_tokens=batch_tokens,
         learning_rate=learning_rate,
         max_length=max_length,
-        self_distill=self_distill,
+        self_distill=self_distill or 0,
         temperatures=tuple(dict.fromkeys(self_distill_temperature or (0.0, 1.0))),
         start=start,
         labels=labels.value,

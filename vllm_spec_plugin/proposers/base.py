@@ -50,6 +50,18 @@ class RequestView:
     sibling_uniforms: npt.NDArray[np.float64] | None = None
     hidden: torch.Tensor | None = None
 
+    def uniforms_of_siblings(self, place: int, count: int) -> npt.NDArray[np.float64]:
+        """[count]: one for each token drawn for that place. Nodes with other parents may be drawn with the same.
+
+        Raises:
+            ValueError: there are not so many; a number used twice for siblings would bias the output.
+        """
+        given = self.sibling_uniforms
+        if given is None or place >= len(given) or given.shape[1] < count:
+            shape = None if given is None else given.shape
+            raise ValueError(f"{count} random numbers are wanted for place {place}, of {shape}")
+        return given[place, :count]
+
     @property
     def num_draft_slots(self) -> int:
         """How many drafts find a slot after the text."""

@@ -161,8 +161,8 @@ def _chat(messages: list[dict[str, Any]], render: Render, place: str) -> Documen
     except Exception as error:  # a template is a program of its own
         reason = show_text((str(error).strip() or type(error).__name__).splitlines()[0], 200)
         raise TrainingError(
-            f'{place}: the model\'s chat template does not take these messages: {reason}; allowed: "role" and "content" '
-            "as the model wants them"
+            f'{place}: the model\'s chat template does not take these messages: {reason}; allowed: "role" and '
+            '"content" as the model wants them'
         ) from None
 
 

@@ -35,7 +35,7 @@ def cut_prompts(
             text = document.text if document.prompt is None else document.prompt
             tokens = backbone.encode(text, special=not document.is_rendered)
             if document.prompt is None:
-                # A text's share of the prompts goes with its length, so that a few tokens are not asked again and again.
+                # Long texts give more prompts, so that a few tokens of short ones are not asked again and again.
                 for _ in range(1 + len(tokens) // 4096):
                     length = round(max_tokens * min(1, MIN_PROMPT / max_tokens) ** generator.random())
                     start = generator.randrange(max(1, len(tokens) - length))
@@ -123,7 +123,10 @@ class OwnText:
         mask = torch.tensor([[0] * (longest - len(prompt)) + [1] * len(prompt) for prompt in prompts])
         sampling = {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0} if temperature else {}
         config = GenerationConfig(
-            max_new_tokens=self._max_new, eos_token_id=ends or None, pad_token_id=pad, **({"do_sample": False} | sampling)
+            max_new_tokens=self._max_new,
+            eos_token_id=ends or None,
+            pad_token_id=pad,
+            **({"do_sample": False} | sampling),
         )
         torch.manual_seed(seed)
         made = backbone.model.generate(

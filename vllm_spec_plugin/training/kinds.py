@@ -54,9 +54,7 @@ def data_kind(backbone: Backbone, data: Data, options: Options, tasks: Tasks) ->
     return Kind(DATA, train, held_out)
 
 
-def own_kinds(
-    backbone: Backbone, own: OwnText, data: Data, options: Options, tasks: Tasks
-) -> list[Kind]:
+def own_kinds(backbone: Backbone, own: OwnText, data: Data, options: Options, tasks: Tasks) -> list[Kind]:
     """The target's own continuations, a kind per temperature."""
     kinds = []
     to_train = options.self_distill // len(options.temperatures) if options.steps else 0
@@ -70,8 +68,8 @@ def own_kinds(
             rows.append(tuple(row for row in made if len(row.tokens) - row.first > options.num_heads))
         if not all(rows[0 if options.steps else 1 :]):
             raise TrainingError(
-                f"--self-distill: the model's own texts end within {options.num_heads} tokens of these data; allowed: data "
-                "whose beginnings it goes on from"
+                f"--self-distill: the model's own texts end within {options.num_heads} tokens of these data; allowed: "
+                "data whose beginnings it goes on from"
             )
         kinds.append(Kind(name, *rows))
     return kinds

@@ -55,7 +55,9 @@ class Training:
         history: of them.
     """
 
-    def __init__(self, backbone: Backbone, heads: MedusaHeads, kinds: Sequence[Sequence[Row]], options: Options) -> None:
+    def __init__(
+        self, backbone: Backbone, heads: MedusaHeads, kinds: Sequence[Sequence[Row]], options: Options
+    ) -> None:
         """Prepares to learn from `kinds`, rows of one temperature each, in equal shares."""
         self._backbone = backbone
         self._options = options

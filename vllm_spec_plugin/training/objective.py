@@ -1,6 +1,7 @@
 """What each head is to say at each position, and how far it is from saying it."""
 
 from collections.abc import Iterator
+from functools import cached_property
 
 import torch
 
@@ -27,19 +28,12 @@ def positions_of(batch: Batch, num_heads: int) -> torch.Tensor:
     return torch.cat(pieces) if pieces else torch.zeros(0, dtype=torch.int64)
 
 
-def soften(logits: torch.Tensor, temperature: float | None) -> torch.Tensor:
-    """The target's distributions at the temperature of the text, [..., vocab_size]; all on the best token at 0."""
-    if temperature == 0:
-        return torch.zeros_like(logits).scatter_(-1, logits.argmax(-1, keepdim=True), 1)
-    return (logits / (temperature or 1)).softmax(-1)
-
-
 class Lesson:
     """A batch as the target reads it: states, and what every head should make of them.
 
     Head k at position t learns the token t+1+k. Its label is the target's distribution of that token, which the same
     pass gives at position t+k: the expectation of the token's own one-hot label, without its variance. With hard
-    labels it is the token.
+    labels it is the token, and so it is in greedy text, where the target's distribution has nothing else.
 
     Attributes:
         positions: [positions] int64, see `positions_of`.
@@ -55,8 +49,13 @@ class Lesson:
         self.states = states.flatten(0, 1).float()
         self.logits = logits.flatten(0, 1)
         self.tokens = batch.tokens.flatten().to(backbone.device)
-        self._temperature = batch.temperature
-        self._soft = soft
+        self._soft = soft and batch.temperature != 0
+        self._temperature = batch.temperature or 1.0
+
+    @cached_property
+    def labels(self) -> torch.Tensor:
+        """The target's distributions at the temperature of the text, [rows * length, vocab_size] float32."""
+        return (self.logits.float() / self._temperature).softmax(-1)
 
     def chunks(self) -> Iterator[torch.Tensor]:
         """The positions in pieces whose logits fit in memory."""
@@ -80,7 +79,7 @@ class Lesson:
         for head in range(self.num_heads):
             log_q = gradients[head]
             if self._soft:
-                labels = soften(self.logits[positions + head + 1].float(), self._temperature)
+                labels = self.labels[positions + head + 1]
                 losses[head] = -torch.dot(labels.view(-1), log_q.reshape(-1))
                 log_q.exp_().sub_(labels)
             else:

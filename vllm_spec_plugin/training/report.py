@@ -74,7 +74,8 @@ def print_measurements(measurements: Sequence[Measurement], console: Console) ->
         title = f"Held out, {each.name}: {each.positions:,} positions"
         if each.tokens_per_step is not None:
             title += f", {each.tokens_per_step:.2f} tokens per target pass with a chain of all heads"
-        table = Table(title=title, title_justify="left", box=None, padding=(0, 2, 0, 0), title_style="bold")
+        console.print(title, style="bold", highlight=False)
+        table = Table(box=None, padding=(0, 2, 0, 0))
         table.add_column("")
         for rank in range(SHOWN_RANKS):
             table.add_column(f"top-{rank + 1}", justify="right")

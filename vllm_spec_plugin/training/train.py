@@ -102,9 +102,10 @@ def _check(options: Options, backbone: Backbone) -> None:
             f"--max-length: got {options.max_length}; allowed: up to {backbone.context}, which is all that "
             f"{options.model} reads"
         )
-    if options.max_length < options.num_heads + 2:
+    shortest = options.num_heads + 2
+    if options.max_length < shortest:
         raise TrainingError(
-            f"--max-length: got {options.max_length} for {options.num_heads} heads; allowed: from {options.num_heads + 2}"
+            f"--max-length: got {options.max_length} for {options.num_heads} heads; allowed: from {shortest}"
         )
 
 

@@ -8,7 +8,7 @@ import torch
 from tests.unit.training.tiny import VOCABULARY, alphabet, alphabet_backbone, random_backbone
 from vllm_spec_plugin.training.loop import Training
 from vllm_spec_plugin.training.measurement import rank_rows
-from vllm_spec_plugin.training.objective import Lesson, positions_of, soften
+from vllm_spec_plugin.training.objective import Lesson, positions_of
 from vllm_spec_plugin.training.options import Options
 from vllm_spec_plugin.training.rows import Row, side_by_side
 from vllm_spec_plugin.training.start import first_heads
@@ -75,7 +75,7 @@ def test_gradients_are_those_of_autograd(soft: bool) -> None:
     guesses = heads(lesson.states[lesson.positions])
     total = torch.zeros(())
     for head in range(2):
-        labels: torch.Tensor = soften(lesson.logits[lesson.positions + head + 1], None)
+        labels = lesson.logits[lesson.positions + head + 1].softmax(-1)
         if not soft:
             labels = lesson.tokens[lesson.positions + head + 2]
         loss = torch.nn.functional.cross_entropy(guesses[head], labels)
@@ -87,10 +87,22 @@ def test_gradients_are_those_of_autograd(soft: bool) -> None:
 
 
 def test_labels_have_the_temperature_of_the_text() -> None:
-    logits = torch.tensor([[1.0, 2.0, 0.0]])
-    assert soften(logits, 0.0).tolist() == [[0.0, 1.0, 0.0]]
-    torch.testing.assert_close(soften(logits, None), logits.softmax(-1))
-    torch.testing.assert_close(soften(logits, 0.5), (2 * logits).softmax(-1))
+    backbone = random_backbone()
+    tokens = alphabet(8)
+    logits = backbone.read(tokens[None])[1][0]
+    for temperature, expected in ((None, logits), (1.0, logits), (0.5, 2 * logits)):
+        lesson = Lesson(backbone, side_by_side([Row(tokens, 1, temperature)]), 2, soft=True)
+        torch.testing.assert_close(lesson.labels, expected.softmax(-1))
+
+
+def test_labels_of_greedy_text_are_its_tokens() -> None:
+    backbone = random_backbone()
+    heads = first_heads(backbone, 2, 1)
+    greedy, hard = (
+        Lesson(backbone, side_by_side([Row(alphabet(8), 1, temperature)]), 2, soft=soft).losses(heads)
+        for temperature, soft in ((0.0, True), (None, False))
+    )
+    assert torch.equal(greedy, hard)
 
 
 def test_padding_and_other_rows_change_nothing() -> None:

@@ -115,9 +115,9 @@ class GrowingBranches:
             )
             uniforms = np.zeros((len(logits), count))
             start = 0
-            for request, num in zip(self._requests, num_parents, strict=False):
-                if request.sibling_uniforms is not None:
-                    uniforms[start : start + num] = request.sibling_uniforms[place, :count]
+            for i, num in enumerate(num_parents):
+                if self._drawn[i]:
+                    uniforms[start : start + num] = self._requests[i].uniforms_of_siblings(place, count)
                 start += num
             chosen, probs = draw_siblings(logits, torch.from_numpy(uniforms).to(self._device))
             tokens = torch.where(drawn[:, None], chosen, tokens)

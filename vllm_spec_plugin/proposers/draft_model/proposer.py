@@ -39,7 +39,10 @@ class DraftModelProposer:
         if self._settings.branches:
             # From here on K is the depth of a tree.
             depth = len(self._settings.branches)
-            requests = [replace(request, num_draft_tokens=min(request.depth, depth)) for request in requests]
+            requests = [
+                replace(request, num_draft_tokens=min(request.num_draft_tokens, request.depth, depth))
+                for request in requests
+            ]
         coverage = self._engine.coverage
         limits = Limits(self._settings.catch_up_tokens, self._engine.max_len)
         chunks = plan_catch_up(requests, coverage, self._engine.block_table, limits)

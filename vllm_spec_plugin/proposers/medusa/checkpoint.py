@@ -154,8 +154,8 @@ def check_measured(config: MedusaConfig) -> None:
     if config.accuracy is None:
         raise MedusaCheckpointError(
             "these heads' config.json has no measured accuracies, which proposer.tree auto goes by; allowed: a list of "
-            "paths for proposer.tree, or measure them: vllm-spec train-medusa --from HEADS --steps 0 writes a copy with "
-            "accuracies"
+            "paths for proposer.tree, or measure them: vllm-spec train-medusa --from HEADS --steps 0 writes a copy "
+            "with accuracies"
         )
 
 
@@ -214,8 +214,8 @@ def _folder(model: str) -> Path:
     except Exception as error:  # a name it does not take, no network, no such repository, no space
         reason = show_text((str(error).strip() or type(error).__name__).splitlines()[0], 200).rstrip(".")
         raise MedusaCheckpointError(
-            f"there is no folder {show_file(folder)} and the hub does not give it: {reason}; allowed: {ALLOWED}, or its "
-            "name on the Hugging Face hub"
+            f"there is no folder {show_file(folder)} and the hub does not give it: {reason}; allowed: {ALLOWED}, or "
+            "its name on the Hugging Face hub"
         ) from None
 
 
@@ -233,14 +233,14 @@ def _read_config(folder: Path, file: TensorFile) -> MedusaConfig:
         raise MedusaCheckpointError(f"{show_file(path)}: got {show(data)}; allowed: an object with medusa_num_heads")
     counted = {
         # Some published configs name fewer heads than there are, so more tensors than named are no mistake.
-        "medusa_num_heads": (file.num_heads, lambda named: named <= file.num_heads),
-        "medusa_num_layers": (file.num_layers, lambda named: named == file.num_layers),
-        "hidden_size": (file.hidden_size, lambda named: named == file.hidden_size),
-        "vocab_size": (file.vocab_size, lambda named: named == file.vocab_size),
+        "medusa_num_heads": range(file.num_heads + 1),
+        "medusa_num_layers": [file.num_layers],
+        "hidden_size": [file.hidden_size],
+        "vocab_size": [file.vocab_size],
     }
-    for key, (found, agrees) in counted.items():
-        named = data.get(key)
-        if named is not None and not (isinstance(named, int) and agrees(named)):
+    for key, allowed in counted.items():
+        named, found = data.get(key), allowed[-1]
+        if named is not None and named not in allowed:
             raise MedusaCheckpointError(
                 f"{show_file(path)}: {key}: got {show(named)}; allowed: {found}, which is what the tensors in "
                 f"{file.path.name} have; train or download the heads again"
@@ -287,7 +287,9 @@ def _paths(value: Any, path: Path, num_heads: int) -> tuple[tuple[tuple[int, ...
         paths = (((), 0.0),)
     known = {()} | {ranks for ranks, _ in paths}
     if not all(
-        0 < len(ranks) <= num_heads and ranks[:-1] in known and all(0 <= rank < NUM_RANKS for rank in ranks)
+        0 < len(ranks) <= num_heads
+        and ranks[:-1] in known
+        and all(0 <= rank < NUM_RANKS for rank in ranks)
         and 0 <= probability <= 1
         for ranks, probability in paths
     ):

@@ -108,9 +108,8 @@ class MedusaProposer:
         for place in range(len(logits)):
             uniforms = np.zeros((len(drawn), self._ranks[place]))
             for row, i in zip(uniforms, drawn, strict=True):
-                given = requests[i].sibling_uniforms
-                if given is not None and place < len(given):
-                    row[:] = given[place, : self._ranks[place]]
+                if place < trees[i].depth:
+                    row[:] = requests[i].uniforms_of_siblings(place, self._ranks[place])
             chosen, q = draw_siblings(logits[place, drawn], torch.from_numpy(uniforms).to(logits.device))
             tokens.append(chosen.tolist())
             probs.append(q)

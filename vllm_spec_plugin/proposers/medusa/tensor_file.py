@@ -14,7 +14,9 @@ OUR_FILE = "medusa_lm_head.safetensors"
 FILES = (OUR_FILE, "medusa_lm_head.pt", "model.safetensors")
 ALLOWED = f"a folder with config.json and {FILES[0]} or {FILES[1]}"
 # Heads saved as a part of their model have a prefix, and the model's own tensors beside them.
-_NAME = re.compile(r"(?P<prefix>medusa_heads?\.)?(?P<head>\d+)\.(?P<rest>\d+\.(?:linear\.weight|linear\.bias|weight|bias))")
+_NAME = re.compile(
+    r"(?P<prefix>medusa_heads?\.)?(?P<head>\d+)\.(?P<rest>\d+\.(?:linear\.weight|linear\.bias|weight|bias))"
+)
 
 
 class MedusaCheckpointError(ValueError):
@@ -148,7 +150,9 @@ def _safetensors_shapes(path: Path) -> dict[str, tuple[int, ...]]:
         with safe_open(path, "pt") as file:
             return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
     except (OSError, SafetensorError) as error:
-        raise MedusaCheckpointError(f"{show_file(path)}: cannot be read: {_reason(error)}; allowed: {ALLOWED}") from None
+        raise MedusaCheckpointError(
+            f"{show_file(path)}: cannot be read: {_reason(error)}; allowed: {ALLOWED}"
+        ) from None
 
 
 def _torch_shapes(path: Path) -> dict[str, tuple[int, ...]]:

@@ -61,7 +61,7 @@ def test_sizes_come_from_the_tensors_where_the_config_has_none(tmp_path: Path) -
     config = read_heads_config(write(tmp_path, random_state(3, 2), original_config(3, 2)))
     assert (config.num_heads, config.num_layers, config.hidden_size, config.vocab_size) == (3, 2, HIDDEN, VOCABULARY)
     assert config.base_model == "lmsys/vicuna-7b-v1.3"
-    assert config.accuracy is config.paths is config.measured_on is config.provenance is None
+    assert (config.accuracy, config.paths, config.measured_on, config.provenance) == (None,) * 4
 
 
 def test_more_heads_than_the_config_names_are_there_to_use(tmp_path: Path) -> None:
@@ -184,7 +184,12 @@ def test_a_missing_tensor_is_named(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "shape"),
-    [("1.0.linear.weight", (HIDDEN, 5)), ("0.0.linear.bias", (5,)), ("2.1.weight", (VOCABULARY, 5)), ("0.1.weight", (5,))],
+    [
+        ("1.0.linear.weight", (HIDDEN, 5)),
+        ("0.0.linear.bias", (5,)),
+        ("2.1.weight", (VOCABULARY, 5)),
+        ("0.1.weight", (5,)),
+    ],
 )
 def test_a_tensor_of_another_shape_is_named(tmp_path: Path, name: str, shape: tuple[int, ...]) -> None:
     message = refusal_of(write(tmp_path, random_state() | {name: torch.ones(shape)}, original_config()))
