@@ -19,6 +19,7 @@ _OURS = {
     "constrain": CHOICE,
     "start": INPUTS,
     "step": INPUTS,
+    "branch": INPUTS,
     "_forward": INPUTS,
 }
 # Methods of vLLM's own drafter.
@@ -50,6 +51,7 @@ def timed_parts(runner: Any) -> Iterator[dict[str, float]]:
     Raises:
         AttributeError: the drafter has other methods than those named here.
     """
+    from vllm_spec_plugin.proposers.draft_model.branching import GrowingBranches
     from vllm_spec_plugin.proposers.draft_model.growing import GrowingDrafts
 
     owner = _model_owner(runner)
@@ -67,8 +69,9 @@ def timed_parts(runner: Any) -> Iterator[dict[str, float]]:
             methods = _OURS
             time(owner._pass, "run", FORWARD)
             time(owner._pass, "prepare", METADATA)
-            time(GrowingDrafts, "grow", CHOICE)
-            time(GrowingDrafts, "finish", CHOICE)
+            for growing in (GrowingDrafts, GrowingBranches):
+                time(growing, "grow", CHOICE)
+                time(growing, "finish", CHOICE)
         for name, part in methods.items():
             time(owner, name, part)
         yield stopwatch.seconds

@@ -16,6 +16,8 @@ class Step:
         seconds: the whole step's, scheduling and output included.
         drafting_seconds: of which the runner took to draft, the preparation of the drafter's input included.
         proposer_seconds: of which the drafter itself took.
+        tree_seconds: of the whole step, what it took that trees were verified, not chains: layout, attention
+            metadata, keys and values in further places, copies of KV blocks.
     """
 
     num_requests: int
@@ -25,6 +27,7 @@ class Step:
     seconds: float
     drafting_seconds: float
     proposer_seconds: float
+    tree_seconds: float = 0.0
 
 
 @dataclass(frozen=True)

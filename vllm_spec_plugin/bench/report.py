@@ -16,7 +16,7 @@ from vllm_spec_plugin.bench.summary import ArmSummary, Limit, Spread, limit, rat
 Row = tuple[ArmSummary, tuple[str, ...]]
 
 _SCHEMA = 1
-_PER_ROUND = ("tokens_per_second", "target_step", "draft_step", "draft_step_prepared")
+_PER_ROUND = ("tokens_per_second", "target_step", "draft_step", "draft_step_prepared", "tree_step", "tree_share")
 GREEDY_NOTE = (
     "Stock vLLM drafts greedily at any temperature; the plugin draws its drafts, unless told otherwise, which takes "
     "longer and is accepted more often."
@@ -36,10 +36,11 @@ def tables(results: Results) -> Iterator[Table]:
     if NONE in results.arms:
         limits = ("T(1)", "T(K+1)", "K d", "free", "verify", "draft", "is", "rest")
         yield _table("Limit of the speedup over none; T and d in ms", limits, _limit_rows(results))
+    if rows := list(_tree_rows(results)):
+        yield _table("Verifying trees and not chains", ("ms per step", "% of the step"), rows)
     shares = ("drafting", "target", "prompts", "irregular", "between")
     yield _table("Where the time goes, %", shares, _share_rows(results))
-    rows = list(_part_rows(results))
-    if rows:
+    if rows := list(_part_rows(results)):
         yield _table("Where drafting goes, %", (part.replace(" ", "\n") for part in PARTS), rows)
 
 
@@ -166,6 +167,13 @@ def _end_to_end_rows(results: Results) -> Iterator[Row]:
                 _agreement(results, summary),
             ),
         )
+
+
+def _tree_rows(results: Results) -> Iterator[Row]:
+    for summary in _by_cell(results):
+        if summary.tree_step:
+            seconds, share = Spread.of(summary.tree_step.values()), Spread.of(summary.tree_share.values())
+            yield summary, (_spread(seconds, 1e3), _spread(share, 100, 1))
 
 
 def _limit_rows(results: Results) -> Iterator[Row]:

@@ -63,6 +63,8 @@ class ArmSummary:
         target_step: per round, median seconds of a regular step, K + 1 tokens per request, without its drafting.
         draft_step: per round, median seconds in the drafter over K.
         draft_step_prepared: the same with what the runner does to call the drafter.
+        tree_step: per round, median seconds that a regular step takes longer for its drafts being trees.
+        tree_share: per round, median share of these in the step.
         acceptance_lengths: per round that has drafts.
         acceptance_length: 1 + accepted / drafts, of all rounds; None without drafts.
         acceptance_rate: accepted / drafted, of all rounds; None without drafts.
@@ -78,6 +80,8 @@ class ArmSummary:
     target_step: dict[int, float]
     draft_step: dict[int, float]
     draft_step_prepared: dict[int, float]
+    tree_step: dict[int, float]
+    tree_share: dict[int, float]
     acceptance_lengths: dict[int, float]
     acceptance_length: float | None
     acceptance_rate: float | None
@@ -127,11 +131,14 @@ def summarise(
         if (run.arm, run.batch, run.temperature) == key:
             for part, seconds in run.answer.parts.items():
                 parts[part] = parts.get(part, 0.0) + seconds
-    target, proposer, drafting = {}, {}, {}
+    target, proposer, drafting, tree, tree_share = {}, {}, {}, {}, {}
     for run in own:
         steps = [step for step in run.answer.steps if _is_regular(step, batch, num_draft_tokens)]
         if steps:
             target[run.round] = statistics.median(step.seconds - step.drafting_seconds for step in steps)
+        if any(step.tree_seconds for step in steps):
+            tree[run.round] = statistics.median(step.tree_seconds for step in steps)
+            tree_share[run.round] = statistics.median(step.tree_seconds / step.seconds for step in steps)
         whole = [step for step in steps if step.num_drafted and step.num_drafted == num_draft_tokens]
         if whole:
             proposer[run.round] = statistics.median(step.proposer_seconds / num_draft_tokens for step in whole)
@@ -145,6 +152,8 @@ def summarise(
         target,
         proposer,
         drafting,
+        tree,
+        tree_share,
         {run.round: 1 + run.answer.num_accepted_tokens / run.answer.num_drafts for run in own if run.answer.num_drafts},
         1 + accepted / drafts if drafts else None,
         accepted / drafted if drafted else None,

@@ -47,6 +47,10 @@ class TreeAttention:
         """Until `stop_sharing`, also writes the keys and values of `tokens` to `slots` (both [any] int64)."""
         self._tokens, self._slots = (tokens, slots) if len(tokens) else (None, None)
 
+    def write_shared(self, write: Any, layer: Any, key: torch.Tensor, value: torch.Tensor, kv_cache: Any) -> None:
+        """Writes keys and values ([num_tokens, ...]) of shared tokens to their further slots, by a layer's `write`."""
+        write(layer, key[self._tokens], value[self._tokens], kv_cache, self._slots)
+
     def stop_sharing(self) -> None:
         """Ends `share`."""
         self._tokens = self._slots = None
@@ -104,7 +108,7 @@ class TreeAttention:
         def write_shared_too(layer: Any, key: Any, value: Any, kv_cache: Any, slot_mapping: Any) -> None:
             write(layer, key, value, kv_cache, slot_mapping)
             if self._tokens is not None:
-                write(layer, key[self._tokens], value[self._tokens], kv_cache, self._slots)
+                self.write_shared(write, layer, key, value, kv_cache)
 
         impl.do_kv_cache_update = write_shared_too
 

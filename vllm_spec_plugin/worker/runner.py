@@ -83,8 +83,11 @@ class SpecRunnerMixin(Runner):
         **kwargs: Any,
     ) -> Any:
         if self.tree_steps is not None and self.tree_steps.step is not None:
+            start = time.perf_counter()
             slots = slot_mappings[self.tree_steps.attention.group]
-            return self.tree_steps.metadata(num_tokens_padded or num_tokens, slots)
+            metadata = self.tree_steps.metadata(num_tokens_padded or num_tokens, slots)
+            self.drafter.counters.tree_seconds += time.perf_counter() - start
+            return metadata
         return super()._build_attention_metadata(
             num_tokens, *args, num_tokens_padded=num_tokens_padded, slot_mappings=slot_mappings, **kwargs
         )
