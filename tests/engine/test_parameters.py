@@ -7,14 +7,20 @@ from typing import Any
 import pytest
 
 from tests.engine import texts
-from tests.engine.arms import LOOKUP, Arms, Engine
+from tests.engine.arms import LOOKUP, MEDUSA_TREE, Arms, Engine
 from tests.engine.exact import Reference, Tokens
 from tests.engine.jobs import Job, Output, Request, Result
 
 pytestmark = pytest.mark.engine
 
-PLAIN, SPECULATING = Engine(), Engine(config=LOOKUP)
+PLAIN = Engine()
 NUM_TOKENS = 32
+
+
+@pytest.fixture(scope="module", params=[LOOKUP, MEDUSA_TREE], ids=["lookup", "medusa_tree"])
+def speculating(request: pytest.FixtureRequest) -> Engine:
+    """Chains, and trees."""
+    return Engine(config=request.param)
 
 
 @pytest.fixture(scope="module")
@@ -32,9 +38,9 @@ def run(arms: Arms, engine: Engine, requests: Requests) -> Result:
     return arms.run(engine, Job([Request(prompt, fixed | params) for prompt, params in requests]))
 
 
-def both(arms: Arms, requests: Requests) -> tuple[Result, Result]:
+def both(arms: Arms, speculating: Engine, requests: Requests) -> tuple[Result, Result]:
     """Results with and without speculation."""
-    return run(arms, SPECULATING, requests), run(arms, PLAIN, requests)
+    return run(arms, speculating, requests), run(arms, PLAIN, requests)
 
 
 def unconstrained(arms: Arms, prompts: list[Tokens]) -> list[list[int]]:
@@ -49,11 +55,11 @@ def ends(result: Result) -> list[tuple[list[int], str | None, int | str | None]]
 
 @pytest.mark.parametrize("params", [{"temperature": 0.0}, {"temperature": 0.5, "seed": 3, "top_p": 0.9}])
 def test_logprobs_are_those_of_the_target_at_every_token(
-    params: dict[str, Any], arms: Arms, reference: Reference, prompts: list[Tokens]
+    speculating: Engine, params: dict[str, Any], arms: Arms, reference: Reference, prompts: list[Tokens]
 ) -> None:
     """Tolerance 1e-3; vLLM's logprobs are of the target's unprocessed logits."""
     params = params | {"logprobs": 3, "ignore_eos": True}
-    result = run(arms, SPECULATING, [(prompt, params) for prompt in prompts])
+    result = run(arms, speculating, [(prompt, params) for prompt in prompts])
     assert min(result.accepted, result.rejected) > 10
     for prompt, tokens, outputs in zip(prompts, result.tokens(), result.outputs, strict=True):
         expected = reference.logits([*prompt, *tokens])[len(prompt) - 1 : -1].log_softmax(-1)
@@ -67,9 +73,11 @@ def test_logprobs_are_those_of_the_target_at_every_token(
             assert max(row.values()) == pytest.approx(float(exact.max()), abs=1e-3)
 
 
-def test_prompt_logprobs_are_those_of_the_target(arms: Arms, reference: Reference, prompts: list[Tokens]) -> None:
+def test_prompt_logprobs_are_those_of_the_target(
+    speculating: Engine, arms: Arms, reference: Reference, prompts: list[Tokens]
+) -> None:
     """Tolerance 1e-3."""
-    result = run(arms, SPECULATING, [(prompt, {"prompt_logprobs": 1}) for prompt in prompts])
+    result = run(arms, speculating, [(prompt, {"prompt_logprobs": 1}) for prompt in prompts])
     for prompt, given in zip(prompts, result.prompt_logprobs, strict=True):
         expected = reference.logits(prompt).log_softmax(-1)
         assert given is not None
@@ -91,7 +99,9 @@ def bad_words_of(reference: Reference, tokens: list[int]) -> list[list[int]]:
     return found
 
 
-def test_bad_words_are_never_output(arms: Arms, reference: Reference, prompts: list[Tokens]) -> None:
+def test_bad_words_are_never_output(
+    speculating: Engine, arms: Arms, reference: Reference, prompts: list[Tokens]
+) -> None:
     """One of one token and one of two, both of which the target would output."""
     full = unconstrained(arms, prompts)
     words = [bad_words_of(reference, tokens) for tokens in full]
@@ -101,7 +111,7 @@ def test_bad_words_are_never_output(arms: Arms, reference: Reference, prompts: l
         for prompt, banned in zip(prompts, words, strict=True)
         if banned
     ]
-    result, plain = both(arms, requests)
+    result, plain = both(arms, speculating, requests)
     assert result.tokens() == plain.tokens()
     assert result.accepted > 10
     for tokens, banned in zip(result.tokens(), filter(None, words), strict=True):
@@ -110,19 +120,19 @@ def test_bad_words_are_never_output(arms: Arms, reference: Reference, prompts: l
     assert not any(tokens in full for tokens in result.tokens())
 
 
-def test_only_allowed_tokens_are_output(arms: Arms, prompts: list[Tokens]) -> None:
+def test_only_allowed_tokens_are_output(speculating: Engine, arms: Arms, prompts: list[Tokens]) -> None:
     """Half of the tokens that the target would output."""
     allowed = [sorted(set(tokens))[::2] for tokens in unconstrained(arms, prompts)]
     requests = [
         (prompt, {"allowed_token_ids": ids, "ignore_eos": True}) for prompt, ids in zip(prompts, allowed, strict=True)
     ]
-    result, plain = both(arms, requests)
+    result, plain = both(arms, speculating, requests)
     assert result.tokens() == plain.tokens()
     assert result.accepted > 20
     assert all(set(tokens) <= set(ids) for tokens, ids in zip(result.tokens(), allowed, strict=True))
 
 
-def test_min_tokens_holds_stop_tokens_back(arms: Arms, prompts: list[Tokens]) -> None:
+def test_min_tokens_holds_stop_tokens_back(speculating: Engine, arms: Arms, prompts: list[Tokens]) -> None:
     """The stop token is one that the target would output early."""
     stops = [tokens[3] for tokens in unconstrained(arms, prompts)]
     requests: Requests = [
@@ -130,7 +140,7 @@ def test_min_tokens_holds_stop_tokens_back(arms: Arms, prompts: list[Tokens]) ->
         for prompt, stop in zip(prompts, stops, strict=True)
         for least in (6, 7, 8, 20)
     ]
-    result, plain = both(arms, requests)
+    result, plain = both(arms, speculating, requests)
     assert ends(result) == ends(plain)
     assert result.accepted > 20
     for (_, params), tokens in zip(requests, result.tokens(), strict=True):
@@ -138,7 +148,9 @@ def test_min_tokens_holds_stop_tokens_back(arms: Arms, prompts: list[Tokens]) ->
         assert params["stop_token_ids"][0] not in tokens[: params["min_tokens"]]
 
 
-def test_output_ends_at_a_stop_token_within_accepted_drafts(arms: Arms, prompts: list[Tokens]) -> None:
+def test_output_ends_at_a_stop_token_within_accepted_drafts(
+    speculating: Engine, arms: Arms, prompts: list[Tokens]
+) -> None:
     """Every token of the output in turn is the stop token."""
     full = unconstrained(arms, prompts)
     requests = [
@@ -146,7 +158,7 @@ def test_output_ends_at_a_stop_token_within_accepted_drafts(arms: Arms, prompts:
         for prompt, tokens in zip(prompts, full, strict=True)
         for stop in tokens
     ]
-    result, plain = both(arms, requests)
+    result, plain = both(arms, speculating, requests)
     assert ends(result) == ends(plain)
     assert result.accepted > 100
     expected = [tokens[: tokens.index(stop) + 1] for tokens in full for stop in tokens]
@@ -154,13 +166,15 @@ def test_output_ends_at_a_stop_token_within_accepted_drafts(arms: Arms, prompts:
     assert all(outputs[0].finish_reason == "stop" for outputs in result.outputs)
 
 
-def test_output_ends_at_stop_strings(arms: Arms, reference: Reference, prompts: list[Tokens]) -> None:
+def test_output_ends_at_stop_strings(
+    speculating: Engine, arms: Arms, reference: Reference, prompts: list[Tokens]
+) -> None:
     """Pieces of what the target would output, that begin and end within tokens."""
     requests: Requests = []
     for prompt, tokens in zip(prompts, unconstrained(arms, prompts), strict=True):
         text = reference.tokenizer.decode(tokens)
         requests += [(prompt, {"stop": [text[i : i + 3]], "ignore_eos": True}) for i in range(1, len(text) - 4, 5)]
-    result, plain = both(arms, requests)
+    result, plain = both(arms, speculating, requests)
     assert ends(result) == ends(plain)
     texts_with, texts_without = ([outputs[0].text for outputs in r.outputs] for r in (result, plain))
     assert texts_with == texts_without
@@ -168,7 +182,9 @@ def test_output_ends_at_stop_strings(arms: Arms, reference: Reference, prompts: 
     assert all(params["stop"][0] not in text for (_, params), text in zip(requests, texts_with, strict=True))
 
 
-def test_output_has_max_tokens_tokens_within_accepted_drafts(arms: Arms, prompts: list[Tokens]) -> None:
+def test_output_has_max_tokens_tokens_within_accepted_drafts(
+    speculating: Engine, arms: Arms, prompts: list[Tokens]
+) -> None:
     """1 to 7 tokens, at temperature 0 and 0.5."""
     requests = [
         (prompt, {"max_tokens": most, "ignore_eos": True, "temperature": temperature})
@@ -176,23 +192,23 @@ def test_output_has_max_tokens_tokens_within_accepted_drafts(arms: Arms, prompts
         for most in range(1, 8)
         for temperature in (0.0, 0.5)
     ]
-    result, plain = both(arms, requests)
+    result, plain = both(arms, speculating, requests)
     assert [len(tokens) for tokens in result.tokens()] == [params["max_tokens"] for _, params in requests]
     assert result.tokens()[::2] == plain.tokens()[::2]
     assert result.accepted > 10
 
 
 def test_output_goes_on_to_the_last_token_of_the_context(
-    arms: Arms, reference: Reference, prompts: list[Tokens]
+    speculating: Engine, arms: Arms, reference: Reference, prompts: list[Tokens]
 ) -> None:
     """Prompts that leave 1 to 12 tokens, beside others that have room."""
     text = (prompts[0] + prompts[1] + prompts[2]) * 10
-    longest = SPECULATING.max_model_len
+    longest = speculating.max_model_len
     requests: Requests = [
         (text[-(longest - room) :], {"max_tokens": None, "ignore_eos": True}) for room in range(1, 13)
     ]
     requests += [(prompt, {"ignore_eos": True}) for prompt in prompts]
-    result, plain = both(arms, requests)
+    result, plain = both(arms, speculating, requests)
     assert [len(tokens) for tokens in result.tokens()[:12]] == list(range(1, 13))
     assert result.tokens() == plain.tokens()
     assert result.accepted > 20
@@ -214,11 +230,13 @@ STRUCTURES: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize("kind", STRUCTURES)
-def test_structured_output_has_its_structure(kind: str, temperature: float, arms: Arms, prompts: list[Tokens]) -> None:
+def test_structured_output_has_its_structure(
+    speculating: Engine, kind: str, temperature: float, arms: Arms, prompts: list[Tokens]
+) -> None:
     """At temperature 0 it is also the one without speculation."""
     params = {"structured_outputs": STRUCTURES[kind], "temperature": temperature, "seed": 1, "max_tokens": 200}
     ordinary = {"ignore_eos": True}
-    result, plain = both(arms, [(prompt, p) for prompt in prompts for p in (params, ordinary)])
+    result, plain = both(arms, speculating, [(prompt, p) for prompt in prompts for p in (params, ordinary)])
     if temperature == 0:
         assert ends(result) == ends(plain)
     outputs = [outputs[0] for outputs in result.outputs[::2]]
@@ -235,11 +253,11 @@ def _has_structure(kind: str, output: Output) -> bool:
     return set(value) == {"name", "size"} and value["name"] in ("self", "value") and isinstance(value["size"], bool)
 
 
-def test_n_gives_that_many_outputs(arms: Arms, prompts: list[Tokens]) -> None:
+def test_n_gives_that_many_outputs(speculating: Engine, arms: Arms, prompts: list[Tokens]) -> None:
     """Different ones, the same again with the same seed."""
     params = {"n": 4, "temperature": 0.6, "seed": 11, "ignore_eos": True}
-    result = run(arms, SPECULATING, [(prompt, params) for prompt in prompts])
-    again = run(arms, SPECULATING, [(prompt, params) for prompt in reversed(prompts)])
+    result = run(arms, speculating, [(prompt, params) for prompt in prompts])
+    again = run(arms, speculating, [(prompt, params) for prompt in reversed(prompts)])
     for outputs, repeated in zip(result.outputs, reversed(again.outputs), strict=True):
         tokens = [tuple(o.token_ids) for o in outputs]
         assert tokens == [tuple(o.token_ids) for o in repeated]

@@ -16,6 +16,7 @@ from pydantic import ValidationError
 from vllm_spec_plugin.config import (
     ConfigError,
     DraftModelConfig,
+    MedusaConfig,
     NgramConfig,
     PluginConfig,
     load_config,
@@ -25,6 +26,7 @@ from vllm_spec_plugin.config import (
 CONFIGS = Path(__file__).parents[2] / "configs"
 NGRAM = {"method": "ngram"}
 DRAFT = {"method": "draft_model", "model": "org/small"}
+MEDUSA = {"method": "medusa", "model": "org/heads"}
 
 
 def message_of(data: object) -> str:
@@ -74,12 +76,57 @@ def test_a_draft_model_has_the_documented_defaults() -> None:
         "dtype": None,
         "quantization": None,
         "catch_up_tokens": 2048,
+        "branches": None,
     }
 
 
-def test_only_a_draft_model_keeps_kv() -> None:
-    assert DraftModelConfig.keeps_kv
-    assert not NgramConfig.keeps_kv
+def test_medusa_has_the_documented_defaults() -> None:
+    assert parse_config({"proposer": MEDUSA}, "spec.yaml").proposer.model_dump() == {
+        "method": "medusa",
+        "model": "org/heads",
+        "draft_sampling": "greedy",
+        "tree": None,
+    }
+
+
+def test_only_a_draft_model_keeps_kv_and_only_medusa_looks_at_hidden_states() -> None:
+    methods = (NgramConfig, DraftModelConfig, MedusaConfig)
+    assert [method.keeps_kv for method in methods] == [False, True, False]
+    assert [method.uses_hidden_states for method in methods] == [False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("proposer", "drafts_trees"),
+    [
+        (NGRAM, False),
+        (DRAFT, False),
+        ({**DRAFT, "branches": [1]}, True),
+        (MEDUSA, False),
+        ({**MEDUSA, "tree": "auto"}, True),
+        ({**MEDUSA, "tree": [[0]]}, True),
+    ],
+)
+def test_who_drafts_trees(proposer: dict[str, Any], drafts_trees: bool) -> None:
+    assert parse_config({"proposer": proposer}, "spec.yaml").proposer.drafts_trees is drafts_trees
+
+
+@pytest.mark.parametrize(
+    ("branches", "num_branches", "num_nodes"), [(None, 0, 0), ([1, 1], 1, 2), ([3], 3, 3), ([2, 3, 1], 6, 2 + 6 + 6)]
+)
+def test_what_branches_come_to(branches: list[int] | None, num_branches: int, num_nodes: int) -> None:
+    data = {"proposer": {**DRAFT, "branches": branches}, "draft_length": {"policy": "fixed", "tokens": 14}}
+    proposer = parse_config(data, "spec.yaml").proposer
+    assert isinstance(proposer, DraftModelConfig)
+    assert (proposer.num_branches if branches else 0) == num_branches
+    assert proposer.num_nodes == num_nodes
+
+
+@pytest.mark.parametrize(("tree", "num_heads"), [(None, 7), ("auto", None), ([[0], [0, 5], [2]], 2)])
+def test_how_many_heads_drafts_need(tree: object, num_heads: int | None) -> None:
+    data = {"proposer": {**MEDUSA, "tree": tree}, "draft_length": {"policy": "fixed", "tokens": 7}}
+    proposer = parse_config(data, "spec.yaml").proposer
+    assert isinstance(proposer, MedusaConfig)
+    assert proposer.num_heads(7) == num_heads
 
 
 def test_frequency_has_a_window_by_default() -> None:
@@ -94,7 +141,7 @@ def test_frequency_has_a_window_by_default() -> None:
         ("proposer", "min_order", (1, 5)),
         ("proposer", "max_order", (2, 16)),
         ("proposer", "window", (64, 1048576)),
-        ("draft_length", "tokens", (1, 32)),
+        ("draft_length", "tokens", (1, 64)),
         ("verification", "lenience", (1e-9, 0.5, 1, 1.0)),
     ],
 )
@@ -120,21 +167,54 @@ def test_what_a_draft_model_may_be_given(key: str, values: tuple[object, ...]) -
         assert getattr(parse_config({"proposer": {**DRAFT, key: value}}, "spec.yaml").proposer, key) == value
 
 
-@pytest.mark.parametrize("name", ["ngram.yaml", "ngram_frequency.yaml", "draft_model.yaml"])
+@pytest.mark.parametrize(
+    ("proposer", "key", "value"),
+    [
+        (DRAFT, "branches", (1,)),
+        (DRAFT, "branches", (64,)),
+        (DRAFT, "branches", (1,) * 16),
+        (DRAFT, "branches", (2, 2, 1)),
+        (MEDUSA, "draft_sampling", "probabilistic"),
+        (MEDUSA, "tree", "auto"),
+        (MEDUSA, "tree", ((63,),)),
+        (MEDUSA, "tree", ((0,), (0, 0), (7,))),
+        (MEDUSA, "tree", tuple((0,) * depth for depth in range(1, 17))),
+    ],
+)
+def test_what_trees_may_be(proposer: dict[str, Any], key: str, value: object) -> None:
+    """Lists of a file become tuples, which nothing changes."""
+    given = yaml.safe_load(yaml.dump(value).replace("!!python/tuple", ""))
+    data = {"proposer": {**proposer, key: given}, "draft_length": {"policy": "fixed", "tokens": 64}}
+    config = parse_config(data, "spec.yaml")
+    assert getattr(config.proposer, key) == value
+    assert PluginConfig.model_validate(config.model_dump(mode="json")) == config
+
+
+SHIPPED = {
+    "ngram.yaml": 4,
+    "ngram_frequency.yaml": 4,
+    "draft_model.yaml": 4,
+    "medusa.yaml": 4,
+    "medusa_tree.yaml": 8,
+    "multi_draft.yaml": 14,
+}
+
+
+@pytest.mark.parametrize("name", sorted(SHIPPED))
 def test_shipped_files_are_valid_and_name_every_key_that_applies(name: str) -> None:
     config = load_config(CONFIGS / name)
     unused = {"window"} if isinstance(config.proposer, NgramConfig) and config.proposer.mode == "lookup" else set()
     for section in (config.proposer, config.draft_length, config.verification):
         assert section.model_fields_set == set(type(section).model_fields) - unused
-    assert config.draft_length.tokens == 4
+    assert config.draft_length.tokens == SHIPPED[name]
     assert config.verification.lenience == 1
 
 
 def test_every_shipped_file_is_among_those_checked_here() -> None:
-    assert {path.name for path in CONFIGS.glob("*.yaml")} == {"ngram.yaml", "ngram_frequency.yaml", "draft_model.yaml"}
+    assert {path.name for path in CONFIGS.glob("*.yaml")} == set(SHIPPED)
 
 
-@pytest.mark.parametrize("proposer", [{**NGRAM, "mode": "lookup"}, {**NGRAM, "mode": "frequency"}, DRAFT])
+@pytest.mark.parametrize("proposer", [{**NGRAM, "mode": "lookup"}, {**NGRAM, "mode": "frequency"}, DRAFT, MEDUSA])
 def test_survives_json(proposer: dict[str, Any]) -> None:
     config = parse_config({"proposer": proposer, "verification": {"lenience": 1}}, "spec.yaml")
     assert PluginConfig.model_validate(config.model_dump(mode="json")) == config
@@ -222,14 +302,14 @@ FREQUENCY = {**NGRAM, "mode": "frequency"}
         ({"proposer": {**NGRAM, "mode": None}}, "proposer.mode: got nothing (null); allowed: lookup, frequency"),
         (
             {"proposer": {"method": "ngarm"}},
-            "proposer.method: got the text 'ngarm'; allowed: draft_model, ngram; did you mean ngram?",
+            "proposer.method: got the text 'ngarm'; allowed: draft_model, medusa, ngram; did you mean ngram?",
         ),
-        ({"proposer": {"method": 5}}, "proposer.method: got 5; allowed: draft_model, ngram"),
-        ({"proposer": {}}, "proposer.method: missing; allowed: draft_model, ngram"),
+        ({"proposer": {"method": 5}}, "proposer.method: got 5; allowed: draft_model, medusa, ngram"),
+        ({"proposer": {}}, "proposer.method: missing; allowed: draft_model, medusa, ngram"),
         ({"proposer": NGRAM, "draft_length": {}}, "draft_length.policy: missing; allowed: fixed"),
         (
             {"proposer": NGRAM, "draft_length": {"policy": "fixed", "tokens": 0}},
-            "draft_length.tokens: got 0; allowed: a whole number from 1 to 32",
+            "draft_length.tokens: got 0; allowed: a whole number from 1 to 64",
         ),
         (
             {"proposer": {**NGRAM, "max_ordr": 3}},
@@ -251,8 +331,8 @@ FREQUENCY = {**NGRAM, "mode": "frequency"}
         ),
         (
             {},
-            "proposer: missing; allowed: a section with the key method (draft_model or ngram) and those that go with "
-            "it",
+            "proposer: missing; allowed: a section with the key method (draft_model or medusa or ngram) and those that "
+            "go with it",
         ),
         (
             None,
@@ -304,17 +384,17 @@ FREQUENCY = {**NGRAM, "mode": "frequency"}
         (
             {"proposer": {**DRAFT, "min_order": 3}},
             "proposer.min_order: unknown key (got 3); allowed: method, model, draft_sampling, draft_temperature, "
-            "min_confidence, dtype, quantization, catch_up_tokens; it belongs to proposer.method ngram",
+            "min_confidence, dtype, quantization, catch_up_tokens, branches; it belongs to proposer.method ngram",
         ),
         (
             {"proposer": {**NGRAM, "model": "x"}},
             "proposer.model: unknown key (got the text 'x'); allowed: method, mode, min_order, max_order, window, "
-            "draft_sampling; it belongs to proposer.method draft_model",
+            "draft_sampling; it belongs to proposer.method draft_model and medusa",
         ),
         (
             {"proposer": {**DRAFT, "tokens": 3}},
             "proposer.tokens: unknown key (got 3); allowed: method, model, draft_sampling, draft_temperature, "
-            "min_confidence, dtype, quantization, catch_up_tokens; did you mean draft_length.tokens?",
+            "min_confidence, dtype, quantization, catch_up_tokens, branches; did you mean draft_length.tokens?",
         ),
         (
             {"proposer": {**DRAFT, "draft_sampling": "sample"}},
@@ -350,10 +430,80 @@ FREQUENCY = {**NGRAM, "mode": "frequency"}
             {"proposer": {**DRAFT, "catch_up_tokens": 0}},
             "proposer.catch_up_tokens: got 0; allowed: a whole number from 1 up",
         ),
+        (
+            {"proposer": {**DRAFT, "branches": [2], "min_confidence": 0.5}},
+            "proposer.min_confidence: got 0.5, but proposer.branches fixes the drafts' shape; allowed: 0, or leave "
+            "proposer.branches out",
+        ),
+        (
+            {"proposer": {**DRAFT, "branches": [2, 2]}},
+            "draft_length.tokens: got 4, but proposer.branches has 6 tokens; allowed: from 6 to 64",
+        ),
+        (
+            {"proposer": {**MEDUSA, "tree": [[0], [1], [2], [3], [4]]}},
+            "draft_length.tokens: got 4, but proposer.tree has 5 tokens; allowed: from 5 to 64",
+        ),
+        (
+            {"proposer": {**DRAFT, "branches": [2]}, "verification": {"lenience": 0.9}},
+            "verification.lenience: got 0.9, but the proposer drafts trees, which are verified exactly; allowed: 1",
+        ),
+        (
+            {"proposer": {**MEDUSA, "tree": "auto"}, "verification": {"lenience": 0.9}},
+            "verification.lenience: got 0.9, but the proposer drafts trees, which are verified exactly; allowed: 1",
+        ),
+        (
+            {"proposer": {**MEDUSA, "tree": [[0], [1, 0]]}},
+            "proposer.tree: path [1, 0] has no parent; allowed: add [1], or leave it out",
+        ),
+        (
+            {"proposer": {**MEDUSA, "tree": [[0], [1], [0]]}},
+            "proposer.tree: path [0] is there twice; allowed: each path once",
+        ),
+        (
+            {"proposer": {"method": "medusa"}},
+            "proposer.model: missing; allowed: a folder of Medusa heads or its name on the Hugging Face hub",
+        ),
+        (
+            {"proposer": {**MEDUSA, "draft_sampling": "sample"}},
+            "proposer.draft_sampling: got the text 'sample'; allowed: greedy, probabilistic",
+        ),
+        (
+            {"proposer": {**MEDUSA, "branches": [2]}},
+            "proposer.branches: unknown key (got a list); allowed: method, model, draft_sampling, tree; it belongs to "
+            "proposer.method draft_model",
+        ),
     ],
 )
 def test_one_mistake_is_one_line(data: object, message: str) -> None:
     assert message_of(data) == f"spec.yaml: {message}"
+
+
+@pytest.mark.parametrize(
+    "value", [[], 3, "2", [0], [65], [True], [2.0], ["2"], [[2]], [None], {"a": 1}, [1] * 17, "auto", True]
+)
+def test_what_branches_are_not(value: object) -> None:
+    message = message_of({"proposer": {**DRAFT, "branches": value}})
+    assert message.startswith("spec.yaml: proposer.branches: got ")
+    allowed = "; allowed: a list of 1 to 16 whole numbers from 1 to 64 such as [3, 1, 1], or null"
+    assert message.endswith(allowed)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [[], [[]], [0], 3, "best", True, [[0, -1]], [[64]], [[0.0]], [["0"]], [[True]], ["auto"], {"a": 1}, [[0] * 17]],
+)
+def test_what_a_tree_is_not(value: object) -> None:
+    message = message_of({"proposer": {**MEDUSA, "tree": value}})
+    assert message.startswith("spec.yaml: proposer.tree: got ")
+    allowed = "auto, null, or a list of paths such as [[0], [1], [0, 0]]: each a list of 1 to 16 ranks from 0 to 63"
+    assert message.endswith(f"; allowed: {allowed}")
+
+
+@pytest.mark.parametrize("tokens", [0, 65, -1, 4.0, "4", None])
+def test_numbers_of_draft_tokens_out_of_range(tokens: object) -> None:
+    message = message_of({"proposer": NGRAM, "draft_length": {"policy": "fixed", "tokens": tokens}})
+    assert message.startswith("spec.yaml: draft_length.tokens: got ")
+    assert message.endswith("; allowed: a whole number from 1 to 64")
 
 
 @pytest.mark.parametrize("value", [0, 0.0, -0.5, 1.01, 2, float("nan"), float("inf"), True, "1.0", 10**400])
@@ -382,11 +532,13 @@ def test_all_mistakes_are_listed_even_under_an_unknown_method() -> None:
         ({"method": "draftmodel"}, ["method", "model"]),
         ({"method": "draftmodel", "model": "x", "window": 9}, ["method", "window"]),
         # Another method or none: keys are checked as those of the method most of them belong to ...
-        ({"method": "medusa", "model": 3, "heads": 5}, ["method", "model"]),
+        ({"method": "eagle", "model": 3, "dtype": "float16"}, ["method", "model"]),
+        ({"method": "eagle", "model": 3, "tree": "auto"}, ["method", "model"]),
         ({"model": "x", "dtype": "bad"}, ["method", "dtype"]),
         ({"method": "eagle", "mode": "lookup", "max_order": 99}, ["method", "max_order"]),
         # ... or, where that is none or more than one, not at all.
-        ({"method": "medusa", "heads": 5}, ["method"]),
+        ({"method": "eagle", "heads": 5}, ["method"]),
+        ({"method": "eagle", "model": 3, "heads": 5}, ["method"]),
         ({"draft_sampling": "sample"}, ["method"]),
     ],
 )
@@ -515,7 +667,7 @@ def assert_readable(error: ConfigError) -> None:
 WORDS = """
     proposer method mode min_order max_order window draft_sampling draft_length policy tokens lenience verification
     ngram lookup frequency fixed greedy sample draft_model model draft_temperature min_confidence dtype quantization
-    catch_up_tokens probabilistic float16
+    catch_up_tokens probabilistic float16 medusa tree branches auto
 """
 KEYS = st.sampled_from(WORDS.split())
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | KEYS | st.dates() | st.binary()
@@ -526,9 +678,10 @@ VALUES = st.recursive(
     ),
     max_leaves=10,
 )
+METHODS = st.sampled_from(["ngram", "draft_model", "medusa"])
 SECTIONS = st.fixed_dictionaries(
     {
-        "proposer": st.fixed_dictionaries({"method": st.sampled_from(["ngram", "draft_model"]) | VALUES}).flatmap(
+        "proposer": st.fixed_dictionaries({"method": METHODS | VALUES}).flatmap(
             lambda base: st.dictionaries(KEYS, VALUES, max_size=4).map(lambda more: {**more, **base})
         )
     },

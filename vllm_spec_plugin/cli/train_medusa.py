@@ -52,8 +52,13 @@ def train_medusa(
     ] = None,
     layers: Annotated[int, typer.Option(min=1, max=8, help="Residual blocks of each head.")] = 1,
     steps: Annotated[int, typer.Option(min=0, help="Optimiser steps.")] = 2000,
-    batch_tokens: Annotated[int, typer.Option(min=1, help="Tokens per step.")] = 4096,
-    learning_rate: Annotated[float, typer.Option(min=1e-9, max=1.0, help="The highest.")] = 1e-3,
+    batch_tokens: Annotated[int, typer.Option(min=1, help="Tokens per step.")] = 2048,
+    learning_rate: Annotated[
+        float | None,
+        typer.Option(
+            min=1e-9, max=1.0, show_default=False, help="The highest. [default: 0.064 / sqrt(hidden size of the model)]"
+        ),
+    ] = None,
     max_length: Annotated[int, typer.Option(min=3, help="Tokens of a text that the model reads at once.")] = 512,
     self_distill: Annotated[
         int | None,

@@ -180,13 +180,16 @@ class SpecScheduler(Scheduler):
     def _fork(self, output: Any) -> None:
         """Gives requests that verify a tree in the planned step, or draft one, blocks for its branches.
 
-        Earlier requests come first. What is missing costs branches: the workers leave out a tree's last ones, whatever their tokens are.
+        Earlier requests come first. What is missing costs branches: the workers leave out a tree's last ones,
+        whatever their tokens are.
         """
         forks: dict[str, tuple[list[int], int]] = {}
+        # Whose drafts were all cut has none to verify, and its tree is no more.
+        trees = {request_id: self._trees.pop(request_id, None) for request_id in output.num_scheduled_tokens}
         self._verifying = {
-            request_id: self._trees.pop(request_id)
-            for request_id in output.scheduled_spec_decode_tokens
-            if request_id in self._trees
+            request_id: tree
+            for request_id, tree in trees.items()
+            if tree is not None and request_id in output.scheduled_spec_decode_tokens
         }
         for request in self.running if self._verifying or self._drafting[0] else ():
             if not self._samples(request, output):
@@ -206,9 +209,9 @@ class SpecScheduler(Scheduler):
         setattr(output, KV_FORKS, forks)
 
     def _fork_size(self, first: int, last: int) -> int:
-        """How many blocks hold the positions from `first` to `last`."""
+        """How many blocks hold the positions from `first` to `last`, `first` at least."""
         [size] = self.kv_cache_manager.block_sizes
-        return last // size - first // size + 1
+        return max(last, first) // size - first // size + 1
 
     @staticmethod
     def _samples(request: Request, output: Any) -> bool:

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import random
+import time
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
@@ -53,6 +54,7 @@ class OwnText:
 
     Attributes:
         path: a line of JSON per batch.
+        seconds_before: that earlier runs took for what was found in the file.
     """
 
     def __init__(self, backbone: Backbone, path: Path, max_length: int, seed: int) -> None:
@@ -62,6 +64,7 @@ class OwnText:
         self._max_prompt = max(1, max_length // 2)
         self._max_new = max(1, max_length // 4)
         self._seed = seed
+        self.seconds_before = 0.0
 
     def rows(
         self,
@@ -81,7 +84,9 @@ class OwnText:
             on_tokens: told after every batch how many there are.
         """
         key = f"{part} {temperature:g}"
-        kept = [entry["rows"] for entry in self._entries() if entry["key"] == key]
+        found = [entry for entry in self._entries() if entry["key"] == key]
+        self.seconds_before += sum(entry["seconds"] for entry in found)
+        kept = [entry["rows"] for entry in found]
         number = int.from_bytes(hashlib.sha256(f"{self._seed} {key}".encode()).digest()[:4], "big")
         generator = random.Random(number)
         prompts = cut_prompts(documents, self._backbone, self._max_prompt, generator)
@@ -92,9 +97,11 @@ class OwnText:
             if made >= num_tokens:
                 break
             if place == len(kept):
+                begin = time.monotonic()
                 kept.append(self._continue(batch, temperature, number + place))
+                entry = {"key": key, "seconds": round(time.monotonic() - begin, 3), "rows": kept[place]}
                 with self._path.open("a", encoding="utf-8") as file:
-                    file.write(json.dumps({"key": key, "rows": kept[place]}) + "\n")
+                    file.write(json.dumps(entry) + "\n")
             for first, tokens in kept[place]:
                 rows.append(Row(torch.tensor(tokens), first, temperature))
                 made += len(tokens) - first

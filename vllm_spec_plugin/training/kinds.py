@@ -13,7 +13,7 @@ from vllm_spec_plugin.training.rows import Row, cut
 
 DATA = "data"
 HELD_OUT_TOKENS = 65_536  # most that are measured of one kind
-_OWN_HELD_OUT_SHARE = 0.08  # of the tokens made to learn from, as many more are made to measure on
+_OWN_HELD_OUT_SHARE = 0.05  # of the tokens made to learn from, as many more are made to measure on
 
 
 @dataclass(frozen=True)

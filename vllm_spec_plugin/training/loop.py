@@ -60,10 +60,12 @@ class Training:
     ) -> None:
         """Prepares to learn from `kinds`, rows of one temperature each, in equal shares."""
         self._backbone = backbone
+        assert options.learning_rate is not None
         self._options = options
+        self._peak = options.learning_rate
         self.heads = heads
         self._optimiser = torch.optim.AdamW(
-            heads.parameters(), lr=options.learning_rate, betas=(0.9, 0.99), weight_decay=0.0, fused=True
+            heads.parameters(), lr=self._peak, betas=(0.9, 0.99), weight_decay=0.0, fused=True
         )
         self._batches = batches_forever(kinds, options.batch_tokens, options.seed)
         self.step = 0
@@ -91,7 +93,7 @@ class Training:
         """One step; the mean of the heads' losses before it."""
         batch = next(self._batches)
         for group in self._optimiser.param_groups:
-            group["lr"] = learning_rate(self.step, self._options.steps, self._options.learning_rate)
+            group["lr"] = learning_rate(self.step, self._options.steps, self._peak)
         lesson = Lesson(self._backbone, batch, self.heads.num_heads, soft=self._options.labels == "soft")
         self._optimiser.zero_grad()
         losses = lesson.learn(self.heads)

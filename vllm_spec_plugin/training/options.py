@@ -15,7 +15,7 @@ class Options:
         layers: residual blocks of each.
         steps: optimiser steps.
         batch_tokens: tokens per step.
-        learning_rate: the highest.
+        learning_rate: the highest; None goes by the target's hidden size.
         max_length: tokens of a text that the target reads at once.
         self_distill: tokens of the target's own text to make and learn from.
         temperatures: at which they are made, in equal shares.
@@ -30,8 +30,8 @@ class Options:
     heads: int | None = None
     layers: int = 1
     steps: int = 2000
-    batch_tokens: int = 4096
-    learning_rate: float = 1e-3
+    batch_tokens: int = 2048
+    learning_rate: float | None = None
     max_length: int = 512
     self_distill: int = 0
     temperatures: tuple[float, ...] = (0.0, 1.0)

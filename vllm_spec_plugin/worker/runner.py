@@ -102,6 +102,7 @@ class SpecRunnerMixin(Runner):
         steps, trees = self.tree_steps, None
         if steps is not None and steps.step is not None:
             trees = steps.trees
+            self.drafter.counters.drafts_cut_for_memory += steps.num_left_out
             drafts = steps.without_left_out(spec_decode_metadata.draft_token_ids, NO_TOKEN)
             spec_decode_metadata.draft_token_ids = drafts
         output = self.rejection_sampler(spec_decode_metadata, draft_probs, logits, batch.sampling_metadata, trees)

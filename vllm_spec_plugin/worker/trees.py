@@ -70,9 +70,17 @@ class TreeSteps:
         assert self.step is not None
         return self.attention.metadata(self.step.query_start, self.step.lengths, self.step.tables, num_tokens, slots)
 
+    @property
+    def num_left_out(self) -> int:
+        """Draft tokens of the step that could not be computed, for want of blocks."""
+        branched = self.step.branched.values() if self.step is not None else ()
+        return sum(this.tree.num_nodes - this.num_nodes for this in branched)
+
     def without_left_out(self, draft_token_ids: torch.Tensor, nothing: int) -> torch.Tensor:
         """[num_draft_tokens]: the step's draft tokens, `nothing` in the place of those that could not be computed."""
         assert self.step is not None
+        if not self.num_left_out:
+            return draft_token_ids
         left_out: list[int] = []
         start = 0
         for row, tree in enumerate(self.trees):
@@ -80,8 +88,6 @@ class TreeSteps:
             if branched is not None:
                 left_out += range(start + branched.num_nodes, start + tree.num_nodes)
             start += tree.num_nodes
-        if not left_out:
-            return draft_token_ids
         mask = torch.tensor(left_out, device=draft_token_ids.device)
         return draft_token_ids.index_fill(0, mask, nothing)
 

@@ -58,7 +58,7 @@ def test_lenience_below_one_is_called_lossy(tmp_path: Path) -> None:
 def test_shipped_files_pass() -> None:
     result = run("check", *sorted(CONFIGS.glob("*.yaml")))
     assert result.exit_code == 0
-    assert result.stdout.count(": OK") == 3
+    assert result.stdout.count(": OK") == 6
 
 
 def test_every_file_is_checked_and_one_bad_one_fails_all(tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ def test_every_file_is_checked_and_one_bad_one_fails_all(tmp_path: Path) -> None
     assert "plugin.yaml: OK" in result.stdout
     assert result.stderr.splitlines() == [
         f"{tmp_path}/none.yaml: no such file; allowed: a YAML file that can be read",
-        f"{bad}: proposer.method: got the text 'ngarm'; allowed: draft_model, ngram; did you mean ngram?",
+        f"{bad}: proposer.method: got the text 'ngarm'; allowed: draft_model, medusa, ngram; did you mean ngram?",
     ]
 
 
@@ -222,6 +222,55 @@ def test_a_model_that_cannot_be_read_is_not_compared_but_the_draft_is_looked_for
     assert result.exit_code == 1
     assert len(result.stderr.splitlines()) == 2
     assert "there is no folder './none'" in result.stderr
+
+
+def medusa(folder: Path, num_heads: int = 3, tokens: int = 3, **keys: object) -> Path:
+    """Writes heads, in the target's sizes, and a file that drafts with them."""
+    import torch
+
+    from vllm_spec_plugin.proposers.medusa.checkpoint import save_heads
+    from vllm_spec_plugin.proposers.medusa.heads import MedusaHeads
+
+    if not (folder / "heads").exists():
+        config = json.loads(Path(TARGET, "config.json").read_text())
+        heads = MedusaHeads(config["hidden_size"], config["vocab_size"], num_heads, 1)
+        save_heads(heads, folder / "heads", {}, torch.float16)
+    proposer = {"method": "medusa", "model": "heads", **keys}
+    return write(folder, json.dumps({"proposer": proposer, "draft_length": {"policy": "fixed", "tokens": tokens}}))
+
+
+def test_heads_that_fit_the_model(tmp_path: Path) -> None:
+    result = run("check", medusa(tmp_path), "--model", TARGET)
+    assert result.exit_code == 0
+    assert result.stdout.splitlines()[-1] == "  heads and target fit"
+    assert result.stderr == ""
+
+
+def test_heads_are_looked_at_without_a_model_too_but_nothing_is_compared(tmp_path: Path) -> None:
+    result = run("check", medusa(tmp_path))
+    assert result.exit_code == 0
+    assert "fit" not in result.stdout
+    rows = {line.split()[0]: " ".join(line.split()[1:]) for line in result.stdout.splitlines() if line.startswith("  ")}
+    assert rows["proposer.tree"] == "a chain default"
+    shutil.rmtree(tmp_path / "heads")
+    result = run("check", tmp_path / "plugin.yaml")
+    assert result.exit_code == 1
+    assert "OK" not in result.stdout
+
+
+@pytest.mark.parametrize(
+    "tree",
+    [None, [[0], [0, 0], [0, 0, 0], [0, 0, 0, 0]], "auto"],
+    ids=["chain", "tree", "auto"],
+)
+def test_heads_that_cannot_draft_what_is_asked_for(tmp_path: Path, tree: object) -> None:
+    """Too few of them, or nobody measured how often they are right."""
+    result = run("check", medusa(tmp_path, tokens=4, tree=tree))
+    assert result.exit_code == 1
+    assert "OK" not in result.stdout
+    [line] = result.stderr.splitlines()
+    assert line.startswith(f"{tmp_path}/plugin.yaml: proposer.model: ")
+    assert ("measured" if tree == "auto" else "4") in line
 
 
 def test_help_is_cheap_and_names_every_command() -> None:

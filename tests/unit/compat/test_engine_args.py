@@ -245,6 +245,64 @@ def test_a_quantisation_that_vllm_does_not_know_is_refused(draft_config):
     engine_args.translate(Arguments(), draft_config(quantization="fp8"))
 
 
+@pytest.fixture
+def medusa_config(tmp_path):
+    """Writes heads of the given sizes, by default the bundled target's, and a file that drafts with them."""
+    import torch
+
+    from vllm_spec_plugin.proposers.medusa.checkpoint import save_heads
+    from vllm_spec_plugin.proposers.medusa.heads import MedusaHeads
+
+    def settings(hidden_size=256, vocab_size=2048, num_heads=3, tokens=3, **keys):
+        heads = MedusaHeads(hidden_size, vocab_size, num_heads, 1)
+        save_heads(heads, tmp_path / "heads", {}, torch.float16)
+        proposer = {"method": "medusa", "model": "heads", **keys}
+        path = tmp_path / "plugin.yaml"
+        path.write_text(json.dumps({"proposer": proposer, "draft_length": {"policy": "fixed", "tokens": tokens}}))
+        return vllm_spec_plugin.speculative_config(path)
+
+    return settings
+
+
+def test_heads_that_fit_become_stock_settings(medusa_config, warnings):
+    arguments, given = Arguments(), medusa_config()
+    engine_args.translate(arguments, given)
+    assert arguments.speculative_config["method"] == "custom_class"
+    assert arguments.speculative_config["num_speculative_tokens"] == 3
+    assert arguments.additional_config == {"mine": 1, KEY: given[KEY]}
+    assert warnings() == []
+
+
+@pytest.mark.parametrize(
+    ("heads", "said"),
+    [
+        ({"hidden_size": 128}, "128"),
+        ({"vocab_size": 77}, "77"),
+        ({"tokens": 4}, "4"),
+        ({"tokens": 4, "tree": [[0], [0, 0], [0, 0, 0], [0, 0, 0, 0]]}, "4"),
+        ({"tree": "auto"}, "measured"),
+    ],
+    ids=["hidden size", "vocabulary", "too few", "too few for the tree", "not measured"],
+)
+def test_heads_that_do_not_fit_end_a_command_line_with_one_message(medusa_config, capsys, heads, said):
+    source = medusa_config(**heads)[KEY]["source"]
+    with pytest.raises(DraftModelError, match=said):
+        create(medusa_config(**heads))
+    with pytest.raises(SystemExit) as caught:
+        create(parse(source))
+    assert caught.value.code == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert f": error: {source}: proposer.model: " in line
+    assert said in line
+
+
+def test_what_cannot_be_compared_with_heads_is_logged(medusa_config, warnings, tmp_path):
+    (tmp_path / "target").mkdir()
+    engine_args.translate(Arguments(model=str(tmp_path / "target")), medusa_config())
+    [warning] = warnings()
+    assert "not compared with the target" in warning
+
+
 def create(speculative_config):
     """What the wrapped `create_engine_config` does with these settings, up to vLLM's part."""
     arguments = Arguments(speculative_config=speculative_config)

@@ -12,8 +12,10 @@ def test_steps_add_up():
     total.count_error("raised")
     other = StepCounters("ngram", drafts=2, draft_tokens=5, verification_seconds=0.25, proposer_errors={"raised": 2})
     total.add(other)
+    for seconds in (0.5, 1.0):
+        total.add(StepCounters("ngram", tree_seconds=seconds))
     total.add(StepCounters("ngram", kv_blocks_reserved=1, kv_blocks_rolled_back=4, drafts_cut_for_memory=5))
-    assert total == StepCounters("ngram", 3, 9, {"raised": 3}, 0.5, 0.25, 3, 4, 5)
+    assert total == StepCounters("ngram", 3, 9, {"raised": 3}, 0.5, 0.25, 1.5, 3, 4, 5)
 
 
 def test_positions_add_up_however_long_the_drafts_are():
@@ -46,7 +48,8 @@ def test_prometheus_shows_sums_and_zero_errors():
     registry = CollectorRegistry()
     exporter = Exporter(registry)
     exporter.add(StepCounters("ngram", drafts=2, draft_tokens=7, proposer_errors={"raised": 1}).to_payload())
-    exporter.add(StepCounters("ngram", drafts=1, verification_seconds=0.5).to_payload())
+    exporter.add(StepCounters("ngram", drafts=1, verification_seconds=0.5, tree_seconds=0.125).to_payload())
+    exporter.add(StepCounters("ngram", tree_seconds=0.25, proposer_errors={"wrong_tree": 2}).to_payload())
     for _ in range(2):
         memory = StepCounters("ngram", kv_blocks_reserved=1, kv_blocks_rolled_back=2, drafts_cut_for_memory=3)
         exporter.add(memory.to_payload())
@@ -58,7 +61,9 @@ def test_prometheus_shows_sums_and_zero_errors():
     assert value("draft_tokens", method="ngram") == 7
     assert value("proposer_errors", method="ngram", reason="raised") == 1
     assert value("proposer_errors", method="ngram", reason="bad_probabilities") == 0
+    assert value("proposer_errors", method="ngram", reason="wrong_tree") == 2
     assert value("verification_seconds") == 0.5
+    assert value("tree_seconds") == 0.375
     assert value("kv_blocks_reserved") == 2
     assert value("kv_blocks_rolled_back") == 4
     assert value("drafts_cut_for_memory", method="ngram") == 6

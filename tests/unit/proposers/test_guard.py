@@ -11,6 +11,7 @@ from vllm_spec_plugin.proposers import guard
 from vllm_spec_plugin.proposers.base import NO_DRAFT, Draft, RequestView
 from vllm_spec_plugin.proposers.guard import GuardedProposer
 from vllm_spec_plugin.verification.draft_probs import SparseProbs
+from vllm_spec_plugin.verification.topology import chain, topology
 
 VOCAB = 10
 
@@ -74,6 +75,48 @@ def test_an_unsound_draft_is_dropped_and_counted_alone(draft, reason):
     assert drafts[0] is NO_DRAFT
     assert drafts[1] is SOUND
     assert errors == [reason]
+
+
+FORK = topology([[0], [1], [0, 0]])
+
+
+def tree_view(**more):
+    given = {"num_draft_tokens": 4, "depth": 2} | more
+    return RequestView("a", np.arange(3, dtype=np.int32), uniforms=np.zeros(4), **given)
+
+
+@pytest.mark.parametrize(
+    ("draft", "request_view"),
+    [
+        (Draft([1, 2, 3], None, FORK), tree_view()),
+        (Draft([1, 2, 3], torch.full((3, VOCAB), 0.1), FORK), tree_view()),
+        (Draft([1, 2], None, chain(2)), tree_view(chain_only=True)),
+        (Draft([], None, chain(0)), tree_view(num_draft_tokens=0, depth=0)),
+    ],
+)
+def test_sound_trees_pass(draft, request_view):
+    drafts, errors, _ = propose([draft], [request_view])
+    assert drafts[0] is draft
+    assert errors == []
+
+
+@pytest.mark.parametrize(
+    ("draft", "request_view", "reason"),
+    [
+        (Draft([1, 2], None, FORK), tree_view(), guard.WRONG_TREE),
+        (Draft([1, 2, 3, 4], None, FORK), tree_view(), guard.WRONG_TREE),
+        (Draft([1, 2, 3], None, FORK), tree_view(depth=1), guard.WRONG_TREE),
+        (Draft([1, 2, 3], None, FORK), tree_view(chain_only=True), guard.WRONG_TREE),
+        (Draft([1, 2, 3], None, chain(3)), tree_view(), guard.WRONG_TREE),
+        (Draft([1, 2, 3], None, FORK), tree_view(num_draft_tokens=2), guard.TOO_MANY_TOKENS),
+        (Draft([1, 2, 3], torch.full((2, VOCAB), 0.1), FORK), tree_view(), guard.BAD_PROBS),
+    ],
+)
+def test_a_tree_that_does_not_fit_its_tokens_or_the_request_is_dropped(draft, request_view, reason):
+    drafts, errors, _ = propose([draft], [request_view])
+    assert drafts == [NO_DRAFT]
+    assert errors == [reason]
+    assert reason in guard.ERROR_REASONS
 
 
 def test_a_raising_proposer_loses_the_step_and_its_state():

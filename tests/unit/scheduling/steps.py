@@ -1,5 +1,6 @@
 """The real scheduler and a real runner's books, without a model: what an engine core does in a step."""
 
+import copy
 import functools
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,6 +15,7 @@ from vllm.v1.worker.gpu_model_runner import GPUModelRunner
 
 import vllm_spec_plugin
 from tests.unit.scheduling.cases import BLOCK_SIZE, MAX_MODEL_LEN, kv_cache_config
+from vllm_spec_plugin.compat.scheduler import DRAFT_TREES, KV_FORKS
 from vllm_spec_plugin.demo import model_path
 from vllm_spec_plugin.metrics.counters import StepCounters
 from vllm_spec_plugin.scheduling.scheduler import SpecScheduler
@@ -46,10 +48,14 @@ def vllm_config():
     return config
 
 
-def make_scheduler(num_blocks, *specs):
-    """Our scheduler, as the engine core makes it, over a pool of `num_blocks`."""
+def make_scheduler(num_blocks, *specs, proposer=None):
+    """Our scheduler, as the engine core makes it, over a pool of `num_blocks`; `proposer` replaces the file's."""
     config = vllm_config()
     config.cache_config.num_gpu_blocks = num_blocks
+    if proposer is not None:
+        config = copy.copy(config)
+        settings = {"config": {"proposer": proposer, "draft_length": {"policy": "fixed", "tokens": 14}}}
+        config.additional_config = {**config.additional_config, KEY: {**config.additional_config[KEY], **settings}}
     return SpecScheduler(
         vllm_config=config,
         kv_cache_config=kv_cache_config(num_blocks, *specs),
@@ -108,6 +114,11 @@ class Worker(SpecRunnerMixin, GPUModelRunner):
         self.requests[request_id].output_token_ids.extend(token_ids)
 
 
+def blocks_between(first, last):
+    """How many blocks hold positions `first` to `last`."""
+    return len({position // BLOCK_SIZE for position in range(first, last + 1)})
+
+
 class Core:
     """An engine core of which only the books are there.
 
@@ -116,13 +127,15 @@ class Core:
         worker: with the runner's books.
         output: of the step that is being computed.
         counters: what the frontend was told so far.
+        trees: branches and depth of the trees that wait to be verified, by request.
     """
 
-    def __init__(self, num_blocks, *specs, reserves=True):
-        self.scheduler = make_scheduler(num_blocks, *specs)
+    def __init__(self, num_blocks, *specs, reserves=True, proposer=None):
+        self.scheduler = make_scheduler(num_blocks, *specs, proposer=proposer)
         self.scheduler.reserves_draft_kv = reserves
         self.worker = Worker(len(specs))
         self.counters = StepCounters("ngram")
+        self.trees = {}
 
     @property
     def manager(self):
@@ -133,13 +146,15 @@ class Core:
         self.output = self.scheduler.schedule()
         self.worker.take_over(self.output)
         self.check_tables()
+        self.check_forks()
 
-    def end(self, num_accepted=0, num_drafts=NUM_DRAFTS):
+    def end(self, num_accepted=0, num_drafts=NUM_DRAFTS, num_branches=0):
         """Verifies, drafts, and tells the scheduler.
 
         Args:
             num_accepted: most drafts that each request accepts.
             num_drafts: most that each is drafted for.
+            num_branches: of drafts, besides the trunk, where there are tokens for them.
         """
         output, batch = self.output, self.worker.input_batch
         written = {}
@@ -154,7 +169,8 @@ class Core:
             sampled[request_id], drafts[request_id] = [], []
             if stop >= length:
                 assert stop == length + len(verified)
-                accepted = verified[:num_accepted]
+                depth = self.trees.pop(request_id, (0, NUM_DRAFTS))[1]
+                accepted = verified[: min(num_accepted, depth)]
                 sampled[request_id] = [*accepted, (length + 7 * len(accepted)) % VOCAB_SIZE]
                 room = MAX_MODEL_LEN - length - len(sampled[request_id])
                 assert room >= 0
@@ -165,19 +181,21 @@ class Core:
                     # The last draft's KV is written when it is verified, and it needs its slot by then only.
                     count = min(count, self.num_slots(request_id) - length + 1)
                 drafts[request_id] = [(length + i) % VOCAB_SIZE for i in range(max(0, count))]
+                if (branches := min(num_branches, len(drafts[request_id]) - 1)) > 0:
+                    self.trees[request_id] = (branches, len(drafts[request_id]) - branches)
                 if drafts[request_id] and self.scheduler.reserves_draft_kv:
                     stop = max(stop, length + len(drafts[request_id]) - 1)
             written[request_id] = (start, stop)
         self.check_writes(written)
         scheduled = [request_id for request_id in batch.req_ids if request_id in sampled]
-        answers = self.scheduler.update_from_output(
-            output,
-            ModelRunnerOutput(
-                req_ids=scheduled,
-                req_id_to_index={request_id: i for i, request_id in enumerate(scheduled)},
-                sampled_token_ids=[sampled[request_id] for request_id in scheduled],
-            ),
+        outcome = ModelRunnerOutput(
+            req_ids=scheduled,
+            req_id_to_index={request_id: i for i, request_id in enumerate(scheduled)},
+            sampled_token_ids=[sampled[request_id] for request_id in scheduled],
         )
+        drafted = {request_id: self.trees[request_id] for request_id in scheduled if request_id in self.trees}
+        setattr(outcome, DRAFT_TREES, drafted)
+        answers = self.scheduler.update_from_output(output, outcome)
         for answer in answers.values():
             carried = answer.scheduler_stats and answer.scheduler_stats.kv_connector_stats
             if carried:
@@ -188,10 +206,18 @@ class Core:
             )
         self.scheduler.check_integrity()
 
-    def step(self, num_accepted=0, num_drafts=NUM_DRAFTS):
+    def step(self, num_accepted=0, num_drafts=NUM_DRAFTS, num_branches=0):
         """A whole step."""
         self.begin()
-        self.end(num_accepted, num_drafts)
+        self.end(num_accepted, num_drafts, num_branches)
+
+    @property
+    def forks(self):
+        """Per request the blocks that the step's branches got, each one's together."""
+        return {
+            request_id: [block_ids[i : i + size] for i in range(0, len(block_ids), size)]
+            for request_id, (block_ids, size) in getattr(self.output, KV_FORKS, {}).items()
+        }
 
     def num_slots(self, request_id):
         """Tokens that the request's blocks have room for, as the worker sees it."""
@@ -207,6 +233,30 @@ class Core:
                     assert len(table) == len(blocks)
                     # Of a sliding window's past, which becomes null blocks, the worker is not told.
                     assert all(b.is_null or b.block_id == i for i, b in zip(table, blocks, strict=True))
+
+    def check_forks(self):
+        """Branches have blocks that nobody else has, long enough, and as many as free blocks allow."""
+        tables = [self.manager.get_block_ids(request_id)[0] for request_id in self.scheduler.requests]
+        taken = {0, *(block_id for table in tables for block_id in table)}
+        for request_id, forks in self.forks.items():
+            assert request_id in self.output.num_scheduled_tokens
+            for block_id in (block_id for fork in forks for block_id in fork):
+                assert block_id not in taken
+                taken.add(block_id)
+        drafting, drafted = self.scheduler._drafting
+        for request_id, (num_branches, depth) in self.trees.items():
+            if not self.output.scheduled_spec_decode_tokens.get(request_id):
+                continue
+            row = self.worker.input_batch.req_id_to_index[request_id]
+            length = int(self.worker.input_batch.num_tokens_no_spec[row])
+            size = blocks_between(length, length + depth - 1)
+            if drafting:
+                # The text may end anywhere up to the tree's depth and one beyond.
+                size = max(size, blocks_between(length + 1, length + depth + drafted - 1))
+            forks = self.forks.get(request_id, [])
+            assert all(len(fork) == size for fork in forks)
+            if len(forks) < max(num_branches, drafting):
+                assert self.manager.block_pool.get_num_free_blocks() < size
 
     def check_writes(self, written):
         """Every position that is written has a slot, and no block is written for two requests."""

@@ -67,6 +67,25 @@ def _find_another_block(manager):
     cache[next(iter(cache))] = manager.block_pool.blocks[-1]
 
 
+def _fork_a_block_of_the_table(manager):
+    manager._forks["b"] = [manager.get_blocks("a").blocks[0][1]]
+
+
+def _lose_a_fork(manager):
+    manager.fork(request("b", prompt(2, 3)), 2, 1)
+    manager._forks["b"].pop()
+
+
+def _give_a_fork_to_two(manager):
+    manager.fork(request("b", prompt(2, 3)), 1, 1)
+    manager._forks["a"] = manager._forks["b"]
+
+
+def _cache_a_fork(manager):
+    manager.fork(request("b", prompt(2, 3)), 1, 1)
+    manager._forks["b"][0]._block_hash = manager.get_blocks("a").blocks[0][0].block_hash
+
+
 @pytest.mark.parametrize(
     ("sabotage", "message"),
     [
@@ -82,6 +101,10 @@ def _find_another_block(manager):
         (_break_the_way_back, "does not point back"),
         (_free_the_null_block, "the null block 0 is in the free list"),
         (_forget_a_cached_block, "block 1 has a hash that the prefix cache does not find it by"),
+        (_fork_a_block_of_the_table, "block 2 counts 1 references, its owners are request a, a fork of request b"),
+        (_lose_a_fork, "block 5 counts 1 references, its owners are none"),
+        (_give_a_fork_to_two, "its owners are a fork of request b, a fork of request a"),
+        (_cache_a_fork, "block 4 is a fork of request b and in the prefix cache"),
         (_find_another_block, "the prefix cache finds block 9 by a hash that it has not"),
     ],
 )

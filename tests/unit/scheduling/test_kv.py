@@ -122,6 +122,50 @@ def test_rolled_back_blocks_are_taken_again_before_the_prefix_cache_loses_any(ma
     assert manager.get_computed_blocks(request("c", prompt(2, 20)))[1] == 16
 
 
+def test_forks_are_in_no_table_and_go_back_all_together(manager, running):
+    before = ids(manager)
+    forks = manager.fork(running, 3, 2)
+    assert len(set(forks)) == 6
+    assert not set(forks) & {0, *before}
+    assert ids(manager) == before
+    assert manager.block_pool.get_num_free_blocks() == 1
+    manager.check_integrity()
+    manager.join()
+    assert manager.block_pool.get_num_free_blocks() == 7
+    manager.join()
+    manager.check_integrity()
+
+
+def test_forks_are_given_whole_and_only_from_free_blocks(manager, running):
+    assert len(manager.fork(running, 3, 3)) == 6
+    other = request("b", prompt(2, 4))
+    start(manager, other)
+    assert manager.fork(other, 1, 1) == []
+    assert manager.fork(other, 0, 1) == []
+    manager.check_integrity()
+
+
+def test_forks_of_a_request_that_ends_are_free_those_of_others_are_not(manager, running):
+    other = request("b", prompt(2, 3))
+    start(manager, other)
+    manager.fork(running, 1, 2)
+    kept = manager.fork(other, 2, 1)
+    manager.free(running)
+    manager.check_integrity()
+    assert manager.block_pool.get_num_free_blocks() == 9 - 1 - 2
+    assert all(manager.block_pool.blocks[block_id].ref_cnt == 1 for block_id in kept)
+
+
+def test_forks_are_taken_again_before_the_prefix_cache_loses_any(manager, running):
+    old = request("b", prompt(2, 16))
+    start(manager, old)
+    manager.free(old)
+    for _ in range(5):
+        manager.fork(running, 3, 1)
+        manager.join()
+    assert manager.get_computed_blocks(request("c", prompt(2, 20)))[1] == 16
+
+
 def test_free_kv_tokens_is_what_a_new_request_finds_room_for():
     for specs in ((FULL,), (FULL, WINDOW)):
         manager = make_manager(10, *specs)
@@ -168,6 +212,7 @@ class Blocks(RuleBasedStateMachine):
         super().__init__()
         self.manager = make_manager(14, *self.specs)
         self.tables = {}
+        self.forks = {}
         self.count = 0
         # Drafts that wait to be verified, per request.
         self.waiting = {}
@@ -231,6 +276,24 @@ class Blocks(RuleBasedStateMachine):
             reached = min(running.num_tokens + count, MAX_MODEL_LEN)
             assert not self.manager.num_missing_blocks(running.request_id, reached)
 
+    @rule(running=running, num_forks=st.integers(0, 4), size=st.integers(1, 3))
+    def fork(self, running, num_forks, size):
+        if running.request_id not in self.tables or running.request_id in self.forks:
+            return
+        free = self.manager.block_pool.get_num_free_blocks()
+        forks = self.manager.fork(running, num_forks, size)
+        assert len(forks) == min(num_forks, free // size) * size
+        assert self.manager.block_pool.get_num_free_blocks() == free - len(forks)
+        if forks:
+            self.forks[running.request_id] = forks
+
+    @rule()
+    def join(self):
+        free = self.manager.block_pool.get_num_free_blocks()
+        self.manager.join()
+        assert self.manager.block_pool.get_num_free_blocks() == free + sum(map(len, self.forks.values()))
+        self.forks = {}
+
     @rule(running=running)
     def rollback(self, running):
         request_id = running.request_id
@@ -261,6 +324,7 @@ class Blocks(RuleBasedStateMachine):
 
     def _free(self, running):
         self.manager.free(running)
+        self.forks.pop(running.request_id, None)
         del self.tables[running.request_id], self.waiting[running.request_id]
 
     def _append(self, request_id, added):
@@ -270,6 +334,13 @@ class Blocks(RuleBasedStateMachine):
     @invariant()
     def books_agree(self):
         self.manager.check_integrity()
+
+    @invariant()
+    def forks_are_nobody_elses(self):
+        taken = {0, *(block_id for table in self.tables.values() for group in table for block_id in group)}
+        for block_id in (block_id for forks in self.forks.values() for block_id in forks):
+            assert block_id not in taken
+            taken.add(block_id)
 
     @invariant()
     def tables_are_what_was_told(self):

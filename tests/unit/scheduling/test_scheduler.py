@@ -13,12 +13,20 @@ from vllm.v1.core.sched import scheduler as vllm_scheduler
 from vllm.v1.core.sched.scheduler import Scheduler
 
 from tests.unit.scheduling.cases import BLOCK_SIZE, FULL, MAX_MODEL_LEN, WINDOW, prompt, request
-from tests.unit.scheduling.steps import NUM_DRAFTS, Core
-from vllm_spec_plugin.compat.kv_cache import KVCacheManager, RequestStatus
-from vllm_spec_plugin.compat.scheduler import KV_ROLLBACK
+from tests.unit.scheduling.steps import NUM_DRAFTS, Core, blocks_between
+from vllm_spec_plugin.compat.kv_cache import KVCacheManager, RequestStatus, cached_blocks
+from vllm_spec_plugin.compat.scheduler import KV_FORKS, KV_ROLLBACK
 from vllm_spec_plugin.scheduling.kv import SpecKVCacheManager
 
 SETTINGS = settings(max_examples=25, stateful_step_count=40, deadline=None, derandomize=True)
+
+
+HEADS = {"method": "medusa", "model": "org/heads", "tree": "auto"}
+
+
+def branching(*branches):
+    """A draft model that follows several drafts at once."""
+    return {"method": "draft_model", "model": "org/small", "branches": list(branches)}
 
 
 def add(core, request_id, family, num_tokens, max_tokens=MAX_MODEL_LEN):
@@ -192,6 +200,122 @@ def test_with_a_connector_tables_are_left_as_vllm_makes_them():
     assert held(core) == 3
 
 
+def trees_core(num_blocks=20, proposer=HEADS):
+    """One request with a text of 8 tokens, for which a tree of 2 branches beside the trunk was drafted, 2 deep."""
+    core = Core(num_blocks, FULL, reserves=proposer is not HEADS, proposer=proposer)
+    add(core, "a", 1, 7)
+    core.step(num_branches=2)
+    return core
+
+
+def test_branches_of_waiting_drafts_get_blocks_of_their_own():
+    core = trees_core()
+    core.begin()
+    # Positions 8 and 9.
+    assert [len(fork) for fork in core.forks["a"]] == [1, 1]
+    assert held(core) == 3
+    assert core.manager.block_pool.get_num_free_blocks() == 19 - 3 - 2
+    core.end()
+    assert core.manager.block_pool.get_num_free_blocks() == 19 - 3 - 2, "the worker may still copy out of them"
+    core.begin()
+    assert core.forks == {}
+    assert core.manager.block_pool.get_num_free_blocks() == 19 - 4
+
+
+def test_a_chain_gets_no_forks():
+    core = Core(20, FULL, reserves=False, proposer=HEADS)
+    add(core, "a", 1, 7)
+    core.step()
+    core.begin()
+    assert core.output.scheduled_spec_decode_tokens["a"]
+    assert getattr(core.output, KV_FORKS) == {}
+
+
+def test_a_tree_that_crosses_blocks_gets_forks_of_as_many():
+    core = Core(20, FULL, reserves=False, proposer=HEADS)
+    add(core, "a", 1, 6)
+    core.step(num_branches=2)
+    core.begin()
+    # Positions 7 and 8.
+    assert [len(fork) for fork in core.forks["a"]] == [2, 2]
+
+
+def test_forks_are_whole_or_not_there():
+    """Three blocks are left, and a branch takes two."""
+    core = Core(7, FULL, reserves=False, proposer=HEADS)
+    add(core, "a", 1, 6)
+    core.step(num_branches=2)
+    core.begin()
+    assert [len(fork) for fork in core.forks["a"]] == [2]
+    assert core.manager.block_pool.get_num_free_blocks() == 1
+
+
+def test_forks_of_a_request_that_is_aborted_are_free():
+    core = trees_core()
+    core.begin()
+    core.scheduler.finish_requests("a", RequestStatus.FINISHED_ABORTED)
+    core.scheduler.check_integrity()
+    assert core.manager.block_pool.get_num_free_blocks() == 19
+    core.end()
+
+
+def test_a_tree_whose_drafts_were_all_cut_is_forgotten():
+    """What is drafted next is a chain: no forks for it, and every place of it counts."""
+    core = trees_core()
+    core.scheduler.requests["a"].spec_token_ids = []
+    core.step(num_drafts=3)
+    core.begin()
+    assert core.forks == {}
+    core.end(num_accepted=3)
+    assert core.counters.verified_per_position == [1, 1, 1]
+
+
+def test_places_of_a_tree_are_its_levels():
+    core = trees_core()
+    core.begin()
+    assert len(core.output.scheduled_spec_decode_tokens["a"]) == 4
+    core.end(num_accepted=1)
+    core.step()
+    assert core.counters.verified_per_position == [2, 2, 1, 1]
+    assert core.counters.accepted_per_position == [1]
+
+
+@pytest.mark.parametrize(("branches", "num_forks"), [((3,), 2), ((2, 2), 3), ((2, 1, 1), 1), ((1, 1), 0)])
+def test_a_model_that_follows_branches_gets_blocks_for_them_wherever_the_text_ends(branches, num_forks):
+    """From the first step on, and for the longest text that the step may leave; `check_forks` looks."""
+    for length in range(1, 2 * BLOCK_SIZE + 1):
+        core = Core(40, FULL, proposer=branching(*branches))
+        add(core, "a", 1, length)
+        for _ in range(4):
+            core.begin()
+            forks = core.forks.get("a", [])
+            assert len(forks) == max(num_forks, core.trees.get("a", (0, 0))[0])
+            core.end(num_accepted=4, num_branches=2)
+            end = int(core.worker.input_batch.num_tokens_no_spec[0])
+            # All but the last draft of a branch are computed.
+            assert all(len(fork) >= blocks_between(end, end + len(branches) - 2) for fork in forks)
+
+
+def test_the_prefix_cache_loses_no_more_to_forks_than_are_held_at_a_time():
+    core = Core(24, FULL, reserves=False, proposer=HEADS)
+    for family in (2, 3, 4):
+        add(core, f"old {family}", family, 21, max_tokens=1)
+        while core.scheduler.has_requests():
+            core.step(num_drafts=0)
+    old = {block.block_id for _, block in cached_blocks(core.manager.block_pool)}
+    assert len(old) == 15
+    add(core, "a", 1, 7)
+    most = 0
+    for _ in range(20):
+        core.begin()
+        most = max(most, held(core) + sum(map(len, core.forks.get("a", []))))
+        core.end(num_branches=3)
+    assert most > 8
+    of_a = set(core.manager.get_block_ids("a")[0])
+    left = {block.block_id for _, block in cached_blocks(core.manager.block_pool)} - of_a
+    assert len(old - left) <= most
+
+
 class Steps(RuleBasedStateMachine):
     """Requests come, are drafted for, preempted, aborted, and all end. Checked in every step, see `Core`.
 
@@ -201,13 +325,16 @@ class Steps(RuleBasedStateMachine):
 
     specs: tuple = (FULL,)
     reserves = True
+    proposer: dict | None = None
+    # Branches of a draft besides the trunk.
+    num_branches = st.just(0)
     num_blocks = 14
     # Less than all requests' drafts: some wait for their turn.
     token_budget = 12
 
     def __init__(self):
         super().__init__()
-        self.core = Core(self.num_blocks, *self.specs, reserves=self.reserves)
+        self.core = Core(self.num_blocks, *self.specs, reserves=self.reserves, proposer=self.proposer)
         self.core.scheduler.max_num_scheduled_tokens = self.token_budget
         self.count = 0
 
@@ -216,10 +343,10 @@ class Steps(RuleBasedStateMachine):
         self.count += 1
         add(self.core, f"r{self.count}", family, num_tokens, max_tokens)
 
-    @rule(num_accepted=st.integers(0, 4), num_drafts=st.integers(0, 4))
-    def step(self, num_accepted, num_drafts):
+    @rule(data=st.data(), num_accepted=st.integers(0, 4), num_drafts=st.integers(0, 4))
+    def step(self, data, num_accepted, num_drafts):
         self.begin()
-        self.core.end(num_accepted, num_drafts)
+        self.core.end(num_accepted, num_drafts, data.draw(self.num_branches))
 
     @precondition(lambda self: self.core.scheduler.requests)
     @rule(data=st.data(), num_accepted=st.integers(0, 4))
@@ -256,6 +383,7 @@ class Steps(RuleBasedStateMachine):
         ours = self.core.scheduler
         shared = (ours.vllm_config, ours.structured_output_manager)
         stock = copy.deepcopy(ours, {id(thing): thing for thing in shared})
+        stock.kv_cache_manager.join()
         for running in stock.running:
             running.spec_token_ids = []
             stock.kv_cache_manager.rollback(running, running.num_tokens)
@@ -274,9 +402,18 @@ class Steps(RuleBasedStateMachine):
 
 
 class StepsWithoutDraftKV(Steps):
-    """Drafts that come from the text need slots when they are verified, not before."""
+    """Drafts that come from elsewhere need slots when they are verified, not before; trees then need forks."""
 
     reserves = False
+    proposer = HEADS
+    num_branches = st.integers(0, 3)
+
+
+class StepsOfBranches(Steps):
+    """Drafting needs forks too, besides slots for the trunk."""
+
+    proposer = branching(2, 1)
+    num_branches = st.integers(0, 2)
 
 
 class StepsOfTwoGroups(Steps):
@@ -291,5 +428,7 @@ TestSteps = Steps.TestCase
 TestSteps.settings = SETTINGS
 TestStepsWithoutDraftKV = StepsWithoutDraftKV.TestCase
 TestStepsWithoutDraftKV.settings = SETTINGS
+TestStepsOfBranches = StepsOfBranches.TestCase
+TestStepsOfBranches.settings = settings(SETTINGS, max_examples=12)
 TestStepsOfTwoGroups = StepsOfTwoGroups.TestCase
 TestStepsOfTwoGroups.settings = settings(SETTINGS, max_examples=12)

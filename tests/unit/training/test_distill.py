@@ -1,5 +1,6 @@
 """The target's own text."""
 
+import json
 import random
 from itertools import pairwise
 from pathlib import Path
@@ -64,8 +65,12 @@ def test_what_was_made_before_an_interrupt_is_not_made_again(tmp_path: Path, mon
     assert content(make(backbone, path, tokens=2500, temperature=1.0)) == whole
     assert len(calls) == len((tmp_path / "whole.jsonl").read_text().splitlines()) - num_kept > 0
     calls.clear()
-    assert content(make(backbone, path, tokens=2500, temperature=1.0)) == whole
+    own = OwnText(backbone, path, 64, seed=3)
+    assert content(own.rows(DOCUMENTS, 2500, 1.0, "train", lambda done: None)) == whole
     assert not calls
+    seconds = [json.loads(line)["seconds"] for line in path.read_text().splitlines()]
+    assert own.seconds_before == pytest.approx(sum(seconds))
+    assert own.seconds_before > 0
 
 
 def test_a_documents_own_prompt_is_gone_on_from(tmp_path: Path) -> None:

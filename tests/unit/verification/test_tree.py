@@ -165,7 +165,7 @@ def test_seeded_output_does_not_depend_on_certain_drafts(case, shape, seed):
     assert drafted[0] == undrafted[0]
 
 
-def drawn_siblings(count, p, q, replacement):
+def drawn_siblings(count, p, q, replacement, seeded=False):
     """The verdict on `count` requests with two siblings drawn from q; after them p is uniform."""
     drafts = torch.multinomial(torch.tensor(q).expand(count, VOCAB), 2, replacement)
     rows = TreeRows.of([PAIR] * count, CPU)
@@ -175,18 +175,20 @@ def drawn_siblings(count, p, q, replacement):
         probs[:, 1].scatter_(1, drafts[:, :1], 0)
         probs[:, 1] /= probs[:, 1].sum(-1, keepdim=True)
     greedy = torch.zeros(count, dtype=torch.bool)
-    noise = Noise(VOCAB, CPU)
+    noise = seeded_noise(rows, torch.arange(count)) if seeded else Noise(VOCAB, CPU)
     return verify_tree(logits.repeat(count, 1), drafts.flatten(), probs.reshape(-1, VOCAB), rows, greedy, noise)
 
 
-P, Q = np.array([0.5, 0.3, 0.1, 0.1, 0.0]), np.array([0.1, 0.2, 0.3, 0.2, 0.2])
+# A first rejection (token 3 mostly) leaves p_1(2) < q(2): the second trial's noise matters.
+P, Q = np.array([0.34, 0.04, 0.33, 0.29, 0.0]), np.array([0.1, 0.05, 0.28, 0.52, 0.05])
 
 
+@pytest.mark.parametrize("seeded", [True, False])
 @pytest.mark.parametrize("replacement", [True, False])
-def test_the_first_token_is_distributed_as_p_when_siblings_are_drawn(replacement):
+def test_the_first_token_is_distributed_as_p_when_siblings_are_drawn(replacement, seeded):
     """Over draws from q, i.i.d. or without replacement. 20,000 samples, false alarm 1e-6, seed 4."""
     torch.manual_seed(4)
-    verdict = drawn_siblings(20_000, P, Q, replacement)
+    verdict = drawn_siblings(20_000, P, Q, replacement, seeded)
     seen = np.bincount(verdict.token_ids[:, 0], minlength=VOCAB)
     assert seen[4] == 0
     assert chisquare(seen[:4], 20_000 * P[:4]).pvalue > 1e-6
@@ -206,7 +208,7 @@ def test_the_oracle_comparison_catches_siblings_taken_as_independent(monkeypatch
     monkeypatch.setattr(tree_module._Step, "_reject", lambda *_: None)
     torch.manual_seed(5)
     with pytest.raises(AssertionError):
-        assert_as_oracle(TreeCase(PAIR, np.array([P] * 3), [2, 3], np.array([Q, Q])), "dense")
+        assert_as_oracle(TreeCase(PAIR, np.array([P] * 3), [3, 1], np.array([Q, Q])), "dense")
 
 
 def test_the_first_of_two_certain_siblings_with_one_token_counts():
@@ -259,6 +261,30 @@ def test_a_sibling_that_covers_the_rest_of_p_is_always_kept():
     case = TreeCase(tree, np.array([half] * 4), [0, 1, 4], np.array([*np.eye(VOCAB)[:2], np.full(VOCAB, 0.2)]))
     nodes = verify([case] * 500, "dense").nodes
     assert set(nodes.tolist()) == {0, 1}
+
+
+class _SmallestNoise(Noise):
+    """Accepts whatever may be accepted at all."""
+
+    def uniform(self, rows, trial=0):
+        return torch.zeros(len(rows), dtype=torch.float64)
+
+
+def test_impossible_tokens_are_not_kept_even_with_the_smallest_noise():
+    """First sibling: p = 0 < q. Second: q = 0, whatever p is; it can't have been drawn from that."""
+    rows = TreeRows.of([PAIR, PAIR], CPU)
+    logits = torch.tensor(np.array([P] * 6), dtype=torch.float32).log()
+    drafts = torch.tensor([4, 0, 4, 4])
+    probs = torch.tensor([[0, 0, 0, 0.5, 0.5]] * 2 + [[0, 0, 0, 0.5, 0.5], [0, 0, 0.5, 0.5, 0]])
+    verdict = verify_tree(logits, drafts, probs, rows, torch.zeros(2, dtype=torch.bool), _SmallestNoise(VOCAB, CPU))
+    assert verdict.nodes.tolist() == [-1, -1]
+
+
+def test_the_place_of_a_missing_sibling_is_passed_over():
+    """Beside a drawn sibling: the next one's trial is its own, with what p is at the start."""
+    tree = topology([(0,), (1,), (2,)])
+    case = TreeCase(tree, np.array([P] * 4), [-1, 0, 1], np.array([Q, P, P]))
+    assert set(verify([case] * 300, "dense").nodes.tolist()) == {1}
 
 
 def test_a_step_without_requests_or_drafts():

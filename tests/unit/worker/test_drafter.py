@@ -9,6 +9,7 @@ import torch
 from vllm_spec_plugin.proposers.base import NO_DRAFT, Draft, RequestView
 from vllm_spec_plugin.settings import KEY
 from vllm_spec_plugin.verification.draft_probs import SparseProbs
+from vllm_spec_plugin.verification.topology import chain, topology
 from vllm_spec_plugin.worker import drafter as module
 from vllm_spec_plugin.worker.drafter import Drafter
 
@@ -64,6 +65,47 @@ def test_q_is_gone_once_it_was_verified_or_its_request_ended(drafter, proposer):
     drafter.forget("b")
     assert drafter.take_probs(["a", "b"], [[3], [4]], CPU) is None
     assert proposer.forgotten == ["b"]
+
+
+FORK = topology([[0], [0, 0], [1], [2]])
+
+
+@pytest.fixture
+def with_a_tree(drafter, proposer):
+    """Four tokens were drafted for request a."""
+    proposer.propose = lambda requests: [Draft([3, 4, 5, 6], None, FORK) for _ in requests]
+    drafter.draft([RequestView("a", np.array([1], np.int32), 4, np.zeros(4), depth=2)])
+    return drafter
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 3, 4])
+def test_a_tree_that_the_scheduler_cut_is_its_first_nodes(with_a_tree, count):
+    assert with_a_tree.tree("a", [3, 4, 5, 6][:count]) is FORK.first(count)
+
+
+@pytest.mark.parametrize("tokens", [[3, 5], [3, 4, 6], [3, 4, 5, 6, 7], [7]])
+def test_other_tokens_than_were_drafted_are_a_chain(with_a_tree, tokens):
+    assert with_a_tree.tree("a", tokens) is chain(len(tokens))
+
+
+def test_what_is_known_of_a_tree_goes_with_its_q(with_a_tree):
+    with_a_tree.tree("a", [3, 4, 5, 6])
+    assert with_a_tree.tree("a", (3, 4, 5, 6)) is FORK, "looking changes nothing"
+    with_a_tree.take_probs(["a"], [[3, 4, 5, 6]], CPU)
+    assert with_a_tree.tree("a", [3, 4, 5, 6]) is chain(4)
+
+
+def test_drafts_without_a_tree_are_chains(drafter):
+    drafter.draft([view("a", 3)])
+    assert drafter.tree("a", [3]) is chain(1)
+    assert drafter.tree("nobody", []) is chain(0)
+
+
+def test_the_proposer_says_how_many_siblings_it_draws(drafter, monkeypatch, proposer):
+    assert drafter.siblings == 1
+    proposer.num_siblings = 5
+    model = SimpleNamespace(get_vocab_size=lambda: 10)
+    assert Drafter(SimpleNamespace(additional_config={KEY: {"config": CONFIG}}, model_config=model)).siblings == 5
 
 
 def test_counters_are_taken_once(drafter):

@@ -165,7 +165,7 @@ def test_all_requests_join_at_once() -> None:
 
 
 def test_random_steps_have_all_kinds_of_requests() -> None:
-    seen = set()
+    seen: set[object] = set()
     for block_size in BLOCK_SIZES:
         for requests, _ in steps(block_size, False):
             seen.add("trees and chains" if len({len(r.tree.chains) > 1 for r in requests}) == 2 else "")

@@ -60,7 +60,7 @@ class Verifying:
         return text + [self.words(node) for node in range(self.tree.num_nodes)]
 
     def first_left_out(self, block_size: int) -> int:
-        """The first node that can't be verified for lack of blocks: branches get theirs in turn, whole or not at all."""
+        """The first node that blocks are lacking for; branches get theirs in turn, whole or not at all."""
         if not self.tree.chains:
             return 0
         needed = blocks_of(self.length, self.length + self.tree.depth - 1, block_size)

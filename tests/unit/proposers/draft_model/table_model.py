@@ -1,5 +1,6 @@
 """A draft model that is a table of token pairs, on a KV cache that knows what it was computed from, and its oracle."""
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -33,6 +34,9 @@ class Request:
         in_prompt: the target is not through with it.
         bias: a token that its sampling pipeline favours.
         blocks: its block table.
+        depth: most drafts one after the other; k if None.
+        chain_only: no branches.
+        forks: blocks of each branch beside the trunk.
     """
 
     request_id: str
@@ -44,12 +48,22 @@ class Request:
     in_prompt: bool = False
     bias: int = 0
     blocks: npt.NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
+    depth: int | None = None
+    chain_only: bool = False
+    forks: list[list[int]] = field(default_factory=list)
+
+    def num_branches(self, depth: int) -> int:
+        """Branches, the trunk among them, that all but the last of `depth` drafts find slots for."""
+        needed = {position // BLOCK_SIZE for position in range(len(self.text), len(self.text) + depth - 1)}
+        return 1 + sum(len(fork) >= len(needed) for fork in self.forks)
 
     def view(self, row: int) -> RequestView:
         """What a proposer gets to see of it."""
+        rng = np.random.default_rng([len(self.text), *self.request_id.encode()])
         uniforms = self.uniforms
         if uniforms is None:
-            uniforms = np.random.default_rng([len(self.text), *self.request_id.encode()]).random(self.k)
+            uniforms = rng.random(self.k)
+        depth = self.k if self.depth is None else self.depth
         return RequestView(
             request_id=self.request_id,
             token_ids=np.array(self.text, np.int32),
@@ -59,6 +73,9 @@ class Request:
             row=row,
             num_slots=len(self.blocks) * BLOCK_SIZE,
             in_prompt=self.in_prompt,
+            depth=depth,
+            chain_only=self.chain_only,
+            sibling_uniforms=rng.random((depth, 4)),
         )
 
 
@@ -90,8 +107,10 @@ class TableEngine:
         self.num_computed: dict[str, int] = {}
         self.broken: tuple[str, int] | None = None
         self._kv = DraftKV(NUM_BLOCKS, BLOCK_SIZE)
-        self._live: list[tuple[Request, list[int]]] = []
+        # Sequences: whose, its text and drafts, and the blocks it sees.
+        self._live: list[tuple[Request, list[int], npt.NDArray[np.int32]]] = []
         self._steps_left = 0
+        self._branched = False
 
     def block_table(self, row: int) -> npt.NDArray[np.int32]:
         return self.batch[row].blocks
@@ -106,7 +125,8 @@ class TableEngine:
         self.passes = [sum(chunk.stop - chunk.start for chunk in chunks)]
         self.num_computed = {chunk.request.request_id: chunk.stop - chunk.start for chunk in chunks}
         self._steps_left = num_steps
-        self._live = [(r, list(r.text)) for r, length in zip(requests, lengths, strict=True) if length]
+        self._live = [(r, list(r.text), r.blocks) for r, length in zip(requests, lengths, strict=True) if length]
+        self._branched = False
         for request, chunk in zip(requests, chunks, strict=True):
             text = request.text[: chunk.stop]
             assert self._kv.num_right(request.blocks, text) == len(text), f"{request.request_id} is not caught up"
@@ -119,11 +139,31 @@ class TableEngine:
         self._steps_left -= 1
         self._live = self._live[: len(token_ids)]
         self.passes.append(len(token_ids))
-        for (request, text), token in zip(self._live, token_ids.tolist(), strict=True):
+        for (_, text, blocks), token in zip(self._live, token_ids.tolist(), strict=True):
             text.append(token)
-            assert len(text) <= min(self.max_len, len(request.blocks) * BLOCK_SIZE), "no slot, or beyond the context"
-            self._kv.write(request.blocks, text, len(text) - 1)
+            assert len(text) <= min(self.max_len, len(blocks) * BLOCK_SIZE), "no slot, or beyond the context"
+            self._kv.write(blocks, text, len(text) - 1)
         return self._logits()
+
+    def num_branches(self, row: int, depth: int) -> int:
+        return self.batch[row].num_branches(depth)
+
+    def branch(self, counts: Sequence[int]) -> None:
+        self._may_break("branch")
+        assert len(self.passes) == 1, "not right after the start"
+        live = []
+        for (request, text, blocks), count in zip(self._live, counts, strict=True):
+            assert 1 <= count <= 1 + len(request.forks)
+            live.append((request, text, blocks))
+            first = len(text) // BLOCK_SIZE
+            for fork in request.forks[: count - 1]:
+                for block in fork:
+                    self._kv.slots[block * BLOCK_SIZE : (block + 1) * BLOCK_SIZE] = [None] * BLOCK_SIZE
+                for position in range(first * BLOCK_SIZE, len(text)):
+                    slot = self._kv.slot(blocks, position)
+                    self._kv.slots[fork[0] * BLOCK_SIZE + position % BLOCK_SIZE] = self._kv.slots[slot]
+                live.append((request, list(text), np.array([*blocks[:first], *fork], np.int32)))
+        self._live, self._branched = live, True
 
     def keep(self, chosen: torch.Tensor) -> None:
         self._may_break("keep")
@@ -135,17 +175,26 @@ class TableEngine:
         self, logits: torch.Tensor, rows: torch.Tensor, drafts: torch.Tensor, temperature: float | None
     ) -> torch.Tensor:
         self._may_break("constrain")
-        contexts = [text[len(request.text) :] for request, text in self._live]
-        assert [self.batch[row] for row in rows.tolist()] == [request for request, _ in self._live]
-        assert [[token for token in row if token >= 0] for row in drafts.tolist()] == contexts
-        parts = zip(logits, self._live, contexts, strict=True)
-        return torch.stack([constrained(raw, request, context, temperature) for raw, (request, _), context in parts])
+        live = [(request.request_id, text[len(request.text) :]) for request, text, _ in self._live]
+        requests = [self.batch[row] for row in rows.tolist()]
+        contexts = [[token for token in row if token >= 0] for row in drafts.tolist()]
+        given = [(request.request_id, context) for request, context in zip(requests, contexts, strict=True)]
+        if self._branched:
+            # Of branches that have not parted, one is asked about.
+            assert all(entry in live for entry in given)
+            assert {request_id for request_id, _ in given} == {request_id for request_id, _ in live}
+            for raw, request, context in zip(logits, requests, contexts, strict=True):
+                assert torch.equal(raw, self.table[tuple((request.text + context)[-2:])])
+        else:
+            assert given == live
+        parts = zip(logits, requests, contexts, strict=True)
+        return torch.stack([constrained(raw, request, context, temperature) for raw, request, context in parts])
 
     def _logits(self) -> torch.Tensor:
         """[n, VOCAB_SIZE]: by the last two tokens of each, out of the KV cache."""
         logits = []
-        for request, text in self._live:
-            seen = self._kv.slots[self._kv.slot(request.blocks, len(text) - 1)]
+        for request, text, blocks in self._live:
+            seen = self._kv.slots[self._kv.slot(blocks, len(text) - 1)]
             assert seen == tuple(text), f"{request.request_id}: computed over keys and values of another text"
             logits.append(self.table[seen[-2:]])
         return torch.stack(logits) if logits else torch.empty(0, VOCAB_SIZE)
@@ -193,6 +242,43 @@ def oracle(
     return drafts, torch.stack(q) if q and not certain else None
 
 
+Node = tuple[tuple[int, ...], int, torch.Tensor]
+
+
+def tree_oracle(engine: TableEngine, request: Request, settings: DraftSettings) -> list[Node]:
+    """The draft tree of one request, node by node, depth first: ranks on the way to it, its token, and its q."""
+    view = request.view(0)
+    uniforms = view.sibling_uniforms
+    assert uniforms is not None
+    depth = min(view.depth, request.k, len(settings.branches))
+    num_branches = 1 if request.chain_only else request.num_branches(depth)
+    certain = view.point_mass or settings.draft_sampling == "greedy"
+    leaves: list[tuple[int, ...]] = list(itertools.product(*(range(count) for count in settings.branches)))
+    kept = {leaf[:end] for leaf in leaves[:num_branches] for end in range(1, depth + 1)}
+    nodes: list[Node] = []
+
+    def grow(path: tuple[int, ...], drafts: list[int]) -> None:
+        text = [*request.text, *drafts]
+        logits = constrained(engine.table[text[-2], text[-1]], request, drafts, settings.draft_temperature).double()
+        left = logits.softmax(-1)
+        place = len(path)
+        for rank in range(settings.branches[place]):
+            q = left / left.sum()
+            token = int(left.argmax())
+            if not certain:
+                token = int(np.searchsorted(q.cumsum(0).numpy(), float(uniforms[place, rank]), side="right"))
+            left[token] = 0
+            child = (*path, rank)
+            if child in kept:
+                nodes.append((child, token, q.float()))
+                if len(child) < depth:
+                    grow(child, [*drafts, token])
+
+    if depth:
+        grow((), [])
+    return nodes
+
+
 class Scene:
     """Requests with blocks, drafted for by a table.
 
@@ -221,6 +307,11 @@ class Scene:
         self.engine.batch = requests
         self.engine.passes = []
         return self.proposer.propose([request.view(row) for row, request in enumerate(requests)])
+
+    def fork(self, request: Request, count: int, size: int = 2) -> Request:
+        """Gives a request blocks for `count` branches beside the trunk."""
+        request.forks = [[self._free.pop() for _ in range(size)] for _ in range(count)]
+        return request
 
     def watermark(self, request: Request) -> int:
         """How far the draft is believed to be with its text."""

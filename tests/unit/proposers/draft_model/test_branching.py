@@ -1,0 +1,220 @@
+"""Several drafts per request at once: the tree is the one that each request's branches make, drawn one by one."""
+
+from dataclasses import replace
+from random import Random
+
+import numpy as np
+import pytest
+import torch
+
+from tests.unit.proposers.draft_model.table_model import VOCAB_SIZE, Request, Scene, TableEngine, tree_oracle
+from vllm_spec_plugin.proposers.base import NO_DRAFT
+from vllm_spec_plugin.proposers.draft_model.branching import branch_topology
+from vllm_spec_plugin.proposers.draft_model.growing import DraftSettings
+from vllm_spec_plugin.proposers.guard import check_draft
+
+SHAPES = [(2, 2, 1), (3, 1), (1, 1), (3,), (1, 3, 1), (2, 1, 2)]
+shapes = pytest.mark.parametrize("branches", SHAPES, ids=str)
+
+
+def text(seed, length):
+    return Random(seed).choices(range(VOCAB_SIZE), k=length)
+
+
+def batch(scene, branches, kinds=((0.0, None), (1.0, None), (0.6, None), (1.0, True))):
+    """Greedy, drawn and sampled requests that ask for point masses, with all or fewer branches, deep or shallow."""
+    most = len(branch_topology(branches).chains)
+    requests = []
+    for i, (depth, count) in enumerate([(9, 9), (9, 9), (2, 9), (9, 1), (1, 9), (9, 2), (2, 1), (9, 0), (3, 3)]):
+        temperature, point_mass = kinds[i % len(kinds)]
+        request = Request(f"r{i}", text(i, 3 + 2 * i), 20, temperature, point_mass=point_mass, bias=i, depth=depth)
+        request.chain_only = i == 5
+        requests.append(scene.fork(request, min(count, most - 1)))
+    return requests
+
+
+def tree_of(draft):
+    assert draft.tree is not None
+    return draft.tree
+
+
+def assert_trees(scene, requests, drafts):
+    """As the oracle's, and sound."""
+    for row, (request, draft) in enumerate(zip(requests, drafts, strict=True)):
+        nodes = tree_oracle(scene.engine, request, scene.settings)
+        assert tree_of(draft).choices == tuple(path for path, _, _ in nodes)
+        assert draft.token_ids == [token for _, token, _ in nodes]
+        view = request.view(row)
+        drawn = scene.settings.draft_sampling == "probabilistic" and not view.point_mass
+        assert (draft.probs is not None) == drawn
+        if drawn:
+            torch.testing.assert_close(draft.probs, torch.stack([q for _, _, q in nodes]), atol=1e-6, rtol=1e-5)
+        check_draft(draft, view, VOCAB_SIZE)
+
+
+def test_the_tree_of_branches_has_so_many_tokens_after_each():
+    assert branch_topology([2, 1, 2]).choices == (
+        *((0,), (0, 0), (0, 0, 0), (0, 0, 1)),
+        *((1,), (1, 0), (1, 0, 0), (1, 0, 1)),
+    )
+    assert branch_topology([1, 1]).choices == ((0,), (0, 0))
+
+
+@shapes
+@pytest.mark.parametrize("more", [{}, {"draft_temperature": 0.4}, {"draft_sampling": "greedy"}], ids=str)
+def test_trees_and_q_are_those_of_each_request_alone(branches, more):
+    scene = Scene(DraftSettings(branches=branches, **more))
+    requests = batch(scene, branches)
+    assert_trees(scene, requests, scene.propose(requests))
+
+
+@shapes
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_a_batch_of_one_kind(branches, temperature):
+    scene = Scene(DraftSettings(branches=branches))
+    requests = batch(scene, branches, [(temperature, None)])
+    assert_trees(scene, requests, scene.propose(requests))
+
+
+def test_a_request_without_forks_or_that_wants_a_chain_gets_one():
+    scene = Scene(DraftSettings(branches=(2, 2, 1)))
+    alone, chain_only = Request("a", text(1, 5), 10), scene.fork(Request("b", text(2, 5), 10, chain_only=True), 3)
+    drafts = scene.propose([alone, chain_only])
+    assert [tree_of(draft).choices for draft in drafts] == [((0,), (0, 0), (0, 0, 0))] * 2
+    assert_trees(scene, [alone, chain_only], drafts)
+
+
+def test_forks_that_are_too_short_are_not_used():
+    """Of 4 places three are fed: positions 7, 8 and 9 are in two blocks."""
+    scene = Scene(DraftSettings(branches=(2, 1, 1, 1)))
+    requests = [scene.fork(Request(f"r{length}", text(1, length), 10), 1, size=1) for length in (7, 8)]
+    assert [len(tree_of(draft).chains) for draft in scene.propose(requests)] == [1, 2]
+
+
+def test_room_for_fewer_tokens_than_places_makes_the_tree_shallower():
+    """The scheduler cuts a tree to its first tokens; deeper places than there are tokens are not drafted at all."""
+    scene = Scene(DraftSettings(branches=(2, 2, 1)))
+    requests = [scene.fork(Request(f"r{k}", text(k, 5), k, depth=9), 3) for k in (1, 2, 3)]
+    drafts = scene.propose(requests)
+    assert [tree_of(draft).depth for draft in drafts] == [1, 2, 3]
+
+
+def test_requests_without_room_get_no_draft():
+    scene = Scene(DraftSettings(branches=(2, 1)))
+    requests = [
+        Request("prompt", text(1, 6), 0, in_prompt=True, depth=0),
+        Request("depth", text(2, 6), 10, depth=0),
+        scene.fork(Request("drafts", text(3, 6), 10), 1),
+    ]
+    drafts = scene.propose(requests)
+    assert drafts[:2] == [NO_DRAFT, NO_DRAFT]
+    assert len(drafts[2].token_ids) == 4
+
+
+def test_there_is_one_pass_per_place_over_all_branches_that_are_not_through():
+    scene = Scene(DraftSettings(branches=(2, 2, 1)))
+    requests = [scene.fork(Request(f"r{i}", text(i, 4), 20, depth=depth), 3) for i, depth in enumerate([3, 1, 2])]
+    scene.propose(requests)
+    assert scene.engine.passes == [12, 8, 4]
+    scene.propose(requests[1:2])
+    assert scene.engine.passes == [1]
+
+
+def test_the_order_and_size_of_the_batch_change_no_draft():
+    def by_name(chosen):
+        scene = Scene(DraftSettings(branches=(2, 2, 1)))
+        everybody = batch(scene, (2, 2, 1))
+        requests = [everybody[i] for i in chosen]
+        return {r.request_id: d.token_ids for r, d in zip(requests, scene.propose(requests), strict=True)}
+
+    together = by_name(range(9))
+    for chosen in ([8, 3, 1, 0, 7, 2, 5, 6, 4], [1, 4], [5]):
+        assert by_name(chosen) == {f"r{i}": together[f"r{i}"] for i in chosen}
+
+
+def test_each_place_has_random_numbers_of_its_own(monkeypatch):
+    """The last token with any probability comes where a place's number is almost 1, and nothing before it changes."""
+    scene = Scene(DraftSettings(branches=(2, 2)))
+    request = scene.fork(Request("a", text(1, 5), 10, depth=2), 3)
+    [before] = scene.propose([request])
+    plain = Request.view
+
+    def view(self, row):
+        seen = plain(self, row)
+        uniforms = np.array(seen.sibling_uniforms)
+        uniforms[1, 1] = 1 - 2**-53
+        return replace(seen, sibling_uniforms=uniforms)
+
+    monkeypatch.setattr(Request, "view", view)
+    [after] = scene.propose([request])
+    last = [i for i, path in enumerate(tree_of(after).choices) if path[1:] == (1,)]
+    assert [i for i in range(6) if after.token_ids[i] != before.token_ids[i]] == last
+    assert all(after.token_ids[i] >= VOCAB_SIZE - 2 for i in last)
+
+
+def test_what_the_trunk_was_fed_counts_as_far_as_the_text_went_on_like_it():
+    scene = Scene(DraftSettings(branches=(2, 2, 1)))
+    for way, num_computed in [((0, 0, 0), 2), ((0, 0), 1), ((0, 1, 0), 3), ((0,), 1), ((1, 0), 3), ((1,), 2), ((), 1)]:
+        request = scene.fork(Request(f"r{way}", text(len(way), 6), 20), 3)
+        [draft] = scene.propose([request])
+        accepted = [draft.token_ids[tree_of(draft).choices.index(way[: end + 1])] for end in range(len(way))]
+        fed = [draft.token_ids[node] for node in tree_of(draft).chains[0][:2]]
+        # A token that is not what the trunk, which was fed two, had there.
+        other = next(token for token in range(VOCAB_SIZE) if token not in draft.token_ids)
+        request.text += [*accepted, other]
+        assert (accepted[:2] == fed) == (way[:2] == (0, 0))
+        assert_trees(scene, [request], scene.propose([request]))
+        assert scene.engine.num_computed[request.request_id] == num_computed
+
+
+@pytest.mark.parametrize("branches", [(2, 2, 1), (3, 1)], ids=str)
+def test_texts_grow_by_any_branch_and_the_model_never_sees_stale_state(branches):
+    """40 steps: the batch, forks and depths change, and ways of any branch are accepted in part."""
+    chance, scene = Random(3), Scene(DraftSettings(branches=branches))
+    requests = [Request(f"r{i}", text(i, 2 + 3 * i), 20, temperature=i % 3 / 2, bias=i) for i in range(5)]
+    most = len(branch_topology(branches).chains) - 1
+    for request in requests:
+        scene.fork(request, most)
+    won = set()
+    for _ in range(40):
+        chosen = chance.sample(requests, chance.randint(1, 5))
+        for request in chosen:
+            request.depth = chance.choice([1, 2, 9, 9])
+            request.chain_only = chance.random() < 0.1
+        drafts = scene.propose(chosen)
+        assert_trees(scene, chosen, drafts)
+        for request, draft in zip(chosen, drafts, strict=True):
+            at = chance.randrange(len(tree_of(draft).chains))
+            way = tree_of(draft).chains[at]
+            num_accepted = chance.randint(0, len(way))
+            won.add((at > 0, num_accepted))
+            request.text += [draft.token_ids[node] for node in way[:num_accepted]] + [chance.randrange(VOCAB_SIZE)]
+    assert {(True, len(branches)), (False, len(branches)), (True, 0)} <= won
+
+
+def test_nothing_counts_as_computed_in_a_step_whose_branches_raise():
+    scene = Scene(DraftSettings(branches=(2, 1)))
+    request = scene.fork(Request("a", text(1, 9), 10), 1)
+    scene.engine.broken = ("branch", 0)
+    with pytest.raises(RuntimeError, match="is broken"):
+        scene.propose([request])
+    assert scene.watermark(request) == 0
+
+
+def test_branches_stop_at_the_end_of_the_drafts_context():
+    scene = Scene(DraftSettings(branches=(2, 1, 1, 1)), TableEngine(max_len=10))
+    requests = [scene.fork(Request(f"r{length}", text(length, length), 20), 1) for length in (6, 8, 10, 11)]
+    drafts = scene.propose(requests)
+    assert [tree_of(draft).depth if draft.tree else 0 for draft in drafts] == [4, 3, 1, 0]
+
+
+def test_siblings_are_asked_for_as_many_random_numbers_as_the_widest_place_takes():
+    for branches, count in [((), 1), ((1, 1), 1), ((2, 3, 1), 3)]:
+        assert Scene(DraftSettings(branches=branches)).proposer.num_siblings == count
+
+
+def test_too_few_random_numbers_are_refused(monkeypatch):
+    """One used twice among siblings would bias the output."""
+    scene = Scene(DraftSettings(branches=(5,)))
+    with pytest.raises(ValueError, match="5 random numbers"):
+        scene.propose([scene.fork(Request("a", text(1, 5), 10, uniforms=np.zeros(10)), 4)])

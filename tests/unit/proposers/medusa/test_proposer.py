@@ -1,0 +1,176 @@
+"""Medusa drafts are what a plain computation of heads, pipelines and draws gives, request by request."""
+
+import numpy as np
+import pytest
+import torch
+
+from tests.unit.proposers.medusa.folders import HIDDEN, VOCABULARY, plain_logits, random_state, write
+from vllm_spec_plugin.proposers.base import NO_DRAFT, RequestView
+from vllm_spec_plugin.proposers.guard import check_draft
+from vllm_spec_plugin.proposers.medusa.checkpoint import load_heads
+from vllm_spec_plugin.proposers.medusa.proposer import MedusaProposer
+from vllm_spec_plugin.verification.topology import chain, topology
+
+STATE = random_state()
+TREES = {
+    "chain": chain(3),
+    "short chain": chain(2),
+    "tree": topology([[0], [1], [3], [0, 0], [0, 2], [1, 0], [0, 0, 0], [0, 0, 4]]),
+    "wide": topology([[0], [1], [2], [3], [4]]),
+}
+trees = pytest.mark.parametrize("name", list(TREES))
+
+
+class Engine:
+    """A sampling pipeline by row: one token favoured, a temperature."""
+
+    def constrain(self, logits, rows):
+        assert len(logits) == len(rows)
+        return torch.stack([constrained(raw, row) for raw, row in zip(logits, rows.tolist(), strict=True)])
+
+
+def constrained(logits, row):
+    logits = logits.float().clone()
+    logits[row] += 2
+    return logits / (1 + row / 4)
+
+
+@pytest.fixture(scope="module")
+def heads(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("heads")
+    config = {"medusa_num_heads": 3, "medusa_num_layers": 1}
+    name = write(folder, STATE, config)
+    return load_heads(name, HIDDEN, VOCABULARY, torch.float32, "cpu", 3)
+
+
+def view(row, *, tokens=64, depth=16, point_mass=False, **more):
+    rng = np.random.default_rng(row)
+    hidden = torch.randn(HIDDEN, generator=torch.Generator().manual_seed(row))
+    return RequestView(
+        request_id=f"r{row}",
+        token_ids=np.arange(4, dtype=np.int32),
+        num_draft_tokens=tokens,
+        uniforms=rng.random(16),
+        point_mass=point_mass,
+        row=row,
+        **{"depth": depth, "sibling_uniforms": rng.random((depth, 5)), "hidden": hidden, **more},
+    )
+
+
+def expected(request, tree, *, draws):
+    """Tokens and q of all nodes; a head's logits, pipeline and draws computed alone."""
+    if request.chain_only:
+        tree = chain(tree.depth)
+    tree = tree.within(request.depth).first(request.num_draft_tokens)
+    logits = plain_logits(STATE, request.hidden[None], 3, 1)[:, 0]
+    tokens, probs = [], []
+    for path in tree.choices:
+        place, rank = len(path) - 1, path[-1]
+        own = constrained(logits[place], request.row).double()
+        left = row = own.softmax(-1)
+        for nth in range(rank + 1):
+            row = left / left.sum()
+            if draws and not request.point_mass:
+                u = request.sibling_uniforms[place, nth]
+                token = int(np.searchsorted(row.cumsum(0).numpy(), u, side="right"))
+            else:
+                token = int(left.argmax())
+            left[token] = 0
+        tokens.append(token)
+        probs.append(row.float())
+    return tree, tokens, torch.stack(probs) if draws and not request.point_mass and probs else None
+
+
+def assert_drafts(proposer_tree, requests, drafts, *, draws):
+    for request, draft in zip(requests, drafts, strict=True):
+        tree, tokens, probs = expected(request, proposer_tree, draws=draws)
+        assert draft.tree is tree
+        assert draft.token_ids == tokens
+        assert (draft.probs is None) == (probs is None)
+        if probs is not None:
+            torch.testing.assert_close(draft.probs, probs, atol=1e-6, rtol=1e-4)
+        check_draft(draft, request, VOCABULARY)
+
+
+def batch():
+    """Sampled and certain ones in turn, some with little room."""
+    return [
+        view(0),
+        view(1, point_mass=True),
+        view(2, tokens=3),
+        view(3, depth=1),
+        view(4, depth=2, point_mass=True),
+        view(5, chain_only=True),
+        view(6, chain_only=True, point_mass=True),
+        view(7, tokens=1),
+        view(8, tokens=5, depth=2),
+    ]
+
+
+@trees
+@pytest.mark.parametrize("draws", [False, True])
+def test_drafts_are_those_of_a_plain_computation(heads, name, draws):
+    proposer, requests = MedusaProposer(heads, Engine(), TREES[name], draws=draws), batch()
+    assert_drafts(TREES[name], requests, proposer.propose(requests), draws=draws)
+
+
+@trees
+@pytest.mark.parametrize("chosen", [[8, 0, 3, 1], [1], [0], [4, 6], [2, 7]], ids=str)
+def test_the_order_and_size_of_the_batch_change_no_draft(heads, name, chosen):
+    proposer, requests = MedusaProposer(heads, Engine(), TREES[name], draws=True), [batch()[i] for i in chosen]
+    assert_drafts(TREES[name], requests, proposer.propose(requests), draws=True)
+
+
+def test_requests_without_room_or_hidden_state_get_no_draft(heads):
+    proposer = MedusaProposer(heads, Engine(), TREES["tree"], draws=True)
+    requests = [view(0, tokens=0, depth=0), view(1), view(2, hidden=None)]
+    drafts = proposer.propose(requests)
+    assert [drafts[0], drafts[2]] == [NO_DRAFT, NO_DRAFT]
+    assert_drafts(TREES["tree"], requests[1:2], drafts[1:2], draws=True)
+    assert proposer.propose(requests[::2]) == [NO_DRAFT, NO_DRAFT]
+    assert proposer.propose([]) == []
+
+
+def test_only_the_heads_that_a_step_needs_are_run(heads, monkeypatch):
+    asked = []
+    forward = heads.forward
+
+    def noted(hidden, count):
+        asked.append((count, len(hidden)))
+        return forward(hidden, count)
+
+    monkeypatch.setattr(heads, "forward", noted)
+    proposer = MedusaProposer(heads, Engine(), TREES["tree"], draws=False)
+    proposer.propose([view(0, depth=1), view(1, depth=2), view(2, tokens=0)])
+    assert asked == [(2, 2)]
+
+
+def test_as_many_random_numbers_are_asked_for_as_the_highest_rank_takes(heads):
+    for name, count in [("chain", 1), ("tree", 5), ("wide", 5)]:
+        assert MedusaProposer(heads, Engine(), TREES[name], draws=True).num_siblings == count
+        assert MedusaProposer(heads, Engine(), TREES[name], draws=False).num_siblings == 1
+
+
+def test_too_few_random_numbers_are_refused(heads):
+    """One used twice among siblings would bias the output."""
+    proposer = MedusaProposer(heads, Engine(), TREES["wide"], draws=True)
+    with pytest.raises(ValueError, match="5 random numbers"):
+        proposer.propose([view(0, sibling_uniforms=np.zeros((16, 4)))])
+
+
+def test_ranks_that_are_left_out_are_drawn_all_the_same(heads):
+    """Rank 3 is what is drawn after three others, listed or not."""
+    listed, sparse = topology([[0], [1], [2], [3]]), topology([[0], [3]])
+    [whole] = MedusaProposer(heads, Engine(), listed, draws=True).propose([view(0)])
+    [part] = MedusaProposer(heads, Engine(), sparse, draws=True).propose([view(0)])
+    assert part.token_ids == [whole.token_ids[0], whole.token_ids[3]]
+    assert isinstance(part.probs, torch.Tensor)
+    assert isinstance(whole.probs, torch.Tensor)
+    assert torch.equal(part.probs, whole.probs[[0, 3]])
+
+
+def test_there_is_nothing_to_forget(heads):
+    proposer = MedusaProposer(heads, Engine(), chain(2), draws=False)
+    [before] = proposer.propose([view(0)])
+    proposer.forget("r0")
+    assert proposer.propose([view(0)])[0].token_ids == before.token_ids

@@ -1,0 +1,137 @@
+"""The scorer hands trees to the walk, with each row's own context, and reports where tokens were decided."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from vllm_spec_plugin.verification import SpecRejectionSampler
+from vllm_spec_plugin.verification.chain import NO_TOKEN
+from vllm_spec_plugin.verification.topology import chain, topology
+
+pytest.importorskip("vllm")
+VOCAB = 6
+UNUSED = (
+    "allowed_token_ids_mask",
+    "bad_words_token_ids",
+    "thinking_budget_state_holder",
+    "top_k",
+    "top_p",
+    "max_num_logprobs",
+    "logprob_token_ids",
+    "prompt_token_ids",
+)
+FORK = topology([[0], [0, 0], [1], [1, 0]])
+
+
+class Gathering:
+    """vLLM's sampler, of which logprobs are wanted."""
+
+    logprobs_mode = "raw_logits"
+
+    def gather_logprobs(self, logprobs, num_logprobs, tokens):
+        return logprobs, num_logprobs, tokens
+
+
+def metadata(temperatures, **more):
+    """vLLM's `SamplingMetadata` with nothing but temperatures."""
+    plain = {
+        "temperature": torch.tensor(temperatures),
+        "all_greedy": not any(temperatures),
+        "generators": {},
+        "output_token_ids": [[] for _ in temperatures],
+        "logitsprocs": SimpleNamespace(non_argmax_invariant=[], argmax_invariant=[]),
+        "no_penalties": True,
+    }
+    return SimpleNamespace(**dict.fromkeys(UNUSED) | plain | more)
+
+
+def favouring(*tokens):
+    """A row of logits per token, which is all but certain there."""
+    return torch.nn.functional.one_hot(torch.tensor(tokens), VOCAB).float() * 50
+
+
+def step(*drafts):
+    """vLLM's `SpecDecodeMetadata`."""
+    tokens = [token for draft in drafts for token in draft]
+    return SimpleNamespace(num_draft_tokens=list(map(len, drafts)), draft_token_ids=torch.tensor(tokens))
+
+
+def sample(drafts, logits, trees, temperatures=None, **more):
+    sampler = SpecRejectionSampler(Gathering())
+    output = sampler(step(*drafts), None, logits, metadata(temperatures or [0.0] * len(drafts), **more), trees)
+    return output, sampler.verdict
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_the_branch_that_the_target_takes_is_accepted(temperature):
+    """The first node fails, the third and fourth are right; the second request's chain is verified beside it."""
+    logits = torch.cat([favouring(3, 0, 0, 4, 5), favouring(1, 2, 0)])
+    output, verdict = sample([[2, 1, 3, 4], [1, 4]], logits, [FORK, chain(2)], [temperature, temperature])
+    assert output.sampled_token_ids.tolist() == [[3, 4, 5], [1, 2, -1]]
+    assert verdict.token_ids is output.sampled_token_ids
+    assert verdict.nodes.tolist() == [3, 0]
+    assert verdict.rows[:, -1].tolist() == [4, 6]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_without_trees_drafts_are_chains_with_the_same_verdict(temperature):
+    drafts, logits = [[3, 1, 2], []], favouring(3, 1, 4, 0, 5)
+    outcomes = [sample(drafts, logits, trees, [temperature] * 2)[1] for trees in (None, [chain(3), chain(0)])]
+    for verdict in outcomes:
+        assert verdict.token_ids.tolist() == [[3, 1, 4, -1], [5, -1, -1, -1]]
+        assert verdict.nodes.tolist() == [1, -1]
+        assert verdict.rows[:, -1].tolist() == [2, 4]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_what_could_not_be_computed_is_dropped_with_all_that_follows_it(temperature):
+    logits = favouring(3, 0, 0, 4, 5)
+    output, verdict = sample([[2, 1, NO_TOKEN, NO_TOKEN]], logits, [FORK], [temperature])
+    assert output.sampled_token_ids.tolist() == [[3, -1, -1]]
+    assert verdict.nodes.tolist() == [-1]
+
+
+def test_each_row_is_penalised_for_the_drafts_on_its_own_way():
+    """Every row favours token 3 by a little, a penalty for having said it forbids it: also where a sibling said it."""
+    logits = torch.zeros(5, VOCAB)
+    logits[:, 3] = 1
+    logits[:, 4] = 0.5
+    penalties = {
+        "no_penalties": False,
+        "prompt_token_ids": torch.full((1, 1), VOCAB),
+        "frequency_penalties": torch.tensor([5.0]),
+        "presence_penalties": torch.zeros(1),
+        "repetition_penalties": torch.ones(1),
+    }
+    # After [3] comes 4, then nothing that was drafted; the first node's tokens are not before the second's.
+    output, verdict = sample([[2, 1, 3, 4]], logits, [FORK], **penalties)
+    assert output.sampled_token_ids[0, :2].tolist() == [3, 4]
+    assert output.sampled_token_ids[0, 2] not in (3, 4)
+    assert verdict.nodes.tolist() == [3]
+
+
+def test_logprobs_are_of_the_rows_that_decided():
+    logits = favouring(3, 0, 0, 4, 5) + torch.arange(5.0)[:, None]
+    output, _ = sample([[2, 1, 3, 4]], logits, [FORK], max_num_logprobs=2)
+    rows, num_logprobs, tokens = output.logprobs_tensors
+    assert num_logprobs == 2
+    assert tokens.tolist() == [3, 4, 5]
+    torch.testing.assert_close(rows, logits[[0, 3, 4]])
+
+
+def test_seeded_requests_advance_by_what_they_output():
+    generator = torch.Generator().manual_seed(5)
+    sampler = SpecRejectionSampler(Gathering())
+    given = metadata([1.0], generators={0: generator})
+    sampler(step([2, 1, 3, 4]), None, favouring(3, 0, 0, 4, 5), given, [FORK])
+    assert sampler.positions.of(generator) == 3
+
+
+def test_lenience_is_no_matter_of_trees():
+    """The configuration refuses the two together; a tree is verified exactly whatever the scorer was told."""
+    logits = torch.zeros(5, VOCAB)
+    logits[:, 0] = 0.1
+    sampler = SpecRejectionSampler(Gathering(), lenience=0.01)
+    output = sampler(step([2, 1, 3, 4]), None, logits, metadata([0.0]), [FORK])
+    assert output.sampled_token_ids.tolist() == [[0, -1, -1]]
