@@ -74,7 +74,7 @@ def print_measurements(measurements: Sequence[Measurement], console: Console) ->
         title = f"Held out, {each.name}: {each.positions:,} positions"
         if each.tokens_per_step is not None:
             title += f", {each.tokens_per_step:.2f} tokens per target pass with a chain of all heads"
-        console.print(title, style="bold", highlight=False)
+        console.print(title, style="bold", highlight=False, soft_wrap=True)
         table = Table(box=None, padding=(0, 2, 0, 0))
         table.add_column("")
         for rank in range(SHOWN_RANKS):

@@ -34,6 +34,13 @@ def test_greedy_text_goes_on_as_the_target_does_whatever_the_prompts_length(tmp_
         assert all(after == 2 + (before - 1) % 26 for before, after in pairwise(tokens))
 
 
+def test_padding_is_not_read(tmp_path: Path) -> None:
+    backbone = random_backbone()
+    for row in make(backbone, tmp_path / "own.jsonl"):
+        best = backbone.read(row.tokens[None])[1][0].argmax(-1)
+        assert best[row.first - 1 : -1].tolist() == row.tokens[row.first :].tolist()
+
+
 def test_sampled_text_differs_from_greedy_and_from_other_parts(tmp_path: Path) -> None:
     backbone, path = random_backbone(), tmp_path / "own.jsonl"
     greedy, drawn, other = (

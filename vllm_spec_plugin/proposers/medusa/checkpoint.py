@@ -168,7 +168,7 @@ def save_heads(heads: MedusaHeads, folder: Path, config: Mapping[str, Any], dtyp
         config: what config.json is to say beyond the sizes: base_model_name_or_path, accuracy, paths, provenance...
         dtype: to save the weights in.
     """
-    from safetensors.torch import save_file
+    from safetensors.torch import save
 
     tensors = {}
     for head in range(heads.num_heads):
@@ -178,7 +178,8 @@ def save_heads(heads: MedusaHeads, folder: Path, config: Mapping[str, Any], dtyp
         tensors[f"{head}.{heads.num_layers}.weight"] = heads.projection[head].T
     folder.mkdir(parents=True, exist_ok=True)
     saved = {name: tensor.detach().to("cpu", dtype).contiguous() for name, tensor in tensors.items()}
-    save_file(saved, folder / OUR_FILE, metadata={"format": "pt"})
+    # safetensors itself would make a file that only its owner can read.
+    (folder / OUR_FILE).write_bytes(save(saved, metadata={"format": "pt"}))
     sizes = {
         "medusa_num_heads": heads.num_heads,
         "medusa_num_layers": heads.num_layers,
