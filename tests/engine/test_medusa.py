@@ -1,6 +1,7 @@
 """Medusa heads draft from the target's own state, in whatever layout they come."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -32,7 +33,7 @@ def heads(reference: Reference, tmp_path_factory: pytest.TempPathFactory) -> tup
 
 @pytest.mark.parametrize("engine", [{}, TIGHT], ids=["roomy", "tight"])
 def test_heads_in_the_original_layout_draft_what_plain_torch_drafts(
-    engine: dict[str, int], arms: Arms, reference: Reference, prompts: list[Tokens], heads: tuple[Path, PlainHeads]
+    engine: dict[str, Any], arms: Arms, reference: Reference, prompts: list[Tokens], heads: tuple[Path, PlainHeads]
 ) -> None:
     """Each recorded draft, of greedy requests among sampled ones, after chunks and preemption too."""
     folder, plain = heads

@@ -1,5 +1,6 @@
 """From a configured method to its proposer."""
 
+import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
@@ -7,6 +8,8 @@ from vllm_spec_plugin.proposers.base import Proposer
 
 if TYPE_CHECKING:
     from vllm_spec_plugin.config import DraftModelConfig, MedusaConfig, NgramConfig, PluginConfig
+
+logger = logging.getLogger("vllm.vllm_spec_plugin")
 
 
 def _ngram(whole: "PluginConfig", vocab_size: int, engine: Any) -> Proposer:
@@ -42,12 +45,14 @@ def _draft_model(whole: "PluginConfig", vocab_size: int, engine: Any) -> Propose
 def _medusa(whole: "PluginConfig", vocab_size: int, engine: Any) -> Proposer:
     from vllm_spec_plugin.proposers.medusa.checkpoint import load_heads, read_heads_config
     from vllm_spec_plugin.proposers.medusa.proposer import MedusaProposer
-    from vllm_spec_plugin.proposers.medusa.shape import draft_shape
+    from vllm_spec_plugin.proposers.medusa.shape import draft_shapes
 
     config = cast("MedusaConfig", whole.proposer)
-    tree = draft_shape(config.tree, whole.draft_length.tokens, read_heads_config(config.model))
-    heads = load_heads(config.model, engine.hidden_size, vocab_size, engine.dtype, engine.device, tree.depth)
-    return MedusaProposer(heads, engine, tree, draws=config.draft_sampling == "probabilistic")
+    draws = config.draft_sampling == "probabilistic"
+    shapes = draft_shapes(config.tree, whole.draft_length.tokens, read_heads_config(config.model), draws=draws)
+    logger.info("Medusa heads draft %s", shapes)
+    heads = load_heads(config.model, engine.hidden_size, vocab_size, engine.dtype, engine.device, shapes.depth)
+    return MedusaProposer(heads, engine, shapes, draws=draws)
 
 
 # Each creator imports its own proposer: nobody waits for what they do not use.

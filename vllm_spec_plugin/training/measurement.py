@@ -12,7 +12,7 @@ from vllm_spec_plugin.training.backbone import Backbone
 from vllm_spec_plugin.training.objective import Lesson
 from vllm_spec_plugin.training.rows import Row, batches_once
 
-MAX_PATHS = 512
+MAX_PATHS = 256
 
 
 @dataclass(frozen=True)

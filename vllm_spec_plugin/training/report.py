@@ -8,6 +8,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
+from vllm_spec_plugin.proposers.medusa.checkpoint import DRAWN, GREEDY, SAMPLED
 from vllm_spec_plugin.training.measurement import Ranks, accuracy, likeliest_paths, tokens_per_step
 
 SHOWN_RANKS = 5
@@ -43,16 +44,36 @@ def measurement(name: str, ranks: Ranks, *, is_own: bool) -> Measurement:
     )
 
 
-def for_config(measurements: Sequence[Measurement], served: Mapping[str, Ranks]) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Served:
+    """Ranks on the kinds of text most like what will be served, by name; all positions count the same.
+
+    Attributes:
+        all: of all requests.
+        greedy: of those at temperature 0.
+        sampled: of the others.
+    """
+
+    all: Mapping[str, Ranks]
+    greedy: Mapping[str, Ranks]
+    sampled: Mapping[str, Ranks]
+
+
+def for_config(
+    measurements: Sequence[Measurement], served: Served, drawn: Sequence[tuple[list[int], float]]
+) -> dict[str, Any]:
     """The part of config.json that says how good the heads are.
 
     Args:
         measurements: of all kinds.
-        served: ranks of the kinds most like what will be served, by name; all positions count the same.
+        served: ranks.
+        drawn: paths of drawn drafts and the probability that they are accepted.
     """
-    heads = torch.cat([ranks.together[1:] for ranks in served.values()], 1)
+    heads = _of_heads(served.all)
+    paths = {GREEDY: likeliest_paths(_of_heads(served.greedy)), SAMPLED: likeliest_paths(_of_heads(served.sampled))}
+    paths[DRAWN] = list(drawn)
     return {
-        "measured_on": f"held out: {' and '.join(served)}, {heads.shape[1]} positions",
+        "measured_on": f"held out: {' and '.join(served.all)}, {heads.shape[1]} positions",
         "accuracy": [[round(share, 5) for share in head] for head in accuracy(heads)],
         "held_out": {
             each.name: {
@@ -64,8 +85,12 @@ def for_config(measurements: Sequence[Measurement], served: Mapping[str, Ranks])
             | ({} if each.tokens_per_step is None else {"tokens_per_step": round(each.tokens_per_step, 3)})
             for each in measurements
         },
-        "paths": [[ranks, round(probability, 6)] for ranks, probability in likeliest_paths(heads)],
+        "paths": {use: [[path, round(probability, 6)] for path, probability in found] for use, found in paths.items()},
     }
+
+
+def _of_heads(ranks: Mapping[str, Ranks]) -> torch.Tensor:
+    return torch.cat([found.together[1:] for found in ranks.values()], 1)
 
 
 def print_measurements(measurements: Sequence[Measurement], console: Console) -> None:

@@ -10,20 +10,21 @@ from typing import Any
 import torch
 from rich.console import Console
 
-from vllm_spec_plugin.proposers.medusa.checkpoint import load_heads, save_heads
+from vllm_spec_plugin.proposers.medusa.checkpoint import load_heads, read_heads_config, save_heads
 from vllm_spec_plugin.proposers.medusa.heads import MedusaHeads
 from vllm_spec_plugin.training import TrainingError
 from vllm_spec_plugin.training.backbone import Backbone, load_backbone
 from vllm_spec_plugin.training.curves import draw_curves
 from vllm_spec_plugin.training.data import read_data
 from vllm_spec_plugin.training.distill import OwnText
+from vllm_spec_plugin.training.drawn import drawn_paths, drawn_shares
 from vllm_spec_plugin.training.kinds import DATA, Kind, data_kind, own_kinds
 from vllm_spec_plugin.training.loop import Training, run
-from vllm_spec_plugin.training.measurement import Ranks, rank_rows
+from vllm_spec_plugin.training.measurement import MAX_PATHS, Ranks, rank_rows
 from vllm_spec_plugin.training.options import Options
 from vllm_spec_plugin.training.progress import Tasks
 from vllm_spec_plugin.training.provenance import provenance
-from vllm_spec_plugin.training.report import Measurement, for_config, measurement, print_measurements
+from vllm_spec_plugin.training.report import Measurement, Served, for_config, measurement, print_measurements
 from vllm_spec_plugin.training.resume import Checkpoint
 from vllm_spec_plugin.training.rows import Row
 from vllm_spec_plugin.training.start import first_heads, given_heads, given_shape
@@ -73,6 +74,9 @@ def train_heads(options: Options, out: Path, console: Console, *, restart: bool 
         save_heads(heads, out, config, dtype)
         heads = load_heads(str(out), backbone.hidden_size, backbone.vocab_size, torch.float32, backbone.device)
         measurements, served = _measure_all(backbone, heads, kinds, options)
+        drawn = _drawn(backbone, heads, kinds, options)
+    # Heads that were only measured keep their history.
+    earlier = read_heads_config(options.start).provenance if options.start and not options.steps else None
     made = provenance(
         arguments,
         data.sha256,
@@ -80,7 +84,16 @@ def train_heads(options: Options, out: Path, console: Console, *, restart: bool 
         seconds + time.time() - begin,
         str(backbone.device),
     )
-    save_heads(heads, out, {**config, **for_config(measurements, served), "provenance": made}, dtype)
+    save_heads(
+        heads,
+        out,
+        {
+            **config,
+            **for_config(measurements, served, drawn),
+            "provenance": made | ({"of": earlier} if earlier else {}),
+        },
+        dtype,
+    )
     if training is not None:
         title = f"{options.num_heads} Medusa heads for {Path(options.model).name}"
         draw_curves(training.history, title, out / "training.png")
@@ -171,10 +184,25 @@ def _rank(backbone: Backbone, heads: MedusaHeads, rows: Sequence[Row], options: 
     return rank_rows(backbone, heads, rows, options.batch_tokens, soft=options.labels == "soft")
 
 
+def _drawn(
+    backbone: Backbone, heads: MedusaHeads, kinds: Sequence[Kind], options: Options
+) -> list[tuple[list[int], float]]:
+    """Paths of drawn drafts, on the target's own sampled text if there is any, else on the data."""
+    rows = [row for kind in kinds for row in kind.held_out if row.temperature]
+    rows = rows or [row for kind in kinds for row in kind.held_out if row.temperature is None]
+    shares = drawn_shares(backbone, heads, _some(rows, QUICK_TOKENS), options.batch_tokens, options.seed)
+    return drawn_paths(shares, MAX_PATHS)
+
+
 def _measure_all(
     backbone: Backbone, heads: MedusaHeads, kinds: Sequence[Kind], options: Options
-) -> tuple[list[Measurement], dict[str, Ranks]]:
+) -> tuple[list[Measurement], Served]:
     ranks = {kind.name: _rank(backbone, heads, kind.held_out, options) for kind in kinds}
     measurements = [measurement(name, found, is_own=name != DATA) for name, found in ranks.items()]
-    own = {name: found for name, found in ranks.items() if name != DATA}
-    return measurements, own or ranks
+    own = {name: found for name, found in ranks.items() if name != DATA} or ranks
+    greedy = {kind.name for kind in kinds if any(row.temperature == 0 for row in kind.held_out)}
+    return measurements, Served(
+        own,
+        {name: found for name, found in own.items() if name in greedy} or own,
+        {name: found for name, found in ranks.items() if name in own.keys() - greedy} or {DATA: ranks[DATA]},
+    )

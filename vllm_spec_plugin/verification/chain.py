@@ -2,7 +2,7 @@
 
 import torch
 
-from vllm_spec_plugin.verification.draft_probs import DraftProbs, SparseProbs
+from vllm_spec_plugin.verification.draft_probs import DraftProbs, SparseProbs, token_probs
 from vllm_spec_plugin.verification.noise import Noise
 from vllm_spec_plugin.verification.rows import Rows
 
@@ -53,7 +53,7 @@ def verify_chain(
     if lenience < 1:
         accepted = p >= lenience * probs.amax(-1)[rows.draft_row]
     if not all_greedy:
-        q = _draft_token_probs(draft_probs, tokens)
+        q = token_probs(draft_probs, tokens)
         # Strictly: an impossible token (p = 0) is never kept, a certain one (p >= q) always.
         kept = (noise.uniform(rows.draft_row) * lenience * q < p) & (q > 0)
         if lenience == 1 and noise.seeded is not None:
@@ -70,15 +70,6 @@ def verify_chain(
         sampled = residual.div_(noise.exponential(stop)).argmax(-1)
         next_token = torch.where(greedy, next_token, sampled)
     return _output(tokens, next_token, num_accepted, rows)
-
-
-def _draft_token_probs(draft_probs: DraftProbs, tokens: torch.Tensor) -> torch.Tensor:
-    """[num_draft_tokens] float32: q of each draft token."""
-    if draft_probs is None:
-        return torch.ones(len(tokens), device=tokens.device)
-    if isinstance(draft_probs, SparseProbs):
-        return (draft_probs.probs * (draft_probs.token_ids == tokens[:, None])).sum(-1)
-    return draft_probs.gather(1, tokens[:, None]).squeeze(1)
 
 
 def _leading(accepted: torch.Tensor, rows: Rows) -> torch.Tensor:

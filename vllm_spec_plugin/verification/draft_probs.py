@@ -27,6 +27,15 @@ class SparseProbs:
 DraftProbs = SparseProbs | torch.Tensor | None
 
 
+def token_probs(draft_probs: DraftProbs, tokens: torch.Tensor) -> torch.Tensor:
+    """[num_draft_tokens] float32: q of each draft token."""
+    if draft_probs is None:
+        return torch.ones(len(tokens), device=tokens.device)
+    if isinstance(draft_probs, SparseProbs):
+        return (draft_probs.probs * (draft_probs.token_ids == tokens[:, None])).sum(-1)
+    return draft_probs.gather(1, tokens[:, None]).squeeze(1)
+
+
 def collate(token_ids: Sequence[Sequence[int]], probs: Sequence[DraftProbs], device: torch.device) -> DraftProbs:
     """One q for a step's drafts, in request order.
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 
 import torch
 
-from vllm_spec_plugin.verification.chain import NO_TOKEN, _draft_token_probs
-from vllm_spec_plugin.verification.draft_probs import DraftProbs, SparseProbs
+from vllm_spec_plugin.verification.chain import NO_TOKEN
+from vllm_spec_plugin.verification.draft_probs import DraftProbs, SparseProbs, token_probs
 from vllm_spec_plugin.verification.noise import Noise
 from vllm_spec_plugin.verification.tree_rows import TreePieces, TreeRows
 
@@ -162,7 +162,7 @@ class _Step:
         self._noise = noise
         self._drawn: list[bool] | None = None
         if draft_probs is not None:
-            self._q = _draft_token_probs(draft_probs, self._tokens)
+            self._q = token_probs(draft_probs, self._tokens)
             self._drawn = (self._q != 1).tolist()
 
     def has_drawn_siblings(self, request: _Walk) -> bool:

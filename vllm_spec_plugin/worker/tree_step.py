@@ -186,7 +186,7 @@ def plan_tree_step(requests: Sequence[StepRequest], tables: Int32s, block_size: 
         for way in range(1, count):
             copies += zip(this.tails[0, :to_copy].tolist(), this.tails[way, :to_copy].tolist(), strict=True)
         start += request.num_tokens
-    own = tables[rows, :width].copy()
+    own = tables[rows, :width]
     for at, first, tail in tails:
         own[at, first : first + len(tail)] = tail[: width - first]
     joined = {name: np.concatenate(part) if part else np.empty(0, np.int64) for name, part in parts.items()}

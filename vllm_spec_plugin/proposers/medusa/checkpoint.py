@@ -27,6 +27,8 @@ from vllm_spec_plugin.proposers.medusa.tensor_file import (
 
 __all__ = ["MedusaCheckpointError", "MedusaConfig", "load_heads", "read_heads_config", "save_heads"]
 
+# What requests do with the heads' tokens: take the likeliest at temperature 0, or above it, or draw them.
+GREEDY, SAMPLED, DRAWN = "greedy", "sampled", "drawn"
 NUM_RANKS = 10
 """Ranks that accuracies and paths tell apart; a right token ranked lower is simply missed."""
 
@@ -43,8 +45,9 @@ class MedusaConfig:
         base_model: the model they were trained for, as whoever trained them called it.
         accuracy: [num_heads][NUM_RANKS], probability on held-out positions that the right token has that rank with
             that head; None is not measured.
-        paths: ((rank_1, ..., rank_d), probability) on held-out positions that the right tokens have exactly those
-            ranks, from 0, with heads 1 to d; likeliest first, every prefix of a path before it; None is not measured.
+        paths: by use (`GREEDY`, `SAMPLED`, `DRAWN`), (rank_1, ..., rank_d) and the probability on held-out positions
+            that the tokens of these ranks, from 0, of heads 1 to d are all accepted; likeliest first, every prefix of a
+            path before it; None is not measured.
         measured_on: in words, the text that `accuracy` and `paths` were measured on.
         provenance: how the heads were made; empty is not known.
     """
@@ -55,7 +58,7 @@ class MedusaConfig:
     vocab_size: int
     base_model: str | None = None
     accuracy: tuple[tuple[float, ...], ...] | None = None
-    paths: tuple[tuple[tuple[int, ...], float], ...] | None = None
+    paths: Mapping[str, Mapping[tuple[int, ...], float]] | None = None
     measured_on: str | None = None
     provenance: Mapping[str, Any] | None = None
 
@@ -191,11 +194,12 @@ def save_heads(heads: MedusaHeads, folder: Path, config: Mapping[str, Any], dtyp
 
 def _to_json(config: Mapping[str, Any]) -> str:
     """Indented JSON, but a path per line."""
-    paths = config.get("paths")
-    text = json.dumps({**config, **({"paths": "PATHS"} if paths else {})}, indent=2, ensure_ascii=False)
-    if not paths:
-        return text
-    return text.replace('"PATHS"', "[\n    " + ",\n    ".join(json.dumps(path) for path in paths) + "\n  ]", 1)
+    paths = config.get("paths") or {}
+    text = json.dumps({**config, "paths": {use: f"PATHS {use}" for use in paths}}, indent=2, ensure_ascii=False)
+    for use, found in paths.items():
+        lines = ",\n      ".join(json.dumps(path) for path in found)
+        text = text.replace(f'"PATHS {use}"', f"[\n      {lines}\n    ]", 1)
+    return text
 
 
 def _folder(model: str) -> Path:
@@ -279,24 +283,30 @@ def _are_shares(numbers: tuple[float, ...]) -> bool:
     return all(0 <= number <= 1 for number in numbers) and sum(numbers) <= 1 + 1e-6
 
 
-def _paths(value: Any, path: Path, num_heads: int) -> tuple[tuple[tuple[int, ...], float], ...] | None:
+def _paths(value: Any, path: Path, num_heads: int) -> dict[str, dict[tuple[int, ...], float]] | None:
     if value is None:
         return None
     try:
-        paths = tuple((tuple(int(rank) for rank in ranks), float(probability)) for ranks, probability in value)
-    except (TypeError, ValueError):
-        paths = (((), 0.0),)
-    known = {()} | {ranks for ranks, _ in paths}
-    if not all(
-        0 < len(ranks) <= num_heads
-        and ranks[:-1] in known
-        and all(0 <= rank < NUM_RANKS for rank in ranks)
-        and 0 <= probability <= 1
-        for ranks, probability in paths
-    ):
+        paths = {
+            str(use): {tuple(int(rank) for rank in ranks): float(probability) for ranks, probability in found}
+            for use, found in value.items()
+        }
+    except (AttributeError, TypeError, ValueError):
+        paths = {"": {}}
+    if not set(paths) <= {GREEDY, SAMPLED, DRAWN} or not all(_is_tree(found, num_heads) for found in paths.values()):
         raise MedusaCheckpointError(
-            f"{show_file(path)}: paths: allowed: pairs of up to {num_heads} ranks below {NUM_RANKS} and a probability, "
-            "with each path's beginnings among them; measure the heads again with vllm-spec train-medusa --from ... "
-            "--steps 0"
+            f"{show_file(path)}: paths: allowed: {GREEDY}, {SAMPLED} and {DRAWN}, each pairs of up to {num_heads} "
+            f"ranks below {NUM_RANKS} and a probability, with each path's beginnings among them; measure the heads "
+            "again with vllm-spec train-medusa --from ... --steps 0"
         )
     return paths
+
+
+def _is_tree(paths: Mapping[tuple[int, ...], float], num_heads: int) -> bool:
+    return all(
+        0 < len(ranks) <= num_heads
+        and (len(ranks) == 1 or ranks[:-1] in paths)
+        and all(0 <= rank < NUM_RANKS for rank in ranks)
+        and 0 <= probability <= 1
+        for ranks, probability in paths.items()
+    )

@@ -8,6 +8,7 @@ import torch
 
 from vllm_spec_plugin.proposers.base import NO_DRAFT, Draft, RequestView
 from vllm_spec_plugin.proposers.medusa.heads import MedusaHeads
+from vllm_spec_plugin.proposers.medusa.shape import DraftShapes
 from vllm_spec_plugin.proposers.siblings import draw_siblings
 from vllm_spec_plugin.verification.topology import Topology, chain
 
@@ -42,20 +43,21 @@ class MedusaProposer:
         num_siblings: most tokens that are drawn for the same place.
     """
 
-    def __init__(self, heads: MedusaHeads, engine: StatesEngine, tree: Topology, *, draws: bool) -> None:
-        """Takes the heads and the shape of their drafts.
+    def __init__(self, heads: MedusaHeads, engine: StatesEngine, shapes: DraftShapes, *, draws: bool) -> None:
+        """Takes the heads and the shapes of their drafts.
 
         Args:
-            heads: at least as many as the tree is deep.
+            heads: at least as many as the shapes are deep.
             engine: of the worker.
-            tree: what is drafted where there is room for it.
+            shapes: what is drafted where there is room for it.
             draws: whether drafts of sampled requests are drawn from the heads' distributions.
         """
         self._heads = heads
         self._engine = engine
-        self._tree = tree
+        self._shapes = shapes
         self._draws = draws
-        self._ranks = [1 + max(p[-1] for p in tree.choices if len(p) == d + 1) for d in range(tree.depth)]
+        paths = {*shapes.greedy.choices, *shapes.sampled.choices}
+        self._ranks = [1 + max(path[-1] for path in paths if len(path) == d + 1) for d in range(shapes.depth)]
         self.num_siblings = max(self._ranks) if draws else 1
 
     def propose(self, requests: Sequence[RequestView]) -> list[Draft]:
@@ -91,8 +93,9 @@ class MedusaProposer:
 
     def _fitting(self, request: RequestView) -> Topology:
         if request.chain_only:
-            return chain(min(self._tree.depth, request.depth, request.num_draft_tokens))
-        return self._tree.within(request.depth).first(request.num_draft_tokens)
+            return chain(min(self._shapes.depth, request.depth, request.num_draft_tokens))
+        tree = self._shapes.greedy if request.point_mass else self._shapes.sampled
+        return tree.within(request.depth).first(request.num_draft_tokens)
 
     def _likeliest(self, logits: torch.Tensor) -> list[list[list[int]]]:
         """Per place and request, the tokens of a head from the likeliest on."""

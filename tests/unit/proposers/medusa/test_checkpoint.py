@@ -90,7 +90,7 @@ def test_tensors_of_the_model_itself_may_lie_beside_prefixed_heads(tmp_path: Pat
 def measured() -> dict[str, Any]:
     return {
         "accuracy": [[0.5, 0.25] + [0.0] * 8] * 3,
-        "paths": [[[0], 0.5], [[1], 0.25], [[0, 0], 0.25], [[0, 0, 2], 0.125]],
+        "paths": {"greedy": [[[0], 0.5], [[1], 0.25], [[0, 0], 0.25], [[0, 0, 2], 0.125]], "drawn": []},
         "measured_on": "own text",
         "provenance": {"seconds": 1.5},
         "base_model_name_or_path": "a/b",
@@ -106,7 +106,7 @@ def test_what_is_saved_is_what_is_loaded(tmp_path: Path, num_layers: int) -> Non
         assert torch.equal(before, after), name
     config = read_heads_config(str(tmp_path / "b"))
     assert config.accuracy == ((0.5, 0.25, *[0.0] * 8),) * 3
-    assert config.paths == (((0,), 0.5), ((1,), 0.25), ((0, 0), 0.25), ((0, 0, 2), 0.125))
+    assert config.paths == {"greedy": {(0,): 0.5, (1,): 0.25, (0, 0): 0.25, (0, 0, 2): 0.125}, "drawn": {}}
     assert (config.measured_on, config.provenance, config.base_model) == ("own text", {"seconds": 1.5}, "a/b")
     assert json.loads((tmp_path / "b" / "config.json").read_text())["vocab_size"] == VOCABULARY
 
@@ -224,10 +224,12 @@ def test_too_few_heads_name_both_numbers(tmp_path: Path) -> None:
         ({"vocab_size": 13}, "vocab_size: got 13; allowed: 30"),
         ({"accuracy": [[0.1]]}, "accuracy: allowed: 3 lists"),
         ({"accuracy": [[0.2] * 10] * 3}, "accuracy: allowed: 3 lists"),
-        ({"paths": [[[0, 0], 0.1]]}, "paths: allowed: pairs"),
-        ({"paths": [[[10], 0.1]]}, "paths: allowed: pairs"),
-        ({"paths": [[[0], 1.1]]}, "paths: allowed: pairs"),
-        ({"paths": "none"}, "paths: allowed: pairs"),
+        ({"paths": {"greedy": [[[0, 0], 0.1]]}}, "paths: allowed: greedy, sampled and drawn, each pairs"),
+        ({"paths": {"drawn": [[[10], 0.1]]}}, "paths: allowed: greedy"),
+        ({"paths": {"sampled": [[[0], 1.1]]}}, "paths: allowed: greedy"),
+        ({"paths": {"other": [[[0], 0.1]]}}, "paths: allowed: greedy"),
+        ({"paths": [[[0], 0.1]]}, "paths: allowed: greedy"),
+        ({"paths": "none"}, "paths: allowed: greedy"),
     ],
 )
 def test_a_config_that_does_not_go_with_the_tensors_is_refused(tmp_path: Path, config: Any, text: str) -> None:
