@@ -1,0 +1,108 @@
+"""What proposers get to see of the batch."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from vllm_spec_plugin.config import parse_config
+from vllm_spec_plugin.worker.views import request_views
+
+MAX_MODEL_LEN = 40
+CHAIN = {"proposer": {"method": "medusa", "model": "heads"}}
+TREE = {"proposer": {"method": "medusa", "model": "heads", "tree": "auto"}, "draft_length": {"policy": "fixed"}}
+TREE["draft_length"]["tokens"] = 12
+
+
+def request(length, num_output=1, seed=None, **params):
+    defaults = {
+        "temperature": 1.0,
+        "max_tokens": None,
+        "structured_outputs": None,
+        "thinking_token_budget": None,
+    }
+    return SimpleNamespace(
+        length=length,
+        prompt_token_ids=[1] * (length - num_output),
+        sampling_params=SimpleNamespace(**defaults | params),
+        generator=None if seed is None else torch.Generator().manual_seed(seed),
+    )
+
+
+def views(requests, config=CHAIN, siblings=1, new=None, hidden=None):
+    names = [f"r{i}" for i in range(len(requests))]
+    batch = SimpleNamespace(
+        req_ids=names,
+        num_tokens_no_spec=np.array([r.length for r in requests]),
+        token_ids_cpu=np.arange(len(requests) * MAX_MODEL_LEN, dtype=np.int32).reshape(len(requests), -1),
+    )
+    runner = SimpleNamespace(
+        input_batch=batch, requests=dict(zip(names, requests, strict=True)), max_model_len=MAX_MODEL_LEN
+    )
+    drafter = SimpleNamespace(config=parse_config(config, "spec.yaml"), engine=None, siblings=siblings)
+    return request_views(runner, new or [[7]] * len(requests), drafter, hidden)
+
+
+def test_a_chain_goes_as_far_as_context_and_max_tokens_leave_room():
+    """One more token is always sampled after the drafts."""
+    requests = [request(20), request(37), request(39), request(20, num_output=3, max_tokens=6)]
+    places, found = views(requests)
+    assert places == [0, 1, 3]
+    assert [view.num_draft_tokens for view in found] == [4, 2, 2]
+    assert [view.depth for view in found] == [4, 2, 2]
+
+
+def test_a_tree_may_have_more_tokens_than_may_follow_each_other():
+    """max_tokens limits how deep it goes, the context how many tokens the scheduler takes."""
+    requests = [
+        request(10),
+        request(33),
+        request(20, num_output=3, max_tokens=6),
+        request(20, num_output=3, max_tokens=4),
+    ]
+    places, found = views(requests, TREE)
+    assert places == [0, 1, 2]
+    assert [view.num_draft_tokens for view in found] == [12, 6, 12]
+    assert [view.depth for view in found] == [12, 6, 2]
+
+
+@pytest.mark.parametrize("params", [{"structured_outputs": object()}, {"thinking_token_budget": 5}])
+def test_what_is_followed_along_one_continuation_gets_chains(params):
+    _, found = views([request(20, **params), request(20)], TREE)
+    assert [view.chain_only for view in found] == [True, False]
+
+
+def test_siblings_have_random_numbers_of_their_own_and_seeded_ones_always_the_same():
+    requests = [request(20, seed=5), request(20)]
+    torch.manual_seed(0)
+    (seeded, free), (again, other) = views(requests, TREE, 3)[1], views(requests[:1] + requests[1:], TREE, 3)[1]
+    assert seeded.sibling_uniforms.shape == free.sibling_uniforms.shape == (12, 3)
+    for view in (seeded, free):
+        assert len(np.unique(view.sibling_uniforms)) == 36
+        assert ((view.sibling_uniforms >= 0) & (view.sibling_uniforms < 1)).all()
+        np.testing.assert_array_equal(view.uniforms, view.sibling_uniforms[:, 0])
+    np.testing.assert_array_equal(seeded.sibling_uniforms, again.sibling_uniforms)
+    assert (free.sibling_uniforms != other.sibling_uniforms).all()
+
+
+def test_a_seeded_draw_is_of_its_place_in_the_output():
+    """Two tokens later the same places have the same numbers, whatever the siblings' number."""
+    [early] = views([request(20, num_output=2, seed=5)], TREE, 3)[1]
+    [late] = views([request(22, num_output=4, seed=5)], TREE, 3)[1]
+    np.testing.assert_array_equal(early.sibling_uniforms[2:], late.sibling_uniforms[:-2])
+    [chain] = views([request(20, num_output=2, seed=5)])[1]
+    np.testing.assert_array_equal(early.uniforms[:4], chain.uniforms)
+
+
+def test_each_request_sees_the_state_that_its_newest_token_came_from():
+    hidden = torch.arange(6.0).view(3, 2)
+    places, found = views([request(20), request(39), request(21)], hidden=hidden)
+    assert places == [0, 2]
+    assert [view.hidden.tolist() for view in found] == [[0.0, 1.0], [4.0, 5.0]]
+    assert [view.row for view in found] == [0, 2]
+
+
+def test_a_prompt_that_is_not_through_is_left_out():
+    places, _ = views([request(20), request(20)], new=[[], [3]])
+    assert places == [1]
