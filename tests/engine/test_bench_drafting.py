@@ -29,7 +29,8 @@ def test_three_arms_are_compared(tmp_path: Path) -> None:
     assert list(cells) == ["none", "stock", "plugin"]
     for arm in ("stock", "plugin"):
         cell = cells[arm]
-        medians = {name: spread["median"] for name, spread in cell["medians"].items()}
+        medians = {name: spread["median"] for name, spread in cell["medians"].items() if spread}
+        assert "tree_step" not in medians
         assert cell["agreement"]["outputs"] == 4
         assert cell["agreement"]["wrong"] == 0
         assert 1 < cell["acceptance_length"] <= K + 1
