@@ -11,7 +11,7 @@ from tests.engine.arms import (
     LOOKUP,
     MEDUSA_TREE,
     MEDUSA_TREE_DRAWN,
-    MULTI_DRAFT,
+    MULTI_DRAFT_DISTANT,
     Arms,
     Engine,
 )
@@ -34,7 +34,7 @@ PROPOSERS = {
     "draft_model": Engine(config=DISTANT),
     "medusa_tree": Engine(config=MEDUSA_TREE),
     "medusa_tree_drawn": Engine(config=MEDUSA_TREE_DRAWN),
-    "multi_draft": Engine(config=MULTI_DRAFT),
+    "multi_draft": Engine(config=MULTI_DRAFT_DISTANT),
 }
 CHAINS, TREES = ("lookup", "frequency", "draft_model"), ("medusa_tree", "medusa_tree_drawn", "multi_draft")
 CASES = [
