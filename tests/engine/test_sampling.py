@@ -55,7 +55,7 @@ def plan(reference: Reference, full: bool) -> Plan:
         "combined": {"temperature": 0.7, "presence_penalty": 0.5, "frequency_penalty": 0.3, "top_p": 0.95},
     }
     return Plan(
-        {name: {"temperature": 1.0} | params for name, params in settings.items()}, prompts, 2000 if full else 1000
+        {name: {"temperature": 1.0} | params for name, params in settings.items()}, prompts, 2000 if full else 500
     )
 
 
@@ -77,7 +77,7 @@ def assert_plausible(tests: dict[Any, Any]) -> None:
 def test_output_without_speculation_has_the_exact_distribution(arms: Arms, reference: Reference, plan: Plan) -> None:
     """The checks agree with vLLM's own sampler.
 
-    Seed 0. 7 settings, 4 prompts, 1,000 continuations each (full: 2,000), 3 tokens. False-alarm rate of
+    Seed 0. 7 settings, 4 prompts, 500 continuations each (full: 2,000), 3 tokens. False-alarm rate of
     this file's chi-square tests together: 1e-3, over 1,428 tests.
     """
     samples, _ = sample(arms, PLAIN, plan)
@@ -90,7 +90,7 @@ def test_output_with_speculation_has_the_exact_distribution(
 ) -> None:
     """Tokens 1, 2 given 1, and 3 given 1 and 2, against a transformers forward pass.
 
-    Seed 0. 7 settings, 4 prompts, 1,000 continuations each (full: 2,000), 3 tokens. False-alarm rate of
+    Seed 0. 7 settings, 4 prompts, 500 continuations each (full: 2,000), 3 tokens. False-alarm rate of
     this file's chi-square tests together: 1e-3, over 1,428 tests.
     """
     assert_plausible(exact_tests(reference, plan.settings, speculating))
@@ -101,7 +101,7 @@ def test_speculation_never_outputs_a_token_that_the_parameters_exclude(
 ) -> None:
     """Tokens that top-k, top-p or min-p leave no probability.
 
-    Seed 0. 7 settings, 4 prompts, 1,000 continuations each (full: 2,000), 3 tokens. False-alarm rate 0:
+    Seed 0. 7 settings, 4 prompts, 500 continuations each (full: 2,000), 3 tokens. False-alarm rate 0:
     such a token is impossible; thresholds are given 1e-3 of slack, for rounding.
     """
     assert not impossible(reference, plan.settings, speculating)
@@ -110,7 +110,7 @@ def test_speculation_never_outputs_a_token_that_the_parameters_exclude(
 def test_output_is_distributed_as_without_speculation(speculating: Samples, arms: Arms, plan: Plan) -> None:
     """Two-sample chi-square tests of the same positions, with and without speculation.
 
-    Seed 0. 7 settings, 4 prompts, 1,000 continuations each (full: 2,000), 3 tokens. False-alarm rate of
+    Seed 0. 7 settings, 4 prompts, 500 continuations each (full: 2,000), 3 tokens. False-alarm rate of
     this file's chi-square tests together: 1e-3, over 1,428 tests.
     """
     plain, _ = sample(arms, PLAIN, plan)
