@@ -195,7 +195,7 @@ SHIPPED = {
     "ngram_frequency.yaml": 4,
     "draft_model.yaml": 4,
     "medusa.yaml": 4,
-    "medusa_tree.yaml": 8,
+    "medusa_tree.yaml": 5,
     "multi_draft.yaml": 14,
 }
 
