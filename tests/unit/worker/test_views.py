@@ -1,6 +1,7 @@
 """What proposers get to see of the batch."""
 
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,8 +12,10 @@ from vllm_spec_plugin.worker.views import request_views
 
 MAX_MODEL_LEN = 40
 CHAIN = {"proposer": {"method": "medusa", "model": "heads"}}
-TREE = {"proposer": {"method": "medusa", "model": "heads", "tree": "auto"}, "draft_length": {"policy": "fixed"}}
-TREE["draft_length"]["tokens"] = 12
+TREE = {
+    "proposer": {"method": "medusa", "model": "heads", "tree": "auto"},
+    "draft_length": {"policy": "fixed", "tokens": 12},
+}
 
 
 def request(length, num_output=1, seed=None, **params):
@@ -40,7 +43,7 @@ def views(requests, config=CHAIN, siblings=1, new=None, hidden=None):
     runner = SimpleNamespace(
         input_batch=batch, requests=dict(zip(names, requests, strict=True)), max_model_len=MAX_MODEL_LEN
     )
-    drafter = SimpleNamespace(config=parse_config(config, "spec.yaml"), engine=None, siblings=siblings)
+    drafter: Any = SimpleNamespace(config=parse_config(config, "spec.yaml"), engine=None, siblings=siblings)
     return request_views(runner, new or [[7]] * len(requests), drafter, hidden)
 
 
