@@ -84,14 +84,17 @@ class Proposing(Section):
         return False
 
 
-def _branches(value: object) -> tuple[int, ...] | None:
-    if value is None:
-        return None
+def _per_place(value: object, allowed: range) -> tuple[int, ...]:
+    """A list of one whole number per place of a draft; ValueError if it is none."""
     if not isinstance(value, list | tuple) or not 1 <= len(value) <= MAX_DEPTH:
         raise ValueError
-    if any(type(count) is not int or not 1 <= count <= MAX_SIBLINGS for count in value):
+    if any(type(number) is not int or number not in allowed for number in value):
         raise ValueError
     return tuple(value)
+
+
+def _branches(value: object) -> tuple[int, ...] | None:
+    return None if value is None else _per_place(value, range(1, MAX_SIBLINGS + 1))
 
 
 def _tree(value: object) -> Literal["auto"] | tuple[tuple[int, ...], ...] | None:
@@ -101,12 +104,7 @@ def _tree(value: object) -> Literal["auto"] | tuple[tuple[int, ...], ...] | None
         return "auto"
     if not isinstance(value, list | tuple) or not value:
         raise ValueError
-    for path in value:
-        if not isinstance(path, list | tuple) or not 1 <= len(path) <= MAX_DEPTH:
-            raise ValueError
-        if any(type(rank) is not int or not 0 <= rank < MAX_SIBLINGS for rank in path):
-            raise ValueError
-    return tuple(tuple(path) for path in value)
+    return tuple(_per_place(path, range(MAX_SIBLINGS)) for path in value)
 
 
 class NgramConfig(Proposing):

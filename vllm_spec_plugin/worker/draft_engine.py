@@ -151,12 +151,10 @@ class VllmDraftEngine:
 
     def num_branches(self, row: int, depth: int) -> int:
         """See `DraftEngine`."""
-        batch, size = self._runner.input_batch, self._attention.block_size
+        batch = self._runner.input_batch
         length = int(batch.num_tokens_no_spec[row])
         block_ids, per_fork = self._runner.tree_steps.forks.get(batch.req_ids[row], ((), 1))
-        # The last draft of a branch is not computed.
-        needed = (length + depth - 2) // size - length // size + 1
-        return 1 + (len(block_ids) // per_fork if needed <= per_fork else 0)
+        return 1 + (len(block_ids) // per_fork if self._fork_size(length, depth) <= per_fork else 0)
 
     def branch(self, counts: Sequence[int]) -> None:
         """See `DraftEngine`."""
@@ -164,11 +162,11 @@ class VllmDraftEngine:
         rows = np.array([chunk.request.row for chunk in self._chunks]).repeat(counts)
         stops = np.array([chunk.stop for chunk in self._chunks]).repeat(counts)
         width = -(-(int(stops.max()) + self._num_steps) // size)
-        tables = self._table.block_table.np[rows, :width].copy()
+        tables = self._table.block_table.np[rows, :width]
         copies, at = [], 0
         for chunk, count in zip(self._chunks, counts, strict=True):
             first = chunk.stop // size
-            num_blocks = (chunk.stop + chunk.num_draft_tokens - 2) // size - first + 1
+            num_blocks = self._fork_size(chunk.stop, chunk.num_draft_tokens)
             block_ids, per_fork = steps.forks.get(chunk.request.request_id, ((), 1))
             for fork in range(count - 1):
                 own = block_ids[fork * per_fork : fork * per_fork + num_blocks]
@@ -202,6 +200,11 @@ class VllmDraftEngine:
         self._pass.prepare(batch)
         logits: torch.Tensor = self._pass.run(token_ids, positions, rows)
         return logits
+
+    def _fork_size(self, length: int, depth: int) -> int:
+        """Blocks that a branch of `depth` tokens after a text of `length` writes to: its last token is not computed."""
+        size = self._attention.block_size
+        return (length + depth - 2) // size - length // size + 1
 
     def _fresh(self, request_id: str, num_computed_tokens: int, block_ids: list[int], size: int) -> None:
         # A connector fills blocks with the target's keys and values only: none of them counts as known.
