@@ -25,6 +25,7 @@ from vllm_spec_plugin.safe_yaml import parse_text, read_text
 __all__ = ["ConfigError", "PluginConfig", "load_config", "parse_config"]
 
 DEFAULT_WINDOW = 8192
+DEFAULT_SHARED_TOKENS = 1_000_000
 # Of a tree: tokens one after the other, and tokens that may follow the same one.
 MAX_DEPTH = 16
 MAX_SIBLINGS = 64
@@ -78,10 +79,21 @@ class Proposing(Section):
     keeps_kv: ClassVar[bool] = False
     uses_hidden_states: ClassVar[bool] = False
 
+    method: str
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """What a request may call for."""
+        return (self.method,)
+
     @property
     def drafts_trees(self) -> bool:
         """Whether a draft may have branches."""
         return False
+
+    def tree_size(self, most: int) -> tuple[int, int]:
+        """Tokens of a tree, and most of them one after the other, where it has `most` tokens at most."""
+        return most, most
 
 
 def _per_place(value: object, allowed: range) -> tuple[int, ...]:
@@ -125,6 +137,20 @@ class NgramConfig(Proposing):
         default="greedy",
         description="greedy drafts the likeliest token; sample draws from the counts, mode frequency only.",
     )
+    shared: bool = Field(
+        default=False,
+        description="Drafts also from texts that have ended, of requests with the same cache_salt.",
+        json_schema_extra={"allowed": "true or false"},
+    )
+    shared_tokens: Annotated[int, Field(ge=1024, le=10**9)] | None = Field(
+        default_factory=lambda known: DEFAULT_SHARED_TOKENS if known["shared"] else None,
+        description="Most tokens of such texts that are kept, in all; shared only.",
+    )
+    shared_scope: Literal["salt", "global"] | None = Field(
+        default_factory=lambda known: "salt" if known["shared"] else None,
+        description="Requests without a cache_salt: salt keeps each one private, global lets them draft from each "
+        "other's texts; shared only.",
+    )
 
     @model_validator(mode="after")
     def _keys_go_together(self) -> Self:
@@ -146,8 +172,26 @@ class NgramConfig(Proposing):
         if self.mode == "lookup" and self.draft_sampling == "sample":
             text = "got the text 'sample', but proposer.mode is lookup, which has no counts to draw from"
             problems.append(("draft_sampling", f"{text}; allowed: greedy, or set proposer.mode to frequency"))
+        problems += self._sharing_problems()
         conflicts(problems)
         return self
+
+    def _sharing_problems(self) -> list[tuple[str, str]]:
+        given = {"shared_tokens": self.shared_tokens, "shared_scope": self.shared_scope}
+        if not self.shared:
+            text = "but proposer.shared is false, so no texts are kept"
+            allowed = "leave it out, or set proposer.shared to true"
+            return [
+                (key, f"got {show(value)}, {text}; allowed: {allowed}")
+                for key, value in given.items()
+                if value is not None
+            ]
+        allowed_by = {
+            "shared_tokens": f"a whole number from 1024 to 1000000000, or leave it out for {DEFAULT_SHARED_TOKENS}",
+            "shared_scope": "salt, global, or leave it out for salt",
+        }
+        text = "got nothing (null), but proposer.shared is true"
+        return [(key, f"{text}; allowed: {allowed_by[key]}") for key, value in given.items() if value is None]
 
 
 class DraftModelConfig(Proposing):
@@ -208,6 +252,10 @@ class DraftModelConfig(Proposing):
         """Whether a draft may have branches."""
         return self.branches is not None
 
+    def tree_size(self, most: int) -> tuple[int, int]:
+        """Tokens of a tree, and most of them one after the other."""
+        return self.num_nodes, len(self.branches or ())
+
     @property
     def num_branches(self) -> int:
         """How many chains the draft model follows per request."""
@@ -264,6 +312,12 @@ class MedusaConfig(Proposing):
         """Whether a draft may have branches."""
         return self.tree is not None
 
+    def tree_size(self, most: int) -> tuple[int, int]:
+        """Tokens of a tree, and about how many of them are one after the other."""
+        if isinstance(self.tree, tuple):
+            return len(self.tree), max(map(len, self.tree))
+        return most, min(most, 4)
+
     def num_heads(self, num_tokens: int) -> int | None:
         """How many heads drafts of at most `num_tokens` tokens need; None if any number will do."""
         if self.tree == "auto":
@@ -284,11 +338,41 @@ class MedusaConfig(Proposing):
         return self
 
 
-class FixedDraftLength(Section):
+class DraftLength(Section):
+    """What every policy has."""
+
+    tokens: int = Field(default=4, ge=1, le=MAX_TOKENS, description="Most tokens drafted per request and step.")
+
+
+class FixedDraftLength(DraftLength):
     """The same number of draft tokens in every step."""
 
     policy: Literal["fixed"] = Field(description="How many tokens to draft in a step is decided like this.")
-    tokens: int = Field(default=4, ge=1, le=MAX_TOKENS, description="Most tokens drafted per request and step.")
+
+
+class HeuristicDraftLength(DraftLength):
+    """Longer after drafts that were wholly accepted, shorter after others, request by request."""
+
+    policy: Literal["heuristic"] = Field(description="How many tokens to draft in a step is decided like this.")
+
+
+class OptimalDraftLength(DraftLength):
+    """What pays most by measured acceptance and measured time, request by request, none included."""
+
+    policy: Literal["optimal"] = Field(description="How many tokens to draft in a step is decided like this.")
+    half_life: float = Field(
+        default=64.0,
+        ge=8,
+        le=65_536,
+        description="Output tokens of a request after which what was seen of its drafts counts half.",
+    )
+    explore: float = Field(
+        default=0.01,
+        ge=0,
+        le=0.2,
+        description="Share of the time that may go into trying what does not look best; 0 is never.",
+        json_schema_extra={"zero": "never"},
+    )
 
 
 class VerificationConfig(Section):
@@ -304,7 +388,7 @@ class VerificationConfig(Section):
 
 # A new method or policy is a model above and its name here.
 ProposerConfig = NgramConfig | DraftModelConfig | MedusaConfig
-DraftLengthConfig = FixedDraftLength
+DraftLengthConfig = FixedDraftLength | HeuristicDraftLength | OptimalDraftLength
 
 
 class PluginConfig(Section):

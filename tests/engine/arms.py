@@ -22,6 +22,8 @@ MEDUSA_TREE = str(REPOSITORY / "configs/medusa_tree.yaml")
 MEDUSA_TREE_DRAWN = str(REPOSITORY / "tests/engine/configs/medusa_tree_drawn.yaml")
 MULTI_DRAFT = str(REPOSITORY / "configs/multi_draft.yaml")
 MULTI_DRAFT_DISTANT = str(REPOSITORY / "tests/engine/configs/multi_draft_distant.yaml")
+DRAFT_MODEL_OPTIMAL = str(REPOSITORY / "tests/engine/configs/draft_model_optimal.yaml")
+MEDUSA_TREE_OPTIMAL = str(REPOSITORY / "tests/engine/configs/medusa_tree_optimal.yaml")
 _MOST_ALIVE = 4
 _PATIENCE = 3600.0
 

@@ -5,10 +5,12 @@ import pytest
 from tests.engine import texts
 from tests.engine.arms import (
     DRAFT_MODEL,
+    DRAFT_MODEL_OPTIMAL,
     FREQUENCY,
     LOOKUP,
     MEDUSA,
     MEDUSA_TREE,
+    MEDUSA_TREE_OPTIMAL,
     MULTI_DRAFT,
     TIGHT,
     Arms,
@@ -24,8 +26,10 @@ CONFIGS = {
     "lookup": LOOKUP,
     "frequency": FREQUENCY,
     "draft_model": DRAFT_MODEL,
+    "draft_model_optimal": DRAFT_MODEL_OPTIMAL,
     "medusa": MEDUSA,
     "medusa_tree": MEDUSA_TREE,
+    "medusa_tree_optimal": MEDUSA_TREE_OPTIMAL,
     "multi_draft": MULTI_DRAFT,
 }
 

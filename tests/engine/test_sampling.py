@@ -8,6 +8,7 @@ from tests.engine import texts
 from tests.engine.arms import (
     CONFIDENT,
     DRAFT_MODEL,
+    DRAFT_MODEL_OPTIMAL,
     FREQUENCY,
     LOOKUP,
     MEDUSA,
@@ -28,14 +29,15 @@ SPECULATING = {
     "frequency": Engine(config=FREQUENCY),
     "draft_model": Engine(config=DRAFT_MODEL),
     "draft_model_confident": Engine(config=CONFIDENT),
+    "draft_model_optimal": Engine(config=DRAFT_MODEL_OPTIMAL),
     "medusa": Engine(config=MEDUSA),
     "medusa_tree": Engine(config=MEDUSA_TREE),
     "medusa_tree_drawn": Engine(config=MEDUSA_TREE_DRAWN),
     "multi_draft": Engine(config=MULTI_DRAFT),
 }
 FALSE_ALARMS = 1e-3
-# 7 settings, 4 prompts, 3 positions; nine engines against exact probabilities, eight against the plain one.
-NUM_TESTS = 7 * 4 * 3 * (9 + 8)
+# 7 settings, 4 prompts, 3 positions; ten engines against exact probabilities, nine against the plain one.
+NUM_TESTS = 7 * 4 * 3 * (10 + 9)
 
 
 @pytest.fixture(scope="module")

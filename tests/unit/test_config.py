@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from tests.sizes import examples
 from vllm_spec_plugin.config import (
     ConfigError,
     DraftModelConfig,
@@ -60,6 +61,9 @@ def test_the_least_file_has_the_documented_defaults() -> None:
             "max_order": 5,
             "window": None,
             "draft_sampling": "greedy",
+            "shared": False,
+            "shared_tokens": None,
+            "shared_scope": None,
         },
         "draft_length": {"policy": "fixed", "tokens": 4},
         "verification": {"lenience": 1.0},
@@ -135,6 +139,21 @@ def test_frequency_has_a_window_by_default() -> None:
     assert proposer.window == 8192
 
 
+SHARED = {**NGRAM, "shared": True}
+
+
+def test_shared_texts_have_the_documented_defaults() -> None:
+    proposer = parse_config({"proposer": SHARED}, "spec.yaml").proposer
+    assert isinstance(proposer, NgramConfig)
+    assert (proposer.shared_tokens, proposer.shared_scope) == (1_000_000, "salt")
+
+
+@pytest.mark.parametrize("given", [{"shared_tokens": 1024}, {"shared_tokens": 10**9}, {"shared_scope": "global"}])
+def test_what_sharing_may_be_given(given: dict[str, Any]) -> None:
+    config = parse_config({"proposer": {**SHARED, **given}}, "spec.yaml")
+    assert given.items() <= config.proposer.model_dump().items()
+
+
 @pytest.mark.parametrize(
     ("section", "key", "values"),
     [
@@ -203,7 +222,10 @@ SHIPPED = {
 @pytest.mark.parametrize("name", sorted(SHIPPED))
 def test_shipped_files_are_valid_and_name_every_key_that_applies(name: str) -> None:
     config = load_config(CONFIGS / name)
-    unused = {"window"} if isinstance(config.proposer, NgramConfig) and config.proposer.mode == "lookup" else set()
+    unused = set()
+    if isinstance(config.proposer, NgramConfig):
+        unused |= {"window"} if config.proposer.mode == "lookup" else set()
+        unused |= set() if config.proposer.shared else {"shared_tokens", "shared_scope"}
     for section in (config.proposer, config.draft_length, config.verification):
         assert section.model_fields_set == set(type(section).model_fields) - unused
     assert config.draft_length.tokens == SHIPPED[name]
@@ -214,7 +236,9 @@ def test_every_shipped_file_is_among_those_checked_here() -> None:
     assert {path.name for path in CONFIGS.glob("*.yaml")} == set(SHIPPED)
 
 
-@pytest.mark.parametrize("proposer", [{**NGRAM, "mode": "lookup"}, {**NGRAM, "mode": "frequency"}, DRAFT, MEDUSA])
+@pytest.mark.parametrize(
+    "proposer", [{**NGRAM, "mode": "lookup"}, {**NGRAM, "mode": "frequency"}, SHARED, DRAFT, MEDUSA]
+)
 def test_survives_json(proposer: dict[str, Any]) -> None:
     config = parse_config({"proposer": proposer, "verification": {"lenience": 1}}, "spec.yaml")
     assert PluginConfig.model_validate(config.model_dump(mode="json")) == config
@@ -306,7 +330,7 @@ FREQUENCY = {**NGRAM, "mode": "frequency"}
         ),
         ({"proposer": {"method": 5}}, "proposer.method: got 5; allowed: draft_model, medusa, ngram"),
         ({"proposer": {}}, "proposer.method: missing; allowed: draft_model, medusa, ngram"),
-        ({"proposer": NGRAM, "draft_length": {}}, "draft_length.policy: missing; allowed: fixed"),
+        ({"proposer": NGRAM, "draft_length": {}}, "draft_length.policy: missing; allowed: fixed, heuristic, optimal"),
         (
             {"proposer": NGRAM, "draft_length": {"policy": "fixed", "tokens": 0}},
             "draft_length.tokens: got 0; allowed: a whole number from 1 to 64",
@@ -314,7 +338,7 @@ FREQUENCY = {**NGRAM, "mode": "frequency"}
         (
             {"proposer": {**NGRAM, "max_ordr": 3}},
             "proposer.max_ordr: unknown key (got 3); allowed: method, mode, min_order, max_order, window, "
-            "draft_sampling; did you mean max_order?",
+            "draft_sampling, shared, shared_tokens, shared_scope; did you mean max_order?",
         ),
         (
             {"proposer": NGRAM, "tokens": 3},
@@ -360,6 +384,38 @@ FREQUENCY = {**NGRAM, "mode": "frequency"}
             "allowed: leave it out, or set proposer.mode to frequency",
         ),
         (
+            {"proposer": {**NGRAM, "shared": "yes"}},
+            "proposer.shared: got the text 'yes'; allowed: true or false",
+        ),
+        (
+            {"proposer": {**SHARED, "shared_tokens": 1023}},
+            "proposer.shared_tokens: got 1023; allowed: a whole number from 1024 to 1000000000",
+        ),
+        (
+            {"proposer": {**SHARED, "shared_scope": "everybody"}},
+            "proposer.shared_scope: got the text 'everybody'; allowed: salt, global",
+        ),
+        (
+            {"proposer": {**NGRAM, "shared_tokens": 5000}},
+            "proposer.shared_tokens: got 5000, but proposer.shared is false, so no texts are kept; "
+            "allowed: leave it out, or set proposer.shared to true",
+        ),
+        (
+            {"proposer": {**NGRAM, "shared": False, "shared_scope": "salt"}},
+            "proposer.shared_scope: got the text 'salt', but proposer.shared is false, so no texts are kept; "
+            "allowed: leave it out, or set proposer.shared to true",
+        ),
+        (
+            {"proposer": {**SHARED, "shared_tokens": None}},
+            "proposer.shared_tokens: got nothing (null), but proposer.shared is true; allowed: a whole number from "
+            "1024 to 1000000000, or leave it out for 1000000",
+        ),
+        (
+            {"proposer": {**SHARED, "shared_scope": None}},
+            "proposer.shared_scope: got nothing (null), but proposer.shared is true; allowed: salt, global, or leave "
+            "it out for salt",
+        ),
+        (
             {"proposer": {**FREQUENCY, "window": None}},
             "proposer.window: got nothing (null), but proposer.mode is frequency; "
             "allowed: a whole number from 64 to 1048576, or leave it out for 8192",
@@ -389,7 +445,7 @@ FREQUENCY = {**NGRAM, "mode": "frequency"}
         (
             {"proposer": {**NGRAM, "model": "x"}},
             "proposer.model: unknown key (got the text 'x'); allowed: method, mode, min_order, max_order, window, "
-            "draft_sampling; it belongs to proposer.method draft_model and medusa",
+            "draft_sampling, shared, shared_tokens, shared_scope; it belongs to proposer.method draft_model and medusa",
         ),
         (
             {"proposer": {**DRAFT, "tokens": 3}},
@@ -667,7 +723,7 @@ def assert_readable(error: ConfigError) -> None:
 WORDS = """
     proposer method mode min_order max_order window draft_sampling draft_length policy tokens lenience verification
     ngram lookup frequency fixed greedy sample draft_model model draft_temperature min_confidence dtype quantization
-    catch_up_tokens probabilistic float16 medusa tree branches auto
+    catch_up_tokens probabilistic float16 medusa tree branches auto shared shared_tokens shared_scope salt global
 """
 KEYS = st.sampled_from(WORDS.split())
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | KEYS | st.dates() | st.binary()
@@ -690,7 +746,7 @@ SECTIONS = st.fixed_dictionaries(
 
 
 @given(VALUES | SECTIONS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(30, 200), deadline=None)
 def test_no_value_raises_anything_else(data: object) -> None:
     try:
         parse_config(data, "spec.yaml")
@@ -707,7 +763,7 @@ YAMLISH = st.text(alphabet="abn01.-:,[]{}#&*!|>'\"%@` \n\t\\xuU?~<=", max_size=6
 
 
 @given(st.binary(max_size=200) | YAMLISH | st.text(max_size=60).map(lambda text: text.encode("utf-8", "surrogatepass")))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(80, 500), deadline=None)
 def test_no_bytes_raise_anything_else(scratch: Path, content: bytes) -> None:
     scratch.write_bytes(content)
     try:
@@ -717,7 +773,7 @@ def test_no_bytes_raise_anything_else(scratch: Path, content: bytes) -> None:
 
 
 @given(VALUES | SECTIONS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(30, 200), deadline=None)
 def test_no_dumped_value_raises_anything_else(scratch: Path, data: object) -> None:
     scratch.write_text(yaml.safe_dump(data), encoding="utf-8", errors="surrogatepass")
     try:

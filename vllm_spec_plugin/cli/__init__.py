@@ -3,6 +3,7 @@
 import typer
 
 from vllm_spec_plugin.cli.check import check
+from vllm_spec_plugin.cli.theory import theory
 from vllm_spec_plugin.cli.train_demo import train_demo
 from vllm_spec_plugin.cli.train_medusa import train_medusa
 from vllm_spec_plugin.cli.widen import widen
@@ -18,6 +19,7 @@ app = typer.Typer(
 bench = typer.Typer(help="Measure one part by itself, without a server.", no_args_is_help=True)
 app.add_typer(bench, name="bench")
 app.command("check")(check)
+app.command("theory")(theory)
 app.command("train-demo")(train_demo)
 app.command("train-medusa")(train_medusa)
 app.command("widen")(widen)

@@ -192,6 +192,8 @@ def _settings(section: "BaseModel", prefix: str, *, given: bool) -> Iterator[tup
             continue
         meanings = field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
         shown = str(meanings.get("null", "not used") if value is None else value)
+        if isinstance(value, bool):
+            shown = str(value).lower()  # YAML's word
         if value == 0 and "zero" in meanings:
             shown += f" ({meanings['zero']})"
         if name == "verification.lenience":

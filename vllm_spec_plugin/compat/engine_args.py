@@ -19,6 +19,8 @@ logger = logging.getLogger("vllm.vllm_spec_plugin")
 
 PROPOSER = "vllm_spec_plugin.worker.drafter.Drafter"
 SCHEDULER = "vllm_spec_plugin.scheduling.scheduler.SpecScheduler"
+# Set on vLLM's `SpeculativeConfig`: the methods of the proposers that are served.
+METHODS = "vllm_spec_plugin_methods"
 WORKERS = {
     "cpu": "vllm_spec_plugin.worker.cpu.SpecCPUWorker",
     "cuda": "vllm_spec_plugin.worker.cuda.SpecCUDAWorker",
@@ -69,7 +71,7 @@ def _translate_settings(original: Callable[..., Any]) -> Callable[..., Any]:
         if isinstance(given, dict) and KEY in given:
             check_vllm_version()
             try:
-                translate(self, given)
+                methods = translate(self, given)
             except ValueError as error:
                 if not isinstance(given, _FromCommandLine):
                     raise
@@ -79,17 +81,23 @@ def _translate_settings(original: Callable[..., Any]) -> Callable[..., Any]:
             from vllm_spec_plugin.compat import frontend
 
             frontend.patch()
+            config = original(self, *args, **kwargs)
+            setattr(config.speculative_config, METHODS, methods)
+            return config
         return original(self, *args, **kwargs)
 
     return create_engine_config
 
 
-def translate(engine_args: Any, given: dict[str, Any]) -> None:
+def translate(engine_args: Any, given: dict[str, Any]) -> tuple[str, ...]:
     """Turns the plugin's settings into vLLM's, in place.
 
     Args:
         engine_args: vLLM's `EngineArgs`.
         given: what `vllm_spec_plugin.speculative_config` returned.
+
+    Returns:
+        The methods of its proposers.
 
     Raises:
         ValueError: other settings are in the way, the platform is not supported, or a draft model does not fit.
@@ -127,6 +135,7 @@ def translate(engine_args: Any, given: dict[str, Any]) -> None:
             given[KEY]["source"],
             config.verification.lenience,
         )
+    return config.proposer.methods
 
 
 def _check_draft_model(engine_args: Any, config: "DraftModelConfig", where: str) -> None:

@@ -3,8 +3,9 @@
 from collections.abc import Callable
 from typing import Any
 
-from vllm_spec_plugin.compat.engine_args import is_ours
+from vllm_spec_plugin.compat.engine_args import METHODS, is_ours
 from vllm_spec_plugin.compat.patching import wrap
+from vllm_spec_plugin.request_options import check_options
 from vllm_spec_plugin.settings import KEY
 
 
@@ -13,14 +14,19 @@ def patch() -> None:
     from vllm.sampling_params import SamplingParams
     from vllm.v1.metrics.loggers import StatLoggerManager
 
-    wrap(SamplingParams, "_validate_spec_decode", _accept_min_p_and_logit_bias)
+    wrap(SamplingParams, "_validate_spec_decode", _check_request)
     wrap(StatLoggerManager, "record", _export_metrics)
 
 
-def _accept_min_p_and_logit_bias(original: Callable[..., None]) -> Callable[..., None]:
+def _check_request(original: Callable[..., None]) -> Callable[..., None]:
+    """Accepts min-p and logit bias, and checks what the request says about its drafts."""
+
     def validate_spec_decode(self: Any, speculative_config: Any) -> None:
         if not is_ours(speculative_config):
             original(self, speculative_config)
+            return
+        methods = getattr(speculative_config, METHODS)
+        check_options(self.extra_args, speculative_config.num_speculative_tokens, methods)
 
     return validate_spec_decode
 

@@ -48,3 +48,9 @@ def without_generators(runner: Any) -> Iterator[None]:
 def attention_layers(runner: Any) -> set[str]:
     """Names of all attention layers that have a part of the KV cache, a draft model's too."""
     return {name for group in runner.kv_cache_config.kv_cache_groups for name in group.layer_names}
+
+
+def dummy_step(runner: Any, num_tokens: int) -> None:
+    """Runs the target over that many tokens of no request, and waits until it is through."""
+    runner._dummy_run(num_tokens, skip_eplb=True)
+    runner._sync_device()

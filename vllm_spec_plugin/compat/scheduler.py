@@ -4,15 +4,32 @@ from typing import Any
 
 from vllm.v1.core.sched.scheduler import Scheduler
 
-__all__ = ["DRAFT_TREES", "KV_FORKS", "KV_ROLLBACK", "STEP_COUNTERS", "Scheduler", "append_blocks", "stop_padding"]
+__all__ = [
+    "DRAFT_LENGTHS",
+    "DRAFT_SCOPES",
+    "DRAFT_TREES",
+    "KV_FORKS",
+    "KV_ROLLBACK",
+    "STEP_COUNTERS",
+    "STEP_PROBE",
+    "Scheduler",
+    "append_blocks",
+    "stop_padding",
+]
 
 # Set on the runner's output, which is pickled with its attributes on its way to the scheduler.
 STEP_COUNTERS = "vllm_spec_plugin_counters"
 # As that: request id to the number of branches and the depth of the tree that was drafted for it.
 DRAFT_TREES = "vllm_spec_plugin_draft_trees"
+# As that, once: (tokens, seconds) of steps that were run at start-up.
+STEP_PROBE = "vllm_spec_plugin_step_probe"
 # Set on the scheduler's output, on its way to the workers: request id to the ids of the blocks of its forks, and how
 # many of them make one.
 KV_FORKS = "vllm_spec_plugin_kv_forks"
+# As that: request id to the number of tokens to draft; those without are not drafted for.
+DRAFT_LENGTHS = "vllm_spec_plugin_draft_lengths"
+# As that: of new requests, request id to the scope that its text is shared in; None is nobody's but its own.
+DRAFT_SCOPES = "vllm_spec_plugin_draft_scopes"
 # As that: request id to the length its block tables are cut to.
 KV_ROLLBACK = "vllm_spec_plugin_kv_rollback"
 

@@ -23,6 +23,13 @@ class StepCounters:
         verified_per_position: draft tokens verified, by their place in the draft.
         accepted_per_position: how many of those were kept.
         ended: acceptance rate and acceptance length of each request that ended, if it had drafts.
+        chosen_lengths: how often a request was to be drafted so many tokens for, by their number from 0.
+        switched_off: how often a request was no longer to be drafted for that was in the step before.
+        predicted_seconds: what steps were expected to take, where the policy reckons with it.
+        measured_seconds: what the same steps took.
+        expected_saved_seconds: what drafting was expected to save in them.
+        realised_saved_seconds: what it saved, by what steps without drafts are expected to take.
+        acceptance: the policy's latest estimate per place; empty if it makes none.
     """
 
     method: str
@@ -38,6 +45,13 @@ class StepCounters:
     verified_per_position: list[int] = field(default_factory=list)
     accepted_per_position: list[int] = field(default_factory=list)
     ended: list[tuple[float, float]] = field(default_factory=list)
+    chosen_lengths: list[int] = field(default_factory=list)
+    switched_off: int = 0
+    predicted_seconds: float = 0.0
+    measured_seconds: float = 0.0
+    expected_saved_seconds: float = 0.0
+    realised_saved_seconds: float = 0.0
+    acceptance: list[float] = field(default_factory=list)
 
     def count_verified(self, drafted: int, accepted: int) -> None:
         """Adds one draft that was verified."""
@@ -61,6 +75,13 @@ class StepCounters:
         _grow(self.verified_per_position, other.verified_per_position)
         _grow(self.accepted_per_position, other.accepted_per_position)
         self.ended += other.ended
+        _grow(self.chosen_lengths, other.chosen_lengths)
+        self.switched_off += other.switched_off
+        self.predicted_seconds += other.predicted_seconds
+        self.measured_seconds += other.measured_seconds
+        self.expected_saved_seconds += other.expected_saved_seconds
+        self.realised_saved_seconds += other.realised_saved_seconds
+        self.acceptance = other.acceptance or self.acceptance
         for reason, count in other.proposer_errors.items():
             self.proposer_errors[reason] = self.proposer_errors.get(reason, 0) + count
 

@@ -3,12 +3,13 @@
 import functools
 from typing import Any
 
-from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram
+from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
 
 from vllm_spec_plugin.metrics.counters import StepCounters
 from vllm_spec_plugin.proposers.guard import ERROR_REASONS
 
 _RATES = tuple(i / 10 for i in range(11))
+_DRAFT_LENGTHS = (*range(9), 10, 12, 16, 24, 32, 48, 64)
 _LENGTHS = (1, 1.25, 1.5, 1.75, 2, 2.5, 3, 3.5, 4, 5, 6, 8, 12, 16, 32)
 
 
@@ -32,6 +33,9 @@ class Exporter:
         self._verified = counter("verified_tokens", "Draft tokens verified, by place.", "method", "position")
         self._accepted = counter("accepted_tokens", "Draft tokens accepted, by place.", "method", "position")
 
+        def gauge(name: str, documentation: str, *labels: str) -> Gauge:
+            return Gauge(f"vllm_spec_plugin:{name}", documentation, labels, registry=registry)
+
         def histogram(name: str, documentation: str, buckets: tuple[float, ...]) -> Histogram:
             name = f"vllm_spec_plugin:{name}"
             return Histogram(name, documentation, ("method",), buckets=buckets, registry=registry)
@@ -39,6 +43,17 @@ class Exporter:
         rate, length = "Accepted / drafted tokens of each ended request.", "1 + accepted / steps of each ended request."
         self._rates = histogram("request_acceptance_rate", rate, _RATES)
         self._lengths = histogram("request_acceptance_length", length, _LENGTHS)
+        self._chosen = histogram("draft_length", "Tokens to draft per request and step.", _DRAFT_LENGTHS)
+        self._switched_off = counter("switched_off", "Times that a request was no longer drafted for.", "method")
+        predicted, measured = "Expected time of steps with a forecast.", "Measured time of the same steps."
+        self._predicted = counter("predicted_step_seconds", predicted, "method")
+        self._measured = counter("measured_step_seconds", measured, "method")
+        # A saving below 0 is a loss, which a counter could not show.
+        saved = "Time that drafting {} in steps with a forecast, over none."
+        self._expected_saved = gauge("expected_saved_seconds", saved.format("was expected to save"), "method")
+        self._realised_saved = gauge("realised_saved_seconds", saved.format("saved"), "method")
+        acceptance = "Estimated probability that a place is accepted if those before it are."
+        self._acceptance = gauge("estimated_acceptance", acceptance, "method", "position")
         self._cut_for_memory = counter("drafts_cut_for_memory", "Draft tokens lost to a lack of KV blocks.", "method")
 
     def add(self, payload: dict[str, Any]) -> None:
@@ -59,6 +74,16 @@ class Exporter:
         for rate, length in step.ended:
             self._rates.labels(step.method).observe(rate)
             self._lengths.labels(step.method).observe(length)
+        for length, count in enumerate(step.chosen_lengths):
+            for _ in range(count):
+                self._chosen.labels(step.method).observe(length)
+        self._switched_off.labels(step.method).inc(step.switched_off)
+        self._predicted.labels(step.method).inc(step.predicted_seconds)
+        self._measured.labels(step.method).inc(step.measured_seconds)
+        self._expected_saved.labels(step.method).inc(step.expected_saved_seconds)
+        self._realised_saved.labels(step.method).inc(step.realised_saved_seconds)
+        for position, rate in enumerate(step.acceptance):
+            self._acceptance.labels(step.method, position).set(rate)
         for reason in ERROR_REASONS:
             self._errors.labels(step.method, reason).inc(step.proposer_errors.get(reason, 0))
 

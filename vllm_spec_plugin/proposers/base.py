@@ -35,6 +35,9 @@ class RequestView:
             place; only for proposers that draw them.
         hidden: [hidden_size], the target's last hidden state before the newest token was sampled; only
             for proposers that draft from it.
+        scope: requests of the same scope may draft from each other's texts once these have ended; None is
+            private. It must be None for a seeded request whose drafts may be drawn, or are verified with
+            lenience: its output would depend on what was said before.
     """
 
     request_id: str
@@ -49,6 +52,7 @@ class RequestView:
     chain_only: bool = False
     sibling_uniforms: npt.NDArray[np.float64] | None = None
     hidden: torch.Tensor | None = None
+    scope: str | None = None
 
     def uniforms_of_siblings(self, place: int, count: int) -> npt.NDArray[np.float64]:
         """[count]: one for each token drawn for that place. Nodes with other parents may be drawn with the same.
@@ -93,8 +97,10 @@ class Proposer(Protocol):
     """Guesses what each request says next.
 
     A proposer may keep state per request id. It is told with `forget` when that state is to go: the
-    request ended or was preempted (it may come back: then the state is rebuilt from its text).
-    Nothing of one request's text may reach another's drafts.
+    request ended or was preempted (it may come back: then the state is rebuilt from its text). One that
+    learns from texts has a method `finish(request_id: str) -> None`, which is called instead where the request
+    ended. Nothing of one request's text may reach another's drafts, unless it has ended and both are of
+    the same `RequestView.scope`.
 
     A proposer that draws several tokens for the same place says how many in an attribute `num_siblings`.
     """

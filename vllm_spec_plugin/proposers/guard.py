@@ -61,6 +61,18 @@ class GuardedProposer:
         except Exception as error:
             self._report(RAISED, f"forgetting a request: {type(error).__name__}: {error}")
 
+    def finish(self, request_id: str) -> None:
+        """Tells the proposer that the request ended; one that does not ask for that forgets it."""
+        finish: Callable[[str], None] | None = getattr(self._proposer, "finish", None)
+        if finish is None:
+            self.forget(request_id)
+            return
+        try:
+            finish(request_id)
+        except Exception as error:
+            self._report(RAISED, f"finishing a request: {type(error).__name__}: {error}")
+            self.forget(request_id)
+
     def _checked(self, request: RequestView, draft: Draft) -> Draft:
         try:
             check_draft(draft, request, self._vocab_size)

@@ -15,8 +15,12 @@ logger = logging.getLogger("vllm.vllm_spec_plugin")
 def _ngram(whole: "PluginConfig", vocab_size: int, engine: Any) -> Proposer:
     from vllm_spec_plugin.config import DEFAULT_WINDOW
     from vllm_spec_plugin.proposers.ngram import NgramProposer
+    from vllm_spec_plugin.proposers.ngram.shared import SharedTexts
 
     config = cast("NgramConfig", whole.proposer)
+    shared = None
+    if config.shared_tokens is not None:
+        shared = SharedTexts(config.min_order, config.max_order, config.shared_tokens, vocab_size)
     return NgramProposer(
         mode=config.mode,
         min_order=config.min_order,
@@ -24,6 +28,7 @@ def _ngram(whole: "PluginConfig", vocab_size: int, engine: Any) -> Proposer:
         window=config.window or DEFAULT_WINDOW,
         draft_sampling=config.draft_sampling,
         vocab_size=vocab_size,
+        shared=shared,
     )
 
 

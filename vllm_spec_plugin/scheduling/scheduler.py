@@ -6,19 +6,25 @@ from typing import Any
 from vllm_spec_plugin.compat.frontend import carry
 from vllm_spec_plugin.compat.kv_cache import Request, kv_cache_manager_in_place
 from vllm_spec_plugin.compat.scheduler import (
+    DRAFT_LENGTHS,
+    DRAFT_SCOPES,
     DRAFT_TREES,
     KV_FORKS,
     KV_ROLLBACK,
     STEP_COUNTERS,
+    STEP_PROBE,
     Scheduler,
     append_blocks,
     stop_padding,
 )
-from vllm_spec_plugin.config import DraftModelConfig, PluginConfig
+from vllm_spec_plugin.config import DraftModelConfig, NgramConfig, PluginConfig
 from vllm_spec_plugin.metrics.acceptance import AcceptanceLog
 from vllm_spec_plugin.metrics.counters import StepCounters
+from vllm_spec_plugin.scheduling.draft_length.create import create_control
 from vllm_spec_plugin.scheduling.kv import SpecKVCacheManager
 from vllm_spec_plugin.scheduling.pressure import Demand, keep_drafts
+from vllm_spec_plugin.scheduling.scope import scope_of
+from vllm_spec_plugin.scheduling.steering import Steering
 from vllm_spec_plugin.settings import KEY
 
 logger = logging.getLogger("vllm.vllm_spec_plugin")
@@ -52,6 +58,8 @@ class SpecScheduler(Scheduler):
         self._trees: dict[str, tuple[int, int]] = {}
         self._verifying: dict[str, tuple[int, int]] = {}
         self._method = config.proposer.method
+        self._steering = Steering(create_control(config, self.max_num_scheduled_tokens), config, self.max_model_len)
+        self._shared_scope = config.proposer.shared_scope if isinstance(config.proposer, NgramConfig) else None
         self._counters: StepCounters | None = None
         self._acceptance = AcceptanceLog()
         self._manages_kv = self.connector is None
@@ -62,10 +70,14 @@ class SpecScheduler(Scheduler):
         """Plans a step.
 
         What the last step's drafts left unused goes back to the pool, then drafts are cut where the texts
-        need their blocks, then vLLM plans, then the drafts to come get what is left.
+        need their blocks, then vLLM plans, then it is decided how much to draft, and the drafts to come get what
+        is left.
         """
+        self._steering.started()
         if not self._manages_kv:
-            return super().schedule(*args, **kwargs)
+            output = super().schedule(*args, **kwargs)
+            self._steer(output)
+            return output
         self.kv_cache_manager.join()
         tables = self._roll_back(self.running)
         tables |= self._roll_back(self._cut_drafts())
@@ -74,9 +86,22 @@ class SpecScheduler(Scheduler):
         # A preempted request's table is gone, and sent whole when it resumes.
         running = {request.request_id for request in self.running}
         setattr(output, KV_ROLLBACK, {request_id: cut for request_id, cut in tables.items() if request_id in running})
+        self._steer(output)
         self._reserve(output)
         self._fork(output)
         return output
+
+    def _steer(self, output: Any) -> None:
+        """Decides how much is drafted at the end of the planned step."""
+        most_tokens, manager = self.max_num_scheduled_tokens, self.kv_cache_manager
+        if manager.block_sizes:
+            most_tokens = min(most_tokens, len(self.running) + manager.free_kv_tokens())
+        lengths = self._steering.plan(output, self.running, most_tokens)
+        setattr(output, DRAFT_LENGTHS, lengths)
+        if self._shared_scope is not None:
+            new = [self.requests[new.req_id] for new in output.scheduled_new_reqs]
+            scopes = {request.request_id: scope_of(request.cache_salt, self._shared_scope) for request in new}
+            setattr(output, DRAFT_SCOPES, scopes)
 
     def _roll_back(self, requests: list[Request]) -> dict[str, tuple[int | None, ...]]:
         """Frees what is held beyond text and waiting drafts; gives the lengths of the tables that got shorter.
@@ -140,19 +165,21 @@ class SpecScheduler(Scheduler):
         if not self.reserves_draft_kv or not (self.waiting or self.kv_holding_waiting):
             return {}
         return {
-            request.request_id: self._slots_for_drafting(request, len(request.spec_token_ids))
+            request.request_id: self._slots_for_drafting(
+                request, len(request.spec_token_ids), self._steering.latest.get(request.request_id, 0)
+            )
             for request in self.running
             if request.num_tokens - request.num_computed_tokens <= self.max_num_scheduled_tokens
         }
 
-    def _slots_for_drafting(self, request: Request, num_verified: int) -> int:
-        """How far a request's slots must reach for K drafts after a step that verifies `num_verified`.
+    def _slots_for_drafting(self, request: Request, num_verified: int, length: int) -> int:
+        """How far a request's slots must reach for `length` drafts after a step that verifies `num_verified`.
 
         Drafting writes KV up to the last but one draft, verifying all of them in the next step one
         position further.
         """
         longest = min(self.max_model_len, request.num_prompt_tokens + request.max_tokens)
-        return min(longest, request.num_tokens + num_verified + 1 + self.num_spec_tokens)
+        return min(longest, request.num_tokens + num_verified + 1 + length)
 
     def _reserve(self, output: Any) -> None:
         """Gives the requests that will be drafted for in the planned step slots for it, earlier ones first."""
@@ -161,10 +188,11 @@ class SpecScheduler(Scheduler):
         manager, added = self.kv_cache_manager, {}
         for request in self.running:
             request_id = request.request_id
-            if not self._samples(request, output):
+            length = self._steering.latest.get(request_id, 0)
+            if not length or not self._samples(request, output):
                 continue
             num_verified = len(output.scheduled_spec_decode_tokens.get(request_id, ()))
-            blocks = manager.reserve(request, self._slots_for_drafting(request, num_verified))
+            blocks = manager.reserve(request, self._slots_for_drafting(request, num_verified, length))
             block_ids = blocks.get_block_ids(allow_none=True)
             if block_ids is not None:
                 added[request_id] = block_ids
@@ -200,7 +228,7 @@ class SpecScheduler(Scheduler):
             length = request.num_computed_tokens - num_drafts
             num_forks, depth = self._verifying.get(request_id, (0, 0))
             size = self._fork_size(length, length + depth - 1) if num_forks else 0
-            if self._drafting[0]:
+            if self._drafting[0] and request_id in self._steering.latest:
                 # Where the text will end is not known yet. The last draft of a branch is not fed to the proposer.
                 num_forks = max(num_forks, self._drafting[0])
                 size = max(size, self._fork_size(length + 1, length + 1 + depth + self._drafting[1] - 2))
@@ -229,14 +257,20 @@ class SpecScheduler(Scheduler):
     def update_from_output(self, scheduler_output: Any, model_runner_output: Any) -> Any:
         """Takes a step's outcome in."""
         payload = getattr(model_runner_output, STEP_COUNTERS, None)
-        if payload is not None:
-            self._add(StepCounters.from_payload(payload))
+        counters = StepCounters.from_payload(payload) if payload is not None else None
+        if counters is not None:
+            self._add(counters)
+        if probe := getattr(model_runner_output, STEP_PROBE, None):
+            self._steering.control.probed(probe)
         self._count_acceptance(scheduler_output, model_runner_output)
         self._trees.update(getattr(model_runner_output, DRAFT_TREES, {}))
-        return super().update_from_output(scheduler_output, model_runner_output)
+        outputs = super().update_from_output(scheduler_output, model_runner_output)
+        self._steering.updated(self.requests, counters, is_busy=bool(self.running or self.waiting))
+        return outputs
 
     def _free_request(self, request: Request, *args: Any, **kwargs: Any) -> Any:
         self._trees.pop(request.request_id, None)
+        self._steering.forget(request.request_id)
         fared = self._acceptance.ended(request.request_id)
         if fared is not None:
             self._add(StepCounters(self._method, ended=[fared]))
@@ -247,22 +281,26 @@ class SpecScheduler(Scheduler):
             return
         step = StepCounters(self._method)
         invalid = scheduler_output.num_invalid_spec_tokens or {}
-        for request_id, drafts in scheduler_output.scheduled_spec_decode_tokens.items():
-            row = model_runner_output.req_id_to_index[request_id]
-            output = model_runner_output.sampled_token_ids[row]
+        for request_id in scheduler_output.num_scheduled_tokens:
+            output = model_runner_output.sampled_token_ids[model_runner_output.req_id_to_index[request_id]]
+            if not output or request_id not in self.requests:
+                continue
             # A grammar's placeholders were never drafts.
+            drafts = scheduler_output.scheduled_spec_decode_tokens.get(request_id, ())
             drafted = len(drafts) - invalid.get(request_id, 0)
-            if output and drafted > 0:
+            if drafted > 0:
                 # A tree has one place per level.
                 _, depth = self._verifying.get(request_id, (0, drafted))
                 step.count_verified(min(depth, drafted), len(output) - 1)
                 self._acceptance.verified(request_id, drafted, len(output) - 1)
+            self._steering.verified(request_id, drafted, len(output) - 1)
         if step.verified_per_position:
             self._add(step)
 
     def make_stats(self, *args: Any, **kwargs: Any) -> Any:
         """vLLM's statistics of the step, with the plugin's."""
         stats = super().make_stats(*args, **kwargs)
+        self._add(self._steering.take_counters())
         if stats is not None and self._counters is not None:
             carry(stats, self._counters.to_payload())
             self._counters = None

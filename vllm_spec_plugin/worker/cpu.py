@@ -17,3 +17,9 @@ class SpecCPUWorker(CPUWorker):
         """Builds the runner."""
         with cpu_runner_in_place(SpecCPUModelRunner):
             return super().init_device()
+
+    def compile_or_warm_up_model(self) -> Any:
+        """Warms up, then measures."""
+        times = super().compile_or_warm_up_model()
+        self.model_runner.probe_steps()
+        return times

@@ -15,3 +15,9 @@ class SpecCUDAWorker(Worker):
 
     def _make_model_runner(self) -> Any:
         return SpecGPUModelRunner(self.vllm_config, self.device)
+
+    def compile_or_warm_up_model(self) -> Any:
+        """Warms up, then measures."""
+        times = super().compile_or_warm_up_model()
+        self.model_runner.probe_steps()
+        return times

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from vllm_spec_plugin.compat.scheduler import DRAFT_SCOPES
 from vllm_spec_plugin.config import PluginConfig
 from vllm_spec_plugin.metrics.counters import StepCounters
 from vllm_spec_plugin.proposers.base import NO_DRAFT, Draft, RequestView
@@ -22,7 +23,9 @@ class Drafter:
     """What vLLM knows as the custom proposer; our runner calls `draft` instead of `propose`.
 
     Attributes:
+        draws: whether drafts may be drawn, and not only certain.
         siblings: most tokens that the proposer draws for the same place.
+        scopes: of each request, the scope that its text is shared in; None is nobody's but its own.
     """
 
     def __init__(self, vllm_config: Any) -> None:
@@ -32,6 +35,7 @@ class Drafter:
             vllm_config: vLLM's configuration, which carries the plugin's in `additional_config`.
         """
         self.config = PluginConfig.model_validate(vllm_config.additional_config[KEY]["config"])
+        self.draws = self.config.proposer.draft_sampling != "greedy"
         self.vocab_size: int = vllm_config.model_config.get_vocab_size()
         self.counters = StepCounters(self.config.proposer.method)
         self.engine: VllmDraftEngine | None = None
@@ -39,6 +43,7 @@ class Drafter:
             self.engine = VllmDraftEngine(vllm_config, self.config.proposer)
         self._states = TargetStates(vllm_config) if self.config.proposer.uses_hidden_states else None
         self._pending: dict[str, Draft] = {}
+        self.scopes: dict[str, str | None] = {}
         proposer = create_proposer(self.config, self.vocab_size, self.engine or self._states)
         self.siblings: int = getattr(proposer, "num_siblings", 1)
         self.proposer = GuardedProposer(proposer, self.vocab_size, self._count_error)
@@ -61,8 +66,11 @@ class Drafter:
 
     def note_step(self, runner: Any, scheduler_output: Any) -> None:
         """Takes note of what a step brings, before the runner does."""
+        self.scopes.update(getattr(scheduler_output, DRAFT_SCOPES, {}))
         for request_id in scheduler_output.finished_req_ids:
-            self.forget(request_id)
+            self._pending.pop(request_id, None)
+            self.scopes.pop(request_id, None)
+            self.proposer.finish(request_id)
         for request_id in scheduler_output.preempted_req_ids or ():
             self.forget(request_id)
         if self.engine is not None:
@@ -127,7 +135,7 @@ class Drafter:
         return collate(draft_token_ids, probs, device)
 
     def forget(self, request_id: str) -> None:
-        """Drops everything kept for a request that ended or was preempted."""
+        """Drops what is kept for a request that was preempted."""
         self._pending.pop(request_id, None)
         self.proposer.forget(request_id)
 

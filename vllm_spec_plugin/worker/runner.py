@@ -7,12 +7,13 @@ import torch
 
 from vllm_spec_plugin.compat import runner as compat
 from vllm_spec_plugin.compat.sampling import SpecDecodeMetadata
-from vllm_spec_plugin.compat.scheduler import DRAFT_TREES, STEP_COUNTERS
+from vllm_spec_plugin.compat.scheduler import DRAFT_LENGTHS, DRAFT_TREES, STEP_COUNTERS, STEP_PROBE
 from vllm_spec_plugin.compat.tree_attention import TreeAttention
 from vllm_spec_plugin.verification import SpecRejectionSampler
 from vllm_spec_plugin.verification.chain import NO_TOKEN
 from vllm_spec_plugin.worker.block_tables import cut_block_tables
 from vllm_spec_plugin.worker.drafter import Drafter
+from vllm_spec_plugin.worker.step_probe import PROBE_SECONDS, probe_steps
 from vllm_spec_plugin.worker.trees import TreeSteps
 from vllm_spec_plugin.worker.views import request_views
 
@@ -31,6 +32,7 @@ class SpecRunnerMixin(Runner):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         # Per request drafted for in this step: branches besides the trunk, and depth.
         self._drafted_trees: dict[str, tuple[int, int]] = {}
+        self._step_probe: list[tuple[int, float]] = []
         with compat.all_logits_processors():
             super().__init__(*args, **kwargs)
         # Only the last pipeline rank samples; the others have nothing to do.
@@ -62,6 +64,13 @@ class SpecRunnerMixin(Runner):
         if hasattr(self, "drafter"):
             self.drafter.warm_up(self.max_num_tokens)
         super().profile_run(*args, **kwargs)
+
+    def probe_steps(self) -> None:
+        """Measures what steps of some sizes take, once everything is warm, if a policy wants to know."""
+        if hasattr(self, "drafter") and self.drafter.config.draft_length.policy == "optimal":
+            is_alone = self.parallel_config.world_size_across_dp == 1
+            seconds = PROBE_SECONDS if is_alone else None
+            self._step_probe = probe_steps(lambda size: compat.dummy_step(self, size), self.max_num_tokens, seconds)
 
     def _prepare_inputs(self, scheduler_output: Any, *args: Any, **kwargs: Any) -> Any:
         prepared = super()._prepare_inputs(scheduler_output, *args, **kwargs)
@@ -140,7 +149,8 @@ class SpecRunnerMixin(Runner):
         hidden = None
         if self.drafter.config.proposer.uses_hidden_states:
             hidden = sample_hidden_states[self.rejection_sampler.verdict.rows[:, -1]]
-        places, views = request_views(self, sampled_token_ids, self.drafter, hidden)
+        lengths = getattr(scheduler_output, DRAFT_LENGTHS, {})
+        places, views = request_views(self, sampled_token_ids, self.drafter, lengths, hidden)
         draft_token_ids: list[list[int]] = [[] for _ in sampled_token_ids]
         self._drafted_trees = {}
         for place, view, draft in zip(places, views, self.drafter.draft(views), strict=True):
@@ -156,6 +166,9 @@ class SpecRunnerMixin(Runner):
             setattr(output, STEP_COUNTERS, self.drafter.take_counters().to_payload())
             setattr(output, DRAFT_TREES, self._drafted_trees)
             self._drafted_trees = {}
+            if self._step_probe:
+                setattr(output, STEP_PROBE, self._step_probe)
+                self._step_probe = []
         return output
 
 

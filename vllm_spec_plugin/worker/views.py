@@ -1,5 +1,6 @@
 """What a proposer gets to see of vLLM's batch."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,11 @@ _DRAFT_COUNTER = -3
 
 
 def request_views(
-    runner: Any, sampled_token_ids: list[list[int]], drafter: Drafter, hidden: torch.Tensor | None = None
+    runner: Any,
+    sampled_token_ids: list[list[int]],
+    drafter: Drafter,
+    lengths: Mapping[str, int],
+    hidden: torch.Tensor | None = None,
 ) -> tuple[list[int], list[RequestView]]:
     """The requests that are to be drafted for, after a step's tokens are on their texts.
 
@@ -25,15 +30,20 @@ def request_views(
         sampled_token_ids: per request of the batch the tokens of this step; empty while its prompt is
             not through.
         drafter: whose proposer is going to draft.
+        lengths: how many tokens the scheduler wants drafted for each request; none for those it does not name.
         hidden: [batch_size, hidden_size], what each request's last token was sampled from.
 
     Returns:
-        Their places in the batch, and their views. A request that has no room for a draft before
-        `max_model_len` or its `max_tokens` has K = 0, and without a draft model is left out. So is one
-        whose prompt has no tokens.
+        Their places in the batch, and their views. A request that has no room for a draft before `max_model_len` or
+        its `max_tokens` is left out, and so is one whose prompt has no tokens. With a draft model, those in the
+        middle of their prompt have K = 0.
     """
     batch, engine = runner.input_batch, drafter.engine
     most, trees = drafter.config.draft_length.tokens, drafter.config.proposer.drafts_trees
+    # Whether a token was drafted or not must not show in seeded output where what is drafted depends on the time.
+    is_fixed = drafter.config.draft_length.policy == "fixed"
+    # Nor what others said before: where certain drafts are verified exactly, neither does.
+    is_blind = not (drafter.draws and is_fixed) and drafter.config.verification.lenience == 1
     num_siblings = drafter.siblings
     # One draw for all, used or not: ranks stay in step, and so does torch's default generator.
     shared = torch.rand(len(sampled_token_ids), num_siblings, most, dtype=torch.float64).numpy()
@@ -42,7 +52,8 @@ def request_views(
         request_id = batch.req_ids[i]
         request = runner.requests[request_id]
         params = request.sampling_params
-        if params is None or request.prompt_token_ids is None or not (new or engine):
+        wanted = lengths.get(request_id, 0)
+        if not wanted or params is None or request.prompt_token_ids is None or not (new or engine):
             continue
         length = int(batch.num_tokens_no_spec[i])
         num_output = length - len(request.prompt_token_ids)
@@ -50,9 +61,9 @@ def request_views(
         tokens = depth = runner.max_model_len - length - 1
         if params.max_tokens is not None:
             depth = min(depth, params.max_tokens - num_output - 1)
-        depth = max(min(depth, most), 0) if new else 0
-        count = min(tokens, most) if trees and depth else depth
-        if not (count or engine):
+        depth = max(min(depth, wanted), 0) if new else 0
+        count = min(tokens, wanted) if trees and depth else depth
+        if new and not count:
             continue
         uniforms = shared[i, :, :depth]
         if request.generator is not None and depth:
@@ -63,7 +74,9 @@ def request_views(
                 token_ids=batch.token_ids_cpu[i, :length],
                 num_draft_tokens=count,
                 uniforms=uniforms[0],
-                point_mass=params.temperature < GREEDY_TEMPERATURE or params.structured_outputs is not None,
+                point_mass=params.temperature < GREEDY_TEMPERATURE
+                or params.structured_outputs is not None
+                or not (is_fixed or request.generator is None),
                 row=i,
                 num_slots=engine.num_slots(i) if engine else 0,
                 in_prompt=not new,
@@ -72,6 +85,7 @@ def request_views(
                 chain_only=params.structured_outputs is not None or params.thinking_token_budget is not None,
                 sibling_uniforms=uniforms.T,
                 hidden=None if hidden is None else hidden[i],
+                scope=drafter.scopes.get(request_id) if is_blind or request.generator is None else None,
             )
         )
         places.append(i)

@@ -16,10 +16,14 @@ def run(*arguments: str | Path) -> Result:
     return result
 
 
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return saved_model(tmp_path_factory.mktemp("models") / "model")
+
+
 @pytest.fixture
-def given(tmp_path: Path) -> list[str | Path]:
+def given(tmp_path: Path, model: str) -> list[str | Path]:
     (tmp_path / "data.txt").write_text(LETTERS * 30)
-    model = saved_model(tmp_path / "model")
     return ["--model", model, "--data", tmp_path / "data.txt", "--out", tmp_path / "out", "--max-length", "32"]
 
 

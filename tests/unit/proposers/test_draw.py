@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chi2
 
+from tests.sizes import examples
 from vllm_spec_plugin.proposers.draw import confidence, draw
 
 ALMOST_ONE = 1 - 2**-53
@@ -29,7 +30,7 @@ dyadic_rows = st.lists(st.sampled_from([0, 1, 512, 1024]) | st.integers(0, 1024)
 
 
 @given(probs=dyadic_rows, uniform=uniforms | st.integers(0, 1023).map(lambda i: i / 1024))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(50, 300), deadline=None)
 def test_the_token_is_where_the_distribution_function_passes_the_uniform(probs, uniform):
     expected = int(np.searchsorted(np.cumsum(probs), uniform, side="right"))
     assert draw_one(probs, uniform) == expected
@@ -54,7 +55,7 @@ def test_a_batch_is_drawn_row_by_row():
     ).filter(any),
     uniform=uniforms,
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(50, 300), deadline=None)
 def test_no_token_of_probability_0_is_drawn(weights, uniform):
     weights = torch.tensor(weights, dtype=torch.float32)
     probs = (weights.double() / weights.double().sum()).float()

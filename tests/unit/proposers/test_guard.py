@@ -132,6 +132,41 @@ def test_a_wrong_number_of_drafts_loses_the_step():
     assert errors == [guard.WRONG_COUNT]
 
 
+class Learning(Scripted):
+    """Wants to know which requests ended."""
+
+    def __init__(self, error=None):
+        super().__init__([])
+        self.finished, self.error = [], error
+
+    def finish(self, request_id):
+        self.finished.append(request_id)
+        if self.error:
+            raise self.error
+
+
+def test_a_request_that_ended_is_finished_where_the_proposer_asks_for_that_else_forgotten():
+    learning, other = Learning(), Scripted([])
+    for proposer in (learning, other):
+        GuardedProposer(proposer, VOCAB, pytest.fail).finish("a")
+    assert (learning.finished, learning.forgotten) == (["a"], [])
+    assert other.forgotten == ["a"]
+
+
+def test_a_request_that_cannot_be_finished_is_counted_and_forgotten():
+    errors: list[str] = []
+    proposer = Learning(RuntimeError("boom"))
+    GuardedProposer(proposer, VOCAB, errors.append).finish("a")
+    assert errors == [guard.RAISED]
+    assert proposer.forgotten == ["a"]
+
+
+def test_a_step_that_is_lost_forgets_and_does_not_finish():
+    proposer = Learning()
+    GuardedProposer(proposer, VOCAB, lambda reason: None).propose([view("a")])
+    assert (proposer.finished, proposer.forgotten) == ([], ["a"])
+
+
 def test_logs_are_rate_limited_per_reason(caplog):
     proposer = GuardedProposer(Scripted(RuntimeError("boom")), VOCAB, lambda reason: None)
     logging.getLogger("vllm.vllm_spec_plugin").propagate = True

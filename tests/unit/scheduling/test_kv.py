@@ -4,10 +4,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, rule
 
+from tests.sizes import examples
 from tests.unit.scheduling.cases import BLOCK_SIZE, FULL, MAX_MODEL_LEN, WINDOW, make_manager, prompt, request, start
 from vllm_spec_plugin.compat.kv_cache import RequestStatus
 
-SETTINGS = settings(max_examples=40, stateful_step_count=40, deadline=None, derandomize=True)
+SETTINGS = settings(max_examples=examples(20, 200), stateful_step_count=40, deadline=None, derandomize=True)
 
 
 def blocks(num_tokens):

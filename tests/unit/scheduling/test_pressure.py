@@ -3,12 +3,15 @@
 import dataclasses
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.sizes import examples
 from vllm_spec_plugin.scheduling.pressure import Demand, keep_drafts
 
 BUDGET = 64
+
+relaxed = settings(max_examples=examples(50, 500))
 
 
 def blocks(num_tokens, size):
@@ -51,6 +54,7 @@ def fits(demands, kept, sizes, num_free, share):
     return num_free >= 0
 
 
+@relaxed
 @given(steps())
 def test_drafts_take_no_block_from_a_text(step):
     """Whatever share of the budget each text gets: who fits without drafts fits with those that are kept."""
@@ -63,6 +67,7 @@ def test_drafts_take_no_block_from_a_text(step):
             assert fits(demands, kept, sizes, num_free, share)
 
 
+@relaxed
 @given(steps())
 def test_no_draft_is_cut_without_need(step):
     """One more token of any request's drafts, and the step would not fit."""
@@ -75,6 +80,7 @@ def test_no_draft_is_cut_without_need(step):
             assert not fits(demands, more, sizes, num_free, budget)
 
 
+@relaxed
 @given(steps())
 def test_drafts_in_the_blocks_of_their_text_are_kept(step):
     demands, sizes, _, budget = step
@@ -84,6 +90,7 @@ def test_drafts_in_the_blocks_of_their_text_are_kept(step):
         assert n >= min(demand.num_drafts, free_of_charge)
 
 
+@relaxed
 @given(steps(), st.integers(0, 4))
 def test_later_requests_do_not_cost_earlier_ones_their_drafts(step, index):
     demands, sizes, num_free, budget = step
@@ -95,6 +102,7 @@ def test_later_requests_do_not_cost_earlier_ones_their_drafts(step, index):
     )
 
 
+@relaxed
 @given(steps())
 def test_plenty_keeps_everything(step):
     demands, sizes, _, budget = step

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.training.tiny import LETTERS, alphabet_backbone, random_backbone
+from vllm_spec_plugin.training import distill
 from vllm_spec_plugin.training.backbone import Backbone
 from vllm_spec_plugin.training.data import Document
 from vllm_spec_plugin.training.distill import OwnText, cut_prompts
@@ -59,21 +60,22 @@ def test_a_text_ends_with_its_end_token(tmp_path: Path) -> None:
 
 
 def test_what_was_made_before_an_interrupt_is_not_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(distill._ROWS, "cpu", 8)
     backbone = random_backbone()
-    whole = content(make(backbone, tmp_path / "whole.jsonl", tokens=2500, temperature=1.0))
+    whole = content(make(backbone, tmp_path / "whole.jsonl", tokens=500, temperature=1.0))
     path = tmp_path / "own.jsonl"
-    make(backbone, path, tokens=300, temperature=1.0)
+    make(backbone, path, tokens=150, temperature=1.0)
     num_kept = len(path.read_text().splitlines())
     with path.open("a") as file:
         file.write('{"key": "train 1", "ro')  # killed while it wrote
     calls = []
     generate = backbone.model.generate
     monkeypatch.setattr(backbone.model, "generate", lambda **options: calls.append(1) or generate(**options))  # type: ignore[func-returns-value]
-    assert content(make(backbone, path, tokens=2500, temperature=1.0)) == whole
+    assert content(make(backbone, path, tokens=500, temperature=1.0)) == whole
     assert len(calls) == len((tmp_path / "whole.jsonl").read_text().splitlines()) - num_kept > 0
     calls.clear()
     own = OwnText(backbone, path, 64, seed=3)
-    assert content(own.rows(DOCUMENTS, 2500, 1.0, "train", lambda done: None)) == whole
+    assert content(own.rows(DOCUMENTS, 500, 1.0, "train", lambda done: None)) == whole
     assert not calls
     seconds = [json.loads(line)["seconds"] for line in path.read_text().splitlines()]
     assert own.seconds_before == pytest.approx(sum(seconds))

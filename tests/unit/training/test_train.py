@@ -14,7 +14,8 @@ from safetensors.torch import load_file
 
 from tests.unit.training.tiny import LETTERS, saved_model
 from vllm_spec_plugin.proposers.medusa.checkpoint import load_heads, read_heads_config
-from vllm_spec_plugin.training import TrainingError, loop
+from vllm_spec_plugin.training import TrainingError, distill, loop
+from vllm_spec_plugin.training import train as train_module
 from vllm_spec_plugin.training.options import Options
 from vllm_spec_plugin.training.report import Measurement
 from vllm_spec_plugin.training.train import train_heads
@@ -22,20 +23,43 @@ from vllm_spec_plugin.training.train import train_heads
 WEIGHTS = "medusa_lm_head.safetensors"
 
 
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return saved_model(tmp_path_factory.mktemp("models") / "model")
+
+
+def write_history(history: loop.History, title: str, path: Path) -> None:
+    path.write_text(json.dumps(vars(history)))
+
+
+@pytest.fixture(autouse=True)
+def _in_little_time(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small batches of own text, few measurements on the way, and figures in place of drawn curves."""
+    monkeypatch.setitem(distill._ROWS, "cpu", 8)
+    monkeypatch.setattr(train_module, "MEASUREMENTS", 4)
+    if "curves" not in request.fixturenames:
+        monkeypatch.setattr(train_module, "draw_curves", write_history)
+
+
 @pytest.fixture
-def options(tmp_path: Path) -> Options:
+def curves() -> None:
+    """For tests that have them drawn."""
+
+
+@pytest.fixture
+def options(tmp_path: Path, model: str) -> Options:
     data = tmp_path / "data"
     data.mkdir()
     for number in range(20):
         (data / f"{number}.txt").write_text(LETTERS[number:] + LETTERS[:number] + LETTERS)
     return Options(
-        saved_model(tmp_path / "model"),
+        model,
         (str(data),),
         heads=2,
         steps=24,
         batch_tokens=512,
         max_length=32,
-        self_distill=400,
+        self_distill=160,
         dtype="float32",
         learning_rate=0.01,
     )
@@ -68,6 +92,7 @@ def train_and_interrupt(options: Options, out: Path, monkeypatch: pytest.MonkeyP
             train(options, out)
 
 
+@pytest.mark.usefixtures("curves")
 def test_a_run_leaves_heads_their_figures_and_curves_and_nothing_else(options: Options, tmp_path: Path) -> None:
     measurements = train(options, tmp_path / "out")
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["config.json", WEIGHTS, "training.png"]
@@ -98,25 +123,29 @@ def test_a_run_leaves_heads_their_figures_and_curves_and_nothing_else(options: O
 
 def test_training_lowers_the_loss(options: Options, tmp_path: Path) -> None:
     before = train(replace(options, steps=1, learning_rate=1e-9), tmp_path / "before")
-    after = train(replace(options, steps=200), tmp_path / "after")
+    after = train(replace(options, steps=60), tmp_path / "after")
     for one, other in zip(before, after, strict=True):
         assert max(other.loss) < min(one.loss)
 
 
-@pytest.mark.parametrize("steps", [1, 7, 24])
 def test_an_interrupted_run_goes_on_to_exactly_the_same_weights(
-    options: Options, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: int
+    options: Options, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Interrupted after the first step, in the middle, and after the last."""
     train(options, tmp_path / "whole")
-    train_and_interrupt(options, tmp_path / "parts", monkeypatch, steps)
-    assert not (tmp_path / "parts" / WEIGHTS).exists()
-    train(options, tmp_path / "parts")
-    whole, parts = (load_file(tmp_path / name / WEIGHTS) for name in ("whole", "parts"))
-    assert all(torch.equal(whole[name], parts[name]) for name in whole | parts)
-    figures = [json.loads((tmp_path / name / "config.json").read_text()) for name in ("whole", "parts")]
-    for config in figures:
-        del config["provenance"]
-    assert figures[0] == figures[1]
+    for steps in (1, 7, 24):
+        out = tmp_path / f"parts {steps}"
+        train_and_interrupt(options, out, monkeypatch, steps)
+        assert not (out / WEIGHTS).exists()
+        train(options, out)
+        whole, parts = (load_file(folder / WEIGHTS) for folder in (tmp_path / "whole", out))
+        assert all(torch.equal(whole[name], parts[name]) for name in whole | parts)
+        figures = [json.loads((folder / "config.json").read_text()) for folder in (tmp_path / "whole", out)]
+        for config in figures:
+            del config["provenance"]
+        assert figures[0] == figures[1]
+        histories = [(folder / "training.png").read_text() for folder in (tmp_path / "whole", out)]
+        assert histories[0] == histories[1]
 
 
 def test_other_arguments_do_not_go_on_with_an_interrupted_run(

@@ -4,6 +4,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.sizes import examples
 from vllm_spec_plugin.verification.penalties import add_counts_, apply_penalties_, token_counts
 from vllm_spec_plugin.verification.rows import Rows
 
@@ -11,7 +12,7 @@ VOCAB = 7
 tokens = st.lists(st.integers(0, VOCAB - 1), max_size=6)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(50, 300), deadline=None)
 @given(st.lists(st.tuples(tokens, tokens, st.lists(st.integers(0, VOCAB - 1), max_size=3)), min_size=1, max_size=4))
 def test_each_row_is_penalised_for_prompt_output_and_the_drafts_before_it(requests):
     rows = Rows.of([len(drafts) for _, _, drafts in requests], torch.device("cpu"))

@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
+from tests.sizes import examples
 from tests.unit.verification.cases import VOCAB, verify_many
 from tests.unit.verification.cases import cases as chain_cases
 from tests.unit.verification.oracle import output_distribution as chain_distribution
@@ -42,7 +43,7 @@ def assert_as_oracle(case, shape, seeds=None):
     assert p_value(observed, expected) > FALSE_ALARM
 
 
-@relaxed(max_examples=40)
+@relaxed(max_examples=examples(15, 100))
 @given(tree_cases(missing=True), st.sampled_from(["dense", "sparse"]))
 def test_outputs_are_distributed_as_the_oracle_says(case, shape):
     """1,000 samples a case, false alarm 1e-7 each, seed 1."""
@@ -50,7 +51,7 @@ def test_outputs_are_distributed_as_the_oracle_says(case, shape):
     assert_as_oracle(case, shape)
 
 
-@relaxed(max_examples=20)
+@relaxed(max_examples=examples(10, 50))
 @given(tree_cases(certain=True), st.sampled_from(["none", "dense", "sparse"]))
 def test_certain_drafts_are_distributed_as_the_oracle_says(case, shape):
     """1,000 samples a case, false alarm 1e-7 each, seed 2."""
@@ -58,7 +59,7 @@ def test_certain_drafts_are_distributed_as_the_oracle_says(case, shape):
     assert_as_oracle(case, shape)
 
 
-@relaxed(max_examples=20)
+@relaxed(max_examples=examples(10, 50))
 @given(tree_cases(), st.sampled_from(["dense", "sparse"]))
 def test_seeded_outputs_are_distributed_as_the_oracle_says(case, shape):
     """1,000 seeds a case, false alarm 1e-7 each."""
@@ -83,7 +84,7 @@ def expected_verdict(case, rows, i, noise, is_greedy):
     return tokens + [-1] * missing, [first + row for row in decided + decided[-1:] * missing], node
 
 
-@relaxed(max_examples=150)
+@relaxed(max_examples=examples(50, 500))
 @given(batches(missing=True), st.sampled_from(["dense", "sparse"]), st.randoms(use_true_random=False))
 def test_mixed_batches_are_decided_token_by_token_as_the_oracle_does(cases, shape, random):
     """Trees, chains and nothing, greedy, seeded, and unseeded requests in one step; the unseeded are left to luck."""
@@ -101,7 +102,7 @@ def test_mixed_batches_are_decided_token_by_token_as_the_oracle_does(cases, shap
         assert int(verdict.nodes[i]) == node
 
 
-@relaxed(max_examples=60)
+@relaxed(max_examples=examples(20, 200))
 @given(batches(certain=True, missing=True), st.sampled_from(["none", "dense", "sparse"]))
 def test_greedy_batches_are_decided_as_the_oracle_does(cases, shape):
     verdict = verify(cases, shape, greedy=[True] * len(cases))
@@ -113,7 +114,7 @@ def test_greedy_batches_are_decided_as_the_oracle_does(cases, shape):
         assert int(verdict.nodes[i]) == node
 
 
-@relaxed(max_examples=40)
+@relaxed(max_examples=examples(15, 100))
 @given(batches(missing=True))
 def test_a_seeded_request_does_not_depend_on_its_batch(cases):
     seeds = torch.arange(len(cases)) + 5
@@ -129,7 +130,7 @@ def as_chains(case):
     return [TreeCase(chain(len(drafts)), p, drafts, q) for p, drafts, q in per_request]
 
 
-@relaxed(max_examples=60)
+@relaxed(max_examples=examples(20, 200))
 @given(
     chain_cases(),
     chain_cases(point_mass=True),
@@ -144,7 +145,7 @@ def test_seeded_chains_are_decided_as_verify_chain_does(drawn, certain, shape, g
     assert outputs(verify(as_chains(case), shape, [greedy] * len(seeds), seeds)) == expected
 
 
-@relaxed(max_examples=15)
+@relaxed(max_examples=examples(6, 50))
 @given(chain_cases(max_requests=1))
 def test_unseeded_chains_are_distributed_as_verify_chain_says(case):
     """Both against the closed form of chains; 1,000 samples, false alarm 1e-7 each, seed 3."""
@@ -155,7 +156,7 @@ def test_unseeded_chains_are_distributed_as_verify_chain_says(case):
     assert p_value(outputs(verify([tree_case] * SAMPLES, "dense")), expected) > FALSE_ALARM
 
 
-@relaxed(max_examples=40)
+@relaxed(max_examples=examples(15, 100))
 @given(tree_cases(certain=True, missing=True), st.sampled_from(["none", "dense", "sparse"]), st.integers(0, 1000))
 def test_seeded_output_does_not_depend_on_certain_drafts(case, shape, seed):
     """Its first token is the one that no drafts, and a chain of other drafts, give."""
@@ -185,23 +186,24 @@ P, Q = np.array([0.34, 0.04, 0.33, 0.29, 0.0]), np.array([0.1, 0.05, 0.28, 0.52,
 
 @pytest.mark.parametrize("seeded", [True, False])
 @pytest.mark.parametrize("replacement", [True, False])
-def test_the_first_token_is_distributed_as_p_when_siblings_are_drawn(replacement, seeded):
-    """Over draws from q, i.i.d. or without replacement. 20,000 samples, false alarm 1e-6, seed 4."""
+def test_the_first_token_is_distributed_as_p_when_siblings_are_drawn(replacement, seeded, full):
+    """Over draws from q, i.i.d. or without replacement. 6,000 samples (50,000), false alarm 1e-6, seed 4."""
+    count = 50_000 if full else 6_000
     torch.manual_seed(4)
-    verdict = drawn_siblings(20_000, P, Q, replacement, seeded)
+    verdict = drawn_siblings(count, P, Q, replacement, seeded)
     seen = np.bincount(verdict.token_ids[:, 0], minlength=VOCAB)
     assert seen[4] == 0
-    assert chisquare(seen[:4], 20_000 * P[:4]).pvalue > 1e-6
+    assert chisquare(seen[:4], count * P[:4]).pvalue > 1e-6
 
 
 @pytest.mark.parametrize("replacement", [True, False])
 def test_siblings_taken_as_independent_draws_from_p_are_caught(replacement, monkeypatch):
-    """The test above, on a scorer that compares each sibling with p itself. 20,000 samples, seed 4."""
+    """The test above, on a scorer that compares each sibling with p itself. 6,000 samples, seed 4."""
     monkeypatch.setattr(tree_module._Step, "_reject", lambda *_: None)
     torch.manual_seed(4)
-    verdict = drawn_siblings(20_000, P, Q, replacement)
+    verdict = drawn_siblings(6_000, P, Q, replacement)
     seen = np.bincount(verdict.token_ids[:, 0], minlength=VOCAB)
-    assert chisquare(seen[:4], 20_000 * P[:4]).pvalue < 1e-6
+    assert chisquare(seen[:4], 6_000 * P[:4]).pvalue < 1e-6
 
 
 def test_the_oracle_comparison_catches_siblings_taken_as_independent(monkeypatch):

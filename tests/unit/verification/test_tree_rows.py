@@ -4,13 +4,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.sizes import examples
 from tests.unit.verification.tree_cases import CPU, topologies
 from vllm_spec_plugin.verification.rows import Rows
 from vllm_spec_plugin.verification.topology import chain, topology
 from vllm_spec_plugin.verification.tree_rows import TreeRows
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=examples(30, 200), deadline=None, derandomize=True)
 @given(st.lists(topologies(), max_size=5), st.randoms(use_true_random=False))
 def test_each_row_knows_what_is_before_and_after_it(trees, random):
     rows = TreeRows.of(trees, CPU)

@@ -4,6 +4,7 @@ The simulation knows of every slot the whole text that it was computed from, and
 through a sequence's block table, from its first position to the token's own.
 """
 
+import functools
 from random import Random
 
 import numpy as np
@@ -35,6 +36,7 @@ def plan(requests: list[Verifying], block_size: int, copy_all: bool = False) -> 
     return plan_tree_step(step_requests, block_tables(requests), block_size, copy_all)
 
 
+@functools.cache
 def steps(block_size: int, copy_all: bool) -> list[tuple[list[Verifying], TreeStep]]:
     """Random ones, the same each time."""
     chance = Random(f"{block_size} {copy_all}")

@@ -33,7 +33,7 @@ def request(length, num_output=1, seed=None, **params):
     )
 
 
-def views(requests, config=CHAIN, siblings=1, new=None, hidden=None):
+def views(requests, config=CHAIN, siblings=1, new=None, hidden=None, lengths=None, scopes=None, draws=False):
     names = [f"r{i}" for i in range(len(requests))]
     batch = SimpleNamespace(
         req_ids=names,
@@ -43,8 +43,11 @@ def views(requests, config=CHAIN, siblings=1, new=None, hidden=None):
     runner = SimpleNamespace(
         input_batch=batch, requests=dict(zip(names, requests, strict=True)), max_model_len=MAX_MODEL_LEN
     )
-    drafter: Any = SimpleNamespace(config=parse_config(config, "spec.yaml"), engine=None, siblings=siblings)
-    return request_views(runner, new or [[7]] * len(requests), drafter, hidden)
+    parsed = parse_config(config, "spec.yaml")
+    if lengths is None:
+        lengths = dict.fromkeys(names, parsed.draft_length.tokens)
+    drafter: Any = SimpleNamespace(config=parsed, engine=None, siblings=siblings, scopes=scopes or {}, draws=draws)
+    return request_views(runner, new or [[7]] * len(requests), drafter, lengths, hidden)
 
 
 def test_a_chain_goes_as_far_as_context_and_max_tokens_leave_room():
@@ -109,3 +112,26 @@ def test_each_request_sees_the_state_that_its_newest_token_came_from():
 def test_a_prompt_that_is_not_through_is_left_out():
     places, _ = views([request(20), request(20)], new=[[], [3]])
     assert places == [1]
+
+
+def test_nobody_is_drafted_for_whom_the_scheduler_does_not_name():
+    places, found = views([request(10), request(10), request(10)], lengths={"r0": 3, "r2": 1})
+    assert places == [0, 2]
+    assert [view.num_draft_tokens for view in found] == [3, 1]
+
+
+@pytest.mark.parametrize(("policy", "certain"), [("fixed", False), ("heuristic", True), ("optimal", True)])
+def test_drafts_of_seeded_requests_are_certain_where_their_length_is_not_fixed(policy, certain):
+    config = CHAIN | {"draft_length": {"policy": policy, "tokens": 4}}
+    [plain, seeded] = views([request(10), request(10, seed=5)], config)[1]
+    assert not plain.point_mass
+    assert seeded.point_mass is certain
+
+
+@pytest.mark.parametrize(("draws", "lenience", "scope"), [(False, 1.0, "s"), (True, 1.0, None), (False, 0.9, None)])
+def test_what_others_said_must_not_show_in_seeded_output(draws, lenience, scope):
+    config = {"proposer": {"method": "ngram"}, "verification": {"lenience": lenience}}
+    scopes = {"r0": "s", "r1": "s"}
+    [plain, seeded] = views([request(10), request(10, seed=5)], config, scopes=scopes, draws=draws)[1]
+    assert plain.scope == "s"
+    assert seeded.scope == scope

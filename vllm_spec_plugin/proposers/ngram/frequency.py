@@ -46,6 +46,13 @@ class FrequencyTables:
         return int(self._ring[(self.num_tokens - 1) % len(self._ring)])
 
     @property
+    def text(self) -> Int32s:
+        """The window's tokens, in order."""
+        first, past = int(self._state[trie.BEGIN]), int(self._state[trie.END])
+        window: Int32s = self._ring[np.arange(first, past) % len(self._ring)]
+        return window
+
+    @property
     def num_bytes(self) -> int:
         """Memory held, in bytes."""
         return self._nodes.nbytes + self._buckets.nbytes + self._ring.nbytes

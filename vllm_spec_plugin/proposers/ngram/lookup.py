@@ -11,7 +11,8 @@ MULTIPLIER = 0x2545F4914F6CDD1D
 
 
 @compiled
-def _mix(key: int, token: int) -> int:
+def mix(key: int, token: int) -> int:
+    """The hash of an n-gram from that of its end, without its first token."""
     key = (key ^ (token + 1)) * MULTIPLIER
     return key ^ (key >> 29)
 
@@ -40,7 +41,7 @@ def _index(tokens: Int32s, tables: Int32s, min_order: int, begin: int, stop: int
     for end in range(begin, stop):
         key = 0
         for order in range(1, min(max_order, end) + 1):
-            key = _mix(key, tokens[end - order])
+            key = mix(key, tokens[end - order])
             if order >= min_order:
                 row = order - min_order
                 tables[row, _find_slot(tokens, tables, row, order, end, key)] = end
@@ -49,27 +50,27 @@ def _index(tokens: Int32s, tables: Int32s, min_order: int, begin: int, stop: int
 @compiled
 def _copy_continuation(
     tokens: Int32s, num_tokens: int, tables: Int32s, min_order: int, vocab_size: int, draft: Int32s
-) -> int:
-    """Fills `draft` with what followed the longest repeated suffix; returns how many tokens."""
-    follower, key = 0, 0
+) -> tuple[int, int]:
+    """Fills `draft` with what followed the longest repeated suffix; returns how many tokens, and its length."""
+    follower, matched, key = 0, 0, 0
     for order in range(1, min(min_order + tables.shape[0] - 1, num_tokens) + 1):
-        key = _mix(key, tokens[num_tokens - order])
+        key = mix(key, tokens[num_tokens - order])
         if order >= min_order:
             row = order - min_order
             seen = tables[row, _find_slot(tokens, tables, row, order, num_tokens, key)]
             # A longer suffix cannot have occurred where a shorter one has not.
             if seen == 0:
                 break
-            follower = seen
+            follower, matched = seen, order
     if follower == 0:
-        return 0
+        return 0, 0
     for index in range(draft.shape[0]):
         source = follower + index
         token = tokens[source] if source < num_tokens else draft[source - num_tokens]
         if token < 0 or token >= vocab_size:
-            return index
+            return index, matched
         draft[index] = token
-    return int(draft.shape[0])
+    return int(draft.shape[0]), matched
 
 
 class LookupIndex:
@@ -82,13 +83,21 @@ class LookupIndex:
 
     Memory: bounded by the text, at most 11 bytes per token and order plus 8 per token (tables of
     int32 between 3/8 and 3/4 full after the first 64 tokens).
+
+    Attributes:
+        match_length: how many tokens the suffix had that the last draft was found by; 0 if it was empty.
     """
 
     def __init__(self, min_order: int, max_order: int, vocab_size: int) -> None:
         self._min_order, self._num_orders, self._vocab_size = min_order, max_order - min_order + 1, vocab_size
         self._tokens: Int32s = np.empty(0, np.int32)
         self._tables: Int32s = np.empty((self._num_orders, 0), np.int32)
-        self.num_tokens = 0
+        self.num_tokens = self.match_length = 0
+
+    @property
+    def text(self) -> Int32s:
+        """[num_tokens], what was taken in; not to be written."""
+        return self._tokens[: self.num_tokens]
 
     @property
     def last_token(self) -> int:
@@ -117,8 +126,9 @@ class LookupIndex:
     def draft(self, num_draft_tokens: int) -> list[int]:
         """The copied tokens, at most `num_draft_tokens`, up to the first that is not in the vocabulary."""
         draft = np.empty(num_draft_tokens, np.int32)
-        length = _copy_continuation(
+        length, matched = _copy_continuation(
             self._tokens, self.num_tokens, self._tables, self._min_order, self._vocab_size, draft
         )
+        self.match_length = matched if length else 0
         copied: list[int] = draft[:length].tolist()
         return copied

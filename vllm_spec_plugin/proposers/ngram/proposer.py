@@ -8,6 +8,7 @@ import numpy as np
 from vllm_spec_plugin.proposers.base import NO_DRAFT, Draft, RequestView
 from vllm_spec_plugin.proposers.ngram.frequency import FrequencyTables
 from vllm_spec_plugin.proposers.ngram.lookup import LookupIndex
+from vllm_spec_plugin.proposers.ngram.shared import SharedTexts
 
 Mode = Literal["lookup", "frequency"]
 DraftSampling = Literal["greedy", "sample"]
@@ -15,6 +16,10 @@ DraftSampling = Literal["greedy", "sample"]
 
 class NgramProposer:
     """Guesses from the request's own prompt and output, without a model.
+
+    With `shared` also from texts that have ended, of requests of the same scope: lookup where they have a longer
+    match than the own text, frequency where the own text gives no guess. What is learned of a request is its
+    text up to the last step that it was drafted for (of frequency the window), so nothing of one that never was.
 
     Args:
         mode: "lookup" copies what followed the most recent earlier occurrence of the longest repeated
@@ -27,8 +32,9 @@ class NgramProposer:
             text and ignores it.
         draft_sampling: "sample" draws from the counts (frequency only) instead of taking the highest.
         vocab_size: only tokens below it are drafted; others may occur in prompts.
+        shared: where texts that have ended are kept; None drafts from the own text only.
 
-    Memory: per request as `LookupIndex` and `FrequencyTables` say, until `forget`.
+    Memory: per request as `LookupIndex` and `FrequencyTables` say, until `forget` or `finish`.
     """
 
     def __init__(
@@ -39,6 +45,7 @@ class NgramProposer:
         window: int,
         draft_sampling: DraftSampling,
         vocab_size: int,
+        shared: SharedTexts | None = None,
     ) -> None:
         if mode not in ("lookup", "frequency"):
             raise ValueError(f"mode must be 'lookup' or 'frequency', got {mode!r}")
@@ -56,7 +63,10 @@ class NgramProposer:
             raise ValueError(f"vocab_size must be at least 1, got {vocab_size}")
         self._mode, self._draft_sampling, self._vocab_size = mode, draft_sampling, vocab_size
         self._min_order, self._max_order, self._window = min_order, max_order, window
+        self._shared = shared
         self._states: dict[str, LookupIndex | FrequencyTables] = {}
+        # Of the requests that are not private.
+        self._scopes: dict[str, str] = {}
         self._compile()
 
     def _compile(self) -> None:
@@ -73,9 +83,29 @@ class NgramProposer:
     def forget(self, request_id: str) -> None:
         """Drops the request's counts or index, if there are any."""
         self._states.pop(request_id, None)
+        self._scopes.pop(request_id, None)
+
+    def finish(self, request_id: str) -> None:
+        """Hands the text of a request that ended to those of its scope, and forgets it."""
+        state, scope = self._states.get(request_id), self._scopes.get(request_id)
+        self.forget(request_id)
+        if self._shared is not None and state is not None and scope is not None:
+            self._shared.add(scope, state.text)
 
     def _draft(self, request: RequestView) -> Draft:
         state = self._caught_up(request)
+        own = self._own_draft(state, request)
+        if self._shared is None or request.scope is None:
+            self._scopes.pop(request.request_id, None)
+            return own
+        self._scopes[request.request_id] = request.scope
+        if own.token_ids and not isinstance(state, LookupIndex):
+            return own
+        matched = state.match_length if isinstance(state, LookupIndex) else 0
+        token_ids = self._shared.draft(request.scope, request.token_ids, request.num_draft_tokens, matched)
+        return Draft(token_ids) if token_ids else own
+
+    def _own_draft(self, state: LookupIndex | FrequencyTables, request: RequestView) -> Draft:
         if isinstance(state, LookupIndex):
             token_ids, probs = state.draft(request.num_draft_tokens), None
         elif request.point_mass or self._draft_sampling == "greedy":

@@ -3,6 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.sizes import examples
 from vllm_spec_plugin.proposers.ngram import trie
 from vllm_spec_plugin.proposers.ngram.frequency import FrequencyTables
 
@@ -20,7 +21,7 @@ def tables_of(text: list[int], min_order: int = 1, max_order: int = 3, window: i
 
 
 @given(chunks=chunked_text, max_order=st.integers(1, 4), spare=st.integers(0, 12))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(40, 300), deadline=None)
 def test_counts_are_always_those_of_the_window(chunks, max_order, spare):
     window, text = max_order + spare, []
     tables = FrequencyTables(1, max_order, window, VOCAB_SIZE)
@@ -37,7 +38,7 @@ def test_counts_are_always_those_of_the_window(chunks, max_order, spare):
     spare=st.integers(0, 20),
     num_draft_tokens=st.integers(1, 6),
 )
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(40, 300), deadline=None)
 def test_every_greedy_step_agrees_with_brute_force(chunks, min_order, extra, spare, num_draft_tokens):
     max_order = min_order + extra
     window, text = max_order + spare, []
@@ -50,7 +51,7 @@ def test_every_greedy_step_agrees_with_brute_force(chunks, min_order, extra, spa
 
 
 @given(chunks=chunked_text, min_order=st.integers(1, 2), uniforms=st.lists(st.floats(0, 1 - 2**-53), min_size=4))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(40, 300), deadline=None)
 def test_every_sampled_row_agrees_with_brute_force(chunks, min_order, uniforms):
     window, text = 12, []
     tables = FrequencyTables(min_order, 3, window, VOCAB_SIZE)

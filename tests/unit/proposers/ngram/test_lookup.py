@@ -96,3 +96,17 @@ def test_memory_is_bounded_by_the_text():
     for _ in range(300):
         index.extend(rng.integers(0, VOCAB_SIZE, 20).astype(np.int32))
         assert index.num_bytes <= max(64, index.num_tokens) * (11 * num_orders + 8)
+
+
+def test_the_length_of_the_match_is_told():
+    index = index_of([3, 1, 2, 7, 4, 1, 2, 8, 3, 1, 2])
+    assert (index.draft(1), index.match_length) == ([7], 3)
+    index.extend(np.array([9], np.int32))
+    assert (index.draft(1), index.match_length) == ([], 0)
+    index.extend(np.array([3], np.int32))
+    assert (index.draft(1), index.match_length) == ([1], 1)
+
+
+def test_a_match_that_gives_no_token_has_no_length():
+    index = index_of([1, VOCAB_SIZE, 3, 1])
+    assert (index.draft(4), index.match_length) == ([], 0)

@@ -1,0 +1,181 @@
+"""`vllm-spec theory`: what it prints and writes, and what it refuses."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from vllm_spec_plugin.cli import app
+
+
+def run(*arguments: str | Path) -> Result:
+    result = CliRunner().invoke(app, ["theory", *map(str, arguments)])
+    assert result.exception is None or isinstance(result.exception, SystemExit)
+    return result
+
+
+def rows(text: str) -> list[list[str]]:
+    """The cells of every line that begins with a number by itself."""
+    return [line.split() for line in text.splitlines() if re.match(r"\s*[\d.]+\s", line)]
+
+
+def words(text: str) -> str:
+    return " ".join(text.split())
+
+
+def test_without_options_it_tells_tokens_speedup_operations_and_the_best_k() -> None:
+    result = run()
+    assert result.exit_code == 0
+    assert result.stderr == ""
+    assert "alpha 0.8, c 0.05, c_hat 0.05" in result.stdout
+    table = rows(result.stdout)
+    assert table[0] == ["1", "1.80", "1.71x", "1.14x"]
+    assert table[9] == ["10", "4.57", "3.05x", "2.52x"]
+    assert len(table) == 10
+    said = words(result.stdout)
+    assert "Best K: 8, 3.09x. At least 1.71x by corollary 3.9; an oracle that chose K anew in each step: 4.17x." in said
+    assert "accepted over drafted tokens is less than that" in said
+
+
+def test_lists_and_repeated_options_are_all_told_once() -> None:
+    result = run("--alpha", "0.5,0.6", "--alpha", "0.5", "--cost", "0.1", "--cost", "0.2", "--tokens", "2,4..5,4")
+    titles = re.findall(r"alpha (\S+), c (\S+), c_hat (\S+)", result.stdout)
+    assert titles == [("0.5", "0.1", "0.1"), ("0.5", "0.2", "0.2"), ("0.6", "0.1", "0.1"), ("0.6", "0.2", "0.2")]
+    assert [row[0] for row in rows(result.stdout)] == ["2", "4", "5"] * 4
+
+
+def test_operations_go_by_their_own_cost() -> None:
+    result = run("--alpha", "0.5", "--cost", "0.1", "--ops-cost", "0.5", "--tokens", "1")
+    assert rows(result.stdout) == [["1", "1.50", "1.36x", "1.67x"]]
+
+
+def test_verification_that_takes_time_is_counted() -> None:
+    result = run("--alpha", "0.5", "--cost", "0.1", "--verify", "10,11,20")
+    assert rows(result.stdout) == [
+        ["1", "1.50", "1.36x", "1.40x", "1.25x"],
+        ["2", "1.75", "1.46x", "1.83x", "0.80x"],
+    ]
+    assert "With what verifying costs, of all K that it is given for: 1, 1.25x." in words(result.stdout)
+    assert 'but for "verify counted"' in words(result.stdout)
+
+
+@pytest.mark.parametrize(
+    ("alpha", "cost", "sentence"),
+    [
+        ("0.1", "0.2", "Best K: 0; drafting does not pay unless alpha is above c. An oracle for K would gain 1.09x."),
+        ("0.8", "0", "There is no best K: longer is faster, up to 5.00x."),
+        ("1", "0", "There is no best K: longer is faster, without limit."),
+    ],
+)
+def test_where_there_is_no_best_k_or_it_is_0_it_says_why(alpha: str, cost: str, sentence: str) -> None:
+    assert sentence in words(run("--alpha", alpha, "--cost", cost).stdout)
+
+
+def test_the_paper_stands_beside_what_is_computed() -> None:
+    result = run("--paper")
+    assert result.exit_code == 0
+    table = rows(result.stdout)
+    assert table[0] == ["0.6", "2", "1.53x", "1.5306x", "1.96x", "1.9600x"]
+    assert table[5] == ["0.9", "10", "1.60x", "1.6031x", "6.86x", "6.8619x"]
+    assert ["0.8", "14", "11", "8", "6", "4"] in table
+    assert ["0.05", "0.965", "56.5%"] in table
+    assert "EnDe T5-small 0 7 0.75 0.02 3.2x 3.16x 3.02x 3.30x 3.4x" in words(result.stdout)
+
+
+@pytest.mark.parametrize("paper", [[], ["--paper"]])
+def test_files_are_written_and_named(tmp_path: Path, paper: list[str]) -> None:
+    png, data = tmp_path / "theory.png", tmp_path / "theory.json"
+    result = run(*paper, "--out", png, "--json", data)
+    assert result.exit_code == 0
+    assert result.stdout.endswith(f"written to {png}\nwritten to {data}\n")
+    assert png.read_bytes().startswith(b"\x89PNG")
+    found: dict[str, Any] = json.loads(data.read_text())
+    assert found["schema"] == 1
+    assert ("table_1" in found) == bool(paper)
+
+
+def test_json_has_all_figures(tmp_path: Path) -> None:
+    run("--alpha", "0.5", "--cost", "0.1,0", "--tokens", "1", "--json", tmp_path / "a.json")
+    first, second = json.loads((tmp_path / "a.json").read_text())["cells"]
+    assert first["rows"] == [
+        {
+            "draft_length": 1,
+            "expected_tokens": pytest.approx(1.5),
+            "speedup": pytest.approx(1.5 / 1.1),
+            "operations": pytest.approx(1.4),
+            "speedup_verified": None,
+        }
+    ]
+    assert (first["acceptance_rate"], first["cost_ratio"], first["operations_ratio"]) == (0.5, 0.1, 0.1)
+    assert first["best"] == {"draft_length": 2, "speedup": pytest.approx(1.75 / 1.2)}
+    assert second["best"] == {"draft_length": None, "speedup": pytest.approx(2)}
+
+
+LENGTHS = "whole numbers from 0 to 1000, such as 4 or 1,2,5 or 1..10"
+STEPS = "at least two numbers from 0.000001 to 1000000, for 1, 2, ... tokens, such as 1,1.1,1.2"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--alpha", "1.5"], "--alpha: got 1.5; allowed: a number from 0 to 1"),
+        (["--alpha", "0.5,-1"], "--alpha: got -1; allowed: a number from 0 to 1"),
+        (["--alpha", "nan"], "--alpha: got nan; allowed: a number from 0 to 1"),
+        (["--alpha", "high"], "--alpha: got high; allowed: a number from 0 to 1"),
+        (["--alpha", ""], "--alpha: got nothing; allowed: a number from 0 to 1"),
+        (["--alpha", "a\x1b[31m\nb"], "--alpha: got a\\x1b[31m\\nb; allowed: a number from 0 to 1"),
+        (["--cost", "-0.1"], "--cost: got -0.1; allowed: a number from 0 to 1000"),
+        (["--cost", "1e308"], "--cost: got 1e308; allowed: a number from 0 to 1000"),
+        (["--ops-cost", "-2"], "--ops-cost: got -2; allowed: a number from 0 to 1000"),
+        (["--tokens", "5..1"], f"--tokens: got 5..1; allowed: {LENGTHS}"),
+        (["--tokens", "1..1001"], f"--tokens: got 1..1001; allowed: {LENGTHS}"),
+        (["--tokens", "-1"], f"--tokens: got -1; allowed: {LENGTHS}"),
+        (["--tokens", "1,,2"], f"--tokens: got nothing; allowed: {LENGTHS}"),
+        (["--verify", "1"], f"--verify: got 1; allowed: {STEPS}"),
+        (["--verify", "1,0"], f"--verify: got 0; allowed: {STEPS}"),
+        (
+            ["--verify", "1,2", "--tokens", "3"],
+            "--verify: got 2 numbers; allowed: at least 4, for 1 to K + 1 tokens with K = 3",
+        ),
+        (
+            ["--verify", "1,2", "--tokens", "0..2"],
+            "--verify: got 2 numbers; allowed: at least 3, for 1 to K + 1 tokens with K = 2",
+        ),
+        (
+            ["--paper", "--alpha", "0.5", "--cost", "0"],
+            "--alpha, --cost: not with --paper, which takes the paper's values; leave one out",
+        ),
+        (["--out", "theory.svg"], "--out theory.svg: allowed: a name that ends in .png"),
+    ],
+)
+def test_what_does_not_go_is_one_line_and_nothing_is_printed(options: list[str], message: str) -> None:
+    result = run(*options)
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert result.stderr == message + "\n"
+
+
+def test_a_picture_has_as_many_curves_as_can_be_told_apart(tmp_path: Path) -> None:
+    result = run("--cost", "1,2,3,4,5,6,7,8", "--out", tmp_path / "a.png")
+    assert result.exit_code == 2
+    assert result.stderr == "--cost: got 8 numbers; allowed: up to 7 with --out\n"
+    assert run("--cost", "1,2,3,4,5,6,7,8", "--tokens", "1").exit_code == 0
+
+
+@pytest.mark.parametrize(("option", "name"), [("--out", "a.png"), ("--json", "a.json")])
+def test_files_that_cannot_be_written_are_named(tmp_path: Path, option: str, name: str) -> None:
+    result = run(option, tmp_path / "none" / name)
+    assert result.exit_code == 2
+    assert result.stderr == f"{option} {tmp_path}/none/{name}: there is no folder {tmp_path}/none\n"
+    (tmp_path / name).mkdir()
+    result = run(option, tmp_path / name)
+    assert result.exit_code == 1
+    assert result.stderr == f"{option} {tmp_path}/{name}: cannot be written: Is a directory\n"
+
+
+def test_it_is_one_of_the_commands() -> None:
+    result = CliRunner().invoke(app, ["--help"])
+    assert "theory" in result.stdout

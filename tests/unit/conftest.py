@@ -1,0 +1,31 @@
+"""What makes many small tests quick."""
+
+import atexit
+import gc
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+# torch and vLLM make millions of objects that stay; looking through them for garbage again and again takes seconds.
+gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    # Else extension modules report what was frozen as leaked.
+    atexit.register(gc.unfreeze)
+    gc.enable()
+
+
+@pytest.fixture(autouse=True, scope="package")
+def _one_thread() -> Iterator[None]:
+    """Tensors are small: a second thread only waits for the first. Tests without torch need not import it for this."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        yield
+        return
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)

@@ -1,0 +1,74 @@
+"""Now and then doing what does not look best, to know whether it is, for a bounded share of the time."""
+
+import math
+
+import numpy as np
+
+from vllm_spec_plugin.scheduling.draft_length.optimal import Floats, Ints
+
+# Time served beyond this earns nothing more: a long phase in which all went well is no licence for a burst.
+_MOST_SECONDS = 60.0
+# Sizes of steps are told apart by this factor, up to more tokens than any step has.
+_SIZE = 1.3
+_NUM_BINS = 64
+# Steps after which it is worth to measure a size again.
+_STALE = 2
+
+
+class Purse:
+    """Fills with a share of all time served, and pays for what is expected to cost more than it is worth.
+
+    Args:
+        share: of the time, from 0 (nothing is ever paid) to below 1.
+    """
+
+    def __init__(self, share: float) -> None:
+        self._share = share
+        self.seconds = 0.0
+
+    def served(self, seconds: float) -> None:
+        """Adds a step's time."""
+        self.seconds = min(self.seconds + self._share * seconds, _MOST_SECONDS * self._share)
+
+    def pay(self, seconds: float) -> None:
+        """Takes out what there must be."""
+        self.seconds -= seconds
+
+
+class Sizes:
+    """Which sizes of steps were measured lately.
+
+    What a step takes is learned from those that are run. Where all are of one size, nothing tells whether
+    another one would be better, and a wrong idea of it stays.
+    """
+
+    def __init__(self) -> None:
+        """None was measured yet."""
+        self._last = np.zeros(_NUM_BINS, np.int64)
+        self._steps = 0
+
+    def measured(self, num_tokens: float) -> None:
+        """A step of that size was run."""
+        self._steps += 1
+        self._last[_bins(np.array([num_tokens]))] = self._steps
+
+    def choose(self, num_tokens: Floats, losses: Floats, budget: float) -> int | None:
+        """Of the plans that cost at most `budget`, the one whose size was not measured for longest.
+
+        Args:
+            num_tokens: [m], of each plan.
+            losses: [m], seconds that each one is expected to cost.
+            budget: seconds.
+
+        Returns:
+            Its place; None if all of them were measured within the last `_STALE` steps.
+        """
+        last = np.where(losses <= budget, self._last[_bins(num_tokens)], self._steps)
+        chosen = int(np.argmin(last))
+        return chosen if last[chosen] <= self._steps - _STALE else None
+
+
+def _bins(num_tokens: Floats) -> Ints:
+    bins = np.log(np.maximum(num_tokens, 1.0)) * (1 / math.log(_SIZE))
+    rounded: Ints = np.minimum(bins + 0.5, _NUM_BINS - 1).astype(np.int64)
+    return rounded

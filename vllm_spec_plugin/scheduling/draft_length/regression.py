@@ -1,0 +1,167 @@
+"""Linear regression that learns from every step, forgets slowly and takes no notice of single outliers."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from vllm_spec_plugin.scheduling.draft_length.running_median import RunningMedian
+
+Floats = npt.NDArray[np.float64]
+
+# At 1e-4 a level known to a factor of 1.5 beforehand is followed with a tenth of each step's error.
+FORGETTING = 1e-4
+RELATIVE_NOISE = 0.05
+NUM_ANCHORS = 5
+SMALLEST, LARGEST = 1e-9, 1e6
+
+_CLIP = 3.0
+_RESIDUALS = 31
+_ERRORS = 64
+_SIGMA_PER_MEDIAN = 1.4826
+_SCALE_FLOOR = 0.02
+
+
+class ForgetfulRegression:
+    """value = features @ weights + noise, for positive values (seconds) whose noise is a share of them.
+
+    A Kalman filter on the weights. It treats all scales alike: values a thousand times as large give
+    weights a thousand times as large.
+
+    **Level.** The prior's shape is believed, its level is not: the median of value / prior prediction
+    over the first `NUM_ANCHORS` observations scales the prior.
+
+    **Forgetting.** Each observation moves the covariance by the share `forgetting` towards the prior's
+    (scaled by the square of the present level). So it stays between the two: what is observed is
+    followed for ever, what is not keeps its weight and slowly becomes uncertain again, never more than
+    it was in the beginning.
+
+    **Outliers.** A residual counts up to three standard deviations of what was to be expected or, if
+    more, of the last 31 residuals, judged by their median. One step of a hundred times the time moves
+    the weights like one of a slightly unusual time; once half of the residuals are large, the level
+    has changed, and they count in full.
+    """
+
+    def __init__(
+        self,
+        mean: npt.ArrayLike,
+        covariance: npt.ArrayLike,
+        non_negative: Sequence[int] = (),
+        forgetting: float = FORGETTING,
+    ) -> None:
+        """Starts from a prior.
+
+        Args:
+            mean: [num_weights], the weights believed in, up to a common factor.
+            covariance: [num_weights, num_weights], positive definite, in the same units.
+            non_negative: which weights can't be below 0.
+            forgetting: in (0, 1), per observation.
+        """
+        self._mean: Floats = np.array(mean, np.float64)
+        self._prior: Floats = np.array(covariance, np.float64)
+        self._non_negative = tuple(non_negative)
+        self._forgetting = forgetting
+        self._weights = self._mean.copy()
+        self._covariance = self._prior.copy()
+        self._product = np.empty_like(self._prior)
+        self._anchors: list[tuple[float, float, Floats]] = []
+        self._residuals = RunningMedian(_RESIDUALS)
+        self._errors = RunningMedian(_ERRORS)
+        self._num_observations = 0
+
+    @property
+    def weights(self) -> Floats:
+        """[num_weights], as they are now; read only."""
+        return self._weights
+
+    @property
+    def covariance(self) -> Floats:
+        """[num_weights, num_weights], of the weights as they are now; read only."""
+        return self._covariance
+
+    @property
+    def num_observations(self) -> int:
+        """How many observations were learnt from."""
+        return self._num_observations
+
+    @property
+    def error(self) -> float:
+        """Median of |predicted - measured| / measured over the last 64 observations; nan before the first."""
+        return self._errors.median(math.nan)
+
+    def predict(self, features: Floats) -> float:
+        """The value expected at `features`, [num_weights]; never below 0."""
+        return max(0.0, float(features.dot(self._weights)))
+
+    def observe(self, features: Floats, value: float) -> float:
+        """Learns from one observation.
+
+        One that can't be is ignored: a value that is no number or not within `SMALLEST` and `LARGEST`,
+        features at which the prior expects nothing.
+
+        Args:
+            features: [num_weights], finite.
+            value: what was measured there.
+
+        Returns:
+            What was predicted before.
+        """
+        raw = float(features.dot(self._weights))
+        predicted = max(0.0, raw)
+        expected = float(features.dot(self._mean))
+        if not SMALLEST < value < LARGEST or expected <= 0:
+            return predicted
+        self._errors.add(abs(predicted - value) / value)
+        self._num_observations += 1
+        if self._num_observations <= NUM_ANCHORS:
+            self._anchor(features, value, value / expected)
+        else:
+            self._learn(features, value, raw, expected)
+        return predicted
+
+    def _anchor(self, features: Floats, value: float, ratio: float) -> None:
+        self._anchors.append((ratio, value, features.copy()))
+        # Of an even number the lower one: what disturbs a step makes it longer.
+        level = sorted(ratio for ratio, _, _ in self._anchors)[(len(self._anchors) - 1) // 2]
+        self._weights = self._mean * level
+        if self._num_observations < NUM_ANCHORS:
+            return
+        self._mean = self._weights.copy()
+        self._prior *= level * level
+        self._covariance = self._prior.copy()
+        # The most typical first: by the time an outlier comes, it is recognised as one.
+        self._anchors.sort(key=lambda anchor: abs(math.log(anchor[0] / level)))
+        for _, anchored, at in self._anchors:
+            self._learn(at, anchored, float(at.dot(self._weights)), float(at.dot(self._mean)))
+        self._anchors.clear()
+
+    def _learn(self, features: Floats, value: float, raw: float, expected: float) -> None:
+        scale = max(raw, _SCALE_FLOOR * expected)
+        covariance, product = self._covariance, self._product
+        np.multiply(self._prior, self._forgetting * (scale / expected) ** 2, out=product)
+        covariance *= 1 - self._forgetting
+        covariance += product
+
+        spread = covariance.dot(features)
+        deviation = math.sqrt(float(features.dot(spread)) + (RELATIVE_NOISE * scale) ** 2)
+        residual = value - raw
+        limit = _CLIP * max(deviation, _SIGMA_PER_MEDIAN * scale * self._residuals.median(0.0))
+        self._residuals.add(abs(residual) / scale)
+        # Divided before the product, which then is symmetric to the last bit, as is the covariance.
+        spread /= deviation
+        np.multiply(spread[:, None], spread, out=product)
+        covariance -= product
+        spread *= min(max(residual, -limit), limit) / deviation
+        self._weights += spread
+        self._keep_non_negative()
+
+    def _keep_non_negative(self) -> None:
+        """Sets negative weights that can't be to 0, and moves the others as if that had been observed."""
+        weights = self._weights
+        negative = [index for index in self._non_negative if weights[index] < 0]
+        for index in negative:
+            weights -= self._covariance[index] * (weights[index] / self._covariance[index, index])
+        if negative:
+            for index in self._non_negative:
+                weights[index] = max(weights[index], 0)

@@ -1,0 +1,179 @@
+"""What a step of the target costs, learnt from the steps that are run."""
+
+import bisect
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from vllm_spec_plugin.scheduling.draft_length.regression import LARGEST, SMALLEST, Floats, ForgetfulRegression
+from vllm_spec_plugin.scheduling.draft_length.running_median import RunningMedian
+
+_SMALL_KNOTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
+# Where the straight line beyond the last knot ends, so that interpolation alone does it.
+_FAR = 1e9
+
+# Without a probe: a step of one token, most of it fixed, as reading the weights is.
+_UNKNOWN_SECONDS = 0.01
+_UNKNOWN_FIXED_SHARE = 0.9
+
+# Standard deviations, as shares of the curve; the offset's is a share of a step of one token.
+_PROBED = (0.5, 0.2, 0.1)
+_UNKNOWN = (1.0, 0.5, 0.3)
+# Knots a factor of four apart still have a third of their individual errors in common.
+_CORRELATION_LENGTH = math.log(4)
+# Shares of a step of one token, per request and per token of context.
+_PER_REQUEST = 0.03
+_PER_CONTEXT_TOKEN = 3e-5
+_ERRORS = 64
+
+
+class StepCost:
+    """Seconds of a target step by its scheduled tokens N, requests B and tokens of context C.
+
+    T = curve(N) + b * B + c * C, where the curve is linear between knots of N. The prior is the curve
+    that was probed at start-up; its errors are thought to be one factor and one offset common to all
+    knots, large, and individual ones, small and alike at neighbours. So a few steps at one N correct
+    the whole curve, steps at several N its shape, and where nothing was observed it keeps the probe's.
+    """
+
+    def __init__(self, max_tokens: int, probe: Sequence[tuple[int, float]] = ()) -> None:
+        """Starts from what was measured at start-up, if anything was.
+
+        Args:
+            max_tokens: the most tokens of a step.
+            probe: (num_tokens, seconds) of dummy steps, in any order, repeated at will; pairs that
+                can't be are ignored.
+
+        Raises:
+            ValueError: `max_tokens` is below 1.
+        """
+        if max_tokens < 1:
+            raise ValueError(f"max_tokens is {max_tokens}; a step has at least 1 token")
+        self._knots = _knots(max_tokens)
+        at = np.array(self._knots, np.float64)
+        probed = _clean(probe)
+        shape = _shape(at, probed)
+        covariance = _covariance(at, shape, *(_PROBED if probed else _UNKNOWN))
+        self._num_knots = len(at)
+        self._requests, self._context = len(at), len(at) + 1
+        mean = np.append(shape, [0.0, 0.0])
+        self._regression = ForgetfulRegression(mean, covariance, (self._requests, self._context))
+        self._features: Floats = np.zeros(len(mean))
+        self._at = np.append(at, _FAR)
+        self._curve = np.empty(len(self._at))
+        self._errors = RunningMedian(_ERRORS)
+        self._draw_curve()
+
+    @property
+    def num_observations(self) -> int:
+        """How many steps it has learnt from; with none and no probe its seconds are a guess."""
+        return self._regression.num_observations
+
+    @property
+    def error(self) -> float:
+        """Median of |predicted - measured| / measured over the last 64 steps; nan before the first."""
+        return self._errors.median(math.nan)
+
+    def observe(self, num_tokens: int, num_requests: int, context: int, seconds: float) -> float:
+        """Learns from a step; one that can't be (no tokens, negative counts, no positive time) is ignored.
+
+        Args:
+            num_tokens: scheduled tokens, drafts included.
+            num_requests: requests with scheduled tokens.
+            context: tokens of context of these requests together.
+            seconds: what the step took.
+
+        Returns:
+            The seconds predicted before.
+        """
+        lower = min(max(bisect.bisect_right(self._knots, num_tokens) - 1, 0), self._num_knots - 2)
+        left, right = self._knots[lower], self._knots[lower + 1]
+        share = max(0.0, (num_tokens - left) / (right - left))
+        predicted = float(self._curve[lower] + share * (self._curve[lower + 1] - self._curve[lower]))
+        predicted += self._overhead(num_requests, context)
+        if num_tokens < 1 or num_requests < 0 or context < 0 or not SMALLEST < seconds < LARGEST:
+            return predicted
+        self._errors.add(abs(predicted - seconds) / seconds)
+        features = self._features
+        features[lower], features[lower + 1] = 1 - share, share
+        features[self._requests], features[self._context] = num_requests, context
+        self._regression.observe(features, seconds)
+        features[lower] = features[lower + 1] = 0
+        self._draw_curve()
+        return predicted
+
+    def seconds(self, num_tokens: npt.ArrayLike, num_requests: int, context: int) -> Floats:
+        """Expected seconds, positive, never fewer for more tokens.
+
+        Args:
+            num_tokens: scheduled tokens of each candidate step, any shape; below 1 counts as 1, beyond
+                `max_tokens` the last piece of the curve goes on.
+            num_requests: requests of the step.
+            context: tokens of context of these requests together.
+
+        Returns:
+            The shape of `num_tokens`.
+        """
+        expected: Floats = np.interp(np.asarray(num_tokens, np.float64), self._at, self._curve)
+        expected += self._overhead(num_requests, context)
+        return expected
+
+    def _overhead(self, num_requests: int, context: int) -> float:
+        weights = self._regression.weights
+        return float(max(num_requests, 0) * weights[self._requests] + max(context, 0) * weights[self._context])
+
+    def _draw_curve(self) -> None:
+        """The non-decreasing curve that is nowhere further than need be from what was learnt."""
+        learnt = self._regression.weights[: self._num_knots]
+        curve = self._curve[:-1]
+        np.maximum.accumulate(learnt, out=curve)
+        curve += np.minimum.accumulate(learnt[::-1])[::-1]
+        curve *= 0.5
+        np.maximum(curve, SMALLEST, out=curve)
+        slope = (curve[-1] - curve[-2]) / (self._knots[-1] - self._knots[-2])
+        self._curve[-1] = curve[-1] + slope * (_FAR - self._knots[-1])
+
+
+def _knots(max_tokens: int) -> list[int]:
+    knots = [knot for knot in _SMALL_KNOTS if knot < max_tokens]
+    while knots and knots[-1] >= _SMALL_KNOTS[-1] and 2 * knots[-1] < max_tokens:
+        knots.append(2 * knots[-1])
+    return [*knots, max_tokens] if knots else [1, 2]
+
+
+def _clean(probe: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:
+    """The probe by number of tokens: the median time of each."""
+    times: dict[int, list[float]] = {}
+    for num_tokens, seconds in probe:
+        if num_tokens >= 1 and SMALLEST < seconds < LARGEST:
+            times.setdefault(num_tokens, []).append(seconds)
+    return [(num_tokens, float(np.median(times[num_tokens]))) for num_tokens in sorted(times)]
+
+
+def _shape(at: Floats, probed: list[tuple[int, float]]) -> Floats:
+    """[num_knots] seconds, non-decreasing, through what was probed."""
+    guess: Floats = _UNKNOWN_FIXED_SHARE + (1 - _UNKNOWN_FIXED_SHARE) * at
+    if not probed:
+        guess *= _UNKNOWN_SECONDS
+        return guess
+    sizes, times = (np.array(column, np.float64) for column in zip(*probed, strict=True))
+    if len(sizes) == 1:
+        guess *= times[0] / np.interp(sizes[0], at, guess)
+        return guess
+    times = np.maximum.accumulate(times)
+    slope = (times[-1] - times[-2]) / (sizes[-1] - sizes[-2])
+    shape: Floats = np.interp(at, sizes, times)
+    shape += slope * np.maximum(at - sizes[-1], 0)
+    return shape
+
+
+def _covariance(at: Floats, shape: Floats, factor: float, offset: float, individual: float) -> Floats:
+    """[num_knots + 2, num_knots + 2]: of the knots, then of the costs per request and per token of context."""
+    distance = np.abs(np.log(at)[:, None] - np.log(at))
+    knots = (factor**2 + individual**2 * np.exp(-distance / _CORRELATION_LENGTH)) * np.outer(shape, shape)
+    knots += (offset * shape[0]) ** 2
+    covariance = np.diag(np.append(shape, [_PER_REQUEST * shape[0], _PER_CONTEXT_TOKEN * shape[0]]) ** 2)
+    covariance[: len(at), : len(at)] = knots
+    return covariance
