@@ -1,5 +1,6 @@
 """The configuration file: its keys, their bounds and how they go together. Imports no vLLM."""
 
+import bisect
 import itertools
 import math
 import operator
@@ -265,6 +266,11 @@ class DraftModelConfig(Proposing):
     def num_nodes(self) -> int:
         """Most tokens that the branches have together."""
         return sum(itertools.accumulate(self.branches or (), operator.mul))
+
+    def depth_within(self, num_tokens: int) -> int:
+        """How deep the branches go with at most `num_tokens` tokens together."""
+        nodes = itertools.accumulate(itertools.accumulate(self.branches or (), operator.mul))
+        return bisect.bisect_right(list(nodes), num_tokens)
 
     @model_validator(mode="after")
     def _keys_go_together(self) -> Self:

@@ -4,6 +4,7 @@ What is allowed is read from the models' JSON schema, so it cannot differ from w
 """
 
 import difflib
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -99,7 +100,7 @@ def unknown_word(value: object, known: Sequence[str], or_null: str = "") -> str:
 
 def mistakes_in(data: Mapping[str, Any], model: type[BaseModel]) -> list[Mistake]:
     """One mistake per thing that is wrong with `data`."""
-    root = model.model_json_schema()
+    root = _schema(model)
     found: list[Mistake] = []
     guesses: dict[str, _Guess] = {}
     for entry in _errors(data, model):
@@ -117,6 +118,11 @@ def mistakes_in(data: Mapping[str, Any], model: type[BaseModel]) -> list[Mistake
         if not (unsure and entry["type"] in ("missing", "extra_forbidden")):
             found += [mistake for mistake in _mistakes(entry, root) if mistake not in found]
     return found
+
+
+@functools.cache
+def _schema(model: type[BaseModel]) -> dict[str, Any]:
+    return model.model_json_schema()
 
 
 def _errors(data: Mapping[str, Any], model: type[BaseModel]) -> list[dict[str, Any]]:

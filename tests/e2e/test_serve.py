@@ -50,6 +50,45 @@ def test_a_request_is_told_how_its_drafts_fared(client, model, method):
     assert max(own["per_step_drafted"]) == own["num_spec_tokens"] == (5 if method == "medusa_tree" else 4)
 
 
+def drafted_for(client, model, **xargs):
+    """The draft lengths of a request's steps, and its text."""
+    answer = complete(client, model, extra_body={"ignore_eos": True, "vllm_xargs": xargs})
+    own = answer.model_extra["metrics"]["speculative_decoding"] or {}
+    return own.get("per_step_drafted") or [0], answer.choices[0].text
+
+
+def test_a_request_can_do_without_drafts_or_with_fewer_and_says_the_same(client, model, method):
+    usual, text = drafted_for(client, model, spec="on", spec_method=method.removesuffix("_tree"))
+    assert max(usual) == (5 if method == "medusa_tree" else 4)
+    assert drafted_for(client, model, spec="off") == ([0], text)
+    fewer, same = drafted_for(client, model, spec_tokens=2)
+    assert max(fewer) == 2
+    assert same == text
+
+
+@pytest.mark.parametrize(
+    ("xargs", "words"),
+    [
+        ({"spec": "of"}, ["vllm_xargs.spec", "'of'", "on or off"]),
+        ({"spec": 1}, ["vllm_xargs.spec", "on or off"]),
+        ({"spec_tokens": 99}, ["vllm_xargs.spec_tokens", "99", "a whole number from 1 to"]),
+        ({"spec_tokens": 0}, ["vllm_xargs.spec_tokens", "spec: off"]),
+        ({"spec_tokens": "2"}, ["vllm_xargs.spec_tokens", "'2'"]),
+        ({"spec_method": "eagle"}, ["vllm_xargs.spec_method", "'eagle'"]),
+        ({"spec_token": 2}, ["vllm_xargs.spec_token", "unknown key", "spec_tokens"]),
+        ({"spec": "off", "spec_tokens": 2}, ["vllm_xargs.spec", "spec_tokens"]),
+    ],
+)
+def test_options_that_make_no_sense_are_refused_in_words(client, model, xargs, words):
+    with pytest.raises(openai.BadRequestError) as refusal:
+        complete(client, model, extra_body={"vllm_xargs": xargs})
+    assert all(word in refusal.value.message for word in words), refusal.value.message
+    with pytest.raises(openai.BadRequestError):
+        client.chat.completions.create(
+            model=model, messages=[{"role": "user", "content": "x"}], extra_body={"vllm_xargs": xargs}
+        )
+
+
 def test_streaming_gives_the_same_text(client, model):
     whole = complete(client, model).choices[0].text
     assert "".join(chunk.choices[0].text for chunk in complete(client, model, stream=True)) == whole

@@ -2,6 +2,7 @@
 
 import atexit
 import gc
+import logging
 import sys
 from collections.abc import Iterator
 
@@ -16,6 +17,10 @@ def pytest_collection_finish() -> None:
     # Else extension modules report what was frozen as leaked.
     atexit.register(gc.unfreeze)
     gc.enable()
+    # pytest hooks itself into each logger that keeps its records to itself, six times per test; torch has a hundred.
+    for name, logger in logging.root.manager.loggerDict.items():
+        if name.startswith("torch") and isinstance(logger, logging.Logger):
+            logger.propagate = True
 
 
 @pytest.fixture(autouse=True, scope="package")

@@ -303,7 +303,8 @@ class SpecScheduler(Scheduler):
         self._add(self._steering.take_counters())
         if stats is not None and self._counters is not None:
             carry(stats, self._counters.to_payload())
-            self._counters = None
+        # Where nobody wants statistics they must not pile up.
+        self._counters = None
         return stats
 
     def _add(self, step: StepCounters) -> None:

@@ -83,7 +83,7 @@ class Steering:
         """
         for request_id in output.preempted_req_ids or ():
             self._seen.pop(request_id, None)
-        wishes, context, base_tokens = [], 0, 0
+        wishes, limits, context, base_tokens = [], {}, 0, 0
         for request in running:
             scheduled = output.num_scheduled_tokens.get(request.request_id, 0)
             context += request.num_computed_tokens
@@ -98,6 +98,7 @@ class Steering:
             if limit > 0:
                 gap = self._gap(request, request.num_computed_tokens - scheduled)
                 wishes.append(Wish(request.request_id, -(-limit // self._unit), gap))
+                limits[request.request_id] = limit
         step = _Step(output.total_num_scheduled_tokens, len(output.num_scheduled_tokens), context)
         if step.num_requests == self._num_wishes:
             step.forecast = self._forecast
@@ -107,7 +108,7 @@ class Steering:
             batch = Batch(base_tokens, len(running), context, max(most_tokens - base_tokens, 0) // self._unit)
             for wish, length in zip(wishes, self.control.plan(wishes, batch), strict=True):
                 if length:
-                    step.lengths[wish.request_id] = length * self._unit
+                    step.lengths[wish.request_id] = min(length * self._unit, limits[wish.request_id])
                     step.caught_up += wish.gap
             self._forecast = self.control.forecast
             self._note(step, wishes)
@@ -133,8 +134,10 @@ class Steering:
             return 0
         wanted = read_options(params.extra_args).most
         most = self._most if wanted is None else min(wanted, self._most)
-        left: int = min(self._max_model_len - request.num_tokens, request.max_tokens - request.num_output_tokens)
-        return min(most, left - 2)
+        room: int = self._max_model_len - request.num_tokens - 2
+        depth: int = request.max_tokens - request.num_output_tokens - 2
+        # Of a tree more tokens may be verified than may follow each other.
+        return min(most, room, depth) if self._unit == 1 or depth < 1 else min(most, room)
 
     def _gap(self, request: Request, num_cached: int) -> int:
         if not self._keeps_kv:

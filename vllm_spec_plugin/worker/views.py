@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from vllm_spec_plugin.config import DraftModelConfig
 from vllm_spec_plugin.proposers.base import RequestView
 from vllm_spec_plugin.verification.constraints import GREEDY_TEMPERATURE
 from vllm_spec_plugin.verification.noise import hashed_uniform, position_keys, signed
@@ -39,7 +40,8 @@ def request_views(
         middle of their prompt have K = 0.
     """
     batch, engine = runner.input_batch, drafter.engine
-    most, trees = drafter.config.draft_length.tokens, drafter.config.proposer.drafts_trees
+    most, config = drafter.config.draft_length.tokens, drafter.config.proposer
+    trees = config.drafts_trees
     # Whether a token was drafted or not must not show in seeded output where what is drafted depends on the time.
     is_fixed = drafter.config.draft_length.policy == "fixed"
     # Nor what others said before: where certain drafts are verified exactly, neither does.
@@ -63,6 +65,11 @@ def request_views(
             depth = min(depth, params.max_tokens - num_output - 1)
         depth = max(min(depth, wanted), 0) if new else 0
         count = min(tokens, wanted) if trees and depth else depth
+        # A grammar and a budget for thinking are followed along one continuation.
+        chain_only = params.structured_outputs is not None or params.thinking_token_budget is not None
+        if isinstance(config, DraftModelConfig) and trees and not chain_only:
+            depth = min(depth, config.depth_within(count))
+            count = count if depth else 0
         if new and not count:
             continue
         uniforms = shared[i, :, :depth]
@@ -81,8 +88,7 @@ def request_views(
                 num_slots=engine.num_slots(i) if engine else 0,
                 in_prompt=not new,
                 depth=depth,
-                # A grammar and a budget for thinking are followed along one continuation.
-                chain_only=params.structured_outputs is not None or params.thinking_token_budget is not None,
+                chain_only=chain_only,
                 sibling_uniforms=uniforms.T,
                 hidden=None if hidden is None else hidden[i],
                 scope=drafter.scopes.get(request_id) if is_blind or request.generator is None else None,

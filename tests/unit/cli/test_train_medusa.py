@@ -27,7 +27,12 @@ def given(tmp_path: Path, model: str) -> list[str | Path]:
     return ["--model", model, "--data", tmp_path / "data.txt", "--out", tmp_path / "out", "--max-length", "32"]
 
 
-def test_heads_are_trained_and_their_accuracies_printed(given: list[str | Path], tmp_path: Path) -> None:
+def test_heads_are_trained_and_their_accuracies_printed(
+    given: list[str | Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from vllm_spec_plugin.training import distill
+
+    monkeypatch.setitem(distill._ROWS, "cpu", 8)
     result = run(*given, "--heads", "2", "--steps", "3", "--self-distill", "0.1k", "--self-distill-temperature", "0.5")
     assert (result.exit_code, result.stderr) == (0, "")
     assert "Held out, data" in result.stdout

@@ -75,3 +75,35 @@ def test_prometheus_shows_sums_and_zero_errors():
     assert value("accepted_tokens", method="ngram", position="0") == 1
     assert registry.get_sample_value("vllm_spec_plugin:request_acceptance_rate_sum", {"method": "ngram"}) == 1.25
     assert registry.get_sample_value("vllm_spec_plugin:request_acceptance_length_sum", {"method": "ngram"}) == 7
+
+
+def test_what_the_policy_decided_adds_up():
+    total = StepCounters("ngram", chosen_lengths=[1, 0, 2], switched_off=1, predicted_seconds=0.5, acceptance=[0.7])
+    total.add(StepCounters("ngram", chosen_lengths=[0, 1], measured_seconds=0.25, realised_saved_seconds=-0.5))
+    total.add(StepCounters("ngram", chosen_lengths=[1], expected_saved_seconds=0.75, acceptance=[0.8, 0.6]))
+    assert total.chosen_lengths == [2, 1, 2]
+    assert (total.switched_off, total.predicted_seconds, total.measured_seconds) == (1, 0.5, 0.25)
+    assert (total.expected_saved_seconds, total.realised_saved_seconds) == (0.75, -0.5)
+    assert total.acceptance == [0.8, 0.6]
+    assert StepCounters.from_payload(total.to_payload()) == total
+
+
+def test_prometheus_shows_what_the_policy_decided():
+    registry = CollectorRegistry()
+    exporter = Exporter(registry)
+    exporter.add(StepCounters("ngram", chosen_lengths=[3, 0, 2], switched_off=2, acceptance=[0.9, 0.5]).to_payload())
+    times = {"predicted_seconds": 0.5, "measured_seconds": 0.25, "expected_saved_seconds": 0.125}
+    exporter.add(StepCounters("ngram", **times, realised_saved_seconds=-0.25, acceptance=[0.8, 0.5]).to_payload())
+
+    def value(name, **labels):
+        return registry.get_sample_value(f"vllm_spec_plugin:{name}", {"method": "ngram"} | labels)
+
+    assert value("draft_length_count") == 5
+    assert value("draft_length_sum") == 4
+    assert value("draft_length_bucket", le="0.0") == 3
+    assert value("switched_off_total") == 2
+    assert value("predicted_step_seconds_total") == 0.5
+    assert value("measured_step_seconds_total") == 0.25
+    assert value("expected_saved_seconds") == 0.125
+    assert value("realised_saved_seconds") == -0.25
+    assert value("estimated_acceptance", position="0") == 0.8

@@ -19,7 +19,7 @@ from vllm_spec_plugin.compat.kv_cache import KVCacheManager, RequestStatus, cach
 from vllm_spec_plugin.compat.scheduler import KV_FORKS, KV_ROLLBACK
 from vllm_spec_plugin.scheduling.kv import SpecKVCacheManager
 
-SETTINGS = settings(max_examples=examples(12, 100), stateful_step_count=40, deadline=None, derandomize=True)
+SETTINGS = settings(max_examples=examples(8, 100), stateful_step_count=40, deadline=None, derandomize=True)
 
 
 HEADS = {"method": "medusa", "model": "org/heads", "tree": "auto"}
@@ -433,6 +433,6 @@ TestSteps.settings = SETTINGS
 TestStepsWithoutDraftKV = StepsWithoutDraftKV.TestCase
 TestStepsWithoutDraftKV.settings = SETTINGS
 TestStepsOfBranches = StepsOfBranches.TestCase
-TestStepsOfBranches.settings = settings(SETTINGS, max_examples=examples(8, 50))
+TestStepsOfBranches.settings = settings(SETTINGS, max_examples=examples(6, 50))
 TestStepsOfTwoGroups = StepsOfTwoGroups.TestCase
-TestStepsOfTwoGroups.settings = settings(SETTINGS, max_examples=examples(8, 50))
+TestStepsOfTwoGroups.settings = settings(SETTINGS, max_examples=examples(6, 50))

@@ -1,5 +1,6 @@
 """Whole runs on a tiny model: what they write, and going on after an interrupt."""
 
+import functools
 import io
 import json
 import os
@@ -16,6 +17,7 @@ from tests.unit.training.tiny import LETTERS, saved_model
 from vllm_spec_plugin.proposers.medusa.checkpoint import load_heads, read_heads_config
 from vllm_spec_plugin.training import TrainingError, distill, loop
 from vllm_spec_plugin.training import train as train_module
+from vllm_spec_plugin.training.backbone import load_backbone
 from vllm_spec_plugin.training.options import Options
 from vllm_spec_plugin.training.report import Measurement
 from vllm_spec_plugin.training.train import train_heads
@@ -32,11 +34,16 @@ def write_history(history: loop.History, title: str, path: Path) -> None:
     path.write_text(json.dumps(vars(history)))
 
 
+# Nothing writes to a target: it is loaded once.
+load_once = functools.cache(load_backbone)
+
+
 @pytest.fixture(autouse=True)
 def _in_little_time(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Small batches of own text, few measurements on the way, and figures in place of drawn curves."""
     monkeypatch.setitem(distill._ROWS, "cpu", 8)
     monkeypatch.setattr(train_module, "MEASUREMENTS", 4)
+    monkeypatch.setattr(train_module, "load_backbone", load_once)
     if "curves" not in request.fixturenames:
         monkeypatch.setattr(train_module, "draw_curves", write_history)
 

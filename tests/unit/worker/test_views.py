@@ -135,3 +135,16 @@ def test_what_others_said_must_not_show_in_seeded_output(draws, lenience, scope)
     [plain, seeded] = views([request(10), request(10, seed=5)], config, scopes=scopes, draws=draws)[1]
     assert plain.scope == "s"
     assert seeded.scope == scope
+
+
+@pytest.mark.parametrize(("wanted", "depth"), [(14, 4), (13, 3), (10, 3), (6, 2), (5, 1), (2, 1), (1, None)])
+def test_branches_go_as_deep_as_all_of_them_have_room(wanted, depth):
+    """2, 4, 4 and 4 tokens at each depth."""
+    config = {
+        "proposer": {"method": "draft_model", "model": "draft", "branches": [2, 2, 1, 1]},
+        "draft_length": {"policy": "fixed", "tokens": 14},
+    }
+    found = views([request(10)], config, siblings=2, lengths={"r0": wanted})[1]
+    assert [view.depth for view in found] == ([] if depth is None else [depth])
+    [chain] = views([request(10, structured_outputs=object())], config, siblings=2, lengths={"r0": 1})[1]
+    assert chain.depth == 1

@@ -1,0 +1,40 @@
+"""What may be spent on learning, and on what."""
+
+import numpy as np
+import pytest
+
+from vllm_spec_plugin.scheduling.draft_length.exploring import Purse, Sizes
+
+
+def test_a_purse_holds_its_share_of_the_time_served() -> None:
+    purse = Purse(0.01)
+    for _ in range(100):
+        purse.served(0.5)
+    assert purse.seconds == pytest.approx(0.5)
+    purse.pay(0.3)
+    assert purse.seconds == pytest.approx(0.2)
+
+
+def test_a_purse_does_not_grow_for_ever() -> None:
+    purse = Purse(0.01)
+    for _ in range(1000):
+        purse.served(10.0)
+    assert purse.seconds == pytest.approx(0.6)
+
+
+def test_the_size_that_was_not_measured_for_longest_is_chosen_of_those_that_can_be_paid() -> None:
+    sizes = Sizes()
+    for num_tokens in (10, 2, 5, 5, 5):
+        sizes.measured(num_tokens)
+    num_tokens, losses = np.array([2.0, 5.0, 10.0, 20.0]), np.array([0.1, 0.0, 0.3, 0.9])
+    assert sizes.choose(num_tokens, losses, 1.0) == 3
+    assert sizes.choose(num_tokens, losses, 0.5) == 2
+    assert sizes.choose(num_tokens, losses, 0.2) == 0
+    assert sizes.choose(num_tokens, losses, 0.0) is None
+
+
+def test_sizes_that_hardly_differ_count_as_one() -> None:
+    sizes = Sizes()
+    for _ in range(3):
+        sizes.measured(100)
+    assert sizes.choose(np.array([100.0, 103.0, 106.0]), np.zeros(3), 1.0) is None
