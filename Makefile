@@ -63,14 +63,20 @@ demo: setup ## Serve the bundled model without and with speculation, and compare
 serve: setup ## Serve until Ctrl-C: make serve CONFIG=configs/ngram.yaml [MODEL=...] [PORT=8000]
 	@exec $(VENV)/bin/python -m vllm_spec_plugin.serving --config $(CONFIG) --port $(PORT) $(if $(MODEL),--model $(MODEL))
 
+# Unit tests share the cores, engines have them one after the other.
+UNIT := $(VENV)/bin/python -m pytest tests/unit --numprocesses logical --maxprocesses 8
+ENGINE := $(VENV)/bin/python -m pytest --ignore tests/unit
+
 test: setup ## Run every test, statistical ones with smaller samples
-	$(VENV)/bin/python -m pytest
+	$(UNIT)
+	$(ENGINE)
 
 test-unit: setup ## Run the tests that need no engine (under a minute)
-	$(VENV)/bin/python -m pytest tests/unit
+	$(UNIT)
 
 test-full: setup ## Run every test with full-size samples
-	VLLM_SPEC_FULL=1 $(VENV)/bin/python -m pytest
+	VLLM_SPEC_FULL=1 $(UNIT)
+	VLLM_SPEC_FULL=1 $(ENGINE)
 
 lint: setup ## Check style, formatting and types
 	$(VENV)/bin/ruff check .
