@@ -21,12 +21,18 @@ def patch() -> None:
 def _check_request(original: Callable[..., None]) -> Callable[..., None]:
     """Accepts min-p and logit bias, and checks what the request says about its drafts."""
 
+    from vllm.exceptions import VLLMValidationError
+
     def validate_spec_decode(self: Any, speculative_config: Any) -> None:
         if not is_ours(speculative_config):
             original(self, speculative_config)
             return
         methods = getattr(speculative_config, METHODS)
-        check_options(self.extra_args, speculative_config.num_speculative_tokens, methods)
+        try:
+            check_options(self.extra_args, speculative_config.num_speculative_tokens, methods)
+        except ValueError as error:
+            # The only one that vLLM's server answers with 400 and the message.
+            raise VLLMValidationError(str(error), parameter="vllm_xargs") from None
 
     return validate_spec_decode
 
