@@ -71,7 +71,7 @@ test: setup ## Run every test, statistical ones with smaller samples
 	$(UNIT)
 	$(ENGINE)
 
-test-unit: setup ## Run the tests that need no engine (under a minute)
+test-unit: setup ## Run the tests that need no engine (a minute or two)
 	$(UNIT)
 
 test-full: setup ## Run every test with full-size samples
