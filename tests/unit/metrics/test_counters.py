@@ -92,8 +92,9 @@ def test_prometheus_shows_what_the_policy_decided():
     registry = CollectorRegistry()
     exporter = Exporter(registry)
     exporter.add(StepCounters("ngram", chosen_lengths=[3, 0, 2], switched_off=2, acceptance=[0.9, 0.5]).to_payload())
-    times = {"predicted_seconds": 0.5, "measured_seconds": 0.25, "expected_saved_seconds": 0.125}
-    exporter.add(StepCounters("ngram", **times, realised_saved_seconds=-0.25, acceptance=[0.8, 0.5]).to_payload())
+    steps = StepCounters("ngram", predicted_seconds=0.5, measured_seconds=0.25, acceptance=[0.8, 0.5])
+    steps.expected_saved_seconds, steps.realised_saved_seconds = 0.125, -0.25
+    exporter.add(steps.to_payload())
 
     def value(name, **labels):
         return registry.get_sample_value(f"vllm_spec_plugin:{name}", {"method": "ngram"} | labels)

@@ -1,5 +1,6 @@
 """Between vLLM's books and the policy."""
 
+import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,7 +21,8 @@ class Listening(FixedControl):
     """Does what it is told, and keeps what it is told."""
 
     def __init__(self, lengths=None):
-        self.lengths, self.wishes, self.batch, self.told, self.steps = lengths, [], None, [], []
+        self.lengths, self.wishes, self.told, self.steps = lengths, [], [], []
+        self.batch: Any = None
 
     def plan(self, wishes, batch):
         self.wishes, self.batch = list(wishes), batch
@@ -59,7 +61,7 @@ def output(scheduled: dict[str, int], preempted=()) -> Any:
 @pytest.fixture
 def clock(monkeypatch):
     clock = SimpleNamespace(now=0.0)
-    monkeypatch.setattr(module.time, "perf_counter", lambda: clock.now)
+    monkeypatch.setattr(time, "perf_counter", lambda: clock.now)
     return clock
 
 

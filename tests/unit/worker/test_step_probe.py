@@ -1,8 +1,9 @@
 """Measuring steps at start-up."""
 
+import time
+
 import pytest
 
-from vllm_spec_plugin.worker import step_probe
 from vllm_spec_plugin.worker.step_probe import probe_steps
 
 
@@ -11,7 +12,7 @@ class Clock:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, seconds_per_token: float) -> None:
         self.now, self.sizes, self._cost = 0.0, list[int](), seconds_per_token
-        monkeypatch.setattr(step_probe.time, "perf_counter", lambda: self.now)
+        monkeypatch.setattr(time, "perf_counter", lambda: self.now)
 
     def run(self, size: int) -> None:
         self.sizes.append(size)

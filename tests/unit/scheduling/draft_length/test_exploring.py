@@ -24,8 +24,8 @@ def test_a_purse_does_not_grow_for_ever() -> None:
 
 def test_the_size_that_was_not_measured_for_longest_is_chosen_of_those_that_can_be_paid() -> None:
     sizes = Sizes()
-    for num_tokens in (10, 2, 5, 5, 5):
-        sizes.measured(num_tokens)
+    for size in (10, 2, 5, 5, 5):
+        sizes.measured(size)
     num_tokens, losses = np.array([2.0, 5.0, 10.0, 20.0]), np.array([0.1, 0.0, 0.3, 0.9])
     assert sizes.choose(num_tokens, losses, 1.0) == 3
     assert sizes.choose(num_tokens, losses, 0.5) == 2
