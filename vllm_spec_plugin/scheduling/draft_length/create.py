@@ -21,8 +21,10 @@ def create_control(config: PluginConfig, max_step_tokens: int) -> DraftLengthCon
     from vllm_spec_plugin.scheduling.draft_length.expectation import ChainExpectation, Expectation, TreeExpectation
     from vllm_spec_plugin.scheduling.draft_length.optimal_control import OptimalControl
 
-    expectation: Expectation = ChainExpectation(wanted.tokens, wanted.half_life)
+    expectation: Expectation
     if config.proposer.drafts_trees:
         nodes, depth = config.proposer.tree_size(wanted.tokens)
         expectation = TreeExpectation(nodes, depth, wanted.half_life)
+    else:
+        expectation = ChainExpectation(wanted.tokens, wanted.half_life)
     return OptimalControl(expectation, max_step_tokens, wanted.explore)
