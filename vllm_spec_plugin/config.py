@@ -1,6 +1,5 @@
 """The configuration file: its keys, their bounds and how they go together. Imports no vLLM."""
 
-import bisect
 import itertools
 import math
 import operator
@@ -31,6 +30,9 @@ DEFAULT_SHARED_TOKENS = 1_000_000
 MAX_DEPTH = 16
 MAX_SIBLINGS = 64
 MAX_TOKENS = 64
+MAX_STREAM_TOKENS = 1024
+# Of a cascade.
+MAX_PROPOSERS = 3
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,7 @@ def conflicts(problems: list[tuple[str, str]]) -> None:
 
 
 class Proposing(Section):
-    """What every method says of itself.
+    """What every method says of itself, cascades apart.
 
     Attributes:
         keeps_kv: whether the drafts need slots in the KV cache.
@@ -81,11 +83,6 @@ class Proposing(Section):
     uses_hidden_states: ClassVar[bool] = False
 
     method: str
-
-    @property
-    def methods(self) -> tuple[str, ...]:
-        """What a request may call for."""
-        return (self.method,)
 
     @property
     def drafts_trees(self) -> bool:
@@ -267,11 +264,6 @@ class DraftModelConfig(Proposing):
         """Most tokens that the branches have together."""
         return sum(itertools.accumulate(self.branches or (), operator.mul))
 
-    def depth_within(self, num_tokens: int) -> int:
-        """How deep the branches go with at most `num_tokens` tokens together."""
-        nodes = itertools.accumulate(itertools.accumulate(self.branches or (), operator.mul))
-        return bisect.bisect_right(list(nodes), num_tokens)
-
     @model_validator(mode="after")
     def _keys_go_together(self) -> Self:
         problems = []
@@ -392,8 +384,34 @@ class VerificationConfig(Section):
     )
 
 
+SingleConfig = NgramConfig | DraftModelConfig | MedusaConfig
+
+
+class CascadeConfig(Section):
+    """Several proposers: those before others are asked first, or whoever pays most where the policy is optimal."""
+
+    method: Literal["cascade"] = Field(description="How drafts are made.")
+    proposers: tuple[Annotated[SingleConfig, ChosenBy("method")], ...] = Field(
+        strict=False,
+        min_length=2,
+        max_length=MAX_PROPOSERS,
+        description="Who drafts: the first has the first turn, the next one where that has no guess; each is a "
+        "section as proposer is, each method at most once.",
+        json_schema_extra={"allowed": f"a list of 2 to {MAX_PROPOSERS} proposers, each with its method"},
+    )
+
+    @model_validator(mode="after")
+    def _each_once(self) -> Self:
+        methods = [proposer.method for proposer in self.proposers]
+        for place, method in enumerate(methods):
+            if method in methods[:place]:
+                text = f"got {show(method)}, which is there already; allowed: each method once"
+                conflicts([(f"proposers[{place}].method", text)])
+        return self
+
+
 # A new method or policy is a model above and its name here.
-ProposerConfig = NgramConfig | DraftModelConfig | MedusaConfig
+ProposerConfig = NgramConfig | DraftModelConfig | MedusaConfig | CascadeConfig
 DraftLengthConfig = FixedDraftLength | HeuristicDraftLength | OptimalDraftLength
 
 
@@ -405,20 +423,60 @@ class PluginConfig(Section):
         default=FixedDraftLength(policy="fixed"), description="How many tokens are guessed."
     )
     verification: VerificationConfig = Field(default=VerificationConfig(), description="Which guesses are kept.")
+    stream_granularity: Literal["free", "fixed"] = Field(
+        default="free",
+        description="How tokens leave: free is after every step, as many as it gave; fixed is in groups of one size.",
+    )
+    stream_tokens: Annotated[int, Field(ge=2, le=MAX_STREAM_TOKENS)] | None = Field(
+        default_factory=lambda known: (
+            known["draft_length"].tokens + 1 if known["stream_granularity"] == "fixed" else None
+        ),
+        description="Tokens of a group; stream_granularity fixed only.",
+        json_schema_extra={"allowed": f"a whole number from draft_length.tokens + 1 to {MAX_STREAM_TOKENS}"},
+    )
+
+    @property
+    def proposers(self) -> tuple[SingleConfig, ...]:
+        """Who drafts, in their order: those of a cascade, or the only one."""
+        return self.proposer.proposers if isinstance(self.proposer, CascadeConfig) else (self.proposer,)
+
+    def where(self, proposer: SingleConfig, source: str) -> str:
+        """What to call a proposer's section of the file `source` in messages."""
+        return source if proposer is self.proposer else f"{source}: the cascade's {proposer.method}"
 
     @model_validator(mode="after")
     def _sections_go_together(self) -> Self:
-        if self.proposer.drafts_trees and self.verification.lenience < 1:
+        if self.verification.lenience < 1 and any(proposer.drafts_trees for proposer in self.proposers):
             text = f"got {show(self.verification.lenience)}, but the proposer drafts trees, which are verified exactly"
             conflicts([("verification.lenience", f"{text}; allowed: 1")])
-        size, key = 0, ""
-        if isinstance(self.proposer, DraftModelConfig):
-            size, key = self.proposer.num_nodes, "proposer.branches"
-        elif isinstance(self.proposer, MedusaConfig) and isinstance(self.proposer.tree, tuple):
-            size, key = len(self.proposer.tree), "proposer.tree"
-        if size > self.draft_length.tokens:
-            text = f"got {self.draft_length.tokens}, but {key} has {size} tokens; allowed: from {size} to {MAX_TOKENS}"
-            conflicts([("draft_length.tokens", text)])
+        for place, proposer in enumerate(self.proposers):
+            size, key = 0, ""
+            if isinstance(proposer, DraftModelConfig):
+                size, key = proposer.num_nodes, "branches"
+            elif isinstance(proposer, MedusaConfig) and isinstance(proposer.tree, tuple):
+                size, key = len(proposer.tree), "tree"
+            if size > self.draft_length.tokens:
+                section = f"proposer.proposers[{place}]" if isinstance(self.proposer, CascadeConfig) else "proposer"
+                text = f"got {self.draft_length.tokens}, but {section}.{key} has {size} tokens"
+                conflicts([("draft_length.tokens", f"{text}; allowed: from {size} to {MAX_TOKENS}")])
+        return self
+
+    @model_validator(mode="after")
+    def _groups_hold_a_step(self) -> Self:
+        given, least = self.stream_tokens, self.draft_length.tokens + 1
+        if self.stream_granularity == "free":
+            if given is not None:
+                text = f"got {given}, but stream_granularity is free, so tokens are not grouped"
+                allowed = "leave it out, or set stream_granularity to fixed"
+                conflicts([("stream_tokens", f"{text}; allowed: {allowed}")])
+            return self
+        allowed = f"a whole number from {least} to {MAX_STREAM_TOKENS}, or leave it out for {least}"
+        if given is None:
+            text = "got nothing (null), but stream_granularity is fixed"
+            conflicts([("stream_tokens", f"{text}; allowed: {allowed}")])
+        elif given < least:
+            text = f"got {given}, but with draft_length.tokens {least - 1} a step may give {least} tokens"
+            conflicts([("stream_tokens", f"{text}; allowed: {allowed}")])
         return self
 
 
@@ -455,18 +513,23 @@ def load_config(path: str | os.PathLike[str]) -> PluginConfig:
 
 
 def _from_anywhere(config: PluginConfig, folder: Path) -> PluginConfig:
-    """Names a model that drafts and lies relative to `folder`, the file's, so that every process finds it."""
+    """Names models that draft and lie relative to `folder`, the file's, so that every process finds them."""
     proposer = config.proposer
+    if isinstance(proposer, CascadeConfig):
+        proposers = tuple(_beside(member, folder) for member in proposer.proposers)
+        return config.model_copy(update={"proposer": proposer.model_copy(update={"proposers": proposers})})
+    return config.model_copy(update={"proposer": _beside(proposer, folder)})
+
+
+def _beside(proposer: SingleConfig, folder: Path) -> SingleConfig:
     if not isinstance(proposer, DraftModelConfig | MedusaConfig) or Path(proposer.model).is_absolute():
-        return config
+        return proposer
     try:
         beside = (folder / proposer.model).resolve()
         found = beside.is_dir()
     except (OSError, ValueError):  # no name a folder could have
         found = False
-    if not found:
-        return config
-    return config.model_copy(update={"proposer": proposer.model_copy(update={"model": str(beside)})})
+    return proposer.model_copy(update={"model": str(beside)}) if found else proposer
 
 
 def _check(data: object) -> tuple[PluginConfig | None, list[Mistake]]:

@@ -105,7 +105,7 @@ def mistakes_in(data: Mapping[str, Any], model: type[BaseModel]) -> list[Mistake
     guesses: dict[str, _Guess] = {}
     for entry in _errors(data, model):
         found += _mistakes(entry, root)
-        if entry["type"].startswith("union_tag"):
+        if entry["type"].startswith("union_tag") and len(entry["loc"]) == 1:
             section = str(entry["loc"][0])
             guess = _guess(data[section], root["properties"][section]["discriminator"], root)
             guesses |= {section: guess} if guess else {}
@@ -130,8 +130,16 @@ def _errors(data: Mapping[str, Any], model: type[BaseModel]) -> list[dict[str, A
         model.model_validate(data)
     except ValidationError as error:
         entries = [dict(entry) for entry in error.errors(include_url=False)]
-        return [entry for entry in entries if entry["type"] != "default_factory_not_called"]  # follows from another
+        return [entry for entry in entries if not _follows(entry, entries)]
     return []
+
+
+def _follows(entry: dict[str, Any], entries: list[dict[str, Any]]) -> bool:
+    """Whether a mistake is one only because of another: pydantic counts the sound items of a list."""
+    location = entry["loc"]
+    if entry["type"] == "too_short":
+        return any(other["loc"][: len(location)] == location for other in entries if other is not entry)
+    return bool(entry["type"] == "default_factory_not_called")
 
 
 @dataclass(frozen=True)
@@ -162,7 +170,11 @@ def _mistakes(entry: dict[str, Any], root: Schema) -> list[Mistake]:
     path, schema, container = _walk(entry["loc"], root)
     kind, value = entry["type"], entry["input"]
     if kind == "conflict":
-        return [Mistake(f"{path}.{key}" if path else key, text) for key, text in entry["ctx"]["problems"]]
+        problems = entry["ctx"]["problems"]
+        # A proposer of a cascade is not at `proposer`.
+        texts = [text.replace("proposer.", f"{path}.") if path.endswith("]") else text for _, text in problems]
+        keys = [f"{path}.{key}" if path else key for key, _ in problems]
+        return [Mistake(key, text) for key, text in zip(keys, texts, strict=True)]
     if kind in ("union_tag_invalid", "union_tag_not_found"):
         tag = schema["discriminator"]["propertyName"]
         known = list(schema["discriminator"]["mapping"])
@@ -172,30 +184,32 @@ def _mistakes(entry: dict[str, Any], root: Schema) -> list[Mistake]:
     if kind == "missing":
         return [Mistake(path, f"missing; allowed: {allowed(schema, root)}")]
     if kind == "extra_forbidden":
-        return [Mistake(path, _unknown_key(str(entry["loc"][-1]), value, container, root))]
+        section, _, _ = _walk(entry["loc"][:-1], root)
+        return [Mistake(path, _unknown_key(section, str(entry["loc"][-1]), value, container, root))]
     if kind == "invalid_key":
         return [Mistake(path, f"got {show(entry['loc'][-1])} as a key; allowed: {', '.join(container['properties'])}")]
+    if kind in ("too_short", "too_long"):
+        return [Mistake(path, f"got a list of {len(value)}; allowed: {allowed(schema, root)}")]
     bare, or_null = _nullable(schema)
     if "enum" in bare or "const" in bare:
         return [Mistake(path, unknown_word(value, _words(bare), or_null))]
     return [Mistake(path, f"got {show(value)}; allowed: {allowed(schema, root)}")]
 
 
-def _unknown_key(key: str, value: object, container: Schema, root: Schema) -> str:
+def _unknown_key(section: str, key: str, value: object, container: Schema, root: Schema) -> str:
     known = list(container["properties"])
     hint = did_you_mean(key, known)
-    elsewhere = [f"{section}.{key}" for section, keys in _sections(root).items() if key in keys]
-    owners = _owners(key, container, root)
-    if owners:
+    elsewhere = [f"{other}.{key}" for other, keys in _sections(root).items() if key in keys]
+    if owners := _owners(section, key, container, root):
         hint = f"; it belongs to {owners}"
     elif elsewhere:
         hint = f"; did you mean {elsewhere[0]}?"
     return f"unknown key (got {show(value)}); allowed: {', '.join(known)}{hint}"
 
 
-def _owners(key: str, container: Schema, root: Schema) -> str:
+def _owners(section: str, key: str, container: Schema, root: Schema) -> str:
     """The other choices of the section that is checked as `container` which do have `key`, in words."""
-    for section, schema in root["properties"].items():
+    for schema in root["properties"].values():
         discriminator = schema.get("discriminator")
         models = _choices(discriminator, root) if discriminator else {}
         if any(model is container for model in models.values()):
@@ -233,6 +247,9 @@ def _walk(location: Sequence[str | int], root: Schema) -> tuple[str, Schema, Sch
     for step in location:
         if "discriminator" in schema:  # here pydantic names the choice made, which is no key of the file
             schema = _choices(schema["discriminator"], root)[str(step)]
+            continue
+        if "items" in schema:
+            path, schema = f"{path}[{step}]", schema["items"]
             continue
         if "$ref" in schema:
             schema = _models(schema, root)[0]

@@ -32,11 +32,13 @@ def _metrics(llm: Any) -> dict[str, float]:
     from prometheus_client import REGISTRY
 
     values = {m.name: float(m.value) for m in llm.get_metrics() if hasattr(m, "value")}
+    values = {name: value for name, value in values.items() if not name.startswith("vllm_spec_plugin:")}
     for metric in REGISTRY.collect():
         for sample in metric.samples:
             if sample.name.startswith("vllm_spec_plugin:") and sample.name.endswith("_total"):
                 labels = ",".join(f"{k}={v}" for k, v in sorted(sample.labels.items()) if k != "method")
-                values[sample.name + (f"{{{labels}}}" if labels else "")] = sample.value
+                name = sample.name + (f"{{{labels}}}" if labels else "")
+                values[name] = values.get(name, 0.0) + sample.value
     return values
 
 

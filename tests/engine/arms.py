@@ -24,6 +24,7 @@ MULTI_DRAFT = str(REPOSITORY / "configs/multi_draft.yaml")
 MULTI_DRAFT_DISTANT = str(REPOSITORY / "tests/engine/configs/multi_draft_distant.yaml")
 DRAFT_MODEL_OPTIMAL = str(REPOSITORY / "tests/engine/configs/draft_model_optimal.yaml")
 MEDUSA_TREE_OPTIMAL = str(REPOSITORY / "tests/engine/configs/medusa_tree_optimal.yaml")
+CASCADE = str(REPOSITORY / "tests/engine/configs/cascade.yaml")
 _MOST_ALIVE = 4
 _PATIENCE = 3600.0
 

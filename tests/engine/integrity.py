@@ -18,7 +18,7 @@ def install() -> None:
     schedule, update_states = SpecScheduler.schedule, SpecRunnerMixin._update_states
 
     def checked_schedule(self: Any, *args: Any, **kwargs: Any) -> Any:
-        self.reserves_draft_kv = True
+        self.kv_proposer = self.kv_proposer or 0
         self.check_integrity()
         output = schedule(self, *args, **kwargs)
         self.check_integrity()

@@ -4,6 +4,7 @@ import pytest
 
 from tests.engine import texts
 from tests.engine.arms import (
+    CASCADE,
     DRAFT_MODEL,
     DRAFT_MODEL_OPTIMAL,
     FREQUENCY,
@@ -18,6 +19,7 @@ from tests.engine.arms import (
 )
 from tests.engine.exact import Reference, Tokens
 from tests.engine.greedy import assert_same_tokens, greedy_job
+from tests.sizes import is_full
 
 pytestmark = pytest.mark.engine
 
@@ -25,13 +27,14 @@ NUM_PROMPTS, LONGEST, NUM_TOKENS = 64, 600, 64
 CONFIGS = {
     "lookup": LOOKUP,
     "frequency": FREQUENCY,
-    "draft_model": DRAFT_MODEL,
     "draft_model_optimal": DRAFT_MODEL_OPTIMAL,
-    "medusa": MEDUSA,
     "medusa_tree": MEDUSA_TREE,
-    "medusa_tree_optimal": MEDUSA_TREE_OPTIMAL,
     "multi_draft": MULTI_DRAFT,
+    "cascade": CASCADE,
 }
+if is_full():
+    # Nothing in them that the others have not.
+    CONFIGS |= {"draft_model": DRAFT_MODEL, "medusa": MEDUSA, "medusa_tree_optimal": MEDUSA_TREE_OPTIMAL}
 
 
 @pytest.fixture(scope="module")

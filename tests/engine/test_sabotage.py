@@ -54,7 +54,7 @@ def test_sabotaged_scorer_is_noticed(
     """A sound scorer passes the exact test, a sabotaged one has p-values below 1e-6 and below its threshold.
 
     Seed 0. 4 prompts, 1,000 continuations each (full: 2,000), 3 tokens. False-alarm rate of the sound
-    run: 12 tests of 1e-3 / 1,428 each.
+    run: 12 tests of 1e-3 / 1,764 each.
     """
     settings = {sabotage: PARAMS[sabotage]}
     plan = Plan(settings, texts.repetitive(reference), 2000 if full else 1000)

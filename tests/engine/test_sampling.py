@@ -6,6 +6,7 @@ import pytest
 
 from tests.engine import texts
 from tests.engine.arms import (
+    CASCADE,
     CONFIDENT,
     DRAFT_MODEL,
     DRAFT_MODEL_OPTIMAL,
@@ -20,6 +21,7 @@ from tests.engine.arms import (
 )
 from tests.engine.exact import Reference
 from tests.engine.samples import Plan, Samples, exact_tests, homogeneity_tests, impossible, sample
+from tests.sizes import is_full
 
 pytestmark = [pytest.mark.engine, pytest.mark.statistical]
 
@@ -28,16 +30,21 @@ SPECULATING = {
     "lookup": Engine(config=LOOKUP),
     "frequency": Engine(config=FREQUENCY),
     "draft_model": Engine(config=DRAFT_MODEL),
-    "draft_model_confident": Engine(config=CONFIDENT),
-    "draft_model_optimal": Engine(config=DRAFT_MODEL_OPTIMAL),
-    "medusa": Engine(config=MEDUSA),
-    "medusa_tree": Engine(config=MEDUSA_TREE),
     "medusa_tree_drawn": Engine(config=MEDUSA_TREE_DRAWN),
     "multi_draft": Engine(config=MULTI_DRAFT),
+    "cascade": Engine(config=CASCADE),
 }
+if is_full():
+    # Nothing in them that the others have not.
+    SPECULATING |= {
+        "draft_model_confident": Engine(config=CONFIDENT),
+        "draft_model_optimal": Engine(config=DRAFT_MODEL_OPTIMAL),
+        "medusa": Engine(config=MEDUSA),
+        "medusa_tree": Engine(config=MEDUSA_TREE),
+    }
 FALSE_ALARMS = 1e-3
-# 7 settings, 4 prompts, 3 positions; ten engines against exact probabilities, nine against the plain one.
-NUM_TESTS = 7 * 4 * 3 * (10 + 9)
+# 7 settings, 4 prompts, 3 positions; eleven engines against exact probabilities, ten against the plain one.
+NUM_TESTS = 7 * 4 * 3 * (11 + 10)
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +87,7 @@ def test_output_without_speculation_has_the_exact_distribution(arms: Arms, refer
     """The checks agree with vLLM's own sampler.
 
     Seed 0. 7 settings, 4 prompts, 500 continuations each (full: 2,000), 3 tokens. False-alarm rate of
-    this file's chi-square tests together: 1e-3, over 1,428 tests.
+    this file's chi-square tests together: 1e-3, over 1,764 tests.
     """
     samples, _ = sample(arms, PLAIN, plan)
     assert not impossible(reference, plan.settings, samples)
@@ -93,7 +100,7 @@ def test_output_with_speculation_has_the_exact_distribution(
     """Tokens 1, 2 given 1, and 3 given 1 and 2, against a transformers forward pass.
 
     Seed 0. 7 settings, 4 prompts, 500 continuations each (full: 2,000), 3 tokens. False-alarm rate of
-    this file's chi-square tests together: 1e-3, over 1,428 tests.
+    this file's chi-square tests together: 1e-3, over 1,764 tests.
     """
     assert_plausible(exact_tests(reference, plan.settings, speculating))
 
@@ -113,7 +120,7 @@ def test_output_is_distributed_as_without_speculation(speculating: Samples, arms
     """Two-sample chi-square tests of the same positions, with and without speculation.
 
     Seed 0. 7 settings, 4 prompts, 500 continuations each (full: 2,000), 3 tokens. False-alarm rate of
-    this file's chi-square tests together: 1e-3, over 1,428 tests.
+    this file's chi-square tests together: 1e-3, over 1,764 tests.
     """
     plain, _ = sample(arms, PLAIN, plan)
     assert_plausible(homogeneity_tests(speculating, plain))

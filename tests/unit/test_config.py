@@ -67,6 +67,8 @@ def test_the_least_file_has_the_documented_defaults() -> None:
         },
         "draft_length": {"policy": "fixed", "tokens": 4},
         "verification": {"lenience": 1.0},
+        "stream_granularity": "free",
+        "stream_tokens": None,
     }
 
 
@@ -154,6 +156,28 @@ def test_what_sharing_may_be_given(given: dict[str, Any]) -> None:
     assert given.items() <= config.proposer.model_dump().items()
 
 
+FIXED = {"proposer": NGRAM, "stream_granularity": "fixed"}
+SEVEN = {"policy": "fixed", "tokens": 7}
+
+
+@pytest.mark.parametrize(
+    ("data", "stream_tokens"),
+    [
+        ({"proposer": NGRAM}, None),
+        ({"proposer": NGRAM, "stream_granularity": "free", "stream_tokens": None}, None),
+        (FIXED, 5),
+        ({**FIXED, "stream_tokens": 5}, 5),
+        ({**FIXED, "stream_tokens": 1024}, 1024),
+        ({**FIXED, "draft_length": SEVEN}, 8),
+        ({**FIXED, "draft_length": SEVEN, "stream_tokens": 8}, 8),
+    ],
+)
+def test_a_group_of_the_stream_holds_what_a_step_may_give(data: dict[str, Any], stream_tokens: int | None) -> None:
+    config = parse_config(data, "spec.yaml")
+    assert config.stream_tokens == stream_tokens
+    assert PluginConfig.model_validate(config.model_dump(mode="json")) == config
+
+
 @pytest.mark.parametrize(
     ("section", "key", "values"),
     [
@@ -210,6 +234,7 @@ def test_what_trees_may_be(proposer: dict[str, Any], key: str, value: object) ->
 
 
 SHIPPED = {
+    "cascade.yaml": 8,
     "ngram.yaml": 4,
     "ngram_frequency.yaml": 4,
     "draft_model.yaml": 4,
@@ -230,6 +255,12 @@ def test_shipped_files_are_valid_and_name_every_key_that_applies(name: str) -> N
         assert section.model_fields_set == set(type(section).model_fields) - unused
     assert config.draft_length.tokens == SHIPPED[name]
     assert config.verification.lenience == 1
+
+
+def test_the_shipped_file_for_a_start_names_the_keys_beside_its_sections_too() -> None:
+    config = load_config(CONFIGS / "ngram.yaml")
+    assert config.model_fields_set == set(PluginConfig.model_fields) - {"stream_tokens"}
+    assert config.stream_granularity == "free"
 
 
 def test_every_shipped_file_is_among_those_checked_here() -> None:
@@ -326,10 +357,10 @@ FREQUENCY = {**NGRAM, "mode": "frequency"}
         ({"proposer": {**NGRAM, "mode": None}}, "proposer.mode: got nothing (null); allowed: lookup, frequency"),
         (
             {"proposer": {"method": "ngarm"}},
-            "proposer.method: got the text 'ngarm'; allowed: draft_model, medusa, ngram; did you mean ngram?",
+            "proposer.method: got the text 'ngarm'; allowed: cascade, draft_model, medusa, ngram; did you mean ngram?",
         ),
-        ({"proposer": {"method": 5}}, "proposer.method: got 5; allowed: draft_model, medusa, ngram"),
-        ({"proposer": {}}, "proposer.method: missing; allowed: draft_model, medusa, ngram"),
+        ({"proposer": {"method": 5}}, "proposer.method: got 5; allowed: cascade, draft_model, medusa, ngram"),
+        ({"proposer": {}}, "proposer.method: missing; allowed: cascade, draft_model, medusa, ngram"),
         ({"proposer": NGRAM, "draft_length": {}}, "draft_length.policy: missing; allowed: fixed, heuristic, optimal"),
         (
             {"proposer": NGRAM, "draft_length": {"policy": "fixed", "tokens": 0}},
@@ -342,8 +373,8 @@ FREQUENCY = {**NGRAM, "mode": "frequency"}
         ),
         (
             {"proposer": NGRAM, "tokens": 3},
-            "tokens: unknown key (got 3); allowed: proposer, draft_length, verification; "
-            "did you mean draft_length.tokens?",
+            "tokens: unknown key (got 3); allowed: proposer, draft_length, verification, stream_granularity, "
+            "stream_tokens; did you mean draft_length.tokens?",
         ),
         (
             {"proposer": NGRAM, "verification": None},
@@ -355,18 +386,18 @@ FREQUENCY = {**NGRAM, "mode": "frequency"}
         ),
         (
             {},
-            "proposer: missing; allowed: a section with the key method (draft_model or medusa or ngram) and those that "
+            "proposer: missing; allowed: a section with the key method (cascade or draft_model or medusa or ngram) and those that "
             "go with it",
         ),
         (
             None,
-            "it is empty; allowed: a YAML mapping with the keys proposer, draft_length, verification "
-            "(proposer is required)",
+            "it is empty; allowed: a YAML mapping with the keys proposer, draft_length, verification, "
+            "stream_granularity, stream_tokens (proposer is required)",
         ),
         (
             [1],
-            "got a list; allowed: a YAML mapping with the keys proposer, draft_length, verification "
-            "(proposer is required)",
+            "got a list; allowed: a YAML mapping with the keys proposer, draft_length, verification, "
+            "stream_granularity, stream_tokens (proposer is required)",
         ),
         (
             {"proposer": {**NGRAM, "min_order": 7}},
@@ -382,6 +413,46 @@ FREQUENCY = {**NGRAM, "mode": "frequency"}
             {"proposer": {**NGRAM, "window": 100}},
             "proposer.window: got 100, but proposer.mode is lookup, which has no window; "
             "allowed: leave it out, or set proposer.mode to frequency",
+        ),
+        (
+            {"proposer": NGRAM, "stream_granularity": "fix"},
+            "stream_granularity: got the text 'fix'; allowed: free, fixed; did you mean fixed?",
+        ),
+        (
+            {"proposer": NGRAM, "stream_granularity": None},
+            "stream_granularity: got nothing (null); allowed: free, fixed",
+        ),
+        (
+            {"proposer": NGRAM, "stream_tokens": 8},
+            "stream_tokens: got 8, but stream_granularity is free, so tokens are not grouped; "
+            "allowed: leave it out, or set stream_granularity to fixed",
+        ),
+        (
+            {**FIXED, "stream_tokens": None},
+            "stream_tokens: got nothing (null), but stream_granularity is fixed; "
+            "allowed: a whole number from 5 to 1024, or leave it out for 5",
+        ),
+        (
+            {**FIXED, "stream_tokens": 4},
+            "stream_tokens: got 4, but with draft_length.tokens 4 a step may give 5 tokens; "
+            "allowed: a whole number from 5 to 1024, or leave it out for 5",
+        ),
+        (
+            {**FIXED, "draft_length": SEVEN, "stream_tokens": 7},
+            "stream_tokens: got 7, but with draft_length.tokens 7 a step may give 8 tokens; "
+            "allowed: a whole number from 8 to 1024, or leave it out for 8",
+        ),
+        (
+            {**FIXED, "stream_tokens": 1025},
+            "stream_tokens: got 1025; allowed: a whole number from draft_length.tokens + 1 to 1024",
+        ),
+        (
+            {**FIXED, "stream_tokens": "5"},
+            "stream_tokens: got the text '5'; allowed: a whole number from draft_length.tokens + 1 to 1024",
+        ),
+        (
+            {**FIXED, "draft_length": {"policy": "fixed", "tokens": 0}},
+            "draft_length.tokens: got 0; allowed: a whole number from 1 to 64",
         ),
         (
             {"proposer": {**NGRAM, "shared": "yes"}},
@@ -532,6 +603,75 @@ FREQUENCY = {**NGRAM, "mode": "frequency"}
 )
 def test_one_mistake_is_one_line(data: object, message: str) -> None:
     assert message_of(data) == f"spec.yaml: {message}"
+
+
+NGRAM_ITEM = {"method": "ngram"}
+
+
+@pytest.mark.parametrize(
+    ("proposers", "message"),
+    [
+        ([NGRAM_ITEM], "proposers: got a list of 1; allowed: a list of 2 to 3 proposers, each with its method"),
+        ([NGRAM_ITEM] * 4, "proposers: got a list of 4; allowed: a list of 2 to 3 proposers, each with its method"),
+        (NGRAM_ITEM, "proposers: got a section; allowed: a list of 2 to 3 proposers, each with its method"),
+        (
+            [NGRAM_ITEM, {"method": "ngrm"}],
+            "proposers[1].method: got the text 'ngrm'; allowed: draft_model, medusa, ngram; did you mean ngram?",
+        ),
+        ([NGRAM_ITEM, {"model": "x"}], "proposers[1].method: missing; allowed: draft_model, medusa, ngram"),
+        (
+            [NGRAM_ITEM, {"method": "cascade", "proposers": []}],
+            "proposers[1].method: got the text 'cascade'; allowed: draft_model, medusa, ngram",
+        ),
+        (
+            [NGRAM_ITEM, NGRAM_ITEM],
+            "proposers[1].method: got the text 'ngram', which is there already; allowed: each method once",
+        ),
+        (
+            [{**NGRAM_ITEM, "min_order": 0}, MEDUSA],
+            "proposers[0].min_order: got 0; allowed: a whole number from 1 to 16",
+        ),
+        (
+            [{**NGRAM_ITEM, "tree": None}, MEDUSA],
+            "proposers[0].tree: unknown key (got nothing (null)); allowed: method, mode, min_order, max_order, window, "
+            "draft_sampling, shared, shared_tokens, shared_scope; it belongs to proposer.proposers[0].method medusa",
+        ),
+        (
+            [{**NGRAM_ITEM, "window": 100}, MEDUSA],
+            "proposers[0].window: got 100, but proposer.proposers[0].mode is lookup, which has no window; "
+            "allowed: leave it out, or set proposer.proposers[0].mode to frequency",
+        ),
+    ],
+)
+def test_a_mistake_in_a_cascade_says_where(proposers: object, message: str) -> None:
+    data = {"proposer": {"method": "cascade", "proposers": proposers}}
+    assert message_of(data) == f"spec.yaml: proposer.{message}"
+
+
+def test_a_cascade_has_its_proposers_in_order() -> None:
+    config = parse_config({"proposer": {"method": "cascade", "proposers": [MEDUSA, NGRAM_ITEM]}}, "spec.yaml")
+    assert [proposer.method for proposer in config.proposers] == ["medusa", "ngram"]
+    assert PluginConfig.model_validate(config.model_dump()) == config
+    assert config.where(config.proposers[0], "spec.yaml") == "spec.yaml: the cascade's medusa"
+
+
+def test_a_tree_in_a_cascade_fits_the_draft_length_too() -> None:
+    branching = {"method": "draft_model", "model": "any", "branches": [3, 2]}
+    data = {"proposer": {"method": "cascade", "proposers": [NGRAM_ITEM, branching]}, "draft_length": {"tokens": 4}}
+    expected = "spec.yaml: draft_length.tokens: got 4, but proposer.proposers[1].branches has 9 tokens"
+    assert message_of({**data, "draft_length": {"policy": "fixed", "tokens": 4}}).startswith(expected)
+    lossy = {**data, "draft_length": {"policy": "fixed", "tokens": 9}, "verification": {"lenience": 0.5}}
+    assert "the proposer drafts trees" in message_of(lossy)
+
+
+def test_models_of_a_cascade_lie_beside_the_file(tmp_path: Path) -> None:
+    (tmp_path / "draft").mkdir()
+    path = tmp_path / "cascade.yaml"
+    items = "[{method: ngram}, {method: draft_model, model: draft}]"
+    path.write_text(f"proposer: {{method: cascade, proposers: {items}}}")
+    ngram, draft = load_config(path).proposers
+    assert isinstance(draft, DraftModelConfig)
+    assert draft.model == str(tmp_path / "draft")
 
 
 @pytest.mark.parametrize(
@@ -724,6 +864,7 @@ WORDS = """
     proposer method mode min_order max_order window draft_sampling draft_length policy tokens lenience verification
     ngram lookup frequency fixed greedy sample draft_model model draft_temperature min_confidence dtype quantization
     catch_up_tokens probabilistic float16 medusa tree branches auto shared shared_tokens shared_scope salt global
+    stream_granularity stream_tokens free
 """
 KEYS = st.sampled_from(WORDS.split())
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | KEYS | st.dates() | st.binary()
@@ -741,7 +882,12 @@ SECTIONS = st.fixed_dictionaries(
             lambda base: st.dictionaries(KEYS, VALUES, max_size=4).map(lambda more: {**more, **base})
         )
     },
-    optional={"draft_length": VALUES, "verification": VALUES},
+    optional={
+        "draft_length": VALUES,
+        "verification": VALUES,
+        "stream_granularity": st.sampled_from(["free", "fixed"]) | VALUES,
+        "stream_tokens": VALUES,
+    },
 )
 
 

@@ -14,6 +14,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from vllm_spec_plugin.bench.load.closed_loop import drive
+from vllm_spec_plugin.bench.load.records import LoadAnswer, LoadJob, PhaseAnswer
 from vllm_spec_plugin.bench.parts import has_draft_model, timed_parts
 from vllm_spec_plugin.bench.records import Answer, Job
 
@@ -83,6 +85,27 @@ class Session:
             dict(parts),
         )
 
+    def load(self, job: LoadJob) -> LoadAnswer:
+        """Runs a job of concurrent streams."""
+        import torch
+
+        from vllm_spec_plugin.compat.inspection import SteppedEngine, speculation_counts
+
+        self._llm.reset_prefix_cache()
+        torch.manual_seed(job.seed)
+        prompts = {request.prompt for phase in job.phases for request in phase.requests}
+        engine = SteppedEngine(self._llm, prompts, job.spec_tokens)
+        answers, cpu_start = [], time.process_time()
+        for phase in job.phases:
+            before = speculation_counts(self._llm)
+            self._watch.clear()
+            progress = drive(engine, job.streams, phase)
+            after = speculation_counts(self._llm)
+            request_steps = sum(step.num_requests for step in self._watch.steps if not step.in_prompt)
+            counts = (new - old for old, new in zip(before, after, strict=True))
+            answers.append(PhaseAnswer(progress, request_steps, *counts))
+        return LoadAnswer(time.process_time() - cpu_start, answers)
+
     def gap(self, token_ids: list[int], candidates: list[int]) -> float:
         """How far apart two tokens' log-probabilities are after a text; infinite if one of them is far from likely."""
         from vllm_spec_plugin.compat.inspection import SamplingParams
@@ -111,6 +134,8 @@ def main() -> None:
             command = json.loads(line)
             if "gap" in command:
                 answer(session.gap(**command["gap"]))
+            elif "load" in command:
+                answer(dataclasses.asdict(session.load(LoadJob.from_json(command["load"]))))
             else:
                 answer(dataclasses.asdict(session.run(Job(**command["run"]))))
 

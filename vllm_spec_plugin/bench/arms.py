@@ -13,6 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from vllm_spec_plugin.bench.load.records import LoadAnswer, LoadJob
 from vllm_spec_plugin.bench.records import Answer, Job
 
 _TAIL_LINES = 30
@@ -59,6 +60,14 @@ class Arm:
             ArmError: the arm ended.
         """
         return Answer.from_json(self._ask({"run": dataclasses.asdict(job)}))
+
+    def load(self, job: LoadJob) -> LoadAnswer:
+        """Runs a job of concurrent streams.
+
+        Raises:
+            ArmError: the arm ended.
+        """
+        return LoadAnswer.from_json(self._ask({"load": dataclasses.asdict(job)}))
 
     def gap(self, token_ids: list[int], candidates: list[int]) -> float:
         """How far apart two tokens' log-probabilities are after a text.

@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from vllm_spec_plugin.bench.agreement import Agreement, compare
 from vllm_spec_plugin.bench.arms import Arm
@@ -14,6 +15,7 @@ from vllm_spec_plugin.bench.summary import ArmSummary, summarise
 NONE, STOCK, PLUGIN = "none", "stock", "plugin"
 # Round, batch size, temperature, arm.
 Turn = tuple[int, int, float, str]
+_Cell = TypeVar("_Cell")
 
 _WARM_UP_TOKENS = 32
 _PROFILED_ROUNDS = 3
@@ -75,16 +77,21 @@ class Results:
         return next(iter(self.arms))
 
 
-def turns(arms: Sequence[str], cells: Sequence[tuple[int, float]], rounds: int) -> Iterator[Turn]:
-    """Who runs what, in order.
+def in_turn(arms: Sequence[str], cells: Sequence[_Cell], rounds: int) -> Iterator[tuple[int, _Cell, str]]:
+    """Who runs what, in order: round, cell, arm.
 
     What changes slowly on the machine meets all arms alike: they take turns, and none is always first.
     """
     for number in range(rounds):
         shift = number % len(arms)
-        for batch, temperature in cells:
+        for cell in cells:
             for arm in (*arms[shift:], *arms[:shift]):
-                yield number, batch, temperature, arm
+                yield number, cell, arm
+
+
+def turns(arms: Sequence[str], cells: Sequence[tuple[int, float]], rounds: int) -> Iterator[Turn]:
+    """`in_turn`, with the cells of a comparison."""
+    return ((number, *cell, arm) for number, cell, arm in in_turn(arms, cells, rounds))
 
 
 def num_runs(num_arms: int, workload: Workload) -> int:

@@ -9,8 +9,9 @@ from typing import Any
 import yaml
 
 from vllm_spec_plugin.bench.comparison import NONE, PLUGIN, STOCK
-from vllm_spec_plugin.config import load_config
-from vllm_spec_plugin.serving import runs_on_cpu, serving_environment
+from vllm_spec_plugin.config import NgramConfig, load_config
+from vllm_spec_plugin.demo import model_path
+from vllm_spec_plugin.serving import ServerError, runs_on_cpu, serving_environment
 
 
 @dataclass(frozen=True)
@@ -45,8 +46,7 @@ def plan_arms(names: Sequence[str], draft: str, num_draft_tokens: int, folder: P
         if name == NONE:
             plans[name] = ArmPlan(None, 0, None)
         elif name == STOCK:
-            stock = {"method": "draft_model", "model": draft, "num_speculative_tokens": num_draft_tokens}
-            plans[name] = ArmPlan(stock, num_draft_tokens, stock)
+            plans[name] = stock_plan("draft_model", draft, num_draft_tokens)
         elif name == PLUGIN:
             path = folder / "plugin.yaml"
             sections = {
@@ -54,17 +54,76 @@ def plan_arms(names: Sequence[str], draft: str, num_draft_tokens: int, folder: P
                 "draft_length": {"policy": "fixed", "tokens": num_draft_tokens},
             }
             path.write_text(yaml.safe_dump(sections), encoding="utf-8")
-            plans[name] = _plugin(path)
+            plans[name] = plan_file(path)
         else:
-            plans[name] = _plugin(Path(name))
+            plans[name] = plan_file(Path(name))
     return plans
 
 
-def engine_arguments(plan: ArmPlan, target: str, seed: int, enforce_eager: bool) -> dict[str, Any]:
-    """What `vllm.LLM` is built with; on a CPU as `vllm-spec demo` serves."""
+def plan_file(path: Path) -> ArmPlan:
+    """The arm of a plugin.yaml.
+
+    Raises:
+        ConfigError: it is not there, or has a mistake.
+    """
+    config = load_config(path)
+    return ArmPlan(str(path.absolute()), config.draft_length.tokens, config.model_dump(mode="json"))
+
+
+def stock_plan(method: str, draft: str, num_draft_tokens: int) -> ArmPlan:
+    """vLLM's own speculation.
+
+    Args:
+        method: "draft_model", or "ngram", which matches as many tokens as the plugin's does by default.
+        draft: of "draft_model", a folder's absolute path or a hub name.
+        num_draft_tokens: K.
+    """
+    settings: dict[str, Any] = {"method": method, "num_speculative_tokens": num_draft_tokens}
+    if method == "draft_model":
+        settings["model"] = draft
+    else:
+        known = NgramConfig.model_fields
+        settings |= {"prompt_lookup_min": known["min_order"].default, "prompt_lookup_max": known["max_order"].default}
+    return ArmPlan(settings, num_draft_tokens, settings)
+
+
+def model_source(option: str, given: str | None, bundled: str) -> str:
+    """What an option says of a model: an absolute path of a folder, or a name on the hub.
+
+    Args:
+        option: its name, for messages.
+        given: its value; None is the bundled model.
+        bundled: that one's name.
+
+    Raises:
+        ServerError: it is a path with nothing there.
+    """
+    if given is None:
+        return str(model_path(bundled))
+    if Path(given).is_dir():
+        return str(Path(given).absolute())
+    if given.startswith(("/", "./", "../", "~")):
+        raise ServerError(f"{option} {given}: no such folder; allowed: a model's folder or its name on the hub")
+    return given
+
+
+def engine_arguments(
+    plan: ArmPlan, target: str, seed: int, enforce_eager: bool, memory: float | None = None
+) -> dict[str, Any]:
+    """What `vllm.LLM` is built with; on a CPU as `vllm-spec demo` serves.
+
+    Args:
+        plan: the arm's.
+        target: a folder's absolute path or a hub name.
+        seed: of the engine.
+        enforce_eager: do not compile.
+        memory: share of the device's memory for the engine; None is half of a CPU's, and vLLM's default elsewhere.
+    """
     arguments: dict[str, Any] = {"model": target, "enforce_eager": enforce_eager, "seed": seed}
     if runs_on_cpu():
         arguments |= {"dtype": "float32", "gpu_memory_utilization": 0.5, "max_model_len": -1}
+    if memory is not None:
+        arguments["gpu_memory_utilization"] = memory
     if plan.speculative_config is not None:
         arguments["speculative_config"] = plan.speculative_config
     return arguments
@@ -77,8 +136,3 @@ def arm_environment(target: str) -> dict[str, str]:
         "VLLM_LOGGING_LEVEL": os.environ.get("VLLM_LOGGING_LEVEL", "WARNING"),
         "TOKENIZERS_PARALLELISM": "false",
     }
-
-
-def _plugin(path: Path) -> ArmPlan:
-    config = load_config(path)
-    return ArmPlan(str(path.absolute()), config.draft_length.tokens, config.model_dump(mode="json"))

@@ -3,8 +3,7 @@
 import time
 from collections.abc import Callable
 from pathlib import Path
-
-from vllm_spec_plugin.bench.records import Answer
+from typing import Protocol, TypeVar
 
 # Of one core. Two threads that wait for each other at every operator feel much less than a whole core's work.
 DISTURBING = 0.2
@@ -12,6 +11,18 @@ DISTURBING = 0.2
 _SETTLE_SECONDS = 0.3
 _TICKS_PER_SECOND = 100
 _BUSY_FIELDS = (0, 1, 2, 5, 6, 7)  # user, nice, system, interrupts, soft interrupts, stolen by the hypervisor
+
+
+class Timed(Protocol):
+    """What came of a job."""
+
+    @property
+    def cpu_seconds(self) -> float:
+        """Seconds of all cores together that the job itself used."""
+        ...
+
+
+_Timed = TypeVar("_Timed", bound=Timed)
 
 
 def busy_seconds(path: Path = Path("/proc/stat")) -> float | None:
@@ -45,13 +56,13 @@ class QuietMachine:
         self._patience = patience
         self._busy, self._clock, self._sleep = busy, clock, sleep
 
-    def run(self, job: Callable[[], Answer]) -> tuple[Answer, float | None]:
+    def run(self, job: Callable[[], _Timed]) -> tuple[_Timed, float | None]:
         """What came of the job, the least disturbed time of several, and the cores that others used meanwhile.
 
         Args:
             job: does the same whenever it is called.
         """
-        best = None
+        best: tuple[_Timed, float | None] | None = None
         while True:
             self._settle()
             start, busy = self._clock(), self._busy()

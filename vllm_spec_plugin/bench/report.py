@@ -1,6 +1,6 @@
 """The report: tables, sentences and JSON. Pure, but for rich's tables."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -80,10 +80,18 @@ def notes(results: Results, on_cpu: bool) -> Iterator[str]:
             yield STOCK_NOTE
 
 
-def disturbance(results: Results) -> tuple[float, float] | None:
-    """Cores that other processes used while the runs that count ran: the median and the most; None is not known."""
-    found = Spread.of(results.others)
-    return None if found is None else (found.median, max(results.others))
+def disturbance(others: Sequence[float]) -> tuple[float, float] | None:
+    """Of cores that other processes used while the runs that count ran: the median and the most; None is not known."""
+    found = Spread.of(others)
+    return None if found is None else (found.median, max(others))
+
+
+def disturbance_text(others: Sequence[float]) -> str | None:
+    """That as a sentence."""
+    found = disturbance(others)
+    if found is None:
+        return None
+    return f"Other processes used {found[0]:.2f} cores meanwhile (median of the runs; {found[1]:.2f} at most)."
 
 
 def num_wrong(results: Results) -> int:
@@ -144,9 +152,9 @@ def _draft_rows(results: Results) -> Iterator[Row]:
         yield (
             summary,
             (
-                _spread(Spread.of(summary.draft_step.values()), 1e3),
+                show_spread(Spread.of(summary.draft_step.values()), 1e3),
                 _over(summary, stock, "draft_step"),
-                _spread(Spread.of(summary.draft_step_prepared.values()), 1e3),
+                show_spread(Spread.of(summary.draft_step_prepared.values()), 1e3),
                 _over(summary, stock, "draft_step_prepared"),
             ),
         )
@@ -159,7 +167,7 @@ def _end_to_end_rows(results: Results) -> Iterator[Row]:
         yield (
             summary,
             (
-                _spread(rate, digits=0 if rate and rate.median >= 100 else 1),
+                show_spread(rate, digits=0 if rate and rate.median >= 100 else 1),
                 _over(summary, none, "tokens_per_second"),
                 _over(summary, stock, "tokens_per_second"),
                 _number(summary.acceptance_length),
@@ -173,7 +181,7 @@ def _tree_rows(results: Results) -> Iterator[Row]:
     for summary in _by_cell(results):
         if summary.tree_step:
             seconds, share = Spread.of(summary.tree_step.values()), Spread.of(summary.tree_share.values())
-            yield summary, (_spread(seconds, 1e3), _spread(share, 100, 1))
+            yield summary, (show_spread(seconds, 1e3), show_spread(share, 100, 1))
 
 
 def _limit_rows(results: Results) -> Iterator[Row]:
@@ -246,7 +254,8 @@ def _median(values: Mapping[int, float]) -> float:
     return spread.median
 
 
-def _spread(spread: Spread | None, factor: float = 1.0, digits: int = 2) -> str:
+def show_spread(spread: Spread | None, factor: float = 1.0, digits: int = 2) -> str:
+    """The median times `factor`, and half the distance of the quartiles; a dash for None."""
     if spread is None:
         return "-"
     text = f"{factor * spread.median:.{digits}f}"
@@ -255,7 +264,7 @@ def _spread(spread: Spread | None, factor: float = 1.0, digits: int = 2) -> str:
 
 
 def _over(summary: ArmSummary, other: ArmSummary | None, name: str) -> str:
-    return "-" if other is None else _spread(ratio(getattr(summary, name), getattr(other, name)))
+    return "-" if other is None else show_spread(ratio(getattr(summary, name), getattr(other, name)))
 
 
 def _number(value: float | None, digits: int = 2) -> str:

@@ -49,7 +49,19 @@ def bench_drafting(context: typer.Context) -> None:
     _forward(context, "vllm_spec_plugin.cli.bench_drafting", "bench_drafting")
 
 
+@bench.command("planning", context_settings={**_FORWARD, "help_option_names": []})
+def bench_planning(context: typer.Context) -> None:
+    """Time the policy that chooses draft lengths, per step."""
+    _forward(context, "vllm_spec_plugin.cli.bench_planning", "bench_planning")
+
+
 @app.command("demo", context_settings={**_FORWARD, "help_option_names": []})
 def demo(context: typer.Context) -> None:
     """Run the bundled models with and without speculation and compare."""
     _forward(context, "vllm_spec_plugin.cli.demo", "demo")
+
+
+@app.command("bench-load", context_settings={**_FORWARD, "help_option_names": []})
+def bench_load(context: typer.Context) -> None:
+    """Compare throughput under 1 to 32 concurrent streams."""
+    _forward(context, "vllm_spec_plugin.cli.bench_load", "bench_load")

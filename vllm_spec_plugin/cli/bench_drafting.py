@@ -1,6 +1,5 @@
 """`vllm-spec bench drafting`: drafting with a small model against stock vLLM's and against none, side by side."""
 
-import contextlib
 import json
 import signal
 import sys
@@ -11,17 +10,16 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from vllm_spec_plugin.bench import report
-from vllm_spec_plugin.bench.arms import Arm, ArmError
+from vllm_spec_plugin.bench.arms import ArmError
 from vllm_spec_plugin.bench.comparison import NONE, PLUGIN, STOCK, Results, Workload, num_runs, run_all
-from vllm_spec_plugin.bench.plans import ArmPlan, arm_environment, engine_arguments, plan_arms
+from vllm_spec_plugin.bench.plans import ArmPlan, arm_environment, engine_arguments, model_source, plan_arms
 from vllm_spec_plugin.bench.prompts import PROMPTS, PromptsError, read_prompts
 from vllm_spec_plugin.bench.provenance import provenance
-from vllm_spec_plugin.bench.quiet import DISTURBING, QuietMachine
+from vllm_spec_plugin.bench.quiet import QuietMachine
+from vllm_spec_plugin.bench.running import show_disturbance, shown_progress, started_arms
 from vllm_spec_plugin.config import ConfigError
-from vllm_spec_plugin.demo import model_path
 from vllm_spec_plugin.serving import ServerError, runs_on_cpu
 
 
@@ -88,7 +86,7 @@ def bench_drafting(
         if json_path is not None and not json_path.absolute().parent.is_dir():
             raise typer.BadParameter(f"--json {json_path}: there is no folder {json_path.absolute().parent}")
         workload = Workload(texts, batches, temperatures, output_tokens, rounds, seed, profile)
-        target, draft = _model("--target", target, "target"), _model("--draft", draft, "draft")
+        target, draft = model_source("--target", target, "target"), model_source("--draft", draft, "draft")
         origin = provenance(sys.argv[1:], seed, texts) | {"target": target, "draft": draft}
         with tempfile.TemporaryDirectory(prefix="vllm-spec-bench-") as folder:
             plans = plan_arms(arm or [NONE, STOCK, PLUGIN], draft, tokens, Path(folder))
@@ -120,35 +118,12 @@ def _measure(
     console: Console,
 ) -> tuple[Results, dict[str, dict[str, Any]]]:
     """Starts the arms, runs the rounds, and ends the arms: the results, and what each engine chose by itself."""
-    environment = arm_environment(target)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with contextlib.ExitStack() as stack:
-        arms = {}
-        for number, (name, plan) in enumerate(plans.items(), 1):
-            arguments = engine_arguments(plan, target, workload.seed, enforce_eager)
-            with console.status(f"starting arm {number}/{len(plans)}: {escape(name)} (about a minute)"):
-                arms[name] = stack.enter_context(Arm(name, arguments, environment, folder / f"arm{number}"))
-        # Seldom drawn: the engines need all cores.
-        bar = Progress(*columns, TimeRemainingColumn(), console=console, transient=True, refresh_per_second=1)
-        progress = stack.enter_context(bar)
-        task = progress.add_task("", total=num_runs(len(arms), workload))
-
-        def on_run(num_done: int, what: str) -> None:
-            progress.update(task, description=escape(what), completed=num_done)
-
-        num_draft_tokens = {name: plan.num_draft_tokens for name, plan in plans.items()}
-        results = run_all(arms, num_draft_tokens, workload, machine, on_run)
+    arguments = {name: engine_arguments(plan, target, workload.seed, enforce_eager) for name, plan in plans.items()}
+    num_draft_tokens = {name: plan.num_draft_tokens for name, plan in plans.items()}
+    with started_arms(arguments, arm_environment(target), folder, console) as arms:
+        with shown_progress(num_runs(len(arms), workload), console) as on_run:
+            results = run_all(arms, num_draft_tokens, workload, machine, on_run)
         return results, {name: arm.facts for name, arm in arms.items()}
-
-
-def _model(option: str, given: str | None, bundled: str) -> str:
-    if given is None:
-        return str(model_path(bundled))
-    if Path(given).is_dir():
-        return str(Path(given).absolute())
-    if given.startswith(("/", "./", "../", "~")):
-        raise ServerError(f"{option} {given}: no such folder; allowed: a model's folder or its name on the hub")
-    return given
 
 
 def _each_once(values: list[Any]) -> tuple[Any, ...]:
@@ -162,10 +137,4 @@ def _show(results: Results, on_cpu: bool, console: Console) -> None:
     for text in (*report.sentences(results), *report.notes(results, on_cpu)):
         console.print()
         console.print(escape(text))
-    if (others := report.disturbance(results)) is not None:
-        median, most = others
-        style = "yellow" if median > DISTURBING else "default"
-        console.print()
-        console.print(
-            f"[{style}]Other processes used {median:.2f} cores meanwhile (median of the runs; {most:.2f} at most)."
-        )
+    show_disturbance(results.others, console)

@@ -10,7 +10,7 @@ import typer
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-    from vllm_spec_plugin.config import PluginConfig
+    from vllm_spec_plugin.config import PluginConfig, SingleConfig
 
 
 @dataclass(frozen=True)
@@ -63,15 +63,23 @@ def check(
             config = load_config(path)
             if facts is not None:
                 check_against(config, facts, str(path))
-            warnings = check_drafter(config, model if facts is not None else None, str(path))
+            served = model if facts is not None else None
+            checked = [
+                (
+                    proposer,
+                    check_drafter(proposer, config.draft_length.tokens, served, config.where(proposer, str(path))),
+                )
+                for proposer in config.proposers
+            ]
         except (ConfigError, DraftModelError) as error:
             typer.echo(str(error), err=True)
             failed = True
         else:
             _print_settings(path, config)
-            if warnings is not None:
-                typer.echo(f"  {'draft' if config.proposer.keeps_kv else 'heads'} and target fit")
-                for warning in warnings:
+            for proposer, warnings in checked:
+                if warnings is not None:
+                    typer.echo(f"  {'draft' if proposer.keeps_kv else 'heads'} and target fit")
+                for warning in warnings or ():
                     typer.echo(f"warning: {warning}", err=True)
     if failed:
         raise typer.Exit(1)
@@ -127,11 +135,12 @@ def check_against(config: "PluginConfig", facts: ModelFacts, source: str) -> Non
         raise config_error(show_source(source), [Mistake("draft_length.tokens", text)])
 
 
-def check_drafter(config: "PluginConfig", target: str | None, source: str) -> list[str] | None:
+def check_drafter(proposer: "SingleConfig", num_tokens: int, target: str | None, source: str) -> list[str] | None:
     """Checks a configured draft model or heads: that they are any and, where the target is known, that they fit.
 
     Args:
-        config: any configuration; one without another model has nothing to check.
+        proposer: any one; one without another model has nothing to check.
+        num_tokens: most tokens that it drafts.
         target: the model to serve; None is not known.
         source: the configuration file.
 
@@ -144,11 +153,10 @@ def check_drafter(config: "PluginConfig", target: str | None, source: str) -> li
     from vllm_spec_plugin.config import DraftModelConfig, MedusaConfig
     from vllm_spec_plugin.proposers.draft_model.pair import ModelSource, check_name, check_pair
 
-    proposer = config.proposer
     if isinstance(proposer, MedusaConfig):
         from vllm_spec_plugin.proposers.medusa.check import check_heads
 
-        wanted, is_auto = proposer.num_heads(config.draft_length.tokens), proposer.tree == "auto"
+        wanted, is_auto = proposer.num_heads(num_tokens), proposer.tree == "auto"
         served = ModelSource(target) if target is not None else None
         warnings = check_heads(served, proposer.model, wanted, source, needs_accuracy=is_auto)
         return None if target is None else warnings
@@ -189,6 +197,10 @@ def _settings(section: "BaseModel", prefix: str, *, given: bool) -> Iterator[tup
         name = f"{prefix}{key}"
         if isinstance(value, BaseModel):
             yield from _settings(value, f"{name}.", given=is_given)
+            continue
+        if isinstance(value, tuple) and value and isinstance(value[0], BaseModel):
+            for place, item in enumerate(value):
+                yield from _settings(item, f"{name}[{place}].", given=is_given)
             continue
         meanings = field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
         shown = str(meanings.get("null", "not used") if value is None else value)

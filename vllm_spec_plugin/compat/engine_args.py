@@ -116,10 +116,12 @@ def translate(engine_args: Any, given: dict[str, Any]) -> tuple[str, ...]:
         if getattr(engine_args, name, default) not in (default, None):
             raise ValueError(f"{name}={getattr(engine_args, name)!r}: the plugin needs its own {name}, leave it out")
     config = PluginConfig.model_validate(given[KEY]["config"])
-    if isinstance(config.proposer, DraftModelConfig):
-        _check_draft_model(engine_args, config.proposer, given[KEY]["source"])
-    if isinstance(config.proposer, MedusaConfig):
-        _check_heads(engine_args, config.proposer, config.draft_length.tokens, given[KEY]["source"])
+    for proposer in config.proposers:
+        where = config.where(proposer, given[KEY]["source"])
+        if isinstance(proposer, DraftModelConfig):
+            _check_draft_model(engine_args, proposer, where)
+        if isinstance(proposer, MedusaConfig):
+            _check_heads(engine_args, proposer, config.draft_length.tokens, where)
     engine_args.speculative_config = {
         "method": "custom_class",
         "model": PROPOSER,
@@ -135,7 +137,7 @@ def translate(engine_args: Any, given: dict[str, Any]) -> tuple[str, ...]:
             given[KEY]["source"],
             config.verification.lenience,
         )
-    return config.proposer.methods
+    return tuple(proposer.method for proposer in config.proposers)
 
 
 def _check_draft_model(engine_args: Any, config: "DraftModelConfig", where: str) -> None:

@@ -50,7 +50,7 @@ def _export_metrics(original: Callable[..., None]) -> Callable[..., None]:
     return record
 
 
-def carry(scheduler_stats: Any, payload: dict[str, Any]) -> None:
+def carry(scheduler_stats: Any, payload: list[dict[str, Any]]) -> None:
     """Puts the plugin's counters on vLLM's `SchedulerStats`, whose own fields are typed and closed.
 
     `kv_connector_stats` is its one open field that is sent as it is; `record` takes them out again

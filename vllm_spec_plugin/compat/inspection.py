@@ -1,16 +1,20 @@
 """A running engine in this process: its parts, and how long they take."""
 
 import functools
+import itertools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 from vllm import LLM, SamplingParams
+from vllm.sampling_params import RequestOutputKind
 
+from vllm_spec_plugin.bench.load.records import Request
 from vllm_spec_plugin.bench.records import Step
+from vllm_spec_plugin.request_options import SPEC_TOKENS
 
-__all__ = ["LLM", "SamplingParams", "StepWatch", "live_runner", "speculation_counts"]
+__all__ = ["LLM", "SamplingParams", "StepWatch", "SteppedEngine", "live_runner", "speculation_counts"]
 
 
 def live_runner(llm: Any) -> Any:
@@ -25,6 +29,48 @@ def speculation_counts(llm: Any) -> tuple[int, int, int]:
         int(values.get(f"vllm:spec_decode_num_{name}", 0)) for name in ("drafts", "draft_tokens", "accepted_tokens")
     )
     return drafts, draft_tokens, accepted
+
+
+class SteppedEngine:
+    """A `vllm.LLM` that is driven step by step, for `bench.load.closed_loop.drive`."""
+
+    def __init__(self, llm: Any, prompts: Iterable[str], spec_tokens: int | None) -> None:
+        """Reads the prompts, which is not to be timed.
+
+        Args:
+            llm: without requests.
+            prompts: all that will be asked for.
+            spec_tokens: most draft tokens of each request; None is as the engine does.
+        """
+        self._engine = llm.llm_engine
+        tokenizer = llm.get_tokenizer()
+        self._token_ids = {prompt: tokenizer.encode(prompt) for prompt in prompts}
+        self._extra_args = None if spec_tokens is None else {SPEC_TOKENS: spec_tokens}
+        self._names = (f"stream-{number}" for number in itertools.count())
+
+    def add(self, request: Request) -> str:
+        """Takes a request in, and says what it is called."""
+        name = next(self._names)
+        params = SamplingParams(
+            temperature=request.temperature,
+            max_tokens=request.num_tokens,
+            ignore_eos=True,
+            extra_args=self._extra_args,
+            output_kind=RequestOutputKind.DELTA,
+        )
+        self._engine.add_request(name, {"prompt_token_ids": self._token_ids[request.prompt]}, params)
+        return name
+
+    def step(self) -> list[tuple[str, int, bool]]:
+        """Makes a step: of each request that got something, its name, new tokens, and whether it has ended."""
+        outputs = self._engine.step()
+        return [(output.request_id, len(output.outputs[0].token_ids), output.finished) for output in outputs]
+
+    def abort(self, names: Iterable[str]) -> None:
+        """Gives requests up."""
+        self._engine.abort_request(list(names))
+        # An asynchronous scheduler is a step ahead, and has to get to know.
+        self._engine.step()
 
 
 class StepWatch:

@@ -1,33 +1,47 @@
-"""vLLM's scheduler: the class to build on, one of its switches, and its messages to the workers."""
+"""vLLM's scheduler: the class to build on, one of its switches, and its messages to the workers and the frontend."""
 
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 from vllm.v1.core.sched.scheduler import Scheduler
+from vllm.v1.outputs import LogprobsLists
 
 __all__ = [
-    "DRAFT_LENGTHS",
     "DRAFT_SCOPES",
+    "DRAFT_SOURCES",
     "DRAFT_TREES",
+    "DRAFT_TURNS",
     "KV_FORKS",
     "KV_ROLLBACK",
     "STEP_COUNTERS",
     "STEP_PROBE",
     "Scheduler",
+    "StreamToken",
     "append_blocks",
+    "say_before",
+    "set_stream_tokens",
     "stop_padding",
+    "stream_tokens",
 ]
+
+# What travels as one: a token's id and, where logprobs were asked for, its row of vLLM's `LogprobsLists`: token ids,
+# logprobs, the sampled token's rank. (Sampling masks and routed experts come from vLLM's other runner only.)
+StreamToken = tuple[int, tuple[Any, Any, Any] | None]
 
 # Set on the runner's output, which is pickled with its attributes on its way to the scheduler.
 STEP_COUNTERS = "vllm_spec_plugin_counters"
 # As that: request id to the number of branches and the depth of the tree that was drafted for it.
 DRAFT_TREES = "vllm_spec_plugin_draft_trees"
+# As that: request id to the place in the configuration of the proposer that drafted for it.
+DRAFT_SOURCES = "vllm_spec_plugin_draft_sources"
 # As that, once: (tokens, seconds) of steps that were run at start-up.
 STEP_PROBE = "vllm_spec_plugin_step_probe"
 # Set on the scheduler's output, on its way to the workers: request id to the ids of the blocks of its forks, and how
 # many of them make one.
 KV_FORKS = "vllm_spec_plugin_kv_forks"
-# As that: request id to the number of tokens to draft; those without are not drafted for.
-DRAFT_LENGTHS = "vllm_spec_plugin_draft_lengths"
+# As that: request id to who is to draft for it, and how much; those without are not drafted for.
+DRAFT_TURNS = "vllm_spec_plugin_draft_turns"
 # As that: of new requests, request id to the scope that its text is shared in; None is nobody's but its own.
 DRAFT_SCOPES = "vllm_spec_plugin_draft_scopes"
 # As that: request id to the length its block tables are cut to.
@@ -64,3 +78,55 @@ def _extend(tables: tuple[list[int], ...], added: tuple[list[int], ...] | None) 
     if added is not None:
         for table, ids in zip(tables, added, strict=True):
             table.extend(ids)
+
+
+def stream_tokens(output: Any) -> list[StreamToken]:
+    """The tokens of a request's output of a step.
+
+    Args:
+        output: vLLM's `EngineCoreOutput`.
+    """
+    rows = output.new_logprobs
+    if rows is None:
+        return [(token_id, None) for token_id in output.new_token_ids]
+    # They are parts of the step's arrays, which are not to be kept for one row of them.
+    own = (column.copy() for column in (rows.logprob_token_ids, rows.logprobs, rows.sampled_token_ranks))
+    return list(zip(output.new_token_ids, zip(*own, strict=True), strict=True))
+
+
+def set_stream_tokens(output: Any, tokens: Sequence[StreamToken]) -> None:
+    """Puts others in their place.
+
+    Args:
+        output: vLLM's `EngineCoreOutput`, changed in place.
+        tokens: of any steps of the request.
+    """
+    output.new_token_ids = [token_id for token_id, _ in tokens]
+    rows = [row for _, row in tokens if row is not None]
+    output.new_logprobs = None
+    if rows:
+        token_ids, logprobs, ranks = zip(*rows, strict=True)
+        # A row is as wide as the step's widest request asked for. vLLM fills rows up in the same way, and cuts them to
+        # what their request asked for.
+        output.new_logprobs = LogprobsLists(_table(token_ids, 0), _table(logprobs, -np.inf), np.stack(ranks))
+
+
+def _table(rows: Sequence[np.ndarray], filling: float) -> np.ndarray:
+    table = np.full((len(rows), max(map(len, rows))), filling, dtype=rows[0].dtype)
+    for line, row in zip(table, rows, strict=True):
+        line[: len(row)] = row
+    return table
+
+
+def say_before(output: Any, earlier: Any) -> None:
+    """Has a request's output say too what an earlier one would have said beside its tokens.
+
+    Args:
+        output: vLLM's `EngineCoreOutput`, changed in place.
+        earlier: another one, without tokens; what is set in both is taken from the later one, but for events.
+    """
+    events = [*(earlier.events or ()), *(output.events or ())]
+    for field in output.__struct_fields__:
+        if getattr(output, field) is None:
+            setattr(output, field, getattr(earlier, field))
+    output.events = events or None

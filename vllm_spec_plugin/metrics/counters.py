@@ -58,6 +58,11 @@ class StepCounters:
         _grow(self.verified_per_position, [1] * drafted)
         _grow(self.accepted_per_position, [1] * accepted)
 
+    def count_chosen(self, length: int) -> None:
+        """Adds a request that so many tokens are to be drafted for."""
+        self.chosen_lengths += [0] * (length + 1 - len(self.chosen_lengths))
+        self.chosen_lengths[length] += 1
+
     def count_error(self, reason: str) -> None:
         """Adds one proposer error."""
         self.proposer_errors[reason] = self.proposer_errors.get(reason, 0) + 1

@@ -56,9 +56,12 @@ class Exporter:
         self._acceptance = gauge("estimated_acceptance", acceptance, "method", "position")
         self._cut_for_memory = counter("drafts_cut_for_memory", "Draft tokens lost to a lack of KV blocks.", "method")
 
-    def add(self, payload: dict[str, Any]) -> None:
-        """Adds `StepCounters.to_payload()`."""
-        step = StepCounters.from_payload(payload)
+    def add(self, payload: list[dict[str, Any]]) -> None:
+        """Adds `CountersByMethod.to_payload()`."""
+        for step in payload:
+            self._add(StepCounters.from_payload(step))
+
+    def _add(self, step: StepCounters) -> None:
         self._drafts.labels(step.method).inc(step.drafts)
         self._draft_tokens.labels(step.method).inc(step.draft_tokens)
         self._proposer_seconds.labels(step.method).inc(step.proposer_seconds)

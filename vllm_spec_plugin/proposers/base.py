@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from vllm_spec_plugin.turns import Turns
 from vllm_spec_plugin.verification.draft_probs import DraftProbs
 from vllm_spec_plugin.verification.topology import Topology
 
@@ -38,6 +39,7 @@ class RequestView:
         scope: requests of the same scope may draft from each other's texts once these have ended; None is
             private. It must be None for a seeded request whose drafts may be drawn, or are verified with
             lenience: its output would depend on what was said before.
+        turns: who may draft, and how much.
     """
 
     request_id: str
@@ -53,6 +55,7 @@ class RequestView:
     sibling_uniforms: npt.NDArray[np.float64] | None = None
     hidden: torch.Tensor | None = None
     scope: str | None = None
+    turns: Turns = ()
 
     def uniforms_of_siblings(self, place: int, count: int) -> npt.NDArray[np.float64]:
         """[count]: one for each token drawn for that place. Nodes with other parents may be drawn with the same.

@@ -2,22 +2,21 @@
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from vllm_spec_plugin.proposers.base import Proposer
 
 if TYPE_CHECKING:
-    from vllm_spec_plugin.config import DraftModelConfig, MedusaConfig, NgramConfig, PluginConfig
+    from vllm_spec_plugin.config import DraftModelConfig, MedusaConfig, NgramConfig, SingleConfig
 
 logger = logging.getLogger("vllm.vllm_spec_plugin")
 
 
-def _ngram(whole: "PluginConfig", vocab_size: int, engine: Any) -> Proposer:
+def _ngram(config: "NgramConfig", num_tokens: int, vocab_size: int, engine: Any) -> Proposer:
     from vllm_spec_plugin.config import DEFAULT_WINDOW
     from vllm_spec_plugin.proposers.ngram import NgramProposer
     from vllm_spec_plugin.proposers.ngram.shared import SharedTexts
 
-    config = cast("NgramConfig", whole.proposer)
     shared = None
     if config.shared_tokens is not None:
         shared = SharedTexts(config.min_order, config.max_order, config.shared_tokens, vocab_size)
@@ -32,11 +31,10 @@ def _ngram(whole: "PluginConfig", vocab_size: int, engine: Any) -> Proposer:
     )
 
 
-def _draft_model(whole: "PluginConfig", vocab_size: int, engine: Any) -> Proposer:
+def _draft_model(config: "DraftModelConfig", num_tokens: int, vocab_size: int, engine: Any) -> Proposer:
     from vllm_spec_plugin.proposers.draft_model.growing import DraftSettings
     from vllm_spec_plugin.proposers.draft_model.proposer import DraftModelProposer
 
-    config = cast("DraftModelConfig", whole.proposer)
     settings = DraftSettings(
         draft_sampling=config.draft_sampling,
         draft_temperature=config.draft_temperature,
@@ -47,34 +45,34 @@ def _draft_model(whole: "PluginConfig", vocab_size: int, engine: Any) -> Propose
     return DraftModelProposer(engine, settings)
 
 
-def _medusa(whole: "PluginConfig", vocab_size: int, engine: Any) -> Proposer:
+def _medusa(config: "MedusaConfig", num_tokens: int, vocab_size: int, engine: Any) -> Proposer:
     from vllm_spec_plugin.proposers.medusa.checkpoint import load_heads, read_heads_config
     from vllm_spec_plugin.proposers.medusa.proposer import MedusaProposer
     from vllm_spec_plugin.proposers.medusa.shape import draft_shapes
 
-    config = cast("MedusaConfig", whole.proposer)
     draws = config.draft_sampling == "probabilistic"
-    shapes = draft_shapes(config.tree, whole.draft_length.tokens, read_heads_config(config.model), draws=draws)
+    shapes = draft_shapes(config.tree, num_tokens, read_heads_config(config.model), draws=draws)
     logger.info("Medusa heads draft %s", shapes)
     heads = load_heads(config.model, engine.hidden_size, vocab_size, engine.dtype, engine.device, shapes.depth)
     return MedusaProposer(heads, engine, shapes, draws=draws)
 
 
 # Each creator imports its own proposer: nobody waits for what they do not use.
-_CREATORS: dict[str, Callable[["PluginConfig", int, Any], Proposer]] = {
+_CREATORS: dict[str, Callable[[Any, int, int, Any], Proposer]] = {
     "ngram": _ngram,
     "draft_model": _draft_model,
     "medusa": _medusa,
 }
 
 
-def create_proposer(config: "PluginConfig", vocab_size: int, engine: Any = None) -> Proposer:
-    """Builds the proposer of a configuration.
+def create_proposer(config: "SingleConfig", num_tokens: int, vocab_size: int, engine: Any = None) -> Proposer:
+    """Builds a proposer.
 
     Args:
-        config: its `proposer.method` says which.
+        config: its `method` says which.
+        num_tokens: most tokens of a draft.
         vocab_size: the target's.
         engine: what the method needs of the worker: a `DraftEngine` to run a draft model, a `StatesEngine`
             for what drafts from the target's hidden states.
     """
-    return _CREATORS[config.proposer.method](config, vocab_size, engine)
+    return _CREATORS[config.method](config, num_tokens, vocab_size, engine)

@@ -4,11 +4,12 @@ import logging
 from typing import Any
 
 from vllm_spec_plugin.compat.frontend import carry
-from vllm_spec_plugin.compat.kv_cache import Request, kv_cache_manager_in_place
+from vllm_spec_plugin.compat.kv_cache import Request, RequestStatus, kv_cache_manager_in_place
 from vllm_spec_plugin.compat.scheduler import (
-    DRAFT_LENGTHS,
     DRAFT_SCOPES,
+    DRAFT_SOURCES,
     DRAFT_TREES,
+    DRAFT_TURNS,
     KV_FORKS,
     KV_ROLLBACK,
     STEP_COUNTERS,
@@ -19,13 +20,15 @@ from vllm_spec_plugin.compat.scheduler import (
 )
 from vllm_spec_plugin.config import DraftModelConfig, NgramConfig, PluginConfig
 from vllm_spec_plugin.metrics.acceptance import AcceptanceLog
-from vllm_spec_plugin.metrics.counters import StepCounters
+from vllm_spec_plugin.metrics.by_method import CountersByMethod
 from vllm_spec_plugin.scheduling.draft_length.create import create_control
 from vllm_spec_plugin.scheduling.kv import SpecKVCacheManager
 from vllm_spec_plugin.scheduling.pressure import Demand, keep_drafts
 from vllm_spec_plugin.scheduling.scope import scope_of
 from vllm_spec_plugin.scheduling.steering import Steering
+from vllm_spec_plugin.scheduling.stream import GroupedStream
 from vllm_spec_plugin.settings import KEY
+from vllm_spec_plugin.turns import length_of
 
 logger = logging.getLogger("vllm.vllm_spec_plugin")
 
@@ -38,8 +41,8 @@ class SpecScheduler(Scheduler):
     which only ever grow.
 
     Attributes:
-        reserves_draft_kv: whether the proposer writes KV of its own, so that the tokens drafted in a
-            step need slots in it.
+        kv_proposer: the place of the proposer that writes KV of its own, so that the tokens it drafts in a step need
+            slots; None if there is none.
     """
 
     kv_cache_manager: SpecKVCacheManager
@@ -49,19 +52,24 @@ class SpecScheduler(Scheduler):
             super().__init__(*args, **kwargs)
         stop_padding(self)
         config = PluginConfig.model_validate(self.vllm_config.additional_config[KEY]["config"])
-        self.reserves_draft_kv = config.proposer.keeps_kv
-        # Branches that the proposer follows while it drafts, each with keys and values of its own, and how far.
+        self.kv_proposer: int | None = None
+        # Branches that it follows while it drafts, each with keys and values of its own, and how far.
         self._drafting = (0, 0)
-        if isinstance(config.proposer, DraftModelConfig) and config.proposer.branches is not None:
-            self._drafting = (config.proposer.num_branches - 1, len(config.proposer.branches))
+        for place, proposer in enumerate(config.proposers):
+            if isinstance(proposer, DraftModelConfig):
+                self.kv_proposer = place
+                if proposer.branches is not None:
+                    self._drafting = (proposer.num_branches - 1, len(proposer.branches))
         # Of the trees that wait, and of those in the planned step: forks that verifying them takes, and depth.
         self._trees: dict[str, tuple[int, int]] = {}
         self._verifying: dict[str, tuple[int, int]] = {}
-        self._method = config.proposer.method
+        self._method, self._methods = config.proposer.method, [proposer.method for proposer in config.proposers]
         self._steering = Steering(create_control(config, self.max_num_scheduled_tokens), config, self.max_model_len)
-        self._shared_scope = config.proposer.shared_scope if isinstance(config.proposer, NgramConfig) else None
-        self._counters: StepCounters | None = None
+        scopes = [proposer.shared_scope for proposer in config.proposers if isinstance(proposer, NgramConfig)]
+        self._shared_scope = scopes[0] if scopes else None
+        self._counters = CountersByMethod()
         self._acceptance = AcceptanceLog()
+        self._stream = GroupedStream(config.stream_tokens) if config.stream_tokens is not None else None
         self._manages_kv = self.connector is None
         if not self._manages_kv:
             logger.warning("with a KV connector no blocks are reserved for drafts and none taken back")
@@ -96,8 +104,7 @@ class SpecScheduler(Scheduler):
         most_tokens, manager = self.max_num_scheduled_tokens, self.kv_cache_manager
         if manager.block_sizes:
             most_tokens = min(most_tokens, len(self.running) + manager.free_kv_tokens())
-        lengths = self._steering.plan(output, self.running, most_tokens)
-        setattr(output, DRAFT_LENGTHS, lengths)
+        setattr(output, DRAFT_TURNS, self._steering.plan(output, self.running, most_tokens))
         if self._shared_scope is not None:
             new = [self.requests[new.req_id] for new in output.scheduled_new_reqs]
             scopes = {request.request_id: scope_of(request.cache_salt, self._shared_scope) for request in new}
@@ -119,7 +126,7 @@ class SpecScheduler(Scheduler):
                     tables[request.request_id] = table
         num_blocks = manager.block_pool.get_num_free_blocks() - before
         if num_blocks:
-            self._add(StepCounters(self._method, kv_blocks_rolled_back=num_blocks))
+            self._counters.of(self._method).kv_blocks_rolled_back += num_blocks
         return tables
 
     def _cut_drafts(self) -> list[Request]:
@@ -149,7 +156,8 @@ class SpecScheduler(Scheduler):
             num_cut = len(request.spec_token_ids) - num_drafts
             if num_cut:
                 request.spec_token_ids = request.spec_token_ids[:num_drafts]
-                self._add(StepCounters(self._method, drafts_cut_for_memory=num_cut))
+                method = self._methods[self._steering.source(request.request_id)]
+                self._counters.of(method).drafts_cut_for_memory += num_cut
                 shortened.append(request)
         return shortened
 
@@ -162,15 +170,19 @@ class SpecScheduler(Scheduler):
 
     def _wanted(self) -> dict[str, int]:
         """Per running request that this step may draft for, the tokens whose slots it will want."""
-        if not self.reserves_draft_kv or not (self.waiting or self.kv_holding_waiting):
+        if self.kv_proposer is None or not (self.waiting or self.kv_holding_waiting):
             return {}
         return {
             request.request_id: self._slots_for_drafting(
-                request, len(request.spec_token_ids), self._steering.latest.get(request.request_id, 0)
+                request, len(request.spec_token_ids), self._kv_length(request.request_id)
             )
             for request in self.running
             if request.num_tokens - request.num_computed_tokens <= self.max_num_scheduled_tokens
         }
+
+    def _kv_length(self, request_id: str) -> int:
+        """How many tokens the proposer that keeps KV may draft for a request by the latest plan."""
+        return length_of(self._steering.latest.get(request_id, ()), self.kv_proposer)
 
     def _slots_for_drafting(self, request: Request, num_verified: int, length: int) -> int:
         """How far a request's slots must reach for `length` drafts after a step that verifies `num_verified`.
@@ -183,12 +195,12 @@ class SpecScheduler(Scheduler):
 
     def _reserve(self, output: Any) -> None:
         """Gives the requests that will be drafted for in the planned step slots for it, earlier ones first."""
-        if not self.reserves_draft_kv:
+        if self.kv_proposer is None:
             return
         manager, added = self.kv_cache_manager, {}
         for request in self.running:
             request_id = request.request_id
-            length = self._steering.latest.get(request_id, 0)
+            length = self._kv_length(request_id)
             if not length or not self._samples(request, output):
                 continue
             num_verified = len(output.scheduled_spec_decode_tokens.get(request_id, ()))
@@ -199,7 +211,7 @@ class SpecScheduler(Scheduler):
         if not added:
             return
         num_blocks = sum(len(ids) for block_ids in added.values() for ids in block_ids)
-        self._add(StepCounters(self._method, kv_blocks_reserved=num_blocks))
+        self._counters.of(self._method).kv_blocks_reserved += num_blocks
         append_blocks(output, added)
         # The next step would be too late: by then they hold drafts' KV.
         if to_zero := self._get_new_block_ids_to_zero():
@@ -228,7 +240,7 @@ class SpecScheduler(Scheduler):
             length = request.num_computed_tokens - num_drafts
             num_forks, depth = self._verifying.get(request_id, (0, 0))
             size = self._fork_size(length, length + depth - 1) if num_forks else 0
-            if self._drafting[0] and request_id in self._steering.latest:
+            if self._drafting[0] and self._kv_length(request_id):
                 # Where the text will end is not known yet. The last draft of a branch is not fed to the proposer.
                 num_forks = max(num_forks, self._drafting[0])
                 size = max(size, self._fork_size(length + 1, length + 1 + depth + self._drafting[1] - 2))
@@ -256,30 +268,33 @@ class SpecScheduler(Scheduler):
 
     def update_from_output(self, scheduler_output: Any, model_runner_output: Any) -> Any:
         """Takes a step's outcome in."""
-        payload = getattr(model_runner_output, STEP_COUNTERS, None)
-        counters = StepCounters.from_payload(payload) if payload is not None else None
-        if counters is not None:
-            self._add(counters)
+        counted = CountersByMethod.from_payload(getattr(model_runner_output, STEP_COUNTERS, []))
+        self._counters.add(counted)
         if probe := getattr(model_runner_output, STEP_PROBE, None):
             self._steering.control.probed(probe)
         self._count_acceptance(scheduler_output, model_runner_output)
         self._trees.update(getattr(model_runner_output, DRAFT_TREES, {}))
         outputs = super().update_from_output(scheduler_output, model_runner_output)
-        self._steering.updated(self.requests, counters, is_busy=bool(self.running or self.waiting))
+        sources = getattr(model_runner_output, DRAFT_SOURCES, {})
+        self._steering.updated(self.requests, counted, sources, is_busy=bool(self.running or self.waiting))
+        if self._stream is not None:
+            self._stream.regroup(outputs)
         return outputs
 
     def _free_request(self, request: Request, *args: Any, **kwargs: Any) -> Any:
+        # Others that end have an output still to come, with what was held back.
+        if self._stream is not None and request.status == RequestStatus.FINISHED_ABORTED:
+            self._stream.drop(request.request_id)
         self._trees.pop(request.request_id, None)
         self._steering.forget(request.request_id)
         fared = self._acceptance.ended(request.request_id)
         if fared is not None:
-            self._add(StepCounters(self._method, ended=[fared]))
+            self._counters.of(self._method).ended.append(fared)
         return super()._free_request(request, *args, **kwargs)
 
     def _count_acceptance(self, scheduler_output: Any, model_runner_output: Any) -> None:
         if not model_runner_output.sampled_token_ids:
             return
-        step = StepCounters(self._method)
         invalid = scheduler_output.num_invalid_spec_tokens or {}
         for request_id in scheduler_output.num_scheduled_tokens:
             output = model_runner_output.sampled_token_ids[model_runner_output.req_id_to_index[request_id]]
@@ -291,24 +306,17 @@ class SpecScheduler(Scheduler):
             if drafted > 0:
                 # A tree has one place per level.
                 _, depth = self._verifying.get(request_id, (0, drafted))
-                step.count_verified(min(depth, drafted), len(output) - 1)
+                counters = self._counters.of(self._methods[self._steering.source(request_id)])
+                counters.count_verified(min(depth, drafted), len(output) - 1)
                 self._acceptance.verified(request_id, drafted, len(output) - 1)
             self._steering.verified(request_id, drafted, len(output) - 1)
-        if step.verified_per_position:
-            self._add(step)
 
     def make_stats(self, *args: Any, **kwargs: Any) -> Any:
         """vLLM's statistics of the step, with the plugin's."""
         stats = super().make_stats(*args, **kwargs)
-        self._add(self._steering.take_counters())
-        if stats is not None and self._counters is not None:
-            carry(stats, self._counters.to_payload())
+        self._counters.add(self._steering.take_counters())
+        if stats is not None and (payload := self._counters.to_payload()):
+            carry(stats, payload)
         # Where nobody wants statistics they must not pile up.
-        self._counters = None
+        self._counters = CountersByMethod()
         return stats
-
-    def _add(self, step: StepCounters) -> None:
-        if self._counters is None:
-            self._counters = step
-        else:
-            self._counters.add(step)

@@ -9,9 +9,18 @@ from typing import Any
 
 from vllm_spec_plugin.compat.kv_cache import Request
 from vllm_spec_plugin.config import PluginConfig
-from vllm_spec_plugin.metrics.counters import StepCounters
-from vllm_spec_plugin.request_options import read_options
-from vllm_spec_plugin.scheduling.draft_length.control import Batch, DraftLengthControl, Forecast, Measured, Wish
+from vllm_spec_plugin.metrics.by_method import CountersByMethod
+from vllm_spec_plugin.request_options import RequestOptions, read_options
+from vllm_spec_plugin.scheduling.draft_length.control import (
+    Batch,
+    Drafting,
+    DraftLengthControl,
+    Fate,
+    Forecast,
+    Measured,
+    Wish,
+)
+from vllm_spec_plugin.turns import Turns, asked, length_of, longest
 
 logger = logging.getLogger("vllm.vllm_spec_plugin")
 
@@ -21,24 +30,27 @@ class _Step:
     num_tokens: int
     num_requests: int
     context: int
-    lengths: dict[str, int] = field(default_factory=dict)
-    caught_up: int = 0
-    num_drafted: int = 0
-    draft_seconds: float = 0.0
+    turns: dict[str, Turns] = field(default_factory=dict)
+    # Text tokens that a proposer with KV of its own has to compute, of requests that come to it.
+    gaps: dict[str, int] = field(default_factory=dict)
+    drafting: tuple[Drafting, ...] = ()
+    # Requests that got output tokens, and those.
+    sampled: set[str] = field(default_factory=set)
     num_output: int = 0
     # Of the drafts that it verifies.
     forecast: Forecast | None = None
 
 
 class Steering:
-    """Asks the policy how much to draft in each planned step, and tells it how the drafts fared and what steps took.
+    """Asks the policy who is to draft how much in each planned step, and tells it how the drafts fared and what steps
+    took.
 
     All of it happens in the scheduler's process: what the ranks draft is decided once, and sent to them.
 
     Attributes:
         control: the policy.
         counters: of decisions, since they were last taken.
-        latest: of the step planned last, how many tokens are to be drafted for each request that is drafted for.
+        latest: of the step planned last, the turns of each request that is drafted for.
     """
 
     def __init__(self, control: DraftLengthControl, config: PluginConfig, max_model_len: int) -> None:
@@ -51,27 +63,27 @@ class Steering:
         """
         self.control = control
         self._method = config.proposer.method
-        self.counters = StepCounters(self._method)
+        self.counters = CountersByMethod()
+        self._proposers = config.proposers
         self._most = config.draft_length.tokens
-        # Trees are drafted whole or not at all.
-        self._unit = self._most if config.proposer.drafts_trees else 1
-        self._keeps_kv = config.proposer.keeps_kv
+        # The proposer that keeps KV, if there is one.
+        self._kv_place = next((i for i, proposer in enumerate(config.proposers) if proposer.keeps_kv), None)
         self._max_model_len = max_model_len
-        # Of requests that were drafted for in the latest step that sampled them: how many tokens they were asked for.
-        self._asked: dict[str, int] = {}
-        # How much of each text the proposer has computed, if it keeps KV.
+        # Of requests that were to be drafted for in the latest step that sampled them: their turns, and who drafted.
+        self._waiting: dict[str, tuple[Turns, int | None]] = {}
+        # How much of each text that proposer has computed.
         self._seen: dict[str, int] = {}
         # Steps that were planned and whose outcome is not known, and the latest one whose outcome is.
         self._planned: deque[_Step] = deque()
         self._ended: _Step | None = None
-        self.latest: dict[str, int] = {}
+        self.latest: dict[str, Turns] = {}
         # Of the latest plan, for the step that verifies its drafts.
         self._forecast: Forecast | None = None
         self._num_wishes = 0
         self._started: float | None = None
 
-    def plan(self, output: Any, running: Sequence[Request], most_tokens: int) -> dict[str, int]:
-        """Draft lengths for the end of a step that vLLM has planned.
+    def plan(self, output: Any, running: Sequence[Request], most_tokens: int) -> dict[str, Turns]:
+        """Who drafts how much at the end of a step that vLLM has planned.
 
         Args:
             output: vLLM's plan.
@@ -79,11 +91,11 @@ class Steering:
             most_tokens: tokens that the next step has room for.
 
         Returns:
-            Per request that the step computes tokens of and that is to be drafted for: how many tokens, at least 1.
+            Per request that the step computes tokens of and that is to be drafted for: its turns, at least one.
         """
         for request_id in output.preempted_req_ids or ():
             self._seen.pop(request_id, None)
-        wishes, limits, context, base_tokens = [], {}, 0, 0
+        wishes, context, base_tokens = [], 0, 0
         for request in running:
             scheduled = output.num_scheduled_tokens.get(request.request_id, 0)
             context += request.num_computed_tokens
@@ -94,58 +106,63 @@ class Steering:
                 base_tokens += min(left, max(most_tokens - base_tokens, 0))
             else:
                 base_tokens += 1
-            limit = self._limit(request)
-            if limit > 0:
-                gap = self._gap(request, request.num_computed_tokens - scheduled)
-                wishes.append(Wish(request.request_id, -(-limit // self._unit), gap))
-                limits[request.request_id] = limit
+            limits = self._limits(request)
+            if any(limits):
+                gaps = self._gaps(request, request.num_computed_tokens - scheduled)
+                wishes.append(Wish(request.request_id, limits, gaps))
         step = _Step(output.total_num_scheduled_tokens, len(output.num_scheduled_tokens), context)
         if step.num_requests == self._num_wishes:
             step.forecast = self._forecast
         self._planned.append(step)
         self._forecast, self._num_wishes = None, len(wishes)
         if wishes:
-            batch = Batch(base_tokens, len(running), context, max(most_tokens - base_tokens, 0) // self._unit)
-            for wish, length in zip(wishes, self.control.plan(wishes, batch), strict=True):
-                if length:
-                    step.lengths[wish.request_id] = min(length * self._unit, limits[wish.request_id])
-                    step.caught_up += wish.gap
+            batch = Batch(base_tokens, len(running), context, max(most_tokens - base_tokens, 0))
+            chosen = self.control.plan(wishes, batch)
+            for wish, turns in zip(wishes, chosen, strict=True):
+                if turns:
+                    step.turns[wish.request_id] = turns
+                    if self._kv_place is not None:
+                        step.gaps[wish.request_id] = wish.gaps[self._kv_place]
             self._forecast = self.control.forecast
-            self._note(step, wishes)
-        self.latest = step.lengths
-        return step.lengths
+            self._count(wishes, chosen)
+            if logger.isEnabledFor(logging.DEBUG):
+                methods = [proposer.method for proposer in self._proposers]
+                logger.debug("%s", explain(wishes, chosen, self._forecast, methods))
+        self.latest = step.turns
+        return step.turns
 
-    def _note(self, step: _Step, wishes: Sequence[Wish]) -> None:
-        """Counts what was decided, and says so to those who debug."""
-        chosen = [step.lengths.get(wish.request_id, 0) for wish in wishes]
-        counts = self.counters.chosen_lengths
-        counts += [0] * (max(chosen) + 1 - len(counts))
-        for wish, length in zip(wishes, chosen, strict=True):
-            counts[length] += 1
-            self.counters.switched_off += not length and wish.request_id in self.latest
-        if not logger.isEnabledFor(logging.DEBUG):
-            return
-        logger.debug("%s", explain(wishes, chosen, self._forecast))
+    def _count(self, wishes: Sequence[Wish], chosen: Sequence[Turns]) -> None:
+        """Counts what was decided."""
+        counters = self.counters.of(self._method)
+        for wish, turns in zip(wishes, chosen, strict=True):
+            counters.count_chosen(longest(turns))
+            counters.switched_off += not turns and wish.request_id in self.latest
+            if len(self._proposers) > 1:
+                for place, length in turns:
+                    self.counters.of(self._proposers[place].method).count_chosen(length)
 
-    def _limit(self, request: Request) -> int:
-        """Most draft tokens after the step: another token comes first, and after the drafts one more."""
+    def _limits(self, request: Request) -> tuple[int, ...]:
+        """Most draft tokens after the step, per proposer: another token comes first, and after the drafts one more."""
         params = request.sampling_params
-        if params is None:
-            return 0
-        wanted = read_options(params.extra_args).most
-        most = self._most if wanted is None else min(wanted, self._most)
-        room: int = self._max_model_len - request.num_tokens - 2
-        depth: int = request.max_tokens - request.num_output_tokens - 2
+        wanted = read_options(params.extra_args) if params is not None else RequestOptions(most=0)
+        most = self._most if wanted.most is None else min(wanted.most, self._most)
+        most = min(most, self._max_model_len - request.num_tokens - 2)
+        depth = request.max_tokens - request.num_output_tokens - 2
+        if most <= 0 or depth <= 0:
+            return (0,) * len(self._proposers)
         # Of a tree more tokens may be verified than may follow each other.
-        return min(most, room, depth) if self._unit == 1 or depth < 1 else min(most, room)
+        return tuple(
+            0 if wanted.method not in (None, proposer.method) else most if proposer.drafts_trees else min(most, depth)
+            for proposer in self._proposers
+        )
 
-    def _gap(self, request: Request, num_cached: int) -> int:
-        if not self._keeps_kv:
-            return 0
-        # The proposer's part of the prefix cache comes along with the target's.
-        seen = self._seen.setdefault(request.request_id, num_cached)
-        gap: int = max(request.num_tokens - seen, 0)
-        return gap
+    def _gaps(self, request: Request, num_cached: int) -> tuple[int, ...]:
+        gaps = [0] * len(self._proposers)
+        if self._kv_place is not None:
+            # The proposer's part of the prefix cache comes along with the target's.
+            seen = self._seen.setdefault(request.request_id, num_cached)
+            gaps[self._kv_place] = max(request.num_tokens - seen, 0)
+        return tuple(gaps)
 
     def started(self) -> None:
         """A step begins to be planned: the one before is over, if it was still being measured."""
@@ -155,34 +172,62 @@ class Steering:
 
     def verified(self, request_id: str, drafted: int, accepted: int) -> None:
         """A step verified `drafted` draft tokens of a request that it sampled, and kept `accepted`; 0 is none."""
-        asked = self._asked.pop(request_id, 0)
-        if asked:
-            self.control.verified(request_id, asked, min(drafted, asked), min(accepted, asked))
+        turns, source = self._waiting.pop(request_id, ((), None))
+        if turns:
+            most = length_of(turns, source)
+            self.control.verified(request_id, Fate(turns, source, min(drafted, most), min(accepted, most)))
         self.control.advance(request_id, accepted + 1)
+        self._planned[0].sampled.add(request_id)
         self._planned[0].num_output += accepted + 1
 
-    def updated(self, requests: Mapping[str, Request], drafted: StepCounters | None, *, is_busy: bool) -> None:
+    def source(self, request_id: str) -> int:
+        """Who drafted what waits to be verified for a request; the first proposer if that is not known."""
+        _, source = self._waiting.get(request_id, ((), None))
+        return source or 0
+
+    def updated(
+        self,
+        requests: Mapping[str, Request],
+        counted: CountersByMethod,
+        sources: Mapping[str, int],
+        *,
+        is_busy: bool,
+    ) -> None:
         """The outcome of the earliest of the planned steps is known.
 
         Args:
             requests: those that live on.
-            drafted: what the worker counted in the step.
+            counted: what the worker counted in the step.
+            sources: who drafted, of requests that were drafted for.
             is_busy: whether another step follows at once.
         """
         step = self._ended = self._planned.popleft()
-        if drafted is not None:
-            step.num_drafted, step.draft_seconds = drafted.draft_tokens, drafted.proposer_seconds
-        for request_id, length in step.lengths.items():
-            request = requests.get(request_id)
-            if request is not None:
-                self._asked[request_id] = length
-                self._seen[request_id] = request.num_tokens
+        came: list[list[int]] = [[] for _ in self._proposers]
+        caught_up = 0
+        for request_id, turns in step.turns.items():
+            source, is_sampled = sources.get(request_id), request_id in step.sampled
+            # Of a text that is not through, the first proposer computes what there is, if it keeps KV.
+            for place, length in asked(turns, source) if is_sampled else turns[:1]:
+                if is_sampled:
+                    came[place].append(length)
+                if place == self._kv_place:
+                    caught_up += step.gaps[request_id]
+                    if request_id in requests:
+                        self._seen[request_id] = requests[request_id].num_tokens
+            if is_sampled and request_id in requests:
+                self._waiting[request_id] = (turns, source)
+        drafting = []
+        for place, proposer in enumerate(self._proposers):
+            did = counted.of(proposer.method)
+            tokens = caught_up if place == self._kv_place else 0
+            drafting.append(Drafting(max(came[place], default=0), did.draft_tokens, tokens, did.proposer_seconds))
+        step.drafting = tuple(drafting)
         if not is_busy:
             self._finish(time.perf_counter())
 
     def forget(self, request_id: str) -> None:
         """A request ended."""
-        self._asked.pop(request_id, None)
+        self._waiting.pop(request_id, None)
         self._seen.pop(request_id, None)
         self.control.forget(request_id)
 
@@ -198,39 +243,43 @@ class Steering:
                 num_requests=step.num_requests,
                 context=step.context,
                 seconds=now - started,
-                draft_seconds=step.draft_seconds,
-                longest=max(step.lengths.values(), default=0),
-                num_drafted=step.num_drafted,
-                caught_up=step.caught_up,
+                drafting=step.drafting,
             )
         )
 
     def _compare(self, step: _Step, seconds: float) -> None:
-        forecast, counters = step.forecast, self.counters
+        forecast, counters = step.forecast, self.counters.of(self._method)
         if forecast is None:
             return
         counters.predicted_seconds += forecast.seconds
         counters.measured_seconds += seconds
         counters.expected_saved_seconds += forecast.tokens * forecast.seconds_per_token - forecast.seconds
         counters.realised_saved_seconds += step.num_output * forecast.seconds_per_token - seconds
-        counters.acceptance = list(forecast.acceptance)
+        for proposer, rates in zip(self._proposers, forecast.acceptance, strict=True):
+            self.counters.of(proposer.method).acceptance = list(rates)
 
-    def take_counters(self) -> StepCounters:
+    def take_counters(self) -> CountersByMethod:
         """What was counted since the last call."""
-        counters, self.counters = self.counters, StepCounters(self._method)
+        counters, self.counters = self.counters, CountersByMethod()
         return counters
 
 
-def explain(wishes: Sequence[Wish], chosen: Sequence[int], forecast: Forecast | None) -> str:
-    """One line on one decision."""
-    lengths = " ".join(f"{wish.request_id}:{length}" for wish, length in zip(wishes, chosen, strict=True))
+def explain(wishes: Sequence[Wish], chosen: Sequence[Turns], forecast: Forecast | None, methods: Sequence[str]) -> str:
+    """One line on one decision: of several proposers those that have a turn, in order."""
+
+    def named(turns: Turns) -> str:
+        if len(methods) == 1 or not turns:
+            return str(longest(turns))
+        return ">".join(f"{methods[place]}({length})" for place, length in turns)
+
+    lengths = " ".join(f"{wish.request_id}:{named(turns)}" for wish, turns in zip(wishes, chosen, strict=True))
     if forecast is None:
         return f"draft lengths {lengths}"
     without = forecast.seconds_per_token * len(wishes)
     gain = forecast.tokens / forecast.seconds * forecast.seconds_per_token
+    rates = ", ".join(" ".join(f"{rate:.2f}" for rate in of_proposer) for of_proposer in forecast.acceptance)
     text = (
         f"draft lengths {lengths}; expected {forecast.tokens:.2f} tokens in {forecast.seconds * 1e3:.2f} ms, without "
-        f"{len(wishes)} in {without * 1e3:.2f} ms: {gain:.2f} times; acceptance "
-        f"{' '.join(f'{rate:.2f}' for rate in forecast.acceptance)}"
+        f"{len(wishes)} in {without * 1e3:.2f} ms: {gain:.2f} times; acceptance {rates}"
     )
     return f"{text}; to learn about another {forecast.tried}" if forecast.tried else text

@@ -4,22 +4,17 @@ from typing import Any
 
 from vllm_spec_plugin.compat.cpu import CPUModelRunner, CPUWorker, cpu_runner_in_place
 from vllm_spec_plugin.worker.runner import SpecRunnerMixin
+from vllm_spec_plugin.worker.worker import SpecWorkerMixin
 
 
 class SpecCPUModelRunner(SpecRunnerMixin, CPUModelRunner):
     """vLLM's CPU runner with the plugin's speculation."""
 
 
-class SpecCPUWorker(CPUWorker):
+class SpecCPUWorker(SpecWorkerMixin, CPUWorker):
     """vLLM's CPU worker, running `SpecCPUModelRunner`."""
 
     def init_device(self) -> Any:
         """Builds the runner."""
         with cpu_runner_in_place(SpecCPUModelRunner):
             return super().init_device()
-
-    def compile_or_warm_up_model(self) -> Any:
-        """Warms up, then measures."""
-        times = super().compile_or_warm_up_model()
-        self.model_runner.probe_steps()
-        return times

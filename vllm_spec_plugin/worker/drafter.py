@@ -1,6 +1,6 @@
 """Drafting for a step: from the runner's batch to drafts, and their q kept until they are verified."""
 
-import time
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -8,8 +8,10 @@ import torch
 
 from vllm_spec_plugin.compat.scheduler import DRAFT_SCOPES
 from vllm_spec_plugin.config import PluginConfig
+from vllm_spec_plugin.metrics.by_method import CountersByMethod
 from vllm_spec_plugin.metrics.counters import StepCounters
 from vllm_spec_plugin.proposers.base import NO_DRAFT, Draft, RequestView
+from vllm_spec_plugin.proposers.cascade import Cascade, Member
 from vllm_spec_plugin.proposers.guard import GuardedProposer
 from vllm_spec_plugin.proposers.registry import create_proposer
 from vllm_spec_plugin.settings import KEY
@@ -24,7 +26,9 @@ class Drafter:
 
     Attributes:
         draws: whether drafts may be drawn, and not only certain.
-        siblings: most tokens that the proposer draws for the same place.
+        siblings: most tokens that are drawn for the same place.
+        sources: of requests that were drafted for since this was last emptied: by whom, by its place in the
+            configuration.
         scopes: of each request, the scope that its text is shared in; None is nobody's but its own.
     """
 
@@ -35,18 +39,31 @@ class Drafter:
             vllm_config: vLLM's configuration, which carries the plugin's in `additional_config`.
         """
         self.config = PluginConfig.model_validate(vllm_config.additional_config[KEY]["config"])
-        self.draws = self.config.proposer.draft_sampling != "greedy"
+        configs = self.config.proposers
+        self.draws = any(config.draft_sampling != "greedy" for config in configs)
         self.vocab_size: int = vllm_config.model_config.get_vocab_size()
-        self.counters = StepCounters(self.config.proposer.method)
+        self._counters = CountersByMethod()
         self.engine: VllmDraftEngine | None = None
-        if self.config.proposer.keeps_kv:
-            self.engine = VllmDraftEngine(vllm_config, self.config.proposer)
-        self._states = TargetStates(vllm_config) if self.config.proposer.uses_hidden_states else None
+        for config in configs:
+            if config.keeps_kv:
+                self.engine = VllmDraftEngine(vllm_config, config)
+        uses_states = any(config.uses_hidden_states for config in configs)
+        self._states = TargetStates(vllm_config) if uses_states else None
         self._pending: dict[str, Draft] = {}
         self.scopes: dict[str, str | None] = {}
-        proposer = create_proposer(self.config, self.vocab_size, self.engine or self._states)
-        self.siblings: int = getattr(proposer, "num_siblings", 1)
-        self.proposer = GuardedProposer(proposer, self.vocab_size, self._count_error)
+        self.sources: dict[str, int] = {}
+        self.siblings = 1
+        self._proposers: list[GuardedProposer] = []
+        for config in configs:
+            engine = self.engine if config.keeps_kv else self._states
+            proposer = create_proposer(config, self.config.draft_length.tokens, self.vocab_size, engine)
+            self.siblings = max(self.siblings, getattr(proposer, "num_siblings", 1))
+            on_error = functools.partial(self._count_error, config.method)
+            self._proposers.append(GuardedProposer(proposer, self.vocab_size, on_error))
+        members = zip(self._proposers, configs, strict=True)
+        self._cascade = Cascade(
+            [Member(proposer, config.drafts_trees, config.keeps_kv) for proposer, config in members], self._note
+        )
 
     def load_model(self, target: Any) -> None:
         """Called by vLLM after the target is loaded: loads the draft, if there is one."""
@@ -70,7 +87,8 @@ class Drafter:
         for request_id in scheduler_output.finished_req_ids:
             self._pending.pop(request_id, None)
             self.scopes.pop(request_id, None)
-            self.proposer.finish(request_id)
+            for proposer in self._proposers:
+                proposer.finish(request_id)
         for request_id in scheduler_output.preempted_req_ids or ():
             self.forget(request_id)
         if self.engine is not None:
@@ -92,18 +110,25 @@ class Drafter:
             requests: those that want a draft.
 
         Returns:
-            One draft per request; empty where there is no guess, or where the proposer failed.
+            One draft per request; empty where there is no guess, or where the proposers failed.
         """
-        start = time.perf_counter()
-        drafts = self.proposer.propose(requests) if requests else []
+        drafts = self._cascade.propose(requests)
         for request, draft in zip(requests, drafts, strict=True):
             self._pending[request.request_id] = draft
-            self.counters.drafts += bool(draft.token_ids)
-            self.counters.draft_tokens += len(draft.token_ids)
-            if self.engine is not None:
-                self.counters.drafts_cut_for_memory += max(request.num_draft_tokens - request.num_draft_slots, 0)
-        self.counters.proposer_seconds += time.perf_counter() - start
         return drafts
+
+    def _note(self, place: int, requests: Sequence[RequestView], drafts: Sequence[Draft], seconds: float) -> None:
+        """Counts what a proposer did."""
+        config = self.config.proposers[place]
+        counters = self._counters.of(config.method)
+        counters.proposer_seconds += seconds
+        for request, draft in zip(requests, drafts, strict=True):
+            if draft.token_ids:
+                counters.drafts += 1
+                counters.draft_tokens += len(draft.token_ids)
+                self.sources[request.request_id] = place
+            if config.keeps_kv:
+                counters.drafts_cut_for_memory += max(request.num_draft_tokens - request.num_draft_slots, 0)
 
     def tree(self, request_id: str, draft_token_ids: Sequence[int]) -> Topology:
         """The shape of a request's drafts that are verified in this step.
@@ -137,12 +162,18 @@ class Drafter:
     def forget(self, request_id: str) -> None:
         """Drops what is kept for a request that was preempted."""
         self._pending.pop(request_id, None)
-        self.proposer.forget(request_id)
+        for proposer in self._proposers:
+            proposer.forget(request_id)
 
-    def take_counters(self) -> StepCounters:
+    @property
+    def counters(self) -> StepCounters:
+        """Of what belongs to no single proposer, to be added to."""
+        return self._counters.of(self.config.proposer.method)
+
+    def take_counters(self) -> CountersByMethod:
         """What was counted since the last call."""
-        counters, self.counters = self.counters, StepCounters(self.config.proposer.method)
+        counters, self._counters = self._counters, CountersByMethod()
         return counters
 
-    def _count_error(self, reason: str) -> None:
-        self.counters.count_error(reason)
+    def _count_error(self, method: str, reason: str) -> None:
+        self._counters.of(method).count_error(reason)

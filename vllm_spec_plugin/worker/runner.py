@@ -7,7 +7,7 @@ import torch
 
 from vllm_spec_plugin.compat import runner as compat
 from vllm_spec_plugin.compat.sampling import SpecDecodeMetadata
-from vllm_spec_plugin.compat.scheduler import DRAFT_LENGTHS, DRAFT_TREES, STEP_COUNTERS, STEP_PROBE
+from vllm_spec_plugin.compat.scheduler import DRAFT_SOURCES, DRAFT_TREES, DRAFT_TURNS, STEP_COUNTERS, STEP_PROBE
 from vllm_spec_plugin.compat.tree_attention import TreeAttention
 from vllm_spec_plugin.verification import SpecRejectionSampler
 from vllm_spec_plugin.verification.chain import NO_TOKEN
@@ -53,10 +53,9 @@ class SpecRunnerMixin(Runner):
         super().initialize_kv_cache(*args, **kwargs)
         if not hasattr(self, "drafter"):
             return
-        config = self.drafter.config.proposer
-        if config.drafts_trees:
+        if any(config.drafts_trees for config in self.drafter.config.proposers):
             layers = compat.attention_layers(self) - self.drafter.layers
-            self.tree_steps = TreeSteps(TreeAttention(self, layers), config.keeps_kv)
+            self.tree_steps = TreeSteps(TreeAttention(self, layers), self.drafter.engine is not None)
         self.drafter.bind(self)
 
     def profile_run(self, *args: Any, **kwargs: Any) -> None:
@@ -147,10 +146,10 @@ class SpecRunnerMixin(Runner):
     ) -> list[list[int]]:
         """Drafts for the requests of this step, in batch order."""
         hidden = None
-        if self.drafter.config.proposer.uses_hidden_states:
+        if any(config.uses_hidden_states for config in self.drafter.config.proposers):
             hidden = sample_hidden_states[self.rejection_sampler.verdict.rows[:, -1]]
-        lengths = getattr(scheduler_output, DRAFT_LENGTHS, {})
-        places, views = request_views(self, sampled_token_ids, self.drafter, lengths, hidden)
+        plan = getattr(scheduler_output, DRAFT_TURNS, {})
+        places, views = request_views(self, sampled_token_ids, self.drafter, plan, hidden)
         draft_token_ids: list[list[int]] = [[] for _ in sampled_token_ids]
         self._drafted_trees = {}
         for place, view, draft in zip(places, views, self.drafter.draft(views), strict=True):
@@ -165,7 +164,8 @@ class SpecRunnerMixin(Runner):
         if hasattr(self, "drafter") and output is not None:
             setattr(output, STEP_COUNTERS, self.drafter.take_counters().to_payload())
             setattr(output, DRAFT_TREES, self._drafted_trees)
-            self._drafted_trees = {}
+            setattr(output, DRAFT_SOURCES, self.drafter.sources)
+            self._drafted_trees, self.drafter.sources = {}, {}
             if self._step_probe:
                 setattr(output, STEP_PROBE, self._step_probe)
                 self._step_probe = []

@@ -7,8 +7,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from vllm_spec_plugin.config import DraftModelConfig
 from vllm_spec_plugin.proposers.base import RequestView
+from vllm_spec_plugin.turns import Turns, longest
 from vllm_spec_plugin.verification.constraints import GREEDY_TEMPERATURE
 from vllm_spec_plugin.verification.noise import hashed_uniform, position_keys, signed
 from vllm_spec_plugin.worker.drafter import Drafter
@@ -21,7 +21,7 @@ def request_views(
     runner: Any,
     sampled_token_ids: list[list[int]],
     drafter: Drafter,
-    lengths: Mapping[str, int],
+    plan: Mapping[str, Turns],
     hidden: torch.Tensor | None = None,
 ) -> tuple[list[int], list[RequestView]]:
     """The requests that are to be drafted for, after a step's tokens are on their texts.
@@ -31,7 +31,7 @@ def request_views(
         sampled_token_ids: per request of the batch the tokens of this step; empty while its prompt is
             not through.
         drafter: whose proposer is going to draft.
-        lengths: how many tokens the scheduler wants drafted for each request; none for those it does not name.
+        plan: who is to draft for each request, and how much; nobody for those it does not name.
         hidden: [batch_size, hidden_size], what each request's last token was sampled from.
 
     Returns:
@@ -39,9 +39,8 @@ def request_views(
         its `max_tokens` is left out, and so is one whose prompt has no tokens. With a draft model, those in the
         middle of their prompt have K = 0.
     """
-    batch, engine = runner.input_batch, drafter.engine
-    most, config = drafter.config.draft_length.tokens, drafter.config.proposer
-    trees = config.drafts_trees
+    batch, engine, most = runner.input_batch, drafter.engine, drafter.config.draft_length.tokens
+    trees = any(proposer.drafts_trees for proposer in drafter.config.proposers)
     # Whether a token was drafted or not must not show in seeded output where what is drafted depends on the time.
     is_fixed = drafter.config.draft_length.policy == "fixed"
     # Nor what others said before: where certain drafts are verified exactly, neither does.
@@ -54,10 +53,10 @@ def request_views(
         request_id = batch.req_ids[i]
         request = runner.requests[request_id]
         params = request.sampling_params
-        wanted = lengths.get(request_id, 0)
-        if not wanted or params is None or request.prompt_token_ids is None or not (new or engine):
+        turns = plan.get(request_id, ())
+        if not turns or params is None or request.prompt_token_ids is None or not (new or engine):
             continue
-        length = int(batch.num_tokens_no_spec[i])
+        length, wanted = int(batch.num_tokens_no_spec[i]), longest(turns)
         num_output = length - len(request.prompt_token_ids)
         # The scheduler counts a tree's tokens as if they stood one after the other.
         tokens = depth = runner.max_model_len - length - 1
@@ -67,9 +66,6 @@ def request_views(
         count = min(tokens, wanted) if trees and depth else depth
         # A grammar and a budget for thinking are followed along one continuation.
         chain_only = params.structured_outputs is not None or params.thinking_token_budget is not None
-        if isinstance(config, DraftModelConfig) and trees and not chain_only:
-            depth = min(depth, config.depth_within(count))
-            count = count if depth else 0
         if new and not count:
             continue
         uniforms = shared[i, :, :depth]
@@ -92,6 +88,7 @@ def request_views(
                 sibling_uniforms=uniforms.T,
                 hidden=None if hidden is None else hidden[i],
                 scope=drafter.scopes.get(request_id) if is_blind or request.generator is None else None,
+                turns=turns,
             )
         )
         places.append(i)

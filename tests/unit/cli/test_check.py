@@ -49,6 +49,8 @@ def test_a_good_file_prints_every_setting_and_where_it_is_from(tmp_path: Path) -
         "draft_length.policy": ["fixed", "default"],
         "draft_length.tokens": ["4", "default"],
         "verification.lenience": ["1.0", "(exact)", "default"],
+        "stream_granularity": ["free", "default"],
+        "stream_tokens": ["not", "used", "default"],
     }
 
 
@@ -72,7 +74,7 @@ def test_every_file_is_checked_and_one_bad_one_fails_all(tmp_path: Path) -> None
     assert "plugin.yaml: OK" in result.stdout
     assert result.stderr.splitlines() == [
         f"{tmp_path}/none.yaml: no such file; allowed: a YAML file that can be read",
-        f"{bad}: proposer.method: got the text 'ngarm'; allowed: draft_model, medusa, ngram; did you mean ngram?",
+        f"{bad}: proposer.method: got the text 'ngarm'; allowed: cascade, draft_model, medusa, ngram; did you mean ngram?",
     ]
 
 

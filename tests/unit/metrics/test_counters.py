@@ -3,6 +3,7 @@
 from prometheus_client import CollectorRegistry
 
 from vllm_spec_plugin.metrics.acceptance import AcceptanceLog
+from vllm_spec_plugin.metrics.by_method import CountersByMethod
 from vllm_spec_plugin.metrics.counters import StepCounters
 from vllm_spec_plugin.metrics.prometheus import Exporter
 
@@ -47,12 +48,12 @@ def test_payload_round_trips():
 def test_prometheus_shows_sums_and_zero_errors():
     registry = CollectorRegistry()
     exporter = Exporter(registry)
-    exporter.add(StepCounters("ngram", drafts=2, draft_tokens=7, proposer_errors={"raised": 1}).to_payload())
-    exporter.add(StepCounters("ngram", drafts=1, verification_seconds=0.5, tree_seconds=0.125).to_payload())
-    exporter.add(StepCounters("ngram", tree_seconds=0.25, proposer_errors={"wrong_tree": 2}).to_payload())
+    exporter.add([StepCounters("ngram", drafts=2, draft_tokens=7, proposer_errors={"raised": 1}).to_payload()])
+    exporter.add([StepCounters("ngram", drafts=1, verification_seconds=0.5, tree_seconds=0.125).to_payload()])
+    exporter.add([StepCounters("ngram", tree_seconds=0.25, proposer_errors={"wrong_tree": 2}).to_payload()])
     for _ in range(2):
         memory = StepCounters("ngram", kv_blocks_reserved=1, kv_blocks_rolled_back=2, drafts_cut_for_memory=3)
-        exporter.add(memory.to_payload())
+        exporter.add([memory.to_payload()])
 
     def value(name, **labels):
         return registry.get_sample_value(f"vllm_spec_plugin:{name}_total", labels)
@@ -70,7 +71,7 @@ def test_prometheus_shows_sums_and_zero_errors():
 
     steps = StepCounters("ngram", ended=[(0.5, 3.0), (0.75, 4.0)])
     steps.count_verified(2, 1)
-    exporter.add(steps.to_payload())
+    exporter.add([steps.to_payload()])
     assert value("verified_tokens", method="ngram", position="1") == 1
     assert value("accepted_tokens", method="ngram", position="0") == 1
     assert registry.get_sample_value("vllm_spec_plugin:request_acceptance_rate_sum", {"method": "ngram"}) == 1.25
@@ -91,10 +92,10 @@ def test_what_the_policy_decided_adds_up():
 def test_prometheus_shows_what_the_policy_decided():
     registry = CollectorRegistry()
     exporter = Exporter(registry)
-    exporter.add(StepCounters("ngram", chosen_lengths=[3, 0, 2], switched_off=2, acceptance=[0.9, 0.5]).to_payload())
+    exporter.add([StepCounters("ngram", chosen_lengths=[3, 0, 2], switched_off=2, acceptance=[0.9, 0.5]).to_payload()])
     steps = StepCounters("ngram", predicted_seconds=0.5, measured_seconds=0.25, acceptance=[0.8, 0.5])
     steps.expected_saved_seconds, steps.realised_saved_seconds = 0.125, -0.25
-    exporter.add(steps.to_payload())
+    exporter.add([steps.to_payload()])
 
     def value(name, **labels):
         return registry.get_sample_value(f"vllm_spec_plugin:{name}", {"method": "ngram"} | labels)
@@ -108,3 +109,14 @@ def test_prometheus_shows_what_the_policy_decided():
     assert value("expected_saved_seconds") == 0.125
     assert value("realised_saved_seconds") == -0.25
     assert value("estimated_acceptance", position="0") == 0.8
+
+
+def test_counters_of_several_proposers_stay_apart():
+    total = CountersByMethod([StepCounters("ngram", drafts=1)])
+    total.of("draft_model").drafts += 2
+    total.add(CountersByMethod([StepCounters("ngram", drafts=4)]))
+    total.of("ngram").count_chosen(2)
+    again = CountersByMethod.from_payload(total.to_payload())
+    assert again.of("ngram") == StepCounters("ngram", drafts=5, chosen_lengths=[0, 0, 1])
+    assert again.of("draft_model") == StepCounters("draft_model", drafts=2)
+    assert CountersByMethod().to_payload() == []

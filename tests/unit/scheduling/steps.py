@@ -132,7 +132,7 @@ class Core:
 
     def __init__(self, num_blocks, *specs, reserves=True, proposer=None):
         self.scheduler = make_scheduler(num_blocks, *specs, proposer=proposer)
-        self.scheduler.reserves_draft_kv = reserves
+        self.scheduler.kv_proposer = 0 if reserves else None
         self.worker = Worker(len(specs))
         self.counters = StepCounters("ngram")
         self.trees = {}
@@ -177,13 +177,13 @@ class Core:
                 self.worker.append(request_id, sampled[request_id])
                 length += len(sampled[request_id])
                 count = min(num_drafts, MAX_MODEL_LEN - length - 1)
-                if self.scheduler.reserves_draft_kv:
+                if self.scheduler.kv_proposer is not None:
                     # The last draft's KV is written when it is verified, and it needs its slot by then only.
                     count = min(count, self.num_slots(request_id) - length + 1)
                 drafts[request_id] = [(length + i) % VOCAB_SIZE for i in range(max(0, count))]
                 if (branches := min(num_branches, len(drafts[request_id]) - 1)) > 0:
                     self.trees[request_id] = (branches, len(drafts[request_id]) - branches)
-                if drafts[request_id] and self.scheduler.reserves_draft_kv:
+                if drafts[request_id] and self.scheduler.kv_proposer is not None:
                     stop = max(stop, length + len(drafts[request_id]) - 1)
             written[request_id] = (start, stop)
         self.check_writes(written)
@@ -199,7 +199,8 @@ class Core:
         for answer in answers.values():
             carried = answer.scheduler_stats and answer.scheduler_stats.kv_connector_stats
             if carried:
-                self.counters.add(StepCounters.from_payload(carried[KEY]))
+                [counted] = carried[KEY]
+                self.counters.add(StepCounters.from_payload(counted))
         if scheduled:
             self.scheduler.update_draft_token_ids(
                 DraftTokenIds(scheduled, [drafts[request_id] for request_id in scheduled])

@@ -97,7 +97,7 @@ def test_what_drafts_did_not_need_is_freed_before_the_next_step_also_without_dra
     core.begin()
     assert held(core) == 3
     core.end(num_drafts=0)
-    core.scheduler.reserves_draft_kv = False
+    core.scheduler.kv_proposer = None
     core.begin()
     assert getattr(core.output, KV_ROLLBACK) == {"a": (2,)}
     assert held(core) == 2
@@ -107,7 +107,7 @@ def test_waiting_drafts_keep_their_slots():
     core = Core(20, FULL)
     add(core, "a", 1, 7)
     core.step(num_drafts=4)
-    core.scheduler.reserves_draft_kv = False
+    core.scheduler.kv_proposer = None
     core.begin()
     assert getattr(core.output, KV_ROLLBACK) == {}
     assert len(core.output.scheduled_spec_decode_tokens["a"]) == 4

@@ -41,13 +41,22 @@ def proposer():
 
 @pytest.fixture
 def drafter(monkeypatch, proposer):
-    monkeypatch.setattr(module, "create_proposer", lambda config, vocab_size, engine: proposer)
-    model = SimpleNamespace(get_vocab_size=lambda: 10)
-    return Drafter(SimpleNamespace(additional_config={KEY: {"config": CONFIG}}, model_config=model))
+    return made(monkeypatch, CONFIG, proposer)
+
+
+def made(monkeypatch, config, *proposers):
+    """A drafter with other proposers than its configuration names."""
+    waiting = list(proposers)
+    monkeypatch.setattr(module, "create_proposer", lambda config, num_tokens, vocab_size, engine: waiting.pop(0))
+    model = SimpleNamespace(get_vocab_size=lambda: 10, get_hidden_size=lambda: 4, dtype=torch.float32)
+    vllm_config = SimpleNamespace(
+        additional_config={KEY: {"config": config}}, model_config=model, device_config=SimpleNamespace(device=CPU)
+    )
+    return Drafter(vllm_config)
 
 
 def view(request_id, token):
-    return RequestView(request_id, np.array([token], np.int32), 1, np.zeros(1))
+    return RequestView(request_id, np.array([token], np.int32), 1, np.zeros(1), depth=1, turns=((0, 1),))
 
 
 def test_q_of_a_request_that_is_not_scheduled_for_a_step_is_there_when_it_is(drafter):
@@ -71,10 +80,11 @@ FORK = topology([[0], [0, 0], [1], [2]])
 
 
 @pytest.fixture
-def with_a_tree(drafter, proposer):
+def with_a_tree(monkeypatch, proposer):
     """Four tokens were drafted for request a."""
     proposer.propose = lambda requests: [Draft([3, 4, 5, 6], None, FORK) for _ in requests]
-    drafter.draft([RequestView("a", np.array([1], np.int32), 4, np.zeros(4), depth=2)])
+    drafter = made(monkeypatch, {"proposer": {"method": "medusa", "model": "heads", "tree": "auto"}}, proposer)
+    drafter.draft([RequestView("a", np.array([1], np.int32), 4, np.zeros(2), depth=2, turns=((0, 4),))])
     return drafter
 
 
@@ -104,16 +114,36 @@ def test_drafts_without_a_tree_are_chains(drafter):
 def test_the_proposer_says_how_many_siblings_it_draws(drafter, monkeypatch, proposer):
     assert drafter.siblings == 1
     proposer.num_siblings = 5
-    model = SimpleNamespace(get_vocab_size=lambda: 10)
-    assert Drafter(SimpleNamespace(additional_config={KEY: {"config": CONFIG}}, model_config=model)).siblings == 5
+    assert made(monkeypatch, CONFIG, proposer).siblings == 5
 
 
 def test_counters_are_taken_once(drafter):
     drafter.draft([view("a", 3), view("b", 4)])
-    counters = drafter.take_counters()
+    counters = drafter.take_counters().of("ngram")
     assert (counters.drafts, counters.draft_tokens) == (2, 2)
     assert counters.proposer_seconds > 0
-    assert drafter.take_counters().drafts == 0
+    assert drafter.take_counters().of("ngram").drafts == 0
+
+
+def test_each_proposer_of_a_cascade_is_counted_and_told_by_itself(monkeypatch):
+    """The first has no guess for b, and fails in the next step: the second one drafts."""
+    heads = {"method": "medusa", "model": "heads"}
+    first, second = Scripted(), Scripted()
+    first.propose = lambda requests: [drawn(3) if request.request_id == "a" else NO_DRAFT for request in requests]
+    config = {"proposer": {"method": "cascade", "proposers": [{"method": "ngram"}, heads]}}
+    cascade = made(monkeypatch, config, first, second)
+    turns = ((0, 1), (1, 1))
+    a, b = (RequestView(name, np.array([4], np.int32), 1, np.zeros(1), depth=1, turns=turns) for name in "ab")
+    assert [draft.token_ids for draft in cascade.draft([a, b])] == [[3], [4]]
+    assert cascade.sources == {"a": 0, "b": 1}
+    counted = cascade.take_counters()
+    assert [counted.of(method).draft_tokens for method in ("ngram", "medusa", "cascade")] == [1, 1, 0]
+    first.propose = None
+    assert [draft.token_ids for draft in cascade.draft([a, b])] == [[4], [4]]
+    assert cascade.take_counters().of("ngram").proposer_errors == {"raised": 1}
+    assert first.forgotten == ["a", "b"]
+    cascade.forget("a")
+    assert second.forgotten == ["a"]
 
 
 def test_no_requests_no_drafts(drafter):

@@ -33,7 +33,7 @@ def request(length, num_output=1, seed=None, **params):
     )
 
 
-def views(requests, config=CHAIN, siblings=1, new=None, hidden=None, lengths=None, scopes=None, draws=False):
+def views(requests, config=CHAIN, siblings=1, new=None, hidden=None, lengths=None, scopes=None, draws=False, plan=None):
     names = [f"r{i}" for i in range(len(requests))]
     batch = SimpleNamespace(
         req_ids=names,
@@ -46,8 +46,9 @@ def views(requests, config=CHAIN, siblings=1, new=None, hidden=None, lengths=Non
     parsed = parse_config(config, "spec.yaml")
     if lengths is None:
         lengths = dict.fromkeys(names, parsed.draft_length.tokens)
+    plan = plan or {name: ((0, length),) for name, length in lengths.items()}
     drafter: Any = SimpleNamespace(config=parsed, engine=None, siblings=siblings, scopes=scopes or {}, draws=draws)
-    return request_views(runner, new or [[7]] * len(requests), drafter, lengths, hidden)
+    return request_views(runner, new or [[7]] * len(requests), drafter, plan, hidden)
 
 
 def test_a_chain_goes_as_far_as_context_and_max_tokens_leave_room():
@@ -137,14 +138,8 @@ def test_what_others_said_must_not_show_in_seeded_output(draws, lenience, scope)
     assert seeded.scope == scope
 
 
-@pytest.mark.parametrize(("wanted", "depth"), [(14, 4), (13, 3), (10, 3), (6, 2), (5, 1), (2, 1), (1, None)])
-def test_branches_go_as_deep_as_all_of_them_have_room(wanted, depth):
-    """2, 4, 4 and 4 tokens at each depth."""
-    config = {
-        "proposer": {"method": "draft_model", "model": "draft", "branches": [2, 2, 1, 1]},
-        "draft_length": {"policy": "fixed", "tokens": 14},
-    }
-    found = views([request(10)], config, siblings=2, lengths={"r0": wanted})[1]
-    assert [view.depth for view in found] == ([] if depth is None else [depth])
-    [chain] = views([request(10, structured_outputs=object())], config, siblings=2, lengths={"r0": 1})[1]
-    assert chain.depth == 1
+def test_the_longest_turn_is_what_there_must_be_room_for():
+    names, found = views([request(10), request(38)], plan={"r0": ((0, 2), (1, 3)), "r1": ((1, 1), (0, 3))})
+    assert names == [0, 1]
+    assert [view.num_draft_tokens for view in found] == [3, 1]
+    assert [view.turns for view in found] == [((0, 2), (1, 3)), ((1, 1), (0, 3))]

@@ -4,6 +4,7 @@ The draft model follows each branch as a sequence of its own from the end of the
 yet are fed the same tokens.
 """
 
+import bisect
 import itertools
 import operator
 from collections.abc import Sequence
@@ -23,6 +24,12 @@ def branch_topology(branches: Sequence[int]) -> Topology:
         for depth in range(1, len(branches) + 1)
         for path in itertools.product(*(range(count) for count in branches[:depth]))
     )
+
+
+def depth_within(branches: Sequence[int], num_tokens: int) -> int:
+    """How deep branches go with at most `num_tokens` tokens together."""
+    num_nodes = itertools.accumulate(itertools.accumulate(branches, operator.mul))
+    return bisect.bisect_right(list(num_nodes), num_tokens)
 
 
 class GrowingBranches:

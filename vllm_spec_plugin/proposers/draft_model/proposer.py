@@ -6,7 +6,7 @@ from dataclasses import replace
 import torch
 
 from vllm_spec_plugin.proposers.base import NO_DRAFT, Draft, RequestView
-from vllm_spec_plugin.proposers.draft_model.branching import GrowingBranches
+from vllm_spec_plugin.proposers.draft_model.branching import GrowingBranches, depth_within
 from vllm_spec_plugin.proposers.draft_model.catch_up import Chunk, Limits, plan_catch_up
 from vllm_spec_plugin.proposers.draft_model.engine import DraftEngine
 from vllm_spec_plugin.proposers.draft_model.growing import DraftSettings, GrowingDrafts
@@ -38,11 +38,7 @@ class DraftModelProposer:
         """One draft per request; empty where K, memory or the draft's context leave none."""
         if self._settings.branches:
             # From here on K is the depth of a tree.
-            depth = len(self._settings.branches)
-            requests = [
-                replace(request, num_draft_tokens=min(request.num_draft_tokens, request.depth, depth))
-                for request in requests
-            ]
+            requests = [replace(request, num_draft_tokens=self._depth(request)) for request in requests]
         coverage = self._engine.coverage
         limits = Limits(self._settings.catch_up_tokens, self._engine.max_len)
         chunks = plan_catch_up(requests, coverage, self._engine.block_table, limits)
@@ -60,6 +56,11 @@ class DraftModelProposer:
     def forget(self, request_id: str) -> None:
         """Drops the request's watermark."""
         self._engine.coverage.forget(request_id)
+
+    def _depth(self, request: RequestView) -> int:
+        """Of its tree."""
+        branches, most = self._settings.branches, request.num_draft_tokens
+        return min(most if request.chain_only else depth_within(branches, most), request.depth, len(branches))
 
     def _draft(self, chunks: list[Chunk]) -> list[tuple[Draft, list[int]]]:
         """Per chunk that wants drafts: its draft, and which of its tokens the draft model has been fed."""

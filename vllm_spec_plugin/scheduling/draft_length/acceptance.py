@@ -1,24 +1,21 @@
 """How likely each draft token of each request is to be accepted, learned from what was verified. Imports no vLLM."""
 
 from collections.abc import Sequence
-from itertools import repeat
 
 import numpy as np
-import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
+from vllm_spec_plugin.scheduling.draft_length.acceptance_counts import (
+    PRIOR,
+    chances,
+    count_draft,
+    count_steps,
+    fade_request,
+    of_proposer,
+)
+from vllm_spec_plugin.scheduling.draft_length.request_rows import NO_ROW, Floats, Ints, RequestRows
 
-LEAST, MOST = 0.001, 0.999
-# Observations that the prior's start, and a position's lean on the one before it, are worth.
-PRIOR_WEIGHT = 4.0
-# How much more firmly a position is held to its request than a request to the proposer.
-FIRMNESS = 8.0
 # Output tokens that a verified draft ages its request's evidence by.
 TOKENS_PER_DRAFT = 8.0
-_FIRST_ROWS = 64
-_MOST_WEIGHT = 1e30
-# The row of all requests without evidence; nothing is ever written to it.
-_NOTHING = 0
 
 
 class AcceptanceEstimate:
@@ -72,6 +69,7 @@ class AcceptanceEstimate:
         prior_half_life: float = 4096.0,
         strength: float = 2.0,
         initial: float = 0.6,
+        requests: RequestRows | None = None,
     ) -> None:
         """Starts with no evidence.
 
@@ -81,6 +79,7 @@ class AcceptanceEstimate:
             prior_half_life: verified drafts, of all requests, in which the prior's evidence halves.
             strength: observations that the prior is worth against a request's own.
             initial: the prior before anything was verified.
+            requests: rows that it shares with others; of its own if None.
 
         Raises:
             ValueError: names the argument that is out of range.
@@ -95,24 +94,15 @@ class AcceptanceEstimate:
         if not 0 < initial < 1:
             raise ValueError(f"initial is {initial}; it must be a probability, above 0 and below 1")
         self._half_life = half_life
-        self._strength = strength
+        self._strength = float(strength)
         self._initial = initial
-        self._firmness = FIRMNESS * strength
         self._draft_fade = 0.5 ** (TOKENS_PER_DRAFT / half_life)
-        self._prior_growth = 2 ** (1 / prior_half_life)
-        self._num_positions = num_positions
-        self._outcomes = _outcomes(num_positions)
-        # Per outcome: the weights of the drafts that had it, and those times k_r1 and n_r1. Later drafts get greater
-        # weights instead of earlier ones fading.
+        self._growth = 2 ** (1 / prior_half_life)
+        # The last draft's, in the sums over all requests.
         self._weight = 1.0
-        self._drafts, self._good, self._known = ([0.0] * len(self._outcomes) for _ in range(3))
-        self._shared: Floats | None = None
-        # Tried and accepted, in this order.
-        self._counts = np.zeros((_FIRST_ROWS, 2, num_positions))
-        # Views of `_counts`: to index the array would cost as much as to update it.
-        self._rows = list(self._counts)
-        self._free = list(range(_FIRST_ROWS - 1, _NOTHING, -1))
-        self._row_of: dict[str, int] = {}
+        self._sums = np.zeros((4, num_positions))
+        self._requests = RequestRows() if requests is None else requests
+        self._counts = self._requests.column(2, num_positions)
 
     def verified(self, request_id: str, drafted: int, accepted: int) -> None:
         """Learns from one verified draft.
@@ -130,24 +120,10 @@ class AcceptanceEstimate:
             raise ValueError(f"request {request_id}: {accepted} accepted tokens of a draft of {drafted} can't be")
         if not drafted:
             return
-        row = self._row_of.get(request_id)
-        if row is None:
-            row = self._row_of[request_id] = self._free_row()
-        outcome = min(accepted, self._num_positions)
-        if accepted < drafted:
-            outcome += self._num_positions + 1
-
-        own = self._rows[row]
-        weight = self._weight = self._weight * self._prior_growth
-        self._drafts[outcome] += weight
-        self._good[outcome] += weight * own.item(self._num_positions)
-        self._known[outcome] += weight * own.item(0)
-        self._shared = None
-        if weight > _MOST_WEIGHT:
-            self._rescale()
-
-        own *= self._draft_fade
-        own += self._outcomes[outcome]
+        row = self._requests.add_one(request_id)
+        self._weight = count_draft(
+            self._counts.values, self._sums, self._weight, self._growth, self._draft_fade, row, drafted, accepted
+        )
 
     def advance(self, request_id: str, num_tokens: int) -> None:
         """Lets a request's evidence fade as its text grows.
@@ -156,103 +132,56 @@ class AcceptanceEstimate:
             request_id: any request.
             num_tokens: output tokens of a step, with or without a draft.
         """
-        row = self._row_of.get(request_id)
-        if row is not None:
-            counts = self._rows[row]
-            counts *= 0.5 ** (num_tokens / self._half_life)
+        row = self._requests.find_one(request_id)
+        if row != NO_ROW:
+            fade_request(self._counts.values, row, 0.5 ** (num_tokens / self._half_life))
+
+    def learn(self, rows: Ints, drafted: Ints, accepted: Ints, num_tokens: Ints) -> None:
+        """Learns from a step of n requests at once, as `verified` and then `advance` would from one after the other.
+
+        Args:
+            rows: [n], from `RequestRows.add`; a request may be there more than once, its earlier steps first.
+            drafted: [n], tokens of each draft; of 0 nothing is learned.
+            accepted: [n], how many of them were kept, the first ones.
+            num_tokens: [n], output tokens of each.
+
+        Raises:
+            ValueError: fewer than 0 or more than `drafted` were accepted; nothing was learned.
+        """
+        self._weight = count_steps(
+            self._counts.values,
+            self._sums,
+            self._weight,
+            self._growth,
+            self._draft_fade,
+            self._half_life,
+            rows,
+            drafted,
+            accepted,
+            num_tokens,
+        )
 
     def forget(self, request_id: str) -> None:
-        """Drops a request's evidence; the prior keeps what it learned from it."""
-        row = self._row_of.pop(request_id, None)
-        if row is not None:
-            self._rows[row].fill(0)
-            self._free.append(row)
+        """Drops a request's evidence, and its row; the prior keeps what it learned from it."""
+        self._requests.forget(request_id)
 
     def rates(self, request_ids: Sequence[str]) -> Floats:
         """[len(request_ids), num_positions]: a[r, i]; the prior for requests that nothing is known of."""
-        rows = np.fromiter(map(self._row_of.get, request_ids, repeat(_NOTHING)), np.intp, len(request_ids))
-        # Positions first: requests are many, and what lies side by side is fast.
-        counts = self._counts.take(rows, axis=0).transpose(1, 2, 0).copy()
-        tried, accepted = counts
-        strength, firmness = self._strength, self._firmness
-        _, average, prior_against, average_against = self._of_proposer()
-        held = tried + firmness
-        worth = counts * (firmness / held)
-        total, seen = np.add.reduce(worth, axis=1)
-        foreseen = average @ worth[0]
-        total += strength
-        seen += strength * average[0]
-        foreseen += strength * average[0]
-        against = foreseen * (total - seen) / (seen * (total - foreseen))
-        unknown = against * (strength / total)
-        # In place from (1 - c) / c to a.
-        rates: Floats = average_against[:, None] * (against - unknown)
-        rates += prior_against[:, None] * unknown
-        rates += 1
-        np.divide(firmness, rates, out=rates)
-        rates += accepted
-        rates /= held
-        np.maximum(rates, LEAST, out=rates)
-        np.minimum(rates, MOST, out=rates)
-        return rates.T
+        return self._chances(self._requests.find(request_ids), joint=False)
+
+    def products(self, rows: Ints) -> Floats:
+        """[n, num_positions]: a[r, 1] * ... * a[r, i], the probability that draft tokens 1 to i are all accepted.
+
+        Args:
+            rows: [n], from `RequestRows.find`.
+        """
+        return self._chances(rows, joint=True)
+
+    def _chances(self, rows: Ints, *, joint: bool) -> Floats:
+        return chances(self._counts.values, self._sums, self._weight, self._initial, self._strength, rows, joint)
 
     @property
     def prior(self) -> Floats:
         """[num_positions]: m_i, the proposer's running average."""
-        prior: Floats = self._of_proposer()[0].copy()
+        prior: Floats = of_proposer(self._sums, self._weight, self._initial)[PRIOR]
         return prior
-
-    def _of_proposer(self) -> Floats:
-        """[4, num_positions]: m, b, and the odds against each."""
-        if self._shared is None:
-            by_outcome = np.array([self._drafts, self._good, self._known])
-            sums = (by_outcome @ self._outcomes.reshape(len(self._outcomes), -1)).reshape(3, 2, -1).tolist()
-            (all_tried, all_accepted), (all_good, _), (all_known, _) = sums
-            lean = PRIOR_WEIGHT * self._weight
-            rate = level = self._initial
-            prior, levels = [], []
-            for tried, accepted, good, known in zip(all_tried, all_accepted, all_good, all_known, strict=True):
-                rate = _inside((accepted + lean * rate) / (tried + lean))
-                if known:
-                    level = _inside((tried * good / known + lean * level) / (tried + lean))
-                prior.append(rate)
-                levels.append(level)
-            prior_against = [1 / rate - 1 for rate in prior]
-            first = 1 / levels[0] - 1
-            average_against = [
-                against * first * level / (1 - level) for against, level in zip(prior_against, levels, strict=True)
-            ]
-            average = [1 / (1 + against) for against in average_against]
-            self._shared = np.array([prior, average, prior_against, average_against])
-        return self._shared
-
-    def _rescale(self) -> None:
-        for by_outcome in (self._drafts, self._good, self._known):
-            by_outcome[:] = [weight / self._weight for weight in by_outcome]
-        self._weight = 1.0
-
-    def _free_row(self) -> int:
-        if not self._free:
-            num_rows = len(self._counts)
-            self._counts = np.concatenate([self._counts, np.zeros_like(self._counts)])
-            self._rows = list(self._counts)
-            self._free = list(range(2 * num_rows - 1, num_rows - 1, -1))
-        return self._free.pop()
-
-
-def _outcomes(num_positions: int) -> Floats:
-    """What a draft adds to the counts, by its outcome.
-
-    Returns:
-        [2 * num_positions + 2, 2, num_positions]: tried and accepted, for drafts of which 0, 1, ...
-        num_positions tokens were accepted and none rejected, then for those with a token rejected after them.
-    """
-    before = np.tri(num_positions + 2, num_positions, -1)
-    kept = np.stack([before[:-1], before[:-1]], axis=1)
-    rejected = np.stack([before[1:], before[:-1]], axis=1)
-    return np.concatenate([kept, rejected])
-
-
-def _inside(rate: float) -> float:
-    # Without min and max, which take longer.
-    return LEAST if rate < LEAST else MOST if rate > MOST else rate

@@ -1,8 +1,13 @@
-"""Draft lengths by policy: what the scheduler asks before each step, and what it tells after it. Imports no vLLM."""
+"""Draft lengths by policy: what the scheduler asks before each step, and what it tells after it. Imports no vLLM.
+
+Proposers go by their place in the configuration: 0 where there is only one.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
+
+from vllm_spec_plugin.turns import Turns
 
 
 @dataclass(frozen=True)
@@ -11,13 +16,13 @@ class Wish:
 
     Attributes:
         request_id: whose.
-        limit: most draft tokens, at least 1.
-        gap: text tokens that the proposer would have to compute before it can draft, beyond one.
+        limits: per proposer, most draft tokens; 0 is none at all. At least one is above 0.
+        gaps: per proposer, text tokens that it would have to compute before it can draft, beyond one.
     """
 
     request_id: str
-    limit: int
-    gap: int = 0
+    limits: tuple[int, ...]
+    gaps: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -38,6 +43,23 @@ class Batch:
 
 
 @dataclass(frozen=True)
+class Drafting:
+    """What a proposer did in a step.
+
+    Attributes:
+        longest: most tokens that it was asked for, for one request; 0 if its turn did not come.
+        num_drafted: draft tokens made.
+        caught_up: text tokens that it computed, beyond one per draft.
+        seconds: how long it took.
+    """
+
+    longest: int
+    num_drafted: int
+    caught_up: int
+    seconds: float
+
+
+@dataclass(frozen=True)
 class Measured:
     """A step that is over.
 
@@ -46,20 +68,31 @@ class Measured:
         num_requests: whose.
         context: tokens in their texts, added up.
         seconds: from the step's planning to the next one's.
-        draft_seconds: how many of them went into drafting.
-        longest: the longest draft made.
-        num_drafted: draft tokens made.
-        caught_up: text tokens that the proposer computed, beyond one per draft.
+        drafting: per proposer, what it did and how many of these seconds it took.
     """
 
     num_tokens: int
     num_requests: int
     context: int
     seconds: float
-    draft_seconds: float
-    longest: int
-    num_drafted: int
-    caught_up: int
+    drafting: tuple[Drafting, ...]
+
+
+@dataclass(frozen=True)
+class Fate:
+    """What became of a request's drafts.
+
+    Attributes:
+        turns: who was to be asked, and for how many tokens.
+        source: who gave a draft; None if nobody did: all were asked.
+        drafted: tokens of it that were verified.
+        accepted: how many of them were kept.
+    """
+
+    turns: Turns
+    source: int | None
+    drafted: int
+    accepted: int
 
 
 @dataclass(frozen=True)
@@ -70,32 +103,32 @@ class Forecast:
         tokens: output tokens of the step that verifies the drafts.
         seconds: of that step and of making the drafts.
         seconds_per_token: of a step without drafts.
-        acceptance: per place, the running average over requests of the probability that it is right if those before
-            it were.
+        acceptance: per proposer and place, the running average over requests of the probability that it is right if
+            those before it were; of trees, which have one place, their accepted tokens.
         tried: what was done to learn instead of what looked best; empty if nothing.
     """
 
     tokens: float
     seconds: float
     seconds_per_token: float
-    acceptance: tuple[float, ...]
+    acceptance: tuple[tuple[float, ...], ...]
     tried: str = ""
 
 
 class DraftLengthControl(Protocol):
-    """Says how many tokens to draft."""
+    """Says who is to draft how many tokens."""
 
     @property
     def forecast(self) -> Forecast | None:
         """What is expected of the latest plan; None where nothing is reckoned or nothing was planned."""
         ...
 
-    def plan(self, wishes: Sequence[Wish], batch: Batch) -> list[int]:
-        """Draft lengths, one per wish, 0 to its limit."""
+    def plan(self, wishes: Sequence[Wish], batch: Batch) -> list[Turns]:
+        """Who drafts for each wish, and how much: from 1 to its limit."""
         ...
 
-    def verified(self, request_id: str, asked: int, drafted: int, accepted: int) -> None:
-        """A request's drafts were verified: `drafted` of those asked for, of which `accepted` were kept."""
+    def verified(self, request_id: str, fate: Fate) -> None:
+        """Drafts that were planned for a request were verified, or there were none; its turns are not empty."""
         ...
 
     def advance(self, request_id: str, num_tokens: int) -> None:

@@ -6,7 +6,7 @@ from vllm_spec_plugin.scheduling.draft_length.simple_controls import FixedContro
 
 
 def create_control(config: PluginConfig, max_step_tokens: int) -> DraftLengthControl:
-    """Builds the policy of a configuration.
+    """Builds the policy of a configuration, for its proposers.
 
     Args:
         config: its `draft_length.policy` says which.
@@ -14,17 +14,21 @@ def create_control(config: PluginConfig, max_step_tokens: int) -> DraftLengthCon
     """
     wanted = config.draft_length
     if isinstance(wanted, HeuristicDraftLength):
-        return HeuristicControl(wanted.tokens)
+        return HeuristicControl([None if proposer.drafts_trees else wanted.tokens for proposer in config.proposers])
     if not isinstance(wanted, OptimalDraftLength):
         return FixedControl()
     # Compiled code: nobody waits for it who does not use it.
-    from vllm_spec_plugin.scheduling.draft_length.expectation import ChainExpectation, Expectation, TreeExpectation
+    from vllm_spec_plugin.scheduling.draft_length.expectation import ChainExpectation, TreeExpectation
+    from vllm_spec_plugin.scheduling.draft_length.lane import Lane
     from vllm_spec_plugin.scheduling.draft_length.optimal_control import OptimalControl
+    from vllm_spec_plugin.scheduling.draft_length.request_rows import RequestRows
 
-    expectation: Expectation
-    if config.proposer.drafts_trees:
-        nodes, depth = config.proposer.tree_size(wanted.tokens)
-        expectation = TreeExpectation(nodes, depth, wanted.half_life)
-    else:
-        expectation = ChainExpectation(wanted.tokens, wanted.half_life)
-    return OptimalControl(expectation, max_step_tokens, wanted.explore)
+    requests = RequestRows()
+    lanes = []
+    for proposer in config.proposers:
+        if proposer.drafts_trees:
+            nodes, depth = proposer.tree_size(wanted.tokens)
+            lanes.append(Lane(TreeExpectation(nodes, depth, wanted.half_life, requests)))
+        else:
+            lanes.append(Lane(ChainExpectation(wanted.tokens, wanted.half_life, requests)))
+    return OptimalControl(lanes, requests, max_step_tokens, wanted.explore)

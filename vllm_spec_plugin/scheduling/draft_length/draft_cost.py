@@ -1,7 +1,6 @@
 """What drafting costs in a step, learnt from the steps that are run."""
 
 import numpy as np
-import numpy.typing as npt
 
 from vllm_spec_plugin.scheduling.draft_length.regression import Floats, ForgetfulRegression
 
@@ -13,7 +12,7 @@ _SHORTEST = 1e-6
 
 
 class DraftCost:
-    """Seconds a proposer takes in a step: d0 + d1 * passes + d2 * rows + d3 * caught_up, 0 without drafts.
+    """Seconds a proposer takes in a step: d0 + d1 * passes + d2 * rows + d3 * caught_up, 0 if it is not asked.
 
     passes: forward passes one after the other, the longest draft length among the requests; 0 for a
         proposer that has none.
@@ -37,11 +36,6 @@ class DraftCost:
         return self._regression.num_observations
 
     @property
-    def error(self) -> float:
-        """Median of |predicted - measured| / measured over the last 64 steps; nan before the first."""
-        return self._regression.error
-
-    @property
     def coefficients(self) -> Floats:
         """[3]: expected seconds of drafting at all, per pass and per draft token, none below 0; a copy."""
         return self._regression.weights[:3].copy()
@@ -52,39 +46,22 @@ class DraftCost:
         return float(self._regression.weights[3])
 
     def observe(self, passes: int, rows: int, caught_up: int, seconds: float) -> float:
-        """Learns from a step; one without drafts, or that can't be, is ignored.
+        """Learns from a step; one in which the proposer was not asked, or that can't be, is ignored.
 
         Args:
-            passes: of the step.
-            rows: of the step.
+            passes: of the step, had all drafts that were asked for come; 0 and no rows: it was not asked.
+            rows: of the step; 0 if nothing was found, which one pass told.
             caught_up: tokens of text caught up.
             seconds: what the proposer took; 0 counts as a microsecond.
 
         Returns:
-            The seconds predicted before; 0 without drafts.
+            The seconds predicted before; 0 if it was not asked.
         """
-        if rows <= 0 or passes < 0 or caught_up < 0:
+        if passes < 0 or rows < 0 or caught_up < 0 or not passes + rows:
             return 0.0
+        if not rows:
+            passes = 1
         self._features[1:] = passes, rows, caught_up
         if seconds >= 0:
             seconds = max(seconds, _SHORTEST)
         return self._regression.observe(self._features, seconds)
-
-    def seconds(self, passes: npt.ArrayLike, rows: npt.ArrayLike, caught_up: int = 0) -> Floats:
-        """Expected seconds, never below 0.
-
-        Args:
-            passes: of each candidate step.
-            rows: of each candidate step, the same shape; where it is 0, nothing is drafted and nothing
-                spent.
-            caught_up: tokens of text to catch up, in each.
-
-        Returns:
-            The shape of `passes`.
-        """
-        any_draft, per_pass, per_row, per_token = self._regression.weights.tolist()
-        expected: Floats = np.multiply(passes, per_pass)
-        expected += np.multiply(rows, per_row)
-        expected += any_draft + per_token * caught_up
-        expected *= np.greater(rows, 0)
-        return expected

@@ -26,12 +26,21 @@ class Purse:
         self._share = share
         self.seconds = 0.0
 
+    @property
+    def capacity(self) -> float:
+        """Most seconds that it holds."""
+        return _MOST_SECONDS * self._share
+
     def served(self, seconds: float) -> None:
         """Adds a step's time."""
-        self.seconds = min(self.seconds + self._share * seconds, _MOST_SECONDS * self._share)
+        self.seconds = min(self.seconds + self._share * seconds, self.capacity)
+
+    def can_pay(self, seconds: float) -> bool:
+        """Whether it holds so much; a full one pays any price, and is in debt then."""
+        return self.seconds > 0 and (seconds <= self.seconds or self.seconds >= self.capacity)
 
     def pay(self, seconds: float) -> None:
-        """Takes out what there must be."""
+        """Takes that out."""
         self.seconds -= seconds
 
 
@@ -61,11 +70,16 @@ class Sizes:
             budget: seconds.
 
         Returns:
-            Its place; None if all of them were measured within the last `_STALE` steps.
+            Its place; None if all of them were measured, or chosen, within the last `_STALE` steps.
         """
-        last = np.where(losses <= budget, self._last[_bins(num_tokens)], self._steps)
+        bins = _bins(num_tokens)
+        last = np.where(losses <= budget, self._last[bins], self._steps)
         chosen = int(np.argmin(last))
-        return chosen if last[chosen] <= self._steps - _STALE else None
+        if last[chosen] > self._steps - _STALE:
+            return None
+        # The step may turn out to be of another size, as proposers do not always have a guess.
+        self._last[bins[chosen]] = self._steps
+        return chosen
 
 
 def _bins(num_tokens: Floats) -> Ints:

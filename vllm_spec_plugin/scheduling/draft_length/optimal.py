@@ -1,53 +1,79 @@
-"""How many tokens to draft for each request of a batch: the plans worth looking at, and the best of them."""
+"""How many tokens to draft for each request of a batch, and who: the plans worth looking at, and the best of them."""
 
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from vllm_spec_plugin.scheduling.draft_length.plan_sizes import best_by_size
+from vllm_spec_plugin.scheduling.draft_length.plan_sizes import best_by_size, lengths_at
+from vllm_spec_plugin.scheduling.draft_length.turn_order import by_worth, turns_by_worth
+from vllm_spec_plugin.turns import Turns
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
-class Promises:
-    """What a proposer is expected to do for n requests, for up to K draft tokens each.
+class Offers:
+    """What L proposers are expected to do for n requests, for up to K places of a draft each, and what it costs.
+
+    A place is a token, or a whole tree.
 
     Attributes:
-        gains: [n, K], accepted tokens that asking for the k-th one adds; falling along k.
-        delivered: [n, K], the probability that there is a k-th draft token if it is asked for.
-        entry: [n], seconds that a request's first draft token takes besides: catching up with its text.
+        there: [L, n], the probability that there is a guess.
+        gains: [L, n, K], accepted tokens that asking for the k-th place adds.
+        delivered: [L, n, K], draft tokens to be expected in it. Gains per delivered token fall along k.
+        entry: [L, n], seconds that a request's first draft token takes besides: catching up with its text.
+        limits: [n, L], most places.
+        unit: [n, L], tokens that are asked for per place.
+        draft: [L, 3], seconds that drafting takes in a step at all, per place of the longest draft, and per token.
+        step: [>= draft tokens that can come of it + 2], seconds of the target by the number of draft tokens it verifies.
+        most_tokens: most draft tokens to ask for, of each request with the longest of its turns: what token budget and
+            KV blocks allow.
     """
 
+    there: Floats
     gains: Floats
     delivered: Floats
     entry: Floats
+    limits: Ints
+    unit: Ints
+    draft: Floats
+    step: Floats
+    most_tokens: int
 
 
 @dataclass(frozen=True)
 class Plans:
-    """A plan for each number of draft tokens in the batch, from none to m.
+    """A plan for each number of places in the batch, from none to m.
 
     Attributes:
-        order: [m], all draft tokens in the order of their worth: k * n + r is the (k+1)-th one of request r.
-        bounds: [m + 1], the longest draft that is allowed in each plan.
-        num_requests: n.
+        offers: what they are made of.
+        proposers: [n, L], who has each turn, `NOBODY` after the last one.
+        reach: [n, L], the probability that it comes.
+        order: [.], whose turn, r * L + t for request r's (t+1)-th one, in the order of the places' worth.
+        places: [.], which place of it.
+        bounds: [., L], bounds on each proposer's longest draft.
+        which: [m + 1], the one of them that each plan keeps.
         tokens: [m + 1], expected output tokens of the step.
         rows: [m + 1], draft tokens that are expected to be there and verified.
         seconds: [m + 1], what the step is expected to take.
     """
 
+    offers: Offers
+    proposers: Ints
+    reach: Floats
     order: Ints
+    places: Ints
     bounds: Ints
-    num_requests: int
+    which: Ints
     tokens: Floats
     rows: Floats
     seconds: Floats
 
     def best(self, bias: float = 0.0) -> int:
-        """The number of draft tokens that gives the most expected tokens per second; 0 where none pays.
+        """The number of places that gives the most expected tokens per second; 0 where none pays.
 
         Args:
             bias: how much better than no drafts it must be, as a share; below 0 it may be worse.
@@ -56,44 +82,54 @@ class Plans:
         rates[0] *= 1 + bias
         return int(np.argmax(rates))
 
-    def gain(self, size: int) -> float:
-        """Expected tokens per second of a plan over those without drafts."""
-        return float(self.tokens[size] * self.seconds[0] / (self.seconds[size] * self.tokens[0]))
-
     def losses(self, best: int) -> Floats:
         """[m + 1]: seconds that each plan is expected to cost more than it is worth at the best one's rate."""
         loss: Floats = self.seconds - self.tokens * (self.seconds[best] / self.tokens[best])
         return loss
 
-    def lengths(self, size: int) -> list[int]:
-        """[n]: the draft lengths of a plan."""
-        taken = self.order[self.order < self.bounds[size] * self.num_requests][:size]
-        lengths: list[int] = np.bincount(taken % self.num_requests, minlength=self.num_requests).tolist()
-        return lengths
+    def lengths(self, size: int) -> Ints:
+        """[n, L]: how many places each turn of a plan has; 0 is no turn."""
+        offers = self.offers
+        bounds = self.bounds[self.which[size]]
+        return lengths_at(
+            self.order, self.places, self.proposers, offers.unit, bounds, offers.most_tokens, size
+        )
+
+    def turns(self, lengths: Ints) -> list[Turns]:
+        """Each request's turns, of so many places, [n, L]."""
+        if lengths.shape[1] == 1:
+            tokens = (lengths * self.offers.unit).ravel().tolist()
+            return [((0, count),) if count else () for count in tokens]
+        tokens = lengths * np.take_along_axis(self.offers.unit, np.maximum(self.proposers, 0), axis=1)
+        return [
+            tuple([turn for turn in zip(who, counts, strict=True) if turn[1]])
+            for who, counts in zip(self.proposers.tolist(), tokens.tolist(), strict=True)
+        ]
 
 
-def plans(promises: Promises, step: Floats, draft: Floats, limits: Ints, most_tokens: int) -> Plans:
-    """The best distribution of each number of draft tokens over the requests, and what it is worth.
+def plans(offers: Offers, takes_part: Bools, rate: float, row_seconds: float) -> Plans:
+    """The best distribution of each number of places over the requests and proposers, and what it is worth.
 
-    Wanted are the most expected output tokens per second, (n + sum of gains) / (step + draft): with one request, a
-    verification that costs nothing and the same acceptance everywhere, theorem 3.8 of Leviathan et al. (2023).
-    Gains fall along each request's draft, so the most gain for a number of tokens is the beginning of one list,
-    all requests' tokens by falling gain, whatever shape the step's time has. Passes of a draft model cost by
-    the longest draft, so this is done for each bound on it. Only entries make it a greedy choice.
+    Wanted are the most expected output tokens per second, (n + sum of gains) / (step + draft): with one request, one
+    proposer, a verification that costs nothing and the same acceptance everywhere, theorem 3.8 of Leviathan et al.
+    (2023). Each request's proposers are asked in the order of what they are worth to it. Gains per delivered token fall
+    along each draft, so the most gain for a number of tokens is the beginning of one list, all turns' tokens by
+    falling gain, whatever shape the step's time has. Passes of a draft model cost by the longest draft, so this is
+    done for each bound on it. Entries, costs that a proposer's requests share, and that of each turn only the one with a
+    guess drafts make it a greedy choice.
 
     Args:
-        promises: of the n requests that may be drafted for, at least one.
-        step: [>= draft tokens of the batch + 2], seconds of the target by the number of draft tokens it verifies.
-        draft: [3], seconds that drafting takes in a step at all, per place of the longest draft, and per token.
-        limits: [n], most draft tokens of each.
-        most_tokens: most draft tokens of the batch: what token budget and KV blocks allow.
+        offers: for at least one request.
+        takes_part: [L], which proposers may be asked at all.
+        rate: output tokens that a second is worth: as many as are made in one.
+        row_seconds: what another draft token costs the target, about.
     """
-    num_requests, most = promises.gains.shape
-    # Position by position, so that a stable sort keeps the order within a request where gains are equal.
-    candidates = np.flatnonzero((np.arange(most)[:, None] < limits).ravel())
-    gains = promises.gains.T
-    # Whose first token is dear comes later, with the whole draft.
-    worth = np.minimum(gains, gains[0] - promises.entry * (num_requests / step[0]))
-    order = candidates[np.argsort(-worth.ravel()[candidates], kind="stable")[: max(most_tokens, 0)]]
-    tokens, rows, seconds, bounds = best_by_size(order, promises.gains, promises.delivered, promises.entry, step, draft)
-    return Plans(order, bounds, num_requests, tokens, rows, seconds)
+    gains, delivered, entry, limits, draft = offers.gains, offers.delivered, offers.entry, offers.limits, offers.draft
+    proposers, reach = turns_by_worth(
+        gains, delivered, offers.there, entry, limits, draft, takes_part, rate, row_seconds
+    )
+    order, places = by_worth(proposers, gains, delivered, entry, limits, draft, rate)
+    tokens, rows, seconds, which, bounds = best_by_size(
+        order, places, proposers, reach, gains, delivered, entry, offers.unit, draft, offers.step, offers.most_tokens
+    )
+    return Plans(offers, proposers, reach, order, places, bounds, which, tokens, rows, seconds)

@@ -10,55 +10,224 @@ Ints = npt.NDArray[np.int64]
 
 # Columns of `draft`: what drafting costs in a step at all, per place of the longest draft, and per token.
 ANY, PLACE, TOKEN = range(3)
+# Proposers whose longest draft costs less than this share of a step are not worth a bound.
+_NEGLIGIBLE = 0.002
+# What is gathered of each candidate.
+_LANE, _REQUEST, _WIDTH = range(3)
+_GAIN, _ROWS, _COST, _COMES = range(4)
+
+
+@compiled
+def _admit(
+    lengths: Ints, widest: Ints, asked: int, row: int, place: int, is_first: bool, request: int, width: int, most: int
+) -> int:
+    """Takes a candidate into a plan, if what must come before it is in and there is room.
+
+    Args:
+        lengths: [n * L], places of each turn; changed in place.
+        widest: [n], tokens of each request's longest turn; changed in place.
+        asked: their sum.
+        row: the candidate's turn.
+        place: its place in it.
+        is_first: whether it is the request's first turn.
+        request: whose.
+        width: tokens of the turn with it.
+        most: most tokens of all.
+
+    Returns:
+        The sum with it, or -1 if it is left out.
+    """
+    if place != lengths[row] or (not is_first and lengths[row - 1] == 0):
+        return -1
+    more = width - widest[request]
+    if more > 0:
+        if asked + more > most:
+            return -1
+        asked += more
+        widest[request] = width
+    lengths[row] = place + 1
+    return asked
+
+
+@compiled
+def lengths_at(rows: Ints, places: Ints, proposers: Ints, unit: Ints, bounds: Ints, most_tokens: int, size: int) -> Ints:
+    """[n, L]: places of each turn in the plan of that size.
+
+    Args:
+        rows: as of `best_by_size`, like all that are not named here.
+        places: those.
+        proposers: those.
+        unit: those.
+        bounds: [L], of the plan.
+        most_tokens: those.
+        size: places of the plan.
+    """
+    num_requests, num_lanes = proposers.shape
+    lengths, widest, asked = np.zeros(num_requests * num_lanes, np.int64), np.zeros(num_requests, np.int64), 0
+    for candidate in range(len(rows)):
+        if size == 0:
+            break
+        row, place = rows[candidate], places[candidate]
+        request = row // num_lanes
+        lane = proposers[request, row - request * num_lanes]
+        if place < bounds[lane]:
+            width = (place + 1) * unit[request, lane]
+            is_first = row == request * num_lanes
+            after = _admit(lengths, widest, asked, row, place, is_first, request, width, most_tokens)
+            if after >= 0:
+                asked = after
+                size -= 1
+    return lengths.reshape(num_requests, num_lanes)
 
 
 @compiled
 def best_by_size(
-    order: Ints, gains: Floats, delivered: Floats, entry: Floats, step: Floats, draft: Floats
-) -> tuple[Floats, Floats, Floats, Ints]:
+    rows: Ints,
+    places: Ints,
+    proposers: Ints,
+    reach: Floats,
+    gains: Floats,
+    delivered: Floats,
+    entry: Floats,
+    unit: Ints,
+    draft: Floats,
+    step: Floats,
+    most_tokens: int,
+) -> tuple[Floats, Floats, Floats, Ints, Ints]:
     """Goes through the candidates once for each bound on the draft lengths.
 
     Draft tokens that are made one after the other cost by the longest draft: a bound keeps a single request of
-    which much is expected from making it longer for all.
+    which much is expected from making it longer for all. With several proposers of that kind one is bounded after the
+    other.
 
     Args:
-        order: [m], candidates by falling gain; k * n + r is the (k+1)-th draft token of request r.
-        gains: [n, K], expected accepted tokens of each.
-        delivered: [n, K], the probability that it is there.
-        entry: [n], seconds that the first one of a request takes besides.
-        step: [m + 2], seconds of the target for 0 draft tokens and more.
-        draft: [3], seconds.
+        rows: [m], candidates from `turn_order.by_worth`: whose turn.
+        places: [m], which place of it.
+        proposers: [n, L], of each turn.
+        reach: [n, L], the probability that it comes.
+        gains: [L, n, K], expected accepted tokens of each place.
+        delivered: [L, n, K], expected draft tokens.
+        entry: [L, n], seconds that the first place of a turn takes besides.
+        unit: [n, L], tokens that are asked for per place.
+        draft: [L, 3], seconds.
+        step: [draft tokens + 2], seconds of the target for 0 draft tokens and more.
+        most_tokens: most draft tokens; of a request that with the longest turn counts.
 
     Returns:
-        [m + 1] expected output tokens, draft tokens that are verified, and seconds of the plan of each size with the
-        most tokens per second, and the bound on its draft lengths.
+        For each number of places up to what there is room for, of the plan with the most tokens per second: [size + 1]
+        expected output tokens, draft tokens that are verified, seconds, which of the bounds it has; and [., L] bounds.
     """
-    num_requests, most = gains.shape
-    size_limit = order.shape[0] + 1
-    tokens, rows, seconds = np.zeros(size_limit), np.zeros(size_limit), np.zeros(size_limit)
-    bounds = np.zeros(size_limit, np.int64)
-    tokens[0], seconds[0] = num_requests, step[0]
-    for bound in range(1, most + 1):
-        size, longest = 0, 0
-        expected, verified, drafting = float(num_requests), 0.0, draft[ANY]
-        for candidate in order:
-            place, request = candidate // num_requests, candidate % num_requests
-            if place >= bound:
-                continue
-            size += 1
-            expected += gains[request, place]
-            verified += delivered[request, place]
-            drafting += draft[TOKEN] * delivered[request, place]
+    num_lanes, num_requests, most = gains.shape
+    whole = np.empty((len(rows), 3), np.int64)
+    parts = np.empty((len(rows), 4))
+    for candidate in range(len(rows)):
+        row, place = rows[candidate], places[candidate]
+        request = row // num_lanes
+        turn = row - request * num_lanes
+        lane, comes = proposers[request, turn], reach[request, turn]
+        whole[candidate, _LANE], whole[candidate, _REQUEST] = lane, request
+        whole[candidate, _WIDTH] = (place + 1) * unit[request, lane]
+        parts[candidate, _GAIN] = comes * gains[lane, request, place]
+        parts[candidate, _ROWS] = comes * delivered[lane, request, place]
+        parts[candidate, _COST] = draft[lane, TOKEN] * parts[candidate, _ROWS]
+        parts[candidate, _COMES] = comes
+        if place == 0:
+            parts[candidate, _COST] += comes * entry[lane, request]
+    plans, which = np.zeros((3, len(rows) + 1)), np.zeros(len(rows) + 1, np.int64)
+    plans[0, 0], plans[2, 0] = num_requests, step[0]
+    bounds = np.full((num_lanes * most + 1, num_lanes), most, np.int64)
+    longest = _walk(rows, places, whole, parts, draft, step, most_tokens, bounds, 0, plans, which, num_requests)
+    num_tried = 1
+    for lane in range(num_lanes):
+        if draft[lane, PLACE] * (longest[lane] - 1) <= _NEGLIGIBLE * step[0]:
+            continue
+        base = bounds[which[_best(plans)]].copy()
+        for bound in range(1, longest[lane]):
+            bounds[num_tried] = base
+            bounds[num_tried, lane] = bound
+            _walk(rows, places, whole, parts, draft, step, most_tokens, bounds, num_tried, plans, which, num_requests)
+            num_tried += 1
+    size = len(rows)
+    while size > 0 and plans[2, size] == 0:
+        size -= 1
+    return plans[0, : size + 1], plans[1, : size + 1], plans[2, : size + 1], which[: size + 1], bounds
+
+
+@compiled
+def _best(plans: Floats) -> int:
+    """The size with the most tokens per second."""
+    best = 0
+    for size in range(plans.shape[1]):
+        if plans[2, size] > 0 and plans[0, size] * plans[2, best] > plans[0, best] * plans[2, size]:
+            best = size
+    return best
+
+
+@compiled
+def _walk(
+    rows: Ints,
+    places: Ints,
+    whole: Ints,
+    parts: Floats,
+    draft: Floats,
+    step: Floats,
+    most_tokens: int,
+    bounds: Ints,
+    at: int,
+    plans: Floats,
+    which: Ints,
+    num_requests: int,
+) -> Ints:
+    """Takes the candidates one by one, and notes each plan on the way that is better than what was known of its size.
+
+    A proposer's costs that all requests share come as often as any turn of it does.
+
+    Args:
+        rows: as of `best_by_size`, like all that are not named here.
+        places: those.
+        whole: [m, 3], what is gathered of each candidate.
+        parts: [m, 4], and that.
+        draft: those.
+        step: those.
+        most_tokens: those.
+        bounds: [., L], on the draft lengths.
+        at: which of them holds.
+        plans: [3, m + 1] tokens, rows and seconds of the best plans; changed in place.
+        which: [m + 1], their bounds; changed in place.
+        num_requests: n.
+
+    Returns:
+        [L], the longest draft of each proposer.
+    """
+    num_lanes = len(draft)
+    lengths, widest, asked = np.zeros(num_requests * num_lanes, np.int64), np.zeros(num_requests, np.int64), 0
+    longest, shared, nobody = np.zeros(num_lanes, np.int64), np.zeros(num_lanes), np.ones(num_lanes)
+    size, tokens, verified, drafting = 0, float(num_requests), 0.0, 0.0
+    for candidate in range(len(rows)):
+        lane, place = whole[candidate, _LANE], places[candidate]
+        if place >= bounds[at, lane]:
+            continue
+        row, request = rows[candidate], whole[candidate, _REQUEST]
+        is_first = row == request * num_lanes
+        after = _admit(
+            lengths, widest, asked, row, place, is_first, request, whole[candidate, _WIDTH], most_tokens
+        )
+        if after < 0:
+            continue
+        asked = after
+        size += 1
+        tokens += parts[candidate, _GAIN]
+        verified += parts[candidate, _ROWS]
+        drafting += parts[candidate, _COST]
+        if place == 0 or place >= longest[lane]:
             if place == 0:
-                drafting += entry[request]
-            if place >= longest:
-                longest = place + 1
-                drafting += draft[PLACE]
-            whole = int(verified)
-            takes = step[whole] + (verified - whole) * (step[whole + 1] - step[whole]) + drafting
-            if bounds[size] == 0 or expected * seconds[size] > tokens[size] * takes:
-                tokens[size], rows[size], seconds[size], bounds[size] = expected, verified, takes, bound
-        # A higher bound changes nothing if no draft reached this one.
-        if longest < bound:
-            break
-    return tokens, rows, seconds, bounds
+                nobody[lane] *= 1 - parts[candidate, _COMES]
+            longest[lane] = max(longest[lane], place + 1)
+            drafting -= shared[lane]
+            shared[lane] = (1 - nobody[lane]) * (draft[lane, ANY] + draft[lane, PLACE] * longest[lane])
+            drafting += shared[lane]
+        below = int(verified)
+        seconds = step[below] + (verified - below) * (step[below + 1] - step[below]) + drafting
+        if plans[2, size] == 0 or tokens * plans[2, size] > plans[0, size] * seconds:
+            plans[0, size], plans[1, size], plans[2, size], which[size] = tokens, verified, seconds, at
+    return longest

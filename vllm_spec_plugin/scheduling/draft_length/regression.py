@@ -6,17 +6,16 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from vllm_spec_plugin.scheduling.draft_length.kalman import correct, expect, keep_non_negative
 from vllm_spec_plugin.scheduling.draft_length.running_median import RunningMedian
 
 Floats = npt.NDArray[np.float64]
 
 # At 1e-4 a level known to a factor of 1.5 beforehand is followed with a tenth of each step's error.
 FORGETTING = 1e-4
-RELATIVE_NOISE = 0.05
 NUM_ANCHORS = 5
 SMALLEST, LARGEST = 1e-9, 1e6
 
-_CLIP = 3.0
 _RESIDUALS = 31
 _ERRORS = 64
 _SIGMA_PER_MEDIAN = 1.4826
@@ -60,11 +59,10 @@ class ForgetfulRegression:
         """
         self._mean: Floats = np.array(mean, np.float64)
         self._prior: Floats = np.array(covariance, np.float64)
-        self._non_negative = tuple(non_negative)
+        self._non_negative = np.array(non_negative, np.int64)
         self._forgetting = forgetting
         self._weights = self._mean.copy()
         self._covariance = self._prior.copy()
-        self._product = np.empty_like(self._prior)
         self._anchors: list[tuple[float, float, Floats]] = []
         self._residuals = RunningMedian(_RESIDUALS)
         self._errors = RunningMedian(_ERRORS)
@@ -107,9 +105,8 @@ class ForgetfulRegression:
         Returns:
             What was predicted before.
         """
-        raw = float(features.dot(self._weights))
+        raw, expected = expect(features, self._weights, self._mean)
         predicted = max(0.0, raw)
-        expected = float(features.dot(self._mean))
         if not SMALLEST < value < LARGEST or expected <= 0:
             return predicted
         self._errors.add(abs(predicted - value) / value)
@@ -133,35 +130,22 @@ class ForgetfulRegression:
         # The most typical first: by the time an outlier comes, it is recognised as one.
         self._anchors.sort(key=lambda anchor: abs(math.log(anchor[0] / level)))
         for _, anchored, at in self._anchors:
-            self._learn(at, anchored, float(at.dot(self._weights)), float(at.dot(self._mean)))
+            self._learn(at, anchored, *expect(at, self._weights, self._mean))
         self._anchors.clear()
 
     def _learn(self, features: Floats, value: float, raw: float, expected: float) -> None:
         scale = max(raw, _SCALE_FLOOR * expected)
-        covariance, product = self._covariance, self._product
-        np.multiply(self._prior, self._forgetting * (scale / expected) ** 2, out=product)
-        covariance *= 1 - self._forgetting
-        covariance += product
-
-        spread = covariance.dot(features)
-        deviation = math.sqrt(float(features.dot(spread)) + (RELATIVE_NOISE * scale) ** 2)
         residual = value - raw
-        limit = _CLIP * max(deviation, _SIGMA_PER_MEDIAN * scale * self._residuals.median(0.0))
+        correct(
+            self._weights,
+            self._covariance,
+            self._prior,
+            features,
+            residual,
+            scale,
+            _SIGMA_PER_MEDIAN * scale * self._residuals.median(0.0),
+            1 - self._forgetting,
+            self._forgetting * (scale / expected) ** 2,
+        )
         self._residuals.add(abs(residual) / scale)
-        # Divided before the product, which then is symmetric to the last bit, as is the covariance.
-        spread /= deviation
-        np.multiply(spread[:, None], spread, out=product)
-        covariance -= product
-        spread *= min(max(residual, -limit), limit) / deviation
-        self._weights += spread
-        self._keep_non_negative()
-
-    def _keep_non_negative(self) -> None:
-        """Sets negative weights that can't be to 0, and moves the others as if that had been observed."""
-        weights = self._weights
-        negative = [index for index in self._non_negative if weights[index] < 0]
-        for index in negative:
-            weights -= self._covariance[index] * (weights[index] / self._covariance[index, index])
-        if negative:
-            for index in self._non_negative:
-                weights[index] = max(weights[index], 0)
+        keep_non_negative(self._weights, self._covariance, self._non_negative)

@@ -2,20 +2,21 @@
 
 from collections.abc import Sequence
 
-from vllm_spec_plugin.scheduling.draft_length.control import Batch, Forecast, Measured, Wish
+from vllm_spec_plugin.scheduling.draft_length.control import Batch, Fate, Forecast, Measured, Wish
 from vllm_spec_plugin.scheduling.draft_length.heuristic import HeuristicDraftLength
+from vllm_spec_plugin.turns import Turns, length_of
 
 
 class FixedControl:
-    """As many as a request may have."""
+    """All proposers in their order, each for as many tokens as a request may have."""
 
     forecast: Forecast | None = None
 
-    def plan(self, wishes: Sequence[Wish], batch: Batch) -> list[int]:
+    def plan(self, wishes: Sequence[Wish], batch: Batch) -> list[Turns]:
         """Every limit."""
-        return [wish.limit for wish in wishes]
+        return [tuple((place, limit) for place, limit in enumerate(wish.limits) if limit > 0) for wish in wishes]
 
-    def verified(self, request_id: str, asked: int, drafted: int, accepted: int) -> None:
+    def verified(self, request_id: str, fate: Fate) -> None:
         """Nothing to learn."""
 
     def advance(self, request_id: str, num_tokens: int) -> None:
@@ -32,20 +33,35 @@ class FixedControl:
 
 
 class HeuristicControl(FixedControl):
-    """Longer drafts after full acceptance, shorter ones after early rejection."""
+    """All proposers in their order; longer drafts after full acceptance, shorter ones after early rejection."""
 
-    def __init__(self, most: int) -> None:
-        """Takes the longest draft length."""
-        self._heuristic = HeuristicDraftLength(most)
+    def __init__(self, most: Sequence[int | None]) -> None:
+        """Takes each proposer's longest draft.
 
-    def plan(self, wishes: Sequence[Wish], batch: Batch) -> list[int]:
-        """What each request has grown or shrunk to."""
-        return [min(wish.limit, self._heuristic.length(wish.request_id)) for wish in wishes]
+        Args:
+            most: per proposer, tokens; None where drafts are trees, which are drafted whole.
+        """
+        self._heuristics = [None if tokens is None else HeuristicDraftLength(tokens) for tokens in most]
 
-    def verified(self, request_id: str, asked: int, drafted: int, accepted: int) -> None:
-        """Grows or shrinks."""
-        self._heuristic.verified(request_id, asked, drafted, accepted)
+    def plan(self, wishes: Sequence[Wish], batch: Batch) -> list[Turns]:
+        """What each request has grown or shrunk to with each proposer."""
+        return [
+            tuple(
+                (place, limit if heuristic is None else min(limit, heuristic.length(wish.request_id)))
+                for place, (limit, heuristic) in enumerate(zip(wish.limits, self._heuristics, strict=True))
+                if limit > 0
+            )
+            for wish in wishes
+        ]
+
+    def verified(self, request_id: str, fate: Fate) -> None:
+        """Grows or shrinks; who had no guess stays as it was."""
+        heuristic = None if fate.source is None else self._heuristics[fate.source]
+        if heuristic is not None:
+            heuristic.verified(request_id, length_of(fate.turns, fate.source), fate.drafted, fate.accepted)
 
     def forget(self, request_id: str) -> None:
         """The request is gone."""
-        self._heuristic.forget(request_id)
+        for heuristic in self._heuristics:
+            if heuristic is not None:
+                heuristic.forget(request_id)

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from vllm_spec_plugin.scheduling.draft_length.regression import LARGEST, SMALLEST, Floats, ForgetfulRegression
 from vllm_spec_plugin.scheduling.draft_length.running_median import RunningMedian
+from vllm_spec_plugin.scheduling.draft_length.step_curve import draw, values_from
 
 _SMALL_KNOTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 # Where the straight line beyond the last knot ends, so that interpolation alone does it.
@@ -91,8 +92,8 @@ class StepCost:
         lower = min(max(bisect.bisect_right(self._knots, num_tokens) - 1, 0), self._num_knots - 2)
         left, right = self._knots[lower], self._knots[lower + 1]
         share = max(0.0, (num_tokens - left) / (right - left))
-        predicted = float(self._curve[lower] + share * (self._curve[lower + 1] - self._curve[lower]))
-        predicted += self._overhead(num_requests, context)
+        below, above = self._curve[lower : lower + 2].tolist()
+        predicted: float = below + share * (above - below) + self._overhead(num_requests, context)
         if num_tokens < 1 or num_requests < 0 or context < 0 or not SMALLEST < seconds < LARGEST:
             return predicted
         self._errors.add(abs(predicted - seconds) / seconds)
@@ -120,20 +121,16 @@ class StepCost:
         expected += self._overhead(num_requests, context)
         return expected
 
+    def seconds_from(self, num_tokens: int, count: int, num_requests: int, context: int) -> Floats:
+        """[count]: expected seconds of steps of `num_tokens` tokens, one more, and so on; as `seconds`, but sooner."""
+        return values_from(num_tokens, count, self._at, self._curve, self._overhead(num_requests, context))
+
     def _overhead(self, num_requests: int, context: int) -> float:
         weights = self._regression.weights
-        return float(max(num_requests, 0) * weights[self._requests] + max(context, 0) * weights[self._context])
+        return max(num_requests, 0) * weights.item(self._requests) + max(context, 0) * weights.item(self._context)
 
     def _draw_curve(self) -> None:
-        """The non-decreasing curve that is nowhere further than need be from what was learnt."""
-        learnt = self._regression.weights[: self._num_knots]
-        curve = self._curve[:-1]
-        np.maximum.accumulate(learnt, out=curve)
-        curve += np.minimum.accumulate(learnt[::-1])[::-1]
-        curve *= 0.5
-        np.maximum(curve, SMALLEST, out=curve)
-        slope = (curve[-1] - curve[-2]) / (self._knots[-1] - self._knots[-2])
-        self._curve[-1] = curve[-1] + slope * (_FAR - self._knots[-1])
+        draw(self._regression.weights[: self._num_knots], self._at, self._curve, SMALLEST)
 
 
 def _knots(max_tokens: int) -> list[int]:

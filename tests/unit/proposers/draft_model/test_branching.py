@@ -94,9 +94,12 @@ def test_forks_that_are_too_short_are_not_used():
 def test_room_for_fewer_tokens_than_places_makes_the_tree_shallower():
     """The scheduler cuts a tree to its first tokens; deeper places than there are tokens are not drafted at all."""
     scene = Scene(DraftSettings(branches=(2, 2, 1)))
-    requests = [scene.fork(Request(f"r{k}", text(k, 5), k, depth=9), 3) for k in (1, 2, 3)]
+    requests = [scene.fork(Request(f"r{k}", text(k, 5), k, depth=9), 3) for k in (2, 5, 6, 9, 10)]
     drafts = scene.propose(requests)
-    assert [tree_of(draft).depth for draft in drafts] == [1, 2, 3]
+    assert [tree_of(draft).depth for draft in drafts] == [1, 1, 2, 2, 3]
+    assert scene.propose([scene.fork(Request("less than the first place has", text(1, 5), 1), 3)]) == [NO_DRAFT]
+    [chain] = scene.propose([Request("chain", text(1, 5), 1, depth=9, chain_only=True)])
+    assert len(chain.token_ids) == 1
 
 
 def test_requests_without_room_get_no_draft():

@@ -207,7 +207,7 @@ def test_no_salt_names_the_scope_of_those_without(salt):
 @pytest.mark.parametrize(("given", "num_tokens"), [({"shared": True, "shared_tokens": 2048}, 2048), ({}, None)])
 def test_the_registry_builds_what_is_configured(given, num_tokens):
     config = parse_config({"proposer": {"method": "ngram", "min_order": 3, "max_order": 4} | given}, "spec.yaml")
-    proposer = create_proposer(config, VOCAB_SIZE)
+    proposer = create_proposer(config.proposers[0], 4, VOCAB_SIZE)
     assert isinstance(proposer, NgramProposer)
     shared = proposer._shared
     if num_tokens is None:

@@ -2,11 +2,48 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import product
+from itertools import permutations, product
+from typing import NamedTuple
 
 import numpy as np
 
-from vllm_spec_plugin.scheduling.draft_length.control import Batch, DraftLengthControl, Measured, Wish
+from vllm_spec_plugin.scheduling.draft_length.control import Batch, DraftLengthControl, Drafting, Fate, Measured, Wish
+from vllm_spec_plugin.turns import Turns, asked, length_of
+
+
+class Cost(NamedTuple):
+    """What a proposer takes.
+
+    Attributes:
+        pass_seconds: of each of its passes, one per place of the longest draft that it was asked for.
+        row_seconds: per draft token.
+        any_seconds: of being asked at all.
+    """
+
+    pass_seconds: float
+    row_seconds: float
+    any_seconds: float = 0.0
+
+
+class Chance(NamedTuple):
+    """What a proposer's drafts for a request are worth.
+
+    Attributes:
+        right: the probability that a draft token is accepted if those before it were.
+        there: the probability that there is a draft, of all tokens that are asked for.
+    """
+
+    right: float
+    there: float = 1.0
+
+
+# What each proposer's drafts are worth to a request.
+Chances = tuple[Chance, ...]
+
+
+def alone(alphas: Sequence[float]) -> list[Chances]:
+    """Requests with the only proposer's acceptance rates."""
+    return [(Chance(alpha),) for alpha in alphas]
 
 
 @dataclass(frozen=True)
@@ -15,22 +52,20 @@ class Server:
 
     Attributes:
         step: seconds of a target step by its tokens.
-        pass_seconds: of each of the proposer's passes, one per place of the longest draft.
-        row_seconds: per draft token.
+        costs: of each proposer.
         most: K.
         noise: standard deviation of a step's time, as a share.
     """
 
     step: Callable[[float], float]
-    pass_seconds: float
-    row_seconds: float
+    costs: tuple[Cost, ...]
     most: int = 8
     noise: float = 0.05
 
-    def seconds(self, lengths: Sequence[int]) -> float:
-        """Of a step that verifies drafts of these lengths and makes others like them."""
-        drafting = self.pass_seconds * max(lengths, default=0) + self.row_seconds * sum(lengths)
-        return self.step(len(lengths) + sum(lengths)) + drafting
+    def drafting(self, lane: int, longest: float, count: float, comes: float = 1.0) -> float:
+        """Seconds of a proposer that is asked for up to `longest` tokens and gives `count` in all."""
+        cost = self.costs[lane]
+        return cost.any_seconds * comes + cost.pass_seconds * longest + cost.row_seconds * count
 
 
 def expected_tokens(alpha: float, length: int) -> float:
@@ -38,15 +73,48 @@ def expected_tokens(alpha: float, length: int) -> float:
     return length + 1.0 if alpha == 1 else (1 - alpha ** (length + 1)) / (1 - alpha)
 
 
-def oracle(server: Server, alphas: Sequence[float]) -> float:
-    """The most expected tokens per second that draft lengths can reach which are the same for equal requests."""
-    kinds = sorted(set(alphas))
+def expected_rate(server: Server, chances: Sequence[Chances], turns: Sequence[Turns]) -> float:
+    """Expected tokens per expected second, if the step takes what it would with the expected number of drafts."""
+    tokens, rows, seconds = 0.0, 0.0, 0.0
+    count = [0.0] * len(server.costs)
+    asked_for: list[list[tuple[int, float]]] = [[] for _ in server.costs]
+    for of_request, own in zip(chances, turns, strict=True):
+        comes = 1.0
+        for lane, length in own:
+            right, there = of_request[lane]
+            asked_for[lane].append((length, comes))
+            tokens += comes * there * expected_tokens(right, length)
+            count[lane] += comes * there * length
+            comes *= 1 - there
+        tokens += comes
+    for lane, lengths in enumerate(asked_for):
+        longest, nobody_longer = 0.0, 1.0
+        for length, comes in sorted(lengths, reverse=True):
+            longest += length * nobody_longer * comes
+            nobody_longer *= 1 - comes
+        rows += count[lane]
+        if lengths:
+            seconds += server.drafting(lane, longest, count[lane], 1 - nobody_longer)
+    return tokens / (seconds + server.step(len(chances) + rows))
+
+
+def all_turns(num_lanes: int, most: int) -> list[Turns]:
+    """Every order of every choice of proposers, with every length."""
+    return [
+        tuple(zip(lanes, lengths, strict=True))
+        for count in range(num_lanes + 1)
+        for lanes in permutations(range(num_lanes), count)
+        for lengths in product(range(1, most + 1), repeat=count)
+    ]
+
+
+def oracle(server: Server, chances: Sequence[Chances]) -> float:
+    """The most expected tokens per second that turns can reach which are the same for equal requests."""
+    kinds = sorted(set(chances))
     best = 0.0
-    for chosen in product(range(server.most + 1), repeat=len(kinds)):
+    for chosen in product(all_turns(len(server.costs), server.most), repeat=len(kinds)):
         of_kind = dict(zip(kinds, chosen, strict=True))
-        lengths = [of_kind[alpha] for alpha in alphas]
-        tokens = sum(expected_tokens(alpha, length) for alpha, length in zip(alphas, lengths, strict=True))
-        best = max(best, tokens / server.seconds(lengths))
+        best = max(best, expected_rate(server, chances, [of_kind[kind] for kind in chances]))
     return best
 
 
@@ -55,15 +123,13 @@ class Outcome:
     """How a simulation went.
 
     Attributes:
-        tokens: expected output tokens, given each step's draft lengths.
-        seconds: without noise.
-        lengths: of each step and request.
-        by_step: expected output tokens and seconds of each step.
+        turns: of each step and request.
+        tried: of each step, what the control says that it tried.
+        by_step: expected output tokens, given who drafted how much, and seconds of each step, without noise.
     """
 
-    tokens: float = 0.0
-    seconds: float = 0.0
-    lengths: list[list[int]] = field(default_factory=list)
+    turns: list[list[Turns]] = field(default_factory=list)
+    tried: list[str] = field(default_factory=list)
     by_step: list[tuple[float, float]] = field(default_factory=list)
 
     def rate(self, first: int = 0, last: int | None = None) -> float:
@@ -75,57 +141,70 @@ class Outcome:
 def simulate(
     control: DraftLengthControl,
     server: Server,
-    alphas: Callable[[int], Sequence[float]],
+    chances: Callable[[int], Sequence[Chances]],
     num_steps: int,
     seed: int,
+    limits: Sequence[tuple[int, ...]] | None = None,
 ) -> Outcome:
     """Serves the same requests for a number of steps.
 
     Args:
         control: what decides.
         server: what is true.
-        alphas: of each step, the requests' acceptance rates.
+        chances: of each step, what drafts are worth to each request.
         num_steps: how many.
         seed: of acceptance and noise.
+        limits: of each request, per proposer; the server's most if None.
     """
-    rng = np.random.default_rng(seed)
+    rng, guesses = np.random.default_rng(seed), np.random.default_rng(seed + 1)
     outcome = Outcome()
-    num_requests = len(alphas(0))
-    request_ids = [f"r{i}" for i in range(num_requests)]
-    drafted = [0] * num_requests
-    context = 100 * num_requests
+    num_requests, num_lanes = len(chances(0)), len(server.costs)
+    limits = limits or [(server.most,) * num_lanes] * num_requests
+    wishes = [Wish(f"r{i}", limit, (0,) * num_lanes) for i, limit in enumerate(limits)]
+    batch = Batch(num_requests, num_requests, 100 * num_requests, server.most * num_requests)
+    fates: list[Fate] = [Fate((), None, 0, 0)] * num_requests
     for number in range(num_steps):
-        right = alphas(number)
-        wishes = [Wish(request_id, server.most) for request_id in request_ids]
-        planned = control.plan(wishes, Batch(num_requests, num_requests, context, server.most * num_requests))
-        seconds = server.step(num_requests + sum(drafted))
-        drafting = server.pass_seconds * max(planned) + server.row_seconds * sum(planned)
-        tokens = 0.0
-        for request_id, alpha, length in zip(request_ids, right, drafted, strict=True):
+        of_requests = chances(number)
+        planned = control.plan(wishes, batch)
+        tokens, num_verified = 0.0, 0
+        for wish, of_request, fate in zip(wishes, of_requests, fates, strict=True):
+            alpha = 0.0 if fate.source is None else of_request[fate.source].right
             accepted = 0
-            while accepted < length and rng.random() < alpha:
+            while accepted < fate.drafted and rng.random() < alpha:
                 accepted += 1
-            if length:
-                control.verified(request_id, length, length, accepted)
-            control.advance(request_id, 1 + accepted)
-            tokens += expected_tokens(alpha, length)
-        noise = 1 + server.noise * rng.standard_normal(2)
-        target, draft = seconds * max(noise[0], 0.1), drafting * max(noise[1], 0.1)
+            if fate.turns:
+                control.verified(wish.request_id, Fate(fate.turns, fate.source, fate.drafted, accepted))
+            control.advance(wish.request_id, 1 + accepted)
+            tokens += expected_tokens(alpha, fate.drafted)
+            num_verified += fate.drafted
+        fates = [_draft(turns, own, guesses) for turns, own in zip(planned, of_requests, strict=True)]
+        drafting = [_drafting(server, lane, fates) for lane in range(num_lanes)]
+        noise = np.maximum(1 + server.noise * rng.standard_normal(1 + num_lanes), 0.1).tolist()
+        seconds = server.step(num_requests + num_verified)
+        noisy = [
+            Drafting(done.longest, done.num_drafted, 0, done.seconds * factor)
+            for done, factor in zip(drafting, noise[1:], strict=True)
+        ]
+        total = seconds * noise[0] + sum(done.seconds for done in noisy)
         control.measured(
-            Measured(
-                num_tokens=num_requests + sum(drafted),
-                num_requests=num_requests,
-                context=context,
-                seconds=target + draft,
-                draft_seconds=draft,
-                longest=max(planned),
-                num_drafted=sum(planned),
-                caught_up=0,
-            )
+            Measured(num_requests + num_verified, num_requests, batch.context, total, tuple(noisy))
         )
-        outcome.tokens += tokens
-        outcome.seconds += seconds + drafting
-        outcome.by_step.append((tokens, seconds + drafting))
-        outcome.lengths.append(planned)
-        drafted = planned
+        outcome.by_step.append((tokens, seconds + sum(done.seconds for done in drafting)))
+        outcome.turns.append(planned)
+        outcome.tried.append(control.forecast.tried if control.forecast else "")
     return outcome
+
+
+def _draft(turns: Turns, chances: Chances, rng: np.random.Generator) -> Fate:
+    """Who drafts for a request, and how much; nothing is accepted yet."""
+    for lane, length in turns:
+        if chances[lane].there == 1 or rng.random() < chances[lane].there:
+            return Fate(turns, lane, length, 0)
+    return Fate(turns, None, 0, 0)
+
+
+def _drafting(server: Server, lane: int, fates: Sequence[Fate]) -> Drafting:
+    """What a proposer does in a step."""
+    longest = max(length_of(asked(fate.turns, fate.source), lane) for fate in fates)
+    count = sum(fate.drafted for fate in fates if fate.source == lane)
+    return Drafting(longest, count, 0, server.drafting(lane, longest, count) if longest else 0.0)

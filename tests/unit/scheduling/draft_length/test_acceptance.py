@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vllm_spec_plugin.scheduling.draft_length import acceptance
+from vllm_spec_plugin.scheduling.draft_length import request_rows
 from vllm_spec_plugin.scheduling.draft_length.acceptance import AcceptanceEstimate
+from vllm_spec_plugin.scheduling.draft_length.request_rows import RequestRows
 
 HALF_LIFE, STRENGTH, INITIAL = 64.0, 2.0, 0.6
 # Of the deviation, in pseudo-observations, and of a single tried position.
@@ -156,7 +157,7 @@ def happenings():
 def test_rates_are_the_formulas_whatever_rows_are_reused_or_added(happened):
     """Two rows to begin with, so that seven requests make them grow, and forgotten ones' rows go to others."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(acceptance, "_FIRST_ROWS", 2)
+        patch.setattr(request_rows, "_FIRST_ROWS", 2)
         estimate, slow = AcceptanceEstimate(3), Slow(3)
     for what, request_id, values in happened:
         getattr(estimate, what)(request_id, *values)
@@ -449,3 +450,55 @@ def test_impossible_outcomes_are_refused(drafted, accepted):
 def test_arguments_out_of_range_are_named(arguments, message):
     with pytest.raises(ValueError, match=message):
         AcceptanceEstimate(**{"num_positions": 4, **arguments})
+
+
+def test_steps_learned_at_once_are_as_those_learned_one_by_one():
+    """60 steps of up to 7 requests, some there twice, some without a draft, some without output."""
+    rng, requests = np.random.default_rng(20), RequestRows()
+    at_once, one_by_one = AcceptanceEstimate(3, requests=requests), AcceptanceEstimate(3)
+    for _ in range(60):
+        names = rng.choice(list("abcdefg"), rng.integers(0, 8)).tolist()
+        drafted = rng.integers(0, 6, len(names))
+        accepted = rng.integers(0, drafted + 1)
+        num_tokens = rng.integers(0, 9, len(names))
+        at_once.learn(requests.add(names), drafted, accepted, num_tokens)
+        for name, *draft, grown in zip(names, drafted.tolist(), accepted.tolist(), num_tokens.tolist(), strict=True):
+            one_by_one.verified(name, *draft)
+            one_by_one.advance(name, grown)
+    names = [*"gfedcba", "new"]
+    np.testing.assert_allclose(at_once.rates(names), one_by_one.rates(names), rtol=1e-12)
+    np.testing.assert_allclose(at_once.prior, one_by_one.prior, rtol=1e-12)
+
+
+def test_products_are_those_of_the_rates():
+    rng, requests = np.random.default_rng(21), RequestRows()
+    estimate = AcceptanceEstimate(5, requests=requests)
+    for _ in range(30):
+        step(estimate, rng, "a", np.full(5, 0.8))
+        step(estimate, rng, "b", np.full(5, 0.3))
+    names = ["b", "new", "a"]
+    products = estimate.products(requests.find(names))
+    np.testing.assert_allclose(products, estimate.rates(names).cumprod(axis=1), rtol=1e-12)
+    assert estimate.products(requests.find([])).shape == (0, 5)
+
+
+def test_estimates_that_share_rows_keep_to_their_own():
+    requests = RequestRows()
+    first, second = AcceptanceEstimate(2, requests=requests), AcceptanceEstimate(3, requests=requests)
+    for name in ("a", "b"):
+        first.verified(name, 2, 0)
+    assert first.rates(["a"])[0, 0] < 0.5
+    np.testing.assert_allclose(second.rates(["a", "b"]), 0.6)
+    second.verified("b", 3, 3)
+    requests.forget("b")
+    np.testing.assert_allclose(first.rates(["b"])[0], first.prior)
+    np.testing.assert_allclose(second.rates(["b"])[0], second.prior)
+
+
+@pytest.mark.parametrize(("drafted", "accepted"), [(3, 4), (0, 1), (3, -1)])
+def test_a_step_with_an_impossible_draft_is_refused_as_a_whole(drafted, accepted):
+    requests = RequestRows()
+    estimate = AcceptanceEstimate(4, requests=requests)
+    with pytest.raises(ValueError, match="accepted tokens of a draft are fewer than 0 or more than its tokens"):
+        estimate.learn(requests.add(["a", "b"]), np.array([4, drafted]), np.array([0, accepted]), np.array([1, 1]))
+    np.testing.assert_allclose(estimate.rates(["a"]), 0.6)

@@ -138,6 +138,15 @@ def test_what_is_returned_was_predicted_before():
         assert cost.observe(num_tokens, 2, 300, noise(cpu(num_tokens))) == pytest.approx(before, rel=1e-9)
 
 
+@pytest.mark.parametrize("first", [0, 1, 7, 300, 511, 512, 600])
+@pytest.mark.parametrize("max_tokens", [1, 2, 100, MAX_TOKENS])
+def test_seconds_of_a_run_of_sizes_are_those_of_each(first, max_tokens):
+    cost = StepCost(max_tokens, probe(cpu))
+    learn(cost, 50, Noise(), cpu, (1, 2, 4, 8, 16, 32))
+    run = cost.seconds_from(first, 400, 3, 1000)
+    np.testing.assert_allclose(run, cost.seconds(np.arange(first, first + 400), 3, 1000), rtol=1e-9)
+
+
 def test_its_error_is_the_median_relative_one():
     cost = StepCost(MAX_TOKENS, probe(cpu))
     learn(cost, 300, Noise(), cpu, range(1, 9))

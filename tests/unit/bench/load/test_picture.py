@@ -1,0 +1,32 @@
+"""The picture is drawn; how it looks is for eyes."""
+
+import struct
+from pathlib import Path
+
+import pytest
+
+from tests.unit.bench.load.cases import RATES, results
+from vllm_spec_plugin.bench.load.picture import draw
+
+
+def size_of(path: Path) -> tuple[int, int]:
+    data = path.read_bytes()
+    assert data.startswith(b"\x89PNG\r\n\x1a\n")
+    width, height = struct.unpack(">II", data[16:24])
+    return width, height
+
+
+@pytest.mark.parametrize("switching", [True, False])
+def test_a_png_has_a_panel_per_workload_and_switch(tmp_path: Path, switching: bool) -> None:
+    path = tmp_path / "load.png"
+    draw(results(switching=switching), "a title", path)
+    width, height = size_of(path)
+    assert (width > 1.5 * height) == switching
+
+
+def test_what_an_arm_did_shows(tmp_path: Path) -> None:
+    draw(results(), "a title", tmp_path / "one.png")
+    draw(results(RATES | {"optimal": (70.0, 109.0)}), "a title", tmp_path / "other.png")
+    draw(results(), "a title", tmp_path / "again.png")
+    assert (tmp_path / "one.png").read_bytes() == (tmp_path / "again.png").read_bytes()
+    assert (tmp_path / "one.png").read_bytes() != (tmp_path / "other.png").read_bytes()

@@ -1,0 +1,78 @@
+"""The order of a sweep's rounds, and what runs in them."""
+
+from typing import Any, cast
+
+from tests.unit.bench.load.cases import ARMS, run, steady
+from vllm_spec_plugin.bench.arms import Arm
+from vllm_spec_plugin.bench.load.records import LoadAnswer, LoadJob
+from vllm_spec_plugin.bench.load.sweep import Plan, SweepResults, num_runs, run_sweep
+from vllm_spec_plugin.bench.load.workloads import EASY, MIXED, SWITCHING, Sizes
+from vllm_spec_plugin.bench.quiet import QuietMachine
+
+PLAN = Plan(((EASY, 1), (MIXED, 2), (SWITCHING, 1)), ("a", "b", "c"), Sizes(), rounds=2, seed=5)
+
+
+class ScriptedEngine:
+    """Answers without an engine, a third faster with each draft token that it may draft."""
+
+    def __init__(self, name: str, log: list[tuple[str, LoadJob]]) -> None:
+        self.name, self.log = name, log
+
+    def load(self, job: LoadJob) -> LoadAnswer:
+        self.log.append((self.name, job))
+        progress = [steady(10.0 * (1 + (job.spec_tokens or 0) / 3), 800) for _ in job.phases]
+        return run(self.name, progress).answer
+
+
+def swept(plan: Plan = PLAN) -> tuple[SweepResults, list[tuple[str, LoadJob]], list[tuple[int, str]]]:
+    log: list[tuple[str, LoadJob]] = []
+    told: list[tuple[int, str]] = []
+    engines: dict[str, Any] = {name: ScriptedEngine(name, log) for name in ARMS}
+    machine = QuietMachine(0.0, busy=lambda: None, sleep=lambda seconds: None)
+    found = run_sweep(ARMS, cast(dict[str, Arm], engines), plan, machine, lambda *what: told.append(what))
+    return found, log, told
+
+
+def test_every_arm_warms_up_in_every_cell_before_anything_counts() -> None:
+    _, log, told = swept()
+    first = log[: len(ARMS) * len(PLAN.cells)]
+    assert {(name, len(job.phases), job.streams) for name, job in first} == {
+        (name, phases, streams) for name in ARMS for phases, streams in ((1, 1), (1, 2), (3, 1))
+    }
+    assert max(job.phases[0].num_tokens for _, job in first) < min(
+        job.phases[0].num_tokens for _, job in log[len(first) :]
+    )
+    assert [what.partition(":")[0] for _, what in told][len(first) - 1 : len(first) + 1] == ["warming up", "round 1/2"]
+
+
+def test_arms_take_turns_within_a_cell_and_do_the_same() -> None:
+    _, log, _ = swept()
+    counted = log[len(ARMS) * len(PLAN.cells) :]
+    cells = [counted[start : start + len(ARMS)] for start in range(0, len(counted), len(ARMS))]
+    assert len(cells) == 2 * len(PLAN.cells)
+    for cell in cells:
+        assert {name for name, _ in cell} == set(ARMS)
+        assert len({(job.streams, job.phases, job.seed) for _, job in cell}) == 1
+    assert (cells[0][0][0], cells[len(PLAN.cells)][0][0]) == ("none", "K = 1")
+
+
+def test_arms_that_share_an_engine_ask_for_their_own_draft_length() -> None:
+    found, log, _ = swept()
+    assert {(name, job.spec_tokens) for name, job in log} == {
+        ("none", None),
+        ("K = 1", 1),
+        ("K = 4", 4),
+        ("optimal", None),
+        ("stock ngram", None),
+    }
+    assert found.summaries["K = 4", EASY, 1].median > found.summaries["K = 1", EASY, 1].median
+
+
+def test_results_have_every_arm_in_every_cell() -> None:
+    found, _, told = swept()
+    assert found.cells == list(PLAN.cells)
+    assert found.arms == tuple(ARMS)
+    assert found.fixed == ("K = 1", "K = 4")
+    assert list(found.switches) == [1]
+    assert [done for done, _ in told] == list(range(num_runs(len(ARMS), PLAN)))
+    assert told[len(ARMS)][1] == "warming up: none, mixed, 2 streams"

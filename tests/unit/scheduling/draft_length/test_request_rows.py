@@ -1,0 +1,69 @@
+"""Rows of requests are their own, kept while others come and go, and empty when they change hands."""
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from vllm_spec_plugin.scheduling.draft_length.request_rows import NO_ROW, RequestRows
+
+NAMES = [f"r{index}" for index in range(200)]
+
+
+def test_who_has_no_row_gets_the_empty_one_and_one_of_its_own_when_added() -> None:
+    requests = RequestRows()
+    assert requests.find(["a", "b"]).tolist() == [NO_ROW, NO_ROW]
+    assert requests.find_one("a") == NO_ROW
+    added = requests.add(["a", "b", "a"])
+    assert added[0] == added[2] != added[1]
+    assert NO_ROW not in added
+    assert requests.add(["b", "a"]).tolist() == requests.find(["b", "a"]).tolist() == [added[1], added[0]]
+    assert requests.find_one("a") == requests.add_one("a") == added[0]
+    assert requests.find([]).tolist() == requests.add([]).tolist() == []
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.tuples(st.sampled_from(["add", "add one", "forget"]), st.lists(st.sampled_from(NAMES))), max_size=30)
+)
+def test_each_column_keeps_what_is_written_for_as_long_as_the_request_is_there(
+    happened: list[tuple[str, list[str]]],
+) -> None:
+    requests, mark = RequestRows(), 0.0
+    written: dict[str, float] = {}
+    columns = [requests.column(), requests.column(2, 3)]
+    for what, names in happened:
+        for name in names if what != "add" else ():
+            if what == "forget":
+                requests.forget(name)
+                written.pop(name, None)
+            else:
+                requests.add_one(name)
+        rows = requests.add(names) if what == "add" else requests.find(names)
+        for name, row in zip(names, rows.tolist(), strict=True):
+            if row != NO_ROW and name not in written:
+                for column in columns:
+                    assert not column.values[row].any()
+                mark += 1
+                written[name] = mark
+                for column in columns:
+                    column.values[row] = mark
+    for name, value in written.items():
+        for column in columns:
+            assert (column.values[requests.find_one(name)] == value).all()
+    assert not columns[1].values[NO_ROW].any()
+
+
+def test_rows_of_those_who_left_are_used_again() -> None:
+    requests = RequestRows()
+    column = requests.column(4)
+    for number in range(10_000):
+        requests.add([f"{number}", f"{number + 1}"])
+        requests.forget(f"{number}")
+    assert len(column.values) < 100
+
+
+def test_a_column_that_comes_late_has_rows_for_all() -> None:
+    requests = RequestRows()
+    rows = requests.add(NAMES)
+    late = requests.column(2)
+    assert np.array_equal(late.values[rows], np.zeros((len(NAMES), 2)))

@@ -1,0 +1,265 @@
+"""vLLM's outputs, regrouped: nothing is lost, and every token keeps its logprobs."""
+
+import copy
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers import AutoTokenizer
+from vllm.sampling_params import RequestOutputKind, SamplingParams
+from vllm.v1.engine import (
+    EngineCoreEvent,
+    EngineCoreEventType,
+    EngineCoreOutput,
+    EngineCoreOutputs,
+    EngineCoreRequest,
+    FinishReason,
+)
+from vllm.v1.engine.output_processor import OutputProcessor
+from vllm.v1.metrics.stats import IterationStats, PrefillStats
+from vllm.v1.outputs import LogprobsLists
+from vllm.v1.serial_utils import MsgpackDecoder, MsgpackEncoder
+
+from tests.sizes import examples
+from tests.unit.scheduling import steps
+from tests.unit.scheduling.cases import FULL, prompt, request
+from vllm_spec_plugin.compat.kv_cache import RequestStatus
+from vllm_spec_plugin.demo import model_path
+from vllm_spec_plugin.scheduling.stream import GroupedStream
+from vllm_spec_plugin.settings import KEY
+
+SETTINGS = settings(max_examples=examples(60, 1000), deadline=None)
+SIZE = 5
+
+
+def logprobs_of(token_ids, width):
+    """Rows that can be told from each other: the token, then `width` others; ranks and logprobs made from it."""
+    ids = np.array([[token_id, *range(token_id + 1, token_id + 1 + width)] for token_id in token_ids], np.int32)
+    ids = ids.reshape(len(token_ids), width + 1)
+    return LogprobsLists(ids, -ids.astype(np.float32), np.array([7 * token_id for token_id in token_ids], np.int64))
+
+
+def output_of(token_ids, request_id="a", **more):
+    return EngineCoreOutput(request_id, list(token_ids), **more)
+
+
+def leave(stream, *outputs):
+    """What is left of a step's outputs."""
+    answer = EngineCoreOutputs(outputs=list(outputs))
+    stream.regroup({0: answer})
+    return answer.outputs
+
+
+@st.composite
+def cuttings(draw):
+    """A request's tokens in steps, each with the width of its logprobs: that of the widest request in the batch."""
+    counts = draw(st.lists(st.integers(1, SIZE), min_size=1, max_size=20))
+    tokens = itertools.count(100)
+    return [([next(tokens) for _ in range(count)], draw(st.integers(2, 5))) for count in counts]
+
+
+@given(cuttings())
+@SETTINGS
+def test_every_token_keeps_its_logprobs(cutting):
+    stream, seen = GroupedStream(SIZE), []
+    for number, (token_ids, width) in enumerate(cutting, start=1):
+        reason = FinishReason.STOP if number == len(cutting) else None
+        output = output_of(token_ids, new_logprobs=logprobs_of(token_ids, width), finish_reason=reason)
+        for group in leave(stream, output):
+            assert reason is not None or len(group.new_token_ids) == SIZE
+            # As the frontend gets them.
+            group = MsgpackDecoder(EngineCoreOutput).decode(MsgpackEncoder().encode(group))
+            rows = group.new_logprobs
+            assert len(rows.logprobs) == len(rows.sampled_token_ranks) == len(group.new_token_ids)
+            for token_id, ids, values, rank in zip(group.new_token_ids, *rows[:3], strict=True):
+                # This request asked for 2; the rest is other requests', or vLLM's filling.
+                assert ids[:3].tolist() == [token_id, token_id + 1, token_id + 2]
+                assert values[:3].tolist() == [-token_id, -token_id - 1, -token_id - 2]
+                assert set(values[ids == 0].tolist()) <= {-np.inf}
+                assert rank == 7 * token_id
+            seen += group.new_token_ids
+    assert seen == [token_id for token_ids, _ in cutting for token_id in token_ids]
+
+
+def test_held_logprobs_do_not_keep_the_array_of_the_whole_step_alive():
+    stream = GroupedStream(SIZE)
+    step = logprobs_of(range(1000), 3)
+    leave(stream, output_of([4], new_logprobs=step.slice_request(4, 1)))
+    [(_, row)] = stream._groups._held["a"]
+    assert all(column.base is None or column.base.size < 10 for column in row[:2])
+
+
+def test_what_is_said_beside_tokens_goes_with_the_first_group_and_once():
+    stream = GroupedStream(SIZE)
+    stats, first, second = PrefillStats(), *(EngineCoreEvent.new_event(kind) for kind in list(EngineCoreEventType)[:2])
+    scores = object()
+    assert leave(stream, output_of([1], prefill_stats=stats, events=[first], prompt_token_id_logprobs=scores)) == []
+    assert leave(stream, output_of([2, 3], events=[second])) == []
+    [group] = leave(stream, output_of([4, 5, 6], trace_headers={"a": "b"}))
+    assert group.new_token_ids == [1, 2, 3, 4, 5]
+    assert (group.prefill_stats, group.prompt_token_id_logprobs) == (stats, scores)
+    assert group.events == [first, second]
+    assert group.trace_headers == {"a": "b"}
+    [rest] = leave(stream, output_of([7], finish_reason=FinishReason.STOP, stop_reason=7))
+    assert rest.new_token_ids == [6, 7]
+    assert (rest.prefill_stats, rest.events, rest.prompt_token_id_logprobs) == (None, None, None)
+    assert rest.stop_reason == 7
+
+
+def test_what_is_said_at_the_end_is_said_at_once():
+    params = {"block": 1}
+    end = output_of([1], finish_reason=FinishReason.LENGTH, kv_transfer_params=params, ec_transfer_params=params)
+    [left] = leave(GroupedStream(SIZE), end)
+    assert (left.kv_transfer_params, left.ec_transfer_params, left.finished) == (params, params, True)
+
+
+def test_an_end_without_tokens_brings_what_was_held_back():
+    """So an error ends a request whose last step came to nothing."""
+    stream = GroupedStream(SIZE)
+    leave(stream, output_of([1, 2], new_logprobs=logprobs_of([1, 2], 2)))
+    [end] = leave(stream, output_of([], finish_reason=FinishReason.ERROR))
+    assert end.new_token_ids == [1, 2]
+    assert end.new_logprobs.sampled_token_ranks.tolist() == [7, 14]
+
+
+def test_an_end_is_told_where_nothing_is_left_to_send():
+    [end] = leave(GroupedStream(SIZE), output_of([], finish_reason=FinishReason.ERROR))
+    assert end.finished
+
+
+def test_what_was_dropped_is_not_said_by_another_request_of_that_name():
+    stream = GroupedStream(SIZE)
+    leave(stream, output_of([1], prefill_stats=PrefillStats(), events=[EngineCoreEvent.new_event(1)]))
+    stream.drop("a")
+    [end] = leave(stream, output_of([2], finish_reason=FinishReason.STOP))
+    assert (end.new_token_ids, end.prefill_stats, end.events) == ([2], None, None)
+
+
+def test_each_client_has_its_own_outputs_and_the_rest_of_its_message():
+    stream = GroupedStream(SIZE)
+    one = EngineCoreOutputs(outputs=[output_of(range(SIZE))], finished_requests={"z"})
+    other = EngineCoreOutputs(outputs=[output_of([1], "b")], finished_requests={"y"})
+    stream.regroup({0: one, 3: other})
+    assert [output.request_id for output in one.outputs] == ["a"]
+    assert other.outputs == []
+    assert (one.finished_requests, other.finished_requests) == ({"z"}, {"y"})
+
+
+class Frontend:
+    """vLLM's frontend, with one request that is streamed."""
+
+    def __init__(self, stop):
+        params = SamplingParams(max_tokens=100, logprobs=2, stop=stop, output_kind=RequestOutputKind.DELTA)
+        tokenizer = AutoTokenizer.from_pretrained(model_path("target"))
+        self.processor = OutputProcessor(tokenizer, log_stats=True)
+        fields = dict.fromkeys(("mm_features", "pooling_params", "lora_request", "cache_salt", "data_parallel_rank"))
+        asked = EngineCoreRequest("a", [5, 6], sampling_params=params, arrival_time=0.0, external_req_id="a", **fields)
+        self.processor.add_request(asked, "prompt")
+        self.text, self.token_ids, self.logprobs, self.num_counted = "", [], [], 0
+
+    def show(self, outputs):
+        """What the client gets of a step's outputs; whether the request is over."""
+        counted = IterationStats()
+        done = self.processor.process_outputs(outputs, 1.0, counted)
+        self.num_counted += counted.num_generation_tokens
+        for answer in done.request_outputs:
+            [choice] = answer.outputs
+            self.text += choice.text
+            self.token_ids += choice.token_ids
+            self.logprobs += choice.logprobs
+        return not self.processor.has_unfinished_requests()
+
+
+@pytest.mark.parametrize("stop", [None, "return"])
+@pytest.mark.parametrize("counts", [[1] * 40, [1, 5, 5, 2, 3, 5, 1, 4, 5, 5, 4], [5] * 8])
+def test_the_frontend_makes_the_same_of_it(counts, stop):
+    """Text, tokens and logprobs, with a stop string that the frontend finds and without."""
+    text = "def get_name(self):\n        return self.name\n\n    def get_age(self):\n        return self.age\n" * 3
+    encoded = AutoTokenizer.from_pretrained(model_path("target")).encode(text)[: sum(counts)]
+    assert len(encoded) == sum(counts)
+    free, grouped, stream, remaining = Frontend(stop), Frontend(stop), GroupedStream(SIZE), list(encoded)
+    is_over = [False, False]
+    while remaining:
+        token_ids, remaining = remaining[: counts[0]], remaining[counts[0] :]
+        counts = counts[1:]
+        reason = None if remaining else FinishReason.LENGTH
+        output = output_of(token_ids, new_logprobs=logprobs_of(token_ids, 2 + len(counts) % 3), finish_reason=reason)
+        left = leave(stream, copy.copy(output))
+        is_over = [free.show([output]) or is_over[0], grouped.show(left) or is_over[1]]
+    assert is_over == [True, True]
+    assert grouped.text == free.text
+    assert ("return" in free.text) == (stop is None)
+    assert grouped.token_ids == free.token_ids
+    assert len(free.token_ids) == len(encoded) or stop is not None
+    assert grouped.logprobs == free.logprobs
+    if stop is None:
+        assert grouped.num_counted == free.num_counted == len(encoded)
+
+
+@pytest.fixture
+def core(monkeypatch):
+    """The books of an engine core with `stream_granularity: fixed`; `core.left` is what left it, step by step."""
+    config = copy.copy(steps.vllm_config())
+    plugin = config.additional_config[KEY]
+    # As a file says it: the size follows from the draft length.
+    given = {key: value for key, value in plugin["config"].items() if key != "stream_tokens"}
+    given["stream_granularity"] = "fixed"
+    config.additional_config = {**config.additional_config, KEY: {**plugin, "config": given}}
+    monkeypatch.setattr(steps, "vllm_config", lambda: config)
+    core = steps.Core(40, FULL, reserves=False)
+    core.left = []
+    update = core.scheduler.update_from_output
+
+    def recorded(*args):
+        answers = update(*args)
+        core.left.append([output for answer in answers.values() for output in answer.outputs])
+        return answers
+
+    core.scheduler.update_from_output = recorded
+    return core
+
+
+def test_the_scheduler_lets_groups_go_and_the_rest_at_the_end(core):
+    running = request("a", prompt(1, 7), max_tokens=18)
+    core.scheduler.add_request(running)
+    for num_accepted in itertools.cycle((0, 4, 1)):
+        if not core.scheduler.requests:
+            break
+        core.step(num_accepted=num_accepted)
+    outputs = [output for step in core.left for output in step]
+    *groups, rest = outputs
+    assert [len(group.new_token_ids) for group in groups] == [steps.NUM_DRAFTS + 1] * len(groups)
+    assert len(groups) >= 2
+    assert [token for output in outputs for token in output.new_token_ids] == list(running.output_token_ids)
+    assert rest.finish_reason == FinishReason.LENGTH
+    assert groups[0].prefill_stats is not None
+    assert not any(output.prefill_stats for output in outputs[1:])
+
+
+def test_statistics_are_sent_with_every_step(core):
+    core.scheduler.add_request(request("a", prompt(1, 7)))
+    core.step(num_accepted=4)
+    core.step(num_accepted=4)
+    assert core.left[0] == []
+    assert core.counters.verified_per_position == [1, 1, 1, 1]
+
+
+def test_nothing_is_kept_of_a_request_that_was_aborted(core):
+    """Another one may come under its name."""
+    core.scheduler.add_request(request("a", prompt(1, 7)))
+    core.step()
+    core.scheduler.finish_requests("a", RequestStatus.FINISHED_ABORTED)
+    core.step()
+    again = request("a", prompt(2, 6), max_tokens=3)
+    core.scheduler.add_request(again)
+    while core.scheduler.requests:
+        core.step()
+    [output] = [output for step in core.left for output in step]
+    assert output.new_token_ids == list(again.output_token_ids)
+    assert len(output.new_token_ids) == 3
+
+
+def test_without_the_option_outputs_are_vllms_own():
+    assert steps.make_scheduler(20, FULL)._stream is None

@@ -1,0 +1,145 @@
+"""What is asked of an arm under load, and what comes back. Imports no vLLM."""
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+
+@dataclass(frozen=True)
+class Request:
+    """A text to complete.
+
+    Attributes:
+        kind: what it is an example of.
+        prompt: the text.
+        temperature: of its sampling.
+        num_tokens: that it gets, whatever it says.
+    """
+
+    kind: str
+    prompt: str
+    temperature: float
+    num_tokens: int
+
+
+@dataclass(frozen=True)
+class Phase:
+    """Streams that take one request after the other from a list that begins anew at its end.
+
+    Attributes:
+        requests: in the order in which they are taken.
+        num_tokens: output tokens of all streams together after which the phase ends; what is in flight is aborted.
+    """
+
+    requests: tuple[Request, ...]
+    num_tokens: int
+
+
+@dataclass(frozen=True)
+class LoadJob:
+    """Phases, one right after the other.
+
+    Attributes:
+        streams: requests in flight at any time.
+        phases: in order.
+        seed: of torch's default generator.
+        spec_tokens: most draft tokens of each request; None is as the engine does.
+    """
+
+    streams: int
+    phases: tuple[Phase, ...]
+    seed: int
+    spec_tokens: int | None = None
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> Self:
+        """The inverse of `dataclasses.asdict`."""
+        phases = (
+            Phase(tuple(Request(**request) for request in phase["requests"]), phase["num_tokens"])
+            for phase in values["phases"]
+        )
+        return cls(**values | {"phases": tuple(phases)})
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How a phase went, step by step.
+
+    Attributes:
+        seconds: since the phase began, at the end of each step that brought tokens.
+        tokens: output tokens until then.
+        tokens_by_kind: output tokens of the whole phase by kind of request.
+    """
+
+    seconds: list[float]
+    tokens: list[int]
+    tokens_by_kind: dict[str, int]
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Of the whole phase."""
+        return self.tokens[-1] / self.seconds[-1]
+
+
+@dataclass(frozen=True)
+class PhaseAnswer:
+    """What came of a phase.
+
+    Attributes:
+        progress: step by step.
+        request_steps: over its steps, the requests in them; steps with prompts apart.
+        num_drafts: drafts that were verified, by vLLM's count.
+        num_draft_tokens: their tokens.
+        num_accepted_tokens: those of them that were accepted.
+    """
+
+    progress: Progress
+    request_steps: int
+    num_drafts: int
+    num_draft_tokens: int
+    num_accepted_tokens: int
+
+
+@dataclass(frozen=True)
+class LoadAnswer:
+    """What came of a job.
+
+    Attributes:
+        cpu_seconds: that the arm's process used, all its threads together.
+        phases: in order.
+    """
+
+    cpu_seconds: float
+    phases: list[PhaseAnswer]
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> Self:
+        """The inverse of `dataclasses.asdict`."""
+        phases = [PhaseAnswer(**phase | {"progress": Progress(**phase["progress"])}) for phase in values["phases"]]
+        return cls(values["cpu_seconds"], phases)
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Output tokens over the time of all phases."""
+        progress = [phase.progress for phase in self.phases]
+        return sum(phase.tokens[-1] for phase in progress) / sum(phase.seconds[-1] for phase in progress)
+
+
+@dataclass(frozen=True)
+class LoadRun:
+    """One arm's answer in one round.
+
+    Attributes:
+        arm: its name.
+        workload: its name.
+        streams: requests in flight.
+        round: counted from 0; all arms do the same job in it.
+        answer: what came of it.
+        others: cores that other processes used meanwhile, on average; None is not known.
+    """
+
+    arm: str
+    workload: str
+    streams: int
+    round: int
+    answer: LoadAnswer
+    others: float | None = None

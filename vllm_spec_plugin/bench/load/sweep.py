@@ -1,0 +1,127 @@
+"""The sweep as a whole: warm-up, rounds, and what they came to. Imports no vLLM."""
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from vllm_spec_plugin.bench.arms import Arm
+from vllm_spec_plugin.bench.comparison import in_turn
+from vllm_spec_plugin.bench.load.arms import LoadArm
+from vllm_spec_plugin.bench.load.records import LoadJob, LoadRun
+from vllm_spec_plugin.bench.load.summary import LoadSummary, summarise
+from vllm_spec_plugin.bench.load.switching import Switch, switches
+from vllm_spec_plugin.bench.load.workloads import SWITCHING, Sizes, load_job
+from vllm_spec_plugin.bench.quiet import QuietMachine
+
+# A workload and the number of its streams.
+Cell = tuple[str, int]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What every arm does.
+
+    Attributes:
+        cells: workloads with numbers of streams.
+        prompts: at least one.
+        sizes: how much is asked for.
+        rounds: how often each arm does everything.
+        seed: of the first round.
+    """
+
+    cells: tuple[Cell, ...]
+    prompts: tuple[str, ...]
+    sizes: Sizes
+    rounds: int
+    seed: int
+
+    def job(self, cell: Cell, number: int, *, is_warm_up: bool = False) -> LoadJob:
+        """The same for all arms."""
+        workload, streams = cell
+        return load_job(workload, streams, number, self.prompts, self.sizes, self.seed, is_warm_up=is_warm_up)
+
+
+@dataclass(frozen=True)
+class SweepResults:
+    """What a sweep found.
+
+    Attributes:
+        arms: their names, in order; the first drafts nothing.
+        fixed: those of them that the best fixed draft length is chosen from.
+        summaries: by arm, workload and streams.
+        switches: of the workload `switching`, by its streams.
+        others: per run that counts, the cores that other processes used meanwhile; empty where nothing tells.
+    """
+
+    arms: tuple[str, ...]
+    fixed: tuple[str, ...]
+    summaries: dict[tuple[str, str, int], LoadSummary]
+    switches: dict[int, Switch] = field(default_factory=dict)
+    others: list[float] = field(default_factory=list)
+
+    @property
+    def reference(self) -> str:
+        """The arm that drafts nothing."""
+        return self.arms[0]
+
+    @property
+    def cells(self) -> list[Cell]:
+        """Workloads with numbers of streams, in order."""
+        return list(dict.fromkeys((workload, streams) for _, workload, streams in self.summaries))
+
+
+def num_runs(num_arms: int, plan: Plan) -> int:
+    """How often an arm runs a job in `run_sweep`."""
+    return num_arms * len(plan.cells) * (1 + plan.rounds)
+
+
+def run_sweep(
+    arms: Mapping[str, LoadArm],
+    engines: Mapping[str, Arm],
+    plan: Plan,
+    machine: QuietMachine,
+    on_run: Callable[[int, str], None],
+) -> SweepResults:
+    """Warms the arms up, runs the rounds, and sums up.
+
+    Args:
+        arms: by name, the one without drafts first.
+        engines: running, by the arm's name.
+        plan: what they do.
+        machine: chooses the moments.
+        on_run: told before each run how many are done, and what it is.
+
+    Raises:
+        ArmError: an arm ended.
+    """
+    num_done = itertools.count()
+
+    def run(title: str, number: int, cell: Cell, name: str, job: LoadJob) -> LoadRun:
+        on_run(next(num_done), f"{title}: {name}, {cell[0]}, {cell[1]} {'streams' if cell[1] > 1 else 'stream'}")
+        own = replace(job, spec_tokens=arms[name].spec_tokens)
+        answer, others = machine.run(lambda: engines[name].load(own))
+        return LoadRun(name, *cell, number, answer, others)
+
+    names = list(arms)
+    for number, cell, name in in_turn(names, plan.cells, 1):
+        run("warming up", number, cell, name, plan.job(cell, number, is_warm_up=True))
+    runs = [
+        run(f"round {number + 1}/{plan.rounds}", number, cell, name, plan.job(cell, number))
+        for number, cell, name in in_turn(names, plan.cells, plan.rounds)
+    ]
+    return results_of(runs, arms, plan.cells)
+
+
+def results_of(runs: Sequence[LoadRun], arms: Mapping[str, LoadArm], cells: Sequence[Cell]) -> SweepResults:
+    """What the runs of all arms and cells come to."""
+    return SweepResults(
+        tuple(arms),
+        tuple(name for name, arm in arms.items() if arm.is_fixed),
+        {(name, *cell): summarise(runs, name, *cell) for cell in cells for name in arms},
+        {
+            streams: switches([run for run in runs if (run.workload, run.streams) == (workload, streams)], list(arms))
+            for workload, streams in cells
+            if workload == SWITCHING
+        },
+        [run.others for run in runs if run.others is not None],
+    )

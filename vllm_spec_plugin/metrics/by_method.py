@@ -1,0 +1,37 @@
+"""Counters of several proposers side by side. Imports no vLLM."""
+
+from collections.abc import Iterable
+from typing import Any, Self
+
+from vllm_spec_plugin.metrics.counters import StepCounters
+
+
+class CountersByMethod:
+    """One `StepCounters` per method, made when it is first asked for.
+
+    What belongs to no single proposer of a cascade is counted by the cascade's own name.
+    """
+
+    def __init__(self, steps: Iterable[StepCounters] = ()) -> None:
+        """Adds up `steps`."""
+        self._by_method: dict[str, StepCounters] = {}
+        for step in steps:
+            self.of(step.method).add(step)
+
+    def of(self, method: str) -> StepCounters:
+        """Those of one method, to be changed in place."""
+        return self._by_method.setdefault(method, StepCounters(method))
+
+    def add(self, other: Self) -> None:
+        """Adds all of another's."""
+        for method, step in other._by_method.items():
+            self.of(method).add(step)
+
+    def to_payload(self) -> list[dict[str, Any]]:
+        """Plain values, for sending between processes; empty if nothing was ever asked for."""
+        return [step.to_payload() for step in self._by_method.values()]
+
+    @classmethod
+    def from_payload(cls, payload: list[dict[str, Any]]) -> Self:
+        """The inverse of `to_payload`."""
+        return cls(StepCounters.from_payload(step) for step in payload)

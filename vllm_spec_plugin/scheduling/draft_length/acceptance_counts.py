@@ -1,0 +1,188 @@
+"""Counts of accepted draft tokens, and the rates they stand for; compiled code only. acceptance.py has the formulas."""
+
+import numpy as np
+import numpy.typing as npt
+
+from vllm_spec_plugin.jit import compiled
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+LEAST, MOST = 0.001, 0.999
+# Observations that the prior's start, and a position's lean on the one before it, are worth.
+PRIOR_WEIGHT = 4.0
+# How much more firmly a position is held to its request than a request to the proposer.
+FIRMNESS = 8.0
+_MOST_WEIGHT = 1e30
+
+# Places in a request's counts; sums over all requests have two more: k_r1 and n_r1 before each draft that tried i.
+TRIED, ACCEPTED, GOOD, KNOWN = range(4)
+# Places in what is known of a proposer: m, b, and the odds against each.
+PRIOR, AVERAGE, PRIOR_AGAINST, AVERAGE_AGAINST = range(4)
+
+
+@compiled
+def fade_request(counts: Floats, row: int, share: float) -> None:
+    """Leaves a share of a request's counts.
+
+    Args:
+        counts: [rows, 2, K], tried and accepted; changed in place.
+        row: the request's.
+        share: from 0 to 1.
+    """
+    for i in range(counts.shape[2]):
+        counts[row, TRIED, i] *= share
+        counts[row, ACCEPTED, i] *= share
+
+
+@compiled
+def count_draft(
+    counts: Floats, sums: Floats, weight: float, growth: float, fade: float, row: int, drafted: int, accepted: int
+) -> float:
+    """Adds one verified draft to its request's counts and to the sums.
+
+    Later drafts get greater weights in the sums instead of earlier ones fading.
+
+    Args:
+        counts: [rows, 2, K], tried and accepted; changed in place.
+        sums: [4, K], over drafts with their weights; changed in place.
+        weight: of the draft before, at least 1.
+        growth: from one draft's weight to the next one's.
+        fade: what is left of the request's earlier counts.
+        row: the request's.
+        drafted: tokens of the draft, at least 1.
+        accepted: how many of them were, the first ones.
+
+    Returns:
+        The draft's weight.
+    """
+    weight *= growth
+    good, known = counts[row, ACCEPTED, 0], counts[row, TRIED, 0]
+    fade_request(counts, row, fade)
+    for i in range(sums.shape[1]):
+        if i < drafted and i <= accepted:
+            counts[row, TRIED, i] += 1
+            sums[TRIED, i] += weight
+            sums[GOOD, i] += weight * good
+            sums[KNOWN, i] += weight * known
+        if i < accepted:
+            counts[row, ACCEPTED, i] += 1
+            sums[ACCEPTED, i] += weight
+    if weight > _MOST_WEIGHT:
+        sums /= weight
+        weight = 1.0
+    return weight
+
+
+@compiled
+def count_steps(
+    counts: Floats,
+    sums: Floats,
+    weight: float,
+    growth: float,
+    draft_fade: float,
+    half_life: float,
+    rows: Ints,
+    drafted: Ints,
+    accepted: Ints,
+    num_tokens: Ints,
+) -> float:
+    """Adds one step of each of n requests, in their order: its draft, if there was one, then the growth of its text.
+
+    Args:
+        counts: as of `count_draft`.
+        sums: as of `count_draft`.
+        weight: as of `count_draft`.
+        growth: as of `count_draft`.
+        draft_fade: what a draft leaves of its request's earlier counts.
+        half_life: tokens in which a request's counts halve.
+        rows: [n].
+        drafted: [n], 0 where there was no draft.
+        accepted: [n].
+        num_tokens: [n], output tokens.
+
+    Returns:
+        The last draft's weight.
+
+    Raises:
+        ValueError: fewer than 0 or more than `drafted` were accepted; nothing was changed.
+    """
+    for place in range(len(rows)):
+        if not 0 <= accepted[place] <= drafted[place]:
+            raise ValueError("accepted tokens of a draft are fewer than 0 or more than its tokens")
+    for place in range(len(rows)):
+        row = rows[place]
+        if drafted[place]:
+            weight = count_draft(counts, sums, weight, growth, draft_fade, row, drafted[place], accepted[place])
+        if num_tokens[place]:
+            fade_request(counts, row, 0.5 ** (num_tokens[place] / half_life))
+    return weight
+
+
+@compiled
+def of_proposer(sums: Floats, weight: float, initial: float) -> Floats:
+    """[4, K]: m, b, and the odds against each.
+
+    Args:
+        sums: as of `count_draft`.
+        weight: of the last draft.
+        initial: the prior before anything was verified.
+    """
+    num_positions = sums.shape[1]
+    known = np.empty((4, num_positions))
+    lean = PRIOR_WEIGHT * weight
+    rate = level = first = initial
+    for i in range(num_positions):
+        tried = sums[TRIED, i]
+        rate = min(max((sums[ACCEPTED, i] + lean * rate) / (tried + lean), LEAST), MOST)
+        if sums[KNOWN, i]:
+            level = min(max((tried * sums[GOOD, i] / sums[KNOWN, i] + lean * level) / (tried + lean), LEAST), MOST)
+        if i == 0:
+            first = level
+        against = 1 / rate - 1
+        average_against = against * (1 / first - 1) * level / (1 - level)
+        known[PRIOR, i], known[AVERAGE, i] = rate, 1 / (1 + average_against)
+        known[PRIOR_AGAINST, i], known[AVERAGE_AGAINST, i] = against, average_against
+    return known
+
+
+@compiled
+def chances(
+    counts: Floats, sums: Floats, weight: float, initial: float, strength: float, rows: Ints, joint: bool
+) -> Floats:
+    """[n, K]: a[r, i] of n requests, or the product of a[r, 1] to a[r, i].
+
+    Args:
+        counts: as of `count_draft`.
+        sums: as of `count_draft`.
+        weight: of the last draft.
+        initial: the prior before anything was verified.
+        strength: s, observations that the prior is worth.
+        rows: [n].
+        joint: the products.
+    """
+    num_positions, firmness = sums.shape[1], FIRMNESS * strength
+    softness = 1 / firmness
+    shared = of_proposer(sums, weight, initial)
+    rates = np.empty((len(rows), num_positions))
+    for place in range(len(rows)):
+        row = rows[place]
+        total = strength
+        seen = foreseen = strength * shared[AVERAGE, 0]
+        for i in range(num_positions):
+            share = firmness / (counts[row, TRIED, i] + firmness)
+            total += counts[row, TRIED, i] * share
+            seen += counts[row, ACCEPTED, i] * share
+            foreseen += shared[AVERAGE, i] * counts[row, TRIED, i] * share
+            # Needed once more, and a division takes longest of all.
+            rates[place, i] = share
+        against = foreseen * (total - seen) / (seen * (total - foreseen))
+        unknown = against * strength / total
+        product = 1.0
+        for i in range(num_positions):
+            odds = (against - unknown) * shared[AVERAGE_AGAINST, i] + unknown * shared[PRIOR_AGAINST, i]
+            rate = (counts[row, ACCEPTED, i] * softness + 1 / (1 + odds)) * rates[place, i]
+            rate = LEAST if rate < LEAST else MOST if rate > MOST else rate
+            product *= rate
+            rates[place, i] = product if joint else rate
+    return rates

@@ -1,0 +1,204 @@
+"""Who is asked first for each request, and all draft tokens in the order of their worth; compiled code only."""
+
+import numpy as np
+import numpy.typing as npt
+
+from vllm_spec_plugin.jit import compiled
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+# Columns of `draft`: what drafting costs in a step at all, per place of the longest draft, and per token.
+ANY, PLACE, TOKEN = range(3)
+# Turns that come more seldom are left out: they are hardly worth the time of planning them.
+_LEAST_REACH = 0.02
+NOBODY = -1
+
+
+@compiled
+def _worth(
+    gains: Floats, delivered: Floats, there: float, limit: int, token: float, place: float, asking: float
+) -> float:
+    """What a turn is worth to a request, per guess that comes of it, at the best length; in output tokens.
+
+    Whoever has the most is to be asked first: with P(guess) p, value given a guess v and cost of asking c, asking 1
+    before 2 brings p1 v1 - c1 + (1 - p1)(p2 v2 - c2), which is the better order if v1 - c1 / p1 > v2 - c2 / p2.
+
+    Args:
+        gains: [K], accepted tokens.
+        delivered: [K], draft tokens.
+        there: P(guess).
+        limit: longest draft.
+        token: cost of a draft token, in output tokens.
+        place: of a place.
+        asking: of the turn.
+    """
+    best, value = -np.inf, -asking
+    for k in range(limit):
+        value += gains[k] - token * delivered[k] - place
+        best = max(best, value)
+    return best / there
+
+
+@compiled
+def turns_by_worth(
+    gains: Floats,
+    delivered: Floats,
+    there: Floats,
+    entry: Floats,
+    limits: Ints,
+    draft: Floats,
+    takes_part: Bools,
+    rate: float,
+    row_seconds: float,
+) -> tuple[Ints, Floats]:
+    """Each request's proposers, the most valuable first.
+
+    Args:
+        gains: [L, n, K], expected accepted tokens of each place of each of L proposers.
+        delivered: [L, n, K], expected draft tokens.
+        there: [L, n], the probability of a guess.
+        entry: [L, n], seconds that a request's first draft token takes besides.
+        limits: [n, L], most places.
+        draft: [L, 3], seconds that drafting takes.
+        takes_part: [L], which proposers may be asked at all.
+        rate: output tokens that a second is worth.
+        row_seconds: what another draft token costs the target.
+
+    Returns:
+        [n, L] proposers, `NOBODY` after the last one, and [n, L] the probability that each one's turn comes.
+    """
+    num_lanes, num_requests, most = gains.shape
+    proposers = np.full((num_requests, num_lanes), NOBODY, np.int64)
+    reach = np.zeros((num_requests, num_lanes))
+    worths = np.zeros(num_lanes)
+    for request in range(num_requests):
+        count = 0
+        for lane in range(num_lanes):
+            if not takes_part[lane] or limits[request, lane] <= 0:
+                continue
+            worth = _worth(
+                gains[lane, request],
+                delivered[lane, request],
+                there[lane, request],
+                limits[request, lane],
+                rate * (row_seconds + draft[lane, TOKEN]),
+                rate * draft[lane, PLACE] / num_requests,
+                rate * (draft[lane, ANY] / num_requests + entry[lane, request]),
+            )
+            turn = count
+            while turn > 0 and worths[turn - 1] < worth:
+                worths[turn], proposers[request, turn] = worths[turn - 1], proposers[request, turn - 1]
+                turn -= 1
+            worths[turn], proposers[request, turn] = worth, lane
+            count += 1
+        comes = 1.0
+        for turn in range(count):
+            # Whether the first one pays is seen when all are looked at together.
+            if turn > 0 and comes < _LEAST_REACH:
+                proposers[request, turn:] = NOBODY
+                break
+            reach[request, turn] = comes
+            comes *= 1 - there[proposers[request, turn], request]
+    return proposers, reach
+
+
+@compiled
+def _keys_of(keys: Floats, gains: Floats, delivered: Floats, entry: float, limit: int, token: float) -> None:
+    """Writes what each place is worth per draft token that the target verifies, falling, into `keys`, [K].
+
+    What it takes to begin is spread over as many places as it takes to make the best of it.
+    """
+    best, num_first = -np.inf, 0
+    worth, num_delivered = -entry, 0.0
+    for k in range(limit):
+        keys[k] = gains[k] / delivered[k] - token
+        worth += keys[k] * delivered[k]
+        num_delivered += delivered[k]
+        if worth / num_delivered > best:
+            best, num_first = worth / num_delivered, k + 1
+    keys[:num_first] = best
+
+
+@compiled
+def by_worth(
+    proposers: Ints, gains: Floats, delivered: Floats, entry: Floats, limits: Ints, draft: Floats, rate: float
+) -> tuple[Ints, Ints]:
+    """All places of all turns, by what they are worth per draft token that the target verifies.
+
+    A turn's places stand in their order, and after the first place of the turn before it.
+
+    Args:
+        proposers: [n, L], from `turns_by_worth`.
+        gains: as of `turns_by_worth`.
+        delivered: as of `turns_by_worth`.
+        entry: as of `turns_by_worth`.
+        limits: as of `turns_by_worth`.
+        draft: as of `turns_by_worth`.
+        rate: as of `turns_by_worth`.
+
+    Returns:
+        [m] whose turn, r * L + t for request r's (t+1)-th one, and [m] which place of it, from 0.
+    """
+    num_lanes, num_requests, most = gains.shape
+    keys = np.empty((num_requests * num_lanes, most))
+    ends = np.zeros(num_requests * num_lanes, np.int64)
+    num_places = 0
+    for request in range(num_requests):
+        for turn in range(num_lanes):
+            lane = proposers[request, turn]
+            if lane == NOBODY:
+                break
+            row, limit = request * num_lanes + turn, limits[request, lane]
+            cost, token = rate * entry[lane, request], rate * draft[lane, TOKEN]
+            _keys_of(keys[row], gains[lane, request], delivered[lane, request], cost, limit, token)
+            ends[row] = limit
+            num_places += limit
+    rows, places = np.empty(num_places, np.int64), np.empty(num_places, np.int64)
+    # A heap of the turns that go on, by their next place.
+    heap, heap_keys = np.empty(num_requests * num_lanes, np.int64), np.empty(num_requests * num_lanes)
+    taken = np.zeros(num_requests * num_lanes, np.int64)
+    size = 0
+    for request in range(num_requests):
+        if proposers[request, 0] != NOBODY:
+            row = request * num_lanes
+            _rise(heap, heap_keys, size, row, keys[row, 0])
+            size += 1
+    for place in range(num_places):
+        row = heap[0]
+        rows[place], places[place] = row, taken[row]
+        taken[row] += 1
+        if taken[row] < ends[row]:
+            _sink(heap, heap_keys, size, row, keys[row, taken[row]])
+        else:
+            size -= 1
+            _sink(heap, heap_keys, size, heap[size], heap_keys[size])
+        if taken[row] == 1 and (row + 1) % num_lanes > 0 and ends[row + 1] > 0:
+            _rise(heap, heap_keys, size, row + 1, keys[row + 1, 0])
+            size += 1
+    return rows, places
+
+
+@compiled
+def _rise(heap: Ints, keys: Floats, at: int, row: int, key: float) -> None:
+    """Adds a row to a heap of `at` rows."""
+    while at > 0 and keys[(at - 1) // 2] < key:
+        heap[at], keys[at] = heap[(at - 1) // 2], keys[(at - 1) // 2]
+        at = (at - 1) // 2
+    heap[at], keys[at] = row, key
+
+
+@compiled
+def _sink(heap: Ints, keys: Floats, size: int, row: int, key: float) -> None:
+    """Puts a row in the place of the first of a heap of `size` rows."""
+    at = 0
+    while 2 * at + 1 < size:
+        child = 2 * at + 1
+        if child + 1 < size and keys[child + 1] > keys[child]:
+            child += 1
+        if keys[child] <= key:
+            break
+        heap[at], keys[at] = heap[child], keys[child]
+        at = child
+    heap[at], keys[at] = row, key

@@ -1,0 +1,52 @@
+"""A step's outputs on their way to the frontend, regrouped."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from vllm_spec_plugin.compat.scheduler import StreamToken, say_before, set_stream_tokens, stream_tokens
+from vllm_spec_plugin.scheduling.stream_groups import StreamGroups
+
+
+class GroupedStream:
+    """Lets tokens go in groups of one size, so that the size of what a client gets does not tell how drafts fared.
+
+    What vLLM says beside a request's tokens (events, prefill statistics, prompt logprobs) goes with its first
+    group: an output without tokens before that would cost streaming clients the prompt's token ids, which vLLM's
+    frontend takes to be sent with it, and leaves out.
+    """
+
+    def __init__(self, size: int) -> None:
+        """Holds nothing back yet.
+
+        Args:
+            size: tokens of a group, at least what a step may give.
+        """
+        self._groups: StreamGroups[StreamToken] = StreamGroups(size)
+        # The output that was left out last, per request, with what those before it said.
+        self._unsaid: dict[str, Any] = {}
+
+    def regroup(self, outputs: Mapping[int, Any]) -> None:
+        """Moves tokens between the outputs of this step and later ones.
+
+        Args:
+            outputs: vLLM's `EngineCoreOutputs` by client, changed in place. Those of requests that end carry all that
+                was held back. Those left without tokens are taken out.
+        """
+        for answer in outputs.values():
+            answer.outputs = [output for output in answer.outputs if self._leaves(output)]
+
+    def drop(self, request_id: str) -> None:
+        """Forgets what is held back of a request that was aborted: no output of it will follow."""
+        self._groups.drop(request_id)
+        self._unsaid.pop(request_id, None)
+
+    def _leaves(self, output: Any) -> bool:
+        request_id = output.request_id
+        tokens = self._groups.release(request_id, stream_tokens(output), is_last=output.finished)
+        set_stream_tokens(output, tokens)
+        if (earlier := self._unsaid.pop(request_id, None)) is not None:
+            say_before(output, earlier)
+        leaves = bool(tokens) or output.finished
+        if not leaves:
+            self._unsaid[request_id] = output
+        return leaves
