@@ -1,15 +1,15 @@
 """Served engines with the plugin, one after the other, for all tests here."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import openai
 import pytest
 
+from tests.fixed_length import fixed_length
 from vllm_spec_plugin.demo import model_path
 from vllm_spec_plugin.serving import Server
 
-CONFIGS = Path(__file__).parents[2] / "configs"
+NUM_DRAFTS = {"ngram": 4, "cascade": 4, "medusa_tree": 5}
 MAX_MODEL_LEN = 1024
 # A worker's memory grows until each KV block has been written once, and until oneDNN has kept as many matrix
 # products, one for each number of tokens, as it may (also without speculation). So few of both that this ends soon.
@@ -20,7 +20,7 @@ OPTIONS = (
 )
 
 
-@pytest.fixture(scope="package", params=["ngram", "draft_model", "medusa_tree"])
+@pytest.fixture(scope="package", params=["ngram", "cascade", "medusa_tree"])
 def method(request: pytest.FixtureRequest) -> str:
     """Who drafts."""
     return str(request.param)
@@ -30,7 +30,7 @@ def method(request: pytest.FixtureRequest) -> str:
 def server(method: str) -> Iterator[Server]:
     """The bundled target, served with drafts."""
     with Server(
-        model_path("target"), str(CONFIGS / f"{method}.yaml"), extra_args=OPTIONS, environment=ENVIRONMENT
+        model_path("target"), fixed_length(method, NUM_DRAFTS[method]), extra_args=OPTIONS, environment=ENVIRONMENT
     ) as server:
         yield server
 

@@ -77,7 +77,7 @@ def test_2000_short_requests_leave_no_block_and_no_memory_behind(
     server: Server, method: str, model: str, reference: Reference
 ) -> None:
     """KV blocks in use return to 0; the worker's memory grows by less than 2%."""
-    if method != "draft_model":
+    if method != "cascade":
         pytest.skip("a minute of work, and nothing of its own in the KV cache")
     prompts = texts.sources(reference, 50, 100)
 

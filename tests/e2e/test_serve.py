@@ -9,7 +9,9 @@ import httpx
 import openai
 import pytest
 
-from tests.e2e.conftest import MAX_MODEL_LEN
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.e2e.conftest import MAX_MODEL_LEN, NUM_DRAFTS
 
 pytestmark = pytest.mark.e2e
 
@@ -47,7 +49,18 @@ def test_a_request_is_told_how_its_drafts_fared(client, model, method):
     assert own["draft_acceptance_rate"] == own["num_accepted_draft_tokens"] / own["num_draft_tokens"]
     assert sum(own["per_step_accepted"]) == own["num_accepted_draft_tokens"] > 0
     assert sum(own["per_step_drafted"]) == own["num_draft_tokens"]
-    assert max(own["per_step_drafted"]) == own["num_spec_tokens"] == (5 if method == "medusa_tree" else 4)
+    assert max(own["per_step_drafted"]) == own["num_spec_tokens"] == NUM_DRAFTS[method]
+
+
+def drafted_by_method(server):
+    """Draft tokens so far, by who made them."""
+    exposition = httpx.get(f"{server.base_url}/metrics", trust_env=False).text
+    return {
+        sample.labels["method"]: sample.value
+        for family in text_string_to_metric_families(exposition)
+        for sample in family.samples
+        if sample.name == "vllm_spec_plugin:draft_tokens_total"
+    }
 
 
 def drafted_for(client, model, **xargs):
@@ -58,12 +71,23 @@ def drafted_for(client, model, **xargs):
 
 
 def test_a_request_can_do_without_drafts_or_with_fewer_and_says_the_same(client, model, method):
-    usual, text = drafted_for(client, model, spec="on", spec_method=method.removesuffix("_tree"))
-    assert max(usual) == (5 if method == "medusa_tree" else 4)
+    usual, text = drafted_for(client, model, spec="on")
+    assert max(usual) == NUM_DRAFTS[method]
     assert drafted_for(client, model, spec="off") == ([0], text)
     fewer, same = drafted_for(client, model, spec_tokens=2)
     assert max(fewer) == 2
     assert same == text
+
+
+def test_a_request_can_call_for_a_proposer(client, model, method, server):
+    """Of a cascade only that one drafts for it; the text is the same."""
+    for name in ("ngram", "draft_model") if method == "cascade" else (method.removesuffix("_tree"),):
+        before = drafted_by_method(server)
+        usual, text = drafted_for(client, model, spec_method=name)
+        after = drafted_by_method(server)
+        assert {other for other in after if after[other] > before.get(other, 0)} == {name}
+        assert max(usual) == NUM_DRAFTS[method]
+        assert text == drafted_for(client, model, spec="off")[1]
 
 
 @pytest.mark.parametrize(

@@ -9,18 +9,19 @@ from pathlib import Path
 from typing import Any
 
 from tests.engine.jobs import Job, Result
+from tests.fixed_length import fixed_length
 from vllm_spec_plugin.demo import model_path
 
 REPOSITORY = Path(__file__).parent.parent.parent
-LOOKUP = str(REPOSITORY / "configs/ngram.yaml")
-FREQUENCY = str(REPOSITORY / "configs/ngram_frequency.yaml")
-DRAFT_MODEL = str(REPOSITORY / "configs/draft_model.yaml")
+LOOKUP = fixed_length("ngram")
+FREQUENCY = fixed_length("ngram_frequency")
+DRAFT_MODEL = fixed_length("draft_model")
 CONFIDENT = str(REPOSITORY / "tests/engine/configs/draft_model_confident.yaml")
 DISTANT = str(REPOSITORY / "tests/engine/configs/draft_model_distant.yaml")
-MEDUSA = str(REPOSITORY / "configs/medusa.yaml")
-MEDUSA_TREE = str(REPOSITORY / "configs/medusa_tree.yaml")
+MEDUSA = fixed_length("medusa")
+MEDUSA_TREE = fixed_length("medusa_tree", 5)
 MEDUSA_TREE_DRAWN = str(REPOSITORY / "tests/engine/configs/medusa_tree_drawn.yaml")
-MULTI_DRAFT = str(REPOSITORY / "configs/multi_draft.yaml")
+MULTI_DRAFT = fixed_length("multi_draft", 14)
 MULTI_DRAFT_DISTANT = str(REPOSITORY / "tests/engine/configs/multi_draft_distant.yaml")
 DRAFT_MODEL_OPTIMAL = str(REPOSITORY / "tests/engine/configs/draft_model_optimal.yaml")
 MEDUSA_TREE_OPTIMAL = str(REPOSITORY / "tests/engine/configs/medusa_tree_optimal.yaml")

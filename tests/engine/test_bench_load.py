@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -11,26 +12,17 @@ import pytest
 pytestmark = pytest.mark.engine
 
 NGRAM = "proposer: {method: ngram}\n"
+COMMAND = """
+bench-load --proposer ngram.yaml --no-optimal --fixed 1,3 --enforce-eager --rounds 1 --patience 0
+    --workload mixed --levels 2 --tokens 24 --least-tokens 24 --request-tokens 16
+    --workload switching --switching-levels 1 --phase-tokens 100
+    --json load.json --markdown load.md --png load.png
+"""
 
 
 def test_arms_are_swept_and_fixed_draft_lengths_are_kept(tmp_path: Path) -> None:
     (tmp_path / "ngram.yaml").write_text(NGRAM)
-    command = [str(Path(sys.executable).parent / "vllm-spec"), "bench-load", "--proposer", "ngram.yaml"]
-    command += ["--no-optimal", "--fixed", "1,3", "--enforce-eager", "--rounds", "1", "--patience", "0"]
-    command += [
-        "--workload",
-        "mixed",
-        "--levels",
-        "2",
-        "--tokens",
-        "24",
-        "--least-tokens",
-        "24",
-        "--request-tokens",
-        "16",
-    ]
-    command += ["--workload", "switching", "--switching-levels", "1", "--phase-tokens", "100"]
-    command += ["--json", "load.json", "--markdown", "load.md", "--png", "load.png"]
+    command = [str(Path(sys.executable).parent / "vllm-spec"), *shlex.split(COMMAND)]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=os.environ, check=False)
     assert done.returncode == 0, done.stderr
     found = json.loads((tmp_path / "load.json").read_text())

@@ -1,13 +1,12 @@
 """A request with a seed has one output, in whatever company and however far is drafted."""
 
-from pathlib import Path
-
 import pytest
 
 from tests.engine import texts
 from tests.engine.arms import DRAFT_MODEL, FREQUENCY, LOOKUP, MEDUSA_TREE, MEDUSA_TREE_DRAWN, MULTI_DRAFT, Arms, Engine
 from tests.engine.exact import Reference, Tokens
 from tests.engine.jobs import Job, Request
+from tests.fixed_length import fixed_length
 
 pytestmark = pytest.mark.engine
 
@@ -55,15 +54,6 @@ def among(arms: Arms, engine: Engine, requests: list[Request], company: list[Req
     return [result.tokens()[place] for place in places]
 
 
-def draft_length(folder: Path, tokens: int) -> str:
-    """Path of configs/ngram.yaml with another draft length."""
-    text = Path(LOOKUP).read_text()
-    assert text.count("  tokens: 4\n") == 1
-    path = folder / f"ngram{tokens}.yaml"
-    path.write_text(text.replace("  tokens: 4\n", f"  tokens: {tokens}\n"))
-    return str(path)
-
-
 CONFIGS = {
     "lookup": LOOKUP,
     "frequency": FREQUENCY,
@@ -84,13 +74,13 @@ def test_seeded_output_is_the_same_alone_and_in_a_mixed_batch(
 
 
 def test_seeded_output_is_the_same_with_other_draft_lengths_and_chunked_prompts(
-    arms: Arms, seeded: list[Request], company: list[Request], tmp_path: Path
+    arms: Arms, seeded: list[Request], company: list[Request]
 ) -> None:
     """4 draft tokens, 6, and 2 where prompts are computed in chunks of at most 64 tokens."""
     expected = among(arms, Engine(config=LOOKUP), seeded, company)
-    longer = Engine(config=draft_length(tmp_path, 6))
+    longer = Engine(config=fixed_length("ngram", 6))
     assert among(arms, longer, seeded, company) == expected
-    chunked = Engine(config=draft_length(tmp_path, 2), max_num_seqs=16, max_num_batched_tokens=64, num_blocks=64)
+    chunked = Engine(config=fixed_length("ngram", 2), max_num_seqs=16, max_num_batched_tokens=64, num_blocks=64)
     assert among(arms, chunked, seeded, company) == expected
     assert alone(arms, chunked, seeded) == expected
 

@@ -113,7 +113,7 @@ def test_only_a_draft_model_keeps_kv_and_only_medusa_looks_at_hidden_states() ->
     ],
 )
 def test_who_drafts_trees(proposer: dict[str, Any], drafts_trees: bool) -> None:
-    assert parse_config({"proposer": proposer}, "spec.yaml").proposer.drafts_trees is drafts_trees
+    assert parse_config({"proposer": proposer}, "spec.yaml").proposers[0].drafts_trees is drafts_trees
 
 
 @pytest.mark.parametrize(
@@ -235,9 +235,9 @@ def test_what_trees_may_be(proposer: dict[str, Any], key: str, value: object) ->
 
 SHIPPED = {
     "cascade.yaml": 8,
-    "ngram.yaml": 4,
-    "ngram_frequency.yaml": 4,
-    "draft_model.yaml": 4,
+    "ngram.yaml": 8,
+    "ngram_frequency.yaml": 8,
+    "draft_model.yaml": 8,
     "medusa.yaml": 4,
     "medusa_tree.yaml": 5,
     "multi_draft.yaml": 14,
@@ -386,8 +386,8 @@ FREQUENCY = {**NGRAM, "mode": "frequency"}
         ),
         (
             {},
-            "proposer: missing; allowed: a section with the key method (cascade or draft_model or medusa or ngram) and those that "
-            "go with it",
+            "proposer: missing; allowed: a section with the key method (cascade or draft_model or medusa or ngram) and "
+            "those that go with it",
         ),
         (
             None,
@@ -669,7 +669,7 @@ def test_models_of_a_cascade_lie_beside_the_file(tmp_path: Path) -> None:
     path = tmp_path / "cascade.yaml"
     items = "[{method: ngram}, {method: draft_model, model: draft}]"
     path.write_text(f"proposer: {{method: cascade, proposers: {items}}}")
-    ngram, draft = load_config(path).proposers
+    _, draft = load_config(path).proposers
     assert isinstance(draft, DraftModelConfig)
     assert draft.model == str(tmp_path / "draft")
 

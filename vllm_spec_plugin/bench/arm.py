@@ -30,14 +30,15 @@ class Session:
             arguments: of `vllm.LLM`; "speculative_config" may be the path of a plugin.yaml.
         """
         from vllm_spec_plugin import speculative_config
-        from vllm_spec_plugin.compat.inspection import LLM, StepWatch, live_runner
+        from vllm_spec_plugin.compat.inspection import LLM, live_runner
 
         arguments = dict(arguments)
         if isinstance(arguments.get("speculative_config"), str):
             arguments["speculative_config"] = speculative_config(arguments["speculative_config"])
         self._llm = LLM(**arguments, disable_log_stats=False)
         self._runner = live_runner(self._llm)
-        self._watch = StepWatch(self._llm)
+        # Put in by the first job that asks for its steps: on some devices it costs time.
+        self._watch: Any = None
 
     def facts(self) -> dict[str, Any]:
         """What vLLM chose by itself."""
@@ -55,8 +56,9 @@ class Session:
         """Completes the job's prompts in one batch."""
         import torch
 
-        from vllm_spec_plugin.compat.inspection import SamplingParams, speculation_counts
+        from vllm_spec_plugin.compat.inspection import SamplingParams, StepWatch, speculation_counts
 
+        self._watch = self._watch or StepWatch(self._llm)
         # Every round computes its prompts, however often they came before.
         self._llm.reset_prefix_cache()
         torch.manual_seed(job.seed)
@@ -98,12 +100,10 @@ class Session:
         answers, cpu_start = [], time.process_time()
         for phase in job.phases:
             before = speculation_counts(self._llm)
-            self._watch.clear()
             progress = drive(engine, job.streams, phase)
             after = speculation_counts(self._llm)
-            request_steps = sum(step.num_requests for step in self._watch.steps if not step.in_prompt)
             counts = (new - old for old, new in zip(before, after, strict=True))
-            answers.append(PhaseAnswer(progress, request_steps, *counts))
+            answers.append(PhaseAnswer(progress, *counts))
         return LoadAnswer(time.process_time() - cpu_start, answers)
 
     def gap(self, token_ids: list[int], candidates: list[int]) -> float:

@@ -17,8 +17,8 @@ ACCEPTANCE = 0.7
 _HAS_GUESS = 0.5
 # A target that drafting pays for with any number of requests: seconds of a step, and of a token in it.
 _STEP, _TOKEN = 0.02, 5e-5
-# Seconds of a place of the longest draft, and of a draft token.
-_PLACE, _DRAFT_TOKEN = 2e-4, 1e-6
+# Seconds of a place of the longest draft, by who makes it, and of a draft token.
+_PLACE, _DRAFT_TOKEN = {"ngram": 0.0, "draft_model": 2e-4}, 1e-6
 _NOISE = 0.03
 _CONTEXT = 512
 _MAX_STEP_TOKENS = 8192
@@ -98,9 +98,9 @@ class _Server:
     def __init__(self, config: PluginConfig, num_requests: int, seed: int) -> None:
         self._control = create_control(config, _MAX_STEP_TOKENS)
         self._most = config.draft_length.tokens
-        self._num_proposers = len(config.proposers)
+        self._methods = [proposer.method for proposer in config.proposers]
         self._rng = np.random.default_rng(seed)
-        limits, gaps = (self._most,) * self._num_proposers, (0,) * self._num_proposers
+        limits, gaps = (self._most,) * len(self._methods), (0,) * len(self._methods)
         self._wishes = [Wish(f"cmpl-{index:032x}-0", limits, gaps) for index in range(num_requests)]
         self._control.probed([(size, _STEP + _TOKEN * size) for size in _PROBED])
 
@@ -129,7 +129,7 @@ class _Server:
     def _fates(self, chosen: Sequence[Turns]) -> list[Fate]:
         # Places before the first token that is rejected.
         right = (self._rng.geometric(1 - ACCEPTANCE, len(chosen)) - 1).tolist()
-        guesses = self._rng.random((len(chosen), self._num_proposers)).tolist()
+        guesses = self._rng.random((len(chosen), len(self._methods))).tolist()
         fates = []
         for turns, accepted, luck in zip(chosen, right, guesses, strict=True):
             # The last one asked always has a guess.
@@ -141,10 +141,10 @@ class _Server:
 
     def _measured(self, fates: Sequence[Fate]) -> Measured:
         drafting = []
-        for proposer in range(self._num_proposers):
+        for proposer, method in enumerate(self._methods):
             rows = sum(fate.drafted for fate in fates if fate.source == proposer)
             places = max(length_of(fate.turns, proposer) for fate in fates)
-            drafting.append(Drafting(places, rows, 0, _PLACE * places + _DRAFT_TOKEN * rows))
+            drafting.append(Drafting(places, rows, 0, _PLACE[method] * places + _DRAFT_TOKEN * rows))
         num_tokens = len(fates) + sum(fate.drafted for fate in fates)
         seconds = (_STEP + _TOKEN * num_tokens) * float(np.exp(self._rng.normal(0, _NOISE)))
         seconds += sum(part.seconds for part in drafting)

@@ -7,6 +7,7 @@ import signal
 import sys
 import tempfile
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,9 +20,9 @@ from vllm_spec_plugin.bench.load import report
 from vllm_spec_plugin.bench.load.arms import STOCK_METHODS, LoadArm, Wanted, engines, plan_load_arms
 from vllm_spec_plugin.bench.load.sweep import Plan, SweepResults, num_runs, run_sweep
 from vllm_spec_plugin.bench.load.switching import WINDOW
-from vllm_spec_plugin.bench.load.workloads import EASY, SWITCHING, WORKLOADS, Sizes
+from vllm_spec_plugin.bench.load.workloads import BEGINNINGS, EASY, SWITCHING, WORKLOADS, Sizes
 from vllm_spec_plugin.bench.plans import arm_environment, engine_arguments, model_source
-from vllm_spec_plugin.bench.prompts import PROMPTS, PromptsError, read_prompts
+from vllm_spec_plugin.bench.prompts import PromptsError, read_prompts
 from vllm_spec_plugin.bench.provenance import provenance
 from vllm_spec_plugin.bench.quiet import QuietMachine
 from vllm_spec_plugin.bench.running import show_disturbance, shown_progress, started_arms
@@ -84,7 +85,8 @@ def bench_load(
     ] = 1.5,
     rounds: Annotated[int, typer.Option(min=1, help="How often each arm does everything; they take turns.")] = 3,
     prompts: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Texts to complete, a JSON list. [default: Python beginnings]")
+        Path | None,
+        typer.Option(metavar="FILE", help="Texts to complete, a JSON list. [default: short Python beginnings]"),
     ] = None,
     patience: Annotated[
         float,
@@ -114,7 +116,7 @@ def bench_load(
     # A terminated run takes its engines along, as an interrupted one does.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     try:
-        texts = PROMPTS if prompts is None else read_prompts(prompts)
+        texts = BEGINNINGS if prompts is None else read_prompts(prompts)
         workloads = _words("--workload", workload or [EASY], WORKLOADS)
         counts = _numbers("--levels", levels, _MOST_STREAMS), _numbers("--switching-levels", switching_levels, 64)
         cells = tuple((name, level) for name in workloads for level in counts[name == SWITCHING])
@@ -132,7 +134,7 @@ def bench_load(
         sizes = Sizes(request_tokens, tokens, least_tokens, phase_tokens, temperature)
         plan = Plan(cells, texts, sizes, rounds, seed)
         target = model_source("--target", target, "target")
-        origin = provenance(sys.argv[1:], seed, texts) | {"target": target}
+        origin = provenance(sys.argv[1:], seed, texts) | {"target": target, "rounds": rounds, "sizes": asdict(sizes)}
         with tempfile.TemporaryDirectory(prefix="vllm-spec-bench-") as folder:
             arms = plan_load_arms(wanted, str(model_path("draft")), Path(folder))
             machine = QuietMachine(patience)

@@ -102,13 +102,16 @@ def set_stream_tokens(output: Any, tokens: Sequence[StreamToken]) -> None:
         tokens: of any steps of the request.
     """
     output.new_token_ids = [token_id for token_id, _ in tokens]
-    rows = [row for _, row in tokens if row is not None]
-    output.new_logprobs = None
-    if rows:
-        token_ids, logprobs, ranks = zip(*rows, strict=True)
-        # A row is as wide as the step's widest request asked for. vLLM fills rows up in the same way, and cuts them to
-        # what their request asked for.
-        output.new_logprobs = LogprobsLists(_table(token_ids, 0), _table(logprobs, -np.inf), np.stack(ranks))
+    output.new_logprobs = _logprobs([row for _, row in tokens if row is not None])
+
+
+def _logprobs(rows: Sequence[tuple[Any, Any, Any]]) -> LogprobsLists | None:
+    if not rows:
+        return None
+    token_ids, logprobs, ranks = zip(*rows, strict=True)
+    # A row is as wide as the step's widest request asked for. vLLM fills rows up in the same way, and its frontend cuts
+    # them to what their request asked for.
+    return LogprobsLists(_table(token_ids, 0), _table(logprobs, -np.inf), np.stack(ranks))
 
 
 def _table(rows: Sequence[np.ndarray], filling: float) -> np.ndarray:

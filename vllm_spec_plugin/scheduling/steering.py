@@ -4,7 +4,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from vllm_spec_plugin.compat.kv_cache import Request
@@ -79,7 +79,7 @@ class Steering:
         self.latest: dict[str, Turns] = {}
         # Of the latest plan, for the step that verifies its drafts.
         self._forecast: Forecast | None = None
-        self._num_wishes = 0
+        self._num_foreseen = 0
         self._started: float | None = None
 
     def plan(self, output: Any, running: Sequence[Request], most_tokens: int) -> dict[str, Turns]:
@@ -111,10 +111,10 @@ class Steering:
                 gaps = self._gaps(request, request.num_computed_tokens - scheduled)
                 wishes.append(Wish(request.request_id, limits, gaps))
         step = _Step(output.total_num_scheduled_tokens, len(output.num_scheduled_tokens), context)
-        if step.num_requests == self._num_wishes:
+        if step.num_requests == self._num_foreseen:
             step.forecast = self._forecast
         self._planned.append(step)
-        self._forecast, self._num_wishes = None, len(wishes)
+        self._forecast, self._num_foreseen = None, step.num_requests
         if wishes:
             batch = Batch(base_tokens, len(running), context, max(most_tokens - base_tokens, 0))
             chosen = self.control.plan(wishes, batch)
@@ -123,11 +123,16 @@ class Steering:
                     step.turns[wish.request_id] = turns
                     if self._kv_place is not None:
                         step.gaps[wish.request_id] = wish.gaps[self._kv_place]
-            self._forecast = self.control.forecast
+            forecast = self.control.forecast
+            if forecast is not None:
+                # Those that nothing is drafted for come along.
+                num_alone, seconds = step.num_requests - len(wishes), forecast.seconds_per_token * len(wishes)
+                per_token = seconds / step.num_requests
+                self._forecast = replace(forecast, tokens=forecast.tokens + num_alone, seconds_per_token=per_token)
             self._count(wishes, chosen)
             if logger.isEnabledFor(logging.DEBUG):
                 methods = [proposer.method for proposer in self._proposers]
-                logger.debug("%s", explain(wishes, chosen, self._forecast, methods))
+                logger.debug("%s", explain(wishes, chosen, forecast, methods))
         self.latest = step.turns
         return step.turns
 

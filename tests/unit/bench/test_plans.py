@@ -57,3 +57,11 @@ def test_engines_differ_in_their_speculation_only(
     assert stock.pop("speculative_config") != plugin.pop("speculative_config")
     assert none == stock == plugin
     assert (none["model"], none["seed"], none["enforce_eager"]) == ("target", 5, False)
+
+
+@pytest.mark.parametrize("on_cpu", [True, False])
+def test_engines_may_share_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on_cpu: bool) -> None:
+    monkeypatch.setattr(plans, "runs_on_cpu", lambda: on_cpu)
+    plan = plan_arms(["none"], "draft", 3, tmp_path)["none"]
+    assert engine_arguments(plan, "target", 5, False, 0.125)["gpu_memory_utilization"] == 0.125
+    assert engine_arguments(plan, "target", 5, False).get("gpu_memory_utilization") == (0.5 if on_cpu else None)

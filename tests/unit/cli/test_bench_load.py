@@ -1,5 +1,6 @@
 """`vllm-spec bench-load`: its options, and where its errors go; tests/engine measures."""
 
+import json
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -71,6 +72,8 @@ def test_options_come_to_cells_and_arms_and_everything_is_written(
     assert seen["cells"] == (("mixed", 2), ("mixed", 1), ("switching", 4))
     assert seen["arms"] == ["none", "optimal", "stock ngram"]
     assert "Load: easy" in result.stdout
-    assert (tmp_path / "a.json").stat().st_size > 1000
+    origin = json.loads((tmp_path / "a.json").read_text())["provenance"]
+    assert origin["sizes"]["phase_tokens"] == 400
+    assert list(origin["arms"]) == seen["arms"]
     assert (tmp_path / "docs" / "a.png").stat().st_size > 1000
     assert "](a.png)" in (tmp_path / "docs" / "a.md").read_text()

@@ -48,7 +48,7 @@ def cascade(*guesses, noted=None, trees=(), kv=()):
 
 
 def test_the_first_with_a_guess_drafts_and_nobody_after_it_is_asked():
-    noted = []
+    noted: list[tuple[int, int, float]] = []
     made, (first, second) = cascade("a", "abc", noted=noted)
     both = ((0, 2), (1, 3))
     drafts = made.propose([view("a", both), view("b", both), view("d", both)])

@@ -2,7 +2,6 @@
 
 import copy
 import functools
-from pathlib import Path
 from types import SimpleNamespace
 from unittest import mock
 
@@ -15,6 +14,7 @@ from vllm.v1.worker.gpu_model_runner import GPUModelRunner
 
 import vllm_spec_plugin
 from tests.unit.scheduling.cases import BLOCK_SIZE, MAX_MODEL_LEN, kv_cache_config
+from tests.fixed_length import fixed_length
 from vllm_spec_plugin.compat.scheduler import DRAFT_TREES, KV_FORKS
 from vllm_spec_plugin.demo import model_path
 from vllm_spec_plugin.metrics.counters import StepCounters
@@ -22,7 +22,7 @@ from vllm_spec_plugin.scheduling.scheduler import SpecScheduler
 from vllm_spec_plugin.settings import KEY
 from vllm_spec_plugin.worker.runner import SpecRunnerMixin
 
-CONFIG = Path(__file__).parents[3] / "configs/ngram.yaml"
+CONFIG = fixed_length("ngram")
 NUM_DRAFTS = 4
 MAX_NUM_SEQS = 4
 TOKEN_BUDGET = 16

@@ -88,7 +88,9 @@ def test_held_logprobs_do_not_keep_the_array_of_the_whole_step_alive():
     step = logprobs_of(range(1000), 3)
     leave(stream, output_of([4], new_logprobs=step.slice_request(4, 1)))
     [(_, row)] = stream._groups._held["a"]
+    assert row is not None
     assert all(column.base is None or column.base.size < 10 for column in row[:2])
+    assert stream._unsaid["a"].new_logprobs is None
 
 
 def test_what_is_said_beside_tokens_goes_with_the_first_group_and_once():
@@ -198,9 +200,27 @@ def test_the_frontend_makes_the_same_of_it(counts, stop):
         assert grouped.num_counted == free.num_counted == len(encoded)
 
 
+class Watched(steps.Core):
+    """Books of an engine core that keep what left it.
+
+    Attributes:
+        left: outputs, step by step.
+    """
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.left = []
+        self._update, self.scheduler.update_from_output = self.scheduler.update_from_output, self._watched
+
+    def _watched(self, *args):
+        answers = self._update(*args)
+        self.left.append([output for answer in answers.values() for output in answer.outputs])
+        return answers
+
+
 @pytest.fixture
 def core(monkeypatch):
-    """The books of an engine core with `stream_granularity: fixed`; `core.left` is what left it, step by step."""
+    """One with `stream_granularity: fixed`."""
     config = copy.copy(steps.vllm_config())
     plugin = config.additional_config[KEY]
     # As a file says it: the size follows from the draft length.
@@ -208,17 +228,7 @@ def core(monkeypatch):
     given["stream_granularity"] = "fixed"
     config.additional_config = {**config.additional_config, KEY: {**plugin, "config": given}}
     monkeypatch.setattr(steps, "vllm_config", lambda: config)
-    core = steps.Core(40, FULL, reserves=False)
-    core.left = []
-    update = core.scheduler.update_from_output
-
-    def recorded(*args):
-        answers = update(*args)
-        core.left.append([output for answer in answers.values() for output in answer.outputs])
-        return answers
-
-    core.scheduler.update_from_output = recorded
-    return core
+    return Watched(40, FULL, reserves=False)
 
 
 def test_the_scheduler_lets_groups_go_and_the_rest_at_the_end(core):

@@ -10,6 +10,7 @@ from vllm_spec_plugin.scheduling.stream_groups import StreamGroups
 
 SETTINGS = settings(max_examples=examples(100, 2000), deadline=None)
 SIZE = 5
+Groups = StreamGroups[tuple[str, int, int]]
 
 
 def released(groups, request_id, steps):
@@ -47,7 +48,8 @@ def test_which_tokens_a_group_has_does_not_depend_on_the_steps(one, other):
 @given(steps_of())
 @SETTINGS
 def test_a_group_leaves_as_soon_as_it_is_whole(steps):
-    groups, seen, left = StreamGroups(SIZE), 0, 0
+    groups: StreamGroups[int] = StreamGroups(SIZE)
+    seen = left = 0
     for step in steps:
         seen += len(step)
         left += len(groups.release("a", step, is_last=False))
@@ -65,8 +67,8 @@ def test_steps_longer_than_a_group_release_whole_groups(steps):
 @SETTINGS
 def test_requests_do_not_see_each_other(steps):
     """Each is released as if it were alone; one that ends may come again, and starts anew."""
-    together = StreamGroups(SIZE)
-    alone = {request_id: StreamGroups(SIZE) for request_id in "abc"}
+    together: Groups = StreamGroups(SIZE)
+    alone: dict[str, Groups] = {request_id: StreamGroups(SIZE) for request_id in "abc"}
     for number, (request_id, count, is_last) in enumerate(steps):
         tokens = [(request_id, number, place) for place in range(count)]
         expected = alone[request_id].release(request_id, tokens, is_last=is_last)
@@ -76,7 +78,7 @@ def test_requests_do_not_see_each_other(steps):
 
 
 def test_what_was_dropped_is_not_released():
-    groups = StreamGroups(SIZE)
+    groups: StreamGroups[int] = StreamGroups(SIZE)
     groups.release("a", [1, 2, 3], is_last=False)
     groups.release("b", [4, 5], is_last=False)
     groups.drop("a")
@@ -87,7 +89,8 @@ def test_what_was_dropped_is_not_released():
 
 def test_the_tokens_of_a_step_are_left_as_they_are():
     """vLLM's own list may be in other hands."""
-    groups, step = StreamGroups(SIZE), [1, 2, 3]
+    groups: StreamGroups[int] = StreamGroups(SIZE)
+    step = [1, 2, 3]
     groups.release("a", step, is_last=False)
     groups.release("a", [4, 5, 6], is_last=False)
     assert step == [1, 2, 3]

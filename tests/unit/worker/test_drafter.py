@@ -1,6 +1,7 @@
 """What is kept of a draft between proposing and verifying it."""
 
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -128,7 +129,8 @@ def test_counters_are_taken_once(drafter):
 def test_each_proposer_of_a_cascade_is_counted_and_told_by_itself(monkeypatch):
     """The first has no guess for b, and fails in the next step: the second one drafts."""
     heads = {"method": "medusa", "model": "heads"}
-    first, second = Scripted(), Scripted()
+    first: Any = Scripted()
+    second = Scripted()
     first.propose = lambda requests: [drawn(3) if request.request_id == "a" else NO_DRAFT for request in requests]
     config = {"proposer": {"method": "cascade", "proposers": [{"method": "ngram"}, heads]}}
     cascade = made(monkeypatch, config, first, second)

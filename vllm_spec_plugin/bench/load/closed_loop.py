@@ -49,13 +49,14 @@ def drive(
 
     seconds: list[float] = []
     tokens: list[int] = []
-    written, start = 0, clock()
+    written, request_steps, start = 0, 0, clock()
     for _ in range(streams):
         ask()
     while written < phase.num_tokens:
         before = written
         for name, num_new, has_ended in engine.step():
             written += num_new
+            request_steps += num_new > 0
             by_kind[in_flight[name]] += num_new
             if has_ended:
                 del in_flight[name]
@@ -64,4 +65,4 @@ def drive(
             seconds.append(clock() - start)
             tokens.append(written)
     engine.abort(in_flight)
-    return Progress(seconds, tokens, dict(by_kind))
+    return Progress(seconds, tokens, dict(by_kind), request_steps)

@@ -68,11 +68,13 @@ class Progress:
         seconds: since the phase began, at the end of each step that brought tokens.
         tokens: output tokens until then.
         tokens_by_kind: output tokens of the whole phase by kind of request.
+        request_steps: over its steps, the requests that got tokens in them.
     """
 
     seconds: list[float]
     tokens: list[int]
     tokens_by_kind: dict[str, int]
+    request_steps: int
 
     @property
     def tokens_per_second(self) -> float:
@@ -86,14 +88,12 @@ class PhaseAnswer:
 
     Attributes:
         progress: step by step.
-        request_steps: over its steps, the requests in them; steps with prompts apart.
         num_drafts: drafts that were verified, by vLLM's count.
         num_draft_tokens: their tokens.
         num_accepted_tokens: those of them that were accepted.
     """
 
     progress: Progress
-    request_steps: int
     num_drafts: int
     num_draft_tokens: int
     num_accepted_tokens: int

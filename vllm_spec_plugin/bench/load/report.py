@@ -12,7 +12,7 @@ from vllm_spec_plugin.bench.load.arms import OPTIMAL
 from vllm_spec_plugin.bench.load.summary import LoadSummary, best_fixed, over
 from vllm_spec_plugin.bench.load.sweep import Cell, SweepResults
 from vllm_spec_plugin.bench.load.switching import RECOVERED, WINDOW, SwitchPhase
-from vllm_spec_plugin.bench.load.workloads import EASY, SWITCHING
+from vllm_spec_plugin.bench.load.workloads import EASY, MIXED, SWITCHING
 from vllm_spec_plugin.bench.report import disturbance_text, show_spread
 from vllm_spec_plugin.bench.summary import Spread
 
@@ -51,34 +51,19 @@ def tables(results: SweepResults) -> Iterator[Table]:
 
 
 def sentences(results: SweepResults) -> Iterator[str]:
-    """Where `optimal` does worst, or how soon it recovers."""
+    """How even mixtures were, where `optimal` does worst and best, and how soon it recovers."""
+    yield from _mixture(results)
     if OPTIMAL not in results.arms:
         return
     for workload, levels in _levels(results).items():
-        if workload == SWITCHING:
-            continue
-        against: list[tuple[str, list[tuple[float, int]]]] = []
-        for title in (results.reference, "the best fixed K"):
-            ratios = []
-            for streams in levels:
-                best = best_fixed(results.summaries, results.fixed, workload, streams)
-                other = results.reference if title == results.reference else best
-                found = over(results.summaries, OPTIMAL, other, workload, streams)
-                if found is not None:
-                    ratios.append((found.median, streams))
-            if ratios:
-                against.append((title, ratios))
-        parts = []
-        for title, ratios in against:
-            (low, at), (high, there) = min(ratios), max(ratios)
-            parts.append(f"{low:.2f} ({_streams(at)}) to {high:.2f} ({_streams(there)}) times {title}")
-        yield f"{workload}: {OPTIMAL} is at {' and '.join(parts)}."
+        if workload != SWITCHING:
+            yield _range_of_optimal(results, workload, levels)
     for streams, switch in results.switches.items():
-        found_in = (
+        phases = (
             f"phase {number} ({phase.kind}) {_recovery(phase, OPTIMAL)} (best: {phase.best})"
             for number, phase in enumerate(switch.phases, 1)
         )
-        yield f"switching, {_streams(streams)}: {OPTIMAL} is near the best after so many tokens: {', '.join(found_in)}."
+        yield f"switching, {_streams(streams)}: {OPTIMAL} is near the best after so many tokens: {', '.join(phases)}."
 
 
 def notes(results: SweepResults, on_cpu: bool) -> Iterator[str]:
@@ -88,7 +73,7 @@ def notes(results: SweepResults, on_cpu: bool) -> Iterator[str]:
         "did each level once in short before, which is not counted, and from which the policy learns. Medians of the "
         "rounds, ± half the distance of their quartiles; ratios are taken round by round. best K (*): the arm of fixed "
         "draft length with the highest median at this level; length: 1 + accepted / drafts; drafted: tokens per "
-        "request and step."
+        "request and step that brought it something."
     )
     if results.switches:
         yield (
@@ -168,6 +153,31 @@ def _levels(results: SweepResults) -> dict[str, list[int]]:
     for workload, streams in results.cells:
         levels.setdefault(workload, []).append(streams)
     return levels
+
+
+def _mixture(results: SweepResults) -> Iterator[str]:
+    """When a run ends, fast arms are further with the predictable texts that are in flight."""
+    shares = [
+        (summary.tokens_by_kind.get(EASY, 0) / sum(summary.tokens_by_kind.values()), f"{name}, {_streams(streams)}")
+        for (name, workload, streams), summary in results.summaries.items()
+        if workload == MIXED
+    ]
+    if shares:
+        low, high = (f"{share:.0%} ({where})" for share, where in (min(shares), max(shares)))
+        yield f"mixed: of the output tokens, {low} to {high} are predictable text's."
+
+
+def _range_of_optimal(results: SweepResults, workload: str, levels: Sequence[int]) -> str:
+    """Lowest and highest ratio over the levels, to no drafts and to the best fixed draft length."""
+    best = {streams: best_fixed(results.summaries, results.fixed, workload, streams) for streams in levels}
+    parts = []
+    for title, others in ((results.reference, dict.fromkeys(levels, results.reference)), ("the best fixed K", best)):
+        spreads = {s: over(results.summaries, OPTIMAL, others[s], workload, s) for s in levels}
+        found = [(spread.median, streams) for streams, spread in spreads.items() if spread is not None]
+        if found:
+            low, high = (f"{ratio:.2f} ({_streams(streams)})" for ratio, streams in (min(found), max(found)))
+            parts.append(f"{low} to {high} times {title}")
+    return f"{workload}: {OPTIMAL} is at {' and '.join(parts)}."
 
 
 def _table(title: str, headers: Sequence[str]) -> Table:

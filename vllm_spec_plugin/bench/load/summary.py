@@ -15,7 +15,7 @@ class LoadSummary:
     Attributes:
         tokens_per_second: per round, output tokens over the whole time.
         acceptance_length: 1 + accepted / drafts, of all rounds; None without drafts.
-        draft_length: tokens drafted per request and step, steps with prompts left out of the count of requests.
+        draft_length: drafted tokens that were verified, per request and step that brought it something.
         tokens_by_kind: output tokens of all rounds by kind of request.
     """
 
@@ -46,7 +46,7 @@ def summarise(runs: Sequence[LoadRun], arm: str, workload: str, streams: int) ->
     return LoadSummary(
         {run.round: run.answer.tokens_per_second for run in own},
         1 + sum(phase.num_accepted_tokens for phase in phases) / drafts if drafts else None,
-        sum(phase.num_draft_tokens for phase in phases) / max(sum(phase.request_steps for phase in phases), 1),
+        sum(phase.num_draft_tokens for phase in phases) / sum(phase.progress.request_steps for phase in phases),
         by_kind,
     )
 

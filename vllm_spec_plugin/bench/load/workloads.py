@@ -6,10 +6,14 @@ from dataclasses import dataclass
 from itertools import cycle, islice
 
 from vllm_spec_plugin.bench.load.records import LoadJob, Phase, Request
+from vllm_spec_plugin.bench.prompts import PROMPTS
 
 EASY, HARD, MIXED, SWITCHING = "easy", "hard", "mixed", "switching"
 WORKLOADS = (EASY, HARD, MIXED, SWITCHING)
 SWITCHES = (EASY, HARD, EASY)
+
+# Short: speculation does not shorten prompts, and a small machine at 32 streams would spend half its time on them.
+BEGINNINGS = tuple(text[:64] for text in PROMPTS)
 
 # Requests differ in length by as much, so that they do not all end in one step.
 _SHORTEST, _LONGEST = 0.5, 1.5

@@ -21,7 +21,8 @@ TOKENS_PER_DRAFT = 8.0
 class AcceptanceEstimate:
     """Estimates of a[r, i], the probability that draft token i of request r is accepted if all before it are.
 
-    Positions i count from 1 here and from 0 in arrays. Two levels, both of decayed counts:
+    Positions i count from 1 here and from 0 in arrays; constants are in acceptance_counts.py, which computes all
+    this. Two levels, both of decayed counts:
 
     **The proposer.** n_i and k_i count how often position i was tried and accepted, in whatever request;
     they fade by half per `prior_half_life` verified drafts. The prior is their running average, and a
@@ -93,7 +94,7 @@ class AcceptanceEstimate:
             raise ValueError(f"prior_half_life is {prior_half_life}; it must be at least 1 draft")
         if not 0 < initial < 1:
             raise ValueError(f"initial is {initial}; it must be a probability, above 0 and below 1")
-        self._half_life = half_life
+        self._half_life = float(half_life)
         self._strength = float(strength)
         self._initial = initial
         self._draft_fade = 0.5 ** (TOKENS_PER_DRAFT / half_life)

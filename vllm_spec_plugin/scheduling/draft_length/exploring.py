@@ -4,7 +4,8 @@ import math
 
 import numpy as np
 
-from vllm_spec_plugin.scheduling.draft_length.optimal import Floats, Ints
+from vllm_spec_plugin.jit import compiled
+from vllm_spec_plugin.scheduling.draft_length.request_rows import Floats, Ints
 
 # Time served beyond this earns nothing more: a long phase in which all went well is no licence for a burst.
 _MOST_SECONDS = 60.0
@@ -59,7 +60,7 @@ class Sizes:
     def measured(self, num_tokens: float) -> None:
         """A step of that size was run."""
         self._steps += 1
-        self._last[_bins(np.array([num_tokens]))] = self._steps
+        self._last[_bin(num_tokens)] = self._steps
 
     def choose(self, num_tokens: Floats, losses: Floats, budget: float) -> int | None:
         """Of the plans that cost at most `budget`, the one whose size was not measured for longest.
@@ -72,17 +73,26 @@ class Sizes:
         Returns:
             Its place; None if all of them were measured, or chosen, within the last `_STALE` steps.
         """
-        bins = _bins(num_tokens)
-        last = np.where(losses <= budget, self._last[bins], self._steps)
-        chosen = int(np.argmin(last))
-        if last[chosen] > self._steps - _STALE:
+        chosen = _stalest(num_tokens, losses, budget, self._last, self._steps - _STALE)
+        if chosen < 0:
             return None
         # The step may turn out to be of another size, as proposers do not always have a guess.
-        self._last[bins[chosen]] = self._steps
+        self._last[_bin(num_tokens[chosen])] = self._steps
         return chosen
 
 
-def _bins(num_tokens: Floats) -> Ints:
-    bins = np.log(np.maximum(num_tokens, 1.0)) * (1 / math.log(_SIZE))
-    rounded: Ints = np.minimum(bins + 0.5, _NUM_BINS - 1).astype(np.int64)
-    return rounded
+@compiled
+def _bin(num_tokens: float) -> int:
+    return min(int(math.log(max(num_tokens, 1.0)) / math.log(_SIZE) + 0.5), _NUM_BINS - 1)
+
+
+@compiled
+def _stalest(num_tokens: Floats, losses: Floats, budget: float, last: Ints, latest: int) -> int:
+    """The first plan within budget of the size that was measured longest ago, not after `latest`; -1 if there is none."""
+    chosen, at = -1, latest + 1
+    for plan in range(len(num_tokens)):
+        if losses[plan] <= budget:
+            measured = last[_bin(num_tokens[plan])]
+            if measured < at:
+                chosen, at = plan, measured
+    return chosen

@@ -1,12 +1,13 @@
 """How many tokens to draft for each request of a batch, and who: the plans worth looking at, and the best of them."""
 
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import numpy.typing as npt
 
 from vllm_spec_plugin.scheduling.draft_length.plan_sizes import best_by_size, lengths_at
-from vllm_spec_plugin.scheduling.draft_length.turn_order import by_worth, turns_by_worth
+from vllm_spec_plugin.scheduling.draft_length.turn_order import CODE, MOST_CODED, by_worth, encode, turns_by_worth
 from vllm_spec_plugin.turns import Turns
 
 Floats = npt.NDArray[np.float64]
@@ -54,11 +55,12 @@ class Plans:
         reach: [n, L], the probability that it comes.
         order: [.], whose turn, r * L + t for request r's (t+1)-th one, in the order of the places' worth.
         places: [.], which place of it.
-        bounds: [., L], bounds on each proposer's longest draft.
+        bounds: [2, L], bounds on each proposer's longest draft.
         which: [m + 1], the one of them that each plan keeps.
         tokens: [m + 1], expected output tokens of the step.
         rows: [m + 1], draft tokens that are expected to be there and verified.
         seconds: [m + 1], what the step is expected to take.
+        top: the plan with the most tokens per second.
     """
 
     offers: Offers
@@ -71,6 +73,7 @@ class Plans:
     tokens: Floats
     rows: Floats
     seconds: Floats
+    top: int
 
     def best(self, bias: float = 0.0) -> int:
         """The number of places that gives the most expected tokens per second; 0 where none pays.
@@ -78,9 +81,16 @@ class Plans:
         Args:
             bias: how much better than no drafts it must be, as a share; below 0 it may be worse.
         """
+        least = self.tokens[0] / self.seconds[0] * (1 + bias)
+        if self.top:
+            return self.top if self.rate(self.top) > least else 0
         rates = self.tokens / self.seconds
-        rates[0] *= 1 + bias
+        rates[0] = least
         return int(np.argmax(rates))
+
+    def rate(self, size: int) -> float:
+        """Expected tokens per second of a plan."""
+        return float(self.tokens[size] / self.seconds[size])
 
     def losses(self, best: int) -> Floats:
         """[m + 1]: seconds that each plan is expected to cost more than it is worth at the best one's rate."""
@@ -97,14 +107,17 @@ class Plans:
 
     def turns(self, lengths: Ints) -> list[Turns]:
         """Each request's turns, of so many places, [n, L]."""
-        if lengths.shape[1] == 1:
-            tokens = (lengths * self.offers.unit).ravel().tolist()
-            return [((0, count),) if count else () for count in tokens]
-        tokens = lengths * np.take_along_axis(self.offers.unit, np.maximum(self.proposers, 0), axis=1)
-        return [
-            tuple([turn for turn in zip(who, counts, strict=True) if turn[1]])
-            for who, counts in zip(self.proposers.tolist(), tokens.tolist(), strict=True)
-        ]
+        return [_turns(code) for code in encode(lengths, self.proposers, self.offers.unit).tolist()]
+
+
+@cache
+def _turns(code: int) -> Turns:
+    """What `encode` wrote."""
+    turns: Turns = ()
+    while code:
+        turns = ((code % CODE // MOST_CODED, code % MOST_CODED), *turns)
+        code //= CODE
+    return turns
 
 
 def plans(offers: Offers, takes_part: Bools, rate: float, row_seconds: float) -> Plans:
@@ -129,7 +142,7 @@ def plans(offers: Offers, takes_part: Bools, rate: float, row_seconds: float) ->
         gains, delivered, offers.there, entry, limits, draft, takes_part, rate, row_seconds
     )
     order, places = by_worth(proposers, gains, delivered, entry, limits, draft, rate)
-    tokens, rows, seconds, which, bounds = best_by_size(
+    tokens, rows, seconds, which, bounds, top = best_by_size(
         order, places, proposers, reach, gains, delivered, entry, offers.unit, draft, offers.step, offers.most_tokens
     )
-    return Plans(offers, proposers, reach, order, places, bounds, which, tokens, rows, seconds)
+    return Plans(offers, proposers, reach, order, places, bounds, which, tokens, rows, seconds, top)

@@ -1,7 +1,7 @@
 """Who drafts and how much, as it pays most by measured acceptance and measured time."""
 
 from collections.abc import Sequence
-from itertools import combinations
+from itertools import chain, combinations
 
 import numpy as np
 
@@ -12,13 +12,16 @@ from vllm_spec_plugin.scheduling.draft_length.optimal import Bools, Floats, Ints
 from vllm_spec_plugin.scheduling.draft_length.outcomes import Outcomes
 from vllm_spec_plugin.scheduling.draft_length.request_rows import RequestRows
 from vllm_spec_plugin.scheduling.draft_length.step_cost import StepCost
-from vllm_spec_plugin.scheduling.draft_length.trials import longest_due
+from vllm_spec_plugin.scheduling.draft_length.trials import asked_first, longest_due
+from vllm_spec_plugin.scheduling.draft_length.turn_order import as_places
 from vllm_spec_plugin.turns import Turns
 
 # How much better than no drafts a plan must be to begin drafting, and to go on with it.
 BEGIN, GO_ON = 0.02, -0.01
 # How much better others must be than those who take part, to take their place.
 CHANGE = 0.01
+# Every so many steps they are compared with one of the other sets: that takes as long as planning.
+COMPARE_STEPS = 4
 # Steps that catching up with a request's text is spread over: once begun, a draft is likely to go on.
 CATCH_UP_STEPS = 32
 
@@ -27,7 +30,7 @@ class OptimalControl:
     """Chooses who drafts how much for the most expected tokens per second of the batch; nobody is a choice, too.
 
     Which proposers take part at all is decided for all requests together, as the passes of a draft model are shared:
-    in each step those that take part are compared with one of the other sets.
+    those that take part are compared with the other sets from time to time.
 
     Now and then it does something else, for a share of the time: half of it goes to requests that a proposer does
     not draft for, as that may have changed, half to steps of sizes that were not measured for long.
@@ -60,6 +63,8 @@ class OptimalControl:
         self._for_lanes = [Purse(explore / 2 / len(lanes)) for _ in lanes]
         self._for_sizes = Purse(explore / 2)
         self._sizes = Sizes()
+        self._num_places = np.array([lane.expectation.num_places for lane in lanes])
+        self._is_tree = np.array([lane.expectation.is_tree for lane in lanes])
         places = range(len(lanes))
         self._sets = [
             np.isin(places, chosen) for count in range(len(lanes), 0, -1) for chosen in combinations(places, count)
@@ -102,8 +107,7 @@ class OptimalControl:
                 unit = int(offers.unit[request, lane])
                 turns[request] = ((lane, unit), *(turn for turn in turns[request] if turn[0] != lane))
                 asked[rows[request], lane] = self._step
-        on = lengths[:, 0] > 0
-        asked[rows[on], choices.proposers[on, 0]] = self._step
+        asked_first(asked, rows, choices.proposers, lengths, self._step)
         self.forecast = Forecast(
             float(choices.tokens[size]),
             float(choices.seconds[size]),
@@ -116,28 +120,24 @@ class OptimalControl:
     def _offers(self, wishes: Sequence[Wish], rows: Ints, batch: Batch) -> tuple[Floats, Offers]:
         """[L, n] seconds of catching up, and what is to be had."""
         num_lanes, num_requests = len(self.lanes), len(wishes)
-        tokens = np.array([wish.limits for wish in wishes], np.int64)
-        limits, unit = tokens, np.ones_like(tokens)
-        gaps = np.array([wish.gaps for wish in wishes], np.float64)
-        most = max(lane.expectation.num_places for lane in self.lanes)
+        count = num_lanes * num_requests
+        tokens = np.fromiter(chain.from_iterable([wish.limits for wish in wishes]), np.int64, count)
+        limits, unit, most_rows = as_places(tokens.reshape(num_requests, num_lanes), self._num_places, self._is_tree)
+        most_rows = min(most_rows, max(batch.most_tokens, 0))
+        gaps = np.fromiter(chain.from_iterable([wish.gaps for wish in wishes]), np.float64, count)
+        per_token = [lane.draft_cost.catch_up_seconds for lane in self.lanes]
+        catch_up = np.ascontiguousarray((gaps.reshape(num_requests, num_lanes) * per_token).T)
         there = np.empty((num_lanes, num_requests))
-        gains, delivered = np.zeros((2, num_lanes, num_requests, most))
+        gains, delivered = np.zeros((2, num_lanes, num_requests, int(self._num_places.max())))
         for place, lane in enumerate(self.lanes):
-            expectation = lane.expectation
-            promised = expectation.promises(rows)
+            promised = lane.expectation.promises(rows)
+            num_places = lane.expectation.num_places
             there[place] = promised.there
-            gains[place, :, : expectation.num_places] = promised.gains
-            delivered[place, :, : expectation.num_places] = promised.delivered
-            if expectation.is_tree:
+            gains[place, :, :num_places] = promised.gains
+            delivered[place, :, :num_places] = promised.delivered
+            if lane.expectation.is_tree:
                 # Less of it where there is no room for all.
-                delivered[place, :, 0] = np.minimum(promised.delivered[:, 0], promised.there * tokens[:, place])
-                limits = limits.copy() if limits is tokens else limits
-                unit[:, place] = tokens[:, place]
-                limits[:, place] = tokens[:, place] > 0
-            else:
-                limits[:, place] = np.minimum(tokens[:, place], expectation.num_places)
-        catch_up = gaps.T * np.array([[lane.draft_cost.catch_up_seconds] for lane in self.lanes])
-        most_rows = min(int(tokens.max(axis=1).sum()), max(batch.most_tokens, 0))
+                delivered[place, :, 0] = np.minimum(delivered[place, :, 0], promised.there * unit[:, place])
         num_tokens = batch.base_tokens + np.arange(most_rows + 2.0)
         return catch_up, Offers(
             there,
@@ -162,16 +162,18 @@ class OptimalControl:
         chosen = plans(offers, self._sets[self._set], rate, row_seconds)
         for other in self._compared():
             plan = plans(offers, self._sets[other], rate, row_seconds)
-            if _best_rate(plan) > _best_rate(chosen) * (1 + CHANGE):
+            if plan.rate(plan.top) > chosen.rate(chosen.top) * (1 + CHANGE):
                 self._others[self._others.index(other)] = self._set
                 self._set, chosen = other, plan
         return chosen
 
     def _compared(self) -> list[int]:
-        """The sets to compare with the one that takes part: the next one of the others; at first all."""
+        """The sets to compare with the one that takes part: now and then the next one of the others; at first all."""
         if self._is_new:
             self._is_new = False
             return list(self._others)
+        if self._step % COMPARE_STEPS:
+            return []
         self._others = self._others[1:] + self._others[:1]
         return self._others[:1]
 
@@ -192,10 +194,6 @@ class OptimalControl:
         purses = self._for_lanes
         if not any(purse.seconds > 0 for purse in purses):
             return None
-        asked = self._asked.values[rows]
-        # Of new requests what is known of all others is good enough for a while.
-        asked[asked == 0] = self._step
-        self._asked.values[rows] = asked
         rate = self._speedup * len(rows) / float(offers.step[0])
         at = min(int(self._rows * len(rows)), len(offers.step) - 2)
         unknown = np.array([lane.is_unknown for lane in self.lanes])
@@ -210,7 +208,9 @@ class OptimalControl:
             offers.unit,
             offers.draft,
             catch_up,
-            self._step - asked,
+            self._asked.values,
+            rows,
+            self._step,
             rate,
             float(offers.step[at + 1] - offers.step[at]),
             offers.most_tokens,
@@ -263,8 +263,3 @@ class OptimalControl:
         """A request is gone."""
         self._learn()
         self._requests.forget(request_id)
-
-
-def _best_rate(choices: Plans) -> float:
-    """Expected tokens per second of the best plan."""
-    return float((choices.tokens / choices.seconds).max())

@@ -15,6 +15,7 @@ _NEGLIGIBLE = 0.002
 # What is gathered of each candidate.
 _LANE, _REQUEST, _WIDTH = range(3)
 _GAIN, _ROWS, _COST, _COMES = range(4)
+_UNNOTED = -1
 
 
 @compiled
@@ -93,8 +94,8 @@ def best_by_size(
     draft: Floats,
     step: Floats,
     most_tokens: int,
-) -> tuple[Floats, Floats, Floats, Ints, Ints]:
-    """Goes through the candidates once for each bound on the draft lengths.
+) -> tuple[Floats, Floats, Floats, Ints, Ints, int]:
+    """Goes through the candidates once for each bound on the draft lengths, and notes the plans of the best and of none.
 
     Draft tokens that are made one after the other cost by the longest draft: a bound keeps a single request of
     which much is expected from making it longer for all. With several proposers of that kind one is bounded after the
@@ -115,11 +116,13 @@ def best_by_size(
 
     Returns:
         For each number of places up to what there is room for, of the plan with the most tokens per second: [size + 1]
-        expected output tokens, draft tokens that are verified, seconds, which of the bounds it has; and [., L] bounds.
+        expected output tokens, draft tokens that are verified, seconds, which of the bounds it has; then [2, L] bounds,
+        and the number of places of the best plan of all.
     """
     num_lanes, num_requests, most = gains.shape
     whole = np.empty((len(rows), 3), np.int64)
     parts = np.empty((len(rows), 4))
+    widest = np.zeros(num_requests, np.int64)
     for candidate in range(len(rows)):
         row, place = rows[candidate], places[candidate]
         request = row // num_lanes
@@ -127,6 +130,7 @@ def best_by_size(
         lane, comes = proposers[request, turn], reach[request, turn]
         whole[candidate, _LANE], whole[candidate, _REQUEST] = lane, request
         whole[candidate, _WIDTH] = (place + 1) * unit[request, lane]
+        widest[request] = max(widest[request], whole[candidate, _WIDTH])
         parts[candidate, _GAIN] = comes * gains[lane, request, place]
         parts[candidate, _ROWS] = comes * delivered[lane, request, place]
         parts[candidate, _COST] = draft[lane, TOKEN] * parts[candidate, _ROWS]
@@ -135,22 +139,29 @@ def best_by_size(
             parts[candidate, _COST] += comes * entry[lane, request]
     plans, which = np.zeros((3, len(rows) + 1)), np.zeros(len(rows) + 1, np.int64)
     plans[0, 0], plans[2, 0] = num_requests, step[0]
-    bounds = np.full((num_lanes * most + 1, num_lanes), most, np.int64)
-    longest = _walk(rows, places, whole, parts, draft, step, most_tokens, bounds, 0, plans, which, num_requests)
-    num_tried = 1
+    bounds = np.full((2, num_lanes), most, np.int64)
+    longest, top = np.zeros(num_lanes, np.int64), 0.0
+    # With room for all, whatever is within the bounds comes in, in its order.
+    has_room = widest.sum() <= most_tokens
+    args = (rows, places, whole, parts, draft, step, most_tokens, has_room)
+    top = _walk(*args, bounds[0], longest, plans, which, 0)
     for lane in range(num_lanes):
         if draft[lane, PLACE] * (longest[lane] - 1) <= _NEGLIGIBLE * step[0]:
             continue
-        base = bounds[which[_best(plans)]].copy()
-        for bound in range(1, longest[lane]):
-            bounds[num_tried] = base
-            bounds[num_tried, lane] = bound
-            _walk(rows, places, whole, parts, draft, step, most_tokens, bounds, num_tried, plans, which, num_requests)
-            num_tried += 1
+        bound, best = 1, bounds[1, lane]
+        while bound < longest[lane]:
+            bounds[1, lane] = bound
+            rate = _walk(*args, bounds[1], longest, plans, which, _UNNOTED)
+            if rate > top:
+                top, best = rate, bound
+            bound += 1
+        bounds[1, lane] = best
+    if (bounds[1] < bounds[0]).any():
+        _walk(*args, bounds[1], longest, plans, which, 1)
     size = len(rows)
     while size > 0 and plans[2, size] == 0:
         size -= 1
-    return plans[0, : size + 1], plans[1, : size + 1], plans[2, : size + 1], which[: size + 1], bounds
+    return plans[0, : size + 1], plans[1, : size + 1], plans[2, : size + 1], which[: size + 1], bounds, _best(plans)
 
 
 @compiled
@@ -172,12 +183,13 @@ def _walk(
     draft: Floats,
     step: Floats,
     most_tokens: int,
+    has_room: bool,
     bounds: Ints,
-    at: int,
+    longest: Ints,
     plans: Floats,
     which: Ints,
-    num_requests: int,
-) -> Ints:
+    at: int,
+) -> float:
     """Takes the candidates one by one, and notes each plan on the way that is better than what was known of its size.
 
     A proposer's costs that all requests share come as often as any turn of it does.
@@ -190,44 +202,51 @@ def _walk(
         draft: those.
         step: those.
         most_tokens: those.
-        bounds: [., L], on the draft lengths.
-        at: which of them holds.
+        has_room: whether that is more than all candidates together.
+        bounds: [L], on the draft lengths.
+        longest: [L], becomes each proposer's longest draft, if plans are noted.
         plans: [3, m + 1] tokens, rows and seconds of the best plans; changed in place.
         which: [m + 1], their bounds; changed in place.
-        num_requests: n.
+        at: what to note for these bounds; `_UNNOTED` if nothing.
 
     Returns:
-        [L], the longest draft of each proposer.
+        The most tokens per second of a plan on the way.
     """
-    num_lanes = len(draft)
+    num_lanes, num_requests = len(draft), int(plans[0, 0])
     lengths, widest, asked = np.zeros(num_requests * num_lanes, np.int64), np.zeros(num_requests, np.int64), 0
-    longest, shared, nobody = np.zeros(num_lanes, np.int64), np.zeros(num_lanes), np.ones(num_lanes)
-    size, tokens, verified, drafting = 0, float(num_requests), 0.0, 0.0
+    reached, shared, nobody = np.zeros(num_lanes, np.int64), np.zeros(num_lanes), np.ones(num_lanes)
+    size, tokens, verified, drafting = 0, plans[0, 0], 0.0, 0.0
+    most, least = plans[0, 0], plans[2, 0]
     for candidate in range(len(rows)):
         lane, place = whole[candidate, _LANE], places[candidate]
-        if place >= bounds[at, lane]:
+        if place >= bounds[lane]:
             continue
-        row, request = rows[candidate], whole[candidate, _REQUEST]
-        is_first = row == request * num_lanes
-        after = _admit(
-            lengths, widest, asked, row, place, is_first, request, whole[candidate, _WIDTH], most_tokens
-        )
-        if after < 0:
-            continue
-        asked = after
+        if not has_room:
+            row, request = rows[candidate], whole[candidate, _REQUEST]
+            is_first = row == request * num_lanes
+            after = _admit(
+                lengths, widest, asked, row, place, is_first, request, whole[candidate, _WIDTH], most_tokens
+            )
+            if after < 0:
+                continue
+            asked = after
         size += 1
         tokens += parts[candidate, _GAIN]
         verified += parts[candidate, _ROWS]
         drafting += parts[candidate, _COST]
-        if place == 0 or place >= longest[lane]:
+        if place == 0 or place >= reached[lane]:
             if place == 0:
                 nobody[lane] *= 1 - parts[candidate, _COMES]
-            longest[lane] = max(longest[lane], place + 1)
+            reached[lane] = max(reached[lane], place + 1)
             drafting -= shared[lane]
-            shared[lane] = (1 - nobody[lane]) * (draft[lane, ANY] + draft[lane, PLACE] * longest[lane])
+            shared[lane] = (1 - nobody[lane]) * (draft[lane, ANY] + draft[lane, PLACE] * reached[lane])
             drafting += shared[lane]
         below = int(verified)
         seconds = step[below] + (verified - below) * (step[below + 1] - step[below]) + drafting
-        if plans[2, size] == 0 or tokens * plans[2, size] > plans[0, size] * seconds:
+        if tokens * least > most * seconds:
+            most, least = tokens, seconds
+        if at != _UNNOTED and (plans[2, size] == 0 or tokens * plans[2, size] > plans[0, size] * seconds):
             plans[0, size], plans[1, size], plans[2, size], which[size] = tokens, verified, seconds, at
-    return longest
+    if at != _UNNOTED:
+        longest[:] = reached
+    return most / least

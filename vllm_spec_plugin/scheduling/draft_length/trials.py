@@ -11,9 +11,26 @@ Bools = npt.NDArray[np.bool_]
 
 # Columns of `draft`: what drafting costs in a step at all, per place of the longest draft, and per token.
 ANY, PLACE, TOKEN = range(3)
-# A trial that is expected to bring what it costs still costs this share of it.
-_LEAST_SHARE = 0.1
+# What a trial is expected to bring is an old guess, or it would be in the plan: only this share of it is counted on, and
+# it never pays for more than all but this share of what the trial costs.
+_SURE_SHARE, _LEAST_SHARE = 0.5, 0.1
 _SHORTEST = 1e-9
+
+
+@compiled
+def asked_first(asked: Floats, rows: Ints, proposers: Ints, lengths: Ints, now: int) -> None:
+    """Notes who has the first turns of a plan.
+
+    Args:
+        asked: [., L], the step in which each proposer was last asked; changed in place.
+        rows: [n], the requests' places in it.
+        proposers: [n, L], of the planned turns.
+        lengths: [n, L], their places; 0 is no turn.
+        now: the step.
+    """
+    for request in range(len(rows)):
+        if lengths[request, 0]:
+            asked[rows[request], proposers[request, 0]] = now
 
 
 @compiled
@@ -28,7 +45,9 @@ def longest_due(
     unit: Ints,
     draft: Floats,
     catch_up: Floats,
-    idle: Floats,
+    asked: Floats,
+    rows: Ints,
+    now: int,
     rate: float,
     row_seconds: float,
     most_tokens: int,
@@ -50,7 +69,9 @@ def longest_due(
         unit: [n, L], tokens that are asked for per place.
         draft: [L, 3], seconds that drafting takes.
         catch_up: [L, n], seconds that the first place takes besides.
-        idle: [n, L], steps since the proposer was last asked.
+        asked: [., L], the step in which each proposer was last asked; 0 becomes `now`.
+        rows: [n], the requests' places in it.
+        now: the step.
         rate: output tokens that a second is worth.
         row_seconds: what another draft token costs the target.
         most_tokens: most draft tokens of the batch.
@@ -79,7 +100,7 @@ def longest_due(
                 of_turn[request, turn] += reach[request, turn] * gains[lane, request, place]
             expected[request] += of_turn[request, turn]
             widest[request] = max(widest[request], length * unit[request, lane])
-    asked = widest.sum()
+    num_asked = widest.sum()
     for lane in range(num_lanes):
         comes = 1 - nobody[lane]
         shared = draft[lane, ANY] + draft[lane, PLACE] * max(longest[lane], 1)
@@ -92,17 +113,20 @@ def longest_due(
                 if lengths[request, turn] and proposers[request, turn] != lane:
                     after += of_turn[request, turn]
                     others = max(others, lengths[request, turn] * unit[request, proposers[request, turn]])
-            if asked - widest[request] + others > most_tokens:
+            if num_asked - widest[request] + others > most_tokens:
                 continue
             tokens = delivered[lane, request, 0]
-            lost = expected[request] - (1 - there[lane, request]) * after - gains[lane, request, 0]
+            lost = expected[request] - (1 - there[lane, request]) * after - _SURE_SHARE * gains[lane, request, 0]
             price = shared + tokens * draft[lane, TOKEN] + catch_up[lane, request]
             if not lengths[request, 0]:
                 price += tokens * row_seconds
-            # What it is expected to bring is not certain.
             price = max(price + lost / rate, _LEAST_SHARE * price, _SHORTEST)
             if price > dearest and not (unknown[lane] and catch_up[lane, request] <= dearest):
                 continue
-            if chosen[lane] < 0 or idle[request, lane] / price > due[lane]:
-                chosen[lane], prices[lane], due[lane] = request, price, idle[request, lane] / price
+            # Of new requests what is known of all others is good enough for a while.
+            if asked[rows[request], lane] == 0:
+                asked[rows[request], lane] = now
+            waited = now - asked[rows[request], lane]
+            if chosen[lane] < 0 or waited / price > due[lane]:
+                chosen[lane], prices[lane], due[lane] = request, price, waited / price
     return chosen, prices

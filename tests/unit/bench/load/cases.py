@@ -29,10 +29,10 @@ WINDOWS = {
 }
 
 
-def steady(rate: float, num_tokens: int = 100, kind: str = EASY) -> Progress:
+def steady(rate: float, num_tokens: int = 100, kind: str = EASY, request_steps: int = 40) -> Progress:
     """A phase of steps of 10 tokens at `rate` tokens per second."""
     counts = range(10, num_tokens + 1, 10)
-    return Progress([count / rate for count in counts], list(counts), {kind: num_tokens})
+    return Progress([count / rate for count in counts], list(counts), {kind: num_tokens}, request_steps)
 
 
 def windows(rates: Sequence[float], tokens: int = 50, kind: str = EASY) -> Progress:
@@ -41,7 +41,7 @@ def windows(rates: Sequence[float], tokens: int = 50, kind: str = EASY) -> Progr
     for rate in rates:
         moment += tokens / rate
         seconds.append(moment)
-    return Progress(seconds, [tokens * (place + 1) for place in range(len(rates))], {kind: tokens * len(rates)})
+    return Progress(seconds, [tokens * (place + 1) for place in range(len(rates))], {kind: tokens * len(rates)}, 40)
 
 
 def run(
@@ -51,9 +51,9 @@ def run(
     workload: str = EASY,
     streams: int = 1,
     number: int = 0,
-    counts: tuple[int, int, int, int] = (0, 0, 0, 0),
+    counts: tuple[int, int, int] = (0, 0, 0),
 ) -> LoadRun:
-    """A run; request steps, drafts, drafted and accepted tokens of each phase are `counts`."""
+    """A run; drafts, drafted and accepted tokens of each phase are `counts`."""
     return LoadRun(arm, workload, streams, number, LoadAnswer(1.0, [PhaseAnswer(p, *counts) for p in progress]), 0.1)
 
 
@@ -65,7 +65,7 @@ def results(
     for number in range(rounds):
         speed = 1 + 0.02 * number
         for arm, levels in (rates or RATES).items():
-            counts = (0, 0, 0, 0) if arm == NONE else (40, 40, 160, 100)
+            counts = (0, 0, 0) if arm == NONE else (40, 160, 100)
             for streams, rate in zip((1, 8), levels, strict=True):
                 progress = [steady(rate * speed)]
                 runs.append(run(arm, progress, streams=streams, number=number, counts=counts))

@@ -26,6 +26,7 @@ class MadeUpEngine:
         return name
 
     def step(self) -> list[tuple[str, int, bool]]:
+        assert self.left, "a step without requests"
         self.now += 1.0
         self.in_flight.append(len(self.left))
         found = []
@@ -61,6 +62,7 @@ def test_a_phase_ends_with_its_tokens_and_gives_up_the_rest() -> None:
     progress = drive(engine, 2, Phase((request(num_tokens=8),), 10), engine.clock)
     assert (progress.tokens, progress.seconds) == ([4, 8, 12], [1.0, 2.0, 3.0])
     assert progress.tokens_per_second == 4.0
+    assert progress.request_steps == 6
     assert sorted(engine.aborted) == ["r0", "r1"]
 
 

@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from tests.unit.bench.load.cases import K_1, K_4, RATES, results
+from tests.unit.bench.load.cases import ARMS, K_1, K_4, RATES, results, run
 from vllm_spec_plugin.bench.load import report
 from vllm_spec_plugin.bench.load.arms import OPTIMAL
-from vllm_spec_plugin.bench.load.sweep import SweepResults
+from vllm_spec_plugin.bench.load.records import Progress
+from vllm_spec_plugin.bench.load.sweep import SweepResults, results_of
+from vllm_spec_plugin.bench.load.workloads import EASY, HARD, MIXED
 
 ORIGIN: dict[str, Any] = {
     "arguments": ["bench-load", "--rounds", "3"],
@@ -82,6 +84,16 @@ def test_the_lowest_and_highest_ratios_are_told_with_their_levels() -> None:
     )
     assert second.startswith("switching, 1 stream: optimal is near the best after so many tokens: phase 1 (easy) 0 (")
     assert "phase 2 (hard) 100 (best: none), phase 3 (easy) never (best: K = 4)" in second
+
+
+def test_the_share_of_predictable_text_in_a_mixture_is_told() -> None:
+    runs = [
+        run(name, [Progress([1.0], [100], {EASY: easy, HARD: 100 - easy}, 1)], workload=MIXED)
+        for name, easy in zip(ARMS, (50, 51, 64, 52, 53), strict=True)
+    ]
+    assert next(report.sentences(results_of(runs, ARMS, [(MIXED, 1)]))) == (
+        "mixed: of the output tokens, 50% (none, 1 stream) to 64% (K = 4, 1 stream) are predictable text's."
+    )
 
 
 def test_without_optimal_nothing_is_told_of_it() -> None:

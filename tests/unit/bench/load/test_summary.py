@@ -26,8 +26,8 @@ def test_only_the_runs_of_the_cell_count() -> None:
 
 def test_acceptance_and_draft_length_are_of_all_rounds() -> None:
     runs = [
-        run("a", [steady(10.0)], number=0, counts=(10, 10, 40, 30)),
-        run("a", [steady(10.0)], number=1, counts=(30, 10, 40, 10)),
+        run("a", [steady(10.0, request_steps=10)], number=0, counts=(10, 40, 30)),
+        run("a", [steady(10.0, request_steps=30)], number=1, counts=(10, 40, 10)),
     ]
     summary = summarise(runs, "a", EASY, 1)
     assert summary.acceptance_length == pytest.approx(3.0)
@@ -35,7 +35,7 @@ def test_acceptance_and_draft_length_are_of_all_rounds() -> None:
 
 
 def test_without_drafts_there_is_no_acceptance_length() -> None:
-    summary = summarise([run("a", [steady(10.0)], counts=(10, 0, 0, 0))], "a", EASY, 1)
+    summary = summarise([run("a", [steady(10.0)], counts=(0, 0, 0))], "a", EASY, 1)
     assert (summary.acceptance_length, summary.draft_length) == (None, 0.0)
 
 

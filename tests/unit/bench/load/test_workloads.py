@@ -5,14 +5,13 @@ import itertools
 import pytest
 
 from vllm_spec_plugin.bench.load.records import LoadJob
-from vllm_spec_plugin.bench.load.workloads import EASY, HARD, MIXED, SWITCHING, WORKLOADS, Sizes, load_job
-from vllm_spec_plugin.bench.prompts import PROMPTS
+from vllm_spec_plugin.bench.load.workloads import BEGINNINGS, EASY, HARD, MIXED, SWITCHING, WORKLOADS, Sizes, load_job
 
 SIZES = Sizes(request_tokens=40, stream_tokens=100, least_tokens=300, phase_tokens=400, hard_temperature=1.25)
 
 
 def job(workload: str, streams: int, number: int = 0, is_warm_up: bool = False) -> LoadJob:
-    return load_job(workload, streams, number, PROMPTS, SIZES, 7, is_warm_up=is_warm_up)
+    return load_job(workload, streams, number, BEGINNINGS, SIZES, 7, is_warm_up=is_warm_up)
 
 
 def test_easy_text_is_greedy_and_hard_text_is_not() -> None:

@@ -8,6 +8,10 @@ from typing import NamedTuple
 import numpy as np
 
 from vllm_spec_plugin.scheduling.draft_length.control import Batch, DraftLengthControl, Drafting, Fate, Measured, Wish
+from vllm_spec_plugin.scheduling.draft_length.expectation import ChainExpectation
+from vllm_spec_plugin.scheduling.draft_length.lane import Lane
+from vllm_spec_plugin.scheduling.draft_length.optimal_control import OptimalControl
+from vllm_spec_plugin.scheduling.draft_length.request_rows import RequestRows
 from vllm_spec_plugin.turns import Turns, asked, length_of
 
 
@@ -36,6 +40,13 @@ class Chance(NamedTuple):
     right: float
     there: float = 1.0
 
+
+# A GPU that waits for memory up to 64 tokens; this project's two cores; one that is busy with a single token.
+STEP_TIMES: dict[str, Callable[[float], float]] = {
+    "memory": lambda n: 0.020 * max(1.0, n / 64),
+    "cores": lambda n: 0.045 * float(np.interp(n, [1, 5, 9, 33, 297], [1, 1.35, 1.75, 4.5, 38])),
+    "busy": lambda n: 0.010 * n,
+}
 
 # What each proposer's drafts are worth to a request.
 Chances = tuple[Chance, ...]
@@ -66,6 +77,20 @@ class Server:
         """Seconds of a proposer that is asked for up to `longest` tokens and gives `count` in all."""
         cost = self.costs[lane]
         return cost.any_seconds * comes + cost.pass_seconds * longest + cost.row_seconds * count
+
+
+def control_for(server: Server, share: float = 0.01) -> OptimalControl:
+    """One that knows what a probe at start-up told of the steps, a fifth too little, and nothing of the drafts."""
+    requests = RequestRows()
+    lanes = [Lane(ChainExpectation(server.most, 64, requests)) for _ in server.costs]
+    control = OptimalControl(lanes, requests, 2048, share)
+    control.probed([(n, 0.8 * server.step(n)) for n in (1, 2, 4, 8, 16, 32, 64, 128)])
+    return control
+
+
+def lengths_of(planned: Sequence[Turns]) -> list[int]:
+    """Of each request, the draft length of the only proposer."""
+    return [length_of(turns, 0) for turns in planned]
 
 
 def expected_tokens(alpha: float, length: int) -> float:
@@ -186,9 +211,7 @@ def simulate(
             for done, factor in zip(drafting, noise[1:], strict=True)
         ]
         total = seconds * noise[0] + sum(done.seconds for done in noisy)
-        control.measured(
-            Measured(num_requests + num_verified, num_requests, batch.context, total, tuple(noisy))
-        )
+        control.measured(Measured(num_requests + num_verified, num_requests, batch.context, total, tuple(noisy)))
         outcome.by_step.append((tokens, seconds + sum(done.seconds for done in drafting)))
         outcome.turns.append(planned)
         outcome.tried.append(control.forecast.tried if control.forecast else "")

@@ -22,15 +22,46 @@ def test_a_purse_does_not_grow_for_ever() -> None:
     assert purse.seconds == pytest.approx(0.6)
 
 
+def test_a_purse_pays_what_it_holds_and_any_price_when_it_is_full() -> None:
+    purse = Purse(0.01)
+    assert not purse.can_pay(0.0)
+    purse.served(10.0)
+    assert purse.can_pay(0.1)
+    assert not purse.can_pay(0.11)
+    purse.served(50.0)
+    assert purse.can_pay(7.0)
+    purse.pay(7.0)
+    purse.served(60.0)
+    assert not purse.can_pay(0.0)
+
+
+def test_a_purse_without_a_share_pays_nothing() -> None:
+    purse = Purse(0.0)
+    purse.served(100.0)
+    assert not purse.can_pay(0.0)
+
+
 def test_the_size_that_was_not_measured_for_longest_is_chosen_of_those_that_can_be_paid() -> None:
     sizes = Sizes()
     for size in (10, 2, 5, 5, 5):
         sizes.measured(size)
     num_tokens, losses = np.array([2.0, 5.0, 10.0, 20.0]), np.array([0.1, 0.0, 0.3, 0.9])
+    assert sizes.choose(num_tokens, losses, 0.0) is None
     assert sizes.choose(num_tokens, losses, 1.0) == 3
     assert sizes.choose(num_tokens, losses, 0.5) == 2
     assert sizes.choose(num_tokens, losses, 0.2) == 0
-    assert sizes.choose(num_tokens, losses, 0.0) is None
+
+
+def test_a_size_that_was_chosen_waits_like_one_that_was_measured() -> None:
+    """The step may turn out to be smaller, if proposers have no guess."""
+    sizes = Sizes()
+    for _ in range(5):
+        sizes.measured(5)
+    num_tokens = np.array([5.0, 10.0])
+    assert [sizes.choose(num_tokens, np.zeros(2), 1.0) for _ in range(2)] == [1, None]
+    sizes.measured(5)
+    sizes.measured(5)
+    assert sizes.choose(num_tokens, np.zeros(2), 1.0) == 1
 
 
 def test_sizes_that_hardly_differ_count_as_one() -> None:

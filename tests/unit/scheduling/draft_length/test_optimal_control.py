@@ -1,28 +1,22 @@
-"""The control that learns, on simulated servers: how near it comes to one that knows everything."""
+"""The control that learns, on simulated servers with one proposer: how near it comes to one that knows everything."""
 
 import numpy as np
 import pytest
 
-from tests.unit.scheduling.draft_length.simulator import Server, oracle, simulate
+from tests.unit.scheduling.draft_length.simulator import (
+    STEP_TIMES,
+    Cost,
+    Server,
+    alone,
+    control_for,
+    lengths_of,
+    oracle,
+    simulate,
+)
 from vllm_spec_plugin.scheduling.draft_length.control import Batch, Wish
-from vllm_spec_plugin.scheduling.draft_length.expectation import ChainExpectation
-from vllm_spec_plugin.scheduling.draft_length.optimal_control import OptimalControl
 
 SEED = 7
 STEPS = 1500
-# A GPU that waits for memory up to 64 tokens; this project's two cores; one that is busy with a single token.
-STEP_TIMES = {
-    "memory": lambda n: 0.020 * max(1.0, n / 64),
-    "cores": lambda n: 0.045 * float(np.interp(n, [1, 5, 9, 33, 297], [1, 1.35, 1.75, 4.5, 38])),
-    "busy": lambda n: 0.010 * n,
-}
-
-
-def control_for(server: Server, share: float = 0.01) -> OptimalControl:
-    control = OptimalControl(ChainExpectation(server.most, 64), 2048, share)
-    control.probed([(n, 0.8 * server.step(n)) for n in (1, 2, 4, 8, 16, 32, 64, 128)])
-    return control
-
 
 LOADS = {
     "one predictable": [0.9],
@@ -44,57 +38,59 @@ def test_comes_within_three_hundredths_of_one_that_knows(kind: str, pass_share: 
     if not full and (kind == "busy" or load not in FEW):
         pytest.skip("a full-size test")
     step, alphas = STEP_TIMES[kind], LOADS[load]
-    server = Server(step, pass_seconds=pass_share * step(1), row_seconds=0.002 * step(1))
-    outcome = simulate(control_for(server), server, lambda _: alphas, STEPS, SEED)
-    assert outcome.rate() >= 0.97 * oracle(server, alphas)
+    server = Server(step, (Cost(pass_share * step(1), 0.002 * step(1)),))
+    outcome = simulate(control_for(server), server, lambda _: alone(alphas), STEPS, SEED)
+    assert outcome.rate() >= 0.97 * oracle(server, alone(alphas))
 
 
 def test_recovers_when_a_text_becomes_predictable_and_when_it_no_longer_is() -> None:
     """0.95, 0.05, 0.95: within 200 output tokens after each turn the rate is that of one that knows, but a tenth."""
-    server = Server(STEP_TIMES["cores"], pass_seconds=0.0045, row_seconds=0.0001)
+    server = Server(STEP_TIMES["cores"], (Cost(0.0045, 0.0001),))
     phases = (0.95, 0.05, 0.95)
-    outcome = simulate(control_for(server), server, lambda step: [phases[min(step // 400, 2)]], 1200, SEED)
+    outcome = simulate(control_for(server), server, lambda step: alone([phases[min(step // 400, 2)]]), 1200, SEED)
     for number, alpha in enumerate(phases):
         begin = 400 * number
         tokens, settled = 0.0, begin
         while tokens < 200:
             tokens += outcome.by_step[settled][0]
             settled += 1
-        assert outcome.rate(settled, begin + 400) >= 0.9 * oracle(server, [alpha])
+        assert outcome.rate(settled, begin + 400) >= 0.9 * oracle(server, alone([alpha]))
 
 
 def test_never_drafts_for_long_where_it_does_not_pay() -> None:
-    server = Server(STEP_TIMES["busy"], pass_seconds=0.001, row_seconds=0.0001)
-    outcome = simulate(control_for(server), server, lambda _: [0.7] * 4, 600, SEED)
+    server = Server(STEP_TIMES["busy"], (Cost(0.001, 0.0001),))
+    outcome = simulate(control_for(server), server, lambda _: alone([0.7] * 4), 600, SEED)
     assert outcome.rate() >= 0.98 * 400 / 4
-    assert np.mean([any(lengths) for lengths in outcome.lengths[100:]]) < 0.3
+    assert np.mean([any(turns) for turns in outcome.turns[100:]]) < 0.3
 
 
 def test_explores_nothing_if_it_must_not() -> None:
-    server = Server(STEP_TIMES["busy"], pass_seconds=0.001, row_seconds=0.0001)
-    outcome = simulate(control_for(server, share=0.0), server, lambda _: [0.1], 400, SEED)
-    assert not any(any(lengths) for lengths in outcome.lengths[100:])
+    server = Server(STEP_TIMES["busy"], (Cost(0.001, 0.0001),))
+    outcome = simulate(control_for(server, share=0.0), server, lambda _: alone([0.1]), 400, SEED)
+    assert not any(any(turns) for turns in outcome.turns[100:])
 
 
 def test_drafts_no_more_than_the_batch_has_room_for() -> None:
-    control = control_for(Server(STEP_TIMES["memory"], 0.0001, 0.0001))
-    wishes = [Wish(f"r{i}", 8) for i in range(4)]
-    assert sum(control.plan(wishes, Batch(4, 4, 400, most_tokens=5))) <= 5
-    assert control.plan(wishes, Batch(4, 4, 400, most_tokens=0)) == [0, 0, 0, 0]
+    control = control_for(Server(STEP_TIMES["memory"], (Cost(0.0001, 0.0001),)))
+    wishes = [Wish(f"r{i}", (8,), (0,)) for i in range(4)]
+    assert sum(lengths_of(control.plan(wishes, Batch(4, 4, 400, most_tokens=5)))) <= 5
+    assert control.plan(wishes, Batch(4, 4, 400, most_tokens=0)) == [()] * 4
 
 
 def test_a_request_s_limit_is_kept() -> None:
-    control = control_for(Server(STEP_TIMES["memory"], 0.0001, 0.0001))
-    lengths = control.plan([Wish("a", 1), Wish("b", 3), Wish("c", 8)], Batch(3, 3, 300, 100))
+    control = control_for(Server(STEP_TIMES["memory"], (Cost(0.0001, 0.0001),)))
+    wishes = [Wish("a", (1,), (0,)), Wish("b", (3,), (0,)), Wish("c", (8,), (0,))]
+    lengths = lengths_of(control.plan(wishes, Batch(3, 3, 300, 100)))
     assert all(length <= limit for length, limit in zip(lengths, (1, 3, 8), strict=True))
     assert max(lengths) > 1
 
 
 def test_a_long_text_to_catch_up_with_is_priced_in() -> None:
     """The draft model would have to compute 100,000 tokens for the first draft token of one of two equal requests."""
-    server = Server(STEP_TIMES["memory"], 0.0001, 0.0001)
+    server = Server(STEP_TIMES["memory"], (Cost(0.0001, 0.0001),))
     control = control_for(server, share=0.0)
-    simulate(control, server, lambda _: [0.8, 0.8], 50, SEED)
-    near, far = control.plan([Wish("near", 8), Wish("far", 8, gap=100_000)], Batch(2, 2, 200, 16))
+    simulate(control, server, lambda _: alone([0.8, 0.8]), 50, SEED)
+    wishes = [Wish("near", (8,), (0,)), Wish("far", (8,), (100_000,))]
+    near, far = lengths_of(control.plan(wishes, Batch(2, 2, 200, 16)))
     assert near > 0
     assert far == 0

@@ -1,0 +1,27 @@
+"""The shipped configurations with drafts of a fixed length: what tests can count on, whatever the machine is busy with."""
+
+import functools
+import tempfile
+from pathlib import Path
+
+import yaml
+
+from vllm_spec_plugin.config import load_config
+
+CONFIGS = Path(__file__).parents[1] / "configs"
+
+
+@functools.cache
+def fixed_length(name: str, tokens: int = 4) -> str:
+    """Path of a file like `configs/NAME.yaml` in all but the draft length."""
+    config = load_config(CONFIGS / f"{name}.yaml")
+    data = config.model_dump(mode="json", include={"proposer", "verification"})
+    data["draft_length"] = {"policy": "fixed", "tokens": tokens}
+    path = _folder() / f"{name}_{tokens}.yaml"
+    path.write_text(yaml.safe_dump(data, sort_keys=False))
+    return str(path)
+
+
+@functools.cache
+def _folder() -> Path:
+    return Path(tempfile.mkdtemp(prefix="fixed-"))

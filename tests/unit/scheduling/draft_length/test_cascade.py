@@ -1,0 +1,190 @@
+"""The control that learns, with several proposers: who is asked, in which order, and whether that pays."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.unit.scheduling.draft_length.simulator import STEP_TIMES, Chance, Cost, Server, control_for, oracle, simulate
+from vllm_spec_plugin.scheduling.draft_length.control import Batch, Drafting, Fate, Measured, Wish
+from vllm_spec_plugin.scheduling.draft_length.expectation import ChainExpectation, TreeExpectation
+from vllm_spec_plugin.scheduling.draft_length.lane import Lane
+from vllm_spec_plugin.scheduling.draft_length.optimal_control import OptimalControl
+from vllm_spec_plugin.scheduling.draft_length.request_rows import RequestRows
+
+SEED = 7
+COPYING = Cost(0.0, 2e-6, 2e-5)
+# Of a copying proposer and a model: a text that repeats itself half of the time, and one whose repetitions mislead.
+REPEATING = (Chance(0.97, 0.5), Chance(0.6))
+NOVEL = (Chance(0.05, 0.5), Chance(0.8))
+
+
+def server_of(kind: str, pass_share: float) -> Server:
+    """With a copying proposer, and a model whose passes take that share of a step of one token."""
+    step = STEP_TIMES[kind]
+    return Server(step, (COPYING, Cost(pass_share * step(1), 0.002 * step(1))), most=5)
+
+
+LOADS = {"one of each": [REPEATING, NOVEL], "two of each": [REPEATING, REPEATING, NOVEL, NOVEL], "one": [REPEATING]}
+
+
+@pytest.mark.parametrize("load", LOADS)
+@pytest.mark.parametrize(("kind", "pass_share"), [("memory", 0.1), ("cores", 0.1), ("memory", 0.4), ("cores", 0.01)])
+def test_comes_within_three_hundredths_of_one_that_knows(kind: str, pass_share: float, load: str, full: bool) -> None:
+    """As with one proposer: what it spends on learning and exploring is included, and one seed is enough."""
+    if not full and (kind, pass_share, load) != ("memory", 0.1, "one of each"):
+        pytest.skip("a full-size test")
+    server, loads = server_of(kind, pass_share), LOADS[load]
+    outcome = simulate(control_for(server), server, lambda _: loads, 1500, SEED)
+    assert outcome.rate() >= 0.97 * oracle(server, loads)
+
+
+def test_two_proposers_are_better_than_either_alone() -> None:
+    server, loads = server_of("memory", 0.1), LOADS["one of each"]
+    together = simulate(control_for(server), server, lambda _: loads, 600, SEED).rate()
+    for lane in range(2):
+        alone = Server(server.step, server.costs[lane : lane + 1], most=5)
+        assert together > 1.1 * oracle(alone, [chances[lane : lane + 1] for chances in loads])
+
+
+def test_each_text_is_served_by_whoever_suits_it() -> None:
+    server, loads = server_of("memory", 0.1), LOADS["one of each"]
+    outcome = simulate(control_for(server), server, lambda _: loads, 600, SEED)
+    repeating, novel = zip(*outcome.turns[200:], strict=True)
+    assert np.mean([[lane for lane, _ in turns] == [0, 1] for turns in repeating]) > 0.8
+    assert np.mean([turns[0][0] == 1 for turns in novel if turns]) > 0.8
+
+
+def test_a_proposer_that_becomes_good_is_found() -> None:
+    """The model is of no use for 500 steps, and then the best there is."""
+    server = server_of("memory", 0.2)
+
+    def chances(step: int) -> list[tuple[Chance, ...]]:
+        return [(Chance(0.5, 0.5), Chance(0.05 if step < 500 else 0.9))]
+
+    outcome = simulate(control_for(server), server, chances, 1500, SEED)
+    assert outcome.rate(100, 500) >= 0.93 * oracle(server, chances(0))
+    assert outcome.rate(1100, 1500) >= 0.93 * oracle(server, chances(1000))
+
+
+def test_a_proposer_that_takes_a_tenth_of_a_second_is_left_alone_at_a_bounded_price() -> None:
+    """Its drafts are the better ones. One plan is made of a guess; then it may take its share of the time."""
+    server = Server(STEP_TIMES["memory"], (COPYING, Cost(0.1, 1e-5)), most=5)
+    loads = [(Chance(0.6, 0.6), Chance(0.9))] * 2
+    control = control_for(server)
+    outcome = simulate(control, server, lambda _: loads, 1500, SEED)
+    assert outcome.rate(5) >= 0.96 * oracle(server, loads)
+    seconds = sum(seconds for _, seconds in outcome.by_step)
+    longest = [max((length for turns in step for lane, length in turns if lane == 1), default=0) for step in outcome.turns]
+    assert sum(longest[5:]) * 0.1 <= 0.01 * seconds + 0.1
+    assert sum(longest) > 0
+
+
+def test_nothing_is_tried_if_it_must_not_be() -> None:
+    server, loads = server_of("memory", 0.1), LOADS["one of each"]
+    outcome = simulate(control_for(server, share=0.0), server, lambda _: loads, 300, SEED)
+    assert set(outcome.tried) <= {"", "size"}
+
+
+def test_what_is_tried_is_one_token_before_the_planned_turns() -> None:
+    server = server_of("memory", 0.1)
+    outcome = simulate(control_for(server), server, lambda _: [NOVEL] * 3, 600, SEED)
+    tried = [turns for turns, what in zip(outcome.turns, outcome.tried, strict=True) if what == "proposer"]
+    assert tried
+    for turns in tried[5:]:
+        assert any(own[0] == (0, 1) and len(own) == 2 for own in turns)
+
+
+def test_a_request_for_one_proposer_never_gets_another() -> None:
+    server, loads = server_of("memory", 0.1), [REPEATING, NOVEL, REPEATING]
+    limits = [(5, 0), (0, 5), (5, 5)]
+    outcome = simulate(control_for(server, share=0.1), server, lambda _: loads, 400, SEED, limits)
+    first, second, third = (
+        {lane for turns in of_request for lane, _ in turns} for of_request in zip(*outcome.turns, strict=True)
+    )
+    assert (first, second, third) == ({0}, {1}, {0, 1})
+
+
+def there(control: OptimalControl, request_id: str, lane: int) -> float:
+    """How likely the proposer is thought to have a guess."""
+    rows = control._requests.find([request_id])
+    return float(control.lanes[lane].expectation.promises(rows).there[0])
+
+
+def test_who_was_asked_in_vain_is_seen_to_have_had_nothing() -> None:
+    control = control_for(server_of("memory", 0.1))
+    wishes = [Wish("a", (5, 5), (0, 0)), Wish("b", (5, 5), (0, 0))]
+    for _ in range(20):
+        control.plan(wishes, Batch(2, 2, 200, 20))
+        control.verified("a", Fate(((0, 5), (1, 5)), 1, 5, 2))
+        control.advance("a", 3)
+        control.verified("b", Fate(((1, 5), (0, 5)), None, 0, 0))
+        control.advance("b", 1)
+    control.plan(wishes, Batch(2, 2, 200, 20))
+    assert there(control, "a", 0) < 0.2 < 0.8 < there(control, "a", 1)
+    assert there(control, "b", 0) < 0.2
+    assert there(control, "b", 1) < 0.2
+
+
+def test_whose_turn_did_not_come_is_thought_of_as_before() -> None:
+    control = control_for(server_of("memory", 0.1))
+    wishes = [Wish("a", (5, 5), (0, 0))]
+    control.plan(wishes, Batch(1, 1, 100, 20))
+    before = there(control, "a", 1)
+    for _ in range(20):
+        control.verified("a", Fate(((0, 5), (1, 5)), 0, 5, 0))
+        control.advance("a", 1)
+    control.plan(wishes, Batch(1, 1, 100, 20))
+    assert there(control, "a", 1) == before
+    assert there(control, "a", 0) > 0.9
+    assert control.forecast is not None
+    assert control.forecast.acceptance[0][0] < 0.4 < control.forecast.acceptance[1][0]
+
+
+def test_a_request_that_ended_is_forgotten_with_what_was_noted_of_it() -> None:
+    control = control_for(server_of("memory", 0.1))
+    control.plan([Wish("a", (5, 5), (0, 0))], Batch(1, 1, 100, 20))
+    control.verified("a", Fate(((0, 5),), None, 0, 0))
+    control.advance("a", 1)
+    control.forget("a")
+    assert control._requests.find_one("a") == 0
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_turns_keep_all_limits(data: st.DataObject) -> None:
+    """Whatever is learned and tried: chains of up to 4 tokens and trees of up to 6, up to 3 proposers."""
+    kinds = data.draw(st.lists(st.booleans(), min_size=1, max_size=3))
+    requests = RequestRows()
+    lanes = [
+        Lane(TreeExpectation(6, 3, 64, requests) if is_tree else ChainExpectation(4, 64, requests)) for is_tree in kinds
+    ]
+    control = OptimalControl(lanes, requests, 2048, data.draw(st.sampled_from([0.0, 0.5])))
+    rng = np.random.default_rng(data.draw(st.integers(0, 1000)))
+    most = [6 if is_tree else 5 for is_tree in kinds]
+    costs = rng.choice([1e-5, 1e-3], len(kinds))
+    for _ in range(30):
+        wishes = [
+            Wish(f"r{i}", tuple(rng.integers(0, most, endpoint=True).tolist()), tuple(rng.integers(0, 9, len(kinds)).tolist()))
+            for i in rng.permutation(4)[: rng.integers(0, 5)]
+        ]
+        batch = Batch(len(wishes) + 1, len(wishes) + 1, 500, int(rng.integers(0, 25)))
+        planned = control.plan(wishes, batch)
+        assert len(planned) == len(wishes)
+        assert sum(max((length for _, length in turns), default=0) for turns in planned) <= batch.most_tokens
+        longest = [0] * len(kinds)
+        for wish, turns in zip(wishes, planned, strict=True):
+            assert len({lane for lane, _ in turns}) == len(turns)
+            for lane, length in turns:
+                assert 1 <= length <= wish.limits[lane]
+                assert length == wish.limits[lane] or not kinds[lane]
+                longest[lane] = max(longest[lane], length)
+            if turns:
+                source, length = turns[rng.integers(len(turns))]
+                drafted = int(rng.integers(0, length, endpoint=True))
+                fate = Fate(turns, source if drafted else None, drafted, int(rng.integers(0, drafted, endpoint=True)))
+                control.verified(wish.request_id, fate)
+            control.advance(wish.request_id, 1)
+        drafting = [Drafting(k, int(rng.integers(0, k, endpoint=True)), 0, k * float(c)) for k, c in zip(longest, costs, strict=True)]
+        seconds = 0.01 + sum(done.seconds for done in drafting)
+        control.measured(Measured(len(wishes) + 1, len(wishes) + 1, 500, seconds, tuple(drafting)))
