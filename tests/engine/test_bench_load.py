@@ -1,4 +1,4 @@
-"""`vllm-spec bench-load` drives real engines; no figure is asserted that another machine would not have."""
+"""`vllm-spec bench load` drives real engines; no figure is asserted that another machine would not have."""
 
 import json
 import os
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.engine
 
 NGRAM = "proposer: {method: ngram}\n"
 COMMAND = """
-bench-load --proposer ngram.yaml --no-optimal --fixed 1,3 --enforce-eager --rounds 1 --patience 0
+bench load --proposer ngram.yaml --no-optimal --fixed 1,3 --enforce-eager --rounds 1 --patience 0
     --workload mixed --levels 2 --tokens 24 --least-tokens 24 --request-tokens 16
     --workload switching --switching-levels 1 --phase-tokens 100
     --json load.json --markdown load.md --png load.png

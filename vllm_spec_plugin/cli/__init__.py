@@ -16,7 +16,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",  # its paragraphs flow; the others keep the line ends of the docstring
 )
-bench = typer.Typer(help="Measure one part by itself, without a server.", no_args_is_help=True)
+bench = typer.Typer(help="Measure: parts by themselves, and arms side by side, without a server.", no_args_is_help=True)
 app.add_typer(bench, name="bench")
 app.command("check")(check)
 app.command("theory")(theory)
@@ -55,13 +55,13 @@ def bench_planning(context: typer.Context) -> None:
     _forward(context, "vllm_spec_plugin.cli.bench_planning", "bench_planning")
 
 
+@bench.command("load", context_settings={**_FORWARD, "help_option_names": []})
+def bench_load(context: typer.Context) -> None:
+    """Compare throughput under 1 to 32 concurrent streams."""
+    _forward(context, "vllm_spec_plugin.cli.bench_load", "bench_load")
+
+
 @app.command("demo", context_settings={**_FORWARD, "help_option_names": []})
 def demo(context: typer.Context) -> None:
     """Run the bundled models with and without speculation and compare."""
     _forward(context, "vllm_spec_plugin.cli.demo", "demo")
-
-
-@app.command("bench-load", context_settings={**_FORWARD, "help_option_names": []})
-def bench_load(context: typer.Context) -> None:
-    """Compare throughput under 1 to 32 concurrent streams."""
-    _forward(context, "vllm_spec_plugin.cli.bench_load", "bench_load")

@@ -1,4 +1,4 @@
-"""`vllm-spec bench-load`: throughput of arms side by side, under 1 to 32 concurrent streams."""
+"""`vllm-spec bench load`: throughput of arms side by side, under 1 to 32 concurrent streams."""
 
 import contextlib
 import json

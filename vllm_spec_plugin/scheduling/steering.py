@@ -4,7 +4,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from vllm_spec_plugin.compat.kv_cache import Request
@@ -95,7 +95,7 @@ class Steering:
         """
         for request_id in output.preempted_req_ids or ():
             self._seen.pop(request_id, None)
-        wishes, context, base_tokens = [], 0, 0
+        wishes, context, base_tokens, others = [], 0, 0, 0
         for request in running:
             scheduled = output.num_scheduled_tokens.get(request.request_id, 0)
             context += request.num_computed_tokens
@@ -110,29 +110,26 @@ class Steering:
             if any(limits):
                 gaps = self._gaps(request, request.num_computed_tokens - scheduled)
                 wishes.append(Wish(request.request_id, limits, gaps))
+            else:
+                others += not request.is_prefill_chunk
         step = _Step(output.total_num_scheduled_tokens, len(output.num_scheduled_tokens), context)
         if step.num_requests == self._num_foreseen:
             step.forecast = self._forecast
         self._planned.append(step)
         self._forecast, self._num_foreseen = None, step.num_requests
         if wishes:
-            batch = Batch(base_tokens, len(running), context, max(most_tokens - base_tokens, 0))
+            batch = Batch(base_tokens, len(running), context, max(most_tokens - base_tokens, 0), others)
             chosen = self.control.plan(wishes, batch)
             for wish, turns in zip(wishes, chosen, strict=True):
                 if turns:
                     step.turns[wish.request_id] = turns
                     if self._kv_place is not None:
                         step.gaps[wish.request_id] = wish.gaps[self._kv_place]
-            forecast = self.control.forecast
-            if forecast is not None:
-                # Those that nothing is drafted for come along.
-                num_alone, seconds = step.num_requests - len(wishes), forecast.seconds_per_token * len(wishes)
-                per_token = seconds / step.num_requests
-                self._forecast = replace(forecast, tokens=forecast.tokens + num_alone, seconds_per_token=per_token)
+            self._forecast = self.control.forecast
             self._count(wishes, chosen)
             if logger.isEnabledFor(logging.DEBUG):
                 methods = [proposer.method for proposer in self._proposers]
-                logger.debug("%s", explain(wishes, chosen, forecast, methods))
+                logger.debug("%s", explain(wishes, chosen, self._forecast, methods))
         self.latest = step.turns
         return step.turns
 
@@ -258,8 +255,9 @@ class Steering:
             return
         counters.predicted_seconds += forecast.seconds
         counters.measured_seconds += seconds
-        counters.expected_saved_seconds += forecast.tokens * forecast.seconds_per_token - forecast.seconds
-        counters.realised_saved_seconds += step.num_output * forecast.seconds_per_token - seconds
+        seconds_per_token = forecast.plain_seconds / forecast.plain_tokens
+        counters.expected_saved_seconds += forecast.tokens * seconds_per_token - forecast.seconds
+        counters.realised_saved_seconds += step.num_output * seconds_per_token - seconds
         for proposer, rates in zip(self._proposers, forecast.acceptance, strict=True):
             self.counters.of(proposer.method).acceptance = list(rates)
 
@@ -280,11 +278,10 @@ def explain(wishes: Sequence[Wish], chosen: Sequence[Turns], forecast: Forecast 
     lengths = " ".join(f"{wish.request_id}:{named(turns)}" for wish, turns in zip(wishes, chosen, strict=True))
     if forecast is None:
         return f"draft lengths {lengths}"
-    without = forecast.seconds_per_token * len(wishes)
-    gain = forecast.tokens / forecast.seconds * forecast.seconds_per_token
     rates = ", ".join(" ".join(f"{rate:.2f}" for rate in of_proposer) for of_proposer in forecast.acceptance)
     text = (
         f"draft lengths {lengths}; expected {forecast.tokens:.2f} tokens in {forecast.seconds * 1e3:.2f} ms, without "
-        f"{len(wishes)} in {without * 1e3:.2f} ms: {gain:.2f} times; acceptance {rates}"
+        f"{forecast.plain_tokens} in {forecast.plain_seconds * 1e3:.2f} ms: {forecast.gain:.2f} times; "
+        f"acceptance {rates}"
     )
     return f"{text}; to learn about another {forecast.tried}" if forecast.tried else text

@@ -1,4 +1,4 @@
-"""`vllm-spec bench-load`: its options, and where its errors go; tests/engine measures."""
+"""`vllm-spec bench load`: its options, and where its errors go; tests/engine measures."""
 
 import json
 from importlib import import_module
@@ -14,13 +14,13 @@ from vllm_spec_plugin.cli import app
 
 
 def run(*arguments: str | Path) -> Result:
-    result = CliRunner().invoke(app, ["bench-load", *map(str, arguments)], env={"COLUMNS": "200"})
+    result = CliRunner().invoke(app, ["bench", "load", *map(str, arguments)], env={"COLUMNS": "200"})
     assert result.exception is None or isinstance(result.exception, SystemExit)
     return result
 
 
 def test_it_is_listed_and_has_its_own_help() -> None:
-    assert "bench-load" in CliRunner().invoke(app, ["--help"]).stdout
+    assert "load" in CliRunner().invoke(app, ["bench", "--help"]).stdout
     result = run("--help")
     assert result.exit_code == 0
     assert "--switching-levels" in result.stdout

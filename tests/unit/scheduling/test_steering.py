@@ -98,6 +98,7 @@ def test_asks_for_requests_of_the_step_within_what_they_may_still_say():
     assert turns == {"plain": ((0, 4),), "two": ((0, 2),), "ends": ((0, 1),), "full": ((0, 1),)}
     assert control.batch.base_tokens == 6
     assert control.batch.num_requests == 7
+    assert control.batch.others == 2
     assert control.batch.most_tokens == 94
 
 
@@ -239,7 +240,7 @@ def test_a_tree_may_have_more_tokens_than_may_follow_each_other():
 
 def test_counts_and_explains_decisions(clock, caplog):
     control = Listening([2, 0])
-    control.forecast = Forecast(3.0, 0.05, 0.02, ((0.8, 0.5),), "size")
+    control.forecast = Forecast(3.0, 0.05, 2, 0.04, ((0.8, 0.5),), "size")
     steer, running = steering(control), [request("a"), request("b")]
     with caplog.at_level("DEBUG", logger="vllm.vllm_spec_plugin"):
         module.logger.propagate = True
@@ -272,7 +273,7 @@ def test_counts_and_explains_decisions(clock, caplog):
 def test_explains_who_drafts_in_a_cascade():
     control = Listening()
     wishes = [Wish("a", (4, 4), (0, 0)), Wish("b", (4, 4), (0, 0))]
-    forecast = Forecast(3.0, 0.05, 0.02, ((0.8,), (0.5, 0.25)))
+    forecast = Forecast(3.0, 0.05, 2, 0.04, ((0.8,), (0.5, 0.25)))
     line = module.explain(wishes, [((1, 3), (0, 2)), ()], forecast, ["ngram", "draft_model"])
     assert line.startswith("draft lengths a:draft_model(3)>ngram(2) b:0; expected 3.00 tokens")
     assert line.endswith("acceptance 0.80, 0.50 0.25")

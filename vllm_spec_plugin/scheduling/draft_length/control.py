@@ -34,12 +34,14 @@ class Batch:
         num_requests: all that take part.
         context: tokens in their texts, added up.
         most_tokens: most draft tokens that token budget and KV blocks leave room for.
+        others: requests that get an output token and may not be drafted for: they wait for the others' drafts.
     """
 
     base_tokens: int
     num_requests: int
     context: int
     most_tokens: int
+    others: int = 0
 
 
 @dataclass(frozen=True)
@@ -100,9 +102,10 @@ class Forecast:
     """What a policy expects of the latest plan it made.
 
     Attributes:
-        tokens: output tokens of the step that verifies the drafts.
+        tokens: output tokens of the step that verifies the drafts, of all requests.
         seconds: of that step and of making the drafts.
-        seconds_per_token: of a step without drafts.
+        plain_tokens: output tokens of a step without drafts.
+        plain_seconds: of such a step.
         acceptance: per proposer and place, the running average over requests of the probability that it is right if
             those before it were; of trees, which have one place, their accepted tokens.
         tried: what was done to learn instead of what looked best; empty if nothing.
@@ -110,9 +113,15 @@ class Forecast:
 
     tokens: float
     seconds: float
-    seconds_per_token: float
+    plain_tokens: int
+    plain_seconds: float
     acceptance: tuple[tuple[float, ...], ...]
     tried: str = ""
+
+    @property
+    def gain(self) -> float:
+        """Expected tokens per second over those without drafts."""
+        return self.tokens / self.seconds / self.plain_tokens * self.plain_seconds
 
 
 class DraftLengthControl(Protocol):

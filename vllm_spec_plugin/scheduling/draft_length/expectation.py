@@ -135,4 +135,5 @@ class TreeExpectation:
     @property
     def acceptance(self) -> Floats:
         """[1]: accepted tokens per tree, the running average over requests."""
-        return self._all[ACCEPTED : ACCEPTED + 1] / self._all[DRAFTED]
+        acceptance: Floats = self._all[ACCEPTED : ACCEPTED + 1] / self._all[DRAFTED]
+        return acceptance

@@ -88,7 +88,7 @@ def _bin(num_tokens: float) -> int:
 
 @compiled
 def _stalest(num_tokens: Floats, losses: Floats, budget: float, last: Ints, latest: int) -> int:
-    """The first plan within budget of the size that was measured longest ago, not after `latest`; -1 if there is none."""
+    """The first plan within budget of the size measured longest ago, if not after `latest`; -1 if there is none."""
     chosen, at = -1, latest + 1
     for plan in range(len(num_tokens)):
         if losses[plan] <= budget:

@@ -29,9 +29,10 @@ class Offers:
         limits: [n, L], most places.
         unit: [n, L], tokens that are asked for per place.
         draft: [L, 3], seconds that drafting takes in a step at all, per place of the longest draft, and per token.
-        step: [>= draft tokens that can come of it + 2], seconds of the target by the number of draft tokens it verifies.
+        step: [>= draft tokens that can come of it + 2], seconds of the target by the draft tokens that it verifies.
         most_tokens: most draft tokens to ask for, of each request with the longest of its turns: what token budget and
             KV blocks allow.
+        others: output tokens of requests beside the n.
     """
 
     there: Floats
@@ -43,6 +44,7 @@ class Offers:
     draft: Floats
     step: Floats
     most_tokens: int
+    others: int = 0
 
 
 @dataclass(frozen=True)
@@ -101,9 +103,7 @@ class Plans:
         """[n, L]: how many places each turn of a plan has; 0 is no turn."""
         offers = self.offers
         bounds = self.bounds[self.which[size]]
-        return lengths_at(
-            self.order, self.places, self.proposers, offers.unit, bounds, offers.most_tokens, size
-        )
+        return lengths_at(self.order, self.places, self.proposers, offers.unit, bounds, offers.most_tokens, size)
 
     def turns(self, lengths: Ints) -> list[Turns]:
         """Each request's turns, of so many places, [n, L]."""
@@ -123,13 +123,13 @@ def _turns(code: int) -> Turns:
 def plans(offers: Offers, takes_part: Bools, rate: float, row_seconds: float) -> Plans:
     """The best distribution of each number of places over the requests and proposers, and what it is worth.
 
-    Wanted are the most expected output tokens per second, (n + sum of gains) / (step + draft): with one request, one
-    proposer, a verification that costs nothing and the same acceptance everywhere, theorem 3.8 of Leviathan et al.
+    Wanted are the most expected output tokens per second, (n + others + sum of gains) / (step + draft): with one request,
+    one proposer, a verification that costs nothing and the same acceptance everywhere, theorem 3.8 of Leviathan et al.
     (2023). Each request's proposers are asked in the order of what they are worth to it. Gains per delivered token fall
     along each draft, so the most gain for a number of tokens is the beginning of one list, all turns' tokens by
     falling gain, whatever shape the step's time has. Passes of a draft model cost by the longest draft, so this is
-    done for each bound on it. Entries, costs that a proposer's requests share, and that of each turn only the one with a
-    guess drafts make it a greedy choice.
+    done for each bound on it. What makes it a greedy choice: entries, costs that a proposer's requests share, and turns
+    that come only if others fail.
 
     Args:
         offers: for at least one request.
@@ -143,6 +143,17 @@ def plans(offers: Offers, takes_part: Bools, rate: float, row_seconds: float) ->
     )
     order, places = by_worth(proposers, gains, delivered, entry, limits, draft, rate)
     tokens, rows, seconds, which, bounds, top = best_by_size(
-        order, places, proposers, reach, gains, delivered, entry, offers.unit, draft, offers.step, offers.most_tokens
+        order,
+        places,
+        proposers,
+        reach,
+        gains,
+        delivered,
+        entry,
+        offers.unit,
+        draft,
+        offers.step,
+        offers.most_tokens,
+        offers.others,
     )
     return Plans(offers, proposers, reach, order, places, bounds, which, tokens, rows, seconds, top)

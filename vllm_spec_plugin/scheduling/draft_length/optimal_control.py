@@ -8,7 +8,7 @@ import numpy as np
 from vllm_spec_plugin.scheduling.draft_length.control import Batch, Fate, Forecast, Measured, Wish
 from vllm_spec_plugin.scheduling.draft_length.exploring import Purse, Sizes
 from vllm_spec_plugin.scheduling.draft_length.lane import Lane
-from vllm_spec_plugin.scheduling.draft_length.optimal import Bools, Floats, Ints, Offers, Plans, plans
+from vllm_spec_plugin.scheduling.draft_length.optimal import Floats, Ints, Offers, Plans, plans
 from vllm_spec_plugin.scheduling.draft_length.outcomes import Outcomes
 from vllm_spec_plugin.scheduling.draft_length.request_rows import RequestRows
 from vllm_spec_plugin.scheduling.draft_length.step_cost import StepCost
@@ -61,9 +61,11 @@ class OptimalControl:
         self._asked = requests.column(len(lanes))
         self._step = 0
         self._for_lanes = [Purse(explore / 2 / len(lanes)) for _ in lanes]
+        self._last_tried = 0
         self._for_sizes = Purse(explore / 2)
         self._sizes = Sizes()
         self._num_places = np.array([lane.expectation.num_places for lane in lanes])
+        self._most_places = int(self._num_places.max())
         self._is_tree = np.array([lane.expectation.is_tree for lane in lanes])
         places = range(len(lanes))
         self._sets = [
@@ -90,7 +92,7 @@ class OptimalControl:
         choices = self._choose_set(offers)
         best = choices.best(GO_ON if self._is_on else BEGIN)
         self._is_on = best > 0
-        self._speedup = float(choices.tokens[best] / choices.seconds[best] * offers.step[0]) / len(wishes)
+        self._speedup = choices.rate(best) / choices.rate(0)
         self._rows = float(choices.rows[best]) / len(wishes)
         size, tried = best, ""
         other = self._other_size(choices, best, batch.base_tokens)
@@ -111,7 +113,8 @@ class OptimalControl:
         self.forecast = Forecast(
             float(choices.tokens[size]),
             float(choices.seconds[size]),
-            float(choices.seconds[0]) / len(wishes),
+            len(wishes) + batch.others,
+            float(choices.seconds[0]),
             tuple([tuple(lane.expectation.acceptance.tolist()) for lane in self.lanes]),
             tried,
         )
@@ -128,7 +131,7 @@ class OptimalControl:
         per_token = [lane.draft_cost.catch_up_seconds for lane in self.lanes]
         catch_up = np.ascontiguousarray((gaps.reshape(num_requests, num_lanes) * per_token).T)
         there = np.empty((num_lanes, num_requests))
-        gains, delivered = np.zeros((2, num_lanes, num_requests, int(self._num_places.max())))
+        gains, delivered = np.zeros((2, num_lanes, num_requests, self._most_places))
         for place, lane in enumerate(self.lanes):
             promised = lane.expectation.promises(rows)
             num_places = lane.expectation.num_places
@@ -149,12 +152,13 @@ class OptimalControl:
             np.array([lane.draft_cost.coefficients for lane in self.lanes]),
             self.step_cost.seconds(num_tokens, batch.num_requests, batch.context),
             max(batch.most_tokens, 0),
+            batch.others,
         )
 
     def _choose_set(self, offers: Offers) -> Plans:
         """The plans of those proposers that take part, which may be others than before."""
         num_requests, step = len(offers.limits), offers.step
-        rate = self._speedup * num_requests / float(step[0])
+        rate = self._speedup * (num_requests + offers.others) / float(step[0])
         # About where the last plan was, as the curve may have a knee.
         last = min(int(self._rows * num_requests) + num_requests, len(step) - 1)
         first = max(min(int(self._rows * num_requests) - num_requests, last - 1), 0)
@@ -186,15 +190,12 @@ class OptimalControl:
         self._for_sizes.pay(max(float(losses[size]), 0.0))
         return size
 
-    def _other_lane(
-        self, choices: Plans, lengths: Ints, rows: Ints, catch_up: Floats
-    ) -> tuple[int, int] | None:
+    def _other_lane(self, choices: Plans, lengths: Ints, rows: Ints, catch_up: Floats) -> tuple[int, int] | None:
         """A proposer and the request that it is to be tried on, if they can be paid for."""
-        offers = choices.offers
-        purses = self._for_lanes
+        offers, purses, places = choices.offers, self._for_lanes, range(len(self.lanes))
         if not any(purse.seconds > 0 for purse in purses):
             return None
-        rate = self._speedup * len(rows) / float(offers.step[0])
+        rate = self._speedup * (len(rows) + offers.others) / float(offers.step[0])
         at = min(int(self._rows * len(rows)), len(offers.step) - 2)
         unknown = np.array([lane.is_unknown for lane in self.lanes])
         chosen, prices = longest_due(
@@ -217,11 +218,14 @@ class OptimalControl:
             purses[0].capacity,
             unknown,
         )
-        for lane, (request, price) in enumerate(zip(chosen.tolist(), prices.tolist(), strict=True)):
-            if request >= 0 and purses[lane].can_pay(price):
-                purses[lane].pay(price)
-                return lane, request
-        return None
+        payable = [place for place in places if chosen[place] >= 0 and purses[place].can_pay(float(prices[place]))]
+        if not payable:
+            return None
+        # The next one after the last one: of cheap ones there is always one to try.
+        lane = min(payable, key=lambda place: (place <= self._last_tried, place))
+        self._last_tried = lane
+        purses[lane].pay(float(prices[lane]))
+        return lane, int(chosen[lane])
 
     def verified(self, request_id: str, fate: Fate) -> None:
         """Notes how a request's drafts fared."""

@@ -51,7 +51,9 @@ def _admit(
 
 
 @compiled
-def lengths_at(rows: Ints, places: Ints, proposers: Ints, unit: Ints, bounds: Ints, most_tokens: int, size: int) -> Ints:
+def lengths_at(
+    rows: Ints, places: Ints, proposers: Ints, unit: Ints, bounds: Ints, most_tokens: int, size: int
+) -> Ints:
     """[n, L]: places of each turn in the plan of that size.
 
     Args:
@@ -94,8 +96,9 @@ def best_by_size(
     draft: Floats,
     step: Floats,
     most_tokens: int,
+    others: int,
 ) -> tuple[Floats, Floats, Floats, Ints, Ints, int]:
-    """Goes through the candidates once for each bound on the draft lengths, and notes the plans of the best and of none.
+    """Goes through the candidates once for each bound on the draft lengths, and notes the plans with the best and none.
 
     Draft tokens that are made one after the other cost by the longest draft: a bound keeps a single request of
     which much is expected from making it longer for all. With several proposers of that kind one is bounded after the
@@ -113,6 +116,7 @@ def best_by_size(
         draft: [L, 3], seconds.
         step: [draft tokens + 2], seconds of the target for 0 draft tokens and more.
         most_tokens: most draft tokens; of a request that with the longest turn counts.
+        others: output tokens of requests beside the n.
 
     Returns:
         For each number of places up to what there is room for, of the plan with the most tokens per second: [size + 1]
@@ -123,9 +127,10 @@ def best_by_size(
     whole = np.empty((len(rows), 3), np.int64)
     parts = np.empty((len(rows), 4))
     widest = np.zeros(num_requests, np.int64)
+    request_of = np.repeat(np.arange(num_requests), num_lanes)
     for candidate in range(len(rows)):
         row, place = rows[candidate], places[candidate]
-        request = row // num_lanes
+        request = request_of[row]
         turn = row - request * num_lanes
         lane, comes = proposers[request, turn], reach[request, turn]
         whole[candidate, _LANE], whole[candidate, _REQUEST] = lane, request
@@ -138,26 +143,27 @@ def best_by_size(
         if place == 0:
             parts[candidate, _COST] += comes * entry[lane, request]
     plans, which = np.zeros((3, len(rows) + 1)), np.zeros(len(rows) + 1, np.int64)
-    plans[0, 0], plans[2, 0] = num_requests, step[0]
+    plans[0, 0], plans[2, 0] = num_requests + others, step[0]
     bounds = np.full((2, num_lanes), most, np.int64)
     longest, top = np.zeros(num_lanes, np.int64), 0.0
     # With room for all, whatever is within the bounds comes in, in its order.
     has_room = widest.sum() <= most_tokens
-    args = (rows, places, whole, parts, draft, step, most_tokens, has_room)
-    top = _walk(*args, bounds[0], longest, plans, which, 0)
+    within = np.arange(len(rows))
+    args = (rows, places, whole, parts, draft, step, num_requests, most_tokens, has_room)
+    top = _walk(within, *args, longest, plans, which, 0)
     for lane in range(num_lanes):
         if draft[lane, PLACE] * (longest[lane] - 1) <= _NEGLIGIBLE * step[0]:
             continue
-        bound, best = 1, bounds[1, lane]
-        while bound < longest[lane]:
-            bounds[1, lane] = bound
-            rate = _walk(*args, bounds[1], longest, plans, which, _UNNOTED)
+        kept, bound = within.copy(), longest[lane]
+        while bound > 1:
+            # All up to 8, of longer ones every eighth or so.
+            bound = min(bound - 1, bound * 7 // 8)
+            kept = _within(kept, whole, places, lane, bound)
+            rate = _walk(kept, *args, longest, plans, which, _UNNOTED)
             if rate > top:
-                top, best = rate, bound
-            bound += 1
-        bounds[1, lane] = best
+                top, within, bounds[1, lane] = rate, kept.copy(), bound
     if (bounds[1] < bounds[0]).any():
-        _walk(*args, bounds[1], longest, plans, which, 1)
+        _walk(within, *args, longest, plans, which, 1)
     size = len(rows)
     while size > 0 and plans[2, size] == 0:
         size -= 1
@@ -175,16 +181,28 @@ def _best(plans: Floats) -> int:
 
 
 @compiled
+def _within(candidates: Ints, whole: Ints, places: Ints, lane: int, bound: int) -> Ints:
+    """Those of the candidates that are within a bound on a proposer's draft length, in the same array."""
+    count = 0
+    for candidate in candidates:
+        candidates[count] = candidate
+        # No branch: which way it went could not be foreseen.
+        count += (whole[candidate, _LANE] != lane) | (places[candidate] < bound)
+    return candidates[:count]
+
+
+@compiled
 def _walk(
+    candidates: Ints,
     rows: Ints,
     places: Ints,
     whole: Ints,
     parts: Floats,
     draft: Floats,
     step: Floats,
+    num_requests: int,
     most_tokens: int,
     has_room: bool,
-    bounds: Ints,
     longest: Ints,
     plans: Floats,
     which: Ints,
@@ -195,15 +213,16 @@ def _walk(
     A proposer's costs that all requests share come as often as any turn of it does.
 
     Args:
+        candidates: those within the bounds.
         rows: as of `best_by_size`, like all that are not named here.
         places: those.
         whole: [m, 3], what is gathered of each candidate.
         parts: [m, 4], and that.
         draft: those.
         step: those.
+        num_requests: n.
         most_tokens: those.
         has_room: whether that is more than all candidates together.
-        bounds: [L], on the draft lengths.
         longest: [L], becomes each proposer's longest draft, if plans are noted.
         plans: [3, m + 1] tokens, rows and seconds of the best plans; changed in place.
         which: [m + 1], their bounds; changed in place.
@@ -212,21 +231,17 @@ def _walk(
     Returns:
         The most tokens per second of a plan on the way.
     """
-    num_lanes, num_requests = len(draft), int(plans[0, 0])
+    num_lanes = len(draft)
     lengths, widest, asked = np.zeros(num_requests * num_lanes, np.int64), np.zeros(num_requests, np.int64), 0
     reached, shared, nobody = np.zeros(num_lanes, np.int64), np.zeros(num_lanes), np.ones(num_lanes)
     size, tokens, verified, drafting = 0, plans[0, 0], 0.0, 0.0
     most, least = plans[0, 0], plans[2, 0]
-    for candidate in range(len(rows)):
+    for candidate in candidates:
         lane, place = whole[candidate, _LANE], places[candidate]
-        if place >= bounds[lane]:
-            continue
         if not has_room:
             row, request = rows[candidate], whole[candidate, _REQUEST]
             is_first = row == request * num_lanes
-            after = _admit(
-                lengths, widest, asked, row, place, is_first, request, whole[candidate, _WIDTH], most_tokens
-            )
+            after = _admit(lengths, widest, asked, row, place, is_first, request, whole[candidate, _WIDTH], most_tokens)
             if after < 0:
                 continue
             asked = after
@@ -249,4 +264,4 @@ def _walk(
             plans[0, size], plans[1, size], plans[2, size], which[size] = tokens, verified, seconds, at
     if at != _UNNOTED:
         longest[:] = reached
-    return most / least
+    return float(most / least)

@@ -11,8 +11,8 @@ Bools = npt.NDArray[np.bool_]
 
 # Columns of `draft`: what drafting costs in a step at all, per place of the longest draft, and per token.
 ANY, PLACE, TOKEN = range(3)
-# What a trial is expected to bring is an old guess, or it would be in the plan: only this share of it is counted on, and
-# it never pays for more than all but this share of what the trial costs.
+# What a trial is expected to bring is an old guess, or it would be in the plan: only the one share of it is counted on,
+# and the other share of what the trial costs is paid in any case.
 _SURE_SHARE, _LEAST_SHARE = 0.5, 0.1
 _SHORTEST = 1e-9
 
@@ -84,11 +84,10 @@ def longest_due(
     num_lanes, num_requests = there.shape
     chosen, prices, due = np.full(num_lanes, -1, np.int64), np.zeros(num_lanes), np.zeros(num_lanes)
     longest, nobody = np.zeros(num_lanes, np.int64), np.ones(num_lanes)
-    # Of each request and turn, the accepted tokens that the plan has of it; of each request, all of them and its tokens.
+    # Accepted tokens that the plan has of each turn, and of each request; tokens that it asks for.
     of_turn = np.zeros((num_requests, num_lanes))
     expected, widest = np.zeros(num_requests), np.zeros(num_requests, np.int64)
     for request in range(num_requests):
-        comes = 1.0
         for turn in range(num_lanes):
             length = lengths[request, turn]
             if not length:

@@ -14,6 +14,9 @@ ANY, PLACE, TOKEN = range(3)
 # Turns that come more seldom are left out: they are hardly worth the time of planning them.
 _LEAST_REACH = 0.02
 NOBODY = -1
+# Worths that differ by less than one of so many parts of a token count as the same: to sort by shelves takes a third
+# of the time.
+_NUM_SHELVES = 4096
 # Turns in a number: tokens below this, and proposers, per turn.
 MOST_CODED = 1 << 16
 CODE = MOST_CODED << 4
@@ -72,7 +75,7 @@ def turns_by_worth(
     Returns:
         [n, L] proposers, `NOBODY` after the last one, and [n, L] the probability that each one's turn comes.
     """
-    num_lanes, num_requests, most = gains.shape
+    num_lanes, num_requests, _ = gains.shape
     proposers = np.full((num_requests, num_lanes), NOBODY, np.int64)
     reach = np.zeros((num_requests, num_lanes))
     worths = np.zeros(num_lanes)
@@ -98,7 +101,6 @@ def turns_by_worth(
             count += 1
         comes = 1.0
         for turn in range(count):
-            # Whether the first one pays is seen when all are looked at together.
             if turn > 0 and comes < _LEAST_REACH:
                 proposers[request, turn:] = NOBODY
                 break
@@ -145,66 +147,39 @@ def by_worth(
         [m] whose turn, r * L + t for request r's (t+1)-th one, and [m] which place of it, from 0.
     """
     num_lanes, num_requests, most = gains.shape
-    keys = np.empty((num_requests * num_lanes, most))
-    ends = np.zeros(num_requests * num_lanes, np.int64)
-    num_places = 0
+    keys = np.empty(most)
+    shelf_of = np.empty((num_lanes, most, num_requests), np.int64)
+    ends = np.zeros((num_lanes, num_requests), np.int64)
+    starts = np.zeros(_NUM_SHELVES + 1, np.int64)
     for request in range(num_requests):
+        before = 1.0
         for turn in range(num_lanes):
             lane = proposers[request, turn]
             if lane == NOBODY:
                 break
-            row, limit = request * num_lanes + turn, limits[request, lane]
-            cost, token = rate * entry[lane, request], rate * draft[lane, TOKEN]
-            _keys_of(keys[row], gains[lane, request], delivered[lane, request], cost, limit, token)
-            ends[row] = limit
-            num_places += limit
+            limit, cost, token = limits[request, lane], rate * entry[lane, request], rate * draft[lane, TOKEN]
+            _keys_of(keys, gains[lane, request], delivered[lane, request], cost, limit, token)
+            ends[turn, request] = limit
+            before = min(before, keys[0])
+            for place in range(limit):
+                shelf = int((1 - min(keys[place], before)) * _NUM_SHELVES)
+                shelf = min(max(shelf, 0), _NUM_SHELVES - 1)
+                shelf_of[turn, place, request] = shelf
+                starts[shelf + 1] += 1
+    for shelf in range(_NUM_SHELVES):
+        starts[shelf + 1] += starts[shelf]
+    num_places = starts[_NUM_SHELVES]
     rows, places = np.empty(num_places, np.int64), np.empty(num_places, np.int64)
-    # A heap of the turns that go on, by their next place.
-    heap, heap_keys = np.empty(num_requests * num_lanes, np.int64), np.empty(num_requests * num_lanes)
-    taken = np.zeros(num_requests * num_lanes, np.int64)
-    size = 0
-    for request in range(num_requests):
-        if proposers[request, 0] != NOBODY:
-            row = request * num_lanes
-            _rise(heap, heap_keys, size, row, keys[row, 0])
-            size += 1
-    for place in range(num_places):
-        row = heap[0]
-        rows[place], places[place] = row, taken[row]
-        taken[row] += 1
-        if taken[row] < ends[row]:
-            _sink(heap, heap_keys, size, row, keys[row, taken[row]])
-        else:
-            size -= 1
-            _sink(heap, heap_keys, size, heap[size], heap_keys[size])
-        if taken[row] == 1 and (row + 1) % num_lanes > 0 and ends[row + 1] > 0:
-            _rise(heap, heap_keys, size, row + 1, keys[row + 1, 0])
-            size += 1
+    # In this order, so that on a shelf turns and places keep theirs.
+    for turn in range(num_lanes):
+        for place in range(most):
+            for request in range(num_requests):
+                if place < ends[turn, request]:
+                    shelf = shelf_of[turn, place, request]
+                    at = starts[shelf]
+                    rows[at], places[at] = request * num_lanes + turn, place
+                    starts[shelf] += 1
     return rows, places
-
-
-@compiled
-def _rise(heap: Ints, keys: Floats, at: int, row: int, key: float) -> None:
-    """Adds a row to a heap of `at` rows."""
-    while at > 0 and keys[(at - 1) // 2] < key:
-        heap[at], keys[at] = heap[(at - 1) // 2], keys[(at - 1) // 2]
-        at = (at - 1) // 2
-    heap[at], keys[at] = row, key
-
-
-@compiled
-def _sink(heap: Ints, keys: Floats, size: int, row: int, key: float) -> None:
-    """Puts a row in the place of the first of a heap of `size` rows."""
-    at = 0
-    while 2 * at + 1 < size:
-        child = 2 * at + 1
-        if child + 1 < size and keys[child + 1] > keys[child]:
-            child += 1
-        if keys[child] <= key:
-            break
-        heap[at], keys[at] = heap[child], keys[child]
-        at = child
-    heap[at], keys[at] = row, key
 
 
 @compiled

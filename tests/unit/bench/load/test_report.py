@@ -15,7 +15,7 @@ from vllm_spec_plugin.bench.load.sweep import SweepResults, results_of
 from vllm_spec_plugin.bench.load.workloads import EASY, HARD, MIXED
 
 ORIGIN: dict[str, Any] = {
-    "arguments": ["bench-load", "--rounds", "3"],
+    "arguments": ["bench", "load", "--rounds", "3"],
     "machine": {"cores": 2, "cpu": "a processor"},
     "versions": {"vllm": "0.32.0"},
     "date": "2026-01-02T03:04:05+00:00",
@@ -111,7 +111,7 @@ def test_stock_text_above_temperature_0_is_warned_of_on_cpu(on_cpu: bool, switch
 
 def test_the_page_has_the_command_and_a_table_per_figure() -> None:
     text = page(results(rounds=1), picture="load.png")
-    assert "```\nvllm-spec bench-load --rounds 3\n```" in text
+    assert "```\nvllm-spec bench load --rounds 3\n```" in text
     assert "![Throughput over that without drafts](load.png)" in text
     assert "2 cores of a processor, vLLM 0.32.0, 2026-01-02." in text
     assert row(text, "tokens/s", "K = 4") == ["**50.0**", "80.0"]

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from vllm_spec_plugin.scheduling.draft_length.control import Batch, DraftLengthControl, Drafting, Fate, Measured, Wish
+from vllm_spec_plugin.scheduling.draft_length.control import Batch, Drafting, DraftLengthControl, Fate, Measured, Wish
 from vllm_spec_plugin.scheduling.draft_length.expectation import ChainExpectation
 from vllm_spec_plugin.scheduling.draft_length.lane import Lane
 from vllm_spec_plugin.scheduling.draft_length.optimal_control import OptimalControl

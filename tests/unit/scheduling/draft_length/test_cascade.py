@@ -48,11 +48,13 @@ def test_two_proposers_are_better_than_either_alone() -> None:
 
 
 def test_each_text_is_served_by_whoever_suits_it() -> None:
+    """Mostly: what was seen of a proposer that is not asked fades, so now and then it gets another chance."""
     server, loads = server_of("memory", 0.1), LOADS["one of each"]
     outcome = simulate(control_for(server), server, lambda _: loads, 600, SEED)
     repeating, novel = zip(*outcome.turns[200:], strict=True)
-    assert np.mean([[lane for lane, _ in turns] == [0, 1] for turns in repeating]) > 0.8
-    assert np.mean([turns[0][0] == 1 for turns in novel if turns]) > 0.8
+    assert np.mean([[lane for lane, _ in turns] == [0, 1] for turns in repeating]) > 0.6
+    assert np.mean([turns[0][0] == 0 for turns in repeating if turns]) > 0.9
+    assert np.mean([turns[0][0] == 1 for turns in novel if turns]) > 0.65
 
 
 def test_a_proposer_that_becomes_good_is_found() -> None:
@@ -75,7 +77,9 @@ def test_a_proposer_that_takes_a_tenth_of_a_second_is_left_alone_at_a_bounded_pr
     outcome = simulate(control, server, lambda _: loads, 1500, SEED)
     assert outcome.rate(5) >= 0.96 * oracle(server, loads)
     seconds = sum(seconds for _, seconds in outcome.by_step)
-    longest = [max((length for turns in step for lane, length in turns if lane == 1), default=0) for step in outcome.turns]
+    longest = [
+        max((length for turns in step for lane, length in turns if lane == 1), default=0) for step in outcome.turns
+    ]
     assert sum(longest[5:]) * 0.1 <= 0.01 * seconds + 0.1
     assert sum(longest) > 0
 
@@ -93,6 +97,17 @@ def test_what_is_tried_is_one_token_before_the_planned_turns() -> None:
     assert tried
     for turns in tried[5:]:
         assert any(own[0] == (0, 1) and len(own) == 2 for own in turns)
+
+
+def test_cheap_trials_do_not_keep_dear_ones_from_being_made() -> None:
+    """To ask the first one costs nothing, and is in vain; the third one is a worse model than the second."""
+    step = STEP_TIMES["memory"]
+    server = Server(step, (COPYING, Cost(0.002, 4e-5), Cost(0.002, 4e-5)), most=4)
+    loads = [(Chance(0.5, 0.0), Chance(0.8), Chance(0.6))]
+    outcome = simulate(control_for(server, share=0.1), server, lambda _: loads, 800, SEED)
+    tried = [turns[0][0][0] for turns, what in zip(outcome.turns, outcome.tried, strict=True) if what == "proposer"]
+    assert tried[20:].count(0) > 10
+    assert tried[20:].count(2) > 3
 
 
 def test_a_request_for_one_proposer_never_gets_another() -> None:
@@ -165,7 +180,11 @@ def test_turns_keep_all_limits(data: st.DataObject) -> None:
     costs = rng.choice([1e-5, 1e-3], len(kinds))
     for _ in range(30):
         wishes = [
-            Wish(f"r{i}", tuple(rng.integers(0, most, endpoint=True).tolist()), tuple(rng.integers(0, 9, len(kinds)).tolist()))
+            Wish(
+                f"r{i}",
+                tuple(rng.integers(0, most, endpoint=True).tolist()),
+                tuple(rng.integers(0, 9, len(kinds)).tolist()),
+            )
             for i in rng.permutation(4)[: rng.integers(0, 5)]
         ]
         batch = Batch(len(wishes) + 1, len(wishes) + 1, 500, int(rng.integers(0, 25)))
@@ -185,6 +204,9 @@ def test_turns_keep_all_limits(data: st.DataObject) -> None:
                 fate = Fate(turns, source if drafted else None, drafted, int(rng.integers(0, drafted, endpoint=True)))
                 control.verified(wish.request_id, fate)
             control.advance(wish.request_id, 1)
-        drafting = [Drafting(k, int(rng.integers(0, k, endpoint=True)), 0, k * float(c)) for k, c in zip(longest, costs, strict=True)]
+        drafting = [
+            Drafting(k, int(rng.integers(0, k, endpoint=True)), 0, k * float(c))
+            for k, c in zip(longest, costs, strict=True)
+        ]
         seconds = 0.01 + sum(done.seconds for done in drafting)
         control.measured(Measured(len(wishes) + 1, len(wishes) + 1, 500, seconds, tuple(drafting)))

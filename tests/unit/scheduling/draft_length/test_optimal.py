@@ -42,7 +42,7 @@ def rate(given, turns):
     """Expected tokens per second of given turns, from the definition."""
     num_lanes, num_requests, _ = given.gains.shape
     tokens, rows, seconds = num_requests, 0.0, 0.0
-    asked = [[] for _ in range(num_lanes)]
+    asked: list[list[tuple[int, float]]] = [[] for _ in range(num_lanes)]
     for request, own in enumerate(turns):
         comes = 1.0
         for lane, length in own:

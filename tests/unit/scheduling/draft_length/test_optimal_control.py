@@ -77,6 +77,18 @@ def test_drafts_no_more_than_the_batch_has_room_for() -> None:
     assert control.plan(wishes, Batch(4, 4, 400, most_tokens=0)) == [()] * 4
 
 
+def test_who_may_not_be_drafted_for_waits_no_longer_than_it_is_worth() -> None:
+    """Alone a draft pays. Among 15 others, which it would hold up, it does not."""
+    server = Server(STEP_TIMES["cores"], (Cost(0.0001, 0.0001),))
+    control = control_for(server, share=0.0)
+    simulate(control, server, lambda _: alone([0.6]), 50, SEED)
+    wishes = [Wish("r0", (8,), (0,))]
+    [by_itself] = lengths_of(control.plan(wishes, Batch(1, 1, 100, 16)))
+    [among_others] = lengths_of(control.plan(wishes, Batch(16, 16, 1600, 16, others=15)))
+    assert by_itself > 0
+    assert among_others == 0
+
+
 def test_a_request_s_limit_is_kept() -> None:
     control = control_for(Server(STEP_TIMES["memory"], (Cost(0.0001, 0.0001),)))
     wishes = [Wish("a", (1,), (0,)), Wish("b", (3,), (0,)), Wish("c", (8,), (0,))]

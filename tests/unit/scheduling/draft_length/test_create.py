@@ -1,0 +1,39 @@
+"""From a configuration to its policy, for one proposer and several."""
+
+from collections.abc import Mapping
+
+import pytest
+
+from vllm_spec_plugin.config import PluginConfig, parse_config
+from vllm_spec_plugin.scheduling.draft_length.control import Batch, Wish
+from vllm_spec_plugin.scheduling.draft_length.create import create_control
+from vllm_spec_plugin.scheduling.draft_length.optimal_control import OptimalControl
+
+NGRAM = {"method": "ngram"}
+BRANCHES = {"method": "draft_model", "model": "somewhere", "branches": [2, 1]}
+CASCADE = {"method": "cascade", "proposers": [NGRAM, BRANCHES]}
+
+
+def config(proposer: Mapping[str, object], policy: str) -> PluginConfig:
+    return parse_config({"proposer": proposer, "draft_length": {"policy": policy, "tokens": 8}}, "test")
+
+
+@pytest.mark.parametrize(("policy", "first"), [("fixed", 8), ("heuristic", 5)])
+def test_simple_policies_ask_all_in_their_order_and_draft_trees_whole(policy: str, first: int) -> None:
+    batch = Batch(1, 1, 100, 100)
+    both = create_control(config(CASCADE, policy), 2048)
+    assert both.plan([Wish("a", (8, 4), (0, 0))], batch) == [((0, first), (1, 4))]
+    alone = create_control(config(NGRAM, policy), 2048)
+    assert alone.plan([Wish("a", (8,), (0,))], batch) == [((0, first),)]
+
+
+def test_optimal_has_an_expectation_of_each_proposer_of_its_kind() -> None:
+    control = create_control(config(CASCADE, "optimal"), 2048)
+    assert isinstance(control, OptimalControl)
+    places = [(lane.expectation.num_places, lane.expectation.is_tree) for lane in control.lanes]
+    assert places == [(8, False), (1, True)]
+    alone = create_control(config(BRANCHES, "optimal"), 2048)
+    assert isinstance(alone, OptimalControl)
+    assert [lane.expectation.is_tree for lane in alone.lanes] == [True]
+    [turns] = alone.plan([Wish("a", (3,), (0,))], Batch(1, 1, 100, 100))
+    assert turns in ((), ((0, 3),))
