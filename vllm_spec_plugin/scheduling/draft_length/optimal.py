@@ -123,13 +123,13 @@ def _turns(code: int) -> Turns:
 def plans(offers: Offers, takes_part: Bools, rate: float, row_seconds: float) -> Plans:
     """The best distribution of each number of places over the requests and proposers, and what it is worth.
 
-    Wanted are the most expected output tokens per second, (n + others + sum of gains) / (step + draft): with one request,
-    one proposer, a verification that costs nothing and the same acceptance everywhere, theorem 3.8 of Leviathan et al.
-    (2023). Each request's proposers are asked in the order of what they are worth to it. Gains per delivered token fall
-    along each draft, so the most gain for a number of tokens is the beginning of one list, all turns' tokens by
-    falling gain, whatever shape the step's time has. Passes of a draft model cost by the longest draft, so this is
-    done for each bound on it. What makes it a greedy choice: entries, costs that a proposer's requests share, and turns
-    that come only if others fail.
+    Wanted are the most expected output tokens per second, (n + others + sum of gains) / (step + draft): with one
+    request, one proposer, a verification that costs nothing and the same acceptance everywhere, theorem 3.8 of
+    Leviathan et al. (2023). Each request's proposers are asked in the order of what they are worth to it. Gains per
+    delivered token fall along each draft, so the most gain for a number of tokens is the beginning of one list, all
+    turns' tokens by falling gain, whatever shape the step's time has. Passes of a draft model cost by the longest
+    draft, so this is done for each bound on it. What makes it a greedy choice: entries, costs that a proposer's
+    requests share, and turns that come only if others fail.
 
     Args:
         offers: for at least one request.
