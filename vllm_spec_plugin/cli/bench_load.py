@@ -49,7 +49,12 @@ def bench_load(
         ),
     ] = None,
     fixed: Annotated[
-        str, typer.Option(metavar="K,...|none", help="Arms of fixed draft length; the best at each level is named.")
+        str,
+        typer.Option(
+            metavar="K,...|none",
+            help="Arms of fixed draft length; the best at each level is named. 0 is the plugin "
+            "with drafts switched off.",
+        ),
     ] = "1,2,4,8",
     optimal: Annotated[bool, typer.Option(help="An arm with draft_length policy optimal.")] = True,
     optimal_tokens: Annotated[int, typer.Option(min=1, max=MAX_TOKENS, help="Most tokens that it drafts.")] = 8,
@@ -125,7 +130,7 @@ def bench_load(
                 raise typer.BadParameter(f"{option} {path}: there is no folder {path.absolute().parent}")
         wanted = Wanted(
             proposer,
-            () if fixed == "none" else _numbers("--fixed", fixed, MAX_TOKENS),
+            () if fixed == "none" else _numbers("--fixed", fixed, MAX_TOKENS, least=0),
             optimal_tokens if optimal else None,
             _words("--stock", stock or [], STOCK_METHODS),
             stock_tokens,
@@ -209,10 +214,11 @@ def _write(
         markdown.write_text(report.to_markdown(results, origin, runs_on_cpu(), address), encoding="utf-8")
 
 
-def _numbers(option: str, text: str, most: int) -> tuple[int, ...]:
+def _numbers(option: str, text: str, most: int, least: int = 1) -> tuple[int, ...]:
     items = [item.strip() for item in text.split(",")]
-    if not all(re.fullmatch(r"\d{1,6}", item, re.ASCII) and 1 <= int(item) <= most for item in items):
-        raise typer.BadParameter(f"{option}: got {text!r}; allowed: whole numbers from 1 to {most}, such as 1,2,4")
+    if not all(re.fullmatch(r"\d{1,6}", item, re.ASCII) and least <= int(item) <= most for item in items):
+        allowed = f"whole numbers from {least} to {most}, such as 1,2,4"
+        raise typer.BadParameter(f"{option}: got {text!r}; allowed: {allowed}")
     return tuple(dict.fromkeys(map(int, items)))
 
 

@@ -12,7 +12,7 @@ from vllm.sampling_params import RequestOutputKind
 
 from vllm_spec_plugin.bench.load.records import Request
 from vllm_spec_plugin.bench.records import Step
-from vllm_spec_plugin.request_options import SPEC_TOKENS
+from vllm_spec_plugin.request_options import SPEC, SPEC_TOKENS
 
 __all__ = ["LLM", "SamplingParams", "StepWatch", "SteppedEngine", "live_runner", "speculation_counts"]
 
@@ -40,12 +40,14 @@ class SteppedEngine:
         Args:
             llm: without requests.
             prompts: all that will be asked for.
-            spec_tokens: most draft tokens of each request; None is as the engine does.
+            spec_tokens: most draft tokens of each request, 0 is off; None is as the engine does.
         """
         self._engine = llm.llm_engine
         tokenizer = llm.get_tokenizer()
         self._token_ids = {prompt: tokenizer.encode(prompt) for prompt in prompts}
-        self._extra_args = None if spec_tokens is None else {SPEC_TOKENS: spec_tokens}
+        self._extra_args: dict[str, Any] | None = None
+        if spec_tokens is not None:
+            self._extra_args = {SPEC_TOKENS: spec_tokens} if spec_tokens else {SPEC: "off"}
         self._names = (f"stream-{number}" for number in itertools.count())
 
     def add(self, request: Request) -> str:

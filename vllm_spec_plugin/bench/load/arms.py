@@ -21,7 +21,7 @@ class LoadArm:
 
     Attributes:
         plan: its engine. Arms whose plans are equal share one: engines cost memory, and a minute to start.
-        spec_tokens: most draft tokens, asked for with each request; None is as the engine does.
+        spec_tokens: most draft tokens, asked for with each request, 0 is off; None is as the engine does.
         is_fixed: whether it is one of those that the best fixed draft length is chosen from.
     """
 
@@ -37,7 +37,7 @@ class Wanted:
     Attributes:
         proposer: a plugin.yaml; its proposer is that of the fixed arms and of `optimal`, its draft_length is ignored.
             None is the bundled draft model, drafting greedily: see `workloads.load_job`.
-        fixed: draft lengths.
+        fixed: draft lengths; 0 is an engine with the plugin whose requests have drafts switched off.
         optimal: most tokens of that policy; None is without it.
         stock: methods of vLLM's own.
         stock_tokens: their K.
@@ -81,8 +81,9 @@ def plan_load_arms(wanted: Wanted, draft: str, folder: Path) -> dict[str, LoadAr
     arms = {NONE: LoadArm(ArmPlan(None, 0, None))}
     most = max(wanted.fixed, default=0)
     for tokens in wanted.fixed:
-        if _may_share(config):
-            arms[f"K = {tokens}"] = LoadArm(written("fixed", most), tokens, is_fixed=True)
+        if tokens == 0 or _may_share(config):
+            plan = written("fixed", most or config.draft_length.tokens)
+            arms[f"K = {tokens}"] = LoadArm(plan, tokens, is_fixed=tokens > 0)
         else:
             arms[f"K = {tokens}"] = LoadArm(written("fixed", tokens), is_fixed=True)
     if wanted.optimal is not None:

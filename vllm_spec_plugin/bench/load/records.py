@@ -42,7 +42,7 @@ class LoadJob:
         streams: requests in flight at any time.
         phases: in order.
         seed: of torch's default generator.
-        spec_tokens: most draft tokens of each request; None is as the engine does.
+        spec_tokens: most draft tokens of each request, 0 is off; None is as the engine does.
     """
 
     streams: int
