@@ -1,4 +1,4 @@
-"""The shipped configurations with drafts of a fixed length: what tests can count on, whatever the machine is busy with."""
+"""The shipped configurations with drafts of a fixed length: what tests can count on, however busy the machine is."""
 
 import functools
 import tempfile

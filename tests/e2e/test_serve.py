@@ -8,7 +8,6 @@ import time
 import httpx
 import openai
 import pytest
-
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.e2e.conftest import MAX_MODEL_LEN, NUM_DRAFTS

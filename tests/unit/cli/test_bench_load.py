@@ -38,7 +38,7 @@ def test_it_is_listed_and_has_its_own_help() -> None:
         (["--levels", "1,x"], "--levels: got '1,x'; allowed: whole numbers from 1 to 1024"),
         (["--levels", "0"], "--levels: got '0'"),
         (["--fixed", ""], "--fixed: got ''"),
-        (["--fixed", "65"], "allowed: whole numbers from 1 to 64"),
+        (["--fixed", "65"], "allowed: whole numbers from 0 to 64"),
         (["--workload", "odd"], "--workload: got 'odd'; allowed: easy, hard, mixed, switching"),
         (["--stock", "medusa"], "--stock: got 'medusa'; allowed: draft_model, ngram"),
         (["--phase-tokens", "20"], "--phase-tokens"),

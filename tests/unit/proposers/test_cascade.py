@@ -76,7 +76,7 @@ def test_turns_in_opposite_orders_come_to_an_end():
 
 
 def test_only_who_has_a_turn_is_asked():
-    made, (first, second) = cascade("ab", "ab")
+    made, (first, _) = cascade("ab", "ab")
     drafts = made.propose([view("a", ((1, 4),)), view("b", ())])
     assert [draft.token_ids for draft in drafts] == [[11] * 4, []]
     assert first.calls == []

@@ -13,8 +13,8 @@ from vllm.v1.worker.gpu_input_batch import InputBatch
 from vllm.v1.worker.gpu_model_runner import GPUModelRunner
 
 import vllm_spec_plugin
-from tests.unit.scheduling.cases import BLOCK_SIZE, MAX_MODEL_LEN, kv_cache_config
 from tests.fixed_length import fixed_length
+from tests.unit.scheduling.cases import BLOCK_SIZE, MAX_MODEL_LEN, kv_cache_config
 from vllm_spec_plugin.compat.scheduler import DRAFT_TREES, KV_FORKS
 from vllm_spec_plugin.demo import model_path
 from vllm_spec_plugin.metrics.counters import StepCounters

@@ -1,8 +1,18 @@
 """From a configured policy to what carries it out."""
 
 from vllm_spec_plugin.config import HeuristicDraftLength, OptimalDraftLength, PluginConfig
-from vllm_spec_plugin.scheduling.draft_length.control import DraftLengthControl
+from vllm_spec_plugin.scheduling.draft_length.control import (
+    Batch,
+    Drafting,
+    DraftLengthControl,
+    Fate,
+    Measured,
+    Wish,
+)
 from vllm_spec_plugin.scheduling.draft_length.simple_controls import FixedControl, HeuristicControl
+
+# More than the anchors of a regression, and than the steps between two comparisons of proposers.
+_COMPILING_STEPS = 12
 
 
 def create_control(config: PluginConfig, max_step_tokens: int) -> DraftLengthControl:
@@ -17,6 +27,12 @@ def create_control(config: PluginConfig, max_step_tokens: int) -> DraftLengthCon
         return HeuristicControl([None if proposer.drafts_trees else wanted.tokens for proposer in config.proposers])
     if not isinstance(wanted, OptimalDraftLength):
         return FixedControl()
+    # Here and now, not in the first request.
+    _compile(_optimal(config, wanted, max_step_tokens), config)
+    return _optimal(config, wanted, max_step_tokens)
+
+
+def _optimal(config: PluginConfig, wanted: OptimalDraftLength, max_step_tokens: int) -> DraftLengthControl:
     # Compiled code: nobody waits for it who does not use it.
     from vllm_spec_plugin.scheduling.draft_length.expectation import ChainExpectation, TreeExpectation
     from vllm_spec_plugin.scheduling.draft_length.lane import Lane
@@ -32,3 +48,17 @@ def create_control(config: PluginConfig, max_step_tokens: int) -> DraftLengthCon
         else:
             lanes.append(Lane(ChainExpectation(wanted.tokens, wanted.half_life, requests)))
     return OptimalControl(lanes, requests, max_step_tokens, wanted.explore)
+
+
+def _compile(control: DraftLengthControl, config: PluginConfig) -> None:
+    """Has a control plan and learn for some steps, which compiles what there is to compile; it is of no use after."""
+    count, most = len(config.proposers), config.draft_length.tokens
+    control.probed([(1, 0.01), (8, 0.02)])
+    wishes = [Wish(name, (most,) * count, (0,) * count) for name in ("a", "b")]
+    for room in (8 * most, 1, *[8 * most] * _COMPILING_STEPS):
+        for wish, turns in zip(wishes, control.plan(wishes, Batch(2, 2, 100, room)), strict=True):
+            if turns:
+                control.verified(wish.request_id, Fate(turns, turns[0][0], turns[0][1], 1))
+            control.advance(wish.request_id, 2)
+        control.measured(Measured(4, 2, 100, 0.01, tuple(Drafting(1, 2, 0, 1e-3) for _ in range(count))))
+    control.forget("a")

@@ -82,6 +82,14 @@ def test_fixed_arms_share_an_engine_of_the_longest_draft(tmp_path: Path) -> None
     assert config_of(arms["K = 1"]).draft_length.tokens == 4
 
 
+def test_drafts_switched_off_are_an_arm_that_is_not_compared_as_a_draft_length(tmp_path: Path) -> None:
+    arms = planned(tmp_path, fixed=(0, 4))
+    assert engines(arms)["K = 0, K = 4"] == ["K = 0", "K = 4"]
+    assert [(arms[name].spec_tokens, arms[name].is_fixed) for name in ("K = 0", "K = 4")] == [(0, False), (4, True)]
+    alone = planned(tmp_path, fixed=(0,))
+    assert config_of(alone["K = 0"]).draft_length.policy == "fixed"
+
+
 @pytest.mark.parametrize(
     "proposer",
     ["{method: ngram, shared: true}", "{method: medusa, model: heads, tree: auto}"],
