@@ -23,6 +23,9 @@ class RequestOptions:
     method: str | None = None
 
 
+_USUAL = RequestOptions()
+
+
 def check_options(extra_args: Mapping[str, Any] | None, most: int, methods: Sequence[str]) -> None:
     """Refuses what the server can't do, or what is likely a slip.
 
@@ -55,7 +58,7 @@ def check_options(extra_args: Mapping[str, Any] | None, most: int, methods: Sequ
 def read_options(extra_args: Mapping[str, Any] | None) -> RequestOptions:
     """The wishes of a request that was let through."""
     if not extra_args:
-        return RequestOptions()
+        return _USUAL
     if extra_args.get(SPEC) == "off":
         return RequestOptions(most=0)
     return RequestOptions(extra_args.get(SPEC_TOKENS), extra_args.get(SPEC_METHOD))

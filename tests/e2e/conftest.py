@@ -6,6 +6,7 @@ import openai
 import pytest
 
 from tests.fixed_length import fixed_length
+from tests.sizes import is_full
 from vllm_spec_plugin.demo import model_path
 from vllm_spec_plugin.serving import Server
 
@@ -20,7 +21,8 @@ OPTIONS = (
 )
 
 
-@pytest.fixture(scope="package", params=["ngram", "cascade", "medusa_tree"])
+# What n-gram by itself has, the cascade has too.
+@pytest.fixture(scope="package", params=["cascade", "medusa_tree", *(["ngram"] if is_full() else [])])
 def method(request: pytest.FixtureRequest) -> str:
     """Who drafts."""
     return str(request.param)
