@@ -440,13 +440,23 @@ class PluginConfig(Section):
         """Who drafts, in their order: those of a cascade, or the only one."""
         return self.proposer.proposers if isinstance(self.proposer, CascadeConfig) else (self.proposer,)
 
+    @property
+    def kv_proposer(self) -> int | None:
+        """The place of the proposer whose drafts need slots in the KV cache; None if there is none."""
+        return next((place for place, proposer in enumerate(self.proposers) if proposer.keeps_kv), None)
+
+    @property
+    def drafts_trees(self) -> bool:
+        """Whether a draft of any proposer may have branches."""
+        return any(proposer.drafts_trees for proposer in self.proposers)
+
     def where(self, proposer: SingleConfig, source: str) -> str:
         """What to call a proposer's section of the file `source` in messages."""
         return source if proposer is self.proposer else f"{source}: the cascade's {proposer.method}"
 
     @model_validator(mode="after")
     def _sections_go_together(self) -> Self:
-        if self.verification.lenience < 1 and any(proposer.drafts_trees for proposer in self.proposers):
+        if self.verification.lenience < 1 and self.drafts_trees:
             text = f"got {show(self.verification.lenience)}, but the proposer drafts trees, which are verified exactly"
             conflicts([("verification.lenience", f"{text}; allowed: 1")])
         for place, proposer in enumerate(self.proposers):

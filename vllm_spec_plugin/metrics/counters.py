@@ -60,8 +60,7 @@ class StepCounters:
 
     def count_chosen(self, length: int) -> None:
         """Adds a request that so many tokens are to be drafted for."""
-        self.chosen_lengths += [0] * (length + 1 - len(self.chosen_lengths))
-        self.chosen_lengths[length] += 1
+        _grow(self.chosen_lengths, [0] * length + [1])
 
     def count_error(self, reason: str) -> None:
         """Adds one proposer error."""

@@ -52,14 +52,12 @@ class SpecScheduler(Scheduler):
             super().__init__(*args, **kwargs)
         stop_padding(self)
         config = PluginConfig.model_validate(self.vllm_config.additional_config[KEY]["config"])
-        self.kv_proposer: int | None = None
-        # Branches that it follows while it drafts, each with keys and values of its own, and how far.
+        self.kv_proposer = config.kv_proposer
+        # Branches that a draft model follows while it drafts, each with keys and values of its own, and how far.
         self._drafting = (0, 0)
-        for place, proposer in enumerate(config.proposers):
-            if isinstance(proposer, DraftModelConfig):
-                self.kv_proposer = place
-                if proposer.branches is not None:
-                    self._drafting = (proposer.num_branches - 1, len(proposer.branches))
+        for proposer in config.proposers:
+            if isinstance(proposer, DraftModelConfig) and proposer.branches is not None:
+                self._drafting = (proposer.num_branches - 1, len(proposer.branches))
         # Of the trees that wait, and of those in the planned step: forks that verifying them takes, and depth.
         self._trees: dict[str, tuple[int, int]] = {}
         self._verifying: dict[str, tuple[int, int]] = {}

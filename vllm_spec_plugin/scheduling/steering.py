@@ -67,7 +67,7 @@ class Steering:
         self._proposers = config.proposers
         self._most = config.draft_length.tokens
         # The proposer that keeps KV, if there is one.
-        self._kv_place = next((i for i, proposer in enumerate(config.proposers) if proposer.keeps_kv), None)
+        self._kv_place = config.kv_proposer
         self._max_model_len = max_model_len
         # Of requests that were to be drafted for in the latest step that sampled them: their turns, and who drafted.
         self._waiting: dict[str, tuple[Turns, int | None]] = {}

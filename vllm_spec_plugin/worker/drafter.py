@@ -27,6 +27,7 @@ class Drafter:
     Attributes:
         draws: whether drafts may be drawn, and not only certain.
         siblings: most tokens that are drawn for the same place.
+        uses_states: whether drafts are made from the target's hidden states.
         sources: of requests that were drafted for since this was last emptied: by whom, by its place in the
             configuration.
         scopes: of each request, the scope that its text is shared in; None is nobody's but its own.
@@ -47,8 +48,8 @@ class Drafter:
         for config in configs:
             if config.keeps_kv:
                 self.engine = VllmDraftEngine(vllm_config, config)
-        uses_states = any(config.uses_hidden_states for config in configs)
-        self._states = TargetStates(vllm_config) if uses_states else None
+        self.uses_states = any(config.uses_hidden_states for config in configs)
+        self._states = TargetStates(vllm_config) if self.uses_states else None
         self._pending: dict[str, Draft] = {}
         self.scopes: dict[str, str | None] = {}
         self.sources: dict[str, int] = {}

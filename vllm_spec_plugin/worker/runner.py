@@ -53,7 +53,7 @@ class SpecRunnerMixin(Runner):
         super().initialize_kv_cache(*args, **kwargs)
         if not hasattr(self, "drafter"):
             return
-        if any(config.drafts_trees for config in self.drafter.config.proposers):
+        if self.drafter.config.drafts_trees:
             layers = compat.attention_layers(self) - self.drafter.layers
             self.tree_steps = TreeSteps(TreeAttention(self, layers), self.drafter.engine is not None)
         self.drafter.bind(self)
@@ -146,7 +146,7 @@ class SpecRunnerMixin(Runner):
     ) -> list[list[int]]:
         """Drafts for the requests of this step, in batch order."""
         hidden = None
-        if any(config.uses_hidden_states for config in self.drafter.config.proposers):
+        if self.drafter.uses_states:
             hidden = sample_hidden_states[self.rejection_sampler.verdict.rows[:, -1]]
         plan = getattr(scheduler_output, DRAFT_TURNS, {})
         places, views = request_views(self, sampled_token_ids, self.drafter, plan, hidden)

@@ -40,7 +40,7 @@ def request_views(
         middle of their prompt have K = 0.
     """
     batch, engine, most = runner.input_batch, drafter.engine, drafter.config.draft_length.tokens
-    trees = any(proposer.drafts_trees for proposer in drafter.config.proposers)
+    trees = drafter.config.drafts_trees
     # Whether a token was drafted or not must not show in seeded output where what is drafted depends on the time.
     is_fixed = drafter.config.draft_length.policy == "fixed"
     # Nor what others said before: where certain drafts are verified exactly, neither does.

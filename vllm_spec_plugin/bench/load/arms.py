@@ -106,7 +106,7 @@ def engines(arms: dict[str, LoadArm]) -> dict[str, list[str]]:
 def _may_share(config: PluginConfig) -> bool:
     """Whether requests with `spec_tokens` are drafted for as by an engine of that K."""
     learns = any(isinstance(proposer, NgramConfig) and proposer.shared for proposer in config.proposers)
-    return not learns and not any(proposer.drafts_trees for proposer in config.proposers)
+    return not learns and not config.drafts_trees
 
 
 def _draft_of(config: PluginConfig) -> str | None:

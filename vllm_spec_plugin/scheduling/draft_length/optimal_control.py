@@ -141,7 +141,6 @@ class OptimalControl:
             if lane.expectation.is_tree:
                 # Less of it where there is no room for all.
                 delivered[place, :, 0] = np.minimum(delivered[place, :, 0], promised.there * unit[:, place])
-        num_tokens = batch.base_tokens + np.arange(most_rows + 2.0)
         return catch_up, Offers(
             there,
             gains,
@@ -150,7 +149,7 @@ class OptimalControl:
             limits,
             unit,
             np.array([lane.draft_cost.coefficients for lane in self.lanes]),
-            self.step_cost.seconds(num_tokens, batch.num_requests, batch.context),
+            self.step_cost.seconds_from(batch.base_tokens, most_rows + 2, batch.num_requests, batch.context),
             max(batch.most_tokens, 0),
             batch.others,
         )

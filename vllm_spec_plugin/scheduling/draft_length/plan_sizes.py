@@ -4,12 +4,11 @@ import numpy as np
 import numpy.typing as npt
 
 from vllm_spec_plugin.jit import compiled
+from vllm_spec_plugin.scheduling.draft_length.turn_order import ANY, PLACE, TOKEN
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
-# Columns of `draft`: what drafting costs in a step at all, per place of the longest draft, and per token.
-ANY, PLACE, TOKEN = range(3)
 # Proposers whose longest draft costs less than this share of a step are not worth a bound.
 _NEGLIGIBLE = 0.002
 # What is gathered of each candidate.

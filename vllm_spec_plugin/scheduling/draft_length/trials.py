@@ -4,13 +4,12 @@ import numpy as np
 import numpy.typing as npt
 
 from vllm_spec_plugin.jit import compiled
+from vllm_spec_plugin.scheduling.draft_length.turn_order import ANY, PLACE, TOKEN
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
-# Columns of `draft`: what drafting costs in a step at all, per place of the longest draft, and per token.
-ANY, PLACE, TOKEN = range(3)
 # What a trial is expected to bring is an old guess, or it would be in the plan: only the one share of it is counted on,
 # and the other share of what the trial costs is paid in any case.
 _SURE_SHARE, _LEAST_SHARE = 0.5, 0.1
