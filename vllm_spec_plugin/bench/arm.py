@@ -14,12 +14,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-from vllm_spec_plugin.bench.load.closed_loop import drive
-from vllm_spec_plugin.bench.load.records import LoadAnswer, LoadJob, Phase, PhaseAnswer
+from vllm_spec_plugin.bench.load.closed_loop import ClosedLoop
+from vllm_spec_plugin.bench.load.records import LoadAnswer, LoadJob, PhaseAnswer
 from vllm_spec_plugin.bench.parts import has_draft_model, timed_parts
 from vllm_spec_plugin.bench.records import Answer, Job
 
-_WAKING_TOKENS = 6
+_WAKING_STEPS = 6
 
 
 class Session:
@@ -97,14 +97,14 @@ class Session:
 
         prompts = {request.prompt for phase in job.phases for request in phase.requests}
         engine = SteppedEngine(self._llm, prompts, job.spec_tokens)
-        # An engine that was idle while others ran may have lost its place in the caches, and in memory.
-        drive(engine, 1, Phase(job.phases[0].requests[:1], _WAKING_TOKENS))
         self._llm.reset_prefix_cache()
         torch.manual_seed(job.seed)
         answers, cpu_start = [], time.process_time()
         for phase in job.phases:
+            loop = ClosedLoop(engine, job.streams, phase)
+            loop.ramp_up(1 if answers else _WAKING_STEPS)
             before = speculation_counts(self._llm)
-            progress = drive(engine, job.streams, phase)
+            progress = loop.run()
             after = speculation_counts(self._llm)
             counts = (new - old for old, new in zip(before, after, strict=True))
             answers.append(PhaseAnswer(progress, *counts))

@@ -28,6 +28,7 @@ class Phase:
     Attributes:
         requests: in the order in which they are taken.
         num_tokens: output tokens of all streams together after which the phase ends; what is in flight is aborted.
+            They count from when each stream has its first one.
     """
 
     requests: tuple[Request, ...]
@@ -65,9 +66,9 @@ class Progress:
     """How a phase went, step by step.
 
     Attributes:
-        seconds: since the phase began, at the end of each step that brought tokens.
-        tokens: output tokens until then.
-        tokens_by_kind: output tokens of the whole phase by kind of request.
+        seconds: since each stream had its first token, at the end of each step that brought tokens.
+        tokens: output tokens from then on.
+        tokens_by_kind: these output tokens by kind of request.
         request_steps: over its steps, the requests that got tokens in them.
     """
 
@@ -104,7 +105,7 @@ class LoadAnswer:
     """What came of a job.
 
     Attributes:
-        cpu_seconds: that the arm's process used, all its threads together.
+        cpu_seconds: that the arm's process used, all its threads together, for prompts as well.
         phases: in order.
     """
 

@@ -4,8 +4,8 @@ from collections.abc import Iterable
 
 import pytest
 
-from vllm_spec_plugin.bench.load.closed_loop import drive
-from vllm_spec_plugin.bench.load.records import Phase, Request
+from vllm_spec_plugin.bench.load.closed_loop import ClosedLoop
+from vllm_spec_plugin.bench.load.records import Phase, Progress, Request
 
 
 class MadeUpEngine:
@@ -46,6 +46,10 @@ class MadeUpEngine:
         return self.now
 
 
+def run(engine: MadeUpEngine, streams: int, phase: Phase) -> Progress:
+    return ClosedLoop(engine, streams, phase).run(engine.clock)
+
+
 def request(kind: str = "easy", num_tokens: int = 4) -> Request:
     return Request(kind, "text", 0.0, num_tokens)
 
@@ -53,13 +57,13 @@ def request(kind: str = "easy", num_tokens: int = 4) -> Request:
 @pytest.mark.parametrize("streams", [1, 3])
 def test_so_many_requests_are_always_in_flight(streams: int) -> None:
     engine = MadeUpEngine(easy=3)
-    drive(engine, streams, Phase((request(num_tokens=4), request(num_tokens=7)), 50), engine.clock)
+    run(engine, streams, Phase((request(num_tokens=4), request(num_tokens=7)), 50))
     assert set(engine.in_flight) == {streams}
 
 
 def test_a_phase_ends_with_its_tokens_and_gives_up_the_rest() -> None:
     engine = MadeUpEngine(easy=2)
-    progress = drive(engine, 2, Phase((request(num_tokens=8),), 10), engine.clock)
+    progress = run(engine, 2, Phase((request(num_tokens=8),), 10))
     assert (progress.tokens, progress.seconds) == ([4, 8, 12], [1.0, 2.0, 3.0])
     assert progress.tokens_per_second == 4.0
     assert progress.request_steps == 6
@@ -69,7 +73,7 @@ def test_a_phase_ends_with_its_tokens_and_gives_up_the_rest() -> None:
 def test_who_is_through_takes_the_next_of_the_common_list() -> None:
     engine = MadeUpEngine(easy=4, hard=1)
     listed = (request("hard", 4), request("easy", 4), request("easy", 5), request("hard", 4))
-    progress = drive(engine, 2, Phase(listed, 16), engine.clock)
+    progress = run(engine, 2, Phase(listed, 16))
     # The fast stream does all the easy ones and the second hard one while the slow one does the first.
     assert [added.kind for added in engine.added][:4] == ["hard", "easy", "easy", "hard"]
     assert progress.tokens_by_kind == {"hard": progress.tokens[-1] - 9, "easy": 9}
@@ -77,7 +81,7 @@ def test_who_is_through_takes_the_next_of_the_common_list() -> None:
 
 def test_the_list_begins_anew_at_its_end() -> None:
     engine = MadeUpEngine(easy=4)
-    drive(engine, 1, Phase((request(num_tokens=2), request(num_tokens=3)), 10), engine.clock)
+    run(engine, 1, Phase((request(num_tokens=2), request(num_tokens=3)), 10))
     assert [added.num_tokens for added in engine.added] == [2, 3, 2, 3, 2]
 
 
@@ -93,5 +97,29 @@ def test_steps_that_bring_nothing_count_as_time() -> None:
         return step()
 
     engine.step = late  # type: ignore[method-assign]
-    progress = drive(engine, 1, Phase((request(num_tokens=8),), 4), engine.clock)
+    progress = run(engine, 1, Phase((request(num_tokens=8),), 4))
     assert (progress.tokens, progress.seconds) == ([2, 4], [3.0, 4.0])
+
+
+def test_the_clock_starts_when_each_stream_has_its_first_token() -> None:
+    engine = MadeUpEngine(slow=0, easy=1)
+    loop = ClosedLoop(engine, 2, Phase((request("slow", 100), request("easy", 100)), 8))
+    step = engine.step
+
+    def first_prompt_takes_nine_steps() -> list[tuple[str, int, bool]]:
+        engine.speeds["slow"] = int(engine.now >= 9)
+        return step()
+
+    engine.step = first_prompt_takes_nine_steps  # type: ignore[method-assign]
+    loop.ramp_up()
+    assert engine.now == 10
+    progress = loop.run(engine.clock)
+    assert (progress.tokens, progress.seconds) == ([2, 4, 6, 8], [1.0, 2.0, 3.0, 4.0])
+    assert progress.tokens_by_kind == {"slow": 4, "easy": 4}
+
+
+def test_an_engine_is_woken_by_a_few_steps_even_if_its_first_brings_tokens() -> None:
+    engine = MadeUpEngine(easy=1)
+    ClosedLoop(engine, 1, Phase((request(num_tokens=2),), 8)).ramp_up(6)
+    assert engine.now == 6
+    assert len(engine.left) == 1
