@@ -99,7 +99,8 @@ class Session:
         engine = SteppedEngine(self._llm, prompts, job.spec_tokens)
         self._llm.reset_prefix_cache()
         torch.manual_seed(job.seed)
-        answers, cpu_start = [], time.process_time()
+        answers: list[PhaseAnswer] = []
+        cpu_start = time.process_time()
         for phase in job.phases:
             loop = ClosedLoop(engine, job.streams, phase)
             loop.ramp_up(1 if answers else _WAKING_STEPS)

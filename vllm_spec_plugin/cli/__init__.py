@@ -3,6 +3,7 @@
 import typer
 
 from vllm_spec_plugin.cli.check import check
+from vllm_spec_plugin.cli.mock_server import mock_server
 from vllm_spec_plugin.cli.theory import theory
 from vllm_spec_plugin.cli.train_demo import train_demo
 from vllm_spec_plugin.cli.train_medusa import train_medusa
@@ -19,6 +20,7 @@ app = typer.Typer(
 bench = typer.Typer(help="Measure: parts by themselves, and arms side by side, without a server.", no_args_is_help=True)
 app.add_typer(bench, name="bench")
 app.command("check")(check)
+app.command("mock-server")(mock_server)
 app.command("theory")(theory)
 app.command("train-demo")(train_demo)
 app.command("train-medusa")(train_medusa)

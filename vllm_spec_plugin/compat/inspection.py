@@ -32,7 +32,7 @@ def speculation_counts(llm: Any) -> tuple[int, int, int]:
 
 
 class SteppedEngine:
-    """A `vllm.LLM` that is driven step by step, for `bench.load.closed_loop.drive`."""
+    """A `vllm.LLM` that is driven step by step, for `bench.load.closed_loop`."""
 
     def __init__(self, llm: Any, prompts: Iterable[str], spec_tokens: int | None) -> None:
         """Reads the prompts, which is not to be timed.

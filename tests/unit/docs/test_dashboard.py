@@ -1,0 +1,145 @@
+"""The Grafana dashboard and Prometheus's configuration fit the plugin's metrics."""
+
+import re
+from itertools import combinations
+
+import pytest
+import yaml
+from prometheus_client import CollectorRegistry
+
+from tests.dashboard import FOLDER, Exposed, Query, dashboard, panels, queries
+from vllm_spec_plugin.metrics.counters import StepCounters
+from vllm_spec_plugin.metrics.prometheus import Exporter
+
+OWN = "vllm_spec_plugin:"
+
+
+@pytest.fixture(scope="module")
+def own() -> CollectorRegistry:
+    """All metrics of the plugin, with series."""
+    registry = CollectorRegistry()
+    step = StepCounters("ngram", acceptance=[0.5], ended=[(0.5, 2.0)])
+    step.count_verified(1, 1)
+    step.count_chosen(1)
+    Exporter(registry).add([step.to_payload()])
+    return registry
+
+
+@pytest.fixture(params=panels(), ids=lambda panel: panel["title"])
+def panel(request):
+    """Each panel."""
+    return request.param
+
+
+@pytest.fixture(params=queries(), ids=lambda query: f"{query.where}-{query.promql}"[:60])
+def query(request):
+    """Each query."""
+    return request.param
+
+
+def test_each_query_is_promql(query):
+    assert query.selectors()
+
+
+def test_what_each_query_asks_of_our_metrics_exists(query, own):
+    selectors = [selector for selector in query.selectors() if selector.metric.startswith(OWN)]
+    complaints = Exposed(own.collect()).missing(query) if selectors else []
+    assert not [complaint for complaint in complaints if OWN in complaint]
+
+
+def test_each_of_our_metrics_is_shown(own):
+    shown = {selector.metric for query in queries() for selector in query.selectors()}
+    families = list(own.collect())
+    assert families
+    assert not [family.name for family in families if (Exposed([family]).names - {"up"}).isdisjoint(shown)]
+
+
+def test_each_query_follows_the_variables(query):
+    """Nothing is shown of servers, models and engines that are not chosen."""
+    if query.where.startswith("$"):
+        return
+    for selector in query.selectors():
+        assert "instance" in selector.labels, selector
+        if selector.metric.startswith("vllm:"):
+            assert {"model_name", "engine"} <= selector.labels, selector
+
+
+def test_variables_that_are_used_are_defined():
+    defined = {variable["name"] for variable in dashboard()["templating"]["list"]}
+    used = {name for query in queries() for name in re.findall(r"\$(\w+)", query.promql)}
+    assert {"instance", "model_name", "engine", "method"} == used
+    assert used <= defined
+    assert "datasource" in defined
+
+
+def test_all_data_come_from_the_chosen_source(panel):
+    source = {"type": "prometheus", "uid": "${datasource}"}
+    assert all(asked["datasource"] == source for asked in (panel, *panel["targets"]))
+
+
+def test_no_two_panels_have_one_id():
+    ids = [panel["id"] for panel in dashboard()["panels"]]
+    assert len(set(ids)) == len(ids)
+
+
+def test_no_two_panels_overlap():
+    for one, other in combinations([panel["gridPos"] for panel in dashboard()["panels"]], 2):
+        assert one["x"] + one["w"] <= 24
+        beside = one["x"] + one["w"] <= other["x"] or other["x"] + other["w"] <= one["x"]
+        assert beside or one["y"] + one["h"] <= other["y"] or other["y"] + other["h"] <= one["y"], (one, other)
+
+
+def test_each_panel_says_in_a_sentence_what_it_shows_and_in_which_unit(panel):
+    assert re.fullmatch(r"[A-Z0-9][^\n]{15,}\.", panel["description"])
+    assert ". " not in panel["description"]
+    assert panel["fieldConfig"]["defaults"]["unit"]
+
+
+def test_legends_show_labels_that_the_query_keeps(panel):
+    for target in panel["targets"]:
+        assert target["legendFormat"]
+        groups = re.findall(r"by \(([\w, ]+)\)", target["expr"])
+        if "sum" in target["expr"] or groups:
+            kept = {label for group in groups for label in group.split(", ")}
+            assert set(re.findall(r"{{(\w+)}}", target["legendFormat"])) <= kept
+
+
+def test_the_readme_answers_for_each_row():
+    readme = (FOLDER / "README.md").read_text()
+    rows = [panel["title"] for panel in dashboard()["panels"] if panel["type"] == "row"]
+    assert len(rows) == 6
+    assert all(row.split(" · ")[1] in readme for row in rows)
+
+
+def test_prometheus_reads_a_server_where_vllm_serve_listens():
+    config = yaml.safe_load((FOLDER / "prometheus.yml").read_text())
+    (job,) = config["scrape_configs"]
+    assert job["job_name"] == "vllm"
+    assert job["metrics_path"] == "/metrics"
+    assert job["static_configs"] == [{"targets": ["localhost:8000"]}]
+
+
+@pytest.mark.parametrize(
+    ("promql", "words"),
+    [
+        ("rate(vllm_spec_plugin:draft_total[5m])", "there is no metric vllm_spec_plugin:draft_total"),
+        ("rate(vllm_spec_plugin:drafts[5m])", "there is no metric vllm_spec_plugin:drafts"),
+        ('vllm_spec_plugin:drafts_total{model="a"}', "has no label model"),
+        ("sum by (position) (vllm_spec_plugin:drafts_total)", "has no label position"),
+        ("sum without (position) (rate(vllm_spec_plugin:drafts_total[5m]))", "has no label position"),
+        ("vllm_spec_plugin:drafts_total / on (reason) vllm_spec_plugin:draft_tokens_total", "has no label reason"),
+        ('vllm_spec_plugin:draft_length_bucket{le="0"}', 'has le="0"'),
+    ],
+)
+def test_what_no_metric_answers_is_found(promql, words, own):
+    assert any(words in complaint for complaint in Exposed(own.collect()).missing(Query("a panel", promql)))
+
+
+def test_a_legend_of_a_label_that_is_not_there_is_found(own):
+    query = Query("a panel", "vllm_spec_plugin:drafts_total", frozenset({"reason"}))
+    assert Exposed(own.collect()).missing(query) == ["a panel: vllm_spec_plugin:drafts_total has no label reason"]
+
+
+def test_what_is_not_promql_is_found():
+    with pytest.raises(ValueError, match="unclosed left parenthesis"):
+        Query("a panel", "sum by (method (vllm_spec_plugin:drafts_total)").selectors()

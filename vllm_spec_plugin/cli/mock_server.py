@@ -1,0 +1,60 @@
+"""`vllm-spec mock-server`: something for load tools to talk to."""
+
+from typing import Annotated
+
+import typer
+
+
+def mock_server(
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 for one that is free.")] = 8000,
+    model: Annotated[str, typer.Option(help="Name of the model it pretends to serve.")] = "mock",
+    ttft_ms: Annotated[float, typer.Option(min=0, help="Milliseconds to the first chunk.")] = 50.0,
+    itl_ms: Annotated[float, typer.Option(min=0, help="Milliseconds from chunk to chunk.")] = 10.0,
+    jitter: Annotated[
+        float, typer.Option(min=0, max=1, help="Draw each wait evenly from 1 - JITTER to 1 + JITTER times its length.")
+    ] = 0.0,
+    tokens_per_chunk: Annotated[
+        float,
+        typer.Option(
+            min=1,
+            max=64,
+            help="Mean tokens of a chunk, as a speculating server has it: 2.5 draws from 1 to 4. The first has one.",
+        ),
+    ] = 1.0,
+    error_rate: Annotated[
+        float,
+        typer.Option(
+            min=0,
+            max=1,
+            help="Share of requests that fail, evenly spread: by turns with HTTP 500, with an error event in the "
+            "stream, with a cut connection.",
+        ),
+    ] = 0.0,
+    seed: Annotated[int, typer.Option(help="Of texts, chunk sizes and jitter.")] = 0,
+) -> None:
+    """Serve an OpenAI-compatible API without a model: load tools are tested in seconds.
+
+    Has /v1/completions, /v1/chat/completions, /v1/models, /health and /metrics with vLLM's names. Texts are nonsense,
+    but a function of seed and prompt: the same prompt gets the same text. They are as long as max_tokens says, whatever
+    ignore_eos is.
+    """
+    from vllm_spec_plugin.mock_server.options import MockOptions, MockOptionsError
+    from vllm_spec_plugin.mock_server.running import MockServerError, run_mock_server
+
+    try:
+        options = MockOptions(
+            host=host,
+            port=port,
+            model=model,
+            ttft_ms=ttft_ms,
+            itl_ms=itl_ms,
+            jitter=jitter,
+            tokens_per_chunk=tokens_per_chunk,
+            error_rate=error_rate,
+            seed=seed,
+        )
+        run_mock_server(options, lambda url: typer.echo(f"{url}/v1 serves {model!r}, a mock. Ctrl-C ends it."))
+    except (MockOptionsError, MockServerError) as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(1) from None
