@@ -15,12 +15,11 @@ from vllm_spec_plugin.scheduling.draft_length.control import (
     Batch,
     Drafting,
     DraftLengthControl,
-    Fate,
     Forecast,
     Measured,
     Wish,
 )
-from vllm_spec_plugin.turns import Turns, asked, length_of, longest
+from vllm_spec_plugin.turns import Turns, asked, longest
 
 logger = logging.getLogger("vllm.vllm_spec_plugin")
 
@@ -175,12 +174,10 @@ class Steering:
     def verified(self, request_id: str, drafted: int, accepted: int) -> None:
         """A step verified `drafted` draft tokens of a request that it sampled, and kept `accepted`; 0 is none."""
         turns, source = self._waiting.pop(request_id, ((), None))
-        if turns:
-            most = length_of(turns, source)
-            self.control.verified(request_id, Fate(turns, source, min(drafted, most), min(accepted, most)))
-        self.control.advance(request_id, accepted + 1)
-        self._planned[0].sampled.add(request_id)
-        self._planned[0].num_output += accepted + 1
+        self.control.verified(request_id, turns, source, drafted, accepted)
+        step = self._planned[0]
+        step.sampled.add(request_id)
+        step.num_output += accepted + 1
 
     def source(self, request_id: str) -> int:
         """Who drafted what waits to be verified for a request; the first proposer if that is not known."""
