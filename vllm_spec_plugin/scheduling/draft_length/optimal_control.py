@@ -57,6 +57,8 @@ class OptimalControl:
         self._max_step_tokens = max_step_tokens
         self._requests = requests
         self._outcomes = Outcomes(len(lanes))
+        # This very method, as it is called for each request in each step.
+        self.verified = self._outcomes.verified
         # The step in which each lane was last asked first for each request, counted from 1.
         self._asked = requests.column(len(lanes))
         self._step = 0
@@ -213,10 +215,6 @@ class OptimalControl:
         purses[lane].pay(float(prices[lane]))
         return lane, int(chosen[lane])
 
-    def verified(self, request_id: str, turns: Turns, source: int | None, drafted: int, accepted: int) -> None:
-        """Notes what a step did for a request."""
-        self._outcomes.verified(request_id, turns, source, drafted, accepted)
-
     def _learn(self) -> None:
         """Learns from all that was noted."""
         noted = self._outcomes.take()
@@ -252,6 +250,10 @@ class OptimalControl:
 
 
 def _table(of_requests: Sequence[tuple[int, ...]], num_lanes: int) -> Ints:
-    """[n, L]: whole numbers of each request, per proposer."""
+    """[n, L]: whole numbers of each request, per proposer; mostly all requests have the same."""
+    if of_requests.count(of_requests[0]) == len(of_requests):
+        table = np.empty((len(of_requests), num_lanes), np.int64)
+        table[:] = of_requests[0]
+        return table
     count = len(of_requests) * num_lanes
     return np.fromiter(chain.from_iterable(of_requests), np.int64, count).reshape(-1, num_lanes)
