@@ -8,7 +8,7 @@ Turns = tuple[Turn, ...]
 
 def longest(turns: Turns) -> int:
     """The most tokens that any of them is to draft."""
-    return max((length for _, length in turns), default=0)
+    return max([length for _, length in turns], default=0)
 
 
 def length_of(turns: Turns, proposer: int | None) -> int:
@@ -18,5 +18,7 @@ def length_of(turns: Turns, proposer: int | None) -> int:
 
 def asked(turns: Turns, source: int | None) -> Turns:
     """The turns that came: up to the proposer that had a guess, or all of them where nobody (None) had."""
+    if len(turns) < 2:
+        return turns
     places = [place for place, _ in turns]
     return turns[: places.index(source) + 1] if source in places else turns

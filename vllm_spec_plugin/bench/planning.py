@@ -4,11 +4,12 @@ import gc
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from vllm_spec_plugin.config import PluginConfig, parse_config
-from vllm_spec_plugin.scheduling.draft_length.control import Batch, Drafting, Fate, Measured, Wish
+from vllm_spec_plugin.scheduling.draft_length.control import Batch, Drafting, Measured, Wish
 from vllm_spec_plugin.scheduling.draft_length.create import create_control
 from vllm_spec_plugin.turns import Turns, length_of, longest
 
@@ -92,6 +93,15 @@ def measure(config: PluginConfig, num_requests: int, steps: int, rounds: int, se
     return Cost(*medians)
 
 
+class _Fate(NamedTuple):
+    """What became of a request's drafts: the last arguments of `DraftLengthControl.verified`."""
+
+    turns: Turns
+    source: int | None
+    drafted: int
+    accepted: int
+
+
 class _Server:
     """Requests whose drafts are accepted with the same probability at each place, and a clock of its own."""
 
@@ -116,9 +126,7 @@ class _Server:
         happened = [(wish.request_id, fate) for wish, fate in zip(self._wishes, fates, strict=True)]
         begin = clock()
         for request_id, fate in happened:
-            if fate.turns:
-                control.verified(request_id, fate)
-            control.advance(request_id, fate.accepted + 1)
+            control.verified(request_id, *fate)
         outcomes = clock() - begin
 
         step = self._measured(fates)
@@ -126,7 +134,7 @@ class _Server:
         control.measured(step)
         return plan, outcomes, clock() - begin, sum(longest(turns) for turns in chosen) / num_requests
 
-    def _fates(self, chosen: Sequence[Turns]) -> list[Fate]:
+    def _fates(self, chosen: Sequence[Turns]) -> list[_Fate]:
         # Places before the first token that is rejected.
         right = (self._rng.geometric(1 - ACCEPTANCE, len(chosen)) - 1).tolist()
         guesses = self._rng.random((len(chosen), len(self._methods))).tolist()
@@ -136,10 +144,10 @@ class _Server:
             source, drafted = next(
                 (turn for turn in turns if turn is turns[-1] or luck[turn[0]] < _HAS_GUESS), (None, 0)
             )
-            fates.append(Fate(turns, source, drafted, min(accepted, drafted)))
+            fates.append(_Fate(turns, source, drafted, min(accepted, drafted)))
         return fates
 
-    def _measured(self, fates: Sequence[Fate]) -> Measured:
+    def _measured(self, fates: Sequence[_Fate]) -> Measured:
         drafting = []
         for proposer, method in enumerate(self._methods):
             rows = sum(fate.drafted for fate in fates if fate.source == proposer)

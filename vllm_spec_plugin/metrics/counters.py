@@ -58,9 +58,12 @@ class StepCounters:
         _grow(self.verified_per_position, [1] * drafted)
         _grow(self.accepted_per_position, [1] * accepted)
 
-    def count_chosen(self, length: int) -> None:
-        """Adds a request that so many tokens are to be drafted for."""
-        _grow(self.chosen_lengths, [0] * length + [1])
+    def count_chosen(self, length: int, num_requests: int = 1) -> None:
+        """Adds requests that so many tokens each are to be drafted for."""
+        chosen = self.chosen_lengths
+        if len(chosen) <= length:
+            chosen.extend([0] * (length + 1 - len(chosen)))
+        chosen[length] += num_requests
 
     def count_error(self, reason: str) -> None:
         """Adds one proposer error."""

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,12 +15,11 @@ from vllm_spec_plugin.scheduling.draft_length.control import (
     Batch,
     Drafting,
     DraftLengthControl,
-    Fate,
     Forecast,
     Measured,
     Wish,
 )
-from vllm_spec_plugin.turns import Turns, asked, length_of, longest
+from vllm_spec_plugin.turns import Turns, asked, longest
 
 logger = logging.getLogger("vllm.vllm_spec_plugin")
 
@@ -66,6 +65,8 @@ class Steering:
         self.counters = CountersByMethod()
         self._proposers = config.proposers
         self._most = config.draft_length.tokens
+        # Per proposer: no tokens, and as many as most requests may have.
+        self._nothing, self._usual = (0,) * len(config.proposers), (self._most,) * len(config.proposers)
         # The proposer that keeps KV, if there is one.
         self._kv_place = config.kv_proposer
         self._max_model_len = max_model_len
@@ -107,8 +108,10 @@ class Steering:
             else:
                 base_tokens += 1
             limits = self._limits(request)
-            if any(limits):
-                gaps = self._gaps(request, request.num_computed_tokens - scheduled)
+            if limits is not self._nothing and any(limits):
+                gaps = self._nothing
+                if self._kv_place is not None:
+                    gaps = self._gaps(request, request.num_computed_tokens - scheduled, self._kv_place)
                 wishes.append(Wish(request.request_id, limits, gaps))
             else:
                 others += not request.is_prefill_chunk
@@ -136,34 +139,37 @@ class Steering:
     def _count(self, wishes: Sequence[Wish], chosen: Sequence[Turns]) -> None:
         """Counts what was decided."""
         counters = self.counters.of(self._method)
-        for wish, turns in zip(wishes, chosen, strict=True):
-            counters.count_chosen(longest(turns))
-            counters.switched_off += not turns and wish.request_id in self.latest
+        off = [wish.request_id for wish, turns in zip(wishes, chosen, strict=True) if not turns]
+        counters.switched_off += sum([request_id in self.latest for request_id in off])
+        # There are few different ones.
+        for turns, num_requests in Counter(chosen).items():
+            counters.count_chosen(longest(turns), num_requests)
             if len(self._proposers) > 1:
                 for place, length in turns:
-                    self.counters.of(self._proposers[place].method).count_chosen(length)
+                    self.counters.of(self._proposers[place].method).count_chosen(length, num_requests)
 
     def _limits(self, request: Request) -> tuple[int, ...]:
         """Most draft tokens after the step, per proposer: another token comes first, and after the drafts one more."""
         params = request.sampling_params
         wanted = read_options(params.extra_args) if params is not None else RequestOptions(most=0)
         most = self._most if wanted.most is None else min(wanted.most, self._most)
-        most = min(most, self._max_model_len - request.num_tokens - 2)
-        depth = request.max_tokens - request.num_output_tokens - 2
+        room, depth = self._max_model_len - request.num_tokens - 2, request.max_tokens - request.num_output_tokens - 2
+        if wanted.method is None and self._most == most and most <= room and most <= depth:
+            return self._usual
+        most = min(most, room)
         if most <= 0 or depth <= 0:
-            return (0,) * len(self._proposers)
+            return self._nothing
         # Of a tree more tokens may be verified than may follow each other.
         return tuple(
             0 if wanted.method not in (None, proposer.method) else most if proposer.drafts_trees else min(most, depth)
             for proposer in self._proposers
         )
 
-    def _gaps(self, request: Request, num_cached: int) -> tuple[int, ...]:
+    def _gaps(self, request: Request, num_cached: int, kv_place: int) -> tuple[int, ...]:
+        # The proposer's part of the prefix cache comes along with the target's.
+        seen = self._seen.setdefault(request.request_id, num_cached)
         gaps = [0] * len(self._proposers)
-        if self._kv_place is not None:
-            # The proposer's part of the prefix cache comes along with the target's.
-            seen = self._seen.setdefault(request.request_id, num_cached)
-            gaps[self._kv_place] = max(request.num_tokens - seen, 0)
+        gaps[kv_place] = max(request.num_tokens - seen, 0)
         return tuple(gaps)
 
     def started(self) -> None:
@@ -175,12 +181,10 @@ class Steering:
     def verified(self, request_id: str, drafted: int, accepted: int) -> None:
         """A step verified `drafted` draft tokens of a request that it sampled, and kept `accepted`; 0 is none."""
         turns, source = self._waiting.pop(request_id, ((), None))
-        if turns:
-            most = length_of(turns, source)
-            self.control.verified(request_id, Fate(turns, source, min(drafted, most), min(accepted, most)))
-        self.control.advance(request_id, accepted + 1)
-        self._planned[0].sampled.add(request_id)
-        self._planned[0].num_output += accepted + 1
+        self.control.verified(request_id, turns, source, drafted, accepted)
+        step = self._planned[0]
+        step.sampled.add(request_id)
+        step.num_output += accepted + 1
 
     def source(self, request_id: str) -> int:
         """Who drafted what waits to be verified for a request; the first proposer if that is not known."""

@@ -10,7 +10,7 @@ from vllm_spec_plugin.config import parse_config
 from vllm_spec_plugin.metrics.by_method import CountersByMethod
 from vllm_spec_plugin.metrics.counters import StepCounters
 from vllm_spec_plugin.scheduling import steering as module
-from vllm_spec_plugin.scheduling.draft_length.control import Drafting, Fate, Forecast, Wish
+from vllm_spec_plugin.scheduling.draft_length.control import Drafting, Forecast, Wish
 from vllm_spec_plugin.scheduling.draft_length.simple_controls import FixedControl
 from vllm_spec_plugin.scheduling.steering import Steering
 
@@ -32,11 +32,8 @@ class Listening(FixedControl):
             return super().plan(wishes, batch)
         return [((0, length),) if length else () for length in self.lengths[: len(wishes)]]
 
-    def verified(self, request_id, fate):
-        self.told.append((request_id, fate))
-
-    def advance(self, request_id, num_tokens):
-        self.told.append((request_id, num_tokens))
+    def verified(self, *told):
+        self.told.append(told)
 
     def measured(self, step):
         self.steps.append(step)
@@ -144,7 +141,7 @@ def test_tells_the_policy_how_drafts_fared_also_those_that_never_came():
     steer.plan(output({"a": 1}), [a], 100)
     end(steer, a)
     turns = ((0, 4),)
-    assert control.told == [("a", 1), ("a", Fate(turns, 0, 3, 2)), ("a", 3), ("a", Fate(turns, None, 0, 0)), ("a", 1)]
+    assert control.told == [("a", (), None, 0, 0), ("a", turns, 0, 3, 2), ("a", turns, None, 0, 0)]
 
 
 def test_a_prompt_that_is_not_through_was_not_drafted_for():
@@ -154,7 +151,7 @@ def test_a_prompt_that_is_not_through_was_not_drafted_for():
     steer.updated({"a": a}, CountersByMethod(), {}, is_busy=True)
     steer.plan(output({"a": 20}), [a], 100)
     end(steer, a)
-    assert control.told == [("a", 1)]
+    assert control.told == [("a", (), None, 0, 0)]
 
 
 def test_the_proposers_of_a_cascade_are_asked_in_turn():
@@ -179,8 +176,7 @@ def test_the_proposers_of_a_cascade_are_asked_in_turn():
     steer.plan(output({"a": 5}), [a], 100)
     assert control.wishes[0].gaps == (0, 6)
     end(steer, a, drafted=4, accepted=4)
-    fates = [fate for _, fate in control.told if isinstance(fate, Fate)]
-    assert fates == [Fate(turns, 1, 4, 2), Fate(turns, None, 0, 0), Fate(turns, 0, 4, 4)]
+    assert control.told[1:] == [("a", turns, 1, 4, 2), ("a", turns, None, 0, 0), ("a", turns, 0, 4, 4)]
     assert [did.longest for did in control.steps[0].drafting] == [4, 4]
     assert [did.caught_up for did in control.steps[0].drafting] == [0, 24]
 
@@ -196,7 +192,7 @@ def test_drafts_that_nobody_asked_for_teach_nothing():
     steer, a = steering(control), request("a", spec="off")
     steer.plan(output({"a": 1}), [a], 100)
     steer.verified("a", 0, 0)
-    assert control.told == [("a", 1)]
+    assert control.told == [("a", (), None, 0, 0)]
 
 
 def test_a_step_is_measured_to_the_next_one_or_to_its_end_if_none_follows(clock):

@@ -100,7 +100,7 @@ class AcceptanceEstimate:
         self._draft_fade = 0.5 ** (TOKENS_PER_DRAFT / half_life)
         self._growth = 2 ** (1 / prior_half_life)
         # The last draft's, in the sums over all requests.
-        self._weight = 1.0
+        self._weight = np.ones(1)
         self._sums = np.zeros((4, num_positions))
         self._requests = RequestRows() if requests is None else requests
         self._counts = self._requests.column(2, num_positions)
@@ -122,9 +122,7 @@ class AcceptanceEstimate:
         if not drafted:
             return
         row = self._requests.add_one(request_id)
-        self._weight = count_draft(
-            self._counts.values, self._sums, self._weight, self._growth, self._draft_fade, row, drafted, accepted
-        )
+        count_draft(*self._learnt, self._growth, self._draft_fade, row, drafted, accepted)
 
     def advance(self, request_id: str, num_tokens: int) -> None:
         """Lets a request's evidence fade as its text grows.
@@ -149,18 +147,8 @@ class AcceptanceEstimate:
         Raises:
             ValueError: fewer than 0 or more than `drafted` were accepted; nothing was learned.
         """
-        self._weight = count_steps(
-            self._counts.values,
-            self._sums,
-            self._weight,
-            self._growth,
-            self._draft_fade,
-            self._half_life,
-            rows,
-            drafted,
-            accepted,
-            num_tokens,
-        )
+        fading = self._growth, self._draft_fade, self._half_life
+        count_steps(*self._learnt, *fading, rows, drafted, accepted, num_tokens)
 
     def forget(self, request_id: str) -> None:
         """Drops a request's evidence, and its row; the prior keeps what it learned from it."""
@@ -179,7 +167,16 @@ class AcceptanceEstimate:
         return self._chances(rows, joint=True)
 
     def _chances(self, rows: Ints, *, joint: bool) -> Floats:
-        return chances(self._counts.values, self._sums, self._weight, self._initial, self._strength, rows, joint)
+        return chances(*self.state, rows, joint)
+
+    @property
+    def _learnt(self) -> tuple[Floats, Floats, Floats]:
+        return self._counts.values, self._sums, self._weight
+
+    @property
+    def state(self) -> tuple[Floats, Floats, Floats, float, float]:
+        """The first arguments of `acceptance_counts.chances`; valid until requests are added."""
+        return *self._learnt, self._initial, self._strength
 
     @property
     def prior(self) -> Floats:

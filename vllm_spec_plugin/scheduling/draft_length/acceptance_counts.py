@@ -37,8 +37,8 @@ def fade_request(counts: Floats, row: int, share: float) -> None:
 
 @compiled
 def count_draft(
-    counts: Floats, sums: Floats, weight: float, growth: float, fade: float, row: int, drafted: int, accepted: int
-) -> float:
+    counts: Floats, sums: Floats, weight: Floats, growth: float, fade: float, row: int, drafted: int, accepted: int
+) -> None:
     """Adds one verified draft to its request's counts and to the sums.
 
     Later drafts get greater weights in the sums instead of earlier ones fading.
@@ -46,39 +46,36 @@ def count_draft(
     Args:
         counts: [rows, 2, K], tried and accepted; changed in place.
         sums: [4, K], over drafts with their weights; changed in place.
-        weight: of the draft before, at least 1.
+        weight: [1], of the draft before, at least 1; becomes this one's.
         growth: from one draft's weight to the next one's.
         fade: what is left of the request's earlier counts.
         row: the request's.
         drafted: tokens of the draft, at least 1.
         accepted: how many of them were, the first ones.
-
-    Returns:
-        The draft's weight.
     """
-    weight *= growth
+    weight[0] *= growth
+    own = weight[0]
     good, known = counts[row, ACCEPTED, 0], counts[row, TRIED, 0]
     fade_request(counts, row, fade)
     for i in range(sums.shape[1]):
         if i < drafted and i <= accepted:
             counts[row, TRIED, i] += 1
-            sums[TRIED, i] += weight
-            sums[GOOD, i] += weight * good
-            sums[KNOWN, i] += weight * known
+            sums[TRIED, i] += own
+            sums[GOOD, i] += own * good
+            sums[KNOWN, i] += own * known
         if i < accepted:
             counts[row, ACCEPTED, i] += 1
-            sums[ACCEPTED, i] += weight
-    if weight > _MOST_WEIGHT:
-        sums /= weight
-        weight = 1.0
-    return weight
+            sums[ACCEPTED, i] += own
+    if own > _MOST_WEIGHT:
+        sums /= own
+        weight[0] = 1.0
 
 
 @compiled
 def count_steps(
     counts: Floats,
     sums: Floats,
-    weight: float,
+    weight: Floats,
     growth: float,
     draft_fade: float,
     half_life: float,
@@ -86,7 +83,7 @@ def count_steps(
     drafted: Ints,
     accepted: Ints,
     num_tokens: Ints,
-) -> float:
+) -> None:
     """Adds one step of each of n requests, in their order: its draft, if there was one, then the growth of its text.
 
     Args:
@@ -101,36 +98,35 @@ def count_steps(
         accepted: [n].
         num_tokens: [n], output tokens.
 
-    Returns:
-        The last draft's weight.
-
     Raises:
         ValueError: fewer than 0 or more than `drafted` were accepted; nothing was changed.
     """
     for place in range(len(rows)):
         if not 0 <= accepted[place] <= drafted[place]:
             raise ValueError("accepted tokens of a draft are fewer than 0 or more than its tokens")
+    # Powers take long, and texts grow by few tokens.
+    fades = np.array([0.5 ** (grown / half_life) for grown in range(sums.shape[1] + 2)])
     for place in range(len(rows)):
         row = rows[place]
         if drafted[place]:
-            weight = count_draft(counts, sums, weight, growth, draft_fade, row, drafted[place], accepted[place])
+            count_draft(counts, sums, weight, growth, draft_fade, row, drafted[place], accepted[place])
         if num_tokens[place]:
-            fade_request(counts, row, 0.5 ** (num_tokens[place] / half_life))
-    return weight
+            few = num_tokens[place] < len(fades)
+            fade_request(counts, row, fades[num_tokens[place]] if few else 0.5 ** (num_tokens[place] / half_life))
 
 
 @compiled
-def of_proposer(sums: Floats, weight: float, initial: float) -> Floats:
+def of_proposer(sums: Floats, weight: Floats, initial: float) -> Floats:
     """[4, K]: m, b, and the odds against each.
 
     Args:
         sums: as of `count_draft`.
-        weight: of the last draft.
+        weight: [1], of the last draft.
         initial: the prior before anything was verified.
     """
     num_positions = sums.shape[1]
     known = np.empty((4, num_positions))
-    lean = PRIOR_WEIGHT * weight
+    lean = PRIOR_WEIGHT * weight[0]
     rate = level = first = initial
     for i in range(num_positions):
         tried = sums[TRIED, i]
@@ -148,14 +144,14 @@ def of_proposer(sums: Floats, weight: float, initial: float) -> Floats:
 
 @compiled
 def chances(
-    counts: Floats, sums: Floats, weight: float, initial: float, strength: float, rows: Ints, joint: bool
+    counts: Floats, sums: Floats, weight: Floats, initial: float, strength: float, rows: Ints, joint: bool
 ) -> Floats:
     """[n, K]: a[r, i] of n requests, or the product of a[r, 1] to a[r, i].
 
     Args:
         counts: as of `count_draft`.
         sums: as of `count_draft`.
-        weight: of the last draft.
+        weight: [1], of the last draft.
         initial: the prior before anything was verified.
         strength: s, observations that the prior is worth.
         rows: [n].
@@ -186,3 +182,49 @@ def chances(
             product *= rate
             rates[place, i] = product if joint else rate
     return rates
+
+
+@compiled
+def promise_chains(
+    counts_there: Floats,
+    sums_there: Floats,
+    weight_there: Floats,
+    initial_there: float,
+    strength_there: float,
+    counts: Floats,
+    sums: Floats,
+    weight: Floats,
+    initial: float,
+    strength: float,
+    rows: Ints,
+    there: Floats,
+    gains: Floats,
+    delivered: Floats,
+) -> None:
+    """Writes what the drafts of n requests are expected to bring, as `Expectation.promise` says.
+
+    Args:
+        counts_there: as of `chances`, like the next four, of draft tokens that were asked for: whether they were there.
+        sums_there: those.
+        weight_there: those.
+        initial_there: those.
+        strength_there: those.
+        counts: as of `chances`, like the next four, of draft tokens: whether they were accepted.
+        sums: those.
+        weight: those.
+        initial: those.
+        strength: those.
+        rows: [n].
+        there: [n]; written.
+        gains: [n, >= K]; written.
+        delivered: [n, >= K]; written.
+    """
+    come = chances(counts_there, sums_there, weight_there, initial_there, strength_there, rows, True)
+    right = chances(counts, sums, weight, initial, strength, rows, True)
+    num_positions = sums.shape[1]
+    gains[:, num_positions:] = delivered[:, num_positions:] = 0
+    for place in range(len(rows)):
+        there[place] = come[place, 0]
+        for i in range(num_positions):
+            gains[place, i] = right[place, i] * come[place, i]
+            delivered[place, i] = come[place, i]

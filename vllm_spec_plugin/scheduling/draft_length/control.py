@@ -4,14 +4,12 @@ Proposers go by their place in the configuration: 0 where there is only one.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from vllm_spec_plugin.turns import Turns
 
 
-@dataclass(frozen=True)
-class Wish:
+class Wish(NamedTuple):
     """A request that may be drafted for in a step.
 
     Attributes:
@@ -25,8 +23,7 @@ class Wish:
     gaps: tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class Batch:
+class Batch(NamedTuple):
     """The step that will verify what is drafted now.
 
     Attributes:
@@ -44,8 +41,7 @@ class Batch:
     others: int = 0
 
 
-@dataclass(frozen=True)
-class Drafting:
+class Drafting(NamedTuple):
     """What a proposer did in a step.
 
     Attributes:
@@ -61,8 +57,7 @@ class Drafting:
     seconds: float
 
 
-@dataclass(frozen=True)
-class Measured:
+class Measured(NamedTuple):
     """A step that is over.
 
     Attributes:
@@ -80,25 +75,7 @@ class Measured:
     drafting: tuple[Drafting, ...]
 
 
-@dataclass(frozen=True)
-class Fate:
-    """What became of a request's drafts.
-
-    Attributes:
-        turns: who was to be asked, and for how many tokens.
-        source: who gave a draft; None if nobody did: all were asked.
-        drafted: tokens of it that were verified.
-        accepted: how many of them were kept.
-    """
-
-    turns: Turns
-    source: int | None
-    drafted: int
-    accepted: int
-
-
-@dataclass(frozen=True)
-class Forecast:
+class Forecast(NamedTuple):
     """What a policy expects of the latest plan it made.
 
     Attributes:
@@ -136,12 +113,16 @@ class DraftLengthControl(Protocol):
         """Who drafts for each wish, and how much: from 1 to its limit."""
         ...
 
-    def verified(self, request_id: str, fate: Fate) -> None:
-        """Drafts that were planned for a request were verified, or there were none; its turns are not empty."""
-        ...
+    def verified(self, request_id: str, turns: Turns, source: int | None, drafted: int, accepted: int) -> None:
+        """What a step did for a request: its text grew by the accepted draft tokens and one more.
 
-    def advance(self, request_id: str, num_tokens: int) -> None:
-        """A request's text grew by so many tokens."""
+        Args:
+            request_id: whose.
+            turns: who was to be asked for a draft, and for how many tokens; empty if nobody was.
+            source: who gave a draft; None if nobody did: all were asked.
+            drafted: tokens of it that were verified; what is beyond the source's turn does not count.
+            accepted: how many of them were kept.
+        """
         ...
 
     def measured(self, step: Measured) -> None:

@@ -5,7 +5,6 @@ from vllm_spec_plugin.scheduling.draft_length.control import (
     Batch,
     Drafting,
     DraftLengthControl,
-    Fate,
     Measured,
     Wish,
 )
@@ -57,8 +56,7 @@ def _compile(control: DraftLengthControl, config: PluginConfig) -> None:
     wishes = [Wish(name, (most,) * count, (0,) * count) for name in ("a", "b")]
     for room in (8 * most, 1, *[8 * most] * _COMPILING_STEPS):
         for wish, turns in zip(wishes, control.plan(wishes, Batch(2, 2, 100, room)), strict=True):
-            if turns:
-                control.verified(wish.request_id, Fate(turns, turns[0][0], turns[0][1], 1))
-            control.advance(wish.request_id, 2)
+            source, drafted = turns[0] if turns else (None, 0)
+            control.verified(wish.request_id, turns, source, drafted, min(drafted, 1))
         control.measured(Measured(4, 2, 100, 0.01, tuple(Drafting(1, 2, 0, 1e-3) for _ in range(count))))
     control.forget("a")

@@ -37,8 +37,8 @@ class DraftCost:
 
     @property
     def coefficients(self) -> Floats:
-        """[3]: expected seconds of drafting at all, per pass and per draft token, none below 0; a copy."""
-        return self._regression.weights[:3].copy()
+        """[3]: expected seconds of drafting at all, per pass and per draft token, none below 0; until the next step."""
+        return self._regression.weights[:3]
 
     @property
     def catch_up_seconds(self) -> float:

@@ -1,33 +1,18 @@
 """What a proposer's drafts promise, request by request, from how they fared so far."""
 
-from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
 from vllm_spec_plugin.scheduling.draft_length.acceptance import AcceptanceEstimate
+from vllm_spec_plugin.scheduling.draft_length.acceptance_counts import promise_chains
 from vllm_spec_plugin.scheduling.draft_length.request_rows import Floats, Ints, RequestRows
-from vllm_spec_plugin.scheduling.draft_length.tree_counts import ACCEPTED, ASKED, DRAFTED, count_trees
+from vllm_spec_plugin.scheduling.draft_length.tree_counts import ACCEPTED, DRAFTED, count_trees, promise_trees
 
 # Of trees: how many of them the average of all requests is worth against a request's own, and what is thought of a
 # level before any was verified.
 _STRENGTH = 4.0
 _FIRST_GUESS = 0.4
-
-
-@dataclass(frozen=True)
-class Promises:
-    """What a proposer is expected to do for n requests, for up to K places of a draft: tokens, or one whole tree.
-
-    Attributes:
-        there: [n], the probability that it has a guess.
-        gains: [n, K], accepted tokens that asking for the k-th place adds.
-        delivered: [n, K], draft tokens that are to be expected in it. Gains per delivered token fall along k.
-    """
-
-    there: Floats
-    gains: Floats
-    delivered: Floats
 
 
 class Expectation(Protocol):
@@ -53,8 +38,16 @@ class Expectation(Protocol):
         """
         ...
 
-    def promises(self, rows: Ints) -> Promises:
-        """What the next drafts of these requests, [n], are expected to bring."""
+    def promise(self, rows: Ints, there: Floats, gains: Floats, delivered: Floats) -> None:
+        """Writes what the next drafts of n requests are expected to bring, for each place: a token, or the whole tree.
+
+        Args:
+            rows: [n], whose.
+            there: [n], becomes the probability that there is a guess.
+            gains: [n, >= K], becomes accepted tokens that asking for the k-th place adds; 0 beyond K.
+            delivered: [n, >= K], becomes draft tokens that are to be expected in it; 0 beyond K. Gains per delivered
+                token fall along k.
+        """
         ...
 
     @property
@@ -86,10 +79,9 @@ class ChainExpectation:
         self._there.learn(rows, asked, drafted, num_tokens)
         self._right.learn(rows, drafted, accepted, num_tokens)
 
-    def promises(self, rows: Ints) -> Promises:
+    def promise(self, rows: Ints, there: Floats, gains: Floats, delivered: Floats) -> None:
         """Gains and probabilities of delivery."""
-        delivered, right = self._there.products(rows), self._right.products(rows)
-        return Promises(delivered[:, 0], right * delivered, delivered)
+        promise_chains(*self._there.state, *self._right.state, rows, there, gains, delivered)
 
     @property
     def acceptance(self) -> Floats:
@@ -125,12 +117,9 @@ class TreeExpectation:
         """Takes a step in."""
         count_trees(self._of.values, self._all, self._half_life, rows, asked, drafted, accepted, num_tokens)
 
-    def promises(self, rows: Ints) -> Promises:
+    def promise(self, rows: Ints, there: Floats, gains: Floats, delivered: Floats) -> None:
         """There is one place, the tree."""
-        asked, drafted, accepted = self._of.values[rows].T
-        there = (drafted + _STRENGTH * self._all[DRAFTED] / self._all[ASKED]) / (asked + _STRENGTH)
-        per_tree = (accepted + _STRENGTH * self._all[ACCEPTED] / self._all[DRAFTED]) / (drafted + _STRENGTH)
-        return Promises(there, (there * per_tree)[:, None], (there * self._num_nodes)[:, None])
+        promise_trees(self._of.values, self._all, _STRENGTH, self._num_nodes, rows, there, gains, delivered)
 
     @property
     def acceptance(self) -> Floats:

@@ -62,23 +62,20 @@ class Sizes:
         self._steps += 1
         self._last[_bin(num_tokens)] = self._steps
 
-    def choose(self, num_tokens: Floats, losses: Floats, budget: float) -> int | None:
+    def choose(self, base_tokens: int, plans: Floats, best: int, budget: float) -> tuple[int, float] | None:
         """Of the plans that cost at most `budget`, the one whose size was not measured for longest.
 
         Args:
-            num_tokens: [m], of each plan.
-            losses: [m], seconds that each one is expected to cost.
+            base_tokens: tokens of the step beside those of the plans.
+            plans: [3, m], of each plan the output tokens, tokens that are verified, and seconds.
+            best: the plan that looks best: at its rate others cost seconds more than they are worth, or fewer.
             budget: seconds.
 
         Returns:
-            Its place; None if all of them were measured, or chosen, within the last `_STALE` steps.
+            Its place and what it costs; None if all of them were measured, or chosen, within the last `_STALE` steps.
         """
-        chosen = _stalest(num_tokens, losses, budget, self._last, self._steps - _STALE)
-        if chosen < 0:
-            return None
-        # The step may turn out to be of another size, as proposers do not always have a guess.
-        self._last[_bin(num_tokens[chosen])] = self._steps
-        return chosen
+        chosen, loss = _stalest(base_tokens, plans, best, budget, self._last, self._steps)
+        return None if chosen < 0 else (chosen, loss)
 
 
 @compiled
@@ -87,12 +84,20 @@ def _bin(num_tokens: float) -> int:
 
 
 @compiled
-def _stalest(num_tokens: Floats, losses: Floats, budget: float, last: Ints, latest: int) -> int:
-    """The first plan within budget of the size measured longest ago, if not after `latest`; -1 if there is none."""
-    chosen, at = -1, latest + 1
-    for plan in range(len(num_tokens)):
-        if losses[plan] <= budget:
-            measured = last[_bin(num_tokens[plan])]
+def _stalest(base_tokens: int, plans: Floats, best: int, budget: float, last: Ints, now: int) -> tuple[int, float]:
+    """The first plan within budget of the size measured longest ago, -1 if all were of late, and its cost.
+
+    Its size is noted as measured: the step may turn out to be of another one, as proposers do not always have a guess.
+    """
+    tokens, rows, seconds = plans
+    worth = seconds[best] / tokens[best]
+    chosen, at, price = -1, now - _STALE + 1, 0.0
+    for plan in range(len(rows)):
+        loss = seconds[plan] - tokens[plan] * worth
+        if loss <= budget:
+            measured = last[_bin(base_tokens + rows[plan])]
             if measured < at:
-                chosen, at = plan, measured
-    return chosen
+                chosen, at, price = plan, measured, loss
+    if chosen >= 0:
+        last[_bin(base_tokens + rows[chosen])] = now
+    return chosen, price

@@ -12,6 +12,8 @@ Ints = npt.NDArray[np.int64]
 
 RELATIVE_NOISE = 0.05
 _CLIP = 3.0
+_SIGMA_PER_MEDIAN = 1.4826
+_SCALE_FLOOR = 0.02
 
 
 @compiled
@@ -89,3 +91,42 @@ def keep_non_negative(weights: Floats, covariance: Floats, indices: Ints) -> Non
     if negative:
         for index in indices:
             weights[index] = max(weights[index], 0.0)
+
+
+@compiled
+def learn(
+    weights: Floats,
+    covariance: Floats,
+    mean: Floats,
+    prior: Floats,
+    non_negative: Ints,
+    features: Floats,
+    value: float,
+    median: float,
+    forgetting: float,
+) -> tuple[float, float]:
+    """Learns from one observation, if the prior expects something there.
+
+    Args:
+        weights: [num_weights]; changed in place.
+        covariance: [num_weights, num_weights], of the weights, symmetric; changed in place.
+        mean: [num_weights], the prior's.
+        prior: [num_weights, num_weights], the prior's covariance.
+        non_negative: [n], indices of the weights that can't be negative.
+        features: [num_weights], what was observed at.
+        value: what was observed.
+        median: of the last residuals.
+        forgetting: share by which the covariance moves towards the prior's.
+
+    Returns:
+        What the weights expected, and the residual's size as a share of it; the latter is -1 if nothing was learnt.
+    """
+    raw, expected = expect(features, weights, mean)
+    if expected <= 0:
+        return raw, -1.0
+    scale = max(raw, _SCALE_FLOOR * expected)
+    residual, spread_of_residuals = value - raw, _SIGMA_PER_MEDIAN * scale * median
+    back = forgetting * (scale / expected) ** 2
+    correct(weights, covariance, prior, features, residual, scale, spread_of_residuals, 1 - forgetting, back)
+    keep_non_negative(weights, covariance, non_negative)
+    return raw, abs(residual) / scale

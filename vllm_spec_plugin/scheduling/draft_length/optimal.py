@@ -1,22 +1,23 @@
 """How many tokens to draft for each request of a batch, and who: the plans worth looking at, and the best of them."""
 
-from dataclasses import dataclass
-from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from vllm_spec_plugin.scheduling.draft_length.plan_sizes import best_by_size, lengths_at
-from vllm_spec_plugin.scheduling.draft_length.turn_order import CODE, MOST_CODED, by_worth, encode, turns_by_worth
+from vllm_spec_plugin.scheduling.draft_length.plan_sizes import best_plans, turns_at
+from vllm_spec_plugin.scheduling.draft_length.turn_codes import TURNS_OF
 from vllm_spec_plugin.turns import Turns
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
+# Rows of `Plans.sized`.
+TOKENS, ROWS, SECONDS = range(3)
 
-@dataclass(frozen=True)
-class Offers:
+
+class Offers(NamedTuple):
     """What L proposers are expected to do for n requests, for up to K places of a draft each, and what it costs.
 
     A place is a token, or a whole tree.
@@ -47,8 +48,7 @@ class Offers:
     others: int = 0
 
 
-@dataclass(frozen=True)
-class Plans:
+class Plans(NamedTuple):
     """A plan for each number of places in the batch, from none to m.
 
     Attributes:
@@ -57,11 +57,10 @@ class Plans:
         reach: [n, L], the probability that it comes.
         order: [.], whose turn, r * L + t for request r's (t+1)-th one, in the order of the places' worth.
         places: [.], which place of it.
+        sized: [3, m + 1], of each plan the expected output tokens of the step, draft tokens that are expected to be
+            there and verified, and seconds that the step is expected to take.
+        which: [m + 1], the one of the bounds that each plan keeps.
         bounds: [2, L], bounds on each proposer's longest draft.
-        which: [m + 1], the one of them that each plan keeps.
-        tokens: [m + 1], expected output tokens of the step.
-        rows: [m + 1], draft tokens that are expected to be there and verified.
-        seconds: [m + 1], what the step is expected to take.
         top: the plan with the most tokens per second.
     """
 
@@ -70,12 +69,16 @@ class Plans:
     reach: Floats
     order: Ints
     places: Ints
-    bounds: Ints
+    sized: Floats
     which: Ints
-    tokens: Floats
-    rows: Floats
-    seconds: Floats
+    bounds: Ints
     top: int
+
+    @property
+    def rows(self) -> Floats:
+        """[m + 1]: draft tokens of each plan."""
+        rows: Floats = self.sized[ROWS]
+        return rows
 
     def best(self, bias: float = 0.0) -> int:
         """The number of places that gives the most expected tokens per second; 0 where none pays.
@@ -83,41 +86,24 @@ class Plans:
         Args:
             bias: how much better than no drafts it must be, as a share; below 0 it may be worse.
         """
-        least = self.tokens[0] / self.seconds[0] * (1 + bias)
+        least = self.rate(0) * (1 + bias)
         if self.top:
             return self.top if self.rate(self.top) > least else 0
-        rates = self.tokens / self.seconds
+        rates = self.sized[TOKENS] / self.sized[SECONDS]
         rates[0] = least
         return int(np.argmax(rates))
 
     def rate(self, size: int) -> float:
         """Expected tokens per second of a plan."""
-        return float(self.tokens[size] / self.seconds[size])
+        return self.sized.item(TOKENS, size) / self.sized.item(SECONDS, size)
 
-    def losses(self, best: int) -> Floats:
-        """[m + 1]: seconds that each plan is expected to cost more than it is worth at the best one's rate."""
-        loss: Floats = self.seconds - self.tokens * (self.seconds[best] / self.tokens[best])
-        return loss
-
-    def lengths(self, size: int) -> Ints:
-        """[n, L]: how many places each turn of a plan has; 0 is no turn."""
-        offers = self.offers
-        bounds = self.bounds[self.which[size]]
-        return lengths_at(self.order, self.places, self.proposers, offers.unit, bounds, offers.most_tokens, size)
-
-    def turns(self, lengths: Ints) -> list[Turns]:
-        """Each request's turns, of so many places, [n, L]."""
-        return [_turns(code) for code in encode(lengths, self.proposers, self.offers.unit).tolist()]
-
-
-@cache
-def _turns(code: int) -> Turns:
-    """What `encode` wrote."""
-    turns: Turns = ()
-    while code:
-        turns = ((code % CODE // MOST_CODED, code % MOST_CODED), *turns)
-        code //= CODE
-    return turns
+    def at(self, size: int) -> tuple[Ints, list[Turns]]:
+        """A plan: [n, L] how many places each turn has, 0 is no turn; and each request's turns."""
+        offers, bounds = self.offers, self.bounds[self.which.item(size)]
+        lengths, codes = turns_at(
+            self.order, self.places, self.proposers, offers.unit, bounds, offers.most_tokens, size
+        )
+        return lengths, list(map(TURNS_OF.__getitem__, codes.tolist()))
 
 
 def plans(offers: Offers, takes_part: Bools, rate: float, row_seconds: float) -> Plans:
@@ -137,23 +123,4 @@ def plans(offers: Offers, takes_part: Bools, rate: float, row_seconds: float) ->
         rate: output tokens that a second is worth: as many as are made in one.
         row_seconds: what another draft token costs the target, about.
     """
-    gains, delivered, entry, limits, draft = offers.gains, offers.delivered, offers.entry, offers.limits, offers.draft
-    proposers, reach = turns_by_worth(
-        gains, delivered, offers.there, entry, limits, draft, takes_part, rate, row_seconds
-    )
-    order, places = by_worth(proposers, gains, delivered, entry, limits, draft, rate)
-    tokens, rows, seconds, which, bounds, top = best_by_size(
-        order,
-        places,
-        proposers,
-        reach,
-        gains,
-        delivered,
-        entry,
-        offers.unit,
-        draft,
-        offers.step,
-        offers.most_tokens,
-        offers.others,
-    )
-    return Plans(offers, proposers, reach, order, places, bounds, which, tokens, rows, seconds, top)
+    return Plans(offers, *best_plans(*offers, takes_part, rate, row_seconds))

@@ -5,15 +5,15 @@ from itertools import chain, combinations
 
 import numpy as np
 
-from vllm_spec_plugin.scheduling.draft_length.control import Batch, Fate, Forecast, Measured, Wish
+from vllm_spec_plugin.scheduling.draft_length.control import Batch, Forecast, Measured, Wish
 from vllm_spec_plugin.scheduling.draft_length.exploring import Purse, Sizes
 from vllm_spec_plugin.scheduling.draft_length.lane import Lane
-from vllm_spec_plugin.scheduling.draft_length.optimal import Floats, Ints, Offers, Plans, plans
+from vllm_spec_plugin.scheduling.draft_length.optimal import ROWS, SECONDS, TOKENS, Floats, Ints, Offers, Plans, plans
 from vllm_spec_plugin.scheduling.draft_length.outcomes import Outcomes
 from vllm_spec_plugin.scheduling.draft_length.request_rows import RequestRows
+from vllm_spec_plugin.scheduling.draft_length.rooms import as_places, catching_up
 from vllm_spec_plugin.scheduling.draft_length.step_cost import StepCost
-from vllm_spec_plugin.scheduling.draft_length.trials import asked_first, longest_due
-from vllm_spec_plugin.scheduling.draft_length.turn_order import as_places
+from vllm_spec_plugin.scheduling.draft_length.trials import asked_first, longest_due, were_asked
 from vllm_spec_plugin.turns import Turns
 
 # How much better than no drafts a plan must be to begin drafting, and to go on with it.
@@ -57,9 +57,13 @@ class OptimalControl:
         self._max_step_tokens = max_step_tokens
         self._requests = requests
         self._outcomes = Outcomes(len(lanes))
+        # This very method, as it is called for each request in each step.
+        self.verified = self._outcomes.verified
         # The step in which each lane was last asked first for each request, counted from 1.
         self._asked = requests.column(len(lanes))
         self._step = 0
+        # What drafts cost, as `Offers` has it.
+        self._draft = np.empty((len(lanes), 3))
         self._for_lanes = [Purse(explore / 2 / len(lanes)) for _ in lanes]
         self._last_tried = 0
         self._for_sizes = Purse(explore / 2)
@@ -87,19 +91,20 @@ class OptimalControl:
         self._step += 1
         if not wishes:
             return []
-        rows = self._requests.add([wish.request_id for wish in wishes])
-        catch_up, offers = self._offers(wishes, rows, batch)
+        request_ids, limits, gaps = zip(*wishes, strict=True)
+        rows = self._requests.add(request_ids)
+        catch_up, offers = self._offers(rows, limits, gaps, batch)
         choices = self._choose_set(offers)
         best = choices.best(GO_ON if self._is_on else BEGIN)
         self._is_on = best > 0
         self._speedup = choices.rate(best) / choices.rate(0)
-        self._rows = float(choices.rows[best]) / len(wishes)
+        self._rows = choices.sized.item(ROWS, best) / len(wishes)
         size, tried = best, ""
-        other = self._other_size(choices, best, batch.base_tokens)
-        if other is not None:
-            size, tried = other, "size"
-        lengths = choices.lengths(size)
-        turns = choices.turns(lengths)
+        other = self._sizes.choose(batch.base_tokens, choices.sized, best, self._for_sizes.seconds)
+        if other is not None and other[0] != best:
+            size, tried = other[0], "size"
+            self._for_sizes.pay(max(other[1], 0.0))
+        lengths, turns = choices.at(size)
         asked = self._asked.values
         if not tried:
             trial = self._other_lane(choices, lengths, rows, catch_up)
@@ -111,47 +116,40 @@ class OptimalControl:
                 asked[rows[request], lane] = self._step
         asked_first(asked, rows, choices.proposers, lengths, self._step)
         self.forecast = Forecast(
-            float(choices.tokens[size]),
-            float(choices.seconds[size]),
+            choices.sized.item(TOKENS, size),
+            choices.sized.item(SECONDS, size),
             len(wishes) + batch.others,
-            float(choices.seconds[0]),
+            choices.sized.item(SECONDS, 0),
             tuple([tuple(lane.expectation.acceptance.tolist()) for lane in self.lanes]),
             tried,
         )
         return turns
 
-    def _offers(self, wishes: Sequence[Wish], rows: Ints, batch: Batch) -> tuple[Floats, Offers]:
+    def _offers(
+        self, rows: Ints, limits: Sequence[tuple[int, ...]], gaps: Sequence[tuple[int, ...]], batch: Batch
+    ) -> tuple[Floats, Offers]:
         """[L, n] seconds of catching up, and what is to be had."""
-        num_lanes, num_requests = len(self.lanes), len(wishes)
-        count = num_lanes * num_requests
-        tokens = np.fromiter(chain.from_iterable([wish.limits for wish in wishes]), np.int64, count)
-        limits, unit, most_rows = as_places(tokens.reshape(num_requests, num_lanes), self._num_places, self._is_tree)
-        most_rows = min(most_rows, max(batch.most_tokens, 0))
-        gaps = np.fromiter(chain.from_iterable([wish.gaps for wish in wishes]), np.float64, count)
-        per_token = [lane.draft_cost.catch_up_seconds for lane in self.lanes]
-        catch_up = np.ascontiguousarray((gaps.reshape(num_requests, num_lanes) * per_token).T)
-        there = np.empty((num_lanes, num_requests))
-        gains, delivered = np.zeros((2, num_lanes, num_requests, self._most_places))
+        num_lanes = len(self.lanes)
+        shape = num_lanes, len(rows)
+        places, unit, most_rows = as_places(_table(limits, num_lanes), self._num_places, self._is_tree)
+        most_tokens = max(batch.most_tokens, 0)
+        per_token = np.array([lane.draft_cost.catch_up_seconds for lane in self.lanes])
+        catch_up, entry = catching_up(_table(gaps, num_lanes), per_token, CATCH_UP_STEPS)
+        there, gains, delivered = (
+            np.empty(shape),
+            np.empty((*shape, self._most_places)),
+            np.empty((*shape, self._most_places)),
+        )
         for place, lane in enumerate(self.lanes):
-            promised = lane.expectation.promises(rows)
-            num_places = lane.expectation.num_places
-            there[place] = promised.there
-            gains[place, :, :num_places] = promised.gains
-            delivered[place, :, :num_places] = promised.delivered
+            lane.expectation.promise(rows, there[place], gains[place], delivered[place])
             if lane.expectation.is_tree:
                 # Less of it where there is no room for all.
-                delivered[place, :, 0] = np.minimum(delivered[place, :, 0], promised.there * unit[:, place])
+                delivered[place, :, 0] = np.minimum(delivered[place, :, 0], there[place] * unit[:, place])
+            self._draft[place] = lane.draft_cost.coefficients
+        num_rows = min(most_rows, most_tokens) + 2
+        step = self.step_cost.seconds_from(batch.base_tokens, num_rows, batch.num_requests, batch.context)
         return catch_up, Offers(
-            there,
-            gains,
-            delivered,
-            catch_up / CATCH_UP_STEPS,
-            limits,
-            unit,
-            np.array([lane.draft_cost.coefficients for lane in self.lanes]),
-            self.step_cost.seconds_from(batch.base_tokens, most_rows + 2, batch.num_requests, batch.context),
-            max(batch.most_tokens, 0),
-            batch.others,
+            there, gains, delivered, entry, places, unit, self._draft, step, most_tokens, batch.others
         )
 
     def _choose_set(self, offers: Offers) -> Plans:
@@ -179,15 +177,6 @@ class OptimalControl:
             return []
         self._others = self._others[1:] + self._others[:1]
         return self._others[:1]
-
-    def _other_size(self, choices: Plans, best: int, base_tokens: int) -> int | None:
-        """A plan whose size was not measured for long, if it can be paid for."""
-        losses = choices.losses(best)
-        size = self._sizes.choose(base_tokens + choices.rows, losses, self._for_sizes.seconds)
-        if size is None or size == best:
-            return None
-        self._for_sizes.pay(max(float(losses[size]), 0.0))
-        return size
 
     def _other_lane(self, choices: Plans, lengths: Ints, rows: Ints, catch_up: Floats) -> tuple[int, int] | None:
         """A proposer and the request that it is to be tried on, if they can be paid for."""
@@ -226,24 +215,16 @@ class OptimalControl:
         purses[lane].pay(float(prices[lane]))
         return lane, int(chosen[lane])
 
-    def verified(self, request_id: str, fate: Fate) -> None:
-        """Notes how a request's drafts fared."""
-        self._outcomes.verified(request_id, fate)
-
-    def advance(self, request_id: str, num_tokens: int) -> None:
-        """A request's text grew."""
-        self._outcomes.advance(request_id, num_tokens)
-
     def _learn(self) -> None:
         """Learns from all that was noted."""
         noted = self._outcomes.take()
         if noted is None:
             return
         rows = self._requests.add(noted.request_ids)
-        for place, lane in enumerate(self.lanes):
-            asked = noted.asked[place]
-            lane.expectation.learn(rows, asked, noted.drafted[place], noted.accepted[place], noted.num_tokens)
-            self._asked.values[rows[asked > 0], place] = self._step
+        for lane, fates in zip(self.lanes, noted.fates, strict=True):
+            asked, drafted, accepted = fates
+            lane.expectation.learn(rows, asked, drafted, accepted, noted.num_tokens)
+        were_asked(self._asked.values, rows, noted.fates, self._step)
 
     def measured(self, step: Measured) -> None:
         """Learns what a step took."""
@@ -266,3 +247,13 @@ class OptimalControl:
         """A request is gone."""
         self._learn()
         self._requests.forget(request_id)
+
+
+def _table(of_requests: Sequence[tuple[int, ...]], num_lanes: int) -> Ints:
+    """[n, L]: whole numbers of each request, per proposer; mostly all requests have the same."""
+    if of_requests.count(of_requests[0]) == len(of_requests):
+        table = np.empty((len(of_requests), num_lanes), np.int64)
+        table[:] = of_requests[0]
+        return table
+    count = len(of_requests) * num_lanes
+    return np.fromiter(chain.from_iterable(of_requests), np.int64, count).reshape(-1, num_lanes)

@@ -4,10 +4,12 @@ import numpy as np
 import numpy.typing as npt
 
 from vllm_spec_plugin.jit import compiled
-from vllm_spec_plugin.scheduling.draft_length.turn_order import ANY, PLACE, TOKEN
+from vllm_spec_plugin.scheduling.draft_length.turn_codes import encode
+from vllm_spec_plugin.scheduling.draft_length.turn_order import ANY, PLACE, TOKEN, by_worth, turns_by_worth
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
 
 # Proposers whose longest draft costs less than this share of a step are not worth a bound.
 _NEGLIGIBLE = 0.002
@@ -50,10 +52,10 @@ def _admit(
 
 
 @compiled
-def lengths_at(
+def turns_at(
     rows: Ints, places: Ints, proposers: Ints, unit: Ints, bounds: Ints, most_tokens: int, size: int
-) -> Ints:
-    """[n, L]: places of each turn in the plan of that size.
+) -> tuple[Ints, Ints]:
+    """[n, L], places of each turn in the plan of that size, and [n], each request's turns as a number.
 
     Args:
         rows: as of `best_by_size`, like all that are not named here.
@@ -79,7 +81,8 @@ def lengths_at(
             if after >= 0:
                 asked = after
                 size -= 1
-    return lengths.reshape(num_requests, num_lanes)
+    of_turns = lengths.reshape(num_requests, num_lanes)
+    return of_turns, encode(of_turns, proposers, unit)
 
 
 @compiled
@@ -96,7 +99,7 @@ def best_by_size(
     step: Floats,
     most_tokens: int,
     others: int,
-) -> tuple[Floats, Floats, Floats, Ints, Ints, int]:
+) -> tuple[Floats, Ints, Ints, int]:
     """Goes through the candidates once for each bound on the draft lengths, and notes the plans with the best and none.
 
     Draft tokens that are made one after the other cost by the longest draft: a bound keeps a single request of
@@ -118,9 +121,9 @@ def best_by_size(
         others: output tokens of requests beside the n.
 
     Returns:
-        For each number of places up to what there is room for, of the plan with the most tokens per second: [size + 1]
-        expected output tokens, draft tokens that are verified, seconds, which of the bounds it has; then [2, L] bounds,
-        and the number of places of the best plan of all.
+        For each number of places up to what there is room for, of the plan with the most tokens per second: [3, size
+        + 1] expected output tokens, draft tokens that are verified, seconds, and [size + 1] which of the bounds it has;
+        then [2, L] bounds, and the number of places of the best plan of all.
     """
     num_lanes, num_requests, most = gains.shape
     whole = np.empty((len(rows), 3), np.int64)
@@ -166,7 +169,7 @@ def best_by_size(
     size = len(rows)
     while size > 0 and plans[2, size] == 0:
         size -= 1
-    return plans[0, : size + 1], plans[1, : size + 1], plans[2, : size + 1], which[: size + 1], bounds, _best(plans)
+    return plans[:, : size + 1].copy(), which[: size + 1], bounds, _best(plans)
 
 
 @compiled
@@ -264,3 +267,44 @@ def _walk(
     if at != _UNNOTED:
         longest[:] = reached
     return float(most / least)
+
+
+@compiled
+def best_plans(
+    there: Floats,
+    gains: Floats,
+    delivered: Floats,
+    entry: Floats,
+    limits: Ints,
+    unit: Ints,
+    draft: Floats,
+    step: Floats,
+    most_tokens: int,
+    others: int,
+    takes_part: Bools,
+    rate: float,
+    row_seconds: float,
+) -> tuple[Ints, Floats, Ints, Ints, Floats, Ints, Ints, int]:
+    """What `turns_by_worth`, `by_worth` and `best_by_size` return, one after the other, in a single call from Python.
+
+    Args:
+        there: as of `turns_by_worth`.
+        gains: as of all three.
+        delivered: as of all three.
+        entry: as of all three.
+        limits: as of `turns_by_worth`.
+        unit: as of `best_by_size`.
+        draft: as of all three.
+        step: as of `best_by_size`.
+        most_tokens: as of `best_by_size`.
+        others: as of `best_by_size`.
+        takes_part: as of `turns_by_worth`.
+        rate: as of `turns_by_worth`.
+        row_seconds: as of `turns_by_worth`.
+    """
+    proposers, reach = turns_by_worth(gains, delivered, there, entry, limits, draft, takes_part, rate, row_seconds)
+    rows, places = by_worth(proposers, gains, delivered, entry, limits, draft, rate)
+    sized, which, bounds, top = best_by_size(
+        rows, places, proposers, reach, gains, delivered, entry, unit, draft, step, most_tokens, others
+    )
+    return proposers, reach, rows, places, sized, which, bounds, top

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from vllm_spec_plugin.scheduling.draft_length.kalman import correct, expect, keep_non_negative
+from vllm_spec_plugin.scheduling.draft_length.kalman import expect, learn
 from vllm_spec_plugin.scheduling.draft_length.running_median import RunningMedian
 
 Floats = npt.NDArray[np.float64]
@@ -17,9 +17,6 @@ NUM_ANCHORS = 5
 SMALLEST, LARGEST = 1e-9, 1e6
 
 _RESIDUALS = 31
-_ERRORS = 64
-_SIGMA_PER_MEDIAN = 1.4826
-_SCALE_FLOOR = 0.02
 
 
 class ForgetfulRegression:
@@ -65,7 +62,6 @@ class ForgetfulRegression:
         self._covariance = self._prior.copy()
         self._anchors: list[tuple[float, float, Floats]] = []
         self._residuals = RunningMedian(_RESIDUALS)
-        self._errors = RunningMedian(_ERRORS)
         self._num_observations = 0
 
     @property
@@ -82,11 +78,6 @@ class ForgetfulRegression:
     def num_observations(self) -> int:
         """How many observations were learnt from."""
         return self._num_observations
-
-    @property
-    def error(self) -> float:
-        """Median of |predicted - measured| / measured over the last 64 observations; nan before the first."""
-        return self._errors.median(math.nan)
 
     def predict(self, features: Floats) -> float:
         """The value expected at `features`, [num_weights]; never below 0."""
@@ -105,17 +96,14 @@ class ForgetfulRegression:
         Returns:
             What was predicted before.
         """
+        can_be = SMALLEST < value < LARGEST
+        if can_be and self._num_observations >= NUM_ANCHORS:
+            return max(0.0, self._learn(features, value))
         raw, expected = expect(features, self._weights, self._mean)
-        predicted = max(0.0, raw)
-        if not SMALLEST < value < LARGEST or expected <= 0:
-            return predicted
-        self._errors.add(abs(predicted - value) / value)
-        self._num_observations += 1
-        if self._num_observations <= NUM_ANCHORS:
+        if can_be and expected > 0:
+            self._num_observations += 1
             self._anchor(features, value, value / expected)
-        else:
-            self._learn(features, value, raw, expected)
-        return predicted
+        return max(0.0, raw)
 
     def _anchor(self, features: Floats, value: float, ratio: float) -> None:
         self._anchors.append((ratio, value, features.copy()))
@@ -130,22 +118,24 @@ class ForgetfulRegression:
         # The most typical first: by the time an outlier comes, it is recognised as one.
         self._anchors.sort(key=lambda anchor: abs(math.log(anchor[0] / level)))
         for _, anchored, at in self._anchors:
-            self._learn(at, anchored, *expect(at, self._weights, self._mean))
+            self._learn(at, anchored)
+        self._num_observations = NUM_ANCHORS
         self._anchors.clear()
 
-    def _learn(self, features: Floats, value: float, raw: float, expected: float) -> None:
-        scale = max(raw, _SCALE_FLOOR * expected)
-        residual = value - raw
-        correct(
+    def _learn(self, features: Floats, value: float) -> float:
+        """What the weights expected; where the prior expects something."""
+        raw, residual = learn(
             self._weights,
             self._covariance,
+            self._mean,
             self._prior,
+            self._non_negative,
             features,
-            residual,
-            scale,
-            _SIGMA_PER_MEDIAN * scale * self._residuals.median(0.0),
-            1 - self._forgetting,
-            self._forgetting * (scale / expected) ** 2,
+            value,
+            self._residuals.median(0.0),
+            self._forgetting,
         )
-        self._residuals.add(abs(residual) / scale)
-        keep_non_negative(self._weights, self._covariance, self._non_negative)
+        if residual >= 0:
+            self._num_observations += 1
+            self._residuals.add(residual)
+        return raw

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from vllm_spec_plugin.scheduling.draft_length.control import Batch, Fate, Forecast, Measured, Wish
+from vllm_spec_plugin.scheduling.draft_length.control import Batch, Forecast, Measured, Wish
 from vllm_spec_plugin.scheduling.draft_length.heuristic import HeuristicDraftLength
 from vllm_spec_plugin.turns import Turns, length_of
 
@@ -16,10 +16,7 @@ class FixedControl:
         """Every limit."""
         return [tuple((place, limit) for place, limit in enumerate(wish.limits) if limit > 0) for wish in wishes]
 
-    def verified(self, request_id: str, fate: Fate) -> None:
-        """Nothing to learn."""
-
-    def advance(self, request_id: str, num_tokens: int) -> None:
+    def verified(self, request_id: str, turns: Turns, source: int | None, drafted: int, accepted: int) -> None:
         """Nothing to learn."""
 
     def measured(self, step: Measured) -> None:
@@ -54,11 +51,12 @@ class HeuristicControl(FixedControl):
             for wish in wishes
         ]
 
-    def verified(self, request_id: str, fate: Fate) -> None:
+    def verified(self, request_id: str, turns: Turns, source: int | None, drafted: int, accepted: int) -> None:
         """Grows or shrinks; who had no guess stays as it was."""
-        heuristic = None if fate.source is None else self._heuristics[fate.source]
+        heuristic = None if source is None else self._heuristics[source]
         if heuristic is not None:
-            heuristic.verified(request_id, length_of(fate.turns, fate.source), fate.drafted, fate.accepted)
+            length = length_of(turns, source)
+            heuristic.verified(request_id, length, min(drafted, length), min(accepted, length))
 
     def forget(self, request_id: str) -> None:
         """The request is gone."""

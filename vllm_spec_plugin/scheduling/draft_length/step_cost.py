@@ -8,7 +8,6 @@ import numpy as np
 import numpy.typing as npt
 
 from vllm_spec_plugin.scheduling.draft_length.regression import LARGEST, SMALLEST, Floats, ForgetfulRegression
-from vllm_spec_plugin.scheduling.draft_length.running_median import RunningMedian
 from vllm_spec_plugin.scheduling.draft_length.step_curve import draw, values_from
 
 _SMALL_KNOTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
@@ -27,7 +26,6 @@ _CORRELATION_LENGTH = math.log(4)
 # Shares of a step of one token, per request and per token of context.
 _PER_REQUEST = 0.03
 _PER_CONTEXT_TOKEN = 3e-5
-_ERRORS = 64
 
 
 class StepCost:
@@ -64,18 +62,12 @@ class StepCost:
         self._features: Floats = np.zeros(len(mean))
         self._at = np.append(at, _FAR)
         self._curve = np.empty(len(self._at))
-        self._errors = RunningMedian(_ERRORS)
         self._draw_curve()
 
     @property
     def num_observations(self) -> int:
         """How many steps it has learnt from; with none and no probe its seconds are a guess."""
         return self._regression.num_observations
-
-    @property
-    def error(self) -> float:
-        """Median of |predicted - measured| / measured over the last 64 steps; nan before the first."""
-        return self._errors.median(math.nan)
 
     def observe(self, num_tokens: int, num_requests: int, context: int, seconds: float) -> float:
         """Learns from a step; one that can't be (no tokens, negative counts, no positive time) is ignored.
@@ -96,7 +88,6 @@ class StepCost:
         predicted: float = below + share * (above - below) + self._overhead(num_requests, context)
         if num_tokens < 1 or num_requests < 0 or context < 0 or not SMALLEST < seconds < LARGEST:
             return predicted
-        self._errors.add(abs(predicted - seconds) / seconds)
         features = self._features
         features[lower], features[lower + 1] = 1 - share, share
         features[self._requests], features[self._context] = num_requests, context

@@ -50,3 +50,37 @@ def count_trees(
                 sums[ACCEPTED] += accepted[place]
         if num_tokens[place]:
             own *= 0.5 ** (num_tokens[place] / half_life)
+
+
+@compiled
+def promise_trees(
+    counts: Floats,
+    sums: Floats,
+    strength: float,
+    num_nodes: int,
+    rows: Ints,
+    there: Floats,
+    gains: Floats,
+    delivered: Floats,
+) -> None:
+    """Writes what the trees of n requests are expected to bring, as `Expectation.promise` says.
+
+    Args:
+        counts: as of `count_trees`.
+        sums: as of `count_trees`.
+        strength: trees that the average of all is worth against a request's own.
+        num_nodes: tokens of a whole tree.
+        rows: [n].
+        there: [n]; written.
+        gains: [n, >= 1]; written.
+        delivered: [n, >= 1]; written.
+    """
+    drafted_of_all = strength * sums[DRAFTED] / sums[ASKED]
+    accepted_of_all = strength * sums[ACCEPTED] / sums[DRAFTED]
+    gains[:, 1:] = delivered[:, 1:] = 0
+    for place in range(len(rows)):
+        own = counts[rows[place]]
+        there[place] = (own[DRAFTED] + drafted_of_all) / (own[ASKED] + strength)
+        per_tree = (own[ACCEPTED] + accepted_of_all) / (own[DRAFTED] + strength)
+        gains[place, 0] = there[place] * per_tree
+        delivered[place, 0] = there[place] * num_nodes

@@ -33,6 +33,22 @@ def asked_first(asked: Floats, rows: Ints, proposers: Ints, lengths: Ints, now: 
 
 
 @compiled
+def were_asked(asked: Floats, rows: Ints, fates: Ints, now: int) -> None:
+    """Notes who was asked, whoever's turn had been planned first.
+
+    Args:
+        asked: as of `asked_first`; changed in place.
+        rows: [n], the requests' places in it.
+        fates: [L, 3, n], as of `Noted`.
+        now: the step.
+    """
+    for lane in range(len(fates)):
+        for note in range(len(rows)):
+            if fates[lane, 0, note] > 0:
+                asked[rows[note], lane] = now
+
+
+@compiled
 def longest_due(
     proposers: Ints,
     reach: Floats,

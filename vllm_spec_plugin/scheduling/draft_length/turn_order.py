@@ -17,9 +17,6 @@ NOBODY = -1
 # Worths that differ by less than one of so many parts of a token count as the same: to sort by shelves takes a third
 # of the time.
 _NUM_SHELVES = 4096
-# Turns in a number: tokens below this, and proposers, per turn.
-MOST_CODED = 1 << 16
-CODE = MOST_CODED << 4
 
 
 @compiled
@@ -180,46 +177,3 @@ def by_worth(
                     rows[at], places[at] = request * num_lanes + turn, place
                     starts[shelf] += 1
     return rows, places
-
-
-@compiled
-def encode(lengths: Ints, proposers: Ints, unit: Ints) -> Ints:
-    """[n]: each request's turns as a number, which is faster to make a tuple of than arrays are.
-
-    Args:
-        lengths: [n, L], places of each turn; 0 is no turn.
-        proposers: [n, L], whose they are.
-        unit: [n, L], tokens per place.
-    """
-    codes = np.zeros(len(lengths), np.int64)
-    for request in range(len(lengths)):
-        for turn in range(lengths.shape[1]):
-            if not lengths[request, turn]:
-                break
-            lane = proposers[request, turn]
-            codes[request] = codes[request] * CODE + lane * MOST_CODED + lengths[request, turn] * unit[request, lane]
-    return codes
-
-
-@compiled
-def as_places(tokens: Ints, num_places: Ints, is_tree: Bools) -> tuple[Ints, Ints, int]:
-    """Limits in places, and what a place is.
-
-    Args:
-        tokens: [n, L], most tokens.
-        num_places: [L], most places.
-        is_tree: [L], whether a place is a whole tree.
-
-    Returns:
-        [n, L] most places, [n, L] tokens per place, and most tokens of all requests together.
-    """
-    limits, unit, most = tokens.copy(), np.ones_like(tokens), 0
-    for request in range(len(tokens)):
-        longest = 0
-        for lane in range(len(num_places)):
-            if is_tree[lane] and tokens[request, lane] > 0:
-                limits[request, lane], unit[request, lane] = 1, tokens[request, lane]
-            limits[request, lane] = min(max(limits[request, lane], 0), num_places[lane])
-            longest = max(longest, limits[request, lane] * unit[request, lane])
-        most += longest
-    return limits, unit, most

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from vllm_spec_plugin.scheduling.draft_length.control import Batch, Drafting, DraftLengthControl, Fate, Measured, Wish
+from vllm_spec_plugin.scheduling.draft_length.control import Batch, Drafting, DraftLengthControl, Measured, Wish
 from vllm_spec_plugin.scheduling.draft_length.expectation import ChainExpectation
 from vllm_spec_plugin.scheduling.draft_length.lane import Lane
 from vllm_spec_plugin.scheduling.draft_length.optimal_control import OptimalControl
@@ -39,6 +39,20 @@ class Chance(NamedTuple):
 
     right: float
     there: float = 1.0
+
+
+class Fate(NamedTuple):
+    """What becomes of a request's drafts.
+
+    Attributes:
+        turns: who was to be asked, and for how many tokens.
+        source: who gave a draft; None if nobody did.
+        drafted: tokens of it.
+    """
+
+    turns: Turns
+    source: int | None
+    drafted: int
 
 
 # A GPU that waits for memory up to 64 tokens; this project's two cores; one that is busy with a single token.
@@ -187,7 +201,7 @@ def simulate(
     limits = limits or [(server.most,) * num_lanes] * num_requests
     wishes = [Wish(f"r{i}", limit, (0,) * num_lanes) for i, limit in enumerate(limits)]
     batch = Batch(num_requests, num_requests, 100 * num_requests, server.most * num_requests)
-    fates: list[Fate] = [Fate((), None, 0, 0)] * num_requests
+    fates: list[Fate] = [Fate((), None, 0)] * num_requests
     for number in range(num_steps):
         of_requests = chances(number)
         planned = control.plan(wishes, batch)
@@ -197,9 +211,7 @@ def simulate(
             accepted = 0
             while accepted < fate.drafted and rng.random() < alpha:
                 accepted += 1
-            if fate.turns:
-                control.verified(wish.request_id, Fate(fate.turns, fate.source, fate.drafted, accepted))
-            control.advance(wish.request_id, 1 + accepted)
+            control.verified(wish.request_id, fate.turns, fate.source, fate.drafted, accepted)
             tokens += expected_tokens(alpha, fate.drafted)
             num_verified += fate.drafted
         fates = [_draft(turns, own, guesses) for turns, own in zip(planned, of_requests, strict=True)]
@@ -219,11 +231,11 @@ def simulate(
 
 
 def _draft(turns: Turns, chances: Chances, rng: np.random.Generator) -> Fate:
-    """Who drafts for a request, and how much; nothing is accepted yet."""
+    """Who drafts for a request, and how much."""
     for lane, length in turns:
         if chances[lane].there == 1 or rng.random() < chances[lane].there:
-            return Fate(turns, lane, length, 0)
-    return Fate(turns, None, 0, 0)
+            return Fate(turns, lane, length)
+    return Fate(turns, None, 0)
 
 
 def _drafting(server: Server, lane: int, fates: Sequence[Fate]) -> Drafting:

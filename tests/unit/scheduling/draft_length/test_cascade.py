@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.scheduling.draft_length.simulator import STEP_TIMES, Chance, Cost, Server, control_for, oracle, simulate
-from vllm_spec_plugin.scheduling.draft_length.control import Batch, Drafting, Fate, Measured, Wish
+from vllm_spec_plugin.scheduling.draft_length.control import Batch, Drafting, Measured, Wish
 from vllm_spec_plugin.scheduling.draft_length.expectation import ChainExpectation, TreeExpectation
 from vllm_spec_plugin.scheduling.draft_length.lane import Lane
 from vllm_spec_plugin.scheduling.draft_length.optimal_control import OptimalControl
@@ -123,7 +123,9 @@ def test_a_request_for_one_proposer_never_gets_another() -> None:
 def there(control: OptimalControl, request_id: str, lane: int) -> float:
     """How likely the proposer is thought to have a guess."""
     rows = control._requests.find([request_id])
-    return float(control.lanes[lane].expectation.promises(rows).there[0])
+    there, gains, delivered = np.empty(1), np.empty((1, 5)), np.empty((1, 5))
+    control.lanes[lane].expectation.promise(rows, there, gains, delivered)
+    return float(there[0])
 
 
 def test_who_was_asked_in_vain_is_seen_to_have_had_nothing() -> None:
@@ -131,10 +133,8 @@ def test_who_was_asked_in_vain_is_seen_to_have_had_nothing() -> None:
     wishes = [Wish("a", (5, 5), (0, 0)), Wish("b", (5, 5), (0, 0))]
     for _ in range(20):
         control.plan(wishes, Batch(2, 2, 200, 20))
-        control.verified("a", Fate(((0, 5), (1, 5)), 1, 5, 2))
-        control.advance("a", 3)
-        control.verified("b", Fate(((1, 5), (0, 5)), None, 0, 0))
-        control.advance("b", 1)
+        control.verified("a", ((0, 5), (1, 5)), 1, 5, 2)
+        control.verified("b", ((1, 5), (0, 5)), None, 0, 0)
     control.plan(wishes, Batch(2, 2, 200, 20))
     assert there(control, "a", 0) < 0.2 < 0.8 < there(control, "a", 1)
     assert there(control, "b", 0) < 0.2
@@ -147,8 +147,7 @@ def test_whose_turn_did_not_come_is_thought_of_as_before() -> None:
     control.plan(wishes, Batch(1, 1, 100, 20))
     before = there(control, "a", 1)
     for _ in range(20):
-        control.verified("a", Fate(((0, 5), (1, 5)), 0, 5, 0))
-        control.advance("a", 1)
+        control.verified("a", ((0, 5), (1, 5)), 0, 5, 0)
     control.plan(wishes, Batch(1, 1, 100, 20))
     assert there(control, "a", 1) == before
     assert there(control, "a", 0) > 0.9
@@ -159,8 +158,7 @@ def test_whose_turn_did_not_come_is_thought_of_as_before() -> None:
 def test_a_request_that_ended_is_forgotten_with_what_was_noted_of_it() -> None:
     control = control_for(server_of("memory", 0.1))
     control.plan([Wish("a", (5, 5), (0, 0))], Batch(1, 1, 100, 20))
-    control.verified("a", Fate(((0, 5),), None, 0, 0))
-    control.advance("a", 1)
+    control.verified("a", ((0, 5),), None, 0, 0)
     control.forget("a")
     assert control._requests.find_one("a") == 0
 
@@ -198,12 +196,10 @@ def test_turns_keep_all_limits(data: st.DataObject) -> None:
                 assert 1 <= length <= wish.limits[lane]
                 assert length == wish.limits[lane] or not kinds[lane]
                 longest[lane] = max(longest[lane], length)
-            if turns:
-                source, length = turns[rng.integers(len(turns))]
-                drafted = int(rng.integers(0, length, endpoint=True))
-                fate = Fate(turns, source if drafted else None, drafted, int(rng.integers(0, drafted, endpoint=True)))
-                control.verified(wish.request_id, fate)
-            control.advance(wish.request_id, 1)
+            source, length = turns[rng.integers(len(turns))] if turns else (0, 0)
+            drafted = int(rng.integers(0, length, endpoint=True))
+            accepted = int(rng.integers(0, drafted, endpoint=True))
+            control.verified(wish.request_id, turns, source if drafted else None, drafted, accepted)
         drafting = [
             Drafting(k, int(rng.integers(0, k, endpoint=True)), 0, k * float(c))
             for k, c in zip(longest, costs, strict=True)

@@ -1,14 +1,17 @@
 """From a configuration to its policy, for one proposer and several."""
 
+import importlib
 from collections.abc import Mapping
+from pkgutil import iter_modules
 
 import pytest
 
 from vllm_spec_plugin.config import PluginConfig, parse_config
-from vllm_spec_plugin.scheduling.draft_length.control import Batch, Drafting, Fate, Measured, Wish
+from vllm_spec_plugin.scheduling.draft_length.control import Batch, Drafting, Measured, Wish
 from vllm_spec_plugin.scheduling.draft_length.create import create_control
 from vllm_spec_plugin.scheduling.draft_length.optimal_control import OptimalControl
 
+NAME = "vllm_spec_plugin.scheduling.draft_length"
 NGRAM = {"method": "ngram"}
 BRANCHES = {"method": "draft_model", "model": "somewhere", "branches": [2, 1]}
 CASCADE = {"method": "cascade", "proposers": [NGRAM, BRANCHES]}
@@ -41,23 +44,19 @@ def test_optimal_has_an_expectation_of_each_proposer_of_its_kind() -> None:
 
 def test_nothing_is_left_to_compile_for_the_first_request() -> None:
     """Numba counts what it compiles."""
-    from vllm_spec_plugin.scheduling.draft_length import acceptance_counts, kalman, plan_sizes, trials, turn_order
-
     control = create_control(config(CASCADE, "optimal"), 512)
-    compiled = [
-        function
-        for module in (acceptance_counts, kalman, plan_sizes, trials, turn_order)
-        for function in vars(module).values()
-        if hasattr(function, "signatures")
+    modules = [
+        importlib.import_module(found.name)
+        for found in iter_modules(importlib.import_module(NAME).__path__, NAME + ".")
     ]
+    compiled = [function for module in modules for function in vars(module).values() if hasattr(function, "signatures")]
     before = [len(function.signatures) for function in compiled]
     assert sum(count > 0 for count in before) > 5
     for _ in range(20):
         wishes = [Wish("a", (8, 8), (0, 100)), Wish("b", (3, 0), (0, 0))]
         for wish, turns in zip(wishes, control.plan(wishes, Batch(2, 2, 100, 12)), strict=True):
-            if turns:
-                control.verified(wish.request_id, Fate(turns, turns[-1][0], turns[-1][1], 1))
-            control.advance(wish.request_id, 2)
+            source, drafted = turns[-1] if turns else (None, 0)
+            control.verified(wish.request_id, turns, source, drafted, min(drafted, 1))
         control.measured(Measured(9, 2, 100, 0.02, (Drafting(2, 3, 0, 1e-4), Drafting(1, 1, 100, 1e-3))))
     control.forget("b")
     assert [len(function.signatures) for function in compiled] == before

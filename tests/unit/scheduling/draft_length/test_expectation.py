@@ -1,10 +1,18 @@
 """What drafts promise, from how they fared."""
 
+from typing import NamedTuple
+
 import numpy as np
 import pytest
 
 from vllm_spec_plugin.scheduling.draft_length.expectation import ChainExpectation, TreeExpectation
-from vllm_spec_plugin.scheduling.draft_length.request_rows import RequestRows
+from vllm_spec_plugin.scheduling.draft_length.request_rows import Floats, RequestRows
+
+
+class Promises(NamedTuple):
+    there: Floats
+    gains: Floats
+    delivered: Floats
 
 
 class Told:
@@ -19,7 +27,10 @@ class Told:
         self.expectation.learn(rows, *(np.array([count]) for count in (asked, drafted, accepted, num_tokens)))
 
     def promises(self, *request_ids):
-        return self.expectation.promises(self.requests.find(request_ids))
+        num_requests, num_places = len(request_ids), self.expectation.num_places
+        promised = Promises(*(np.empty(shape) for shape in (num_requests, *[(num_requests, num_places)] * 2)))
+        self.expectation.promise(self.requests.find(request_ids), *promised)
+        return promised
 
 
 def test_a_chain_s_gains_fall_and_follow_its_acceptance():

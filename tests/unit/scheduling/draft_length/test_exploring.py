@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from vllm_spec_plugin.scheduling.draft_length.exploring import Purse, Sizes
+from vllm_spec_plugin.scheduling.draft_length.request_rows import Floats
 
 
 def test_a_purse_holds_its_share_of_the_time_served() -> None:
@@ -41,15 +42,20 @@ def test_a_purse_without_a_share_pays_nothing() -> None:
     assert not purse.can_pay(0.0)
 
 
+def plans_of(rows: list[float], losses: list[float]) -> Floats:
+    """Plans of so many draft tokens, of one output token and 2 seconds but for what they lose."""
+    return np.array([np.ones(len(rows)), rows, np.array(losses) + 2])
+
+
 def test_the_size_that_was_not_measured_for_longest_is_chosen_of_those_that_can_be_paid() -> None:
     sizes = Sizes()
     for size in (10, 2, 5, 5, 5):
         sizes.measured(size)
-    num_tokens, losses = np.array([2.0, 5.0, 10.0, 20.0]), np.array([0.1, 0.0, 0.3, 0.9])
-    assert sizes.choose(num_tokens, losses, 0.0) is None
-    assert sizes.choose(num_tokens, losses, 1.0) == 3
-    assert sizes.choose(num_tokens, losses, 0.5) == 2
-    assert sizes.choose(num_tokens, losses, 0.2) == 0
+    plans = plans_of([2.0, 5.0, 10.0, 20.0], [0.1, 0.0, 0.3, 0.9])
+    assert sizes.choose(0, plans, 1, 0.0) is None
+    assert sizes.choose(0, plans, 1, 1.0) == pytest.approx((3, 0.9))
+    assert sizes.choose(0, plans, 1, 0.5) == pytest.approx((2, 0.3))
+    assert sizes.choose(0, plans, 1, 0.2) == pytest.approx((0, 0.1))
 
 
 def test_a_size_that_was_chosen_waits_like_one_that_was_measured() -> None:
@@ -57,15 +63,15 @@ def test_a_size_that_was_chosen_waits_like_one_that_was_measured() -> None:
     sizes = Sizes()
     for _ in range(5):
         sizes.measured(5)
-    num_tokens = np.array([5.0, 10.0])
-    assert [sizes.choose(num_tokens, np.zeros(2), 1.0) for _ in range(2)] == [1, None]
+    plans = plans_of([5.0, 10.0], [0.0, 0.0])
+    assert [sizes.choose(0, plans, 0, 1.0) for _ in range(2)] == [(1, 0.0), None]
     sizes.measured(5)
     sizes.measured(5)
-    assert sizes.choose(num_tokens, np.zeros(2), 1.0) == 1
+    assert sizes.choose(0, plans, 0, 1.0) == (1, 0.0)
 
 
 def test_sizes_that_hardly_differ_count_as_one() -> None:
     sizes = Sizes()
     for _ in range(3):
         sizes.measured(100)
-    assert sizes.choose(np.array([100.0, 103.0, 106.0]), np.zeros(3), 1.0) is None
+    assert sizes.choose(100, plans_of([0.0, 3.0, 6.0], [0.0, 0.0, 0.0]), 0, 1.0) is None

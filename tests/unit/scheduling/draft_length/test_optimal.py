@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.unit.scheduling.draft_length.simulator import all_turns
-from vllm_spec_plugin.scheduling.draft_length.optimal import Offers, Plans, plans
+from vllm_spec_plugin.scheduling.draft_length.optimal import SECONDS, Offers, Plans, plans
 
 
 def offers(gains, step, draft=(0.0, 0.0, 0.0), entry=None, delivered=None, limits=None, unit=1, most_tokens=1000):
@@ -35,7 +35,7 @@ def planned(given: Offers, rate=None) -> Plans:
 
 
 def lengths(found: Plans, size: int) -> list[int]:
-    return found.lengths(size)[:, 0].tolist()
+    return found.at(size)[0][:, 0].tolist()
 
 
 def rate(given, turns):
@@ -71,7 +71,7 @@ def test_no_draft_lengths_are_better(seed):
     best = found.best()
     tried = max(rate(given, turns) for turns in product(all_turns(1, 3), repeat=3))
     assert found.rate(best) == pytest.approx(tried)
-    assert rate(given, found.turns(found.lengths(best))) == pytest.approx(tried)
+    assert rate(given, found.at(best)[1]) == pytest.approx(tried)
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -82,8 +82,7 @@ def test_what_a_plan_says_of_itself_is_so(seed):
     found = planned(given)
     for size in range(21):
         assert sum(lengths(found, size)) == size == found.rows[size]
-        assert found.rate(size) == pytest.approx(rate(given, found.turns(found.lengths(size))))
-    assert found.losses(found.best()).min() == pytest.approx(0, abs=1e-12)
+        assert found.rate(size) == pytest.approx(rate(given, found.at(size)[1]))
 
 
 def cascade(seed):
@@ -118,7 +117,7 @@ def best_turns(given):
             (plans(given, lanes, worth, row_seconds) for lanes in sets), key=lambda found: found.rate(found.top)
         )
         worth = found.rate(found.top)
-    return found, found.turns(found.lengths(found.top))
+    return found, found.at(found.top)[1]
 
 
 def test_hardly_any_turns_are_better():
@@ -158,7 +157,7 @@ def test_a_free_proposer_s_drafts_are_not_bounded_by_the_other_one_s_passes():
         most_tokens=100,
     )
     found = planned(given)
-    assert found.turns(found.lengths(found.best())) == [((0, 4),), ((1, 1),)]
+    assert found.at(found.best())[1] == [((0, 4),), ((1, 1),)]
 
 
 def test_limits_and_room_are_kept():
@@ -184,23 +183,23 @@ def test_of_a_request_s_turns_the_longest_takes_room():
         most_tokens=2,
     )
     found = planned(given)
-    assert found.turns(found.lengths(found.best())) == [((0, 2), (1, 2))]
+    assert found.at(found.best())[1] == [((0, 2), (1, 2))]
 
 
 def test_tokens_that_are_seldom_there_are_seldom_verified():
     """Half of the drafts come, so that half of them are to be paid for."""
     found = planned(offers([[0.45]], [1.0, 1.8, 2.6], delivered=[[0.5]]))
     assert found.rows[1] == 0.5
-    assert found.seconds[1] == pytest.approx(1.4)
+    assert found.sized[SECONDS, 1] == pytest.approx(1.4)
     assert found.best() == 1
 
 
 def test_a_whole_tree_counts_with_all_its_tokens():
     found = planned(offers([[1.6], [1.6]], np.linspace(1, 2, 12), delivered=[[5.0], [5.0]], unit=5))
     assert found.rows.tolist() == [0, 5, 10]
-    assert found.seconds[2] == pytest.approx(1 + 10 / 11)
+    assert found.sized[SECONDS, 2] == pytest.approx(1 + 10 / 11)
     assert lengths(found, 2) == [1, 1]
-    assert found.turns(found.lengths(2)) == [((0, 5),), ((0, 5),)]
+    assert found.at(2)[1] == [((0, 5),), ((0, 5),)]
 
 
 def test_whoever_is_dear_to_begin_with_comes_last():
@@ -237,6 +236,6 @@ def test_whoever_is_worth_more_is_asked_first():
         most_tokens=100,
     )
     found = planned(given)
-    first, second = found.turns(found.lengths(found.best()))
+    first, second = found.at(found.best())[1]
     assert first == ((0, 2), (1, 2))
     assert second[0] == (1, 2)

@@ -53,14 +53,6 @@ def test_without_noise_it_is_exact_within_a_hundred_observations():
     assert model.weights == pytest.approx(TRUE, rel=0.02)
 
 
-def test_its_error_is_the_median_relative_one():
-    model = regression()
-    assert math.isnan(model.error)
-    learn(model, 500, Noise())
-    # The median of |N(0, 5%)| is 3.4%.
-    assert 0.025 < model.error < 0.05
-
-
 def test_one_in_twenty_outliers_hardly_matter():
     # 2000 observations, 5% of them 20 to 100 times too long.
     ratios = learn(regression(), 2000, Noise(), outliers=0.05)[20:]
@@ -165,12 +157,11 @@ def test_what_was_believed_impossible_is_learnt_from():
 def test_what_cannot_be_a_time_is_ignored(value):
     model = regression()
     learn(model, 20, Noise())
-    weights, covariance, error = model.weights.copy(), model.covariance.copy(), model.error
+    weights, covariance = model.weights.copy(), model.covariance.copy()
     features = np.array([1.0, 10.0, 100.0])
     assert model.observe(features, value) == model.predict(features)
     assert (model.weights == weights).all()
     assert (model.covariance == covariance).all()
-    assert model.error == error
     assert model.num_observations == 20
 
 
