@@ -156,4 +156,6 @@ class _Server:
         num_tokens = len(fates) + sum(fate.drafted for fate in fates)
         seconds = (_STEP + _TOKEN * num_tokens) * float(np.exp(self._rng.normal(0, _NOISE)))
         seconds += sum(part.seconds for part in drafting)
-        return Measured(num_tokens, len(fates), len(fates) * _CONTEXT, seconds, tuple(drafting))
+        return Measured(
+            num_tokens, len(fates), len(fates) * _CONTEXT, seconds, tuple(drafting), num_tokens > len(fates)
+        )

@@ -29,6 +29,7 @@ class _Step:
     num_tokens: int
     num_requests: int
     context: int
+    has_drafts: bool
     turns: dict[str, Turns] = field(default_factory=dict)
     # Text tokens that a proposer with KV of its own has to compute, of requests that come to it.
     gaps: dict[str, int] = field(default_factory=dict)
@@ -115,7 +116,8 @@ class Steering:
                 wishes.append(Wish(request.request_id, limits, gaps))
             else:
                 others += not request.is_prefill_chunk
-        step = _Step(output.total_num_scheduled_tokens, len(output.num_scheduled_tokens), context)
+        has_drafts = bool(output.scheduled_spec_decode_tokens)
+        step = _Step(output.total_num_scheduled_tokens, len(output.num_scheduled_tokens), context, has_drafts)
         if step.num_requests == self._num_foreseen:
             step.forecast = self._forecast
         self._planned.append(step)
@@ -250,6 +252,7 @@ class Steering:
                 context=step.context,
                 seconds=now - started,
                 drafting=step.drafting,
+                has_drafts=step.has_drafts,
             )
         )
 

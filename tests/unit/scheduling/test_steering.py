@@ -51,11 +51,12 @@ def request(name, num_tokens=10, computed=None, max_tokens=100, num_output=1, ch
     )
 
 
-def output(scheduled: dict[str, int], preempted=()) -> Any:
+def output(scheduled: dict[str, int], preempted=(), drafts: Any = ()) -> Any:
     return SimpleNamespace(
         num_scheduled_tokens=scheduled,
         total_num_scheduled_tokens=sum(scheduled.values()),
         preempted_req_ids=set(preempted),
+        scheduled_spec_decode_tokens=dict(drafts),
     )
 
 
@@ -205,7 +206,7 @@ def test_a_step_is_measured_to_the_next_one_or_to_its_end_if_none_follows(clock)
     end(steer, a, counted=counted)
     clock.now = 1.5
     steer.started()
-    steer.plan(output({"a": 2}), [a], 100)
+    steer.plan(output({"a": 2}, drafts={"a": [7]}), [a], 100)
     clock.now = 2.0
     steer.updated({}, CountersByMethod(), {}, is_busy=False)
     clock.now = 50.0
@@ -213,6 +214,7 @@ def test_a_step_is_measured_to_the_next_one_or_to_its_end_if_none_follows(clock)
     [first, second] = control.steps
     assert (first.num_tokens, first.seconds, first.drafting) == (5, 1.5, (Drafting(4, 4, 5, 0.25),))
     assert (second.num_tokens, second.seconds, second.drafting[0].num_drafted) == (2, 0.5, 0)
+    assert (first.has_drafts, second.has_drafts) == (False, True)
 
 
 def test_empty_steps_are_not_measured(clock):

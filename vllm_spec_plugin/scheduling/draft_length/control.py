@@ -66,6 +66,7 @@ class Measured(NamedTuple):
         context: tokens in their texts, added up.
         seconds: from the step's planning to the next one's.
         drafting: per proposer, what it did and how many of these seconds it took.
+        has_drafts: whether drafts were among the tokens.
     """
 
     num_tokens: int
@@ -73,6 +74,7 @@ class Measured(NamedTuple):
     context: int
     seconds: float
     drafting: tuple[Drafting, ...]
+    has_drafts: bool = False
 
 
 class Forecast(NamedTuple):

@@ -58,5 +58,7 @@ def _compile(control: DraftLengthControl, config: PluginConfig) -> None:
         for wish, turns in zip(wishes, control.plan(wishes, Batch(2, 2, 100, room)), strict=True):
             source, drafted = turns[0] if turns else (None, 0)
             control.verified(wish.request_id, turns, source, drafted, min(drafted, 1))
-        control.measured(Measured(4, 2, 100, 0.01, tuple(Drafting(1, 2, 0, 1e-3) for _ in range(count))))
+        control.measured(
+            Measured(4, 2, 100, 0.01, tuple(Drafting(1, 2, 0, 1e-3) for _ in range(count)), has_drafts=True)
+        )
     control.forget("a")

@@ -17,7 +17,7 @@ from vllm_spec_plugin.scheduling.draft_length.trials import asked_first, longest
 from vllm_spec_plugin.turns import Turns
 
 # How much better than no drafts a plan must be to begin drafting, and to go on with it.
-BEGIN, GO_ON = 0.02, -0.01
+BEGIN, GO_ON = 0.03, 0.0
 # How much better others must be than those who take part, to take their place.
 CHANGE = 0.01
 # Every so many steps they are compared with one of the other sets: that takes as long as planning.
@@ -229,7 +229,9 @@ class OptimalControl:
     def measured(self, step: Measured) -> None:
         """Learns what a step took."""
         target_seconds = step.seconds - sum([drafting.seconds for drafting in step.drafting])
-        self.step_cost.observe(step.num_tokens, step.num_requests, step.context, target_seconds)
+        self.step_cost.observe(
+            step.num_tokens, step.num_requests, step.context, target_seconds, has_drafts=step.has_drafts
+        )
         for lane, drafting, purse in zip(self.lanes, step.drafting, self._for_lanes, strict=True):
             lane.measured(drafting)
             purse.served(step.seconds)

@@ -23,15 +23,16 @@ _PROBED = (0.5, 0.2, 0.1)
 _UNKNOWN = (1.0, 0.5, 0.3)
 # Knots a factor of four apart still have a third of their individual errors in common.
 _CORRELATION_LENGTH = math.log(4)
-# Shares of a step of one token, per request and per token of context.
-_PER_REQUEST = 0.03
-_PER_CONTEXT_TOKEN = 3e-5
+# Shares of a step of one token: per request, per token of context, and per request of a step with drafts.
+_OTHERS = (0.03, 3e-5, 0.02)
 
 
 class StepCost:
-    """Seconds of a target step by its scheduled tokens N, requests B and tokens of context C.
+    """Seconds of a target step by its scheduled tokens N, requests B, tokens of context C, and whether it has drafts, D.
 
-    T = curve(N) + b * B + c * C, where the curve is linear between knots of N. The prior is the curve
+    T = curve(N) + b * B + c * C + d * B * D, where the curve is linear between knots of N, and D is 0 or 1: where not
+    each request has one token, engines leave their fastest way (a block of matrix rows that is not filled, a kernel or
+    graph for decoding only), and what the first draft token costs is on no smooth curve. The prior is the curve
     that was probed at start-up; its errors are thought to be one factor and one offset common to all
     knots, large, and individual ones, small and alike at neighbours. So a few steps at one N correct
     the whole curve, steps at several N its shape, and where nothing was observed it keeps the probe's.
@@ -56,9 +57,10 @@ class StepCost:
         shape = _shape(at, probed)
         covariance = _covariance(at, shape, *(_PROBED if probed else _UNKNOWN))
         self._num_knots = len(at)
-        self._requests, self._context = len(at), len(at) + 1
-        mean = np.append(shape, [0.0, 0.0])
-        self._regression = ForgetfulRegression(mean, covariance, (self._requests, self._context))
+        others = range(len(at), len(at) + len(_OTHERS))
+        self._requests, self._context, self._drafted = others
+        mean = np.append(shape, [0.0] * len(_OTHERS))
+        self._regression = ForgetfulRegression(mean, covariance, tuple(others))
         self._features: Floats = np.zeros(len(mean))
         self._at = np.append(at, _FAR)
         self._curve = np.empty(len(self._at))
@@ -69,7 +71,9 @@ class StepCost:
         """How many steps it has learnt from; with none and no probe its seconds are a guess."""
         return self._regression.num_observations
 
-    def observe(self, num_tokens: int, num_requests: int, context: int, seconds: float) -> float:
+    def observe(
+        self, num_tokens: int, num_requests: int, context: int, seconds: float, *, has_drafts: bool = False
+    ) -> float:
         """Learns from a step; one that can't be (no tokens, negative counts, no positive time) is ignored.
 
         Args:
@@ -77,6 +81,7 @@ class StepCost:
             num_requests: requests with scheduled tokens.
             context: tokens of context of these requests together.
             seconds: what the step took.
+            has_drafts: whether drafts were among its tokens.
 
         Returns:
             The seconds predicted before.
@@ -86,18 +91,20 @@ class StepCost:
         share = max(0.0, (num_tokens - left) / (right - left))
         below, above = self._curve[lower : lower + 2].tolist()
         predicted: float = below + share * (above - below) + self._overhead(num_requests, context)
+        predicted += has_drafts * self._of_drafts(num_requests)
         if num_tokens < 1 or num_requests < 0 or context < 0 or not SMALLEST < seconds < LARGEST:
             return predicted
         features = self._features
         features[lower], features[lower + 1] = 1 - share, share
         features[self._requests], features[self._context] = num_requests, context
+        features[self._drafted] = has_drafts * num_requests
         self._regression.observe(features, seconds)
         features[lower] = features[lower + 1] = 0
         self._draw_curve()
         return predicted
 
     def seconds(self, num_tokens: npt.ArrayLike, num_requests: int, context: int) -> Floats:
-        """Expected seconds, positive, never fewer for more tokens.
+        """Expected seconds of steps without drafts, positive, never fewer for more tokens.
 
         Args:
             num_tokens: scheduled tokens of each candidate step, any shape; below 1 counts as 1, beyond
@@ -113,12 +120,17 @@ class StepCost:
         return expected
 
     def seconds_from(self, num_tokens: int, count: int, num_requests: int, context: int) -> Floats:
-        """[count]: expected seconds of steps of `num_tokens` tokens, one more, and so on; as `seconds`, but sooner."""
-        return values_from(num_tokens, count, self._at, self._curve, self._overhead(num_requests, context))
+        """[count]: expected seconds of a step of `num_tokens` tokens, and of that with one draft token, two, and so on."""
+        steps = values_from(num_tokens, count, self._at, self._curve, self._overhead(num_requests, context))
+        steps[1:] += self._of_drafts(num_requests)
+        return steps
 
     def _overhead(self, num_requests: int, context: int) -> float:
         weights = self._regression.weights
         return max(num_requests, 0) * weights.item(self._requests) + max(context, 0) * weights.item(self._context)
+
+    def _of_drafts(self, num_requests: int) -> float:
+        return max(num_requests, 0) * self._regression.weights.item(self._drafted)
 
     def _draw_curve(self) -> None:
         draw(self._regression.weights[: self._num_knots], self._at, self._curve, SMALLEST)
@@ -158,10 +170,10 @@ def _shape(at: Floats, probed: list[tuple[int, float]]) -> Floats:
 
 
 def _covariance(at: Floats, shape: Floats, factor: float, offset: float, individual: float) -> Floats:
-    """[num_knots + 2, num_knots + 2]: of the knots, then of the costs per request and per token of context."""
+    """Square, of the knots and then of the other costs."""
     distance = np.abs(np.log(at)[:, None] - np.log(at))
     knots = (factor**2 + individual**2 * np.exp(-distance / _CORRELATION_LENGTH)) * np.outer(shape, shape)
     knots += (offset * shape[0]) ** 2
-    covariance = np.diag(np.append(shape, [_PER_REQUEST * shape[0], _PER_CONTEXT_TOKEN * shape[0]]) ** 2)
+    covariance = np.diag(np.append(shape, [share * shape[0] for share in _OTHERS]) ** 2)
     covariance[: len(at), : len(at)] = knots
     return covariance

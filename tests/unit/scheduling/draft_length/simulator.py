@@ -80,12 +80,18 @@ class Server:
         costs: of each proposer.
         most: K.
         noise: standard deviation of a step's time, as a share.
+        jump: seconds that a target step takes longer if there are drafts in it at all.
     """
 
     step: Callable[[float], float]
     costs: tuple[Cost, ...]
     most: int = 8
     noise: float = 0.05
+    jump: float = 0.0
+
+    def step_with(self, num_requests: int, num_drafted: float) -> float:
+        """Seconds of a target step."""
+        return self.step(num_requests + num_drafted) + (self.jump if num_drafted else 0.0)
 
     def drafting(self, lane: int, longest: float, count: float, comes: float = 1.0) -> float:
         """Seconds of a proposer that is asked for up to `longest` tokens and gives `count` in all."""
@@ -134,7 +140,7 @@ def expected_rate(server: Server, chances: Sequence[Chances], turns: Sequence[Tu
         rows += count[lane]
         if lengths:
             seconds += server.drafting(lane, longest, count[lane], 1 - nobody_longer)
-    return tokens / (seconds + server.step(len(chances) + rows))
+    return tokens / (seconds + server.step_with(len(chances), rows))
 
 
 def all_turns(num_lanes: int, most: int) -> list[Turns]:
@@ -217,13 +223,16 @@ def simulate(
         fates = [_draft(turns, own, guesses) for turns, own in zip(planned, of_requests, strict=True)]
         drafting = [_drafting(server, lane, fates) for lane in range(num_lanes)]
         noise = np.maximum(1 + server.noise * rng.standard_normal(1 + num_lanes), 0.1).tolist()
-        seconds = server.step(num_requests + num_verified)
+        seconds = server.step_with(num_requests, num_verified)
         noisy = [
             Drafting(done.longest, done.num_drafted, 0, done.seconds * factor)
             for done, factor in zip(drafting, noise[1:], strict=True)
         ]
         total = seconds * noise[0] + sum(done.seconds for done in noisy)
-        control.measured(Measured(num_requests + num_verified, num_requests, batch.context, total, tuple(noisy)))
+        num_tokens = num_requests + num_verified
+        control.measured(
+            Measured(num_tokens, num_requests, batch.context, total, tuple(noisy), has_drafts=num_verified > 0)
+        )
         outcome.by_step.append((tokens, seconds + sum(done.seconds for done in drafting)))
         outcome.turns.append(planned)
         outcome.tried.append(control.forecast.tried if control.forecast else "")

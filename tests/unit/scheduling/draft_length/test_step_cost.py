@@ -106,6 +106,21 @@ def test_requests_and_context_are_learnt():
         assert predicted == pytest.approx(time(40, num_requests, context), rel=0.1)
 
 
+def test_what_the_first_draft_token_costs_is_learnt():
+    """A jump of a quarter between steps of 32 requests with and without drafts, which no curve has; 5% noise."""
+
+    def time(num_drafts):
+        return cpu(32 + num_drafts) + (0.25 * cpu(32) if num_drafts else 0)
+
+    cost, noise = StepCost(MAX_TOKENS, probe(cpu)), Noise()
+    for step in range(600):
+        num_drafts = 0 if step % 4 == 0 else int(noise.rng.integers(1, 33))
+        cost.observe(32 + num_drafts, 32, 3200, noise(time(num_drafts)), has_drafts=num_drafts > 0)
+    expected = cost.seconds_from(32, 33, 32, 3200)
+    assert expected / [time(num_drafts) for num_drafts in range(33)] == pytest.approx(1, abs=0.06)
+    assert expected[0] == pytest.approx(float(cost.seconds(32, 32, 3200)))
+
+
 def test_one_in_twenty_outliers_hardly_matter():
     # 2000 steps with 5% noise, 5% of them 20 to 100 times too long.
     cost = StepCost(MAX_TOKENS, probe(cpu))
