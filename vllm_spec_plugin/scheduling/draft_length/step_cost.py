@@ -28,14 +28,14 @@ _OTHERS = (0.03, 3e-5, 0.02)
 
 
 class StepCost:
-    """Seconds of a target step by its scheduled tokens N, requests B, tokens of context C, and whether it has drafts, D.
+    """Seconds of a target step by its scheduled tokens N, requests B, tokens of context C and drafts.
 
-    T = curve(N) + b * B + c * C + d * B * D, where the curve is linear between knots of N, and D is 0 or 1: where not
-    each request has one token, engines leave their fastest way (a block of matrix rows that is not filled, a kernel or
-    graph for decoding only), and what the first draft token costs is on no smooth curve. The prior is the curve
-    that was probed at start-up; its errors are thought to be one factor and one offset common to all
-    knots, large, and individual ones, small and alike at neighbours. So a few steps at one N correct
-    the whole curve, steps at several N its shape, and where nothing was observed it keeps the probe's.
+    T = curve(N) + b * B + c * C + d * B * D, where the curve is linear between knots of N, and D says whether any
+    of the tokens are drafts: where not each request has one token, engines leave their fastest way (a block of
+    matrix rows that is not filled, a kernel or graph for decoding only), and what the first draft token costs is on
+    no smooth curve. The prior is the curve that was probed at start-up; its errors are thought to be one factor and
+    one offset common to all knots, large, and individual ones, small and alike at neighbours. So a few steps at one
+    N correct the whole curve, steps at several N its shape, and where nothing was observed it keeps the probe's.
     """
 
     def __init__(self, max_tokens: int, probe: Sequence[tuple[int, float]] = ()) -> None:
@@ -120,7 +120,7 @@ class StepCost:
         return expected
 
     def seconds_from(self, num_tokens: int, count: int, num_requests: int, context: int) -> Floats:
-        """[count]: expected seconds of a step of `num_tokens` tokens, and of that with one draft token, two, and so on."""
+        """[count]: expected seconds of a step of `num_tokens` tokens, of that with one draft token, two, and so on."""
         steps = values_from(num_tokens, count, self._at, self._curve, self._overhead(num_requests, context))
         steps[1:] += self._of_drafts(num_requests)
         return steps
