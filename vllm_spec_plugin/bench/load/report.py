@@ -69,9 +69,9 @@ def sentences(results: SweepResults) -> Iterator[str]:
 def notes(results: SweepResults, on_cpu: bool) -> Iterator[str]:
     """What the tables are to be read with."""
     yield (
-        "So many requests are in flight all the time. Output tokens are counted from when each stream had its first one; "
-        "prompts that come later are in the time. Each arm did each level once in short before, which is not counted, "
-        "and from which the policy learns. Medians of the "
+        "So many requests are in flight all the time. Tokens and time count from when each stream has its first token; "
+        "later prompts are in the time. Each arm did each level once in short before, which is not counted, and from "
+        "which the policy learns. Medians of the "
         "rounds, ± half the distance of their quartiles; ratios are taken round by round. best K (*): the arm of fixed "
         "draft length with the highest median at this level; length: 1 + accepted / drafts; drafted: tokens per "
         "request and step that brought it something."
