@@ -1,6 +1,7 @@
 """What benchmarks show of themselves: arms that start, rounds that go by. Imports no vLLM."""
 
 import contextlib
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -39,7 +40,21 @@ def started_arms(
 
 @contextlib.contextmanager
 def shown_progress(total: int, console: Console) -> Iterator[Callable[[int, str], None]]:
-    """A bar, moved by what it yields: how many runs are done, and what the next one is."""
+    """A bar, moved by what it yields: how many runs are done, and what the next one is.
+
+    Where there is no terminal (a log, a pipe) it is a line per run instead.
+    """
+    if not console.is_terminal:
+        start = time.monotonic()
+
+        def say(num_done: int, what: str) -> None:
+            minutes, seconds = divmod(round(time.monotonic() - start), 60)
+            console.print(
+                f"{num_done}/{total}, {minutes}:{seconds:02}: {escape(what)}", soft_wrap=True, highlight=False
+            )
+
+        yield say
+        return
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     # Seldom drawn: the engines need all cores.
     with Progress(*columns, TimeRemainingColumn(), console=console, transient=True, refresh_per_second=1) as bar:

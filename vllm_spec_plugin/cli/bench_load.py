@@ -115,7 +115,7 @@ def bench_load(
 
     At each level so many streams always have a request in flight; who has got a text asks for the
     next. Engines in processes of their own, all in one run: arms take turns within each round.
-    Leave the machine alone meanwhile.
+    Leave the machine alone meanwhile. Interrupted, it reports the rounds that are done.
     """
     console, errors = Console(), Console(stderr=True)
     # A terminated run takes its engines along, as an interrupted one does.
@@ -155,7 +155,10 @@ def bench_load(
         for name, arm in arms.items()
     }
     _show(results, console)
-    _write(results, origin, target, json_path, markdown, png)
+    _write(results, origin | {"rounds": results.rounds}, target, json_path, markdown, png)
+    if results.rounds < rounds:
+        errors.print(f"[red]error:[/red] interrupted: these are the first {results.rounds} of {rounds} rounds")
+        raise typer.Exit(1)
 
 
 def _measure(

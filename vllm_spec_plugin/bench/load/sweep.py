@@ -50,12 +50,14 @@ class SweepResults:
         fixed: those of them that the best fixed draft length is chosen from.
         summaries: by arm, workload and streams.
         switches: of the workload `switching`, by its streams.
+        rounds: that all arms did.
         others: per run that counts, the cores that other processes used meanwhile; empty where nothing tells.
     """
 
     arms: tuple[str, ...]
     fixed: tuple[str, ...]
     summaries: dict[tuple[str, str, int], LoadSummary]
+    rounds: int
     switches: dict[int, Switch] = field(default_factory=dict)
     others: list[float] = field(default_factory=list)
 
@@ -84,6 +86,8 @@ def run_sweep(
 ) -> SweepResults:
     """Warms the arms up, runs the rounds, and sums up.
 
+    If it is interrupted, or the process told to end, whole rounds that are done count; without any it raises.
+
     Args:
         arms: by name, the one without drafts first.
         engines: running, by the arm's name.
@@ -105,19 +109,26 @@ def run_sweep(
     names = list(arms)
     for number, cell, name in in_turn(names, plan.cells, 1):
         run("warming up", number, cell, name, plan.job(cell, number, is_warm_up=True))
-    runs = [
-        run(f"round {number + 1}/{plan.rounds}", number, cell, name, plan.job(cell, number))
-        for number, cell, name in in_turn(names, plan.cells, plan.rounds)
-    ]
+    runs: list[LoadRun] = []
+    try:
+        for number, cell, name in in_turn(names, plan.cells, plan.rounds):
+            runs.append(run(f"round {number + 1}/{plan.rounds}", number, cell, name, plan.job(cell, number)))
+    except (KeyboardInterrupt, SystemExit):
+        whole = len(runs) // (len(names) * len(plan.cells))
+        if not whole:
+            raise
+        runs = [run for run in runs if run.round < whole]
     return results_of(runs, arms, plan.cells)
 
 
 def results_of(runs: Sequence[LoadRun], arms: Mapping[str, LoadArm], cells: Sequence[Cell]) -> SweepResults:
     """What the runs of all arms and cells come to."""
+    rounds = 1 + max(run.round for run in runs)
     return SweepResults(
         tuple(arms),
         tuple(name for name, arm in arms.items() if arm.is_fixed),
         {(name, *cell): summarise(runs, name, *cell) for cell in cells for name in arms},
+        rounds,
         {
             streams: switches([run for run in runs if (run.workload, run.streams) == (workload, streams)], list(arms))
             for workload, streams in cells

@@ -99,7 +99,7 @@ def test_the_share_of_predictable_text_in_a_mixture_is_told() -> None:
 def test_without_optimal_nothing_is_told_of_it() -> None:
     found = results()
     arms = tuple(name for name in found.arms if name != OPTIMAL)
-    assert list(report.sentences(SweepResults(arms, found.fixed, found.summaries, found.switches))) == []
+    assert list(report.sentences(SweepResults(arms, found.fixed, found.summaries, found.rounds, found.switches))) == []
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_all_rows_of_a_markdown_table_are_as_long() -> None:
 
 def test_without_fixed_arms_there_is_no_best_one() -> None:
     found = results()
-    found = SweepResults(found.arms, (), found.summaries)
+    found = SweepResults(found.arms, (), found.summaries, found.rounds)
     assert "best fixed K |" not in page(found)
     assert cells(shown(found), "Load: easy", "optimal")[2:4] == ["2.45", "-"]
     assert "best fixed" not in next(report.sentences(found))

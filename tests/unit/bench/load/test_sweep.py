@@ -2,6 +2,8 @@
 
 from typing import Any, cast
 
+import pytest
+
 from tests.unit.bench.load.cases import ARMS, run, steady
 from vllm_spec_plugin.bench.arms import Arm
 from vllm_spec_plugin.bench.load.records import LoadAnswer, LoadJob
@@ -24,12 +26,20 @@ class ScriptedEngine:
         return run(self.name, progress).answer
 
 
-def swept(plan: Plan = PLAN) -> tuple[SweepResults, list[tuple[str, LoadJob]], list[tuple[int, str]]]:
+def swept(
+    plan: Plan = PLAN, most_runs: int = 1000
+) -> tuple[SweepResults, list[tuple[str, LoadJob]], list[tuple[int, str]]]:
     log: list[tuple[str, LoadJob]] = []
     told: list[tuple[int, str]] = []
     engines: dict[str, Any] = {name: ScriptedEngine(name, log) for name in ARMS}
     machine = QuietMachine(0.0, busy=lambda: None, sleep=lambda seconds: None)
-    found = run_sweep(ARMS, cast(dict[str, Arm], engines), plan, machine, lambda *what: told.append(what))
+
+    def on_run(*what: Any) -> None:
+        if len(told) == most_runs:
+            raise KeyboardInterrupt
+        told.append(what)
+
+    found = run_sweep(ARMS, cast(dict[str, Arm], engines), plan, machine, on_run)
     return found, log, told
 
 
@@ -76,3 +86,17 @@ def test_results_have_every_arm_in_every_cell() -> None:
     assert list(found.switches) == [1]
     assert [done for done, _ in told] == list(range(num_runs(len(ARMS), PLAN)))
     assert told[len(ARMS)][1] == "warming up: none, mixed, 2 streams"
+
+
+def test_interrupted_it_tells_what_whole_rounds_came_to() -> None:
+    per_round = len(ARMS) * len(PLAN.cells)
+    found, _, _ = swept(most_runs=3 * per_round - 1)
+    assert found.rounds == 1
+    assert found.cells == list(PLAN.cells)
+    assert {len(summary.tokens_per_second) for summary in found.summaries.values()} == {1}
+    assert swept()[0].rounds == 2
+
+
+def test_interrupted_in_the_first_round_it_has_nothing_to_tell() -> None:
+    with pytest.raises(KeyboardInterrupt):
+        swept(most_runs=2 * len(ARMS) * len(PLAN.cells) - 1)
