@@ -1,0 +1,1 @@
+"""How many users there are, and when requests arrive."""
