@@ -1,0 +1,98 @@
+"""Prompts of a load test, read from JSON Lines."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from loadtests.stream.client import CHAT, COMPLETIONS
+
+FOLDER = Path(__file__).parent.parent / "prompts"
+_ALLOWED = (
+    'allowed per line: {"prompt": "..."} or {"messages": [{"role": "user", "content": "..."}, ...]}, with "max_tokens" '
+    'and "temperature" if they are to differ from the options'
+)
+
+
+class PromptsError(ValueError):
+    """A file of prompts that cannot be used; str() says where and why."""
+
+
+class Message(BaseModel):
+    """A turn of a chat."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    role: str
+    content: str
+
+
+class Prompt(BaseModel):
+    """A request to make: a text to complete, or a chat to answer.
+
+    Attributes:
+        prompt: the text.
+        messages: the chat.
+        max_tokens: most output tokens; None is what the options say.
+        temperature: of its sampling; None is what the options say.
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    prompt: str | None = Field(default=None, min_length=1)
+    messages: list[Message] | None = Field(default=None, min_length=1)
+    max_tokens: int | None = Field(default=None, ge=1)
+    temperature: float | None = Field(default=None, ge=0)
+
+    @model_validator(mode="after")
+    def _is_one_of_both(self) -> "Prompt":
+        if (self.prompt is None) == (self.messages is None):
+            raise ValueError("either `prompt` or `messages`")
+        return self
+
+    @property
+    def path(self) -> str:
+        """Of the API that it goes to."""
+        return COMPLETIONS if self.messages is None else CHAT
+
+    def body(self, model: str, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Of the request.
+
+        Args:
+            model: the served model's name.
+            options: further keys; the prompt's own come before them.
+        """
+        return {"model": model} | dict(options) | self.model_dump(exclude_none=True)
+
+
+def read_prompts(path: Path) -> tuple[Prompt, ...]:
+    """Reads a file of prompts, one JSON object per line; empty lines do not count.
+
+    Raises:
+        PromptsError: it cannot be read, a line is something else, or there is none.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise PromptsError(f"{path} cannot be read: {error}") from None
+    found = []
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            found.append(Prompt.model_validate(json.loads(line)))
+        except (ValidationError, ValueError) as error:
+            raise PromptsError(f"{path}, line {number}: {_short(error)}; {_ALLOWED}") from None
+    if not found:
+        raise PromptsError(f"{path} has no prompts; {_ALLOWED}")
+    return tuple(found)
+
+
+def _short(error: ValueError) -> str:
+    if not isinstance(error, ValidationError):
+        return f"not JSON ({error})"
+    first = error.errors()[0]
+    where = ".".join(map(str, first["loc"]))
+    return f"{where}: {first['msg']}" if where else str(first["msg"]).removeprefix("Value error, ")
