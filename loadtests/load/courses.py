@@ -8,6 +8,10 @@ from typing import Protocol
 class Course(Protocol):
     """How many users there are to be."""
 
+    def __init__(self, most: int, seconds: float) -> None:
+        """At most so many users, for so long."""
+        ...
+
     @property
     def seconds(self) -> float:
         """How long it takes."""

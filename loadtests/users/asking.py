@@ -1,0 +1,28 @@
+"""One request of a user, and who is told of it."""
+
+from typing import Any
+
+from loadtests.collector import collector_of
+from loadtests.scenarios.prompts import Prompt
+from loadtests.stream.client import StreamingClient
+from loadtests.stream.timing import measure
+
+
+class StreamError(Exception):
+    """What Locust lists as a failure."""
+
+
+def ask(environment: Any, client: StreamingClient, scenario: str, prompt: Prompt) -> None:
+    """Asks for one stream, and tells the collector and Locust's statistics."""
+    options, collector = environment.parsed_options, collector_of(environment)
+    given = {"max_tokens": options.max_tokens, "temperature": options.temperature}
+    found = measure(client.ask(prompt.path, prompt.body(collector.model, given)))
+    collector.add(scenario, found)
+    environment.events.request.fire(
+        request_type="stream",
+        name=scenario,
+        response_time=((found.ended - found.started) if found.e2e is None else found.e2e) * 1000,
+        response_length=found.output_tokens or 0,
+        exception=None if found.error is None else StreamError(f"{found.error}: {found.message}"),
+        context={},
+    )

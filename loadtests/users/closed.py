@@ -1,0 +1,76 @@
+"""A closed loop: users that ask again when they have been answered."""
+
+import itertools
+import random
+from pathlib import Path
+
+from locust import User, task
+
+from loadtests.scenarios.prompts import FOLDER, read_prompts
+from loadtests.stream.client import StreamingClient
+from loadtests.users.asking import ask
+
+_numbers = itertools.count()
+
+
+class StreamingUser(User):
+    """Somebody who asks, reads the answer to its end, thinks, and asks again: a closed loop.
+
+    Attributes:
+        scenario: the name of its prompts' file, and in statistics.
+    """
+
+    abstract = True
+    scenario: str
+
+    def on_start(self) -> None:
+        """Gets a connection of its own, and its own order of prompts."""
+        options = self.environment.parsed_options
+        self._rng = random.Random(f"{options.seed} {self.scenario} {next(_numbers)}")
+        self._client = StreamingClient(self.environment.host, options.api_key, options.patience)
+        self._prompts = read_prompts(Path(options.prompts) if options.prompts else FOLDER / f"{self.scenario}.jsonl")
+
+    def on_stop(self) -> None:
+        """Leaves."""
+        self._client.close()
+
+    def wait_time(self) -> float:
+        """Seconds of thinking."""
+        mean = self.environment.parsed_options.think
+        return self._rng.expovariate(1 / mean) if mean else 0.0
+
+    @task
+    def ask(self) -> None:
+        """Asks for one stream."""
+        ask(self.environment, self._client, self.scenario, self._rng.choice(self._prompts))
+
+
+class CodeCompletion(StreamingUser):
+    """Goes on with code: much of it is said for the first time."""
+
+    weight = 4
+    scenario = "code"
+
+
+class CopyHeavyEdit(StreamingUser):
+    """Has a text written again with small changes: most of it can be copied."""
+
+    weight = 2
+    scenario = "edit"
+
+
+class Extraction(StreamingUser):
+    """Wants short answers out of a longer text."""
+
+    weight = 2
+    scenario = "extract"
+
+
+class OpenChat(StreamingUser):
+    """Talks, through the chat API."""
+
+    weight = 2
+    scenario = "chat"
+
+
+SCENARIOS: tuple[type[StreamingUser], ...] = (CodeCompletion, CopyHeavyEdit, Extraction, OpenChat)

@@ -1,0 +1,57 @@
+"""An open loop: requests that arrive whether earlier ones were answered or not."""
+
+import itertools
+import random
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import gevent.pool
+from locust import User, task
+
+from loadtests.load.arrivals import poisson
+from loadtests.scenarios.prompts import FOLDER, Prompt, read_prompts
+from loadtests.stream.client import StreamingClient
+from loadtests.users.asking import ask
+from loadtests.users.closed import SCENARIOS
+
+_numbers = itertools.count()
+
+
+class OpenLoop(User):
+    """All scenarios' requests, by their weights, at `--rate` requests per second.
+
+    Locust's number of users is that of such sources: with one of them arrivals are a Poisson process of that rate.
+    """
+
+    def on_start(self) -> None:
+        """Begins to draw arrivals."""
+        options = self.environment.parsed_options
+        self._rng = random.Random(f"{options.seed} arrivals {next(_numbers)}")
+        self._gaps: Iterator[float] = poisson(options.rate, self._rng)
+        self._due = time.perf_counter()
+        self._requests = gevent.pool.Group()
+        files = {one.scenario: FOLDER / f"{one.scenario}.jsonl" for one in SCENARIOS}
+        if options.prompts:
+            files = dict.fromkeys(files, Path(options.prompts))
+        self._prompts = {name: read_prompts(path) for name, path in files.items()}
+
+    def on_stop(self) -> None:
+        """Gives up what is not answered."""
+        self._requests.kill()
+
+    @task
+    def arrive(self) -> None:
+        """Waits for the next arrival and lets it go its way."""
+        self._due += next(self._gaps)
+        gevent.sleep(max(self._due - time.perf_counter(), 0))
+        chosen = self._rng.choices(SCENARIOS, [one.weight for one in SCENARIOS])[0].scenario
+        self._requests.spawn(self._once, chosen, self._rng.choice(self._prompts[chosen]))
+
+    def _once(self, scenario: str, prompt: Prompt) -> None:
+        options = self.environment.parsed_options
+        client = StreamingClient(self.environment.host, options.api_key, options.patience)
+        try:
+            ask(self.environment, client, scenario, prompt)
+        finally:
+            client.close()

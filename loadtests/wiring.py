@@ -1,0 +1,37 @@
+"""What both locustfiles have in common: options, and a report at the end."""
+
+import logging
+from pathlib import Path
+from typing import Any
+
+from locust import events
+
+from loadtests import collector
+from loadtests.options import add_options, slo_of
+from loadtests.scenarios.prompts import read_prompts
+
+logger = logging.getLogger(__name__)
+
+
+def wire() -> None:
+    """Listens to the events of the test."""
+    events.init_command_line_parser.add_listener(add_options)
+    events.test_start.add_listener(_begin)
+    events.test_stop.add_listener(_end)
+
+
+def _begin(environment: Any, **more: Any) -> None:
+    try:
+        options = environment.parsed_options
+        slo_of(options)
+        if options.prompts:
+            read_prompts(Path(options.prompts))
+        collector.begin(environment)
+    except (ValueError, collector.ServerNotThereError) as error:
+        logger.error("%s", error)
+        environment.process_exit_code = 2
+        environment.runner.quit()
+
+
+def _end(environment: Any, **more: Any) -> None:
+    collector.write(environment)

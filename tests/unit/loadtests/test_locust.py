@@ -1,0 +1,87 @@
+"""Locust's own command against a mock server: a few seconds each."""
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vllm_spec_plugin.mock_server.options import MockOptions
+from vllm_spec_plugin.mock_server.running import MockServer
+
+# Not imported: that would turn this process's threads into gevent's.
+if importlib.util.find_spec("locust") is None:
+    pytest.skip("the extra `loadtest` is not installed", allow_module_level=True)
+
+ROOT = Path(__file__).parents[3]
+MEASURES = {"ttft", "tpot", "e2e", "gaps", "tokens_per_chunk", "output_tokens_per_second", "errors", "goodput"}
+
+
+def locust(*options: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "locust", "--headless", "--only-summary", *options]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+
+
+def run(
+    folder: Path, *options: str, error_rate: float = 0.0
+) -> tuple[dict[str, Any], subprocess.CompletedProcess[str]]:
+    """The report of two seconds."""
+    report = folder / "report.json"
+    with MockServer(MockOptions(port=0, ttft_ms=20, itl_ms=2, tokens_per_chunk=2.5, error_rate=error_rate)) as mock:
+        done = locust("--host", mock.base_url, "-t", "2s", "--report", str(report), *options)
+    return json.loads(report.read_text()), done
+
+
+def test_users_ask_for_all_scenarios_and_tokens_are_those_that_the_server_counts(tmp_path: Path) -> None:
+    options = ("-f", "loadtests/locustfile.py", "-u", "10", "-r", "100", "--max-tokens", "12", "--slo-ttft", "30")
+    found, done = run(tmp_path, *options)
+    assert done.returncode == 0, done.stderr
+    assert set(found["scenarios"]) == {"code", "edit", "extract", "chat"}
+    assert found["all"].keys() >= MEASURES
+    assert found["all"]["goodput"]["good"] == found["all"]["succeeded"] > 10
+    assert found["all"]["errors"] == {}
+    # Whoever was still being answered at the end is not in the report.
+    assert found["server"]["output_tokens"] >= found["all"]["output_tokens"] > 100
+    assert found["server"]["output_tokens"] <= found["all"]["output_tokens"] + 10 * 48
+    assert found["server"]["acceptance_length"] > 1
+
+
+def test_failures_are_counted_by_kind_and_make_locust_fail(tmp_path: Path) -> None:
+    found, done = run(
+        tmp_path, "-f", "loadtests/locustfile.py", "-u", "4", "-r", "100", "CodeCompletion", error_rate=0.5
+    )
+    assert done.returncode == 1
+    assert set(found["scenarios"]) == {"code"}
+    assert set(found["all"]["errors"]) == {"http_5xx", "error_event", "cut"}
+
+
+def test_arrivals_do_not_wait_for_answers(tmp_path: Path) -> None:
+    """Answers take 70 ms: somebody who waited for them would make 14 requests per second."""
+    options = ("-f", "loadtests/open_locustfile.py", "-u", "1", "--rate", "40", "--max-tokens", "64", "-s", "5")
+    found, done = run(tmp_path, *options)
+    assert done.returncode == 0, done.stderr
+    assert found["all"]["requests_per_second"] > 15
+
+
+def test_a_course_ends_by_itself(tmp_path: Path) -> None:
+    found, done = run(tmp_path, "-f", "loadtests/locustfile.py,loadtests/shapes/ramp.py", "-u", "6")
+    assert done.returncode == 0, done.stderr
+    assert found["all"]["window_seconds"] < 6
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--host", "http://127.0.0.1:1"), "does not name a model"),
+        (("--host", "http://127.0.0.1:1", "--slo-tpot", "-1"), "SLO tpot is -1.0: it must be a positive number"),
+        (("--host", "http://127.0.0.1:1", "--prompts", "nowhere.jsonl"), "nowhere.jsonl cannot be read"),
+    ],
+)
+def test_what_cannot_be_is_told_in_a_line_before_anything_is_asked(options: tuple[str, ...], words: str) -> None:
+    done = locust("-f", "loadtests/locustfile.py", "-u", "1", "-t", "2s", *options)
+    assert done.returncode == 2
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
