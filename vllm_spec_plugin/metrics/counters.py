@@ -60,10 +60,7 @@ class StepCounters:
 
     def count_chosen(self, length: int, num_requests: int = 1) -> None:
         """Adds requests that so many tokens each are to be drafted for."""
-        chosen = self.chosen_lengths
-        if len(chosen) <= length:
-            chosen.extend([0] * (length + 1 - len(chosen)))
-        chosen[length] += num_requests
+        _grow(self.chosen_lengths, [*[0] * length, num_requests])
 
     def count_error(self, reason: str) -> None:
         """Adds one proposer error."""

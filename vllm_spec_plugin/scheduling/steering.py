@@ -109,7 +109,7 @@ class Steering:
             else:
                 base_tokens += 1
             limits = self._limits(request)
-            if limits is not self._nothing and any(limits):
+            if any(limits):
                 gaps = self._nothing
                 if self._kv_place is not None:
                     gaps = self._gaps(request, request.num_computed_tokens - scheduled, self._kv_place)

@@ -1,18 +1,14 @@
 """How likely each draft token of each request is to be accepted, learned from what was verified. Imports no vLLM."""
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from vllm_spec_plugin.scheduling.draft_length.acceptance_counts import (
     PRIOR,
-    chances,
-    count_draft,
     count_steps,
-    fade_request,
     of_proposer,
 )
-from vllm_spec_plugin.scheduling.draft_length.request_rows import NO_ROW, Floats, Ints, RequestRows
+from vllm_spec_plugin.scheduling.draft_length.arrays import Floats, Ints
+from vllm_spec_plugin.scheduling.draft_length.request_rows import RequestRows
 
 # Output tokens that a verified draft ages its request's evidence by.
 TOKENS_PER_DRAFT = 8.0
@@ -65,22 +61,22 @@ class AcceptanceEstimate:
     def __init__(
         self,
         num_positions: int,
+        requests: RequestRows,
         *,
         half_life: float = 64.0,
         prior_half_life: float = 4096.0,
         strength: float = 2.0,
         initial: float = 0.6,
-        requests: RequestRows | None = None,
     ) -> None:
         """Starts with no evidence.
 
         Args:
             num_positions: positions per draft; what is verified beyond them is ignored.
+            requests: whose rows they are; others may share them.
             half_life: tokens in which a request's evidence halves.
             prior_half_life: verified drafts, of all requests, in which the prior's evidence halves.
             strength: observations that the prior is worth against a request's own.
             initial: the prior before anything was verified.
-            requests: rows that it shares with others; of its own if None.
 
         Raises:
             ValueError: names the argument that is out of range.
@@ -102,41 +98,10 @@ class AcceptanceEstimate:
         # The last draft's, in the sums over all requests.
         self._weight = np.ones(1)
         self._sums = np.zeros((4, num_positions))
-        self._requests = RequestRows() if requests is None else requests
-        self._counts = self._requests.column(2, num_positions)
-
-    def verified(self, request_id: str, drafted: int, accepted: int) -> None:
-        """Learns from one verified draft.
-
-        Args:
-            request_id: the draft's request.
-            drafted: tokens of the draft; of 0 nothing is learned.
-            accepted: how many of them were kept, the first ones. Positions 1 to
-                min(accepted + 1, drafted) were tried.
-
-        Raises:
-            ValueError: fewer than 0 or more than `drafted` were accepted.
-        """
-        if not 0 <= accepted <= drafted:
-            raise ValueError(f"request {request_id}: {accepted} accepted tokens of a draft of {drafted} can't be")
-        if not drafted:
-            return
-        row = self._requests.add_one(request_id)
-        count_draft(*self._learnt, self._growth, self._draft_fade, row, drafted, accepted)
-
-    def advance(self, request_id: str, num_tokens: int) -> None:
-        """Lets a request's evidence fade as its text grows.
-
-        Args:
-            request_id: any request.
-            num_tokens: output tokens of a step, with or without a draft.
-        """
-        row = self._requests.find_one(request_id)
-        if row != NO_ROW:
-            fade_request(self._counts.values, row, 0.5 ** (num_tokens / self._half_life))
+        self._counts = requests.column(2, num_positions)
 
     def learn(self, rows: Ints, drafted: Ints, accepted: Ints, num_tokens: Ints) -> None:
-        """Learns from a step of n requests at once, as `verified` and then `advance` would from one after the other.
+        """Learns from steps of n requests in their order: of each its draft, then the growth of its text.
 
         Args:
             rows: [n], from `RequestRows.add`; a request may be there more than once, its earlier steps first.
@@ -149,25 +114,6 @@ class AcceptanceEstimate:
         """
         fading = self._growth, self._draft_fade, self._half_life
         count_steps(*self._learnt, *fading, rows, drafted, accepted, num_tokens)
-
-    def forget(self, request_id: str) -> None:
-        """Drops a request's evidence, and its row; the prior keeps what it learned from it."""
-        self._requests.forget(request_id)
-
-    def rates(self, request_ids: Sequence[str]) -> Floats:
-        """[len(request_ids), num_positions]: a[r, i]; the prior for requests that nothing is known of."""
-        return self._chances(self._requests.find(request_ids), joint=False)
-
-    def products(self, rows: Ints) -> Floats:
-        """[n, num_positions]: a[r, 1] * ... * a[r, i], the probability that draft tokens 1 to i are all accepted.
-
-        Args:
-            rows: [n], from `RequestRows.find`.
-        """
-        return self._chances(rows, joint=True)
-
-    def _chances(self, rows: Ints, *, joint: bool) -> Floats:
-        return chances(*self.state, rows, joint)
 
     @property
     def _learnt(self) -> tuple[Floats, Floats, Floats]:

@@ -1,12 +1,9 @@
 """Counts of accepted draft tokens, and the rates they stand for; compiled code only. acceptance.py has the formulas."""
 
 import numpy as np
-import numpy.typing as npt
 
 from vllm_spec_plugin.jit import compiled
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
+from vllm_spec_plugin.scheduling.draft_length.arrays import Floats, Ints
 
 LEAST, MOST = 0.001, 0.999
 # Observations that the prior's start, and a position's lean on the one before it, are worth.
@@ -143,10 +140,8 @@ def of_proposer(sums: Floats, weight: Floats, initial: float) -> Floats:
 
 
 @compiled
-def chances(
-    counts: Floats, sums: Floats, weight: Floats, initial: float, strength: float, rows: Ints, joint: bool
-) -> Floats:
-    """[n, K]: a[r, i] of n requests, or the product of a[r, 1] to a[r, i].
+def chances(counts: Floats, sums: Floats, weight: Floats, initial: float, strength: float, rows: Ints) -> Floats:
+    """[n, K]: a[r, 1] * ... * a[r, i] of n requests, the probability that draft tokens 1 to i are all accepted.
 
     Args:
         counts: as of `count_draft`.
@@ -155,7 +150,6 @@ def chances(
         initial: the prior before anything was verified.
         strength: s, observations that the prior is worth.
         rows: [n].
-        joint: the products.
     """
     num_positions, firmness = sums.shape[1], FIRMNESS * strength
     softness = 1 / firmness
@@ -180,7 +174,7 @@ def chances(
             rate = (counts[row, ACCEPTED, i] * softness + 1 / (1 + odds)) * rates[place, i]
             rate = LEAST if rate < LEAST else MOST if rate > MOST else rate
             product *= rate
-            rates[place, i] = product if joint else rate
+            rates[place, i] = product
     return rates
 
 
@@ -219,8 +213,8 @@ def promise_chains(
         gains: [n, >= K]; written.
         delivered: [n, >= K]; written.
     """
-    come = chances(counts_there, sums_there, weight_there, initial_there, strength_there, rows, True)
-    right = chances(counts, sums, weight, initial, strength, rows, True)
+    come = chances(counts_there, sums_there, weight_there, initial_there, strength_there, rows)
+    right = chances(counts, sums, weight, initial, strength, rows)
     num_positions = sums.shape[1]
     gains[:, num_positions:] = delivered[:, num_positions:] = 0
     for place in range(len(rows)):

@@ -6,7 +6,8 @@ import numpy as np
 
 from vllm_spec_plugin.scheduling.draft_length.acceptance import AcceptanceEstimate
 from vllm_spec_plugin.scheduling.draft_length.acceptance_counts import promise_chains
-from vllm_spec_plugin.scheduling.draft_length.request_rows import Floats, Ints, RequestRows
+from vllm_spec_plugin.scheduling.draft_length.arrays import Floats, Ints
+from vllm_spec_plugin.scheduling.draft_length.request_rows import RequestRows
 from vllm_spec_plugin.scheduling.draft_length.tree_counts import ACCEPTED, DRAFTED, count_trees, promise_trees
 
 # Of trees: how many of them the average of all requests is worth against a request's own, and what is thought of a
@@ -70,9 +71,9 @@ class ChainExpectation:
             requests: whose rows they are.
         """
         self.num_places = num_tokens
-        self._right = AcceptanceEstimate(num_tokens, half_life=half_life, requests=requests)
+        self._right = AcceptanceEstimate(num_tokens, requests, half_life=half_life)
         # Proposers give all that is asked for until they are seen not to.
-        self._there = AcceptanceEstimate(num_tokens, half_life=half_life, initial=0.95, requests=requests)
+        self._there = AcceptanceEstimate(num_tokens, requests, half_life=half_life, initial=0.95)
 
     def learn(self, rows: Ints, asked: Ints, drafted: Ints, accepted: Ints, num_tokens: Ints) -> None:
         """Takes a step in."""

@@ -3,12 +3,9 @@
 import math
 
 import numpy as np
-import numpy.typing as npt
 
 from vllm_spec_plugin.jit import compiled
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
+from vllm_spec_plugin.scheduling.draft_length.arrays import Floats, Ints
 
 RELATIVE_NOISE = 0.05
 _CLIP = 3.0

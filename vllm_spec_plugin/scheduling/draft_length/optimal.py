@@ -3,15 +3,11 @@
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from vllm_spec_plugin.scheduling.draft_length.arrays import Bools, Floats, Ints
 from vllm_spec_plugin.scheduling.draft_length.plan_sizes import best_plans, turns_at
 from vllm_spec_plugin.scheduling.draft_length.turn_codes import TURNS_OF
 from vllm_spec_plugin.turns import Turns
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 # Rows of `Plans.sized`.
 TOKENS, ROWS, SECONDS = range(3)

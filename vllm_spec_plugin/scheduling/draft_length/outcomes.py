@@ -5,11 +5,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from vllm_spec_plugin.scheduling.draft_length.request_rows import Ints
+from vllm_spec_plugin.scheduling.draft_length.arrays import Ints
 from vllm_spec_plugin.scheduling.draft_length.turn_codes import CODE_OF, fates
+from vllm_spec_plugin.scheduling.draft_length.turn_order import NOBODY
 from vllm_spec_plugin.turns import Turns
-
-NOBODY = -1
 
 
 class Noted(NamedTuple):

@@ -1,15 +1,11 @@
 """The best plan of every size; compiled code only."""
 
 import numpy as np
-import numpy.typing as npt
 
 from vllm_spec_plugin.jit import compiled
+from vllm_spec_plugin.scheduling.draft_length.arrays import Bools, Floats, Ints
 from vllm_spec_plugin.scheduling.draft_length.turn_codes import encode
 from vllm_spec_plugin.scheduling.draft_length.turn_order import ANY, PLACE, TOKEN, by_worth, turns_by_worth
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 # Proposers whose longest draft costs less than this share of a step are not worth a bound.
 _NEGLIGIBLE = 0.002

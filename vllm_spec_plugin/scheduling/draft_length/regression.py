@@ -6,10 +6,9 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from vllm_spec_plugin.scheduling.draft_length.arrays import Floats
 from vllm_spec_plugin.scheduling.draft_length.kalman import expect, learn
 from vllm_spec_plugin.scheduling.draft_length.running_median import RunningMedian
-
-Floats = npt.NDArray[np.float64]
 
 # At 1e-4 a level known to a factor of 1.5 beforehand is followed with a tenth of each step's error.
 FORGETTING = 1e-4

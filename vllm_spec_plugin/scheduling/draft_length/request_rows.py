@@ -4,10 +4,8 @@ from collections.abc import Sequence
 from itertools import repeat
 
 import numpy as np
-import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
+from vllm_spec_plugin.scheduling.draft_length.arrays import Floats, Ints
 
 # The row of all requests that have none; nothing but zeros is in it.
 NO_ROW = 0
@@ -46,25 +44,12 @@ class RequestRows:
         """[n]: their rows, `NO_ROW` of those that have none. Valid until one is forgotten."""
         return np.fromiter(map(self._row_of.get, request_ids, repeat(NO_ROW)), np.int64, len(request_ids))
 
-    def find_one(self, request_id: str) -> int:
-        """Its row; `NO_ROW` if it has none."""
-        return self._row_of.get(request_id, NO_ROW)
-
     def add(self, request_ids: Sequence[str]) -> Ints:
         """[n]: their rows; those that have none get one. Valid until one is forgotten."""
         try:
             return np.fromiter(map(self._row_of.__getitem__, request_ids), np.int64, len(request_ids))
         except KeyError:
-            return np.array([self.add_one(request_id) for request_id in request_ids], np.int64)
-
-    def add_one(self, request_id: str) -> int:
-        """Its row; it gets one if it has none."""
-        row = self._row_of.get(request_id)
-        if row is None:
-            if not self._free:
-                self._grow()
-            row = self._row_of[request_id] = self._free.pop()
-        return row
+            return np.array([self._add_one(request_id) for request_id in request_ids], np.int64)
 
     def forget(self, request_id: str) -> None:
         """Drops all that is known of a request; its row goes to the next one."""
@@ -73,6 +58,14 @@ class RequestRows:
             for column in self._columns:
                 column.values[row] = 0
             self._free.append(row)
+
+    def _add_one(self, request_id: str) -> int:
+        row = self._row_of.get(request_id)
+        if row is None:
+            if not self._free:
+                self._grow()
+            row = self._row_of[request_id] = self._free.pop()
+        return row
 
     def _grow(self) -> None:
         for column in self._columns:

@@ -1,13 +1,9 @@
 """What each proposer may draft for each request, and what it takes to begin; compiled code only."""
 
 import numpy as np
-import numpy.typing as npt
 
 from vllm_spec_plugin.jit import compiled
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
+from vllm_spec_plugin.scheduling.draft_length.arrays import Bools, Floats, Ints
 
 
 @compiled

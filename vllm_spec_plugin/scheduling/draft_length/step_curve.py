@@ -1,11 +1,9 @@
 """A curve of straight pieces between knots; compiled code only."""
 
 import numpy as np
-import numpy.typing as npt
 
 from vllm_spec_plugin.jit import compiled
-
-Floats = npt.NDArray[np.float64]
+from vllm_spec_plugin.scheduling.draft_length.arrays import Floats
 
 
 @compiled

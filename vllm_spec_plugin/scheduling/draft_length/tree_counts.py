@@ -1,12 +1,7 @@
 """Counts of trees and of their accepted tokens; compiled code only."""
 
-import numpy as np
-import numpy.typing as npt
-
 from vllm_spec_plugin.jit import compiled
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
+from vllm_spec_plugin.scheduling.draft_length.arrays import Floats, Ints
 
 # Places in the counts: trees that were asked for, trees that there were, their accepted tokens.
 ASKED, DRAFTED, ACCEPTED = range(3)

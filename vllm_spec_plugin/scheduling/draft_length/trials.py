@@ -1,14 +1,10 @@
 """What it costs to ask a proposer first that the plan does not ask first, and of whom to try it; compiled code only."""
 
 import numpy as np
-import numpy.typing as npt
 
 from vllm_spec_plugin.jit import compiled
+from vllm_spec_plugin.scheduling.draft_length.arrays import Bools, Floats, Ints
 from vllm_spec_plugin.scheduling.draft_length.turn_order import ANY, PLACE, TOKEN
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 # What a trial is expected to bring is an old guess, or it would be in the plan: only the one share of it is counted on,
 # and the other share of what the trial costs is paid in any case.

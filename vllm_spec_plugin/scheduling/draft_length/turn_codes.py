@@ -1,12 +1,10 @@
 """Turns as numbers, for compiled code, and back."""
 
 import numpy as np
-import numpy.typing as npt
 
 from vllm_spec_plugin.jit import compiled
+from vllm_spec_plugin.scheduling.draft_length.arrays import Ints
 from vllm_spec_plugin.turns import Turns
-
-Ints = npt.NDArray[np.int64]
 
 # A turn in a number: tokens below this, and proposers. The first turn is in the lowest digits.
 _TOKENS = 1 << 16

@@ -1,13 +1,9 @@
 """Who is asked first for each request, and all draft tokens in the order of their worth; compiled code only."""
 
 import numpy as np
-import numpy.typing as npt
 
 from vllm_spec_plugin.jit import compiled
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
+from vllm_spec_plugin.scheduling.draft_length.arrays import Bools, Floats, Ints
 
 # Columns of `draft`: what drafting costs in a step at all, per place of the longest draft, and per token.
 ANY, PLACE, TOKEN = range(3)

@@ -10,7 +10,7 @@ from vllm_spec_plugin.scheduling.draft_length.control import Batch, Drafting, Me
 from vllm_spec_plugin.scheduling.draft_length.expectation import ChainExpectation, TreeExpectation
 from vllm_spec_plugin.scheduling.draft_length.lane import Lane
 from vllm_spec_plugin.scheduling.draft_length.optimal_control import OptimalControl
-from vllm_spec_plugin.scheduling.draft_length.request_rows import RequestRows
+from vllm_spec_plugin.scheduling.draft_length.request_rows import NO_ROW, RequestRows
 
 SEED = 7
 COPYING = Cost(0.0, 2e-6, 2e-5)
@@ -160,7 +160,7 @@ def test_a_request_that_ended_is_forgotten_with_what_was_noted_of_it() -> None:
     control.plan([Wish("a", (5, 5), (0, 0))], Batch(1, 1, 100, 20))
     control.verified("a", ((0, 5),), None, 0, 0)
     control.forget("a")
-    assert control._requests.find_one("a") == 0
+    assert control._requests.find(["a"]).tolist() == [NO_ROW]
 
 
 @settings(max_examples=60, deadline=None)

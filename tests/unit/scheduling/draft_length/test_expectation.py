@@ -5,8 +5,9 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
+from vllm_spec_plugin.scheduling.draft_length.arrays import Floats
 from vllm_spec_plugin.scheduling.draft_length.expectation import ChainExpectation, TreeExpectation
-from vllm_spec_plugin.scheduling.draft_length.request_rows import Floats, RequestRows
+from vllm_spec_plugin.scheduling.draft_length.request_rows import RequestRows
 
 
 class Promises(NamedTuple):
