@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from vllm_spec_plugin.jit import compiled
-from vllm_spec_plugin.scheduling.draft_length.request_rows import Floats, Ints
+from vllm_spec_plugin.scheduling.draft_length.arrays import Floats, Ints
 
 # Time served beyond this earns nothing more: a long phase in which all went well is no licence for a burst.
 _MOST_SECONDS = 60.0
@@ -14,6 +14,9 @@ _SIZE = 1.3
 _NUM_BINS = 64
 # Steps after which it is worth to measure a size again.
 _STALE = 2
+# Of a step's time, what a trial costs at least: no forecast is better than that, and a first step of some size takes
+# longer than others where kernels are made for it.
+_LEAST_SHARE = 0.03
 
 
 class Purse:
@@ -93,7 +96,7 @@ def _stalest(base_tokens: int, plans: Floats, best: int, budget: float, last: In
     worth = seconds[best] / tokens[best]
     chosen, at, price = -1, now - _STALE + 1, 0.0
     for plan in range(len(rows)):
-        loss = seconds[plan] - tokens[plan] * worth
+        loss = max(seconds[plan] - tokens[plan] * worth, _LEAST_SHARE * seconds[best])
         if loss <= budget:
             measured = last[_bin(base_tokens + rows[plan])]
             if measured < at:

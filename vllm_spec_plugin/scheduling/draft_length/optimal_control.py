@@ -5,10 +5,11 @@ from itertools import chain, combinations
 
 import numpy as np
 
+from vllm_spec_plugin.scheduling.draft_length.arrays import Floats, Ints
 from vllm_spec_plugin.scheduling.draft_length.control import Batch, Forecast, Measured, Wish
 from vllm_spec_plugin.scheduling.draft_length.exploring import Purse, Sizes
 from vllm_spec_plugin.scheduling.draft_length.lane import Lane
-from vllm_spec_plugin.scheduling.draft_length.optimal import ROWS, SECONDS, TOKENS, Floats, Ints, Offers, Plans, plans
+from vllm_spec_plugin.scheduling.draft_length.optimal import ROWS, SECONDS, TOKENS, Offers, Plans, plans
 from vllm_spec_plugin.scheduling.draft_length.outcomes import Outcomes
 from vllm_spec_plugin.scheduling.draft_length.request_rows import RequestRows
 from vllm_spec_plugin.scheduling.draft_length.rooms import as_places, catching_up
@@ -103,7 +104,7 @@ class OptimalControl:
         other = self._sizes.choose(batch.base_tokens, choices.sized, best, self._for_sizes.seconds)
         if other is not None and other[0] != best:
             size, tried = other[0], "size"
-            self._for_sizes.pay(max(other[1], 0.0))
+            self._for_sizes.pay(other[1])
         lengths, turns = choices.at(size)
         asked = self._asked.values
         if not tried:

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from vllm_spec_plugin.scheduling.draft_length.arrays import Floats
 from vllm_spec_plugin.scheduling.draft_length.exploring import Purse, Sizes
-from vllm_spec_plugin.scheduling.draft_length.request_rows import Floats
 
 
 def test_a_purse_holds_its_share_of_the_time_served() -> None:
@@ -64,10 +64,21 @@ def test_a_size_that_was_chosen_waits_like_one_that_was_measured() -> None:
     for _ in range(5):
         sizes.measured(5)
     plans = plans_of([5.0, 10.0], [0.0, 0.0])
-    assert [sizes.choose(0, plans, 0, 1.0) for _ in range(2)] == [(1, 0.0), None]
+    assert sizes.choose(0, plans, 0, 1.0) is not None
+    assert sizes.choose(0, plans, 0, 1.0) is None
     sizes.measured(5)
     sizes.measured(5)
-    assert sizes.choose(0, plans, 0, 1.0) == (1, 0.0)
+    assert sizes.choose(0, plans, 0, 1.0) is not None
+
+
+def test_a_size_that_seems_to_cost_nothing_has_a_price() -> None:
+    """Of the step's 2 seconds, 3 hundredths."""
+    plans = plans_of([5.0, 10.0], [0.0, 0.0])
+    sizes = Sizes()
+    for _ in range(5):
+        sizes.measured(5)
+    assert sizes.choose(0, plans, 0, 0.05) is None
+    assert sizes.choose(0, plans, 0, 0.07) == (1, pytest.approx(0.06))
 
 
 def test_sizes_that_hardly_differ_count_as_one() -> None:
