@@ -10,7 +10,7 @@ import requests
 
 from loadtests.options import slo_of
 from loadtests.server.counters import ExpositionError, Reading, ServerCounts, counts
-from loadtests.stream.summary import Summary, summarise
+from loadtests.stream.summary import summarise
 from loadtests.stream.timing import Measures
 
 _SECONDS = 10.0
@@ -58,10 +58,6 @@ class Collector:
             "scenarios": {name: summarise(found, slo).as_json() for name, found in sorted(self.measures.items())},
             "server": None if server is None else _server(server),
         }
-
-    def summary(self) -> Summary:
-        """Of all requests."""
-        return summarise([one for of_scenario in self.measures.values() for one in of_scenario])
 
     def _first_model(self) -> str:
         url = f"{self._host}/v1/models"
