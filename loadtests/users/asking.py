@@ -12,6 +12,12 @@ class StreamError(Exception):
     """What Locust lists as a failure."""
 
 
+def client_of(environment: Any) -> StreamingClient:
+    """A new client of the server that is tested; to be closed by who asked for it."""
+    options = environment.parsed_options
+    return StreamingClient(environment.host, options.api_key, options.patience)
+
+
 def ask(environment: Any, client: StreamingClient, scenario: str, prompt: Prompt) -> None:
     """Asks for one stream, and tells the collector and Locust's statistics."""
     options, collector = environment.parsed_options, collector_of(environment)

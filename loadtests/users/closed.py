@@ -7,8 +7,7 @@ from pathlib import Path
 from locust import User, task
 
 from loadtests.scenarios.prompts import FOLDER, read_prompts
-from loadtests.stream.client import StreamingClient
-from loadtests.users.asking import ask
+from loadtests.users.asking import ask, client_of
 
 _numbers = itertools.count()
 
@@ -27,7 +26,7 @@ class StreamingUser(User):
         """Gets a connection of its own, and its own order of prompts."""
         options = self.environment.parsed_options
         self._rng = random.Random(f"{options.seed} {self.scenario} {next(_numbers)}")
-        self._client = StreamingClient(self.environment.host, options.api_key, options.patience)
+        self._client = client_of(self.environment)
         self._prompts = read_prompts(Path(options.prompts) if options.prompts else FOLDER / f"{self.scenario}.jsonl")
 
     def on_stop(self) -> None:

@@ -11,8 +11,7 @@ from locust import User, task
 
 from loadtests.load.arrivals import poisson
 from loadtests.scenarios.prompts import FOLDER, Prompt, read_prompts
-from loadtests.stream.client import StreamingClient
-from loadtests.users.asking import ask
+from loadtests.users.asking import ask, client_of
 from loadtests.users.closed import SCENARIOS
 
 _numbers = itertools.count()
@@ -49,8 +48,7 @@ class OpenLoop(User):
         self._requests.spawn(self._once, chosen, self._rng.choice(self._prompts[chosen]))
 
     def _once(self, scenario: str, prompt: Prompt) -> None:
-        options = self.environment.parsed_options
-        client = StreamingClient(self.environment.host, options.api_key, options.patience)
+        client = client_of(self.environment)
         try:
             ask(self.environment, client, scenario, prompt)
         finally:
