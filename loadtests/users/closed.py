@@ -2,11 +2,10 @@
 
 import itertools
 import random
-from pathlib import Path
 
 from locust import User, task
 
-from loadtests.scenarios.prompts import FOLDER, read_prompts
+from loadtests.scenarios.prompts import prompts_of
 from loadtests.users.asking import ask, client_of
 
 _numbers = itertools.count()
@@ -27,7 +26,7 @@ class StreamingUser(User):
         options = self.environment.parsed_options
         self._rng = random.Random(f"{options.seed} {self.scenario} {next(_numbers)}")
         self._client = client_of(self.environment)
-        self._prompts = read_prompts(Path(options.prompts) if options.prompts else FOLDER / f"{self.scenario}.jsonl")
+        self._prompts = prompts_of(self.scenario, options.prompts)
 
     def on_stop(self) -> None:
         """Leaves."""

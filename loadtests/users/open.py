@@ -4,13 +4,12 @@ import itertools
 import random
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import gevent.pool
 from locust import User, task
 
 from loadtests.load.arrivals import poisson
-from loadtests.scenarios.prompts import FOLDER, Prompt, read_prompts
+from loadtests.scenarios.prompts import Prompt, prompts_of
 from loadtests.users.asking import ask, client_of
 from loadtests.users.closed import SCENARIOS
 
@@ -30,10 +29,7 @@ class OpenLoop(User):
         self._gaps: Iterator[float] = poisson(options.rate, self._rng)
         self._due = time.perf_counter()
         self._requests = gevent.pool.Group()
-        files = {one.scenario: FOLDER / f"{one.scenario}.jsonl" for one in SCENARIOS}
-        if options.prompts:
-            files = dict.fromkeys(files, Path(options.prompts))
-        self._prompts = {name: read_prompts(path) for name, path in files.items()}
+        self._prompts = {one.scenario: prompts_of(one.scenario, options.prompts) for one in SCENARIOS}
 
     def on_stop(self) -> None:
         """Gives up what is not answered."""
