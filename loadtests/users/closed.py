@@ -1,17 +1,13 @@
 """A closed loop: users that ask again when they have been answered."""
 
-import itertools
-import random
-
-from locust import User, task
+from locust import task
 
 from loadtests.scenarios.prompts import prompts_of
 from loadtests.users.asking import ask, client_of
+from loadtests.users.user import LoadUser
 
-_numbers = itertools.count()
 
-
-class StreamingUser(User):
+class StreamingUser(LoadUser):
     """Somebody who asks, reads the answer to its end, thinks, and asks again: a closed loop.
 
     Attributes:
@@ -23,10 +19,9 @@ class StreamingUser(User):
 
     def on_start(self) -> None:
         """Gets a connection of its own, and its own order of prompts."""
-        options = self.environment.parsed_options
-        self._rng = random.Random(f"{options.seed} {self.scenario} {next(_numbers)}")
+        super().on_start()
         self._client = client_of(self.environment)
-        self._prompts = prompts_of(self.scenario, options.prompts)
+        self._prompts = prompts_of(self.scenario, self.environment.parsed_options.prompts)
 
     def on_stop(self) -> None:
         """Leaves."""
@@ -35,12 +30,12 @@ class StreamingUser(User):
     def wait_time(self) -> float:
         """Seconds of thinking."""
         mean = self.environment.parsed_options.think
-        return self._rng.expovariate(1 / mean) if mean else 0.0
+        return self.rng.expovariate(1 / mean) if mean else 0.0
 
     @task
     def ask(self) -> None:
         """Asks for one stream."""
-        ask(self.environment, self._client, self.scenario, self._rng.choice(self._prompts))
+        ask(self.environment, self._client, self.scenario, self.rng.choice(self._prompts))
 
 
 class CodeCompletion(StreamingUser):
