@@ -4,6 +4,7 @@ import logging
 from pathlib import Path
 from typing import Any
 
+import gevent
 from locust import events
 
 from loadtests import collector
@@ -16,8 +17,14 @@ logger = logging.getLogger(__name__)
 def wire() -> None:
     """Listens to the events of the test."""
     events.init_command_line_parser.add_listener(add_options)
+    events.init.add_listener(_set_clock)
     events.test_start.add_listener(_begin)
     events.test_stop.add_listener(_end)
+
+
+def _set_clock(**more: Any) -> None:
+    """gevent's clock stood still while everything was imported: without this `--run-time` would include that time."""
+    gevent.get_hub().loop.update_now()
 
 
 def _begin(environment: Any, **more: Any) -> None:
