@@ -10,6 +10,7 @@ from locust import events
 from loadtests import collector
 from loadtests.options import add_options, slo_of
 from loadtests.scenarios.prompts import read_prompts
+from loadtests.writing import check_files, write
 
 logger = logging.getLogger(__name__)
 
@@ -31,6 +32,7 @@ def _begin(environment: Any, **more: Any) -> None:
     try:
         options = environment.parsed_options
         slo_of(options)
+        check_files(options)
         if options.prompts:
             read_prompts(Path(options.prompts))
         collector.begin(environment)
@@ -41,4 +43,6 @@ def _begin(environment: Any, **more: Any) -> None:
 
 
 def _end(environment: Any, **more: Any) -> None:
-    collector.write(environment)
+    options = environment.parsed_options
+    if collector.has_collector(environment) and (options.report or options.report_html):
+        write(collector.collector_of(environment).result(options), options)

@@ -24,7 +24,8 @@ class StreamingUser(LoadUser):
         self._prompts = prompts_of(self.scenario, self.environment.parsed_options.prompts)
 
     def on_stop(self) -> None:
-        """Leaves."""
+        """Closes its connection."""
+        super().on_stop()
         self._client.close()
 
     def wait_time(self) -> float:

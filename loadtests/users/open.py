@@ -30,6 +30,7 @@ class OpenLoop(LoadUser):
 
     def on_stop(self) -> None:
         """Gives up what is not answered."""
+        super().on_stop()
         self._requests.kill()
 
     @task
