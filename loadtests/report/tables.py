@@ -33,7 +33,7 @@ class Failure:
         kind: which.
         requests: how many.
         share: of all requests.
-        example: what one of them was told.
+        example: what the first of them was told.
     """
 
     kind: str
@@ -67,8 +67,8 @@ def by_scenario(result: Result) -> Table:
 def failures(result: Result) -> list[Failure]:
     """By kind, the most frequent first."""
     failed = [one for one in result.everything if one.error is not None]
-    # Of each kind the last one stays, which was the first.
-    examples = {one.error: one.message for one in reversed(failed)}
+    # Of each kind the last in this order stays.
+    examples = {one.error: one.message for one in sorted(failed, key=lambda one: -one.ended)}
     return [
         Failure(kind.value, count(number), percent(number / len(result.everything)), examples[kind] or UNKNOWN)
         for kind, number in Counter(one.error for one in failed if one.error is not None).most_common()

@@ -9,8 +9,8 @@ import matplotlib
 from matplotlib.figure import Figure
 
 # Stand for colours that the page sets, as they differ between light and dark: no other is like them.
-INK, MUTED, GRID = "#101112", "#131415", "#161718"
-_VARIABLES = {INK: "var(--ink)", MUTED: "var(--muted)", GRID: "var(--line)"}
+INK, MUTED, _GRID, _PAPER = "#101112", "#131415", "#161718", "#191a1b"
+_VARIABLES = {INK: "var(--ink)", MUTED: "var(--muted)", _GRID: "var(--line)", _PAPER: "var(--paper)"}
 # Neither light nor dark: seen on both. The strokes tell curves apart where colours cannot.
 _COLOURS = ("#2a7fc0", "#d9730d", "#1d9a6c", "#b05fc4", "#c0504d", "#7d8a2e")
 _STROKES: tuple[Any, ...] = ("-", "--", "-.", (0, (5, 1, 1, 1, 1, 1)), ":", (0, (8, 2)))
@@ -26,7 +26,10 @@ _STYLE: dict[Any, Any] = {
     "font.sans-serif": ["DejaVu Sans"],
     "font.size": 9.5,
     "legend.fontsize": 9.5,
-    "legend.frameon": False,
+    # So that no line runs through its words.
+    "legend.facecolor": _PAPER,
+    "legend.edgecolor": "none",
+    "legend.framealpha": 0.9,
     "legend.labelcolor": INK,
     "text.color": INK,
     "axes.labelcolor": INK,
@@ -37,7 +40,7 @@ _STYLE: dict[Any, Any] = {
     "axes.spines.right": False,
     "axes.axisbelow": True,
     "axes.grid": True,
-    "grid.color": GRID,
+    "grid.color": _GRID,
     "grid.linewidth": 0.7,
 }
 _MOST_LETTERS = 24

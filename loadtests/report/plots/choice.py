@@ -15,7 +15,7 @@ from loadtests.report.plots.load import draw_load
 from loadtests.report.result import Result
 
 # Inches.
-_WIDE, _NARROW = 9.6, (3.9, 3.0)
+_WIDE, _NARROW = 9.6, (4.9, 3.0)
 _LOAD, _PANEL, _LEGEND = 4.2, 2.1, 0.8
 _SHARE = "The share of requests that took no longer."
 

@@ -14,7 +14,7 @@ from loadtests.report.plots.canvas import FAILED, INK, MUTED, colour, shortened,
 from loadtests.report.result import Result
 
 # Of all scenarios together.
-MOST_POINTS = 4000
+MOST_POINTS = 2000
 # Of the percentiles, and of a distribution's curve.
 _BINS, _STEPS = 60, 300
 
@@ -33,7 +33,8 @@ def draw_course(figure: Figure, result: Result, latencies: Sequence[Latency]) ->
     handles = {
         label: handle for axes in panels for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
     }
-    figure.legend(list(handles.values()), list(handles), loc="outside upper left", ncols=8, columnspacing=1.4)
+    figure.legend(list(handles.values()), list(handles), loc="outside upper left", ncols=8, markerscale=1.5)
+    figure.align_ylabels(panels)
 
 
 def draw_distribution(figure: Figure, result: Result, latency: Latency) -> None:
@@ -63,7 +64,7 @@ def _draw_panel(axes: Axes, result: Result, latency: Latency) -> Unit:
     stride = _stride(len(values))
     for place, (scenario, measures) in enumerate(sorted(result.measures.items())):
         x, y = latency.points(measures, result.started)
-        style: dict[str, Any] = {"color": colour(place), "alpha": 0.55, "markeredgewidth": 0, "markersize": 4.5}
+        style: dict[str, Any] = {"color": colour(place), "alpha": 0.6, "markeredgewidth": 0, "markersize": 5}
         axes.plot(x[::stride], _in(unit, y[::stride]), ".", label=shortened(scenario), **style)
     middles, (p50, p95) = percentiles(moments, values, result.seconds, (50, 95), _BINS)
     axes.plot(middles, _in(unit, p50), color=INK, linewidth=1.6, label="p50")

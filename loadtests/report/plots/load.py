@@ -27,7 +27,7 @@ def draw_load(figure: Figure, result: Result) -> None:
     label = "requests in flight"
     above.stairs(number(result.in_flight), edges, fill=True, color=LOAD, alpha=0.45, label=label)
     above.stairs(number(result.users), edges, baseline=None, color=INK, linewidth=1.4, label="users")
-    above.set_ylabel("number")
+    above.set_ylabel("users, requests")
     above.yaxis.set_major_locator(MaxNLocator(5, integer=True))
     figure.legend(loc="outside upper left", ncols=2)
 
@@ -43,3 +43,4 @@ def draw_load(figure: Figure, result: Result) -> None:
     below.set_xlim(0, edges[-1])
     for axes in (above, below):
         axes.set_ylim(bottom=0)
+    figure.align_ylabels((above, below))

@@ -42,8 +42,10 @@ def test_it_is_well_formed_and_needs_nothing_else(text: str) -> None:
 
 def test_colours_that_differ_between_light_and_dark_are_the_pages(text: str) -> None:
     plots = text[text.index("<svg") :]
-    assert set(re.findall(r"(?<=: )var\(--[a-z]+\)", plots)) == {"var(--ink)", "var(--muted)", "var(--line)"}
-    assert not re.search("#10111|#13141|#16171", plots)
+    assert set(re.findall(r"(?<=: )var\(--[a-z]+\)", plots)) == {
+        f"var(--{name})" for name in ("ink", "muted", "line", "paper")
+    }
+    assert not re.search("#10111|#13141|#16171|#191a1", plots)
 
 
 def test_hostile_text_stays_text() -> None:
