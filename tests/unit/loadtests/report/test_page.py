@@ -8,6 +8,7 @@ from loadtests.report.page import page
 from tests.unit.loadtests.report.markup import Page
 from tests.unit.loadtests.report.results import MIXED, answered, failed, result
 
+FORMULA = "$\\frac{$"
 HOSTILE = "<script src=http://evil.example/a.js></script>\"'&$\\frac{$ </text></style>"
 
 
@@ -50,7 +51,7 @@ def test_colours_that_differ_between_light_and_dark_are_the_pages(text: str) -> 
 
 def test_hostile_text_stays_text() -> None:
     hostile = result(
-        {HOSTILE: [answered(0.0), failed(1.0, message=HOSTILE)]},
+        {HOSTILE: [answered(0.0), failed(1.0, message=HOSTILE)], FORMULA: [answered(0.5)]},
         model=HOSTILE,
         host=HOSTILE,
         options={"prompts": HOSTILE},
@@ -61,8 +62,8 @@ def test_hostile_text_stays_text() -> None:
     assert f"Load test of {HOSTILE}" in found.texts
     # As the model in both titles, and as host, option, scenario in the table, and message.
     assert sum(HOSTILE in one for one in found.texts) == 6
-    # As the scenario in four plots, shortened.
-    assert found.texts.count(HOSTILE[:23] + "…") == 4
+    # Scenarios are in four plots as well, long names shortened.
+    assert (found.texts.count(HOSTILE[:23] + "…"), found.texts.count(FORMULA)) == (4, 5)
 
 
 @pytest.mark.parametrize(
