@@ -39,7 +39,10 @@ def over_time(result: Result) -> list[Plot]:
     """Plots as wide as the page, one below the other."""
     found = []
     if result.everything:
-        note = "Means over short spans; a request's tokens are spread evenly from its first to its last."
+        note = (
+            "Means over short spans; a request's tokens are spread evenly from its first to its last. Those of "
+            "requests that failed or were given up do not count."
+        )
         element = svg("load", (_WIDE, _LOAD), partial(draw_load, result=result))
         found.append(Plot("Load and throughput", note, element))
     shown = [latency for latency in LATENCIES if latency.distribution(result.total) is not None]
