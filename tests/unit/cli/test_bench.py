@@ -95,9 +95,7 @@ def test_options_come_to_cells_and_arms_and_everything_is_written(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "docs").mkdir()
-    options = (
-        "--workload mixed --workload switching --levels 2,1,2 --switching-levels 4 --arm stock:ngram --arm fixed:2"
-    )
+    options = "--workload mixed --workload switching --levels 2,1,2 --switching-levels 4"
     arms, files = "--arm stock:ngram --arm fixed:2", "--json a.json --markdown docs/a.md --png docs/a.png"
     result = run(*f"{options} {arms} {files}".split())
     assert result.exit_code == 0, result.output

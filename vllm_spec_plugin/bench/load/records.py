@@ -144,7 +144,7 @@ class LoadAnswer:
         phases = [
             PhaseAnswer(**phase | {"progress": Progress.from_json(phase["progress"])}) for phase in values["phases"]
         ]
-        return cls(values["cpu_seconds"], [PhaseAnswer(**phase) for phase in phases])
+        return cls(values["cpu_seconds"], phases)
 
     @property
     def tokens_per_second(self) -> float:
