@@ -2,6 +2,7 @@
 
 import typer
 
+from vllm_spec_plugin.cli.bench import bench
 from vllm_spec_plugin.cli.check import check
 from vllm_spec_plugin.cli.mock_server import mock_server
 from vllm_spec_plugin.cli.theory import theory
@@ -17,7 +18,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",  # its paragraphs flow; the others keep the line ends of the docstring
 )
-bench = typer.Typer(help="Measure: parts by themselves, and arms side by side, without a server.", no_args_is_help=True)
 app.add_typer(bench, name="bench")
 app.command("check")(check)
 app.command("mock-server")(mock_server)
@@ -37,30 +37,6 @@ def _forward(context: typer.Context, module: str, function: str) -> None:
     command = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="markdown")
     command.command()(getattr(import_module(module), function))
     typer.main.get_command(command).main(args=context.args, prog_name=context.command_path)
-
-
-@bench.command("ngram", context_settings={**_FORWARD, "help_option_names": []})
-def bench_ngram(context: typer.Context) -> None:
-    """Time the n-gram drafter and count how many of its tokens are right."""
-    _forward(context, "vllm_spec_plugin.cli.bench_ngram", "bench_ngram")
-
-
-@bench.command("drafting", context_settings={**_FORWARD, "help_option_names": []})
-def bench_drafting(context: typer.Context) -> None:
-    """Compare drafting with a small model to stock vLLM's and to no speculation."""
-    _forward(context, "vllm_spec_plugin.cli.bench_drafting", "bench_drafting")
-
-
-@bench.command("planning", context_settings={**_FORWARD, "help_option_names": []})
-def bench_planning(context: typer.Context) -> None:
-    """Time the policy that chooses draft lengths, per step."""
-    _forward(context, "vllm_spec_plugin.cli.bench_planning", "bench_planning")
-
-
-@bench.command("load", context_settings={**_FORWARD, "help_option_names": []})
-def bench_load(context: typer.Context) -> None:
-    """Compare throughput under 1 to 32 concurrent streams."""
-    _forward(context, "vllm_spec_plugin.cli.bench_load", "bench_load")
 
 
 @app.command("demo", context_settings={**_FORWARD, "help_option_names": []})
