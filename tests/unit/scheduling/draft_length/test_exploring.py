@@ -78,7 +78,7 @@ def test_a_size_that_seems_to_cost_nothing_has_a_price() -> None:
     for _ in range(5):
         sizes.measured(5)
     assert sizes.choose(0, plans, 0, 0.05) is None
-    assert sizes.choose(0, plans, 0, 0.07) == (1, pytest.approx(0.06))
+    assert sizes.choose(0, plans, 0, 0.07) == pytest.approx((1, 0.06))
 
 
 def test_sizes_that_hardly_differ_count_as_one() -> None:
