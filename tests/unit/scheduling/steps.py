@@ -244,13 +244,14 @@ class Core:
             for block_id in (block_id for fork in forks for block_id in fork):
                 assert block_id not in taken
                 taken.add(block_id)
-        drafting, drafted = self.scheduler._drafting
         for request_id, (num_branches, depth) in self.trees.items():
             if not self.output.scheduled_spec_decode_tokens.get(request_id):
                 continue
             row = self.worker.input_batch.req_id_to_index[request_id]
             length = int(self.worker.input_batch.num_tokens_no_spec[row])
             size = blocks_between(length, length + depth - 1)
+            # Who is not drafted for next has a tree to verify and nothing else.
+            drafting, drafted = self.scheduler._drafting if self.scheduler._kv_length(request_id) else (0, 0)
             if drafting:
                 # The text may end anywhere up to the tree's depth and one beyond.
                 size = max(size, blocks_between(length + 1, length + depth + drafted - 1))

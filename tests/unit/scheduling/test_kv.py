@@ -338,7 +338,8 @@ class Blocks(RuleBasedStateMachine):
 
     @invariant()
     def forks_are_nobody_elses(self):
-        taken = {0, *(block_id for table in self.tables.values() for group in table for block_id in group)}
+        tables = map(self.manager.get_block_ids, self.tables)
+        taken = {0, *(block_id for table in tables for group in table for block_id in group)}
         for block_id in (block_id for forks in self.forks.values() for block_id in forks):
             assert block_id not in taken
             taken.add(block_id)
