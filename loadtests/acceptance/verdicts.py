@@ -27,7 +27,7 @@ class Verdict:
 
     @property
     def word(self) -> str:
-        """"passed" or "FAILED", in rich's markup."""
+        """Whether it passed, in rich's markup."""
         return "[green]passed[/green]" if self.passed else "[red]FAILED[/red]"
 
     def line(self) -> str:

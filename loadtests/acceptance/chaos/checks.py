@@ -23,7 +23,7 @@ def survivors_check(part: str, answers: Sequence[Answer], prompts: int, num_toke
     errors = [answer.error for answer in answers if answer.error]
     short = sum(len(answer.tokens) != num_tokens for answer in answers if not answer.error)
     answered = len({answer.prompt for answer in answers})
-    figures = f"{len(answers)} answers of {num_tokens} tokens to {answered} prompts, {len(errors)} failed, {short} short"
+    figures = f"{len(answers)} answers to {answered} prompts, {len(errors)} failed, {short} without {num_tokens} tokens"
     if errors:
         figures += f": {'; '.join(errors[:_MOST_SHOWN])}"
     return Verdict(part, "who stays is answered", answered == prompts and not errors and not short, figures)

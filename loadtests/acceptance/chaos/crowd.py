@@ -2,7 +2,7 @@
 
 import random
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from types import TracebackType
 from typing import Any, Self
@@ -60,7 +60,7 @@ class Crowd:
         self._base_url, self._model, self._prompts, self._bad = base_url, model, prompts, bad
         self._is_over = threading.Event()
         self._lock = threading.Lock()
-        works = [
+        works: list[Callable[[], None]] = [
             self._make_no_sense,
             *(partial(self._stay, number) for number in range(len(prompts))),
             *(partial(self._leave, random.Random(f"{seed} {number}")) for number in range(_LEAVERS)),

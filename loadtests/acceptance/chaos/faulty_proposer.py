@@ -80,4 +80,4 @@ def register(environment: Mapping[str, str] = os.environ) -> None:
         rng = random.Random(f"{environment[_SEED]} {config.method}")
         return RandomlyFaultyProposer(create(config, *args), rate, rng)
 
-    registry.create_proposer = create_faulty
+    registry.create_proposer = create_faulty  # type: ignore[assignment]

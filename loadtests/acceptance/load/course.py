@@ -54,7 +54,7 @@ def _run_locust(course: str, base_url: str, settings: Settings) -> int | None:
         *("-f", f"loadtests/locustfile.py,loadtests/shapes/{course}.py"),
         *("--host", base_url, "-u", str(settings.users), "-t", f"{settings.seconds:.0f}s"),
         *("--stop-timeout", str(_STOP_SECONDS)),
-        *("--report", f"{prefix}.json", "--report-html", f"{prefix}.html", "--csv", str(prefix)),
+        *("--report", f"{prefix}.json", "--csv", str(prefix)),
     ]
     users = COURSES[course](settings.users, settings.seconds)
     start = time.monotonic()

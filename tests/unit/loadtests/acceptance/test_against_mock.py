@@ -20,19 +20,15 @@ def run(*options: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.skipif(importlib.util.find_spec("locust") is None, reason="the extra `loadtest` is not installed")
-@pytest.mark.parametrize(("error_rate", "status"), [(0.0, 0), (0.3, 1)])
-def test_a_course_is_run_and_judged(error_rate: float, status: int, tmp_path: Path) -> None:
+def test_a_course_is_run_and_judged(tmp_path: Path) -> None:
     out = tmp_path / "results"
-    options = MockOptions(port=0, ttft_ms=20, itl_ms=2, tokens_per_chunk=2.5, error_rate=error_rate)
-    with MockServer(options) as mock:
-        done = run(
-            *("--host", mock.base_url, "--only", "ramp", "--users", "6", "--seconds", "2", "--out", str(out)),
-        )
-    assert done.returncode == status, done.stdout + done.stderr
+    with MockServer(MockOptions(port=0, ttft_ms=20, itl_ms=2, tokens_per_chunk=2.5)) as mock:
+        done = run("--host", mock.base_url, "--only", "ramp", "--users", "6", "--seconds", "2", "--out", str(out))
+    assert done.returncode == 0, done.stdout + done.stderr
     summary = json.loads((out / "summary.json").read_text())
-    assert summary["passed"] is (status == 0)
+    assert summary["passed"]
     checks = {check["check"]: check["passed"] for check in summary["checks"]}
-    assert checks["no request fails"] is (status == 0)
+    assert checks["no request fails"]
     assert checks["no KV block is in use, no request is left"]
     assert len(checks) == 6
     assert json.loads((out / "ramp.json").read_text())["all"]["requests"] > 10

@@ -31,6 +31,6 @@ def test_the_median_and_the_mean_both_count() -> None:
 
 @pytest.mark.parametrize("change", [{"requests": 19}, {"tokens": 1279}, {"failed": 1}])
 def test_other_work_is_not_compared(change: dict[str, int]) -> None:
-    verdict = tpot_check("compare", 1, [RUN], [dataclasses.replace(RUN, **change)])  # type: ignore[arg-type]
+    verdict = tpot_check("compare", 1, [RUN], [dataclasses.replace(RUN, **change)])
     assert not verdict.passed
     assert "requests, tokens, failed of each run" in verdict.figures

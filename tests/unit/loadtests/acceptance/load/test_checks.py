@@ -80,7 +80,7 @@ def test_no_request_at_all_is_a_failure() -> None:
 
 
 def test_another_server_is_not_asked_for_faults_of_proposers() -> None:
-    without = {"vllm_spec_plugin:proposer_errors_total": None}
+    without: dict[str, float | None] = {"vllm_spec_plugin:proposer_errors_total": None}
     verdicts = judged(after=without, has_plugin=False)
     assert failed(verdicts) == []
     assert len(verdicts) == 5
