@@ -1,16 +1,15 @@
-"""What all users found, and the report at the end."""
+"""What all users found."""
 
-import json
-from collections.abc import Mapping
-from dataclasses import asdict
-from pathlib import Path
+import time
+from datetime import UTC, datetime
 from typing import Any
 
 import requests
 
-from loadtests.options import slo_of
-from loadtests.server.counters import ExpositionError, Reading, ServerCounts, counts
-from loadtests.stream.summary import Summary, summarise
+from loadtests.load.gauge import Gauge
+from loadtests.options import slo_of, told, without_credentials
+from loadtests.report.result import Result
+from loadtests.server.counters import ExpositionError, Reading, counts
 from loadtests.stream.timing import Measures
 
 _SECONDS = 10.0
@@ -22,11 +21,12 @@ class ServerNotThereError(Exception):
 
 
 class Collector:
-    """Figures of one test.
+    """What is found in one test.
 
     Attributes:
         model: the name of the model that is asked.
-        measures: of all requests, by scenario.
+        users: how many there are.
+        in_flight: requests that are being answered.
     """
 
     def __init__(self, host: str, api_key: str, model: str) -> None:
@@ -38,30 +38,30 @@ class Collector:
         self._host = host.rstrip("/")
         self._headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
         self.model = model or self._first_model()
-        self.measures: dict[str, list[Measures]] = {}
+        self._measures: dict[str, list[Measures]] = {}
+        self.users, self.in_flight = Gauge(), Gauge()
         self._before = self._reading()
+        self._began, self._started = datetime.now(UTC), time.perf_counter()
 
     def add(self, scenario: str, found: Measures) -> None:
         """Takes in a request."""
-        self.measures.setdefault(scenario, []).append(found)
+        self._measures.setdefault(scenario, []).append(found)
 
-    def report(self, options: Any) -> dict[str, Any]:
-        """All figures, as JSON: of all requests, by scenario, and what the server counted meanwhile."""
-        slo = slo_of(options)
-        everything = [one for of_scenario in self.measures.values() for one in of_scenario]
+    def result(self, options: Any) -> Result:
+        """All of it, when the test is over; asks the server what it has counted by now."""
         after = self._reading()
-        server = counts(self._before, after) if self._before is not None and after is not None else None
-        return {
-            "model": self.model,
-            "options": {key: value for key, value in vars(options).items() if key in _OPTIONS},
-            "all": summarise(everything, slo).as_json(),
-            "scenarios": {name: summarise(found, slo).as_json() for name, found in sorted(self.measures.items())},
-            "server": None if server is None else _server(server),
-        }
-
-    def summary(self) -> Summary:
-        """Of all requests."""
-        return summarise([one for of_scenario in self.measures.values() for one in of_scenario])
+        return Result(
+            model=self.model,
+            host=without_credentials(self._host),
+            began=self._began,
+            started=self._started,
+            options=told(options),
+            slo=slo_of(options),
+            measures=self._measures,
+            users=self.users.changes,
+            in_flight=self.in_flight.changes,
+            server=counts(self._before, after) if self._before is not None and after is not None else None,
+        )
 
     def _first_model(self) -> str:
         url = f"{self._host}/v1/models"
@@ -83,24 +83,6 @@ class Collector:
             return None
 
 
-_OPTIONS = (
-    "host",
-    "num_users",
-    "run_time",
-    "spawn_rate",
-    "max_tokens",
-    "temperature",
-    "prompts",
-    "think",
-    "rate",
-    "seed",
-)
-
-
-def _server(found: ServerCounts) -> Mapping[str, Any]:
-    return asdict(found) | {"acceptance_rate": found.acceptance_rate, "acceptance_length": found.acceptance_length}
-
-
 def begin(environment: Any) -> None:
     """Makes the collector of a test that begins.
 
@@ -117,9 +99,6 @@ def collector_of(environment: Any) -> Collector:
     return found
 
 
-def write(environment: Any) -> None:
-    """Writes the report, if one is wanted and there was a test."""
-    options, collector = environment.parsed_options, getattr(environment, _KEY, None)
-    if options.report and collector is not None:
-        text = json.dumps(collector.report(options), indent=1) + "\n"
-        Path(options.report).write_text(text, encoding="utf-8")
+def has_collector(environment: Any) -> bool:
+    """Whether a test has begun."""
+    return hasattr(environment, _KEY)

@@ -1,12 +1,27 @@
 """Options of the load test beside Locust's own; each can come from the environment."""
 
 from argparse import Namespace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from loadtests.stream.goodput import Slo
 
 if TYPE_CHECKING:
     from locust.argument_parser import LocustArgumentParser
+
+# What a report tells of the options: how the test was made, and no secrets.
+_TOLD = (
+    "locustfile",
+    "num_users",
+    "run_time",
+    "spawn_rate",
+    "max_tokens",
+    "temperature",
+    "prompts",
+    "think",
+    "rate",
+    "seed",
+)
 
 
 def add_options(parser: "LocustArgumentParser") -> None:
@@ -32,6 +47,7 @@ def add_options(parser: "LocustArgumentParser") -> None:
     add("slo-e2e", float, None, "Seconds: and which take no longer in all")
     add("seed", int, 0, "Of the choice of prompts, of thinking and of arrivals")
     add("report", str, "", "Write all figures here, as JSON")
+    add("report-html", str, "", "Write a page with tables and plots here, one HTML file")
 
 
 def slo_of(options: Namespace) -> Slo | None:
@@ -42,3 +58,14 @@ def slo_of(options: Namespace) -> Slo | None:
     """
     limits = (options.slo_ttft, options.slo_tpot, options.slo_e2e)
     return None if all(limit is None for limit in limits) else Slo(*limits)
+
+
+def told(options: Namespace) -> dict[str, Any]:
+    """The options that a report tells."""
+    return {name: getattr(options, name) for name in _TOLD}
+
+
+def without_credentials(url: str) -> str:
+    """A URL without what some carry before the host."""
+    parts = urlsplit(url)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()

@@ -1,5 +1,6 @@
 """Prompts of a load test, read from JSON Lines."""
 
+import functools
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -88,6 +89,20 @@ def read_prompts(path: Path) -> tuple[Prompt, ...]:
     if not found:
         raise PromptsError(f"{path} has no prompts; {_ALLOWED}")
     return tuple(found)
+
+
+@functools.cache
+def prompts_of(scenario: str, given: str) -> tuple[Prompt, ...]:
+    """What a scenario's users ask; read once, however many they are.
+
+    Args:
+        scenario: its name.
+        given: a file to take in place of the scenario's own; empty for none.
+
+    Raises:
+        PromptsError: see `read_prompts`.
+    """
+    return read_prompts(Path(given) if given else FOLDER / f"{scenario}.jsonl")
 
 
 def _short(error: ValueError) -> str:

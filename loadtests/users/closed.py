@@ -1,19 +1,13 @@
 """A closed loop: users that ask again when they have been answered."""
 
-import itertools
-import random
-from pathlib import Path
+from locust import task
 
-from locust import User, task
-
-from loadtests.scenarios.prompts import FOLDER, read_prompts
-from loadtests.stream.client import StreamingClient
-from loadtests.users.asking import ask
-
-_numbers = itertools.count()
+from loadtests.scenarios.prompts import prompts_of
+from loadtests.users.asking import ask, client_of
+from loadtests.users.user import LoadUser
 
 
-class StreamingUser(User):
+class StreamingUser(LoadUser):
     """Somebody who asks, reads the answer to its end, thinks, and asks again: a closed loop.
 
     Attributes:
@@ -25,24 +19,24 @@ class StreamingUser(User):
 
     def on_start(self) -> None:
         """Gets a connection of its own, and its own order of prompts."""
-        options = self.environment.parsed_options
-        self._rng = random.Random(f"{options.seed} {self.scenario} {next(_numbers)}")
-        self._client = StreamingClient(self.environment.host, options.api_key, options.patience)
-        self._prompts = read_prompts(Path(options.prompts) if options.prompts else FOLDER / f"{self.scenario}.jsonl")
+        super().on_start()
+        self._client = client_of(self.environment)
+        self._prompts = prompts_of(self.scenario, self.environment.parsed_options.prompts)
 
     def on_stop(self) -> None:
-        """Leaves."""
+        """Closes its connection."""
+        super().on_stop()
         self._client.close()
 
     def wait_time(self) -> float:
         """Seconds of thinking."""
         mean = self.environment.parsed_options.think
-        return self._rng.expovariate(1 / mean) if mean else 0.0
+        return self.rng.expovariate(1 / mean) if mean else 0.0
 
     @task
     def ask(self) -> None:
         """Asks for one stream."""
-        ask(self.environment, self._client, self.scenario, self._rng.choice(self._prompts))
+        ask(self.environment, self._client, self.scenario, self.rng.choice(self._prompts))
 
 
 class CodeCompletion(StreamingUser):

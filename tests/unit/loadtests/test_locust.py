@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -36,8 +37,9 @@ def run(
 
 
 def test_users_ask_for_all_scenarios_and_tokens_are_those_that_the_server_counts(tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
     options = ("-f", "loadtests/locustfile.py", "-u", "10", "-r", "100", "--max-tokens", "12", "--slo-ttft", "30")
-    found, done = run(tmp_path, *options)
+    found, done = run(tmp_path, *options, "--report-html", str(page))
     assert done.returncode == 0, done.stderr
     assert set(found["scenarios"]) == {"code", "edit", "extract", "chat"}
     assert found["all"].keys() >= MEASURES
@@ -47,6 +49,9 @@ def test_users_ask_for_all_scenarios_and_tokens_are_those_that_the_server_counts
     assert found["server"]["output_tokens"] >= found["all"]["output_tokens"] > 100
     assert found["server"]["output_tokens"] <= found["all"]["output_tokens"] + 10 * 48
     assert found["server"]["acceptance_length"] > 1
+    shown = page.read_text()
+    assert f"{found['all']['requests']:,}</dd>" in shown
+    assert {">users<", ">requests in flight<", ">loadtests/locustfile.py<"} <= set(re.findall(r">[^<>]+<", shown))
 
 
 def test_failures_are_counted_by_kind_and_make_locust_fail(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from loadtests.scenarios.prompts import FOLDER, PromptsError, read_prompts
+from loadtests.scenarios.prompts import FOLDER, PromptsError, prompts_of, read_prompts
 from loadtests.stream.client import CHAT, COMPLETIONS
 
 
@@ -57,3 +57,13 @@ def test_mistakes_are_told_with_file_line_and_what_is_allowed(tmp_path: Path, te
 def test_a_file_that_is_not_there_is_told() -> None:
     with pytest.raises(PromptsError, match=r"nowhere\.jsonl cannot be read"):
         read_prompts(Path("nowhere.jsonl"))
+
+
+def test_a_given_file_takes_the_place_of_a_scenarios_own_and_is_read_once(tmp_path: Path) -> None:
+    file = tmp_path / "mine.jsonl"
+    file.write_text('{"prompt": "a"}')
+    assert prompts_of("chat", "") == read_prompts(FOLDER / "chat.jsonl")
+    given = prompts_of("chat", str(file))
+    assert [prompt.prompt for prompt in given] == ["a"]
+    file.unlink()
+    assert prompts_of("chat", str(file)) is given
