@@ -16,7 +16,7 @@ PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3; do \
 	"$$python" -c 'import sys, ensurepip; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' 2>/dev/null \
 	&& echo "$$python" && break; done)
 
-.PHONY: help setup demo serve test test-unit test-full lint format clean
+.PHONY: help setup demo serve test test-unit test-full loadtest lint format clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  %-10s %s\n", $$1, $$2 }'
@@ -77,6 +77,9 @@ test-unit: setup ## Run the tests that need no engine (a minute or two)
 test-full: setup ## Run every test with full-size samples
 	VLLM_SPEC_FULL=1 $(UNIT)
 	VLLM_SPEC_FULL=1 $(ENGINE)
+
+loadtest: setup ## Put a served engine under load and among faults, and check it (about 10 minutes)
+	$(VENV)/bin/python -m loadtests.acceptance --out loadtest-results
 
 lint: setup ## Check style, formatting and types
 	$(VENV)/bin/ruff check .

@@ -1,0 +1,1 @@
+"""Proves how the served engine behaves under load: `python -m loadtests.acceptance`."""

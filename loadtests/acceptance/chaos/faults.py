@@ -1,0 +1,55 @@
+"""What a proposer may get wrong. Pure."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from vllm_spec_plugin.proposers.base import Draft, RequestView
+from vllm_spec_plugin.verification.draft_probs import SparseProbs
+
+Drafts = list[Draft]
+
+
+def _raise(requests: Sequence[RequestView], drafts: Drafts) -> Drafts:
+    raise RuntimeError("on purpose")
+
+
+def _out_of_vocabulary(requests: Sequence[RequestView], drafts: Drafts) -> Drafts:
+    return [Draft([2_000_000] * request.num_draft_tokens) for request in requests]
+
+
+def _negative(requests: Sequence[RequestView], drafts: Drafts) -> Drafts:
+    return [Draft([-1] * request.num_draft_tokens) for request in requests]
+
+
+def _too_many(requests: Sequence[RequestView], drafts: Drafts) -> Drafts:
+    return [Draft([1] * (request.num_draft_tokens + 3)) for request in requests]
+
+
+def _nan_probs(requests: Sequence[RequestView], drafts: Drafts) -> Drafts:
+    shapes = [(request.num_draft_tokens, 1) for request in requests]
+    return [
+        Draft([1] * shape[0], SparseProbs(torch.ones(shape, dtype=torch.int64), torch.full(shape, torch.nan)))
+        for shape in shapes
+    ]
+
+
+def _too_few_drafts(requests: Sequence[RequestView], drafts: Drafts) -> Drafts:
+    return drafts[:-1]
+
+
+def _no_list(requests: Sequence[RequestView], drafts: Drafts) -> Any:
+    return None
+
+
+# What becomes of a sound proposer's drafts for these requests.
+FAULTS: dict[str, Callable[[Sequence[RequestView], Drafts], Any]] = {
+    "raise": _raise,
+    "out_of_vocabulary": _out_of_vocabulary,
+    "negative_token": _negative,
+    "too_many_tokens": _too_many,
+    "nan_probs": _nan_probs,
+    "too_few_drafts": _too_few_drafts,
+    "no_list": _no_list,
+}

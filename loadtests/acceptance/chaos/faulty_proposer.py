@@ -1,0 +1,83 @@
+"""Makes the proposers of a served engine fail at random: a plugin of vLLM's, which loads it in each of its processes.
+
+vLLM finds it by the entry point in `vllm_plugin/`, where that folder is on the path (`faulty_environment`).
+"""
+
+import os
+import random
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from loadtests.acceptance.chaos.faults import FAULTS
+from vllm_spec_plugin.proposers.base import Draft, Proposer, RequestView
+
+_RATE, _SEED = "LOADTEST_FAULT_RATE", "LOADTEST_FAULT_SEED"
+_ROOT = Path(__file__).parents[3]
+_ENTRY_POINT = Path(__file__).parent / "vllm_plugin"
+
+
+class RandomlyFaultyProposer:
+    """Passes a sound proposer's drafts on, and now and then what a fault makes of them.
+
+    Attributes:
+        num_siblings: the sound one's.
+    """
+
+    def __init__(self, sound: Proposer, rate: float, rng: random.Random) -> None:
+        """Wraps a proposer.
+
+        Args:
+            sound: which.
+            rate: the probability of a fault, step by step.
+            rng: draws when, and which.
+        """
+        self._sound, self._rate, self._rng = sound, rate, rng
+        self.num_siblings: int = getattr(sound, "num_siblings", 1)
+
+    def propose(self, requests: Sequence[RequestView]) -> list[Draft]:
+        """One draft per request, or something else."""
+        drafts = self._sound.propose(requests)
+        fault = drawn_fault(self._rate, self._rng)
+        if fault is None:
+            return drafts
+        faulty: list[Draft] = FAULTS[fault](requests, drafts)
+        return faulty
+
+    def forget(self, request_id: str) -> None:
+        """Forwarded."""
+        self._sound.forget(request_id)
+
+    def finish(self, request_id: str) -> None:
+        """Forwarded, to a proposer that learns from texts that ended."""
+        getattr(self._sound, "finish", self._sound.forget)(request_id)
+
+
+def drawn_fault(rate: float, rng: random.Random) -> str | None:
+    """A fault's name, or None: each kind is as likely as the others."""
+    return rng.choice(list(FAULTS)) if rng.random() < rate else None
+
+
+def faulty_environment(rate: float, seed: int) -> dict[str, str]:
+    """What a server needs in its environment for its proposers to fail.
+
+    Args:
+        rate: the probability of a fault, step by step.
+        seed: of all that is drawn.
+    """
+    path = [str(_ENTRY_POINT), str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {"PYTHONPATH": os.pathsep.join(path), _RATE: str(rate), _SEED: str(seed)}
+
+
+def register(environment: Mapping[str, str] = os.environ) -> None:
+    """Called by vLLM in each process, before a proposer is made: makes every one faulty."""
+    from vllm_spec_plugin.proposers import registry
+
+    create, rate = registry.create_proposer, float(environment[_RATE])
+
+    def create_faulty(config: Any, *args: Any) -> Proposer:
+        # Those of a cascade fail in different steps.
+        rng = random.Random(f"{environment[_SEED]} {config.method}")
+        return RandomlyFaultyProposer(create(config, *args), rate, rng)
+
+    registry.create_proposer = create_faulty  # type: ignore[assignment]

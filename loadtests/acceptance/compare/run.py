@@ -1,0 +1,46 @@
+"""Alternates both clients on one server."""
+
+from collections.abc import Iterator
+
+from loadtests.acceptance.compare.figures import Tpot, tpot_check
+from loadtests.acceptance.compare.ours import run_ours
+from loadtests.acceptance.compare.vllm_bench import run_vllm_bench
+from loadtests.acceptance.compare.workload import workload
+from loadtests.acceptance.prompts import texts
+from loadtests.acceptance.settings import Settings
+from loadtests.acceptance.verdicts import Verdict
+
+_PART = "compare"
+_NUM_TOKENS = 64
+# Requests of a run by how many there are at once.
+_REQUESTS = {1: 20, 8: 80}
+# What changes steadily meanwhile, a policy that learns or another program, does as much to both.
+_ORDER = ("vllm", "ours", "ours", "vllm")
+
+
+def run_compare(base_url: str, model: str, settings: Settings) -> Iterator[Verdict]:
+    """Measures the time per output token of the same requests with both clients.
+
+    Args:
+        base_url: of the server.
+        model: its name, and its tokenizer's folder.
+        settings: where files go.
+
+    Raises:
+        VllmBenchError: vLLM's client failed.
+    """
+    prompts = texts(("code", "edit", "extract"))
+    for concurrency, count in _REQUESTS.items():
+        work = workload(prompts, count, _NUM_TOKENS, concurrency)
+        runs: dict[str, list[Tpot]] = {client: [] for client in _ORDER}
+        with settings.console.status("") as status:
+            status.update(f"compare: warming up for concurrency {concurrency}")
+            run_ours(work, base_url, model)
+            for number, client in enumerate(_ORDER, 1):
+                status.update(f"compare: {client}, concurrency {concurrency}, run {number} of {len(_ORDER)}")
+                if client == "ours":
+                    runs[client].append(run_ours(work, base_url, model))
+                else:
+                    prefix = settings.out / f"vllm-bench-{concurrency}-{number}"
+                    runs[client].append(run_vllm_bench(work, base_url, model, prefix))
+        yield tpot_check(_PART, concurrency, runs["ours"], runs["vllm"])
