@@ -63,6 +63,12 @@ def bench_load(context: typer.Context) -> None:
     _forward(context, "vllm_spec_plugin.cli.bench_load", "bench_load")
 
 
+@app.command("plan", context_settings={**_FORWARD, "help_option_names": []})
+def plan(context: typer.Context) -> None:
+    """Tell whether speculation pays for a model and its traffic, and with what."""
+    _forward(context, "vllm_spec_plugin.cli.plan", "plan")
+
+
 @app.command("demo", context_settings={**_FORWARD, "help_option_names": []})
 def demo(context: typer.Context) -> None:
     """Run the bundled models with and without speculation and compare."""
