@@ -15,9 +15,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+from vllm_spec_plugin.bench.drafting.parts import has_draft_model, timed_parts
 from vllm_spec_plugin.bench.load.closed_loop import ClosedLoop
 from vllm_spec_plugin.bench.load.records import LoadAnswer, LoadJob, PhaseAnswer
-from vllm_spec_plugin.bench.parts import has_draft_model, timed_parts
 from vllm_spec_plugin.bench.records import Answer, Job
 
 _WAKING_STEPS = 6
@@ -128,12 +128,16 @@ class Session:
             answers.append(PhaseAnswer(progress, *counts))
         return LoadAnswer(time.process_time() - cpu_start, answers)
 
-    def gap(self, token_ids: list[int], candidates: list[int]) -> float:
-        """How far apart two tokens' log-probabilities are after a text; infinite if one of them is far from likely."""
+    def gap(self, prompt: str, token_ids: list[int], candidates: list[int]) -> float:
+        """How far apart two tokens' log-probabilities are after a prompt and a beginning of its output.
+
+        Infinite if one of them is far from likely.
+        """
         from vllm_spec_plugin.compat.inspection import SamplingParams
 
+        text = self._llm.get_tokenizer().encode(prompt) + token_ids
         params = SamplingParams(temperature=0.0, max_tokens=1, logprobs=8)
-        result = self._llm.generate({"prompt_token_ids": token_ids}, params, use_tqdm=False)[0]
+        result = self._llm.generate({"prompt_token_ids": text}, params, use_tqdm=False)[0]
         logprobs = result.outputs[0].logprobs[0]
         if not all(token in logprobs for token in candidates):
             return float("inf")

@@ -8,7 +8,7 @@ import select
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -48,6 +48,8 @@ class Arm:
         self._process: subprocess.Popen[str] | None = None
         self._answers = -1
         self._received = b""
+        # Whether an answer is still to come: an interrupt leaves one behind.
+        self._is_owed = False
 
     def command(self, file_descriptor: int) -> list[str]:
         """The command line of the process, which answers on that file descriptor."""
@@ -69,13 +71,13 @@ class Arm:
         """
         return LoadAnswer.from_json(self._ask({"load": dataclasses.asdict(job)}))
 
-    def gap(self, token_ids: list[int], candidates: list[int]) -> float:
-        """How far apart two tokens' log-probabilities are after a text.
+    def gap(self, prompt: str, token_ids: Sequence[int], candidates: Sequence[int]) -> float:
+        """How far apart two tokens' log-probabilities are after a prompt and a beginning of its output.
 
         Raises:
             ArmError: the arm ended.
         """
-        return float(self._ask({"gap": {"token_ids": token_ids, "candidates": candidates}}))
+        return float(self._ask({"gap": {"prompt": prompt, "token_ids": token_ids, "candidates": candidates}}))
 
     def __enter__(self) -> Self:
         self._folder.mkdir(parents=True)
@@ -122,6 +124,9 @@ class Arm:
     def _ask(self, command: dict[str, Any]) -> Any:
         assert self._process is not None
         assert self._process.stdin is not None
+        if self._is_owed:
+            self._answer()
+        self._is_owed = True
         try:
             print(json.dumps(command), file=self._process.stdin, flush=True)
         except BrokenPipeError:
@@ -140,6 +145,7 @@ class Arm:
             elif self._process.poll() is not None:
                 raise self._death()
         line, _, self._received = self._received.partition(b"\n")
+        self._is_owed = False
         return json.loads(line)
 
     def _death(self) -> ArmError:

@@ -64,7 +64,7 @@ def config_of(case: str, num_tokens: int) -> PluginConfig:
         ConfigError: K is out of range.
     """
     return parse_config(
-        {"proposer": CASES[case], "draft_length": {"policy": "optimal", "tokens": num_tokens}}, "bench planning"
+        {"proposer": CASES[case], "draft_length": {"policy": "optimal", "tokens": num_tokens}}, f"--tokens {num_tokens}"
     )
 
 

@@ -1,14 +1,10 @@
-"""Which engines are compared, and how they are started. Imports no vLLM."""
+"""What an engine is started with. Imports no vLLM."""
 
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from vllm_spec_plugin.bench.comparison import NONE, PLUGIN, STOCK
 from vllm_spec_plugin.config import NgramConfig, load_config
 from vllm_spec_plugin.demo import model_path
 from vllm_spec_plugin.serving import ServerError, runs_on_cpu, serving_environment
@@ -27,37 +23,6 @@ class ArmPlan:
     speculative_config: str | dict[str, Any] | None
     num_draft_tokens: int
     settings: dict[str, Any] | None
-
-
-def plan_arms(names: Sequence[str], draft: str, num_draft_tokens: int, folder: Path) -> dict[str, ArmPlan]:
-    """The arms by name, once each.
-
-    Args:
-        names: "none", "stock", "plugin", or paths of plugin.yaml files.
-        draft: of "stock" and "plugin", a folder's absolute path or a hub name.
-        num_draft_tokens: their K.
-        folder: where a file may be written that the engines can read.
-
-    Raises:
-        ConfigError: a plugin.yaml is not there, or has a mistake.
-    """
-    plans = {}
-    for name in names:
-        if name == NONE:
-            plans[name] = ArmPlan(None, 0, None)
-        elif name == STOCK:
-            plans[name] = stock_plan("draft_model", draft, num_draft_tokens)
-        elif name == PLUGIN:
-            path = folder / "plugin.yaml"
-            sections = {
-                "proposer": {"method": "draft_model", "model": draft},
-                "draft_length": {"policy": "fixed", "tokens": num_draft_tokens},
-            }
-            path.write_text(yaml.safe_dump(sections), encoding="utf-8")
-            plans[name] = plan_file(path)
-        else:
-            plans[name] = plan_file(Path(name))
-    return plans
 
 
 def plan_file(path: Path) -> ArmPlan:

@@ -3,6 +3,8 @@
 import json
 from pathlib import Path
 
+from vllm_spec_plugin.bench.input import InputError
+
 # Beginnings of Python as the bundled models know it, none of it from their training text, each about something
 # else: one text that repeats itself would be accepted far more often than what people ask for.
 PROMPTS = (
@@ -35,7 +37,7 @@ PROMPTS = (
 )
 
 
-class PromptsError(ValueError):
+class PromptsError(InputError):
     """A file of prompts that cannot be used; str() is the message."""
 
 

@@ -1,7 +1,8 @@
 """How busy other processes keep the machine, and getting figures past them. Imports no vLLM."""
 
+import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -90,3 +91,16 @@ class QuietMachine:
         if busy is None or busy_before is None:
             return None
         return max(busy - busy_before - own_seconds, 0.0) / seconds
+
+
+def disturbance(others: Sequence[float]) -> tuple[float, float] | None:
+    """Of cores that other processes used while the runs that count ran: the median and the most; None is not known."""
+    return (statistics.median(others), max(others)) if others else None
+
+
+def disturbance_text(others: Sequence[float]) -> str | None:
+    """That as a sentence."""
+    found = disturbance(others)
+    if found is None:
+        return None
+    return f"Other processes used {found[0]:.2f} cores meanwhile (median of the runs; {found[1]:.2f} at most)."

@@ -1,16 +1,11 @@
 """`vllm-spec bench planning`: what choosing draft lengths by `policy: optimal` costs the scheduler per step."""
 
-import json
-from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
-from vllm_spec_plugin.bench.planning import ACCEPTANCE, CASES, config_of, measure
-from vllm_spec_plugin.config import MAX_TOKENS
+from vllm_spec_plugin.cli.bench_errors import told_errors
+from vllm_spec_plugin.cli.bench_options import JsonFile
 
 _REQUESTS = (1, 4, 16, 64)
 
@@ -19,15 +14,11 @@ def bench_planning(
     requests: Annotated[
         list[int] | None, typer.Option(min=1, help="Requests per step, as often as wanted. [default: 1, 4, 16, 64]")
     ] = None,
-    tokens: Annotated[
-        int, typer.Option(min=1, max=MAX_TOKENS, help="K, the most tokens drafted per request and step.")
-    ] = 8,
+    tokens: Annotated[int, typer.Option(min=1, help="K, the most tokens drafted per request and step.")] = 8,
     steps: Annotated[int, typer.Option(min=1, help="Steps of a round.")] = 200,
     rounds: Annotated[int, typer.Option(min=1, help="Rounds, each with a figure of its own.")] = 9,
     seed: Annotated[int, typer.Option(min=0, help="Of what becomes of the drafts.")] = 0,
-    json_path: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="Also write everything here.")
-    ] = None,
+    json_path: JsonFile = None,
 ) -> None:
     """Time the policy that chooses draft lengths by measured acceptance and cost, per step of all requests.
 
@@ -37,21 +28,29 @@ def bench_planning(
     draft length asked for, per request. Leave the machine alone meanwhile: other processes make every
     figure worse.
     """
-    if json_path is not None and not json_path.absolute().parent.is_dir():
-        raise typer.BadParameter(f"--json {json_path}: there is no folder {json_path.absolute().parent}")
+    import json
+    from dataclasses import asdict
+
+    from rich.console import Console
+
+    from vllm_spec_plugin.bench.input import check_output
+    from vllm_spec_plugin.bench.planning import ACCEPTANCE, CASES, config_of, measure
+    from vllm_spec_plugin.bench.tables import new_table
+
     console, results = Console(), []
-    for case in CASES:
-        config = config_of(case, tokens)
-        methods = [proposer.method for proposer in config.proposers]
-        table = Table(title=f"{', '.join(methods)}: µs per step, K={tokens}, {rounds} rounds of {steps} steps")
-        for header in ("requests", "plan", "verified+advance", "measured", "total", "drafted"):
-            table.add_column(header, justify="right", no_wrap=True)
-        for num_requests in sorted(set(requests or _REQUESTS)):
-            cost = measure(config, num_requests, steps, rounds, seed)
-            parts = (cost.plan_us, cost.outcomes_us, cost.measured_us, cost.total_us, cost.draft_length)
-            table.add_row(str(num_requests), *(f"{part:.1f}" for part in parts))
-            results.append({"proposers": methods, "requests": num_requests, **asdict(cost)})
-        console.print(table)
-    if json_path is not None:
-        facts = {"tokens": tokens, "acceptance": ACCEPTANCE, "steps": steps, "rounds": rounds, "seed": seed}
-        json_path.write_text(json.dumps({**facts, "results": results}, indent=1) + "\n", encoding="utf-8")
+    with told_errors(Console(stderr=True)):
+        check_output("--json", json_path)
+        for case in CASES:
+            config = config_of(case, tokens)
+            methods = [proposer.method for proposer in config.proposers]
+            title = f"{', '.join(methods)}: µs per step, K={tokens}, {rounds} rounds of {steps} steps"
+            table = new_table(title, ("requests", "plan", "verified+advance", "measured", "total", "drafted"))
+            for num_requests in sorted(set(requests or _REQUESTS)):
+                cost = measure(config, num_requests, steps, rounds, seed)
+                parts = (cost.plan_us, cost.outcomes_us, cost.measured_us, cost.total_us, cost.draft_length)
+                table.add_row(str(num_requests), *(f"{part:.1f}" for part in parts))
+                results.append({"proposers": methods, "requests": num_requests, **asdict(cost)})
+            console.print(table)
+        if json_path is not None:
+            facts = {"tokens": tokens, "acceptance": ACCEPTANCE, "steps": steps, "rounds": rounds, "seed": seed}
+            json_path.write_text(json.dumps({**facts, "results": results}, indent=1) + "\n", encoding="utf-8")

@@ -102,10 +102,10 @@ class SteppedEngine:
         self._engine.add_request(name, {"prompt_token_ids": self._token_ids[request.prompt]}, params)
         return name
 
-    def step(self) -> list[tuple[str, int, bool]]:
+    def step(self) -> list[tuple[str, list[int], bool]]:
         """Makes a step: of each request that got something, its name, new tokens, and whether it has ended."""
         outputs = self._engine.step()
-        return [(output.request_id, len(output.outputs[0].token_ids), output.finished) for output in outputs]
+        return [(output.request_id, list(output.outputs[0].token_ids), output.finished) for output in outputs]
 
     def abort(self, names: Iterable[str]) -> None:
         """Gives requests up."""

@@ -4,6 +4,7 @@ import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from vllm_spec_plugin.bench.input import InputError
 from vllm_spec_plugin.bench.records import Answer, Step
 from vllm_spec_plugin.planner.acceptance import Acceptance
 from vllm_spec_plugin.planner.candidates import Candidate
@@ -13,7 +14,7 @@ from vllm_spec_plugin.planner.samples import NONE, Measured, Sample
 from vllm_spec_plugin.planner.traffic import Workload
 
 
-class TooLittleError(RuntimeError):
+class TooLittleError(InputError):
     """The jobs were too short to tell what steps cost."""
 
 

@@ -1,6 +1,7 @@
 """Arms as processes, with small scripts instead of engines; real ones are in tests/engine."""
 
 import os
+import select
 import sys
 import time
 from pathlib import Path
@@ -97,6 +98,24 @@ def test_an_arm_that_was_killed_is_noticed_though_its_child_holds_the_pipe(tmp_p
     script = READY + child + "sys.stdin.readline()\nos.kill(os.getpid(), 9)"
     with ScriptArm(script, tmp_path) as arm, pytest.raises(ArmError, match="exit status -9"):
         arm.run(JOB)
+
+
+def test_what_an_interrupted_question_was_answered_is_not_taken_for_the_next_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = READY + "for line in sys.stdin:\n    print(len(json.loads(line)['gap']['prompt']), file=out, flush=True)\n"
+    wait = select.select
+
+    def interrupted(*files: object) -> None:
+        monkeypatch.setattr(select, "select", wait)
+        raise KeyboardInterrupt
+
+    with ScriptArm(script, tmp_path) as arm:
+        monkeypatch.setattr(select, "select", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            arm.gap("four", [], [1, 2])
+        assert arm.gap("seventy", [], [1, 2]) == 7.0
+        assert arm.gap("one", [], [1, 2]) == 3.0
 
 
 def test_a_dead_arm_cannot_be_asked(tmp_path: Path) -> None:

@@ -1,9 +1,17 @@
 """What a benchmark shows while it runs."""
 
+import contextlib
 import io
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
+import pytest
 from rich.console import Console
 
+from vllm_spec_plugin.bench import running
+from vllm_spec_plugin.bench.planned_arms import PlannedArm
+from vllm_spec_plugin.bench.plans import ArmPlan
 from vllm_spec_plugin.bench.running import shown_progress
 
 
@@ -21,3 +29,22 @@ def test_in_a_terminal_there_is_a_bar_that_goes_away() -> None:
         on_run(1, "round 1/1: none")
     assert "round 1/1: none" in written.getvalue()
     assert "1/2" in written.getvalue()
+
+
+def test_arms_of_one_engine_start_it_once_and_engines_share_the_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[dict[str, Any]] = []
+
+    @contextlib.contextmanager
+    def no_process(arguments: dict[str, Any], *rest: Any) -> Iterator[dict[str, str]]:
+        started.append(arguments)
+        yield {name: name.upper() for name in arguments}
+
+    monkeypatch.setattr(running, "started_arms", no_process)
+    shared = ArmPlan("fixed.yaml", 4, {})
+    arms = {"none": PlannedArm(ArmPlan(None, 0, None)), "a": PlannedArm(shared, 1), "b": PlannedArm(shared, 4)}
+    with running.running_engines(arms, "target", 3, False, tmp_path, Console(file=io.StringIO())) as engines:
+        assert engines == {"none": "NONE", "a": "A, B", "b": "A, B"}
+    (arguments,) = started
+    assert [values["gpu_memory_utilization"] for values in arguments.values()] == [0.4, 0.4]

@@ -1,10 +1,19 @@
 """`vllm-spec bench drafting`: its options, and where its errors go; tests/engine measures."""
 
+import contextlib
+import json
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
 
+from tests.unit.bench.drafting.cases import results
+from vllm_spec_plugin.bench import running
+from vllm_spec_plugin.bench.drafting import comparison
+from vllm_spec_plugin.bench.drafting.comparison import Results, Workload
 from vllm_spec_plugin.cli import app
 
 
@@ -14,17 +23,18 @@ def run(*arguments: str | Path) -> Result:
     return result
 
 
-def test_it_is_listed_and_has_its_own_help() -> None:
-    assert "drafting" in CliRunner().invoke(app, ["bench", "--help"]).stdout
+def test_it_has_its_own_help() -> None:
     result = run("--help")
     assert result.exit_code == 0
-    assert "--enforce-eager" in result.stdout
+    assert "--profile" in result.stdout
+    assert "--levels" not in result.stdout
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--arm", "nothing.yaml"], "nothing.yaml"),
+        (["--arm", "plugin"], "--arm: got 'plugin', which is no file either; allowed: none, optimal,"),
+        (["--arm", "fixed:0"], "--arm fixed:0: got '0'; allowed: whole numbers from 1 to 64"),
         (["--target", "./nothing"], "--target ./nothing: no such folder"),
         (["--draft", "/nothing"], "--draft /nothing: no such folder"),
         (["--prompts", "nothing.json"], "--prompts nothing.json: cannot be read"),
@@ -40,5 +50,34 @@ def test_mistakes_are_told_before_anything_starts(
     monkeypatch.chdir(tmp_path)
     result = run(*arguments)
     assert result.exit_code == 2
-    assert message in " ".join(result.stderr.split())
+    assert message in result.stderr
     assert result.stdout == ""
+
+
+def test_options_come_to_arms_with_engines_of_their_own_and_a_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = SimpleNamespace()
+
+    @contextlib.contextmanager
+    def no_engines(arms: dict[str, Any], *rest: Any) -> Iterator[dict[str, SimpleNamespace]]:
+        yield {name: SimpleNamespace(facts={}) for name in arms}
+
+    def run_nothing(arms: dict[str, Any], engines: Any, workload: Workload, *rest: Any) -> Results:
+        asked.arms, asked.workload = arms, workload
+        return results()
+
+    monkeypatch.setattr(running, "running_engines", no_engines)
+    monkeypatch.setattr(comparison, "run_all", run_nothing)
+    result = run("--arm", "fixed:2,3", "--batch", "2", "--temperature", "1", "--json", tmp_path / "a.json")
+    assert result.exit_code == 0, result.output
+    assert {name: (arm.plan.num_draft_tokens, arm.spec_tokens) for name, arm in asked.arms.items()} == {
+        "none": (0, None),
+        "K = 2": (2, None),
+        "K = 3": (3, None),
+    }
+    assert (asked.workload.batches, asked.workload.temperatures) == ((2,), (1.0,))
+    assert "Limit of the speedup" in result.stdout
+    found = json.loads((tmp_path / "a.json").read_text())
+    proposer = found["provenance"]["arms"]["K = 3"]["speculation"]["proposer"]
+    assert proposer["draft_sampling"] == "probabilistic"

@@ -1,7 +1,6 @@
 """`vllm-spec plan`: its options, where its errors go, and what it writes; tests/engine measures."""
 
 import json
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +8,11 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from tests.unit.planner.cases import cheap, dear, plan
+from vllm_spec_plugin.bench.arms import ArmError
 from vllm_spec_plugin.cli import app
 from vllm_spec_plugin.config import load_config
 from vllm_spec_plugin.demo import model_path
+from vllm_spec_plugin.planner import planning
 from vllm_spec_plugin.planner.forecast import TooLittleError
 
 MODEL = ("--model", str(model_path("target")))
@@ -38,7 +39,7 @@ def planned(monkeypatch: pytest.MonkeyPatch, **options: Any) -> dict[str, Any]:
         seen.update(wanted=wanted, prompts=prompts)
         return plan(**options)
 
-    monkeypatch.setattr(import_module("vllm_spec_plugin.cli.plan"), "make_plan", make_plan)
+    monkeypatch.setattr(planning, "make_plan", make_plan)
     return seen
 
 
@@ -112,15 +113,16 @@ def test_off_writes_no_file_unless_asked(tmp_path: Path, monkeypatch: pytest.Mon
 def test_where_nothing_would_draft_there_is_no_file_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     planned(monkeypatch, verify=dear, ratios={})
     result = run(*MODEL, "--prompts", "p.jsonl", "--out", "plugin.yaml", "--out-anyway")
-    assert "nothing that was measured would draft" in result.stdout
+    assert "nothing that was considered would draft" in result.stdout
     assert not (tmp_path / "plugin.yaml").exists()
 
 
-def test_a_failed_run_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("error", "status"), [(TooLittleError("too short"), 2), (ArmError("it ended"), 1)])
+def test_what_goes_wrong_later_is_told(monkeypatch: pytest.MonkeyPatch, error: Exception, status: int) -> None:
     def make_plan(*arguments: Any) -> Any:
-        raise TooLittleError("too short")
+        raise error
 
-    monkeypatch.setattr(import_module("vllm_spec_plugin.cli.plan"), "make_plan", make_plan)
+    monkeypatch.setattr(planning, "make_plan", make_plan)
     result = run(*MODEL, "--prompts", "p.jsonl")
-    assert result.exit_code == 1
-    assert "error: too short" in result.stderr
+    assert result.exit_code == status
+    assert f"error: {error}" in result.stderr

@@ -10,7 +10,8 @@ from rich.console import Console
 
 from tests.unit.planner.cases import PROVENANCE, cheap, dear, plan
 from vllm_spec_plugin.planner.report.data import to_json
-from vllm_spec_plugin.planner.report.page import sections, show, to_markdown
+from vllm_spec_plugin.planner.report.output import show
+from vllm_spec_plugin.planner.report.page import sections, to_markdown
 from vllm_spec_plugin.planner.report.picture import draw
 from vllm_spec_plugin.planner.results import Results
 

@@ -1,1 +1,1 @@
-"""The load sweep: arms under so many concurrent streams, each of which always has a request in flight."""
+"""Arms compared under so many concurrent streams, each of which always has a request in flight."""

@@ -1,13 +1,16 @@
-"""The sweep as a picture: throughput over that without drafts, by streams; and over time where the text turns."""
+"""The sweep as a picture: ratios to no drafts and times per token, by streams; over time where the text turns."""
 
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vllm_spec_plugin.bench.load.arms import OPTIMAL
+from vllm_spec_plugin.bench.arm_words import OPTIMAL
 from vllm_spec_plugin.bench.load.summary import over
 from vllm_spec_plugin.bench.load.sweep import SweepResults
 from vllm_spec_plugin.bench.load.switching import WINDOW
 from vllm_spec_plugin.bench.load.workloads import SWITCHING
+from vllm_spec_plugin.bench.spread import Spread
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -21,7 +24,7 @@ _COLUMNS = 2
 
 
 def draw(results: SweepResults, title: str, path: Path) -> None:
-    """Draws a panel per workload, and one per number of streams for `switching`, into a PNG.
+    """Draws two panels per workload and one per number of streams for `switching` into a PNG.
 
     Args:
         results: of a sweep with at least one cell.
@@ -35,22 +38,23 @@ def draw(results: SweepResults, title: str, path: Path) -> None:
     from matplotlib.figure import Figure
 
     workloads = [name for name in dict.fromkeys(name for name, _ in results.cells) if name != SWITCHING]
-    num_panels = len(workloads) + len(results.switches)
-    columns = min(num_panels, _COLUMNS)
-    rows = -(-num_panels // columns)
+    drawings = [
+        *(partial(part, results=results, workload=name) for name in workloads for part in (_draw_ratios, _draw_tpot)),
+        *(partial(_draw_switch, results=results, streams=streams) for streams in results.switches),
+    ]
+    columns = min(len(drawings), _COLUMNS)
+    rows = -(-len(drawings) // columns)
     figure = Figure(figsize=(1.6 + 5.6 * columns, 0.7 + 4.2 * rows), layout="constrained")
     FigureCanvasAgg(figure)
     figure.suptitle(title, fontsize=12, fontweight="bold")
     panels = figure.subplots(rows, columns, squeeze=False).ravel()
-    for axes, workload in zip(panels, workloads, strict=False):
-        _draw_load(axes, results, workload)
-    for axes, streams in zip(panels[len(workloads) :], results.switches, strict=False):
-        _draw_switch(axes, results, streams)
+    for axes, draw_into in zip(panels, drawings, strict=False):
+        draw_into(axes)
     for axes in panels:
         axes.grid(color="#dddddd", linewidth=0.6)
         axes.set_axisbelow(True)
         axes.spines[["top", "right"]].set_visible(False)
-    for axes in panels[num_panels:]:
+    for axes in panels[len(drawings) :]:
         axes.set_visible(False)
     # Arms are the same in all panels.
     handles, labels = panels[0].get_legend_handles_labels()
@@ -58,27 +62,47 @@ def draw(results: SweepResults, title: str, path: Path) -> None:
     figure.savefig(path, dpi=130, format="png")
 
 
-def _draw_load(axes: "Axes", results: SweepResults, workload: str) -> None:
+def _draw_ratios(axes: "Axes", results: SweepResults, workload: str) -> None:
+    for name in results.arms:
+        spreads = {s: over(results.summaries, name, results.reference, workload, s) for s in _levels(results, workload)}
+        _draw_line(axes, results, name, spreads)
+    _label(axes, results, workload, "tokens/s over none")
+
+
+def _draw_tpot(axes: "Axes", results: SweepResults, workload: str) -> None:
+    for name in results.arms:
+        spreads = {s: results.summaries[name, workload, s].spread("tpot") for s in _levels(results, workload)}
+        _draw_line(axes, results, name, spreads, 1e3)
+    _label(axes, results, workload, "time per output token, ms")
+
+
+def _draw_line(
+    axes: "Axes", results: SweepResults, name: str, spreads: Mapping[int, Spread | None], factor: float = 1.0
+) -> None:
+    found = {streams: spread for streams, spread in spreads.items() if spread is not None}
+    style = _style(results, name)
+    axes.plot(list(found), [factor * spread.median for spread in found.values()], label=name, **style)
+    if name == OPTIMAL:
+        low, high = ([factor * getattr(spread, end) for spread in found.values()] for end in ("low", "high"))
+        axes.fill_between(list(found), low, high, color=style["color"], alpha=0.12, linewidth=0)
+
+
+def _label(axes: "Axes", results: SweepResults, workload: str, figure: str) -> None:
     from matplotlib.ticker import FixedLocator, NullLocator
 
-    levels = [streams for name, streams in results.cells if name == workload]
-    for name in results.arms:
-        spreads = [over(results.summaries, name, results.reference, workload, streams) for streams in levels]
-        found = [spread for spread in spreads if spread is not None]
-        ratios = [spread.median for spread in found]
-        style = _style(results, name)
-        axes.plot(levels, ratios, label=name, **style)
-        if name == OPTIMAL:
-            low, high = [spread.low for spread in found], [spread.high for spread in found]
-            axes.fill_between(levels, low, high, color=style["color"], alpha=0.12, linewidth=0)
+    levels = _levels(results, workload)
     axes.set_title(workload, fontsize=11)
     axes.set_xscale("log", base=2)
     axes.xaxis.set_major_locator(FixedLocator(levels))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.set_xticklabels([str(streams) for streams in levels])
     axes.set_xlabel("concurrent streams")
-    axes.set_ylabel("tokens/s over none")
+    axes.set_ylabel(figure)
     axes.set_ylim(bottom=0)
+
+
+def _levels(results: SweepResults, workload: str) -> list[int]:
+    return [streams for name, streams in results.cells if name == workload]
 
 
 def _draw_switch(axes: "Axes", results: SweepResults, streams: int) -> None:
@@ -110,7 +134,7 @@ def _draw_switch(axes: "Axes", results: SweepResults, streams: int) -> None:
 
 def _style(results: SweepResults, name: str) -> dict[str, Any]:
     if name == results.reference:
-        return {"color": _BLACK, "linestyle": ":", "linewidth": 1.4, "marker": None}
+        return {"color": _BLACK, "linestyle": ":", "linewidth": 1.4, "marker": ".", "markersize": 5}
     if name == OPTIMAL:
         return {"color": _BLACK, "linestyle": "-", "linewidth": 2.4, "marker": "o", "markersize": 5, "zorder": 3}
     place = [arm for arm in results.arms if arm not in (results.reference, OPTIMAL)].index(name)

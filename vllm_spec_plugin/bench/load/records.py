@@ -1,6 +1,6 @@
 """What is asked of an arm under load, and what comes back. Imports no vLLM."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 
@@ -62,6 +62,19 @@ class LoadJob:
 
 
 @dataclass(frozen=True)
+class Output:
+    """What a request got.
+
+    Attributes:
+        token_ids: from its beginning, also what came before the measured time.
+        has_ended: whether that is all that it was to get; else it was given up.
+    """
+
+    token_ids: list[int]
+    has_ended: bool
+
+
+@dataclass(frozen=True)
 class Progress:
     """How a phase went, step by step.
 
@@ -70,12 +83,25 @@ class Progress:
         tokens: output tokens from then on.
         tokens_by_kind: these output tokens by kind of request.
         request_steps: over its steps, the requests that got tokens in them.
+        ttft: seconds from asking for a request to its first token, of those asked for in this time.
+        tpot: seconds per output token as a user sees them, (last - first token's moment) / (tokens - 1), of requests
+            that ended in this time, and of those in flight at its end that had at least 16 tokens: with one stream
+            few end. Of a request that began before, its last token before this time counts as its first.
+        outputs: of all requests, in the order in which they were asked for, given up or not.
     """
 
     seconds: list[float]
     tokens: list[int]
     tokens_by_kind: dict[str, int]
     request_steps: int
+    ttft: list[float] = field(default_factory=list)
+    tpot: list[float] = field(default_factory=list)
+    outputs: list[Output] = field(default_factory=list)
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> Self:
+        """The inverse of `dataclasses.asdict`."""
+        return cls(**values | {"outputs": [Output(**output) for output in values["outputs"]]})
 
     @property
     def tokens_per_second(self) -> float:
@@ -115,7 +141,9 @@ class LoadAnswer:
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> Self:
         """The inverse of `dataclasses.asdict`."""
-        phases = [PhaseAnswer(**phase | {"progress": Progress(**phase["progress"])}) for phase in values["phases"]]
+        phases = [
+            PhaseAnswer(**phase | {"progress": Progress.from_json(phase["progress"])}) for phase in values["phases"]
+        ]
         return cls(values["cpu_seconds"], phases)
 
     @property

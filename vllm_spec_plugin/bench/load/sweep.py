@@ -1,17 +1,19 @@
 """The sweep as a whole: warm-up, rounds, and what they came to. Imports no vLLM."""
 
+import functools
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from vllm_spec_plugin.bench.arms import Arm
-from vllm_spec_plugin.bench.comparison import in_turn
-from vllm_spec_plugin.bench.load.arms import LoadArm
+from vllm_spec_plugin.bench.load.agreement import Agreement, Gap, compare
 from vllm_spec_plugin.bench.load.records import LoadJob, LoadRun
 from vllm_spec_plugin.bench.load.summary import LoadSummary, summarise
 from vllm_spec_plugin.bench.load.switching import Switch, switches
 from vllm_spec_plugin.bench.load.workloads import SWITCHING, Sizes, load_job
+from vllm_spec_plugin.bench.planned_arms import PlannedArm
 from vllm_spec_plugin.bench.quiet import QuietMachine
+from vllm_spec_plugin.bench.rounds import in_turn
 
 # A workload and the number of its streams.
 Cell = tuple[str, int]
@@ -51,6 +53,7 @@ class SweepResults:
         summaries: by arm, workload and streams.
         switches: of the workload `switching`, by its streams.
         rounds: that all arms did.
+        agreements: of greedy outputs with the first arm's, by arm, workload and streams; only where there were any.
         others: per run that counts, the cores that other processes used meanwhile; empty where nothing tells.
     """
 
@@ -59,6 +62,7 @@ class SweepResults:
     summaries: dict[tuple[str, str, int], LoadSummary]
     rounds: int
     switches: dict[int, Switch] = field(default_factory=dict)
+    agreements: dict[tuple[str, str, int], Agreement] = field(default_factory=dict)
     others: list[float] = field(default_factory=list)
 
     @property
@@ -71,6 +75,11 @@ class SweepResults:
         """Workloads with numbers of streams, in order."""
         return list(dict.fromkeys((workload, streams) for _, workload, streams in self.summaries))
 
+    @property
+    def num_wrong(self) -> int:
+        """Greedy outputs that differ from the reference's for another reason than rounding."""
+        return sum(agreement.wrong for agreement in self.agreements.values())
+
 
 def num_runs(num_arms: int, plan: Plan) -> int:
     """How often an arm runs a job in `run_sweep`."""
@@ -78,13 +87,13 @@ def num_runs(num_arms: int, plan: Plan) -> int:
 
 
 def run_sweep(
-    arms: Mapping[str, LoadArm],
+    arms: Mapping[str, PlannedArm],
     engines: Mapping[str, Arm],
     plan: Plan,
     machine: QuietMachine,
     on_run: Callable[[int, str], None],
 ) -> SweepResults:
-    """Warms the arms up, runs the rounds, and sums up.
+    """Warms the arms up, runs the rounds, compares the outputs, and sums up.
 
     If it is interrupted, or the process told to end, whole rounds that are done count; without any it raises.
 
@@ -118,21 +127,45 @@ def run_sweep(
         if not whole:
             raise
         runs = [run for run in runs if run.round < whole]
-    return results_of(runs, arms, plan.cells)
+    on_run(next(num_done), "comparing outputs at temperature 0")
+    return results_of(runs, arms, plan.cells, agreements(runs, names, plan, engines[names[0]].gap))
 
 
-def results_of(runs: Sequence[LoadRun], arms: Mapping[str, LoadArm], cells: Sequence[Cell]) -> SweepResults:
+def agreements(
+    runs: Sequence[LoadRun], arms: Sequence[str], plan: Plan, gap: Gap
+) -> dict[tuple[str, str, int], Agreement]:
+    """How greedy outputs compare with the first arm's, by arm, workload and streams; only where there were any."""
+    # Arms often part from the reference at the same place.
+    asked = functools.cache(gap)
+    found = {}
+    for cell in plan.cells:
+        here = [run for run in runs if (run.workload, run.streams) == cell]
+        jobs = {number: plan.job(cell, number) for number in {run.round for run in here}}
+        theirs = [run for run in here if run.arm == arms[0]]
+        for name in arms[1:]:
+            agreement = compare([run for run in here if run.arm == name], theirs, jobs, asked)
+            if agreement.outputs:
+                found[(name, *cell)] = agreement
+    return found
+
+
+def results_of(
+    runs: Sequence[LoadRun],
+    arms: Mapping[str, PlannedArm],
+    cells: Sequence[Cell],
+    agreements: Mapping[tuple[str, str, int], Agreement],
+) -> SweepResults:
     """What the runs of all arms and cells come to."""
-    rounds = 1 + max(run.round for run in runs)
     return SweepResults(
         tuple(arms),
         tuple(name for name, arm in arms.items() if arm.is_fixed),
         {(name, *cell): summarise(runs, name, *cell) for cell in cells for name in arms},
-        rounds,
+        1 + max(run.round for run in runs),
         {
             streams: switches([run for run in runs if (run.workload, run.streams) == (workload, streams)], list(arms))
             for workload, streams in cells
             if workload == SWITCHING
         },
+        dict(agreements),
         [run.others for run in runs if run.others is not None],
     )

@@ -1,18 +1,14 @@
-"""The whole report, in a terminal and as a page. Pure, but for rich's tables."""
+"""The report as a page. Pure."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rich.console import Console
-from rich.markup import escape
-
-from vllm_spec_plugin.bench.tables import markdown_table, new_table
+from vllm_spec_plugin.bench.quiet import disturbance_text
+from vllm_spec_plugin.bench.tables import markdown_table
 from vllm_spec_plugin.planner.report import expected, measured, verified
 from vllm_spec_plugin.planner.report.section import Section
 from vllm_spec_plugin.planner.results import Results
 from vllm_spec_plugin.planner.words import streams
-
-_WORDS = ("", "proposer", "workload", "alpha by place, %")
 
 
 def sections(results: Results) -> Iterator[Section]:
@@ -31,7 +27,7 @@ def sections(results: Results) -> Iterator[Section]:
 
 
 def remarks(results: Results) -> Iterator[str]:
-    """What else is to be known."""
+    """What else is to be known besides the answer."""
     yield from results.verdict.reasons
     if len(results.levels) > 1:
         levels = ", ".join(map(streams, results.levels))
@@ -39,25 +35,8 @@ def remarks(results: Results) -> Iterator[str]:
     yield from results.remarks
 
 
-def show(results: Results, console: Console) -> None:
-    """Prints it: the answer first."""
-    verdict = results.verdict
-    console.print()
-    console.print(escape(verdict.answer), style="bold green" if verdict.is_on else "bold yellow", soft_wrap=True)
-    for text in remarks(results):
-        console.print(escape(text), highlight=False)
-    for section in sections(results):
-        table = new_table(section.title, section.header, _WORDS)
-        for row in section.rows:
-            table.add_row(*map(escape, row))
-        console.print()
-        console.print(table)
-        if section.note:
-            console.print(escape(section.note), style="dim", highlight=False)
-
-
 def to_markdown(results: Results, provenance: Mapping[str, Any], picture: str | None) -> str:
-    """The same as a page.
+    """The report, the answer first.
 
     Args:
         results: of the plan.
@@ -79,4 +58,6 @@ def to_markdown(results: Results, provenance: Mapping[str, Any], picture: str | 
         parts += [f"## {section.title}", markdown_table([section.header, *section.rows])]
         if section.note:
             parts.append(section.note)
+    if (text := disturbance_text(results.others)) is not None:
+        parts.append(text)
     return "\n\n".join(parts) + "\n"

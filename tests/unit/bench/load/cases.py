@@ -2,20 +2,21 @@
 
 from collections.abc import Mapping, Sequence
 
-from vllm_spec_plugin.bench.comparison import NONE
-from vllm_spec_plugin.bench.load.arms import OPTIMAL, LoadArm
-from vllm_spec_plugin.bench.load.records import LoadAnswer, LoadRun, PhaseAnswer, Progress
+from vllm_spec_plugin.bench.arm_words import NONE, OPTIMAL
+from vllm_spec_plugin.bench.load.agreement import Agreement
+from vllm_spec_plugin.bench.load.records import LoadAnswer, LoadRun, Output, PhaseAnswer, Progress
 from vllm_spec_plugin.bench.load.sweep import Cell, SweepResults, results_of
 from vllm_spec_plugin.bench.load.workloads import EASY, SWITCHES, SWITCHING
+from vllm_spec_plugin.bench.planned_arms import PlannedArm
 from vllm_spec_plugin.bench.plans import ArmPlan
 
 K_1, K_4, STOCK = "K = 1", "K = 4", "stock ngram"
 ARMS = {
-    NONE: LoadArm(ArmPlan(None, 0, None)),
-    K_1: LoadArm(ArmPlan("fixed.yaml", 4, {}), 1, is_fixed=True),
-    K_4: LoadArm(ArmPlan("fixed.yaml", 4, {}), 4, is_fixed=True),
-    OPTIMAL: LoadArm(ArmPlan("optimal.yaml", 8, {})),
-    STOCK: LoadArm(ArmPlan({"method": "ngram"}, 4, {})),
+    NONE: PlannedArm(ArmPlan(None, 0, None)),
+    K_1: PlannedArm(ArmPlan("fixed.yaml", 4, {}), 1, is_fixed=True),
+    K_4: PlannedArm(ArmPlan("fixed.yaml", 4, {}), 4, is_fixed=True),
+    OPTIMAL: PlannedArm(ArmPlan("optimal.yaml", 8, {})),
+    STOCK: PlannedArm(ArmPlan({"method": "ngram"}, 4, {})),
 }
 # Tokens per second at 1 and 8 streams: K = 4 is best at 1, K = 1 at 8.
 RATES = {NONE: (20.0, 100.0), K_1: (30.0, 110.0), K_4: (50.0, 80.0), OPTIMAL: (49.0, 109.0), STOCK: (40.0, 70.0)}
@@ -29,10 +30,19 @@ WINDOWS = {
 }
 
 
-def steady(rate: float, num_tokens: int = 100, kind: str = EASY, request_steps: int = 40) -> Progress:
-    """A phase of steps of 10 tokens at `rate` tokens per second."""
+def steady(
+    rate: float,
+    num_tokens: int = 100,
+    kind: str = EASY,
+    request_steps: int = 40,
+    outputs: Sequence[Output] = (),
+) -> Progress:
+    """A phase of steps of 10 tokens at `rate` tokens per second; a request waits two tokens' time for its first one."""
     counts = range(10, num_tokens + 1, 10)
-    return Progress([count / rate for count in counts], list(counts), {kind: num_tokens}, request_steps)
+    seconds = [count / rate for count in counts]
+    return Progress(
+        seconds, list(counts), {kind: num_tokens}, request_steps, [1 / rate, 2 / rate, 9 / rate], [1 / rate], [*outputs]
+    )
 
 
 def windows(rates: Sequence[float], tokens: int = 50, kind: str = EASY) -> Progress:
@@ -58,7 +68,10 @@ def run(
 
 
 def results(
-    rates: Mapping[str, tuple[float, float]] | None = None, rounds: int = 3, switching: bool = True
+    rates: Mapping[str, tuple[float, float]] | None = None,
+    rounds: int = 3,
+    switching: bool = True,
+    agreements: Mapping[tuple[str, str, int], Agreement] | None = None,
 ) -> SweepResults:
     """Every arm at 1 and 8 streams of easy text, and the switching workload with 1 stream."""
     runs = []
@@ -73,4 +86,4 @@ def results(
                 phases = [windows(found, kind=kind) for found, kind in zip(WINDOWS[arm], SWITCHES, strict=True)]
                 runs.append(run(arm, phases, workload=SWITCHING, number=number, counts=counts))
     cells: list[Cell] = [(EASY, 1), (EASY, 8), *([(SWITCHING, 1)] if switching else [])]
-    return results_of(runs, ARMS, cells)
+    return results_of(runs, ARMS, cells, agreements or {})

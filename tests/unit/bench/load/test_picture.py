@@ -1,12 +1,14 @@
 """The picture is drawn; how it looks is for eyes."""
 
 import struct
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.unit.bench.load.cases import RATES, results
 from vllm_spec_plugin.bench.load.picture import draw
+from vllm_spec_plugin.bench.load.workloads import EASY
 
 
 def size_of(path: Path) -> tuple[int, int]:
@@ -17,11 +19,11 @@ def size_of(path: Path) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("switching", [True, False])
-def test_a_png_has_a_panel_per_workload_and_switch(tmp_path: Path, switching: bool) -> None:
+def test_a_png_has_two_panels_per_workload_and_one_per_switch(tmp_path: Path, switching: bool) -> None:
     path = tmp_path / "load.png"
     draw(results(switching=switching), "a title", path)
     width, height = size_of(path)
-    assert (width > 1.5 * height) == switching
+    assert (width > 2 * height) != switching
 
 
 def test_what_an_arm_did_shows(tmp_path: Path) -> None:
@@ -30,3 +32,12 @@ def test_what_an_arm_did_shows(tmp_path: Path) -> None:
     draw(results(), "a title", tmp_path / "again.png")
     assert (tmp_path / "one.png").read_bytes() == (tmp_path / "again.png").read_bytes()
     assert (tmp_path / "one.png").read_bytes() != (tmp_path / "other.png").read_bytes()
+
+
+def test_times_per_token_are_drawn_where_there_are_any(tmp_path: Path) -> None:
+    found = results(switching=False)
+    draw(found, "a title", tmp_path / "all.png")
+    for arm in found.arms:
+        found.summaries[arm, EASY, 8] = replace(found.summaries[arm, EASY, 8], tpot={})
+    draw(found, "a title", tmp_path / "some.png")
+    assert (tmp_path / "all.png").read_bytes() != (tmp_path / "some.png").read_bytes()

@@ -4,7 +4,7 @@ import dataclasses
 import json
 
 from tests.unit.bench.load.cases import run, steady
-from vllm_spec_plugin.bench.load.records import LoadAnswer, LoadJob
+from vllm_spec_plugin.bench.load.records import LoadAnswer, LoadJob, Output
 from vllm_spec_plugin.bench.load.workloads import SWITCHING, Sizes, load_job
 
 
@@ -15,5 +15,5 @@ def test_a_job_arrives_as_it_was_sent() -> None:
 
 
 def test_an_answer_arrives_as_it_was_sent() -> None:
-    answer = run("a", [steady(10.0), steady(20.0)], counts=(1, 2, 3)).answer
+    answer = run("a", [steady(10.0), steady(20.0, outputs=[Output([1, 2], True)])], counts=(1, 2, 3)).answer
     assert LoadAnswer.from_json(json.loads(json.dumps(dataclasses.asdict(answer)))) == answer

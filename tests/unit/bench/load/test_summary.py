@@ -2,9 +2,8 @@
 
 import pytest
 
-from tests.unit.bench.load.cases import K_1, K_4, results, run, steady
-from vllm_spec_plugin.bench.comparison import NONE
-from vllm_spec_plugin.bench.load.arms import OPTIMAL
+from tests.unit.bench.load.cases import K_1, K_4, results, run, steady, windows
+from vllm_spec_plugin.bench.arm_words import NONE, OPTIMAL
 from vllm_spec_plugin.bench.load.summary import best_fixed, over, summarise
 from vllm_spec_plugin.bench.load.workloads import EASY, HARD
 
@@ -39,6 +38,23 @@ def test_without_drafts_there_is_no_acceptance_length() -> None:
     assert (summary.acceptance_length, summary.draft_length) == (None, 0.0)
 
 
+def test_a_rounds_latency_is_the_median_of_its_requests() -> None:
+    runs = [run("a", [steady(rate), steady(rate)], number=number) for number, rate in enumerate((10.0, 20.0))]
+    summary = summarise(runs, "a", EASY, 1)
+    assert summary.ttft == {0: pytest.approx(0.2), 1: pytest.approx(0.1)}
+    assert summary.tpot == {0: pytest.approx(0.1), 1: pytest.approx(0.05)}
+    spread = summary.spread("tpot")
+    assert spread is not None
+    assert spread.median == pytest.approx(0.075)
+
+
+def test_rounds_in_which_no_request_began_or_ended_have_no_latency() -> None:
+    runs = [run("a", [steady(10.0)], number=0), run("a", [windows((10.0,))], number=1)]
+    summary = summarise(runs, "a", EASY, 1)
+    assert (list(summary.ttft), list(summary.tpot)) == ([0], [0])
+    assert summarise(runs[1:], "a", EASY, 1).spread("ttft") is None
+
+
 def test_tokens_are_counted_by_kind_of_text() -> None:
     runs = [run("a", [steady(10.0, 40, EASY), steady(10.0, 60, HARD), steady(10.0, 50, EASY)])]
     assert summarise(runs, "a", EASY, 1).tokens_by_kind == {EASY: 90, HARD: 60}
@@ -58,3 +74,10 @@ def test_ratios_are_of_the_same_level() -> None:
         assert spread is not None
         assert spread.low == spread.median == spread.high == pytest.approx(ratio)
     assert over(found.summaries, OPTIMAL, None, EASY, 1) is None
+
+
+def test_a_ratio_may_be_of_latencies() -> None:
+    found = results()
+    spread = over(found.summaries, OPTIMAL, NONE, EASY, 1, "tpot")
+    assert spread is not None
+    assert spread.median == pytest.approx(20 / 49)

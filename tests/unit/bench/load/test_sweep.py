@@ -1,41 +1,53 @@
 """The order of a sweep's rounds, and what runs in them."""
 
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
 
 from tests.unit.bench.load.cases import ARMS, run, steady
 from vllm_spec_plugin.bench.arms import Arm
-from vllm_spec_plugin.bench.load.records import LoadAnswer, LoadJob
+from vllm_spec_plugin.bench.load.agreement import Agreement
+from vllm_spec_plugin.bench.load.records import LoadAnswer, LoadJob, Output
 from vllm_spec_plugin.bench.load.sweep import Plan, SweepResults, num_runs, run_sweep
-from vllm_spec_plugin.bench.load.workloads import EASY, MIXED, SWITCHING, Sizes
+from vllm_spec_plugin.bench.load.workloads import EASY, HARD, MIXED, SWITCHING, Sizes
 from vllm_spec_plugin.bench.quiet import QuietMachine
 
 PLAN = Plan(((EASY, 1), (MIXED, 2), (SWITCHING, 1)), ("a", "b", "c"), Sizes(), rounds=2, seed=5)
 
 
 class ScriptedEngine:
-    """Answers without an engine, a third faster with each draft token that it may draft."""
+    """Answers without an engine, a third faster with each draft token that it may draft.
 
-    def __init__(self, name: str, log: list[tuple[str, LoadJob]]) -> None:
-        self.name, self.log = name, log
+    The first of K = 4's outputs ends with another token than the others'.
+    """
+
+    def __init__(self, name: str, log: list[tuple[str, LoadJob]], asked: list[tuple[Any, ...]]) -> None:
+        self.name, self.log, self.asked = name, log, asked
 
     def load(self, job: LoadJob) -> LoadAnswer:
         self.log.append((self.name, job))
-        progress = [steady(10.0 * (1 + (job.spec_tokens or 0) / 3), 800) for _ in job.phases]
-        return run(self.name, progress).answer
+        outputs = [Output([1, 2, 3 + (self.name == "K = 4")], True), Output([4], False)]
+        rate = 10.0 * (1 + (job.spec_tokens or 0) / 3)
+        return run(self.name, [steady(rate, 800, outputs=outputs) for _ in job.phases]).answer
+
+    def gap(self, *question: Any) -> float:
+        self.asked.append((self.name, *question))
+        return 1.0
 
 
 def swept(
-    plan: Plan = PLAN, most_runs: int = 1000
+    plan: Plan = PLAN, most_runs: int = 1000, asked: list[tuple[Any, ...]] | None = None
 ) -> tuple[SweepResults, list[tuple[str, LoadJob]], list[tuple[int, str]]]:
     log: list[tuple[str, LoadJob]] = []
     told: list[tuple[int, str]] = []
-    engines: dict[str, Any] = {name: ScriptedEngine(name, log) for name in ARMS}
+    questions: list[tuple[Any, ...]] = [] if asked is None else asked
+    engines: dict[str, Any] = {name: ScriptedEngine(name, log, questions) for name in ARMS}
     machine = QuietMachine(0.0, busy=lambda: None, sleep=lambda seconds: None)
 
     def on_run(*what: Any) -> None:
         if len(told) == most_runs:
+            told.append(what)
             raise KeyboardInterrupt
         told.append(what)
 
@@ -84,8 +96,28 @@ def test_results_have_every_arm_in_every_cell() -> None:
     assert found.arms == tuple(ARMS)
     assert found.fixed == ("K = 1", "K = 4")
     assert list(found.switches) == [1]
-    assert [done for done, _ in told] == list(range(num_runs(len(ARMS), PLAN)))
+    assert [done for done, _ in told] == list(range(num_runs(len(ARMS), PLAN) + 1))
     assert told[len(ARMS)][1] == "warming up: none, mixed, 2 streams"
+
+
+def test_greedy_outputs_are_compared_with_those_without_drafts() -> None:
+    asked: list[tuple[Any, ...]] = []
+    found, _, told = swept(asked=asked)
+    # Two rounds of two requests; of `mixed` one is greedy, of `switching` two phases are.
+    assert found.agreements["optimal", EASY, 1] == Agreement(4, 0, 0)
+    assert found.agreements["K = 4", EASY, 1] == Agreement(4, 0, 2)
+    assert found.agreements["K = 4", MIXED, 2] == Agreement(2, 0, 2)
+    assert found.agreements["stock ngram", SWITCHING, 1] == Agreement(8, 0, 0)
+    assert found.num_wrong == 2 + 2 + 4
+    assert told[-1][1] == "comparing outputs at temperature 0"
+    # The arm without drafts is asked, once for each text.
+    assert {name for name, *_ in asked} == {"none"}
+    assert len(asked) == len(set(asked))
+    assert asked[0] == ("none", "a", (1, 2), (3, 4))
+
+
+def test_hard_text_is_not_compared() -> None:
+    assert swept(replace(PLAN, cells=((HARD, 1),)))[0].agreements == {}
 
 
 def test_interrupted_it_tells_what_whole_rounds_came_to() -> None:

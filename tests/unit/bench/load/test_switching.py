@@ -3,8 +3,7 @@
 import pytest
 
 from tests.unit.bench.load.cases import K_4, results, run, steady, windows
-from vllm_spec_plugin.bench.comparison import NONE
-from vllm_spec_plugin.bench.load.arms import OPTIMAL
+from vllm_spec_plugin.bench.arm_words import NONE, OPTIMAL
 from vllm_spec_plugin.bench.load.records import Progress
 from vllm_spec_plugin.bench.load.switching import recovered_after, switches, window_rates
 from vllm_spec_plugin.bench.load.workloads import SWITCHES, SWITCHING

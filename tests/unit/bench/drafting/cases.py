@@ -2,10 +2,12 @@
 
 from collections.abc import Sequence
 
-from vllm_spec_plugin.bench.comparison import NONE, PLUGIN, STOCK, Results
+from vllm_spec_plugin.bench.arm_words import NONE
+from vllm_spec_plugin.bench.drafting.comparison import Results
+from vllm_spec_plugin.bench.drafting.summary import summarise
 from vllm_spec_plugin.bench.records import Answer, Run, Step
-from vllm_spec_plugin.bench.summary import summarise
 
+STOCK, PLUGIN = "stock draft_model", "K = 4"
 K = 4
 
 
@@ -70,6 +72,5 @@ def results(temperature: float = 0.0, rounds: int = 3, parts: dict[str, float] |
             speculating(PLUGIN, 1.6, temperature, number, parts or {}),
         ]
     arms = {NONE: 0, STOCK: K, PLUGIN: K}
-    return Results(
-        arms, {(arm, 1, temperature): summarise(runs, runs, arm, 1, temperature, k) for arm, k in arms.items()}
-    )
+    summaries = {(arm, 1, temperature): summarise(runs, runs, arm, 1, temperature, k) for arm, k in arms.items()}
+    return Results(arms, summaries, [])

@@ -1,20 +1,14 @@
-"""Medians, ratios and the limit of the speedup."""
+"""Medians of steps and the limit of the speedup."""
 
 import pytest
 
-from tests.unit.bench.cases import K, results, run, step
-from vllm_spec_plugin.bench.comparison import NONE, PLUGIN, STOCK
-from vllm_spec_plugin.bench.summary import ArmSummary, Spread, limit, ratio, summarise
+from tests.unit.bench.drafting.cases import PLUGIN, STOCK, K, results, run, step
+from vllm_spec_plugin.bench.arm_words import NONE
+from vllm_spec_plugin.bench.drafting.summary import ArmSummary, limit, summarise
 
 
 def of(*runs, batch: int = 1, k: int = K) -> ArmSummary:
     return summarise(runs, (), "plugin", batch, 0.0, k)
-
-
-def test_spread_is_the_median_and_the_quartiles() -> None:
-    assert Spread.of([5.0, 1.0, 2.0, 4.0, 3.0]) == Spread(3.0, 2.0, 4.0)
-    assert Spread.of([2.0]) == Spread(2.0, 2.0, 2.0)
-    assert Spread.of([]) is None
 
 
 def test_a_draft_step_is_the_time_in_the_drafter_over_k() -> None:
@@ -100,13 +94,6 @@ def test_parts_are_summed_over_profiled_rounds() -> None:
     ]
     summary = summarise([run("plugin", [step()])], [*profiled, run("stock", [], parts={"a": 9.0})], "plugin", 1, 0.0, K)
     assert summary.parts == {"a": 4.0, "b": 2.0}
-
-
-def test_ratios_are_taken_round_by_round() -> None:
-    # The machine was ten times slower in round 1: both arms met it.
-    assert ratio({0: 1.0, 1: 10.0, 2: 1.0}, {0: 2.0, 1: 20.0, 2: 2.0}) == Spread(0.5, 0.5, 0.5)
-    assert ratio({0: 1.0, 1: 3.0}, {1: 2.0, 2: 5.0}) == Spread(1.5, 1.5, 1.5)
-    assert ratio({0: 1.0}, {}) is None
 
 
 def test_limit_by_hand() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from vllm_spec_plugin.bench.stopwatch import Stopwatch, TimedModel, replaced
+from vllm_spec_plugin.bench.drafting.stopwatch import Stopwatch, TimedModel, replaced
 
 
 class Clock:

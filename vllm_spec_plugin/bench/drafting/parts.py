@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-from vllm_spec_plugin.bench.stopwatch import Stopwatch, TimedModel, replaced
+from vllm_spec_plugin.bench.drafting.stopwatch import Stopwatch, TimedModel, replaced
 
 # With its output head.
 FORWARD = "draft model"

@@ -1,30 +1,10 @@
-"""From runs to figures: medians, ratios of arms, and the limit of the speedup. Pure."""
+"""From runs to figures: medians, and the limit of the speedup. Pure."""
 
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from vllm_spec_plugin.bench.records import Run, Step
-
-
-@dataclass(frozen=True)
-class Spread:
-    """A median and the quartiles around it."""
-
-    median: float
-    low: float
-    high: float
-
-    @classmethod
-    def of(cls, values: Iterable[float]) -> "Spread | None":
-        """None of no values."""
-        found = list(values)
-        if not found:
-            return None
-        if len(found) == 1:
-            return cls(found[0], found[0], found[0])
-        low, median, high = statistics.quantiles(found, n=4, method="inclusive")
-        return cls(median, low, high)
 
 
 @dataclass(frozen=True)
@@ -162,11 +142,6 @@ def summarise(
     )
 
 
-def ratio(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Spread | None:
-    """Ours over theirs, round by round; None if no round has both."""
-    return Spread.of(ours[number] / theirs[number] for number in ours.keys() & theirs.keys())
-
-
 def limit(arm: ArmSummary, none: ArmSummary) -> Limit | None:
     """The limit of `arm` against `none`, the same work without speculation; None if no round has all it takes.
 
@@ -184,6 +159,11 @@ def limit(arm: ArmSummary, none: ArmSummary) -> Limit | None:
         measured = arm.tokens_per_second[number] / none.tokens_per_second[number]
         found.append((free, gained / several, drafting, measured, 1 - measured / drafting))
     return Limit(*(statistics.median(values) for values in zip(*found, strict=True))) if found else None
+
+
+def median(rounds: Mapping[int, float]) -> float:
+    """Of the rounds; at least one has the figure."""
+    return statistics.median(rounds.values())
 
 
 def _is_regular(step: Step, batch: int, num_draft_tokens: int) -> bool:

@@ -1,0 +1,131 @@
+"""`vllm-spec bench`: its options, and where its errors go; tests/engine measures."""
+
+import contextlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from tests.unit.bench.load.cases import results
+from vllm_spec_plugin.bench import running
+from vllm_spec_plugin.bench.load import sweep
+from vllm_spec_plugin.bench.load.agreement import Agreement
+from vllm_spec_plugin.bench.load.sweep import Plan, SweepResults
+from vllm_spec_plugin.cli import app
+
+
+def run(*arguments: str | Path) -> Result:
+    result = CliRunner().invoke(app, ["bench", *map(str, arguments)], env={"COLUMNS": "200"})
+    assert result.exception is None or isinstance(result.exception, SystemExit)
+    return result
+
+
+def test_its_help_has_its_options_and_the_commands_below_it() -> None:
+    result = run("--help")
+    assert result.exit_code == 0
+    for word in ("--arm", "--switching-levels", "drafting", "ngram", "planning"):
+        assert word in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--arm", "nothing.yaml"], "--arm: got 'nothing.yaml', which is no file either; allowed: none, optimal,"),
+        (["--arm", "stock:medusa"], "--arm stock:medusa: got 'medusa'; allowed: draft_model, ngram"),
+        (["--arm", "fixed:65"], "allowed: whole numbers from 0 to 64"),
+        (["--arm", "wrong.yaml"], "wrong.yaml: proposer.method:"),
+        (["--proposer", "nothing.yaml"], "nothing.yaml"),
+        (["--optimal-tokens", "65"], "the draft model with draft_length optimal, 65 tokens: draft_length.tokens:"),
+        (["--target", "./nothing"], "--target ./nothing: no such folder"),
+        (["--draft", "./nothing"], "--draft ./nothing: no such folder"),
+        (["--prompts", "nothing.json"], "--prompts nothing.json: cannot be read"),
+        (["--png", "nothing/here.png"], "--png nothing/here.png: there is no folder"),
+        (["--markdown", "nothing/here.md"], "--markdown nothing/here.md: there is no folder"),
+        (["--json", "folder"], "--json folder: is a folder; allowed: a file's name"),
+        (["--levels", "1,x"], "--levels: got '1,x'; allowed: whole numbers from 1 to 1024"),
+        (["--levels", "0"], "--levels: got '0'"),
+        (["--workload", "odd"], "--workload: got 'odd'; allowed: easy, hard, mixed, switching"),
+        (["--rounds", "2", "planning"], "--rounds: goes with `vllm-spec bench` itself; options of planning come after"),
+    ],
+)
+def test_mistakes_are_told_before_anything_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "wrong.yaml").write_text("proposer: {method: nothing}\n")
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert result.stderr.startswith("error: ")
+    assert message in result.stderr
+    assert result.stdout == ""
+
+
+@pytest.mark.parametrize("arguments", [["--phase-tokens", "20"], ["--rounds", "0"], ["load"]])
+def test_typer_refuses_the_rest(arguments: list[str]) -> None:
+    result = run(*arguments)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert arguments[0] in result.stderr
+
+
+@pytest.fixture
+def swept(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """A sweep without engines: what it was asked for, and what it finds."""
+    asked = SimpleNamespace(found=results())
+
+    @contextlib.contextmanager
+    def no_engines(arms: dict[str, Any], *rest: Any) -> Iterator[dict[str, SimpleNamespace]]:
+        yield {name: SimpleNamespace(facts={"device": "none"}) for name in arms}
+
+    def run_nothing(arms: dict[str, Any], engines: Any, plan: Plan, *rest: Any) -> SweepResults:
+        asked.arms, asked.plan = list(arms), plan
+        return asked.found
+
+    monkeypatch.setattr(running, "running_engines", no_engines)
+    monkeypatch.setattr(sweep, "run_sweep", run_nothing)
+    return asked
+
+
+def test_options_come_to_cells_and_arms_and_everything_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, swept: SimpleNamespace
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "docs").mkdir()
+    options = "--workload mixed --workload switching --levels 2,1,2 --switching-levels 4"
+    arms, files = "--arm stock:ngram --arm fixed:2", "--json a.json --markdown docs/a.md --png docs/a.png"
+    result = run(*f"{options} {arms} {files}".split())
+    assert result.exit_code == 0, result.output
+    assert swept.plan.cells == (("mixed", 2), ("mixed", 1), ("switching", 4))
+    assert swept.arms == ["none", "stock ngram", "K = 2"]
+    assert "Throughput: easy" in result.stdout
+    origin = json.loads((tmp_path / "a.json").read_text())["provenance"]
+    assert (origin["sizes"]["phase_tokens"], origin["rounds"], origin["seed"]) == (400, 3, 0)
+    assert list(origin["arms"]) == swept.arms
+    assert origin["arms"]["K = 2"]["engine"] == {"device": "none"}
+    assert (tmp_path / "docs" / "a.png").stat().st_size > 1000
+    assert "](a.png)" in (tmp_path / "docs" / "a.md").read_text()
+
+
+def test_without_arms_there_are_the_usual_ones(swept: SimpleNamespace) -> None:
+    assert run().exit_code == 0
+    assert swept.arms == ["none", "optimal", "K = 1", "K = 2", "K = 4", "K = 8"]
+
+
+def test_wrong_outputs_fail_the_run_after_it_has_told_all(tmp_path: Path, swept: SimpleNamespace) -> None:
+    swept.found = results(agreements={("optimal", "easy", 1): Agreement(9, 1, 2)})
+    result = run("--json", tmp_path / "a.json")
+    assert result.exit_code == 1
+    assert "2 WRONG" in result.stdout
+    assert result.stderr == "error: 2 greedy outputs differ from those of arm none\n"
+    assert (tmp_path / "a.json").is_file()
+
+
+def test_an_interrupted_run_fails_after_it_has_told_what_there_is(swept: SimpleNamespace) -> None:
+    result = run("--rounds", "5")
+    assert result.exit_code == 1
+    assert "Throughput: easy" in result.stdout
+    assert result.stderr == "error: interrupted: these are the first 3 of 5 rounds\n"

@@ -1,0 +1,1 @@
+"""What drafting costs within a step, and how fast speculation can be at all."""
