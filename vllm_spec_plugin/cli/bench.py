@@ -137,10 +137,13 @@ def compare(
                 origin |= {"rounds": results.rounds, "arms": describe(arms, engines)}
         show(results, console)
         write(results, origin, Files(json_path, markdown, png))
-    if results.num_wrong:
-        fail(f"{results.num_wrong} greedy outputs differ from those of arm {results.reference}", errors, 1)
+    problems = []
     if results.rounds < rounds:
-        fail(f"interrupted: these are the first {results.rounds} of {rounds} rounds", errors, 1)
+        problems.append(f"interrupted: these are the first {results.rounds} of {rounds} rounds")
+    if results.num_wrong:
+        problems.append(f"{results.num_wrong} greedy outputs differ from those of arm {results.reference}")
+    if problems:
+        fail("; ".join(problems), errors, 1)
 
 
 def _refuse_options(context: typer.Context, errors: "Console") -> None:
