@@ -29,7 +29,7 @@ def plan(
         str | None, typer.Option(help="Folder or hub name of Medusa heads to consider.", show_default=False)
     ] = None,
     concurrency: Annotated[
-        str, typer.Option(metavar="N,...", help="Requests at once; the answer is for all of these, each counting alike.")
+        str, typer.Option(metavar="N,...", help="Requests at once; the answer is for all these, each counting alike.")
     ] = "1,8",
     tokens: Annotated[int, typer.Option(min=1, max=_MOST_TOKENS, help="Longest draft to consider.")] = 8,
     output_tokens: Annotated[

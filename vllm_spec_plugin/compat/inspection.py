@@ -49,7 +49,7 @@ def accepted_by_place(llm: Any) -> list[int]:
 
 def kv_bytes_per_token(runner: Any) -> dict[str, int]:
     """Bytes that a token takes in the KV cache: `target`, and `draft`, the part of a draft model of ours."""
-    drafts = getattr(getattr(runner, "drafter", None), "layers", set())
+    drafts: set[str] = getattr(getattr(runner, "drafter", None), "layers", set())
     found = {"target": 0, "draft": 0}
     for group in runner.kv_cache_config.kv_cache_groups:
         shared = group.kv_cache_spec

@@ -59,6 +59,11 @@ class Forecast:
         return statistics.geometric_mean(prediction.speedup for prediction in self.best.values())
 
     @property
+    def nearest(self) -> float:
+        """The same with drafts at every level, whether they pay or not."""
+        return statistics.geometric_mean(max(one.speedup for one in found) for found in self.all.values())
+
+    @property
     def tokens(self) -> int:
         """The most that pays at any level; 0 if nothing does."""
         return max(prediction.tokens for prediction in self.best.values())
@@ -79,10 +84,7 @@ def forecasts(measured: Measured, workloads: Sequence[Workload], levels: Sequenc
             costs,
             loads,
             {level: best(costs[level], loads, choices, is_tree=is_tree) for level in levels},
-            {
-                level: [predict(costs[level], loads, tokens, is_tree=is_tree) for tokens in choices]
-                for level in levels
-            },
+            {level: [predict(costs[level], loads, tokens, is_tree=is_tree) for tokens in choices] for level in levels},
             {level: _limits(costs[level], loads, choices, is_tree=is_tree) for level in levels},
         )
 

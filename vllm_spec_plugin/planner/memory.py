@@ -71,7 +71,8 @@ def memory_of(
         facts: per engine, see `Session.facts`; `samples.NONE` among them.
     """
     dtype = str(facts[NONE]["dtype"])
-    found = {TARGET: Memory(weight_bytes(model, dtype), facts[NONE]["kv_bytes_per_token"]["target"]), NGRAM: Memory(0, 0)}
+    kv = facts[NONE]["kv_bytes_per_token"]["target"]
+    found = {TARGET: Memory(weight_bytes(model, dtype), kv), NGRAM: Memory(0, 0)}
     if draft is not None:
         kv = max(engine["kv_bytes_per_token"]["draft"] for engine in facts.values())
         found[DRAFT_MODEL] = found[CASCADE] = Memory(weight_bytes(draft, dtype), kv)

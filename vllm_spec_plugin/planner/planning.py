@@ -14,7 +14,7 @@ from vllm_spec_plugin.bench.plans import ArmPlan, arm_environment, engine_argume
 from vllm_spec_plugin.bench.quiet import QuietMachine
 from vllm_spec_plugin.planner import measuring, verifying
 from vllm_spec_plugin.planner.candidates import Engine, Heads, chain_engines, tree_engine
-from vllm_spec_plugin.planner.forecast import Forecast, forecasts
+from vllm_spec_plugin.planner.forecast import forecasts
 from vllm_spec_plugin.planner.measuring import Sizes
 from vllm_spec_plugin.planner.memory import memory_of
 from vllm_spec_plugin.planner.plugin_yaml import plugin_yaml

@@ -38,10 +38,11 @@ def plugin_yaml(choice: Forecast, verdict: Verdict | None, provenance: Mapping[s
         most = f"Of a whole tree, which is drafted where it pays: {choice.tokens} promised most of the sizes up to it."
     else:
         most = f"Most per request and step: {_best(choice)} was expected to pay most."
+    policy = "As much as pays, by acceptance and time that the server measures itself; none where none does."
     return (
         f"{comments}\n\n{proposer}\n"
         "draft_length:\n"
-        f"{_comment('As much as pays, by acceptance and time that the server measures itself; none where none does.', 2)}\n"
+        f"{_comment(policy, 2)}\n"
         "  policy: optimal\n"
         f"{_comment(most, 2)}\n"
         f"  tokens: {choice.tokens}\n\n"
@@ -57,9 +58,10 @@ def _best(choice: Forecast) -> str:
 
 def _comment(text: str, indent: int = 0) -> str:
     start = " " * indent + "# "
-    return textwrap.fill(
-        _shown(text), _WIDTH, initial_indent=start, subsequent_indent=start, break_long_words=False, break_on_hyphens=False
+    wrapper = textwrap.TextWrapper(
+        _WIDTH, initial_indent=start, subsequent_indent=start, break_long_words=False, break_on_hyphens=False
     )
+    return wrapper.fill(_shown(text))
 
 
 def _shown(text: str) -> str:

@@ -133,10 +133,7 @@ def _verifying(costs: Costs, length: int, draft_share: float) -> float:
     """Expected seconds of a target step whose requests each have a draft with that probability."""
     batch, share = costs.concurrency, min(draft_share, 1.0)
     return math.fsum(
-        math.comb(batch, count)
-        * share**count
-        * (1 - share) ** (batch - count)
-        * costs.curve.at(batch + count * length)
+        math.comb(batch, count) * share**count * (1 - share) ** (batch - count) * costs.curve.at(batch + count * length)
         for count in range(batch + 1)
     )
 

@@ -28,8 +28,8 @@ class Verdict:
 
 
 def choose(forecasts: Sequence[Forecast]) -> Forecast:
-    """The candidate with the highest score; of equals the first."""
-    return max(forecasts, key=lambda forecast: forecast.score)
+    """The candidate with the highest score; where none pays, the one that came nearest to it."""
+    return max(forecasts, key=lambda forecast: (forecast.score, forecast.nearest))
 
 
 def verdict(choice: Forecast, verified: Mapping[int, Verified]) -> Verdict:
@@ -49,8 +49,8 @@ def verdict(choice: Forecast, verified: Mapping[int, Verified]) -> Verdict:
         if choice.score < 1 + LEAST_GAIN:
             if not choice.tokens:
                 return Verdict(False, "Leave it off: no proposer is expected to gain anything.", whys)
-            text = f"Leave it off: the best, {what}, is expected to gain less than {LEAST_GAIN:.0%}: {by_level(predicted)}."
-            return Verdict(False, text, whys)
+            gain = f"is expected to gain less than {LEAST_GAIN:.0%}: {by_level(predicted)}"
+            return Verdict(False, f"Leave it off: the best, {what}, {gain}.", whys)
         return Verdict(True, f"Switch it on: {what}: {by_level(predicted)} (predicted, not measured).", whys)
     measured = {level: found.speedup.median for level, found in verified.items()}
     figures = f"{by_level(measured)} (measured; predicted {times(predicted)})"
@@ -61,7 +61,8 @@ def verdict(choice: Forecast, verified: Mapping[int, Verified]) -> Verdict:
     if slower:
         text = f"Leave it off for this traffic: {what}, is slower at {', '.join(map(streams, slower))}: {figures}."
         pays = [level for level in measured if level not in slower]
-        advice = f"If it is at {', '.join(map(streams, pays))} only, ask again with --concurrency {','.join(map(str, pays))}."
+        advice = f"If it is at {', '.join(map(streams, pays))} only, ask again with --concurrency "
+        advice += f"{','.join(map(str, pays))}."
         return Verdict(False, text, (*whys, advice))
     return Verdict(True, f"Switch it on: {what}: {figures}.", whys)
 

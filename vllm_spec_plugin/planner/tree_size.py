@@ -78,7 +78,7 @@ def tree_size(
         chained.append(Chained(workload.share, heads.accuracy, paths, length, found.tokens_per_step))
     size = best_tree_size(chained, {level: pooled_curve(measured, level) for level in levels}, most)
     if all(not any(any(path) for path in one.choices(size)) for one in chained):
-        raise NoTreeError(f"Trees of Medusa's were not measured: with what steps cost here the best is a chain ({size}).")
+        raise NoTreeError(f"Trees of Medusa's were not measured: with what steps cost, the best is a chain of {size}.")
     return size
 
 

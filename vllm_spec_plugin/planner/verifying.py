@@ -4,6 +4,7 @@ import random
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from vllm_spec_plugin.bench.arms import Arm
 from vllm_spec_plugin.bench.load.records import LoadAnswer, LoadJob, Phase, Request
@@ -79,17 +80,12 @@ def verify(
     for number, level, name in in_turn([NONE, RECOMMENDED], sizes.levels, sizes.rounds):
         on_run(f"round {number + 1}/{sizes.rounds}: {name}, {level} streams")
         job = load_job(prompts, level, number, sizes.seed)
-        arm = arms[name]
-        answer, _ = machine.run(lambda arm=arm, job=job: arm.load(job))  # type: ignore[misc]
+        answer, _ = machine.run(partial(arms[name].load, job))
         answers.setdefault((level, name), []).append(answer)
-    return {
-        level: summarise({name: answers[level, name] for name in (NONE, RECOMMENDED)}) for level in sizes.levels
-    }
+    return {level: summarise({name: answers[level, name] for name in (NONE, RECOMMENDED)}) for level in sizes.levels}
 
 
-def load_job(
-    prompts: Sequence[Prompt], streams: int, number: int, seed: int, num_requests: int = _REQUESTS
-) -> LoadJob:
+def load_job(prompts: Sequence[Prompt], streams: int, number: int, seed: int, num_requests: int = _REQUESTS) -> LoadJob:
     """So many requests per stream, in an order of its own for each round.
 
     Args:
@@ -104,12 +100,13 @@ def load_job(
     order: list[Prompt] = []
     while len(order) < count:
         order += rng.sample(prompts, len(prompts))
-    requests = [
-        Request(one.workload, one.text, one.temperature, max(round(one.num_tokens * rng.uniform(_SHORTEST, _LONGEST)), 2))
-        for one in order[:count]
-    ]
+    requests = [Request(one.workload, one.text, one.temperature, _varied(one.num_tokens, rng)) for one in order[:count]]
     mean = statistics.fmean(request.num_tokens for request in requests)
     return LoadJob(streams, (Phase(tuple(requests), round(streams * num_requests * mean)),), seed + number)
+
+
+def _varied(num_tokens: int, rng: random.Random) -> int:
+    return max(round(num_tokens * rng.uniform(_SHORTEST, _LONGEST)), 2)
 
 
 def summarise(answers: Mapping[str, Sequence[LoadAnswer]]) -> Verified:

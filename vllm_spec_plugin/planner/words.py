@@ -4,14 +4,14 @@ from collections.abc import Mapping
 
 
 def streams(number: int) -> str:
-    """"1 stream", "8 streams"."""
+    """ "1 stream", "8 streams"."""
     return f"{number} stream" if number == 1 else f"{number} streams"
 
 
 def by_level(values: Mapping[int, float]) -> str:
     """Speedups at each concurrency: "2.10x at 1 stream, 1.20x at 8"."""
-    parts = [f"{value:.2f}x at {streams(level) if place == 0 else level}" for place, (level, value) in enumerate(values.items())]
-    return ", ".join(parts)
+    places = [streams(level) if place == 0 else str(level) for place, level in enumerate(values)]
+    return ", ".join(f"{value:.2f}x at {place}" for place, value in zip(places, values.values(), strict=True))
 
 
 def times(values: Mapping[int, float]) -> str:

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
-
 from vllm_spec_plugin.bench.load.records import LoadAnswer, PhaseAnswer, Progress
 from vllm_spec_plugin.bench.records import Answer, Step
 from vllm_spec_plugin.planner.candidates import CASCADE, DRAFT_MODEL, NGRAM, Engine, chain_engines
@@ -160,4 +159,3 @@ PROVENANCE = {
     "versions": {"vllm": "0.32.0"},
     "machine": {"cpu": "a CPU", "cores": 2},
 }
-

@@ -12,7 +12,9 @@ from vllm_spec_plugin.planner.plugin_yaml import plugin_yaml
 
 
 @pytest.mark.parametrize("place", [0, 1, 2])
-def test_it_loads_and_is_the_candidate_with_the_policy_that_stops_where_nothing_pays(tmp_path: Path, place: int) -> None:
+def test_it_loads_and_is_the_candidate_with_the_policy_that_stops_where_nothing_pays(
+    tmp_path: Path, place: int
+) -> None:
     results = plan()
     choice = results.forecasts[place]
     path = tmp_path / "plugin.yaml"

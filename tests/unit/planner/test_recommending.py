@@ -22,7 +22,9 @@ def test_the_one_with_the_highest_mean_speedup_is_chosen() -> None:
 def test_what_pays_is_switched_on_with_its_figures() -> None:
     found = verdict(best(), {1: verified(1.9), 8: verified(1.5)})
     assert found.is_on
-    assert found.answer.startswith("Switch it on: draft_model, up to 4 tokens: 1.90x at 1 stream, 1.50x at 8 (measured;")
+    assert found.answer.startswith(
+        "Switch it on: draft_model, up to 4 tokens: 1.90x at 1 stream, 1.50x at 8 (measured;"
+    )
     predicted = [f"{prediction.speedup:.2f}x" for prediction in best().best.values()]
     assert f"predicted {', '.join(predicted)})" in found.answer
     assert found.reasons == ()
@@ -49,15 +51,6 @@ def test_the_reason_is_the_first_thing_in_the_way() -> None:
         with mock.patch.dict(DRAFTING, {DRAFT_MODEL: drafting}):
             part = measured(verify=verify, alpha={NGRAM: 0.0, DRAFT_MODEL: alpha, CASCADE: 0.0})
         found = {one.candidate.name: one for one in forecasts(part, WORKLOADS, LEVELS)}
-        return why_not(found[DRAFT_MODEL], 1)
-| None:
-        from unittest import mock
-
-        from tests.unit.planner import cases
-
-        with mock.patch.dict(cases.DRAFTING, {DRAFT_MODEL: drafting}), mock.patch.object(cases, "PROMPT", prompt):
-            rates = {NGRAM: 0.0, DRAFT_MODEL: alpha, CASCADE: 0.0}
-            found = {one.candidate.name: one for one in forecasts(measured(verify=verify, alpha=rates), WORKLOADS, LEVELS)}
         return why_not(found[DRAFT_MODEL], 1)
 
     assert reason() is None

@@ -83,8 +83,8 @@ def _draw_verification(axes: "Axes", results: Results) -> None:
         curve = pooled_curve(part, level)
         style = _style(place) | {"marker": None}
         axes.plot(counts, [1e3 * curve.at(level * count) for count in counts], label=streams(level), **style)
-        found = [(size / level, 1e3 * taken) for size, taken in zip(curve.tokens, curve.seconds, strict=True)]
-        axes.scatter(*zip(*found, strict=True), color=style["color"], s=14)
+        sizes, taken = [size / level for size in curve.tokens], [1e3 * seconds for seconds in curve.seconds]
+        axes.scatter(sizes, taken, color=style["color"], s=14)
     axes.set_title("A step of the target by the tokens in it, measured", fontsize=11)
     axes.set_xlabel("tokens per request")
     axes.set_ylabel("ms")

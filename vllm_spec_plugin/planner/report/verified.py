@@ -10,20 +10,22 @@ from vllm_spec_plugin.planner.verifying import RECOMMENDED
 def time_per_request(results: Results) -> Section:
     """Times to first token and per token, without and with the best candidate."""
     title = f"7. Times of a request without and with {results.choice.candidate.name}, ms"
+    rows: list[tuple[str, ...]] = []
     if not results.verified:
-        rows = []
         for level, best in results.choice.best.items():
-            plain = results.choice.costs[level]
-            rows.append((str(level), f"{1e3 * plain.plain_prompt:.2f}", f"{1e3 * plain.prompt:.2f}", f"{1e3 * best.tpot:.2f}"))
-        header = ("streams", "prompt without", "prompt with", "TPOT with")
+            costs = results.choice.costs[level]
+            expected = (costs.plain_prompt, costs.prompt, best.tpot)
+            rows.append((str(level), *(f"{1e3 * seconds:.2f}" for seconds in expected)))
+        header: tuple[str, ...] = ("streams", "prompt without", "prompt with", "TPOT with")
         return Section(title, header, tuple(rows), "Expected, not measured. TPOT: time per token after the first.")
-    measured = []
     for level, found in results.verified.items():
-        times = (times[arm] for times in (found.ttft, found.tpot) for arm in (NONE, RECOMMENDED))
-        measured.append((str(level), *(show_spread(spread, 1e3, 1 if _is_long(spread) else 2) for spread in times)))
+        measured = (times[arm] for times in (found.ttft, found.tpot) for arm in (NONE, RECOMMENDED))
+        rows.append(
+            (str(level), *(show_spread(spread, 1e3, 1 if _is_above(spread, 0.1) else 2) for spread in measured))
+        )
     header = ("streams", "TTFT without", "TTFT with", "TPOT without", "TPOT with")
-    note = "Medians of requests, ± half the distance of their quartiles. TTFT: to the first token; TPOT: per token after."
-    return Section(title, header, tuple(measured), note)
+    note = "Medians of requests, ± half the distance of quartiles. TTFT: to the first token; TPOT: per token after it."
+    return Section(title, header, tuple(rows), note)
 
 
 def verification(results: Results) -> Section:
@@ -36,7 +38,7 @@ def verification(results: Results) -> Section:
         rows.append(
             (
                 str(level),
-                *(show_spread(speed, digits=0 if _is_long(speed, 100) else 1) for speed in speeds),
+                *(show_spread(speed, digits=0 if _is_above(speed, 100) else 1) for speed in speeds),
                 show_spread(found.speedup),
                 f"{best.speedup:.2f}",
                 f"{best.speedup / found.speedup.median - 1:+.0%}",
@@ -46,11 +48,11 @@ def verification(results: Results) -> Section:
         )
     header = ("streams", "tokens/s off", "on", "ratio", "predicted", "error", "TPOT error", "drafted")
     note = (
-        "In a closed loop of the prompts, in turns; medians of the rounds, ± half the distance of the quartiles. error: "
-        "of the prediction, over what was measured; drafted: tokens per request and step, as the policy chose."
+        "In a closed loop of the prompts, in turns; medians of rounds, ± half the distance of quartiles. error: of the "
+        "prediction, over what was measured; drafted: tokens per request and step, as the policy chose."
     )
     return Section(f"Verification: {results.choice.candidate.name} against no speculation", header, tuple(rows), note)
 
 
-def _is_long(spread: Spread | None, limit: float = 0.1) -> bool:
+def _is_above(spread: Spread | None, limit: float) -> bool:
     return spread is not None and spread.median >= limit
