@@ -7,6 +7,7 @@ likes.
 """
 
 import dataclasses
+import itertools
 import json
 import os
 import sys
@@ -43,7 +44,9 @@ class Session:
         self._watch: Any = None
 
     def facts(self) -> dict[str, Any]:
-        """What vLLM chose by itself."""
+        """What vLLM chose by itself, and what a token takes in its KV cache."""
+        from vllm_spec_plugin.compat.inspection import kv_bytes_per_token
+
         config = self._llm.llm_engine.vllm_config
         return {
             "device": str(self._runner.device),
@@ -52,20 +55,32 @@ class Session:
             "asynchronous_scheduling": bool(config.scheduler_config.async_scheduling),
             "compilation": config.compilation_config.mode.name,
             "prefix_caching": bool(config.cache_config.enable_prefix_caching),
+            "kv_bytes_per_token": kv_bytes_per_token(self._runner),
         }
 
     def run(self, job: Job) -> Answer:
         """Completes the job's prompts in one batch."""
         import torch
 
-        from vllm_spec_plugin.compat.inspection import SamplingParams, StepWatch, speculation_counts
+        from vllm_spec_plugin.compat.inspection import (
+            SamplingParams,
+            StepWatch,
+            accepted_by_place,
+            draft_options,
+            speculation_counts,
+        )
 
         self._watch = self._watch or StepWatch(self._llm)
         # Every round computes its prompts, however often they came before.
         self._llm.reset_prefix_cache()
         torch.manual_seed(job.seed)
-        params = SamplingParams(temperature=job.temperature, max_tokens=job.num_tokens, ignore_eos=True)
-        before = speculation_counts(self._llm)
+        params = SamplingParams(
+            temperature=job.temperature,
+            max_tokens=job.num_tokens,
+            ignore_eos=True,
+            extra_args=draft_options(job.spec_tokens, job.spec_method),
+        )
+        before, before_by_place = speculation_counts(self._llm), accepted_by_place(self._llm)
         self._watch.clear()
         parts: dict[str, float] = {}
         start, cpu_start = time.perf_counter(), time.process_time()
@@ -77,6 +92,7 @@ class Session:
         seconds, cpu_seconds = time.perf_counter() - start, time.process_time() - cpu_start
         after = speculation_counts(self._llm)
         drafts, draft_tokens, accepted = (new - old for old, new in zip(before, after, strict=True))
+        by_place = itertools.zip_longest(accepted_by_place(self._llm), before_by_place, fillvalue=0)
         return Answer(
             seconds,
             cpu_seconds,
@@ -87,6 +103,7 @@ class Session:
             draft_tokens,
             accepted,
             dict(parts),
+            [new - old for new, old in by_place],
         )
 
     def load(self, job: LoadJob) -> LoadAnswer:

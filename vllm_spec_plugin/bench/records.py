@@ -40,6 +40,8 @@ class Job:
         num_tokens: that each gets, whatever it says.
         seed: of torch's default generator.
         profiled: measure the parts of drafting; that costs some time itself.
+        spec_tokens: most draft tokens of each request, 0 is off; None is as the engine does.
+        spec_method: the only proposer that may draft; None is any of the engine's.
     """
 
     prompts: tuple[str, ...]
@@ -47,6 +49,8 @@ class Job:
     num_tokens: int
     seed: int
     profiled: bool = False
+    spec_tokens: int | None = None
+    spec_method: str | None = None
 
 
 @dataclass(frozen=True)
@@ -63,6 +67,7 @@ class Answer:
         num_draft_tokens: their tokens.
         num_accepted_tokens: those of them that were accepted.
         parts: seconds of drafting by part; empty unless profiled.
+        accepted_by_place: drafts whose first token was accepted, whose second was, and so on; of trees by level.
     """
 
     seconds: float
@@ -74,6 +79,7 @@ class Answer:
     num_draft_tokens: int
     num_accepted_tokens: int
     parts: dict[str, float] = field(default_factory=dict)
+    accepted_by_place: list[int] = field(default_factory=list)
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> Self:

@@ -5,6 +5,7 @@ import typer
 from vllm_spec_plugin.cli.bench import bench
 from vllm_spec_plugin.cli.check import check
 from vllm_spec_plugin.cli.mock_server import mock_server
+from vllm_spec_plugin.cli.plan import plan
 from vllm_spec_plugin.cli.theory import theory
 from vllm_spec_plugin.cli.train_demo import train_demo
 from vllm_spec_plugin.cli.train_medusa import train_medusa
@@ -21,6 +22,7 @@ app = typer.Typer(
 app.add_typer(bench, name="bench")
 app.command("check")(check)
 app.command("mock-server")(mock_server)
+app.command("plan")(plan)
 app.command("theory")(theory)
 app.command("train-demo")(train_demo)
 app.command("train-medusa")(train_medusa)

@@ -12,9 +12,19 @@ from vllm.sampling_params import RequestOutputKind
 
 from vllm_spec_plugin.bench.load.records import Request
 from vllm_spec_plugin.bench.records import Step
-from vllm_spec_plugin.request_options import SPEC, SPEC_TOKENS
+from vllm_spec_plugin.request_options import SPEC, SPEC_METHOD, SPEC_TOKENS
 
-__all__ = ["LLM", "SamplingParams", "StepWatch", "SteppedEngine", "live_runner", "speculation_counts"]
+__all__ = [
+    "LLM",
+    "SamplingParams",
+    "StepWatch",
+    "SteppedEngine",
+    "accepted_by_place",
+    "draft_options",
+    "kv_bytes_per_token",
+    "live_runner",
+    "speculation_counts",
+]
 
 
 def live_runner(llm: Any) -> Any:
@@ -31,6 +41,37 @@ def speculation_counts(llm: Any) -> tuple[int, int, int]:
     return drafts, draft_tokens, accepted
 
 
+def accepted_by_place(llm: Any) -> list[int]:
+    """Drafts whose first token was accepted, whose second was, and so on, since the engine started; none: empty."""
+    name = "vllm:spec_decode_num_accepted_tokens_per_pos"
+    return next((list(metric.values) for metric in llm.get_metrics() if metric.name == name), [])
+
+
+def kv_bytes_per_token(runner: Any) -> dict[str, int]:
+    """Bytes that a token takes in the KV cache: `target`, and `draft`, the part of a draft model of ours."""
+    drafts: set[str] = getattr(getattr(runner, "drafter", None), "layers", set())
+    found = {"target": 0, "draft": 0}
+    for group in runner.kv_cache_config.kv_cache_groups:
+        shared = group.kv_cache_spec
+        own = getattr(shared, "kv_cache_specs", None) or dict.fromkeys(group.layer_names, shared)
+        for name in group.layer_names:
+            found["draft" if name in drafts else "target"] += own[name].page_size_bytes // own[name].block_size
+    return found
+
+
+def draft_options(spec_tokens: int | None, spec_method: str | None = None) -> dict[str, Any] | None:
+    """What a request says about its drafts, as `SamplingParams.extra_args`.
+
+    Args:
+        spec_tokens: most draft tokens, 0 is off; None is as the engine does.
+        spec_method: the only proposer that may draft; None is any.
+    """
+    if spec_tokens == 0:
+        return {SPEC: "off"}
+    given = {SPEC_TOKENS: spec_tokens, SPEC_METHOD: spec_method}
+    return {key: value for key, value in given.items() if value is not None} or None
+
+
 class SteppedEngine:
     """A `vllm.LLM` that is driven step by step, for `bench.load.closed_loop`."""
 
@@ -45,9 +86,7 @@ class SteppedEngine:
         self._engine = llm.llm_engine
         tokenizer = llm.get_tokenizer()
         self._token_ids = {prompt: tokenizer.encode(prompt) for prompt in prompts}
-        self._extra_args: dict[str, Any] | None = None
-        if spec_tokens is not None:
-            self._extra_args = {SPEC_TOKENS: spec_tokens} if spec_tokens else {SPEC: "off"}
+        self._extra_args = draft_options(spec_tokens)
         self._names = (f"stream-{number}" for number in itertools.count())
 
     def add(self, request: Request) -> str:

@@ -48,11 +48,11 @@ def write(results: SweepResults, origin: dict[str, Any], files: Files) -> None:
     if files.png is not None:
         draw(results, f"Speculation on {Path(origin['target']).name}", files.png)
     if files.markdown is not None:
-        page = to_markdown(results, origin, runs_on_cpu(), _address(files.png, files.markdown))
+        page = to_markdown(results, origin, runs_on_cpu(), picture_address(files.png, files.markdown))
         files.markdown.write_text(page, encoding="utf-8")
 
 
-def _address(png: Path | None, page: Path) -> str | None:
+def picture_address(png: Path | None, page: Path) -> str | None:
     """The picture's address from the page; its whole path if it is not below the page's folder."""
     if png is None:
         return None

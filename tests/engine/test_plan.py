@@ -1,0 +1,64 @@
+"""`vllm-spec plan` measures real engines; no figure is asserted that another machine would not have."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from vllm_spec_plugin.config import load_config
+from vllm_spec_plugin.demo import model_path
+
+pytestmark = pytest.mark.engine
+
+PROMPTS = (
+    {"prompt": "class Person:\n    def get_name(self):\n        return", "workload": "code"},
+    {"prompt": "def add(a, b):\n    return a + b\n\n\ndef add(a, b):\n", "workload": "edit"},
+)
+OPTIONS = "--concurrency 2 --tokens 3 --output-tokens 16 --rounds 1 --patience 0 --enforce-eager"
+FILES = "--out plugin.yaml --out-anyway --json plan.json --markdown plan.md --png plan.png"
+
+
+def test_a_plan_is_made_and_verified(tmp_path: Path) -> None:
+    (tmp_path / "prompts.jsonl").write_text("".join(json.dumps(prompt) + "\n" for prompt in PROMPTS))
+    command = [str(Path(sys.executable).parent / "vllm-spec"), "plan", "--prompts", "prompts.jsonl"]
+    command += ["--model", str(model_path("target")), "--draft", str(model_path("draft"))]
+    command += [*OPTIONS.split(), *FILES.split()]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=os.environ, check=False)
+    assert done.returncode == 0, done.stderr
+    found = json.loads((tmp_path / "plan.json").read_text())
+
+    # Candidates were drafted with as they asked: n-grams not always, the draft model (but for ends) always.
+    tried = {(one["candidate"], one["workload"], one["tokens"]): one for one in found["acceptance"]}
+    assert len(tried) == 3 * 2 * 3
+    for (candidate, _, tokens), one in tried.items():
+        # Of 2 requests of 16 tokens the first comes from the prompt.
+        assert one["request_steps"] + sum(one["accepted"]) == 2 * 15
+        assert len(one["accepted"]) == tokens
+        if candidate == "draft_model":
+            assert one["drafts"] >= one["request_steps"] - 4
+    assert tried["draft_model", "code", 3]["tokens_per_step"] > 1
+
+    assert found["memory"]["draft_model"]["kv_per_token"] > 0
+    assert found["memory"]["draft_model"]["weights"] < found["memory"]["target"]["weights"]
+    for one in found["forecasts"]:
+        (level,) = one["levels"]
+        assert 1e-4 < level["plain_step"] < 1
+        assert 0 <= level["drafting"]["fixed"] < 1
+        assert level["best"]["speedup"] >= 1
+
+    # What was verified is what is written; where nothing was expected to pay there is neither.
+    path = tmp_path / "plugin.yaml"
+    assert path.exists() == bool(found["choice"]["tokens"]) == bool(found["verified"])
+    if found["verified"]:
+        config = load_config(path)
+        assert config.draft_length.tokens == found["choice"]["tokens"]
+        (level,) = found["verified"]
+        assert level["speedup"]["median"] > 0.2
+        assert level["ttft"]["none"]["median"] > 0
+    assert done.stdout.strip().splitlines()[0] in (tmp_path / "plan.md").read_text()
+    assert (tmp_path / "plan.png").read_bytes().startswith(b"\x89PNG")
+    # A line per stage where there is no terminal.
+    assert "ngram and draft_model" in done.stderr
