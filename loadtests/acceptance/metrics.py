@@ -10,7 +10,7 @@ from loadtests.server.counters import Reading
 
 ERRORS = "vllm_spec_plugin:proposer_errors_total"
 _HELD = ("vllm:kv_cache_usage_perc", "vllm:num_requests_running", "vllm:num_requests_waiting")
-_SECONDS = 10.0
+_SECONDS = 30.0
 _POLL_SECONDS = 0.2
 
 

@@ -103,10 +103,10 @@ class Crowd:
             record = client.ask(COMPLETIONS, body, leaving.pieces)
             client.close()
             with self._lock:
-                if record.chunks:
-                    self.left_midway += 1
-                elif record.error is ErrorKind.TIMEOUT:
+                if record.error is ErrorKind.TIMEOUT and not record.chunks:
                     self.left_early += 1
+                elif record.error is ErrorKind.CUT:
+                    self.left_midway += 1
 
     def _make_no_sense(self) -> None:
         with httpx.Client(base_url=self._base_url, trust_env=False, timeout=_PATIENCE) as client:

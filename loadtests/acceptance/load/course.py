@@ -4,8 +4,8 @@ import json
 import sys
 import time
 from collections.abc import Iterator
-
-import httpx
+from dataclasses import dataclass
+from typing import Self
 
 from loadtests.acceptance.child import child, last_line
 from loadtests.acceptance.load.checks import load_checks
@@ -13,13 +13,13 @@ from loadtests.acceptance.metrics import idle_check, read_text, settled_text
 from loadtests.acceptance.progress import shown_time
 from loadtests.acceptance.settings import Settings
 from loadtests.acceptance.verdicts import Verdict
-from loadtests.load.courses import COURSES
 from loadtests.server.counters import Reading
 
 # Users finish the request that they are at, so that the server's counts can be compared to the last token.
 _STOP_SECONDS = 120
 _START_SECONDS = 60
 _POLL_SECONDS = 1.0
+_SHOWN = ("request_success_total", "generation_tokens_total", "num_requests_running", "num_requests_waiting")
 
 
 def run_course(course: str, base_url: str, settings: Settings, *, has_plugin: bool) -> Iterator[Verdict]:
@@ -54,35 +54,41 @@ def _run_locust(course: str, base_url: str, settings: Settings) -> int | None:
         *("-f", f"loadtests/locustfile.py,loadtests/shapes/{course}.py"),
         *("--host", base_url, "-u", str(settings.users), "-t", f"{settings.seconds:.0f}s"),
         *("--stop-timeout", str(_STOP_SECONDS)),
-        *("--report", f"{prefix}.json", "--csv", str(prefix)),
+        *("--report", f"{prefix}.json", "--report-html", f"{prefix}.html", "--csv", str(prefix)),
     ]
-    users = COURSES[course](settings.users, settings.seconds)
     start = time.monotonic()
     with (
         shown_time(course, settings.seconds, settings.console) as show,
         child(command, settings.out / f"{course}.log") as locust,
     ):
-        first = last = _counted(base_url)
+        first = last = _Counted.now(base_url)
         while locust.poll() is None:
             time.sleep(_POLL_SECONDS)
-            elapsed = time.monotonic() - start
-            if elapsed > _START_SECONDS + settings.seconds + _STOP_SECONDS:
+            if time.monotonic() - start > _START_SECONDS + settings.seconds + _STOP_SECONDS:
                 return None
-            now = _counted(base_url) or last
-            if now is not None and last is not None and first is not None:
-                there = users.users(elapsed) if elapsed < settings.seconds else 0
-                rate = (now[1] - last[1]) / max(now[2] - last[2], _POLL_SECONDS)
-                show(f"{there} users, {now[0] - first[0]:.0f} requests answered, {rate:.0f} tokens/s")
+            now = _Counted.now(base_url)
+            show(now.since(first, last))
             last = now
         return locust.returncode
 
 
-def _counted(base_url: str) -> tuple[float, float, float] | None:
-    """Requests and tokens so far, and when that was; None if the server did not answer."""
-    try:
+@dataclass(frozen=True)
+class _Counted:
+    """What the server says of its work, at a moment in seconds."""
+
+    moment: float
+    answered: float
+    tokens: float
+    in_flight: float
+
+    @classmethod
+    def now(cls, base_url: str) -> Self:
         values = Reading.of(read_text(base_url)).values
-    except httpx.HTTPError:
-        return None
-    names = ("vllm:request_success_total", "vllm:generation_tokens_total")
-    requests, tokens = (values.get(name, 0.0) for name in names)
-    return requests, tokens, time.monotonic()
+        answered, tokens, running, waiting = (values.get(f"vllm:{name}", 0.0) for name in _SHOWN)
+        return cls(time.monotonic(), answered, tokens, running + waiting)
+
+    def since(self, first: Self, last: Self) -> str:
+        """In words, after two earlier ones."""
+        rate = (self.tokens - last.tokens) / (self.moment - last.moment)
+        answered = self.answered - first.answered
+        return f"{answered:.0f} requests answered, {self.in_flight:.0f} in flight, {rate:.0f} tokens/s"
