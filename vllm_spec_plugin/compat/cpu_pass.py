@@ -145,6 +145,7 @@ class CPUPass(DraftPass):
             if hasattr(module, "do_not_compile"):
                 module.do_not_compile = True
         self._run = self._forward
+        self._is_warm = False
 
     @staticmethod
     def suits(vllm_config: Any, model: Any, layers: dict[str, Any]) -> bool:
@@ -161,8 +162,9 @@ class CPUPass(DraftPass):
 
     def warm_up(self, num_tokens: int, num_rows: int) -> None:
         """See `DraftPass`."""
-        if self._vllm_config.compilation_config.mode:
+        if self._vllm_config.compilation_config.mode and not self._is_warm:
             self._run = self._compiled()
+        self._is_warm = True
         self._run(*_example(num_tokens, num_rows))
 
     def bind(self, attention: DraftAttention) -> None:

@@ -51,6 +51,8 @@ def attention_layers(runner: Any) -> set[str]:
 
 
 def dummy_step(runner: Any, num_tokens: int) -> None:
-    """Runs the target over that many tokens of no request, and waits until it is through."""
-    runner._dummy_run(num_tokens, skip_eplb=True)
+    """Runs the target over that many tokens of no request, with the logits of each, and waits until it is through."""
+    hidden, _ = runner._dummy_run(num_tokens, skip_eplb=True)
+    if len(hidden):  # only the last pipeline rank has any
+        runner.model.compute_logits(hidden[:num_tokens])
     runner._sync_device()

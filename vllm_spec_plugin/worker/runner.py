@@ -13,6 +13,7 @@ from vllm_spec_plugin.verification import SpecRejectionSampler
 from vllm_spec_plugin.verification.chain import NO_TOKEN
 from vllm_spec_plugin.worker.block_tables import cut_block_tables
 from vllm_spec_plugin.worker.drafter import Drafter
+from vllm_spec_plugin.worker.kernels import DRAFT_SECONDS, TARGET_SECONDS, make_kernels
 from vllm_spec_plugin.worker.step_probe import PROBE_SECONDS, probe_steps
 from vllm_spec_plugin.worker.trees import TreeSteps
 from vllm_spec_plugin.worker.views import request_views
@@ -62,13 +63,30 @@ class SpecRunnerMixin(Runner):
         """Runs the models once, for vLLM to see what memory they need, and to compile them."""
         if hasattr(self, "drafter"):
             self.drafter.warm_up(self.max_num_tokens)
+            make_kernels(self.drafter.warm_up, self._most_kernels, DRAFT_SECONDS)
         super().profile_run(*args, **kwargs)
+
+    @property
+    def _is_alone(self) -> bool:
+        """Whether no other rank must run the same steps."""
+        return bool(self.parallel_config.world_size_across_dp == 1)
+
+    @property
+    def _most_kernels(self) -> int:
+        """The largest step to make kernels for: all requests verify the longest draft."""
+        if self.device.type != "cpu" or not self._is_alone or not hasattr(self, "drafter"):
+            return 0
+        step = self.scheduler_config.max_num_seqs * (1 + self.drafter.config.draft_length.tokens)
+        return int(min(step, self.max_num_tokens))
+
+    def make_kernels(self) -> None:
+        """Runs the target's small sizes once, where that makes later ones quicker."""
+        make_kernels(lambda size: compat.dummy_step(self, size), self._most_kernels, TARGET_SECONDS)
 
     def probe_steps(self) -> None:
         """Measures what steps of some sizes take, once everything is warm, if a policy wants to know."""
         if hasattr(self, "drafter") and self.drafter.config.draft_length.policy == "optimal":
-            is_alone = self.parallel_config.world_size_across_dp == 1
-            seconds = PROBE_SECONDS if is_alone else None
+            seconds = PROBE_SECONDS if self._is_alone else None
             self._step_probe = probe_steps(lambda size: compat.dummy_step(self, size), self.max_num_tokens, seconds)
 
     def _prepare_inputs(self, scheduler_output: Any, *args: Any, **kwargs: Any) -> Any:

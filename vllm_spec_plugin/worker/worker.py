@@ -14,5 +14,6 @@ class SpecWorkerMixin(Worker):
     def compile_or_warm_up_model(self) -> Any:
         """Warms up, then measures what steps take."""
         times = super().compile_or_warm_up_model()
+        self.model_runner.make_kernels()
         self.model_runner.probe_steps()
         return times
