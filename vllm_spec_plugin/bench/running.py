@@ -38,7 +38,10 @@ def started_arms(
     with contextlib.ExitStack() as stack:
         arms = {}
         for number, (name, values) in enumerate(arguments.items(), 1):
-            with console.status(f"starting arm {number}/{len(arguments)}: {escape(name)} (about a minute)"):
+            what = f"starting arm {number}/{len(arguments)}: {escape(name)} (about a minute)"
+            if not console.is_terminal:
+                console.print(what, soft_wrap=True, highlight=False)
+            with console.status(what):
                 arms[name] = stack.enter_context(Arm(name, values, environment, folder / f"arm{number}"))
         yield arms
 

@@ -48,3 +48,16 @@ def test_arms_of_one_engine_start_it_once_and_engines_share_the_memory(
         assert {name: str(engine) for name, engine in engines.items()} == {"none": "NONE", "a": "A, B", "b": "A, B"}
     (arguments,) = started
     assert [values["gpu_memory_utilization"] for values in arguments.values()] == [0.4, 0.4]
+
+
+def test_without_a_terminal_there_is_a_line_per_engine_that_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running, "Arm", lambda name, *rest: contextlib.nullcontext(name.upper()))
+    written = io.StringIO()
+    with running.started_arms({"none": {}, "a [b]": {}}, {}, tmp_path, Console(file=written)) as arms:
+        assert list(map(str, arms.values())) == ["NONE", "A [B]"]
+    assert written.getvalue().splitlines() == [
+        "starting arm 1/2: none (about a minute)",
+        "starting arm 2/2: a [b] (about a minute)",
+    ]

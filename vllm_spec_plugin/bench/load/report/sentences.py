@@ -11,7 +11,8 @@ from vllm_spec_plugin.bench.load.workloads import EASY, MIXED, SWITCHING
 
 STOCK_NOTE = (
     "On CPU stock vLLM's sampled outputs are wrong with speculation (docs/architecture.md, \"Why not vLLM's own "
-    'sampler"), its greedy ones are right: its figures tell something of the workload easy only.'
+    'sampler"), and so are greedy ones that share a batch with them, as in the workload mixed: its figures tell '
+    "something of the workload easy only."
 )
 
 

@@ -23,14 +23,15 @@ from vllm_spec_plugin.bench.load.switching import WINDOW
 from vllm_spec_plugin.bench.spread import show_spread
 from vllm_spec_plugin.bench.tables import new_table
 
-_THROUGHPUT = ("tokens/s", "/ none", "/ best K", "length", "drafted")
+_THROUGHPUT, _BEST, _REST = ("tokens/s", "/ none"), ("/ best K",), ("length", "drafted")
 _LATENCY = ("TPOT, ms", "/ none", "TTFT, ms", "greedy")
 
 
 def tables(results: SweepResults) -> Iterator[Table]:
     """Per workload what every arm did at every level, and how the switches went."""
     for workload, levels in levels_of(results).items():
-        throughput = new_table(f"Throughput: {workload}", ("streams", "arm", *_THROUGHPUT))
+        best_of = _BEST if results.fixed else ()
+        throughput = new_table(f"Throughput: {workload}", ("streams", "arm", *_THROUGHPUT, *best_of, *_REST))
         latency = new_table(f"Latency: {workload}", ("streams", "arm", *_LATENCY))
         for streams in levels:
             cell = (workload, streams)
@@ -51,7 +52,8 @@ def _throughput(results: SweepResults, name: str, best: str | None, cell: Cell) 
     summary = results.summaries[(name, *cell)]
     yield speed(summary)
     yield show_spread(over(results.summaries, name, results.reference, *cell))
-    yield show_spread(over(results.summaries, name, best, *cell))
+    if results.fixed:
+        yield show_spread(over(results.summaries, name, best, *cell))
     yield length(summary)
     yield drafted(summary)
 
