@@ -113,7 +113,7 @@ class Session:
         from vllm_spec_plugin.compat.inspection import SteppedEngine, speculation_counts
 
         prompts = {request.prompt for phase in job.phases for request in phase.requests}
-        engine = SteppedEngine(self._llm, prompts, job.spec_tokens)
+        engine = SteppedEngine(self._llm, prompts, job.spec_tokens, job.spec_method)
         self._llm.reset_prefix_cache()
         torch.manual_seed(job.seed)
         answers: list[PhaseAnswer] = []

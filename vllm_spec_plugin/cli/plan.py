@@ -76,7 +76,6 @@ def plan(
     from vllm_spec_plugin.bench.input import check_output, whole_numbers
     from vllm_spec_plugin.bench.plans import model_source
     from vllm_spec_plugin.bench.provenance import provenance
-    from vllm_spec_plugin.bench.quiet import QuietMachine
     from vllm_spec_plugin.planner import planning
     from vllm_spec_plugin.planner.measuring import Sizes
     from vllm_spec_plugin.planner.models import check_models, read_heads
@@ -100,6 +99,6 @@ def plan(
         traffic = as_traffic(given, served, temperature, output_tokens)
         origin = provenance(sys.argv[1:], seed, [prompt.text for prompt in traffic]) | {"model": served}
         with tempfile.TemporaryDirectory(prefix="vllm-spec-plan-") as folder:
-            results = planning.make_plan(wanted, traffic, origin, Path(folder), QuietMachine(patience), errors)
+            results = planning.make_plan(wanted, traffic, origin, Path(folder), patience, errors)
         show(results, console)
         write(results, origin, Files(out, out_anyway, json_path, markdown, png), console)

@@ -75,18 +75,21 @@ def draft_options(spec_tokens: int | None, spec_method: str | None = None) -> di
 class SteppedEngine:
     """A `vllm.LLM` that is driven step by step, for `bench.load.closed_loop`."""
 
-    def __init__(self, llm: Any, prompts: Iterable[str], spec_tokens: int | None) -> None:
+    def __init__(
+        self, llm: Any, prompts: Iterable[str], spec_tokens: int | None, spec_method: str | None = None
+    ) -> None:
         """Reads the prompts, which is not to be timed.
 
         Args:
             llm: without requests.
             prompts: all that will be asked for.
             spec_tokens: most draft tokens of each request, 0 is off; None is as the engine does.
+            spec_method: the only proposer that may draft; None is any of the engine's.
         """
         self._engine = llm.llm_engine
         tokenizer = llm.get_tokenizer()
         self._token_ids = {prompt: tokenizer.encode(prompt) for prompt in prompts}
-        self._extra_args = draft_options(spec_tokens)
+        self._extra_args = draft_options(spec_tokens, spec_method)
         self._names = (f"stream-{number}" for number in itertools.count())
 
     def add(self, request: Request) -> str:

@@ -5,12 +5,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from vllm_spec_plugin.bench.input import InputError
-from vllm_spec_plugin.bench.records import Answer, Step
+from vllm_spec_plugin.bench.records import Step
 from vllm_spec_plugin.planner.acceptance import Acceptance
 from vllm_spec_plugin.planner.candidates import Candidate
 from vllm_spec_plugin.planner.curves import DraftingCost, StepCurve, drafting_cost, drafting_seconds, step_curve
 from vllm_spec_plugin.planner.predicting import Costs, Load, Prediction, best, predict
-from vllm_spec_plugin.planner.samples import NONE, Measured, Sample
+from vllm_spec_plugin.planner.samples import NONE, Measured, Sample, Setting
 from vllm_spec_plugin.planner.traffic import Workload
 
 
@@ -76,8 +76,8 @@ def forecasts(measured: Measured, workloads: Sequence[Workload], levels: Sequenc
         TooLittleError: there are no steps of whole batches.
     """
     for candidate in measured.engine.candidates:
-        costs = {level: _costs(measured, candidate, level) for level in levels}
         loads = tuple(_load(measured, candidate, workload) for workload in workloads)
+        costs = {level: _costs(measured, candidate, loads, level) for level in levels}
         choices, is_tree = candidate.choices, candidate.is_tree
         yield Forecast(
             candidate,
@@ -141,15 +141,17 @@ def drafting_by_length(measured: Measured, candidate: Candidate, level: int) -> 
     return drafting_cost(taken or {candidate.lengths[-1]: 0.0})
 
 
-def _costs(measured: Measured, candidate: Candidate, level: int) -> Costs:
-    plain = measured.of(NONE, level)
-    return Costs(
-        level,
-        plain_step(plain, level),
-        _prompt_seconds(sample.answer for sample in plain),
-        pooled_curve(measured, level),
-        drafting_by_length(measured, candidate, level),
-        _prompt_seconds(sample.answer for sample in measured.of(candidate.name, level)),
+def _costs(measured: Measured, candidate: Candidate, loads: Sequence[Load], level: int) -> Costs:
+    plain = plain_step(measured.of(NONE, level), level)
+    curve, drafting = pooled_curve(measured, level), drafting_by_length(measured, candidate, level)
+    costs = Costs(level, plain, 0.0, curve, drafting, 0.0)
+    # A step with a prompt was measured with the longest drafts: by how much is it longer than others like it?
+    longest = candidate.lengths[-1]
+    usual = predict(costs, loads, longest, is_tree=candidate.is_tree).step_seconds
+    return replace(
+        costs,
+        plain_prompt=max(_with_prompt(measured, Setting(NONE, 0), level) - plain, 0.0),
+        prompt=max(_with_prompt(measured, Setting(candidate.name, longest), level) - usual, 0.0),
     )
 
 
@@ -158,11 +160,12 @@ def _load(measured: Measured, candidate: Candidate, workload: Workload) -> Load:
     return Load(workload.share, workload.num_tokens, by_length)
 
 
-def _prompt_seconds(answers: Iterable[Answer]) -> float:
-    """Median over jobs of what a prompt takes."""
-    return statistics.median(
-        sum(step.seconds for step in answer.steps if step.in_prompt) / len(answer.token_ids) for answer in answers
-    )
+def _with_prompt(measured: Measured, setting: Setting, level: int) -> float:
+    """Median seconds of a step with a prompt."""
+    found = measured.first_token_seconds(setting, level)
+    if not found:
+        raise TooLittleError(f"no request joined {level - 1} others; allowed: fewer --output-tokens, or more --rounds")
+    return statistics.median(found)
 
 
 def _limits(costs: Costs, loads: Sequence[Load], choices: Sequence[int], *, is_tree: bool) -> Limits:

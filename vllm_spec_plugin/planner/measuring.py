@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from vllm_spec_plugin.bench.arms import Arm
 from vllm_spec_plugin.bench.prompts import prompts_of_round
@@ -9,10 +10,13 @@ from vllm_spec_plugin.bench.quiet import QuietMachine
 from vllm_spec_plugin.bench.records import Job
 from vllm_spec_plugin.bench.rounds import in_turn
 from vllm_spec_plugin.planner.candidates import Engine
-from vllm_spec_plugin.planner.samples import NONE, Measured, Sample, Setting
-from vllm_spec_plugin.planner.traffic import Workload
+from vllm_spec_plugin.planner.loop import load_job
+from vllm_spec_plugin.planner.samples import NONE, FirstTokens, Measured, Sample, Setting
+from vllm_spec_plugin.planner.traffic import Prompt, Workload, workloads_of
 
 _WARM_UP_TOKENS = 16
+# Requests per round that join others.
+_JOINING = 8
 
 
 @dataclass(frozen=True)
@@ -36,15 +40,22 @@ def settings(engine: Engine) -> list[Setting]:
     return [Setting(NONE, 0), *drafting]
 
 
+def joining(engine: Engine) -> list[Setting]:
+    """Of these, what requests join others with: every candidate with its longest draft."""
+    longest = [Setting(candidate.name, candidate.lengths[-1]) for candidate in engine.candidates]
+    return [Setting(NONE, 0), *longest]
+
+
 def num_runs(engine: Engine, num_workloads: int, sizes: Sizes) -> int:
     """How often `measure` runs a job."""
-    return len(settings(engine)) * len(sizes.levels) * (1 + num_workloads * sizes.rounds)
+    in_batches = len(settings(engine)) * len(sizes.levels) * (1 + num_workloads * sizes.rounds)
+    return in_batches + len(joining(engine)) * len(_several(sizes)) * sizes.rounds
 
 
 def measure(
     engine: Engine,
     arms: Mapping[str, Arm],
-    workloads: Sequence[Workload],
+    prompts: Sequence[Prompt],
     sizes: Sizes,
     machine: QuietMachine,
     on_run: Callable[[str], None],
@@ -54,7 +65,7 @@ def measure(
     Args:
         engine: that drafts.
         arms: running: `NONE`, and the engine by its name.
-        workloads: at least one.
+        prompts: the traffic.
         sizes: how much.
         machine: chooses the moments.
         on_run: told before each run what it is.
@@ -63,6 +74,7 @@ def measure(
         ArmError: an arm ended.
     """
     methods = {candidate.name: candidate.method for candidate in engine.candidates}
+    workloads = workloads_of(prompts)
     named = {str(setting): setting for setting in settings(engine)}
 
     def run(title: str, setting: Setting, workload: Workload, level: int, number: int, *, is_warm_up: bool) -> Sample:
@@ -86,4 +98,20 @@ def measure(
     for number, (workload, level), name in in_turn(list(named), cells, sizes.rounds):
         title = f"round {number + 1}/{sizes.rounds}"
         samples.append(run(title, named[name], workload, level, number, is_warm_up=False))
-    return Measured(engine, tuple(samples))
+    first_tokens = []
+    named = {str(setting): setting for setting in joining(engine)}
+    for number, level, name in in_turn(list(named), _several(sizes), sizes.rounds):
+        on_run(f"prompts, round {number + 1}/{sizes.rounds}: {name}, {level} streams")
+        setting, loop = named[name], load_job(prompts, level, number, sizes.seed, -(-_JOINING // level))
+        if setting.candidate != NONE:
+            loop = replace(loop, spec_tokens=setting.tokens, spec_method=methods[setting.candidate])
+        arm = arms[NONE if setting.candidate == NONE else engine.name]
+        found, _ = machine.run(partial(arm.load, loop))
+        seconds = tuple(taken for phase in found.phases for taken in phase.progress.ttft)
+        first_tokens.append(FirstTokens(setting, level, seconds))
+    return Measured(engine, tuple(samples), tuple(first_tokens))
+
+
+def _several(sizes: Sizes) -> list[int]:
+    """The levels at which requests join others."""
+    return [level for level in sizes.levels if level > 1]

@@ -60,7 +60,7 @@ def make_plan(
     prompts: Sequence[Prompt],
     provenance: Mapping[str, Any],
     folder: Path,
-    machine: QuietMachine,
+    patience: float,
     console: Console,
 ) -> Results:
     """Measures, predicts, verifies and recommends.
@@ -70,7 +70,7 @@ def make_plan(
         prompts: the traffic.
         provenance: what `bench.provenance.provenance` gives, with the model served.
         folder: where files may be written that the engines can read.
-        machine: chooses the moments.
+        patience: seconds to spend on waiting for a quiet machine and on repeating; half of them for the verification.
         console: where progress is shown.
 
     Raises:
@@ -78,6 +78,7 @@ def make_plan(
         TooLittleError: the jobs were too short.
     """
     workloads, sizes = workloads_of(prompts), wanted.sizes
+    machine = QuietMachine(patience / 2)
     verifying_sizes = replace(sizes, rounds=_ROUNDS)
     engines = chain_engines(wanted.draft, wanted.heads, wanted.tokens)
     likely = [*engines, *([tree_engine(wanted.heads, 1)] if wanted.heads is not None else [])]
@@ -88,7 +89,7 @@ def make_plan(
 
         def measure(engine: Engine) -> Measured:
             with running.beside_none(engine.name, _written(engine.sections, running.new_file())) as arms:
-                return measuring.measure(engine, arms, workloads, sizes, machine, stages.on_run)
+                return measuring.measure(engine, arms, prompts, sizes, machine, stages.on_run)
 
         measured = [measure(engine) for engine in engines]
         if wanted.heads is not None:
@@ -105,7 +106,7 @@ def make_plan(
             path = running.new_file()
             path.write_text(plugin_yaml(choice, None, provenance), encoding="utf-8")
             with running.beside_none(RECOMMENDED, path) as arms:
-                verified = verifying.verify(arms, prompts, verifying_sizes, machine, stages.on_run)
+                verified = verifying.verify(arms, prompts, verifying_sizes, QuietMachine(patience / 2), stages.on_run)
         facts = running.facts
     return Results(
         workloads,

@@ -16,10 +16,10 @@ class Costs:
     Attributes:
         concurrency: requests at once, B.
         plain_step: a step with one token per request, without speculation.
-        plain_prompt: a prompt without speculation, in everybody's time.
+        plain_prompt: by how much a step is longer for a prompt in it, without speculation.
         curve: the target's step by tokens.
         drafting: of a step.
-        prompt: a prompt, with what the proposer does of it.
+        prompt: by how much a step is longer for a prompt in it, with what the proposer does of it.
     """
 
     concurrency: int
@@ -61,6 +61,7 @@ class Prediction:
         decode_speedup: of the steps alone, which is theorem 3.8 with measured costs and acceptance.
         speedup: of tokens per second, prompts included.
         tokens_per_second: of all requests together.
+        ttft: seconds of a step with a prompt in it.
         tpot: seconds per output token of a request after its first, others' prompts included.
     """
 
@@ -71,15 +72,30 @@ class Prediction:
     decode_speedup: float
     speedup: float
     tokens_per_second: float
+    ttft: float
     tpot: float
+
+
+@dataclass(frozen=True)
+class _Mixture:
+    """Workloads together, as one.
+
+    Attributes:
+        steps: that a request has after its prompt, on average.
+        reached: how often each place is accepted, per request-step.
+        draft_share: of the request-steps, those with a draft.
+    """
+
+    steps: float
+    reached: list[float]
+    draft_share: float
 
 
 def predict(costs: Costs, loads: Sequence[Load], tokens: int, *, is_tree: bool = False) -> Prediction:
     """What a draft length is expected to do.
 
-    Streams are a mixture of the workloads, each of which has so many of the requests as its share says, and longer
-    where its drafts fare worse. A request is its prompt and its steps; while it is at it, each of the others has a
-    prompt once too.
+    Streams are a mixture of the workloads. A request is the step with its prompt, which brings its first token, and the
+    steps after it. While it is at it, a prompt of each other stream makes one of these steps longer.
 
     Args:
         costs: of the candidate.
@@ -87,45 +103,61 @@ def predict(costs: Costs, loads: Sequence[Load], tokens: int, *, is_tree: bool =
         tokens: draft tokens of a request, those of a whole tree; 0 is no speculation.
         is_tree: whether the draft is a tree, whose places are levels.
     """
-    batch = costs.concurrency
-    outputs = sum(load.share * load.num_tokens for load in loads)
     plain_steps = sum(load.share * (load.num_tokens - 1) for load in loads)
-    plain_seconds = plain_steps * costs.plain_step + batch * costs.plain_prompt
-    if not tokens:
-        tpot = (plain_steps * costs.plain_step + (batch - 1) * costs.plain_prompt) / plain_steps
-        return Prediction(0, 1.0, costs.plain_step, 0.0, 1.0, 1.0, batch * outputs / plain_seconds, tpot)
+    plain_seconds = _seconds(costs, plain_steps, costs.plain_step, costs.plain_prompt)
+    outputs = sum(load.share * load.num_tokens for load in loads)
+    steps, per_step, step, drafting, prompt = plain_steps, 1.0, costs.plain_step, 0.0, costs.plain_prompt
+    if tokens:
+        mixture = _mixed(loads, tokens, is_tree)
+        # A tree is one place: it is there or not.
+        lengths = [tokens] if is_tree else range(1, tokens + 1)
+        theory = StepCosts(
+            [costs.plain_step, *(_verifying(costs, length, mixture.draft_share) for length in lengths)],
+            draft_fixed=costs.drafting.of(tokens) if is_tree else costs.drafting.fixed,
+            draft_token=0.0 if is_tree else costs.drafting.token,
+        )
+        steps, prompt = mixture.steps, costs.prompt
+        per_step = expected_tokens(conditional_rates(mixture.reached))
+        step, drafting = theory.step(theory.longest), costs.drafting.of(tokens)
+    seconds = _seconds(costs, steps, step, prompt)
+    return Prediction(
+        tokens=tokens,
+        tokens_per_step=per_step,
+        step_seconds=step,
+        draft_seconds=drafting,
+        decode_speedup=per_step * costs.plain_step / step,
+        speedup=plain_seconds / seconds,
+        tokens_per_second=costs.concurrency * outputs / seconds,
+        ttft=step + prompt,
+        tpot=(seconds - step - prompt) / plain_steps,
+    )
+
+
+def best(costs: Costs, loads: Sequence[Load], choices: Sequence[int], *, is_tree: bool = False) -> Prediction:
+    """The fastest of the draft lengths and of none, the least of equals."""
+    found = [predict(costs, loads, tokens, is_tree=is_tree) for tokens in (0, *choices)]
+    return max(found, key=lambda prediction: prediction.speedup)
+
+
+def _seconds(costs: Costs, steps: float, step: float, prompt: float) -> float:
+    """From asking for a request to its end."""
+    return (1 + steps) * step + costs.concurrency * prompt
+
+
+def _mixed(loads: Sequence[Load], tokens: int, is_tree: bool) -> _Mixture:
+    """Each workload has so many of the steps as its requests take: more where its drafts fare worse."""
     fares = [load.acceptance(tokens) for load in loads]
     depth = max(len(fare.accepted) for fare in fares) if is_tree else tokens
     steps = [
         load.share * (load.num_tokens - 1) / (1 + sum(fare.reached[:depth]))
         for load, fare in zip(loads, fares, strict=True)
     ]
-    total = sum(steps)
-    reached = [
-        sum(part * fare.reached[place] for part, fare in zip(steps, fares, strict=True) if place < len(fare.reached))
-        / total
-        for place in range(depth)
-    ]
-    draft_share = sum(part * fare.draft_share for part, fare in zip(steps, fares, strict=True)) / total
-    per_step = expected_tokens(conditional_rates(reached))
-    lengths = [tokens] if is_tree else range(1, tokens + 1)
-    step_costs = StepCosts(
-        [costs.plain_step, *(_verifying(costs, length, draft_share) for length in lengths)],
-        draft_fixed=costs.drafting.of(tokens) if is_tree else costs.drafting.fixed,
-        draft_token=0.0 if is_tree else costs.drafting.token,
-    )
-    # A tree is one place: it is there or not.
-    step = step_costs.step(step_costs.longest)
-    seconds = total * step + batch * costs.prompt
-    return Prediction(
-        tokens,
-        per_step,
-        step,
-        costs.drafting.of(tokens),
-        per_step * step_costs.step(0) / step,
-        plain_seconds / seconds,
-        batch * outputs / seconds,
-        (total * step + (batch - 1) * costs.prompt) / plain_steps,
+    weights = [part / sum(steps) for part in steps]
+    pairs = list(zip(weights, fares, strict=True))
+    return _Mixture(
+        sum(steps),
+        [sum(weight * fare.reached[place] for weight, fare in pairs) for place in range(depth)],
+        sum(weight * fare.draft_share for weight, fare in pairs),
     )
 
 
@@ -136,9 +168,3 @@ def _verifying(costs: Costs, length: int, draft_share: float) -> float:
         math.comb(batch, count) * share**count * (1 - share) ** (batch - count) * costs.curve.at(batch + count * length)
         for count in range(batch + 1)
     )
-
-
-def best(costs: Costs, loads: Sequence[Load], choices: Sequence[int], *, is_tree: bool = False) -> Prediction:
-    """The fastest of the draft lengths and of none, the least of equals."""
-    found = [predict(costs, loads, tokens, is_tree=is_tree) for tokens in (0, *choices)]
-    return max(found, key=lambda prediction: prediction.speedup)

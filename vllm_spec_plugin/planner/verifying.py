@@ -1,23 +1,20 @@
 """The recommended file against no speculation, in a closed loop of the user's prompts. Imports no vLLM."""
 
-import random
-import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 from vllm_spec_plugin.bench.arms import Arm
-from vllm_spec_plugin.bench.load.records import LoadAnswer, LoadJob, Phase, Request
+from vllm_spec_plugin.bench.load.records import LoadAnswer
 from vllm_spec_plugin.bench.quiet import QuietMachine
 from vllm_spec_plugin.bench.rounds import in_turn
 from vllm_spec_plugin.bench.spread import Spread, ratio
+from vllm_spec_plugin.planner.loop import load_job
 from vllm_spec_plugin.planner.measuring import Sizes
 from vllm_spec_plugin.planner.samples import NONE
 from vllm_spec_plugin.planner.traffic import Prompt
 
 RECOMMENDED = "recommended"
-# Requests differ in length by as much, so that they do not all end in one step.
-_SHORTEST, _LONGEST = 0.5, 1.5
 # Of a run, per stream.
 _REQUESTS = 4
 
@@ -75,38 +72,14 @@ def verify(
     for _, level, name in in_turn([NONE, RECOMMENDED], sizes.levels, 1):
         on_run(f"warming up: {name}, {level} streams")
         # A policy learns from it, too.
-        arms[name].load(load_job(prompts, level, 0, sizes.seed, num_requests=1))
+        arms[name].load(load_job(prompts, level, 0, sizes.seed, 1))
     answers: dict[tuple[int, str], list[LoadAnswer]] = {}
     for number, level, name in in_turn([NONE, RECOMMENDED], sizes.levels, sizes.rounds):
         on_run(f"round {number + 1}/{sizes.rounds}: {name}, {level} streams")
-        job = load_job(prompts, level, number, sizes.seed)
+        job = load_job(prompts, level, number, sizes.seed, _REQUESTS)
         answer, _ = machine.run(partial(arms[name].load, job))
         answers.setdefault((level, name), []).append(answer)
     return {level: summarise({name: answers[level, name] for name in (NONE, RECOMMENDED)}) for level in sizes.levels}
-
-
-def load_job(prompts: Sequence[Prompt], streams: int, number: int, seed: int, num_requests: int = _REQUESTS) -> LoadJob:
-    """So many requests per stream, in an order of its own for each round.
-
-    Args:
-        prompts: at least one; all come once before one comes again.
-        streams: requests in flight.
-        number: of the round.
-        seed: of the first round.
-        num_requests: that each stream gets through, about.
-    """
-    rng = random.Random(f"{seed} {number} {streams}")
-    count = streams * (num_requests + 2)
-    order: list[Prompt] = []
-    while len(order) < count:
-        order += rng.sample(prompts, len(prompts))
-    requests = [Request(one.workload, one.text, one.temperature, _varied(one.num_tokens, rng)) for one in order[:count]]
-    mean = statistics.fmean(request.num_tokens for request in requests)
-    return LoadJob(streams, (Phase(tuple(requests), round(streams * num_requests * mean)),), seed + number)
-
-
-def _varied(num_tokens: int, rng: random.Random) -> int:
-    return max(round(num_tokens * rng.uniform(_SHORTEST, _LONGEST)), 2)
 
 
 def summarise(answers: Mapping[str, Sequence[LoadAnswer]]) -> Verified:

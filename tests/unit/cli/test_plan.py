@@ -82,10 +82,9 @@ def test_options_come_to_what_is_planned_and_everything_is_written(
 ) -> None:
     seen = planned(monkeypatch)
     (tmp_path / "docs").mkdir()
-    models = f"--draft {model_path('draft')} --medusa {model_path('medusa')}".split()
-    options = [*models, *["--concurrency", "8,1,8", "--tokens", "6"]]
+    options = f"--draft {model_path('draft')} --medusa {model_path('medusa')} --concurrency 8,1,8 --tokens 6"
     files = ["--out", "plugin.yaml", "--json", "p.json", "--markdown", "docs/p.md", "--png", "docs/p.png"]
-    result = run(*MODEL, "--prompts", "p.jsonl", *options, *files)
+    result = run(*MODEL, "--prompts", "p.jsonl", *options.split(), *files)
     assert result.exit_code == 0, result.output
     wanted = seen["wanted"]
     assert wanted.sizes.levels == (1, 8)

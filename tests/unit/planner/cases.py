@@ -6,11 +6,11 @@ from vllm_spec_plugin.bench.load.records import LoadAnswer, PhaseAnswer, Progres
 from vllm_spec_plugin.bench.records import Answer, Step
 from vllm_spec_plugin.planner.candidates import CASCADE, DRAFT_MODEL, NGRAM, Engine, chain_engines
 from vllm_spec_plugin.planner.forecast import forecasts
-from vllm_spec_plugin.planner.measuring import settings
+from vllm_spec_plugin.planner.measuring import joining, settings
 from vllm_spec_plugin.planner.memory import TARGET, Memory
 from vllm_spec_plugin.planner.recommending import choose, verdict
 from vllm_spec_plugin.planner.results import Results
-from vllm_spec_plugin.planner.samples import NONE, Measured, Sample, Setting
+from vllm_spec_plugin.planner.samples import NONE, FirstTokens, Measured, Sample, Setting
 from vllm_spec_plugin.planner.traffic import Workload
 from vllm_spec_plugin.planner.verifying import RECOMMENDED, Verified, summarise
 
@@ -21,6 +21,7 @@ STEPS = 100
 ALPHA = {NGRAM: 0.5, DRAFT_MODEL: 0.8, CASCADE: 0.8}
 # Seconds of drafting: fixed, and per token.
 DRAFTING = {NGRAM: (1e-5, 0.0), DRAFT_MODEL: (1e-4, 5e-4), CASCADE: (1e-4, 4e-4)}
+# By how much a step is longer for a prompt in it.
 PROMPT = 0.02
 
 
@@ -41,7 +42,6 @@ def answer(
     seconds: float,
     drafting: float,
     *,
-    prompt: float = PROMPT,
     draft_share: float = 1.0,
 ) -> Answer:
     """A job of regular steps behind its prompts, in which each place is accepted as often as `rates` says.
@@ -52,7 +52,6 @@ def answer(
         rates: of each place, given those before it.
         seconds: of a step without drafting.
         drafting: of it.
-        prompt: seconds of each prompt.
         draft_share: of the request-steps, those with a draft.
     """
     request_steps = level * STEPS
@@ -62,7 +61,7 @@ def answer(
         left *= rate
         accepted.append(round(left))
     step = Step(level, level * (1 + tokens), False, tokens, seconds + drafting, drafting, drafting)
-    prompts = Step(level, 9 * level, True, tokens, level * prompt, 0.0, 0.0)
+    prompts = Step(level, 9 * level, True, tokens, step.seconds + PROMPT, drafting, drafting)
     outputs = [[7] * (1 + STEPS) for _ in range(level)]
     outputs[0] += [7] * sum(accepted)
     total = prompts.seconds + STEPS * step.seconds
@@ -104,7 +103,13 @@ def measured(
         for workload in workloads
         for setting in settings(engine)
     ]
-    return Measured(engine, tuple(samples))
+    joined = [
+        FirstTokens(setting, level, (sample(setting, "", level).answer.steps[0].seconds,) * 4)
+        for level in levels
+        if level > 1
+        for setting in joining(engine)
+    ]
+    return Measured(engine, tuple(samples), tuple(joined))
 
 
 def verified(ratio: float, rate: float = 100.0, rounds: int = 3) -> Verified:

@@ -29,8 +29,9 @@ def test_it_is_what_acceptance_and_costs_come_to(found: dict, name: str, level: 
     assert prediction.tokens == tokens
     assert prediction.step_seconds == pytest.approx(step, rel=0.01)
     assert prediction.tokens_per_step == pytest.approx(per_step, rel=0.01)
-    plain = 64 * cheap(level) + level * PROMPT
-    assert prediction.speedup == pytest.approx(plain / (64 / per_step * step + level * PROMPT), rel=0.01)
+    plain = 65 * cheap(level) + level * PROMPT
+    assert prediction.speedup == pytest.approx(plain / ((1 + 64 / per_step) * step + level * PROMPT), rel=0.01)
+    assert prediction.ttft == pytest.approx(step + PROMPT, rel=0.01)
 
 
 def test_the_best_is_the_best_of_all(found: dict) -> None:
@@ -60,9 +61,11 @@ def test_jobs_too_short_for_whole_batches_are_said() -> None:
     part = measured()
     with pytest.raises(TooLittleError, match="no step had 4 requests at once; allowed: more --output-tokens"):
         plain_step(part.of(NONE), 4)
-    without = Measured(part.engine, tuple(part.of(NONE)))
+    without = Measured(part.engine, tuple(part.of(NONE)), part.first_tokens)
     with pytest.raises(TooLittleError, match="no step of ngram and draft_model had 8 requests"):
         pooled_curve(without, 8)
+    with pytest.raises(TooLittleError, match="no request joined 7 others"):
+        list(forecasts(Measured(part.engine, part.samples), WORKLOADS, LEVELS))
 
 
 def test_a_curve_begins_with_the_step_without_drafts() -> None:

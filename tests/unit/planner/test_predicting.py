@@ -16,7 +16,8 @@ from vllm_spec_plugin.theory.generalised import StepCosts
 MANY = 10**9
 
 
-def load(rates: list[float], share: float = 1.0, num_tokens: int = 101, draft_share: float = 1.0) -> Load:
+def load(rates: list[float], share: float = 1.0, num_tokens: int = MANY, draft_share: float = 1.0) -> Load:
+    """A workload; unless told otherwise its first tokens do not count."""
     drafts = MANY * draft_share
     accepted = tuple(round(drafts * reached) for reached in accumulate(rates, mul))
     return Load(share, num_tokens, {len(rates): Acceptance(MANY, round(drafts), accepted)})
@@ -75,13 +76,14 @@ def test_with_costs_it_is_the_generalised_theorem_and_the_best_is_found(
 
 def test_streams_verify_together() -> None:
     known = costs(concurrency=4, plain=2, verify={4: 2, 12: 6}, token=0.5)
-    found = predict(known, [load([0.5, 0.5])], 2)
+    found = predict(known, [load([0.5, 0.5], num_tokens=101)], 2)
     assert found.tokens_per_step == pytest.approx(1.75)
     assert found.step_seconds == pytest.approx(7)
     assert found.draft_seconds == pytest.approx(1)
-    assert found.speedup == pytest.approx(1.75 * 2 / 7)
-    # 4 requests of 101 tokens, the first of which is the prompt's, which takes no time here.
-    assert found.tokens_per_second == pytest.approx(4 * 101 / (100 / 1.75 * 7))
+    assert found.decode_speedup == pytest.approx(1.75 * 2 / 7)
+    # 4 requests of 101 tokens, the first of which comes from the step with the prompt.
+    assert found.tokens_per_second == pytest.approx(4 * 101 / ((1 + 100 / 1.75) * 7))
+    assert found.speedup == pytest.approx(101 * 2 / ((1 + 100 / 1.75) * 7))
     assert found.tpot == pytest.approx(7 / 1.75)
 
 
@@ -95,21 +97,22 @@ def test_where_drafts_are_not_always_there_steps_are_shorter_too() -> None:
 
 def test_prompts_are_not_shortened() -> None:
     known = costs(concurrency=2, plain=1, prompt=10)
-    found = predict(known, [load([1.0])], 1)
-    # 100 steps of 1 s against 50, and 2 prompts of 10 s.
+    found = predict(known, [load([1.0], num_tokens=101)], 1)
+    # 101 steps of 1 s against 51, and 2 prompts of 10 s.
     assert found.decode_speedup == pytest.approx(2)
-    assert found.speedup == pytest.approx(120 / 70)
+    assert found.speedup == pytest.approx(121 / 71)
+    assert found.ttft == pytest.approx(11)
     # While a request writes 100 tokens, the other has a prompt.
     assert found.tpot == pytest.approx(0.6)
-    assert predict(known, [load([1.0])], 0).tpot == pytest.approx(1.1)
+    assert predict(known, [load([1.0], num_tokens=101)], 0).tpot == pytest.approx(1.1)
 
 
 def test_workloads_are_mixed_by_the_steps_that_they_take() -> None:
-    loads = [load([1.0], share=0.5), load([0.0], share=0.5)]
+    loads = [load([1.0], share=0.5, num_tokens=101), load([0.0], share=0.5, num_tokens=101)]
     found = predict(costs(), loads, 1)
     # 50 and 100 steps for 200 tokens.
     assert found.tokens_per_step == pytest.approx(200 / 150)
-    longer = [load([1.0], share=0.5, num_tokens=301), load([0.0], share=0.5)]
+    longer = [load([1.0], share=0.5, num_tokens=301), load([0.0], share=0.5, num_tokens=101)]
     assert predict(costs(), longer, 1).tokens_per_step == pytest.approx(400 / 250)
 
 
@@ -121,7 +124,7 @@ def test_a_length_that_was_not_measured_is_the_beginning_of_the_next_longer_one(
 
 def test_a_tree_is_drafted_whole_and_its_places_are_levels() -> None:
     known = costs(plain=1, verify={1: 1, 7: 1.5}, fixed=0.5)
-    tree = Load(1.0, 101, {6: Acceptance(100, 100, (90, 60, 0, 0, 0, 0))})
+    tree = Load(1.0, MANY, {6: Acceptance(100, 100, (90, 60, 0, 0, 0, 0))})
     found = predict(known, [tree], 6, is_tree=True)
     assert found.tokens_per_step == pytest.approx(2.5)
     assert found.speedup == pytest.approx(2.5 / 2)

@@ -10,7 +10,7 @@ from vllm_spec_plugin.bench.quiet import QuietMachine
 from vllm_spec_plugin.planner.measuring import Sizes
 from vllm_spec_plugin.planner.samples import NONE
 from vllm_spec_plugin.planner.traffic import Prompt
-from vllm_spec_plugin.planner.verifying import RECOMMENDED, load_job, num_runs, verify
+from vllm_spec_plugin.planner.verifying import RECOMMENDED, num_runs, verify
 
 PROMPTS = [Prompt(f"text {number}", "edit", 0.0, 20) for number in range(3)]
 
@@ -43,20 +43,6 @@ def test_both_do_the_same_in_turns() -> None:
         assert spread.median == pytest.approx(0.03)
         assert one.acceptance_length == pytest.approx(2.5)
         assert one.draft_length == pytest.approx(1.2)
-
-
-def test_every_prompt_comes_before_one_comes_again_and_lengths_differ() -> None:
-    job = load_job(PROMPTS, 2, 0, 0)
-    requests = job.phases[0].requests
-    assert {request.prompt for request in requests[:3]} == {prompt.text for prompt in PROMPTS}
-    lengths = {request.num_tokens for request in requests}
-    assert len(lengths) > 3
-    assert min(lengths) >= 10
-    assert max(lengths) <= 30
-    mean = sum(request.num_tokens for request in requests) / len(requests)
-    assert job.phases[0].num_tokens == pytest.approx(2 * 4 * mean, abs=1)
-    assert load_job(PROMPTS, 2, 0, 0) == job
-    assert load_job(PROMPTS, 2, 1, 0) != job
 
 
 def test_rounds_are_compared_one_by_one() -> None:

@@ -44,12 +44,14 @@ class LoadJob:
         phases: in order.
         seed: of torch's default generator.
         spec_tokens: most draft tokens of each request, 0 is off; None is as the engine does.
+        spec_method: the only proposer that may draft; None is any of the engine's.
     """
 
     streams: int
     phases: tuple[Phase, ...]
     seed: int
     spec_tokens: int | None = None
+    spec_method: str | None = None
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> Self:

@@ -23,16 +23,18 @@ def verification(results: Results) -> Section:
     """A step of the target by tokens per request."""
     part = results.measured[0]
     curves = {level: pooled_curve(part, level) for level in results.levels}
-    lengths = (0, *part.engine.candidates[0].lengths)
+    plain = {level: plain_step(part.of(NONE, level), level) for level in results.levels}
     rows = []
-    for length in lengths:
-        cells = []
-        for level, curve in curves.items():
-            seconds = curve.at(level * (1 + length))
-            cells.append(f"{1e3 * seconds:.2f} ({seconds / curve.at(level):.2f}x)")
+    for length in (0, *part.engine.candidates[0].lengths):
+        steps = {level: curve.at(level * (1 + length)) for level, curve in curves.items()}
+        cells = (f"{1e3 * step:.2f} ({step / plain[level]:.2f}x)" for level, step in steps.items())
         rows.append((str(1 + length), *cells))
     header = ("tokens per request", *map(streams, results.levels))
-    return Section("2. Verification: ms of a step by the tokens in it", header, tuple(rows), "Without drafting.")
+    note = (
+        f"In the engine of {part.engine.name}, without the drafting; in brackets over a step without speculation, in "
+        "turns with which it was measured."
+    )
+    return Section("2. Verification: ms of a step by the tokens in it", header, tuple(rows), note)
 
 
 def drafting(results: Results) -> Section:

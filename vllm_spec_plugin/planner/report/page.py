@@ -10,6 +10,8 @@ from vllm_spec_plugin.planner.report.section import Section
 from vllm_spec_plugin.planner.results import Results
 from vllm_spec_plugin.planner.words import streams
 
+_MORE = "longer ones may be better still (--tokens; Medusa has a head per token)."
+
 
 def sections(results: Results) -> Iterator[Section]:
     """The seven answers, the prediction, its verification, and what would change the answer."""
@@ -32,6 +34,8 @@ def remarks(results: Results) -> Iterator[str]:
     if len(results.levels) > 1:
         levels = ", ".join(map(streams, results.levels))
         yield f"The best is the one with the highest mean speedup over {levels}, each of which counts alike."
+    if results.choice.tokens == results.choice.candidate.lengths[-1] and not results.choice.candidate.is_tree:
+        yield f"The longest draft considered, {results.choice.tokens} tokens, is the best at some level: {_MORE}"
     yield from results.remarks
 
 

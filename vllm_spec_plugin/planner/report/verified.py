@@ -1,6 +1,7 @@
 """What was measured of the recommended file: answer 7, and the prediction's errors. Pure."""
 
 from vllm_spec_plugin.bench.spread import Spread, show_spread
+from vllm_spec_plugin.planner.predicting import predict
 from vllm_spec_plugin.planner.report.section import Section
 from vllm_spec_plugin.planner.results import Results
 from vllm_spec_plugin.planner.samples import NONE
@@ -10,22 +11,21 @@ from vllm_spec_plugin.planner.verifying import RECOMMENDED
 def time_per_request(results: Results) -> Section:
     """Times to first token and per token, without and with the best candidate."""
     title = f"7. Times of a request without and with {results.choice.candidate.name}, ms"
+    header = ("streams", "TTFT without", "TTFT with", "TPOT without", "TPOT with")
+    note = "TTFT: time to the first token; TPOT: time per token after it."
     rows: list[tuple[str, ...]] = []
     if not results.verified:
         for level, best in results.choice.best.items():
-            costs = results.choice.costs[level]
-            expected = (costs.plain_prompt, costs.prompt, best.tpot)
+            plain = predict(results.choice.costs[level], results.choice.loads, 0)
+            expected = (plain.ttft, best.ttft, plain.tpot, best.tpot)
             rows.append((str(level), *(f"{1e3 * seconds:.2f}" for seconds in expected)))
-        header: tuple[str, ...] = ("streams", "prompt without", "prompt with", "TPOT with")
-        return Section(title, header, tuple(rows), "Expected, not measured. TPOT: time per token after the first.")
+        return Section(title, header, tuple(rows), f"Expected, not measured. {note}")
     for level, found in results.verified.items():
         measured = (times[arm] for times in (found.ttft, found.tpot) for arm in (NONE, RECOMMENDED))
         rows.append(
             (str(level), *(show_spread(spread, 1e3, 1 if _is_above(spread, 0.1) else 2) for spread in measured))
         )
-    header = ("streams", "TTFT without", "TTFT with", "TPOT without", "TPOT with")
-    note = "Medians of requests, ± half the distance of quartiles. TTFT: to the first token; TPOT: per token after it."
-    return Section(title, header, tuple(rows), note)
+    return Section(title, header, tuple(rows), f"Medians of requests, ± half the distance of quartiles. {note}")
 
 
 def verification(results: Results) -> Section:
@@ -46,10 +46,10 @@ def verification(results: Results) -> Section:
                 f"{found.draft_length:.1f}",
             )
         )
-    header = ("streams", "tokens/s off", "on", "ratio", "predicted", "error", "TPOT error", "drafted")
+    header = ("streams", "off, tok/s", "on, tok/s", "ratio", "predicted", "error", "TPOT", "drafted")
     note = (
-        "In a closed loop of the prompts, in turns; medians of rounds, ± half the distance of quartiles. error: of the "
-        "prediction, over what was measured; drafted: tokens per request and step, as the policy chose."
+        "In a closed loop of the prompts, in turns; medians of rounds, ± half the distance of quartiles. error, TPOT: "
+        "of the prediction, over what was measured; drafted: tokens per request and step, as the policy chose."
     )
     return Section(f"Verification: {results.choice.candidate.name} against no speculation", header, tuple(rows), note)
 
