@@ -24,7 +24,7 @@ def main(
     config: Annotated[Path, typer.Option(help="The plugin.yaml to serve.")] = Path("configs/cascade.yaml"),
     users: Annotated[int, typer.Option(min=1, help="Most users of ramp and spike.")] = 64,
     seconds: Annotated[float, typer.Option(min=1, help="Length of ramp, and of spike.")] = 90.0,
-    chaos_seconds: Annotated[float, typer.Option(min=1, help="Length of the chaos.")] = 45.0,
+    chaos_seconds: Annotated[float, typer.Option(min=1, help="Length of the chaos.")] = 30.0,
     host: Annotated[
         str, typer.Option(help="Put load on this running server, http://HOST:PORT: ramp and spike, no look at its end.")
     ] = "",
