@@ -35,8 +35,8 @@ def choose(forecasts: Sequence[Forecast]) -> Forecast:
 def verdict(choice: Forecast, verified: Mapping[int, Verified]) -> Verdict:
     """The answer for the best candidate.
 
-    What was measured counts more than what was predicted: the answer is on where the mean speedup over the levels, each
-    counting alike, is at least 3 % and none is slower by as much.
+    What was measured counts more than what was predicted: the answer is on where the mean gain over the levels, each
+    counting alike, is at least 3 %, and more than rounds differ by; and none is slower by as much.
 
     Args:
         choice: the best candidate.
@@ -54,10 +54,16 @@ def verdict(choice: Forecast, verified: Mapping[int, Verified]) -> Verdict:
         return Verdict(True, f"Switch it on: {what}: {by_level(predicted)} (predicted, not measured).", whys)
     measured = {level: found.speedup.median for level, found in verified.items()}
     figures = f"{by_level(measured)} (measured; predicted {times(predicted)})"
-    slower = [level for level, speedup in measured.items() if speedup <= 1 - LEAST_GAIN]
+    slower = [
+        level for level, speedup in measured.items() if speedup <= 1 - LEAST_GAIN and verified[level].speedup.high < 1
+    ]
     if statistics.geometric_mean(measured.values()) < 1 + LEAST_GAIN:
-        reasons = whys or (_misled(choice, measured),)
+        reasons = (*whys, _misled(choice, measured))
         return Verdict(False, f"Leave it off: the best, {what}, gains less than {LEAST_GAIN:.0%}: {figures}.", reasons)
+    if statistics.geometric_mean(found.speedup.low for found in verified.values()) < 1:
+        lows = by_level({level: found.speedup.low for level, found in verified.items()})
+        text = f"Leave it off: the best, {what}, gains less than its rounds differ by: {figures}."
+        return Verdict(False, text, (*whys, f"In the lower quartile of rounds it was at {lows}."))
     if slower:
         text = f"Leave it off for this traffic: {what}, is slower at {', '.join(map(streams, slower))}: {figures}."
         pays = [level for level in measured if level not in slower]

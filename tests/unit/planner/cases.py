@@ -112,8 +112,8 @@ def measured(
     return Measured(engine, tuple(samples), tuple(joined))
 
 
-def verified(ratio: float, rate: float = 100.0, rounds: int = 3) -> Verified:
-    """A level at which the recommended file has `ratio` times the tokens per second of none."""
+def verified(*ratios: float, rate: float = 100.0) -> Verified:
+    """A level at which the recommended file has so many times the tokens per second of none, per round."""
 
     def run(rate: float, number: int, counts: tuple[int, int, int]) -> LoadAnswer:
         speed = rate * (1 + 0.02 * number)
@@ -122,8 +122,8 @@ def verified(ratio: float, rate: float = 100.0, rounds: int = 3) -> Verified:
 
     return summarise(
         {
-            NONE: [run(rate, number, (0, 0, 0)) for number in range(rounds)],
-            RECOMMENDED: [run(rate * ratio, number, (40, 120, 60)) for number in range(rounds)],
+            NONE: [run(rate, number, (0, 0, 0)) for number, _ in enumerate(ratios)],
+            RECOMMENDED: [run(rate * ratio, number, (40, 120, 60)) for number, ratio in enumerate(ratios)],
         }
     )
 
@@ -134,7 +134,7 @@ def plan(verify: Callable[[int], float] = cheap, ratios: Mapping[int, float] | N
     found = tuple(forecasts(part, WORKLOADS, LEVELS))
     choice = choose(found)
     ratios = {1: 1.9, 8: 1.5} if ratios is None else ratios
-    runs = {level: verified(ratio) for level, ratio in ratios.items()}
+    runs = {level: verified(ratio, ratio, ratio) for level, ratio in ratios.items()}
     memory = {
         TARGET: Memory(4_000_000, 1024),
         NGRAM: Memory(0, 0),

@@ -70,7 +70,7 @@ def test_a_gain_below_3_percent_is_none() -> None:
     found = verdict(best(), {1: verified(1.02), 8: verified(1.01)})
     assert not found.is_on
     assert "gains less than 3%: 1.02x at 1 stream, 1.01x at 8 (measured;" in found.answer
-    assert "The prediction was off by +" in found.reasons[0]
+    assert "The prediction was off by +" in found.reasons[-1]
 
 
 def test_what_is_slower_somewhere_is_left_off_and_it_says_where_it_pays() -> None:
@@ -83,3 +83,11 @@ def test_what_is_slower_somewhere_is_left_off_and_it_says_where_it_pays() -> Non
 
 def test_a_little_slower_is_noise() -> None:
     assert verdict(best(), {1: verified(2.0), 8: verified(0.98)}).is_on
+    assert verdict(best(), {1: verified(2.0), 8: verified(0.9, 0.9, 1.2)}).is_on
+
+
+def test_a_gain_that_rounds_contradict_is_none() -> None:
+    found = verdict(best(), {1: verified(0.8, 1.2, 1.2), 8: verified(0.9, 1.0, 1.0)})
+    assert not found.is_on
+    assert "gains less than its rounds differ by: 1.20x at 1 stream, 1.00x at 8 (measured" in found.answer
+    assert found.reasons[-1] == "In the lower quartile of rounds it was at 1.00x at 1 stream, 0.95x at 8."

@@ -84,6 +84,12 @@ def test_without_a_verification_what_was_not_measured_is_left_out() -> None:
     assert "Expected, not measured" in printed(results)
 
 
+def test_a_machine_that_was_not_quiet_is_said_at_once() -> None:
+    busy = replace(plan(), others=(0.5, 0.9, 0.1))
+    assert any(text.startswith("Other processes used 0.50 cores meanwhile, so") for text in remarks(busy))
+    assert not any("Other processes" in text for text in remarks(plan()))
+
+
 def test_markdown_has_the_same_tables() -> None:
     results = plan()
     page = to_markdown(results, PROVENANCE, "plan.png")

@@ -46,6 +46,7 @@ def test_both_do_the_same_in_turns() -> None:
 
 
 def test_rounds_are_compared_one_by_one() -> None:
-    found = verified(1.3)
+    found = verified(1.3, 1.1, 1.5)
     assert found.speedup.median == pytest.approx(1.3, abs=0.01)
+    assert found.speedup.low == pytest.approx(1.2, abs=0.01)
     assert len(found.tokens_per_second[NONE]) == 3

@@ -3,13 +3,14 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from vllm_spec_plugin.bench.quiet import disturbance_text
+from vllm_spec_plugin.bench.quiet import DISTURBING, disturbance, disturbance_text
 from vllm_spec_plugin.bench.tables import markdown_table
 from vllm_spec_plugin.planner.report import expected, measured, verified
 from vllm_spec_plugin.planner.report.section import Section
 from vllm_spec_plugin.planner.results import Results
 from vllm_spec_plugin.planner.words import streams
 
+_AGAIN = "ask again when the machine is quiet."
 _MORE = "longer ones may be better still (--tokens; Medusa has a head per token)."
 
 
@@ -31,6 +32,9 @@ def sections(results: Results) -> Iterator[Section]:
 def remarks(results: Results) -> Iterator[str]:
     """What else is to be known besides the answer."""
     yield from results.verdict.reasons
+    found = disturbance(results.others)
+    if found is not None and found[0] > DISTURBING:
+        yield f"Other processes used {found[0]:.2f} cores meanwhile, so all of this is uncertain: {_AGAIN}"
     if len(results.levels) > 1:
         levels = ", ".join(map(streams, results.levels))
         yield f"The best is the one with the highest mean speedup over {levels}, each of which counts alike."

@@ -1,5 +1,7 @@
 """What was measured of the recommended file: answer 7, and the prediction's errors. Pure."""
 
+import statistics
+
 from vllm_spec_plugin.bench.spread import Spread, show_spread
 from vllm_spec_plugin.planner.predicting import predict
 from vllm_spec_plugin.planner.report.section import Section
@@ -33,12 +35,12 @@ def verification(results: Results) -> Section:
     rows = []
     for level, found in results.verified.items():
         best = results.choice.best[level]
-        speeds = [Spread.of(found.tokens_per_second[arm].values()) for arm in (NONE, RECOMMENDED)]
+        speeds = [statistics.median(found.tokens_per_second[arm].values()) for arm in (NONE, RECOMMENDED)]
         tpot = found.tpot[RECOMMENDED]
         rows.append(
             (
                 str(level),
-                *(show_spread(speed, digits=0 if _is_above(speed, 100) else 1) for speed in speeds),
+                *(f"{speed:.{0 if speed >= 100 else 1}f}" for speed in speeds),
                 show_spread(found.speedup),
                 f"{best.speedup:.2f}",
                 f"{best.speedup / found.speedup.median - 1:+.0%}",
@@ -46,10 +48,10 @@ def verification(results: Results) -> Section:
                 f"{found.draft_length:.1f}",
             )
         )
-    header = ("streams", "off, tok/s", "on, tok/s", "ratio", "predicted", "error", "TPOT", "drafted")
+    header = ("streams", "off, tok/s", "on, tok/s", "ratio", "predicted", "error", "TPOT error", "drafted")
     note = (
-        "In a closed loop of the prompts, in turns; medians of rounds, ± half the distance of quartiles. error, TPOT: "
-        "of the prediction, over what was measured; drafted: tokens per request and step, as the policy chose."
+        "In a closed loop of the prompts, in turns; medians of rounds, ± half the distance of quartiles. errors: of "
+        "the prediction, over what was measured; drafted: tokens per request and step, as the policy chose."
     )
     return Section(f"Verification: {results.choice.candidate.name} against no speculation", header, tuple(rows), note)
 
