@@ -44,7 +44,8 @@ INT8 = {
         "group_0": {
             "targets": ["Linear"],
             "weights": COMMON | {"strategy": "channel", "dynamic": False},
-            "input_activations": COMMON | {"strategy": "token", "dynamic": True},
+            # Symmetric ones go to a kernel that has no 32-bit floats, on CPUs with AMX.
+            "input_activations": COMMON | {"strategy": "token", "dynamic": True, "symmetric": False},
         }
     },
 }
