@@ -5,6 +5,9 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+import numpy as np
+from scipy.optimize import isotonic_regression, nnls
+
 from vllm_spec_plugin.bench.records import Step
 
 # Of one size, for its median to be worth something.
@@ -75,8 +78,8 @@ def step_curve(steps: Iterable[Step], num_requests: int) -> StepCurve | None:
     found = {size: times[size] for size in sorted(times) if len(times[size]) >= least}
     if not found:
         return None
-    medians = [(statistics.median(seconds), len(seconds)) for seconds in found.values()]
-    return StepCurve(tuple(found), tuple(_rising(medians)))
+    medians, counts = zip(*((statistics.median(seconds), len(seconds)) for seconds in found.values()), strict=True)
+    return StepCurve(tuple(found), tuple(isotonic_regression(medians, weights=counts).x.tolist()))
 
 
 def drafting_seconds(steps: Iterable[Step], num_requests: int) -> float | None:
@@ -94,28 +97,8 @@ def drafting_cost(seconds: Mapping[int, float]) -> DraftingCost:
     Args:
         seconds: by draft length; at least one.
     """
-    mean_length, mean = statistics.fmean(seconds), statistics.fmean(seconds.values())
-    spread = sum((length - mean_length) ** 2 for length in seconds)
-    if not spread:
-        return DraftingCost(mean, 0.0)
-    slope = sum((length - mean_length) * taken for length, taken in seconds.items()) / spread
-    if slope <= 0:
-        return DraftingCost(mean, 0.0)
-    fixed = mean - slope * mean_length
-    if fixed >= 0:
-        return DraftingCost(fixed, slope)
-    through_zero = sum(length * taken for length, taken in seconds.items()) / sum(length**2 for length in seconds)
-    return DraftingCost(0.0, through_zero)
-
-
-def _rising(values: Iterable[tuple[float, int]]) -> list[float]:
-    """The nearest series that does not fall, of values with their weights: neighbours that do are averaged."""
-    blocks: list[tuple[float, int, int]] = []  # mean, weight, how many values
-    for value, weight in values:
-        blocks.append((value, weight, 1))
-        while len(blocks) > 1 and blocks[-2][0] > blocks[-1][0]:
-            (first, first_weight, first_count), (second, second_weight, second_count) = blocks[-2:]
-            total = first_weight + second_weight
-            mean = (first * first_weight + second * second_weight) / total
-            blocks[-2:] = [(mean, total, first_count + second_count)]
-    return [mean for mean, _, count in blocks for _ in range(count)]
+    times = np.array(list(seconds.values()))
+    if len(times) == 1:
+        return DraftingCost(times.item(), 0.0)
+    (fixed, token), _ = nnls(np.array([[1.0, length] for length in seconds]), times)
+    return DraftingCost(float(fixed), float(token))
