@@ -253,6 +253,7 @@ class Steering:
                 seconds=now - started,
                 drafting=step.drafting,
                 has_drafts=step.has_drafts,
+                forecast=step.forecast,
             )
         )
 

@@ -261,6 +261,7 @@ def test_counts_and_explains_decisions(clock, caplog):
     assert counters.expected_saved_seconds == pytest.approx(3 * 0.02 - 0.05)
     assert counters.realised_saved_seconds == pytest.approx(3 * 0.02 - 0.06)
     assert counters.acceptance == [0.8, 0.5]
+    assert [step.forecast for step in control.steps[:2]] == [None, control.forecast]
     assert not steer.take_counters().to_payload()
     assert caplog.messages[0] == (
         "draft lengths a:2 b:0; expected 3.00 tokens in 50.00 ms, without 2 in 40.00 ms: 1.20 times; "

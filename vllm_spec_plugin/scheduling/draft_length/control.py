@@ -57,26 +57,6 @@ class Drafting(NamedTuple):
     seconds: float
 
 
-class Measured(NamedTuple):
-    """A step that is over.
-
-    Attributes:
-        num_tokens: tokens that the target computed.
-        num_requests: whose.
-        context: tokens in their texts, added up.
-        seconds: from the step's planning to the next one's.
-        drafting: per proposer, what it did and how many of these seconds it took.
-        has_drafts: whether drafts were among the tokens.
-    """
-
-    num_tokens: int
-    num_requests: int
-    context: int
-    seconds: float
-    drafting: tuple[Drafting, ...]
-    has_drafts: bool = False
-
-
 class Forecast(NamedTuple):
     """What a policy expects of the latest plan it made.
 
@@ -101,6 +81,28 @@ class Forecast(NamedTuple):
     def gain(self) -> float:
         """Expected tokens per second over those without drafts."""
         return self.tokens / self.seconds / self.plain_tokens * self.plain_seconds
+
+
+class Measured(NamedTuple):
+    """A step that is over.
+
+    Attributes:
+        num_tokens: tokens that the target computed.
+        num_requests: whose.
+        context: tokens in their texts, added up.
+        seconds: from the step's planning to the next one's.
+        drafting: per proposer, what it did and how many of these seconds it took.
+        has_drafts: whether drafts were among the tokens.
+        forecast: what was expected of it; None if nothing was.
+    """
+
+    num_tokens: int
+    num_requests: int
+    context: int
+    seconds: float
+    drafting: tuple[Drafting, ...]
+    has_drafts: bool = False
+    forecast: Forecast | None = None
 
 
 class DraftLengthControl(Protocol):

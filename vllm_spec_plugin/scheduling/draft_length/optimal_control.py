@@ -23,6 +23,8 @@ BEGIN, GO_ON = 0.03, 0.0
 CHANGE = 0.01
 # Every so many steps they are compared with one of the other sets: that takes as long as planning.
 COMPARE_STEPS = 4
+# What a forecast says was tried.
+SIZE = "size"
 # Steps that catching up with a request's text is spread over: once begun, a draft is likely to go on.
 CATCH_UP_STEPS = 32
 
@@ -34,7 +36,8 @@ class OptimalControl:
     those that take part are compared with the other sets from time to time.
 
     Now and then it does something else, for a share of the time: half of it goes to requests that a proposer does
-    not draft for, as that may have changed, half to steps of sizes that were not measured for long.
+    not draft for, as that may have changed, half to steps of sizes that were not measured for long. What these take
+    longer than expected counts, too: a wrong idea of a size must not be the reason to try it often.
 
     Attributes:
         lanes: what is known of each proposer.
@@ -103,7 +106,7 @@ class OptimalControl:
         size, tried = best, ""
         other = self._sizes.choose(batch.base_tokens, choices.sized, best, self._for_sizes.seconds)
         if other is not None and other[0] != best:
-            size, tried = other[0], "size"
+            size, tried = other[0], SIZE
             self._for_sizes.pay(other[1])
         lengths, turns = choices.at(size)
         asked = self._asked.values
@@ -230,9 +233,13 @@ class OptimalControl:
     def measured(self, step: Measured) -> None:
         """Learns what a step took."""
         target_seconds = step.seconds - sum([drafting.seconds for drafting in step.drafting])
-        self.step_cost.observe(
+        expected = self.step_cost.observe(
             step.num_tokens, step.num_requests, step.context, target_seconds, has_drafts=step.has_drafts
         )
+        forecast = step.forecast
+        if forecast is not None and forecast.tried == SIZE:
+            # No more than the step again: something else may have held it up.
+            self._for_sizes.pay(min(target_seconds - expected, expected))
         for lane, drafting, purse in zip(self.lanes, step.drafting, self._for_lanes, strict=True):
             lane.measured(drafting)
             purse.served(step.seconds)

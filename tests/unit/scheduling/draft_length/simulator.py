@@ -7,7 +7,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from vllm_spec_plugin.scheduling.draft_length.control import Batch, Drafting, DraftLengthControl, Measured, Wish
+from vllm_spec_plugin.scheduling.draft_length.control import (
+    Batch,
+    Drafting,
+    DraftLengthControl,
+    Forecast,
+    Measured,
+    Wish,
+)
 from vllm_spec_plugin.scheduling.draft_length.expectation import ChainExpectation
 from vllm_spec_plugin.scheduling.draft_length.lane import Lane
 from vllm_spec_plugin.scheduling.draft_length.optimal_control import OptimalControl
@@ -208,9 +215,12 @@ def simulate(
     wishes = [Wish(f"r{i}", limit, (0,) * num_lanes) for i, limit in enumerate(limits)]
     batch = Batch(num_requests, num_requests, 100 * num_requests, server.most * num_requests)
     fates: list[Fate] = [Fate((), None, 0)] * num_requests
+    forecast: Forecast | None = None
     for number in range(num_steps):
         of_requests = chances(number)
+        expected = forecast
         planned = control.plan(wishes, batch)
+        forecast = control.forecast
         tokens, num_verified = 0.0, 0
         for wish, of_request, fate in zip(wishes, of_requests, fates, strict=True):
             alpha = 0.0 if fate.source is None else of_request[fate.source].right
@@ -231,7 +241,15 @@ def simulate(
         total = seconds * noise[0] + sum(done.seconds for done in noisy)
         num_tokens = num_requests + num_verified
         control.measured(
-            Measured(num_tokens, num_requests, batch.context, total, tuple(noisy), has_drafts=num_verified > 0)
+            Measured(
+                num_tokens,
+                num_requests,
+                batch.context,
+                total,
+                tuple(noisy),
+                has_drafts=num_verified > 0,
+                forecast=expected,
+            )
         )
         outcome.by_step.append((tokens, seconds + sum(done.seconds for done in drafting)))
         outcome.turns.append(planned)
