@@ -25,6 +25,8 @@ CHANGE = 0.01
 COMPARE_STEPS = 4
 # What a forecast says was tried.
 SIZE = "size"
+# Steps over which it is averaged how late they are.
+_LATE_STEPS = 16
 # Steps that catching up with a request's text is spread over: once begun, a draft is likely to go on.
 CATCH_UP_STEPS = 32
 
@@ -36,8 +38,8 @@ class OptimalControl:
     those that take part are compared with the other sets from time to time.
 
     Now and then it does something else, for a share of the time: half of it goes to requests that a proposer does
-    not draft for, as that may have changed, half to steps of sizes that were not measured for long. What these take
-    longer than expected counts, too: a wrong idea of a size must not be the reason to try it often.
+    not draft for, as that may have changed, half to steps of sizes that were not measured for long. What these are
+    later than others counts, too: a wrong idea of a size must not be the reason to try it often.
 
     Attributes:
         lanes: what is known of each proposer.
@@ -72,6 +74,8 @@ class OptimalControl:
         self._last_tried = 0
         self._for_sizes = Purse(explore / 2)
         self._sizes = Sizes()
+        # How much longer steps take than expected, as a share.
+        self._usually_late = 0.0
         self._num_places = np.array([lane.expectation.num_places for lane in lanes])
         self._most_places = int(self._num_places.max())
         self._is_tree = np.array([lane.expectation.is_tree for lane in lanes])
@@ -236,10 +240,12 @@ class OptimalControl:
         expected = self.step_cost.observe(
             step.num_tokens, step.num_requests, step.context, target_seconds, has_drafts=step.has_drafts
         )
-        forecast = step.forecast
-        if forecast is not None and forecast.tried == SIZE:
-            # No more than the step again: something else may have held it up.
-            self._for_sizes.pay(min(target_seconds - expected, expected))
+        # Something else may have held it up for long.
+        late = min(target_seconds / expected - 1, 1.0)
+        if step.forecast is not None and step.forecast.tried == SIZE:
+            self._for_sizes.pay((late - self._usually_late) * expected)
+        else:
+            self._usually_late += (late - self._usually_late) / _LATE_STEPS
         for lane, drafting, purse in zip(self.lanes, step.drafting, self._for_lanes, strict=True):
             lane.measured(drafting)
             purse.served(step.seconds)
