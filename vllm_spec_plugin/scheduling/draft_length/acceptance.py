@@ -1,11 +1,14 @@
 """How likely each draft token of each request is to be accepted, learned from what was verified. Imports no vLLM."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from vllm_spec_plugin.scheduling.draft_length.acceptance_counts import (
     PRIOR,
     count_steps,
     of_proposer,
+    score_strengths,
 )
 from vllm_spec_plugin.scheduling.draft_length.arrays import Floats, Ints
 from vllm_spec_plugin.scheduling.draft_length.request_rows import RequestRows
@@ -52,6 +55,11 @@ class AcceptanceEstimate:
         1 / odds(c_ri) = ((1 - s/N) / odds(b_i) + s/N / odds(m_i)) / exp(offset_r)
         a_ri = (k_ri + t c_ri) / (n_ri + t)
 
+    **The strength.** How much requests differ is the traffic's nature: s = 2 is right for one half easy and one half
+    hard texts, and where all are alike it chases chance. So what becomes of some drafts of each step is compared with
+    what each of `strengths` says of it before, and s is their geometric mean, weighted with the probabilities that
+    they gave to what came.
+
     For small offsets and deviations, taken as normal, this is their posterior mean, in which a request's
     counts serve both levels and yet count once: where only position 1 was tried,
     a_r1 = (k_r1 + u m_1) / (n_r1 + u) with 1/u = 1/s + 1/t. They are in the prior, too, as one request's
@@ -65,7 +73,7 @@ class AcceptanceEstimate:
         *,
         half_life: float = 64.0,
         prior_half_life: float = 4096.0,
-        strength: float = 2.0,
+        strengths: Sequence[float] = (2.0,),
         initial: float = 0.6,
     ) -> None:
         """Starts with no evidence.
@@ -75,7 +83,7 @@ class AcceptanceEstimate:
             requests: whose rows they are; others may share them.
             half_life: tokens in which a request's evidence halves.
             prior_half_life: verified drafts, of all requests, in which the prior's evidence halves.
-            strength: observations that the prior is worth against a request's own.
+            strengths: observations that the prior may be worth against a request's own.
             initial: the prior before anything was verified.
 
         Raises:
@@ -83,7 +91,7 @@ class AcceptanceEstimate:
         """
         if num_positions < 1:
             raise ValueError(f"num_positions is {num_positions}; it must be at least 1")
-        for name, value in (("half_life", half_life), ("strength", strength)):
+        for name, value in (("half_life", half_life), *(("strengths", strength) for strength in strengths)):
             if not value > 0:
                 raise ValueError(f"{name} is {value}; it must be above 0")
         if not prior_half_life >= 1:
@@ -91,7 +99,10 @@ class AcceptanceEstimate:
         if not 0 < initial < 1:
             raise ValueError(f"initial is {initial}; it must be a probability, above 0 and below 1")
         self._half_life = float(half_life)
-        self._strength = float(strength)
+        self._strengths = np.array(strengths, np.float64)
+        # Of each: the logarithm of the probability that it gave to what became of drafts; and where to go on with that.
+        self._scores, self._next_scored = np.zeros(len(strengths)), 0
+        self._strength = float(np.exp(np.log(self._strengths).mean()))
         self._initial = initial
         self._draft_fade = 0.5 ** (TOKENS_PER_DRAFT / half_life)
         self._growth = 2 ** (1 / prior_half_life)
@@ -112,6 +123,9 @@ class AcceptanceEstimate:
         Raises:
             ValueError: fewer than 0 or more than `drafted` were accepted; nothing was learned.
         """
+        if len(self._strengths) > 1:
+            at = self._next_scored, self._scores, self._strengths
+            self._next_scored, self._strength = score_strengths(*self._learnt, self._initial, *at, rows, drafted, accepted)
         fading = self._growth, self._draft_fade, self._half_life
         count_steps(*self._learnt, *fading, rows, drafted, accepted, num_tokens)
 

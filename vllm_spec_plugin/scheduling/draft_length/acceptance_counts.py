@@ -1,5 +1,7 @@
 """Counts of accepted draft tokens, and the rates they stand for; compiled code only. acceptance.py has the formulas."""
 
+import math
+
 import numpy as np
 
 from vllm_spec_plugin.jit import compiled
@@ -11,6 +13,8 @@ PRIOR_WEIGHT = 4.0
 # How much more firmly a position is held to its request than a request to the proposer.
 FIRMNESS = 8.0
 _MOST_WEIGHT = 1e30
+# Drafts of a step from which it is learned how much requests differ, and what each leaves of what was known of that.
+_MOST_SCORED, _SCORE_FADE = 8, 0.998
 
 # Places in a request's counts; sums over all requests have two more: k_r1 and n_r1 before each draft that tried i.
 TRIED, ACCEPTED, GOOD, KNOWN = range(4)
@@ -176,6 +180,61 @@ def chances(counts: Floats, sums: Floats, weight: Floats, initial: float, streng
             product *= rate
             rates[place, i] = product
     return rates
+
+
+@compiled
+def score_strengths(
+    counts: Floats,
+    sums: Floats,
+    weight: Floats,
+    initial: float,
+    begin: int,
+    scores: Floats,
+    strengths: Floats,
+    rows: Ints,
+    drafted: Ints,
+    accepted: Ints,
+) -> tuple[int, float]:
+    """Compares what became of a few of a step's drafts with what each strength says of them.
+
+    Args:
+        counts: as of `chances`, before the step is counted.
+        sums: those.
+        weight: those.
+        initial: those.
+        begin: whose draft to begin with; where the last step's ended.
+        scores: [S], log-likelihoods, which fade; changed in place.
+        strengths: [S].
+        rows: [n].
+        drafted: [n], 0 where there was no draft.
+        accepted: [n].
+
+    Returns:
+        Whose draft is next, and the strength to go by.
+    """
+    some = np.empty(min(len(rows), _MOST_SCORED), np.int64)
+    count = 0
+    for place in range(len(rows)):
+        # Each request's turn comes: it is likely to be at the same place in the next step.
+        note = (begin + place) % len(rows)
+        if drafted[note] and 0 <= accepted[note] <= drafted[note]:
+            some[count] = note
+            count += 1
+            if count == len(some):
+                begin = note + 1
+                break
+    some = some[:count]
+    for which in range(len(strengths)):
+        expected = chances(counts, sums, weight, initial, strengths[which], rows[some])
+        for place in range(count):
+            length = min(drafted[some[place]], sums.shape[1])
+            kept = min(accepted[some[place]], length)
+            likelihood = expected[place, kept - 1] if kept else 1.0
+            if kept < length:
+                likelihood -= expected[place, kept]
+            scores[which] = scores[which] * _SCORE_FADE + math.log(likelihood)
+    weights = np.exp(scores - scores.max())
+    return begin, math.exp((weights * np.log(strengths)).sum() / weights.sum())
 
 
 @compiled

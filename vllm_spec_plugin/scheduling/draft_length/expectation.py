@@ -10,6 +10,8 @@ from vllm_spec_plugin.scheduling.draft_length.arrays import Floats, Ints
 from vllm_spec_plugin.scheduling.draft_length.request_rows import RequestRows
 from vllm_spec_plugin.scheduling.draft_length.tree_counts import ACCEPTED, DRAFTED, count_trees, promise_trees
 
+# Of chains: drafts that the average of all requests may be worth against a request's own.
+_STRENGTHS = (2.0, 6.0, 18.0)
 # Of trees: how many of them the average of all requests is worth against a request's own, and what is thought of a
 # level before any was verified.
 _STRENGTH = 4.0
@@ -71,9 +73,9 @@ class ChainExpectation:
             requests: whose rows they are.
         """
         self.num_places = num_tokens
-        self._right = AcceptanceEstimate(num_tokens, requests, half_life=half_life)
+        self._right = AcceptanceEstimate(num_tokens, requests, half_life=half_life, strengths=_STRENGTHS)
         # Proposers give all that is asked for until they are seen not to.
-        self._there = AcceptanceEstimate(num_tokens, requests, half_life=half_life, initial=0.95)
+        self._there = AcceptanceEstimate(num_tokens, requests, half_life=half_life, strengths=_STRENGTHS, initial=0.95)
 
     def learn(self, rows: Ints, asked: Ints, drafted: Ints, accepted: Ints, num_tokens: Ints) -> None:
         """Takes a step in."""

@@ -437,7 +437,7 @@ def test_certainty_is_never_claimed(accepted):
         ({"num_positions": 0}, "num_positions is 0; it must be at least 1"),
         ({"half_life": 0}, "half_life is 0; it must be above 0"),
         ({"prior_half_life": 0.5}, "prior_half_life is 0.5; it must be at least 1 draft"),
-        ({"strength": math.nan}, "strength is nan; it must be above 0"),
+        ({"strengths": (2.0, math.nan)}, "strengths is nan; it must be above 0"),
         ({"initial": 1}, "initial is 1; it must be a probability"),
         ({"initial": 0}, "initial is 0; it must be a probability"),
     ],
