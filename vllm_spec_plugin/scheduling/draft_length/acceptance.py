@@ -124,8 +124,8 @@ class AcceptanceEstimate:
             ValueError: fewer than 0 or more than `drafted` were accepted; nothing was learned.
         """
         if len(self._strengths) > 1:
-            at = self._next_scored, self._scores, self._strengths
-            self._next_scored, self._strength = score_strengths(*self._learnt, self._initial, *at, rows, drafted, accepted)
+            known = *self._learnt, self._initial, self._next_scored, self._scores, self._strengths
+            self._next_scored, self._strength = score_strengths(*known, rows, drafted, accepted)
         fading = self._growth, self._draft_fade, self._half_life
         count_steps(*self._learnt, *fading, rows, drafted, accepted, num_tokens)
 
