@@ -75,7 +75,7 @@ class ChainExpectation:
         self.num_places = num_tokens
         self._right = AcceptanceEstimate(num_tokens, requests, half_life=half_life, strengths=_STRENGTHS)
         # Proposers give all that is asked for until they are seen not to.
-        self._there = AcceptanceEstimate(num_tokens, requests, half_life=half_life, strengths=_STRENGTHS, initial=0.95)
+        self._there = AcceptanceEstimate(num_tokens, requests, half_life=half_life, initial=0.95)
 
     def learn(self, rows: Ints, asked: Ints, drafted: Ints, accepted: Ints, num_tokens: Ints) -> None:
         """Takes a step in."""

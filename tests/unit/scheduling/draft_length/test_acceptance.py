@@ -465,6 +465,21 @@ def test_steps_learned_at_once_are_as_those_learned_one_by_one():
     np.testing.assert_allclose(at_once.prior, one_by_one.prior, rtol=1e-12)
 
 
+@pytest.mark.parametrize(("kinds", "least", "most"), [((0.8,), 12, 18), ((0.9, 0.1), 2, 3)])
+def test_requests_are_held_to_the_average_as_far_as_they_are_alike(kinds, least, most):
+    """20 at a time, each of 20 drafts, all of one kind or of two; more tokens are drafted than are counted."""
+    rng, requests = np.random.default_rng(21), RequestRows()
+    estimate = AcceptanceEstimate(4, requests, strengths=(2.0, 6.0, 18.0))
+    for turn in range(10):
+        names = [f"{turn} {place}" for place in range(20)]
+        for _ in range(20):
+            accepted = np.array([accepted_of(rng, np.full(5, kinds[place % len(kinds)])) for place in range(20)])
+            estimate.learn(requests.add(names), np.full(20, 5), accepted, accepted + 1)
+        for name in names:
+            requests.forget(name)
+    assert least <= estimate.state[-1] <= most
+
+
 def test_estimates_that_share_rows_keep_to_their_own():
     requests = RequestRows()
     first, second = OneByOne(2, requests), OneByOne(3, requests)
