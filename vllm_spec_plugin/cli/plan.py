@@ -14,12 +14,13 @@ _MOST_TOKENS, _MOST_STREAMS = 64, 256
 def plan(
     model: Annotated[str, typer.Option(help="Folder or hub name of the model that is served.", show_default=False)],
     prompts: Annotated[
-        Path,
+        list[Path],
         typer.Option(
             metavar="FILE",
             show_default=False,
             help='What it is asked, JSON Lines: {"prompt": ...} or {"messages": [...]}, if wanted with "workload" (a '
-            'word that figures are told apart by), "max_tokens" and "temperature". Or a JSON list of texts.',
+            'word that figures are told apart by), "max_tokens" and "temperature". Or a JSON list of texts. '
+            "Several times: each file is a workload.",
         ),
     ],
     draft: Annotated[

@@ -1,6 +1,7 @@
 """The file of prompts, as it is given. Imports no vLLM."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -50,12 +51,20 @@ class GivenPrompt(BaseModel):
         return self
 
 
-def read_given(path: Path) -> tuple[GivenPrompt, ...]:
-    """Reads JSON Lines, one object per line, empty lines do not count; or a JSON list of texts.
+def read_given(paths: Sequence[Path]) -> tuple[GivenPrompt, ...]:
+    """Reads files of JSON Lines, one object per line, empty lines do not count; or JSON lists of texts.
+
+    Args:
+        paths: at least one; of several each is a workload of its file's name, where its lines do not say another.
 
     Raises:
-        PromptsError: it cannot be read, a line is something else, or there is none.
+        PromptsError: one cannot be read, a line is something else, or there is none.
     """
+    several = len(paths) > 1
+    return tuple(prompt for path in paths for prompt in _read(path, {"workload": path.stem[:40]} if several else {}))
+
+
+def _read(path: Path, defaults: dict[str, str]) -> Sequence[GivenPrompt]:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -63,7 +72,7 @@ def read_given(path: Path) -> tuple[GivenPrompt, ...]:
         raise PromptsError(f"--prompts {path}: cannot be read: {reason}; {_ALLOWED}") from None
     if text.lstrip().startswith("["):
         texts = read_prompts(path)
-        return tuple(GivenPrompt(prompt=text, where=f"{path}, text {place}") for place, text in enumerate(texts, 1))
+        return [GivenPrompt(prompt=text, where=f"{path}, text {at}", **defaults) for at, text in enumerate(texts, 1)]
     found = []
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip():
@@ -75,14 +84,14 @@ def read_given(path: Path) -> tuple[GivenPrompt, ...]:
                 raise PromptsError(f"{where}: not a JSON object; {_ALLOWED}")
             if "where" in values:
                 raise PromptsError(f"{where}: where: unknown key; {_ALLOWED}")
-            found.append(GivenPrompt.model_validate(values | {"where": where}))
+            found.append(GivenPrompt.model_validate(defaults | values | {"where": where}))
         except json.JSONDecodeError as error:
             raise PromptsError(f"{where}: no JSON: {error}; {_ALLOWED}") from None
         except ValidationError as error:
             raise PromptsError(f"{where}: {_short(error)}; {_ALLOWED}") from None
     if not found:
         raise PromptsError(f"--prompts {path}: there are no prompts in it; {_ALLOWED}")
-    return tuple(found)
+    return found
 
 
 def _short(error: ValidationError) -> str:
