@@ -6,6 +6,7 @@ from typing import Any
 
 import gevent
 from locust import events
+from locust.runners import MasterRunner, WorkerRunner
 
 from loadtests import collector
 from loadtests.options import add_options, slo_of
@@ -33,6 +34,11 @@ def _begin(environment: Any, **more: Any) -> None:
         options = environment.parsed_options
         slo_of(options)
         check_files(options)
+        if isinstance(environment.runner, MasterRunner | WorkerRunner) and (options.report or options.report_html):
+            raise ValueError(
+                "--report and --report-html need all users in one process; leave them out, or leave out --processes, "
+                "--master and --worker"
+            )
         if options.prompts:
             read_prompts(Path(options.prompts))
         collector.begin(environment)

@@ -71,6 +71,18 @@ def test_arrivals_do_not_wait_for_answers(tmp_path: Path) -> None:
     assert found["all"]["requests_per_second"] > 15
 
 
+def test_several_processes_load_a_server_but_write_no_report(tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+    options = ("-f", "loadtests/locustfile.py", "-u", "4", "-r", "100", "-t", "2s", "--processes", "2")
+    with MockServer(MockOptions(port=0, ttft_ms=20, itl_ms=2)) as mock:
+        done = locust(*options, "--host", mock.base_url)
+        refused = locust(*options, "--host", mock.base_url, "--report", str(report))
+    assert done.returncode == 0, done.stderr
+    assert refused.returncode == 2
+    assert "--report and --report-html need all users in one process" in refused.stderr
+    assert not report.exists()
+
+
 def test_a_course_ends_by_itself(tmp_path: Path) -> None:
     found, done = run(tmp_path, "-f", "loadtests/locustfile.py,loadtests/shapes/ramp.py", "-u", "6")
     assert done.returncode == 0, done.stderr
