@@ -8,7 +8,6 @@ from rich.console import Console
 
 from vllm_spec_plugin.bench.running import shown_progress
 
-
 # Between lines where there is no terminal.
 _SECONDS = 15.0
 

@@ -61,10 +61,10 @@ def read_given(paths: Sequence[Path]) -> tuple[GivenPrompt, ...]:
         PromptsError: one cannot be read, a line is something else, or there is none.
     """
     several = len(paths) > 1
-    return tuple(prompt for path in paths for prompt in _read(path, {"workload": path.stem[:40]} if several else {}))
+    return tuple(prompt for path in paths for prompt in _read(path, path.stem[:40] if several else "all"))
 
 
-def _read(path: Path, defaults: dict[str, str]) -> Sequence[GivenPrompt]:
+def _read(path: Path, workload: str) -> Sequence[GivenPrompt]:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -72,7 +72,9 @@ def _read(path: Path, defaults: dict[str, str]) -> Sequence[GivenPrompt]:
         raise PromptsError(f"--prompts {path}: cannot be read: {reason}; {_ALLOWED}") from None
     if text.lstrip().startswith("["):
         texts = read_prompts(path)
-        return [GivenPrompt(prompt=text, where=f"{path}, text {at}", **defaults) for at, text in enumerate(texts, 1)]
+        return [
+            GivenPrompt(prompt=text, workload=workload, where=f"{path}, text {at}") for at, text in enumerate(texts, 1)
+        ]
     found = []
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip():
@@ -84,7 +86,7 @@ def _read(path: Path, defaults: dict[str, str]) -> Sequence[GivenPrompt]:
                 raise PromptsError(f"{where}: not a JSON object; {_ALLOWED}")
             if "where" in values:
                 raise PromptsError(f"{where}: where: unknown key; {_ALLOWED}")
-            found.append(GivenPrompt.model_validate(defaults | values | {"where": where}))
+            found.append(GivenPrompt.model_validate({"workload": workload} | values | {"where": where}))
         except json.JSONDecodeError as error:
             raise PromptsError(f"{where}: no JSON: {error}; {_ALLOWED}") from None
         except ValidationError as error:
