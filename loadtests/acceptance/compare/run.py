@@ -1,14 +1,18 @@
 """Alternates both clients on one server."""
 
-from collections.abc import Iterator
+import dataclasses
+from collections.abc import Callable, Iterator
+from functools import partial
 
 from loadtests.acceptance.compare.figures import Tpot, tpot_check
 from loadtests.acceptance.compare.ours import run_ours
 from loadtests.acceptance.compare.vllm_bench import run_vllm_bench
 from loadtests.acceptance.compare.workload import workload
+from loadtests.acceptance.metrics import grown, settled_text
 from loadtests.acceptance.prompts import texts
 from loadtests.acceptance.settings import Settings
 from loadtests.acceptance.verdicts import Verdict
+from loadtests.server.counters import Reading
 
 _PART = "compare"
 _NUM_TOKENS = 64
@@ -16,6 +20,8 @@ _NUM_TOKENS = 64
 _REQUESTS = {1: 20, 8: 80}
 # What changes steadily meanwhile, a policy that learns or another program, does as much to both.
 _ORDER = ("vllm", "ours", "ours", "vllm")
+# Of requests that ended: the sum of their times per output token by the server's clock, in seconds, and their number.
+_SECONDS, _ENDED = (f"vllm:request_time_per_output_token_seconds_{name}" for name in ("sum", "count"))
 
 
 def run_compare(base_url: str, model: str, settings: Settings) -> Iterator[Verdict]:
@@ -38,9 +44,16 @@ def run_compare(base_url: str, model: str, settings: Settings) -> Iterator[Verdi
             run_ours(work, base_url, model)
             for number, client in enumerate(_ORDER, 1):
                 status.update(f"compare: {client}, concurrency {concurrency}, run {number} of {len(_ORDER)}")
-                if client == "ours":
-                    runs[client].append(run_ours(work, base_url, model))
-                else:
-                    prefix = settings.out / f"vllm-bench-{concurrency}-{number}"
-                    runs[client].append(run_vllm_bench(work, base_url, model, prefix))
+                prefix = settings.out / f"vllm-bench-{concurrency}-{number}"
+                run = run_ours if client == "ours" else partial(run_vllm_bench, prefix=prefix)
+                runs[client].append(_beside_the_server(base_url, partial(run, work, base_url, model)))
         yield tpot_check(_PART, concurrency, runs["ours"], runs["vllm"])
+
+
+def _beside_the_server(base_url: str, run: Callable[[], Tpot]) -> Tpot:
+    """A run, with what the server says of it."""
+    before = Reading.of(settled_text(base_url))
+    found = run()
+    after = Reading.of(settled_text(base_url))
+    seconds, ended = (grown(before, after, name) for name in (_SECONDS, _ENDED))
+    return dataclasses.replace(found, served=1000 * seconds / ended if seconds and ended else None)
