@@ -27,11 +27,12 @@ def locust(*options: str) -> subprocess.CompletedProcess[str]:
 
 
 def run(
-    folder: Path, *options: str, error_rate: float = 0.0
+    folder: Path, *options: str, error_rate: float = 0.0, itl_ms: float = 2
 ) -> tuple[dict[str, Any], subprocess.CompletedProcess[str]]:
     """The report of two seconds."""
     report = folder / "report.json"
-    with MockServer(MockOptions(port=0, ttft_ms=20, itl_ms=2, tokens_per_chunk=2.5, error_rate=error_rate)) as mock:
+    options_of_mock = MockOptions(port=0, ttft_ms=20, itl_ms=itl_ms, tokens_per_chunk=2.5, error_rate=error_rate)
+    with MockServer(options_of_mock) as mock:
         done = locust("--host", mock.base_url, "-t", "2s", "--report", str(report), *options)
     return json.loads(report.read_text()), done
 
@@ -64,11 +65,11 @@ def test_failures_are_counted_by_kind_and_make_locust_fail(tmp_path: Path) -> No
 
 
 def test_arrivals_do_not_wait_for_answers(tmp_path: Path) -> None:
-    """Answers take 70 ms: somebody who waited for them would make 14 requests per second."""
+    """Answers take 0.3 s: somebody who waited for them would make at most 4 requests per second, on any machine."""
     options = ("-f", "loadtests/open_locustfile.py", "-u", "1", "--rate", "40", "--max-tokens", "64", "-s", "5")
-    found, done = run(tmp_path, *options)
+    found, done = run(tmp_path, *options, itl_ms=10)
     assert done.returncode == 0, done.stderr
-    assert found["all"]["requests_per_second"] > 15
+    assert found["all"]["requests_per_second"] > 5
 
 
 def test_several_processes_load_a_server_but_write_no_report(tmp_path: Path) -> None:
