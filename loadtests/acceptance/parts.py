@@ -7,6 +7,7 @@ from functools import partial
 import httpx
 import typer
 
+from loadtests.acceptance.compare.ours import OursError
 from loadtests.acceptance.compare.run import run_compare
 from loadtests.acceptance.compare.vllm_bench import VllmBenchError
 from loadtests.acceptance.load.course import run_course
@@ -76,7 +77,7 @@ def _chaos(settings: Settings) -> Iterator[Verdict]:
 def _guarded(name: str, work: Callable[[], Iterable[Verdict]]) -> Iterator[Verdict]:
     try:
         yield from work()
-    except (ServerError, VllmBenchError, ExpositionError, httpx.HTTPError) as error:
+    except (ServerError, OursError, VllmBenchError, ExpositionError, httpx.HTTPError) as error:
         typer.echo(f"error: {name}: {error}", err=True)
         first = next(iter(str(error).splitlines()), repr(error))
         yield Verdict(name, "can be carried out", False, first)

@@ -1,8 +1,13 @@
 """The load tests' own client in a closed loop of threads."""
 
+import dataclasses
+import json
 import queue
+import sys
 import threading
+from pathlib import Path
 
+from loadtests.acceptance.child import child, last_line
 from loadtests.acceptance.compare.figures import Tpot
 from loadtests.acceptance.compare.workload import Workload
 from loadtests.stream.client import COMPLETIONS, StreamingClient
@@ -10,8 +15,40 @@ from loadtests.stream.summary import summarise
 from loadtests.stream.timing import Measures, measure
 
 
-def run_ours(work: Workload, base_url: str, model: str) -> Tpot:
-    """Makes the requests, and measures them.
+class OursError(RuntimeError):
+    """The process that measures failed; str() shows the end of its output."""
+
+
+def run_ours(work: Workload, base_url: str, model: str, prefix: Path) -> Tpot:
+    """Makes the requests in a process of its own, as `vllm bench serve` is one.
+
+    In a session of its own, too: where Linux shares cores among sessions (`sched_autogroup_enabled`), a client in the
+    session of a busy program reads a whole answer when it is over, and takes its tokens for simultaneous.
+
+    Args:
+        work: what to ask.
+        base_url: of the server.
+        model: its name.
+        prefix: of the files that are written: what is asked, the result and the output.
+
+    Raises:
+        OursError: it failed.
+    """
+    asked, result, log = (prefix.with_suffix(suffix) for suffix in (".asked.json", ".json", ".log"))
+    asked.write_text(json.dumps({"work": dataclasses.asdict(work), "base_url": base_url, "model": model}))
+    result.unlink(missing_ok=True)
+    with child([sys.executable, "-m", __name__, str(asked), str(result)], log) as process:
+        status = process.wait()
+    try:
+        return Tpot(**json.loads(result.read_text()))
+    except (OSError, ValueError, TypeError) as error:
+        raise OursError(
+            f"our client ended with {status} and no result ({error!r}); log: {log}; its last line: {last_line(log)}"
+        ) from None
+
+
+def ask_all(work: Workload, base_url: str, model: str) -> Tpot:
+    """Makes the requests in this process, and measures them.
 
     Args:
         work: what to ask.
@@ -44,3 +81,20 @@ def run_ours(work: Workload, base_url: str, model: str) -> Tpot:
     median, mean = (summary.tpot.p50, summary.tpot.mean) if summary.tpot is not None else (float("nan"),) * 2
     failed = summary.requests - summary.succeeded
     return Tpot(median * 1000, mean * 1000, summary.succeeded, failed, summary.output_tokens)
+
+
+def main(asked: Path, result: Path) -> None:
+    """What the process does.
+
+    Args:
+        asked: file from `run_ours`.
+        result: file to write.
+    """
+    job = json.loads(asked.read_text())
+    work = Workload(tuple(job["work"]["prompts"]), job["work"]["num_tokens"], job["work"]["concurrency"])
+    found = ask_all(work, job["base_url"], job["model"])
+    result.write_text(json.dumps(dataclasses.asdict(found)))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]))

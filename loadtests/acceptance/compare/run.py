@@ -33,6 +33,7 @@ def run_compare(base_url: str, model: str, settings: Settings) -> Iterator[Verdi
         settings: where files go.
 
     Raises:
+        OursError: our client failed.
         VllmBenchError: vLLM's client failed.
     """
     prompts = texts(("code", "edit", "extract"))
@@ -41,12 +42,12 @@ def run_compare(base_url: str, model: str, settings: Settings) -> Iterator[Verdi
         runs: dict[str, list[Tpot]] = {client: [] for client in _ORDER}
         with settings.console.status("") as status:
             status.update(f"compare: warming up for concurrency {concurrency}")
-            run_ours(work, base_url, model)
+            run_ours(work, base_url, model, settings.out / f"ours-{concurrency}-0")
             for number, client in enumerate(_ORDER, 1):
                 status.update(f"compare: {client}, concurrency {concurrency}, run {number} of {len(_ORDER)}")
-                prefix = settings.out / f"vllm-bench-{concurrency}-{number}"
-                run = run_ours if client == "ours" else partial(run_vllm_bench, prefix=prefix)
-                runs[client].append(_beside_the_server(base_url, partial(run, work, base_url, model)))
+                name, run = ("ours", run_ours) if client == "ours" else ("vllm-bench", run_vllm_bench)
+                prefix = settings.out / f"{name}-{concurrency}-{number}"
+                runs[client].append(_beside_the_server(base_url, partial(run, work, base_url, model, prefix)))
         yield tpot_check(_PART, concurrency, runs["ours"], runs["vllm"])
 
 

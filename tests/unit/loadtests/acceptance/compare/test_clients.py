@@ -1,11 +1,12 @@
 """What both clients are asked, and what they say."""
 
 import json
+from pathlib import Path
 
 import pytest
 
 from loadtests.acceptance.compare.figures import Tpot
-from loadtests.acceptance.compare.ours import run_ours
+from loadtests.acceptance.compare.ours import OursError, run_ours
 from loadtests.acceptance.compare.vllm_bench import tpot_of
 from loadtests.acceptance.compare.workload import sharegpt, workload
 from vllm_spec_plugin.mock_server.options import MockOptions
@@ -36,11 +37,17 @@ def test_vllms_result_is_read() -> None:
         tpot_of({"completed": 20})
 
 
-def test_ours_makes_all_requests_as_many_at_once_as_it_says() -> None:
+def test_ours_makes_all_requests_as_many_at_once_as_it_says(tmp_path: Path) -> None:
     """6 requests of 0.24 s, 3 at once."""
     with MockServer(MockOptions(port=0, ttft_ms=50, itl_ms=10)) as mock:
-        found = run_ours(workload(["def a", "def b"], 6, 20, 3), mock.base_url, "mock")
+        found = run_ours(workload(["def a", "def b"], 6, 20, 3), mock.base_url, "mock", tmp_path / "ours")
     assert (found.requests, found.failed, found.tokens) == (6, 0, 120)
     # On a busy machine it may be more.
     assert found.median >= 9.5
     assert found.mean >= 9.5
+
+
+def test_a_client_that_fails_says_how(tmp_path: Path) -> None:
+    impossible = workload(["def a"], 1, 20, "several")  # type: ignore[arg-type]
+    with pytest.raises(OursError, match=r"ended with 1 and no result .*; its last line: TypeError"):
+        run_ours(impossible, "http://localhost:1", "mock", tmp_path / "ours")
