@@ -35,7 +35,7 @@ def tpot_check(part: str, concurrency: int, ours: Sequence[Tpot], theirs: Sequen
     """Whether both measured the same, over all runs.
 
     How fast the server is differs by a fifth from one run of a few seconds to the next. Where the server tells how
-    fast it was, each run's figures are taken as multiples of that.
+    fast it was, it is the clients' means as multiples of its own that are compared; else their medians and means.
 
     Args:
         part: of the test.
@@ -44,30 +44,27 @@ def tpot_check(part: str, concurrency: int, ours: Sequence[Tpot], theirs: Sequen
         theirs: of `vllm bench serve`.
     """
     runs = [*ours, *theirs]
-    is_told = all(run.served for run in runs)
-    median, mean = (
-        statistics.fmean(_figure(run, name, is_told) for run in ours)
-        / statistics.fmean(_figure(run, name, is_told) for run in theirs)
-        for name in ("median", "mean")
-    )
     same_work = len({(run.requests, run.tokens) for run in runs}) == 1 and not any(run.failed for run in runs)
-    figures = "; ".join(
-        f"{name} ours {_shown(ours, name)}, vllm bench {_shown(theirs, name)} ms, ratio {ratio:.3f}"
-        for name, ratio in (("median", median), ("mean", mean))
-    )
-    if is_told:
-        figures += f"; ratios over the server's own means, {_shown(ours, 'served')} and {_shown(theirs, 'served')} ms"
+    shown = [f"{name} ours {_shown(ours, name)}, vllm bench {_shown(theirs, name)} ms" for name in ("median", "mean")]
+    if all(run.served for run in runs):
+        shown.append(f"mean by the server itself {_shown(ours, 'served')}, {_shown(theirs, 'served')} ms")
+        ratios = [_ratio(*([run.mean / (run.served or 1) for run in client] for client in (ours, theirs)))]
+        shown.append(f"ratio of the means over the server's {ratios[0]:.3f}")
+    else:
+        ratios = [_ratio([run.median for run in ours], [run.median for run in theirs])]
+        ratios.append(_ratio([run.mean for run in ours], [run.mean for run in theirs]))
+        shown.append(f"ratios {ratios[0]:.3f} and {ratios[1]:.3f}")
     if not same_work:
-        figures += "; requests, tokens, failed of each run: " + ", ".join(
-            f"{run.requests} {run.tokens} {run.failed}" for run in runs
+        shown.append(
+            "requests, tokens, failed of each run: "
+            + ", ".join(f"{run.requests} {run.tokens} {run.failed}" for run in runs)
         )
-    passed = same_work and all(_LEAST <= ratio <= _MOST for ratio in (median, mean))
-    return Verdict(part, f"TPOT at concurrency {concurrency} is that of vllm bench serve", passed, figures)
+    passed = same_work and all(_LEAST <= ratio <= _MOST for ratio in ratios)
+    return Verdict(part, f"TPOT at concurrency {concurrency} is that of vllm bench serve", passed, "; ".join(shown))
 
 
-def _figure(run: Tpot, name: str, is_told: bool) -> float:
-    milliseconds: float = getattr(run, name)
-    return milliseconds / run.served if is_told and run.served else milliseconds
+def _ratio(ours: Sequence[float], theirs: Sequence[float]) -> float:
+    return statistics.fmean(ours) / statistics.fmean(theirs)
 
 
 def _shown(runs: Sequence[Tpot], name: str) -> str:

@@ -17,7 +17,7 @@ def scaled(factor: float) -> Tpot:
 def test_a_tenth_is_the_most_that_they_differ(factor: float, passed: bool) -> None:
     verdict = tpot_check("compare", 8, [scaled(factor)] * 2, [RUN] * 2)
     assert verdict.passed is passed
-    assert f"ratio {factor:.3f}" in verdict.figures
+    assert f"ratios {factor:.3f} and {factor:.3f}" in verdict.figures
 
 
 def test_runs_are_averaged() -> None:
@@ -44,6 +44,6 @@ def test_a_server_that_is_faster_in_some_runs_does_not_count() -> None:
     late = dataclasses.replace(scaled(2 / 3), served=11.5)
     verdict = tpot_check("compare", 1, [late], [theirs])
     assert not verdict.passed
-    assert "ratio 0.667; ratios over the server's own means, 11.50 and 11.50 ms" in verdict.figures
+    assert "mean by the server itself 11.50, 11.50 ms; ratio of the means over the server's 0.667" in verdict.figures
     # Not where one run has none.
     assert not tpot_check("compare", 1, [faster], [RUN]).passed
