@@ -7,9 +7,8 @@ from functools import partial
 import httpx
 import typer
 
-from loadtests.acceptance.compare.ours import OursError
+from loadtests.acceptance.compare.client_process import ClientError
 from loadtests.acceptance.compare.run import run_compare
-from loadtests.acceptance.compare.vllm_bench import VllmBenchError
 from loadtests.acceptance.load.course import run_course
 from loadtests.acceptance.served import WatchedServer, ending_check
 from loadtests.acceptance.server_log import log_check
@@ -77,7 +76,7 @@ def _chaos(settings: Settings) -> Iterator[Verdict]:
 def _guarded(name: str, work: Callable[[], Iterable[Verdict]]) -> Iterator[Verdict]:
     try:
         yield from work()
-    except (ServerError, OursError, VllmBenchError, ExpositionError, httpx.HTTPError) as error:
+    except (ServerError, ClientError, ExpositionError, httpx.HTTPError) as error:
         typer.echo(f"error: {name}: {error}", err=True)
         first = next(iter(str(error).splitlines()), repr(error))
         yield Verdict(name, "can be carried out", False, first)

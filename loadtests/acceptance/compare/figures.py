@@ -1,7 +1,7 @@
 """The same requests, as two clients measured them. Pure."""
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from loadtests.acceptance.verdicts import Verdict
@@ -47,12 +47,11 @@ def tpot_check(part: str, concurrency: int, ours: Sequence[Tpot], theirs: Sequen
     same_work = len({(run.requests, run.tokens) for run in runs}) == 1 and not any(run.failed for run in runs)
     shown = [f"{name} ours {_shown(ours, name)}, vllm bench {_shown(theirs, name)} ms" for name in ("median", "mean")]
     if all(run.served for run in runs):
+        ratios = [_ratio(ours, theirs, lambda run: run.mean / (run.served or 1))]
         shown.append(f"mean by the server itself {_shown(ours, 'served')}, {_shown(theirs, 'served')} ms")
-        ratios = [_ratio(*([run.mean / (run.served or 1) for run in client] for client in (ours, theirs)))]
         shown.append(f"ratio of the means over the server's {ratios[0]:.3f}")
     else:
-        ratios = [_ratio([run.median for run in ours], [run.median for run in theirs])]
-        ratios.append(_ratio([run.mean for run in ours], [run.mean for run in theirs]))
+        ratios = [_ratio(ours, theirs, lambda run: run.median), _ratio(ours, theirs, lambda run: run.mean)]
         shown.append(f"ratios {ratios[0]:.3f} and {ratios[1]:.3f}")
     if not same_work:
         shown.append(
@@ -63,8 +62,8 @@ def tpot_check(part: str, concurrency: int, ours: Sequence[Tpot], theirs: Sequen
     return Verdict(part, f"TPOT at concurrency {concurrency} is that of vllm bench serve", passed, "; ".join(shown))
 
 
-def _ratio(ours: Sequence[float], theirs: Sequence[float]) -> float:
-    return statistics.fmean(ours) / statistics.fmean(theirs)
+def _ratio(ours: Sequence[Tpot], theirs: Sequence[Tpot], figure: Callable[[Tpot], float]) -> float:
+    return statistics.fmean(map(figure, ours)) / statistics.fmean(map(figure, theirs))
 
 
 def _shown(runs: Sequence[Tpot], name: str) -> str:

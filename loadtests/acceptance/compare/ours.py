@@ -7,7 +7,7 @@ import sys
 import threading
 from pathlib import Path
 
-from loadtests.acceptance.child import child, last_line
+from loadtests.acceptance.compare.client_process import measured_by
 from loadtests.acceptance.compare.figures import Tpot
 from loadtests.acceptance.compare.workload import Workload
 from loadtests.stream.client import COMPLETIONS, StreamingClient
@@ -15,15 +15,8 @@ from loadtests.stream.summary import summarise
 from loadtests.stream.timing import Measures, measure
 
 
-class OursError(RuntimeError):
-    """The process that measures failed; str() shows the end of its output."""
-
-
 def run_ours(work: Workload, base_url: str, model: str, prefix: Path) -> Tpot:
     """Makes the requests in a process of its own, as `vllm bench serve` is one.
-
-    In a session of its own, too: where Linux shares cores among sessions (`sched_autogroup_enabled`), a client in the
-    session of a busy program reads a whole answer when it is over, and takes its tokens for simultaneous.
 
     Args:
         work: what to ask.
@@ -32,19 +25,12 @@ def run_ours(work: Workload, base_url: str, model: str, prefix: Path) -> Tpot:
         prefix: of the files that are written: what is asked, the result and the output.
 
     Raises:
-        OursError: it failed.
+        ClientError: it failed.
     """
     asked, result, log = (prefix.with_suffix(suffix) for suffix in (".asked.json", ".json", ".log"))
     asked.write_text(json.dumps({"work": dataclasses.asdict(work), "base_url": base_url, "model": model}))
-    result.unlink(missing_ok=True)
-    with child([sys.executable, "-m", __name__, str(asked), str(result)], log) as process:
-        status = process.wait()
-    try:
-        return Tpot(**json.loads(result.read_text()))
-    except (OSError, ValueError, TypeError) as error:
-        raise OursError(
-            f"our client ended with {status} and no result ({error!r}); log: {log}; its last line: {last_line(log)}"
-        ) from None
+    command = [sys.executable, "-m", __name__, str(asked), str(result)]
+    return measured_by("our client", command, result, log, lambda found: Tpot(**found))
 
 
 def ask_all(work: Workload, base_url: str, model: str) -> Tpot:

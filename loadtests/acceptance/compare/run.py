@@ -33,8 +33,7 @@ def run_compare(base_url: str, model: str, settings: Settings) -> Iterator[Verdi
         settings: where files go.
 
     Raises:
-        OursError: our client failed.
-        VllmBenchError: vLLM's client failed.
+        ClientError: one of the clients failed.
     """
     prompts = texts(("code", "edit", "extract"))
     for concurrency, count in _REQUESTS.items():

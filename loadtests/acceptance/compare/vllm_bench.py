@@ -1,19 +1,14 @@
 """`vllm bench serve`, vLLM's own client."""
 
-import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from loadtests.acceptance.child import child, last_line
+from loadtests.acceptance.compare.client_process import measured_by
 from loadtests.acceptance.compare.figures import Tpot
 from loadtests.acceptance.compare.workload import Workload, sharegpt
 from vllm_spec_plugin.serving import serving_environment
-
-
-class VllmBenchError(RuntimeError):
-    """`vllm bench serve` failed; str() shows the end of its output."""
 
 
 def run_vllm_bench(work: Workload, base_url: str, model: str, prefix: Path) -> Tpot:
@@ -26,20 +21,12 @@ def run_vllm_bench(work: Workload, base_url: str, model: str, prefix: Path) -> T
         prefix: of the files that are written: the prompts, the result and the output.
 
     Raises:
-        VllmBenchError: it failed.
+        ClientError: it failed.
     """
     prompts, result, log = (prefix.with_suffix(suffix) for suffix in (".prompts.json", ".json", ".log"))
     prompts.write_text(sharegpt(work.prompts))
-    result.unlink(missing_ok=True)
-    with child(_command(work, base_url, model, prompts, result), log, serving_environment(model)) as bench:
-        status = bench.wait()
-    try:
-        return tpot_of(json.loads(result.read_text()))
-    except (OSError, ValueError, KeyError) as error:
-        raise VllmBenchError(
-            f"vllm bench serve ended with {status} and no result ({error!r}); log: {log}; its last line: "
-            f"{last_line(log)}"
-        ) from None
+    command = _command(work, base_url, model, prompts, result)
+    return measured_by("vllm bench serve", command, result, log, tpot_of, serving_environment(model))
 
 
 def _command(work: Workload, base_url: str, model: str, prompts: Path, result: Path) -> list[str]:

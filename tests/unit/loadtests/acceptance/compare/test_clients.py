@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from loadtests.acceptance.compare.client_process import ClientError
 from loadtests.acceptance.compare.figures import Tpot
-from loadtests.acceptance.compare.ours import OursError, run_ours
+from loadtests.acceptance.compare.ours import run_ours
 from loadtests.acceptance.compare.vllm_bench import tpot_of
 from loadtests.acceptance.compare.workload import sharegpt, workload
 from vllm_spec_plugin.mock_server.options import MockOptions
@@ -49,5 +50,5 @@ def test_ours_makes_all_requests_as_many_at_once_as_it_says(tmp_path: Path) -> N
 
 def test_a_client_that_fails_says_how(tmp_path: Path) -> None:
     impossible = workload(["def a"], 1, 20, "several")  # type: ignore[arg-type]
-    with pytest.raises(OursError, match=r"ended with 1 and no result .*; its last line: TypeError"):
+    with pytest.raises(ClientError, match=r"ended with 1 and no result .*; its last line: TypeError"):
         run_ours(impossible, "http://localhost:1", "mock", tmp_path / "ours")
