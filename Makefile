@@ -16,7 +16,7 @@ PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3; do \
 	"$$python" -c 'import sys, ensurepip; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' 2>/dev/null \
 	&& echo "$$python" && break; done)
 
-.PHONY: help setup demo serve test test-unit test-full loadtest lint format clean
+.PHONY: help setup demo serve test test-unit test-full matrix loadtest lint format clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  %-10s %s\n", $$1, $$2 }'
@@ -63,13 +63,18 @@ demo: setup ## Serve the bundled model without and with speculation, and compare
 serve: setup ## Serve until Ctrl-C: make serve CONFIG=configs/ngram.yaml [MODEL=...] [PORT=8000]
 	@exec $(VENV)/bin/python -m vllm_spec_plugin.serving --config $(CONFIG) --port $(PORT) $(if $(MODEL),--model $(MODEL))
 
-# Unit tests share the cores, engines have them one after the other.
-UNIT := $(VENV)/bin/python -m pytest tests/unit --numprocesses logical --maxprocesses 8
-ENGINE := $(VENV)/bin/python -m pytest --ignore tests/unit
+# Up to 4 engines run side by side, each on a core of its own; a GPU they have one after the other. What needs the whole
+# machine comes last.
+ENGINES ?= $(if $(shell nvidia-smi -L 2>/dev/null),0,logical)
+PYTEST := $(VENV)/bin/python -m pytest
+UNIT := $(PYTEST) tests/unit --numprocesses logical --maxprocesses 8
+ENGINE := $(PYTEST) tests/engine tests/e2e -m "not whole_machine" --numprocesses $(ENGINES) --maxprocesses 4 --own-core
+ALONE := $(PYTEST) tests/engine tests/e2e -m whole_machine
 
 test: setup ## Run every test, statistical ones with smaller samples
 	$(UNIT)
 	$(ENGINE)
+	$(ALONE)
 
 test-unit: setup ## Run the tests that need no engine (a minute or two)
 	$(UNIT)
@@ -77,6 +82,10 @@ test-unit: setup ## Run the tests that need no engine (a minute or two)
 test-full: setup ## Run every test with full-size samples
 	VLLM_SPEC_FULL=1 $(UNIT)
 	VLLM_SPEC_FULL=1 $(ENGINE)
+	VLLM_SPEC_FULL=1 $(ALONE)
+
+matrix: setup ## Test architectures with ways of drafting, and write docs/support.md: make matrix [ONLY=gemma3,llama_lora]
+	$(VENV)/bin/python -m tests.matrix $(if $(ONLY),--only $(ONLY))
 
 loadtest: setup ## Put a served engine under load and among faults, and check it (about 10 minutes)
 	$(VENV)/bin/python -m loadtests.acceptance --out loadtest-results

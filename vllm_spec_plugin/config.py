@@ -6,7 +6,7 @@ import operator
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self, get_args
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, get_args
 
 from pydantic import (
     BaseModel,
@@ -21,6 +21,9 @@ from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from vllm_spec_plugin.config_errors import ConfigError, Mistake, config_error, mistakes_in, show, show_source
 from vllm_spec_plugin.safe_yaml import parse_text, read_text
+
+if TYPE_CHECKING:
+    from vllm_spec_plugin.proposers.node_order import NodeOrder
 
 __all__ = ["ConfigError", "PluginConfig", "load_config", "parse_config"]
 
@@ -92,6 +95,14 @@ class Proposing(Section):
     def tree_size(self, most: int) -> tuple[int, int]:
         """Tokens of a tree, and most of them one after the other, where it has `most` tokens at most."""
         return most, most
+
+    def tree_order(self, most: int) -> tuple[int, ...]:
+        """Orders the nodes of a draft of `most` tokens by path probability; a turn of n tokens drafts the first n.
+
+        Returns:
+            Each node's parent in that order, which comes before it; -1 where that is the end of the text.
+        """
+        return tuple(range(-1, most - 1))
 
 
 def _per_place(value: object, allowed: range) -> tuple[int, ...]:
@@ -254,6 +265,17 @@ class DraftModelConfig(Proposing):
         """Tokens of a tree, and most of them one after the other."""
         return self.num_nodes, len(self.branches or ())
 
+    def tree_order(self, most: int) -> tuple[int, ...]:
+        """See `Proposing`."""
+        return super().tree_order(most) if self.branches is None else self.node_order.parents
+
+    @property
+    def node_order(self) -> "NodeOrder":
+        """The nodes of the branches by path probability."""
+        from vllm_spec_plugin.proposers.node_order import NodeOrder
+
+        return NodeOrder.of_branches(self.branches or ())
+
     @property
     def num_branches(self) -> int:
         """How many chains the draft model follows per request."""
@@ -315,6 +337,18 @@ class MedusaConfig(Proposing):
         if isinstance(self.tree, tuple):
             return len(self.tree), max(map(len, self.tree))
         return most, min(most, 4)
+
+    def tree_order(self, most: int) -> tuple[int, ...]:
+        """See `Proposing`; reads the heads' measured accuracies where they decide."""
+        return super().tree_order(most) if self.tree is None else self.node_order(most).parents
+
+    def node_order(self, most: int) -> "NodeOrder":
+        """The nodes of a tree of at most `most` tokens by path probability."""
+        from vllm_spec_plugin.proposers.medusa.checkpoint import read_heads_config
+        from vllm_spec_plugin.proposers.medusa.shape import node_order
+
+        draws = self.draft_sampling == "probabilistic"
+        return node_order(self.tree, most, read_heads_config(self.model), draws=draws)
 
     def num_heads(self, num_tokens: int) -> int | None:
         """How many heads drafts of at most `num_tokens` tokens need; None if any number will do."""
@@ -420,7 +454,7 @@ class PluginConfig(Section):
 
     proposer: Annotated[ProposerConfig, ChosenBy("method")] = Field(description="Who guesses the next tokens.")
     draft_length: Annotated[DraftLengthConfig, ChosenBy("policy")] = Field(
-        default=FixedDraftLength(policy="fixed"), description="How many tokens are guessed."
+        default=OptimalDraftLength(policy="optimal"), description="How many tokens are guessed."
     )
     verification: VerificationConfig = Field(default=VerificationConfig(), description="Which guesses are kept.")
     stream_granularity: Literal["free", "fixed"] = Field(

@@ -52,6 +52,14 @@ def show_text(text: str, limit: int = MAX_SHOWN) -> str:
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 
+def show_reason(error: Exception) -> str:
+    """The first line of what a library says went wrong."""
+    details = getattr(error, "errors", None)  # pydantic's first line is a count
+    text = details()[0]["msg"] if callable(details) and details() else str(error)
+    text = text.removeprefix("Value error, ").strip() or type(error).__name__
+    return show_text(text.splitlines()[0], 300).rstrip(".:")
+
+
 def show_source(path: str) -> str:
     """A file's name for messages; any name, but whole."""
     return path if path.isprintable() and path else repr(path)

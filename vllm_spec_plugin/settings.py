@@ -1,7 +1,10 @@
 """How a plugin.yaml travels through vLLM: as one entry of a dict that vLLM passes along."""
 
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from vllm_spec_plugin.config import PluginConfig
 
 KEY = "vllm_spec_plugin"
 
@@ -14,5 +17,9 @@ def settings_for(path: str | os.PathLike[str]) -> dict[str, Any]:
     """
     from vllm_spec_plugin.config import load_config
 
-    config = load_config(path)
-    return {KEY: {"config": config.model_dump(mode="json"), "source": os.fspath(path)}}
+    return settings_of(load_config(path), os.fspath(path))
+
+
+def settings_of(config: "PluginConfig", source: str) -> dict[str, Any]:
+    """The same for a configuration that has been read from the file `source`."""
+    return {KEY: {"config": config.model_dump(mode="json"), "source": source}}

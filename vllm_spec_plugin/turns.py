@@ -8,12 +8,15 @@ Turns = tuple[Turn, ...]
 
 def longest(turns: Turns) -> int:
     """The most tokens that any of them is to draft."""
-    return max([length for _, length in turns], default=0)
+    return turns[0][1] if len(turns) == 1 else max([length for _, length in turns], default=0)
 
 
 def length_of(turns: Turns, proposer: int | None) -> int:
     """How many tokens that proposer is to draft; 0 if it has no turn."""
-    return next((length for place, length in turns if place == proposer), 0)
+    for place, length in turns:
+        if place == proposer:
+            return length
+    return 0
 
 
 def asked(turns: Turns, source: int | None) -> Turns:

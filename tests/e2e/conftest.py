@@ -1,10 +1,13 @@
 """Served engines with the plugin, one after the other, for all tests here."""
 
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import openai
 import pytest
 
+from tests.e2e import live_memory
 from tests.fixed_length import fixed_length
 from tests.sizes import is_full
 from vllm_spec_plugin.demo import model_path
@@ -13,7 +16,7 @@ from vllm_spec_plugin.serving import Server
 NUM_DRAFTS = {"ngram": 4, "cascade": 4, "medusa_tree": 5}
 MAX_MODEL_LEN = 1024
 # A worker's memory grows until each KV block has been written once, and until oneDNN has kept as many matrix
-# products, one for each number of tokens, as it may (also without speculation). So few of both that this ends soon.
+# products, one for each number of tokens, as it may (also without speculation). With few of both this ends soon.
 ENVIRONMENT = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "1"}
 OPTIONS = (
     *("--max-model-len", str(MAX_MODEL_LEN), "--num-gpu-blocks-override", "128"),
@@ -29,10 +32,21 @@ def method(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="package")
-def server(method: str) -> Iterator[Server]:
+def memory_folder() -> Iterator[Path]:
+    """Where the served engine's processes can be asked for their memory."""
+    # Not pytest's own: paths of sockets are 107 characters at most.
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder)
+
+
+@pytest.fixture(scope="package")
+def server(method: str, memory_folder: Path) -> Iterator[Server]:
     """The bundled target, served with drafts."""
     with Server(
-        model_path("target"), fixed_length(method, NUM_DRAFTS[method]), extra_args=OPTIONS, environment=ENVIRONMENT
+        model_path("target"),
+        fixed_length(method, NUM_DRAFTS[method]),
+        extra_args=OPTIONS,
+        environment=ENVIRONMENT | live_memory.environment(memory_folder),
     ) as server:
         yield server
 

@@ -1,16 +1,20 @@
-"""Starting arms, giving them jobs, and stopping them."""
+"""The engines of the tests, started when first needed."""
 
 import dataclasses
+import hashlib
+import os
 import pickle
-import subprocess
 import sys
-import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.engine.jobs import Job, Result
+from tests.engine.forks import ForkServer
 from tests.fixed_length import fixed_length
+from vllm_spec_plugin.certify.engines import EngineProcess
+from vllm_spec_plugin.certify.jobs import Job, Result
 from vllm_spec_plugin.demo import model_path
+from vllm_spec_plugin.serving import runs_on_cpu
 
 REPOSITORY = Path(__file__).parent.parent.parent
 LOOKUP = fixed_length("ngram")
@@ -24,10 +28,20 @@ MEDUSA_TREE_DRAWN = str(REPOSITORY / "tests/engine/configs/medusa_tree_drawn.yam
 MULTI_DRAFT = fixed_length("multi_draft", 14)
 MULTI_DRAFT_DISTANT = str(REPOSITORY / "tests/engine/configs/multi_draft_distant.yaml")
 DRAFT_MODEL_OPTIMAL = str(REPOSITORY / "tests/engine/configs/draft_model_optimal.yaml")
-MEDUSA_TREE_OPTIMAL = str(REPOSITORY / "tests/engine/configs/medusa_tree_optimal.yaml")
+MEDUSA_TREE_RANDOM = str(REPOSITORY / "tests/engine/configs/medusa_tree_random.yaml")
 CASCADE = str(REPOSITORY / "tests/engine/configs/cascade.yaml")
+CONTENDED = str(REPOSITORY / "tests/engine/configs/contended.yaml")
+RANDOM_LENGTHS = {MEDUSA_TREE_RANDOM, CASCADE}
 _MOST_ALIVE = 4
-_PATIENCE = 3600.0
+ENVIRONMENT = {
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+    "VLLM_LOGGING_LEVEL": os.environ.get("VLLM_LOGGING_LEVEL", "WARNING"),
+    "VLLM_CPU_NUM_OF_RESERVED_CPU": "0",
+    "VLLM_CPU_KVCACHE_SPACE": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+    # The hooks are of the tests.
+    "PYTHONPATH": os.pathsep.join(filter(None, (str(REPOSITORY), os.environ.get("PYTHONPATH")))),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,6 +57,10 @@ class Engine:
         check: whether it checks its KV blocks in each step, see `integrity.py`; with a plugin.yaml only.
         compiled: whether its models are compiled, which takes half a minute.
         generic_pass: whether a draft model runs in the way that suits any model and device.
+        random_lengths: whether draft lengths and the order of proposers are random (see `lengths.py`), as always with
+            some configs; the note "lengths" has those of trees.
+        model: folder of the target; empty is the bundled one.
+        options: further keyword arguments of `vllm.LLM`, which win over these, as pairs; so is a dict among them.
     """
 
     config: str = ""
@@ -53,11 +71,14 @@ class Engine:
     check: bool = False
     compiled: bool = False
     generic_pass: bool = False
+    random_lengths: bool = False
+    model: str = ""
+    options: tuple[tuple[str, Any], ...] = ()
 
     def arguments(self) -> dict[str, Any]:
         """Keyword arguments of `vllm.LLM`; "speculative_config" is still a path or JSON, some are for the arm."""
         arguments = {
-            "model": str(model_path("target")),
+            "model": self.model or str(model_path("target")),
             "dtype": "float32",
             "enforce_eager": not self.compiled,
             "gpu_memory_utilization": 0.5,
@@ -74,92 +95,56 @@ class Engine:
         }
         if self.config:
             arguments["speculative_config"] = self.config
-        arguments["check"], arguments["generic_pass"] = self.check, self.generic_pass
-        return arguments
+        hooks = {"hooks": "tests.engine.hooks", "check": self.check, "generic_pass": self.generic_pass}
+        hooks["random_lengths"] = self.random_lengths or self.config in RANDOM_LENGTHS
+        options = {name: dict(value) if isinstance(value, tuple) else value for name, value in self.options}
+        return arguments | hooks | options
 
 
 # Prompts are computed in chunks, and there is too little KV cache for all that run together.
 TIGHT: dict[str, Any] = {"max_num_seqs": 24, "max_num_batched_tokens": 128, "num_blocks": 72}
-
-
-class Arm:
-    """A running engine."""
-
-    def __init__(self, engine: Engine, folder: Path) -> None:
-        folder.mkdir(parents=True)
-        (folder / "engine.pickle").write_bytes(pickle.dumps(engine.arguments()))
-        self._folder, self._num_jobs = folder, 0
-        with (folder / "log").open("wb") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.engine.arm", str(folder / "engine.pickle")],
-                cwd=REPOSITORY,
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                text=True,
-            )
-
-    def run(self, job: Job) -> Result:
-        """Runs `job`.
-
-        Raises:
-            RuntimeError: the engine died; the message has the end of its log.
-        """
-        self._num_jobs += 1
-        job_path, result_path = (self._folder / f"{kind}{self._num_jobs}.pickle" for kind in ("job", "result"))
-        job_path.write_bytes(pickle.dumps(job))
-        assert self._process.stdin is not None
-        try:
-            print(job_path, result_path, sep="\t", file=self._process.stdin, flush=True)
-        except BrokenPipeError:
-            raise self._death() from None
-        deadline = time.monotonic() + _PATIENCE
-        while not result_path.exists():
-            if self._process.poll() is not None or time.monotonic() > deadline:
-                raise self._death()
-            time.sleep(0.05)
-        result: Result = pickle.loads(result_path.read_bytes())
-        return result
-
-    @property
-    def alive(self) -> bool:
-        """Whether the process runs."""
-        return self._process.poll() is None
-
-    def stop(self) -> None:
-        """Ends the process."""
-        # An engine takes seconds to end by itself, and has nothing to save.
-        self._process.kill()
-        self._process.wait()
-
-    def _death(self) -> RuntimeError:
-        self._process.kill()
-        code = self._process.wait()
-        log = (self._folder / "log").read_text(errors="replace")
-        return RuntimeError(f"the engine ended with exit status {code}; the end of its log:\n{log[-6000:]}")
+# Two tensor-parallel ranks, each a process.
+TWO_RANKS = (("tensor_parallel_size", 2), ("distributed_executor_backend", "mp"))
 
 
 class Arms:
     """The session's arms: started when first needed, a few kept alive, results of jobs remembered."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, results: Path) -> None:
+        """Starts none yet.
+
+        Args:
+            folder: for the files of the engines; of this process alone.
+            results: where results are kept; may be shared with other processes.
+        """
         self._folder, self._num_started = folder, 0
-        self._alive: dict[Engine, Arm] = {}
-        self._results: dict[tuple[Engine, bytes], Result] = {}
+        self._alive: dict[Engine, EngineProcess] = {}
+        self._forks: ForkServer | None = None
+        self._results = results
+        results.mkdir(exist_ok=True)
 
     def run(self, engine: Engine, job: Job) -> Result:
         """The result of `job` on `engine`, from an earlier run of the session if there was one."""
-        key = (engine, pickle.dumps(job))
-        if key not in self._results:
-            self._results[key] = self._arm(engine).run(job)
-        return self._results[key]
+        path = self._results / hashlib.sha256(repr((engine, job)).encode()).hexdigest()
+        if not path.exists():
+            partial = self._folder / "result"
+            partial.write_bytes(pickle.dumps(self._arm(engine).run(job)))
+            partial.rename(path)
+        result: Result = pickle.loads(path.read_bytes())
+        return result
+
+    def log(self, engine: Engine) -> str:
+        """What that engine printed when it last ran."""
+        return self._alive[engine].log
 
     def stop(self) -> None:
         """Ends all."""
         while self._alive:
             self._alive.popitem()[1].stop()
+        if self._forks:
+            self._forks.stop()
 
-    def _arm(self, engine: Engine) -> Arm:
+    def _arm(self, engine: Engine) -> EngineProcess:
         arm = self._alive.pop(engine, None)
         if arm is not None and not arm.alive:
             arm.stop()
@@ -168,7 +153,16 @@ class Arms:
             if len(self._alive) == _MOST_ALIVE:
                 self._alive.pop(next(iter(self._alive))).stop()
             self._num_started += 1
-            arm = Arm(engine, self._folder / f"arm{self._num_started}")
+            environment = {**os.environ, **ENVIRONMENT}
+            python: Sequence[str] = (sys.executable,)
+            if ("tensor_parallel_size", 2) in engine.options:
+                environment |= {"VLLM_CPU_OMP_THREADS_BIND": "0|1", "OMP_NUM_THREADS": "1"}
+            # A process that has looked for a GPU must not be forked.
+            elif runs_on_cpu():
+                self._forks = self._forks or ForkServer(self._folder, environment)
+                python = self._forks.python
+            folder = self._folder / f"arm{self._num_started}"
+            arm = EngineProcess(engine.arguments(), folder, environment, python=python)
         # The last in order is the last used.
         self._alive[engine] = arm
         return arm

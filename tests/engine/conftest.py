@@ -1,5 +1,6 @@
 """Engines and the reference that the engine tests compare with."""
 
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -11,7 +12,10 @@ from tests.engine.exact import Reference
 @pytest.fixture(scope="session")
 def arms(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Arms]:
     """Runs jobs on engines."""
-    arms = Arms(tmp_path_factory.mktemp("arms"))
+    # Workers of pytest-xdist have folders side by side.
+    folder = tmp_path_factory.getbasetemp()
+    shared = folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
+    arms = Arms(tmp_path_factory.mktemp("arms"), shared / "results")
     yield arms
     arms.stop()
 

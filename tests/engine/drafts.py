@@ -17,7 +17,7 @@ def edited_draft(folder: Path, **config: object) -> Path:
 
 
 def plugin_yaml(folder: Path) -> str:
-    """A configuration that drafts with the model beside it."""
+    """A configuration that drafts with the model beside it in every step."""
     path = folder / "plugin.yaml"
-    path.write_text("proposer:\n  method: draft_model\n  model: draft\n")
+    path.write_text("proposer: {method: draft_model, model: draft}\ndraft_length: {policy: fixed}\n")
     return str(path)

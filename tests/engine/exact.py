@@ -1,14 +1,15 @@
-"""Exact probabilities of the target's tokens: a transformers forward pass and vLLM's sampling pipeline."""
+"""Logits of the bundled models, from a transformers forward pass."""
 
 import copy
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 
+from vllm_spec_plugin.certify.jobs import Tokens
 from vllm_spec_plugin.demo import model_path
 
-Tokens = tuple[int, ...]
+__all__ = ["Reference", "Tokens"]
+
 _BATCH = 256
 
 
@@ -57,43 +58,3 @@ class Reference:
                     last = self.model(torch.tensor(part), past_key_values=cache).logits[:, -1].float()
                     self._after.update(((prompt, c), row.clone()) for c, row in zip(part, last, strict=True))
         return torch.stack([self._after[prompt, c] for c in continuations])
-
-
-def probabilities(
-    logits: torch.Tensor, prompt: Tokens, outputs: Sequence[Tokens], params: dict[str, Any], slack: float = 0.0
-) -> torch.Tensor:
-    """[len(outputs), vocab_size] float64: distributions of the next token, in the order of vLLM's sampler.
-
-    Args:
-        logits: [len(outputs), vocab_size], the target's after prompt and output.
-        prompt: token ids.
-        outputs: token ids so far.
-        params: as for `SamplingParams`.
-        slack: makes min-p, top-k and top-p keep what is that close to being kept.
-    """
-    logits = logits.double().clone()
-    for token, bias in params.get("logit_bias", {}).items():
-        logits[:, token] += bias
-    counts = torch.zeros_like(logits)
-    for row, output in enumerate(outputs):
-        for token in output:
-            counts[row, token] += 1
-    seen = counts > 0
-    seen[:, list(prompt)] = True
-    repetition = params.get("repetition_penalty", 1.0)
-    penalised = torch.where(logits > 0, logits / repetition, logits * repetition)
-    logits = torch.where(seen, penalised, logits)
-    logits -= params.get("frequency_penalty", 0.0) * counts
-    logits -= params.get("presence_penalty", 0.0) * (counts > 0)
-    logits /= params.get("temperature", 1.0)
-    if min_p := params.get("min_p"):
-        probs = logits.softmax(-1)
-        logits[probs < min_p * probs.amax(-1, keepdim=True) * (1 - slack)] = -torch.inf
-    if top_k := params.get("top_k"):
-        logits[logits < logits.topk(top_k).values[:, -1:] - slack] = -torch.inf
-    if top_p := params.get("top_p"):
-        probs, order = logits.softmax(-1).sort(descending=True)
-        likelier = probs.cumsum(-1) - probs
-        excluded = torch.zeros_like(seen).scatter_(1, order, likelier >= top_p + slack)
-        logits[excluded] = -torch.inf
-    return logits.softmax(-1)

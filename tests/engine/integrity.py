@@ -1,5 +1,6 @@
 """Checks of the KV cache's books in a running engine: in every step, the scheduler's and the worker's."""
 
+from collections.abc import Sequence
 from typing import Any
 from unittest import mock
 
@@ -22,6 +23,8 @@ def install() -> None:
         self.check_integrity()
         output = schedule(self, *args, **kwargs)
         self.check_integrity()
+        excess = unknown_excess(self)
+        assert not excess, f"held beyond their texts, and would never be given back: blocks of {excess}"
         _planned[:] = [self]
         return output
 
@@ -36,19 +39,42 @@ def install() -> None:
     mock.patch.object(SpecRunnerMixin, "_update_states", checked_update_states).start()
 
 
+def unknown_excess(scheduler: Any) -> list[str]:
+    """Requests that hold blocks beyond their texts, and are not among those that these are taken back from."""
+    manager = scheduler.kv_cache_manager
+    if not scheduler._manages_kv:
+        return []
+    return [
+        request.request_id
+        for request in scheduler.running
+        if request.request_id not in manager.oversized
+        for held, size in zip(manager.num_blocks(request.request_id), manager.block_sizes, strict=True)
+        if held > -(-request.num_tokens // size)
+    ]
+
+
 def _check_tables(scheduler: Any, runner: Any) -> None:
     """Every running request has the same blocks here and there, and in its row of the batch."""
     batch = runner.input_batch
     for request in scheduler.running:
         request_id = request.request_id
         planned = scheduler.kv_cache_manager.get_block_ids(request_id)
-        held = tuple(runner.requests[request_id].block_ids)
+        held = _in_use(runner.requests[request_id].block_ids, planned)
         assert held == planned, f"{request_id}: the scheduler has blocks {planned}, the worker {held}"
         row = batch.req_id_to_index.get(request_id)
         if row is not None:
             tables = batch.block_table.block_tables
-            in_row = tuple(t.block_table.np[row, : t.num_blocks_per_row[row]].tolist() for t in tables)
+            rows = [t.block_table.np[row, : t.num_blocks_per_row[row]].tolist() for t in tables]
+            in_row = _in_use(rows, planned)
             assert in_row == planned, f"{request_id}: the scheduler has blocks {planned}, the batch {in_row}"
+
+
+def _in_use(tables: Sequence[list[int]], planned: Sequence[list[int]]) -> tuple[list[int], ...]:
+    """The worker's tables; it still has the blocks that left a sliding window, where the scheduler has null blocks."""
+    return tuple(
+        [mine and block for block, mine in zip(blocks, ours, strict=False)] + blocks[len(ours) :]
+        for blocks, ours in zip(tables, planned, strict=True)
+    )
 
 
 def _check_writes(scheduler: Any, runner: Any, scheduler_output: Any) -> None:

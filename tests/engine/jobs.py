@@ -1,97 +1,42 @@
-"""What is sent to an arm, an engine in a process of its own, and what comes back. Imports no vLLM."""
+"""The product's jobs with faults on purpose and recordings, which `hooks.py` puts in force. Imports no vLLM."""
 
 from dataclasses import dataclass, field
 from typing import Any
 
+from vllm_spec_plugin.certify import jobs
+from vllm_spec_plugin.certify.jobs import Output, Request, Result, Tokens
+
+__all__ = ["Job", "Output", "Request", "Result", "Session", "Tokens"]
+
 
 @dataclass(frozen=True)
-class Request:
-    """One request.
+class Session:
+    """A streaming session.
 
     Attributes:
-        prompt: token ids.
-        params: keyword arguments of vLLM's `SamplingParams`; "structured_outputs" may be a dict of the
-            keyword arguments of `StructuredOutputsParams`.
+        turns: its prompts, each sent when the answer to the one before has stopped.
+        params: keyword arguments of vLLM's `SamplingParams`, for each turn.
     """
 
-    prompt: tuple[int, ...]
-    params: dict[str, Any] = field(hash=False)
+    turns: list[Tokens]
+    params: dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Job:
+class Job(jobs.Job):
     """Requests that are given to the engine together.
 
     Attributes:
-        requests: in order of arrival.
         sabotage: name of a fault of the scorer, in force during the job (see `sabotage.py`).
-        fault: name of a fault of the proposer, in force during the job (see `faults.py`).
-        torch_seed: seeds torch's default generator, which requests without a seed share.
-        record_drafting: share of the draft model's outputs to record (see `recorder.py`).
+        fault: name of a fault of the proposer, in force during the job (see `faults.py`); with "@1" on rank 1 only
+            (see `rank_faults.py`).
+        record_drafting: share of the draft model's outputs to record as the note "drafting" (see `recorder.py`).
+        storm: a `storm.Storm` before the requests; the note "storm" has what came of each of its own.
+        sessions: run side by side before the requests; the note "sessions" has the tokens of each one's turns.
     """
 
-    requests: list[Request]
     sabotage: str = ""
     fault: str = ""
-    torch_seed: int = 0
     record_drafting: float = 0.0
-
-
-@dataclass
-class Output:
-    """One of a request's outputs.
-
-    Attributes:
-        token_ids: of the output.
-        text: of the output; empty where detokenisation is off.
-        finish_reason: vLLM's.
-        stop_reason: vLLM's.
-        logprobs: per output token, token id to logprob; None where not asked for.
-    """
-
-    token_ids: list[int]
-    text: str
-    finish_reason: str | None
-    stop_reason: int | str | None
-    logprobs: list[dict[int, float]] | None
-
-
-@dataclass
-class Result:
-    """What a job gave.
-
-    Attributes:
-        outputs: per request its n outputs.
-        prompt_logprobs: per request, per prompt token; None where not asked for.
-        metrics: how much each of vLLM's and the plugin's counters grew, by name, with labels of the
-            plugin's appended as "{label=value}".
-        seconds: how long it took.
-        drafting: recorded outputs of the draft model: the text it continued, and its logits.
-        draft_pass: how the draft model runs, see `DraftPass.how`; empty if there is none.
-    """
-
-    outputs: list[list[Output]]
-    prompt_logprobs: list[list[dict[int, float] | None] | None]
-    metrics: dict[str, float]
-    seconds: float
-    drafting: list[tuple[list[int], list[float]]] = field(default_factory=list)
-    draft_pass: str = ""
-
-    def tokens(self) -> list[list[int]]:
-        """The first output of each request."""
-        return [outputs[0].token_ids for outputs in self.outputs]
-
-    @property
-    def accepted(self) -> int:
-        """Draft tokens that were accepted."""
-        return int(self.metrics.get("vllm:spec_decode_num_accepted_tokens", 0))
-
-    @property
-    def rejected(self) -> int:
-        """Draft tokens that were not accepted."""
-        return int(self.metrics.get("vllm:spec_decode_num_draft_tokens", 0)) - self.accepted
-
-    @property
-    def preemptions(self) -> int:
-        """How often a request was preempted."""
-        return int(self.metrics.get("vllm:num_preemptions", 0))
+    sessions: list[Session] = field(default_factory=list)
+    storm: Any = None

@@ -1,4 +1,4 @@
-"""Scorers that are wrong on purpose, to show that the statistical checks would notice."""
+"""Engines that are wrong on purpose, to show that the checks would notice."""
 
 import contextlib
 import dataclasses
@@ -9,13 +9,23 @@ from unittest import mock
 
 import torch
 
-from vllm_spec_plugin.verification import chain, tree
+from vllm_spec_plugin.verification import chain, noise, tree
 
 
 @contextlib.contextmanager
 def accept_everything() -> Iterator[None]:
     """Every draft token is kept."""
-    with mock.patch.object(chain, "_leading", lambda accepted, rows: rows.num_draft_tokens.clone()):
+    from vllm_spec_plugin.verification import sampler
+
+    def keep_all(most_likely: Any, drafts: Any, rows: Any) -> Any:
+        most_likely = most_likely.copy()
+        most_likely[rows.draft_row.numpy()] = drafts
+        return chain.verify_greedy(most_likely, drafts, rows)
+
+    with (
+        mock.patch.object(chain, "_leading", lambda accepted, rows: rows.num_draft_tokens.clone()),
+        mock.patch.object(sampler, "verify_greedy", keep_all),
+    ):
         yield
 
 
@@ -32,7 +42,7 @@ def ignore_temperature() -> Iterator[None]:
     from vllm_spec_plugin.verification import sampler
     from vllm_spec_plugin.verification.constraints import constrain
 
-    def constrain_at_one(target: Any, metadata: Any) -> torch.Tensor:
+    def constrain_at_one(target: Any, metadata: Any, **_: Any) -> torch.Tensor:
         logits = constrain(target, metadata)
         at_one = dataclasses.replace(metadata, temperature=torch.ones_like(metadata.temperature))
         logits[target.rows.draft_row] = constrain(target, at_one)[target.rows.draft_row]
@@ -58,9 +68,101 @@ def siblings_from_p() -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def lenient() -> Iterator[None]:
+    """Draft tokens are kept a little too often, greedy ones also where another is more likely."""
+    from vllm_spec_plugin.verification.sampler import SpecRejectionSampler
+
+    half = property(lambda self: 0.5, lambda self, value: None)
+    with mock.patch.object(SpecRejectionSampler, "lenience", half, create=True):
+        yield
+
+
+@contextlib.contextmanager
+def ignore_min_p() -> Iterator[None]:
+    """Rows are constrained by everything but min-p."""
+    from vllm_spec_plugin.compat import sampling
+
+    apply = sampling.apply_at_rows
+
+    def apply_others(processor: Any, logits: torch.Tensor, *args: Any) -> torch.Tensor:
+        return logits if type(processor).__name__.startswith("MinP") else apply(processor, logits, *args)
+
+    with mock.patch.object(sampling, "apply_at_rows", apply_others):
+        yield
+
+
+@contextlib.contextmanager
+def penalise_without_drafts() -> Iterator[None]:
+    """Penalties count the tokens before the step, and not the drafts before a row."""
+    from vllm_spec_plugin.verification import constraints
+
+    with mock.patch.object(constraints, "add_counts_", lambda counts, context: counts):
+        yield
+
+
+@contextlib.contextmanager
+def one_noise_for_all_positions() -> Iterator[None]:
+    """A seeded request's noise does not depend on the position."""
+    from vllm_spec_plugin.verification import sampler
+
+    keys = noise.position_keys
+    with mock.patch.object(sampler, "position_keys", lambda seeds, at: keys(seeds, torch.zeros_like(at))):
+        yield
+
+
+@contextlib.contextmanager
+def grammar_at_the_first_row_only() -> Iterator[None]:
+    """The grammar's mask is not applied after drafts."""
+    from vllm.v1.worker import gpu_model_runner
+
+    apply = gpu_model_runner.apply_grammar_bitmask
+
+    def apply_once(plan: Any, grammar: Any, batch: Any, logits: torch.Tensor) -> None:
+        free = logits.clone()
+        apply(plan, grammar, batch, logits)
+        row = 0
+        for request_id in batch.req_ids:
+            after = slice(row + 1, row + 1 + len(plan.scheduled_spec_decode_tokens.get(request_id, ())))
+            logits[after] = free[after]
+            row = after.stop
+
+    with mock.patch.object(gpu_model_runner, "apply_grammar_bitmask", apply_once):
+        yield
+
+
+@contextlib.contextmanager
+def stale_target_kv() -> Iterator[None]:
+    """Where a draft token was rejected, its key and value stay; where none was, there are none."""
+    from vllm_spec_plugin.worker.runner import SpecRunnerMixin
+
+    prepare = SpecRunnerMixin._prepare_inputs
+
+    def prepare_without_first(self: Any, plan: Any, *args: Any, **kwargs: Any) -> Any:
+        prepared = prepare(self, plan, *args, **kwargs)
+        slots = self.input_batch.block_table[0].slot_mapping.gpu
+        for row, request_id in enumerate(self.input_batch.req_ids):
+            if plan.scheduled_spec_decode_tokens.get(request_id):
+                # Slots of the null block, which is never read.
+                slots[int(self.query_start_loc.np[row])] = 0
+        return prepared
+
+    with mock.patch.object(SpecRunnerMixin, "_prepare_inputs", prepare_without_first):
+        yield
+
+
 SABOTAGES: dict[str, Callable[[], AbstractContextManager[None]]] = {
-    "accept_everything": accept_everything,
-    "recover_from_p": recover_from_p,
-    "ignore_temperature": ignore_temperature,
-    "siblings_from_p": siblings_from_p,
+    sabotage.__name__: sabotage
+    for sabotage in (
+        accept_everything,
+        recover_from_p,
+        ignore_temperature,
+        siblings_from_p,
+        lenient,
+        ignore_min_p,
+        penalise_without_drafts,
+        one_noise_for_all_positions,
+        grammar_at_the_first_row_only,
+        stale_target_kv,
+    )
 }

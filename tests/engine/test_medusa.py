@@ -43,7 +43,7 @@ def test_heads_in_the_original_layout_draft_what_plain_torch_drafts(
     assert (result.preemptions > 0) == bool(engine)
     assert not any(count for name, count in result.metrics.items() if "proposer_errors" in name)
     compared = 0
-    for text, drafted in result.drafting:
+    for text, drafted in result.notes["drafting"]:
         # The state that the newest token was sampled from is that of the token before it.
         logits = plain.logits(reference.last_hidden(text[:-1]))
         for head, token in enumerate(drafted):

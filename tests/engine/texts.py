@@ -4,55 +4,9 @@ import inspect
 import random
 
 from tests.engine.exact import Reference, Tokens
+from vllm_spec_plugin.certify.prompts import REPETITIVE
 
 BLOCK_SIZE = 32
-
-# Each ends where it has been before, so that drafts exist at once; none goes on in one way only.
-REPETITIVE = (
-    '''
-def check(a, b, c):
-    """Check the arguments and return them."""
-    if a is None:
-        raise ValueError("a must not be None")
-    if b is None:
-        raise ValueError("b must not be None")
-    if c is None:
-        raise''',
-    '''
-class Cache:
-    """A cache of values by key."""
-
-    def get(self, key, default=None):
-        if key in self.data:
-            return self.data[key]
-        return default
-
-    def pop(self, key, default=None):
-        if key in self.data:
-            return self.data''',
-    '''
-class Point:
-    def __init__(self, name, value, size, parent=None):
-        """Initialize the point."""
-        self.name = name
-        self.value = value
-        self.size = size
-        self.parent = parent
-
-    def copy(self):
-        self.name =''',
-    """
-import os
-import sys
-
-def main(args):
-    for name in args:
-        print(name)
-        print(os.path.join(name))
-    for name in sys.argv:
-        print(name)
-        print(os.path.""",
-)
 
 
 def repetitive(reference: Reference) -> list[Tokens]:

@@ -1,11 +1,12 @@
 """An engine in a process of its own: `python -m vllm_spec_plugin.bench.arm ENGINE FD`, started by `arms.py`.
 
 ENGINE is a JSON file: `vllm.LLM`'s arguments, "speculative_config" being the path of a plugin.yaml or vLLM's own
-settings. Each line on standard input is a command, each line written to file descriptor FD an answer, both JSON; the
-first answer comes unasked when the engine is ready. vLLM can't build two engines in one process, and prints where it
-likes.
+settings, and "without" a mechanism of the policy to switch off. Each line on standard input is a command, each line
+written to file descriptor FD an answer, both JSON; the first answer comes unasked when the engine is ready. vLLM can't
+build two engines in one process, and prints where it likes.
 """
 
+import contextlib
 import dataclasses
 import itertools
 import json
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from vllm_spec_plugin.bench.drafting.parts import has_draft_model, timed_parts
+from vllm_spec_plugin.bench.host.records import HostAnswer, HostJob
 from vllm_spec_plugin.bench.load.closed_loop import ClosedLoop
 from vllm_spec_plugin.bench.load.records import LoadAnswer, LoadJob, PhaseAnswer
 from vllm_spec_plugin.bench.records import Answer, Job
@@ -30,12 +32,19 @@ class Session:
         """Builds the engine.
 
         Args:
-            arguments: of `vllm.LLM`; "speculative_config" may be the path of a plugin.yaml.
+            arguments: of `vllm.LLM`; "speculative_config" may be the path of a plugin.yaml, and "without" one of
+                `replay.ablation.MECHANISMS`, which stays off.
         """
         from vllm_spec_plugin import speculative_config
         from vllm_spec_plugin.compat.inspection import LLM, live_runner
 
         arguments = dict(arguments)
+        if mechanism := arguments.pop("without", None):
+            from vllm_spec_plugin.bench.replay.ablation import MECHANISMS
+
+            # For as long as the process lives.
+            self._switched_off = contextlib.ExitStack()
+            self._switched_off.enter_context(MECHANISMS[mechanism]())
         if isinstance(arguments.get("speculative_config"), str):
             arguments["speculative_config"] = speculative_config(arguments["speculative_config"])
         self._llm = LLM(**arguments, disable_log_stats=False)
@@ -128,6 +137,13 @@ class Session:
             answers.append(PhaseAnswer(progress, *counts))
         return LoadAnswer(time.process_time() - cpu_start, answers)
 
+    def host(self, job: HostJob) -> HostAnswer:
+        """Measures decoding steps by part."""
+        from vllm_spec_plugin.bench.host.measuring import measure_steps
+
+        self._llm.reset_prefix_cache()
+        return measure_steps(self._llm, self._runner, job)
+
     def gap(self, prompt: str, token_ids: list[int], candidates: list[int]) -> float:
         """How far apart two tokens' log-probabilities are after a prompt and a beginning of its output.
 
@@ -144,9 +160,23 @@ class Session:
         first, second = (float(logprobs[token].logprob) for token in candidates)
         return abs(first - second)
 
+    def answer(self, command: dict[str, Any]) -> Any:
+        """Does what a command says: the answer, as JSON takes it."""
+        if "gap" in command:
+            return self.gap(**command["gap"])
+        if "host" in command:
+            return dataclasses.asdict(self.host(HostJob(**command["host"])))
+        if "load" in command:
+            return dataclasses.asdict(self.load(LoadJob.from_json(command["load"])))
+        return dataclasses.asdict(self.run(Job(**command["run"])))
 
-def main() -> None:
-    """Builds the engine and answers commands until standard input ends."""
+
+def main(session_type: type[Session] = Session) -> None:
+    """Builds the engine and answers commands until standard input ends.
+
+    Args:
+        session_type: knows the commands.
+    """
     file_descriptor = int(sys.argv[2])
     os.set_inheritable(file_descriptor, False)
     with os.fdopen(file_descriptor, "w") as answers:
@@ -154,16 +184,10 @@ def main() -> None:
         def answer(value: Any) -> None:
             print(json.dumps(value), file=answers, flush=True)
 
-        session = Session(json.loads(Path(sys.argv[1]).read_text()))
+        session = session_type(json.loads(Path(sys.argv[1]).read_text()))
         answer(session.facts())
         for line in sys.stdin:
-            command = json.loads(line)
-            if "gap" in command:
-                answer(session.gap(**command["gap"]))
-            elif "load" in command:
-                answer(dataclasses.asdict(session.load(LoadJob.from_json(command["load"]))))
-            else:
-                answer(dataclasses.asdict(session.run(Job(**command["run"]))))
+            answer(session.answer(json.loads(line)))
 
 
 if __name__ == "__main__":

@@ -5,14 +5,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from vllm_spec_plugin.bench.input import InputError, whole_numbers
+from vllm_spec_plugin.bench.input import InputError, whole_numbers, words
 from vllm_spec_plugin.config import MAX_TOKENS
 
 NONE, OPTIMAL = "none", "optimal"
 STOCK_METHODS = ("draft_model", "ngram")
-ALLOWED = "none, optimal, fixed:K,K,..., stock:draft_model or stock:ngram (also with :K), or a plugin.yaml"
+ALLOWED = (
+    "none, optimal, without:MECHANISM, fixed:K,K,..., stock:draft_model or stock:ngram (also with :K), or a plugin.yaml"
+)
 
-_FIXED, _STOCK = "fixed", "stock"
+_FIXED, _STOCK, _WITHOUT = "fixed", "stock", "without"
 _STOCK_TOKENS, _MOST_STOCK_TOKENS = 4, 32
 
 
@@ -28,6 +30,21 @@ class Optimal:
     """The plugin with policy `optimal`."""
 
     name: ClassVar[str] = OPTIMAL
+
+
+@dataclass(frozen=True)
+class Without:
+    """The plugin with policy `optimal`, one mechanism of it switched off.
+
+    Attributes:
+        mechanism: one of `replay.ablation.MECHANISMS`.
+    """
+
+    mechanism: str
+
+    @property
+    def name(self) -> str:
+        return f"{_WITHOUT} {self.mechanism}"
 
 
 @dataclass(frozen=True)
@@ -75,7 +92,7 @@ class OwnFile:
 
 
 # `name` is what the arm is called in the report.
-Choice = NoDrafts | Optimal | Fixed | Stock | OwnFile
+Choice = NoDrafts | Optimal | Without | Fixed | Stock | OwnFile
 
 
 def choose_arms(given: Sequence[str], least_fixed: int = 0) -> tuple[Choice, ...]:
@@ -108,6 +125,11 @@ def _choices(word: str, least_fixed: int) -> Iterator[Choice]:
         yield NoDrafts()
     elif word == OPTIMAL:
         yield Optimal()
+    elif kind == _WITHOUT and colon:
+        # Only here: the mechanisms' modules take a while to import.
+        from vllm_spec_plugin.bench.replay.ablation import MECHANISMS
+
+        yield from (Without(mechanism) for mechanism in words(f"--arm {word}", [rest], tuple(MECHANISMS)))
     elif kind == _FIXED and colon:
         yield from map(Fixed, whole_numbers(f"--arm {word}", rest, MAX_TOKENS, least_fixed))
     elif kind == _STOCK and colon:

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from vllm_spec_plugin.bench.host.records import HostAnswer, HostJob
 from vllm_spec_plugin.bench.load.records import LoadAnswer, LoadJob
 from vllm_spec_plugin.bench.records import Answer, Job
 
@@ -70,6 +71,14 @@ class Arm:
             ArmError: the arm ended.
         """
         return LoadAnswer.from_json(self._ask({"load": dataclasses.asdict(job)}))
+
+    def host(self, job: HostJob) -> HostAnswer:
+        """Measures decoding steps by part.
+
+        Raises:
+            ArmError: the arm ended.
+        """
+        return HostAnswer(**self._ask({"host": dataclasses.asdict(job)}))
 
     def gap(self, prompt: str, token_ids: Sequence[int], candidates: Sequence[int]) -> float:
         """How far apart two tokens' log-probabilities are after a prompt and a beginning of its output.

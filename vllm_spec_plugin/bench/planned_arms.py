@@ -1,12 +1,12 @@
 """Which engines the chosen arms need, and which of them one engine can be. Imports no vLLM."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import yaml
 
-from vllm_spec_plugin.bench.arm_words import Choice, Fixed, NoDrafts, Optimal, OwnFile, Stock
+from vllm_spec_plugin.bench.arm_words import Choice, Fixed, NoDrafts, Optimal, OwnFile, Stock, Without
 from vllm_spec_plugin.bench.plans import ArmPlan, plan_file, stock_plan
 from vllm_spec_plugin.config import NgramConfig, PluginConfig, load_config, parse_config
 from vllm_spec_plugin.demo import model_path
@@ -93,6 +93,8 @@ def plan_arms(
                 return PlannedArm(ArmPlan(None, 0, None))
             case Optimal():
                 return PlannedArm(written("optimal", optimal_tokens))
+            case Without(mechanism):
+                return PlannedArm(replace(written("optimal", optimal_tokens), without=mechanism))
             case Fixed(tokens) if tokens == 0 or is_shared:
                 plan = written("fixed", longest or base.config.draft_length.tokens)
                 return PlannedArm(plan, tokens, is_fixed=tokens > 0)

@@ -18,11 +18,13 @@ class ArmPlan:
         speculative_config: None, a plugin.yaml's path, or vLLM's own settings.
         num_draft_tokens: K; 0 without speculation.
         settings: what the configuration comes to, for the record.
+        without: mechanism of the policy that is switched off; None is none.
     """
 
     speculative_config: str | dict[str, Any] | None
     num_draft_tokens: int
     settings: dict[str, Any] | None
+    without: str | None = None
 
 
 def plan_file(path: Path) -> ArmPlan:
@@ -75,7 +77,7 @@ def model_source(option: str, given: str | None, bundled: str) -> str:
 def engine_arguments(
     plan: ArmPlan, target: str, seed: int, enforce_eager: bool, memory: float | None = None
 ) -> dict[str, Any]:
-    """What `vllm.LLM` is built with; on a CPU as `vllm-spec demo` serves.
+    """What an arm's engine is built with, see `arm.py`; on a CPU as `vllm-spec demo` serves.
 
     Args:
         plan: the arm's.
@@ -91,6 +93,8 @@ def engine_arguments(
         arguments["gpu_memory_utilization"] = memory
     if plan.speculative_config is not None:
         arguments["speculative_config"] = plan.speculative_config
+    if plan.without is not None:
+        arguments["without"] = plan.without
     return arguments
 
 

@@ -3,8 +3,9 @@
 import hashlib
 import os
 import platform
+import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -36,6 +37,22 @@ def provenance(arguments: Sequence[str], seed: int, prompts: Sequence[str]) -> d
             "system": platform.platform(),
         },
     }
+
+
+def page_head(provenance: Mapping[str, Any], rounds: int) -> tuple[str, str]:
+    """Returns the first paragraphs of a page of figures: the command, and what they were measured on.
+
+    Args:
+        provenance: what `provenance` gives.
+        rounds: how often each arm did everything.
+    """
+    machine = provenance["machine"]
+    cores = "1 core" if machine["cores"] == 1 else f"{machine['cores']} cores"
+    return (
+        f"```\nvllm-spec {shlex.join(provenance['arguments'])}\n```",
+        f"{cores} of {machine['cpu']}, vLLM {provenance['versions']['vllm']}, seed "
+        f"{provenance['seed']}, rounds: {rounds}, {provenance['date'][:10]}.",
+    )
 
 
 def _version(package: str) -> str | None:

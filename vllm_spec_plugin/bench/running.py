@@ -48,7 +48,13 @@ def started_arms(
 
 @contextlib.contextmanager
 def running_engines(
-    arms: Mapping[str, PlannedArm], target: str, seed: int, enforce_eager: bool, folder: Path, console: Console
+    arms: Mapping[str, PlannedArm],
+    target: str,
+    seed: int,
+    enforce_eager: bool,
+    folder: Path,
+    console: Console,
+    **options: Any,
 ) -> Iterator[dict[str, Arm]]:
     """Starts the engines of arms, which share the device's memory; they end with the context.
 
@@ -59,6 +65,7 @@ def running_engines(
         enforce_eager: do not compile.
         folder: for their files.
         console: where it is told which one starts.
+        options: further arguments of `vllm.LLM`.
 
     Yields:
         Each arm's engine, by the arm's name.
@@ -69,7 +76,7 @@ def running_engines(
     groups = engines(arms)
     memory = min(_MEMORY / len(groups), _MOST_MEMORY)
     arguments = {
-        name: engine_arguments(arms[members[0]].plan, target, seed, enforce_eager, memory)
+        name: engine_arguments(arms[members[0]].plan, target, seed, enforce_eager, memory) | options
         for name, members in groups.items()
     }
     with started_arms(arguments, arm_environment(target), folder, console) as started:

@@ -3,6 +3,7 @@
 import typer
 
 from vllm_spec_plugin.cli.bench import bench
+from vllm_spec_plugin.cli.certify import certify
 from vllm_spec_plugin.cli.check import check
 from vllm_spec_plugin.cli.mock_server import mock_server
 from vllm_spec_plugin.cli.plan import plan
@@ -20,7 +21,9 @@ app = typer.Typer(
     rich_markup_mode="markdown",  # its paragraphs flow; the others keep the line ends of the docstring
 )
 app.add_typer(bench, name="bench")
-app.command("check")(check)
+# What follows "--" are vLLM's own options.
+app.command("certify", context_settings={"allow_extra_args": True})(certify)
+app.command("check", context_settings={"ignore_unknown_options": True})(check)
 app.command("mock-server")(mock_server)
 app.command("plan")(plan)
 app.command("theory")(theory)

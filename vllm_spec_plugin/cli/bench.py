@@ -9,12 +9,14 @@ from vllm_spec_plugin.bench.load.switching import WINDOW
 from vllm_spec_plugin.bench.load.workloads import EASY, SWITCHING, WORKLOADS
 from vllm_spec_plugin.cli.bench_drafting import bench_drafting
 from vllm_spec_plugin.cli.bench_errors import fail, told_errors
+from vllm_spec_plugin.cli.bench_host import bench_host
 from vllm_spec_plugin.cli.bench_ngram import bench_ngram
 from vllm_spec_plugin.cli.bench_options import (
     Arms,
     Draft,
     EnforceEager,
     JsonFile,
+    Markdown,
     OptimalTokens,
     Patience,
     Prompts,
@@ -24,6 +26,8 @@ from vllm_spec_plugin.cli.bench_options import (
     Target,
 )
 from vllm_spec_plugin.cli.bench_planning import bench_planning
+from vllm_spec_plugin.cli.bench_record import bench_record
+from vllm_spec_plugin.cli.bench_replay import bench_replay
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -31,8 +35,11 @@ if TYPE_CHECKING:
 
 bench = typer.Typer(invoke_without_command=True, rich_markup_mode="markdown")
 bench.command("drafting")(bench_drafting)
+bench.command("host")(bench_host)
 bench.command("ngram")(bench_ngram)
 bench.command("planning")(bench_planning)
+bench.command("record")(bench_record)
+bench.command("replay")(bench_replay)
 
 _ARMS = ("none", "optimal", "fixed:1,2,4,8")
 _MOST_STREAMS, _MOST_SWITCHING_STREAMS = 1024, 64
@@ -73,9 +80,7 @@ def compare(
     seed: Seed = 0,
     enforce_eager: EnforceEager = False,
     json_path: JsonFile = None,
-    markdown: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Also write the tables here, as Markdown.")
-    ] = None,
+    markdown: Markdown = None,
     png: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Also draw ratios and times per token into this file.")
     ] = None,

@@ -10,7 +10,8 @@ Arms = Annotated[
     typer.Option(
         "--arm",
         metavar="ARM",
-        help="What to compare, as often as wanted: none (always there), optimal, fixed:0,2,4 (an arm per K, 0 "
+        help="What to compare, as often as wanted: none (always there), optimal, without:MECHANISM (of "
+        "`bench replay --without`), fixed:0,2,4 (an arm per K, 0 "
         "being the plugin with drafts off), stock:draft_model or stock:ngram (vLLM's own, with K = 4 or as "
         "stock:ngram:8), or a plugin.yaml as it is.",
     ),
@@ -46,3 +47,4 @@ Patience = Annotated[
 Seed = Annotated[int, typer.Option(min=0, help="Of the first round; each has its own.")]
 EnforceEager = Annotated[bool, typer.Option("--enforce-eager", help="Do not compile the models.")]
 JsonFile = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Also write everything here.")]
+Markdown = Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the tables here, as Markdown.")]

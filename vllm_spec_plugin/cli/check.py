@@ -1,184 +1,155 @@
-"""`vllm-spec check`: what a configuration file means, or what is wrong with it."""
+"""`vllm-spec check`: what a configuration file means, or what is wrong with it, for a server or by itself."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+import contextlib
+import logging
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-    from vllm_spec_plugin.config import PluginConfig, SingleConfig
+    from vllm_spec_plugin.config import PluginConfig
 
-
-@dataclass(frozen=True)
-class ModelFacts:
-    """What a configuration can be checked against; None is not known.
-
-    Attributes:
-        architecture: class name, as vLLM chooses by.
-        vocab_size: tokens.
-        context: most tokens of a text, `max_position_embeddings`.
-    """
-
-    architecture: str | None
-    vocab_size: int | None
-    context: int | None
-
-
-class ModelError(ValueError):
-    """A model that cannot be read; str() is the message."""
+BAD = 2
 
 
 def check(
-    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Configuration files.", show_default=False)],
+    files: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="FILE...", help="Configuration files; behind them, options of `vllm serve`.", show_default=False
+        ),
+    ],
     model: Annotated[
         str | None,
         typer.Option(
-            help="Also check against this model, a folder or a name on the Hugging Face hub. Its weights are not read.",
+            help="Also check whether this model is served with them, a folder or a name on the Hugging Face hub. Its "
+            "weights are not read.",
             show_default=False,
         ),
     ] = None,
 ) -> None:
-    """Check configuration files and print what they come to. Exit code 1 if any is wrong.
+    """Check configuration files and print what they come to.
 
-    With --model, also whether a draft model fits it, as a server would find at its start.
+    With --model, also whether the model is served exactly, as a server would find at its start: its layers, a draft
+    model or heads, and the options of `vllm serve` that are given, such as --tensor-parallel-size 2.
+    Exit status 0 if all is well, 2 if anything is wrong or refused.
     """
     from vllm_spec_plugin.config import ConfigError, load_config
-    from vllm_spec_plugin.proposers.draft_model.pair import DraftModelError
 
-    failed = False
-    facts = None
-    if model is not None:
+    end = next((place for place, word in enumerate(files) if word.startswith("-")), len(files))
+    paths, options = [Path(file) for file in files[:end]], files[end:]
+    if not paths:
+        raise typer.BadParameter("no FILE given; allowed: FILEs first, then options")
+    if options and model is None:
+        raise typer.BadParameter(f"{options[0]} is an option of vllm serve; allowed: with --model only")
+    failed, arguments, configs = False, None, {}
+
+    @contextlib.contextmanager
+    def mistakes_shown() -> Iterator[None]:
+        nonlocal failed
         try:
-            facts = read_model(model)
-            _print_model(model, facts)
-        except ModelError as error:
+            yield
+        except ConfigError as error:
             typer.echo(str(error), err=True)
             failed = True
-    for path in files:
-        try:
-            config = load_config(path)
-            if facts is not None:
-                check_against(config, facts, str(path))
-            served = model if facts is not None else None
-            checked = [
-                (
-                    proposer,
-                    check_drafter(proposer, config.draft_length.tokens, served, config.where(proposer, str(path))),
-                )
-                for proposer in config.proposers
-            ]
-        except (ConfigError, DraftModelError) as error:
-            typer.echo(str(error), err=True)
-            failed = True
-        else:
-            _print_settings(path, config)
-            for proposer, warnings in checked:
-                if warnings is not None:
-                    typer.echo(f"  {'draft' if proposer.keeps_kv else 'heads'} and target fit")
-                for warning in warnings or ():
-                    typer.echo(f"warning: {warning}", err=True)
+
+    for path in paths:
+        with mistakes_shown():
+            configs[path] = load_config(path)
+    with mistakes_shown():
+        if model is not None:
+            arguments = _server(model, options, list(configs.values()))
+    for path, config in configs.items():
+        with mistakes_shown(), _warnings_shown():
+            _check_file(path, config, arguments)
     if failed:
-        raise typer.Exit(1)
+        raise typer.Exit(BAD)
 
 
-def read_model(name: str) -> ModelFacts:
-    """Reads a model's config, not its weights.
+def _server(model: str, options: list[str], configs: "Sequence[PluginConfig]") -> Any:
+    """vLLM's arguments for the server, its model looked at and printed."""
+    from vllm_spec_plugin.compat import serve_options
 
-    Raises:
-        ModelError: it cannot be read.
-    """
-    from vllm_spec_plugin.config_errors import show_text
-
-    shown, allowed = show_text(name, 200) or "''", "a model's folder or a hub name"
-    try:
-        local = Path(name).is_dir()
-        has_config = not local or (Path(name) / "config.json").is_file()
-    except OSError as error:
-        raise ModelError(f"--model {shown}: cannot be read: {error.strerror}; allowed: {allowed}") from None
-    if not has_config:
-        raise ModelError(f"--model {shown}: this folder has no config.json; allowed: {allowed}")
-    try:
-        from transformers import AutoConfig
-
-        # Code from the hub is never run for a check, nor asked about.
-        whole = AutoConfig.from_pretrained(name, local_files_only=local, trust_remote_code=False)
-        config = whole.get_text_config()
-    except Exception as error:  # whatever a config from anywhere makes of the library that reads it
-        reason = show_text((str(error).strip() or type(error).__name__).splitlines()[0], 300).rstrip(".")
-        kind = "the config in this folder" if local else "its config, here or on the hub"
-        raise ModelError(f"--model {shown}: cannot read {kind}: {reason}; allowed: {allowed}") from None
-    architectures = getattr(whole, "architectures", None) or [None]
-    context = getattr(config, "max_position_embeddings", None)
-    vocab_size = getattr(config, "vocab_size", None)
-    return ModelFacts(
-        architectures[0],
-        vocab_size if isinstance(vocab_size, int) else None,
-        context if isinstance(context, int) else None,
-    )
+    serve_options.quiet_vllm()
+    drafters = [getattr(proposer, "model", "") for config in configs for proposer in config.proposers]
+    if not all(Path(name).is_dir() for name in (model, *drafters)):
+        serve_options.use_cache_if_offline()
+    arguments = serve_options.parse_options(model, options)
+    _print_model(model, serve_options.read_model(arguments))
+    return arguments
 
 
-def check_against(config: "PluginConfig", facts: ModelFacts, source: str) -> None:
-    """Checks what depends on the model.
+def _check_file(path: Path, config: "PluginConfig", arguments: Any) -> None:
+    """Checks a file, for the server with `arguments` where there is one, and prints what it comes to.
 
     Raises:
-        ConfigError: the two do not go together.
+        ConfigError: something is wrong.
     """
-    from vllm_spec_plugin.config_errors import Mistake, config_error, show_source
+    if arguments is None:
+        _check_drafters(config, str(path))
+        _print_settings(path, config)
+        return
+    from vllm_spec_plugin.compat.serve_options import check_server
+    from vllm_spec_plugin.settings import settings_of
+    from vllm_spec_plugin.support.rules import features_of
 
-    tokens = config.draft_length.tokens
-    if facts.context is not None and tokens >= facts.context:
-        text = f"got {tokens}; allowed: below the model's max_position_embeddings, {facts.context}"
-        raise config_error(show_source(source), [Mistake("draft_length.tokens", text)])
+    check_server(arguments, settings_of(config, str(path)))
+    _print_settings(path, config)
+    typer.echo(f"  served with this model: {', '.join(sorted(features_of(config)))}")
 
 
-def check_drafter(proposer: "SingleConfig", num_tokens: int, target: str | None, source: str) -> list[str] | None:
-    """Checks a configured draft model or heads: that they are any and, where the target is known, that they fit.
-
-    Args:
-        proposer: any one; one without another model has nothing to check.
-        num_tokens: most tokens that it drafts.
-        target: the model to serve; None is not known.
-        source: the configuration file.
-
-    Returns:
-        Warnings; None if nothing was compared.
-
-    Raises:
-        DraftModelError: the draft or the heads can't be read, or do not fit.
-    """
+def _check_drafters(config: "PluginConfig", source: str) -> None:
+    """Checks that draft models and heads are any, without a target to compare them with."""
     from vllm_spec_plugin.config import DraftModelConfig, MedusaConfig
-    from vllm_spec_plugin.proposers.draft_model.pair import ModelSource, check_name, check_pair
 
-    if isinstance(proposer, MedusaConfig):
-        from vllm_spec_plugin.proposers.medusa.check import check_heads
+    for proposer in config.proposers:
+        where = config.where(proposer, source)
+        if isinstance(proposer, DraftModelConfig):
+            from vllm_spec_plugin.proposers.draft_model.pair import check_name
 
-        wanted, is_auto = proposer.num_heads(num_tokens), proposer.tree == "auto"
-        served = ModelSource(target) if target is not None else None
-        warnings = check_heads(served, proposer.model, wanted, source, needs_accuracy=is_auto)
-        return None if target is None else warnings
-    if not isinstance(proposer, DraftModelConfig):
-        return None
-    if target is None:
-        check_name(proposer.model, source)
-        return None
-    # One device and whole contexts: what the server's own options change is checked when it starts.
-    return check_pair(ModelSource(target), ModelSource(proposer.model), 1, None, source)
+            check_name(proposer.model, where)
+        if isinstance(proposer, MedusaConfig):
+            from vllm_spec_plugin.proposers.medusa.check import check_heads
+
+            wanted = proposer.num_heads(config.draft_length.tokens)
+            check_heads(None, proposer.model, wanted, where, needs_accuracy=proposer.tree == "auto")
 
 
-def _print_model(name: str, facts: ModelFacts) -> None:
+@contextlib.contextmanager
+def _warnings_shown() -> Iterator[None]:
+    """Prints what the plugin would log at a server's start."""
+
+    class Printer(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            typer.echo(f"warning: {record.getMessage()}", err=True)
+
+    logger, printer = logging.getLogger("vllm.vllm_spec_plugin"), Printer(logging.WARNING)
+    before = logger.level, logger.propagate
+    logger.addHandler(printer)
+    logger.setLevel(logging.WARNING)
+    logger.propagate = False
+    try:
+        yield
+    finally:
+        logger.removeHandler(printer)
+        logger.setLevel(before[0])
+        logger.propagate = before[1]
+
+
+def _print_model(name: str, model_config: Any) -> None:
     from vllm_spec_plugin.config_errors import show_source
 
     typer.echo(f"{show_source(name)}:")
     rows = [
-        ("architecture", facts.architecture),
-        ("vocabulary", f"{facts.vocab_size:,} tokens" if facts.vocab_size is not None else None),
-        ("context", f"{facts.context:,} tokens" if facts.context is not None else None),
+        ("architecture", model_config.architecture),
+        ("vocabulary", f"{model_config.get_vocab_size():,} tokens"),
+        ("context", f"{model_config.max_model_len:,} tokens"),
     ]
-    _print_table([(key, value or "not given by the model", "") for key, value in rows])
+    _print_table([(key, value, "") for key, value in rows])
 
 
 def _print_settings(path: Path, config: "PluginConfig") -> None:

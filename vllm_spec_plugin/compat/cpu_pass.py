@@ -27,10 +27,15 @@ _TOLERANCE = 0.02
 
 @dataclass
 class _Pass:
-    """What attention must know of a pass; shared by a model's layers."""
+    """What attention must know of a pass; shared by a model's layers.
+
+    Attributes:
+        batch: the pass's requests; None while there is no KV cache.
+        schedules: per attention group, how vLLM's kernel divides the pass's work.
+    """
 
     batch: PassBatch | None = None
-    schedule: torch.Tensor | None = None
+    schedules: Sequence[torch.Tensor] = ()
 
 
 class _Layer:
@@ -47,8 +52,9 @@ class _Layer:
         _layers.append(self)
         layer.forward = self.forward
 
-    def bind(self) -> None:
-        """Takes the layer's part of the KV cache."""
+    def bind(self, group: int, table: int) -> None:
+        """Takes the layer's part of the KV cache, and its places in a pass's schedules and block tables."""
+        self._group, self._table = group, table
         cache = self._layer.kv_cache
         num_blocks, num_kv_heads, block_size, _ = cache.shape
         self._keys, self._values = cache.view(num_blocks, num_kv_heads, block_size * 2, -1).chunk(2, dim=2)
@@ -90,7 +96,7 @@ class _Layer:
         batch = self._current.batch
         if batch is None:
             return output.zero_()
-        self._write(key, value, self._keys, self._values, batch.slots, self._isa, *self._scales)
+        self._write(key, value, self._keys, self._values, batch.slots[self._table], self._isa, *self._scales)
         self._attend(
             query,
             self._keys,
@@ -102,9 +108,9 @@ class _Layer:
             True,
             self._slopes,
             self._window,
-            batch.blocks,
+            batch.blocks[self._table],
             self._softcap,
-            self._current.schedule,
+            self._current.schedules[self._group],
             None,
             None,
             *self._scales,
@@ -139,7 +145,7 @@ class CPUPass(DraftPass):
         """See `DraftPass`. The model can't be run in vLLM's way any more."""
         super().__init__(vllm_config, model, layers)
         self._current = _Pass()
-        self._own_layers = [_Layer(layer, self._current) for layer in layers.values()]
+        self._own_layers = {name: _Layer(layer, self._current) for name, layer in layers.items()}
         for module in model.modules():
             # vLLM's compilation of parts.
             if hasattr(module, "do_not_compile"):
@@ -155,8 +161,6 @@ class CPUPass(DraftPass):
         return (
             {name for name, layer in stateful.items() if id(layer) in modules} == set(layers)
             and all(_is_plain(layer) for layer in layers.values())
-            and len({(layer.get_kv_cache_spec(vllm_config), layer.impl.sliding_window) for layer in layers.values()})
-            == 1
             and vllm_config.parallel_config.tensor_parallel_size == 1
         )
 
@@ -169,27 +173,27 @@ class CPUPass(DraftPass):
 
     def bind(self, attention: DraftAttention) -> None:
         """See `DraftPass`."""
-        (group,) = attention.groups
-        builder = group.get_metadata_builder()
-        self._schedule_before = (builder.num_heads, builder.num_kv_heads, builder.head_dim)
-        self._dtype = builder.dtype
         self._schedule = torch.ops._C.get_scheduler_metadata.default
         split = envs.VLLM_CPU_ATTN_SPLIT_KV
-        self._schedule_after = (True, builder.window_size, builder.isa, split, None, builder.kv_cache_dtype)
-        for layer in self._own_layers:
-            layer.bind()
+        # Per attention group the arguments before and after those that change from pass to pass.
+        self._schedule_arguments = []
+        for place, (group, table) in enumerate(zip(attention.groups, attention.tables, strict=True)):
+            builder = group.get_metadata_builder()
+            self._dtype = builder.dtype
+            before = (builder.num_heads, builder.num_kv_heads, builder.head_dim)
+            after = (True, builder.window_size, builder.isa, split, None, builder.kv_cache_dtype)
+            self._schedule_arguments.append((before, after))
+            for name in group.layer_names:
+                self._own_layers[name].bind(place, table)
 
     def prepare(self, batch: PassBatch) -> None:
         """See `DraftPass`."""
         self._current.batch = batch
-        self._current.schedule = self._schedule(
-            len(batch.lengths),
-            *self._schedule_before,
-            batch.lengths,
-            self._dtype,
-            batch.query_start,
-            *self._schedule_after,
-        )
+        n, lengths, starts = len(batch.lengths), batch.lengths, batch.query_start
+        self._current.schedules = [
+            self._schedule(n, *before, lengths, self._dtype, starts, *after)
+            for before, after in self._schedule_arguments
+        ]
 
     def run(self, token_ids: torch.Tensor, positions: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
         """See `DraftPass`."""

@@ -1,9 +1,13 @@
 """The draft's attention layers in vLLM's KV cache, and what they need to know of a pass."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+
+# Of vLLM's cache config, of which the draft has its own: known only once the KV cache is laid out.
+_SET_LATE = ("block_size", "num_gpu_blocks", "kv_cache_layout")
 
 
 @dataclass
@@ -14,8 +18,8 @@ class PassBatch:
         query_start: [n + 1] int32, where each one's tokens begin.
         query_start_cpu: the same, on the CPU.
         lengths: [n] int32, each one's text up to its last token of this pass.
-        blocks: [n, any] int32, their block tables.
-        slots: [num_tokens] int64, where the tokens' keys and values go.
+        blocks: per KV cache group [n, any] int32, their block tables.
+        slots: [num_groups, num_tokens] int64, where the tokens' keys and values go.
         longest_query: most tokens of one request.
         longest: greatest of `lengths`, or above it.
         step: which pass of the current step this is.
@@ -24,7 +28,7 @@ class PassBatch:
     query_start: torch.Tensor
     query_start_cpu: torch.Tensor
     lengths: torch.Tensor
-    blocks: torch.Tensor
+    blocks: Sequence[torch.Tensor]
     slots: torch.Tensor
     longest_query: int
     longest: int
@@ -36,48 +40,49 @@ class DraftAttention:
     """The draft's attention layers in vLLM's KV cache.
 
     Attributes:
-        groups: vLLM's attention groups of these layers.
-        kv_cache_group: which of the runner's block tables is theirs.
-        block_size: tokens per block of that table.
+        kv_cache_groups: which of the runner's block tables are theirs, ascending.
+        block_sizes: tokens per block of each of those tables.
         num_blocks: blocks of the pool.
+        groups: vLLM's attention groups of these layers.
+        tables: per attention group, the place of its block table in `kv_cache_groups`.
     """
 
-    groups: list[Any]
-    kv_cache_group: int
-    block_size: int
+    kv_cache_groups: tuple[int, ...]
+    block_sizes: tuple[int, ...]
     num_blocks: int
+    groups: list[Any]
+    tables: list[int]
 
     @classmethod
     def of(cls, runner: Any, vllm_config: Any, layer_names: set[str]) -> "DraftAttention":
         """Finds the layers in the runner's KV cache, once vLLM has laid it out.
 
         Raises:
-            ValueError: they are in more than one KV cache group, or vLLM splits the group's blocks.
+            ValueError: vLLM splits the blocks of one of their KV cache groups.
         """
+        for name in _SET_LATE:
+            setattr(vllm_config.cache_config, name, getattr(runner.cache_config, name))
         groups = [group for groups in runner.attn_groups for group in groups if set(group.layer_names) & layer_names]
-        ids = {group.kv_cache_group_id for group in groups}
-        model = vllm_config.model_config.model
-        if len(ids) != 1:
-            raise ValueError(
-                f"proposer.model {model}: its layers are in {len(ids)} KV cache groups, they must share one"
-            )
-        gid = ids.pop()
-        size = runner.kv_cache_config.kv_cache_groups[gid].kv_cache_spec.block_size
-        table = runner.input_batch.block_table[gid]
-        if table.block_size != size:
-            raise ValueError(
-                f"proposer.model {model}: this attention backend splits blocks of {size} tokens into "
-                f"{table.block_size}; start with --block-size {table.block_size}"
-            )
+        ids = tuple(sorted({group.kv_cache_group_id for group in groups}))
+        sizes = tuple(runner.kv_cache_config.kv_cache_groups[gid].kv_cache_spec.block_size for gid in ids)
         own = []
         for group in groups:
+            size = group.kv_cache_spec.block_size
             mine = type(group)(
                 backend=group.backend,
                 layer_names=sorted(set(group.layer_names) & layer_names),
                 kv_cache_spec=group.kv_cache_spec,
-                kv_cache_group_id=gid,
+                kv_cache_group_id=group.kv_cache_group_id,
             )
             # Builders keep scratch space: the draft's must not be the target's, nor of the target's type.
-            mine.create_metadata_builders(vllm_config, runner.device, kernel_block_size=table.block_size)
+            mine.create_metadata_builders(vllm_config, runner.device, kernel_block_size=size)
             own.append(mine)
-        return cls(own, gid, size, runner.kv_cache_config.num_blocks)
+            kernel_size = mine.kernel_block_size or runner.input_batch.block_table[group.kv_cache_group_id].block_size
+            if kernel_size != size:
+                raise ValueError(
+                    f"proposer.model {vllm_config.model_config.model}: attention backend {group.backend.get_name()} "
+                    f"splits its blocks of {size} tokens into {kernel_size}, which a draft model can't use; start with "
+                    f"--block-size {kernel_size} or another --attention-backend, or choose another draft"
+                )
+        tables = [ids.index(group.kv_cache_group_id) for group in own]
+        return cls(ids, sizes, runner.kv_cache_config.num_blocks, own, tables)

@@ -1,23 +1,24 @@
 """A second model beside the target: its configuration and its loading."""
 
+import copy
 from typing import Any
 
 import torch
 
+_WRITTEN = ("cache_config", "parallel_config", "scheduler_config", "structured_outputs_config")
 
-def draft_vllm_config(vllm_config: Any, *, model: str, dtype: str | None, quantization: str | None) -> Any:
-    """The target's `VllmConfig` with another model in it.
+
+def draft_model_config(target: Any, *, model: str, dtype: str | None, quantization: str | None) -> Any:
+    """vLLM's `ModelConfig` of a draft model.
 
     Args:
-        vllm_config: the target's.
+        target: the target's.
         model: folder or name of the draft.
         dtype: None for the target's, "auto" for the checkpoint's own.
         quantization: vLLM's name for it; None reads the checkpoint's.
     """
     from vllm.config import ModelConfig
-    from vllm.config.utils import replace
 
-    target = vllm_config.model_config
     draft = ModelConfig(
         model=model,
         runner="draft",
@@ -32,9 +33,32 @@ def draft_vllm_config(vllm_config: Any, *, model: str, dtype: str | None, quanti
         config_format=target.config_format,
     )
     draft.max_model_len = min(draft.max_model_len, target.max_model_len)
+    return draft
+
+
+def draft_vllm_config(vllm_config: Any, *, model: str, dtype: str | None, quantization: str | None) -> Any:
+    """Makes a `VllmConfig` like the target's with a draft model in it; the target's stays as it is.
+
+    Arguments: see `draft_model_config`.
+    """
+    from vllm.config.utils import replace
+
+    draft = draft_model_config(vllm_config.model_config, model=model, dtype=dtype, quantization=quantization)
     # The target may have been given a backend that does not suit the draft: vLLM chooses anew.
     attention = replace(vllm_config.attention_config, backend=None)
-    return replace(vllm_config, model_config=draft, quant_config=None, attention_config=attention)
+    # vLLM writes to these when it checks the new configuration. Layers register in the compilation config: shared.
+    own = {name: copy.copy(getattr(vllm_config, name)) for name in _WRITTEN}
+    own["cache_config"].sliding_window = _window_of_all_layers(draft)
+    return replace(vllm_config, model_config=draft, quant_config=None, attention_config=attention, **own)
+
+
+def _window_of_all_layers(model_config: Any) -> int | None:
+    """The window that layers have unless the model's code gives them their own, as vLLM's `EngineArgs` finds it."""
+    layer_types = getattr(model_config.hf_text_config, "layer_types", None)
+    if layer_types is None or all(kind == "sliding_attention" for kind in layer_types):
+        window: int | None = model_config.get_sliding_window()
+        return window
+    return None
 
 
 def load_draft_model(vllm_config: Any) -> tuple[torch.nn.Module, dict[str, Any]]:
@@ -45,28 +69,70 @@ def load_draft_model(vllm_config: Any) -> tuple[torch.nn.Module, dict[str, Any]]
         them room in the same KV cache blocks.
 
     Raises:
-        ValueError: it has layers that keep anything but plain keys and values per token.
+        ValueError: a layer keeps anything but plain keys and values of all its tokens.
     """
     from vllm.compilation.backends import set_model_tag
     from vllm.config import get_layers_from_vllm_config
     from vllm.model_executor.layers.attention_layer_base import AttentionLayerBase
     from vllm.model_executor.model_loader import get_model
-    from vllm.v1.kv_cache_interface import FullAttentionSpec
 
     def layers() -> dict[str, Any]:
         return get_layers_from_vllm_config(vllm_config, AttentionLayerBase)
 
     before = set(layers())
+    if vllm_config.model_config.is_moe:
+        _init_expert_group()
     with set_model_tag("draft_model"):
         model = get_model(vllm_config=vllm_config, prefix="draft_model")
     mine = {name: layer for name, layer in layers().items() if name not in before}
     for name, layer in mine.items():
-        if not isinstance(layer.get_kv_cache_spec(vllm_config), FullAttentionSpec):
+        keep_all_tokens(layer)
+        if reason := layer_obstacle(layer, vllm_config):
             raise ValueError(
-                f"proposer.model {vllm_config.model_config.model}: layer {name} is not full attention, which is all "
-                "that a draft model may consist of; choose another draft"
+                f"proposer.model {vllm_config.model_config.model}: layer {name} {reason}; a draft model's layers must "
+                "be full or sliding-window attention; choose another draft"
             )
     return model, mine
+
+
+def _init_expert_group() -> None:
+    """Makes the group of ranks that share experts, as vLLM does only for a target with experts.
+
+    Without data parallelism, which is refused for drafts with experts, it has the ranks of tensor parallelism.
+    """
+    from vllm.distributed import parallel_state
+
+    if parallel_state._EP is None:
+        world, ranks = parallel_state.get_world_group(), parallel_state.get_tp_group().ranks
+        backend = torch.distributed.get_backend(world.device_group)
+        parallel_state._EP = parallel_state.init_model_parallel_group(
+            [ranks], world.local_rank, backend, group_name="ep"
+        )
+
+
+def keep_all_tokens(layer: Any) -> None:
+    """Makes vLLM keep a sliding-window layer's keys and values of all tokens; the window still bounds attention.
+
+    Blocks that a window frees would have to be computed anew whenever a draft falls behind its text.
+    """
+    # The layer reads this for its KV cache spec only; its implementation has its own.
+    if getattr(layer, "sliding_window", None) is not None:
+        layer.sliding_window = None
+
+
+def layer_obstacle(layer: Any, vllm_config: Any) -> str:
+    """Why a draft model can't have this layer; empty if it can."""
+    from vllm.v1.kv_cache_interface import FullAttentionSpec
+
+    if getattr(layer, "kv_sharing_target_layer_name", None) is not None:
+        return "uses the keys and values of another layer"
+    spec = layer.get_kv_cache_spec(vllm_config)
+    # Subclasses keep other things than keys and values, or not those of all tokens.
+    if type(spec) is not FullAttentionSpec:
+        return f"keeps its state as {type(spec).__name__}"
+    if spec.non_causal:
+        return "does not attend causally"
+    return ""
 
 
 def draft_pass(vllm_config: Any, model: Any, layers: dict[str, Any]) -> Any:

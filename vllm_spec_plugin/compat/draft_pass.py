@@ -1,5 +1,6 @@
 """A pass of the draft model, from tokens to logits, in the way that vLLM runs models on any device."""
 
+import dataclasses
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -59,17 +60,20 @@ class DraftPass:
             query_start_loc_cpu=batch.query_start_cpu,
             seq_lens=batch.lengths,
             num_reqs=len(batch.lengths),
-            num_actual_tokens=len(batch.slots),
+            num_actual_tokens=batch.slots.shape[1],
             max_query_len=batch.longest_query,
             max_seq_len=batch.longest,
-            block_table_tensor=batch.blocks,
-            slot_mapping=batch.slots,
+            block_table_tensor=batch.blocks[0],
+            slot_mapping=batch.slots[0],
         )
-        self._metadata = {}
-        for group in self._attention.groups:
+        self._metadata, self._slots = {}, {}
+        for group, table in zip(self._attention.groups, self._attention.tables, strict=True):
+            common = dataclasses.replace(
+                common, block_table_tensor=batch.blocks[table], slot_mapping=batch.slots[table]
+            )
             metadata = group.build_metadata_for_drafting(common_attn_metadata=common, draft_index=batch.step)
             self._metadata.update(dict.fromkeys(group.layer_names, metadata))
-        self._slots = dict.fromkeys(self._metadata, batch.slots)
+            self._slots.update(dict.fromkeys(group.layer_names, batch.slots[table]))
 
     def run(self, token_ids: torch.Tensor, positions: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
         """Computes the pass that was prepared.

@@ -1,18 +1,20 @@
 """vLLM's engine arguments: where a plugin.yaml comes in and becomes stock settings."""
 
 import argparse
+import contextlib
 import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vllm_spec_plugin.compat.patching import wrap
 from vllm_spec_plugin.compat.version import UnsupportedVersionError, check_vllm_version
 from vllm_spec_plugin.settings import KEY, settings_for
+from vllm_spec_plugin.support.rules import UnsupportedError
 
 if TYPE_CHECKING:
-    from vllm_spec_plugin.config import DraftModelConfig, MedusaConfig
+    from vllm_spec_plugin.config import DraftModelConfig, MedusaConfig, PluginConfig
     from vllm_spec_plugin.proposers.draft_model.pair import ModelSource
 
 logger = logging.getLogger("vllm.vllm_spec_plugin")
@@ -21,6 +23,8 @@ PROPOSER = "vllm_spec_plugin.worker.drafter.Drafter"
 SCHEDULER = "vllm_spec_plugin.scheduling.scheduler.SpecScheduler"
 # Set on vLLM's `SpeculativeConfig`: the methods of the proposers that are served.
 METHODS = "vllm_spec_plugin_methods"
+# Engine arguments that `translate` sets.
+REPLACED = ("speculative_config", "worker_cls", "scheduler_cls", "additional_config")
 WORKERS = {
     "cpu": "vllm_spec_plugin.worker.cpu.SpecCPUWorker",
     "cuda": "vllm_spec_plugin.worker.cuda.SpecCUDAWorker",
@@ -68,39 +72,55 @@ def _path_or_json(parse_json: Callable[[str], Any]) -> Callable[[str], Any]:
 def _translate_settings(original: Callable[..., Any]) -> Callable[..., Any]:
     def create_engine_config(self: Any, *args: Any, **kwargs: Any) -> Any:
         given = self.speculative_config
-        if isinstance(given, dict) and KEY in given:
-            check_vllm_version()
-            try:
-                methods = translate(self, given)
-            except ValueError as error:
-                if not isinstance(given, _FromCommandLine):
-                    raise
-                # As the parser ends for a mistake in the file: vLLM's traceback would bury the one line that helps.
-                print(f"{Path(sys.argv[0]).name}: error: {error}", file=sys.stderr)
-                raise SystemExit(2) from None
-            from vllm_spec_plugin.compat import frontend
-
-            frontend.patch()
+        if not (isinstance(given, dict) and KEY in given):
+            return original(self, *args, **kwargs)
+        check_vllm_version()
+        # vLLM may ask for the config again, so the arguments stay as they were given.
+        before = {name: getattr(self, name) for name in REPLACED}
+        try:
+            with _one_message(given):
+                plugin = translate(self, given)
             config = original(self, *args, **kwargs)
-            setattr(config.speculative_config, METHODS, methods)
-            return config
-        return original(self, *args, **kwargs)
+        finally:
+            for name, value in before.items():
+                setattr(self, name, value)
+        with _one_message(given):
+            from vllm_spec_plugin.compat.gate import check_served
+
+            check_served(config, plugin, given[KEY]["source"])
+        from vllm_spec_plugin.compat import frontend
+
+        frontend.patch()
+        setattr(config.speculative_config, METHODS, tuple(proposer.method for proposer in plugin.proposers))
+        return config
 
     return create_engine_config
 
 
-def translate(engine_args: Any, given: dict[str, Any]) -> tuple[str, ...]:
-    """Turns the plugin's settings into vLLM's, in place.
+@contextlib.contextmanager
+def _one_message(given: dict[str, Any]) -> Iterator[None]:
+    """Ends a program whose command line named the settings with one message, as its parser does for a mistake."""
+    try:
+        yield
+    except ValueError as error:
+        if not isinstance(given, _FromCommandLine):
+            raise
+        print(f"{Path(sys.argv[0]).name}: error: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
+
+
+def translate(engine_args: Any, given: dict[str, Any]) -> "PluginConfig":
+    """Turns the plugin's settings into vLLM's, in place (`REPLACED`).
 
     Args:
         engine_args: vLLM's `EngineArgs`.
         given: what `vllm_spec_plugin.speculative_config` returned.
 
     Returns:
-        The methods of its proposers.
+        The plugin's configuration.
 
     Raises:
-        ValueError: other settings are in the way, the platform is not supported, or a draft model does not fit.
+        ConfigError: other settings are in the way, the platform is not supported, or a draft model does not fit.
     """
     from vllm.platforms import current_platform
 
@@ -108,13 +128,15 @@ def translate(engine_args: Any, given: dict[str, Any]) -> tuple[str, ...]:
 
     extra = sorted(set(given) - {KEY})
     if extra:
-        raise ValueError(f"speculative_config: {', '.join(extra)} can't be given beside a plugin.yaml")
+        raise UnsupportedError(f"speculative_config: {', '.join(extra)} can't be given beside a plugin.yaml")
     platform = "cpu" if current_platform.is_cpu() else "cuda" if current_platform.is_cuda() else None
     if platform is None:
-        raise ValueError("vllm_spec_plugin runs on CPU and CUDA, not on this platform")
+        raise UnsupportedError("vllm_spec_plugin runs on CPU and CUDA, not on this platform")
     for name, default in (("worker_cls", "auto"), ("scheduler_cls", None)):
         if getattr(engine_args, name, default) not in (default, None):
-            raise ValueError(f"{name}={getattr(engine_args, name)!r}: the plugin needs its own {name}, leave it out")
+            raise UnsupportedError(
+                f"{name}={getattr(engine_args, name)!r}: the plugin needs its own {name}, leave it out"
+            )
     config = PluginConfig.model_validate(given[KEY]["config"])
     for proposer in config.proposers:
         where = config.where(proposer, given[KEY]["source"])
@@ -137,7 +159,7 @@ def translate(engine_args: Any, given: dict[str, Any]) -> tuple[str, ...]:
             given[KEY]["source"],
             config.verification.lenience,
         )
-    return tuple(proposer.method for proposer in config.proposers)
+    return config
 
 
 def _check_draft_model(engine_args: Any, config: "DraftModelConfig", where: str) -> None:

@@ -94,15 +94,19 @@ class SteppedEngine:
 
     def add(self, request: Request) -> str:
         """Takes a request in, and says what it is called."""
+        return self.add_tokens(self._token_ids[request.prompt], request.temperature, request.num_tokens)
+
+    def add_tokens(self, token_ids: list[int], temperature: float, num_tokens: int) -> str:
+        """Adds a request with a prompt of token ids, and returns its name."""
         name = next(self._names)
         params = SamplingParams(
-            temperature=request.temperature,
-            max_tokens=request.num_tokens,
+            temperature=temperature,
+            max_tokens=num_tokens,
             ignore_eos=True,
             extra_args=self._extra_args,
             output_kind=RequestOutputKind.DELTA,
         )
-        self._engine.add_request(name, {"prompt_token_ids": self._token_ids[request.prompt]}, params)
+        self._engine.add_request(name, {"prompt_token_ids": token_ids}, params)
         return name
 
     def step(self) -> list[tuple[str, list[int], bool]]:

@@ -45,14 +45,28 @@ def without_generators(runner: Any) -> Iterator[None]:
         runner.input_batch.generators = generators
 
 
+def booked_tokens(booked: Any) -> list[list[int]]:
+    """Per request the tokens that vLLM's bookkeeping appended to its text."""
+    token_ids: list[list[int]] = booked[3]
+    return token_ids
+
+
 def attention_layers(runner: Any) -> set[str]:
     """Names of all attention layers that have a part of the KV cache, a draft model's too."""
     return {name for group in runner.kv_cache_config.kv_cache_groups for name in group.layer_names}
 
 
+def tensor_parallel_cpu_group() -> Any:
+    """The CPU process group of the ranks that run the same steps with this one; None where there is but one."""
+    from vllm.distributed.parallel_state import get_tp_group
+
+    group = get_tp_group()
+    return group.cpu_group if group.world_size > 1 else None
+
+
 def dummy_step(runner: Any, num_tokens: int) -> None:
-    """Runs the target over that many tokens of no request, with the logits of each, and waits until it is through."""
-    hidden, _ = runner._dummy_run(num_tokens, skip_eplb=True)
-    if len(hidden):  # only the last pipeline rank has any
-        runner.model.compute_logits(hidden[:num_tokens])
+    """Runs the target over that many tokens of no request, with their logits, and waits until it is through."""
+    hidden, last = runner._dummy_run(num_tokens, skip_eplb=True)
+    # The adapters of a dummy step are laid out for one row of logits per request.
+    runner.model.compute_logits(last if runner.lora_config else hidden[:num_tokens])
     runner._sync_device()

@@ -13,16 +13,18 @@ from vllm.v1.sample.logits_processor import (
 from vllm.v1.sample.ops.bad_words import apply_bad_words as _apply_bad_words
 from vllm.v1.sample.ops.topk_topp_sampler import apply_top_k_top_p_pytorch
 from vllm.v1.sample.rejection_sampler import RejectionSampler
-from vllm.v1.spec_decode.metadata import SpecDecodeMetadata
+from vllm.v1.sample.sampler import Sampler
 
 __all__ = [
     "RejectionSampler",
     "SamplerOutput",
-    "SpecDecodeMetadata",
     "apply_at_rows",
     "apply_bad_words",
     "apply_top_k_top_p",
     "leaves_logits_alone",
+    "limit_thinking",
+    "most_likely",
+    "needs_own_sampler",
     "padded",
 ]
 
@@ -87,6 +89,41 @@ def leaves_logits_alone(metadata: Any) -> bool:
         )
         and (holder is None or not holder.has_tracked_requests())
     )
+
+
+def most_likely(logits: torch.Tensor) -> torch.Tensor:
+    """[num_rows] int64: the token of greedy requests, by the function that vLLM takes it with; the first of equals."""
+    if logits.device.type == "cpu":
+        logits = logits.float()
+    greedy: torch.Tensor = Sampler.greedy_sample(logits)
+    return greedy.long()
+
+
+def needs_own_sampler(metadata: Any) -> bool:
+    """Whether requests of a step without drafts can't be sampled by vLLM's sampler.
+
+    Noise of seeded requests belongs to the output position. Of thinking budgets see `limit_thinking`.
+    """
+    holder = metadata.thinking_budget_state_holder
+    return bool(metadata.generators) or (holder is not None and holder.has_tracked_requests())
+
+
+def limit_thinking(logits: torch.Tensor, rows: torch.Tensor, metadata: Any) -> torch.Tensor:
+    """Applies thinking budgets as vLLM's sampler does without speculation.
+
+    With speculation its holder lays out bonus rows and draft rows differently, and may leave out a second forced end.
+
+    Args:
+        logits: [num_rows, vocab_size] float32, changed in place.
+        rows: [batch_size] int64, each request's first row; requests with a budget must have no other.
+        metadata: vLLM's `SamplingMetadata`.
+    """
+    holder = metadata.thinking_budget_state_holder
+    if holder is not None and holder.has_tracked_requests():
+        holder.in_spec_mode = False
+        holder.update_state(metadata.output_token_ids, None)
+        logits[rows] = holder.apply_to_logits(logits[rows], False, None)
+    return logits
 
 
 def apply_bad_words(

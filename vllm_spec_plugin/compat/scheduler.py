@@ -5,9 +5,10 @@ from typing import Any
 
 import numpy as np
 from vllm.v1.core.sched.scheduler import Scheduler
-from vllm.v1.outputs import LogprobsLists
+from vllm.v1.outputs import DraftTokenIds, LogprobsLists
 
 __all__ = [
+    "ACCEPTED_NODES",
     "DRAFT_SCOPES",
     "DRAFT_SOURCES",
     "DRAFT_TREES",
@@ -16,12 +17,13 @@ __all__ = [
     "KV_ROLLBACK",
     "STEP_COUNTERS",
     "STEP_PROBE",
+    "DraftTokenIds",
     "Scheduler",
     "StreamToken",
     "append_blocks",
-    "say_before",
+    "disable_placeholder_drafts",
+    "merge_metadata",
     "set_stream_tokens",
-    "stop_padding",
     "stream_tokens",
 ]
 
@@ -29,10 +31,15 @@ __all__ = [
 # logprobs, the sampled token's rank. (Sampling masks and routed experts come from vLLM's other runner only.)
 StreamToken = tuple[int, tuple[Any, Any, Any] | None]
 
+# Messages between scheduler and workers are attributes of vLLM's own; an empty one is not set.
+
 # Set on the runner's output, which is pickled with its attributes on its way to the scheduler.
 STEP_COUNTERS = "vllm_spec_plugin_counters"
 # As that: request id to the number of branches and the depth of the tree that was drafted for it.
 DRAFT_TREES = "vllm_spec_plugin_draft_trees"
+# As that: request id to the nodes of its draft that were accepted, as numbered by `tree_order` of its proposer's
+# configuration; of trees with branches only: of a chain the first ones are.
+ACCEPTED_NODES = "vllm_spec_plugin_accepted_nodes"
 # As that: request id to the place in the configuration of the proposer that drafted for it.
 DRAFT_SOURCES = "vllm_spec_plugin_draft_sources"
 # As that, once: (tokens, seconds) of steps that were run at start-up.
@@ -48,7 +55,7 @@ DRAFT_SCOPES = "vllm_spec_plugin_draft_scopes"
 KV_ROLLBACK = "vllm_spec_plugin_kv_rollback"
 
 
-def stop_padding(scheduler: Any) -> None:
+def disable_placeholder_drafts(scheduler: Any) -> None:
     """Stops vLLM from giving a request that has no drafts yet K placeholders to reject.
 
     It does so to keep CUDA graphs uniform; here draft lengths differ anyway, and the placeholders would
@@ -65,19 +72,21 @@ def append_blocks(scheduler_output: Any, block_ids: dict[str, tuple[list[int], .
         block_ids: per scheduled request and KV group, the added ones.
     """
     for new in scheduler_output.scheduled_new_reqs:
-        _extend(new.block_ids, block_ids.get(new.req_id))
+        if (added := block_ids.get(new.req_id)) is not None:
+            _extend(new.block_ids, added)
     cached = scheduler_output.scheduled_cached_reqs
     for i, request_id in enumerate(cached.req_ids):
+        if (added := block_ids.get(request_id)) is None:
+            continue
         if cached.new_block_ids[i] is None:
-            cached.new_block_ids[i] = block_ids.get(request_id)
+            cached.new_block_ids[i] = added
         else:
-            _extend(cached.new_block_ids[i], block_ids.get(request_id))
+            _extend(cached.new_block_ids[i], added)
 
 
-def _extend(tables: tuple[list[int], ...], added: tuple[list[int], ...] | None) -> None:
-    if added is not None:
-        for table, ids in zip(tables, added, strict=True):
-            table.extend(ids)
+def _extend(tables: tuple[list[int], ...], added: tuple[list[int], ...]) -> None:
+    for table, ids in zip(tables, added, strict=True):
+        table.extend(ids)
 
 
 def stream_tokens(output: Any) -> list[StreamToken]:
@@ -121,7 +130,7 @@ def _table(rows: Sequence[np.ndarray], filling: float) -> np.ndarray:
     return table
 
 
-def say_before(output: Any, earlier: Any) -> None:
+def merge_metadata(output: Any, earlier: Any) -> None:
     """Has a request's output say too what an earlier one would have said beside its tokens.
 
     Args:

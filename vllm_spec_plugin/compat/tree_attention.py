@@ -29,12 +29,7 @@ class TreeAttention:
         Args:
             runner: vLLM's model runner, its KV cache laid out.
             layer_names: the target's attention layers; a draft model's stay as they are.
-
-        Raises:
-            ValueError: something about the model or the server does not go with trees.
         """
-        if reason := _obstacle(runner):
-            raise ValueError(f"trees of drafts can't be verified here: {reason}; draft chains instead")
         self._runner = runner
         self.block_size: int = runner.kv_cache_config.kv_cache_groups[self.group].kv_cache_spec.block_size
         self._tokens: torch.Tensor | None = None
@@ -111,34 +106,3 @@ class TreeAttention:
                 self.write_shared(write, layer, key, value, kv_cache)
 
         impl.do_kv_cache_update = write_shared_too
-
-
-def _obstacle(runner: Any) -> str:
-    """Why trees can't be verified; empty if they can."""
-    from vllm.config import CUDAGraphMode
-    from vllm.v1.kv_cache_interface import FullAttentionSpec, UniformTypeKVCacheSpecs
-
-    groups = runner.kv_cache_config.kv_cache_groups
-    if len(groups) != 1:
-        return f"the model has {len(groups)} KV cache groups, not one"
-    spec = groups[0].kv_cache_spec
-    specs = spec.kv_cache_specs.values() if isinstance(spec, UniformTypeKVCacheSpecs) else [spec]
-    if not all(isinstance(spec, FullAttentionSpec) for spec in specs):
-        return "not all of the model's layers are full attention"
-    if runner.input_batch.block_table[0].block_size != spec.block_size:
-        return f"this attention backend splits blocks of {spec.block_size} tokens; choose its size with --block-size"
-    backends = {group.backend for group in runner.attn_groups[0]}
-    if written_inside := sorted(b.get_name() for b in backends if b.forward_includes_kv_cache_update):
-        return f"attention backend {written_inside[0]} writes keys and values while it attends"
-    if runner.uses_mrope:
-        return "the model counts positions in several dimensions"
-    config = runner.vllm_config.parallel_config
-    for name in ("pipeline_parallel_size", "decode_context_parallel_size", "prefill_context_parallel_size"):
-        if getattr(config, name, 1) > 1:
-            return f"--{name.replace('_', '-')} is above 1"
-    if runner.vllm_config.kv_transfer_config is not None:
-        return "a KV connector keeps block tables of its own"
-    mode = runner.compilation_config.cudagraph_mode
-    if mode is not None and mode != CUDAGraphMode.NONE and mode.has_full_cudagraphs():
-        return "full CUDA graphs have their sequences built in; start with cudagraph_mode PIECEWISE or --enforce-eager"
-    return ""

@@ -1,34 +1,28 @@
-"""How the drafts of each request fare. Imports no vLLM."""
-
-from dataclasses import dataclass
-
-
-@dataclass
-class _Tally:
-    steps: int = 0
-    drafted: int = 0
-    accepted: int = 0
+"""How the drafts of each request fare."""
 
 
 class AcceptanceLog:
     """Adds up verified and accepted drafts per request until it ends."""
 
     def __init__(self) -> None:
-        """Nobody has drafted yet."""
-        self._tallies: dict[str, _Tally] = {}
+        """Starts without requests."""
+        # Steps, drafted tokens, accepted ones.
+        self._tallies: dict[str, list[int]] = {}
 
     def verified(self, request_id: str, drafted: int, accepted: int) -> None:
         """Adds a step.
 
         Args:
-            request_id: whose.
+            request_id: the request.
             drafted: draft tokens that were verified, at least 1.
             accepted: how many of them were kept.
         """
-        tally = self._tallies.setdefault(request_id, _Tally())
-        tally.steps += 1
-        tally.drafted += drafted
-        tally.accepted += accepted
+        tally = self._tallies.get(request_id)
+        if tally is None:
+            tally = self._tallies[request_id] = [0, 0, 0]
+        tally[0] += 1
+        tally[1] += drafted
+        tally[2] += accepted
 
     def ended(self, request_id: str) -> tuple[float, float] | None:
         """Forgets a request.
@@ -40,4 +34,5 @@ class AcceptanceLog:
         tally = self._tallies.pop(request_id, None)
         if tally is None:
             return None
-        return tally.accepted / tally.drafted, 1 + tally.accepted / tally.steps
+        steps, drafted, accepted = tally
+        return accepted / drafted, 1 + accepted / steps

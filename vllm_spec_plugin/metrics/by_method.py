@@ -1,4 +1,4 @@
-"""Counters of several proposers side by side. Imports no vLLM."""
+"""Counters of several proposers side by side."""
 
 from collections.abc import Iterable
 from typing import Any, Self
@@ -18,9 +18,16 @@ class CountersByMethod:
         for step in steps:
             self.of(step.method).add(step)
 
+    def __bool__(self) -> bool:
+        """Whether anything was ever asked for."""
+        return bool(self._by_method)
+
     def of(self, method: str) -> StepCounters:
         """Those of one method, to be changed in place."""
-        return self._by_method.setdefault(method, StepCounters(method))
+        counters = self._by_method.get(method)
+        if counters is None:
+            counters = self._by_method[method] = StepCounters(method)
+        return counters
 
     def add(self, other: Self) -> None:
         """Adds all of another's."""
@@ -30,6 +37,16 @@ class CountersByMethod:
     def to_payload(self) -> list[dict[str, Any]]:
         """Plain values, for sending between processes; empty if nothing was ever asked for."""
         return [step.to_payload() for step in self._by_method.values()]
+
+    def take_payload(self) -> list[dict[str, Any]]:
+        """As `to_payload`, and begins anew."""
+        payload = self.to_payload()
+        self.clear()
+        return payload
+
+    def clear(self) -> None:
+        """Begins anew."""
+        self._by_method = {}
 
     @classmethod
     def from_payload(cls, payload: list[dict[str, Any]]) -> Self:

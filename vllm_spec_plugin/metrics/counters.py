@@ -1,6 +1,6 @@
-"""What one step did, in numbers that can be added up. Imports no vLLM."""
+"""What one step did, in numbers that can be added up."""
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 
@@ -14,7 +14,7 @@ class StepCounters:
         draft_tokens: their tokens.
         proposer_errors: drafts or steps lost, by what was wrong.
         proposer_seconds: time spent proposing.
-        verification_seconds: time spent in the scorer, steps without drafts included.
+        verification_seconds: time spent in the scorer; steps that vLLM's own sampler sampled are not included.
         tree_seconds: time spent laying out steps that verify trees, and copying KV blocks for them.
         kv_blocks_reserved: KV blocks given to requests for tokens that were still to be drafted.
         kv_blocks_rolled_back: KV blocks taken back from requests whose drafts did not need them.
@@ -24,6 +24,7 @@ class StepCounters:
         accepted_per_position: how many of those were kept.
         ended: acceptance rate and acceptance length of each request that ended, if it had drafts.
         chosen_lengths: how often a request was to be drafted so many tokens for, by their number from 0.
+        without_drafts: requests that are served without drafts, by reason.
         switched_off: how often a request was no longer to be drafted for that was in the step before.
         predicted_seconds: what steps were expected to take, where the policy reckons with it.
         measured_seconds: what the same steps took.
@@ -46,6 +47,7 @@ class StepCounters:
     accepted_per_position: list[int] = field(default_factory=list)
     ended: list[tuple[float, float]] = field(default_factory=list)
     chosen_lengths: list[int] = field(default_factory=list)
+    without_drafts: dict[str, int] = field(default_factory=dict)
     switched_off: int = 0
     predicted_seconds: float = 0.0
     measured_seconds: float = 0.0
@@ -53,50 +55,57 @@ class StepCounters:
     realised_saved_seconds: float = 0.0
     acceptance: list[float] = field(default_factory=list)
 
-    def count_verified(self, drafted: int, accepted: int) -> None:
-        """Adds one draft that was verified."""
-        _grow(self.verified_per_position, [1] * drafted)
-        _grow(self.accepted_per_position, [1] * accepted)
+    def count_verified(self, drafted: int, accepted: int, num_drafts: int = 1) -> None:
+        """Adds drafts of one length that were verified, and of which as many tokens were kept."""
+        _grow(self.verified_per_position, [num_drafts] * drafted)
+        _grow(self.accepted_per_position, [num_drafts] * accepted)
 
     def count_chosen(self, length: int, num_requests: int = 1) -> None:
         """Adds requests that so many tokens each are to be drafted for."""
-        _grow(self.chosen_lengths, [*[0] * length, num_requests])
+        lengths = self.chosen_lengths
+        if length >= len(lengths):
+            lengths += [0] * (length + 1 - len(lengths))
+        lengths[length] += num_requests
 
     def count_error(self, reason: str) -> None:
         """Adds one proposer error."""
-        self.proposer_errors[reason] = self.proposer_errors.get(reason, 0) + 1
+        _add(self.proposer_errors, {reason: 1})
+
+    def count_without_drafts(self, reason: str) -> None:
+        """Adds one request that is served without drafts."""
+        _add(self.without_drafts, {reason: 1})
 
     def add(self, other: Self) -> None:
         """Adds another step of the same proposer."""
-        self.drafts += other.drafts
-        self.draft_tokens += other.draft_tokens
-        self.proposer_seconds += other.proposer_seconds
-        self.verification_seconds += other.verification_seconds
-        self.tree_seconds += other.tree_seconds
-        self.kv_blocks_reserved += other.kv_blocks_reserved
-        self.kv_blocks_rolled_back += other.kv_blocks_rolled_back
-        self.drafts_cut_for_memory += other.drafts_cut_for_memory
-        _grow(self.verified_per_position, other.verified_per_position)
-        _grow(self.accepted_per_position, other.accepted_per_position)
-        self.ended += other.ended
-        _grow(self.chosen_lengths, other.chosen_lengths)
-        self.switched_off += other.switched_off
-        self.predicted_seconds += other.predicted_seconds
-        self.measured_seconds += other.measured_seconds
-        self.expected_saved_seconds += other.expected_saved_seconds
-        self.realised_saved_seconds += other.realised_saved_seconds
-        self.acceptance = other.acceptance or self.acceptance
-        for reason, count in other.proposer_errors.items():
-            self.proposer_errors[reason] = self.proposer_errors.get(reason, 0) + count
+        for name, more in vars(other).items():
+            if not more or name == "method":
+                continue
+            own = getattr(self, name)
+            if isinstance(more, dict):
+                _add(own, more)
+            elif name == "acceptance":
+                self.acceptance = more
+            elif name == "ended":
+                self.ended += more
+            elif isinstance(more, list):
+                _grow(own, more)
+            else:
+                setattr(self, name, own + more)
 
     def to_payload(self) -> dict[str, Any]:
-        """Plain values, for sending between processes."""
-        return asdict(self)
+        """Plain values of what is not zero or empty, for sending between processes."""
+        return {name: value for name, value in vars(self).items() if value}
 
     @classmethod
     def from_payload(cls, payload: dict[str, Any]) -> Self:
         """The inverse of `to_payload`."""
         return cls(**payload)
+
+
+def _add(counts: dict[str, int], more: dict[str, int]) -> None:
+    """Adds `more` to `counts`, key by key."""
+    for key, count in more.items():
+        counts[key] = counts.get(key, 0) + count
 
 
 def _grow(counts: list[int], more: list[int]) -> None:

@@ -1,12 +1,13 @@
 """The counters as Prometheus metrics, in the process that answers GET /metrics."""
 
 import functools
-from typing import Any
+from typing import Any, Literal
 
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
 
 from vllm_spec_plugin.metrics.counters import StepCounters
 from vllm_spec_plugin.proposers.guard import ERROR_REASONS
+from vllm_spec_plugin.scheduling.request_gate import REASONS
 
 _RATES = tuple(i / 10 for i in range(11))
 _DRAFT_LENGTHS = (*range(9), 10, 12, 16, 24, 32, 48, 64)
@@ -33,8 +34,10 @@ class Exporter:
         self._verified = counter("verified_tokens", "Draft tokens verified, by place.", "method", "position")
         self._accepted = counter("accepted_tokens", "Draft tokens accepted, by place.", "method", "position")
 
-        def gauge(name: str, documentation: str, *labels: str) -> Gauge:
-            return Gauge(f"vllm_spec_plugin:{name}", documentation, labels, registry=registry)
+        # Several API servers, one per replica, are shown as one: how their gauges become one is said by the mode.
+        def gauge(name: str, documentation: str, *labels: str, mode: Literal["sum", "mostrecent"]) -> Gauge:
+            name = f"vllm_spec_plugin:{name}"
+            return Gauge(name, documentation, labels, registry=registry, multiprocess_mode=mode)
 
         def histogram(name: str, documentation: str, buckets: tuple[float, ...]) -> Histogram:
             name = f"vllm_spec_plugin:{name}"
@@ -44,16 +47,20 @@ class Exporter:
         self._rates = histogram("request_acceptance_rate", rate, _RATES)
         self._lengths = histogram("request_acceptance_length", length, _LENGTHS)
         self._chosen = histogram("draft_length", "Tokens to draft per request and step.", _DRAFT_LENGTHS)
+        without = "Requests served without drafts, as drafts could change their output."
+        self._without_drafts = counter("requests_without_drafts", without, "reason")
         self._switched_off = counter("switched_off", "Times that a request was no longer drafted for.", "method")
         predicted, measured = "Expected time of steps with a forecast.", "Measured time of the same steps."
         self._predicted = counter("predicted_step_seconds", predicted, "method")
         self._measured = counter("measured_step_seconds", measured, "method")
         # A saving below 0 is a loss, which a counter could not show.
         saved = "Time that drafting {} in steps with a forecast, over none."
-        self._expected_saved = gauge("expected_saved_seconds", saved.format("was expected to save"), "method")
-        self._realised_saved = gauge("realised_saved_seconds", saved.format("saved"), "method")
+        self._expected_saved = gauge(
+            "expected_saved_seconds", saved.format("was expected to save"), "method", mode="sum"
+        )
+        self._realised_saved = gauge("realised_saved_seconds", saved.format("saved"), "method", mode="sum")
         acceptance = "Estimated probability that a place is accepted if those before it are."
-        self._acceptance = gauge("estimated_acceptance", acceptance, "method", "position")
+        self._acceptance = gauge("estimated_acceptance", acceptance, "method", "position", mode="mostrecent")
         self._cut_for_memory = counter("drafts_cut_for_memory", "Draft tokens lost to a lack of KV blocks.", "method")
 
     def add(self, payload: list[dict[str, Any]]) -> None:
@@ -77,9 +84,12 @@ class Exporter:
         for rate, length in step.ended:
             self._rates.labels(step.method).observe(rate)
             self._lengths.labels(step.method).observe(length)
+        chosen = self._chosen.labels(step.method)
         for length, count in enumerate(step.chosen_lengths):
             for _ in range(count):
-                self._chosen.labels(step.method).observe(length)
+                chosen.observe(length)
+        for reason in REASONS:
+            self._without_drafts.labels(reason).inc(step.without_drafts.get(reason, 0))
         self._switched_off.labels(step.method).inc(step.switched_off)
         self._predicted.labels(step.method).inc(step.predicted_seconds)
         self._measured.labels(step.method).inc(step.measured_seconds)

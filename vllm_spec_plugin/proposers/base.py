@@ -19,26 +19,25 @@ class RequestView:
 
     Attributes:
         request_id: the same string as long as the request lives.
-        token_ids: [num_tokens] int32, prompt and output so far. A view into the runner's own buffer:
-            valid during `propose` only, and not to be written.
+        token_ids: [num_tokens] int32, prompt and output so far. A read-only view of the runner's
+            buffer, valid during `propose` only.
         num_draft_tokens: K, the most tokens to draft; 0 only for proposers that keep KV, which are
             shown every request, to keep up with its text.
-        uniforms: [K] float64 in [0, 1), the request's own randomness for this step's draws (keyed by
-            its seed and output position when it has one).
-        point_mass: drafts must be a function of the text alone, not drawn; the scheduler may drop
-            them because of their value (grammars), which is exact only then.
+        uniforms: [K] float64 in [0, 1), the request's own randomness for this step's draws.
+        point_mass: drafts must be certain, not drawn: for greedy requests, for seeded ones, whose output must not show
+            what was drafted, and with a grammar, where the scheduler may drop drafts because of their value.
         row: the request's place in the step's batch.
         num_slots: tokens that its KV cache blocks have room for.
         in_prompt: the target is not through with its text yet.
         depth: most draft tokens one after the other; below `num_draft_tokens` only for proposers of trees.
         chain_only: no branches for this request: what it asks for is defined along one continuation.
-        sibling_uniforms: [depth, most siblings] float64, as `uniforms`, for tokens that may take the same
-            place; only for proposers that draw them.
+        sibling_uniforms: [depth, most siblings] float64, for tokens that may take the same place; the first of each
+            place are those of `uniforms`. Only for proposers that draw them.
         hidden: [hidden_size], the target's last hidden state before the newest token was sampled; only
             for proposers that draft from it.
         scope: requests of the same scope may draft from each other's texts once these have ended; None is
-            private. It must be None for a seeded request whose drafts may be drawn, or are verified with
-            lenience: its output would depend on what was said before.
+            private. It is None for a seeded request whose drafts are verified with lenience: its output would depend
+            on what was said before.
         turns: who may draft, and how much.
     """
 
@@ -81,7 +80,7 @@ class Draft:
 
     Attributes:
         token_ids: at most K tokens, the first to follow the request's text; empty is no guess. Of a tree
-            depth first, in the order of its topology's nodes.
+            depth first, in the order of its topology's nodes; the scheduler gets, and cuts, them by priority.
         probs: q, one row per token of `token_ids`; None where every token was certain (a point mass). Of
             siblings, which are tried in their order, each one's q is the distribution that it was drawn
             from given those before it.
@@ -102,8 +101,9 @@ class Proposer(Protocol):
     A proposer may keep state per request id. It is told with `forget` when that state is to go: the
     request ended or was preempted (it may come back: then the state is rebuilt from its text). One that
     learns from texts has a method `finish(request_id: str) -> None`, which is called instead where the request
-    ended. Nothing of one request's text may reach another's drafts, unless it has ended and both are of
-    the same `RequestView.scope`.
+    ended. One that keeps more than that has a method `reset() -> None`, which drops everything: under tensor
+    parallelism each rank has a proposer, and all of them must draft the same. Nothing of one request's text may
+    reach another's drafts, unless it has ended and both are of the same `RequestView.scope`.
 
     A proposer that draws several tokens for the same place says how many in an attribute `num_siblings`.
     """

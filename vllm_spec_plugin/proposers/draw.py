@@ -2,20 +2,19 @@
 
 import torch
 
+from vllm_spec_plugin.verification.draw import draw
 
-def draw(probs: torch.Tensor, uniforms: torch.Tensor) -> torch.Tensor:
-    """[n] int64: per row a token with probability `probs`, by inverting the distribution function.
-
-    Args:
-        probs: [n, vocab_size] float32, rows sum to 1 up to rounding.
-        uniforms: [n] float64 in [0, 1).
-    """
-    cumulated = probs.cumsum(-1, dtype=torch.float64)
-    # Nearer to 1, u * total could round up to the total, behind the last token that has any probability.
-    below = uniforms.clamp(max=1 - 2**-52)[:, None] * cumulated[:, -1:]
-    return torch.searchsorted(cumulated, below, right=True).squeeze(1)
+__all__ = ["confidence", "draw"]
 
 
 def confidence(logits: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
     """[n] float32: softmax(logits) at `tokens`."""
     return logits.log_softmax(-1).gather(1, tokens[:, None]).squeeze(1).exp()
+
+
+def most_likely(logits: torch.Tensor) -> torch.Tensor:
+    """[n] int64: per row of `logits` ([n, vocab_size] float32) the first of its greatest."""
+    if logits.device.type == "cpu":
+        # A tenth of the time that torch takes.
+        return torch.from_numpy(logits.numpy().argmax(-1))
+    return logits.argmax(-1)

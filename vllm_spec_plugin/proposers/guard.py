@@ -3,24 +3,40 @@
 import logging
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
 
+import numpy as np
 import torch
 
 from vllm_spec_plugin.proposers.base import NO_DRAFT, Draft, Proposer, RequestView
-from vllm_spec_plugin.verification.draft_probs import SparseProbs
+from vllm_spec_plugin.verification.draft_probs import SparseProbs, stack_rows, stack_sparse
+from vllm_spec_plugin.verification.topology import Topology
 
 logger = logging.getLogger("vllm.vllm_spec_plugin")
 
 RAISED = "raised"
 WRONG_COUNT = "wrong_number_of_drafts"
+WRONG_TYPE = "wrong_type"
 TOO_MANY_TOKENS = "too_many_tokens"
 WRONG_TREE = "wrong_tree"
 OUT_OF_VOCABULARY = "token_out_of_vocabulary"
 BAD_PROBS = "bad_probabilities"
-ERROR_REASONS = (RAISED, WRONG_COUNT, TOO_MANY_TOKENS, WRONG_TREE, OUT_OF_VOCABULARY, BAD_PROBS)
+RANKS_DIFFER = "ranks_differ"
+ERROR_REASONS = (
+    RAISED,
+    WRONG_COUNT,
+    WRONG_TYPE,
+    TOO_MANY_TOKENS,
+    WRONG_TREE,
+    OUT_OF_VOCABULARY,
+    BAD_PROBS,
+    RANKS_DIFFER,
+)
 
 SECONDS_BETWEEN_LOGS = 60.0
 _SUM_TOLERANCE = 1e-3
+_WHOLE = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 
 class GuardedProposer:
@@ -42,7 +58,7 @@ class GuardedProposer:
     def propose(self, requests: Sequence[RequestView]) -> list[Draft]:
         """One sound draft per request; `NO_DRAFT` in the place of each unsound one."""
         try:
-            drafts = self._proposer.propose(requests)
+            drafts = list(self._proposer.propose(requests))
             if len(drafts) != len(requests):
                 raise _FaultError(WRONG_COUNT, f"{len(drafts)} drafts for {len(requests)} requests")
         except Exception as error:
@@ -52,7 +68,24 @@ class GuardedProposer:
             for request in requests:
                 self.forget(request.request_id)
             return [NO_DRAFT] * len(requests)
-        return [self._checked(request, draft) for request, draft in zip(requests, drafts, strict=True)]
+        checked = [self._checked(request, draft) for request, draft in zip(requests, drafts, strict=True)]
+        drawn = {i: draft.probs for i, draft in enumerate(checked) if draft.probs is not None}
+        if drawn and not self._are_sound(*drawn.values()):
+            for i, probs in drawn.items():
+                if not self._are_sound(probs):
+                    self._drop(requests[i], BAD_PROBS, "q is no distribution over the vocabulary")
+                    checked[i] = NO_DRAFT
+        # Verifying a drawn token as certain is exact as well.
+        for i in drawn:
+            if requests[i].point_mass:
+                checked[i] = replace(checked[i], probs=None)
+        return checked
+
+    def _are_sound(self, *probs: SparseProbs | torch.Tensor) -> bool:
+        try:
+            return are_sound(probs, self._vocab_size)
+        except Exception:  # tensors of several devices, or without an element: each is looked at by itself
+            return False
 
     def forget(self, request_id: str) -> None:
         """Drops the proposer's state of that request."""
@@ -73,14 +106,26 @@ class GuardedProposer:
             self._report(RAISED, f"finishing a request: {type(error).__name__}: {error}")
             self.forget(request_id)
 
+    def reset(self, request_ids: Sequence[str]) -> None:
+        """Has the proposer forget all that it keeps, or, where it can't, what it keeps of these requests."""
+        reset: Callable[[], None] | None = getattr(self._proposer, "reset", None)
+        if reset is not None:
+            try:
+                reset()
+            except Exception as error:
+                self._report(RAISED, f"forgetting all requests: {type(error).__name__}: {error}")
+        for request_id in request_ids:
+            self.forget(request_id)
+
     def _checked(self, request: RequestView, draft: Draft) -> Draft:
         try:
-            check_draft(draft, request, self._vocab_size)
+            return check_draft(draft, request, self._vocab_size)
         except Exception as error:
-            reason = error.reason if isinstance(error, _FaultError) else RAISED
-            self._report(reason, f"draft of request {request.request_id} dropped: {error}")
+            self._drop(request, error.reason if isinstance(error, _FaultError) else RAISED, str(error))
             return NO_DRAFT
-        return draft
+
+    def _drop(self, request: RequestView, reason: str, message: str) -> None:
+        self._report(reason, f"draft of request {request.request_id} dropped: {message}")
 
     def _report(self, reason: str, message: str) -> None:
         self._on_error(reason)
@@ -96,32 +141,87 @@ class _FaultError(Exception):
         self.reason = reason
 
 
-def check_draft(draft: Draft, request: RequestView, vocab_size: int) -> None:
-    """Raises unless `draft` is one that the scorer can verify exactly."""
-    tokens, probs = draft.token_ids, draft.probs
+def check_draft(draft: Draft, request: RequestView, vocab_size: int) -> Draft:
+    """Raises unless `draft` is one that the scorer can verify exactly, if the values of its q are sound.
+
+    Returns:
+        The draft in the scorer's types: a list of ints, float32 q.
+    """
+    if not isinstance(draft, Draft):
+        raise _FaultError(WRONG_TYPE, f"{type(draft).__name__} where a Draft is due")
+    tokens, tree = _token_ids(draft.token_ids), draft.tree
     if len(tokens) > request.num_draft_tokens:
         raise _FaultError(TOO_MANY_TOKENS, f"{len(tokens)} tokens where {request.num_draft_tokens} were asked for")
-    if draft.tree is not None:
-        if draft.tree.num_nodes != len(tokens):
-            raise _FaultError(WRONG_TREE, f"{len(tokens)} tokens for a tree of {draft.tree.num_nodes} nodes")
-        if draft.tree.depth > request.depth:
-            raise _FaultError(WRONG_TREE, f"a tree of depth {draft.tree.depth} where {request.depth} is the most")
-        if request.chain_only and len(draft.tree.chains) > 1:
+    if tree is not None:
+        if not isinstance(tree, Topology):
+            raise _FaultError(WRONG_TYPE, f"a tree that is a {type(tree).__name__}, not a Topology")
+        if tree.num_nodes != len(tokens):
+            raise _FaultError(WRONG_TREE, f"{len(tokens)} tokens for a tree of {tree.num_nodes} nodes")
+        if tree.depth > request.depth:
+            raise _FaultError(WRONG_TREE, f"a tree of depth {tree.depth} where {request.depth} is the most")
+        if request.chain_only and len(tree.chains) > 1:
             raise _FaultError(WRONG_TREE, "a tree with branches where a chain was asked for")
-    if any(not 0 <= token < vocab_size for token in tokens):
+    if tokens and not (min(tokens) >= 0 and max(tokens) < vocab_size):
         raise _FaultError(OUT_OF_VOCABULARY, f"token ids {tokens} with a vocabulary of {vocab_size}")
-    if probs is None or not tokens:
-        return
-    values = probs.probs if isinstance(probs, SparseProbs) else probs
-    if len(probs) != len(tokens):
-        raise _FaultError(BAD_PROBS, f"{len(probs)} rows of q for {len(tokens)} tokens")
-    if isinstance(probs, SparseProbs):
-        in_range = (probs.token_ids >= 0) & (probs.token_ids < vocab_size)
-        if probs.token_ids.shape != values.shape or not bool(in_range.all()):
-            raise _FaultError(BAD_PROBS, "q names tokens out of the vocabulary")
-    elif values.shape[1] != vocab_size:
-        raise _FaultError(BAD_PROBS, f"q has {values.shape[1]} entries with a vocabulary of {vocab_size}")
-    if not bool((torch.isfinite(values) & (values >= 0)).all()):
-        raise _FaultError(BAD_PROBS, "q is negative or not finite")
-    if bool(((values.sum(-1) - 1).abs() > _SUM_TOLERANCE).any()):
-        raise _FaultError(BAD_PROBS, "q does not sum to 1")
+    probs = None if draft.probs is None or not tokens else _probs(draft.probs, len(tokens), vocab_size)
+    return Draft(tokens, probs, tree)
+
+
+def _token_ids(given: Any) -> list[int]:
+    """Token ids of any sequence, array or tensor of whole numbers; no bools, no floats."""
+    values = given.tolist() if isinstance(given, np.ndarray | torch.Tensor) else given
+    if not isinstance(values, Sequence) or isinstance(values, str | bytes):
+        raise _FaultError(WRONG_TYPE, f"token ids that are a {type(given).__name__}")
+    kinds = set(map(type, values))
+    if kinds <= {int}:
+        # A copy: a proposer may use its list again.
+        return list(values)
+    for kind in kinds:
+        if kind is not int and not issubclass(kind, np.integer):
+            raise _FaultError(WRONG_TYPE, f"a token id that is a {kind.__name__}")
+    return [int(value) for value in values]
+
+
+def _probs(given: Any, num_tokens: int, vocab_size: int) -> SparseProbs | torch.Tensor:
+    """q in the scorer's types."""
+    values = given.probs if isinstance(given, SparseProbs) else given
+    if not isinstance(values, torch.Tensor) or values.layout != torch.strided or not values.is_floating_point():
+        raise _FaultError(WRONG_TYPE, f"q that is a {type(values).__name__}, not a dense tensor of floats")
+    shape = values.shape
+    if len(shape) != 2 or shape[0] != num_tokens:
+        raise _FaultError(BAD_PROBS, f"q of shape {tuple(shape)} for {num_tokens} tokens")
+    is_ready = values.dtype == torch.float32 and not values.requires_grad
+    values = values if is_ready else values.detach().float()
+    if isinstance(given, SparseProbs):
+        ids = given.token_ids
+        if not isinstance(ids, torch.Tensor) or ids.dtype not in _WHOLE or ids.device != values.device:
+            raise _FaultError(WRONG_TYPE, "q of token ids that are no whole numbers, or on another device")
+        if ids.shape != shape:
+            raise _FaultError(BAD_PROBS, f"q of shape {tuple(shape)} for token ids of shape {tuple(ids.shape)}")
+        return given if is_ready and ids.dtype == torch.int64 else SparseProbs(ids.long(), values)
+    if shape[1] != vocab_size:
+        raise _FaultError(BAD_PROBS, f"q has {shape[1]} entries with a vocabulary of {vocab_size}")
+    return values
+
+
+def are_sound(probs: Sequence[SparseProbs | torch.Tensor], vocab_size: int) -> bool:
+    """Whether each row of q is a distribution over the vocabulary: one answer, so that the device is asked once.
+
+    Args:
+        probs: q of some drafts, in the scorer's types.
+        vocab_size: token ids must be below.
+    """
+    sparse = [q for q in probs if isinstance(q, SparseProbs)]
+    dense = [q for q in probs if isinstance(q, torch.Tensor)]
+    if dense and not bool(_are_distributions(stack_rows(dense))):
+        return False
+    if not sparse:
+        return True
+    table = stack_sparse(sparse)
+    least, most = table.token_ids.aminmax()
+    return bool(_are_distributions(table.probs) & (least >= 0) & (most < vocab_size))
+
+
+def _are_distributions(probs: torch.Tensor) -> torch.Tensor:
+    # A sum over numbers that are not finite is not finite either, and no comparison with it is true.
+    return (((probs.sum(-1) - 1).abs() <= _SUM_TOLERANCE) & (probs.amin(-1) >= 0)).all()

@@ -48,13 +48,14 @@ def _draft_model(config: "DraftModelConfig", num_tokens: int, vocab_size: int, e
 def _medusa(config: "MedusaConfig", num_tokens: int, vocab_size: int, engine: Any) -> Proposer:
     from vllm_spec_plugin.proposers.medusa.checkpoint import load_heads, read_heads_config
     from vllm_spec_plugin.proposers.medusa.proposer import MedusaProposer
-    from vllm_spec_plugin.proposers.medusa.shape import draft_shapes
+    from vllm_spec_plugin.proposers.medusa.shape import describe
 
     draws = config.draft_sampling == "probabilistic"
-    shapes = draft_shapes(config.tree, num_tokens, read_heads_config(config.model), draws=draws)
-    logger.info("Medusa heads draft %s", shapes)
-    heads = load_heads(config.model, engine.hidden_size, vocab_size, engine.dtype, engine.device, shapes.depth)
-    return MedusaProposer(heads, engine, shapes, draws=draws)
+    order = config.node_order(num_tokens)
+    logger.info("Medusa heads draft %s", describe(order, read_heads_config(config.model), draws=draws))
+    depth = order.tree.depth
+    heads = load_heads(config.model, engine.hidden_size, vocab_size, engine.dtype, engine.device, depth)
+    return MedusaProposer(heads, engine, order.tree, draws=draws)
 
 
 # Each creator imports its own proposer: nobody waits for what they do not use.

@@ -20,17 +20,22 @@ def draw_siblings(logits: torch.Tensor, uniforms: torch.Tensor) -> tuple[torch.T
         with any probability, further ones are certain, and worth nothing.
     """
     n, k = uniforms.shape
-    left = logits.softmax(-1)
     tokens = torch.empty(n, k, dtype=torch.int64, device=logits.device)
-    probs = left.new_empty(n, k, left.shape[-1])
+    if k == 1:
+        q = logits.softmax(-1)
+        tokens[:, 0] = draw(q, uniforms[:, 0])
+        return tokens, q[:, None]
+    probs = torch.empty(n, k, logits.shape[-1], device=logits.device)
+    left = torch.softmax(logits, -1, out=probs[:, 0]).clone()
     for rank in range(k):
-        total = left.sum(-1, keepdim=True)
-        q = probs[:, rank] = left / total
-        used_up = (total <= 0).squeeze(1)
-        if rank and bool(used_up.any()):
-            q[used_up] = 0
-            q[used_up, 0] = 1
-            probs[:, rank] = q
+        q = probs[:, rank]
+        if rank:
+            left.scatter_(1, tokens[:, rank - 1, None], 0)
+            total = left.sum(-1, keepdim=True)
+            torch.div(left, total, out=q)
+            used_up = (total <= 0).squeeze(1)
+            if bool(used_up.any()):
+                q[used_up] = 0
+                q[used_up, 0] = 1
         tokens[:, rank] = draw(q, uniforms[:, rank])
-        left.scatter_(1, tokens[:, rank, None], 0)
     return tokens, probs

@@ -25,12 +25,15 @@ class SpecKVCacheManager(KVCacheManager):
 
     Attributes:
         block_sizes: tokens per block of each of those groups.
+        oversized: ids of running requests that may hold blocks beyond their text: those that slots were reserved for,
+            or that the scheduler gave slots for drafts. An ordered set.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._groups = [manager for manager in self.coordinator.single_type_managers if is_position_indexed(manager)]
         self.block_sizes = tuple(manager.block_size for manager in self._groups)
+        self.oversized: dict[str, None] = {}
         self._wanted: Mapping[str, int] = {}
         self._headroom: int | None = None
         self._forks: dict[str, list[KVCacheBlock]] = {}
@@ -46,13 +49,13 @@ class SpecKVCacheManager(KVCacheManager):
             missing += max(0, -(-num_tokens // manager.block_size) - len(manager.req_to_blocks.get(request_id, ())))
         return missing
 
-    def free_kv_tokens(self) -> int:
-        """How many tokens of a new request would find slots in free blocks now."""
+    def free_kv_tokens(self, most: int) -> int:
+        """How many tokens of a new request would find slots in free blocks now, at most `most`."""
         free, sizes = self.block_pool.get_num_free_blocks(), self.block_sizes
-        if not sizes:
-            return 0
-        most = range(free * min(sizes) + 1)
-        return bisect.bisect_right(most, free, key=lambda tokens: sum(-(-tokens // size) for size in sizes)) - 1
+        if sum([-(-most // size) for size in sizes]) <= free:
+            return most
+        tokens = range(most + 1)
+        return bisect.bisect_right(tokens, free, key=lambda count: sum([-(-count // size) for size in sizes])) - 1
 
     def reserve(self, request: Request, num_tokens: int, keep_free: int = 0) -> KVCacheBlocks:
         """Gives a request slots for its first `num_tokens` tokens, as far as free blocks reach.
@@ -80,6 +83,7 @@ class SpecKVCacheManager(KVCacheManager):
             manager.allocate_new_blocks(request_id, num_tokens, num_tokens) if is_position_indexed(manager) else []
             for manager in self.coordinator.single_type_managers
         ]
+        self.oversized[request_id] = None
         return self.create_kv_cache_blocks(tuple(added))
 
     def rollback(self, request: Request, num_tokens: int) -> tuple[int | None, ...] | None:
@@ -134,57 +138,44 @@ class SpecKVCacheManager(KVCacheManager):
         blocks = self._forks[request.request_id] = self.block_pool.get_new_blocks(num_forks * blocks_per_fork)
         return [block.block_id for block in blocks]
 
-    def join(self) -> None:
+    def release_forks(self) -> None:
         """Takes all forks back: what was accepted in them is in the requests' own blocks by now.
 
         They go to the head of the free list, from where the next ones are taken: the prefix cache loses
         no more blocks to forks than are held at a time.
         """
         for request_id in list(self._forks):
-            self._join(request_id)
+            self._release(request_id)
 
     def free(self, request: Request) -> None:
         """Frees a request's blocks, those of its forks too."""
-        self._join(request.request_id)
+        self._release(request.request_id)
+        self.oversized.pop(request.request_id, None)
         super().free(request)
 
-    def _join(self, request_id: str) -> None:
-        self.block_pool.free_blocks(self._forks.pop(request_id, ()))
+    def _release(self, request_id: str) -> None:
+        if (blocks := self._forks.pop(request_id, None)) is not None:
+            self.block_pool.free_blocks(blocks)
 
-    def announce(self, wanted: Mapping[str, int]) -> None:
-        """Says how many tokens' slots each running request will want for its drafts after admission.
+    def set_draft_headroom(self, wanted: Mapping[str, int]) -> None:
+        """Takes how many tokens' slots each running request will need for its drafts after admission.
 
         Until the next call, a waiting request is admitted only if, besides it, these find their blocks.
         """
         self._wanted, self._headroom = wanted, None
 
-    def allocate_slots(
-        self,
-        request: Request,
-        num_new_tokens: int,
-        *args: Any,
-        reserved_blocks: int = 0,
-        has_scheduled_reqs: bool = True,
-        **kwargs: Any,
-    ) -> KVCacheBlocks | None:
-        """vLLM's, leaving the announced blocks to running requests when it admits another.
+    def allocate_slots(self, request: Request, num_new_tokens: int, *args: Any, **kwargs: Any) -> KVCacheBlocks | None:
+        """vLLM's, leaving the draft headroom to running requests when it admits another.
 
         With nobody running nothing is left to anybody. So the first request in the queue waits at most
         until those that run have ended.
         """
-        if has_scheduled_reqs and request.status in _ADMITTED_FROM:
+        if self._wanted and request.status in _ADMITTED_FROM and kwargs.get("has_scheduled_reqs", True):
             # Once per step: vLLM admits after all running requests have what they need.
             if self._headroom is None:
                 self._headroom = sum(self.num_missing_blocks(*wanted) for wanted in self._wanted.items())
-            reserved_blocks += self._headroom
-        return super().allocate_slots(
-            request,
-            num_new_tokens,
-            *args,
-            reserved_blocks=reserved_blocks,
-            has_scheduled_reqs=has_scheduled_reqs,
-            **kwargs,
-        )
+            kwargs["reserved_blocks"] = kwargs.get("reserved_blocks", 0) + self._headroom
+        return super().allocate_slots(request, num_new_tokens, *args, **kwargs)
 
     def check_integrity(self, retained: Iterable[KVCacheBlock] = ()) -> None:
         """Checks all books of blocks against each other; see `check_blocks`.

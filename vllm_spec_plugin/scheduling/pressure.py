@@ -1,4 +1,4 @@
-"""Which drafts are given up when KV blocks run short. Imports no vLLM."""
+"""Which drafts are given up when KV blocks run short."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from vllm_spec_plugin.compat.scheduler import StreamToken, say_before, set_stream_tokens, stream_tokens
+from vllm_spec_plugin.compat.scheduler import StreamToken, merge_metadata, set_stream_tokens, stream_tokens
 from vllm_spec_plugin.scheduling.stream_groups import StreamGroups
 
 
@@ -45,7 +45,7 @@ class GroupedStream:
         tokens = self._groups.release(request_id, stream_tokens(output), is_last=output.finished)
         set_stream_tokens(output, tokens)
         if (earlier := self._unsaid.pop(request_id, None)) is not None:
-            say_before(output, earlier)
+            merge_metadata(output, earlier)
         leaves = bool(tokens) or output.finished
         if not leaves:
             self._unsaid[request_id] = output

@@ -1,5 +1,9 @@
 """Chain verification: Algorithm 1 of Leviathan et al. (2023) over a ragged batch, in torch alone."""
 
+import functools
+
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from vllm_spec_plugin.verification.draft_probs import DraftProbs, SparseProbs, token_probs
@@ -9,14 +13,65 @@ from vllm_spec_plugin.verification.rows import Rows
 NO_TOKEN = -1
 
 
+class ChainVerdict:
+    """What a verification of chains decided; what is seldom asked for is worked out when it is.
+
+    Attributes:
+        token_ids: [batch_size, rows.width] int32: per request the accepted tokens, then the recovered
+            or bonus token, then `NO_TOKEN`.
+    """
+
+    def __init__(self, token_ids: torch.Tensor, rows: Rows) -> None:
+        """Takes what `verify_chain` returned for `rows`, on the same device."""
+        self.token_ids = token_ids
+        self._rows = rows
+
+    @functools.cached_property
+    def nodes(self) -> torch.Tensor:
+        """[batch_size] int64: each request's last accepted draft token, counted in its draft; -1 if none is."""
+        return (self.token_ids != NO_TOKEN).sum(1) - 2
+
+    @functools.cached_property
+    def rows(self) -> torch.Tensor:
+        """[batch_size, width] int64: the row that each token was decided at; after the last one, that one again."""
+        columns = torch.arange(self._rows.width, device=self.token_ids.device)
+        return self._rows.first[:, None] + columns.minimum(self.nodes[:, None] + 1)
+
+
+def verify_greedy(
+    most_likely: npt.NDArray[np.int64], draft_token_ids: npt.NDArray[np.int64], rows: Rows
+) -> npt.NDArray[np.int32]:
+    """Decides a step in which all requests are greedy, from the target's most likely tokens, on the host.
+
+    Args:
+        most_likely: [num_rows] int64.
+        draft_token_ids: [num_draft_tokens] int64; negative where nothing was drafted.
+        rows: the step's layout, on the CPU.
+
+    Returns:
+        As `verify_chain`.
+    """
+    draft_row, columns = rows.draft_row.numpy(), np.arange(rows.width)
+    equal = np.zeros((len(rows.first), rows.width), dtype=np.bool_)
+    places = rows.request.numpy()[draft_row], rows.offset.numpy()[draft_row]
+    equal[places] = most_likely[draft_row] == draft_token_ids
+    num_accepted = np.logical_and.accumulate(equal, axis=1).sum(1)
+    # What was accepted is what was most likely.
+    token_ids = most_likely[np.minimum(rows.first.numpy()[:, None] + columns, len(most_likely) - 1)]
+    return np.where(columns <= num_accepted[:, None], token_ids, NO_TOKEN).astype(np.int32)
+
+
 def verify_chain(
     target_logits: torch.Tensor,
     draft_token_ids: torch.Tensor,
     draft_probs: DraftProbs,
     rows: Rows,
-    greedy: torch.Tensor,
+    greedy: torch.Tensor | bool,
     noise: Noise,
     lenience: float = 1.0,
+    most_likely: torch.Tensor | None = None,
+    *,
+    in_place: bool = False,
 ) -> torch.Tensor:
     """Decides which draft tokens are kept and samples the token that follows them.
 
@@ -27,49 +82,74 @@ def verify_chain(
     A seeded request whose draft is certain (q(x) = 1) draws its token from p first and keeps the
     draft if they are equal: the same probabilities, and an output that does not depend on the draft.
 
+    Nothing is read back from the device, but for seeded requests.
+
     Args:
         target_logits: [num_rows, vocab_size] float32, after the request's whole sampling pipeline.
         draft_token_ids: [num_draft_tokens] int64; `NO_TOKEN` is a place nothing was drafted for: it
             and what follows it in its request are dropped.
         draft_probs: q of each draft token.
         rows: the step's layout.
-        greedy: [batch_size] bool.
+        greedy: [batch_size] bool; one for all where they are alike.
         noise: the step's randomness.
         lenience: l in (0, 1]; 1 is exact, less multiplies q before comparing (appendix A.5, where no
             token becomes likelier than p / l), and lets greedy requests keep x if p(x) >= l max(p).
+        most_likely: [num_rows] int64, argmax of `target_logits`, if it is known.
+        in_place: `target_logits` may be written over; a CPU then need not find memory for as many numbers again.
 
     Returns:
         [batch_size, rows.width] int32: per request the accepted tokens, then the recovered or bonus
         token, then `NO_TOKEN`.
     """
-    any_greedy, all_greedy = bool(greedy.any()), bool(greedy.all())
-    most_likely = target_logits.argmax(-1) if any_greedy else torch.zeros_like(rows.request)
-    drafted = draft_token_ids != NO_TOKEN
+    if most_likely is None and greedy is not False:
+        most_likely = target_logits.argmax(-1)
+    drafted = draft_token_ids >= 0
     tokens = draft_token_ids.clamp_min(0)
-    probs = target_logits if all_greedy and lenience == 1 else target_logits.softmax(-1)
-
-    accepted = most_likely[rows.draft_row] == tokens
+    is_reused = in_place and target_logits.device.type == "cpu"
+    probs = torch.softmax(target_logits, -1, out=target_logits if is_reused else None)
     p = probs[rows.draft_row, tokens]
+    if greedy is False or most_likely is None:
+        accepted = _kept(probs, p, tokens, draft_probs, rows, noise, lenience)
+        num_accepted = _leading(accepted & drafted, rows)
+        next_token = _recovered(probs, p, tokens, drafted, draft_probs, rows, num_accepted, noise)
+        return _output(tokens, next_token, num_accepted, rows)
+    accepted = most_likely[rows.draft_row] == tokens
     if lenience < 1:
         accepted = p >= lenience * probs.amax(-1)[rows.draft_row]
-    if not all_greedy:
-        q = token_probs(draft_probs, tokens)
-        # Strictly: an impossible token (p = 0) is never kept, a certain one (p >= q) always.
-        kept = (noise.uniform(rows.draft_row) * lenience * q < p) & (q > 0)
-        if lenience == 1 and noise.seeded is not None:
-            coupled = (noise.seeded[rows.draft_row] & (q == 1)).nonzero().squeeze(1)
-            at = rows.draft_row[coupled]
-            kept[coupled] = (probs[at] / noise.exponential(at)).argmax(-1) == tokens[coupled]
+    if greedy is not True:
+        kept = _kept(probs, p, tokens, draft_probs, rows, noise, lenience)
         accepted = torch.where(greedy[rows.request[rows.draft_row]], accepted, kept)
-
     num_accepted = _leading(accepted & drafted, rows)
-    stop = rows.first + num_accepted
-    next_token = most_likely[stop]
-    if not all_greedy:
-        residual = _residual(probs[stop], tokens, drafted, draft_probs, rows, num_accepted)
-        sampled = residual.div_(noise.exponential(stop)).argmax(-1)
+    next_token = most_likely[rows.first + num_accepted]
+    if greedy is not True:
+        sampled = _recovered(probs, p, tokens, drafted, draft_probs, rows, num_accepted, noise)
         next_token = torch.where(greedy, next_token, sampled)
     return _output(tokens, next_token, num_accepted, rows)
+
+
+def _kept(
+    probs: torch.Tensor,
+    p: torch.Tensor,
+    tokens: torch.Tensor,
+    draft_probs: DraftProbs,
+    rows: Rows,
+    noise: Noise,
+    lenience: float,
+) -> torch.Tensor:
+    """[num_draft_tokens] bool: which draft tokens sampled requests keep, if those before them are kept."""
+    # Strictly: an impossible token (p = 0) is never kept, a certain one (p >= q) always.
+    threshold = noise.uniform(rows.draft_row) * lenience
+    if draft_probs is None:
+        kept, certain = threshold < p, None
+    else:
+        q = token_probs(draft_probs, tokens)
+        kept, certain = (threshold * q < p) & (q > 0), q == 1
+    if lenience == 1 and noise.seeded is not None:
+        coupled = noise.seeded[rows.draft_row]
+        coupled = (coupled if certain is None else coupled & certain).nonzero().squeeze(1)
+        at = rows.draft_row[coupled]
+        kept[coupled] = noise.sample_seeded(probs[at], at) == tokens[coupled]
+    return kept
 
 
 def _leading(accepted: torch.Tensor, rows: Rows) -> torch.Tensor:
@@ -79,37 +159,55 @@ def _leading(accepted: torch.Tensor, rows: Rows) -> torch.Tensor:
     return grid.cumprod(1).sum(1)
 
 
-def _residual(
+def _recovered(
     probs: torch.Tensor,
+    p: torch.Tensor,
     tokens: torch.Tensor,
     drafted: torch.Tensor,
     draft_probs: DraftProbs,
     rows: Rows,
     num_accepted: torch.Tensor,
+    noise: Noise,
+) -> torch.Tensor:
+    """[batch_size] int64: a token of the residual where a draft token was rejected, of p elsewhere."""
+    stop = rows.first + num_accepted
+    weights = probs[stop]
+    if len(tokens):
+        # Where all were accepted, or none was drafted, any other draft token, of which nothing is taken off.
+        draft = (rows.draft_start + num_accepted).clamp_max(len(tokens) - 1)
+        rejected = (num_accepted < rows.num_draft_tokens) & drafted[draft]
+        weights = _residual(weights, p, tokens, draft_probs, draft, rejected)
+    return noise.sample(weights, stop)
+
+
+def _residual(
+    probs: torch.Tensor,
+    p: torch.Tensor,
+    tokens: torch.Tensor,
+    draft_probs: DraftProbs,
+    draft: torch.Tensor,
+    rejected: torch.Tensor,
 ) -> torch.Tensor:
     """[batch_size, vocab_size]: max(0, p - q) where a draft token was rejected, p elsewhere; unnormalised.
 
     Args:
-        probs: [batch_size, vocab_size], p at the row each request stopped at; changed in place.
+        probs: [batch_size, vocab_size], p at the row each request stopped at; may be changed.
+        p: [num_draft_tokens], of each draft token.
+        tokens: [num_draft_tokens] int64.
+        draft_probs: q of each draft token.
+        draft: [batch_size] int64, a draft token of each request.
+        rejected: [batch_size] bool, whether that is the one that was rejected.
     """
-    rejected = (num_accepted < rows.num_draft_tokens).nonzero().squeeze(1)
-    draft = rows.draft_start[rejected] + num_accepted[rejected]
-    real = drafted[draft]
-    rejected, draft = rejected[real], draft[real]
-    if not len(rejected):
-        return probs
-    left = probs[rejected]
     if draft_probs is None:
-        left.scatter_(1, tokens[draft, None], 0)
-    elif isinstance(draft_probs, SparseProbs):
-        left.scatter_add_(1, draft_probs.token_ids[draft], -draft_probs.probs[draft])
+        return probs.scatter_add_(1, tokens[draft, None], torch.where(rejected, -p[draft], 0)[:, None])
+    if isinstance(draft_probs, SparseProbs):
+        left = probs.scatter_add(1, draft_probs.token_ids[draft], draft_probs.probs[draft] * -rejected.float()[:, None])
     else:
-        left -= draft_probs[draft]
+        left = probs.addcmul(draft_probs[draft], rejected[:, None], value=-1)
     left.clamp_min_(0)
     # Nothing left means p = q up to rounding; such a rejection has probability 0 in exact arithmetic.
     empty = left.sum(-1, keepdim=True) <= 0
-    probs[rejected] = torch.where(empty, probs[rejected], left)
-    return probs
+    return torch.where(empty, probs, left)
 
 
 def _output(tokens: torch.Tensor, next_token: torch.Tensor, num_accepted: torch.Tensor, rows: Rows) -> torch.Tensor:

@@ -32,7 +32,7 @@ class SpeculatedRows:
     context: torch.Tensor
 
     def limit_thinking(self, logits: torch.Tensor, metadata: Any) -> torch.Tensor:
-        """Applies vLLM's thinking budgets, of which only the target's rows are kept account."""
+        """Applies vLLM's thinking budgets, which are for the target's rows only."""
         return logits
 
 
@@ -43,44 +43,39 @@ class TargetRows(SpeculatedRows):
     rows: Rows
 
     @classmethod
-    def of(cls, logits: torch.Tensor, draft_token_ids: torch.Tensor, rows: Rows) -> "TargetRows":
-        """The rows that judge `draft_token_ids` ([num_draft_tokens] int64)."""
-        return cls(logits, rows.request, rows.context(draft_token_ids), rows)
+    def of(cls, logits: torch.Tensor, draft_token_ids: torch.Tensor, rows: Rows, metadata: Any) -> "TargetRows":
+        """The rows that judge `draft_token_ids` ([num_draft_tokens] int64), with the context that `metadata` needs."""
+        needs_context = not compat.leaves_logits_alone(metadata)
+        context = rows.context(draft_token_ids) if needs_context else rows.request.new_empty(len(rows.request), 0)
+        return cls(logits, rows.request, context, rows)
 
     def limit_thinking(self, logits: torch.Tensor, metadata: Any) -> torch.Tensor:
-        """Changes `logits` where a request has to stop thinking."""
-        holder = metadata.thinking_budget_state_holder
-        if holder is None or not holder.has_tracked_requests():
-            return logits
-        holder.update_state(metadata.output_token_ids, metadata.spec_token_ids, repeat_indices=None)
-        rows = self.rows
-        if rows.width == 1:
-            limited: torch.Tensor = holder.apply_to_logits(logits, False, metadata.spec_token_ids)
-            return limited
-        # vLLM's holder knows bonus rows and draft rows only apart.
-        bonus = rows.first + rows.num_draft_tokens
-        logits[bonus] = holder.apply_to_logits(logits[bonus], True, metadata.spec_token_ids)
-        logits[rows.draft_row] = holder.apply_to_logits(logits[rows.draft_row], False, metadata.spec_token_ids)
-        return logits
+        """Changes `logits` where a request has to stop thinking; requests with a budget have no drafts."""
+        return compat.limit_thinking(logits, self.rows.first, metadata)
 
 
-def constrain(rows: SpeculatedRows, metadata: Any, temperature: float | None = None) -> torch.Tensor:
+def constrain(
+    rows: SpeculatedRows, metadata: Any, temperature: float | None = None, *, in_place: bool = False
+) -> torch.Tensor:
     """Applies the sampling parameters of `metadata` (vLLM's `SamplingMetadata`) to a copy of the logits.
 
-    Where there is nothing to apply the logits themselves are returned: not to be written.
+    Where all requests are greedy and there is nothing to apply, the logits themselves are returned: not to be written.
 
     Args:
         rows: what to apply them to.
         metadata: of the whole batch.
         temperature: of sampled requests, in place of their own.
+        in_place: the logits may be written over, if they are float32.
 
     Returns:
         [num_rows, vocab_size] float32, of which softmax is p for sampled requests, and argmax the
         token of greedy ones.
     """
-    if metadata.all_greedy and compat.leaves_logits_alone(metadata):
-        return rows.logits.float()
-    logits = rows.logits.to(torch.float32, copy=True)
+    is_changed = not compat.leaves_logits_alone(metadata)
+    logits = rows.logits.float()
+    is_own = in_place or logits is not rows.logits
+    if is_changed and not is_own:
+        logits, is_own = logits.clone(), True
     if metadata.allowed_token_ids_mask is not None:
         logits.masked_fill_(metadata.allowed_token_ids_mask[rows.request], float("-inf"))
     if metadata.bad_words_token_ids:
@@ -93,8 +88,8 @@ def constrain(rows: SpeculatedRows, metadata: Any, temperature: float | None = N
     if metadata.all_greedy:
         return logits
     own = metadata.temperature[rows.request, None]
-    divisor = own if temperature is None else torch.full_like(own, temperature)
-    logits /= torch.where(own < GREEDY_TEMPERATURE, 1.0, divisor)
+    divisor = torch.where(own < GREEDY_TEMPERATURE, 1.0, own if temperature is None else temperature)
+    logits = torch.div(logits, divisor, out=logits if is_own else None)
     for processor in metadata.logitsprocs.argmax_invariant:
         logits = compat.apply_at_rows(processor, logits, rows.request, rows.context)
     top_k, top_p = (None if t is None else t[rows.request] for t in (metadata.top_k, metadata.top_p))

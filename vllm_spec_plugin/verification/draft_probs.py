@@ -49,29 +49,68 @@ def collate(token_ids: Sequence[Sequence[int]], probs: Sequence[DraftProbs], dev
     """
     if all(q is None for q, tokens in zip(probs, token_ids, strict=True) if tokens):
         return None
-    pairs = [(list(tokens), q) for tokens, q in zip(token_ids, probs, strict=True) if tokens]
+    pairs = [(tokens, q) for tokens, q in zip(token_ids, probs, strict=True) if tokens]
     dense = next((q for _, q in pairs if isinstance(q, torch.Tensor)), None)
+    # Each is moved by itself: proposers need not share a device.
     if dense is not None:
-        return torch.cat([_as_dense(tokens, q, dense.shape[1]).to(device) for tokens, q in pairs])
-    sparse = [_as_sparse(tokens, q) for tokens, q in pairs]
-    width = max(q.token_ids.shape[1] for q in sparse)
-    return SparseProbs(
-        torch.cat([_widened(q.token_ids, width) for q in sparse]).to(device),
-        torch.cat([torch.nn.functional.pad(q.probs, (0, width - q.probs.shape[1])) for q in sparse]).to(device),
-    )
+        return stack_rows([_as_dense(tokens, q, dense.shape[1]).to(device) for tokens, q in pairs])
+    return stack_sparse([_as_sparse(tokens, q) for tokens, q in pairs], device)
+
+
+def stack_rows(parts: Sequence[torch.Tensor]) -> torch.Tensor:
+    """[rows, width]: the parts below each other; no copy where they lie so already, as drafts of one step often do.
+
+    Args:
+        parts: each [any, width], at least one.
+    """
+    first = parts[0]
+    if len(parts) == 1:
+        return first
+    if first.device.type in ("cpu", "cuda"):
+        storage, at = first.untyped_storage().data_ptr(), first.storage_offset()
+        for part in parts:
+            is_next = part.storage_offset() == at and part.untyped_storage().data_ptr() == storage
+            if not is_next or part.dtype != first.dtype or not part.is_contiguous():
+                break
+            at += part.numel()
+        else:
+            width = first.shape[1]
+            return first.as_strided((sum([len(part) for part in parts]), width), (width, 1))
+    return torch.cat(list(parts))
+
+
+def stack_sparse(parts: Sequence[SparseProbs], device: torch.device | None = None) -> SparseProbs:
+    """The parts below each other, as wide as the widest.
+
+    Args:
+        parts: at least one.
+        device: where they go; None leaves them on the one that they share.
+    """
+    width = max([q.probs.shape[1] for q in parts])
+    token_ids, probs = [_widened(q.token_ids, width) for q in parts], [_padded(q.probs, width) for q in parts]
+    if device is not None:
+        token_ids, probs = [t.to(device) for t in token_ids], [p.to(device) for p in probs]
+    return SparseProbs(torch.cat(token_ids), torch.cat(probs))
 
 
 def _widened(token_ids: torch.Tensor, width: int) -> torch.Tensor:
-    return torch.cat([token_ids, token_ids[:, :1].expand(-1, width - token_ids.shape[1])], dim=1)
+    missing = width - token_ids.shape[1]
+    return torch.cat([token_ids, token_ids[:, :1].expand(-1, missing)], dim=1) if missing else token_ids
 
 
-def _as_sparse(tokens: list[int], probs: DraftProbs) -> SparseProbs:
+def _padded(probs: torch.Tensor, width: int) -> torch.Tensor:
+    missing = width - probs.shape[1]
+    return torch.nn.functional.pad(probs, (0, missing)) if missing else probs
+
+
+def _as_sparse(tokens: Sequence[int], probs: DraftProbs) -> SparseProbs:
     if isinstance(probs, SparseProbs):
-        return SparseProbs(probs.token_ids[: len(tokens)], probs.probs[: len(tokens)])
+        is_whole = len(probs) == len(tokens)
+        return probs if is_whole else SparseProbs(probs.token_ids[: len(tokens)], probs.probs[: len(tokens)])
     return SparseProbs(torch.tensor(tokens)[:, None], torch.ones(len(tokens), 1))
 
 
-def _as_dense(tokens: list[int], probs: DraftProbs, vocab_size: int) -> torch.Tensor:
+def _as_dense(tokens: Sequence[int], probs: DraftProbs, vocab_size: int) -> torch.Tensor:
     if isinstance(probs, torch.Tensor):
         return probs[: len(tokens)]
     sparse = _as_sparse(tokens, probs)

@@ -4,19 +4,23 @@ Requests without a seed share torch's default generator. A seeded request's nois
 seed, the position of the output token it decides, and the vocabulary entry: it does not depend on the
 batch, on how many tokens were drafted, on preemption, or on the device.
 
-What an output position needs besides, one uniform each, is hashed with entries that no vocabulary has:
-the trial of its j-th draft token (siblings in a tree, in the order of rank; chains have only j = 0) with
--2 - 2j, and with -3 - 2j the draw of that draft token, which is the proposer's.
+The uniform for the trial of an output position's j-th draft token (siblings in a tree, in the order of rank; chains
+have only j = 0) is hashed with -2 - j, an entry that no vocabulary has.
 """
 
 from dataclasses import dataclass
 
 import torch
 
+from vllm_spec_plugin.verification.draw import draw
+
 # SplitMix64 (Steele, Lea, Flood 2014), in two's complement: torch has no unsigned arithmetic.
 _GOLDEN = 0x9E3779B97F4A7C15 - 2**64
 _MIX1 = 0xBF58476D1CE4E5B9 - 2**64
 _MIX2 = 0x94D049BB133111EB - 2**64
+
+# Numbers that are hashed at a time: a CPU keeps them near, and need not find memory for all.
+_HASHED_AT_ONCE = {"cpu": 2**16}
 
 
 def _shift_right(x: torch.Tensor, bits: int) -> torch.Tensor:
@@ -68,16 +72,37 @@ class Noise:
         """[len(rows)] float64 in [0, 1), for accepting the draft token that is tried as the `trial`-th at its row."""
         values = torch.rand(len(rows), dtype=torch.float64, device=self.device)
         if self.keys is not None and self.seeded is not None:
-            own = hashed_uniform(self.keys[rows], torch.full_like(rows, -2 - 2 * trial))
+            own = hashed_uniform(self.keys[rows], torch.full_like(rows, -2 - trial))
             values = torch.where(self.seeded[rows], own, values)
         return values
 
+    def sample(self, weights: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+        """[len(rows)] int64: per row a token with probability in proportion to its weight.
+
+        A seeded row takes argmax(weight / exponential), which removing other tokens does not change. The others
+        invert the distribution function: one random number per row, not one per vocabulary entry.
+
+        Args:
+            weights: [len(rows), vocab_size] float32, none negative.
+            rows: [len(rows)] int64, the row of the target's output that each is drawn for.
+        """
+        tokens = draw(weights, torch.rand(len(rows), dtype=torch.float64, device=self.device))
+        if self.keys is None or self.seeded is None:
+            return tokens
+        seeded = self.seeded[rows].nonzero().squeeze(1)
+        tokens[seeded] = self.sample_seeded(weights[seeded], rows[seeded])
+        return tokens
+
+    def sample_seeded(self, weights: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+        """As `sample`, of seeded rows only."""
+        most = max(_HASHED_AT_ONCE.get(self.device.type, 2**24) // self.vocab_size, 1)
+        parts = zip(torch.split(weights, most), torch.split(rows, most), strict=True)
+        return torch.cat([(part / self.exponential(at)).argmax(-1) for part, at in parts])
+
     def exponential(self, rows: torch.Tensor) -> torch.Tensor:
-        """[len(rows), vocab_size] float32, positive, for argmax(probs / exponential)."""
-        values = torch.empty(len(rows), self.vocab_size, device=self.device).exponential_()
-        if self.keys is not None and self.seeded is not None:
-            mine = self.seeded[rows].nonzero().squeeze(1)
-            entries = torch.arange(self.vocab_size, device=self.device)
-            values[mine] = -hashed_uniform(self.keys[rows[mine]][:, None], entries).log().float()
+        """[len(rows), vocab_size] float32, positive: the exponentials of seeded rows."""
+        assert self.keys is not None
+        entries = torch.arange(self.vocab_size, device=self.device)
+        values = -hashed_uniform(self.keys[rows][:, None], entries).log().float()
         # float32 can round to 0, which would beat every other entry.
         return values.clamp_min_(torch.finfo(torch.float32).tiny)

@@ -4,6 +4,7 @@ import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
 
@@ -52,20 +53,16 @@ class Rows:
 # Steps repeat: most have the same draft lengths as one of the last few.
 @functools.lru_cache(maxsize=64)
 def _layout(num_draft_tokens: tuple[int, ...], device: torch.device) -> Rows:
-    counts = torch.tensor(num_draft_tokens, dtype=torch.int64)
-    requests = torch.arange(len(counts))
-    owned = counts + 1
-    first = owned.cumsum(0) - owned
-    request = requests.repeat_interleave(owned)
-    offset = torch.arange(len(request)) - first[request]
-    draft_start = counts.cumsum(0) - counts
-    draft_row = torch.arange(int(counts.sum())) + requests.repeat_interleave(counts)
-    return Rows(
-        request=request.to(device),
-        offset=offset.to(device),
-        first=first.to(device),
-        num_draft_tokens=counts.to(device),
-        draft_row=draft_row.to(device),
-        draft_start=draft_start.to(device),
-        width=max(num_draft_tokens, default=0) + 1,
-    )
+    counts = np.array(num_draft_tokens, dtype=np.int64)
+    requests = np.arange(len(counts))
+    first = (counts + 1).cumsum() - counts - 1
+    request = requests.repeat(counts + 1)
+    draft_request = requests.repeat(counts)
+    offset = np.arange(len(request)) - first[request]
+    draft_row = np.arange(len(draft_request)) + draft_request
+    parts = (request, offset, first, counts, draft_row, counts.cumsum() - counts)
+    # One transfer for all.
+    packed = torch.from_numpy(np.concatenate(parts)).to(device, non_blocking=True)
+    tensors = torch.split(packed, [len(part) for part in parts])
+    names = ("request", "offset", "first", "num_draft_tokens", "draft_row", "draft_start")
+    return Rows(**dict(zip(names, tensors, strict=True)), width=max(num_draft_tokens, default=0) + 1)

@@ -1,12 +1,15 @@
 """The scorer behind vLLM's `RejectionSampler` contract."""
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from vllm_spec_plugin.compat import sampling as compat
-from vllm_spec_plugin.verification.chain import NO_TOKEN, verify_chain
+from vllm_spec_plugin.verification.chain import NO_TOKEN, ChainVerdict, verify_chain, verify_greedy
 from vllm_spec_plugin.verification.constraints import GREEDY_TEMPERATURE, TargetRows, constrain
 from vllm_spec_plugin.verification.draft_probs import DraftProbs
 from vllm_spec_plugin.verification.noise import Noise, position_keys, signed
@@ -15,6 +18,8 @@ from vllm_spec_plugin.verification.rows import Rows
 from vllm_spec_plugin.verification.topology import Topology
 from vllm_spec_plugin.verification.tree import Verdict, verify_tree
 from vllm_spec_plugin.verification.tree_rows import TreeRows
+
+_CPU = torch.device("cpu")
 
 
 class SpecRejectionSampler(torch.nn.Module):
@@ -29,10 +34,16 @@ class SpecRejectionSampler(torch.nn.Module):
         verdict: of the last step: the tokens, and where they were decided.
     """
 
-    verdict: Verdict
+    verdict: Verdict | ChainVerdict
 
     def __init__(
-        self, sampler: Any, spec_config: Any = None, device: torch.device | None = None, *, lenience: float = 1.0
+        self,
+        sampler: Any,
+        spec_config: Any = None,
+        device: torch.device | None = None,
+        *,
+        lenience: float = 1.0,
+        counts_outputs: bool = True,
     ) -> None:
         """Takes vLLM's arguments.
 
@@ -41,6 +52,8 @@ class SpecRejectionSampler(torch.nn.Module):
             spec_config: vLLM's `SpeculativeConfig`; synthetic acceptance is refused.
             device: unused, tensors say where they are.
             lenience: 1 is exact (see `verify_chain`).
+            counts_outputs: whether `forward` counts the tokens of seeded requests, for which it waits for the device.
+                Else `positions` is to be advanced once they are on the host.
 
         Raises:
             ValueError: `spec_config` asks for synthetic acceptance, which is no sampling at all.
@@ -51,6 +64,7 @@ class SpecRejectionSampler(torch.nn.Module):
         self.sampler = sampler
         self.lenience = lenience
         self.positions = OutputPositions()
+        self._counts_outputs = counts_outputs
 
     def forward(
         self,
@@ -59,6 +73,7 @@ class SpecRejectionSampler(torch.nn.Module):
         logits: torch.Tensor,
         sampling_metadata: Any,
         trees: Sequence[Topology] | None = None,
+        host_drafts: Sequence[Sequence[int]] | None = None,
     ) -> Any:
         """Verifies one step's drafts.
 
@@ -66,23 +81,40 @@ class SpecRejectionSampler(torch.nn.Module):
             metadata: vLLM's `SpecDecodeMetadata`.
             draft_probs: q per draft token: None (point masses), sparse, or dense [num_draft_tokens,
                 vocab_size] float32.
-            logits: [num_draft_tokens + batch_size, vocab_size], the target's, request by request.
+            logits: [num_draft_tokens + batch_size, vocab_size], the target's, request by request; written over unless
+                logprobs are wanted, as vLLM's sampler does.
             sampling_metadata: vLLM's `SamplingMetadata`.
             trees: per request the shape of its drafts; None is chains. Draft tokens may then be
                 `NO_TOKEN`: they and what follows them is dropped.
+            host_drafts: per request its draft tokens, if they are known on the host: of chains only.
 
         Returns:
             vLLM's `SamplerOutput`; its `sampled_token_ids` is [batch_size, max K + 1] int32, -1 after
-            each request's last token.
+            each request's last token, on the host where all requests are greedy.
         """
-        rows = TreeRows.of(trees, logits.device) if trees else Rows.of(metadata.num_draft_tokens, logits.device)
         draft_token_ids = metadata.draft_token_ids.long()
-        constrained = constrain(TargetRows.of(logits, draft_token_ids, rows), sampling_metadata)
-        self.verdict = self.verify(constrained, draft_token_ids, draft_probs, rows, sampling_metadata)
-        self._advance(sampling_metadata.generators, self.verdict.token_ids)
+        is_greedy = sampling_metadata.all_greedy and self.lenience == 1
+        wants_logprobs = sampling_metadata.max_num_logprobs is not None or bool(sampling_metadata.logprob_token_ids)
+        if is_greedy and not trees and compat.leaves_logits_alone(sampling_metadata):
+            constrained = logits
+        else:
+            rows = TreeRows.of(trees, logits.device) if trees else Rows.of(metadata.num_draft_tokens, logits.device)
+            target = TargetRows.of(logits, draft_token_ids, rows, sampling_metadata)
+            constrained = constrain(target, sampling_metadata, in_place=not wants_logprobs)
+        if is_greedy and not trees:
+            drafts = draft_token_ids.cpu().numpy() if host_drafts is None else _joined(host_drafts)
+            rows = Rows.of(metadata.num_draft_tokens, _CPU)
+            most_likely = compat.most_likely(constrained).cpu().numpy()
+            token_ids = torch.from_numpy(verify_greedy(most_likely, drafts, rows))
+            self.verdict = ChainVerdict(token_ids, rows)
+        else:
+            args = constrained, draft_token_ids, draft_probs, rows, sampling_metadata
+            self.verdict = self.verify(*args, in_place=not wants_logprobs)
+        if self._counts_outputs and sampling_metadata.generators:
+            self._count_outputs(sampling_metadata.generators)
         return compat.SamplerOutput(
             sampled_token_ids=self.verdict.token_ids,
-            logprobs_tensors=self._logprobs(logits, constrained, sampling_metadata),
+            logprobs_tensors=self._logprobs(logits, constrained, sampling_metadata) if wants_logprobs else None,
         )
 
     def verify(
@@ -92,18 +124,22 @@ class SpecRejectionSampler(torch.nn.Module):
         draft_probs: DraftProbs,
         rows: Rows,
         sampling_metadata: Any,
-    ) -> Verdict:
-        """Runs verification on `logits` that the sampling pipeline has been applied to."""
-        greedy = torch.ones(len(rows.first), dtype=torch.bool, device=logits.device)
-        if sampling_metadata.temperature is not None:
-            greedy = sampling_metadata.temperature < GREEDY_TEMPERATURE
+        *,
+        in_place: bool = False,
+    ) -> Verdict | ChainVerdict:
+        """Runs verification on `logits` that the sampling pipeline has been applied to, and may write over them."""
         noise = self._noise(logits, rows, sampling_metadata.generators)
         if isinstance(rows, TreeRows):
+            greedy = torch.ones(len(rows.first), dtype=torch.bool, device=logits.device)
+            if sampling_metadata.temperature is not None:
+                greedy = sampling_metadata.temperature < GREEDY_TEMPERATURE
             return verify_tree(logits, draft_token_ids, draft_probs, rows, greedy, noise)
-        token_ids = verify_chain(logits, draft_token_ids, draft_probs, rows, greedy, noise, self.lenience)
-        last = (token_ids != NO_TOKEN).sum(1) - 1
-        places = torch.arange(rows.width, device=logits.device).minimum(last[:, None])
-        return Verdict(token_ids, rows.first[:, None] + places, last - 1)
+        most_likely, greedy = None, sampling_metadata.all_greedy
+        if not sampling_metadata.all_random:
+            most_likely = compat.most_likely(logits)
+            greedy = greedy or sampling_metadata.temperature < GREEDY_TEMPERATURE
+        args = logits, draft_token_ids, draft_probs, rows, greedy, noise, self.lenience, most_likely
+        return ChainVerdict(verify_chain(*args, in_place=in_place), rows)
 
     @staticmethod
     def parse_output(*args: Any, **kwargs: Any) -> Any:
@@ -124,22 +160,23 @@ class SpecRejectionSampler(torch.nn.Module):
         keys = position_keys(seeds[rows.request], starts[rows.request] + rows.offset)
         return Noise(logits.shape[-1], logits.device, keys, seeded[rows.request])
 
-    def _advance(self, generators: dict[int, torch.Generator], token_ids: torch.Tensor) -> None:
-        if generators:
-            counts = (token_ids != NO_TOKEN).sum(1).tolist()
-            for i, generator in generators.items():
-                self.positions.advance(generator, counts[i])
+    def _count_outputs(self, generators: dict[int, torch.Generator]) -> None:
+        counts = (self.verdict.token_ids != NO_TOKEN).sum(1).tolist()
+        for i, generator in generators.items():
+            self.positions.advance(generator, counts[i])
 
     def _logprobs(self, raw: torch.Tensor, constrained: torch.Tensor, metadata: Any) -> Any:
         """vLLM's `LogprobsTensors`, one row per place of the output, unused places too."""
-        if metadata.max_num_logprobs is None and not metadata.logprob_token_ids:
-            return None
         mode = self.sampler.logprobs_mode
         chosen = (constrained if mode.startswith("processed") else raw).float()
         logprobs = chosen if mode.endswith("logits") else self.sampler.compute_logprobs(chosen)
         rows, width = self.verdict.rows.flatten(), self.verdict.rows.shape[1]
-        tokens = self.verdict.token_ids.long().clamp_min(0).flatten()
+        tokens = self.verdict.token_ids.to(raw.device).long().clamp_min(0).flatten()
         if wanted := metadata.logprob_token_ids:
             per_place = {i * width + j: ids for i, ids in wanted.items() for j in range(width)}
             return self.sampler.gather_specific_token_logprobs(logprobs[rows], per_place, tokens)
         return self.sampler.gather_logprobs(logprobs[rows], metadata.max_num_logprobs, tokens)
+
+
+def _joined(drafts: Sequence[Sequence[int]]) -> npt.NDArray[np.int64]:
+    return np.fromiter(itertools.chain.from_iterable(drafts), np.int64)

@@ -14,17 +14,19 @@ Path = tuple[int, ...]
 class Topology:
     """A tree of draft tokens; its root, the end of the text, is no node.
 
-    Equal trees are one object (`topology`), so that what is derived from them is found by identity.
+    Equal trees are one object (`topology`, `by_priority`), so that what is derived from them is found by identity.
 
     Attributes:
         choices: per node the ranks among siblings on the way to it, Medusa's "choices". Depth first:
             a parent right before its first child, siblings by rank. So are all indices of nodes.
+        numbers: per node its number in the order of priority that the tree was cut from, parents before children.
         parents: per node its parent, -1 where that is the end of the text.
         depths: per node how many tokens follow the text up to and with it: 1 for the first ones.
         chains: the nodes on the way to each leaf, in the order of the leaves.
     """
 
     choices: tuple[Path, ...]
+    numbers: tuple[int, ...]
     parents: tuple[int, ...]
     depths: tuple[int, ...]
     chains: tuple[tuple[int, ...], ...]
@@ -39,17 +41,63 @@ class Topology:
         """Nodes on the longest way; 0 without nodes."""
         return max(self.depths, default=0)
 
+    @functools.cached_property
+    def order(self) -> tuple[int, ...]:
+        """The nodes by priority, in which the scheduler gets their tokens: where it cuts drafts, the last ones go."""
+        return tuple(sorted(range(self.num_nodes), key=self.numbers.__getitem__))
+
+    @functools.cached_property
+    def widths(self) -> tuple[int, ...]:
+        """Per depth how many tokens have to be chosen after the same one: the highest rank there and one."""
+        ranks = [0] * self.depth
+        for path in self.choices:
+            ranks[len(path) - 1] = max(ranks[len(path) - 1], path[-1] + 1)
+        return tuple(ranks)
+
     def first(self, num_nodes: int) -> "Topology":
-        """The first `num_nodes` of the nodes: depth first, any of the first ones are a tree."""
-        return _build(self.choices[: max(num_nodes, 0)])
+        """The first `num_nodes` nodes by priority, which are a tree whatever their number."""
+        return self._part(self.order[: max(num_nodes, 0)])
 
     def within(self, depth: int) -> "Topology":
         """The tree without the nodes deeper than `depth`."""
-        return self if depth >= self.depth else _build(tuple(path for path in self.choices if len(path) <= depth))
+        return self if depth >= self.depth else self._part([n for n, d in enumerate(self.depths) if d <= depth])
+
+    def narrowed(self, num_chains: int) -> "Topology":
+        """The nodes, by priority, that make up at most `num_chains` chains; a node whose parent is left out is too."""
+        if len(self.chains) <= num_chains:
+            return self
+        kept: set[int] = set()
+        has_child: set[int] = set()
+        count = 0
+        for node in self.order:
+            parent = self.parents[node]
+            if parent >= 0 and parent not in kept:
+                continue
+            # The first child of a leaf goes on with its chain.
+            is_new = parent in has_child or parent < 0
+            if count + is_new <= num_chains:
+                count += is_new
+                kept.add(node)
+                has_child.add(parent)
+        return self._part(sorted(kept))
+
+    def way(self, node: int) -> tuple[int, ...]:
+        """Numbers of the nodes from the text to `node`; empty for -1, the text's end."""
+        numbers = []
+        while node >= 0:
+            numbers.append(self.numbers[node])
+            node = self.parents[node]
+        return tuple(reversed(numbers))
+
+    def _part(self, nodes: Sequence[int]) -> "Topology":
+        if len(nodes) == self.num_nodes:
+            return self
+        kept = sorted(nodes)
+        return _build(tuple([self.choices[node] for node in kept]), tuple([self.numbers[node] for node in kept]))
 
 
 def topology(choices: Iterable[Sequence[int]]) -> Topology:
-    """The tree of these nodes; the same object each time.
+    """The tree of these nodes, numbered depth first; the same object each time.
 
     Args:
         choices: per node the ranks among siblings on the way to it, in any order. Ranks may be left out.
@@ -68,12 +116,30 @@ def topology(choices: Iterable[Sequence[int]]) -> Topology:
     if len(known) < len(paths):
         twice = next(path for path in paths if paths.count(path) > 1)
         raise ValueError(f"tree node {list(twice)} is listed twice; list each node once")
-    return _build(tuple(sorted(paths)))
+    return _build(tuple(sorted(paths)), tuple(range(len(paths))))
+
+
+def by_priority(choices: Sequence[Sequence[int]]) -> Topology:
+    """The tree of these nodes, numbered as they are listed; the same object each time.
+
+    Args:
+        choices: as of `topology`, each node after its parent.
+
+    Raises:
+        ValueError: as `topology`, or a node is listed before its parent.
+    """
+    tree = topology(choices)
+    number = {tuple(path): i for i, path in enumerate(choices)}
+    numbers = tuple([number[path] for path in tree.choices])
+    for node, parent in enumerate(tree.parents):
+        if parent >= 0 and numbers[parent] > numbers[node]:
+            raise ValueError(f"tree node {list(tree.choices[node])} is listed before its parent")
+    return _build(tree.choices, numbers)
 
 
 def chain(length: int) -> Topology:
     """`length` tokens one after the other; 0 is the empty tree."""
-    return _build(tuple((0,) * depth for depth in range(1, length + 1)))
+    return _build(tuple((0,) * depth for depth in range(1, length + 1)), tuple(range(length)))
 
 
 def _path(path: object) -> Path:
@@ -85,30 +151,56 @@ def _path(path: object) -> Path:
     return tuple(path)
 
 
-# Trees cut to the room that requests have left are kept too.
+# Trees of any size are kept too.
 @functools.lru_cache(maxsize=4096)
-def _build(choices: tuple[Path, ...]) -> Topology:
+def _build(choices: tuple[Path, ...], numbers: tuple[int, ...]) -> Topology:
     """The tree of valid `choices` in depth-first order: the lexicographic one, a path sorts before its extensions."""
+    return Topology(choices, numbers, *_shape(choices))
+
+
+# Parents, depths and chains of a topology.
+_Shape = tuple[tuple[int, ...], tuple[int, ...], tuple[tuple[int, ...], ...]]
+
+
+@functools.lru_cache(maxsize=4096)
+def _shape(choices: tuple[Path, ...]) -> _Shape:
     count = len(choices)
     if not count or len(choices[-1]) == count:
         whole = (tuple(range(count)),) if count else ()
-        return Topology(choices, tuple(range(-1, count - 1)), tuple(range(1, count + 1)), whole)
-    metadata = _tree_attention_metadata().from_tree_choices(list(choices), device="cpu")
+        return tuple(range(-1, count - 1)), tuple(range(1, count + 1)), whole
+    xformers = _tree_attention_metadata()
+    return _from_paths(choices) if xformers is None else _from_xformers(xformers, choices)
+
+
+def _from_xformers(tree_attention_metadata: Any, choices: tuple[Path, ...]) -> _Shape:
+    metadata = tree_attention_metadata.from_tree_choices(list(choices), device="cpu")
     # xformers sorts by length first, counts the root as node 0, and leaves the paths unsorted.
     place = {path: i for i, path in enumerate(choices)}
     ours = [-1, *(place[path] for path in metadata.tree_choices)]
-    parents, depths = [0] * count, [0] * count
+    parents, depths = [0] * len(choices), [0] * len(choices)
     per_node = zip(metadata.parent_node_indices.tolist(), metadata.tree_seq_position_ids.tolist()[1:], strict=True)
     for node, (parent, depth) in zip(ours[1:], per_node, strict=True):
         parents[node], depths[node] = ours[parent], depth
     ways = (tuple(ours[node] for node in way if node > 0) for way in metadata.retrieval_indices.tolist())
-    return Topology(choices, tuple(parents), tuple(depths), tuple(sorted(ways, key=lambda way: way[-1])))
+    return tuple(parents), tuple(depths), tuple(sorted(ways, key=lambda way: way[-1]))
+
+
+def _from_paths(choices: tuple[Path, ...]) -> _Shape:
+    place = {path: node for node, path in enumerate(choices)}
+    parents = tuple(place.get(path[:-1], -1) for path in choices)
+    leaves = (path for node, path in enumerate(choices) if node not in parents)
+    chains = tuple(tuple(place[leaf[: depth + 1]] for depth in range(len(leaf))) for leaf in leaves)
+    return parents, tuple(map(len, choices)), chains
 
 
 def _tree_attention_metadata() -> Any:
+    """Imports xformers' `TreeAttnMetadata`; None where xformers is not installed."""
     # Here, because it takes seconds, which chains need not wait for.
     with _without_warnings("xformers"):
-        from xformers.ops.tree_attention import TreeAttnMetadata
+        try:
+            from xformers.ops.tree_attention import TreeAttnMetadata
+        except ImportError:
+            return None
     return TreeAttnMetadata
 
 

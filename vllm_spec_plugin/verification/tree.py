@@ -83,8 +83,10 @@ def verify_tree(
     sampled = [request for request, wanted in zip(requests, is_greedy, strict=True) if not wanted]
     while certain or sampled:
         certain = _go_on(certain, step.most_likely(certain))
-        drawn = [request for request in sampled if step.has_drawn_siblings(request)]
-        others = [request for request in sampled if not step.has_drawn_siblings(request)]
+        drawn: list[_Walk] = []
+        others: list[_Walk] = []
+        for request in sampled:
+            (drawn if step.has_drawn_siblings(request) else others).append(request)
         sampled = _go_on(others, step.draw(others)) + step.try_siblings(drawn)
     return _verdict(requests, rows)
 
@@ -168,9 +170,12 @@ class _Step:
     def has_drawn_siblings(self, request: _Walk) -> bool:
         """Whether any draft token that follows was drawn."""
         drawn = self._drawn
-        return drawn is not None and any(
-            drawn[request.start + node] and request.draft_token_ids[node] != NO_TOKEN for node in request.siblings
-        )
+        if drawn is None:
+            return False
+        for node in request.siblings:
+            if drawn[request.start + node] and request.draft_token_ids[node] != NO_TOKEN:
+                return True
+        return False
 
     def most_likely(self, requests: Sequence[_Walk]) -> list[int]:
         """Per request the most likely token at its row."""
@@ -239,10 +244,10 @@ class _Step:
         mass[places] = torch.where(empty, scale, total).squeeze(1)
 
     def _sample(self, weights: torch.Tensor, rows: torch.Tensor) -> list[int]:
-        """One token per row of `weights`, which are written over, with the noise of `rows`."""
+        """One token per row of `weights`, with the noise of `rows`."""
         if not len(rows):
             return []
-        sampled: list[int] = weights.div_(self._noise.exponential(rows)).argmax(-1).tolist()
+        sampled: list[int] = self._noise.sample(weights, rows).tolist()
         return sampled
 
     def _rows(self, requests: Sequence[_Walk]) -> torch.Tensor:

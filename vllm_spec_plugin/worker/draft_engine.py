@@ -4,14 +4,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from vllm_spec_plugin.compat.draft_attention import DraftAttention, PassBatch
 from vllm_spec_plugin.compat.draft_model import draft_pass, draft_vllm_config, load_draft_model
 from vllm_spec_plugin.proposers.draft_model.catch_up import Chunk
-from vllm_spec_plugin.proposers.draft_model.coverage import DraftCoverage
+from vllm_spec_plugin.proposers.draft_model.coverage import BlockTables, DraftCoverage
 from vllm_spec_plugin.verification.constraints import SpeculatedRows, constrain
+from vllm_spec_plugin.worker.ranks import RankAgreement
 
 
 class VllmDraftEngine:
@@ -20,9 +20,11 @@ class VllmDraftEngine:
     Attributes:
         coverage: what the draft has computed; there from `bind` on.
         max_len: the draft's context, in tokens.
+        ranks: agreement of the tensor-parallel ranks on passes; None on one rank.
     """
 
     coverage: DraftCoverage
+    ranks: RankAgreement | None = None
 
     def __init__(self, vllm_config: Any, config: Any) -> None:
         """Reads the draft's configuration.
@@ -60,8 +62,9 @@ class VllmDraftEngine:
         self._device = runner.device
         self._attention = DraftAttention.of(runner, self._vllm_config, self.layers)
         self._pass.bind(self._attention)
-        self._table = runner.input_batch.block_table[self._attention.kv_cache_group]
-        self.coverage = DraftCoverage(self._attention.num_blocks, self._attention.block_size)
+        self._sizes = self._attention.block_sizes
+        self._tables = [runner.input_batch.block_table[group] for group in self._attention.kv_cache_groups]
+        self.coverage = DraftCoverage(self._attention.num_blocks, self._sizes)
         most = runner.max_num_reqs * self._num_branches + 1
         self._starts = torch.arange(most, dtype=torch.int32, device=self._device)
         self._starts_cpu = torch.arange(most, dtype=torch.int32)
@@ -69,7 +72,7 @@ class VllmDraftEngine:
         self._pass_inputs = pass_inputs
         # Compiled here, not in the first request.
         nothing = np.zeros((1, 1), dtype=np.int32)
-        pass_inputs([(0, 0, 1)], 1, 1, nothing, nothing, 1, torch.device("cpu"))
+        pass_inputs([(0, 0, 1)], 1, 1, nothing, [nothing], [1], torch.device("cpu"))
 
     def warm_up(self, num_tokens: int) -> None:
         """Runs the model once without a KV cache: compiles it, and shows vLLM how much memory it needs."""
@@ -79,9 +82,8 @@ class VllmDraftEngine:
 
     def note_blocks(self, runner: Any, scheduler_output: Any) -> None:
         """Takes note of the blocks this step gives to requests; before the runner takes them over."""
-        group, size = self._attention.kv_cache_group, self._attention.block_size
         for new in scheduler_output.scheduled_new_reqs:
-            self._fresh(new.req_id, new.num_computed_tokens, new.block_ids[group], size)
+            self._fresh(new.req_id, new.num_computed_tokens, new.block_ids)
         cached = scheduler_output.scheduled_cached_reqs
         for request_id, block_ids, num_computed in zip(
             cached.req_ids, cached.new_block_ids, cached.num_computed_tokens, strict=True
@@ -89,19 +91,22 @@ class VllmDraftEngine:
             if block_ids is None:
                 continue
             if request_id in cached.resumed_req_ids:
-                self._fresh(request_id, num_computed, block_ids[group], size)
-            elif block_ids[group]:
-                held = len(runner.requests[request_id].block_ids[group])
-                self.coverage.allocated(request_id, held, block_ids[group])
+                self._fresh(request_id, num_computed, block_ids)
+                continue
+            held = runner.requests[request_id].block_ids
+            for place, group in enumerate(self._attention.kv_cache_groups):
+                if block_ids[group]:
+                    self.coverage.allocated(request_id, len(held[group]), block_ids[group], place)
 
-    def block_table(self, row: int) -> npt.NDArray[np.int32]:
-        """The block ids of the request at that place of the batch; a view, valid in this step."""
-        blocks: npt.NDArray[np.int32] = self._table.block_table.np[row, : self._table.num_blocks_per_row[row]]
-        return blocks
+    def block_tables(self, row: int) -> BlockTables:
+        """See `DraftEngine`."""
+        return [table.block_table.np[row, : table.num_blocks_per_row[row]] for table in self._tables]
 
     def num_slots(self, row: int) -> int:
         """Tokens that the blocks of the request at that place have room for."""
-        return int(self._table.num_blocks_per_row[row]) * self._attention.block_size
+        return min(
+            int(table.num_blocks_per_row[row]) * size for table, size in zip(self._tables, self._sizes, strict=True)
+        )
 
     def start(self, chunks: Sequence[Chunk], num_steps: int) -> torch.Tensor:
         """See `DraftEngine`."""
@@ -111,14 +116,15 @@ class VllmDraftEngine:
             drafting,
             num_steps,
             self._runner.input_batch.token_ids_cpu,
-            self._table.block_table.np,
-            self._attention.block_size,
+            [table.block_table.np for table in self._tables],
+            self._sizes,
             self._device,
         )
         self._step = 0
         self._chunks = chunks[:drafting]
         self._num_steps = num_steps
-        self._blocks = self._table.get_device_tensor(self._runner.max_num_reqs)[inputs.rows]
+        most = self._runner.max_num_reqs
+        self._blocks = [table.get_device_tensor(most)[inputs.rows] for table in self._tables]
         batch = PassBatch(
             query_start=inputs.query_start,
             query_start_cpu=inputs.query_start_cpu,
@@ -129,6 +135,9 @@ class VllmDraftEngine:
             longest=inputs.longest_text,
             step=0,
         )
+        if self.ranks is not None:
+            chunk_ends = (end for chunk in chunks for end in (chunk.request.row, chunk.start, chunk.stop))
+            self.ranks.before_passes([*chunk_ends, *(chunk.num_draft_tokens for chunk in self._chunks)])
         # Where nothing is drafted, one row of logits is for nothing.
         logits = self._forward(inputs.token_ids, inputs.positions, inputs.last[: max(drafting, 1)], batch)
         return logits[:drafting]
@@ -141,8 +150,8 @@ class VllmDraftEngine:
             query_start=self._starts[: n + 1],
             query_start_cpu=self._starts_cpu[: n + 1],
             lengths=inputs.stops_ahead[step, :n],
-            blocks=self._blocks[:n],
-            slots=inputs.slots_ahead[step, :n],
+            blocks=[blocks[:n] for blocks in self._blocks],
+            slots=inputs.slots_ahead[:, step, :n],
             longest_query=1,
             longest=inputs.longest_text + self._step,
             step=self._step,
@@ -158,11 +167,12 @@ class VllmDraftEngine:
 
     def branch(self, counts: Sequence[int]) -> None:
         """See `DraftEngine`."""
-        steps, size = self._runner.tree_steps, self._attention.block_size
+        # Trees are verified only where the target and the draft share one KV cache group, see `TreeAttention`.
+        steps, [table], [size] = self._runner.tree_steps, self._tables, self._sizes
         rows = np.array([chunk.request.row for chunk in self._chunks]).repeat(counts)
         stops = np.array([chunk.stop for chunk in self._chunks]).repeat(counts)
         width = -(-(int(stops.max()) + self._num_steps) // size)
-        tables = self._table.block_table.np[rows, :width]
+        tables = table.block_table.np[rows, :width]
         copies, at = [], 0
         for chunk, count in zip(self._chunks, counts, strict=True):
             first = chunk.stop // size
@@ -179,12 +189,12 @@ class VllmDraftEngine:
         # A request that does not get so far may have no block there.
         blocks = np.take_along_axis(tables.T, np.minimum(positions // size, width - 1), axis=0)
         slots = blocks.astype(np.int64) * size + positions % size
-        self._inputs.ahead(positions, slots, self._device)
-        self._blocks = torch.from_numpy(tables).to(self._device)
+        self._inputs.ahead(positions, slots[None], self._device)
+        self._blocks = [torch.from_numpy(tables).to(self._device)]
 
     def keep(self, chosen: torch.Tensor) -> None:
         """See `DraftEngine`."""
-        self._blocks = self._blocks[chosen]
+        self._blocks = [blocks[chosen] for blocks in self._blocks]
         self._inputs.keep(chosen)
 
     def constrain(
@@ -203,11 +213,13 @@ class VllmDraftEngine:
 
     def _fork_size(self, length: int, depth: int) -> int:
         """Blocks that a branch of `depth` tokens after a text of `length` writes to: its last token is not computed."""
-        size = self._attention.block_size
+        [size] = self._sizes
         return (length + depth - 2) // size - length // size + 1
 
-    def _fresh(self, request_id: str, num_computed_tokens: int, block_ids: list[int], size: int) -> None:
+    def _fresh(self, request_id: str, num_computed_tokens: int, block_ids: Sequence[list[int]]) -> None:
         # A connector fills blocks with the target's keys and values only: none of them counts as known.
-        first = 0 if self._vllm_config.kv_transfer_config else num_computed_tokens // size
+        known = 0 if self._vllm_config.kv_transfer_config else num_computed_tokens
         self.coverage.forget(request_id)
-        self.coverage.allocated(request_id, first, block_ids[first:])
+        for place, (group, size) in enumerate(zip(self._attention.kv_cache_groups, self._sizes, strict=True)):
+            first = known // size
+            self.coverage.allocated(request_id, first, block_ids[group][first:], place)

@@ -1,4 +1,4 @@
-"""Where the tokens of a step's passes stand, and where their keys and values go. Imports no vLLM."""
+"""Where the tokens of a step's passes stand, and where their keys and values go."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,17 +21,23 @@ def _slot(table: Int32s, row: int, position: int, size: int) -> int:
 
 
 @compiled
-def _fill(
-    chunks: Int64s,
-    num_drafting: int,
-    num_steps: int,
-    texts: Int32s,
-    table: Int32s,
-    size: int,
-    longs: Int64s,
-    ints: Int32s,
+def _fill_slots(
+    chunks: Int64s, num_drafting: int, num_steps: int, table: Int32s, size: int, slots: Int64s, slots_ahead: Int64s
 ) -> None:
-    """Fills both arrays in the order in which `pass_inputs` takes them apart."""
+    """Fills the slots of one KV group."""
+    at = 0
+    for row, start, stop in chunks:
+        for position in range(start, stop):
+            slots[at] = _slot(table, row, position, size)
+            at += 1
+    for step in range(num_steps):
+        for i in range(num_drafting):
+            slots_ahead[step * num_drafting + i] = _slot(table, chunks[i, 0], chunks[i, 2] + step, size)
+
+
+@compiled
+def _fill(chunks: Int64s, num_drafting: int, num_steps: int, texts: Int32s, longs: Int64s, ints: Int32s) -> None:
+    """Fills all but the slots, in the order in which `pass_inputs` takes both arrays apart."""
     n, num_tokens = chunks.shape[0], (chunks[:, 2] - chunks[:, 1]).sum()
     ints[num_tokens] = at = 0
     for i in range(n):
@@ -39,18 +45,16 @@ def _fill(
         for position in range(start, stop):
             ints[at] = texts[row, position]
             longs[at] = position
-            longs[num_tokens + at] = _slot(table, row, position, size)
             at += 1
         ints[num_tokens + 1 + i] = at
         ints[num_tokens + 1 + n + i] = stop
-        longs[2 * num_tokens + i] = at - 1
-        longs[2 * num_tokens + n + i] = row
-    ahead, stops_ahead = 2 * num_tokens + 2 * n, num_tokens + 1 + 2 * n
+        longs[num_tokens + i] = at - 1
+        longs[num_tokens + n + i] = row
+    ahead, stops_ahead = num_tokens + 2 * n, num_tokens + 1 + 2 * n
     for step in range(num_steps):
         for i in range(num_drafting):
-            row, position, at = chunks[i, 0], chunks[i, 2] + step, step * num_drafting + i
+            position, at = chunks[i, 2] + step, step * num_drafting + i
             longs[ahead + at] = position
-            longs[ahead + num_steps * num_drafting + at] = _slot(table, row, position, size)
             ints[stops_ahead + at] = position + 1
 
 
@@ -61,14 +65,14 @@ class PassInputs:
     Attributes:
         token_ids: [num_tokens] int32.
         positions: [num_tokens] int64.
-        slots: [num_tokens] int64, in the KV cache.
+        slots: [num_groups, num_tokens] int64, in the KV cache.
         last: [n] int64, the place in `token_ids` of each chunk's last token.
         query_start: [n + 1] int32, the place of its first one.
         query_start_cpu: the same, on the CPU.
         stops: [n] int32, the position after its last one.
         rows: [n] int64, places in the batch.
         positions_ahead: [num_steps, m] int64, of the tokens that are drafted.
-        slots_ahead: the same for their slots.
+        slots_ahead: [num_groups, num_steps, m] int64, of the same.
         stops_ahead: the same for the position after them, int32.
         longest_chunk: most tokens of one chunk.
         longest_text: greatest of `stops`.
@@ -89,7 +93,7 @@ class PassInputs:
     longest_text: int
 
     def ahead(self, positions: Int64s, slots: Int64s, device: torch.device) -> None:
-        """Puts other sequences in the place of the m, one column each: both [num_steps, any]."""
+        """Replaces the m: `positions` is [num_steps, any], `slots` [num_groups, num_steps, any]."""
         self.positions_ahead = torch.from_numpy(positions).to(device)
         self.slots_ahead = torch.from_numpy(slots).to(device)
         self.stops_ahead = self.positions_ahead.int() + 1
@@ -97,7 +101,7 @@ class PassInputs:
     def keep(self, chosen: torch.Tensor) -> None:
         """Makes the chunks at `chosen` ([any] int64, ascending) the first of the m."""
         self.positions_ahead = self.positions_ahead[:, chosen]
-        self.slots_ahead = self.slots_ahead[:, chosen]
+        self.slots_ahead = self.slots_ahead[:, :, chosen]
         self.stops_ahead = self.stops_ahead[:, chosen]
 
 
@@ -106,8 +110,8 @@ def pass_inputs(
     num_drafting: int,
     num_steps: int,
     texts: Int32s,
-    table: Int32s,
-    block_size: int,
+    tables: Sequence[Int32s],
+    block_sizes: Sequence[int],
     device: torch.device,
 ) -> PassInputs:
     """The inputs of a step's passes; in two transfers to the device.
@@ -117,32 +121,38 @@ def pass_inputs(
         num_drafting: m, how many of them, from the first, are drafted for.
         num_steps: most passes after the first.
         texts: [num_rows, any], tokens by row of the batch.
-        table: [num_rows, most blocks], block tables by row of the batch.
-        block_size: tokens per block.
+        tables: per KV group [num_rows, most blocks], block tables by row of the batch.
+        block_sizes: tokens per block of each KV group.
         device: where the draft model is.
     """
     n, m = len(chunks), num_drafting
     counts = [stop - start for _, start, stop in chunks]
     num_tokens, num_ahead = sum(counts), num_steps * m
-    longs = np.empty(2 * num_tokens + 2 * n + 2 * num_ahead, dtype=np.int64)
+    num_groups, others = len(tables), num_tokens + 2 * n + num_ahead
+    longs = np.empty(others + num_groups * (num_tokens + num_ahead), dtype=np.int64)
     ints = np.empty(num_tokens + 2 * n + 1 + num_ahead, dtype=np.int32)
-    _fill(np.array(chunks), m, num_steps, texts, table, block_size, longs, ints)
+    as_array = np.array(chunks)
+    _fill(as_array, m, num_steps, texts, longs, ints)
+    slots = longs[others : others + num_groups * num_tokens].reshape(num_groups, num_tokens)
+    slots_ahead = longs[others + num_groups * num_tokens :].reshape(num_groups, num_ahead)
+    for group, (table, size) in enumerate(zip(tables, block_sizes, strict=True)):
+        _fill_slots(as_array, m, num_steps, table, size, slots[group], slots_ahead[group])
     long_tensor, int_tensor = (torch.from_numpy(array).to(device, non_blocking=True) for array in (longs, ints))
-    positions, slots, last, rows, positions_ahead, slots_ahead = long_tensor.split(
-        (num_tokens, num_tokens, n, n, num_ahead, num_ahead)
+    positions, last, rows, positions_ahead, all_slots, all_ahead = long_tensor.split(
+        (num_tokens, n, n, num_ahead, num_groups * num_tokens, num_groups * num_ahead)
     )
     token_ids, query_start, stops, stops_ahead = int_tensor.split((num_tokens, n + 1, n, num_ahead))
     return PassInputs(
         token_ids=token_ids,
         positions=positions,
-        slots=slots,
+        slots=all_slots.view(num_groups, num_tokens),
         last=last,
         query_start=query_start,
         query_start_cpu=torch.from_numpy(ints[num_tokens : num_tokens + n + 1]),
         stops=stops,
         rows=rows,
         positions_ahead=positions_ahead.view(num_steps, m),
-        slots_ahead=slots_ahead.view(num_steps, m),
+        slots_ahead=all_ahead.view(num_groups, num_steps, m),
         stops_ahead=stops_ahead.view(num_steps, m),
         longest_chunk=max(counts),
         longest_text=max(stop for _, _, stop in chunks),

@@ -1,17 +1,25 @@
 """The part of a model runner that speculates, for vLLM's CPU and CUDA runners alike."""
 
 import time
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from vllm_spec_plugin.compat import runner as compat
-from vllm_spec_plugin.compat.sampling import SpecDecodeMetadata
-from vllm_spec_plugin.compat.scheduler import DRAFT_SOURCES, DRAFT_TREES, DRAFT_TURNS, STEP_COUNTERS, STEP_PROBE
+from vllm_spec_plugin.compat import sampling as compat_sampling
+from vllm_spec_plugin.compat.gate import check_runner
+from vllm_spec_plugin.compat.scheduler import (
+    ACCEPTED_NODES,
+    DRAFT_SOURCES,
+    DRAFT_TREES,
+    DRAFT_TURNS,
+    STEP_COUNTERS,
+    STEP_PROBE,
+)
 from vllm_spec_plugin.compat.tree_attention import TreeAttention
 from vllm_spec_plugin.verification import SpecRejectionSampler
 from vllm_spec_plugin.verification.chain import NO_TOKEN
 from vllm_spec_plugin.worker.block_tables import cut_block_tables
+from vllm_spec_plugin.worker.draft_order import tokens_to_send
 from vllm_spec_plugin.worker.drafter import Drafter
 from vllm_spec_plugin.worker.kernels import DRAFT_SECONDS, TARGET_SECONDS, make_kernels
 from vllm_spec_plugin.worker.step_probe import PROBE_SECONDS, probe_steps
@@ -33,27 +41,32 @@ class SpecRunnerMixin(Runner):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         # Per request drafted for in this step: branches besides the trunk, and depth.
         self._drafted_trees: dict[str, tuple[int, int]] = {}
+        # Per request that verified a tree in this step: the nodes that were accepted.
+        self._accepted_nodes: dict[str, tuple[int, ...]] = {}
         self._step_probe: list[tuple[int, float]] = []
+        # Per request the draft tokens that the step verifies; those without are not in it.
+        self._scheduled_drafts: Mapping[str, Sequence[int]] = {}
+        # Whether vLLM's sampler sampled the step: one row per request.
+        self._went_stock_way = False
         with compat.all_logits_processors():
             super().__init__(*args, **kwargs)
-        # Only the last pipeline rank samples; the others have nothing to do.
-        if hasattr(self, "drafter"):
-            lenience = self.drafter.config.verification.lenience
-            self.rejection_sampler = SpecRejectionSampler(
-                self.sampler, self.speculative_config, self.device, lenience=lenience
-            )
+        lenience = self.drafter.config.verification.lenience
+        self.rejection_sampler = SpecRejectionSampler(
+            self.sampler, self.speculative_config, self.device, lenience=lenience, counts_outputs=False
+        )
 
     def _update_states(self, scheduler_output: Any) -> Any:
+        self._scheduled_drafts = scheduler_output.scheduled_spec_decode_tokens
         cut_block_tables(self, scheduler_output)
-        if hasattr(self, "drafter"):
-            self.drafter.note_step(self, scheduler_output)
+        self.drafter.note_step(self, scheduler_output)
+        if self.tree_steps is not None:
+            self.drafter.lay_out(scheduler_output.scheduled_spec_decode_tokens)
         return super()._update_states(scheduler_output)
 
     def initialize_kv_cache(self, *args: Any, **kwargs: Any) -> None:
         """Lays out the KV cache, the draft's with it."""
         super().initialize_kv_cache(*args, **kwargs)
-        if not hasattr(self, "drafter"):
-            return
+        check_runner(self)
         if self.drafter.config.drafts_trees:
             layers = compat.attention_layers(self) - self.drafter.layers
             self.tree_steps = TreeSteps(TreeAttention(self, layers), self.drafter.engine is not None)
@@ -61,9 +74,8 @@ class SpecRunnerMixin(Runner):
 
     def profile_run(self, *args: Any, **kwargs: Any) -> None:
         """Runs the models once, for vLLM to see what memory they need, and to compile them."""
-        if hasattr(self, "drafter"):
-            self.drafter.warm_up(self.max_num_tokens)
-            make_kernels(self.drafter.warm_up, self._most_kernels, DRAFT_SECONDS)
+        self.drafter.warm_up(self.max_num_tokens)
+        make_kernels(self.drafter.warm_up, self._most_kernels, DRAFT_SECONDS)
         super().profile_run(*args, **kwargs)
 
     @property
@@ -74,7 +86,7 @@ class SpecRunnerMixin(Runner):
     @property
     def _most_kernels(self) -> int:
         """The largest step to make kernels for: all requests verify the longest draft."""
-        if self.device.type != "cpu" or not self._is_alone or not hasattr(self, "drafter"):
+        if self.device.type != "cpu" or not self._is_alone:
             return 0
         step = self.scheduler_config.max_num_seqs * (1 + self.drafter.config.draft_length.tokens)
         return int(min(step, self.max_num_tokens))
@@ -85,15 +97,17 @@ class SpecRunnerMixin(Runner):
 
     def probe_steps(self) -> None:
         """Measures what steps of some sizes take, once everything is warm, if a policy wants to know."""
-        if hasattr(self, "drafter") and self.drafter.config.draft_length.policy == "optimal":
+        if self.drafter.config.draft_length.policy == "optimal":
             seconds = PROBE_SECONDS if self._is_alone else None
             self._step_probe = probe_steps(lambda size: compat.dummy_step(self, size), self.max_num_tokens, seconds)
 
     def _prepare_inputs(self, scheduler_output: Any, *args: Any, **kwargs: Any) -> Any:
         prepared = super()._prepare_inputs(scheduler_output, *args, **kwargs)
-        if self.tree_steps is not None:
+        drafts = scheduler_output.scheduled_spec_decode_tokens
+        if self.tree_steps is not None and not drafts:
+            self.tree_steps.without_drafts(scheduler_output)
+        elif self.tree_steps is not None:
             start = time.perf_counter()
-            drafts = scheduler_output.scheduled_spec_decode_tokens
             request_ids = self.input_batch.req_ids
             trees = [self.drafter.tree(request_id, drafts.get(request_id, ())) for request_id in request_ids]
             self.tree_steps.prepare(self, scheduler_output, trees)
@@ -119,34 +133,43 @@ class SpecRunnerMixin(Runner):
         )
 
     def _sample(self, logits: Any, spec_decode_metadata: Any) -> Any:
+        batch, drafter, drafts = self.input_batch, self.drafter, self._scheduled_drafts
+        self._went_stock_way = not drafts and not compat_sampling.needs_own_sampler(batch.sampling_metadata)
+        if self._went_stock_way:
+            drafter.drop_pending(batch.req_ids)
+            return super()._sample(logits, None)
         start = time.perf_counter()
-        batch = self.input_batch
-        if spec_decode_metadata is None:
-            spec_decode_metadata = SpecDecodeMetadata.make_dummy([[] for _ in batch.req_ids], logits.device)
-        token_ids = _per_request(spec_decode_metadata)
-        draft_probs = self.drafter.take_probs(batch.req_ids, token_ids, logits.device)
+        token_ids = [drafts.get(request_id, ()) for request_id in batch.req_ids]
+        draft_probs = drafter.take_probs(batch.req_ids, token_ids, logits.device)
         steps, trees = self.tree_steps, None
         if steps is not None and steps.step is not None:
             trees = steps.trees
-            self.drafter.counters.drafts_cut_for_memory += steps.num_left_out
-            drafts = steps.without_left_out(spec_decode_metadata.draft_token_ids, NO_TOKEN)
-            spec_decode_metadata.draft_token_ids = drafts
-        output = self.rejection_sampler(spec_decode_metadata, draft_probs, logits, batch.sampling_metadata, trees)
+            drafter.counters.drafts_cut_for_memory += steps.num_left_out
+            spec_decode_metadata.draft_token_ids = steps.without_left_out(
+                spec_decode_metadata.draft_token_ids, NO_TOKEN
+            )
+        output = self.rejection_sampler(
+            spec_decode_metadata, draft_probs, logits, batch.sampling_metadata, trees, token_ids
+        )
         joining = time.perf_counter()
-        self.drafter.counters.verification_seconds += joining - start
+        drafter.counters.verification_seconds += joining - start
         if steps is not None and trees is not None:
-            steps.join(self.rejection_sampler.verdict.nodes)
-            self.drafter.counters.tree_seconds += time.perf_counter() - joining
+            accepted = steps.join(self.rejection_sampler.verdict.nodes)
+            self._accepted_nodes = {batch.req_ids[row]: nodes for row, nodes in accepted.items()}
+            drafter.counters.tree_seconds += time.perf_counter() - joining
         return output
 
     def _bookkeeping_sync(self, *args: Any, **kwargs: Any) -> Any:
-        # Rows of a prompt that is not through are sampled by vLLM and thrown away.
-        unfinished = self.discard_request_mask.np[: self.input_batch.num_reqs].nonzero()[0]
-        for i in unfinished.tolist():
-            if (generator := self.input_batch.generators.get(i)) is not None:
-                self.rejection_sampler.positions.advance(generator, -1)
-        with compat.without_generators(self):
+        generators = self.input_batch.generators
+        if not generators:
             return super()._bookkeeping_sync(*args, **kwargs)
+        with compat.without_generators(self):
+            booked = super()._bookkeeping_sync(*args, **kwargs)
+        # Rows of a prompt that is not through are sampled by vLLM and thrown away: these have no tokens here.
+        token_ids = compat.booked_tokens(booked)
+        for i, generator in generators.items():
+            self.rejection_sampler.positions.advance(generator, len(token_ids[i]))
+        return booked
 
     def _input_fits_in_drafter(self, common_attn_metadata: Any) -> bool:
         # vLLM stops drafting for everybody when one request nears its end; we cut each request's own K.
@@ -162,34 +185,45 @@ class SpecRunnerMixin(Runner):
         *args: Any,
         **kwargs: Any,
     ) -> list[list[int]]:
-        """Drafts for the requests of this step, in batch order."""
-        hidden = None
-        if self.drafter.uses_states:
-            hidden = sample_hidden_states[self.rejection_sampler.verdict.rows[:, -1]]
-        plan = getattr(scheduler_output, DRAFT_TURNS, {})
+        """Drafts for the requests of this step, in batch order; gives nothing where the plan names none of them."""
+        plan = getattr(scheduler_output, DRAFT_TURNS, None)
+        if not plan:
+            return []
+        hidden = sample_hidden_states if self.drafter.uses_states else None
+        if hidden is not None and not self._went_stock_way:
+            hidden = hidden[self.rejection_sampler.verdict.rows[:, -1].to(hidden.device)]
         places, views = request_views(self, sampled_token_ids, self.drafter, plan, hidden)
         draft_token_ids: list[list[int]] = [[] for _ in sampled_token_ids]
-        self._drafted_trees = {}
         for place, view, draft in zip(places, views, self.drafter.draft(views), strict=True):
-            draft_token_ids[place] = draft.token_ids
+            draft_token_ids[place] = tokens_to_send(draft)
             if draft.tree is not None and len(draft.tree.chains) > 1:
                 self._drafted_trees[view.request_id] = (len(draft.tree.chains) - 1, draft.tree.depth)
         return draft_token_ids
 
     def sample_tokens(self, grammar_output: Any) -> Any:
-        """vLLM's step from logits to tokens; sends the step's counters along."""
+        """vLLM's step from logits to tokens; sends along what there is to tell of it."""
         output = super().sample_tokens(grammar_output)
-        if hasattr(self, "drafter") and output is not None:
-            setattr(output, STEP_COUNTERS, self.drafter.take_counters().to_payload())
-            setattr(output, DRAFT_TREES, self._drafted_trees)
-            setattr(output, DRAFT_SOURCES, self.drafter.sources)
-            self._drafted_trees, self.drafter.sources = {}, {}
-            if self._step_probe:
-                setattr(output, STEP_PROBE, self._step_probe)
-                self._step_probe = []
+        if output is not None:
+            self._tell(output)
         return output
 
-
-def _per_request(metadata: Any) -> list[list[int]]:
-    tokens: torch.Tensor = metadata.draft_token_ids
-    return [part.tolist() for part in tokens.cpu().split(metadata.num_draft_tokens)]
+    def _tell(self, output: Any) -> None:
+        """Sets messages to the scheduler on a step's output; those that would be empty are left out."""
+        drafter = self.drafter
+        if counted := drafter.take_counters():
+            setattr(output, STEP_COUNTERS, counted.to_payload())
+        if drafter.sources:
+            setattr(output, DRAFT_SOURCES, drafter.sources)
+            drafter.sources = {}
+        if self._drafted_trees:
+            setattr(output, DRAFT_TREES, self._drafted_trees)
+            self._drafted_trees = {}
+        if self._accepted_nodes:
+            setattr(output, ACCEPTED_NODES, self._accepted_nodes)
+            self._accepted_nodes = {}
+        if self.tree_steps is not None:
+            # The scheduler takes these blocks back.
+            self.tree_steps.forks = {}
+        if self._step_probe:
+            setattr(output, STEP_PROBE, self._step_probe)
+            self._step_probe = []

@@ -150,10 +150,7 @@ def plan_tree_step(requests: Sequence[StepRequest], tables: Int32s, block_size: 
         copy_all: copy all of a branch's blocks, not only those with text: other layers have state there.
     """
     queries, lengths, rows, width = [0], [], [], 1
-    parts: dict[str, list[Int64s]] = {name: [] for name in ("nodes", "positions", "slots", "shared", "shared_slots")}
-    tails: list[tuple[int, int, Int32s]] = []
-    copies: list[BlockCopy] = []
-    branched: dict[int, Branched] = {}
+    placed: list[_Placed] = []
     start = 0
     for request in requests:
         tree, row = request.tree, request.row
@@ -166,73 +163,165 @@ def plan_tree_step(requests: Sequence[StepRequest], tables: Int32s, block_size: 
             start += request.num_tokens
             continue
         length = end - tree.num_nodes
-        this = branched[row] = _branch(request, length, tables[row], block_size)
-        branches, count = _branches(tree), len(this.tails)
         root = start + length - request.num_computed - 1
-        for way in range(count):
-            if way:
-                tails.append((len(rows), this.first_block, this.tails[way]))
-            queries.append(root + 1 + branches.begins[way + 1])
-            lengths.append(length + branches.ends[way])
+        this = _placed(request, length, root, len(rows), block_size)
+        placed.append(this)
+        begins, ends = this.part.begins, this.part.ends
+        for way in range(this.part.count):
+            queries.append(root + 1 + begins[way + 1])
+            lengths.append(length + ends[way])
             rows.append(row)
-        if this.num_nodes < tree.num_nodes:
-            queries.append(start + request.num_tokens)
+        start += request.num_tokens
+        if this.part.num_nodes < tree.num_nodes:
+            queries.append(start)
             lengths.append(end)
             rows.append(row)
-        _place(this, root, request.num_computed, block_size, parts)
-        # Where a block begins with this step's tokens there is nothing to copy.
-        of_text = request.num_computed > this.first_block * block_size
-        to_copy = this.tails.shape[1] if copy_all else int(of_text)
-        for way in range(1, count):
-            copies += zip(this.tails[0, :to_copy].tolist(), this.tails[way, :to_copy].tolist(), strict=True)
-        start += request.num_tokens
     own = tables[rows, :width]
-    for at, first, tail in tails:
-        own[at, first : first + len(tail)] = tail[: width - first]
-    joined = {name: np.concatenate(part) if part else np.empty(0, np.int64) for name, part in parts.items()}
+    tails = _tails(placed, tables)
     return TreeStep(
         query_start=np.array(queries, dtype=np.int32),
         lengths=np.array(lengths, dtype=np.int32),
         tables=own,
-        copies=copies,
-        branched=branched,
-        **joined,
+        copies=_copies(placed, tails, block_size, copy_all),
+        branched={
+            this.request.row: Branched(this.request.tree, this.part.num_nodes, this.length, this.first, own_tails)
+            for this, own_tails in zip(placed, tails, strict=True)
+        },
+        **_slots(placed, tails, own, block_size),
     )
 
 
-def _branch(request: StepRequest, length: int, table: Int32s, block_size: int) -> Branched:
-    tree, branches = request.tree, _branches(request.tree)
+@dataclass(frozen=True, slots=True)
+class _Placed:
+    """A tree of the step.
+
+    Attributes:
+        request: of it.
+        part: the ways that have blocks.
+        length: tokens of its text.
+        root: place in the batch of the text's last token.
+        at: its first sequence of the step.
+        first: place in the block table of the first block that branches have their own of.
+        num_blocks: blocks from there on, of each way.
+    """
+
+    request: StepRequest
+    part: "_Part"
+    length: int
+    root: int
+    at: int
+    first: int
+    num_blocks: int
+
+
+@dataclass(frozen=True)
+class _Part:
+    """The first ways of a tree, which have blocks.
+
+    Attributes:
+        count: how many, the trunk among them.
+        num_nodes: of them.
+        begins: per way its first own node; the end of the last one.
+        ends: per way the depth of its leaf.
+        nodes: [3, num_nodes] per node: itself, the way that computes it, its depth.
+        shared: [3, any] per further way that a node is on: the node, that way, its depth.
+    """
+
+    count: int
+    num_nodes: int
+    begins: tuple[int, ...]
+    ends: tuple[int, ...]
+    nodes: Int64s
+    shared: Int64s
+
+
+@functools.lru_cache(maxsize=4096)
+def _part(tree: Topology, count: int) -> _Part:
+    branches = _branches(tree)
+    num_nodes = branches.begins[count]
+    used = branches.shared_by < count
+    shared = branches.shared[used]
+    return _Part(
+        count=count,
+        num_nodes=num_nodes,
+        begins=branches.begins,
+        ends=branches.ends,
+        nodes=np.stack([np.arange(num_nodes), branches.owner[:num_nodes], branches.depths[:num_nodes]]),
+        shared=np.stack([shared, branches.shared_by[used], branches.depths[shared]]),
+    )
+
+
+def _placed(request: StepRequest, length: int, root: int, at: int, block_size: int) -> _Placed:
+    tree = request.tree
     first, last = length // block_size, (length + tree.depth - 1) // block_size
     num_blocks, size = last - first + 1, request.fork_size
     count = 1 + min(len(request.forks) // size if size >= num_blocks else 0, len(tree.chains) - 1)
-    tails = np.empty((count, num_blocks), dtype=np.int32)
-    tails[0] = table[first : last + 1]
-    for way in range(1, count):
-        tails[way] = request.forks[(way - 1) * size : (way - 1) * size + num_blocks]
-    return Branched(tree, branches.begins[count], length, first, tails)
+    return _Placed(request, _part(tree, count), length, root, at, first, num_blocks)
 
 
-def _place(this: Branched, root: int, num_computed: int, block_size: int, parts: dict[str, list[Int64s]]) -> None:
-    """Adds a tree's tokens to `parts`; `root` is the place in the batch of the text's last token."""
-    branches, count, first = _branches(this.tree), len(this.tails), this.first_block
-    tails = this.tails.astype(np.int64)
+def _tails(placed: Sequence[_Placed], tables: Int32s) -> list[Int32s]:
+    """Per tree [ways, blocks]: the blocks of each way from the first one on that branches have their own of."""
+    tails = []
+    for this in placed:
+        request, num_blocks, size = this.request, this.num_blocks, this.request.fork_size
+        own = np.empty((this.part.count, num_blocks), dtype=np.int32)
+        own[0] = tables[request.row, this.first : this.first + num_blocks]
+        if this.part.count > 1:
+            forks = np.array(request.forks[: (this.part.count - 1) * size], dtype=np.int32)
+            own[1:] = forks.reshape(-1, size)[:, :num_blocks]
+        tails.append(own)
+    return tails
 
-    def slots(ways: Int64s, positions: Int64s) -> Int64s:
-        found: Int64s = tails[ways, positions // block_size - first] * block_size + positions % block_size
-        return found
 
-    owner, depths = branches.owner[: this.num_nodes], branches.depths[: this.num_nodes]
-    positions = this.length + depths - 1
-    parts["nodes"].append(np.arange(root + 1, root + 1 + this.num_nodes))
-    parts["positions"].append(positions)
-    parts["slots"].append(slots(owner, positions))
-    used = branches.shared_by < count
-    shared, ways = branches.shared[used], branches.shared_by[used]
-    parts["shared"].append(root + 1 + shared)
-    parts["shared_slots"].append(slots(ways, this.length + branches.depths[shared] - 1))
-    # The step's text, as far as it lies in blocks that branches have of their own.
-    text = np.arange(max(num_computed, first * block_size), this.length)
-    if len(text) and count > 1:
-        forks = np.arange(1, count).repeat(len(text))
-        parts["shared"].append(np.tile(root + 1 + text - this.length, count - 1))
-        parts["shared_slots"].append(slots(forks, np.tile(text, count - 1)))
+def _copies(placed: Sequence[_Placed], tails: Sequence[Int32s], block_size: int, copy_all: bool) -> list[BlockCopy]:
+    """Blocks of the requests' own to copy to those of branches."""
+    copies: list[BlockCopy] = []
+    for this, own in zip(placed, tails, strict=True):
+        # Where a block begins with this step's tokens there is nothing to copy.
+        to_copy = this.num_blocks if copy_all else int(this.request.num_computed > this.first * block_size)
+        if to_copy:
+            trunk, *branches = own[:, :to_copy].tolist()
+            for branch in branches:
+                copies += zip(trunk, branch, strict=True)
+    return copies
+
+
+def _slots(placed: Sequence[_Placed], tails: Sequence[Int32s], own: Int32s, block_size: int) -> dict[str, Int64s]:
+    """Places, positions and slots of all trees' tokens, and the tokens that are written to further slots.
+
+    Args:
+        placed: the trees.
+        tails: per tree the blocks of its ways.
+        own: [sequences, blocks], the block tables, to which those of branches are written.
+    """
+    if not placed:
+        return dict.fromkeys(("nodes", "positions", "slots", "shared", "shared_slots"), np.empty(0, np.int64))
+    facts = np.array([(this.root, this.length, this.at) for this in placed])
+    for this, blocks in zip(placed, tails, strict=True):
+        own[this.at : this.at + this.part.count, this.first : this.first + this.num_blocks] = blocks
+
+    def located(parts: Sequence[Int64s]) -> tuple[Int64s, Int64s, Int64s]:
+        """Of (node, way, depth): places in the batch, positions, slots."""
+        root, length, at = facts.repeat([part.shape[1] for part in parts], axis=0).T
+        nodes, ways, depths = np.concatenate(parts, axis=1)
+        positions = length + depths - 1
+        blocks = own[at + ways, positions // block_size].astype(np.int64)
+        return root + 1 + nodes, positions, blocks * block_size + positions % block_size
+
+    nodes, positions, slots = located([this.part.nodes for this in placed])
+    # The step's text, as far as it lies in blocks that branches have of their own: nodes before the first one.
+    begins = [max(this.request.num_computed, this.first * block_size) for this in placed]
+    parts = [
+        np.concatenate([this.part.shared, _text(this.length - begin, this.part.count)], axis=1)
+        for this, begin in zip(placed, begins, strict=True)
+    ]
+    shared, _, shared_slots = located(parts)
+    return {"nodes": nodes, "positions": positions, "slots": slots, "shared": shared, "shared_slots": shared_slots}
+
+
+@functools.lru_cache(maxsize=4096)
+def _text(num_tokens: int, count: int) -> Int64s:
+    """[3, any]: the last tokens of a text as nodes before the first one, on all ways but the trunk."""
+    before = np.arange(-max(num_tokens, 0), 0)
+    ways = np.arange(1, count).repeat(len(before))
+    return np.stack([np.tile(before, count - 1), ways, np.tile(before + 1, count - 1)])

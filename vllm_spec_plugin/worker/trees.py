@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import torch
 
 from vllm_spec_plugin.compat.scheduler import KV_FORKS
@@ -34,6 +33,11 @@ class TreeSteps:
         self.step: TreeStep | None = None
         self.trees: list[Topology] = []
         self.forks: Mapping[str, tuple[Sequence[int], int]] = {}
+
+    def without_drafts(self, scheduler_output: Any) -> None:
+        """Takes note of a step that verifies nothing."""
+        self.trees, self.step = [], None
+        self.forks = getattr(scheduler_output, KV_FORKS, {})
 
     def prepare(self, runner: Any, scheduler_output: Any, trees: list[Topology]) -> None:
         """Lays the step out, once vLLM has as if all drafts were chains: mends positions and slots, copies blocks.
@@ -91,18 +95,23 @@ class TreeSteps:
         mask = torch.tensor(left_out, device=draft_token_ids.device)
         return draft_token_ids.index_fill(0, mask, nothing)
 
-    def join(self, nodes: torch.Tensor) -> None:
+    def join(self, nodes: torch.Tensor) -> dict[int, tuple[int, ...]]:
         """Brings what was accepted into the requests' own blocks.
 
         Args:
             nodes: [batch_size] int64, each request's last accepted node, -1 if none.
+
+        Returns:
+            Per row with a tree the numbers of its accepted nodes.
         """
         self.attention.stop_sharing()
         if self.step is None:
-            return
-        last = np.asarray(nodes.cpu())
-        copies = []
+            return {}
+        last = nodes.tolist()
+        copies, accepted = [], {}
         for row, branched in self.step.branched.items():
-            copies += branched.join(int(last[row]), self.attention.block_size)
+            copies += branched.join(last[row], self.attention.block_size)
+            accepted[row] = branched.tree.way(last[row])
         self.attention.copy_blocks(copies)
         self.step = None
+        return accepted

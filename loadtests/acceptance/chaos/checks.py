@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 
 from loadtests.acceptance.chaos.agreement import Agreement, Answer
 from loadtests.acceptance.verdicts import Verdict
-from vllm_spec_plugin.proposers.guard import BAD_PROBS, OUT_OF_VOCABULARY, RAISED, TOO_MANY_TOKENS, WRONG_COUNT
+from vllm_spec_plugin.proposers.guard import ERROR_REASONS, RANKS_DIFFER, WRONG_TREE
 
 # As which the guard counts the faults that are made.
-_REASONS = (RAISED, WRONG_COUNT, TOO_MANY_TOKENS, OUT_OF_VOCABULARY, BAD_PROBS)
+_REASONS = tuple(reason for reason in ERROR_REASONS if reason not in (WRONG_TREE, RANKS_DIFFER))
 _MOST_SHOWN = 3
 
 

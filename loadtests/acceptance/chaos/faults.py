@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 
 from vllm_spec_plugin.proposers.base import Draft, RequestView
@@ -27,6 +28,10 @@ def _too_many(requests: Sequence[RequestView], drafts: Drafts) -> Drafts:
     return [Draft([1] * (request.num_draft_tokens + 3)) for request in requests]
 
 
+def _float_tokens(requests: Sequence[RequestView], drafts: Drafts) -> Any:
+    return [Draft(np.ones(request.num_draft_tokens)) for request in requests]  # type: ignore[arg-type]
+
+
 def _nan_probs(requests: Sequence[RequestView], drafts: Drafts) -> Drafts:
     shapes = [(request.num_draft_tokens, 1) for request in requests]
     return [
@@ -49,6 +54,7 @@ FAULTS: dict[str, Callable[[Sequence[RequestView], Drafts], Any]] = {
     "out_of_vocabulary": _out_of_vocabulary,
     "negative_token": _negative,
     "too_many_tokens": _too_many,
+    "float_tokens": _float_tokens,
     "nan_probs": _nan_probs,
     "too_few_drafts": _too_few_drafts,
     "no_list": _no_list,

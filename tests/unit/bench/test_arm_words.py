@@ -22,6 +22,10 @@ def test_each_word_stands_for_one_or_more_arms_in_order() -> None:
     assert names(*words) == ["none", "K = 0", "K = 4", "stock ngram", "optimal", "stock draft_model, K = 8"]
 
 
+def test_a_mechanism_of_the_policy_can_be_switched_off() -> None:
+    assert names("optimal", "without:trials of proposers") == ["none", "optimal", "without trials of proposers"]
+
+
 def test_arms_are_there_once() -> None:
     assert names("fixed:1,2", "fixed:2,3", "stock:ngram:4", "stock:ngram") == [
         "none",
@@ -47,8 +51,12 @@ def test_vllms_own_arms_are_known_by_their_names() -> None:
 @pytest.mark.parametrize(
     ("word", "message"),
     [
-        ("optimum", "--arm: got 'optimum', which is no file either; allowed: none, optimal, fixed:K"),
-        ("fixed", "--arm: got 'fixed', which is no file either; allowed: none, optimal, fixed:K"),
+        (
+            "optimum",
+            "--arm: got 'optimum', which is no file either; allowed: none, optimal, without:MECHANISM, fixed:K",
+        ),
+        ("fixed", "--arm: got 'fixed', which is no file either; allowed: none, optimal, without:MECHANISM, fixed:K"),
+        ("without:luck", "--arm without:luck: got 'luck'; allowed: "),
         ("optimal:4", "--arm: got 'optimal:4', which is no file either; allowed: none"),
         ("", "--arm: got '', which is no file either; allowed: none"),
         ("fixed:", "--arm fixed:: got ''; allowed: whole numbers from 0 to 64, such as 1,2,4"),

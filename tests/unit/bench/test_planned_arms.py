@@ -6,6 +6,7 @@ import pytest
 
 from vllm_spec_plugin.bench.arm_words import choose_arms
 from vllm_spec_plugin.bench.planned_arms import PlannedArm, base_of, engines, plan_arms
+from vllm_spec_plugin.bench.plans import engine_arguments
 from vllm_spec_plugin.config import ConfigError, PluginConfig, load_config
 from vllm_spec_plugin.demo import model_path
 
@@ -128,3 +129,14 @@ def test_a_file_with_a_mistake_is_refused(tmp_path: Path) -> None:
     path.write_text("proposer: {method: nothing}\n")
     with pytest.raises(ConfigError, match=r"wrong\.yaml"):
         planned(tmp_path, str(path))
+
+
+def test_a_switched_off_mechanism_is_an_engine_of_its_own(tmp_path: Path) -> None:
+    arms = plan_arms(
+        choose_arms(["optimal", "without:trials of proposers"]), base_of(None, None, "greedy"), 8, tmp_path
+    )
+    assert arms["without trials of proposers"].plan.settings == arms["optimal"].plan.settings
+    assert len(engines(arms)) == 3
+    arguments = engine_arguments(arms["without trials of proposers"].plan, "target", 0, enforce_eager=True)
+    assert arguments["without"] == "trials of proposers"
+    assert "without" not in engine_arguments(arms["optimal"].plan, "target", 0, enforce_eager=True)

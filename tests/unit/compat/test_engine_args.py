@@ -305,8 +305,12 @@ def test_what_cannot_be_compared_with_heads_is_logged(medusa_config, warnings, t
 
 def create(speculative_config):
     """What the wrapped `create_engine_config` does with these settings, up to vLLM's part."""
-    arguments = Arguments(speculative_config=speculative_config)
-    return engine_args._translate_settings(lambda self: "built")(arguments)
+    arguments = Arguments(speculative_config=speculative_config, additional_config={"mine": 1})
+    before = dict(vars(arguments))
+    try:
+        return engine_args._translate_settings(lambda self: pytest.fail("vLLM's part"))(arguments)
+    finally:
+        assert vars(arguments) == before
 
 
 def test_a_draft_that_does_not_fit_is_a_value_error_in_python(draft_config, other_draft):

@@ -19,6 +19,19 @@ def test_steps_add_up():
     assert total == StepCounters("ngram", 3, 9, {"raised": 3}, 0.5, 0.25, 1.5, 3, 4, 5)
 
 
+def test_reasons_add_up_and_are_shown_from_zero():
+    total, other = StepCounters("ngram"), StepCounters("ngram")
+    for counters, reason in ((total, "resumable"), (other, "resumable"), (other, "thinking_budget")):
+        counters.count_without_drafts(reason)
+    total.add(other)
+    assert total.without_drafts == {"resumable": 2, "thinking_budget": 1}
+    registry = CollectorRegistry()
+    Exporter(registry).add([total.to_payload()])
+    name = "vllm_spec_plugin:requests_without_drafts_total"
+    assert registry.get_sample_value(name, {"reason": "resumable"}) == 2
+    assert registry.get_sample_value(name, {"reason": "pooling"}) == 0
+
+
 def test_positions_add_up_however_long_the_drafts_are():
     total = StepCounters("ngram")
     total.count_verified(1, 1)

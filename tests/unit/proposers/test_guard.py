@@ -1,6 +1,8 @@
 """A proposer's faults cost its drafts and nothing else."""
 
+import dataclasses
 import logging
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -9,8 +11,9 @@ import torch
 
 from vllm_spec_plugin.proposers import guard
 from vllm_spec_plugin.proposers.base import NO_DRAFT, Draft, RequestView
+from vllm_spec_plugin.proposers.cascade import Cascade, Member
 from vllm_spec_plugin.proposers.guard import GuardedProposer
-from vllm_spec_plugin.verification.draft_probs import SparseProbs
+from vllm_spec_plugin.verification.draft_probs import SparseProbs, collate
 from vllm_spec_plugin.verification.topology import chain, topology
 
 VOCAB = 10
@@ -45,13 +48,51 @@ def propose(answer, requests=None):
 
 SOUND = Draft([1, 2], torch.full((2, VOCAB), 0.1))
 NO_IDS: Any = ["x"]
+WRONG_TREE: Any = [[0]]
+WRONG_DRAFTS: Any = [None, [1], (1,), {"token_ids": [1]}, 1, "ab", torch.tensor([1])]
+WRONG_TOKENS: Any = [
+    None,
+    1,
+    "1",
+    b"1",
+    {1},
+    iter([1]),
+    [1.0],
+    [True],
+    [None],
+    [[1]],
+    [np.float32(1)],
+    [np.True_],
+    [torch.tensor(1)],
+    np.array([1.0]),
+    np.array([True]),
+    np.array([[1]]),
+    np.array(1),
+    torch.tensor([1.0]),
+    torch.tensor([True]),
+    torch.tensor([[1]]),
+]
+WRONG_PROBS: Any = [
+    [[0.1] * VOCAB],
+    np.full((1, VOCAB), 0.1),
+    torch.ones(1, VOCAB, dtype=torch.int64),
+    torch.full((1, VOCAB), 0.1).to_sparse(),
+    SparseProbs(torch.tensor([[1.0]]), torch.tensor([[1.0]])),
+    SparseProbs(torch.tensor([[True]]), torch.tensor([[1.0]])),
+    SparseProbs(np.array([[1]]), torch.tensor([[1.0]])),  # type: ignore[arg-type]
+    SparseProbs([[1]], [[1.0]]),  # type: ignore[arg-type]
+]
 NAN = torch.full((1, VOCAB), float("nan"))
 
 
 def test_sound_drafts_pass():
     drafts, errors, _ = propose([SOUND])
-    assert drafts[0] is SOUND
+    assert same(drafts[0], SOUND)
     assert errors == []
+
+
+def same(draft, other):
+    return draft.token_ids == other.token_ids and torch.equal(draft.probs, other.probs) and draft.tree == other.tree
 
 
 @pytest.mark.parametrize(
@@ -67,13 +108,18 @@ def test_sound_drafts_pass():
         (Draft([1], torch.tensor([[1.5, -0.5] + [0.0] * 8])), guard.BAD_PROBS),
         (Draft([1], SparseProbs(torch.tensor([[1, VOCAB]]), torch.tensor([[0.5, 0.5]]))), guard.BAD_PROBS),
         (Draft([1], SparseProbs(torch.tensor([[1]]), torch.tensor([[float("inf")]]))), guard.BAD_PROBS),
-        (Draft(NO_IDS), guard.RAISED),
+        (Draft(NO_IDS), guard.WRONG_TYPE),
+        *[(Draft(tokens), guard.WRONG_TYPE) for tokens in WRONG_TOKENS],
+        *[(Draft([1], probs), guard.WRONG_TYPE) for probs in WRONG_PROBS],
+        *[(draft, guard.WRONG_TYPE) for draft in WRONG_DRAFTS],
+        (Draft([1], torch.ones(1)), guard.BAD_PROBS),
+        (Draft([1], None, WRONG_TREE), guard.WRONG_TYPE),
     ],
 )
 def test_an_unsound_draft_is_dropped_and_counted_alone(draft, reason):
     drafts, errors, _ = propose([draft, SOUND], [view("a"), view("b")])
     assert drafts[0] is NO_DRAFT
-    assert drafts[1] is SOUND
+    assert same(drafts[1], SOUND)
     assert errors == [reason]
 
 
@@ -96,8 +142,59 @@ def tree_view(**more):
 )
 def test_sound_trees_pass(draft, request_view):
     drafts, errors, _ = propose([draft], [request_view])
-    assert drafts[0] is draft
+    assert (drafts[0].token_ids, drafts[0].tree) == (draft.token_ids, draft.tree)
+    assert draft.probs is None or torch.equal(drafts[0].probs, draft.probs)
     assert errors == []
+
+
+@pytest.mark.parametrize(
+    "tokens", [(1, 2), np.array([1, 2]), np.array([1, 2], np.uint8), torch.tensor([1, 2]), [np.int32(1), np.int64(2)]]
+)
+@pytest.mark.parametrize(
+    "probs",
+    [
+        None,
+        torch.full((2, VOCAB), 0.1, dtype=torch.float64),
+        torch.full((2, VOCAB), 0.1, requires_grad=True),
+        SparseProbs(torch.tensor([[1], [2]], dtype=torch.int32), torch.ones(2, 1, dtype=torch.float16)),
+    ],
+    ids=["certain", "float64", "with_gradient", "sparse"],
+)
+def test_other_types_of_the_same_are_converted(tokens, probs):
+    """What comes out can be put together with other drafts, and compared with a list."""
+    [draft], errors, _ = propose([Draft(tokens, probs)])
+    assert errors == []
+    assert draft.token_ids == [1, 2]
+    assert all(type(token) is int for token in draft.token_ids)
+    other = torch.full((1, VOCAB), 0.1)
+    q = collate([draft.token_ids, [3]], [draft.probs, other], torch.device("cpu"))
+    assert isinstance(q, torch.Tensor)
+    assert q.dtype == torch.float32
+    assert not q.requires_grad
+    torch.testing.assert_close(q.sum(-1), torch.ones(3))
+
+
+def test_a_draft_that_must_be_certain_has_no_q():
+    certain = dataclasses.replace(view(), point_mass=True)
+    [draft], errors, _ = propose([SOUND], [certain])
+    assert (draft, errors) == (Draft([1, 2]), [])
+
+
+def test_q_that_is_no_distribution_is_a_fault_also_where_drafts_must_be_certain():
+    certain = dataclasses.replace(view(), point_mass=True)
+    [draft], errors, _ = propose([Draft([1, 2], torch.full((2, VOCAB), torch.nan))], [certain])
+    assert (draft, errors) == (NO_DRAFT, [guard.BAD_PROBS])
+
+
+@pytest.mark.parametrize("answer", [None, 1, iter([SOUND]), {"a": SOUND}, "a", np.array([1]), torch.tensor([[1.0]])])
+def test_nothing_but_a_list_of_drafts_gets_through_a_cascade(answer):
+    """A generator of drafts is one."""
+    errors: list[str] = []
+    member = Member(GuardedProposer(Scripted(answer), VOCAB, errors.append))
+    one = dataclasses.replace(view(), depth=2, turns=((0, 2),))
+    [draft] = Cascade([member], lambda *noted: None).propose([one])
+    assert draft is NO_DRAFT if errors else same(draft, SOUND)
+    assert len(errors) == (not isinstance(answer, Iterator))
 
 
 @pytest.mark.parametrize(
@@ -174,4 +271,5 @@ def test_logs_are_rate_limited_per_reason(caplog):
     with caplog.at_level(logging.WARNING, logger="vllm.vllm_spec_plugin"):
         for _ in range(5):
             proposer.propose([view()])
-    assert sum("boom" in record.getMessage() for record in caplog.records) == 1
+    # pytest listens twice where vLLM was imported before.
+    assert len({id(record) for record in caplog.records if "boom" in record.getMessage()}) == 1

@@ -1,6 +1,8 @@
 """Small KV caches and requests of vLLM's own types."""
 
 import functools
+import math
+from typing import Any
 
 import torch
 from vllm.sampling_params import SamplingParams
@@ -24,6 +26,9 @@ FULL = FullAttentionSpec(block_size=BLOCK_SIZE, num_kv_heads=1, head_size=1, dty
 # A sliding window's group has blocks of its own in the same pool, null ones where the window went past.
 WINDOW = SlidingWindowSpec(block_size=BLOCK_SIZE, num_kv_heads=1, head_size=1, dtype=torch.float32, sliding_window=10)
 
+# A draft model's group may have larger blocks than the target's, so that a block of each takes as many bytes.
+WIDE = FullAttentionSpec(block_size=2 * BLOCK_SIZE, num_kv_heads=1, head_size=1, dtype=torch.float32)
+
 
 def kv_cache_config(num_blocks: int, *specs: AttentionSpec) -> KVCacheConfig:
     """A pool of `num_blocks` blocks, the null block among them, for one KV group per spec."""
@@ -37,9 +42,11 @@ def _hasher():
     return get_request_block_hasher(BLOCK_SIZE, sha256)
 
 
-def request(request_id: str, prompt: list[int], max_tokens: int = MAX_MODEL_LEN) -> Request:
+def request(
+    request_id: str, prompt: list[int], max_tokens: int = MAX_MODEL_LEN, extra_args: dict[str, Any] | None = None
+) -> Request:
     """A request whose blocks the prefix cache can find."""
-    params = SamplingParams(max_tokens=max_tokens, ignore_eos=True)
+    params = SamplingParams(max_tokens=max_tokens, ignore_eos=True, extra_args=extra_args)
     return Request(request_id, list(prompt), params, None, block_hasher=_hasher())
 
 
@@ -49,10 +56,11 @@ def prompt(family: int, num_tokens: int) -> list[int]:
 
 
 def make_manager(num_blocks, *specs):
+    specs = specs or (FULL,)
     return SpecKVCacheManager(
-        kv_cache_config=kv_cache_config(num_blocks, *(specs or (FULL,))),
+        kv_cache_config=kv_cache_config(num_blocks, *specs),
         max_model_len=MAX_MODEL_LEN,
-        scheduler_block_size=BLOCK_SIZE,
+        scheduler_block_size=math.lcm(*(spec.block_size for spec in specs)),
         hash_block_size=BLOCK_SIZE,
         max_in_flight_tokens=16,
         enable_caching=True,

@@ -13,6 +13,7 @@ from vllm.v1.worker.gpu_input_batch import InputBatch
 from vllm.v1.worker.gpu_model_runner import GPUModelRunner
 
 import vllm_spec_plugin
+from tests.engine.integrity import unknown_excess
 from tests.fixed_length import fixed_length
 from tests.unit.scheduling.cases import BLOCK_SIZE, MAX_MODEL_LEN, kv_cache_config
 from vllm_spec_plugin.compat.scheduler import DRAFT_TREES, KV_FORKS
@@ -71,6 +72,7 @@ class Worker(SpecRunnerMixin, GPUModelRunner):
 
     def __init__(self, num_groups):
         self.requests = {}
+        self.drafter = mock.Mock()
         self.num_prompt_logprobs = {}
         self.late_interaction_runner = mock.Mock()
         self.encoder_cache = {}
@@ -133,6 +135,7 @@ class Core:
     def __init__(self, num_blocks, *specs, reserves=True, proposer=None):
         self.scheduler = make_scheduler(num_blocks, *specs, proposer=proposer)
         self.scheduler.kv_proposer = 0 if reserves else None
+        self.scheduler.counters_seconds = 0.0
         self.worker = Worker(len(specs))
         self.counters = StepCounters("ngram")
         self.trees = {}
@@ -194,13 +197,14 @@ class Core:
             sampled_token_ids=[sampled[request_id] for request_id in scheduled],
         )
         drafted = {request_id: self.trees[request_id] for request_id in scheduled if request_id in self.trees}
-        setattr(outcome, DRAFT_TREES, drafted)
+        if drafted:
+            setattr(outcome, DRAFT_TREES, drafted)
         answers = self.scheduler.update_from_output(output, outcome)
         for answer in answers.values():
             carried = answer.scheduler_stats and answer.scheduler_stats.kv_connector_stats
             if carried:
-                [counted] = carried[KEY]
-                self.counters.add(StepCounters.from_payload(counted))
+                for counted in carried[KEY]:
+                    self.counters.add(StepCounters.from_payload(counted))
         if scheduled:
             self.scheduler.update_draft_token_ids(
                 DraftTokenIds(scheduled, [drafts[request_id] for request_id in scheduled])
@@ -227,6 +231,7 @@ class Core:
     def check_tables(self):
         """The worker's tables are the scheduler's, and all books of blocks agree."""
         self.scheduler.check_integrity()
+        assert not unknown_excess(self.scheduler)
         for request in self.scheduler.running:
             real = self.manager.get_blocks(request.request_id).blocks
             for tables in self.worker.tables(request.request_id):
@@ -251,7 +256,7 @@ class Core:
             length = int(self.worker.input_batch.num_tokens_no_spec[row])
             size = blocks_between(length, length + depth - 1)
             # Who is not drafted for next has a tree to verify and nothing else.
-            drafting, drafted = self.scheduler._drafting if self.scheduler._kv_length(request_id) else (0, 0)
+            drafting, drafted = self.scheduler._branches_to_draft(self.scheduler._adapter.latest.get(request_id, ()))
             if drafting:
                 # The text may end anywhere up to the tree's depth and one beyond.
                 size = max(size, blocks_between(length + 1, length + depth + drafted - 1))

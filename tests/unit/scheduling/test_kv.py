@@ -5,14 +5,24 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, rule
 
 from tests.sizes import examples
-from tests.unit.scheduling.cases import BLOCK_SIZE, FULL, MAX_MODEL_LEN, WINDOW, make_manager, prompt, request, start
+from tests.unit.scheduling.cases import (
+    BLOCK_SIZE,
+    FULL,
+    MAX_MODEL_LEN,
+    WIDE,
+    WINDOW,
+    make_manager,
+    prompt,
+    request,
+    start,
+)
 from vllm_spec_plugin.compat.kv_cache import RequestStatus
 
 SETTINGS = settings(max_examples=examples(20, 200), stateful_step_count=40, deadline=None, derandomize=True)
 
 
-def blocks(num_tokens):
-    return -(-num_tokens // BLOCK_SIZE)
+def blocks(num_tokens, size=BLOCK_SIZE):
+    return -(-num_tokens // size)
 
 
 def ids(manager, request_id="a"):
@@ -131,9 +141,9 @@ def test_forks_are_in_no_table_and_go_back_all_together(manager, running):
     assert ids(manager) == before
     assert manager.block_pool.get_num_free_blocks() == 1
     manager.check_integrity()
-    manager.join()
+    manager.release_forks()
     assert manager.block_pool.get_num_free_blocks() == 7
-    manager.join()
+    manager.release_forks()
     manager.check_integrity()
 
 
@@ -163,38 +173,39 @@ def test_forks_are_taken_again_before_the_prefix_cache_loses_any(manager, runnin
     manager.free(old)
     for _ in range(5):
         manager.fork(running, 3, 1)
-        manager.join()
+        manager.release_forks()
     assert manager.get_computed_blocks(request("c", prompt(2, 20)))[1] == 16
 
 
 def test_free_kv_tokens_is_what_a_new_request_finds_room_for():
     for specs in ((FULL,), (FULL, WINDOW)):
         manager = make_manager(10, *specs)
-        assert manager.free_kv_tokens() == 9 // len(specs) * BLOCK_SIZE
+        assert manager.free_kv_tokens(1000) == 9 // len(specs) * BLOCK_SIZE
+        assert manager.free_kv_tokens(5) == 5
         start(manager, request("a", prompt(1, 6)))
-        count = manager.free_kv_tokens()
+        count = manager.free_kv_tokens(1000)
         assert manager.allocate_slots(request("b", prompt(2, 40)), count + 1) is None
         assert manager.allocate_slots(request("b", prompt(2, 40)), count) is not None
-        assert manager.free_kv_tokens() == 0
+        assert manager.free_kv_tokens(1000) == 0
 
 
 def test_admission_leaves_announced_blocks_to_running_requests(manager, running):
     """7 blocks are free, and the running request will want 3 of them."""
-    manager.announce({"a": 20})
+    manager.set_draft_headroom({"a": 20})
     assert manager.allocate_slots(request("b", prompt(2, 20)), 20) is None
     assert manager.allocate_slots(request("b", prompt(2, 16)), 16) is not None
     manager.check_integrity()
 
 
 def test_admission_is_stock_when_nobody_runs_or_wants_anything(manager, running):
-    manager.announce({"a": 20})
+    manager.set_draft_headroom({"a": 20})
     assert manager.allocate_slots(request("b", prompt(2, 20)), 20, has_scheduled_reqs=False) is not None
-    manager.announce({})
+    manager.set_draft_headroom({})
     assert manager.allocate_slots(request("c", prompt(3, 8)), 8) is not None
 
 
 def test_running_requests_may_take_announced_blocks(manager, running):
-    manager.announce({"b": 40})
+    manager.set_draft_headroom({"b": 40})
     running.append_output_token_ids(list(range(20)))
     assert manager.allocate_slots(running, 20) is not None
 
@@ -289,9 +300,9 @@ class Blocks(RuleBasedStateMachine):
             self.forks[running.request_id] = forks
 
     @rule()
-    def join(self):
+    def release_forks(self):
         free = self.manager.block_pool.get_num_free_blocks()
-        self.manager.join()
+        self.manager.release_forks()
         assert self.manager.block_pool.get_num_free_blocks() == free + sum(map(len, self.forks.values()))
         self.forks = {}
 
@@ -306,7 +317,8 @@ class Blocks(RuleBasedStateMachine):
         lengths = self.manager.rollback(running, kept)
         if lengths is not None:
             self.tables[request_id] = tuple(t[:n] for t, n in zip(before, lengths, strict=True))
-        num_freed = sum(max(0, len(table) - blocks(kept)) for table in before)
+        sizes = self.manager.block_sizes
+        num_freed = sum(max(0, len(table) - blocks(kept, size)) for table, size in zip(before, sizes, strict=True))
         assert self.manager.block_pool.get_num_free_blocks() == free + num_freed
 
     @rule(target=preempted, running=consumes(running))
@@ -360,7 +372,15 @@ class BlocksOfTwoGroups(Blocks):
     specs = (FULL, WINDOW)
 
 
+class BlocksOfThreeGroups(Blocks):
+    """The same with a third KV group, whose blocks are larger."""
+
+    specs = (FULL, WINDOW, WIDE)
+
+
 TestBlocks = Blocks.TestCase
 TestBlocks.settings = SETTINGS
 TestBlocksOfTwoGroups = BlocksOfTwoGroups.TestCase
 TestBlocksOfTwoGroups.settings = SETTINGS
+TestBlocksOfThreeGroups = BlocksOfThreeGroups.TestCase
+TestBlocksOfThreeGroups.settings = SETTINGS

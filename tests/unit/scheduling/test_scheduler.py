@@ -3,6 +3,10 @@
 import copy
 import dataclasses
 import itertools
+import time
+from collections import Counter
+from types import SimpleNamespace
+from unittest import mock
 
 import pytest
 import torch
@@ -12,12 +16,19 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 from vllm.v1.core.sched import scheduler as vllm_scheduler
 from vllm.v1.core.sched.scheduler import Scheduler
 
+from tests.engine.books import holding
 from tests.sizes import examples
 from tests.unit.scheduling.cases import BLOCK_SIZE, FULL, MAX_MODEL_LEN, WINDOW, prompt, request
 from tests.unit.scheduling.steps import NUM_DRAFTS, Core, blocks_between
 from vllm_spec_plugin.compat.kv_cache import KVCacheManager, RequestStatus, cached_blocks
-from vllm_spec_plugin.compat.scheduler import KV_FORKS, KV_ROLLBACK
+from vllm_spec_plugin.compat.scheduler import DRAFT_SCOPES, DRAFT_TURNS, KV_FORKS, KV_ROLLBACK
+from vllm_spec_plugin.scheduling import draft_blocks
+from vllm_spec_plugin.scheduling import scheduler as scheduler_module
+from vllm_spec_plugin.scheduling.adapter import DraftLengthAdapter
+from vllm_spec_plugin.scheduling.draft_length.simple_controls import FixedControl
+from vllm_spec_plugin.scheduling.draft_limits import DraftLimits
 from vllm_spec_plugin.scheduling.kv import SpecKVCacheManager
+from vllm_spec_plugin.scheduling.scheduler import SpecScheduler
 
 SETTINGS = settings(max_examples=examples(8, 100), stateful_step_count=40, deadline=None, derandomize=True)
 
@@ -109,7 +120,7 @@ def test_waiting_drafts_keep_their_slots():
     core.step(num_drafts=4)
     core.scheduler.kv_proposer = None
     core.begin()
-    assert getattr(core.output, KV_ROLLBACK) == {}
+    assert not hasattr(core.output, KV_ROLLBACK)
     assert len(core.output.scheduled_spec_decode_tokens["a"]) == 4
 
 
@@ -229,7 +240,7 @@ def test_a_chain_gets_no_forks():
     core.step()
     core.begin()
     assert core.output.scheduled_spec_decode_tokens["a"]
-    assert getattr(core.output, KV_FORKS) == {}
+    assert not hasattr(core.output, KV_FORKS)
 
 
 def test_a_tree_that_crosses_blocks_gets_forks_of_as_many():
@@ -258,6 +269,24 @@ def test_forks_of_a_request_that_is_aborted_are_free():
     core.scheduler.check_integrity()
     assert core.manager.block_pool.get_num_free_blocks() == 19
     core.end()
+
+
+@pytest.mark.parametrize("is_delayed", [False, True], ids=["at_once", "by_a_connector"])
+def test_nothing_is_kept_of_a_request_that_ended_while_it_was_drafted_for(monkeypatch, is_delayed):
+    """Aborted while the model computes, or stopped by that step; a KV connector may hold its blocks for longer."""
+    core = trees_core()
+    monkeypatch.setattr(core.scheduler, "_connector_finished", lambda request: (is_delayed, None))
+    add(core, "b", 1, 7, max_tokens=2)
+    core.begin()
+    core.scheduler.finish_requests("a", RequestStatus.FINISHED_ABORTED)
+    core.end(num_branches=2)
+    assert [request.request_id for request in core.scheduler.running] == ["b"]
+    core.step(num_branches=2)
+    assert core.scheduler.running == []
+    for ended in list(core.scheduler.requests.values()):
+        core.scheduler._free_blocks(ended)
+    core.step()
+    assert not holding(core.scheduler, frozenset("ab"), "scheduler")
 
 
 def test_a_tree_whose_drafts_were_all_cut_is_forgotten():
@@ -297,6 +326,16 @@ def test_a_model_that_follows_branches_gets_blocks_for_them_wherever_the_text_en
             assert all(len(fork) >= blocks_between(end, end + len(branches) - 2) for fork in forks)
 
 
+@pytest.mark.parametrize(("tokens", "num_forks"), [(1, 0), (3, 0), (4, 1), (5, 2), (6, 2), (9, 3), (14, 3)])
+def test_blocks_are_given_for_the_branches_of_as_many_tokens_as_are_drafted(tokens, num_forks):
+    """(2, 2, 1): its order is (0) (0, 0) (0, 0, 0), then (1) (0, 1) (1, 0) and what follows these."""
+    core = Core(40, FULL, proposer=branching(2, 2, 1))
+    with mock.patch.object(FixedControl, "plan", lambda self, requests, batch: [((0, tokens),) for _ in requests]):
+        add(core, "a", 1, 7)
+        core.begin()
+    assert len(core.forks.get("a", [])) == num_forks
+
+
 def test_the_prefix_cache_loses_no_more_to_forks_than_are_held_at_a_time():
     core = Core(24, FULL, reserves=False, proposer=HEADS)
     for family in (2, 3, 4):
@@ -315,6 +354,122 @@ def test_the_prefix_cache_loses_no_more_to_forks_than_are_held_at_a_time():
     of_a = set(core.manager.get_block_ids("a")[0])
     left = {block.block_id for _, block in cached_blocks(core.manager.block_pool)} - of_a
     assert len(old - left) <= most
+
+
+def test_slots_of_drafts_that_waited_and_were_dropped_are_given_back():
+    """The first three requests' drafts use the tokens of a step up; then the fourth's are dropped, as for a prompt."""
+    core = Core(60, FULL)
+    for i, name in enumerate("abcd"):
+        add(core, name, i, 3)
+    core.step(num_drafts=4)
+    core.scheduler.max_num_scheduled_tokens = 15
+    core.begin()
+    assert "d" not in core.output.num_scheduled_tokens
+    assert held(core, "d") == 2
+    core.end(num_drafts=0)
+    core.scheduler.requests["d"].spec_token_ids = []
+    core.scheduler.kv_proposer = None
+    core.begin()
+    assert held(core, "d") == 1
+    core.end(num_drafts=0)
+
+
+class Pausing(FixedControl):
+    """Drafts as `FixedControl` where it is on."""
+
+    is_constant = False
+    is_on = True
+
+    def is_off(self, num_requests):
+        return not self.is_on
+
+
+def count_calls(monkeypatch, owner, *names):
+    """Counts calls of an object's functions from now on."""
+    calls: Counter[str] = Counter()
+
+    def counted(name, original):
+        def call(*args, **kwargs):
+            calls[name] += 1
+            return original(*args, **kwargs)
+
+        return call
+
+    for name in names:
+        monkeypatch.setattr(owner, name, counted(name, getattr(owner, name)))
+    return calls
+
+
+WORK = [
+    (SpecKVCacheManager, ("rollback", "reserve", "num_missing_blocks", "num_blocks", "free_kv_tokens", "fork")),
+    (Pausing, ("plan", "verified")),
+    (DraftLimits, ("at",)),
+    (DraftLengthAdapter, ("verified", "_requests", "_await_drafts")),
+    (SpecScheduler, ("_count_acceptance", "_cut_drafts", "_slots_for_drafting", "_num_prompt_tokens")),
+    (draft_blocks, ("append_blocks", "keep_drafts")),
+]
+MESSAGES = (DRAFT_SCOPES, DRAFT_TURNS, KV_FORKS, KV_ROLLBACK)
+
+
+@pytest.mark.parametrize(
+    "proposer", [branching(2, 1), HEADS, {"method": "ngram"}], ids=["draft_model", "tree", "ngram"]
+)
+def test_a_step_without_drafts_does_no_work_for_them(monkeypatch, proposer):
+    control = Pausing()
+    monkeypatch.setattr(scheduler_module, "create_control", lambda *args: control)
+    core = Core(60, FULL, reserves="branches" in proposer, proposer=proposer)
+    for family, name in enumerate("abc"):
+        add(core, name, family, 7)
+    calls = [count_calls(monkeypatch, owner, *names) for owner, names in WORK]
+    for _ in range(3):
+        core.step(num_accepted=1, num_branches=1 if proposer is HEADS else 0)
+    counted = {name for of_owner in calls for name in of_owner}
+    assert {"rollback", "plan", "verified", "at", "_count_acceptance", "_cut_drafts"} <= counted
+    control.is_on = False
+    # The drafts that wait are verified, and what they did not need is given back.
+    core.step(num_accepted=1, num_drafts=0)
+    core.step(num_drafts=0)
+    monkeypatch.undo()
+    calls = [count_calls(monkeypatch, owner, *names) for owner, names in WORK]
+    # Our checks look at blocks too.
+    monkeypatch.setattr(core, "check_tables", lambda: None)
+    for _ in range(4):
+        core.step(num_drafts=0)
+        assert not [name for name in MESSAGES if hasattr(core.output, name)]
+        assert len(core.output.num_scheduled_tokens) == 3
+    assert not sum(calls, Counter())
+
+
+def test_only_requests_with_drafts_are_rolled_back(monkeypatch):
+    rolled_back = []
+    rollback = SpecKVCacheManager.rollback
+
+    def noted(self, request, num_tokens):
+        rolled_back.append(request.request_id)
+        return rollback(self, request, num_tokens)
+
+    core = Core(60, FULL)
+    add(core, "a", 1, 7)
+    core.scheduler.add_request(request("off", prompt(2, 7), extra_args={"spec": "off"}))
+    monkeypatch.setattr(SpecKVCacheManager, "rollback", noted)
+    for _ in range(4):
+        core.step(num_drafts=0)
+    assert rolled_back == ["a", "a", "a"]
+
+
+def test_counters_are_sent_now_and_then_and_before_the_engine_is_idle(monkeypatch):
+    core = Core(20, FULL)
+    clock = SimpleNamespace(now=100.0)
+    monkeypatch.setattr(time, "monotonic", lambda: clock.now)
+    core.scheduler.counters_seconds, core.scheduler._counters_sent = 1.0, 100.0
+    add(core, "a", 1, 7, max_tokens=6)
+    sent = []
+    for seconds in (0.4, 0.4, 0.4, 0.1, 0.1, 0.1):
+        clock.now += seconds
+        core.step(num_drafts=0)
+        sent.append(sum(core.counters.chosen_lengths))
+    # The fifth and sixth token leave no room for a draft; with the sixth the request ends.
+    assert sent == [0, 0, 3, 3, 3, 4]
 
 
 class Steps(RuleBasedStateMachine):
@@ -354,7 +509,7 @@ class Steps(RuleBasedStateMachine):
     def abort_in_a_step(self, data, num_accepted):
         self.begin()
         self.abort(data)
-        self.core.end(num_accepted)
+        self.core.end(num_accepted, num_branches=data.draw(self.num_branches))
 
     @precondition(lambda self: self.core.scheduler.requests)
     @rule(data=st.data())
@@ -387,7 +542,7 @@ class Steps(RuleBasedStateMachine):
         # Copying takes most of these tests' time; nobody writes these.
         shared += [request.sampling_params for request in ours.requests.values()]
         stock = copy.deepcopy(ours, {id(thing): thing for thing in shared})
-        stock.kv_cache_manager.join()
+        stock.kv_cache_manager.release_forks()
         for running in stock.running:
             running.spec_token_ids = []
             stock.kv_cache_manager.rollback(running, running.num_tokens)
@@ -403,6 +558,7 @@ class Steps(RuleBasedStateMachine):
             self.core.end(num_accepted=3)
         assert not scheduler.requests
         assert self.core.manager.block_pool.get_num_free_blocks() == self.num_blocks - 1
+        assert not holding(scheduler, frozenset(f"r{i}" for i in range(self.count + 1)), "scheduler")
 
 
 class StepsWithoutDraftKV(Steps):

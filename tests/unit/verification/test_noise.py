@@ -2,42 +2,64 @@
 
 import numpy as np
 import torch
-from scipy.stats import kstest
 
+from tests.unit import p_values
 from vllm_spec_plugin.verification.noise import Noise, hashed_uniform, position_keys, signed
 
-CPU = torch.device("cpu")
+# Seeds 0, 7 and 2**64 - 1 at output positions 0, 5 and 1,000,000: keys, uniforms of two trials, exponentials.
+KEYS = [-2152535657050944081, 8854431476379712064, -2163935617279550624]
+UNIFORMS = [
+    [0.9981113547021903, 0.4660746416439669, 0.8814599360030606],
+    [0.12721528195349502, 0.3364732884648904, 0.6229459318517885],
+]
+EXPONENTIALS = [
+    [1.0845541954040527, 1.312559723854065, 1.3035478591918945, 0.7336159944534302],
+    [0.9207156896591187, 0.0038602647837251425, 1.5920798778533936, 1.4669528007507324],
+    [1.2359800338745117, 0.24134768545627594, 0.06328505277633667, 0.11189348250627518],
+]
 
 
-def test_hashed_uniforms_are_uniform_and_uncorrelated():
+def test_hashed_uniforms_are_uniform_and_uncorrelated(device):
     """100,000 values a row, Kolmogorov-Smirnov false alarm 1e-6 a row; a fixed function, no seed to vary."""
-    keys = position_keys(torch.tensor([0, 0, 1, -5]), torch.tensor([0, 1, 0, 0]))
-    values = hashed_uniform(keys[:, None], torch.arange(100_000)).numpy()
-    assert all(kstest(row, "uniform").pvalue > 1e-6 for row in values)
+    keys = position_keys(torch.tensor([0, 0, 1, -5], device=device), torch.tensor([0, 1, 0, 0], device=device))
+    values = hashed_uniform(keys[:, None], torch.arange(100_000, device=device)).cpu().numpy()
+    assert all(p_values.kolmogorov_smirnov(row) > 1e-6 for row in values)
     off_diagonal = np.corrcoef(values) - np.eye(4)
     assert np.abs(off_diagonal).max() < 0.02
     assert values.min() > 0
     assert values.max() < 1
 
 
-def test_a_seeded_row_has_the_same_noise_in_any_batch():
-    keys = position_keys(torch.tensor([3, 4]), torch.tensor([10, 11]))
-    both = Noise(50, CPU, keys, torch.tensor([True, True]))
-    alone = Noise(50, CPU, keys[1:], torch.tensor([True]))
-    rows, row = torch.tensor([0, 1]), torch.tensor([0])
+def test_a_seeded_row_has_the_same_noise_in_any_batch(device):
+    keys = position_keys(torch.tensor([3, 4], device=device), torch.tensor([10, 11], device=device))
+    both = Noise(50, device, keys, torch.tensor([True, True], device=device))
+    alone = Noise(50, device, keys[1:], torch.tensor([True], device=device))
+    rows, row = torch.tensor([0, 1], device=device), torch.tensor([0], device=device)
     assert torch.equal(both.exponential(rows)[1], alone.exponential(row)[0])
     assert torch.equal(both.uniform(rows)[1], alone.uniform(row)[0])
     assert not torch.equal(both.exponential(rows)[0], both.exponential(rows)[1])
 
 
-def test_unseeded_rows_use_torch_and_are_positive():
-    noise = Noise(10_000, CPU, torch.zeros(2, dtype=torch.int64), torch.tensor([True, False]))
+def test_unseeded_rows_use_torch(device):
+    keys = torch.zeros(2, dtype=torch.int64, device=device)
+    noise = Noise(10_000, device, keys, torch.tensor([True, False], device=device))
     torch.manual_seed(0)
-    first = noise.exponential(torch.tensor([0, 1]))
-    second = noise.exponential(torch.tensor([0, 1]))
-    assert torch.equal(first[0], second[0])
-    assert not torch.equal(first[1], second[1])
-    assert bool((first > 0).all())
+    rows, weights = torch.tensor([0, 1], device=device), torch.ones(2, 10_000, device=device)
+    first, second = noise.sample(weights, rows).tolist(), noise.sample(weights, rows).tolist()
+    assert first[0] == second[0] == int(noise.exponential(rows[:1]).argmin())
+    assert first[1] != second[1]
+
+
+def test_removing_other_tokens_leaves_a_seeded_rows_token(device):
+    """300 rows, each without the half of the vocabulary that its token is not in."""
+    rows = torch.arange(300, device=device)
+    keys = position_keys(rows, rows)
+    noise = Noise(100, device, keys, torch.ones(300, dtype=torch.bool, device=device))
+    weights = torch.rand(300, 100, generator=torch.Generator().manual_seed(3)).to(device)
+    tokens = noise.sample(weights, rows)
+    is_low = torch.arange(100, device=device) < 50
+    fewer = torch.where(is_low == (tokens < 50)[:, None], weights, 0)
+    assert torch.equal(noise.sample(fewer, rows), tokens)
 
 
 def test_seeds_beyond_int64_keep_their_bits():
@@ -46,19 +68,23 @@ def test_seeds_beyond_int64_keep_their_bits():
     assert signed(12345) == 12345
 
 
-def test_each_trial_at_a_row_has_its_own_uniform():
+def test_each_trial_at_a_row_has_its_own_uniform(device):
     """1,000 rows, correlation of independent uniforms below 0.2; a fixed function, no seed to vary."""
-    keys = position_keys(torch.arange(1000), torch.arange(1000))
-    noise, rows = Noise(10, CPU, keys, torch.ones(1000, dtype=torch.bool)), torch.arange(1000)
-    trials = np.stack([noise.uniform(rows, trial).numpy() for trial in range(4)])
-    assert np.array_equal(trials[0], noise.uniform(rows).numpy())
-    assert np.array_equal(trials[0], hashed_uniform(keys, torch.full_like(keys, -2)).numpy())
+    rows = torch.arange(1000, device=device)
+    keys = position_keys(rows, rows)
+    noise = Noise(10, device, keys, torch.ones(1000, dtype=torch.bool, device=device))
+    trials = np.stack([noise.uniform(rows, trial).cpu().numpy() for trial in range(4)])
+    assert np.array_equal(trials[0], noise.uniform(rows).cpu().numpy())
+    assert np.array_equal(trials[0], hashed_uniform(keys, torch.full_like(keys, -2)).cpu().numpy())
     assert np.abs(np.corrcoef(trials) - np.eye(4)).max() < 0.2
 
 
-def test_no_trial_uses_the_noise_of_a_draft_draw():
-    keys = position_keys(torch.tensor([3]), torch.tensor([8]))
-    noise = Noise(10, CPU, keys, torch.tensor([True]))
-    trials = [noise.uniform(torch.tensor([0]), trial).item() for trial in range(8)]
-    draws = [hashed_uniform(keys, torch.tensor([-3 - 2 * sibling])).item() for sibling in range(8)]
-    assert len({*trials, *draws}) == 16
+def test_seeded_noise_is_the_same_on_every_device(device):
+    """Against written-down values: uniforms to the last bit, exponentials up to the last bit of their logarithm."""
+    seeds, positions = torch.tensor([0, 7, signed(2**64 - 1)]), torch.tensor([0, 5, 1_000_000])
+    keys = position_keys(seeds.to(device), positions.to(device))
+    noise = Noise(4, device, keys, torch.ones(3, dtype=torch.bool, device=device))
+    rows = torch.arange(3, device=device)
+    assert keys.tolist() == KEYS
+    assert [noise.uniform(rows, trial).tolist() for trial in (0, 1)] == UNIFORMS
+    torch.testing.assert_close(noise.exponential(rows).cpu(), torch.tensor(EXPONENTIALS), rtol=2**-23, atol=0)

@@ -5,11 +5,11 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from vllm_spec_plugin.verification import SpecRejectionSampler
+from tests.pretended_gpu import pretended, waits
 from vllm_spec_plugin.verification.chain import NO_TOKEN
 from vllm_spec_plugin.verification.topology import chain, topology
 
-pytest.importorskip("vllm")
+SpecRejectionSampler = pytest.importorskip("vllm_spec_plugin.verification.sampler").SpecRejectionSampler
 VOCAB = 6
 UNUSED = (
     "allowed_token_ids_mask",
@@ -38,6 +38,7 @@ def metadata(temperatures, **more):
     plain = {
         "temperature": torch.tensor(temperatures),
         "all_greedy": not any(temperatures),
+        "all_random": all(temperatures),
         "generators": {},
         "output_token_ids": [[] for _ in temperatures],
         "logitsprocs": SimpleNamespace(non_argmax_invariant=[], argmax_invariant=[]),
@@ -59,7 +60,8 @@ def step(*drafts):
 
 def sample(drafts, logits, trees, temperatures=None, **more):
     sampler = SpecRejectionSampler(Gathering())
-    output = sampler(step(*drafts), None, logits, metadata(temperatures or [0.0] * len(drafts), **more), trees)
+    given = metadata(temperatures or [0.0] * len(drafts), **more)
+    output = sampler(step(*drafts), None, logits.clone(), given, trees)
     return output, sampler.verdict
 
 
@@ -111,13 +113,42 @@ def test_each_row_is_penalised_for_the_drafts_on_its_own_way():
     assert verdict.nodes.tolist() == [3]
 
 
-def test_logprobs_are_of_the_rows_that_decided():
+@pytest.mark.parametrize("temperature", [0.0, 0.5])
+def test_logprobs_are_of_the_rows_that_decided(temperature):
     logits = favouring(3, 0, 0, 4, 5) + torch.arange(5.0)[:, None]
-    output, _ = sample([[2, 1, 3, 4]], logits, [FORK], max_num_logprobs=2)
+    output, _ = sample([[2, 1, 3, 4]], logits, [FORK], [temperature], max_num_logprobs=2)
     rows, num_logprobs, tokens = output.logprobs_tensors
     assert num_logprobs == 2
     assert tokens.tolist() == [3, 4, 5]
     torch.testing.assert_close(rows, logits[[0, 3, 4]])
+
+
+@pytest.mark.parametrize(("temperatures", "copies"), [([0.0, 0.0], 1), ([1.0, 1.0], 0), ([0.0, 1.0], 0)])
+def test_a_step_waits_for_the_device_once(temperatures, copies):
+    """Greedy steps for the most likely tokens; of others vLLM copies the output, which then is on the device."""
+    with pretended() as device:
+        logits = favouring(3, 1, 4, 0, 5).to(device)
+        given = metadata(temperatures)
+        given.temperature = given.temperature.to(device)
+        drafts = [[3, 1, 2], []]
+        of_step = step(*drafts)
+        of_step.draft_token_ids = of_step.draft_token_ids.to(device)
+        sampler = SpecRejectionSampler(Gathering(), counts_outputs=False)
+        with waits() as found:
+            output = sampler(of_step, None, logits, given, None, drafts)
+        assert len(found) == copies, found
+        assert output.sampled_token_ids.device == (torch.device("cpu") if copies else device)
+        assert output.sampled_token_ids.tolist() == [[3, 1, 4, -1], [5, -1, -1, -1]]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.5])
+def test_raw_logprobs_of_chains_are_those_before_the_pipeline(temperature):
+    logits = favouring(3, 1, 4, 0) + torch.arange(4.0)[:, None]
+    output, _ = sample([[3, 2, 4]], logits, None, [temperature], max_num_logprobs=2)
+    rows, _, tokens = output.logprobs_tensors
+    assert output.sampled_token_ids.tolist() == [[3, 1, -1, -1]]
+    assert tokens.tolist() == [3, 1, 0, 0]
+    torch.testing.assert_close(rows, logits[[0, 1, 1, 1]])
 
 
 def test_seeded_requests_advance_by_what_they_output():

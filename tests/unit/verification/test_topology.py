@@ -5,13 +5,14 @@ import os
 import subprocess
 import sys
 
+import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from tests.sizes import examples
-from tests.unit.verification.tree_cases import topologies
-from vllm_spec_plugin.verification.topology import chain, topology
+from tests.unit.verification.cases import random_cases
+from tests.unit.verification.tree_cases import random_topology
+from vllm_spec_plugin.verification import topology as module
+from vllm_spec_plugin.verification.topology import by_priority, chain, topology
 
 
 def assert_is_its_paths(tree):
@@ -28,17 +29,70 @@ def assert_is_its_paths(tree):
         assert [tree.choices[node] for node in way] == [tree.choices[way[-1]][: i + 1] for i in range(len(way))]
 
 
-@settings(max_examples=examples(50, 500), deadline=None, derandomize=True)
-@given(topologies(max_nodes=12), st.randoms(use_true_random=False), st.integers(0, 13), st.integers(0, 5))
-def test_a_tree_is_its_paths_in_any_order_and_however_cut(tree, random, num_nodes, depth):
+@random_cases(50, 500)
+def test_a_tree_is_its_paths_in_any_order_and_however_cut(rng):
+    tree, num_nodes, depth = random_topology(rng, 12), rng.integers(14), rng.integers(6)
     paths = [list(path) for path in tree.choices]
-    random.shuffle(paths)
+    rng.shuffle(paths)
     assert topology(paths) is tree
     assert_is_its_paths(tree)
     assert_is_its_paths(tree.first(num_nodes))
     assert tree.first(num_nodes).choices == tree.choices[:num_nodes]
+    assert tree.numbers == tuple(range(tree.num_nodes))
     assert_is_its_paths(tree.within(depth))
     assert tree.within(depth).choices == tuple(path for path in tree.choices if len(path) <= depth)
+
+
+@random_cases(50, 500)
+def test_a_tree_by_priority_is_cut_by_it_and_its_nodes_keep_their_numbers(rng):
+    paths = list(random_topology(rng, 12).choices)
+    rng.shuffle(paths)
+    paths.sort(key=len)
+    tree, num_nodes, depth = by_priority(paths), int(rng.integers(14)), int(rng.integers(6))
+    assert_is_its_paths(tree)
+    assert [tree.choices[node] for node in tree.order] == paths
+    assert by_priority([list(path) for path in paths]) is tree
+    for part, kept in [
+        (tree.first(num_nodes), paths[:num_nodes]),
+        (tree.within(depth), [path for path in paths if len(path) <= depth]),
+        (tree.first(num_nodes).within(depth), [path for path in paths[:num_nodes] if len(path) <= depth]),
+    ]:
+        assert_is_its_paths(part)
+        assert [part.choices[node] for node in part.order] == kept
+        assert [paths[number] for number in part.numbers] == list(part.choices)
+        assert part.widths == tuple(
+            1 + max(path[-1] for path in kept if len(path) == level) for level in range(1, part.depth + 1)
+        )
+    for node, path in enumerate(tree.choices):
+        assert [paths[number] for number in tree.way(node)] == [path[: end + 1] for end in range(len(path))]
+    assert tree.way(-1) == ()
+
+
+@random_cases(50, 500)
+def test_a_narrowed_tree_has_the_first_nodes_that_so_many_chains_hold(rng):
+    paths = sorted(random_topology(rng, 12).choices, key=len)
+    tree, most = by_priority(paths), int(rng.integers(1, 6))
+    part = tree.narrowed(most)
+    assert_is_its_paths(part)
+    assert len(part.chains) == min(most, len(tree.chains))
+    kept: list[tuple[int, ...]] = []
+    for path in paths:
+        more = [*kept, path]
+        if (len(path) == 1 or path[:-1] in kept) and len(topology(more).chains) <= most:
+            kept = more
+    assert [part.choices[node] for node in part.order] == kept
+    assert [paths[number] for number in part.numbers] == list(part.choices)
+
+
+def test_xformers_and_the_paths_alone_give_the_same_tree():
+    """50 random trees (500); seed 0."""
+    xformers = module._tree_attention_metadata()
+    if xformers is None:
+        pytest.skip("xformers is not installed")
+    rng = np.random.default_rng(0)
+    for _ in range(examples(50, 500)):
+        choices = random_topology(rng, 12).choices or ((0,),)
+        assert module._from_paths(choices) == module._from_xformers(xformers, choices)
 
 
 def test_a_tree_by_hand():
@@ -76,6 +130,11 @@ def test_chains_and_the_empty_tree():
 def test_what_is_no_tree_is_refused_with_the_node_named(choices, message):
     with pytest.raises(ValueError, match=message):
         topology(choices)
+
+
+def test_a_node_that_is_listed_before_its_parent_is_refused():
+    with pytest.raises(ValueError, match=r"tree node \[0, 0\] is listed before its parent"):
+        by_priority([(0, 0), (0,)])
 
 
 IMPORT = """

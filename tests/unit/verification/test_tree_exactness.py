@@ -4,15 +4,25 @@ import functools
 
 import numpy as np
 import pytest
+import torch
 
 from tests.unit.verification.oracle import norm
-from tests.unit.verification.tree_oracle import all_drafts, continuations, output_distribution, text_distribution
-from vllm_spec_plugin.verification.topology import chain, topology
+from tests.unit.verification.tree_oracle import (
+    all_drafts,
+    context,
+    continuations,
+    output_distribution,
+    text_distribution,
+)
+from vllm_spec_plugin.proposers.base import Draft
+from vllm_spec_plugin.verification.topology import by_priority, chain, topology
+from vllm_spec_plugin.worker.draft_order import as_cut, tokens_to_send
 
 VOCAB = 3
 BUSHY = topology([(0,), (1,), (2,), (0, 0)])
 DEEP = topology([(0,), (0, 0), (0, 1), (0, 0, 0), (1,)])
 PAIR = topology([(0,), (1,)])
+ORDER = by_priority([(0,), (1,), (0, 0), (1, 0), (0, 1)])
 
 
 def table(name, start, zeros=0):
@@ -94,6 +104,41 @@ def distance_from_target(tree, target, draw, **algorithm):
 @pytest.mark.parametrize("draw", PROPOSERS)
 def test_texts_are_distributed_as_the_target(tree, draw):
     assert distance_from_target(tree, TARGET, draw) < 1e-6
+
+
+def first_texts(size, draw, num_left):
+    """How texts of two tokens are distributed if the first `num_left` nodes are drafted and `size(tokens)` verified."""
+    texts = dict.fromkeys(continuations(TARGET, (), 2), 0.0)
+    tree = ORDER.first(num_left)
+    for drafted, tokens, q in all_drafts(tree, draw):
+        draft = Draft(tokens, torch.tensor(q), tree)
+        cut = as_cut(draft, tokens_to_send(draft)[: size(tokens)])
+        assert cut.tree is not None
+        assert isinstance(cut.probs, torch.Tensor)
+        ways = [context(cut.tree, node, cut.token_ids) for node in range(-1, cut.tree.num_nodes)]
+        p = np.array([TARGET(way) for way in ways])
+        q_left = cut.probs.numpy().reshape(-1, VOCAB)
+        for output, probability in output_distribution(cut.tree, p, cut.token_ids, q_left).items():
+            for text, rest in continuations(TARGET, output[:2], 2).items():
+                texts[text] += drafted * probability * rest
+    return texts
+
+
+def distance(texts):
+    return max(abs(texts[text] - p) for text, p in continuations(TARGET, (), 2).items())
+
+
+@pytest.mark.parametrize("size", range(ORDER.num_nodes + 1))
+@pytest.mark.parametrize("draw", [without_replacement, most_likely_ones, the_most_likely_then_others])
+def test_trees_drafted_or_cut_to_any_size_leave_the_target(size, draw):
+    assert distance(first_texts(lambda tokens: size, draw, size)) < 1e-6
+    assert distance(first_texts(lambda tokens: size, draw, ORDER.num_nodes)) < 1e-6
+
+
+def test_a_size_that_depends_on_the_drawn_tokens_is_caught():
+    """Where nothing is verified if the first token is token 0."""
+    size = ORDER.num_nodes
+    assert distance(first_texts(lambda tokens: size * (tokens[0] > 0), without_replacement, size)) > 0.01
 
 
 @pytest.mark.parametrize("draw", PROPOSERS)

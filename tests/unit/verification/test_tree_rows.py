@@ -1,25 +1,23 @@
 """The layout of a step over trees, against walks up the trees."""
 
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from tests.sizes import examples
-from tests.unit.verification.tree_cases import CPU, topologies
+from tests.unit.verification.cases import random_cases
+from tests.unit.verification.tree_cases import random_topology
 from vllm_spec_plugin.verification.rows import Rows
 from vllm_spec_plugin.verification.topology import chain, topology
 from vllm_spec_plugin.verification.tree_rows import TreeRows
 
 
-@settings(max_examples=examples(30, 200), deadline=None, derandomize=True)
-@given(st.lists(topologies(), max_size=5), st.randoms(use_true_random=False))
-def test_each_row_knows_what_is_before_and_after_it(trees, random):
-    rows = TreeRows.of(trees, CPU)
+@random_cases(30, 200)
+def test_each_row_knows_what_is_before_and_after_it(rng, device):
+    trees = [random_topology(rng) for _ in range(rng.integers(6))]
+    rows = TreeRows.of(trees, device)
     places = [(i, node) for i, tree in enumerate(trees) for node in range(-1, tree.num_nodes)]
     nodes = [place for place in places if place[1] >= 0]
     width = max((tree.depth for tree in trees), default=0) + 1
     most = max((tree.parents.count(node) for tree in trees for node in tree.parents), default=0)
-    draft_token_ids = torch.tensor([random.choice([-1, 3, 5, 7]) for _ in nodes], dtype=torch.int64)
+    draft_token_ids = torch.tensor(rng.choice([-1, 3, 5, 7], len(nodes)), dtype=torch.int64, device=device)
     context = rows.context(draft_token_ids)
 
     assert rows.width == width
@@ -43,17 +41,17 @@ def test_each_row_knows_what_is_before_and_after_it(trees, random):
         assert context[row].tolist() == [int(draft_token_ids[n]) for n in way] + [-1] * (width - 1 - len(way))
 
 
-def test_chains_are_laid_out_as_rows_are():
+def test_chains_are_laid_out_as_rows_are(device):
     lengths = [3, 0, 1, 4]
-    tree_rows, rows = TreeRows.of([chain(k) for k in lengths], CPU), Rows.of(lengths, CPU)
+    tree_rows, rows = TreeRows.of([chain(k) for k in lengths], device), Rows.of(lengths, device)
     for name in ("request", "offset", "first", "num_draft_tokens", "draft_row", "draft_start"):
         assert torch.equal(getattr(tree_rows, name), getattr(rows, name)), name
-    drafts = torch.tensor([1, 2, 3, 4, -1, 6, 7, 8])
+    drafts = torch.tensor([1, 2, 3, 4, -1, 6, 7, 8], device=device)
     assert tree_rows.width == rows.width
     assert torch.equal(tree_rows.context(drafts), rows.context(drafts))
 
 
-def test_the_same_trees_share_one_layout():
+def test_the_same_trees_share_one_layout(device):
     trees = [topology([(0,), (1,)]), chain(2)]
-    assert TreeRows.of(trees, CPU) is TreeRows.of(list(trees), CPU)
-    assert TreeRows.of(trees, CPU) is not TreeRows.of(trees[::-1], CPU)
+    assert TreeRows.of(trees, device) is TreeRows.of(list(trees), device)
+    assert TreeRows.of(trees, device) is not TreeRows.of(trees[::-1], device)

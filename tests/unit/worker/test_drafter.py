@@ -10,7 +10,7 @@ import torch
 from vllm_spec_plugin.proposers.base import NO_DRAFT, Draft, RequestView
 from vllm_spec_plugin.settings import KEY
 from vllm_spec_plugin.verification.draft_probs import SparseProbs
-from vllm_spec_plugin.verification.topology import chain, topology
+from vllm_spec_plugin.verification.topology import by_priority, chain
 from vllm_spec_plugin.worker import drafter as module
 from vllm_spec_plugin.worker.drafter import Drafter
 
@@ -77,21 +77,47 @@ def test_q_is_gone_once_it_was_verified_or_its_request_ended(drafter, proposer):
     assert proposer.forgotten == ["b"]
 
 
-FORK = topology([[0], [0, 0], [1], [2]])
+def test_q_is_of_the_tokens_that_were_drafted_and_of_no_others(drafter):
+    drafter.draft([view("a", 3), view("b", 4)])
+    q = drafter.take_probs(["a", "b"], [[3], [5]], CPU)
+    assert q.token_ids.tolist() == [[3, 0], [5, 5]]
+    assert q.probs.tolist() == [[0.75, 0.25], [1.0, 0.0]]
+
+
+def test_the_id_of_a_request_that_ended_may_be_given_to_the_next_one(drafter):
+    step = SimpleNamespace(finished_req_ids=set(), preempted_req_ids=None, vllm_spec_plugin_draft_scopes={"a": "old"})
+    drafter.note_step(None, step)
+    step.finished_req_ids, step.vllm_spec_plugin_draft_scopes = {"a"}, {"a": "new"}
+    drafter.note_step(None, step)
+    assert drafter.scopes == {"a": "new"}
+
+
+FORK = by_priority([[0], [1], [0, 0], [2]])
 
 
 @pytest.fixture
 def with_a_tree(monkeypatch, proposer):
-    """Four tokens were drafted for request a."""
+    """Four tokens were drafted for request a, and sent as 3, 5, 4, 6."""
     proposer.propose = lambda requests: [Draft([3, 4, 5, 6], None, FORK) for _ in requests]
     drafter = made(monkeypatch, {"proposer": {"method": "medusa", "model": "heads", "tree": "auto"}}, proposer)
     drafter.draft([RequestView("a", np.array([1], np.int32), 4, np.zeros(2), depth=2, turns=((0, 4),))])
     return drafter
 
 
-@pytest.mark.parametrize("count", [0, 1, 2, 3, 4])
-def test_a_tree_that_the_scheduler_cut_is_its_first_nodes(with_a_tree, count):
-    assert with_a_tree.tree("a", [3, 4, 5, 6][:count]) is FORK.first(count)
+@pytest.mark.parametrize(("count", "tokens"), [(0, []), (1, [3]), (2, [3, 5]), (3, [3, 4, 5]), (4, [3, 4, 5, 6])])
+def test_a_tree_that_the_scheduler_cut_is_its_first_nodes_depth_first(with_a_tree, count, tokens):
+    scheduled = {"a": [3, 5, 4, 6][:count], "b": [9]}
+    with_a_tree.lay_out(scheduled)
+    assert scheduled == {"a": tokens, "b": [9]}
+    assert with_a_tree.tree("a", tokens) is FORK.first(count)
+
+
+def test_other_tokens_than_were_sent_are_a_chain_of_certain_ones(with_a_tree):
+    """Although they are the draft's own, depth first."""
+    scheduled = {"a": [3, 4, 5, 6]}
+    with_a_tree.lay_out(scheduled)
+    assert scheduled == {"a": [3, 4, 5, 6]}
+    assert with_a_tree.tree("a", scheduled["a"]) is chain(4)
 
 
 @pytest.mark.parametrize("tokens", [[3, 5], [3, 4, 6], [3, 4, 5, 6, 7], [7]])

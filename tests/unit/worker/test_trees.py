@@ -101,7 +101,9 @@ def test_a_step_ends_with_the_accepted_ways_in_the_requests_own_blocks(seed):
         chance.randrange(-1, request.first_left_out(BLOCK_SIZE)) if len(request.tree.chains) > 1 else -1
         for request in requests
     ]
-    scene.steps.join(torch.tensor(nodes))
+    accepted = scene.steps.join(torch.tensor(nodes))
+    trees = {request.row: request.tree for request in requests if len(request.tree.chains) > 1}
+    assert accepted == {row: tree.way(nodes[row]) for row, tree in trees.items()}
     for request, node in zip(requests, nodes, strict=True):
         words = request.words(node)
         assert scene.cache.read(request.blocks, len(words)) == prefixes(words)

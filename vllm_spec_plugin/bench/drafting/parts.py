@@ -35,7 +35,7 @@ _STOCK = {
 
 def has_draft_model(runner: Any) -> bool:
     """Whether there is anything to tell apart."""
-    return _model_owner(runner) is not None
+    return model_owner(runner) is not None
 
 
 @contextlib.contextmanager
@@ -54,7 +54,7 @@ def timed_parts(runner: Any) -> Iterator[dict[str, float]]:
     from vllm_spec_plugin.proposers.draft_model.branching import GrowingBranches
     from vllm_spec_plugin.proposers.draft_model.growing import GrowingDrafts
 
-    owner = _model_owner(runner)
+    owner = model_owner(runner)
     stopwatch = Stopwatch()
     with contextlib.ExitStack() as stack:
 
@@ -77,7 +77,8 @@ def timed_parts(runner: Any) -> Iterator[dict[str, float]]:
         yield stopwatch.seconds
 
 
-def _model_owner(runner: Any) -> Any:
+def model_owner(runner: Any) -> Any:
+    """Returns what holds a runner's draft model: vLLM's drafter, or our draft engine; None without one."""
     drafter = getattr(runner, "drafter", None)
     if hasattr(drafter, "model"):
         return drafter

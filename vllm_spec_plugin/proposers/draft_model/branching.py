@@ -1,108 +1,146 @@
 """Several drafts per request at once, in torch alone: SpecInfer's prefix trees (Miao et al., arXiv 2305.09781).
 
-The draft model follows each branch as a sequence of its own from the end of the text on. Branches that have not parted
-yet are fed the same tokens.
+The draft model follows each chain of a tree as a sequence of its own from the end of the text on, as far as tokens
+follow. Chains that have not parted yet are fed the same tokens.
 """
 
-import bisect
-import itertools
-import operator
+import functools
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 
 from vllm_spec_plugin.proposers.base import Draft, RequestView
 from vllm_spec_plugin.proposers.siblings import draw_siblings
-from vllm_spec_plugin.verification.topology import Topology, topology
+from vllm_spec_plugin.verification.topology import Topology
+from vllm_spec_plugin.verification.tree_rows import TreePieces
 
 
-def branch_topology(branches: Sequence[int]) -> Topology:
-    """The tree in which `branches[d]` tokens follow each token that has d before it."""
-    return topology(
-        path
-        for depth in range(1, len(branches) + 1)
-        for path in itertools.product(*(range(count) for count in branches[:depth]))
-    )
+@dataclass(frozen=True)
+class _Level:
+    """How the tokens of one depth are chosen, of all requests of a batch.
+
+    Attributes:
+        owners: per token that gets children, its request.
+        parents: [n], a sequence through each of these tokens; of the first level the request.
+        width: children to choose for each, used or not.
+        children: [m], indices of the used ones among n * width.
+        nodes: per child its request and node.
+        going_on: [k], of the sequences so far those that are fed one of the children.
+        newest: [k], which one, among the m.
+    """
+
+    owners: tuple[int, ...]
+    parents: torch.Tensor
+    width: int
+    children: torch.Tensor
+    nodes: tuple[tuple[int, int], ...]
+    going_on: torch.Tensor
+    newest: torch.Tensor
 
 
-def depth_within(branches: Sequence[int], num_tokens: int) -> int:
-    """How deep branches go with at most `num_tokens` tokens together."""
-    num_nodes = itertools.accumulate(itertools.accumulate(branches, operator.mul))
-    return bisect.bisect_right(list(num_nodes), num_tokens)
+@dataclass(frozen=True)
+class _Plan:
+    """How a batch of trees grows.
+
+    Attributes:
+        counts: per request, sequences that the model follows: chains of more than one token.
+        levels: by depth.
+    """
+
+    counts: tuple[int, ...]
+    levels: tuple[_Level, ...]
+
+
+# Batches repeat, above all small ones.
+@functools.lru_cache(maxsize=256)
+def _plan(trees: tuple[Topology, ...], device: torch.device) -> _Plan:
+    chains = [[chain for chain in tree.chains if len(chain) > 1] for tree in trees]
+    # Sequences: a request and the nodes on its way. At first one per request, at the end of its text.
+    live: list[tuple[int, tuple[int, ...]]] = [(i, ()) for i in range(len(trees))]
+    levels = []
+    for depth in range(max(tree.depth for tree in trees)):
+        parents: dict[tuple[int, int], int] = {}
+        for at, (i, chain) in enumerate(live):
+            if depth < trees[i].depth:
+                parents.setdefault((i, chain[depth - 1] if depth else -1), at)
+        children: dict[tuple[int, int], int] = {}
+        width = 0
+        for at, (i, parent) in enumerate(parents):
+            for node in TreePieces.of(trees[i]).successors[parent + 1]:
+                children[i, node] = at
+                width = max(width, trees[i].choices[node][-1] + 1)
+        flat = [at * width + trees[i].choices[node][-1] for (i, node), at in children.items()]
+        before = live
+        if not depth:
+            live = [(i, chain) for i, of_request in enumerate(chains) for chain in of_request]
+            going_on = list(range(len(live)))
+        else:
+            going_on = [at for at, (_, chain) in enumerate(before) if len(chain) > depth + 1]
+            live = [before[at] for at in going_on]
+        place = {node: at for at, node in enumerate(children)}
+        newest = [place[i, chain[depth]] for i, chain in live]
+        index = [
+            torch.tensor(values, dtype=torch.int64, device=device)
+            for values in (list(parents.values()), flat, going_on, newest)
+        ]
+        owners = tuple(i for i, _ in parents)
+        levels.append(_Level(owners, index[0], width, index[1], tuple(children), index[2], index[3]))
+    return _Plan(tuple(map(len, chains)), tuple(levels))
 
 
 class GrowingBranches:
-    """Chooses the tokens of draft trees, place by place.
+    """Chooses the tokens of draft trees, depth by depth.
 
-    Sequences are the requests' branches, request by request; requests with deeper trees come first, so that
-    those who are through are the last.
+    Sequences are the trees' chains of more than one token, request by request.
 
     Attributes:
-        counts: per request, branches that are followed.
+        counts: per request, how many sequences it has.
         last: [n] int64, the newest token of each sequence that goes on.
+        going_on: [n] int64, which of the sequences before the latest `grow` these are; None if all.
     """
 
     last: torch.Tensor
+    going_on: torch.Tensor | None
 
     def __init__(
-        self,
-        requests: Sequence[RequestView],
-        lengths: Sequence[int],
-        counts: Sequence[int],
-        branches: Sequence[int],
-        draws: bool,
-        device: torch.device,
+        self, requests: Sequence[RequestView], trees: Sequence[Topology], draws: bool, device: torch.device
     ) -> None:
         """Begins with nothing drafted.
 
         Args:
             requests: whose drafts these are.
-            lengths: depth of each one's tree, descending, at least 1 and at most that of `branches`.
-            counts: branches that each one has blocks for, at least 1.
-            branches: how many tokens follow each one, place by place.
+            trees: the shape of each one's draft, at least one node.
             draws: whether drafts of sampled requests are drawn.
             device: where logits will be.
         """
-        whole = branch_topology(branches)
-        self.counts = [min(count, len(whole.chains)) for count in counts]
-        self._requests, self._lengths, self._branches = requests, lengths, branches
-        self._trees = [
-            whole.first(whole.chains[count - 1][-1] + 1).within(length)
-            for count, length in zip(self.counts, lengths, strict=True)
-        ]
+        self._requests, self._trees = requests, tuple(trees)
+        self._plan = _plan(self._trees, device)
+        self.counts = self._plan.counts
         self._drawn = [draws and not request.point_mass for request in requests]
         self._device = device
-        self._first = [0, *itertools.accumulate(self.counts)]
-        # Branches below a token, by how many tokens come before its children.
-        below = itertools.accumulate(branches, operator.floordiv, initial=len(whole.chains))
-        self._below = list(below)
-        self._sequence_tokens = torch.full((len(branches), self._first[-1]), -1, device=device)
-        self._place = 0
-        # Per place and request, its children's tokens, and their q.
-        self._tokens: list[list[list[int]]] = []
-        self._probs: list[list[torch.Tensor | None]] = []
+        self._depth = 0
+        # [tokens so far, sequences].
+        self._drafts = torch.empty(0, len(requests), dtype=torch.int64, device=device)
+        # Per depth the tokens of its nodes, and q of those that were drawn.
+        self._tokens: list[torch.Tensor] = []
+        self._probs: list[torch.Tensor] = []
 
     @property
     def is_done(self) -> bool:
         """Whether all trees have their depth."""
-        return not self._alive()
+        return self._depth == len(self._plan.levels)
 
     def parents(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Of the tokens that are to get children: their sequences, rows of the batch, and drafts up to them.
+        """Finds the tokens that are to get children: their sequences, rows of the batch, and drafts up to them.
 
         Returns:
-            [n] int64 indices of a sequence through each, [n] int64, and [n, tokens so far] int64.
+            [n] int64 indices of a sequence through each, of those that were fed; [n] int64; [n, tokens so far] int64.
         """
-        below = self._below[self._place]
-        sequences: list[int] = []
-        rows: list[int] = []
-        for i in range(self._alive()):
-            starts = range(self._first[i], self._first[i + 1], below)
-            sequences += starts
-            rows += [self._requests[i].row] * len(starts)
-        index = torch.tensor(sequences, device=self._device)
-        return index, torch.tensor(rows, device=self._device), self._sequence_tokens[: self._place, index].T
+        level = self._plan.levels[self._depth]
+        rows = torch.tensor([self._requests[i].row for i in level.owners], device=self._device)
+        return level.parents, rows, self._drafts[:, level.parents].T
 
     def grow(self, logits: torch.Tensor) -> None:
         """Chooses the children of all parents.
@@ -110,65 +148,56 @@ class GrowingBranches:
         Args:
             logits: [n, vocab_size], in the order of `parents`, after the requests' sampling pipelines.
         """
-        place, count = self._place, self._branches[self._place]
-        above, below = self._below[place], self._below[place + 1]
-        alive = self._alive()
-        num_parents = [-(-self.counts[i] // above) for i in range(alive)]
-        tokens = logits.topk(count).indices if count > 1 else logits.argmax(-1, keepdim=True)
-        probs: torch.Tensor | None = None
-        if any(self._drawn[:alive]):
-            drawn = torch.tensor(self._drawn[:alive], device=self._device).repeat_interleave(
-                torch.tensor(num_parents, device=self._device)
-            )
-            uniforms = np.zeros((len(logits), count))
-            start = 0
-            for i, num in enumerate(num_parents):
-                if self._drawn[i]:
-                    uniforms[start : start + num] = self._requests[i].uniforms_of_siblings(place, count)
-                start += num
-            chosen, probs = draw_siblings(logits, torch.from_numpy(uniforms).to(self._device))
-            tokens = torch.where(drawn[:, None], chosen, tokens)
-        last = []
-        children = tokens.tolist()
-        self._tokens.append([])
-        self._probs.append([])
-        start = 0
-        for i, num in enumerate(num_parents):
-            mine = [token for siblings in children[start : start + num] for token in siblings]
-            self._tokens[-1].append(mine)
-            of_mine = probs[start : start + num].flatten(0, 1) if probs is not None and self._drawn[i] else None
-            self._probs[-1].append(of_mine)
-            last += [mine[sequence // below] for sequence in range(self.counts[i])]
-            start += num
-        self._place += 1
-        newest = torch.tensor(last, device=self._device)
-        self._sequence_tokens[place, : len(newest)] = newest
-        self.last = newest[: self._first[self._alive()]]
+        depth = self._depth
+        level = self._plan.levels[depth]
+        drawn = [self._drawn[i] for i in level.owners]
+        if all(drawn):
+            tokens, probs = self._draw(logits, level, drawn)
+        else:
+            width = level.width
+            tokens = logits.topk(width).indices if width > 1 else logits.argmax(-1, keepdim=True)
+            if any(drawn):
+                chosen, probs = self._draw(logits, level, drawn)
+                tokens = torch.where(torch.tensor(drawn, device=self._device)[:, None], chosen, tokens)
+        tokens = tokens.flatten()[level.children]
+        self._tokens.append(tokens)
+        if any(drawn):
+            of_drawn = [at for at, (i, _) in enumerate(level.nodes) if self._drawn[i]]
+            kept = level.children if len(of_drawn) == len(level.nodes) else level.children[of_drawn]
+            self._probs.append(probs.flatten(0, 1)[kept])
+        self._depth += 1
+        self.last = tokens[level.newest]
+        self.going_on = None
+        if depth:
+            if len(level.going_on) < self._drafts.shape[1]:
+                self.going_on = level.going_on
+            self._drafts = torch.cat([self._drafts[:, level.going_on], self.last[None]])
+        else:
+            self._drafts = self.last[None]
 
     def finish(self) -> list[tuple[Draft, list[int]]]:
-        """Per request: its draft, and those tokens of its first branch that the model was fed, all but the last."""
+        """Gives per request its draft, and the tokens that the model was fed of its first sequence."""
+        tokens = [[0] * tree.num_nodes for tree in self._trees]
+        # Rows of q, all depths together.
+        rows = [[0] * tree.num_nodes for tree in self._trees]
+        num_rows = 0
+        chosen = torch.cat(self._tokens).tolist()
+        for at, (i, node) in enumerate(node for level in self._plan.levels for node in level.nodes):
+            tokens[i][node] = chosen[at]
+            if self._drawn[i]:
+                rows[i][node] = num_rows
+                num_rows += 1
+        probs = torch.cat(self._probs) if self._probs else None
         result = []
         for i, tree in enumerate(self._trees):
-            places = [self._index(path) for path in tree.choices]
-            tokens = [self._tokens[len(path) - 1][i][at] for path, at in zip(tree.choices, places, strict=True)]
-            probs = None
-            if self._drawn[i]:
-                rows = []
-                for path, at in zip(tree.choices, places, strict=True):
-                    of_place = self._probs[len(path) - 1][i]
-                    assert of_place is not None
-                    rows.append(of_place[at])
-                probs = torch.stack(rows)
-            trunk = [tokens[node] for node in tree.chains[0]] if tree.chains else []
-            result.append((Draft(tokens, probs, tree), trunk[:-1]))
+            q = probs[rows[i]] if probs is not None and self._drawn[i] else None
+            first = next((chain for chain in tree.chains if len(chain) > 1), ())
+            result.append((Draft(tokens[i], q, tree), [tokens[i][node] for node in first[:-1]]))
         return result
 
-    def _alive(self) -> int:
-        return sum(length > self._place for length in self._lengths)
-
-    def _index(self, path: Sequence[int]) -> int:
-        """Where the tokens of a place have the node at `path`."""
-        index = 0
-        for rank, count in zip(path, self._branches, strict=False):
-            index = index * count + rank
-        return index
+    def _draw(self, logits: torch.Tensor, level: _Level, drawn: Sequence[bool]) -> tuple[torch.Tensor, torch.Tensor]:
+        uniforms = np.zeros((len(drawn), level.width))
+        for row, i, is_drawn in zip(uniforms, level.owners, drawn, strict=True):
+            if is_drawn:
+                row[:] = self._requests[i].uniforms_of_siblings(self._depth, level.width)
+        return draw_siblings(logits, torch.from_numpy(uniforms).to(self._device))

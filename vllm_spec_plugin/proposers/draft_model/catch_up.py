@@ -1,17 +1,15 @@
-"""What the draft computes first in a step: the text it has not seen. Imports no vLLM."""
+"""What the draft computes first in a step: the text it has not seen."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-
-import numpy as np
-import numpy.typing as npt
+from operator import attrgetter
+from typing import NamedTuple
 
 from vllm_spec_plugin.proposers.base import RequestView
-from vllm_spec_plugin.proposers.draft_model.coverage import DraftCoverage
+from vllm_spec_plugin.proposers.draft_model.coverage import BlockTables, DraftCoverage
 
 
-@dataclass(frozen=True)
-class Chunk:
+class Chunk(NamedTuple):
     """A piece of one request's text for the draft to compute.
 
     Attributes:
@@ -19,12 +17,14 @@ class Chunk:
         start: position of its first token.
         stop: position after its last one.
         num_draft_tokens: how many drafts to make after it; 0 where the text goes on, or none are wanted.
+        tables: the request's block tables.
     """
 
     request: RequestView
     start: int
     stop: int
     num_draft_tokens: int
+    tables: BlockTables = ()
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Limits:
 def plan_catch_up(
     requests: Sequence[RequestView],
     coverage: DraftCoverage,
-    block_table: Callable[[int], npt.NDArray[np.int32]],
+    block_tables: Callable[[int], BlockTables],
     limits: Limits,
 ) -> list[Chunk]:
     """Chooses what of each request's text is computed in this step.
@@ -56,7 +56,7 @@ def plan_catch_up(
     Args:
         requests: the step's.
         coverage: what has been computed.
-        block_table: from a request's row to its blocks.
+        block_tables: from a request's row to its blocks.
         limits: of the step.
 
     Returns:
@@ -65,10 +65,10 @@ def plan_catch_up(
     room = limits.catch_up_tokens
     soon: set[int] = set()
     chunks = []
-    for request, num_draft_tokens, seen in _in_turn(requests, coverage, block_table, limits):
-        blocks = block_table(request.row)
-        stop = min(len(request.token_ids), request.num_slots, limits.max_len)
-        start = coverage.watermark(request.request_id, request.token_ids, blocks, soon) if soon else seen
+    for request, num_draft_tokens, seen, tables in _in_turn(requests, coverage, block_tables, limits):
+        length = len(request.token_ids)
+        stop = min(length, request.num_slots, limits.max_len)
+        start = coverage.watermark(request.request_id, request.token_ids, tables, soon) if soon else seen
         if num_draft_tokens:
             # The last token's output is needed, computed or not.
             start = min(start, stop - 1)
@@ -76,9 +76,10 @@ def plan_catch_up(
         if stop <= start:
             continue
         room -= stop - start
-        soon.update(coverage.blocks_filled(start, stop, blocks))
-        chunks.append(Chunk(request, start, stop, num_draft_tokens if stop == len(request.token_ids) else 0))
-    return sorted(chunks, key=lambda chunk: -chunk.num_draft_tokens)
+        soon.update(coverage.blocks_filled(start, stop, tables))
+        chunks.append(Chunk(request, start, stop, num_draft_tokens if stop == length else 0, tables))
+    chunks.sort(key=_num_draft_tokens, reverse=True)
+    return chunks
 
 
 def num_draft_tokens(request: RequestView, limits: Limits) -> int:
@@ -87,22 +88,31 @@ def num_draft_tokens(request: RequestView, limits: Limits) -> int:
     The target verifies K drafts with slots for all of them; the draft itself computes all but the last.
     """
     length = len(request.token_ids)
-    return max(min(request.num_draft_tokens, request.num_draft_slots, limits.max_len - length + 1), 0)
+    return max(min(request.num_draft_tokens, request.num_slots - length, limits.max_len - length + 1), 0)
 
 
 def _in_turn(
     requests: Sequence[RequestView],
     coverage: DraftCoverage,
-    block_table: Callable[[int], npt.NDArray[np.int32]],
+    block_tables: Callable[[int], BlockTables],
     limits: Limits,
-) -> list[tuple[RequestView, int, int]]:
-    """Requests with their K and their watermark."""
-    drafting: list[tuple[RequestView, int, int]] = []
-    waiting: list[tuple[RequestView, int, int]] = []
+) -> list[tuple[RequestView, int, int, BlockTables]]:
+    """Requests with their K, their watermark and their block tables."""
+    drafting: list[tuple[RequestView, int, int, BlockTables]] = []
+    waiting: list[tuple[RequestView, int, int, BlockTables]] = []
     for request in requests:
         count = num_draft_tokens(request, limits)
         if count or request.in_prompt:
-            seen = coverage.watermark(request.request_id, request.token_ids, block_table(request.row))
-            (drafting if count else waiting).append((request, count, seen))
-    drafting.sort(key=lambda entry: len(entry[0].token_ids) - entry[2])
+            tables = block_tables(request.row)
+            seen = coverage.watermark(request.request_id, request.token_ids, tables)
+            (drafting if count else waiting).append((request, count, seen, tables))
+    drafting.sort(key=_num_uncomputed_tokens)
     return drafting + waiting
+
+
+def _num_uncomputed_tokens(entry: tuple[RequestView, int, int, BlockTables]) -> int:
+    request, _, seen, _ = entry
+    return len(request.token_ids) - seen
+
+
+_num_draft_tokens = attrgetter("num_draft_tokens")

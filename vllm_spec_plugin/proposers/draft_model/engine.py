@@ -1,14 +1,12 @@
-"""What the proposer asks of whoever runs the draft model. Imports no vLLM."""
+"""What the proposer asks of whoever runs the draft model."""
 
 from collections.abc import Sequence
 from typing import Protocol
 
-import numpy as np
-import numpy.typing as npt
 import torch
 
 from vllm_spec_plugin.proposers.draft_model.catch_up import Chunk
-from vllm_spec_plugin.proposers.draft_model.coverage import DraftCoverage
+from vllm_spec_plugin.proposers.draft_model.coverage import BlockTables, DraftCoverage
 
 
 class DraftEngine(Protocol):
@@ -22,8 +20,8 @@ class DraftEngine(Protocol):
     coverage: DraftCoverage
     max_len: int
 
-    def block_table(self, row: int) -> npt.NDArray[np.int32]:
-        """The block ids of the request at that place of the batch; a view, valid in this step."""
+    def block_tables(self, row: int) -> BlockTables:
+        """The block ids of the request at that place of the batch, by KV group; views, valid in this step."""
         ...
 
     def start(self, chunks: Sequence[Chunk], num_steps: int) -> torch.Tensor:
@@ -50,11 +48,11 @@ class DraftEngine(Protocol):
         ...
 
     def branch(self, counts: Sequence[int]) -> None:
-        """After `start`: makes `counts[i]` sequences of chunk i with drafts to make, chunk by chunk, to be stepped."""
+        """After `start`: makes `counts[i]` sequences, at least 0, of chunk i with drafts to make, in order."""
         ...
 
     def keep(self, chosen: torch.Tensor) -> None:
-        """Makes the chunks at `chosen` ([n] int64, ascending) the first n."""
+        """Makes the chunks, or sequences, at `chosen` ([n] int64, ascending) the first n."""
         ...
 
     def constrain(

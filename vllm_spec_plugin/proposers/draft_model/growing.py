@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from vllm_spec_plugin.proposers.base import Draft, RequestView
-from vllm_spec_plugin.proposers.draw import confidence, draw
+from vllm_spec_plugin.proposers.draw import confidence, draw, most_likely
 
 
 @dataclass(frozen=True)
@@ -87,11 +87,11 @@ class GrowingDrafts:
         """
         place = self._place
         if self._all_certain:
-            tokens = logits.argmax(-1)
+            tokens = most_likely(logits)
         else:
             tokens = draw(self._softmax(logits, place), self._uniforms[:, place])
             if any(self._is_certain):
-                tokens = torch.where(self._certain, logits.argmax(-1), tokens)
+                tokens = torch.where(self._certain, most_likely(logits), tokens)
         sure, drafted = None, tokens
         if self._settings.min_confidence:
             unsure = confidence(logits, tokens) < self._settings.min_confidence

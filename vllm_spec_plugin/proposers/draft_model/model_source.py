@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vllm_spec_plugin.config_errors import show_source, show_text
+from vllm_spec_plugin.config_errors import ConfigError, show_reason, show_source, show_text
 
 ALLOWED = "a model's folder (relative to this file or to the working directory) or its name on the Hugging Face hub"
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/\w[\w.-]*)?", re.ASCII)
@@ -14,7 +14,7 @@ _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/\w[\w.-]*)?", re.ASCII)
 _STRETCHING = ("linear", "dynamic")
 
 
-class DraftModelError(ValueError):
+class DraftModelError(ConfigError):
     """A draft model that cannot be used with this target; str() is the whole message."""
 
 
@@ -138,7 +138,7 @@ def read_facts(source: ModelSource) -> ModelFacts:
         whole = AutoConfig.from_pretrained(source.model, **origin, trust_remote_code=source.trust_remote_code)
         config = whole.get_text_config()
     except Exception as error:  # whatever a config from anywhere makes of the library that reads it
-        raise UnreadableError(_reason(error)) from None
+        raise UnreadableError(show_reason(error)) from None
     try:
         generation_ends = GenerationConfig.from_pretrained(source.model, **origin).eos_token_id
     except Exception:  # a model need not have one, and a broken one is vLLM's to complain of
@@ -171,7 +171,7 @@ def read_tokens(source: ModelSource) -> Tokens:
         ids: dict[str, int] = tokenizer.get_vocab()
         special, end = tokenizer.all_special_tokens, tokenizer.eos_token_id
     except Exception as error:  # as above, and a tokenizer may be code of its own
-        raise UnreadableError(_reason(error)) from None
+        raise UnreadableError(show_reason(error)) from None
     if ids.keys() <= set(special):  # transformers makes up an empty one where files are missing
         raise UnreadableError("there are no files of one")
     return Tokens(ids, _ids(end))
@@ -180,10 +180,6 @@ def read_tokens(source: ModelSource) -> Tokens:
 def _origin(name: str, revision: str | None) -> dict[str, Any]:
     """How to ask for `name`: nothing is asked of the hub for a folder."""
     return {"local_files_only": Path(name).is_dir()} | ({} if revision is None else {"revision": revision})
-
-
-def _reason(error: Exception) -> str:
-    return show_text((str(error).strip() or type(error).__name__).splitlines()[0], 300).rstrip(".:")
 
 
 def _count(config: Any, name: str) -> int | None:

@@ -63,7 +63,7 @@ def best_choices(num_nodes: int, max_depth: int, accuracy: Accuracy, paths: Path
         paths: see `path_probability`.
 
     Returns:
-        Paths in depth-first order; fewer where all others are impossible.
+        Paths by falling probability; fewer where all others are impossible.
     """
     chosen: list[Path] = []
     # Of equally likely ones the shorter comes first, then the one of lower ranks.
@@ -83,7 +83,7 @@ def best_choices(num_nodes: int, max_depth: int, accuracy: Accuracy, paths: Path
         path = heapq.heappop(likeliest)[-1]
         chosen.append(path)
         offer_children(path)
-    return tuple(sorted(chosen))
+    return tuple(chosen)
 
 
 def _accuracy(accuracy: Accuracy, head: int, rank: int) -> float:

@@ -1,5 +1,6 @@
 """Drafting with Medusa heads (Cai et al., arXiv 2401.10774): all tokens of a draft at once, chains and trees."""
 
+import itertools
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -8,7 +9,6 @@ import torch
 
 from vllm_spec_plugin.proposers.base import NO_DRAFT, Draft, RequestView
 from vllm_spec_plugin.proposers.medusa.heads import MedusaHeads
-from vllm_spec_plugin.proposers.medusa.shape import DraftShapes
 from vllm_spec_plugin.proposers.siblings import draw_siblings
 from vllm_spec_plugin.verification.topology import Topology, chain
 
@@ -43,22 +43,20 @@ class MedusaProposer:
         num_siblings: most tokens that are drawn for the same place.
     """
 
-    def __init__(self, heads: MedusaHeads, engine: StatesEngine, shapes: DraftShapes, *, draws: bool) -> None:
-        """Takes the heads and the shapes of their drafts.
+    def __init__(self, heads: MedusaHeads, engine: StatesEngine, tree: Topology, *, draws: bool) -> None:
+        """Takes the heads and the shape of their drafts.
 
         Args:
-            heads: at least as many as the shapes are deep.
+            heads: at least as many as the tree is deep.
             engine: of the worker.
-            shapes: what is drafted where there is room for it.
+            tree: the longest draft; a draft of n tokens has its first n nodes.
             draws: whether drafts of sampled requests are drawn from the heads' distributions.
         """
         self._heads = heads
         self._engine = engine
-        self._shapes = shapes
+        self._tree = tree
         self._draws = draws
-        paths = {*shapes.greedy.choices, *shapes.sampled.choices}
-        self._ranks = [1 + max(path[-1] for path in paths if len(path) == d + 1) for d in range(shapes.depth)]
-        self.num_siblings = max(self._ranks) if draws else 1
+        self.num_siblings = max(tree.widths) if draws else 1
 
     def propose(self, requests: Sequence[RequestView]) -> list[Draft]:
         """One draft per request; empty where there is no room, or no hidden state."""
@@ -83,7 +81,7 @@ class MedusaProposer:
         drafts = [NO_DRAFT] * len(requests)
         if len(drawn) < len(requests):
             certain = [i for i in range(len(requests)) if i not in set(drawn)] if drawn else range(len(requests))
-            likeliest = self._likeliest(logits)
+            likeliest = _likeliest(logits, _widths([trees[i] for i in certain]))
             for i in certain:
                 drafts[i] = Draft([likeliest[d - 1][i][path[-1]] for path, d in _nodes(trees[i])], None, trees[i])
         if drawn:
@@ -93,26 +91,19 @@ class MedusaProposer:
 
     def _fitting(self, request: RequestView) -> Topology:
         if request.chain_only:
-            return chain(min(self._shapes.depth, request.depth, request.num_draft_tokens))
-        tree = self._shapes.greedy if request.point_mass else self._shapes.sampled
-        return tree.within(request.depth).first(request.num_draft_tokens)
-
-    def _likeliest(self, logits: torch.Tensor) -> list[list[list[int]]]:
-        """Per place and request, the tokens of a head from the likeliest on."""
-        if max(self._ranks) == 1:
-            return [[[token] for token in place] for place in logits.argmax(-1).tolist()]
-        return [place.topk(ranks).indices.tolist() for place, ranks in zip(logits, self._ranks, strict=False)]
+            return chain(min(self._tree.depth, request.depth, request.num_draft_tokens))
+        return self._tree.first(request.num_draft_tokens).within(request.depth)
 
     def _drawn(
         self, logits: torch.Tensor, requests: list[RequestView], trees: list[Topology], drawn: list[int]
     ) -> list[Draft]:
         """Drafts of those requests whose places are in `drawn`."""
         tokens, probs = [], []
-        for place in range(len(logits)):
-            uniforms = np.zeros((len(drawn), self._ranks[place]))
+        for place, width in enumerate(_widths([trees[i] for i in drawn])):
+            uniforms = np.zeros((len(drawn), width))
             for row, i in zip(uniforms, drawn, strict=True):
                 if place < trees[i].depth:
-                    row[:] = requests[i].uniforms_of_siblings(place, self._ranks[place])
+                    row[:] = requests[i].uniforms_of_siblings(place, width)
             chosen, q = draw_siblings(logits[place, drawn], torch.from_numpy(uniforms).to(logits.device))
             tokens.append(chosen.tolist())
             probs.append(q)
@@ -122,6 +113,18 @@ class MedusaProposer:
             q = torch.stack([probs[d - 1][at, path[-1]] for path, d in nodes])
             drafts.append(Draft([tokens[d - 1][at][path[-1]] for path, d in nodes], q, trees[i]))
         return drafts
+
+
+def _widths(trees: Sequence[Topology]) -> list[int]:
+    """Per place the most tokens that any tree has of a head."""
+    return [max(widths) for widths in itertools.zip_longest(*(tree.widths for tree in trees), fillvalue=0)]
+
+
+def _likeliest(logits: torch.Tensor, widths: Sequence[int]) -> list[list[list[int]]]:
+    """Per place and request, the tokens of a head from the likeliest on."""
+    if max(widths) == 1:
+        return [[[token] for token in place] for place in logits[: len(widths)].argmax(-1).tolist()]
+    return [place.topk(width).indices.tolist() for place, width in zip(logits, widths, strict=False)]
 
 
 def _nodes(tree: Topology) -> list[tuple[tuple[int, ...], int]]:

@@ -92,6 +92,13 @@ class NgramProposer:
         if self._shared is not None and state is not None and scope is not None:
             self._shared.add(scope, state.text)
 
+    def reset(self) -> None:
+        """Forgets all requests and all shared texts."""
+        self._states.clear()
+        self._scopes.clear()
+        if self._shared is not None:
+            self._shared.clear()
+
     def _draft(self, request: RequestView) -> Draft:
         state = self._caught_up(request)
         own = self._own_draft(state, request)

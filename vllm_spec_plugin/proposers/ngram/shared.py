@@ -72,10 +72,16 @@ class SharedTexts:
         num_orders = max_order - min_order + 1
         # A set has twice the room that it needs on average where all pieces are in use, or more.
         num_sets = 1 << (2 * PIECE * self._num_pieces // WAYS - 1).bit_length()
-        self._pieces: Int32s = np.zeros((self._num_pieces, max_order + PIECE), np.int32)
-        self._books = np.zeros((self._num_pieces, pieces.NUM_COLUMNS), np.int64)
-        self._ways: Int32s = np.zeros((num_orders, num_sets, WAYS), np.int32)
         self._unused: Int32s = np.zeros(num_orders * PIECE, np.int32)
+        self._ways_shape = (num_orders, num_sets, WAYS)
+        self.clear()
+        self._compile()
+
+    def clear(self) -> None:
+        """Drops all texts."""
+        self._pieces: Int32s = np.zeros((self._num_pieces, self._max_order + PIECE), np.int32)
+        self._books = np.zeros((self._num_pieces, pieces.NUM_COLUMNS), np.int64)
+        self._ways: Int32s = np.zeros(self._ways_shape, np.int32)
         self._scopes: dict[str, _Scope] = {}
         self._num_scopes_ever = 0
         # The scope of each piece in use, the least recently used piece first.
@@ -83,15 +89,13 @@ class SharedTexts:
         self._given_back: list[int] = []
         self._num_pieces_ever = 0
         self.num_tokens = 0
-        self._compile()
 
     def _compile(self) -> None:
         """Runs every compiled function once, so that no request waits for the compiler."""
         text = np.zeros(self._min_order + 1, np.int32)
         self.add("", text)
         self.draft("", text, 1)
-        while self._in_use:
-            self._drop(next(iter(self._in_use)))
+        self.clear()
 
     @property
     def num_scopes(self) -> int:

@@ -9,18 +9,23 @@ from typing import NamedTuple, Protocol
 from vllm_spec_plugin.turns import Turns
 
 
-class Wish(NamedTuple):
+class DraftRequest(NamedTuple):
     """A request that may be drafted for in a step.
 
     Attributes:
-        request_id: whose.
+        request_id: vLLM's id.
         limits: per proposer, most draft tokens; 0 is none at all. At least one is above 0.
-        gaps: per proposer, text tokens that it would have to compute before it can draft, beyond one.
+        uncomputed_tokens: per proposer, text tokens that it has to compute before it can draft, beyond one.
+        num_output_tokens: output tokens that the request has.
     """
 
     request_id: str
     limits: tuple[int, ...]
-    gaps: tuple[int, ...]
+    uncomputed_tokens: tuple[int, ...]
+    num_output_tokens: int = 0
+
+
+Wish = DraftRequest
 
 
 class Batch(NamedTuple):
@@ -82,6 +87,11 @@ class Forecast(NamedTuple):
         """Expected tokens per second over those without drafts."""
         return self.tokens / self.seconds / self.plain_tokens * self.plain_seconds
 
+    @property
+    def is_trial(self) -> bool:
+        """Whether drafts are made only to learn."""
+        return bool(self.tried) and self.tokens <= self.plain_tokens
+
 
 class Measured(NamedTuple):
     """A step that is over.
@@ -94,6 +104,9 @@ class Measured(NamedTuple):
         drafting: per proposer, what it did and how many of these seconds it took.
         has_drafts: whether drafts were among the tokens.
         forecast: what was expected of it; None if nothing was.
+        num_drafts: draft tokens among the tokens.
+        num_accepted: draft tokens among these that were accepted.
+        num_output: output tokens that the step made.
     """
 
     num_tokens: int
@@ -103,29 +116,58 @@ class Measured(NamedTuple):
     drafting: tuple[Drafting, ...]
     has_drafts: bool = False
     forecast: Forecast | None = None
+    num_drafts: int = 0
+    num_accepted: int = 0
+    num_output: int = 0
 
 
 class DraftLengthControl(Protocol):
-    """Says who is to draft how many tokens."""
+    """Says who is to draft how many tokens.
+
+    Attributes:
+        is_constant: whether plans depend on nothing but limits: `plan` is then called once per combination of limits,
+            and nothing else is.
+    """
+
+    is_constant: bool
 
     @property
     def forecast(self) -> Forecast | None:
         """What is expected of the latest plan; None where nothing is reckoned or nothing was planned."""
         ...
 
-    def plan(self, wishes: Sequence[Wish], batch: Batch) -> list[Turns]:
+    def is_off(self, num_requests: int) -> bool:
+        """Whether the next step is planned without drafts, whatever its requests are; `plan` is not to be called then.
+
+        Args:
+            num_requests: running requests.
+        """
+        ...
+
+    def plan(self, wishes: Sequence[DraftRequest], batch: Batch) -> list[Turns]:
         """Who drafts for each wish, and how much: from 1 to its limit."""
         ...
 
-    def verified(self, request_id: str, turns: Turns, source: int | None, drafted: int, accepted: int) -> None:
-        """What a step did for a request: its text grew by the accepted draft tokens and one more.
+    def verified(
+        self,
+        request_id: str,
+        turns: Turns,
+        source: int | None,
+        drafted: int,
+        accepted: int,
+        num_output_tokens: int = 0,
+        nodes: tuple[int, ...] | None = None,
+    ) -> None:
+        """What a step did for a request that had turns: its text grew by the accepted draft tokens and one more.
 
         Args:
             request_id: whose.
-            turns: who was to be asked for a draft, and for how many tokens; empty if nobody was.
+            turns: who was to be asked for a draft, and for how many tokens.
             source: who gave a draft; None if nobody did: all were asked.
             drafted: tokens of it that were verified; what is beyond the source's turn does not count.
             accepted: how many of them were kept.
+            num_output_tokens: output tokens of the request, those of the step included; 0 if that is not known.
+            nodes: of a tree, the accepted nodes by their number in the order sent; None for chains.
         """
         ...
 

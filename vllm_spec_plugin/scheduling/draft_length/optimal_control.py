@@ -6,8 +6,9 @@ from itertools import chain, combinations
 import numpy as np
 
 from vllm_spec_plugin.scheduling.draft_length.arrays import Floats, Ints
+from vllm_spec_plugin.scheduling.draft_length.comparison import ComparedStep, Comparison
 from vllm_spec_plugin.scheduling.draft_length.control import Batch, Forecast, Measured, Wish
-from vllm_spec_plugin.scheduling.draft_length.exploring import Purse, Sizes
+from vllm_spec_plugin.scheduling.draft_length.exploring import Purse
 from vllm_spec_plugin.scheduling.draft_length.lane import Lane
 from vllm_spec_plugin.scheduling.draft_length.optimal import ROWS, SECONDS, TOKENS, Offers, Plans, plans
 from vllm_spec_plugin.scheduling.draft_length.outcomes import Outcomes
@@ -23,10 +24,6 @@ BEGIN, GO_ON = 0.03, 0.0
 CHANGE = 0.01
 # Every so many steps they are compared with one of the other sets: that takes as long as planning.
 COMPARE_STEPS = 4
-# What a forecast says was tried.
-SIZE = "size"
-# Steps over which it is averaged how late they are.
-_LATE_STEPS = 16
 # Steps that catching up with a request's text is spread over: once begun, a draft is likely to go on.
 CATCH_UP_STEPS = 32
 
@@ -37,15 +34,17 @@ class OptimalControl:
     Which proposers take part at all is decided for all requests together, as the passes of a draft model are shared:
     those that take part are compared with the other sets from time to time.
 
-    Now and then it does something else, for a share of the time: half of it goes to requests that a proposer does
-    not draft for, as that may have changed, half to steps of sizes that were not measured for long. What these are
-    later than others counts, too: a wrong idea of a size must not be the reason to try it often.
+    Now and then it does something else, for a share of the time: one draft token of a request that a proposer does
+    not draft for, as that may have changed. Whether drafting gains at all is measured, in blocks of steps without
+    (comparison.py), which also are of other sizes than the rest.
 
     Attributes:
         lanes: what is known of each proposer.
         step_cost: of the target's steps.
         forecast: of the latest plan.
     """
+
+    is_constant = False
 
     def __init__(
         self, lanes: Sequence[Lane], requests: RequestRows, max_step_tokens: int, explore: float = 0.01
@@ -70,12 +69,8 @@ class OptimalControl:
         self._step = 0
         # What drafts cost, as `Offers` has it.
         self._draft = np.empty((len(lanes), 3))
-        self._for_lanes = [Purse(explore / 2 / len(lanes)) for _ in lanes]
+        self._for_lanes = [Purse(explore / len(lanes)) for _ in lanes]
         self._last_tried = 0
-        self._for_sizes = Purse(explore / 2)
-        self._sizes = Sizes()
-        # How much longer steps take than expected, as a share.
-        self._usually_late = 0.0
         self._num_places = np.array([lane.expectation.num_places for lane in lanes])
         self._most_places = int(self._num_places.max())
         self._is_tree = np.array([lane.expectation.is_tree for lane in lanes])
@@ -91,6 +86,15 @@ class OptimalControl:
         # Of the latest plan: how many times the tokens per second of no drafts, and draft tokens per request.
         self._speedup, self._rows = 1.0, 0.0
         self.forecast: Forecast | None = None
+        self._comparison = Comparison()
+
+    def is_off(self, num_requests: int) -> bool:
+        """Where drafts lose against steps without any, by measurement, and while the latter are measured."""
+        is_off = self._comparison.is_off(num_requests)
+        if is_off:
+            self.forecast = None
+            self._learn()
+        return is_off
 
     def plan(self, wishes: Sequence[Wish], batch: Batch) -> list[Turns]:
         """Each request's turns, up to their limits."""
@@ -99,7 +103,7 @@ class OptimalControl:
         self._step += 1
         if not wishes:
             return []
-        request_ids, limits, gaps = zip(*wishes, strict=True)
+        request_ids, limits, gaps, _ = zip(*wishes, strict=True)
         rows = self._requests.add(request_ids)
         catch_up, offers = self._offers(rows, limits, gaps, batch)
         choices = self._choose_set(offers)
@@ -107,25 +111,19 @@ class OptimalControl:
         self._is_on = best > 0
         self._speedup = choices.rate(best) / choices.rate(0)
         self._rows = choices.sized.item(ROWS, best) / len(wishes)
-        size, tried = best, ""
-        other = self._sizes.choose(batch.base_tokens, choices.sized, best, self._for_sizes.seconds)
-        if other is not None and other[0] != best:
-            size, tried = other[0], SIZE
-            self._for_sizes.pay(other[1])
-        lengths, turns = choices.at(size)
-        asked = self._asked.values
-        if not tried:
-            trial = self._other_lane(choices, lengths, rows, catch_up)
-            if trial is not None:
-                lane, request = trial
-                tried = "proposer" if turns[request] else "request"
-                unit = int(offers.unit[request, lane])
-                turns[request] = ((lane, unit), *(turn for turn in turns[request] if turn[0] != lane))
-                asked[rows[request], lane] = self._step
+        tried = ""
+        lengths, turns = choices.at(best)
+        asked, trial = self._asked.values, self._other_lane(choices, lengths, rows, catch_up)
+        if trial is not None:
+            lane, request = trial
+            tried = "proposer" if turns[request] else "request"
+            unit = int(offers.unit[request, lane])
+            turns[request] = ((lane, unit), *(turn for turn in turns[request] if turn[0] != lane))
+            asked[rows[request], lane] = self._step
         asked_first(asked, rows, choices.proposers, lengths, self._step)
         self.forecast = Forecast(
-            choices.sized.item(TOKENS, size),
-            choices.sized.item(SECONDS, size),
+            choices.sized.item(TOKENS, best),
+            choices.sized.item(SECONDS, best),
             len(wishes) + batch.others,
             choices.sized.item(SECONDS, 0),
             tuple([tuple(lane.expectation.acceptance.tolist()) for lane in self.lanes]),
@@ -236,21 +234,40 @@ class OptimalControl:
 
     def measured(self, step: Measured) -> None:
         """Learns what a step took."""
+        drafts = any(drafting.longest for drafting in step.drafting)
         target_seconds = step.seconds - sum([drafting.seconds for drafting in step.drafting])
-        expected = self.step_cost.observe(
-            step.num_tokens, step.num_requests, step.context, target_seconds, has_drafts=step.has_drafts
+        self.step_cost.observe(
+            step.num_tokens,
+            step.num_requests,
+            step.context,
+            target_seconds,
+            has_drafts=step.has_drafts or drafts,
         )
-        # Something else may have held it up for long.
-        late = min(target_seconds / expected - 1, 1.0)
-        if step.forecast is not None and step.forecast.tried == SIZE:
-            self._for_sizes.pay((late - self._usually_late) * expected)
-        else:
-            self._usually_late += (late - self._usually_late) / _LATE_STEPS
         for lane, drafting, purse in zip(self.lanes, step.drafting, self._for_lanes, strict=True):
             lane.measured(drafting)
             purse.served(step.seconds)
-        self._sizes.measured(step.num_tokens)
-        self._for_sizes.served(step.seconds)
+        self._compare(step, drafts=drafts)
+
+    def _compare(self, step: Measured, *, drafts: bool) -> None:
+        """Tells steps with drafts from those without, which drafting has to gain against."""
+        forecast, accepted, catch_up = step.forecast, step.num_accepted, 0.0
+        for lane, drafting in zip(self.lanes, step.drafting, strict=True):
+            catch_up += min(drafting.caught_up * lane.draft_cost.catch_up_seconds, drafting.seconds)
+        expected = accepted if forecast is None else forecast.tokens - forecast.plain_tokens
+        compared = ComparedStep(
+            step.num_tokens - step.num_drafts,
+            step.num_requests,
+            step.context,
+            step.seconds,
+            expected if step.has_drafts else 0,
+            accepted,
+            catch_up,
+            step.has_drafts,
+            drafts,
+        )
+        # Where nothing is drafted but to learn, the budget for that pays: of drafts that it verifies or makes.
+        is_trial = any(plan is not None and plan.is_trial for plan in (forecast, self.forecast))
+        self._comparison.measured(compared, self.step_cost, counts=not is_trial)
 
     def probed(self, steps: Sequence[tuple[int, float]]) -> None:
         """Begins again with what steps took at start-up."""
@@ -262,6 +279,7 @@ class OptimalControl:
     def forget(self, request_id: str) -> None:
         """A request is gone."""
         self._learn()
+        self._outcomes.forget(request_id)
         self._requests.forget(request_id)
 
 

@@ -32,20 +32,41 @@ class Outcomes:
     def __init__(self, num_lanes: int) -> None:
         """Nothing is noted yet, of so many proposers."""
         self._num_lanes = num_lanes
-        self._notes: list[tuple[str, Turns, int, int, int]] = []
+        self._notes: list[tuple[str, Turns, int, int, int, int]] = []
+        self._num_output: dict[str, int] = {}
 
-    def verified(self, request_id: str, turns: Turns, source: int | None, drafted: int, accepted: int) -> None:
+    def verified(
+        self,
+        request_id: str,
+        turns: Turns,
+        source: int | None,
+        drafted: int,
+        accepted: int,
+        num_output_tokens: int = 0,
+        nodes: tuple[int, ...] | None = None,
+    ) -> None:
         """Notes a step of a request. Proposers that were asked before the one that had a guess had none."""
-        self._notes.append((request_id, turns, NOBODY if source is None else source, drafted, accepted))
+        grew = accepted + 1
+        if num_output_tokens:
+            grew = num_output_tokens - self._num_output.get(request_id, num_output_tokens - grew)
+            self._num_output[request_id] = num_output_tokens
+        self._notes.append((request_id, turns, NOBODY if source is None else source, drafted, accepted, grew))
+
+    def forget(self, request_id: str) -> None:
+        """Drops what is kept for a request."""
+        self._num_output.pop(request_id, None)
 
     def take(self) -> Noted | None:
         """All notes since the last call; None if there are none."""
         if not self._notes:
             return None
         count = len(self._notes)
-        request_ids, turns, sources, drafted, accepted = zip(*self._notes, strict=True)
+        request_ids, turns, sources, drafted, accepted, grew = zip(*self._notes, strict=True)
         self._notes.clear()
         codes = np.fromiter(map(CODE_OF.__getitem__, turns), np.int64, count)
-        grew = np.fromiter(accepted, np.int64, count)
-        of_source = np.fromiter(sources, np.int64, count), np.fromiter(drafted, np.int64, count), grew
-        return Noted(request_ids, grew + 1, fates(codes, *of_source, self._num_lanes))
+        of_source = np.array([sources, drafted, accepted], np.int64)
+        return Noted(
+            request_ids,
+            np.fromiter(grew, np.int64, count),
+            fates(codes, of_source[0], of_source[1], of_source[2], self._num_lanes),
+        )

@@ -10,13 +10,27 @@ from vllm_spec_plugin.turns import Turns, length_of
 class FixedControl:
     """All proposers in their order, each for as many tokens as a request may have."""
 
+    is_constant = True
     forecast: Forecast | None = None
+
+    def is_off(self, num_requests: int) -> bool:
+        """Never."""
+        return False
 
     def plan(self, wishes: Sequence[Wish], batch: Batch) -> list[Turns]:
         """Every limit."""
         return [tuple((place, limit) for place, limit in enumerate(wish.limits) if limit > 0) for wish in wishes]
 
-    def verified(self, request_id: str, turns: Turns, source: int | None, drafted: int, accepted: int) -> None:
+    def verified(
+        self,
+        request_id: str,
+        turns: Turns,
+        source: int | None,
+        drafted: int,
+        accepted: int,
+        num_output_tokens: int = 0,
+        nodes: tuple[int, ...] | None = None,
+    ) -> None:
         """Nothing to learn."""
 
     def measured(self, step: Measured) -> None:
@@ -31,6 +45,8 @@ class FixedControl:
 
 class HeuristicControl(FixedControl):
     """All proposers in their order; longer drafts after full acceptance, shorter ones after early rejection."""
+
+    is_constant = False
 
     def __init__(self, most: Sequence[int | None]) -> None:
         """Takes each proposer's longest draft.
@@ -51,7 +67,16 @@ class HeuristicControl(FixedControl):
             for wish in wishes
         ]
 
-    def verified(self, request_id: str, turns: Turns, source: int | None, drafted: int, accepted: int) -> None:
+    def verified(
+        self,
+        request_id: str,
+        turns: Turns,
+        source: int | None,
+        drafted: int,
+        accepted: int,
+        num_output_tokens: int = 0,
+        nodes: tuple[int, ...] | None = None,
+    ) -> None:
         """Grows or shrinks; who had no guess stays as it was."""
         heuristic = None if source is None else self._heuristics[source]
         if heuristic is not None:

@@ -24,19 +24,20 @@ _PROBED = (0.5, 0.2, 0.1)
 _UNKNOWN = (1.0, 0.5, 0.3)
 # Knots a factor of four apart still have a third of their individual errors in common.
 _CORRELATION_LENGTH = math.log(4)
-# Shares of a step of one token: per request, per token of context, and per request of a step with drafts.
-_OTHERS = (0.03, 3e-5, 0.02)
+# Shares of a step of one token: per request, per token of context, of a step with drafts, and per request of one.
+_OTHERS = (0.03, 3e-5, 0.5, 0.02)
 
 
 class StepCost:
     """Seconds of a target step by its scheduled tokens N, requests B, tokens of context C and drafts.
 
-    T = curve(N) + b * B + c * C + d * B * D, where the curve is linear between knots of N, and D says whether any
-    of the tokens are drafts: where not each request has one token, engines leave their fastest way (a block of
-    matrix rows that is not filled, a kernel or graph for decoding only), and what the first draft token costs is on
-    no smooth curve. The prior is the curve that was probed at start-up; its errors are thought to be one factor and
-    one offset common to all knots, large, and individual ones, small and alike at neighbours. So a few steps at one
-    N correct the whole curve, steps at several N its shape, and where nothing was observed it keeps the probe's.
+    T = curve(N) + b * B + c * C + (d + e * B) * D, where the curve is linear between knots of N, and D says whether
+    drafts are verified or made: where not each request has one token, engines leave their fastest way (a block of
+    matrix rows that is not filled, a kernel or graph for decoding only), drafts take time that no proposer reports,
+    and so what the first draft token costs is on no smooth curve. The prior is the curve that was probed at start-up;
+    its errors are thought to be one factor and one offset common to all knots, large, and individual ones, small and
+    alike at neighbours. So a few steps at one N correct the whole curve, steps at several N its shape, and where
+    nothing was observed it keeps the probe's.
     """
 
     def __init__(self, max_tokens: int, probe: Sequence[tuple[int, float]] = ()) -> None:
@@ -59,7 +60,7 @@ class StepCost:
         covariance = _covariance(at, shape, *(_PROBED if probed else _UNKNOWN))
         self._num_knots = len(at)
         others = range(len(at), len(at) + len(_OTHERS))
-        self._requests, self._context, self._drafted = others
+        self._requests, self._context, self._drafting, self._drafted = others
         mean = np.append(shape, [0.0] * len(_OTHERS))
         self._regression = ForgetfulRegression(mean, covariance, tuple(others))
         self._features: Floats = np.zeros(len(mean))
@@ -82,7 +83,7 @@ class StepCost:
             num_requests: requests with scheduled tokens.
             context: tokens of context of these requests together.
             seconds: what the step took.
-            has_drafts: whether drafts were among its tokens.
+            has_drafts: whether drafts were among its tokens, or made in it.
 
         Returns:
             The seconds predicted before.
@@ -98,7 +99,7 @@ class StepCost:
         features = self._features
         features[lower], features[lower + 1] = 1 - share, share
         features[self._requests], features[self._context] = num_requests, context
-        features[self._drafted] = has_drafts * num_requests
+        features[self._drafting], features[self._drafted] = has_drafts, has_drafts * num_requests
         self._regression.observe(features, seconds)
         features[lower] = features[lower + 1] = 0
         self._draw_curve()
@@ -120,6 +121,13 @@ class StepCost:
         expected += self._overhead(num_requests, context)
         return expected
 
+    def seconds_of(self, num_tokens: Floats, num_requests: Floats, context: Floats) -> Floats:
+        """[n]: expected seconds of n steps without drafts, as `seconds`, by each one's tokens, requests and context."""
+        weights = self._regression.weights
+        expected: Floats = np.interp(num_tokens, self._at, self._curve)
+        expected += num_requests * weights.item(self._requests) + context * weights.item(self._context)
+        return expected
+
     def seconds_from(self, num_tokens: int, count: int, num_requests: int, context: int) -> Floats:
         """[count]: expected seconds of a step of `num_tokens` tokens, of that with one draft token, two, and so on."""
         steps = values_from(num_tokens, count, self._at, self._curve, self._overhead(num_requests, context))
@@ -131,7 +139,8 @@ class StepCost:
         return max(num_requests, 0) * weights.item(self._requests) + max(context, 0) * weights.item(self._context)
 
     def _of_drafts(self, num_requests: int) -> float:
-        return max(num_requests, 0) * self._regression.weights.item(self._drafted)
+        weights = self._regression.weights
+        return weights.item(self._drafting) + max(num_requests, 0) * weights.item(self._drafted)
 
     def _draw_curve(self) -> None:
         draw(self._regression.weights[: self._num_knots], self._at, self._curve, SMALLEST)

@@ -1,5 +1,6 @@
 """A pool of KV blocks with a prefix cache, as a scheduler keeps it, and what the draft really wrote into it."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -10,6 +11,9 @@ from vllm_spec_plugin.proposers.base import RequestView
 from vllm_spec_plugin.proposers.draft_model.catch_up import Chunk
 from vllm_spec_plugin.proposers.draft_model.coverage import DraftCoverage
 
+# Block tables of a request, one per KV group.
+Tables = Sequence[Sequence[int] | npt.NDArray[np.int32]]
+
 
 @dataclass
 class Served:
@@ -18,14 +22,14 @@ class Served:
     Attributes:
         request_id: its name.
         text: prompt and output so far.
-        blocks: its block table; empty while it is not running.
+        tables: its block tables, one per KV group; empty while it is not running.
         num_computed: tokens that the target has computed.
         drafts: what waits to be verified.
     """
 
     request_id: str
     text: list[int]
-    blocks: list[int] = field(default_factory=list)
+    tables: list[list[int]] = field(default_factory=list)
     num_computed: int = 0
     drafts: list[int] = field(default_factory=list)
 
@@ -34,7 +38,16 @@ class Served:
         """Whether the target is not through with the text; it is when only its newest token is left."""
         return self.num_computed < len(self.text) - 1
 
-    def view(self, row: int, num_draft_tokens: int, block_size: int) -> RequestView:
+    @property
+    def arrays(self) -> list[npt.NDArray[np.int32]]:
+        """Its block tables, as a worker has them."""
+        return [np.array(blocks, np.int32) for blocks in self.tables]
+
+    def num_slots(self, block_sizes: Sequence[int]) -> int:
+        """Tokens that every KV group has slots for."""
+        return min(len(blocks) * size for blocks, size in zip(self.tables, block_sizes, strict=True))
+
+    def view(self, row: int, num_draft_tokens: int, block_sizes: Sequence[int]) -> RequestView:
         """What a proposer gets to see."""
         return RequestView(
             request_id=self.request_id,
@@ -42,7 +55,7 @@ class Served:
             num_draft_tokens=num_draft_tokens,
             uniforms=np.zeros(num_draft_tokens),
             row=row,
-            num_slots=len(self.blocks) * block_size,
+            num_slots=self.num_slots(block_sizes),
             in_prompt=self.in_prompt,
         )
 
@@ -52,76 +65,89 @@ class Pool:
 
     Attributes:
         coverage: is told.
-        block_size: tokens per block.
+        block_sizes: tokens per block of each KV group.
         free: blocks nobody has, those to be given next first.
     """
 
     def __init__(self, num_blocks: int, coverage: DraftCoverage) -> None:
         """All blocks are free and nothing is cached."""
         self.coverage = coverage
-        self.block_size = coverage.block_size
+        self.block_sizes = coverage.block_sizes
         self.free = list(range(num_blocks))
         self._owners = [0] * num_blocks
-        self._cached: dict[tuple[int, ...], int] = {}
+        # By group and text.
+        self._cached: dict[tuple[int, tuple[int, ...]], int] = {}
 
     def admit(self, request: Served, num_tokens: int) -> bool:
         """Gives a new or resumed request blocks for its first `num_tokens` tokens or more; False if few are free."""
-        found = self._find(request.text)
-        missing = self._missing(found, max(num_tokens, len(found) * self.block_size + 1))
-        if missing > sum(block not in found for block in self.free):
+        found, num_found = self._find(request.text)
+        flat = [block for blocks in found for block in blocks]
+        missing = self._missing(found, max(num_tokens, num_found + 1))
+        if sum(missing) > sum(block not in flat for block in self.free):
             return False
-        for block in found:
+        for block in flat:
             self._take(block)
-        request.blocks, request.drafts = found, []
-        request.num_computed = len(found) * self.block_size
+        request.tables, request.drafts = found, []
+        request.num_computed = num_found
         self.coverage.forget(request.request_id)
-        return self.extend(request, max(num_tokens, request.num_computed + 1))
+        return self.extend(request, max(num_tokens, num_found + 1))
 
     def extend(self, request: Served, num_tokens: int) -> bool:
         """Adds the blocks that are missing for `num_tokens` tokens; False if too few are free."""
-        missing = self._missing(request.blocks, num_tokens)
-        if missing > len(self.free):
+        missing = self._missing(request.tables, num_tokens)
+        if sum(missing) > len(self.free):
             return False
-        added = [self._take(self.free[0]) for _ in range(missing)]
-        self._cached = {text: block for text, block in self._cached.items() if block not in added}
-        if added:
-            self.coverage.allocated(request.request_id, len(request.blocks), added)
-            request.blocks += added
+        for group, count in enumerate(missing):
+            added = [self._take(self.free[0]) for _ in range(count)]
+            self._cached = {key: block for key, block in self._cached.items() if block not in added}
+            if added:
+                self.coverage.allocated(request.request_id, len(request.tables[group]), added, group)
+                request.tables[group] += added
         return True
 
     def cut(self, request: Served, num_tokens: int, at: int = 0) -> None:
         """Takes back the blocks that begin beyond `num_tokens` tokens; `at` is their place among the free ones."""
-        length = -(-num_tokens // self.block_size)
-        for block in request.blocks[length:]:
-            self._release(block, at)
-        del request.blocks[length:]
+        for blocks, size in zip(request.tables, self.block_sizes, strict=True):
+            length = -(-num_tokens // size)
+            for block in blocks[length:]:
+                self._release(block, at)
+            del blocks[length:]
 
     def computed(self, request: Served, num_tokens: int) -> None:
         """The target has computed so many tokens of the text: full blocks can be found from now on."""
         request.num_computed = num_tokens
-        for count in range(1, num_tokens // self.block_size + 1):
-            key = tuple(request.text[: count * self.block_size])
-            self._cached.setdefault(key, request.blocks[count - 1])
+        for group, (blocks, size) in enumerate(zip(request.tables, self.block_sizes, strict=True)):
+            for count in range(1, num_tokens // size + 1):
+                self._cached.setdefault((group, tuple(request.text[: count * size])), blocks[count - 1])
 
     def leave(self, request: Served) -> None:
         """Takes a finished or preempted request's blocks; the prefix cache still finds them."""
-        for block in reversed(request.blocks):
-            self._release(block, len(self.free))
-        request.blocks = []
+        for blocks in request.tables:
+            for block in reversed(blocks):
+                self._release(block, len(self.free))
+        request.tables = []
         self.coverage.forget(request.request_id)
 
-    def _find(self, text: Sequence[int]) -> list[int]:
-        found: list[int] = []
-        # The target has to compute the last token itself.
-        for stop in range(self.block_size, len(text), self.block_size):
-            block = self._cached.get(tuple(text[:stop]))
-            if block is None:
-                break
-            found.append(block)
-        return found
+    def _find(self, text: Sequence[int]) -> tuple[list[list[int]], int]:
+        """Blocks of every group that hold the text's beginning, and its length: whole blocks of all groups."""
+        found: list[list[int]] = []
+        for group, size in enumerate(self.block_sizes):
+            found.append([])
+            # The target has to compute the last token itself.
+            for stop in range(size, len(text), size):
+                block = self._cached.get((group, tuple(text[:stop])))
+                if block is None:
+                    break
+                found[-1].append(block)
+        aligned = math.lcm(*self.block_sizes)
+        length = min(len(blocks) * size for blocks, size in zip(found, self.block_sizes, strict=True))
+        length = length // aligned * aligned
+        return [blocks[: length // size] for blocks, size in zip(found, self.block_sizes, strict=True)], length
 
-    def _missing(self, blocks: Sequence[int], num_tokens: int) -> int:
-        return max(-(-num_tokens // self.block_size) - len(blocks), 0)
+    def _missing(self, tables: Sequence[Sequence[int]], num_tokens: int) -> list[int]:
+        return [
+            max(-(-num_tokens // size) - len(blocks), 0) for blocks, size in zip(tables, self.block_sizes, strict=True)
+        ]
 
     def _take(self, block: int) -> int:
         if not self._owners[block]:
@@ -143,30 +169,35 @@ class DraftKV:
             computed over keys and values of another text.
     """
 
-    def __init__(self, num_blocks: int, block_size: int) -> None:
+    def __init__(self, num_blocks: int, block_sizes: Sequence[int]) -> None:
         """All slots are empty."""
-        self.slots: list[tuple[int, ...] | None] = [None] * (num_blocks * block_size)
-        self._block_size = block_size
+        self._sizes = block_sizes
+        self._stride = max(block_sizes)
+        self.slots: list[tuple[int, ...] | None] = [None] * (num_blocks * self._stride)
 
-    def slot(self, blocks: Sequence[int] | npt.NDArray[np.int32], position: int) -> int:
-        """Where a position's keys and values lie."""
-        return int(blocks[position // self._block_size]) * self._block_size + position % self._block_size
+    def slots_of(self, tables: Tables, position: int) -> list[int]:
+        """Where a position's keys and values lie, per KV group."""
+        return [
+            int(blocks[position // size]) * self._stride + position % size
+            for blocks, size in zip(tables, self._sizes, strict=True)
+        ]
 
-    def num_right(self, blocks: Sequence[int] | npt.NDArray[np.int32], text: Sequence[int]) -> int:
-        """How many positions of the text, from its beginning, have the draft's state of it."""
+    def num_right(self, tables: Tables, text: Sequence[int]) -> int:
+        """How many positions of the text, from its beginning, have the draft's state of it in every group."""
         for position in range(len(text)):
-            if self.slots[self.slot(blocks, position)] != tuple(text[: position + 1]):
+            here = tuple(text[: position + 1])
+            if any(self.slots[slot] != here for slot in self.slots_of(tables, position)):
                 return position
         return len(text)
 
-    def write(self, blocks: Sequence[int] | npt.NDArray[np.int32], text: Sequence[int], position: int) -> None:
+    def write(self, tables: Tables, text: Sequence[int], position: int) -> None:
         """Computes one token of the text; in vain where one before it is missing or wrong."""
-        before = text[:position]
-        right = self.num_right(blocks, before) == position
-        self.slots[self.slot(blocks, position)] = tuple(text[: position + 1]) if right else None
+        right = self.num_right(tables, text[:position]) == position
+        for slot in self.slots_of(tables, position):
+            self.slots[slot] = tuple(text[: position + 1]) if right else None
 
-    def compute(self, chunks: Sequence[Chunk], tables: Sequence[Sequence[int] | npt.NDArray[np.int32]]) -> None:
-        """One forward pass: a token sees those of the same pass that lie in its own block table, at lower positions."""
+    def compute(self, chunks: Sequence[Chunk], tables: Sequence[Tables]) -> None:
+        """One forward pass: a token sees those of the same pass that lie in its own tables, at lower positions."""
         texts = [chunk.request.token_ids.tolist() for chunk in chunks]
         for position in range(max((chunk.stop for chunk in chunks), default=0)):
             for chunk, blocks, text in zip(chunks, tables, texts, strict=True):

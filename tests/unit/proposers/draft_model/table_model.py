@@ -17,7 +17,7 @@ from vllm_spec_plugin.proposers.draft_model.proposer import DraftModelProposer
 
 VOCAB_SIZE = 12
 BLOCK_SIZE = 4
-NUM_BLOCKS = 400
+NUM_BLOCKS = 1200
 
 
 @dataclass
@@ -64,6 +64,8 @@ class Request:
         if uniforms is None:
             uniforms = rng.random(self.k)
         depth = self.k if self.depth is None else self.depth
+        siblings = rng.random((depth, 4))
+        siblings[: len(uniforms), 0] = uniforms[:depth]
         return RequestView(
             request_id=self.request_id,
             token_ids=np.array(self.text, np.int32),
@@ -75,7 +77,7 @@ class Request:
             in_prompt=self.in_prompt,
             depth=depth,
             chain_only=self.chain_only,
-            sibling_uniforms=rng.random((depth, 4)),
+            sibling_uniforms=siblings,
         )
 
 
@@ -97,7 +99,7 @@ class TableEngine:
 
     def __init__(self, max_len: int = 1000, seed: int = 0, spread: float = 2.0) -> None:
         """A table of normal logits."""
-        self.coverage = DraftCoverage(NUM_BLOCKS, BLOCK_SIZE)
+        self.coverage = DraftCoverage(NUM_BLOCKS, [BLOCK_SIZE])
         self.max_len = max_len
         generator = torch.Generator().manual_seed(seed)
         shape = (VOCAB_SIZE, VOCAB_SIZE, VOCAB_SIZE)
@@ -106,14 +108,14 @@ class TableEngine:
         self.passes: list[int] = []
         self.num_computed: dict[str, int] = {}
         self.broken: tuple[str, int] | None = None
-        self._kv = DraftKV(NUM_BLOCKS, BLOCK_SIZE)
+        self._kv = DraftKV(NUM_BLOCKS, [BLOCK_SIZE])
         # Sequences: whose, its text and drafts, and the blocks it sees.
         self._live: list[tuple[Request, list[int], npt.NDArray[np.int32]]] = []
         self._steps_left = 0
         self._branched = False
 
-    def block_table(self, row: int) -> npt.NDArray[np.int32]:
-        return self.batch[row].blocks
+    def block_tables(self, row: int) -> list[npt.NDArray[np.int32]]:
+        return [self.batch[row].blocks]
 
     def start(self, chunks: Sequence[Chunk], num_steps: int) -> torch.Tensor:
         self._may_break("start")
@@ -121,7 +123,7 @@ class TableEngine:
         assert [request.request_id for request in requests] == [chunk.request.request_id for chunk in chunks]
         lengths = [chunk.num_draft_tokens for chunk in chunks]
         assert lengths == sorted(lengths, reverse=True)
-        self._kv.compute(chunks, [request.blocks for request in requests])
+        self._kv.compute(chunks, [[request.blocks] for request in requests])
         self.passes = [sum(chunk.stop - chunk.start for chunk in chunks)]
         self.num_computed = {chunk.request.request_id: chunk.stop - chunk.start for chunk in chunks}
         self._steps_left = num_steps
@@ -129,7 +131,7 @@ class TableEngine:
         self._branched = False
         for request, chunk in zip(requests, chunks, strict=True):
             text = request.text[: chunk.stop]
-            assert self._kv.num_right(request.blocks, text) == len(text), f"{request.request_id} is not caught up"
+            assert self._kv.num_right([request.blocks], text) == len(text), f"{request.request_id} is not caught up"
         return self._logits()
 
     def step(self, token_ids: torch.Tensor) -> torch.Tensor:
@@ -142,7 +144,7 @@ class TableEngine:
         for (_, text, blocks), token in zip(self._live, token_ids.tolist(), strict=True):
             text.append(token)
             assert len(text) <= min(self.max_len, len(blocks) * BLOCK_SIZE), "no slot, or beyond the context"
-            self._kv.write(blocks, text, len(text) - 1)
+            self._kv.write([blocks], text, len(text) - 1)
         return self._logits()
 
     def num_branches(self, row: int, depth: int) -> int:
@@ -153,14 +155,15 @@ class TableEngine:
         assert len(self.passes) == 1, "not right after the start"
         live = []
         for (request, text, blocks), count in zip(self._live, counts, strict=True):
-            assert 1 <= count <= 1 + len(request.forks)
-            live.append((request, text, blocks))
+            assert 0 <= count <= 1 + len(request.forks)
+            if count:
+                live.append((request, text, blocks))
             first = len(text) // BLOCK_SIZE
-            for fork in request.forks[: count - 1]:
+            for fork in request.forks[: max(count - 1, 0)]:
                 for block in fork:
                     self._kv.slots[block * BLOCK_SIZE : (block + 1) * BLOCK_SIZE] = [None] * BLOCK_SIZE
                 for position in range(first * BLOCK_SIZE, len(text)):
-                    slot = self._kv.slot(blocks, position)
+                    [slot] = self._kv.slots_of([blocks], position)
                     self._kv.slots[fork[0] * BLOCK_SIZE + position % BLOCK_SIZE] = self._kv.slots[slot]
                 live.append((request, list(text), np.array([*blocks[:first], *fork], np.int32)))
         self._live, self._branched = live, True
@@ -183,6 +186,7 @@ class TableEngine:
             # Of branches that have not parted, one is asked about.
             assert all(entry in live for entry in given)
             assert {request_id for request_id, _ in given} == {request_id for request_id, _ in live}
+            assert len(given) == len(set(map(str, given))), "asked twice"
             for raw, request, context in zip(logits, requests, contexts, strict=True):
                 assert torch.equal(raw, self.table[tuple((request.text + context)[-2:])])
         else:
@@ -194,7 +198,8 @@ class TableEngine:
         """[n, VOCAB_SIZE]: by the last two tokens of each, out of the KV cache."""
         logits = []
         for request, text, blocks in self._live:
-            seen = self._kv.slots[self._kv.slot(blocks, len(text) - 1)]
+            [slot] = self._kv.slots_of([blocks], len(text) - 1)
+            seen = self._kv.slots[slot]
             assert seen == tuple(text), f"{request.request_id}: computed over keys and values of another text"
             logits.append(self.table[seen[-2:]])
         return torch.stack(logits) if logits else torch.empty(0, VOCAB_SIZE)
@@ -250,11 +255,8 @@ def tree_oracle(engine: TableEngine, request: Request, settings: DraftSettings) 
     view = request.view(0)
     uniforms = view.sibling_uniforms
     assert uniforms is not None
-    depth = min(view.depth, request.k, len(settings.branches))
-    num_branches = 1 if request.chain_only else request.num_branches(depth)
     certain = view.point_mass or settings.draft_sampling == "greedy"
-    leaves: list[tuple[int, ...]] = list(itertools.product(*(range(count) for count in settings.branches)))
-    kept = {leaf[:end] for leaf in leaves[:num_branches] for end in range(1, depth + 1)}
+    kept = expected_nodes(request, settings, min(view.depth, engine.max_len - len(request.text) + 1))
     nodes: list[Node] = []
 
     def grow(path: tuple[int, ...], drafts: list[int]) -> None:
@@ -271,12 +273,35 @@ def tree_oracle(engine: TableEngine, request: Request, settings: DraftSettings) 
             child = (*path, rank)
             if child in kept:
                 nodes.append((child, token, q.float()))
-                if len(child) < depth:
+                if any(path[:-1] == child for path in kept):
                     grow(child, [*drafts, token])
 
-    if depth:
+    if kept:
         grow((), [])
     return nodes
+
+
+def expected_nodes(request: Request, settings: DraftSettings, depth: int) -> set[tuple[int, ...]]:
+    """Paths of the first K nodes by probability, without what is too deep or lacks blocks."""
+    most = len(settings.branches)
+    if request.chain_only:
+        return {(0,) * d for d in range(1, min(depth, request.k, most) + 1)}
+
+    def probability(path: tuple[int, ...]) -> float:
+        return float(np.prod([0.75 if not rank else 0.1 * 0.5 ** (rank - 1) for rank in path]).round(9))
+
+    wide = [range(count) for count in settings.branches]
+    every = [path for d in range(1, most + 1) for path in itertools.product(*wide[:d])]
+    every.sort(key=lambda path: (-probability(path), len(path), path))
+    nodes = [path for path in every[: request.k] if len(path) <= depth]
+    deepest = max(map(len, nodes), default=0)
+    kept: set[tuple[int, ...]] = set()
+    for path in nodes:
+        added = kept | {path}
+        leaves = sum(all(other[:-1] != node for other in added) for node in added)
+        if (len(path) == 1 or path[:-1] in kept) and leaves <= request.num_branches(deepest):
+            kept = added
+    return kept
 
 
 class Scene:
@@ -316,4 +341,4 @@ class Scene:
     def watermark(self, request: Request) -> int:
         """How far the draft is believed to be with its text."""
         text = np.array(request.text, np.int32)
-        return self.engine.coverage.watermark(request.request_id, text, request.blocks)
+        return self.engine.coverage.watermark(request.request_id, text, [request.blocks])

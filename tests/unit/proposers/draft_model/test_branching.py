@@ -9,9 +9,10 @@ import torch
 
 from tests.unit.proposers.draft_model.table_model import VOCAB_SIZE, Request, Scene, TableEngine, tree_oracle
 from vllm_spec_plugin.proposers.base import NO_DRAFT
-from vllm_spec_plugin.proposers.draft_model.branching import branch_topology
 from vllm_spec_plugin.proposers.draft_model.growing import DraftSettings
 from vllm_spec_plugin.proposers.guard import check_draft
+from vllm_spec_plugin.proposers.node_order import NodeOrder
+from vllm_spec_plugin.verification.topology import chain
 
 SHAPES = [(2, 2, 1), (3, 1), (1, 1), (3,), (1, 3, 1), (2, 1, 2)]
 shapes = pytest.mark.parametrize("branches", SHAPES, ids=str)
@@ -23,7 +24,7 @@ def text(seed, length):
 
 def batch(scene, branches, kinds=((0.0, None), (1.0, None), (0.6, None), (1.0, True))):
     """Greedy, drawn and sampled requests that ask for point masses, with all or fewer branches, deep or shallow."""
-    most = len(branch_topology(branches).chains)
+    most = len(NodeOrder.of_branches(branches).tree.chains)
     requests = []
     for i, (depth, count) in enumerate([(9, 9), (9, 9), (2, 9), (9, 1), (1, 9), (9, 2), (2, 1), (9, 0), (3, 3)]):
         temperature, point_mass = kinds[i % len(kinds)]
@@ -34,8 +35,8 @@ def batch(scene, branches, kinds=((0.0, None), (1.0, None), (0.6, None), (1.0, T
 
 
 def tree_of(draft):
-    assert draft.tree is not None
-    return draft.tree
+    """Its shape; a step in which no request branches drafts chains."""
+    return chain(len(draft.token_ids)) if draft.tree is None else draft.tree
 
 
 def assert_trees(scene, requests, drafts):
@@ -50,14 +51,6 @@ def assert_trees(scene, requests, drafts):
         if drawn:
             torch.testing.assert_close(draft.probs, torch.stack([q for _, _, q in nodes]), atol=1e-6, rtol=1e-5)
         check_draft(draft, view, VOCAB_SIZE)
-
-
-def test_the_tree_of_branches_has_so_many_tokens_after_each():
-    assert branch_topology([2, 1, 2]).choices == (
-        *((0,), (0, 0), (0, 0, 0), (0, 0, 1)),
-        *((1,), (1, 0), (1, 0, 0), (1, 0, 1)),
-    )
-    assert branch_topology([1, 1]).choices == ((0,), (0, 0))
 
 
 @shapes
@@ -91,15 +84,51 @@ def test_forks_that_are_too_short_are_not_used():
     assert [len(tree_of(draft).chains) for draft in scene.propose(requests)] == [1, 2]
 
 
-def test_room_for_fewer_tokens_than_places_makes_the_tree_shallower():
-    """The scheduler cuts a tree to its first tokens; deeper places than there are tokens are not drafted at all."""
+def test_any_number_of_tokens_is_drafted_and_shallow_trees_take_fewer_passes():
+    """The first nodes by probability: from the chain's first token to the whole tree, each as in the whole tree."""
+    scene, drafts, num_passes = Scene(DraftSettings(branches=(2, 2, 1))), [], []
+    request = scene.fork(Request("r", text(0, 5), 10, depth=9, uniforms=np.zeros(10)), 3)
+    for k in range(1, 11):
+        request.k = k
+        drafts += scene.propose([request])
+        num_passes.append(len(scene.engine.passes))
+    [whole] = drafts[-1:]
+    tokens = dict(zip(tree_of(whole).choices, whole.token_ids, strict=True))
+    for k, draft in enumerate(drafts, 1):
+        assert len(draft.token_ids) == k
+        assert draft.token_ids == [tokens[path] for path in tree_of(draft).choices]
+        q = [tree_of(whole).choices.index(path) for path in tree_of(draft).choices]
+        assert isinstance(whole.probs, torch.Tensor)
+        torch.testing.assert_close(draft.probs, whole.probs[q])
+        assert sorted(tree_of(draft).numbers) == list(range(k))
+    assert num_passes == [1, 2, 3] + [3] * 7
+    request.k, request.blocks = 1, np.empty(0, np.int32)
+    assert Scene(DraftSettings()).propose([request])[0].token_ids == drafts[0].token_ids
+
+
+@pytest.mark.parametrize("branches", [(2, 2, 1), (3, 2, 1, 1)], ids=str)
+def test_trees_of_different_sizes_grow_together(branches):
+    """Chains end at different depths, between others that go on."""
+    chance, scene = Random(1), Scene(DraftSettings(branches=branches))
+    most = NodeOrder.of_branches(branches).tree
+    for _ in range(20):
+        requests = [
+            scene.fork(Request(f"r{i}", text(chance.random(), 5), 1 + chance.randrange(most.num_nodes), i % 2), count)
+            for i, count in enumerate(chance.choices(range(len(most.chains)), k=4))
+        ]
+        assert_trees(scene, requests, scene.propose(requests))
+        for request in requests:
+            scene.proposer.forget(request.request_id)
+
+
+def test_few_blocks_cost_the_least_probable_branches():
     scene = Scene(DraftSettings(branches=(2, 2, 1)))
-    requests = [scene.fork(Request(f"r{k}", text(k, 5), k, depth=9), 3) for k in (2, 5, 6, 9, 10)]
-    drafts = scene.propose(requests)
-    assert [tree_of(draft).depth for draft in drafts] == [1, 1, 2, 2, 3]
-    assert scene.propose([scene.fork(Request("less than the first place has", text(1, 5), 1), 3)]) == [NO_DRAFT]
-    [chain] = scene.propose([Request("chain", text(1, 5), 1, depth=9, chain_only=True)])
-    assert len(chain.token_ids) == 1
+    requests = [scene.fork(Request(f"r{count}", text(count, 5), 10), count) for count in range(4)]
+    whole = NodeOrder.of_branches((2, 2, 1)).tree
+    trees = [tree_of(draft) for draft in scene.propose(requests)]
+    assert trees == [whole.narrowed(count + 1) for count in range(4)]
+    assert [len(tree.chains) for tree in trees] == [1, 2, 3, 4]
+    assert [tree.choices[chain[-1]] for tree in trees[:2] for chain in tree.chains] == [(0, 0, 0), (0, 0, 0), (1, 0, 0)]
 
 
 def test_requests_without_room_get_no_draft():
@@ -175,7 +204,7 @@ def test_texts_grow_by_any_branch_and_the_model_never_sees_stale_state(branches)
     """40 steps: the batch, forks and depths change, and ways of any branch are accepted in part."""
     chance, scene = Random(3), Scene(DraftSettings(branches=branches))
     requests = [Request(f"r{i}", text(i, 2 + 3 * i), 20, temperature=i % 3 / 2, bias=i) for i in range(5)]
-    most = len(branch_topology(branches).chains) - 1
+    most = len(NodeOrder.of_branches(branches).tree.chains) - 1
     for request in requests:
         scene.fork(request, most)
     won = set()

@@ -27,18 +27,21 @@ class Step:
     def __init__(self, *views, tables=None):
         self.views = views
         self.tables = {v.row: np.arange(25, dtype=np.int32) + 25 * v.row for v in views} | (tables or {})
-        self.coverage = DraftCoverage(25 * 8, BLOCK_SIZE)
+        self.coverage = DraftCoverage(25 * 8, [BLOCK_SIZE])
 
     def computed(self, row, stop, fed=()):
-        self.coverage.computed("abcdefgh"[row], 0, stop, self.tables[row], fed)
+        self.coverage.computed("abcdefgh"[row], 0, stop, [self.tables[row]], fed)
         return self
+
+    def block_tables(self, row):
+        return [self.tables[row]]
 
     def plan(self, budget=1000, max_len=1000):
         """Per chunk (name, start, stop, K), in the plan's order; takes note of what is computed."""
-        chunks = plan_catch_up(self.views, self.coverage, self.tables.__getitem__, Limits(budget, max_len))
+        chunks = plan_catch_up(self.views, self.coverage, self.block_tables, Limits(budget, max_len))
         for chunk in chunks:
-            table = self.tables[chunk.request.row]
-            self.coverage.computed(chunk.request.request_id, chunk.start, chunk.stop, table)
+            tables = self.block_tables(chunk.request.row)
+            self.coverage.computed(chunk.request.request_id, chunk.start, chunk.stop, tables)
         return [(c.request.request_id, c.start, c.stop, c.num_draft_tokens) for c in chunks]
 
 
@@ -192,7 +195,7 @@ def batches(draw):
 @settings(max_examples=100, deadline=None)
 def test_any_plan_keeps_its_promises(batch):
     step, limits = batch
-    chunks = plan_catch_up(step.views, step.coverage, step.tables.__getitem__, limits)
+    chunks = plan_catch_up(step.views, step.coverage, step.block_tables, limits)
     assert len({chunk.request.request_id for chunk in chunks}) == len(chunks)
     assert sum(chunk.stop - chunk.start for chunk in chunks) <= limits.catch_up_tokens
     assert [c.num_draft_tokens for c in chunks] == sorted((c.num_draft_tokens for c in chunks), reverse=True)
@@ -209,7 +212,7 @@ def test_any_plan_keeps_its_promises(batch):
         # A last token's output is needed, whoever computes it as well.
         assert not set(slots[:-1] if chunk.num_draft_tokens else slots) & written, "computed twice"
         written.update(slots)
-    covered = {v.row: step.coverage.watermark(v.request_id, v.token_ids, step.tables[v.row]) for v in step.views}
+    covered = {v.row: step.coverage.watermark(v.request_id, v.token_ids, step.block_tables(v.row)) for v in step.views}
     for request in step.views:
         written.update(slots_of(step, request, range(covered[request.row])))
     for chunk in chunks:
@@ -227,7 +230,7 @@ def slots_of(step, request, positions):
 def test_whoever_could_draft_does_if_the_budget_allows(batch):
     step, limits = batch
     limits = replace(limits, catch_up_tokens=1000)
-    chunks = plan_catch_up(step.views, step.coverage, step.tables.__getitem__, limits)
+    chunks = plan_catch_up(step.views, step.coverage, step.block_tables, limits)
     planned = {chunk.request.request_id: chunk.num_draft_tokens for chunk in chunks}
     for request in step.views:
         assert planned.get(request.request_id, 0) == num_draft_tokens(request, limits)

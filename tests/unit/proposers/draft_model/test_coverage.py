@@ -17,19 +17,19 @@ from vllm_spec_plugin.proposers.draft_model.coverage import DraftCoverage
 
 BLOCK_SIZE = 4
 # Of the random steps: ends of blocks are where it can go wrong.
-SMALL_BLOCK = 2
+SMALL_BLOCKS = (2,)
 NUM_BLOCKS = 24
 MAX_LEN = 30
 MOST = 3
-SETTINGS = settings(max_examples=examples(40, 400), stateful_step_count=30, deadline=None, derandomize=True)
+SETTINGS = settings(max_examples=examples(200, 1000), stateful_step_count=30, deadline=None, derandomize=True)
 
-TABLE = np.array([5, 2, 7, 0, 9], np.int32)
+TABLE = [np.array([5, 2, 7, 0, 9], np.int32)]
 TEXT = np.arange(100, 118, dtype=np.int32)
 
 
 @pytest.fixture
 def coverage():
-    return DraftCoverage(10, BLOCK_SIZE)
+    return DraftCoverage(10, [BLOCK_SIZE])
 
 
 def text(length, *others):
@@ -73,7 +73,7 @@ def test_computing_on_replaces_what_was_fed(coverage):
 
 def test_a_request_finds_whole_blocks_of_others(coverage):
     coverage.computed("a", 0, 11, TABLE)
-    other = np.array([5, 2, 3], np.int32)
+    other = [np.array([5, 2, 3], np.int32)]
     assert coverage.watermark("b", text(11), other) == 8
     assert coverage.watermark("b", text(7, 1), other) == 8, "the block ids say that the text is the same"
     assert coverage.watermark("b", text(7), other) == 4
@@ -123,10 +123,10 @@ def test_blocks_filled_by_rejected_drafts_do_not_become_whole(coverage):
 def test_new_blocks_at_the_end_cut_the_watermark_and_void_the_blocks(coverage):
     coverage.computed("a", 0, 11, TABLE)
     coverage.allocated("a", 1, [8, 6])
-    assert coverage.watermark("a", text(11), np.array([5, 8, 6], np.int32)) == 4
-    coverage.computed("a", 0, 12, np.array([1, 8, 6], np.int32))
+    assert coverage.watermark("a", text(11), [np.array([5, 8, 6], np.int32)]) == 4
+    coverage.computed("a", 0, 12, [np.array([1, 8, 6], np.int32)])
     coverage.allocated("b", 0, [8])
-    assert coverage.watermark("c", text(12), np.array([1, 8, 6], np.int32)) == 4
+    assert coverage.watermark("c", text(12), [np.array([1, 8, 6], np.int32)]) == 4
 
 
 def test_new_blocks_at_the_end_cut_what_was_fed(coverage):
@@ -142,6 +142,20 @@ def test_new_blocks_at_the_end_cut_what_was_fed(coverage):
 def test_a_shorter_text_under_the_same_id_starts_from_whole_blocks(coverage):
     coverage.computed("a", 0, 11, TABLE)
     assert coverage.watermark("a", text(10), TABLE) == 8
+
+
+def test_a_position_is_covered_if_it_is_in_every_group():
+    coverage = DraftCoverage(10, [BLOCK_SIZE, 2 * BLOCK_SIZE])
+    tables = [np.array([5, 2, 7, 0], np.int32), np.array([1, 3], np.int32)]
+    coverage.computed("a", 0, 14, tables)
+    assert coverage.blocks_filled(0, 14, tables) == [5, 2, 7, 1]
+    assert coverage.watermark("b", TEXT[:15], tables) == 8
+    coverage.computed("a", 14, 16, tables)
+    assert coverage.watermark("b", TEXT[:17], tables) == 16
+    coverage.allocated("b", 1, [3], 1)
+    assert coverage.watermark("b", TEXT[:17], tables) == 8
+    coverage.allocated("a", 1, [3], 1)
+    assert coverage.watermark("a", TEXT[:17], tables) == 8
 
 
 def test_blocks_filled_are_those_that_end_in_the_stretch(coverage):
@@ -204,12 +218,14 @@ class Steps(RuleBasedStateMachine):
     """Requests that come, are drafted for, grow, give blocks back, are preempted, resume and go, in any order."""
 
     coverage_cls: type[DraftCoverage] = DraftCoverage
+    block_sizes: tuple[int, ...] = SMALL_BLOCKS
+    num_blocks = NUM_BLOCKS
 
     def __init__(self):
         super().__init__()
-        self.coverage = self.coverage_cls(NUM_BLOCKS, SMALL_BLOCK)
-        self.pool = Pool(NUM_BLOCKS, self.coverage)
-        self.kv = DraftKV(NUM_BLOCKS, SMALL_BLOCK)
+        self.coverage = self.coverage_cls(self.num_blocks, self.block_sizes)
+        self.pool = Pool(self.num_blocks, self.coverage)
+        self.kv = DraftKV(self.num_blocks, self.block_sizes)
         self.running: list[Served] = []
         self.preempted: list[Served] = []
         self.texts: list[list[int]] = []
@@ -276,10 +292,10 @@ class Steps(RuleBasedStateMachine):
 
     def _draft(self, lengths, chance, limits):
         views = [
-            request.view(row, length, SMALL_BLOCK)
+            request.view(row, length, self.block_sizes)
             for row, (request, length) in enumerate(zip(self.running, lengths, strict=True))
         ]
-        tables = [np.array(request.blocks, np.int32) for request in self.running]
+        tables = [request.arrays for request in self.running]
         chunks = plan_catch_up(views, self.coverage, lambda row: tables[row], limits)
         self.kv.compute(chunks, [tables[chunk.request.row] for chunk in chunks])
         for chunk in chunks:
@@ -305,10 +321,10 @@ class Steps(RuleBasedStateMachine):
     @invariant()
     def everything_below_a_watermark_is_of_the_text(self):
         for request in self.running:
-            blocks = np.array(request.blocks, np.int32)
+            blocks = request.arrays
             watermark = self.coverage.watermark(request.request_id, np.array(request.text, np.int32), blocks)
             # The newest token may have no slot yet: it gets one that is new.
-            watermark = min(watermark, len(blocks) * SMALL_BLOCK)
+            watermark = min(watermark, request.num_slots(self.block_sizes))
             assert watermark <= self.kv.num_right(blocks, request.text[:watermark])
 
 
@@ -316,38 +332,64 @@ TestSteps = Steps.TestCase
 TestSteps.settings = SETTINGS
 
 
+class StepsOfGroups(Steps):
+    """The draft's layers are in several KV groups of one pool."""
+
+    block_sizes = (2, 4, 2)
+    num_blocks = 3 * NUM_BLOCKS
+
+
+TestStepsOfGroups = StepsOfGroups.TestCase
+TestStepsOfGroups.settings = SETTINGS
+
+
 class NothingVoid(DraftCoverage):
     """Keeps believing in blocks that were given to somebody else."""
 
-    def allocated(self, request_id, first, block_ids):
-        super().allocated(request_id, first, [])
+    def allocated(self, request_id, first, block_ids, group=0):
+        super().allocated(request_id, first, [], group)
 
 
 class NothingCut(DraftCoverage):
     """Keeps believing in a request's blocks that were taken back and given again."""
 
-    def allocated(self, request_id, first, block_ids):
-        super().allocated("nobody", first, block_ids)
+    def allocated(self, request_id, first, block_ids, group=0):
+        super().allocated("nobody", first, block_ids, group)
 
 
 class AllAccepted(DraftCoverage):
     """Believes that texts go on as drafted."""
 
-    def computed(self, request_id, start, stop, block_ids, fed=()):
-        super().computed(request_id, start, stop, block_ids, [mock.ANY] * len(fed))
+    def computed(self, request_id, start, stop, tables, fed=()):
+        super().computed(request_id, start, stop, tables, [mock.ANY] * len(fed))
 
 
 class RestFilled(DraftCoverage):
     """Believes that a block is whole when its first slot is filled."""
 
-    def blocks_filled(self, start, stop, block_ids):
-        return block_ids[start // self.block_size : -(-stop // self.block_size)].tolist()
+    def blocks_filled(self, start, stop, tables):
+        sizes = zip(self.block_sizes, tables, strict=True)
+        return [block for size, table in sizes for block in table[start // size : -(-stop // size)].tolist()]
+
+
+class FirstGroup(DraftCoverage):
+    """Believes that all groups have what the first one has."""
+
+    def _past_whole_blocks(self, covered, num_tokens, tables, soon):
+        return self._past_whole(covered, num_tokens, self.block_sizes[0], tables[0], soon)
 
 
 @pytest.mark.parametrize("broken", [NothingVoid, NothingCut, AllAccepted, RestFilled])
-def test_steps_notice_a_coverage_that_is_wrong(broken):
-    class BrokenSteps(Steps):
-        coverage_cls = broken
+@pytest.mark.parametrize("steps", [Steps, StepsOfGroups])
+def test_steps_notice_a_coverage_that_is_wrong(steps, broken):
+    assert_noticed(steps, broken)
 
+
+def test_steps_of_groups_notice_a_coverage_that_looks_at_one_of_them():
+    assert_noticed(StepsOfGroups, FirstGroup)
+
+
+def assert_noticed(steps, broken):
+    broken_steps = type("BrokenSteps", (steps,), {"coverage_cls": broken})
     with pytest.raises(AssertionError):
-        run_state_machine_as_test(BrokenSteps, settings=settings(SETTINGS, phases=[Phase.generate]))
+        run_state_machine_as_test(broken_steps, settings=settings(SETTINGS, max_examples=1000, phases=[Phase.generate]))

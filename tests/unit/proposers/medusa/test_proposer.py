@@ -9,8 +9,7 @@ from vllm_spec_plugin.proposers.base import NO_DRAFT, RequestView
 from vllm_spec_plugin.proposers.guard import check_draft
 from vllm_spec_plugin.proposers.medusa.checkpoint import load_heads
 from vllm_spec_plugin.proposers.medusa.proposer import MedusaProposer
-from vllm_spec_plugin.proposers.medusa.shape import DraftShapes
-from vllm_spec_plugin.verification.topology import chain, topology
+from vllm_spec_plugin.verification.topology import by_priority, chain, topology
 
 STATE = random_state()
 TREES = {
@@ -18,12 +17,8 @@ TREES = {
     "short chain": chain(2),
     "tree": topology([[0], [1], [3], [0, 0], [0, 2], [1, 0], [0, 0, 0], [0, 0, 4]]),
     "wide": topology([[0], [1], [2], [3], [4]]),
+    "deep first": by_priority([[0], [0, 0], [0, 0, 0], [1], [0, 1], [1, 0], [2]]),
 }
-
-
-def same(tree):
-    """One shape for all requests."""
-    return DraftShapes(tree, tree)
 
 
 trees = pytest.mark.parametrize("name", list(TREES))
@@ -68,8 +63,8 @@ def view(row, *, tokens=64, depth=16, point_mass=False, **more):
 def expected(request, tree, *, draws):
     """Tokens and q of all nodes; a head's logits, pipeline and draws computed alone."""
     if request.chain_only:
-        tree = chain(tree.depth)
-    tree = tree.within(request.depth).first(request.num_draft_tokens)
+        tree = chain(min(tree.depth, request.depth, request.num_draft_tokens))
+    tree = tree.first(request.num_draft_tokens).within(request.depth)
     logits = plain_logits(STATE, request.hidden[None], 3, 1)[:, 0]
     tokens, probs = [], []
     for path in tree.choices:
@@ -118,29 +113,35 @@ def batch():
 @trees
 @pytest.mark.parametrize("draws", [False, True])
 def test_drafts_are_those_of_a_plain_computation(heads, name, draws):
-    proposer, requests = MedusaProposer(heads, Engine(), same(TREES[name]), draws=draws), batch()
+    proposer, requests = MedusaProposer(heads, Engine(), TREES[name], draws=draws), batch()
     assert_drafts(TREES[name], requests, proposer.propose(requests), draws=draws)
 
 
 @trees
 @pytest.mark.parametrize("chosen", [[8, 0, 3, 1], [1], [0], [4, 6], [2, 7]], ids=str)
 def test_the_order_and_size_of_the_batch_change_no_draft(heads, name, chosen):
-    proposer, requests = MedusaProposer(heads, Engine(), same(TREES[name]), draws=True), [batch()[i] for i in chosen]
+    proposer, requests = MedusaProposer(heads, Engine(), TREES[name], draws=True), [batch()[i] for i in chosen]
     assert_drafts(TREES[name], requests, proposer.propose(requests), draws=True)
 
 
-def test_greedy_requests_and_sampled_ones_have_shapes_of_their_own(heads):
-    shapes = DraftShapes(TREES["chain"], TREES["tree"])
-    requests = batch()
-    drafts = MedusaProposer(heads, Engine(), shapes, draws=True).propose(requests)
-    for greedy, shape in ((True, shapes.greedy), (False, shapes.sampled)):
-        alike = [i for i, request in enumerate(requests) if request.point_mass is greedy]
-        assert alike
-        assert_drafts(shape, [requests[i] for i in alike], [drafts[i] for i in alike], draws=True)
+@pytest.mark.parametrize("point_mass", [False, True])
+def test_every_prefix_of_the_order_is_drafted_as_in_the_whole_tree(heads, point_mass):
+    """From the chain's first token to all nodes, with the tokens and q of the same draws."""
+    tree = TREES["deep first"]
+    [whole] = MedusaProposer(heads, Engine(), tree, draws=True).propose([view(0, point_mass=point_mass)])
+    for count in range(1, tree.num_nodes + 1):
+        [draft] = MedusaProposer(heads, Engine(), tree, draws=True).propose(
+            [view(0, tokens=count, point_mass=point_mass)]
+        )
+        nodes = sorted(tree.order[:count])
+        assert draft.token_ids == [whole.token_ids[node] for node in nodes]
+        if not point_mass:
+            assert isinstance(whole.probs, torch.Tensor)
+            torch.testing.assert_close(draft.probs, whole.probs[nodes])
 
 
 def test_requests_without_room_or_hidden_state_get_no_draft(heads):
-    proposer = MedusaProposer(heads, Engine(), same(TREES["tree"]), draws=True)
+    proposer = MedusaProposer(heads, Engine(), TREES["tree"], draws=True)
     requests = [view(0, tokens=0, depth=0), view(1), view(2, hidden=None)]
     drafts = proposer.propose(requests)
     assert [drafts[0], drafts[2]] == [NO_DRAFT, NO_DRAFT]
@@ -158,20 +159,20 @@ def test_only_the_heads_that_a_step_needs_are_run(heads, monkeypatch):
         return forward(hidden, count)
 
     monkeypatch.setattr(heads, "forward", noted)
-    proposer = MedusaProposer(heads, Engine(), same(TREES["tree"]), draws=False)
+    proposer = MedusaProposer(heads, Engine(), TREES["tree"], draws=False)
     proposer.propose([view(0, depth=1), view(1, depth=2), view(2, tokens=0)])
     assert asked == [(2, 2)]
 
 
 def test_as_many_random_numbers_are_asked_for_as_the_highest_rank_takes(heads):
     for name, count in [("chain", 1), ("tree", 5), ("wide", 5)]:
-        assert MedusaProposer(heads, Engine(), same(TREES[name]), draws=True).num_siblings == count
-        assert MedusaProposer(heads, Engine(), same(TREES[name]), draws=False).num_siblings == 1
+        assert MedusaProposer(heads, Engine(), TREES[name], draws=True).num_siblings == count
+        assert MedusaProposer(heads, Engine(), TREES[name], draws=False).num_siblings == 1
 
 
 def test_too_few_random_numbers_are_refused(heads):
     """One used twice among siblings would bias the output."""
-    proposer = MedusaProposer(heads, Engine(), same(TREES["wide"]), draws=True)
+    proposer = MedusaProposer(heads, Engine(), TREES["wide"], draws=True)
     with pytest.raises(ValueError, match="5 random numbers"):
         proposer.propose([view(0, sibling_uniforms=np.zeros((16, 4)))])
 
@@ -179,8 +180,8 @@ def test_too_few_random_numbers_are_refused(heads):
 def test_ranks_that_are_left_out_are_drawn_all_the_same(heads):
     """Rank 3 is what is drawn after three others, listed or not."""
     listed, sparse = topology([[0], [1], [2], [3]]), topology([[0], [3]])
-    [whole] = MedusaProposer(heads, Engine(), same(listed), draws=True).propose([view(0)])
-    [part] = MedusaProposer(heads, Engine(), same(sparse), draws=True).propose([view(0)])
+    [whole] = MedusaProposer(heads, Engine(), listed, draws=True).propose([view(0)])
+    [part] = MedusaProposer(heads, Engine(), sparse, draws=True).propose([view(0)])
     assert part.token_ids == [whole.token_ids[0], whole.token_ids[3]]
     assert isinstance(part.probs, torch.Tensor)
     assert isinstance(whole.probs, torch.Tensor)
@@ -188,7 +189,7 @@ def test_ranks_that_are_left_out_are_drawn_all_the_same(heads):
 
 
 def test_there_is_nothing_to_forget(heads):
-    proposer = MedusaProposer(heads, Engine(), same(chain(2)), draws=False)
+    proposer = MedusaProposer(heads, Engine(), chain(2), draws=False)
     [before] = proposer.propose([view(0)])
     proposer.forget("r0")
     assert proposer.propose([view(0)])[0].token_ids == before.token_ids

@@ -4,15 +4,11 @@ import pytest
 
 from vllm_spec_plugin.proposers.medusa.best_tree import best_choices
 from vllm_spec_plugin.proposers.medusa.checkpoint import MedusaCheckpointError, MedusaConfig
-from vllm_spec_plugin.proposers.medusa.shape import draft_shapes
-from vllm_spec_plugin.verification.topology import chain, topology
+from vllm_spec_plugin.proposers.medusa.shape import describe, node_order
+from vllm_spec_plugin.proposers.node_order import NodeOrder
+from vllm_spec_plugin.verification.topology import chain
 
 ACCURACY = ((0.6, 0.2, 0.05) + (0.0,) * 7, (0.5, 0.3, 0.1) + (0.0,) * 7)
-
-
-def draft_shape(wanted, num_tokens, heads):
-    """The tree of greedy requests."""
-    return draft_shapes(wanted, num_tokens, heads, draws=False).greedy
 
 
 HEADS = MedusaConfig(num_heads=2, num_layers=1, hidden_size=8, vocab_size=10)
@@ -21,47 +17,49 @@ MEASURED = MedusaConfig(num_heads=2, num_layers=1, hidden_size=8, vocab_size=10,
 
 @pytest.mark.parametrize(("num_tokens", "length"), [(1, 1), (2, 2), (5, 2)])
 def test_a_chain_has_a_token_per_head_as_far_as_tokens_go(num_tokens, length):
-    assert draft_shape(None, num_tokens, HEADS) is chain(length)
+    assert node_order(None, num_tokens, HEADS, draws=False).tree is chain(length)
 
 
-def test_a_list_of_paths_is_that_tree():
-    assert draft_shape(((0,), (2,), (0, 1)), 4, HEADS) is topology([[0], [0, 1], [2]])
+def test_a_list_of_paths_is_that_tree_by_measured_probability_or_by_rank():
+    paths = ((2,), (0, 1), (0, 0), (0,), (1,))
+    assert node_order(paths, 5, HEADS, draws=False).paths == ((0,), (0, 0), (1,), (0, 1), (2,))
+    assert node_order(paths, 5, MEASURED, draws=False).paths == ((0,), (0, 0), (1,), (0, 1), (2,))
+    accuracy = ((0.5, 0.4, 0.3) + (0.0,) * 7, (0.5, 0.1) + (0.0,) * 8)
+    heads = MedusaConfig(2, 1, 8, 10, accuracy=accuracy)
+    assert node_order(paths, 5, heads, draws=False).paths == ((0,), (1,), (2,), (0, 0), (0, 1))
 
 
 @pytest.mark.parametrize("num_tokens", [1, 3, 6])
-def test_auto_is_the_best_tree_of_so_many_tokens(num_tokens):
-    shape = draft_shape("auto", num_tokens, MEASURED)
-    assert shape is topology(best_choices(num_tokens, 2, ACCURACY, {}))
-    assert shape.num_nodes == num_tokens
-    assert shape.depth <= 2
+def test_auto_is_the_best_tree_of_each_number_of_tokens(num_tokens):
+    order = node_order("auto", 6, MEASURED, draws=False)
+    assert set(order.paths[:num_tokens]) == set(best_choices(num_tokens, 2, ACCURACY, {}))
+    assert node_order("auto", num_tokens, MEASURED, draws=False).paths == order.paths[:num_tokens]
 
 
 def test_auto_goes_by_measured_paths_where_there_are_any():
-    """Independent heads would have (0, 0) third; together these two are never right."""
+    """Independent heads would have (0, 0) second; together these two are never right."""
     paths = {(0,): 0.6, (1,): 0.2, (2,): 0.1, (0, 1): 0.15, (0, 0): 0.0}
-    measured = MedusaConfig(2, 1, 8, 10, accuracy=ACCURACY, paths={"greedy": paths})
-    assert draft_shape("auto", 2, MEASURED).choices == ((0,), (0, 0))
-    assert draft_shape("auto", 2, measured).choices == tuple(best_choices(2, 2, ACCURACY, paths))
-    assert draft_shape("auto", 2, measured).choices != ((0,), (0, 0))
+    measured = MedusaConfig(2, 1, 8, 10, accuracy=ACCURACY, paths={"greedy": paths, "sampled": paths})
+    assert node_order("auto", 2, MEASURED, draws=False).paths == ((0,), (0, 0))
+    assert node_order("auto", 2, measured, draws=False).paths == ((0,), (1,))
 
 
-def test_sampled_requests_have_a_tree_of_their_own_and_drawn_drafts_another():
+def test_auto_goes_by_the_mean_of_greedy_requests_and_of_how_others_draft():
     paths = {
         "greedy": {(0,): 0.9, (0, 0): 0.8, (1,): 0.05},
         "sampled": {(0,): 0.3, (1,): 0.2, (0, 0): 0.1},
-        "drawn": {(0,): 0.5, (0, 0): 0.1, (0, 1): 0.09, (1,): 0.05},
+        "drawn": {(0,): 0.5, (0, 0): 0.1, (0, 1): 0.09, (1,): 0.95},
     }
     # Where nothing was measured jointly, nothing is right.
     heads = MedusaConfig(2, 1, 8, 10, accuracy=((0.0,) * 10,) * 2, paths=paths)
-    certain, drawn = (draft_shapes("auto", 3 if draws else 2, heads, draws=draws) for draws in (False, True))
-    assert certain.greedy.choices == ((0,), (0, 0))
-    assert certain.sampled.choices == ((0,), (1,))
-    assert drawn.sampled.choices == ((0,), (0, 0), (0, 1))
-    assert certain.expected == pytest.approx((2.7, 1.5))
-    assert drawn.expected == pytest.approx((2.75, 1.69))
-    assert "2.70 per step expected" in str(certain)
+    certain, drawn = (node_order("auto", 3, heads, draws=draws) for draws in (False, True))
+    assert certain.paths == ((0,), (0, 0), (1,))
+    assert drawn.paths == ((0,), (1,), (0, 0))
+    assert "greedy: 2.75, sampled: 1.60" in describe(certain, heads, draws=False)
+    assert "greedy: 2.75, drawn: 2.55" in describe(drawn, heads, draws=True)
+    assert describe(NodeOrder(((0,),)), HEADS, draws=False) == "1 tokens"
 
 
-def test_nobody_knows_the_best_tree_of_heads_that_were_not_measured():
+def test_the_best_tree_of_heads_that_were_not_measured_is_unknown():
     with pytest.raises(MedusaCheckpointError, match="measured"):
-        draft_shape("auto", 4, HEADS)
+        node_order("auto", 4, HEADS, draws=False)

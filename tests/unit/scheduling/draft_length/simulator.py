@@ -88,6 +88,8 @@ class Server:
         most: K.
         noise: standard deviation of a step's time, as a share.
         jump: seconds that a target step takes longer if there are drafts in it at all.
+        hidden: seconds of a step that drafts, beside those that the proposer reports.
+        hidden_per_request: of these, per request that is drafted for.
     """
 
     step: Callable[[float], float]
@@ -95,6 +97,8 @@ class Server:
     most: int = 8
     noise: float = 0.05
     jump: float = 0.0
+    hidden: float = 0.0
+    hidden_per_request: float = 0.0
 
     def step_with(self, num_requests: int, num_drafted: float) -> float:
         """Seconds of a target step."""
@@ -219,9 +223,10 @@ def simulate(
     for number in range(num_steps):
         of_requests = chances(number)
         expected = forecast
-        planned = control.plan(wishes, batch)
+        is_off = control.is_off(num_requests)
+        planned: list[Turns] = [()] * num_requests if is_off else control.plan(wishes, batch)
         forecast = control.forecast
-        tokens, num_verified = 0.0, 0
+        tokens, num_verified, num_accepted = 0.0, 0, 0
         for wish, of_request, fate in zip(wishes, of_requests, fates, strict=True):
             alpha = 0.0 if fate.source is None else of_request[fate.source].right
             accepted = 0
@@ -230,10 +235,14 @@ def simulate(
             control.verified(wish.request_id, fate.turns, fate.source, fate.drafted, accepted)
             tokens += expected_tokens(alpha, fate.drafted)
             num_verified += fate.drafted
+            num_accepted += accepted
         fates = [_draft(turns, own, guesses) for turns, own in zip(planned, of_requests, strict=True)]
         drafting = [_drafting(server, lane, fates) for lane in range(num_lanes)]
         noise = np.maximum(1 + server.noise * rng.standard_normal(1 + num_lanes), 0.1).tolist()
         seconds = server.step_with(num_requests, num_verified)
+        num_asked = sum(map(bool, planned))
+        if num_asked:
+            seconds += server.hidden + server.hidden_per_request * num_asked
         noisy = [
             Drafting(done.longest, done.num_drafted, 0, done.seconds * factor)
             for done, factor in zip(drafting, noise[1:], strict=True)
@@ -249,6 +258,8 @@ def simulate(
                 tuple(noisy),
                 has_drafts=num_verified > 0,
                 forecast=expected,
+                num_drafts=num_verified,
+                num_accepted=num_accepted,
             )
         )
         outcome.by_step.append((tokens, seconds + sum(done.seconds for done in drafting)))

@@ -14,7 +14,6 @@ from tests.unit.scheduling.draft_length.simulator import (
     simulate,
 )
 from vllm_spec_plugin.scheduling.draft_length.control import Batch, Wish
-from vllm_spec_plugin.scheduling.draft_length.optimal_control import SIZE
 
 SEED = 7
 STEPS = 1500
@@ -65,14 +64,6 @@ def test_never_drafts_for_long_where_it_does_not_pay() -> None:
     outcome = simulate(control_for(server), server, lambda _: alone([0.7] * 4), 600, SEED)
     assert outcome.rate() >= 0.98 * 400 / 4
     assert np.mean([any(turns) for turns in outcome.turns[100:]]) < 0.3
-
-
-def test_sizes_that_take_longer_than_the_curve_says_are_seldom_tried() -> None:
-    """Half as long again where rows do not fill blocks of 8: a trial of such a size costs that, not its forecast."""
-    base = STEP_TIMES["cores"]
-    server = Server(lambda n: base(n) * (1.5 if n % 8 else 1), (Cost(0.0045, 0.0001),))
-    outcome = simulate(control_for(server), server, lambda _: alone([0.8] * 8), STEPS, SEED)
-    assert outcome.tried.count(SIZE) < 0.03 * STEPS
 
 
 def test_explores_nothing_if_it_must_not() -> None:

@@ -1,6 +1,5 @@
 """The sweep as a page in Markdown. Pure."""
 
-import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -20,6 +19,7 @@ from vllm_spec_plugin.bench.load.report.sentences import notes, sentences
 from vllm_spec_plugin.bench.load.summary import LoadSummary, best_fixed, over
 from vllm_spec_plugin.bench.load.sweep import SweepResults
 from vllm_spec_plugin.bench.load.switching import WINDOW
+from vllm_spec_plugin.bench.provenance import page_head
 from vllm_spec_plugin.bench.quiet import disturbance_text
 from vllm_spec_plugin.bench.spread import show_spread
 from vllm_spec_plugin.bench.tables import markdown_table
@@ -34,13 +34,7 @@ def to_markdown(results: SweepResults, provenance: Mapping[str, Any], on_cpu: bo
         on_cpu: whether vLLM is its CPU build.
         picture: the PNG's address from the page; None is none.
     """
-    machine = provenance["machine"]
-    parts = [
-        "# Benchmark",
-        f"```\nvllm-spec {shlex.join(provenance['arguments'])}\n```",
-        f"{machine['cores']} cores of {machine['cpu']}, vLLM {provenance['versions']['vllm']}, seed "
-        f"{provenance['seed']}, rounds: {results.rounds}, {provenance['date'][:10]}.",
-    ]
+    parts = ["# Benchmark", *page_head(provenance, results.rounds)]
     if picture is not None:
         parts.append(f"![Throughput over that without drafts, and time per output token]({picture})")
     for workload, levels in levels_of(results).items():

@@ -23,6 +23,7 @@ from vllm_spec_plugin.proposers.guard import (
     RAISED,
     TOO_MANY_TOKENS,
     WRONG_COUNT,
+    WRONG_TYPE,
     GuardedProposer,
 )
 
@@ -32,6 +33,7 @@ REASONS = {
     "out_of_vocabulary": OUT_OF_VOCABULARY,
     "negative_token": OUT_OF_VOCABULARY,
     "too_many_tokens": TOO_MANY_TOKENS,
+    "float_tokens": WRONG_TYPE,
     "nan_probs": BAD_PROBS,
     "too_few_drafts": WRONG_COUNT,
 }

@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.stats import chi2
 
-Tokens = tuple[int, ...]
+from vllm_spec_plugin.certify.jobs import Tokens
+
 Floats = npt.NDArray[np.float64]
 
 _LEAST_EXPECTED = 5.0
@@ -46,7 +47,7 @@ def by_prefix(continuations: Iterable[Sequence[int]], position: int) -> dict[Tok
     return dict(counts)
 
 
-def against_probabilities(counts: Mapping[Tokens, Counter[int]], probabilities: Floats) -> Test:
+def against_probabilities(counts: Mapping[Tokens, Counter[int]], probabilities: Sequence[Floats] | Floats) -> Test:
     """Whether tokens follow prefixes with the given probabilities.
 
     Tokens that are expected fewer than 5 times are one bin. The pooled test of the rare prefixes adds
@@ -57,7 +58,8 @@ def against_probabilities(counts: Mapping[Tokens, Counter[int]], probabilities: 
         probabilities: [len(counts), vocab_size], in the same order.
     """
     total = Test()
-    bounds = np.array(_RANKS)
+    size = max((len(row) for row in probabilities), default=0)
+    bounds = np.array([rank for rank in _RANKS if rank < max(size, 1)])
     pooled_observed, pooled_expected = np.zeros(len(bounds)), np.zeros(len(bounds))
     for seen, row in zip(counts.values(), probabilities, strict=True):
         expected = row * seen.total()

@@ -1,0 +1,79 @@
+"""Two replicas behind one endpoint."""
+
+import asyncio
+import os
+
+import httpx
+import openai
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.engine import texts
+from tests.engine.exact import Reference
+from tests.fixed_length import fixed_length
+from vllm_spec_plugin.certify.greedy import TOLERANCES
+from vllm_spec_plugin.demo import model_path
+from vllm_spec_plugin.serving import Server
+
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.whole_machine,
+    pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="two replicas need two cores"),
+]
+NUM_TOKENS = 32
+OPTIONS = ("--data-parallel-size", "2", "--max-model-len", "512", "--num-gpu-blocks-override", "64", "--enforce-eager")
+
+
+def counted(base_url: str, name: str, label: str) -> dict[str, float]:
+    """A counter of the server's, summed by one of its labels."""
+    counts: dict[str, float] = {}
+    for family in text_string_to_metric_families(httpx.get(f"{base_url}/metrics").text):
+        for sample in family.samples:
+            if sample.name == name:
+                value = sample.labels.get(label, "")
+                counts[value] = counts.get(value, 0.0) + sample.value
+    return counts
+
+
+def test_both_replicas_serve_the_targets_greedy_outputs_and_are_counted_once() -> None:
+    """Every token is the target's likeliest one, and accepted drafts are as many as vLLM counts over both engines."""
+    reference = Reference()
+    prompts = [prompt for prompt in texts.sources(reference, 24, 300) if len(prompt) > 1]
+    server = Server(
+        model_path("target"),
+        fixed_length("cascade", 4),
+        extra_args=OPTIONS,
+        environment={"VLLM_CPU_OMP_THREADS_BIND": "0|1", "OMP_NUM_THREADS": "1"},
+    )
+    with server:
+        client = openai.AsyncOpenAI(base_url=f"{server.base_url}/v1", api_key="none", max_retries=0)
+
+        async def answer(prompt: tuple[int, ...]) -> list[int]:
+            response = await client.completions.create(
+                model=server.model,
+                prompt=list(prompt),
+                max_tokens=NUM_TOKENS,
+                temperature=0,
+                extra_body={"return_token_ids": True, "ignore_eos": True},
+            )
+            token_ids: list[int] = response.choices[0].model_extra["token_ids"]  # type: ignore[index]
+            return token_ids
+
+        async def all_answers() -> list[list[int]]:
+            return await asyncio.gather(*map(answer, prompts))
+
+        outputs = asyncio.run(all_answers())
+        ended = counted(server.base_url, "vllm:request_success_total", "engine")
+        accepted = counted(server.base_url, "vllm:spec_decode_num_accepted_tokens_total", "engine")
+        ours = counted(server.base_url, "vllm_spec_plugin:accepted_tokens_total", "")
+        acceptance = counted(server.base_url, "vllm_spec_plugin:estimated_acceptance", "pid")
+    for prompt, output in zip(prompts, outputs, strict=True):
+        assert len(output) == NUM_TOKENS
+        logits = reference.logits([*prompt, *output])[len(prompt) - 1 : -1]
+        likeliest = logits.max(-1).values
+        said = logits[range(NUM_TOKENS), output]
+        assert float((likeliest - said).max()) < TOLERANCES["float32"]
+    assert min(ended["0"], ended["1"]) > 0
+    assert min(accepted["0"], accepted["1"]) > 0
+    assert sum(ours.values()) == sum(accepted.values())
+    assert set(acceptance) <= {""}

@@ -1,0 +1,76 @@
+"""What tests do to an engine: checks, faults and recordings, installed and put in force by the engine's process."""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+from unittest import mock
+
+from tests.engine import books, faults, integrity, lengths, rank_faults, recorder, sabotage, sessions, storm
+
+
+def install(arguments: dict[str, Any]) -> None:
+    """Prepares for the engine that is built next; takes its own entries out of the arguments."""
+    from vllm_spec_plugin.compat.draft_pass import DraftPass
+    from vllm_spec_plugin.worker import draft_engine
+
+    if arguments.pop("check"):
+        integrity.install()
+    if arguments.pop("random_lengths"):
+        lengths.install()
+    if arguments.pop("generic_pass"):
+        draft_engine.draft_pass = DraftPass  # type: ignore[attr-defined]
+    if not arguments.get("speculative_config", "{").startswith("{"):
+        faults.install()
+
+
+@contextlib.contextmanager
+def around(llm: Any, job: Any) -> Iterator[dict[str, Any]]:
+    """Puts in force what the job names, and notes what it has recorded and how a draft model runs.
+
+    Afterwards nothing may be left of the job's requests, see `books.py`.
+    """
+    from vllm_spec_plugin.scheduling.scheduler import SpecScheduler
+
+    with contextlib.ExitStack() as stack:
+        request_ids = stack.enter_context(_request_ids(llm))
+        if job.sabotage:
+            stack.enter_context(sabotage.SABOTAGES[job.sabotage]())
+        if job.fault:
+            fault, _, rank = job.fault.partition("@")
+            stack.enter_context(rank_faults.in_force(llm, fault, int(rank)) if rank else faults.in_force(fault))
+        drafting = stack.enter_context(recorder.recording(job.record_drafting)) if job.record_drafting else []
+        said = sessions.run(llm, job.sessions)
+        outcomes = storm.run(llm, job.storm) if job.storm else []
+        yield {
+            "drafting": drafting,
+            "draft_pass": _draft_pass(llm),
+            "sessions": said,
+            "storm": outcomes,
+            "lengths": lengths.count_anew(),
+        }
+    if isinstance(llm.llm_engine.engine_core.engine_core.scheduler, SpecScheduler):
+        books.check(llm, request_ids)
+
+
+@contextlib.contextmanager
+def _request_ids(llm: Any) -> Iterator[set[str]]:
+    """The ids of all requests that come to the scheduler while it lasts."""
+    scheduler = llm.llm_engine.engine_core.engine_core.scheduler
+    request_ids: set[str] = set()
+    add_request = scheduler.add_request
+
+    def add(request: Any) -> None:
+        request_ids.add(request.request_id)
+        add_request(request)
+
+    with mock.patch.object(scheduler, "add_request", add):
+        yield request_ids
+
+
+def _draft_pass(llm: Any) -> str:
+    from vllm_spec_plugin.compat.inspection import live_runner
+
+    if llm.llm_engine.vllm_config.parallel_config.world_size > 1:
+        return ""
+    engine = getattr(getattr(live_runner(llm), "drafter", None), "engine", None)
+    return "" if engine is None else engine.how

@@ -1,0 +1,83 @@
+"""Draft lengths at random: tests of exactness then do not depend on how long steps take."""
+
+from collections import Counter
+from collections.abc import Sequence
+from random import Random
+from typing import Any
+from unittest import mock
+
+from vllm_spec_plugin.compat.scheduler import ACCEPTED_NODES
+from vllm_spec_plugin.config import PluginConfig
+from vllm_spec_plugin.scheduling.draft_length.control import Batch, DraftRequest
+from vllm_spec_plugin.scheduling.draft_length.simple_controls import FixedControl
+from vllm_spec_plugin.settings import KEY
+from vllm_spec_plugin.turns import Turns
+
+# Share of requests without a draft.
+_WITHOUT = 0.05
+# Drafts with a branch that were verified, as "drafted accepted".
+_seen = Counter[str]()
+
+
+class RandomControl(FixedControl):
+    """Plans proposers in a random order, each for a random number of tokens."""
+
+    is_constant = False
+
+    def __init__(self) -> None:
+        """Starts the sequence of random numbers."""
+        self._rng = Random(0)
+
+    def plan(self, wishes: Sequence[DraftRequest], batch: Batch) -> list[Turns]:
+        """Draws each request's turns."""
+        return [self._turns(request.limits) for request in wishes]
+
+    def _turns(self, limits: Sequence[int]) -> Turns:
+        if self._rng.random() < _WITHOUT:
+            return ()
+        turns = [(place, self._rng.randint(1, limit)) for place, limit in enumerate(limits) if limit > 0]
+        self._rng.shuffle(turns)
+        return tuple(turns)
+
+
+def install() -> None:
+    """Replaces the policy of each engine that is built from now on, and checks which nodes of trees it reports.
+
+    The engine's scheduler must be in this process. Nodes are checked where there is one proposer.
+    """
+    from vllm_spec_plugin.scheduling import scheduler
+
+    update = scheduler.SpecScheduler.update_from_output
+
+    def create(*_: Any) -> RandomControl:
+        return RandomControl()
+
+    def checked_update(self: Any, scheduler_output: Any, output: Any) -> Any:
+        reported = getattr(output, ACCEPTED_NODES, {})
+        parents = _tree_order(self.vllm_config.additional_config) if reported else ()
+        for request_id, nodes in reported.items():
+            accepted = len(output.sampled_token_ids[output.req_id_to_index[request_id]]) - 1
+            drafted = len(scheduler_output.scheduled_spec_decode_tokens[request_id])
+            assert len(nodes) == accepted
+            if parents:
+                assert [parents[node] for node in nodes] == [-1, *nodes[:-1]][: len(nodes)]
+            _seen[f"{drafted} {accepted}"] += 1
+        return update(self, scheduler_output, output)
+
+    mock.patch.object(scheduler, "create_control", create).start()
+    mock.patch.object(scheduler.SpecScheduler, "update_from_output", checked_update).start()
+
+
+def count_anew() -> Counter[str]:
+    """Forgets the drafts with a branch that were verified, and returns the count of those to come."""
+    _seen.clear()
+    return _seen
+
+
+def _tree_order(additional_config: Any) -> tuple[int, ...]:
+    """Parents of a tree's nodes; empty where several proposers draft."""
+    config = PluginConfig.model_validate(additional_config[KEY]["config"])
+    if len(config.proposers) > 1:
+        return ()
+    [proposer] = config.proposers
+    return proposer.tree_order(config.draft_length.tokens)

@@ -1,0 +1,19 @@
+"""A reasoning parser for the bundled target, which does not reason: all before the first " yield" counts as that."""
+
+from vllm.reasoning import ReasoningParserManager
+from vllm.reasoning.basic_parsers import BaseThinkingReasoningParser
+
+NAME = "yield"
+
+
+@ReasoningParserManager.register_module(NAME)
+class YieldParser(BaseThinkingReasoningParser):
+    """Tokens of the vocabulary that no prompt has."""
+
+    @property
+    def start_token(self) -> str:
+        return "Ġglobal"
+
+    @property
+    def end_token(self) -> str:
+        return "Ġyield"

@@ -1,0 +1,133 @@
+"""A crowd of requests that come, go and are aborted at random, some of which make no sense."""
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tests.engine.jobs import Tokens
+
+MOST_AT_ONCE = 40
+STEPS_BETWEEN_CHECKS = 50
+OPTIONS: tuple[dict[str, Any], ...] = ({}, {}, {}, {"spec": "off"}, {"spec_tokens": 2})
+
+
+@dataclass(frozen=True)
+class Storm:
+    """What is sent.
+
+    Attributes:
+        prompts: each request has one of them.
+        num_requests: a third of them is aborted, a tenth refused.
+        num_tokens: most tokens of an output.
+        seed: decides what comes when.
+    """
+
+    prompts: list[Tokens]
+    num_requests: int
+    num_tokens: int
+    seed: int = 0
+
+
+@dataclass
+class Outcome:
+    """What came of a request.
+
+    Attributes:
+        prompt: which one it had.
+        num_tokens: how many tokens it asked for.
+        token_ids: its output as it was last seen.
+        end: "finished", "aborted", "refused", or empty where it was lost.
+    """
+
+    prompt: int
+    num_tokens: int
+    token_ids: Sequence[int] = ()
+    end: str = ""
+
+
+def run(llm: Any, storm: Storm) -> list[Outcome]:
+    """Sends the requests, and steps the engine until it has none left; its KV blocks must add up all the time.
+
+    Args:
+        llm: vLLM's `LLM`, whose scheduler is in this process and the plugin's.
+        storm: what is sent.
+
+    Returns:
+        Per request what came of it.
+    """
+    engine = llm.llm_engine
+    scheduler = engine.engine_core.engine_core.scheduler
+    rng = random.Random(storm.seed)
+    outcomes: list[Outcome] = []
+    # Those in the engine; of those to be aborted the step in which that is done.
+    at_work: dict[str, Outcome] = {}
+    aborts: dict[str, int] = {}
+    step = 0
+    while len(outcomes) < storm.num_requests or at_work:
+        while len(outcomes) < storm.num_requests and len(at_work) < MOST_AT_ONCE and rng.random() < 0.8:
+            name, outcome = str(len(outcomes)), Outcome(rng.randrange(len(storm.prompts)), 0)
+            outcome.num_tokens = rng.randint(1, storm.num_tokens)
+            outcomes.append(outcome)
+            if rng.random() < 0.1:
+                _refuse(engine, rng, name, storm.prompts[outcome.prompt])
+                outcome.end = "refused"
+                continue
+            options = rng.choice(OPTIONS)
+            _add(engine, name, storm.prompts[outcome.prompt], outcome.num_tokens, options)
+            at_work[name] = outcome
+            if rng.random() < 1 / 3 / 0.9:
+                aborts[name] = step + int(rng.expovariate(1 / 20))
+        for name in [name for name, when in aborts.items() if when <= step]:
+            del aborts[name]
+            if name in at_work:
+                engine.abort_request([name])
+                at_work.pop(name).end = "aborted"
+        for output in engine.step():
+            # An output may be on its way when its request is aborted.
+            if output.request_id in at_work:
+                at_work[output.request_id].token_ids = list(output.outputs[0].token_ids)
+                if output.finished:
+                    at_work.pop(output.request_id).end = "finished"
+        step += 1
+        if not step % STEPS_BETWEEN_CHECKS:
+            scheduler.check_integrity()
+        if at_work and not engine.has_unfinished_requests():
+            break
+    engine.step()
+    scheduler.check_integrity()
+    assert not engine.has_unfinished_requests()
+    return outcomes
+
+
+def _add(engine: Any, name: str, prompt: Tokens, num_tokens: int, options: dict[str, Any]) -> None:
+    from vllm import SamplingParams
+
+    params = SamplingParams(temperature=0, max_tokens=num_tokens, ignore_eos=True, extra_args=options or None)
+    engine.add_request(name, {"prompt_token_ids": list(prompt)}, params)
+
+
+def _refuse(engine: Any, rng: random.Random, name: str, prompt: Tokens) -> None:
+    """Sends something that makes no sense.
+
+    Raises:
+        AssertionError: it was taken.
+    """
+    from vllm.exceptions import VLLMValidationError
+
+    far_too_long, unknown = prompt * 1000, (*prompt, 10**9)
+    nonsense: list[tuple[Tokens, dict[str, Any]]] = [
+        (prompt, {"spec": "perhaps"}),
+        (prompt, {"spec_tokens": -1}),
+        (prompt, {"spec_tokens": "many"}),
+        (prompt, {"spec_method": "magic"}),
+        (far_too_long, {}),
+        (unknown, {}),
+        ((), {}),
+    ]
+    choice = rng.choice(nonsense)
+    try:
+        _add(engine, name, choice[0], 8, choice[1])
+    except (ValueError, VLLMValidationError):
+        return
+    raise AssertionError(f"a request with options {choice[1]} and {len(choice[0])} tokens was taken")

@@ -1,0 +1,161 @@
+"""Draft models with sliding windows or experts, beside targets of one or several KV cache groups.
+
+The draft's logits are compared with fresh forward passes in transformers, and so is the target's every greedy token.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.engine.arms import Arms, Engine
+from tests.engine.jobs import Job, Request, Result
+from tests.engine.tiny import WINDOW, repeating_prompts, tiny_model
+
+pytestmark = pytest.mark.engine
+
+NUM_TOKENS = 48
+K = 4
+# Prompts are computed in chunks, and requests begin while others run.
+TIGHT: dict[str, Any] = {"max_num_seqs": 12, "max_num_batched_tokens": 96, "max_model_len": 256, "check": True}
+ATOL = 2e-3
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A target and a draft.
+
+    Attributes:
+        target: name of its architecture.
+        draft: name of its architecture.
+        num_blocks: of the KV cache, too few for all requests that run together.
+        target_shape: entries of the target's config that differ from the usual.
+        draft_shape: the same for the draft.
+        branches: of draft trees.
+        draft_pass: how the draft runs, see `DraftPass.how`.
+        accepted: draft tokens that are accepted at least; a draft with a shape of its own is a stranger.
+        options: further arguments of `Engine`.
+    """
+
+    target: str
+    draft: str
+    num_blocks: int
+    target_shape: dict[str, Any] = field(default_factory=dict)
+    draft_shape: dict[str, Any] = field(default_factory=dict)
+    branches: tuple[int, ...] = ()
+    draft_pass: str = "uncompiled"
+    accepted: int = 100
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+PAIRS = {
+    # All layers in one KV cache group: the draft's own keep the whole text.
+    "window beside full": Pair("llama", "mistral", 30),
+    "mixed beside full": Pair("llama", "gemma3", 30, options={"compiled": True}, draft_pass="compiled"),
+    "tree of mixed beside full": Pair("llama", "gemma3", 30, branches=(2, 1, 1)),
+    # The target frees blocks that its window has left; the prefix cache gives null blocks for them.
+    "full beside window": Pair("mistral", "llama", 46),
+    "window beside window": Pair("mistral", "mistral", 46),
+    # The draft's layers are in several groups, some of them with layers of the target.
+    "mixed beside mixed": Pair("gemma3", "gemma3", 110),
+    "mixed beside mixed, in vLLM's way": Pair(
+        "gemma2", "gemma2", 110, options={"generic_pass": True}, draft_pass="vllm"
+    ),
+    # Blocks of twice the target's size, then padded ones.
+    "half the page": Pair("gemma3", "gemma3", 100, draft_shape={"num_key_value_heads": 1}, accepted=0),
+    "three quarters of the page": Pair(
+        "gemma3",
+        "gemma3",
+        130,
+        target_shape={"num_key_value_heads": 4},
+        draft_shape={"num_key_value_heads": 1, "head_dim": 96},
+        accepted=0,
+    ),
+    "sinks and experts": Pair("gpt_oss", "gpt_oss", 110, draft_pass="vllm"),
+    "experts": Pair("llama", "qwen3_moe", 30, draft_pass="vllm", accepted=0),
+}
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("models")
+
+
+def engine(models: Path, pair: Pair) -> tuple[Engine, Path, Path]:
+    """The pair's engine and its models' folders."""
+    target = tiny_model(pair.target, models, shape=pair.target_shape)
+    draft = tiny_model(pair.draft, models, noise=0.05, shape=pair.draft_shape)
+    config = models / f"{target.name}-{draft.name}-{len(pair.branches)}.yaml"
+    branches = f", branches: {list(pair.branches)}" if pair.branches else ""
+    config.write_text(
+        f"proposer: {{method: draft_model, model: {draft}{branches}}}\n"
+        f"draft_length: {{policy: fixed, tokens: {2 * len(pair.branches) or K}}}\n"
+    )
+    options = (("skip_tokenizer_init", True),)
+    arguments = TIGHT | {"num_blocks": pair.num_blocks, "options": options} | pair.options
+    return Engine(config=str(config), model=str(target), **arguments), target, draft
+
+
+def greedy_job(fault: str = "") -> Job:
+    """Texts that grow beyond the window, two of each prompt."""
+    prompts = [prompt for prompt in repeating_prompts(12) for _ in range(2)]
+    params = {"temperature": 0.0, "max_tokens": NUM_TOKENS, "ignore_eos": True, "detokenize": False}
+    return Job([Request(prompt, params) for prompt in prompts], record_drafting=0.05, fault=fault)
+
+
+class Reference:
+    """A tiny model in transformers."""
+
+    def __init__(self, folder: Path) -> None:
+        from transformers import AutoModelForCausalLM
+
+        self._model = AutoModelForCausalLM.from_pretrained(
+            folder, dtype=torch.float32, attn_implementation="eager"
+        ).eval()
+
+    @torch.inference_mode()
+    def logits(self, tokens: Sequence[int]) -> torch.Tensor:
+        """[len(tokens), vocab_size]: row i follows tokens[: i + 1]."""
+        logits: torch.Tensor = self._model(torch.tensor([list(tokens)])).logits[0]
+        return logits
+
+
+def assert_fresh(draft: Reference, result: Result) -> None:
+    """Each recorded output of the draft is that of a forward pass over the whole text, mostly beyond the window."""
+    beyond = 0
+    for text, logits in result.notes["drafting"]:
+        torch.testing.assert_close(torch.tensor(logits), draft.logits(text)[-1], atol=ATOL, rtol=ATOL)
+        beyond += len(text) > WINDOW + K
+    assert beyond > 20
+
+
+def assert_greedy(target: Reference, job: Job, result: Result) -> None:
+    """Each output token is the target's most likely one, up to rounding."""
+    for request, tokens in zip(job.requests, result.tokens(), strict=True):
+        assert len(tokens) == NUM_TOKENS
+        logits = target.logits([*request.prompt, *tokens])[len(request.prompt) - 1 : -1]
+        gaps = logits.amax(-1) - logits[torch.arange(len(tokens)), torch.tensor(tokens)]
+        assert float(gaps.max()) < ATOL
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_drafts_and_outputs_are_those_of_whole_texts(name: str, arms: Arms, models: Path) -> None:
+    """In one engine: chunked prompts, prefix-cache hits, preemption, accepted and rejected drafts, checked blocks."""
+    pair, job = PAIRS[name], greedy_job()
+    arguments, target, draft = engine(models, pair)
+    result = arms.run(arguments, job)
+    assert result.notes["draft_pass"] == pair.draft_pass
+    assert result.preemptions > 0
+    assert result.metrics["vllm:prefix_cache_hits"] > 0
+    assert result.accepted >= pair.accepted
+    assert result.rejected > 30
+    assert not any(count for name, count in result.metrics.items() if "proposer_errors" in name)
+    # Two steps of three have no drafts: the draft catches up, and windows move on meanwhile.
+    idle_job = greedy_job("idle")
+    idle = arms.run(arguments, idle_job)
+    for each, done in ((job, result), (idle_job, idle)):
+        assert_fresh(Reference(draft), done)
+        assert_greedy(Reference(target), each, done)

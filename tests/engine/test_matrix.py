@@ -1,0 +1,29 @@
+"""A choice of the support matrix (`make matrix`): experts, windows, sinks, adapters, and layers that are refused."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from tests.engine.arms import REPOSITORY
+from tests.matrix.cells import COLUMNS
+from tests.matrix.page import RESULTS
+
+pytestmark = pytest.mark.engine
+CHOICE = ["qwen3_moe", "gemma3", "gpt_oss", "llama_lora", "granite_moe_hybrid"]
+
+
+def test_a_choice_of_the_matrix_is_as_the_page_says(tmp_path):
+    """Greedy and seeded outputs are without drafts'; an output that differs by a tie is one."""
+    results = tmp_path / "results.json"
+    command = [sys.executable, "-m", "tests.matrix", "--only", ",".join(CHOICE), "--results", str(results)]
+    run = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stdout + run.stderr
+    expected = json.loads(RESULTS.read_text())["rows"]
+    found = json.loads(results.read_text())["rows"]
+    verdicts, recorded = (
+        {(row, column): rows[row]["cells"][column]["verdict"] for row in CHOICE for column in COLUMNS}
+        for rows in (found, expected)
+    )
+    assert verdicts == recorded

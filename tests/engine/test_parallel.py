@@ -1,0 +1,105 @@
+"""Two tensor-parallel ranks give the outputs of one, and a fault on one of them costs drafts only."""
+
+import os
+import time
+
+import pytest
+
+from tests.engine import texts
+from tests.engine.arms import (
+    CASCADE,
+    DRAFT_MODEL,
+    LOOKUP,
+    MEDUSA_TREE,
+    MEDUSA_TREE_DRAWN,
+    MULTI_DRAFT,
+    TIGHT,
+    TWO_RANKS,
+    Arms,
+    Engine,
+)
+from tests.engine.exact import Reference, Tokens
+from tests.engine.greedy import assert_same_tokens, greedy_job
+from tests.engine.jobs import Job, Request
+from tests.sizes import is_full
+from vllm_spec_plugin.certify.engines import EngineError
+from vllm_spec_plugin.proposers.guard import RANKS_DIFFER
+
+pytestmark = [
+    pytest.mark.engine,
+    pytest.mark.whole_machine,
+    pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="two ranks need two cores"),
+]
+
+CONFIGS = {"cascade": CASCADE, "multi_draft": MULTI_DRAFT}
+if is_full():
+    # Nothing in them that the others have not.
+    CONFIGS |= {"lookup": LOOKUP, "draft_model": DRAFT_MODEL, "medusa_tree": MEDUSA_TREE}
+    CONFIGS |= {"medusa_tree_drawn": MEDUSA_TREE_DRAWN}
+FAULTS = ("raise", "raise_early", "other_tokens", "nan_probs", "too_few_drafts")
+DIFFER = f"vllm_spec_plugin:proposer_errors_total{{reason={RANKS_DIFFER}}}"
+
+
+@pytest.fixture(scope="module")
+def prompts(reference: Reference) -> list[Tokens]:
+    return texts.sources(reference, 24, 300)
+
+
+def seeded_job(prompts: list[Tokens], num_tokens: int) -> Job:
+    """All prompts at temperature 1, each with a seed."""
+    params = {"temperature": 1.0, "max_tokens": num_tokens, "ignore_eos": True}
+    return Job([Request(prompt, {**params, "seed": i}) for i, prompt in enumerate(prompts)])
+
+
+def two_ranks(config: str) -> Engine:
+    """Two ranks, prompts in chunks, and too little memory for all requests."""
+    return Engine(config=config, check=True, options=TWO_RANKS, **TIGHT)
+
+
+@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
+def test_two_ranks_give_the_outputs_of_one(
+    config: str, arms: Arms, reference: Reference, prompts: list[Tokens]
+) -> None:
+    """Greedy outputs are those without speculation; seeded ones those of one rank, but for rounding."""
+    greedy, seeded = greedy_job(prompts, 32), seeded_job(prompts, 32)
+    result = arms.run(two_ranks(config), greedy)
+    assert_same_tokens(reference, prompts, result, arms.run(Engine(), greedy))
+    assert min(result.accepted, result.rejected) > 50
+    assert not result.metrics[DIFFER]
+    result = arms.run(two_ranks(config), seeded)
+    assert result.tokens() == arms.run(Engine(config=LOOKUP), seeded).tokens()
+    assert result.accepted > 0
+    assert result.rejected > 10
+    assert not result.metrics[DIFFER]
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
+def test_fault_on_one_rank_leaves_the_output_alone(
+    config: str, fault: str, arms: Arms, reference: Reference, prompts: list[Tokens]
+) -> None:
+    """Drafts that the ranks do not agree on are dropped, others go on."""
+    plain = arms.run(Engine(), greedy_job(prompts, 32))
+    result = arms.run(two_ranks(config), greedy_job(prompts, 32, f"{fault}@1"))
+    assert_same_tokens(reference, prompts, result, plain)
+    assert result.metrics[DIFFER] > 2
+    assert result.accepted > 20
+
+
+@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
+def test_another_q_on_one_rank_is_noticed(config: str, arms: Arms, prompts: list[Tokens]) -> None:
+    """Only sampled requests without a seed have drafts with q; with another q the ranks' outputs would part."""
+    params = {"temperature": 1.0, "max_tokens": 32, "ignore_eos": True}
+    result = arms.run(two_ranks(config), Job([Request(prompt, params) for prompt in prompts], fault="other_q@1"))
+    assert [len(tokens) for tokens in result.tokens()] == [32] * len(prompts)
+    assert result.metrics[DIFFER] > 2
+    assert result.accepted > 20
+
+
+def test_fault_of_one_rank_within_a_pass_ends_the_engine_soon_and_says_why(arms: Arms, prompts: list[Tokens]) -> None:
+    """The other rank waits in the pass; nothing can call it back."""
+    start = time.monotonic()
+    with pytest.raises(EngineError):
+        arms.run(two_ranks(MULTI_DRAFT), greedy_job(prompts, 32, "raise_in_pass@1"))
+    assert time.monotonic() - start < 120
+    assert "failed on one tensor-parallel rank only" in arms.log(two_ranks(MULTI_DRAFT))

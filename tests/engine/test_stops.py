@@ -1,0 +1,52 @@
+"""Where a request stops inside accepted drafts nothing is left of what came after: not in texts, not in the cache."""
+
+import pytest
+
+from tests.engine import texts
+from tests.engine.arms import DRAFT_MODEL, MULTI_DRAFT, Arms, Engine
+from tests.engine.exact import Reference
+from tests.engine.greedy import assert_same_tokens, greedy_job
+from tests.engine.jobs import Job, Request
+
+pytestmark = pytest.mark.engine
+
+
+@pytest.mark.parametrize("config", [DRAFT_MODEL, MULTI_DRAFT], ids=["chains", "trees"])
+def test_what_follows_a_stop_is_gone(config: str, arms: Arms, reference: Reference) -> None:
+    """Stops at every token of the answers; later requests go on from the stopped texts in the prefix cache.
+
+    Their logprobs are those of an engine without speculation, up to rounding.
+    """
+    engine, prompts = Engine(config=config), texts.repetitive(reference)
+    requests = []
+    for prompt, answer in zip(prompts, arms.run(Engine(), greedy_job(prompts, 48)).tokens(), strict=True):
+        for i in range(2, 48):
+            params = {"temperature": 0.0, "max_tokens": 64, "stop_token_ids": [answer[i]]}
+            requests.append(Request(prompt, params))
+            if i % 3 == 0:
+                stop = reference.tokenizer.decode(answer[i : i + 2])
+                requests.append(Request(prompt, {"temperature": 0.0, "max_tokens": 64, "stop": [stop]}))
+    result, plain = (arms.run(one, Job(requests)) for one in (engine, Engine()))
+    for (output,), (expected,) in zip(result.outputs, plain.outputs, strict=True):
+        assert (output.text, output.finish_reason, output.stop_reason) == (
+            expected.text,
+            expected.finish_reason,
+            expected.stop_reason,
+        )
+    num_tokens = sum(map(len, plain.tokens()))
+    sampled = result.accepted + result.metrics["vllm:spec_decode_num_drafts"] + len(requests)
+    assert sampled > num_tokens + 50, "hardly any stop is inside accepted drafts"
+    params = {"temperature": 0.0, "max_tokens": 4, "ignore_eos": True, "logprobs": 1}
+    later = [
+        Request((*request.prompt, *tokens, *request.prompt[:40]), params)
+        for request, tokens in zip(requests, plain.tokens(), strict=True)
+    ]
+    result, plain = (arms.run(one, Job(later)) for one in (engine, Engine()))
+    assert result.metrics["vllm:prefix_cache_hits"] > len(later) * min(map(len, prompts)) // 2
+    assert_same_tokens(reference, [request.prompt for request in later], result, plain)
+    for (output,), (expected,) in zip(result.outputs, plain.outputs, strict=True):
+        if output.token_ids == expected.token_ids:
+            assert output.logprobs is not None
+            assert expected.logprobs is not None
+            for ours, theirs in zip(output.logprobs, expected.logprobs, strict=True):
+                assert ours == pytest.approx(theirs, abs=1e-3)

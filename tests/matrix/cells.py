@@ -1,0 +1,187 @@
+"""Says what a cell of the matrix runs, and judges what came of it. Imports no vLLM."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.engine.jobs import Job, Request, Result
+from tests.engine.tiny import ARCHITECTURES, repeating_prompts
+from vllm_spec_plugin.certify.greedy import TOLERANCES, first_differences
+
+NUM_TOKENS = 60
+TOLERANCE = TOLERANCES["float32"]
+_DRAFT = {"method": "draft_model", "draft_sampling": "greedy"}
+_NGRAM = {"method": "ngram", "min_order": 1}
+_ANY_SEED = 1000
+# As the gate names a model.
+_NAME = re.compile(r"got '[^']*' \(\w+\), which|'[^']*' \(\w+\)")
+_SPEC_OFF = {"spec": "off"}
+# Neighbours in a batch differ in their draft lengths, and one of them has no drafts.
+_OPTIONS: tuple[Mapping[str, Any], ...] = ({}, {"spec_tokens": 2}, _SPEC_OFF, {"spec_tokens": 3})
+
+
+@dataclass(frozen=True)
+class Row:
+    """A target of the matrix.
+
+    Attributes:
+        architecture: a key of `ARCHITECTURES`.
+        title: what the page calls it.
+        options: keyword arguments of `vllm.LLM` that it needs.
+        lora: whether every other request uses an adapter.
+    """
+
+    architecture: str
+    title: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    lora: bool = False
+
+
+# vLLM's CPU kernels of recurrent layers run with these only.
+_RECURRENT = {"enable_prefix_caching": False}
+_TITLES = {
+    "llama": "Llama",
+    "qwen2": "Qwen2",
+    "qwen3": "Qwen3",
+    "qwen3_moe": "Qwen3-MoE (experts)",
+    "mixtral": "Mixtral (experts)",
+    "mistral": "Mistral (sliding window)",
+    "gemma2": "Gemma 2 (sliding and full, logits capped)",
+    "gemma3": "Gemma 3 text (sliding and full)",
+    "phi3": "Phi-3",
+    "opt": "OPT",
+    "gpt2": "GPT-2",
+    "gpt_neox": "GPT-NeoX (vLLM's Transformers backend)",
+    "olmo2": "OLMo 2 (vLLM's Transformers backend)",
+    "granite": "Granite",
+    "falcon": "Falcon (ALiBi)",
+    "deepseek_v2": "DeepSeek-V2 (MLA, experts)",
+    "gpt_oss": "gpt-oss (sliding and full, sinks, experts)",
+    "mamba2": "Mamba2",
+    "granite_moe_hybrid": "GraniteMoeHybrid (Mamba2 and attention)",
+    "qwen3_next": "Qwen3-Next (gated delta net and attention)",
+    "lfm2": "LFM2 (short convolutions and attention)",
+}
+_OPTIONS_OF: dict[str, Mapping[str, Any]] = {
+    "mamba2": _RECURRENT,
+    "granite_moe_hybrid": _RECURRENT,
+    "qwen3_next": _RECURRENT | {"dtype": "bfloat16"},
+    "lfm2": _RECURRENT,
+}
+ROWS = {name: Row(name, _TITLES[name], _OPTIONS_OF.get(name, {})) for name in ARCHITECTURES}
+ROWS["llama_lora"] = Row("llama", "Llama with LoRA adapters", {"enable_lora": True, "max_lora_rank": 8}, lora=True)
+
+# Per column of the matrix: the page's word, and the plugin.yaml but for the draft model's folder.
+COLUMNS: dict[str, tuple[str, dict[str, Any]]] = {
+    "ngram": ("n-gram", {"proposer": _NGRAM, "draft_length": {"policy": "fixed", "tokens": 4}}),
+    "draft_model": ("draft model", {"proposer": _DRAFT, "draft_length": {"policy": "fixed", "tokens": 4}}),
+    "tree": (
+        "draft-model tree",
+        {"proposer": {**_DRAFT, "branches": [2, 2, 1]}, "draft_length": {"policy": "fixed", "tokens": 10}},
+    ),
+    "cascade": (
+        "cascade, `optimal`",
+        {
+            "proposer": {"method": "cascade", "proposers": [_NGRAM, _DRAFT]},
+            "draft_length": {"policy": "optimal", "tokens": 4, "explore": 0.2},
+        },
+    ),
+}
+# What a cell may be.
+EXACT, REFUSED, WRONG, UNTESTED = "exact", "refused", "wrong", "untested"
+
+
+def plugin_yaml(column: str, draft: Path) -> str:
+    """The text of a column's plugin.yaml."""
+    data = COLUMNS[column][1]
+    proposer = _with_draft(data["proposer"], draft)
+    return yaml.safe_dump({**data, "proposer": proposer}, sort_keys=False)
+
+
+def _with_draft(proposer: dict[str, Any], draft: Path) -> dict[str, Any]:
+    if "proposers" in proposer:
+        return {**proposer, "proposers": [_with_draft(each, draft) for each in proposer["proposers"]]}
+    return {**proposer, "model": str(draft)} if proposer["method"] == "draft_model" else proposer
+
+
+def jobs(lora: str = "") -> dict[str, Job]:
+    """The jobs of a cell by name, in order.
+
+    Args:
+        lora: folder of an adapter that every other request uses; empty is none.
+    """
+    # Low, as random models are unsure of all they say: else no n-gram is ever accepted.
+    seeded = {"temperature": 0.25, "top_p": 0.95}
+    return {
+        "greedy": _job({"temperature": 0.0}, _OPTIONS, lora),
+        "seeded without drafts": _job(seeded, (_SPEC_OFF,), lora, seeds=True),
+        "seeded": _job(seeded, _OPTIONS, lora, seeds=True),
+    }
+
+
+def plain_job(lora: str = "") -> Job:
+    """The greedy job for an engine without the plugin, with what tells ties."""
+    return _job({"temperature": 0.0, "logprobs": 2}, ({},), lora)
+
+
+def _job(params: dict[str, Any], options: Sequence[Mapping[str, Any]], lora: str, seeds: bool = False) -> Job:
+    requests = []
+    for i, prompt in enumerate(repeating_prompts(16)):
+        own: dict[str, Any] = {"max_tokens": NUM_TOKENS, "ignore_eos": True, **params}
+        # Pairs, as every other request has an adapter.
+        if extra_args := options[i // 2 % len(options)]:
+            own["extra_args"] = dict(extra_args)
+        if seeds:
+            own["seed"] = _ANY_SEED + i
+        requests.append(Request(prompt, own, lora if i % 2 else ""))
+    return Job(requests)
+
+
+def refusal(message: str) -> list[str]:
+    """The reasons in the gate's message, without the names of files and models."""
+    _, _, text = message.partition("can't be served here")
+    text = text.partition(":\n" if "\n" in text else ": ")[2]
+    return [_NAME.sub("it", line.strip().partition("; allowed: ")[0]) for line in text.splitlines()]
+
+
+def judge(results: Mapping[str, Result], plain: Result) -> tuple[str, list[str]]:
+    """The verdict on a cell that was served, and what is wrong.
+
+    Args:
+        results: of `jobs`, by name.
+        plain: of `plain_job`, without the plugin.
+    """
+    without = results["seeded without drafts"]
+    faults = [*greedy_faults(results["greedy"], plain), *_seeded_faults(results["seeded"], without)]
+    if without.accepted or without.rejected:
+        faults.append("requests with spec: off were drafted for")
+    if faults:
+        return WRONG, faults
+    for name in ("greedy", "seeded"):
+        result = results[name]
+        if not (result.accepted and result.rejected):
+            return UNTESTED, [f"{name}: {result.accepted} drafts accepted, {result.rejected} rejected"]
+    return EXACT, []
+
+
+def greedy_faults(result: Result, plain: Result) -> list[str]:
+    """Says where outputs differ from those without speculation, other than where its two likeliest tokens tie."""
+
+    def top_two(request: int, position: int) -> dict[int, float]:
+        logprobs = plain.outputs[request][0].logprobs
+        assert logprobs is not None
+        return logprobs[position]
+
+    differences = first_differences(result.tokens(), plain.tokens(), top_two, TOLERANCE)
+    faults = [f"{d.request} at {d.position} (top two {d.gap:.3g} apart)" for d in differences if not d.is_tie]
+    return [f"greedy outputs differ: {', '.join(faults)}"] if faults else []
+
+
+def _seeded_faults(result: Result, without: Result) -> list[str]:
+    pairs = zip(result.tokens(), without.tokens(), strict=True)
+    faults = [str(i) for i, (tokens, expected) in enumerate(pairs) if tokens != expected]
+    return [f"seeded outputs of requests {', '.join(faults)} differ"] if faults else []

@@ -1,0 +1,172 @@
+"""Writes docs/support.md from the results of the matrix and from the gates' own tables. Imports no vLLM."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tests.matrix.cells import COLUMNS, EXACT, NUM_TOKENS, REFUSED, ROWS, TOLERANCE
+from vllm_spec_plugin.scheduling.request_gate import POOLING, PROMPT_EMBEDS, REASONS, RESUMABLE, THINKING_BUDGET
+from vllm_spec_plugin.support.rules import EVERYTHING, RULES, SERVED_LAYERS, TREES
+
+_DOCS = Path(__file__).parents[2] / "docs"
+PAGE, RESULTS = _DOCS / "support.md", _DOCS / "support.json"
+_FEATURES = {EVERYTHING: "drafts", TREES: "trees"}
+# What was run of each layout; what is refused of it, the gate says.
+_RUN_LAYOUTS = {
+    "--tensor-parallel-size": "two CPU ranks: tests/engine/test_parallel.py",
+    "--data-parallel-size": "two replicas behind one endpoint: tests/e2e/test_data_parallel.py",
+    "--pipeline-parallel-size": "",
+    "--decode-context-parallel-size": "",
+    "--prefill-context-parallel-size": "",
+}
+# Per reason of the gate of requests: which requests these are, and why they get no drafts.
+_REQUESTS = {
+    THINKING_BUDGET: (
+        "with `thinking_token_budget`",
+        "vLLM counts thinking tokens one per step and cannot take a rejected one back",
+    ),
+    RESUMABLE: (
+        "of a streaming session",
+        "a stop inside accepted drafts cuts vLLM's text, but not the tokens that count as computed",
+    ),
+    PROMPT_EMBEDS: ("whose prompt is embeddings", "there are no token ids to draft from"),
+    POOLING: ("that pool", "nothing is sampled"),
+}
+
+_HOW = """\
+### How it was run
+
+`make matrix` runs it, `make matrix ONLY=gemma3,gpt_oss` only these rows. Each target is a tiny model of its
+architecture with random weights: hidden size 128, two layers, one of each kind where there are two, windows of 64
+tokens. The draft model is the target with 5% noise on its weights. Each cell is an engine of its own:
+
+- 16 requests, prompts of 20 to 160 tokens in chunks, {tokens} tokens each, together. Neighbours have different draft
+  lengths, every fourth pair of requests has none (`spec: off`).
+- At temperature 0 the outputs equal those of vLLM without the plugin. They may part only where vLLM's own two likeliest
+  tokens are less than {tie:g} apart in logits.
+- Sampled with seeds, the outputs equal those of the same requests with `spec: off`.
+- Both times drafts were accepted and drafts were rejected. In every step the scheduler's KV blocks were compared with
+  the worker's.
+
+The cascade has policy `optimal`, the others draft in every step. Random models say nothing about quality or speed. They
+show whether vLLM computes the same when it verifies drafts.
+
+Run {dates}, {seconds:.0f} s of one core in all, on {cpu}, {cores} cores, float32. Versions: {versions}.
+"""
+
+
+def render(results: Mapping[str, Any]) -> str:
+    """The page.
+
+    Args:
+        results: what `make matrix` wrote.
+    """
+    cells = [cell for row in results["rows"].values() for cell in row["cells"].values()]
+    count = {verdict: sum(cell["verdict"] == verdict for cell in cells) for verdict in (EXACT, REFUSED)}
+    notes: dict[str, int] = {}
+    table = _table(results["rows"], notes)
+    return "\n".join(
+        [
+            "# What is served",
+            "",
+            "<!-- Written by `make matrix` from docs/support.json and the gates' tables; do not edit. -->",
+            "",
+            "**Decoder-only models whose layers are full or sliding-window attention are served exactly. Others are",
+            "refused at start-up, with the reason.**",
+            f"Of {len(cells)} cells below, {count[EXACT]} are exact and {count[REFUSED]} refused; "
+            f"{len(cells) - sum(count.values())} are anything else.",
+            "",
+            "## Models",
+            "",
+            *table,
+            "",
+            '"exact" has two figures: draft tokens that were accepted, and that were rejected, while it was tested.',
+            "",
+            *(f"{number}. {note}" for note, number in notes.items()),
+            "",
+            *_how(results),
+            "",
+            *_layouts(),
+            "",
+            *_requests(),
+            "",
+            *_settings(),
+            "",
+        ]
+    )
+
+
+def _table(rows: Mapping[str, Any], notes: dict[str, int]) -> list[str]:
+    lines = [f"| target | {' | '.join(title for title, _ in COLUMNS.values())} |", "|---|" + "---|" * len(COLUMNS)]
+    for name, row in rows.items():
+        cells = [_cell(row["cells"][column], notes) for column in COLUMNS]
+        lines.append(f"| {ROWS[name].title} | {' | '.join(cells)} |")
+    return lines
+
+
+def _cell(cell: Mapping[str, Any], notes: dict[str, int]) -> str:
+    if cell["verdict"] == EXACT:
+        return f"exact ({cell['accepted']}, {cell['rejected']})"
+    numbers = [notes.setdefault(_note(reason), len(notes) + 1) for reason in cell["reasons"]]
+    return f"{cell['verdict']} ({', '.join(map(str, numbers))})"
+
+
+def _note(reason: str) -> str:
+    subject, _, text = reason.partition(": ")
+    return f"`{subject}`: {text}" if text else reason
+
+
+def _how(results: Mapping[str, Any]) -> list[str]:
+    versions, machine = results["versions"], results["machine"]
+    seconds = sum(row["seconds"] for row in results["rows"].values())
+    dates = sorted({row["date"] for row in results["rows"].values()})
+    named = ", ".join(f"{name} {version}" for name, version in versions.items())
+    return _HOW.format(
+        tokens=NUM_TOKENS,
+        tie=TOLERANCE,
+        dates=" to ".join(dict.fromkeys((dates[0], dates[-1]))),
+        seconds=seconds,
+        cpu=machine["cpu"],
+        cores=machine["cores"],
+        versions=named,
+    ).splitlines()
+
+
+def _layouts() -> list[str]:
+    lines = ["## Parallel layouts", "", "| flag | served | tested |", "|---|---|---|"]
+    for flag, run in _RUN_LAYOUTS.items():
+        rules = [rule for rule in RULES if rule.subject == flag]
+        served = dict.fromkeys(rule.allowed for rule in rules) or ["any"]
+        lines.append(f"| `{flag}` | {'; '.join(served)} | {run} |")
+    where = "All on one host; layouts over several hosts use vLLM's own executors and were not run."
+    return [*lines, "", f"{where} [How ranks agree](architecture.md#parallel-layouts)."]
+
+
+def _requests() -> list[str]:
+    return [
+        "## Requests",
+        "",
+        "Requests are never refused for what follows. They are served without drafts, exactly, and counted in",
+        "`vllm_spec_plugin:requests_without_drafts_total` by reason:",
+        "",
+        "| reason | requests | why |",
+        "|---|---|---|",
+        *(f"| `{reason}` | {_REQUESTS[reason][0]} | {_REQUESTS[reason][1]} |" for reason in REASONS),
+    ]
+
+
+def _settings() -> list[str]:
+    lines = [
+        "## Settings",
+        "",
+        "What else the gate at start-up looks at; `vllm-spec check plugin.yaml --model M` says it without a start.",
+        "",
+        "| key or flag | for | must be | since otherwise |",
+        "|---|---|---|---|",
+    ]
+    for rule in RULES:
+        # Kinds of layers are the table above.
+        if rule.allowed != SERVED_LAYERS:
+            what = _FEATURES.get(rule.features, "draft models")
+            lines.append(f"| `{rule.subject}` | {what} | {rule.allowed} | {rule.reason} |")
+    return lines

@@ -1,0 +1,90 @@
+"""Runs rows of the matrix."""
+
+import dataclasses
+import os
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from tests.engine.arms import ENVIRONMENT, Engine
+from tests.engine.jobs import Job, Result
+from tests.engine.tiny import tiny_adapter, tiny_model
+from tests.matrix.cells import COLUMNS, REFUSED, ROWS, WRONG, jobs, judge, plain_job, plugin_yaml, refusal
+from vllm_spec_plugin.certify.engines import EngineError, EngineProcess
+
+_NOISE = 0.05
+_TIMEOUT_SECONDS = 300.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """What came of a cell.
+
+    Attributes:
+        verdict: of `cells`.
+        reasons: why it is refused, or what is wrong; empty if it is exact.
+        accepted: drafts that were verified and accepted.
+        rejected: drafts that were verified and rejected.
+        seconds: how long its engine took, start included.
+    """
+
+    verdict: str
+    reasons: Sequence[str] = ()
+    accepted: int = 0
+    rejected: int = 0
+    seconds: float = 0.0
+
+
+def run_row(name: str, folder: Path, python: Sequence[str]) -> Iterator[tuple[str, Cell]]:
+    """Runs a row of the matrix.
+
+    Args:
+        name: a key of `ROWS`.
+        folder: where models are kept.
+        python: the interpreter's command, see `ForkServer`.
+
+    Yields:
+        A key of `COLUMNS`, and its cell.
+    """
+    row = ROWS[name]
+    model = tiny_model(row.architecture, folder)
+    draft = tiny_model(row.architecture, folder, _NOISE)
+    adapter = str(tiny_adapter(model)) if row.lora else ""
+    options = {"skip_tokenizer_init": True, **row.options}
+    # Prompts are computed in chunks.
+    engine = Engine(
+        model=str(model), max_num_seqs=16, max_num_batched_tokens=256, num_blocks=256, options=tuple(options.items())
+    )
+    plain: Result | None = None
+    with tempfile.TemporaryDirectory(prefix="matrix-") as scratch:
+        for column in COLUMNS:
+            config = Path(scratch) / f"{column}.yaml"
+            config.write_text(plugin_yaml(column, draft))
+            start = time.perf_counter()
+            try:
+                served = dataclasses.replace(engine, config=str(config), check=True)
+                results = _run(served, jobs(adapter), Path(scratch) / column, python)
+                seconds = time.perf_counter() - start
+                if plain is None:
+                    plain_jobs = {"": plain_job(adapter)} | ({"base": plain_job()} if adapter else {})
+                    plain, *base = _run(engine, plain_jobs, Path(scratch) / "plain", python).values()
+                    assert all(other.tokens() != plain.tokens() for other in base), "the adapter changes nothing"
+            except EngineError as error:
+                reasons = refusal(str(error))
+                yield column, Cell(REFUSED, reasons) if reasons else Cell(WRONG, [str(error)])
+                continue
+            accepted, rejected = (sum(getattr(r, each) for r in results.values()) for each in ("accepted", "rejected"))
+            yield column, Cell(*judge(results, plain), accepted, rejected, round(seconds, 1))
+
+
+def _run(engine: Engine, jobs: Mapping[str, Job], folder: Path, python: Sequence[str]) -> dict[str, Result]:
+    """The results of jobs on a new engine, by name.
+
+    Raises:
+        EngineError: the engine was refused, or failed.
+    """
+    environment = {**os.environ, **ENVIRONMENT}
+    with EngineProcess(engine.arguments(), folder, environment, _TIMEOUT_SECONDS, python) as process:
+        process.facts()
+        return {name: process.run(job) for name, job in jobs.items()}

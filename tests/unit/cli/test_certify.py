@@ -1,0 +1,115 @@
+"""`vllm-spec certify` without engines."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from tests.unit.certify.cases import check, report
+from vllm_spec_plugin.certify import session
+from vllm_spec_plugin.certify.session import Certification, RefusedError
+from vllm_spec_plugin.cli import app
+from vllm_spec_plugin.demo import model_path
+
+CONFIG = Path(__file__).parents[3] / "configs" / "ngram.yaml"
+ARGUMENTS = ["certify", "--model", str(model_path("target")), "--config", str(CONFIG)]
+
+
+@pytest.fixture
+def plans(monkeypatch: pytest.MonkeyPatch) -> list[Certification]:
+    """What was to be certified; the answer is exact."""
+    seen: list[Certification] = []
+
+    def certify(plan: Certification, *args: Any) -> Any:
+        seen.append(plan)
+        return report(check(), check("samples, top-k", p_value=0.5, p_two_samples=1.0))
+
+    monkeypatch.setattr(session, "certify", certify)
+    return seen
+
+
+@pytest.mark.parametrize(("outcome", "status"), [("exact", 0), ("not exact", 1), ("not tested", 2)])
+def test_exit_status_is_the_answer(outcome: str, status: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "certify", lambda *args: report(check(outcome=outcome)))
+    assert CliRunner().invoke(app, ARGUMENTS).exit_code == status
+
+
+def test_refused_engine_ends_with_its_reason_and_2(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*args: Any) -> Any:
+        raise RefusedError("the engine (fixed draft length) did not start: recurrent layers")
+
+    monkeypatch.setattr(session, "certify", refuse)
+    result = CliRunner().invoke(app, ARGUMENTS)
+    assert result.exit_code == 2
+    assert "error: the engine (fixed draft length) did not start: recurrent layers" in result.output
+    assert "Traceback" not in result.output
+
+
+def test_options_after_two_dashes_are_the_engines(plans: list[Certification]) -> None:
+    options = ["--", "--dtype", "bfloat16", "--tensor-parallel-size=2", "max_model_len=512", "--no-enable-lora"]
+    assert CliRunner().invoke(app, [*ARGUMENTS, *options]).exit_code == 0
+    assert plans[0].options == {
+        "dtype": "bfloat16",
+        "tensor_parallel_size": 2,
+        "max_model_len": 512,
+        "enable_lora": False,
+    }
+    assert plans[0].context == 2048
+
+
+def test_reports_are_written(plans: list[Certification], tmp_path: Path) -> None:
+    paths = [tmp_path / "r.json", tmp_path / "p.png"]
+    result = CliRunner().invoke(app, [*ARGUMENTS, "--quick", "--json", str(paths[0]), "--png", str(paths[1])])
+    assert result.exit_code == 0
+    assert "Exact in all that was tested." in result.output
+    assert json.loads(paths[0].read_text())["verdict"] == "exact"
+    assert paths[1].exists()
+    assert plans[0].sizes.quick
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--model", "/nowhere/model"], "no such folder"),
+        (["--config", "/nowhere/plugin.yaml"], "/nowhere/plugin.yaml"),
+        (["--prompts", "/nowhere/prompts.jsonl"], "--prompts /nowhere/prompts.jsonl: cannot be read"),
+        (["--json", "/nowhere/report.json"], "--json /nowhere/report.json: there is no folder"),
+        (["--false-alarm", "0.5"], "equal to 0.1"),
+        (["--", "--speculative-config", "{}"], "use --config"),
+        (["--", "dtype"], "allowed after --: vLLM's options"),
+    ],
+    ids=["model", "config", "prompts", "output", "rate", "own option", "no option"],
+)
+def test_bad_input_ends_with_2_before_anything_starts(
+    arguments: list[str], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "_Engines", None)
+    result = CliRunner().invoke(app, [*ARGUMENTS, *arguments])
+    assert result.exit_code == 2
+    assert message in " ".join(result.output.split())
+    assert "Traceback" not in result.output
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"prompt": "a"}\nno json', "line 2: not JSON"),
+        ('{"question": "a"}', "line 1: no text"),
+        ("\n", "no prompts in it"),
+    ],
+)
+def test_bad_prompts_are_refused_with_their_line(text: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "prompts.jsonl"
+    path.write_text(text)
+    result = CliRunner().invoke(app, [*ARGUMENTS, "--prompts", str(path)])
+    assert result.exit_code == 2
+    assert message in " ".join(result.output.split())
+
+
+def test_prompts_of_all_forms_are_read(plans: list[Certification], tmp_path: Path) -> None:
+    path = tmp_path / "prompts.jsonl"
+    path.write_text('{"prompt": "a"}\n\n"b"\n{"messages": [{"role": "user", "content": "c"}]}\n')
+    assert CliRunner().invoke(app, [*ARGUMENTS, "--prompts", str(path)]).exit_code == 0
+    assert plans[0].prompts == ["a", "b", "c"]

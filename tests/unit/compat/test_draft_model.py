@@ -1,0 +1,98 @@
+"""The draft's configuration beside the target's, and the layers that a draft model may have."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from vllm.engine.arg_utils import EngineArgs
+from vllm.v1.kv_cache_interface import (
+    ChunkedLocalAttentionSpec,
+    FullAttentionSpec,
+    MambaSpec,
+    MLAAttentionSpec,
+    SlidingWindowSpec,
+)
+
+from tests.engine.tiny import WINDOW, tiny_model
+from vllm_spec_plugin.compat.draft_model import draft_vllm_config, keep_all_tokens, layer_obstacle
+
+ATTENTION = {"block_size": 32, "num_kv_heads": 2, "head_size": 32, "dtype": torch.float32}
+MAMBA = {"block_size": 32, "shapes": ((4, 4),), "dtypes": (torch.float32,)}
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    return tmp_path_factory.mktemp("models")
+
+
+def target_config(models, name):
+    args = EngineArgs(
+        model=str(tiny_model(name, models)), skip_tokenizer_init=True, dtype="float32", max_model_len=512, block_size=32
+    )
+    return args.create_engine_config()
+
+
+def draft_config(target, models, name):
+    return draft_vllm_config(target, model=str(tiny_model(name, models)), dtype=None, quantization=None)
+
+
+def settings(config):
+    """Every setting of every section, as text."""
+    sections = {name: section for name, section in vars(config).items() if hasattr(section, "__dict__")}
+    return {f"{name}.{key}": repr(value) for name, section in sections.items() for key, value in vars(section).items()}
+
+
+@pytest.mark.parametrize(("target", "draft"), [("llama", "qwen3_moe"), ("qwen3_moe", "llama"), ("llama", "gpt_oss")])
+def test_the_drafts_configuration_leaves_the_targets_as_it_is(models, target, draft):
+    config = target_config(models, target)
+    before = settings(config)
+    draft_config(config, models, draft)
+    assert settings(config) == before
+
+
+@pytest.mark.parametrize("target", ["llama", "mistral"])
+@pytest.mark.parametrize(("draft", "window"), [("llama", None), ("mistral", WINDOW), ("gemma3", None)])
+def test_a_window_of_all_layers_is_the_drafts_own(models, target, draft, window):
+    """Layers read it from the cache config unless the model's code gives them theirs."""
+    config = target_config(models, target)
+    assert draft_config(config, models, draft).cache_config.sliding_window == window
+
+
+def test_layers_of_the_draft_register_with_the_targets(models):
+    config = target_config(models, "llama")
+    context = config.compilation_config.static_forward_context
+    assert draft_config(config, models, "llama").compilation_config.static_forward_context is context
+
+
+def layer(spec, **attributes):
+    return SimpleNamespace(get_kv_cache_spec=lambda config: spec, kv_sharing_target_layer_name=None, **attributes)
+
+
+@pytest.mark.parametrize(
+    ("spec", "reason"),
+    [
+        (SlidingWindowSpec(**ATTENTION, sliding_window=64), "keeps its state as SlidingWindowSpec"),
+        (ChunkedLocalAttentionSpec(**ATTENTION, attention_chunk_size=64), "keeps its state as ChunkedLocal"),
+        (MLAAttentionSpec(**ATTENTION), "keeps its state as MLAAttentionSpec"),
+        (MambaSpec(**MAMBA), "keeps its state as MambaSpec"),
+        (FullAttentionSpec(**ATTENTION, non_causal=True), "does not attend causally"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_layers_that_keep_anything_but_all_keys_and_values_are_refused(spec, reason):
+    assert layer_obstacle(layer(spec), None).startswith(reason)
+
+
+def test_layers_with_keys_and_values_of_others_are_refused():
+    shared = layer(FullAttentionSpec(**ATTENTION))
+    assert layer_obstacle(shared, None) == ""
+    shared.kv_sharing_target_layer_name = "model.layers.0"
+    assert layer_obstacle(shared, None) == "uses the keys and values of another layer"
+
+
+def test_a_window_bounds_attention_only():
+    """vLLM keeps all blocks of a layer that has no window when it is asked; the implementation keeps its own."""
+    windowed = layer(FullAttentionSpec(**ATTENTION), sliding_window=64, impl=SimpleNamespace(sliding_window=64))
+    keep_all_tokens(windowed)
+    assert (windowed.sliding_window, windowed.impl.sliding_window) == (None, 64)
+    keep_all_tokens(layer(FullAttentionSpec(**ATTENTION)))

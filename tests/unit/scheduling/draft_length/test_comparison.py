@@ -1,0 +1,123 @@
+"""Steps with drafts against steps without, on servers whose steps are fast and whose drafts cost more than modelled."""
+
+import numpy as np
+import pytest
+
+from tests.unit.scheduling.draft_length.simulator import Cost, Server, alone, control_for, oracle, simulate
+from vllm_spec_plugin.scheduling.draft_length.comparison import ComparedStep, Comparison
+from vllm_spec_plugin.scheduling.draft_length.step_cost import StepCost
+
+SEED = 7
+
+
+def fast(num_tokens: float) -> float:
+    """Seconds of a target of 4M weights, or of a GPU."""
+    return 0.006 * float(np.interp(num_tokens, [1, 8, 32, 64, 128, 300], [1, 1.2, 2.2, 3.5, 6, 14]))
+
+
+def server_with(hidden: float, per_request: float = 0.0, noise: float = 0.05) -> Server:
+    """With a draft model, and costs of drafting that nobody reports."""
+    return Server(fast, (Cost(0.0006, 2e-6),), noise=noise, hidden=hidden, hidden_per_request=per_request)
+
+
+@pytest.mark.parametrize(("hidden", "per_request"), [(0.002, 0.0), (0.003, 2e-4), (0.01, 0.0)])
+@pytest.mark.parametrize("num_requests", [1, 32, 128])
+def test_ends_no_slower_than_without_drafts(num_requests: int, hidden: float, per_request: float) -> None:
+    """0.97 of it over the first 400 steps, start and noise included; at one request for hidden costs that lose."""
+    server, alphas = server_with(hidden, per_request), [0.7] * num_requests
+    rates = [simulate(control_for(server), server, lambda _: alone(alphas), 400, seed).rate() for seed in (7, 8)]
+    assert np.mean(rates) >= 0.97 * num_requests / fast(num_requests)
+
+
+def test_drafts_where_they_pay_all_the_same() -> None:
+    server = server_with(0.0)
+    outcome = simulate(control_for(server), server, lambda _: alone([0.8] * 2), 800, SEED)
+    assert outcome.rate() >= 0.95 * oracle(server, alone([0.8] * 2))
+
+
+def test_a_loss_is_left_within_fifty_steps() -> None:
+    """Twice a step's time is hidden. The last draft before the first retry is made early."""
+    server = server_with(0.012)
+    outcome = simulate(control_for(server, share=0.0), server, lambda _: alone([0.8] * 8), 100, SEED)
+    drafting = [number for number, turns in enumerate(outcome.turns) if any(turns)]
+    assert drafting
+    assert drafting[-1] < 50
+
+
+def test_alternating_traffic_is_drafted_for_while_it_pays() -> None:
+    """Predictable for 400 steps, then not, and so on. A bad phase is entered with drafts of 6, which costs a while."""
+    server = server_with(0.001)
+    phases = (0.9, 0.1)
+    outcome = simulate(control_for(server), server, lambda step: alone([phases[step // 400 % 2]] * 4), 1600, SEED)
+    without = 4 / fast(4)
+    for phase in range(4):
+        rate = outcome.rate(400 * phase, 400 * (phase + 1))
+        assert rate >= (0.92 if phase % 2 else 1.7) * without
+
+
+def step(seconds: float, *, drafted: bool, gained: float = 0.0) -> ComparedStep:
+    """Of four requests."""
+    return ComparedStep(4, 4, 400, seconds, gained, gained, verifies=drafted, drafts=drafted)
+
+
+def run(
+    comparison: Comparison, seconds_off: float, seconds_on: float, num_steps: int, gained: float = 4.0
+) -> list[bool]:
+    """Whether each step is off; steps with drafts give `gained` tokens more than the four."""
+    cost, rng = StepCost(512, [(1, 0.01), (64, 0.02)]), np.random.default_rng(SEED)
+    is_off = []
+    for _ in range(num_steps):
+        off = comparison.is_off(4)
+        noise = float(np.exp(rng.normal(0, 0.03)))
+        taken = (
+            step(seconds_off * noise, drafted=False) if off else step(seconds_on * noise, drafted=True, gained=gained)
+        )
+        comparison.measured(taken, cost, counts=True)
+        is_off.append(off)
+    return is_off
+
+
+def test_begins_without_drafts() -> None:
+    assert run(Comparison(), 0.01, 0.01, 4) == [True] * 4
+
+
+def test_what_gains_is_interrupted_for_about_its_share_of_the_time() -> None:
+    """Twice the tokens in 1.2 times the time: a step without drafts is 0.8 steps lost."""
+    comparison = Comparison()
+    is_off = run(comparison, 0.01, 0.012, 3000)
+    assert 0 < np.mean(is_off[200:]) < 0.01
+    verdict = comparison.verdict(4)
+    assert verdict is not None
+    assert verdict.gain == pytest.approx(0.8, abs=0.1)
+
+
+def test_what_loses_is_off_and_tried_ever_more_seldom() -> None:
+    is_off = run(Comparison(), 0.01, 0.03, 6000)
+    assert np.mean(is_off[:50]) > 0.8
+    assert np.mean(is_off) > 0.99
+    tried = np.flatnonzero(~np.array(is_off))
+    pauses = np.diff(tried)[np.diff(tried) > 100]
+    assert len(pauses) >= 1
+    assert list(pauses) == sorted(pauses)
+
+
+def test_a_step_of_a_hundred_times_the_time_changes_nothing() -> None:
+    comparison = Comparison()
+    run(comparison, 0.01, 0.012, 60)
+    comparison.measured(step(1.2, drafted=True, gained=4), StepCost(512, [(1, 0.01), (64, 0.02)]), counts=True)
+    assert not any(run(comparison, 0.01, 0.012, 12))
+
+
+def test_a_machine_that_becomes_slow_is_not_taken_for_a_loss() -> None:
+    """Everything takes twice as long from some step on; drafting still gains."""
+    comparison = Comparison()
+    run(comparison, 0.01, 0.012, 100)
+    is_off = run(comparison, 0.02, 0.024, 300)
+    assert np.mean(is_off) < 0.1
+
+
+def test_sizes_of_batches_are_told_apart() -> None:
+    comparison = Comparison()
+    run(comparison, 0.01, 0.03, 40)
+    assert comparison.verdict(64) is None
+    assert comparison.is_off(64)

@@ -1,0 +1,132 @@
+"""Drafts beside a prompt: their bound follows what tokens cost."""
+
+import pytest
+
+from tests.unit.scheduling.cases import FULL
+from tests.unit.scheduling.steps import NUM_DRAFTS, Core
+from tests.unit.scheduling.test_scheduler import add
+from vllm_spec_plugin.scheduling.first_token import MOST_DELAY, FirstTokenBound, share_out
+
+
+def learned(seconds_of, sizes=(8, 16, 24, 40), count=40):
+    bound = FirstTokenBound()
+    for i in range(count):
+        size = sizes[i % len(sizes)]
+        bound.observe(size, seconds_of(size))
+    return bound
+
+
+@pytest.mark.parametrize(("fixed", "slope"), [(0.0, 0.002), (0.02, 0.0025), (0.06, 0.0005)])
+def test_drafts_add_no_more_than_their_share_of_the_step(fixed, slope):
+    bound = learned(lambda size: fixed + slope * size)
+    most = bound.most_drafts(29)
+    assert slope * most <= MOST_DELAY * (fixed + slope * 29) * 1.001 < slope * (most + 1.01)
+
+
+def test_nothing_is_bounded_where_tokens_cost_nothing_or_no_cost_is_known():
+    assert learned(lambda size: 0.01).most_drafts(29) is None
+    assert learned(lambda size: 0.01, sizes=[8]).most_drafts(29) is None
+    assert learned(lambda size: 0.002 * size, count=8).most_drafts(29) is None
+    assert FirstTokenBound().most_drafts(29) is None
+
+
+def test_a_step_that_took_a_hundred_times_as_long_changes_little():
+    bound = learned(lambda size: 0.02 + 0.0025 * size)
+    before = bound.most_drafts(290)
+    bound.observe(8, 4.0)
+    assert bound.most_drafts(290) == pytest.approx(before, abs=2)
+
+
+@pytest.mark.parametrize(("drafting", "allowed"), [(0.0, True), (0.1, True), (0.004, True), (0.006, False)])
+def test_drafting_may_take_a_tenth_of_a_step_with_a_first_token(drafting, allowed):
+    bound = learned(lambda size: 0.02 + 0.001 * size)
+    # Seldom is no reason.
+    for _ in range(3 if drafting == 0.1 else 20):
+        bound.observe(8, 0.028, drafting)
+    # 0.05 seconds.
+    assert bound.allows_drafting(30) is allowed
+
+
+@pytest.mark.parametrize(("share", "allowed"), [(0.05, True), (0.25, False)])
+def test_a_draft_model_computes_the_prompt_too(share, allowed):
+    bound = FirstTokenBound()
+    for size in (8, 16) * 20:
+        bound.observe(size, 0.02 + 0.001 * size, 0.0015 + 0.001 * share * size)
+    assert bound.allows_drafting(1)
+    assert bound.allows_drafting(1000) is allowed
+
+
+def test_one_disturbed_step_of_drafting_forbids_nothing():
+    bound = learned(lambda size: 0.02 + 0.001 * size)
+    for _ in range(20):
+        bound.observe(8, 0.028, 0.002)
+    bound.observe(8, 0.028, 2.0)
+    assert bound.allows_drafting(30)
+
+
+def test_shares_are_equal_and_earlier_requests_get_the_rest():
+    assert share_out(5, 3) == [2, 2, 1]
+    assert share_out(0, 2) == [0, 0]
+
+
+def core_with_bound(monkeypatch, slope, drafting=0.0):
+    """Two running requests; what steps really take counts for nothing."""
+    core, bound = Core(60, FULL), learned(lambda size: slope * size)
+    for _ in range(20):
+        bound.observe(8, 8 * slope, drafting)
+    monkeypatch.setattr(bound, "observe", lambda *_: None)
+    core.scheduler._first_token = bound
+    for i, name in enumerate("ab"):
+        add(core, name, i, 3)
+        core.step()
+    return core
+
+
+def drafts(core):
+    return {name: len(tokens) for name, tokens in core.output.scheduled_spec_decode_tokens.items()}
+
+
+def test_drafts_are_cut_in_the_step_of_a_prompt_only(monkeypatch):
+    core = core_with_bound(monkeypatch, 0.002)
+    core.begin()
+    assert drafts(core) == {"a": NUM_DRAFTS, "b": NUM_DRAFTS}
+    core.end()
+    add(core, "c", 2, 6)
+    core.begin()
+    # 0.15 * (2 + 6) tokens.
+    assert drafts(core) == {"a": 1}
+    core.end()
+    core.begin()
+    assert drafts(core) == {"a": NUM_DRAFTS, "b": NUM_DRAFTS, "c": NUM_DRAFTS}
+
+
+def test_a_prompt_that_can_not_be_admitted_cuts_no_drafts(monkeypatch):
+    core = core_with_bound(monkeypatch, 0.002)
+    core.scheduler.max_num_running_reqs = core.scheduler.max_num_active_reqs = 2
+    add(core, "c", 2, 6)
+    core.begin()
+    assert drafts(core) == {"a": NUM_DRAFTS, "b": NUM_DRAFTS}
+
+
+def test_a_step_that_brings_a_first_token_is_planned_without_slow_drafting(monkeypatch):
+    core = core_with_bound(monkeypatch, 0.002, drafting=0.01)
+    may_draft = []
+    plan = core.scheduler._adapter.plan
+
+    def planned(*args, **kwargs):
+        may_draft.append(kwargs["may_draft"])
+        return plan(*args, **kwargs)
+
+    monkeypatch.setattr(core.scheduler._adapter, "plan", planned)
+    core.step()
+    # In two chunks: the first brings no token.
+    add(core, "c", 2, 15)
+    core.step()
+    core.step()
+    core.step()
+    assert may_draft == [True, True, False, True]
+
+
+def test_a_fixed_length_is_never_cut():
+    core = Core(60, FULL)
+    assert core.scheduler._first_token is None

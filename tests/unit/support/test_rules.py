@@ -1,0 +1,150 @@
+"""What the start-up gate refuses, rule by rule, and how it says so."""
+
+from dataclasses import replace
+
+import pytest
+
+from vllm_spec_plugin.config import parse_config
+from vllm_spec_plugin.support.facts import Facts, Layer, ModelFacts, ServerFacts
+from vllm_spec_plugin.support.rules import (
+    EVERYTHING,
+    RULES,
+    Feature,
+    UnsupportedError,
+    check,
+    features_of,
+    refusals,
+)
+
+TARGET = ModelFacts("/models/target", "LlamaForCausalLM")
+DRAFT = ModelFacts("/models/draft", "Qwen3ForCausalLM")
+CHAINS = frozenset({Feature.CHAIN, Feature.NO_DRAFTS})
+DRAFTED = CHAINS | {Feature.DRAFT_MODEL}
+TREES = CHAINS | {Feature.TREE}
+
+
+def target(*layers, **changes):
+    return Facts(replace(TARGET, layers=frozenset(layers or {Layer.FULL}), **changes))
+
+
+def draft(*layers, **changes):
+    return Facts(TARGET, replace(DRAFT, layers=frozenset(layers or {Layer.FULL}), **changes))
+
+
+def server(**changes):
+    return Facts(TARGET, DRAFT, ServerFacts(**changes))
+
+
+# Per rule: facts that it refuses, the features that it refuses, and what the message must say.
+CASES = [
+    (target(Layer.FULL, Layer.RECURRENT), CHAINS, "--model: got '/models/target' (LlamaForCausalLM), which has recur"),
+    (target(Layer.MLA), CHAINS, "--model: got '/models/target' (LlamaForCausalLM), which has multi-head latent"),
+    (target(Layer.FULL, Layer.CHUNKED), CHAINS, "which has chunked local attention; drafts were not tested with it"),
+    (target("ring attention"), CHAINS, "which has ring attention; drafts were not tested with it"),
+    (target(generates=False), CHAINS, "--model: got '/models/target' (LlamaForCausalLM), which does not generate"),
+    (target(takes_media=True), CHAINS, "which takes images or other media; drafts were not tested with media"),
+    (server(pipeline_parallel_size=2), CHAINS, "--pipeline-parallel-size: got 2; "),
+    (server(decode_context_parallel_size=2), CHAINS, "--decode-context-parallel-size: got 2; "),
+    (server(prefill_context_parallel_size=4), CHAINS, "--prefill-context-parallel-size: got 4; "),
+    (server(splits_batches=True), CHAINS, "--enable-dbo: got steps split into micro-batches"),
+    (server(has_fast_prefill=True), CHAINS, "--kv-sharing-fast-prefill: got layers that skip prompts"),
+    (server(logits_processors=("mine.Own",)), CHAINS, "--logits-processors: got mine.Own; "),
+    (draft(Layer.RECURRENT), DRAFTED, "proposer.model: got '/models/draft' (Qwen3ForCausalLM), which has recurrent"),
+    (draft(Layer.MLA), DRAFTED, "proposer.model: got '/models/draft' (Qwen3ForCausalLM), which has multi-head latent"),
+    (draft("ring attention"), DRAFTED, "proposer.model: got '/models/draft' (Qwen3ForCausalLM), which has ring"),
+    (draft(generates=False), DRAFTED, "proposer.model: got '/models/draft' (Qwen3ForCausalLM), which does not"),
+    (
+        Facts(replace(TARGET, is_moe=True), None, ServerFacts(data_parallel_size=2)),
+        CHAINS,
+        "--data-parallel-size: got 2 with '/models/target'",
+    ),
+    (
+        replace(draft(is_moe=True), server=ServerFacts(data_parallel_size=2)),
+        DRAFTED,
+        "--data-parallel-size: got 2 with",
+    ),
+    (
+        replace(draft(is_moe=True), server=ServerFacts(moves_experts=True)),
+        DRAFTED,
+        "--enable-eplb: got '/models/draft'",
+    ),
+    (target(Layer.FULL, Layer.SLIDING), TREES, "which has sliding-window attention; branches were not tested with it"),
+    (target(has_mrope=True), CHAINS, "whose positions have several dimensions"),
+    (target(attends_both_ways=True), TREES, "whose images attend both ways"),
+    (server(kv_connector="NixlConnector"), TREES, "--kv-transfer-config: got NixlConnector; "),
+    (server(full_cuda_graphs=True), TREES, "--compilation-config: got full CUDA graphs; "),
+    (server(captures_kv_writes=True), TREES, "--compilation-config: got CUDA graphs that hold vllm::unified_kv_cache"),
+    (server(fused_kv_writes=("fuse_rope_kvcache",)), TREES, "--compilation-config: got the passes fuse_rope_kvcache; "),
+    (server(backends_that_write=("HPC_ATTN",)), TREES, "--attention-backend: got HPC_ATTN; "),
+    (server(other_layers=("model.layers.0.attn",)), TREES, "--model: got layers such as model.layers.0.attn; "),
+    (server(num_kv_groups=2), TREES, "--model: got 2 KV cache groups; "),
+    (server(split_block_size=48), TREES, "--block-size: got 48; "),
+]
+
+
+@pytest.mark.parametrize(("facts", "features", "said"), CASES)
+def test_what_is_in_the_way_is_refused_by_name(facts, features, said):
+    [refusal] = refusals(features, facts)
+    assert said in str(refusal)
+    assert "; allowed: " in str(refusal)
+    # Nothing else is refused: the rule is not for features that are served.
+    assert refusals(features - refusal.rule.features, facts) == []
+
+
+def test_every_rule_has_a_case():
+    found = {refusal.rule for facts, _, _ in CASES for refusal in refusals(EVERYTHING, facts)}
+    assert found == set(RULES)
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        Facts(TARGET),
+        Facts(TARGET, DRAFT),
+        target(Layer.FULL, Layer.SLIDING, is_moe=True, attends_both_ways=True),
+        draft(Layer.FULL, Layer.SLIDING, is_moe=True),
+        Facts(TARGET, DRAFT, ServerFacts(data_parallel_size=2)),
+        server(kv_connector="NixlConnector", full_cuda_graphs=True, captures_kv_writes=True),
+    ],
+)
+def test_everything_else_is_served_with_chains(facts):
+    assert refusals(EVERYTHING - {Feature.TREE}, facts) == []
+
+
+@pytest.mark.parametrize(
+    ("proposer", "more"),
+    [
+        ({"method": "ngram"}, set()),
+        ({"method": "draft_model", "model": "d"}, {Feature.DRAFT_MODEL}),
+        ({"method": "draft_model", "model": "d", "branches": [2, 1]}, {Feature.DRAFT_MODEL, Feature.TREE}),
+        ({"method": "medusa", "model": "m"}, {Feature.HIDDEN_STATES}),
+        ({"method": "medusa", "model": "m", "tree": [[0], [1]]}, {Feature.HIDDEN_STATES, Feature.TREE}),
+        (
+            {"method": "cascade", "proposers": [{"method": "ngram"}, {"method": "draft_model", "model": "d"}]},
+            {Feature.DRAFT_MODEL},
+        ),
+    ],
+)
+def test_features_follow_from_the_proposers(proposer, more):
+    assert features_of(parse_config({"proposer": proposer}, "plugin.yaml")) == CHAINS | more
+
+
+def test_a_server_that_is_fine_passes():
+    check(EVERYTHING, Facts(TARGET, DRAFT), "plugin.yaml")
+
+
+def test_one_reason_is_one_line():
+    with pytest.raises(UnsupportedError) as caught:
+        check(CHAINS, server(pipeline_parallel_size=2), "plugin.yaml")
+    assert str(caught.value) == (
+        "plugin.yaml can't be served here: --pipeline-parallel-size: got 2; drafts were not tested across pipeline "
+        "stages; allowed: 1, with --tensor-parallel-size or --data-parallel-size. Or start without the plugin"
+    )
+
+
+def test_several_reasons_are_listed():
+    with pytest.raises(UnsupportedError) as caught:
+        check(CHAINS, replace(target(Layer.MLA), server=ServerFacts(pipeline_parallel_size=2)), "plugin.yaml")
+    first, *rest = str(caught.value).splitlines()
+    assert first == "plugin.yaml can't be served here, for 2 reasons:"
+    assert [line.split(":")[0] for line in rest] == ["  --model", "  --pipeline-parallel-size"]

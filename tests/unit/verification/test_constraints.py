@@ -1,0 +1,155 @@
+"""A step without drafts is the same step, whether vLLM's sampler samples it or ours: row by row, and to every logit."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from tests.sizes import examples
+
+constraints = pytest.importorskip("vllm_spec_plugin.verification.constraints")
+from vllm import SamplingParams  # noqa: E402
+from vllm.v1.sample.logits_processor import (  # noqa: E402
+    BatchUpdate,
+    LogitBiasLogitsProcessor,
+    LogitsProcessors,
+    MinPLogitsProcessor,
+    MinTokensLogitsProcessor,
+)
+from vllm.v1.sample.metadata import SamplingMetadata  # noqa: E402
+from vllm.v1.sample.sampler import Sampler  # noqa: E402
+
+from vllm_spec_plugin.compat import sampling  # noqa: E402
+from vllm_spec_plugin.verification.rows import Rows  # noqa: E402
+from vllm_spec_plugin.verification.sampler import SpecRejectionSampler  # noqa: E402
+
+VOCAB, CPU = 40, torch.device("cpu")
+# What each request of the batch says. Ids below 3 are stop tokens.
+REQUESTS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "cold": {"temperature": 0.3},
+    "min_p": {"min_p": 0.2},
+    "top_k": {"top_k": 5, "temperature": 1.7},
+    "top_p": {"top_p": 0.6},
+    "all_three": {"top_k": 9, "top_p": 0.8, "min_p": 0.05, "temperature": 0.8},
+    "logit_bias": {"logit_bias": {3: 4.5, 7: -100.0}},
+    "min_tokens": {"min_tokens": 5, "stop_token_ids": [0, 1, 2]},
+    "min_tokens_reached": {"min_tokens": 2, "stop_token_ids": [0, 1, 2]},
+    "bad_words": {},
+    "allowed": {},
+    "repetition": {"repetition_penalty": 1.4},
+    "presence": {"presence_penalty": 0.7, "frequency_penalty": -0.4},
+    "grammar": {"min_tokens": 9, "stop_token_ids": [0, 1], "structured_outputs": True},
+}
+BAD_WORDS = [[8], [11, 12], [5, 6, 9]]
+
+
+def sampling_metadata(names, generator, *, greedy):
+    """vLLM's, for a batch of requests with some output behind them."""
+    n, config = len(names), SimpleNamespace(scheduler_config=SimpleNamespace(max_num_seqs=len(names)))
+    params = []
+    for name in names:
+        given = {"temperature": 1.0, "max_tokens": 20} | REQUESTS[name]
+        is_structured = given.pop("structured_outputs", False)
+        made = SamplingParams(**given)
+        made.structured_outputs = object() if is_structured else None
+        params.append(made)
+    prompts = torch.randint(3, VOCAB, (n, 6), generator=generator)
+    outputs = torch.randint(3, VOCAB, (n, 4), generator=generator).tolist()
+    for output in outputs:
+        output[-1] = 11
+    added = [(i, params[i], prompts[i].tolist(), outputs[i]) for i in range(n)]
+    made = [MinTokensLogitsProcessor, LogitBiasLogitsProcessor, MinPLogitsProcessor]
+    processors = [each(config, CPU, False) for each in made]
+    for processor in processors:
+        processor.update_state(BatchUpdate(batch_size=n, removed=[], added=added, moved=[]))
+    allowed = torch.zeros(n, VOCAB, dtype=torch.bool)
+    for i, name in enumerate(names):
+        if name == "allowed":
+            allowed[i, ::2] = True
+    of = {key: torch.tensor([float(getattr(each, key)) for each in params]) for key in ("temperature", "top_p")}
+    penalties = {
+        f"{kind}s": torch.tensor([float(getattr(each, kind)) for each in params])
+        for kind in ("frequency_penalty", "presence_penalty", "repetition_penalty")
+    }
+    plural = {key.replace("penaltys", "penalties"): value for key, value in penalties.items()}
+    return SamplingMetadata(
+        temperature=None if greedy else of["temperature"],
+        all_greedy=greedy,
+        all_random=not greedy,
+        top_p=of["top_p"],
+        top_k=torch.tensor([each.top_k if each.top_k > 0 else VOCAB for each in params], dtype=torch.int32),
+        generators={},
+        max_num_logprobs=-1,
+        no_penalties=not {"repetition", "presence"} & set(names),
+        prompt_token_ids=prompts,
+        output_token_ids=outputs,
+        allowed_token_ids_mask=allowed if "allowed" in names else None,
+        bad_words_token_ids={i: BAD_WORDS for i, name in enumerate(names) if name == "bad_words"},
+        logitsprocs=LogitsProcessors(processors),
+        spec_token_ids=[[] for _ in names],
+        **plural,
+    )
+
+
+def both_ways(names, seed, *, greedy=False):
+    """What vLLM's sampler and our pipeline make of the same raw logits, the grammar's row with nothing but its ends."""
+    generator = torch.Generator().manual_seed(seed)
+    metadata = sampling_metadata(names, generator, greedy=greedy)
+    raw = torch.randn(len(names), VOCAB, generator=generator) * 3
+    for i, name in enumerate(names):
+        if name == "grammar" and seed % 2:
+            raw[i, 2:] = float("-inf")
+    # Where logprobs are wanted, vLLM gives the logits that it samples from.
+    stock = Sampler("processed_logits")(raw.clone(), metadata).logprobs_tensors.logprobs
+    rows = Rows.of([0] * len(names), CPU)
+    nothing = torch.zeros(0, dtype=torch.int64)
+    ours = constraints.constrain(constraints.TargetRows.of(raw.clone(), nothing, rows, metadata), metadata)
+    return stock, ours, metadata
+
+
+@pytest.mark.parametrize("greedy", [False, True])
+@pytest.mark.parametrize("seed", range(examples(6, 60)))
+@pytest.mark.parametrize("names", [[name] for name in REQUESTS] + [list(REQUESTS)], ids=lambda names: "+".join(names))
+def test_both_samplers_sample_from_the_same_logits(names, seed, greedy):
+    stock, ours, _ = both_ways(names, seed, greedy=greedy)
+    assert torch.equal(stock.isneginf(), ours.isneginf())
+    torch.testing.assert_close(stock, ours, rtol=1e-6, atol=1e-6)
+
+
+def test_only_requests_that_vllm_serves_wrongly_keep_our_sampler():
+    _, _, metadata = both_ways(list(REQUESTS), 0)
+    assert not sampling.needs_own_sampler(metadata)
+    metadata.thinking_budget_state_holder = SimpleNamespace(has_tracked_requests=lambda: False)
+    assert not sampling.needs_own_sampler(metadata)
+    metadata.thinking_budget_state_holder = SimpleNamespace(has_tracked_requests=lambda: True)
+    assert sampling.needs_own_sampler(metadata)
+    metadata.thinking_budget_state_holder = None
+    metadata.generators = {3: torch.Generator()}
+    assert sampling.needs_own_sampler(metadata)
+
+
+@pytest.mark.parametrize("wanted", [{"max_num_logprobs": 3}, {"logprob_token_ids": {0: [4, 9], 2: [1]}}])
+@pytest.mark.parametrize("mode", ["raw_logprobs", "raw_logits", "processed_logprobs", "processed_logits"])
+def test_logprobs_are_the_same_both_ways(mode, wanted):
+    _, _, metadata = both_ways(["plain", "logit_bias", "repetition"], 0, greedy=True)
+    metadata.max_num_logprobs = None
+    for key, value in wanted.items():
+        setattr(metadata, key, value)
+    raw = torch.randn(3, VOCAB, generator=torch.Generator().manual_seed(1)) * 3
+    own = Sampler(mode)
+    stock = own(raw.clone(), metadata)
+    step: Any = SimpleNamespace(num_draft_tokens=[0] * 3, draft_token_ids=torch.zeros(0, dtype=torch.int32))
+    ours = SpecRejectionSampler(own)(step, None, raw.clone(), metadata)
+    assert stock.sampled_token_ids.tolist() == ours.sampled_token_ids.tolist()
+    for name in ("logprob_token_ids", "logprobs", "selected_token_ranks"):
+        expected, found = getattr(stock.logprobs_tensors, name), getattr(ours.logprobs_tensors, name)
+        torch.testing.assert_close(found, expected)
+
+
+def test_the_most_likely_token_is_vllms_also_of_equals():
+    logits = torch.randint(0, 4, (200, 777), generator=torch.Generator().manual_seed(2)).float()
+    assert torch.equal(sampling.most_likely(logits), Sampler.greedy_sample(logits))
+    assert torch.equal(sampling.most_likely(logits), logits.argmax(-1))
+    assert torch.equal(sampling.most_likely(logits.bfloat16()), logits.argmax(-1))

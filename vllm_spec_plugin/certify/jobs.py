@@ -1,0 +1,110 @@
+"""Messages between `engines.py` and an engine in a process of its own. Imports no vLLM."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Tokens = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Request:
+    """One request.
+
+    Attributes:
+        prompt: token ids.
+        params: keyword arguments of vLLM's `SamplingParams`; "structured_outputs" may be a dict of the
+            keyword arguments of `StructuredOutputsParams`. With "flat_logprobs" the logprobs of the output are
+            returned as `Output.rows`.
+        lora: folder of a LoRA adapter; empty is none. Not in a job `by_step`.
+    """
+
+    prompt: Tokens
+    params: dict[str, Any] = field(hash=False)
+    lora: str = ""
+
+
+@dataclass(frozen=True)
+class Job:
+    """Requests that are given to the engine together.
+
+    Attributes:
+        requests: in order of arrival.
+        torch_seed: seeds torch's default generator, which requests without a seed share.
+        by_step: whether to tell in which step each token came; for outputs that nothing but their length ends.
+        texts: to be encoded by the model's tokenizer.
+    """
+
+    requests: list[Request]
+    torch_seed: int = 0
+    by_step: bool = False
+    texts: Sequence[str] = ()
+
+
+@dataclass
+class Output:
+    """One of a request's outputs.
+
+    Attributes:
+        token_ids: of the output.
+        text: of the output; empty where detokenisation is off.
+        finish_reason: vLLM's.
+        stop_reason: vLLM's.
+        logprobs: per output token, token id to logprob; None where not asked for.
+        rows: per output token [vocab_size], the logprobs by token id; None where not asked for.
+        steps: how many tokens each engine step gave; empty without `Job.by_step`.
+        content: text after the reasoning, which may be missing; None where the engine has no reasoning parser.
+    """
+
+    token_ids: list[int]
+    text: str
+    finish_reason: str | None
+    stop_reason: int | str | None
+    logprobs: list[dict[int, float]] | None
+    rows: list[npt.NDArray[np.float32]] | None = None
+    steps: list[int] = field(default_factory=list)
+    content: str | None = None
+
+
+@dataclass
+class Result:
+    """The results of a job.
+
+    Attributes:
+        outputs: per request its n outputs.
+        encoded: token ids of each text.
+        prompt_logprobs: per request, per prompt token; None where not asked for.
+        metrics: how much each of vLLM's and the plugin's counters grew, by name, with labels of the
+            plugin's appended as "{label=value}".
+        seconds: how long it took.
+        notes: what the engine's hooks recorded, by name.
+    """
+
+    outputs: list[list[Output]]
+    encoded: list[Tokens]
+    prompt_logprobs: list[list[dict[int, float] | None] | None]
+    metrics: dict[str, float]
+    seconds: float
+    notes: dict[str, Any] = field(default_factory=dict)
+
+    def tokens(self) -> list[list[int]]:
+        """The first output of each request."""
+        return [outputs[0].token_ids for outputs in self.outputs]
+
+    @property
+    def accepted(self) -> int:
+        """Draft tokens that were accepted."""
+        return int(self.metrics.get("vllm:spec_decode_num_accepted_tokens", 0))
+
+    @property
+    def rejected(self) -> int:
+        """Draft tokens that were not accepted."""
+        return int(self.metrics.get("vllm:spec_decode_num_draft_tokens", 0)) - self.accepted
+
+    @property
+    def preemptions(self) -> int:
+        """How often a request was preempted."""
+        return int(self.metrics.get("vllm:num_preemptions", 0))

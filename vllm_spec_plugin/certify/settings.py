@@ -1,0 +1,38 @@
+"""Sampling parameters whose outputs are tested."""
+
+from collections.abc import Sequence
+from typing import Any
+
+Settings = dict[str, dict[str, Any]]
+
+
+def sampling_settings(likely: Sequence[int], quick: bool) -> Settings:
+    """The settings by name.
+
+    Args:
+        likely: token ids that often follow the prompts, four at least; a logit bias makes some of them more likely.
+        quick: fewer settings that have the same parameters between them.
+    """
+    bias = {likely[0]: -2.0, likely[1]: 2.0, likely[2]: 1.0, likely[3]: 2.0}
+    # Negative ones make what was just drafted likelier again, so that a count that is off by it shows.
+    penalties = {"repetition_penalty": 1.1, "presence_penalty": -1.0, "frequency_penalty": -1.5}
+    settings: Settings = {
+        "temperature 1": {},
+        "temperature 0.5": {"temperature": 0.5},
+        "top-k": {"top_k": 20},
+        "top-p": {"top_p": 0.9},
+        "min-p": {"min_p": 0.05},
+        "penalties": penalties,
+        "logit bias": {"logit_bias": bias},
+        "seeds": {"seed": 0},
+        "all together": penalties | {"temperature": 0.8, "top_p": 0.95, "top_k": 50, "min_p": 0.02, "logit_bias": bias},
+    }
+    if quick:
+        for name in ("top-k", "top-p"):
+            del settings[name]
+    return {name: {"temperature": 1.0} | params for name, params in settings.items()}
+
+
+def request_params(params: dict[str, Any], number: int, outputs: int) -> dict[str, Any]:
+    """Of one request of a setting: vLLM gives its outputs seeds in a row, so each request has seeds of its own."""
+    return params if "seed" not in params else params | {"seed": 1 + number * outputs}

@@ -1,0 +1,95 @@
+"""`vllm-spec bench record`: what becomes of drafts and what steps cost, for `bench replay`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from vllm_spec_plugin.cli.bench_errors import told_errors
+from vllm_spec_plugin.cli.bench_options import Draft, Patience, Proposer, Rounds, Seed, Target
+
+
+def bench_record(
+    out: Annotated[Path, typer.Argument(metavar="OUT", show_default=False, help="File to write.")],
+    proposer: Proposer = None,
+    target: Target = None,
+    draft: Draft = None,
+    tokens: Annotated[int, typer.Option(min=1, help="Longest draft.")] = 8,
+    requests: Annotated[int, typer.Option(min=1, help="Responses of each kind of text.")] = 24,
+    output_tokens: Annotated[int, typer.Option(min=16, help="Output tokens of each of them.")] = 160,
+    levels: Annotated[str, typer.Option(metavar="N,...", help="Requests at once that steps are timed with.")] = (
+        "1,2,4,8,16,32"
+    ),
+    lengths: Annotated[str, typer.Option(metavar="N,...", help="Draft lengths that steps are timed with.")] = "1,2,4,8",
+    steps: Annotated[int, typer.Option(min=4, help="Steps of each size and round, about.")] = 16,
+    rounds: Rounds = 2,
+    outcomes_of: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Take the outcomes of this recording: for a target that computes the same."),
+    ] = None,
+    costs_of: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Take the costs of this recording; only outcomes are recorded.")
+    ] = None,
+    patience: Patience = 60.0,
+    seed: Seed = 0,
+) -> None:
+    """Record outcomes and costs of a target with a plugin configuration.
+
+    Outcomes: every proposer drafts its longest draft at every output position of the same responses, and
+    verification says how much of it is accepted. Costs: seconds of steps by requests and draft lengths, with
+    and without the plugin, arms in turn. Leave the machine alone meanwhile.
+    """
+    import dataclasses
+    import sys
+    import tempfile
+
+    from rich.console import Console
+
+    from vllm_spec_plugin.bench.input import check_output, whole_numbers
+    from vllm_spec_plugin.bench.planned_arms import base_of
+    from vllm_spec_plugin.bench.plans import model_source
+    from vllm_spec_plugin.bench.prompts import PROMPTS
+    from vllm_spec_plugin.bench.provenance import provenance
+    from vllm_spec_plugin.bench.quiet import QuietMachine
+    from vllm_spec_plugin.bench.replay import record
+    from vllm_spec_plugin.bench.replay.recording import Recording, read
+
+    errors = Console(stderr=True)
+    with told_errors(errors):
+        check_output("OUT", out)
+        known, priced = (None if path is None else read(path) for path in (outcomes_of, costs_of))
+        numbers = {*whole_numbers("--lengths", lengths, tokens), tokens}
+        sizes = record.Sizes(
+            requests,
+            output_tokens,
+            whole_numbers("--levels", levels, 1024),
+            tuple(sorted(numbers)),
+            steps,
+            rounds,
+            seed,
+        )
+        source = model_source("--target", target, "target")
+        config = record.fixed(
+            base_of(proposer, draft and model_source("--draft", draft, "draft"), "greedy").config, tokens
+        )
+        origin = provenance(sys.argv[1:], seed, PROMPTS) | {"sizes": dataclasses.asdict(sizes)}
+
+        def on_run(what: str) -> None:
+            errors.print(what, soft_wrap=True, highlight=False)
+
+        with (
+            tempfile.TemporaryDirectory(prefix="vllm-spec-record-") as name,
+            record.running(config, source, seed, Path(name), with_none=priced is None) as arms,
+        ):
+            if known is None:
+                traces = record.record_outcomes(arms["plugin"], config, sizes, on_run)
+            else:
+                traces = known.traces
+                origin["outcomes"] = known.provenance
+            if priced is None:
+                costs = record.record_costs(arms, config, sizes, QuietMachine(patience), on_run)
+            else:
+                costs = priced.costs
+                origin["costs"] = priced.provenance
+        Recording(record.nameless(config), traces, costs, origin).write(out)
+    errors.print(f"{out}: {len(traces)} responses, {out.stat().st_size:,} bytes", soft_wrap=True, highlight=False)

@@ -1,0 +1,80 @@
+"""`vllm-spec bench replay`: the policy of draft lengths against recorded outcomes and costs."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from vllm_spec_plugin.cli.bench_errors import told_errors
+from vllm_spec_plugin.cli.bench_options import Seed
+
+
+def bench_replay(
+    recording: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="FILE...", show_default=False, help="Recordings. [default: the bundled ones]"),
+    ] = None,
+    workload: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="As often as there are workloads. [default: all]")
+    ] = None,
+    levels: Annotated[str, typer.Option(metavar="N,...", help="Numbers of concurrent streams.")] = "1,2,4,8,16,32",
+    tokens: Annotated[int, typer.Option(min=16, help="Output tokens per stream, in each phase of switching.")] = 400,
+    request_tokens: Annotated[int, typer.Option(min=2, help="Output tokens per request, on average.")] = 96,
+    seeds: Annotated[int, typer.Option(min=1, help="How often everything is replayed, each time by another seed.")] = 3,
+    seed: Seed = 0,
+    ablate: Annotated[
+        bool, typer.Option("--ablate", help="Switch off each mechanism of the policy by itself instead.")
+    ] = False,
+    without: Annotated[
+        list[str] | None, typer.Option(metavar="MECHANISM", help="With --ablate: only these. [default: all]")
+    ] = None,
+    markdown: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the tables here.")] = None,
+) -> None:
+    """Replay recorded outcomes and costs under the policy `optimal`, and compare it.
+
+    Requests come in a closed loop and are batched continuously. Each gets a recorded response; a draft at an
+    output position fares as recorded there. Seconds are the recorded ones, with their noise. The same seed gives the
+    same figures. Shown are tokens per second of no speculation, those of the plugin with nothing drafted over it, and
+    those of `optimal` over it (in all, and in the first 100 steps), over the best fixed draft length, and over
+    `optimal` with one proposer of a cascade; then verified draft tokens per request and step. With --ablate
+    it is what each mechanism gains, in percent.
+    """
+    from rich.console import Console
+    from rich.markup import escape
+
+    from vllm_spec_plugin.bench.input import check_output, whole_numbers, words
+    from vllm_spec_plugin.bench.replay.ablation import MECHANISMS
+    from vllm_spec_plugin.bench.replay.ablation import ablate as gains_of
+    from vllm_spec_plugin.bench.replay.recording import bundled, read
+    from vllm_spec_plugin.bench.replay.report import gains_table, rates_table
+    from vllm_spec_plugin.bench.replay.settings import WORKLOADS, Sizes, arms_of, replay
+    from vllm_spec_plugin.bench.tables import markdown_table, new_table
+
+    console, texts = Console(), []
+    with told_errors(Console(stderr=True)):
+        check_output("--markdown", markdown)
+        chosen = words("--workload", workload or list(WORKLOADS), list(WORKLOADS))
+        mechanisms = words("--without", without or list(MECHANISMS), list(MECHANISMS))
+        streams = whole_numbers("--levels", levels, 1024)
+        sizes = Sizes(tokens, request_tokens, tuple(range(seed, seed + seeds)))
+        for path in recording or bundled():
+            known = read(path)
+            cells = [(name, count) for name in chosen for count in streams]
+            if ablate:
+                gains = (gain for name, count in cells for gain in gains_of(known, name, count, sizes, mechanisms))
+                table = gains_table(gains)
+            else:
+                table = rates_table(
+                    {
+                        (name, count): {arm.name: replay(known, arm, name, count, sizes) for arm in arms_of(known)}
+                        for name, count in cells
+                    }
+                )
+            title = f"{path.stem}: {', '.join(known.methods)}"
+            shown = new_table(title, table[0], ("workload", "best", "without"))
+            for row in table[1]:
+                shown.add_row(*map(escape, row))
+            console.print(shown)
+            texts.append(f"{title}\n\n{markdown_table([table[0], *table[1]])}\n")
+        if markdown is not None:
+            markdown.write_text("\n".join(texts), encoding="utf-8")

@@ -1,0 +1,90 @@
+"""The order in which the nodes of draft trees are worth verifying: by path probability, every prefix a tree.
+
+Both sides derive it from the configuration: the scheduler decides how many nodes a request drafts, a proposer drafts
+the first ones.
+"""
+
+import itertools
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from vllm_spec_plugin.verification.topology import Path, Topology, by_priority
+
+# Where nothing was measured: the probabilities that the first and the second of several siblings are accepted, and the
+# ratio of each further one's to that of the sibling before. Only the order of their products matters.
+FIRST, SECOND, RATIO = 0.75, 0.1, 0.5
+
+
+def default_probability(path: Sequence[int]) -> float:
+    """Estimates how likely the tokens of these ranks are all accepted, without measurements."""
+    num_others = sum(rank > 0 for rank in path)
+    return FIRST ** (len(path) - num_others) * SECOND**num_others * RATIO ** (sum(path) - num_others)
+
+
+@dataclass(frozen=True)
+class NodeOrder:
+    """Nodes of a draft tree, the most probable first.
+
+    Attributes:
+        paths: per node the ranks among siblings on the way to it; parents before children, siblings by rank.
+    """
+
+    paths: tuple[Path, ...]
+
+    @classmethod
+    def by_probability(cls, paths: Iterable[Path], probability: Callable[[Path], float]) -> "NodeOrder":
+        """Sorts nodes by the probability of their paths.
+
+        No node counts as more probable than its parent or a sibling of lower rank, whatever was measured. Of equally
+        probable nodes the shallower comes first, then the one of lower ranks.
+
+        Args:
+            paths: all nodes of a tree.
+            probability: of a path.
+        """
+        bounded: dict[Path, float] = {}
+        for path in sorted(paths, key=lambda path: (len(path), path)):
+            bound = min(bounded.get(path[:-1], 1.0), _least_before(bounded, path))
+            bounded[path] = min(probability(path), bound)
+        return cls(tuple(sorted(bounded, key=lambda path: (-bounded[path], len(path), path))))
+
+    @classmethod
+    def of_branches(cls, branches: Sequence[int]) -> "NodeOrder":
+        """Orders the tree in which `branches[d]` tokens follow each token that has d before it."""
+        paths = (
+            path
+            for depth in range(1, len(branches) + 1)
+            for path in itertools.product(*(range(count) for count in branches[:depth]))
+        )
+        return cls.by_probability(paths, default_probability)
+
+    @cached_property
+    def tree(self) -> Topology:
+        """All nodes; `tree.first(n)` is the first n of them."""
+        return by_priority(self.paths)
+
+    @cached_property
+    def parents(self) -> tuple[int, ...]:
+        """[nodes]: each node's parent in this order, -1 where that is the end of the text."""
+        number = {path: i for i, path in enumerate(self.paths)}
+        return tuple(number.get(path[:-1], -1) for path in self.paths)
+
+    @cached_property
+    def prefixes(self) -> tuple[tuple[int, int], ...]:
+        """[nodes + 1]: how many chains the first n nodes make up, and the depth of the deepest one."""
+        shapes, chains, depth = [(0, 0)], 0, 0
+        has_child = set()
+        for path in self.paths:
+            # The first child of a leaf goes on with its chain.
+            chains += len(path) == 1 or path[:-1] in has_child
+            has_child.add(path[:-1])
+            depth = max(depth, len(path))
+            shapes.append((chains, depth))
+        return tuple(shapes)
+
+
+def _least_before(probabilities: dict[Path, float], path: Path) -> float:
+    """The least probability of the siblings of lower rank; 1 if there are none."""
+    siblings = ((*path[:-1], rank) for rank in range(path[-1]))
+    return min((probabilities[sibling] for sibling in siblings if sibling in probabilities), default=1.0)

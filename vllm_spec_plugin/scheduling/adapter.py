@@ -1,0 +1,379 @@
+"""Between vLLM's scheduler and the policy of draft lengths: what a step may draft, and what came of it."""
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from vllm_spec_plugin.compat.kv_cache import Request
+from vllm_spec_plugin.compat.scheduler import DRAFT_SOURCES
+from vllm_spec_plugin.config import PluginConfig
+from vllm_spec_plugin.metrics.by_method import CountersByMethod
+from vllm_spec_plugin.request_options import read_options
+from vllm_spec_plugin.scheduling.decisions import DecisionCounters, explain
+from vllm_spec_plugin.scheduling.draft_length.control import (
+    Batch,
+    Drafting,
+    DraftLengthControl,
+    DraftRequest,
+    Forecast,
+    Measured,
+)
+from vllm_spec_plugin.scheduling.draft_limits import DraftLimits
+from vllm_spec_plugin.scheduling.request_gate import why_without_drafts
+from vllm_spec_plugin.turns import Turns, asked, length_of
+
+logger = logging.getLogger("vllm.vllm_spec_plugin")
+
+_NO_TURNS: dict[str, Turns] = {}
+
+
+@dataclass(slots=True)
+class _Step:
+    """A planned step; attributes as of `Measured`, and what its outcome is compared with."""
+
+    num_tokens: int
+    num_requests: int
+    context: int
+    num_drafts: int
+    drafting: tuple[Drafting, ...]
+    turns: dict[str, Turns] = field(default_factory=dict)
+    # Per request with turns, text tokens that the proposer with KV of its own has to compute.
+    uncomputed: dict[str, int] = field(default_factory=dict)
+    num_output: int = 0
+    num_accepted: int = 0
+    # Of the drafts that it verifies.
+    forecast: Forecast | None = None
+
+
+class DraftLengthAdapter:
+    """Has the policy plan each step's drafts, and tells it how drafts fared and what steps took.
+
+    All of it happens in the scheduler's process: what the ranks draft is decided once, and sent to them.
+
+    Work per request is done only for requests that may be drafted for, in steps that the policy plans drafts for. A
+    policy whose plans depend on limits alone (`is_constant`) is called once per combination of limits.
+
+    Attributes:
+        control: the policy.
+        latest: turns of each request that is drafted for by the latest plan.
+        pending: turns and source of requests that were to be drafted for in the latest step that sampled them.
+    """
+
+    def __init__(
+        self, control: DraftLengthControl, config: PluginConfig, max_model_len: int, counters: CountersByMethod
+    ) -> None:
+        """Connects a policy.
+
+        Args:
+            control: the policy.
+            config: the plugin's.
+            max_model_len: most tokens of a text.
+            counters: decisions are added to these.
+        """
+        self.control = control
+        self.latest = _NO_TURNS
+        self._proposers = config.proposers
+        self._methods = [proposer.method for proposer in config.proposers]
+        self._decisions = DecisionCounters(counters, config.proposer.method, self._methods)
+        self._most = config.draft_length.tokens
+        self._max_model_len = max_model_len
+        # Index of the proposer that keeps KV, if there is one.
+        self._kv_proposer = config.kv_proposer
+        self._nothing = (0,) * len(self._proposers)
+        self._no_drafting = (Drafting(0, 0, 0, 0.0),) * len(self._proposers)
+        # Of requests that may be drafted for, while they live.
+        self._limits: dict[str, DraftLimits] = {}
+        # A constant policy's plans by limits.
+        self._constant: dict[tuple[int, ...], Turns] = {}
+        # Not needed for one proposer with a constant policy.
+        self.pending: dict[str, tuple[Turns, int | None]] = {}
+        self._tracks_sources = not control.is_constant or len(self._proposers) > 1
+        # Text tokens that the proposer with KV has computed.
+        self._computed: dict[str, int] = {}
+        # Steps that were planned and whose outcome is not known, and the latest one whose outcome is.
+        self._planned: deque[_Step] = deque()
+        self._ended: _Step | None = None
+        # Of the latest plan, for the step that verifies its drafts.
+        self._forecast: Forecast | None = None
+        self._num_foreseen = 0
+        self._started: float | None = None
+
+    def add(self, request: Request) -> None:
+        """Reads what a new request allows: one that is served without drafts is counted, and never planned for."""
+        if reason := why_without_drafts(request):
+            self._decisions.without_drafts(reason)
+            return
+        options = read_options(request.sampling_params.extra_args)
+        limits = DraftLimits.of(request, options, self._most, self._proposers, self._max_model_len)
+        if any(limits.usual):
+            self._limits[request.request_id] = limits
+
+    def forget(self, request_id: str) -> None:
+        """Drops what is kept for a request that ended."""
+        self.pending.pop(request_id, None)
+        self._computed.pop(request_id, None)
+        if self._limits.pop(request_id, None) is not None:
+            self.control.forget(request_id)
+
+    def started(self) -> None:
+        """Ends the measurement of the step before: another begins to be planned."""
+        if not self.control.is_constant:
+            now = time.perf_counter()
+            self._finish(now)
+            self._started = now
+
+    def plan(
+        self, output: Any, running: Sequence[Request], most_tokens: Callable[[], int], *, may_draft: bool = True
+    ) -> dict[str, Turns]:
+        """Decides what is drafted at the end of a step that vLLM has planned.
+
+        Args:
+            output: vLLM's plan.
+            running: all running requests.
+            most_tokens: tells how many tokens the next step has room for.
+            may_draft: False plans none, unless the policy is constant.
+
+        Returns:
+            Per request that the step computes tokens of and that is to be drafted for: its turns, at least one.
+        """
+        if self.control.is_constant:
+            turns = self._plan_constant(output, running) if self._limits else _NO_TURNS
+            if self._tracks_sources:
+                self._planned.append(_Step(0, 0, 0, 0, (), turns))
+        else:
+            turns = self._plan_step(output, running, most_tokens, may_draft)
+        self.latest = turns
+        return turns
+
+    def _plan_constant(self, output: Any, running: Sequence[Request]) -> dict[str, Turns]:
+        scheduled, turns = output.num_scheduled_tokens, {}
+        for request in running:
+            request_id = request.request_id
+            own = self._limits.get(request_id)
+            if own is None or request_id not in scheduled:
+                continue
+            limits = own.at(request.num_tokens)
+            if limits is not None:
+                turns[request_id] = self._constant_plan(limits)
+        if turns:
+            self._decisions.chosen(turns.values())
+        return turns
+
+    def _constant_plan(self, limits: tuple[int, ...]) -> Turns:
+        plan = self._constant.get(limits)
+        if plan is None:
+            request = DraftRequest("", limits, self._nothing)
+            [plan] = self.control.plan([request], Batch(1, 1, 0, sum(limits)))
+            self._constant[limits] = plan
+        return plan
+
+    def _plan_step(
+        self, output: Any, running: Sequence[Request], most_tokens: Callable[[], int], may_draft: bool
+    ) -> dict[str, Turns]:
+        if self._kv_proposer is not None:
+            self._note_cached(output)
+        drafts = output.scheduled_spec_decode_tokens
+        step = _Step(
+            output.total_num_scheduled_tokens,
+            len(output.num_scheduled_tokens),
+            sum([request.num_computed_tokens for request in running]),
+            sum(map(len, drafts.values())) if drafts else 0,
+            self._no_drafting,
+        )
+        self._planned.append(step)
+        if step.num_requests == self._num_foreseen:
+            step.forecast = self._forecast
+        self._forecast, self._num_foreseen = None, step.num_requests
+        if not may_draft or not self._limits or not step.num_requests:
+            return _NO_TURNS
+        if self.control.is_off(len(running)):
+            off = output.num_scheduled_tokens.keys() & self._limits.keys()
+            self._decisions.not_chosen(len(off))
+            if self.latest:
+                self._decisions.switched_off(off, self.latest)
+            return _NO_TURNS
+        requests, batch = self._requests(output.num_scheduled_tokens, running, step.context, most_tokens())
+        if not requests:
+            return _NO_TURNS
+        chosen = self.control.plan(requests, batch)
+        self._forecast = self.control.forecast
+        for request, turns in zip(requests, chosen, strict=True):
+            if turns:
+                step.turns[request.request_id] = turns
+                if self._kv_proposer is not None:
+                    step.uncomputed[request.request_id] = request.uncomputed_tokens[self._kv_proposer]
+        self._decisions.chosen(chosen)
+        if self.latest and () in chosen:
+            off = [request.request_id for request, turns in zip(requests, chosen, strict=True) if not turns]
+            self._decisions.switched_off(off, self.latest)
+        if logger.isEnabledFor(logging.DEBUG):
+            logger.debug("%s", explain(requests, chosen, self._forecast, self._methods))
+        return step.turns
+
+    def _requests(
+        self, scheduled: Mapping[str, int], running: Sequence[Request], context: int, most_tokens: int
+    ) -> tuple[list[DraftRequest], Batch]:
+        """The planned step's requests that may be drafted for, and the batch that will verify their drafts."""
+        requests, base_tokens, others = [], 0, 0
+        uncomputed, kv_proposer = self._nothing, self._kv_proposer
+        for request in running:
+            request_id = request.request_id
+            if request_id not in scheduled:
+                continue
+            num_tokens, is_chunk = request.num_tokens, request.is_prefill_chunk
+            if is_chunk:
+                base_tokens += min(num_tokens - request.num_computed_tokens, max(most_tokens - base_tokens, 0))
+            else:
+                base_tokens += 1
+            own = self._limits.get(request_id)
+            limits = None if own is None else own.at(num_tokens)
+            if limits is None:
+                others += not is_chunk
+                continue
+            if kv_proposer is not None:
+                uncomputed = self._uncomputed(request_id, num_tokens, kv_proposer)
+            requests.append(DraftRequest(request_id, limits, uncomputed, request.num_output_tokens))
+        return requests, Batch(base_tokens, len(running), context, max(most_tokens - base_tokens, 0), others)
+
+    def _note_cached(self, output: Any) -> None:
+        """Notes how much of admitted texts the prefix cache had: the proposer's part of it comes along."""
+        for request_id in output.preempted_req_ids or ():
+            self._computed.pop(request_id, None)
+        for new in output.scheduled_new_reqs:
+            if new.req_id in self._limits:
+                self._computed[new.req_id] = new.num_computed_tokens
+        cached = output.scheduled_cached_reqs
+        for request_id in cached.resumed_req_ids:
+            if request_id in self._limits:
+                self._computed[request_id] = cached.num_computed_tokens[cached.req_ids.index(request_id)]
+
+    def _uncomputed(self, request_id: str, num_tokens: int, kv_proposer: int) -> tuple[int, ...]:
+        missing = num_tokens - self._computed.get(request_id, 0)
+        if missing <= 0:
+            return self._nothing
+        return tuple([missing if i == kv_proposer else 0 for i in range(len(self._proposers))])
+
+    def source(self, request_id: str) -> int:
+        """Index of the proposer that made the drafts that wait to be verified; the first one's if that is not known."""
+        _, source = self.pending.get(request_id, ((), None))
+        return source or 0
+
+    def is_served(self, request_id: str) -> bool:
+        """Whether a request may be drafted for, and has not ended. A KV connector may keep ended ones."""
+        return request_id in self._limits
+
+    def verified(
+        self, request_id: str, drafted: int, accepted: int, num_output_tokens: int, nodes: tuple[int, ...] | None
+    ) -> int:
+        """Passes on what a step did for a request that had drafts, or was to have some.
+
+        Args:
+            request_id: the request.
+            drafted: draft tokens that were verified; 0 if there were none.
+            accepted: draft tokens that were kept.
+            num_output_tokens: output tokens of the request, those of the step included.
+            nodes: of a tree, the accepted nodes by their number in the order sent; None for chains.
+
+        Returns:
+            Index of the proposer that made the drafts.
+        """
+        pending = self.pending.pop(request_id, None)
+        if pending is None:
+            return 0
+        turns, source = pending
+        if not self.control.is_constant:
+            self._planned[0].num_accepted += accepted
+            self.control.verified(request_id, turns, source, drafted, accepted, num_output_tokens, nodes)
+        return source or 0
+
+    def updated(
+        self,
+        requests: Mapping[str, Request],
+        outcome: Any,
+        counted: CountersByMethod | None,
+        *,
+        num_output: int,
+        is_busy: bool,
+    ) -> None:
+        """Takes the outcome of the earliest of the planned steps.
+
+        Args:
+            requests: requests that vLLM keeps, by id; with a KV connector also ended ones.
+            outcome: the worker's `ModelRunnerOutput`.
+            counted: what the worker counted in the step; None if nothing.
+            num_output: output tokens of the step.
+            is_busy: whether another step follows at once.
+        """
+        if not self._tracks_sources:
+            return
+        step = self._planned.popleft()
+        step.num_output = num_output
+        if step.turns:
+            longest_asked, caught_up = self._await_drafts(step, requests, outcome)
+            if counted is not None:
+                step.drafting = self._drafting(counted, longest_asked, caught_up)
+        if not self.control.is_constant:
+            self._ended = step
+            if not is_busy:
+                self._finish(time.perf_counter())
+
+    def _await_drafts(self, step: _Step, requests: Mapping[str, Request], outcome: Any) -> tuple[list[int], int]:
+        """Keeps turns and sources of the drafts that a step made until they are verified.
+
+        Returns:
+            Per proposer the longest draft it was asked for, and the text tokens that the one with KV computed.
+        """
+        sources = getattr(outcome, DRAFT_SOURCES, {})
+        sampled, index = outcome.sampled_token_ids, outcome.req_id_to_index
+        most, caught_up, kv_proposer = [0] * len(self._proposers), 0, self._kv_proposer
+        for request_id, turns in step.turns.items():
+            source, is_sampled = sources.get(request_id), bool(sampled and sampled[index[request_id]])
+            is_alive = request_id in self._limits
+            if is_sampled:
+                turns_taken = turns if len(turns) == 1 else asked(turns, source)
+                for i, length in turns_taken:
+                    if length > most[i]:
+                        most[i] = length
+                if is_alive:
+                    self.pending[request_id] = (turns, source)
+            else:
+                # Of a text that is not through, the first proposer computes what there is, if it keeps KV.
+                turns_taken = turns[:1]
+            if kv_proposer is not None and length_of(turns_taken, kv_proposer):
+                caught_up += step.uncomputed.get(request_id, 0)
+                if is_alive:
+                    self._computed[request_id] = requests[request_id].num_tokens
+        return most, caught_up
+
+    def _drafting(self, counted: CountersByMethod, most: Sequence[int], caught_up: int) -> tuple[Drafting, ...]:
+        drafting = []
+        for i, proposer in enumerate(self._proposers):
+            did = counted.of(proposer.method)
+            tokens = caught_up if i == self._kv_proposer else 0
+            drafting.append(Drafting(most[i], did.draft_tokens, tokens, did.proposer_seconds))
+        return tuple(drafting)
+
+    def _finish(self, now: float) -> None:
+        started, self._started = self._started, None
+        step, self._ended = self._ended, None
+        if started is None or step is None or not step.num_tokens:
+            return
+        if step.forecast is not None:
+            self._decisions.compare(step.forecast, step.num_output, now - started)
+        self.control.measured(
+            Measured(
+                num_tokens=step.num_tokens,
+                num_requests=step.num_requests,
+                context=step.context,
+                seconds=now - started,
+                drafting=step.drafting,
+                has_drafts=step.num_drafts > 0,
+                forecast=step.forecast,
+                num_drafts=step.num_drafts,
+                num_accepted=step.num_accepted,
+                num_output=step.num_output,
+            )
+        )

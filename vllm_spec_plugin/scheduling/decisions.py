@@ -1,0 +1,81 @@
+"""Decisions of a draft-length policy, counted and explained."""
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+
+from vllm_spec_plugin.metrics.by_method import CountersByMethod
+from vllm_spec_plugin.scheduling.draft_length.control import DraftRequest, Forecast
+from vllm_spec_plugin.turns import Turns, longest
+
+
+class DecisionCounters:
+    """Counts what a policy decided, what it expected of that, and what came of it."""
+
+    def __init__(self, counters: CountersByMethod, method: str, methods: Sequence[str]) -> None:
+        """Adds to counters.
+
+        Args:
+            counters: the scheduler's.
+            method: the configured proposer.
+            methods: its members; of a single proposer itself.
+        """
+        self._counters = counters
+        self._method = method
+        self._methods = methods
+
+    def chosen(self, chosen: Collection[Turns]) -> None:
+        """Counts the turns of a step's requests."""
+        counters = self._counters.of(self._method)
+        # There are few different ones.
+        for turns, num_requests in Counter(chosen).items():
+            counters.count_chosen(longest(turns), num_requests)
+            if len(self._methods) > 1:
+                for i, length in turns:
+                    self._counters.of(self._methods[i]).count_chosen(length, num_requests)
+
+    def not_chosen(self, num_requests: int) -> None:
+        """Counts requests of a step that is planned without drafts whatever its requests are."""
+        self._counters.of(self._method).count_chosen(0, num_requests)
+
+    def switched_off(self, request_ids: Collection[str], latest: Collection[str]) -> None:
+        """Counts requests without turns that had some by the latest plan."""
+        num_requests = sum([request_id in latest for request_id in request_ids])
+        if num_requests:
+            self._counters.of(self._method).switched_off += num_requests
+
+    def without_drafts(self, reason: str) -> None:
+        """Counts a request that is served without drafts."""
+        self._counters.of(self._method).count_without_drafts(reason)
+
+    def compare(self, forecast: Forecast, num_output: int, seconds: float) -> None:
+        """Counts what a step was expected to take and to save, and what it did."""
+        counters = self._counters.of(self._method)
+        counters.predicted_seconds += forecast.seconds
+        counters.measured_seconds += seconds
+        seconds_per_token = forecast.plain_seconds / forecast.plain_tokens
+        counters.expected_saved_seconds += forecast.tokens * seconds_per_token - forecast.seconds
+        counters.realised_saved_seconds += num_output * seconds_per_token - seconds
+        for method, rates in zip(self._methods, forecast.acceptance, strict=True):
+            self._counters.of(method).acceptance = list(rates)
+
+
+def explain(
+    requests: Sequence[DraftRequest], chosen: Sequence[Turns], forecast: Forecast | None, methods: Sequence[str]
+) -> str:
+    """Describes one decision in a line: of several proposers those that have a turn, in order."""
+
+    def named(turns: Turns) -> str:
+        if len(methods) == 1 or not turns:
+            return str(longest(turns))
+        return ">".join(f"{methods[i]}({length})" for i, length in turns)
+
+    lengths = " ".join(f"{request.request_id}:{named(turns)}" for request, turns in zip(requests, chosen, strict=True))
+    if forecast is None:
+        return f"draft lengths {lengths}"
+    rates = ", ".join(" ".join(f"{rate:.2f}" for rate in of_proposer) for of_proposer in forecast.acceptance)
+    text = (
+        f"draft lengths {lengths}; expected {forecast.tokens:.2f} tokens in {forecast.seconds * 1e3:.2f} ms, without "
+        f"{forecast.plain_tokens} in {forecast.plain_seconds * 1e3:.2f} ms: {forecast.gain:.2f} times; "
+        f"acceptance {rates}"
+    )
+    return f"{text}; to learn about another {forecast.tried}" if forecast.tried else text

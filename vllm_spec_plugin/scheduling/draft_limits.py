@@ -1,0 +1,71 @@
+"""Draft limits of a request: what it asked for, and what its text has room for."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from vllm_spec_plugin.config import SingleConfig
+from vllm_spec_plugin.request_options import RequestOptions
+
+
+@dataclass(frozen=True, slots=True)
+class DraftLimits:
+    """Most draft tokens of a request, by the length of its text.
+
+    Attributes:
+        usual: per proposer, most draft tokens while the text is far from its end; 0 is none at all.
+        usual_until: longest text with which these hold, in tokens.
+        max_model_len: most tokens of a text.
+        end: tokens of the text when the request has all its output.
+        drafts_trees: per proposer, whether more tokens may be verified than may follow each other.
+    """
+
+    usual: tuple[int, ...]
+    usual_until: int
+    max_model_len: int
+    end: int
+    drafts_trees: tuple[bool, ...]
+
+    @classmethod
+    def of(
+        cls,
+        request: Any,
+        options: RequestOptions,
+        most: int,
+        proposers: Sequence[SingleConfig],
+        max_model_len: int,
+    ) -> "DraftLimits":
+        """Combines a request's options with the configuration.
+
+        Args:
+            request: vLLM's `Request`.
+            options: what it says of its drafts.
+            most: the configuration's longest draft, in tokens.
+            proposers: of the configuration.
+            max_model_len: most tokens of a text.
+        """
+        most = most if options.most is None else min(options.most, most)
+        end = request.num_prompt_tokens + request.max_tokens
+        return cls(
+            tuple(most if options.method in (None, proposer.method) else 0 for proposer in proposers),
+            min(max_model_len, end) - 2 - most,
+            max_model_len,
+            end,
+            tuple(proposer.drafts_trees for proposer in proposers),
+        )
+
+    def at(self, num_tokens: int) -> tuple[int, ...] | None:
+        """Limits per proposer for the drafts after a step; None if all are 0.
+
+        The step adds a token to the text first, and verification one more after the drafts.
+
+        Args:
+            num_tokens: of the text before the step.
+        """
+        if num_tokens <= self.usual_until:
+            return self.usual
+        room, depth = self.max_model_len - num_tokens - 2, self.end - num_tokens - 2
+        if room <= 0 or depth <= 0:
+            return None
+        pairs = zip(self.usual, self.drafts_trees, strict=True)
+        return tuple(min(most, room) if is_tree else min(most, room, depth) for most, is_tree in pairs)

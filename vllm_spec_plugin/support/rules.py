@@ -1,0 +1,374 @@
+"""The one table of what is refused at start-up: which features do not go with which models and servers.
+
+What no test runs through the engine is refused: outputs that differ silently are worse than a server that does not
+start. To serve more, prove it with an engine test and take the rule out.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from vllm_spec_plugin.config_errors import ConfigError, show_source, show_text
+from vllm_spec_plugin.support.facts import Facts, Layer, ModelFacts
+
+if TYPE_CHECKING:
+    from vllm_spec_plugin.config import PluginConfig
+
+
+class Feature(StrEnum):
+    """What a configuration needs the engine to do."""
+
+    CHAIN = "chains"
+    TREE = "trees"
+    DRAFT_MODEL = "a draft model"
+    HIDDEN_STATES = "heads on hidden states"
+    NO_DRAFTS = "steps without drafts"
+
+
+EVERYTHING = frozenset(Feature)
+TREES = frozenset({Feature.TREE})
+DRAFT_MODELS = frozenset({Feature.DRAFT_MODEL})
+_INSTEAD = {
+    EVERYTHING: "start without the plugin",
+    TREES: "draft chains: leave proposer.branches or proposer.tree out",
+    DRAFT_MODELS: "choose a proposer without a draft model, such as ngram",
+}
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Refuses features where it finds something in their way.
+
+    Attributes:
+        subject: the key or flag to change.
+        features: what is refused.
+        found: what is in the way; empty is nothing.
+        reason: why the features are not served with it.
+        allowed: what is served.
+    """
+
+    subject: str
+    features: frozenset[Feature]
+    found: Callable[[Facts], str]
+    reason: str
+    allowed: str
+
+    @property
+    def instead(self) -> str:
+        """What to do without changing the subject."""
+        return _INSTEAD[self.features]
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """One thing in the way of a configuration.
+
+    Attributes:
+        rule: the rule that found it.
+        found: what it found.
+    """
+
+    rule: Rule
+    found: str
+
+    def __str__(self) -> str:
+        """The line for the person at the terminal."""
+        rule = self.rule
+        return f"{rule.subject}: got {self.found}; {rule.reason}; allowed: {rule.allowed}. Or {rule.instead}"
+
+
+class UnsupportedError(ConfigError):
+    """A server that would not be exact, or would not run, with this configuration; str() is the whole message."""
+
+
+def features_of(config: "PluginConfig") -> frozenset[Feature]:
+    """What `config` needs. Every proposer may draft a chain or nothing for some requests."""
+    features = {Feature.CHAIN, Feature.NO_DRAFTS}
+    if config.drafts_trees:
+        features.add(Feature.TREE)
+    if config.kv_proposer is not None:
+        features.add(Feature.DRAFT_MODEL)
+    if any(proposer.uses_hidden_states for proposer in config.proposers):
+        features.add(Feature.HIDDEN_STATES)
+    return frozenset(features)
+
+
+def refusals(features: frozenset[Feature], facts: Facts) -> list[Refusal]:
+    """Everything in the way of `features`; empty if they are served."""
+    found = [(rule, rule.found(facts)) for rule in RULES if rule.features & features]
+    return [Refusal(rule, text) for rule, text in found if text]
+
+
+def check(features: frozenset[Feature], facts: Facts, source: str) -> None:
+    """Refuses what is not served.
+
+    Args:
+        features: of the configuration.
+        facts: of the server.
+        source: the configuration file, for the message.
+
+    Raises:
+        UnsupportedError: names everything in the way.
+    """
+    lines = [str(refusal) for refusal in refusals(features, facts)]
+    if lines:
+        raise UnsupportedError(_message(show_source(source), lines))
+
+
+def _message(source: str, lines: Sequence[str]) -> str:
+    if len(lines) == 1:
+        return f"{source} can't be served here: {lines[0]}"
+    return "\n  ".join([f"{source} can't be served here, for {len(lines)} reasons:", *lines])
+
+
+def _target_has(kind: Layer) -> Callable[[Facts], str]:
+    return lambda facts: _having(facts.target, kind)
+
+
+def _draft_has(kind: Layer) -> Callable[[Facts], str]:
+    return lambda facts: _having(facts.draft, kind) if facts.draft else ""
+
+
+def _having(model: ModelFacts, kind: Layer) -> str:
+    return f"{_shown(model)}, which has {kind}" if kind in model.layers else ""
+
+
+def _untested_layers(model: ModelFacts | None) -> str:
+    kinds = model.layers - {Layer.FULL, Layer.SLIDING, Layer.MLA, Layer.RECURRENT} if model else ()
+    return f"{_shown(model)}, which has {', '.join(sorted(kinds))}" if model and kinds else ""
+
+
+def _not_generating(model: ModelFacts | None) -> str:
+    return f"{_shown(model)}, which does not generate token by token" if model and not model.generates else ""
+
+
+def _shared_experts(facts: Facts, model: ModelFacts | None) -> str:
+    size = facts.server.data_parallel_size
+    found = _with_experts(model)
+    return f"{size} with {found}" if size > 1 and found else ""
+
+
+def _with_experts(model: ModelFacts | None) -> str:
+    return f"{_shown(model)}, which has experts" if model and model.is_moe else ""
+
+
+def _above_one(name: str) -> Callable[[Facts], str]:
+    def found(facts: Facts) -> str:
+        size: int = getattr(facts.server, name)
+        return str(size) if size > 1 else ""
+
+    return found
+
+
+def _shown(model: ModelFacts) -> str:
+    return f"'{show_text(model.name, 200)}' ({model.architecture})"
+
+
+SERVED_LAYERS = "models whose layers are full or sliding-window attention"
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        "--model",
+        EVERYTHING,
+        _target_has(Layer.RECURRENT),
+        "vLLM 0.32 computes such state wrongly where drafts are verified or left out",
+        SERVED_LAYERS,
+    ),
+    Rule(
+        "--model",
+        EVERYTHING,
+        _target_has(Layer.MLA),
+        "vLLM 0.32 computes other logits when it verifies drafts with it",
+        SERVED_LAYERS,
+    ),
+    Rule(
+        "--model",
+        EVERYTHING,
+        lambda facts: _untested_layers(facts.target),
+        "drafts were not tested with it",
+        SERVED_LAYERS,
+    ),
+    Rule(
+        "--model",
+        EVERYTHING,
+        lambda facts: _not_generating(facts.target),
+        "there is nothing to draft",
+        "decoder-only models that generate text",
+    ),
+    Rule(
+        "--model",
+        EVERYTHING,
+        lambda facts: f"{_shown(facts.target)}, which takes images or other media" * facts.target.takes_media,
+        "drafts were not tested with media",
+        "its text alone, with --language-model-only",
+    ),
+    Rule(
+        "--model",
+        EVERYTHING,
+        lambda facts: f"{_shown(facts.target)}, whose positions have several dimensions" * facts.target.has_mrope,
+        "drafts were not tested with it",
+        "models without M-RoPE",
+    ),
+    Rule(
+        "--pipeline-parallel-size",
+        EVERYTHING,
+        _above_one("pipeline_parallel_size"),
+        "drafts were not tested across pipeline stages",
+        "1, with --tensor-parallel-size or --data-parallel-size",
+    ),
+    Rule(
+        "--decode-context-parallel-size",
+        EVERYTHING,
+        _above_one("decode_context_parallel_size"),
+        "drafts were not tested with a KV cache that is split over ranks",
+        "1",
+    ),
+    Rule(
+        "--prefill-context-parallel-size",
+        EVERYTHING,
+        _above_one("prefill_context_parallel_size"),
+        "the model runner that takes drafts does not have it",
+        "1",
+    ),
+    Rule(
+        "--enable-dbo",
+        EVERYTHING,
+        lambda facts: "steps split into micro-batches" if facts.server.splits_batches else "",
+        "drafts were not tested with it",
+        "no --enable-dbo and no --ubatch-size",
+    ),
+    Rule(
+        "--kv-sharing-fast-prefill",
+        EVERYTHING,
+        lambda facts: "layers that skip prompts" if facts.server.has_fast_prefill else "",
+        "drafts were not tested with it",
+        "leave it out",
+    ),
+    Rule(
+        "--logits-processors",
+        EVERYTHING,
+        lambda facts: ", ".join(facts.server.logits_processors),
+        "nothing tells how to apply a custom logits processor to drafted tokens",
+        "none, and no installed package that brings one (entry point vllm.logits_processors)",
+    ),
+    Rule(
+        "proposer.model",
+        DRAFT_MODELS,
+        _draft_has(Layer.RECURRENT),
+        "such state can't be taken back when drafts are rejected",
+        SERVED_LAYERS,
+    ),
+    Rule(
+        "proposer.model",
+        DRAFT_MODELS,
+        _draft_has(Layer.MLA),
+        "its drafts are not accepted: vLLM lays out its KV cache in another way",
+        SERVED_LAYERS,
+    ),
+    Rule(
+        "proposer.model",
+        DRAFT_MODELS,
+        lambda facts: _untested_layers(facts.draft),
+        "draft models were not tested with it",
+        SERVED_LAYERS,
+    ),
+    Rule(
+        "proposer.model",
+        DRAFT_MODELS,
+        lambda facts: _not_generating(facts.draft),
+        "it can't draft",
+        "decoder-only models that generate text",
+    ),
+    Rule(
+        "--data-parallel-size",
+        EVERYTHING,
+        lambda facts: _shared_experts(facts, facts.target),
+        "replicas share their experts in every pass, and drafts were not tested so: vLLM's CPU build can't run it",
+        "1, or models without experts",
+    ),
+    Rule(
+        "--data-parallel-size",
+        DRAFT_MODELS,
+        lambda facts: _shared_experts(facts, facts.draft),
+        "replicas share their experts in every pass, and only some would run the draft model",
+        "1, or models without experts",
+    ),
+    Rule(
+        "--enable-eplb",
+        DRAFT_MODELS,
+        lambda facts: _with_experts(facts.draft) if facts.server.moves_experts else "",
+        "experts of a draft model are not moved",
+        "no --enable-eplb and no --enable-elastic-ep, or a draft without experts",
+    ),
+    Rule(
+        "--model",
+        TREES,
+        _target_has(Layer.SLIDING),
+        "branches were not tested with it",
+        "models whose layers are all full attention",
+    ),
+    Rule(
+        "--model",
+        TREES,
+        lambda facts: f"{_shown(facts.target)}, whose images attend both ways" * facts.target.attends_both_ways,
+        "branches attend causally",
+        "causal models",
+    ),
+    Rule(
+        "--kv-transfer-config",
+        TREES,
+        lambda facts: facts.server.kv_connector,
+        "a KV connector keeps block tables of its own",
+        "no KV connector",
+    ),
+    Rule(
+        "--compilation-config",
+        TREES,
+        lambda facts: "full CUDA graphs" if facts.server.full_cuda_graphs else "",
+        "they have the sequences of a step built in",
+        "cudagraph_mode PIECEWISE, or --enforce-eager",
+    ),
+    Rule(
+        "--compilation-config",
+        TREES,
+        lambda facts: "CUDA graphs that hold vllm::unified_kv_cache_update" if facts.server.captures_kv_writes else "",
+        "keys and values that branches share would not be written to their blocks",
+        "vLLM's own splitting_ops without use_inductor_graph_partition, or --enforce-eager",
+    ),
+    Rule(
+        "--compilation-config",
+        TREES,
+        lambda facts: f"the passes {', '.join(facts.server.fused_kv_writes)}" if facts.server.fused_kv_writes else "",
+        "keys and values that branches share would not be written to their blocks",
+        "pass_config with these passes set to false",
+    ),
+    Rule(
+        "--attention-backend",
+        TREES,
+        lambda facts: ", ".join(facts.server.backends_that_write),
+        "it writes keys and values while it attends, so branches can't share them",
+        "a backend with a separate KV cache update",
+    ),
+    Rule(
+        "--model",
+        TREES,
+        lambda facts: f"layers such as {facts.server.other_layers[0]}" if facts.server.other_layers else "",
+        "they do not write keys and values by vLLM's common call, so branches can't share them",
+        "models of vLLM's standard attention layers",
+    ),
+    Rule(
+        "--model",
+        TREES,
+        lambda facts: f"{facts.server.num_kv_groups} KV cache groups" if facts.server.num_kv_groups != 1 else "",
+        "branches were tested with one block table per request",
+        "models whose layers are all full attention",
+    ),
+    Rule(
+        "--block-size",
+        TREES,
+        lambda facts: str(facts.server.split_block_size or ""),
+        "the attention backend splits blocks of this size",
+        "a block size of the attention backend's own",
+    ),
+)
