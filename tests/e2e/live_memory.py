@@ -72,7 +72,11 @@ def measure(folder: Path) -> dict[str, LiveMemory]:
     for path in sorted(folder.glob("*.sock")):
         with socket.socket(socket.AF_UNIX) as connection:
             connection.settimeout(_TIMEOUT_S)
-            connection.connect(str(path))
+            try:
+                connection.connect(str(path))
+            except ConnectionRefusedError:
+                # vLLM inspects a model's class in a process of its own, which has ended.
+                continue
             numbers = connection.makefile().read().split()
         found[psutil.Process(int(path.stem)).name()] = LiveMemory(*map(int, numbers))
     return found

@@ -9,7 +9,7 @@ from unittest import mock
 from vllm_spec_plugin.compat.scheduler import ACCEPTED_NODES
 from vllm_spec_plugin.config import PluginConfig
 from vllm_spec_plugin.scheduling.draft_length.control import Batch, DraftRequest
-from vllm_spec_plugin.scheduling.draft_length.simple_controls import FixedControl
+from vllm_spec_plugin.scheduling.draft_length.fixed import FixedControl
 from vllm_spec_plugin.settings import KEY
 from vllm_spec_plugin.turns import Turns
 

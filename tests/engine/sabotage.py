@@ -1,15 +1,21 @@
 """Engines that are wrong on purpose, to show that the checks would notice."""
 
+import atexit
 import contextlib
 import dataclasses
+import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import torch
 
 from vllm_spec_plugin.verification import chain, noise, tree
+
+_ENTRY_POINT, _ROOT = Path(__file__).parent / "vllm_plugin", Path(__file__).parents[2]
+_NAME = "TEST_SABOTAGE"
 
 
 @contextlib.contextmanager
@@ -166,3 +172,16 @@ SABOTAGES: dict[str, Callable[[], AbstractContextManager[None]]] = {
         stale_target_kv,
     )
 }
+
+
+def environment(name: str) -> dict[str, str]:
+    """Returns the environment variables with which vLLM's processes are sabotaged from their start."""
+    path = [str(_ENTRY_POINT), str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {"PYTHONPATH": os.pathsep.join(path), _NAME: name}
+
+
+def register() -> None:
+    """Puts the sabotage in force until the process ends; vLLM calls it in each of its processes."""
+    in_force = contextlib.ExitStack()
+    in_force.enter_context(SABOTAGES[os.environ[_NAME]]())
+    atexit.register(in_force.close)

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from tests.engine.arms import DISTANT, DRAFT_MODEL, LOOKUP, MULTI_DRAFT_DISTANT, Arms, Engine
 from tests.engine.jobs import Job
+from tests.engine.sabotage import environment
 from vllm_spec_plugin.certify import jobs
 from vllm_spec_plugin.certify.baseline import Baseline, Sizes, run_baseline
 from vllm_spec_plugin.certify.checks import check_greedy, check_json, check_samples, check_seeds
@@ -116,3 +117,15 @@ def test_command_tells_that_a_sound_engine_is_exact(tmp_path: Path) -> None:
     data = json.loads(report.read_text())
     assert data["verdict"] == "exact"
     assert not data["not_tested"]
+
+
+def test_command_tells_that_a_sabotaged_engine_is_not_exact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The engines' processes keep every draft token. The engine without the plugin has none, and stays as it is."""
+    for name, value in environment("accept_everything").items():
+        monkeypatch.setenv(name, value)
+    report = tmp_path / "report.json"
+    arguments = ["--model", str(model_path("target")), "--config", LOOKUP, "--quick", "--json", str(report)]
+    result = CliRunner().invoke(app, ["certify", *arguments])
+    print(result.output)
+    assert result.exit_code == 1
+    assert json.loads(report.read_text())["verdict"] == "not exact"

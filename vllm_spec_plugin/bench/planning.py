@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from vllm_spec_plugin.config import PluginConfig, parse_config
-from vllm_spec_plugin.scheduling.draft_length.control import Batch, Drafting, Measured, Wish
+from vllm_spec_plugin.scheduling.draft_length.control import Batch, Drafting, DraftRequest, Measured
 from vllm_spec_plugin.scheduling.draft_length.create import create_control
 from vllm_spec_plugin.turns import Turns, length_of, longest
 
@@ -110,20 +110,20 @@ class _Server:
         self._most = config.draft_length.tokens
         self._methods = [proposer.method for proposer in config.proposers]
         self._rng = np.random.default_rng(seed)
-        limits, gaps = (self._most,) * len(self._methods), (0,) * len(self._methods)
-        self._wishes = [Wish(f"cmpl-{index:032x}-0", limits, gaps) for index in range(num_requests)]
+        limits, uncomputed = (self._most,) * len(self._methods), (0,) * len(self._methods)
+        self._requests = [DraftRequest(f"cmpl-{index:032x}-0", limits, uncomputed) for index in range(num_requests)]
         self._control.probed([(size, _STEP + _TOKEN * size) for size in _PROBED])
 
     def step(self) -> tuple[int, int, int, float]:
         """Nanoseconds of planning, of the outcomes and of what the step took, and draft tokens asked per request."""
-        control, clock, num_requests = self._control, time.thread_time_ns, len(self._wishes)
+        control, clock, num_requests = self._control, time.thread_time_ns, len(self._requests)
         batch = Batch(num_requests, num_requests, num_requests * _CONTEXT, num_requests * self._most)
         begin = clock()
-        chosen = control.plan(self._wishes, batch)
+        chosen = control.plan(self._requests, batch)
         plan = clock() - begin
 
         fates = self._fates(chosen)
-        happened = [(wish.request_id, fate) for wish, fate in zip(self._wishes, fates, strict=True)]
+        happened = [(request.request_id, fate) for request, fate in zip(self._requests, fates, strict=True)]
         begin = clock()
         for request_id, fate in happened:
             control.verified(request_id, *fate)

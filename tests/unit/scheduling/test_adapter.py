@@ -14,7 +14,7 @@ from vllm_spec_plugin.scheduling import adapter as module
 from vllm_spec_plugin.scheduling.adapter import DraftLengthAdapter
 from vllm_spec_plugin.scheduling.decisions import explain
 from vllm_spec_plugin.scheduling.draft_length.control import Drafting, DraftRequest, Forecast
-from vllm_spec_plugin.scheduling.draft_length.simple_controls import FixedControl
+from vllm_spec_plugin.scheduling.draft_length.fixed import FixedControl
 
 DRAFT_MODEL = {"proposer": {"method": "draft_model", "model": "draft"}}
 CASCADE = {"proposer": {"method": "cascade", "proposers": [{"method": "ngram"}, DRAFT_MODEL["proposer"]]}}

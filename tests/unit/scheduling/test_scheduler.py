@@ -25,7 +25,7 @@ from vllm_spec_plugin.compat.scheduler import DRAFT_SCOPES, DRAFT_TURNS, KV_FORK
 from vllm_spec_plugin.scheduling import draft_blocks
 from vllm_spec_plugin.scheduling import scheduler as scheduler_module
 from vllm_spec_plugin.scheduling.adapter import DraftLengthAdapter
-from vllm_spec_plugin.scheduling.draft_length.simple_controls import FixedControl
+from vllm_spec_plugin.scheduling.draft_length.fixed import FixedControl
 from vllm_spec_plugin.scheduling.draft_limits import DraftLimits
 from vllm_spec_plugin.scheduling.kv import SpecKVCacheManager
 from vllm_spec_plugin.scheduling.scheduler import SpecScheduler

@@ -10,14 +10,14 @@ from typing import Any
 from vllm_spec_plugin.bench.drafting.stopwatch import replaced
 from vllm_spec_plugin.bench.replay.recording import Recording
 from vllm_spec_plugin.bench.replay.settings import OPTIMAL, Arm, Sizes, optimal, replay
-from vllm_spec_plugin.scheduling.draft_length import acceptance, expectation, optimal_control, regression
+from vllm_spec_plugin.scheduling.draft_length import optimal as policy
+from vllm_spec_plugin.scheduling.draft_length import regression
+from vllm_spec_plugin.scheduling.draft_length.acceptance import AcceptanceModel
 from vllm_spec_plugin.scheduling.draft_length.comparison import Comparison
-from vllm_spec_plugin.scheduling.draft_length.optimal_control import OptimalControl
+from vllm_spec_plugin.scheduling.draft_length.optimal import OptimalControl
 from vllm_spec_plugin.scheduling.draft_length.regression import ForgetfulRegression
 
 Switch = Callable[[], AbstractContextManager[None]]
-
-_NEVER = 1e9
 
 
 def _instead(owner: Any, name: str, value: Any) -> Switch:
@@ -29,16 +29,23 @@ def _remembering(init: Callable[..., None]) -> Callable[..., None]:
     return lambda self, *args: init(self, *args[:3], forgetting=1e-12)
 
 
+def _without_skills(learn: Callable[..., None]) -> Callable[..., None]:
+    """Has all requests learn as unknown ones."""
+
+    def learn_alike(self: AcceptanceModel, rows: Any, *args: Any) -> None:
+        learn(self, rows, *args)
+        self.ratings.requests[:] = 0
+
+    return learn_alike
+
+
 # By name, what switches a mechanism off while a control is made and serves.
 MECHANISMS: dict[str, Switch] = {
     "comparison with steps without drafts": _instead(Comparison, "is_off", lambda *_: False),
-    "trials of proposers": _instead(OptimalControl, "_other_lane", lambda *_: None),
-    "choice of proposers for the batch": _instead(OptimalControl, "_compared", lambda _: []),
-    "catch-up spread over steps": _instead(optimal_control, "CATCH_UP_STEPS", 1),
-    "margin to begin": _instead(optimal_control, "BEGIN", 0.0),
-    "requests told apart": _instead(expectation, "_STRENGTHS", (_NEVER,)),
-    "how much requests differ, learned": _instead(expectation, "_STRENGTHS", (6.0,)),
-    "evidence aged by drafts": _instead(acceptance, "TOKENS_PER_DRAFT", 0.0),
+    "trials": _instead(OptimalControl, "_trial", lambda *_: None),
+    "catch-up spread over steps": _instead(policy, "CATCH_UP_STEPS", 1),
+    "margin over no drafts": _instead(policy, "MARGIN", 0.0),
+    "skills of requests": lambda: replaced(AcceptanceModel, "learn", _without_skills),
     "costs forgotten": lambda: replaced(ForgetfulRegression, "__init__", _remembering),
     "anchors of costs": _instead(regression, "NUM_ANCHORS", 1),
 }

@@ -11,7 +11,7 @@ from vllm_spec_plugin.bench.replay.server import Load, Result, Server
 from vllm_spec_plugin.bench.replay.traces import EDIT
 from vllm_spec_plugin.scheduling.draft_length.control import DraftLengthControl
 from vllm_spec_plugin.scheduling.draft_length.create import create_control
-from vllm_spec_plugin.scheduling.draft_length.simple_controls import FixedControl
+from vllm_spec_plugin.scheduling.draft_length.fixed import FixedControl
 
 # Kinds of text that requests take in turn, phase by phase.
 WORKLOADS: dict[str, tuple[tuple[str, ...], ...]] = {

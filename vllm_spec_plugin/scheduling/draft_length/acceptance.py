@@ -1,145 +1,209 @@
-"""How likely each draft token of each request is to be accepted, learned from what was verified. Imports no vLLM."""
+"""Predicts which draft tokens of a request are accepted, from those that were verified. Imports no vLLM."""
 
-from collections.abc import Sequence
+import math
+from typing import NamedTuple
 
 import numpy as np
 
-from vllm_spec_plugin.scheduling.draft_length.acceptance_counts import (
-    PRIOR,
-    count_steps,
-    of_proposer,
-    score_strengths,
-)
+from vllm_spec_plugin.jit import compiled
 from vllm_spec_plugin.scheduling.draft_length.arrays import Floats, Ints
 from vllm_spec_plugin.scheduling.draft_length.request_rows import RequestRows
 
-# Output tokens that a verified draft ages its request's evidence by.
-TOKENS_PER_DRAFT = 8.0
+# Standard deviation of skills over requests, in log-odds.
+SPREAD = 1.0
+# Information that holds a position's log-odds to those of the position before it.
+LEAN = 0.25
+# Drafts after which the information of a position counts half.
+_POSITION_HALF_LIFE = 1024
+# Most of log-odds, either way; probabilities at which steps are computed are bounded too.
+_MOST_LOG_ODDS, _LEAST_PROB = 7.0, 0.002
+# Columns of a request's row.
+SKILL, INFORMATION = range(2)
 
 
-class AcceptanceEstimate:
-    """Estimates of a[r, i], the probability that draft token i of request r is accepted if all before it are.
+class Ratings(NamedTuple):
+    """Estimates of K positions and of all requests.
 
-    Positions i count from 1 here and from 0 in arrays; constants are in acceptance_counts.py, which computes all
-    this. Two levels, both of decayed counts:
+    Attributes:
+        log_odds: [K], b, of an average request.
+        information: [K], n, inverse variance of b beyond what position i - 1 says.
+        requests: [rows, 2], skill t and information m of each request; zeros are an unknown request.
+        initial: [1], log-odds that the first position leans on.
+    """
 
-    **The proposer.** n_i and k_i count how often position i was tried and accepted, in whatever request;
-    they fade by half per `prior_half_life` verified drafts. The prior is their running average, and a
-    position that is seldom tried leans on the one before it, with w = `PRIOR_WEIGHT`:
+    log_odds: Floats
+    information: Floats
+    requests: Floats
+    initial: Floats
 
-        m_i = (k_i + w m_{i-1}) / (n_i + w),    m_0 = `initial`
 
-    Later positions are reached by better requests, so m_i is right for a request of which nothing is known
-    but that it reached i, and too good for one that is known to be average. Over the drafts that n_i
-    counts, with their weights, g_i and h_i add up k_r1 and n_r1 as they were before each draft, which says
-    how good at position 1 the requests are that reach i. The rates of an average request are then b_i:
+class AcceptanceModel:
+    """Rates positions and requests by one scale of log-odds (Rasch, 1960), updated draft by draft (Glickman, 1999).
 
-        l_i = (n_i g_i / h_i + w l_{i-1}) / (n_i + w),    l_0 = `initial`
-        odds(b_i) = odds(m_i) odds(l_1) / odds(l_i)
+    Draft token i of request r is accepted with probability
 
-    **The request.** n_ri and k_ri count the same in one request. They fade by half per `half_life` tokens
-    of its text, and a verified draft counts as `TOKENS_PER_DRAFT` more: by its text alone a request whose
-    drafts are rejected, which grows by few tokens per draft, would remember far more drafts than others,
-    and take long to show that it became predictable.
+        a_ri = sigmoid(b_i + t_r)
 
-    A request differs from an average one by an offset in log-odds that all its positions share, and each
-    position by a deviation of its own. s = `strength` pseudo-observations hold the offset to 0,
-    t = `FIRMNESS` s hold the deviation to 0. However often a position was tried, its deviation does not
-    average out, so it is worth e_ri < t observations of the offset:
+    given that all before it were (chains), or unconditionally (trees, whose positions are nodes). The skill t_r is
+    normal around 0 with standard deviation `SPREAD`; b_i leans on the position before it with information `LEAN`:
 
-        e_ri = n_ri t / (n_ri + t)
-        N = s + sum_i e_ri
-        A = s b_1 + sum_i e_ri k_ri / n_ri        accepted of N
-        M = s b_1 + sum_i e_ri b_i                accepted of N, were the request average
-        exp(offset_r) = (A / (N - A)) / (M / (N - M))
-        1 / odds(c_ri) = ((1 - s/N) / odds(b_i) + s/N / odds(m_i)) / exp(offset_r)
-        a_ri = (k_ri + t c_ri) / (n_ri + t)
+        c_i = (n_i b_i + LEAN c_{i-1}) / (n_i + LEAN)
 
-    **The strength.** How much requests differ is the traffic's nature: s = 2 is right for one half easy and one half
-    hard texts, and where all are alike it chases chance. So what becomes of some drafts of each step is compared with
-    what each of `strengths` says of it before, and s is their geometric mean, weighted with the probabilities that
-    they gave to what came.
+    A verified token, y = 1 if it was accepted, updates both as an extended Kalman filter does. With w = a (1 - a),
+    u = 1 / (n_i + LEAN), v = 1 / (m_r + SPREAD^-2) and s = u + v + 1 / w:
 
-    For small offsets and deviations, taken as normal, this is their posterior mean, in which a request's
-    counts serve both levels and yet count once: where only position 1 was tried,
-    a_r1 = (k_r1 + u m_1) / (n_r1 + u) with 1/u = 1/s + 1/t. They are in the prior, too, as one request's
-    among many.
+        c_i += u (y - a) / (w s)      n_i += 1 / (v + 1 / w)
+        t_r += v (y - a) / (w s)      m_r += 1 / (u + 1 / w)
+
+    So a request of which little is known moves its own skill, and b_i follows what many requests have in common.
+    m_r halves in every `half_life` tokens of the request's output: a text that becomes predictable is noticed.
     """
 
     def __init__(
-        self,
-        num_positions: int,
-        requests: RequestRows,
-        *,
-        half_life: float = 64.0,
-        prior_half_life: float = 4096.0,
-        strengths: Sequence[float] = (2.0,),
-        initial: float = 0.6,
+        self, num_positions: int, requests: RequestRows, *, half_life: float, initial: float, is_tree: bool = False
     ) -> None:
-        """Starts with no evidence.
+        """Starts without observations.
 
         Args:
-            num_positions: positions per draft; what is verified beyond them is ignored.
-            requests: whose rows they are; others may share them.
-            half_life: tokens in which a request's evidence halves.
-            prior_half_life: verified drafts, of all requests, in which the prior's evidence halves.
-            strengths: observations that the prior may be worth against a request's own.
-            initial: the prior before anything was verified.
-
-        Raises:
-            ValueError: names the argument that is out of range.
+            num_positions: K; tokens beyond it are ignored.
+            requests: shared by all models.
+            half_life: output tokens of a request in which its information halves.
+            initial: probability of acceptance before any observation, above 0 and below 1.
+            is_tree: whether positions are nodes of a tree.
         """
-        if num_positions < 1:
-            raise ValueError(f"num_positions is {num_positions}; it must be at least 1")
-        for name, value in (("half_life", half_life), *(("strengths", strength) for strength in strengths)):
-            if not value > 0:
-                raise ValueError(f"{name} is {value}; it must be above 0")
-        if not prior_half_life >= 1:
-            raise ValueError(f"prior_half_life is {prior_half_life}; it must be at least 1 draft")
-        if not 0 < initial < 1:
-            raise ValueError(f"initial is {initial}; it must be a probability, above 0 and below 1")
+        self.is_tree = is_tree
         self._half_life = float(half_life)
-        self._strengths = np.array(strengths, np.float64)
-        # Of each: the logarithm of the probability that it gave to what became of drafts; and where to go on with that.
-        self._scores, self._next_scored = np.zeros(len(strengths)), 0
-        self._strength = float(np.exp(np.log(self._strengths).mean()))
-        self._initial = initial
-        self._draft_fade = 0.5 ** (TOKENS_PER_DRAFT / half_life)
-        self._growth = 2 ** (1 / prior_half_life)
-        # The last draft's, in the sums over all requests.
-        self._weight = np.ones(1)
-        self._sums = np.zeros((4, num_positions))
-        self._counts = requests.column(2, num_positions)
+        initial = math.log(initial / (1 - initial))
+        self._log_odds, self._information = np.full(num_positions, initial), np.zeros(num_positions)
+        self._initial = np.array([initial])
+        self._requests = requests.column(2)
 
-    def learn(self, rows: Ints, drafted: Ints, accepted: Ints, num_tokens: Ints) -> None:
-        """Learns from steps of n requests in their order: of each its draft, then the growth of its text.
+    @property
+    def ratings(self) -> Ratings:
+        """The estimates, to read; valid until requests are added."""
+        return Ratings(self._log_odds, self._information, self._requests.values, self._initial)
+
+    @property
+    def average(self) -> Floats:
+        """[K]: the probabilities of a request of average skill."""
+        average: Floats = 1 / (1 + np.exp(-_smoothed(self.ratings)))
+        return average
+
+    def learn(self, rows: Ints, drafted: Ints, accepted: Ints, nodes: Ints, num_tokens: Ints) -> None:
+        """Updates the estimates from verified steps of n requests, in their order.
 
         Args:
-            rows: [n], from `RequestRows.add`; a request may be there more than once, its earlier steps first.
-            drafted: [n], tokens of each draft; of 0 nothing is learned.
-            accepted: [n], how many of them were kept, the first ones.
-            num_tokens: [n], output tokens of each.
-
-        Raises:
-            ValueError: fewer than 0 or more than `drafted` were accepted; nothing was learned.
+            rows: [n], from `RequestRows.add`; a request may occur more than once.
+            drafted: [n], draft tokens that were verified; 0 teaches nothing.
+            accepted: [n], how many of them were accepted; of chains the first ones.
+            nodes: [n], of trees, bit i is whether node i was accepted.
+            num_tokens: [n], output tokens of the step.
         """
-        if len(self._strengths) > 1:
-            known = *self._learnt, self._initial, self._next_scored, self._scores, self._strengths
-            self._next_scored, self._strength = score_strengths(*known, rows, drafted, accepted)
-        fading = self._growth, self._draft_fade, self._half_life
-        count_steps(*self._learnt, *fading, rows, drafted, accepted, num_tokens)
+        _learn(self.ratings, self.is_tree, self._half_life, rows, drafted, accepted, nodes, num_tokens)
 
-    @property
-    def _learnt(self) -> tuple[Floats, Floats, Floats]:
-        return self._counts.values, self._sums, self._weight
 
-    @property
-    def state(self) -> tuple[Floats, Floats, Floats, float, float]:
-        """The first arguments of `acceptance_counts.chances`; valid until requests are added."""
-        return *self._learnt, self._initial, self._strength
+@compiled
+def _smoothed(ratings: Ratings) -> Floats:
+    """[K]: c, the log-odds of an average request."""
+    smoothed, before = np.empty_like(ratings.log_odds), ratings.initial[0]
+    for i in range(len(smoothed)):
+        information = ratings.information[i]
+        before = (information * ratings.log_odds[i] + LEAN * before) / (information + LEAN)
+        smoothed[i] = before
+    return smoothed
 
-    @property
-    def prior(self) -> Floats:
-        """[num_positions]: m_i, the proposer's running average."""
-        prior: Floats = of_proposer(self._sums, self._weight, self._initial)[PRIOR]
-        return prior
+
+@compiled
+def _observe(ratings: Ratings, row: int, i: int, before: float, is_accepted: bool) -> None:
+    """Updates position i and a request by one token, as the class says.
+
+    Args:
+        ratings: changed in place.
+        row: of the request.
+        i: the position.
+        before: c of the position before it.
+        is_accepted: y.
+    """
+    request, information = ratings.requests[row], ratings.information[i]
+    own = (information * ratings.log_odds[i] + LEAN * before) / (information + LEAN)
+    prob = 1 / (1 + math.exp(-own - request[SKILL]))
+    prob = min(max(prob, _LEAST_PROB), 1 - _LEAST_PROB)
+    noise = 1 / (prob * (1 - prob))
+    position_variance, skill_variance = 1 / (information + LEAN), 1 / (request[INFORMATION] + SPREAD**-2)
+    surprise = ((1.0 if is_accepted else 0.0) - prob) * noise / (position_variance + skill_variance + noise)
+    request[SKILL] = _bounded(request[SKILL] + skill_variance * surprise)
+    request[INFORMATION] += 1 / (position_variance + noise)
+    after = information + 1 / (skill_variance + noise)
+    # Of all that is known of the position, what is not known by the one before it.
+    ratings.log_odds[i] = _bounded(((own + position_variance * surprise) * (after + LEAN) - LEAN * before) / after)
+    ratings.information[i] = after
+
+
+@compiled
+def _bounded(log_odds: float) -> float:
+    return min(max(log_odds, -_MOST_LOG_ODDS), _MOST_LOG_ODDS)
+
+
+@compiled
+def _learn(
+    ratings: Ratings,
+    is_tree: bool,
+    half_life: float,
+    rows: Ints,
+    drafted: Ints,
+    accepted: Ints,
+    nodes: Ints,
+    num_tokens: Ints,
+) -> None:
+    num_positions, fading = len(ratings.log_odds), 0.5 ** (1 / _POSITION_HALF_LIFE)
+    for step in range(len(rows)):
+        row, before = rows[step], ratings.initial[0]
+        if drafted[step]:
+            ratings.information[:] *= fading
+        # The first token that was rejected is the last one of a chain that tells anything.
+        last = drafted[step] if is_tree else min(drafted[step], accepted[step] + 1)
+        for i in range(min(last, num_positions)):
+            is_accepted = bool(nodes[step] >> i & 1) if is_tree else i < accepted[step]
+            _observe(ratings, row, i, before, is_accepted)
+            information = ratings.information[i]
+            before = (information * ratings.log_odds[i] + LEAN * before) / (information + LEAN)
+        if num_tokens[step]:
+            own, kept = ratings.requests[row], 0.5 ** (num_tokens[step] / half_life)
+            known = own[INFORMATION]
+            own[INFORMATION] = kept * known
+            own[SKILL] *= kept * (known + SPREAD**-2) / (kept * known + SPREAD**-2)
+
+
+@compiled
+def expect(
+    present: Ratings,
+    accepted: Ratings,
+    is_tree: bool,
+    rows: Ints,
+    draft_prob: Floats,
+    gains: Floats,
+    draft_tokens: Floats,
+) -> None:
+    """Writes what drafts of n requests are expected to bring, position by position.
+
+    Args:
+        present: of draft tokens that were asked for, whether the proposer made them.
+        accepted: of draft tokens, whether they were accepted.
+        is_tree: whether positions are nodes of a tree.
+        rows: [n], of the requests.
+        draft_prob: [n], becomes the probability that there is a draft at all.
+        gains: [n, >= K], becomes accepted tokens that position k adds; 0 beyond K. Per draft token it falls with k.
+        draft_tokens: [n, >= K], becomes the probability that the proposer makes the k-th token; 0 beyond K.
+    """
+    present_odds, accepted_odds = _smoothed(present), _smoothed(accepted)
+    num_positions = len(accepted_odds)
+    gains[:, num_positions:] = draft_tokens[:, num_positions:] = 0
+    for i in range(len(rows)):
+        present_skill, skill = present.requests[rows[i], SKILL], accepted.requests[rows[i], SKILL]
+        there = right = 1.0
+        for k in range(num_positions):
+            there /= 1 + math.exp(-present_odds[k] - present_skill)
+            own = 1 / (1 + math.exp(-accepted_odds[k] - skill))
+            right = min(right, own) if is_tree else right * own
+            draft_tokens[i, k], gains[i, k] = there, there * right
+        draft_prob[i] = draft_tokens[i, 0]

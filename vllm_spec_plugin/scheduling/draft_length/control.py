@@ -25,9 +25,6 @@ class DraftRequest(NamedTuple):
     num_output_tokens: int = 0
 
 
-Wish = DraftRequest
-
-
 class Batch(NamedTuple):
     """The step that will verify what is drafted now.
 
@@ -70,9 +67,9 @@ class Forecast(NamedTuple):
         seconds: of that step and of making the drafts.
         plain_tokens: output tokens of a step without drafts.
         plain_seconds: of such a step.
-        acceptance: per proposer and place, the running average over requests of the probability that it is right if
-            those before it were; of trees, which have one place, their accepted tokens.
-        tried: what was done to learn instead of what looked best; empty if nothing.
+        acceptance: per proposer and position, the probability that an average request accepts it if those before it
+            are accepted; of trees, per node, that it is accepted.
+        is_trial: whether a request is drafted for to learn, instead of what looked best for it.
     """
 
     tokens: float
@@ -80,7 +77,7 @@ class Forecast(NamedTuple):
     plain_tokens: int
     plain_seconds: float
     acceptance: tuple[tuple[float, ...], ...]
-    tried: str = ""
+    is_trial: bool = False
 
     @property
     def gain(self) -> float:
@@ -88,9 +85,9 @@ class Forecast(NamedTuple):
         return self.tokens / self.seconds / self.plain_tokens * self.plain_seconds
 
     @property
-    def is_trial(self) -> bool:
-        """Whether drafts are made only to learn."""
-        return bool(self.tried) and self.tokens <= self.plain_tokens
+    def is_only_trial(self) -> bool:
+        """Whether nothing else is drafted."""
+        return self.is_trial and self.tokens <= self.plain_tokens
 
 
 class Measured(NamedTuple):
@@ -144,7 +141,7 @@ class DraftLengthControl(Protocol):
         """
         ...
 
-    def plan(self, wishes: Sequence[DraftRequest], batch: Batch) -> list[Turns]:
+    def plan(self, requests: Sequence[DraftRequest], batch: Batch) -> list[Turns]:
         """Who drafts for each wish, and how much: from 1 to its limit."""
         ...
 

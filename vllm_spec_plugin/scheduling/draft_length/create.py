@@ -5,12 +5,12 @@ from vllm_spec_plugin.scheduling.draft_length.control import (
     Batch,
     Drafting,
     DraftLengthControl,
+    DraftRequest,
     Measured,
-    Wish,
 )
-from vllm_spec_plugin.scheduling.draft_length.simple_controls import FixedControl, HeuristicControl
+from vllm_spec_plugin.scheduling.draft_length.fixed import FixedControl, HeuristicControl
 
-# More than the anchors of a regression, and than the steps between two comparisons of proposers.
+# More than the anchors of a regression.
 _COMPILING_STEPS = 12
 
 
@@ -32,32 +32,28 @@ def create_control(config: PluginConfig, max_step_tokens: int) -> DraftLengthCon
 
 
 def _optimal(config: PluginConfig, wanted: OptimalDraftLength, max_step_tokens: int) -> DraftLengthControl:
-    # Compiled code: nobody waits for it who does not use it.
-    from vllm_spec_plugin.scheduling.draft_length.expectation import ChainExpectation, TreeExpectation
-    from vllm_spec_plugin.scheduling.draft_length.lane import Lane
-    from vllm_spec_plugin.scheduling.draft_length.optimal_control import OptimalControl
+    # Compiled code is imported only where it is used.
+    from vllm_spec_plugin.scheduling.draft_length.optimal import OptimalControl
+    from vllm_spec_plugin.scheduling.draft_length.proposer_model import ProposerModel
     from vllm_spec_plugin.scheduling.draft_length.request_rows import RequestRows
 
-    requests = RequestRows()
-    lanes = []
+    requests, models = RequestRows(), []
     for proposer in config.proposers:
-        if proposer.drafts_trees:
-            nodes, depth = proposer.tree_size(wanted.tokens)
-            lanes.append(Lane(TreeExpectation(nodes, depth, wanted.half_life, requests)))
-        else:
-            lanes.append(Lane(ChainExpectation(wanted.tokens, wanted.half_life, requests)))
-    return OptimalControl(lanes, requests, max_step_tokens, wanted.explore)
+        is_tree = proposer.drafts_trees
+        num_positions = proposer.tree_size(wanted.tokens)[0] if is_tree else wanted.tokens
+        models.append(ProposerModel(num_positions, wanted.half_life, requests, is_tree=is_tree))
+    return OptimalControl(models, requests, max_step_tokens, wanted.explore)
 
 
 def _compile(control: DraftLengthControl, config: PluginConfig) -> None:
     """Has a control plan and learn for some steps, which compiles what there is to compile; it is of no use after."""
     count, most = len(config.proposers), config.draft_length.tokens
     control.probed([(1, 0.01), (8, 0.02)])
-    wishes = [Wish(name, (most,) * count, (0,) * count) for name in ("a", "b")]
+    requests = [DraftRequest(name, (most,) * count, (0,) * count) for name in ("a", "b")]
     for room in (8 * most, 1, *[8 * most] * _COMPILING_STEPS):
-        for wish, turns in zip(wishes, control.plan(wishes, Batch(2, 2, 100, room)), strict=True):
+        for request, turns in zip(requests, control.plan(requests, Batch(2, 2, 100, room)), strict=True):
             source, drafted = turns[0] if turns else (None, 0)
-            control.verified(wish.request_id, turns, source, drafted, min(drafted, 1))
+            control.verified(request.request_id, turns, source, drafted, min(drafted, 1), nodes=(0,) if drafted else ())
         control.measured(
             Measured(4, 2, 100, 0.01, tuple(Drafting(1, 2, 0, 1e-3) for _ in range(count)), has_drafts=True)
         )

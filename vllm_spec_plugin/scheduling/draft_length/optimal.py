@@ -1,122 +1,223 @@
-"""How many tokens to draft for each request of a batch, and who: the plans worth looking at, and the best of them."""
+"""Chooses draft lengths for the most expected tokens per second of the batch, K = 0 included. Imports no vLLM."""
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from itertools import chain
 
 import numpy as np
 
-from vllm_spec_plugin.scheduling.draft_length.arrays import Bools, Floats, Ints
-from vllm_spec_plugin.scheduling.draft_length.plan_sizes import best_plans, turns_at
-from vllm_spec_plugin.scheduling.draft_length.turn_codes import TURNS_OF
+from vllm_spec_plugin.scheduling.draft_length.allocation import Offers, Value, allocate
+from vllm_spec_plugin.scheduling.draft_length.arrays import Floats, Ints
+from vllm_spec_plugin.scheduling.draft_length.comparison import ComparedStep, Comparison
+from vllm_spec_plugin.scheduling.draft_length.control import Batch, DraftRequest, Forecast, Measured
+from vllm_spec_plugin.scheduling.draft_length.exploration import ExplorationBudget, note_asked, pick_trials
+from vllm_spec_plugin.scheduling.draft_length.outcomes import OutcomeNotes, turns_of
+from vllm_spec_plugin.scheduling.draft_length.proposer_model import ProposerModel
+from vllm_spec_plugin.scheduling.draft_length.request_rows import RequestRows
+from vllm_spec_plugin.scheduling.draft_length.step_cost import StepCost
 from vllm_spec_plugin.turns import Turns
 
-# Rows of `Plans.sized`.
-TOKENS, ROWS, SECONDS = range(3)
+# How much better than no drafts a plan must be, as a share: the best of many plans is partly the luckiest.
+MARGIN = 0.02
+# Steps over which catching up with a request's tokens is charged: once begun, drafting for it is likely to go on.
+CATCH_UP_STEPS = 32
 
 
-class Offers(NamedTuple):
-    """What L proposers are expected to do for n requests, for up to K places of a draft each, and what it costs.
+class OptimalControl:
+    """Plans by measured acceptance and measured time; whether drafting gains at all is measured, too.
 
-    A place is a token, or a whole tree.
-
-    Attributes:
-        there: [L, n], the probability that there is a guess.
-        gains: [L, n, K], accepted tokens that asking for the k-th place adds.
-        delivered: [L, n, K], draft tokens to be expected in it. Gains per delivered token fall along k.
-        entry: [L, n], seconds that a request's first draft token takes besides: catching up with its text.
-        limits: [n, L], most places.
-        unit: [n, L], tokens that are asked for per place.
-        draft: [L, 3], seconds that drafting takes in a step at all, per place of the longest draft, and per token.
-        step: [>= draft tokens that can come of it + 2], seconds of the target by the draft tokens that it verifies.
-        most_tokens: most draft tokens to ask for, of each request with the longest of its turns: what token budget and
-            KV blocks allow.
-        others: output tokens of requests beside the n.
-    """
-
-    there: Floats
-    gains: Floats
-    delivered: Floats
-    entry: Floats
-    limits: Ints
-    unit: Ints
-    draft: Floats
-    step: Floats
-    most_tokens: int
-    others: int = 0
-
-
-class Plans(NamedTuple):
-    """A plan for each number of places in the batch, from none to m.
+    - `ProposerModel`, one per proposer: acceptance by request and position, and the cost of drafting.
+    - `StepCost`: seconds of the target's steps.
+    - `allocate`: the plan of most expected output tokens per second.
+    - `Comparison`: steps with drafts against steps without any, by measurement; drafting that loses is switched off.
+    - `ExplorationBudget`: one draft token of a proposer that is not asked first for a request, now and then.
 
     Attributes:
-        offers: what they are made of.
-        proposers: [n, L], who has each turn, `NOBODY` after the last one.
-        reach: [n, L], the probability that it comes.
-        order: [.], whose turn, r * L + t for request r's (t+1)-th one, in the order of the places' worth.
-        places: [.], which place of it.
-        sized: [3, m + 1], of each plan the expected output tokens of the step, draft tokens that are expected to be
-            there and verified, and seconds that the step is expected to take.
-        which: [m + 1], the one of the bounds that each plan keeps.
-        bounds: [2, L], bounds on each proposer's longest draft.
-        top: the plan with the most tokens per second.
+        proposers: what is known of each proposer.
+        step_cost: of the target's steps.
+        forecast: of the latest plan.
     """
 
-    offers: Offers
-    proposers: Ints
-    reach: Floats
-    order: Ints
-    places: Ints
-    sized: Floats
-    which: Ints
-    bounds: Ints
-    top: int
+    is_constant = False
 
-    @property
-    def rows(self) -> Floats:
-        """[m + 1]: draft tokens of each plan."""
-        rows: Floats = self.sized[ROWS]
-        return rows
-
-    def best(self, bias: float = 0.0) -> int:
-        """The number of places that gives the most expected tokens per second; 0 where none pays.
+    def __init__(
+        self,
+        proposers: Sequence[ProposerModel],
+        requests: RequestRows,
+        max_step_tokens: int,
+        explore: float = 0.01,
+    ) -> None:
+        """Starts without observations.
 
         Args:
-            bias: how much better than no drafts it must be, as a share; below 0 it may be worse.
+            proposers: in their order.
+            requests: whose rows the proposers' estimates use.
+            max_step_tokens: most tokens of a step.
+            explore: share of the time for trials, from 0 to below 1.
         """
-        least = self.rate(0) * (1 + bias)
-        if self.top:
-            return self.top if self.rate(self.top) > least else 0
-        rates = self.sized[TOKENS] / self.sized[SECONDS]
-        rates[0] = least
-        return int(np.argmax(rates))
+        self.proposers = tuple(proposers)
+        self.step_cost = StepCost(max_step_tokens)
+        self.forecast: Forecast | None = None
+        self._max_step_tokens = max_step_tokens
+        self._requests = requests
+        self._notes = OutcomeNotes(len(proposers))
+        # This very method: it is called for each request in each step.
+        self.verified = self._notes.verified
+        self._comparison = Comparison()
+        self._budgets = [ExplorationBudget(explore / len(proposers)) for _ in proposers]
+        self._latest_trial = 0
+        # Per request and proposer, the step in which it was last asked, from 1.
+        self._asked = requests.column(len(proposers))
+        self._step = 0
+        self._most_positions = max(proposer.num_positions for proposer in proposers)
+        self._num_positions = np.array([proposer.num_positions for proposer in proposers])
+        # Of the latest plan: tokens per second over those of no drafts, and draft tokens per request.
+        self._speedup, self._rows_per_request = 1.0, 0.0
 
-    def rate(self, size: int) -> float:
-        """Expected tokens per second of a plan."""
-        return self.sized.item(TOKENS, size) / self.sized.item(SECONDS, size)
+    def is_off(self, num_requests: int) -> bool:
+        """Whether drafts lose by measurement, or steps without any are being measured."""
+        is_off = self._comparison.is_off(num_requests)
+        if is_off:
+            self.forecast = None
+            self._learn()
+        return is_off
 
-    def at(self, size: int) -> tuple[Ints, list[Turns]]:
-        """A plan: [n, L] how many places each turn has, 0 is no turn; and each request's turns."""
-        offers, bounds = self.offers, self.bounds[self.which.item(size)]
-        lengths, codes = turns_at(
-            self.order, self.places, self.proposers, offers.unit, bounds, offers.most_tokens, size
+    def plan(self, requests: Sequence[DraftRequest], batch: Batch) -> list[Turns]:
+        """Each request's turns, within its limits."""
+        self.forecast = None
+        self._learn()
+        self._step += 1
+        if not requests:
+            return []
+        request_ids, limits, uncomputed, _ = zip(*requests, strict=True)
+        rows = self._requests.add(request_ids)
+        catch_up, offers = self._offers(rows, limits, uncomputed, batch)
+        num_outputs, plain_seconds = len(requests) + batch.others, float(offers.step[0])
+        rate = self._speedup * num_outputs / plain_seconds
+        lengths, ranked, value = allocate(offers, rate, self._row_seconds(offers))
+        speedup = value.tokens / value.seconds * plain_seconds / num_outputs
+        if speedup < 1 + MARGIN and value.positions:
+            lengths[:] = 0
+            speedup, value = 1.0, Value(0, num_outputs, 0.0, plain_seconds)
+        self._speedup, self._rows_per_request = speedup, value.rows / len(requests)
+        turns = turns_of(lengths, ranked)
+        trial = self._trial(offers, lengths, ranked, catch_up, rows, rate)
+        if trial is not None:
+            proposer, request = trial
+            turns[request] = ((proposer, 1), *(turn for turn in turns[request] if turn[0] != proposer))
+        acceptance = tuple([proposer.acceptance for proposer in self.proposers])
+        self.forecast = Forecast(
+            value.tokens, value.seconds, num_outputs, plain_seconds, acceptance, is_trial=trial is not None
         )
-        return lengths, list(map(TURNS_OF.__getitem__, codes.tolist()))
+        return turns
+
+    def _offers(
+        self, rows: Ints, limits: Sequence[tuple[int, ...]], uncomputed: Sequence[tuple[int, ...]], batch: Batch
+    ) -> tuple[Floats, Offers]:
+        """[L, n] seconds of catching up, and what the proposers are expected to draft."""
+        shape = len(self.proposers), len(rows)
+        draft_prob = np.empty(shape)
+        gains, draft_tokens = np.empty((2, *shape, self._most_positions))
+        for i, proposer in enumerate(self.proposers):
+            proposer.expect(rows, draft_prob[i], gains[i], draft_tokens[i])
+        costs = [proposer.draft_cost for proposer in self.proposers]
+        catch_up = _table(uncomputed, len(costs)).T * np.array([[cost.catch_up_seconds] for cost in costs])
+        most = np.minimum(_table(limits, len(costs)), self._num_positions)
+        most_tokens = min(max(batch.most_tokens, 0), int(most.max(axis=1).sum()))
+        step = self.step_cost.seconds_from(batch.base_tokens, most_tokens + 2, batch.num_requests, batch.context)
+        drafting = np.array([cost.coefficients for cost in costs])
+        entry = catch_up / CATCH_UP_STEPS
+        return catch_up, Offers(draft_prob, gains, draft_tokens, entry, most, drafting, step, most_tokens, batch.others)
+
+    def _row_seconds(self, offers: Offers) -> float:
+        """Seconds that a draft token adds to the target's step, about where the last plan was."""
+        num_requests, step = len(offers.limits), offers.step
+        last = min(int((self._rows_per_request + 1) * num_requests), len(step) - 1)
+        first = max(min(int((self._rows_per_request - 1) * num_requests), last - 1), 0)
+        return float(step[last] - step[first]) / (last - first)
+
+    def _trial(
+        self, offers: Offers, lengths: Ints, ranked: Ints, catch_up: Floats, rows: Ints, rate: float
+    ) -> tuple[int, int] | None:
+        """A proposer and the request that it is asked first for, to learn from it, if that can be paid for."""
+        if not any(budget.seconds > 0 for budget in self._budgets):
+            return None
+        picked, prices = pick_trials(offers, lengths, ranked, catch_up, self._asked.values, rows, self._step, rate)
+        payable = [i for i, budget in enumerate(self._budgets) if picked[i] >= 0 and budget.can_pay(float(prices[i]))]
+        if not payable:
+            return None
+        # In turn: of a proposer that costs next to nothing there is always something to try.
+        proposer = min(payable, key=lambda i: (i <= self._latest_trial, i))
+        request = int(picked[proposer])
+        self._latest_trial = proposer
+        self._budgets[proposer].pay(float(prices[proposer]))
+        self._asked.values[rows[request], proposer] = self._step
+        return proposer, request
+
+    def _learn(self) -> None:
+        """Learns from all outcomes that were noted."""
+        outcomes = self._notes.take()
+        if outcomes is None:
+            return
+        rows = self._requests.add(outcomes.request_ids)
+        for proposer, of_proposer in zip(self.proposers, outcomes.of_proposers, strict=True):
+            asked, drafted, accepted = of_proposer
+            proposer.learn(rows, asked, drafted, accepted, outcomes.nodes, outcomes.num_tokens)
+        note_asked(self._asked.values, rows, outcomes.of_proposers, self._step)
+
+    def measured(self, step: Measured) -> None:
+        """Learns what a step cost, and what drafting gained."""
+        drafts = any(drafting.longest for drafting in step.drafting)
+        drafting_seconds = sum([drafting.seconds for drafting in step.drafting])
+        self.step_cost.observe(
+            step.num_tokens,
+            step.num_requests,
+            step.context,
+            step.seconds - drafting_seconds,
+            has_drafts=step.has_drafts or drafts,
+        )
+        catch_up = 0.0
+        for proposer, drafting, budget in zip(self.proposers, step.drafting, self._budgets, strict=True):
+            proposer.measured(drafting)
+            budget.served(step.seconds)
+            catch_up += min(drafting.caught_up * proposer.draft_cost.catch_up_seconds, drafting.seconds)
+        expected = float(step.num_accepted)
+        if step.forecast is not None:
+            expected = step.forecast.tokens - step.forecast.plain_tokens
+        compared = ComparedStep(
+            step.num_tokens - step.num_drafts,
+            step.num_requests,
+            step.context,
+            step.seconds,
+            expected if step.has_drafts else 0,
+            step.num_accepted,
+            catch_up,
+            step.has_drafts,
+            drafts,
+        )
+        # Steps whose only drafts are a trial's, verified or made, are paid for by its budget.
+        is_trial = any(plan is not None and plan.is_only_trial for plan in (step.forecast, self.forecast))
+        self._comparison.measured(compared, self.step_cost, counts=not is_trial)
+
+    def probed(self, steps: Sequence[tuple[int, float]]) -> None:
+        """Starts again with what steps took at start-up."""
+        self.step_cost = StepCost(self._max_step_tokens, steps)
+        seconds = float(self.step_cost.seconds([1.0], 1, 0)[0])
+        for proposer in self.proposers:
+            proposer.probed(seconds)
+
+    def forget(self, request_id: str) -> None:
+        """Drops what is known of a request that ended."""
+        self._learn()
+        self._notes.forget(request_id)
+        self._requests.forget(request_id)
 
 
-def plans(offers: Offers, takes_part: Bools, rate: float, row_seconds: float) -> Plans:
-    """The best distribution of each number of places over the requests and proposers, and what it is worth.
-
-    Wanted are the most expected output tokens per second, (n + others + sum of gains) / (step + draft): with one
-    request, one proposer, a verification that costs nothing and the same acceptance everywhere, theorem 3.8 of
-    Leviathan et al. (2023). Each request's proposers are asked in the order of what they are worth to it. Gains per
-    delivered token fall along each draft, so the most gain for a number of tokens is the beginning of one list, all
-    turns' tokens by falling gain, whatever shape the step's time has. Passes of a draft model cost by the longest
-    draft, so this is done for each bound on it. What makes it a greedy choice: entries, costs that a proposer's
-    requests share, and turns that come only if others fail.
-
-    Args:
-        offers: for at least one request.
-        takes_part: [L], which proposers may be asked at all.
-        rate: output tokens that a second is worth: as many as are made in one.
-        row_seconds: what another draft token costs the target, about.
-    """
-    return Plans(offers, *best_plans(*offers, takes_part, rate, row_seconds))
+def _table(of_requests: Sequence[tuple[int, ...]], num_proposers: int) -> Ints:
+    """[n, L]: numbers of each request and proposer."""
+    if of_requests.count(of_requests[0]) == len(of_requests):
+        # Mostly all are the same.
+        table = np.empty((len(of_requests), num_proposers), np.int64)
+        table[:] = of_requests[0]
+        return table
+    count = len(of_requests) * num_proposers
+    return np.fromiter(chain.from_iterable(of_requests), np.int64, count).reshape(-1, num_proposers)

@@ -1,4 +1,4 @@
-"""What a step of the target costs, learnt from the steps that are run."""
+"""Seconds of a step of the target, learned from the steps that are run. Imports no vLLM."""
 
 import bisect
 import math
@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from vllm_spec_plugin.jit import compiled
 from vllm_spec_plugin.scheduling.draft_length.arrays import Floats
 from vllm_spec_plugin.scheduling.draft_length.regression import LARGEST, SMALLEST, ForgetfulRegression
-from vllm_spec_plugin.scheduling.draft_length.step_curve import draw, values_from
 
 _SMALL_KNOTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 # Where the straight line beyond the last knot ends, so that interpolation alone does it.
@@ -130,7 +130,7 @@ class StepCost:
 
     def seconds_from(self, num_tokens: int, count: int, num_requests: int, context: int) -> Floats:
         """[count]: expected seconds of a step of `num_tokens` tokens, of that with one draft token, two, and so on."""
-        steps = values_from(num_tokens, count, self._at, self._curve, self._overhead(num_requests, context))
+        steps = _values_from(num_tokens, count, self._at, self._curve, self._overhead(num_requests, context))
         steps[1:] += self._of_drafts(num_requests)
         return steps
 
@@ -143,7 +143,52 @@ class StepCost:
         return weights.item(self._drafting) + max(num_requests, 0) * weights.item(self._drafted)
 
     def _draw_curve(self) -> None:
-        draw(self._regression.weights[: self._num_knots], self._at, self._curve, SMALLEST)
+        _draw(self._regression.weights[: self._num_knots], self._at, self._curve, SMALLEST)
+
+
+@compiled
+def _draw(learnt: Floats, at: Floats, curve: Floats, lowest: float) -> None:
+    """The non-decreasing curve that is nowhere further than need be from what was learnt.
+
+    Args:
+        learnt: [n], value at each knot, n at least 2.
+        at: [n + 1], where the knots are, rising, and where the curve ends: its last piece goes on as the one before.
+        curve: [n + 1], the values there; written.
+        lowest: no value is below it.
+    """
+    num_knots = len(learnt)
+    highest = learnt[0]
+    for i in range(num_knots):
+        highest = max(highest, learnt[i])
+        curve[i] = highest
+    least = learnt[num_knots - 1]
+    for i in range(num_knots - 1, -1, -1):
+        least = min(least, learnt[i])
+        curve[i] = max((curve[i] + least) * 0.5, lowest)
+    slope = (curve[num_knots - 1] - curve[num_knots - 2]) / (at[num_knots - 1] - at[num_knots - 2])
+    curve[num_knots] = curve[num_knots - 1] + slope * (at[num_knots] - at[num_knots - 1])
+
+
+@compiled
+def _values_from(first: int, count: int, at: Floats, curve: Floats, more: float) -> Floats:
+    """[count]: the curve at `first`, `first` + 1, and so on, and `more` to each.
+
+    Args:
+        first: where to begin.
+        count: how many values.
+        at: [n], where the knots are, rising, n at least 2.
+        curve: [n], the values there; level before the first, and the last piece goes on.
+        more: added to each.
+    """
+    values = np.empty(count)
+    piece = 0
+    slope = (curve[1] - curve[0]) / (at[1] - at[0])
+    for i in range(count):
+        while piece + 2 < len(at) and first + i >= at[piece + 1]:
+            piece += 1
+            slope = (curve[piece + 1] - curve[piece]) / (at[piece + 1] - at[piece])
+        values[i] = curve[piece] + slope * max(first + i - at[piece], 0.0) + more
+    return values
 
 
 def _knots(max_tokens: int) -> list[int]:

@@ -9,7 +9,7 @@ from tests.unit.bench.replay.cases import chain, costs, trace
 from vllm_spec_plugin.bench.replay.server import Load, Result, Server
 from vllm_spec_plugin.bench.replay.traces import Trace, Verified
 from vllm_spec_plugin.scheduling.draft_length.control import Batch, DraftRequest, Measured
-from vllm_spec_plugin.scheduling.draft_length.simple_controls import FixedControl
+from vllm_spec_plugin.scheduling.draft_length.fixed import FixedControl
 from vllm_spec_plugin.turns import Turns
 
 

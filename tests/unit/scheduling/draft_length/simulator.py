@@ -11,13 +11,12 @@ from vllm_spec_plugin.scheduling.draft_length.control import (
     Batch,
     Drafting,
     DraftLengthControl,
+    DraftRequest,
     Forecast,
     Measured,
-    Wish,
 )
-from vllm_spec_plugin.scheduling.draft_length.expectation import ChainExpectation
-from vllm_spec_plugin.scheduling.draft_length.lane import Lane
-from vllm_spec_plugin.scheduling.draft_length.optimal_control import OptimalControl
+from vllm_spec_plugin.scheduling.draft_length.optimal import OptimalControl
+from vllm_spec_plugin.scheduling.draft_length.proposer_model import ProposerModel
 from vllm_spec_plugin.scheduling.draft_length.request_rows import RequestRows
 from vllm_spec_plugin.turns import Turns, asked, length_of
 
@@ -113,8 +112,8 @@ class Server:
 def control_for(server: Server, share: float = 0.01) -> OptimalControl:
     """One that knows what a probe at start-up told of the steps, a fifth too little, and nothing of the drafts."""
     requests = RequestRows()
-    lanes = [Lane(ChainExpectation(server.most, 64, requests)) for _ in server.costs]
-    control = OptimalControl(lanes, requests, 2048, share)
+    models = [ProposerModel(server.most, 64, requests) for _ in server.costs]
+    control = OptimalControl(models, requests, 2048, share)
     control.probed([(n, 0.8 * server.step(n)) for n in (1, 2, 4, 8, 16, 32, 64, 128)])
     return control
 
@@ -180,12 +179,12 @@ class Outcome:
 
     Attributes:
         turns: of each step and request.
-        tried: of each step, what the control says that it tried.
+        is_trial: of each step, whether the control says that it tries something.
         by_step: expected output tokens, given who drafted how much, and seconds of each step, without noise.
     """
 
     turns: list[list[Turns]] = field(default_factory=list)
-    tried: list[str] = field(default_factory=list)
+    is_trial: list[bool] = field(default_factory=list)
     by_step: list[tuple[float, float]] = field(default_factory=list)
 
     def rate(self, first: int = 0, last: int | None = None) -> float:
@@ -216,7 +215,7 @@ def simulate(
     outcome = Outcome()
     num_requests, num_lanes = len(chances(0)), len(server.costs)
     limits = limits or [(server.most,) * num_lanes] * num_requests
-    wishes = [Wish(f"r{i}", limit, (0,) * num_lanes) for i, limit in enumerate(limits)]
+    to_draft = [DraftRequest(f"r{i}", limit, (0,) * num_lanes) for i, limit in enumerate(limits)]
     batch = Batch(num_requests, num_requests, 100 * num_requests, server.most * num_requests)
     fates: list[Fate] = [Fate((), None, 0)] * num_requests
     forecast: Forecast | None = None
@@ -224,15 +223,15 @@ def simulate(
         of_requests = chances(number)
         expected = forecast
         is_off = control.is_off(num_requests)
-        planned: list[Turns] = [()] * num_requests if is_off else control.plan(wishes, batch)
+        planned: list[Turns] = [()] * num_requests if is_off else control.plan(to_draft, batch)
         forecast = control.forecast
         tokens, num_verified, num_accepted = 0.0, 0, 0
-        for wish, of_request, fate in zip(wishes, of_requests, fates, strict=True):
+        for request, of_request, fate in zip(to_draft, of_requests, fates, strict=True):
             alpha = 0.0 if fate.source is None else of_request[fate.source].right
             accepted = 0
             while accepted < fate.drafted and rng.random() < alpha:
                 accepted += 1
-            control.verified(wish.request_id, fate.turns, fate.source, fate.drafted, accepted)
+            control.verified(request.request_id, fate.turns, fate.source, fate.drafted, accepted)
             tokens += expected_tokens(alpha, fate.drafted)
             num_verified += fate.drafted
             num_accepted += accepted
@@ -264,7 +263,7 @@ def simulate(
         )
         outcome.by_step.append((tokens, seconds + sum(done.seconds for done in drafting)))
         outcome.turns.append(planned)
-        outcome.tried.append(control.forecast.tried if control.forecast else "")
+        outcome.is_trial.append(control.forecast is not None and control.forecast.is_trial)
     return outcome
 
 

@@ -6,10 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.scheduling.draft_length.simulator import STEP_TIMES, Chance, Cost, Server, control_for, oracle, simulate
-from vllm_spec_plugin.scheduling.draft_length.control import Batch, Drafting, Measured, Wish
-from vllm_spec_plugin.scheduling.draft_length.expectation import ChainExpectation, TreeExpectation
-from vllm_spec_plugin.scheduling.draft_length.lane import Lane
-from vllm_spec_plugin.scheduling.draft_length.optimal_control import OptimalControl
+from vllm_spec_plugin.scheduling.draft_length.control import Batch, Drafting, DraftRequest, Measured
+from vllm_spec_plugin.scheduling.draft_length.optimal import OptimalControl
+from vllm_spec_plugin.scheduling.draft_length.proposer_model import ProposerModel
 from vllm_spec_plugin.scheduling.draft_length.request_rows import NO_ROW, RequestRows
 
 SEED = 7
@@ -87,13 +86,13 @@ def test_a_proposer_that_takes_a_tenth_of_a_second_is_left_alone_at_a_bounded_pr
 def test_nothing_is_tried_if_it_must_not_be() -> None:
     server, loads = server_of("memory", 0.1), LOADS["one of each"]
     outcome = simulate(control_for(server, share=0.0), server, lambda _: loads, 300, SEED)
-    assert set(outcome.tried) == {""}
+    assert not any(outcome.is_trial)
 
 
 def test_what_is_tried_is_one_token_before_the_planned_turns() -> None:
     server = server_of("memory", 0.1)
     outcome = simulate(control_for(server), server, lambda _: [NOVEL] * 3, 600, SEED)
-    tried = [turns for turns, what in zip(outcome.turns, outcome.tried, strict=True) if what == "proposer"]
+    tried = [turns for turns, is_trial in zip(outcome.turns, outcome.is_trial, strict=True) if is_trial]
     assert tried
     for turns in tried[5:]:
         assert any(own[0] == (0, 1) and len(own) == 2 for own in turns)
@@ -105,7 +104,7 @@ def test_cheap_trials_do_not_keep_dear_ones_from_being_made() -> None:
     server = Server(step, (COPYING, Cost(0.002, 4e-5), Cost(0.002, 4e-5)), most=4)
     loads = [(Chance(0.5, 0.0), Chance(0.8), Chance(0.6))]
     outcome = simulate(control_for(server, share=0.1), server, lambda _: loads, 800, SEED)
-    tried = [turns[0][0][0] for turns, what in zip(outcome.turns, outcome.tried, strict=True) if what == "proposer"]
+    tried = [turns[0][0][0] for turns, is_trial in zip(outcome.turns, outcome.is_trial, strict=True) if is_trial]
     assert tried[20:].count(0) > 10
     assert tried[20:].count(2) > 3
 
@@ -124,18 +123,18 @@ def there(control: OptimalControl, request_id: str, lane: int) -> float:
     """How likely the proposer is thought to have a guess."""
     rows = control._requests.find([request_id])
     there, gains, delivered = np.empty(1), np.empty((1, 5)), np.empty((1, 5))
-    control.lanes[lane].expectation.promise(rows, there, gains, delivered)
+    control.proposers[lane].expect(rows, there, gains, delivered)
     return float(there[0])
 
 
 def test_who_was_asked_in_vain_is_seen_to_have_had_nothing() -> None:
     control = control_for(server_of("memory", 0.1))
-    wishes = [Wish("a", (5, 5), (0, 0)), Wish("b", (5, 5), (0, 0))]
+    to_draft = [DraftRequest("a", (5, 5), (0, 0)), DraftRequest("b", (5, 5), (0, 0))]
     for _ in range(20):
-        control.plan(wishes, Batch(2, 2, 200, 20))
+        control.plan(to_draft, Batch(2, 2, 200, 20))
         control.verified("a", ((0, 5), (1, 5)), 1, 5, 2)
         control.verified("b", ((1, 5), (0, 5)), None, 0, 0)
-    control.plan(wishes, Batch(2, 2, 200, 20))
+    control.plan(to_draft, Batch(2, 2, 200, 20))
     assert there(control, "a", 0) < 0.2 < 0.8 < there(control, "a", 1)
     assert there(control, "b", 0) < 0.2
     assert there(control, "b", 1) < 0.2
@@ -143,12 +142,12 @@ def test_who_was_asked_in_vain_is_seen_to_have_had_nothing() -> None:
 
 def test_whose_turn_did_not_come_is_thought_of_as_before() -> None:
     control = control_for(server_of("memory", 0.1))
-    wishes = [Wish("a", (5, 5), (0, 0))]
-    control.plan(wishes, Batch(1, 1, 100, 20))
+    to_draft = [DraftRequest("a", (5, 5), (0, 0))]
+    control.plan(to_draft, Batch(1, 1, 100, 20))
     before = there(control, "a", 1)
     for _ in range(20):
         control.verified("a", ((0, 5), (1, 5)), 0, 5, 0)
-    control.plan(wishes, Batch(1, 1, 100, 20))
+    control.plan(to_draft, Batch(1, 1, 100, 20))
     assert there(control, "a", 1) == before
     assert there(control, "a", 0) > 0.9
     assert control.forecast is not None
@@ -157,7 +156,7 @@ def test_whose_turn_did_not_come_is_thought_of_as_before() -> None:
 
 def test_a_request_that_ended_is_forgotten_with_what_was_noted_of_it() -> None:
     control = control_for(server_of("memory", 0.1))
-    control.plan([Wish("a", (5, 5), (0, 0))], Batch(1, 1, 100, 20))
+    control.plan([DraftRequest("a", (5, 5), (0, 0))], Batch(1, 1, 100, 20))
     control.verified("a", ((0, 5),), None, 0, 0)
     control.forget("a")
     assert control._requests.find(["a"]).tolist() == [NO_ROW]
@@ -169,40 +168,38 @@ def test_turns_keep_all_limits(data: st.DataObject) -> None:
     """Whatever is learned and tried: chains of up to 4 tokens and trees of up to 6, up to 3 proposers."""
     kinds = data.draw(st.lists(st.booleans(), min_size=1, max_size=3))
     requests = RequestRows()
-    lanes = [
-        Lane(TreeExpectation(6, 3, 64, requests) if is_tree else ChainExpectation(4, 64, requests)) for is_tree in kinds
-    ]
-    control = OptimalControl(lanes, requests, 2048, data.draw(st.sampled_from([0.0, 0.5])))
+    models = [ProposerModel(6 if is_tree else 4, 64, requests, is_tree=is_tree) for is_tree in kinds]
+    control = OptimalControl(models, requests, 2048, data.draw(st.sampled_from([0.0, 0.5])))
     rng = np.random.default_rng(data.draw(st.integers(0, 1000)))
     most = [6 if is_tree else 5 for is_tree in kinds]
     costs = rng.choice([1e-5, 1e-3], len(kinds))
     for _ in range(30):
-        wishes = [
-            Wish(
+        to_draft = [
+            DraftRequest(
                 f"r{i}",
                 tuple(rng.integers(0, most, endpoint=True).tolist()),
                 tuple(rng.integers(0, 9, len(kinds)).tolist()),
             )
             for i in rng.permutation(4)[: rng.integers(0, 5)]
         ]
-        batch = Batch(len(wishes) + 1, len(wishes) + 1, 500, int(rng.integers(0, 25)))
-        planned = control.plan(wishes, batch)
-        assert len(planned) == len(wishes)
+        batch = Batch(len(to_draft) + 1, len(to_draft) + 1, 500, int(rng.integers(0, 25)))
+        planned = control.plan(to_draft, batch)
+        assert len(planned) == len(to_draft)
         assert sum(max((length for _, length in turns), default=0) for turns in planned) <= batch.most_tokens
         longest = [0] * len(kinds)
-        for wish, turns in zip(wishes, planned, strict=True):
+        for request, turns in zip(to_draft, planned, strict=True):
             assert len({lane for lane, _ in turns}) == len(turns)
             for lane, length in turns:
-                assert 1 <= length <= wish.limits[lane]
-                assert length == wish.limits[lane] or not kinds[lane]
+                assert 1 <= length <= request.limits[lane]
                 longest[lane] = max(longest[lane], length)
-            source, length = turns[rng.integers(len(turns))] if turns else (0, 0)
+            source, length = turns[int(rng.integers(len(turns)))] if turns else (0, 0)
             drafted = int(rng.integers(0, length, endpoint=True))
             accepted = int(rng.integers(0, drafted, endpoint=True))
-            control.verified(wish.request_id, turns, source if drafted else None, drafted, accepted)
+            nodes = tuple(rng.permutation(drafted)[:accepted].tolist()) if drafted and kinds[source] else None
+            control.verified(request.request_id, turns, source if drafted else None, drafted, accepted, 0, nodes)
         drafting = [
             Drafting(k, int(rng.integers(0, k, endpoint=True)), 0, k * float(c))
             for k, c in zip(longest, costs, strict=True)
         ]
         seconds = 0.01 + sum(done.seconds for done in drafting)
-        control.measured(Measured(len(wishes) + 1, len(wishes) + 1, 500, seconds, tuple(drafting)))
+        control.measured(Measured(len(to_draft) + 1, len(to_draft) + 1, 500, seconds, tuple(drafting)))

@@ -7,9 +7,9 @@ from pkgutil import iter_modules
 import pytest
 
 from vllm_spec_plugin.config import PluginConfig, parse_config
-from vllm_spec_plugin.scheduling.draft_length.control import Batch, Drafting, Measured, Wish
+from vllm_spec_plugin.scheduling.draft_length.control import Batch, Drafting, DraftRequest, Measured
 from vllm_spec_plugin.scheduling.draft_length.create import create_control
-from vllm_spec_plugin.scheduling.draft_length.optimal_control import OptimalControl
+from vllm_spec_plugin.scheduling.draft_length.optimal import OptimalControl
 
 NAME = "vllm_spec_plugin.scheduling.draft_length"
 NGRAM = {"method": "ngram"}
@@ -25,21 +25,22 @@ def config(proposer: Mapping[str, object], policy: str) -> PluginConfig:
 def test_simple_policies_ask_all_in_their_order_and_draft_trees_whole(policy: str, first: int) -> None:
     batch = Batch(1, 1, 100, 100)
     both = create_control(config(CASCADE, policy), 2048)
-    assert both.plan([Wish("a", (8, 4), (0, 0))], batch) == [((0, first), (1, 4))]
+    assert both.plan([DraftRequest("a", (8, 4), (0, 0))], batch) == [((0, first), (1, 4))]
     alone = create_control(config(NGRAM, policy), 2048)
-    assert alone.plan([Wish("a", (8,), (0,))], batch) == [((0, first),)]
+    assert alone.plan([DraftRequest("a", (8,), (0,))], batch) == [((0, first),)]
 
 
-def test_optimal_has_an_expectation_of_each_proposer_of_its_kind() -> None:
+def test_optimal_has_a_model_of_each_proposer_of_its_kind() -> None:
+    """A chain of up to 8 tokens, and trees of 2 + 2 nodes of which any number may be drafted, also by itself."""
     control = create_control(config(CASCADE, "optimal"), 2048)
     assert isinstance(control, OptimalControl)
-    places = [(lane.expectation.num_places, lane.expectation.is_tree) for lane in control.lanes]
-    assert places == [(8, False), (1, True)]
+    models = [(model.num_positions, model._accepted.is_tree) for model in control.proposers]
+    assert models == [(8, False), (4, True)]
     alone = create_control(config(BRANCHES, "optimal"), 2048)
     assert isinstance(alone, OptimalControl)
-    assert [lane.expectation.is_tree for lane in alone.lanes] == [True]
-    [turns] = alone.plan([Wish("a", (3,), (0,))], Batch(1, 1, 100, 100))
-    assert turns in ((), ((0, 3),))
+    assert [model._accepted.is_tree for model in alone.proposers] == [True]
+    alone.probed([(1, 0.02), (64, 0.02)])
+    assert alone.plan([DraftRequest("a", (3,), (0,))], Batch(1, 1, 100, 100)) == [((0, 3),)]
 
 
 def test_nothing_is_left_to_compile_for_the_first_request() -> None:
@@ -53,10 +54,10 @@ def test_nothing_is_left_to_compile_for_the_first_request() -> None:
     before = [len(function.signatures) for function in compiled]
     assert sum(count > 0 for count in before) > 5
     for _ in range(20):
-        wishes = [Wish("a", (8, 8), (0, 100)), Wish("b", (3, 0), (0, 0))]
-        for wish, turns in zip(wishes, control.plan(wishes, Batch(2, 2, 100, 12)), strict=True):
+        to_draft = [DraftRequest("a", (8, 8), (0, 100)), DraftRequest("b", (3, 0), (0, 0))]
+        for request, turns in zip(to_draft, control.plan(to_draft, Batch(2, 2, 100, 12)), strict=True):
             source, drafted = turns[-1] if turns else (None, 0)
-            control.verified(wish.request_id, turns, source, drafted, min(drafted, 1))
+            control.verified(request.request_id, turns, source, drafted, min(drafted, 1))
         control.measured(Measured(9, 2, 100, 0.02, (Drafting(2, 3, 0, 1e-4), Drafting(1, 1, 100, 1e-3))))
     control.forget("b")
     assert [len(function.signatures) for function in compiled] == before

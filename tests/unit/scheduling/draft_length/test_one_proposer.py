@@ -13,7 +13,7 @@ from tests.unit.scheduling.draft_length.simulator import (
     oracle,
     simulate,
 )
-from vllm_spec_plugin.scheduling.draft_length.control import Batch, Wish
+from vllm_spec_plugin.scheduling.draft_length.control import Batch, DraftRequest
 
 SEED = 7
 STEPS = 1500
@@ -74,9 +74,9 @@ def test_explores_nothing_if_it_must_not() -> None:
 
 def test_drafts_no_more_than_the_batch_has_room_for() -> None:
     control = control_for(Server(STEP_TIMES["memory"], (Cost(0.0001, 0.0001),)))
-    wishes = [Wish(f"r{i}", (8,), (0,)) for i in range(4)]
-    assert sum(lengths_of(control.plan(wishes, Batch(4, 4, 400, most_tokens=5)))) <= 5
-    assert control.plan(wishes, Batch(4, 4, 400, most_tokens=0)) == [()] * 4
+    to_draft = [DraftRequest(f"r{i}", (8,), (0,)) for i in range(4)]
+    assert sum(lengths_of(control.plan(to_draft, Batch(4, 4, 400, most_tokens=5)))) <= 5
+    assert control.plan(to_draft, Batch(4, 4, 400, most_tokens=0)) == [()] * 4
 
 
 def test_who_may_not_be_drafted_for_waits_no_longer_than_it_is_worth() -> None:
@@ -84,17 +84,17 @@ def test_who_may_not_be_drafted_for_waits_no_longer_than_it_is_worth() -> None:
     server = Server(STEP_TIMES["cores"], (Cost(0.0001, 0.0001),))
     control = control_for(server, share=0.0)
     simulate(control, server, lambda _: alone([0.6]), 50, SEED)
-    wishes = [Wish("r0", (8,), (0,))]
-    [by_itself] = lengths_of(control.plan(wishes, Batch(1, 1, 100, 16)))
-    [among_others] = lengths_of(control.plan(wishes, Batch(16, 16, 1600, 16, others=15)))
+    to_draft = [DraftRequest("r0", (8,), (0,))]
+    [by_itself] = lengths_of(control.plan(to_draft, Batch(1, 1, 100, 16)))
+    [among_others] = lengths_of(control.plan(to_draft, Batch(16, 16, 1600, 16, others=15)))
     assert by_itself > 0
     assert among_others == 0
 
 
 def test_a_request_s_limit_is_kept() -> None:
     control = control_for(Server(STEP_TIMES["memory"], (Cost(0.0001, 0.0001),)))
-    wishes = [Wish("a", (1,), (0,)), Wish("b", (3,), (0,)), Wish("c", (8,), (0,))]
-    lengths = lengths_of(control.plan(wishes, Batch(3, 3, 300, 100)))
+    to_draft = [DraftRequest("a", (1,), (0,)), DraftRequest("b", (3,), (0,)), DraftRequest("c", (8,), (0,))]
+    lengths = lengths_of(control.plan(to_draft, Batch(3, 3, 300, 100)))
     assert all(length <= limit for length, limit in zip(lengths, (1, 3, 8), strict=True))
     assert max(lengths) > 1
 
@@ -104,7 +104,7 @@ def test_a_long_text_to_catch_up_with_is_priced_in() -> None:
     server = Server(STEP_TIMES["memory"], (Cost(0.0001, 0.0001),))
     control = control_for(server, share=0.0)
     simulate(control, server, lambda _: alone([0.8, 0.8]), 50, SEED)
-    wishes = [Wish("near", (8,), (0,)), Wish("far", (8,), (100_000,))]
-    near, far = lengths_of(control.plan(wishes, Batch(2, 2, 200, 16)))
+    to_draft = [DraftRequest("near", (8,), (0,)), DraftRequest("far", (8,), (100_000,))]
+    near, far = lengths_of(control.plan(to_draft, Batch(2, 2, 200, 16)))
     assert near > 0
     assert far == 0

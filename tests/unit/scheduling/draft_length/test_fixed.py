@@ -1,0 +1,107 @@
+"""Policies without regard to cost and batch: all that may be, or two more after success and one less after failure."""
+
+import pytest
+
+from vllm_spec_plugin.scheduling.draft_length.control import Batch, DraftRequest
+from vllm_spec_plugin.scheduling.draft_length.fixed import GROWTH, SHRINKAGE, START, FixedControl, HeuristicControl
+
+BATCH = Batch(2, 2, 100, 16)
+
+
+def request(*limits: int, request_id: str = "a") -> DraftRequest:
+    """With those limits, and nothing to catch up with."""
+    return DraftRequest(request_id, limits, (0,) * len(limits))
+
+
+def length_of(control: HeuristicControl, request_id: str = "a") -> int:
+    """Of the only proposer's next draft."""
+    [((_, length),)] = control.plan([request(100, request_id=request_id)], BATCH)
+    return length
+
+
+def verified(asked: int, drafted: int, accepted: int, most: int = 8) -> HeuristicControl:
+    """One that has seen one draft of request a."""
+    control = HeuristicControl([most])
+    control.verified("a", ((0, asked),), 0, drafted, accepted)
+    return control
+
+
+def test_fixed_asks_all_in_their_order_for_as_much_as_may_be() -> None:
+    control = FixedControl()
+    planned = control.plan([request(8), request(8, 5), request(0, 5), request(3, 0)], BATCH)
+    assert planned == [((0, 8),), ((0, 8), (1, 5)), ((1, 5),), ((0, 3),)]
+    assert control.is_constant
+    assert not control.is_off(1)
+
+
+def test_heuristic_starts_at_five_or_as_near_as_the_most_allows() -> None:
+    assert length_of(HeuristicControl([8])) == START == 5
+    assert length_of(HeuristicControl([3])) == 3
+    assert not HeuristicControl([8]).is_constant
+
+
+def test_a_draft_that_is_all_accepted_adds_two_up_to_the_most() -> None:
+    control = verified(5, 5, 5)
+    assert length_of(control) == START + GROWTH == 7
+    control.verified("a", ((0, 7),), 0, 7, 7)
+    assert length_of(control) == 8
+
+
+@pytest.mark.parametrize(("drafted", "accepted"), [(5, 4), (5, 0), (2, 1)])
+def test_a_rejection_takes_one_wherever_it_was(drafted: int, accepted: int) -> None:
+    assert length_of(verified(5, drafted, accepted)) == START - SHRINKAGE == 4
+
+
+@pytest.mark.parametrize("drafted", [0, 1, 4])
+def test_a_draft_shorter_than_asked_for_changes_nothing_if_it_was_right(drafted: int) -> None:
+    assert length_of(verified(5, drafted, drafted)) == START
+
+
+def test_a_draft_that_had_to_be_short_counts_in_full() -> None:
+    assert length_of(verified(2, 2, 2)) == 7
+
+
+def test_what_is_beyond_the_turn_does_not_count() -> None:
+    """Of 4 tokens 3 were accepted, and 3 were asked for."""
+    assert length_of(verified(3, 4, 3)) == 7
+
+
+def test_it_shrinks_to_one_and_grows_again() -> None:
+    control, grown = HeuristicControl([8]), []
+    for _ in range(20):
+        control.verified("a", ((0, 5),), 0, 5, 0)
+    assert length_of(control) == 1
+    for _ in range(4):
+        length = length_of(control)
+        control.verified("a", ((0, length),), 0, length, length)
+        grown.append(length_of(control))
+    assert grown == [3, 5, 7, 8]
+
+
+def test_requests_and_proposers_have_their_own_lengths() -> None:
+    control = HeuristicControl([8, 8])
+    control.verified("a", ((0, 5), (1, 5)), 0, 5, 5)
+    control.verified("a", ((0, 7), (1, 5)), 1, 5, 0)
+    planned = control.plan([request(8, 8), request(8, 8, request_id="b")], BATCH)
+    assert planned == [((0, 7), (1, 4)), ((0, 5), (1, 5))]
+
+
+@pytest.mark.parametrize("source", [None, 1])
+def test_who_had_no_draft_keeps_its_length(source: int | None) -> None:
+    control = HeuristicControl([8, 8])
+    control.verified("a", ((0, 5), (1, 5)), source, 0, 0)
+    assert control.plan([request(8, 8)], BATCH) == [((0, 5), (1, 5))]
+
+
+def test_heuristic_keeps_limits_and_drafts_trees_whole() -> None:
+    control = HeuristicControl([8, None])
+    control.verified("a", ((0, 5), (1, 7)), 1, 7, 2)
+    planned = control.plan([request(2, 7), request(0, 7), request(8, 0)], BATCH)
+    assert planned == [((0, 2), (1, 7)), ((1, 7),), ((0, 5),)]
+
+
+def test_a_forgotten_request_starts_again() -> None:
+    control = verified(5, 5, 5)
+    control.forget("a")
+    control.forget("never seen")
+    assert length_of(control) == START

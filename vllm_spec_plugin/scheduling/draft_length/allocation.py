@@ -1,0 +1,263 @@
+"""Allocates draft tokens to the requests of a batch for the most expected output tokens per second.
+
+Wanted is the plan that maximises
+
+    (n + others + expected accepted tokens) / (seconds of the target's step + seconds of drafting)
+
+With one request, one proposer and a verification that costs nothing this is theorem 3.8 of Leviathan et al. (2023).
+Expected gains per draft token fall along each draft, so the best plan of any size is the beginning of one list, all
+draft tokens by falling gain, whatever shape the cost of a step has. Three things make this a greedy choice: costs of
+a request's first draft token, costs that a proposer's requests share, and proposers that are asked only if others
+have no draft. Passes of a draft model cost by the longest draft, so the list is scanned once for each bound on it.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from vllm_spec_plugin.jit import compiled
+from vllm_spec_plugin.scheduling.draft_length.arrays import Floats, Ints
+
+# Columns of `Offers.drafting`: seconds of being asked at all, per position of the longest draft, and per draft token.
+ASKING, POSITION, TOKEN = range(3)
+NO_PROPOSER = -1
+# Turns that come more seldom are not planned.
+_LEAST_REACH = 0.02
+# Positions whose gains differ by less than this part of a token keep their order.
+_NUM_BUCKETS = 2048
+# Costs shared by a proposer's requests that are below this share of a step need no bound.
+_NEGLIGIBLE = 0.002
+
+
+class Offers(NamedTuple):
+    """What L proposers are expected to draft for n requests, up to K draft tokens each, and what it costs.
+
+    Attributes:
+        draft_prob: [L, n], probability that there is a draft.
+        gains: [L, n, K], expected accepted tokens that the k-th draft token adds. Per expected draft token they fall.
+        draft_tokens: [L, n, K], expected draft tokens at position k.
+        entry: [L, n], seconds that the first draft token takes besides: catching up with the request's tokens.
+        limits: [n, L], most draft tokens.
+        drafting: [L, 3], seconds of `ASKING`, `POSITION` and `TOKEN`.
+        step: [draft tokens + 2], seconds of the target's step with 0 draft tokens and more.
+        most_tokens: most draft tokens of all requests, by each one's longest turn.
+        others: output tokens of requests that are not drafted for.
+    """
+
+    draft_prob: Floats
+    gains: Floats
+    draft_tokens: Floats
+    entry: Floats
+    limits: Ints
+    drafting: Floats
+    step: Floats
+    most_tokens: int
+    others: int
+
+
+class Value(NamedTuple):
+    """What a plan is expected to bring.
+
+    Attributes:
+        positions: draft tokens that are asked for, of all turns.
+        tokens: output tokens of the step that verifies the drafts.
+        rows: draft tokens that it verifies.
+        seconds: of that step and of drafting.
+    """
+
+    positions: int
+    tokens: float
+    rows: float
+    seconds: float
+
+
+class _Candidates(NamedTuple):
+    """Positions of turns by falling gain per draft token.
+
+    Attributes:
+        turn: [m], r * L + t for request r's turn t.
+        request: [m], r.
+        proposer: [m], of the turn.
+        position: [m], of the turn, from 0.
+    """
+
+    turn: Ints
+    request: Ints
+    proposer: Ints
+    position: Ints
+
+
+@compiled
+def allocate(offers: Offers, rate: float, row_seconds: float) -> tuple[Ints, Ints, Value]:
+    """Returns the best plan: [n, L] draft tokens of each turn, 0 is no turn; [n, L] proposer of each; and its value.
+
+    Args:
+        offers: of at least one request.
+        rate: output tokens per second at present, the price of a second.
+        row_seconds: seconds that a draft token adds to the target's step, about.
+    """
+    num_proposers, num_requests, most = offers.gains.shape
+    proposers = _rank_proposers(offers, rate, row_seconds)
+    candidates = _rank_positions(offers, proposers, rate)
+    lengths = np.zeros(num_requests * num_proposers, np.int64)
+    bounds = np.full(num_proposers, most)
+    best = _scan(offers, candidates, bounds, -1, lengths)
+    for proposer in range(num_proposers):
+        costs = offers.drafting[proposer]
+        if costs[ASKING] + costs[POSITION] * (most - 1) <= _NEGLIGIBLE * offers.step[0]:
+            continue
+        best_bound, bound = most, most
+        while bound > 0:
+            # All up to 8, of longer ones every eighth or so.
+            bound = min(bound - 1, bound * 7 // 8)
+            bounds[proposer] = bound
+            value = _scan(offers, candidates, bounds, -1, lengths)
+            if value.tokens * best.seconds > best.tokens * value.seconds:
+                best, best_bound = value, bound
+        bounds[proposer] = best_bound
+    _scan(offers, candidates, bounds, best.positions, lengths)
+    return lengths.reshape(num_requests, num_proposers), proposers, best
+
+
+@compiled
+def _rank_proposers(offers: Offers, rate: float, row_seconds: float) -> Ints:
+    """[n, L]: each request's proposers, the most valuable first, then `NO_PROPOSER`.
+
+    With P(draft) p, value v of a draft and cost c of asking, in output tokens, to ask 1 before 2 brings
+    p1 v1 - c1 + (1 - p1)(p2 v2 - c2), so the higher v - c / p is asked first.
+    """
+    num_proposers, num_requests, _ = offers.gains.shape
+    proposers = np.full((num_requests, num_proposers), NO_PROPOSER)
+    values = np.empty(num_proposers)
+    for request in range(num_requests):
+        count = 0
+        for proposer in range(num_proposers):
+            costs, limit = offers.drafting[proposer], offers.limits[request, proposer]
+            if limit <= 0:
+                continue
+            per_token = rate * (row_seconds + costs[TOKEN])
+            per_position = rate * costs[POSITION] / num_requests
+            value, best = -rate * (costs[ASKING] / num_requests + offers.entry[proposer, request]), -np.inf
+            for k in range(limit):
+                value += offers.gains[proposer, request, k] - per_position
+                value -= per_token * offers.draft_tokens[proposer, request, k]
+                best = max(best, value)
+            best /= offers.draft_prob[proposer, request]
+            turn = count
+            while turn > 0 and values[turn - 1] < best:
+                values[turn], proposers[request, turn] = values[turn - 1], proposers[request, turn - 1]
+                turn -= 1
+            values[turn], proposers[request, turn] = best, proposer
+            count += 1
+        reach = 1.0
+        for turn in range(count):
+            if reach < _LEAST_REACH:
+                proposers[request, turn] = NO_PROPOSER
+            else:
+                reach *= 1 - offers.draft_prob[proposers[request, turn], request]
+    return proposers
+
+
+@compiled
+def _rank_positions(offers: Offers, proposers: Ints, rate: float) -> _Candidates:
+    """Sorts all positions of all turns by gain per draft token, with the cost of a turn's entry spread over its first.
+
+    A turn's positions keep their order, and come after the first one of the turn before it. Sorts by counting.
+    """
+    num_proposers, num_requests, most = offers.gains.shape
+    bucket_of = np.full((num_requests, num_proposers, most), _NUM_BUCKETS)
+    starts = np.zeros(_NUM_BUCKETS + 2, np.int64)
+    keys = np.empty(most)
+    for request in range(num_requests):
+        before = np.inf
+        for turn in range(num_proposers):
+            proposer = proposers[request, turn]
+            if proposer == NO_PROPOSER:
+                break
+            limit = offers.limits[request, proposer]
+            worth, tokens, best, num_first = -rate * offers.entry[proposer, request], 0.0, -np.inf, 0
+            for k in range(limit):
+                gain, token = offers.gains[proposer, request, k], offers.draft_tokens[proposer, request, k]
+                keys[k] = gain / token - rate * offers.drafting[proposer, TOKEN]
+                worth += keys[k] * token
+                tokens += token
+                if worth > best * tokens:
+                    best, num_first = worth / tokens, k + 1
+            keys[:num_first] = best
+            before = min(before, keys[0])
+            for k in range(limit):
+                bucket = int((1 - min(keys[k], before)) * _NUM_BUCKETS)
+                bucket = min(max(bucket, 0), _NUM_BUCKETS - 1)
+                bucket_of[request, turn, k] = bucket
+                starts[bucket + 1] += 1
+    starts = np.cumsum(starts)
+    count = starts[_NUM_BUCKETS]
+    ranked = np.empty((4, count), np.int64)
+    # Shorter drafts first within a bucket: what all requests share is then paid for by all.
+    for turn in range(num_proposers):
+        for k in range(most):
+            for request in range(num_requests):
+                bucket = bucket_of[request, turn, k]
+                if bucket < _NUM_BUCKETS:
+                    at = starts[bucket]
+                    starts[bucket] += 1
+                    ranked[0, at], ranked[1, at] = request * num_proposers + turn, request
+                    ranked[2, at], ranked[3, at] = proposers[request, turn], k
+    return _Candidates(ranked[0], ranked[1], ranked[2], ranked[3])
+
+
+@compiled
+def _scan(offers: Offers, candidates: _Candidates, bounds: Ints, most_positions: int, lengths: Ints) -> Value:
+    """Admits candidates one by one, and returns the best value on the way.
+
+    Args:
+        offers: what they are expected to bring.
+        candidates: in their order.
+        bounds: [L], most draft tokens of each proposer's turns; 0 asks it for none.
+        most_positions: ends after as many; -1 is all.
+        lengths: [n * L], becomes the positions that were admitted of each turn.
+    """
+    num_proposers, num_requests, _ = offers.gains.shape
+    lengths[:] = 0
+    # Of each turn the probability that it comes, and of each request that of another turn; longest turns.
+    reach, next_reach = np.empty(num_requests * num_proposers), np.ones(num_requests)
+    widest, num_asked = np.zeros(num_requests, np.int64), 0
+    # Of each proposer: its longest draft, the probability that it is not asked at all, and what its requests share.
+    longest, idle, shared = np.zeros(num_proposers, np.int64), np.ones(num_proposers), np.zeros(num_proposers)
+    tokens, rows, drafting, count = float(num_requests + offers.others), 0.0, 0.0, 0
+    best_count, best_tokens, best_rows, best_seconds = 0, tokens, 0.0, offers.step[0]
+    for i in range(len(candidates.turn)):
+        if count == most_positions:
+            break
+        turn, request = candidates.turn[i], candidates.request[i]
+        proposer, position = candidates.proposer[i], candidates.position[i]
+        # Where an earlier position had no room.
+        if position >= bounds[proposer] or position != lengths[turn]:
+            continue
+        if position >= widest[request]:
+            if num_asked == offers.most_tokens:
+                continue
+            num_asked += 1
+            widest[request] = position + 1
+        lengths[turn] = position + 1
+        count += 1
+        if position == 0:
+            reach[turn] = next_reach[request]
+            next_reach[request] *= 1 - offers.draft_prob[proposer, request]
+            idle[proposer] *= 1 - reach[turn]
+            drafting += reach[turn] * offers.entry[proposer, request]
+        token = reach[turn] * offers.draft_tokens[proposer, request, position]
+        tokens += reach[turn] * offers.gains[proposer, request, position]
+        rows += token
+        drafting += token * offers.drafting[proposer, TOKEN]
+        if position == 0 or position >= longest[proposer]:
+            longest[proposer] = max(longest[proposer], position + 1)
+            costs = offers.drafting[proposer]
+            drafting -= shared[proposer]
+            shared[proposer] = (1 - idle[proposer]) * (costs[ASKING] + costs[POSITION] * longest[proposer])
+            drafting += shared[proposer]
+        below = int(rows)
+        seconds = offers.step[below] + (rows - below) * (offers.step[below + 1] - offers.step[below]) + drafting
+        if tokens * best_seconds > best_tokens * seconds:
+            best_count, best_tokens, best_rows, best_seconds = count, tokens, rows, seconds
+    return Value(best_count, best_tokens, best_rows, best_seconds)
