@@ -57,6 +57,8 @@ class SpecRunnerMixin(Runner):
 
     def _update_states(self, scheduler_output: Any) -> Any:
         self._scheduled_drafts = scheduler_output.scheduled_spec_decode_tokens
+        # Where the step before failed, it may be hidden still.
+        compat.show_speculation(self)
         cut_block_tables(self, scheduler_output)
         self.drafter.note_step(self, scheduler_output)
         if self.tree_steps is not None:
@@ -102,8 +104,11 @@ class SpecRunnerMixin(Runner):
             self._step_probe = probe_steps(lambda size: compat.dummy_step(self, size), self.max_num_tokens, seconds)
 
     def _prepare_inputs(self, scheduler_output: Any, *args: Any, **kwargs: Any) -> Any:
-        prepared = super()._prepare_inputs(scheduler_output, *args, **kwargs)
         drafts = scheduler_output.scheduled_spec_decode_tokens
+        self._went_stock_way = not drafts and not compat_sampling.needs_own_sampler(self.input_batch.sampling_metadata)
+        if self._went_stock_way and not getattr(scheduler_output, DRAFT_TURNS, None):
+            compat.hide_speculation(self)
+        prepared = super()._prepare_inputs(scheduler_output, *args, **kwargs)
         if self.tree_steps is not None and not drafts:
             self.tree_steps.without_drafts(scheduler_output)
         elif self.tree_steps is not None:
@@ -134,7 +139,6 @@ class SpecRunnerMixin(Runner):
 
     def _sample(self, logits: Any, spec_decode_metadata: Any) -> Any:
         batch, drafter, drafts = self.input_batch, self.drafter, self._scheduled_drafts
-        self._went_stock_way = not drafts and not compat_sampling.needs_own_sampler(batch.sampling_metadata)
         if self._went_stock_way:
             drafter.drop_pending(batch.req_ids)
             return super()._sample(logits, None)
@@ -203,6 +207,7 @@ class SpecRunnerMixin(Runner):
     def sample_tokens(self, grammar_output: Any) -> Any:
         """vLLM's step from logits to tokens; sends along what there is to tell of it."""
         output = super().sample_tokens(grammar_output)
+        compat.show_speculation(self)
         if output is not None:
             self._tell(output)
         return output

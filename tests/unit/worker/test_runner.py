@@ -34,6 +34,9 @@ class Stock:
     def _update_states(self, scheduler_output):
         return None
 
+    def _prepare_inputs(self, scheduler_output):
+        self.prepared_with = self.speculative_config
+
 
 class Scripted:
     """A drafter that drafts one token for each request."""
@@ -90,6 +93,7 @@ class SpecRunner(SpecRunnerMixin, Stock):
         )
         self.rejection_sampler: Any = SimpleNamespace(positions=OutputPositions())
         self._drafted_trees, self._accepted_nodes, self._step_probe = {}, {}, []
+        self.vllm_config: Any = SimpleNamespace(speculative_config="speculation")
 
     def step(self, drafts=None, turns=None):
         """Runs one; gives what was sampled, what was drafted, and what is sent along."""
@@ -97,6 +101,7 @@ class SpecRunner(SpecRunnerMixin, Stock):
         if turns is not None:
             setattr(scheduled, DRAFT_TURNS, turns)
         self._update_states(scheduled)
+        self._prepare_inputs(scheduled)
         sampled = self._sample(torch.zeros(2, 3), "metadata")
         self._bookkeeping_sync()
         drafted = self.propose_draft_token_ids(scheduled, [[5], [6]], None, None, None)
@@ -123,9 +128,13 @@ def ours(runner):
 
 @pytest.mark.parametrize("turns", [None, {}])
 def test_a_step_with_nothing_to_verify_and_nothing_to_draft_is_vllms(runner, turns):
-    """No random number is drawn, no view made, no message sent; drafts that were not taken are forgotten."""
+    """No random number is drawn, no view made, no message sent; drafts that were not taken are forgotten.
+
+    vLLM prepares the step as without speculation, and the next one again with it.
+    """
     before = torch.get_rng_state()
     sampled, drafted, sent = runner.step(turns=turns)
+    assert (runner.prepared_with, runner.speculative_config) == (None, "speculation")
     assert sampled == ("stock", None)
     assert drafted == []
     assert sent == {}
@@ -144,6 +153,7 @@ def test_the_scorer_samples_what_only_it_can(runner, because):
         batch.sampling_metadata.thinking_budget_state_holder = SimpleNamespace(has_tracked_requests=lambda: True)
     drafts = {"b": [3, 4]} if because == "drafts" else {}
     sampled, _, sent = runner.step(drafts)
+    assert runner.prepared_with == "speculation"
     assert sampled == ("ours", [(), drafts.get("b", ())])
     assert [step["method"] for step in sent[STEP_COUNTERS]] == ["ngram"]
 
