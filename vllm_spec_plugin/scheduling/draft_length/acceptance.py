@@ -11,9 +11,9 @@ from vllm_spec_plugin.scheduling.draft_length.request_rows import RequestRows
 
 # Standard deviation of skills over requests, in log-odds.
 SPREAD = 1.0
-# Information that holds a position's log-odds to those of the position before it.
-LEAN = 0.25
-# Drafts after which the information of a position counts half.
+# Information that holds a position's log-odds to those of the position before it, and the first one's to the initial.
+LEAN, ANCHOR = 0.25, 1.0
+# Steps of the server in which the information of a position halves.
 _POSITION_HALF_LIFE = 1024
 # Most of log-odds, either way; probabilities at which steps are computed are bounded too.
 _MOST_LOG_ODDS, _LEAST_PROB = 7.0, 0.002
@@ -45,18 +45,20 @@ class AcceptanceModel:
         a_ri = sigmoid(b_i + t_r)
 
     given that all before it were (chains), or unconditionally (trees, whose positions are nodes). The skill t_r is
-    normal around 0 with standard deviation `SPREAD`; b_i leans on the position before it with information `LEAN`:
+    normal around 0 with standard deviation `SPREAD`; b_i leans on the position before it with information l = `LEAN`,
+    and the first one on the initial guess with l = `ANCHOR`:
 
-        c_i = (n_i b_i + LEAN c_{i-1}) / (n_i + LEAN)
+        c_i = (n_i b_i + l c_{i-1}) / (n_i + l)
 
     A verified token, y = 1 if it was accepted, updates both as an extended Kalman filter does. With w = a (1 - a),
-    u = 1 / (n_i + LEAN), v = 1 / (m_r + SPREAD^-2) and s = u + v + 1 / w:
+    u = 1 / (n_i + l), v = 1 / (m_r + SPREAD^-2) and s = u + v + 1 / w:
 
         c_i += u (y - a) / (w s)      n_i += 1 / (v + 1 / w)
         t_r += v (y - a) / (w s)      m_r += 1 / (u + 1 / w)
 
     So a request of which little is known moves its own skill, and b_i follows what many requests have in common.
-    m_r halves in every `half_life` tokens of the request's output: a text that becomes predictable is noticed.
+    m_r halves in every `half_life` tokens of the request's output: a text that becomes predictable is noticed. n_i
+    halves in 1,024 steps, also in those without drafts: what was learned of other traffic is given up for the guess.
     """
 
     def __init__(
@@ -89,7 +91,9 @@ class AcceptanceModel:
         average: Floats = 1 / (1 + np.exp(-_smoothed(self.ratings)))
         return average
 
-    def learn(self, rows: Ints, drafted: Ints, accepted: Ints, nodes: Ints, num_tokens: Ints) -> None:
+    def learn(
+        self, rows: Ints, drafted: Ints, accepted: Ints, nodes: Ints, num_tokens: Ints, num_steps: int = 1
+    ) -> None:
         """Updates the estimates from verified steps of n requests, in their order.
 
         Args:
@@ -98,7 +102,9 @@ class AcceptanceModel:
             accepted: [n], how many of them were accepted; of chains the first ones.
             nodes: [n], of trees, bit i is whether node i was accepted.
             num_tokens: [n], output tokens of the step.
+            num_steps: steps of the server since it last learned.
         """
+        self._information *= 0.5 ** (num_steps / _POSITION_HALF_LIFE)
         _learn(self.ratings, self.is_tree, self._half_life, rows, drafted, accepted, nodes, num_tokens)
 
 
@@ -107,10 +113,16 @@ def _smoothed(ratings: Ratings) -> Floats:
     """[K]: c, the log-odds of an average request."""
     smoothed, before = np.empty_like(ratings.log_odds), ratings.initial[0]
     for i in range(len(smoothed)):
-        information = ratings.information[i]
-        before = (information * ratings.log_odds[i] + LEAN * before) / (information + LEAN)
+        before = _own(ratings, i, before)
         smoothed[i] = before
     return smoothed
+
+
+@compiled
+def _own(ratings: Ratings, i: int, before: float) -> float:
+    """c_i, from that of the position before it."""
+    information, lean = ratings.information[i], LEAN if i else ANCHOR
+    return (information * ratings.log_odds[i] + lean * before) / (information + lean)
 
 
 @compiled
@@ -124,18 +136,18 @@ def _observe(ratings: Ratings, row: int, i: int, before: float, is_accepted: boo
         before: c of the position before it.
         is_accepted: y.
     """
-    request, information = ratings.requests[row], ratings.information[i]
-    own = (information * ratings.log_odds[i] + LEAN * before) / (information + LEAN)
+    request, information, lean = ratings.requests[row], ratings.information[i], LEAN if i else ANCHOR
+    own = _own(ratings, i, before)
     prob = 1 / (1 + math.exp(-own - request[SKILL]))
     prob = min(max(prob, _LEAST_PROB), 1 - _LEAST_PROB)
     noise = 1 / (prob * (1 - prob))
-    position_variance, skill_variance = 1 / (information + LEAN), 1 / (request[INFORMATION] + SPREAD**-2)
+    position_variance, skill_variance = 1 / (information + lean), 1 / (request[INFORMATION] + SPREAD**-2)
     surprise = ((1.0 if is_accepted else 0.0) - prob) * noise / (position_variance + skill_variance + noise)
     request[SKILL] = _bounded(request[SKILL] + skill_variance * surprise)
     request[INFORMATION] += 1 / (position_variance + noise)
     after = information + 1 / (skill_variance + noise)
     # Of all that is known of the position, what is not known by the one before it.
-    ratings.log_odds[i] = _bounded(((own + position_variance * surprise) * (after + LEAN) - LEAN * before) / after)
+    ratings.log_odds[i] = _bounded(((own + position_variance * surprise) * (after + lean) - lean * before) / after)
     ratings.information[i] = after
 
 
@@ -155,18 +167,15 @@ def _learn(
     nodes: Ints,
     num_tokens: Ints,
 ) -> None:
-    num_positions, fading = len(ratings.log_odds), 0.5 ** (1 / _POSITION_HALF_LIFE)
+    num_positions = len(ratings.log_odds)
     for step in range(len(rows)):
         row, before = rows[step], ratings.initial[0]
-        if drafted[step]:
-            ratings.information[:] *= fading
         # The first token that was rejected is the last one of a chain that tells anything.
         last = drafted[step] if is_tree else min(drafted[step], accepted[step] + 1)
         for i in range(min(last, num_positions)):
             is_accepted = bool(nodes[step] >> i & 1) if is_tree else i < accepted[step]
             _observe(ratings, row, i, before, is_accepted)
-            information = ratings.information[i]
-            before = (information * ratings.log_odds[i] + LEAN * before) / (information + LEAN)
+            before = _own(ratings, i, before)
         if num_tokens[step]:
             own, kept = ratings.requests[row], 0.5 ** (num_tokens[step] / half_life)
             known = own[INFORMATION]

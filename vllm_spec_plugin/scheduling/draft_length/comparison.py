@@ -9,8 +9,8 @@ import numpy as np
 from vllm_spec_plugin.scheduling.draft_length.arrays import Floats
 from vllm_spec_plugin.scheduling.draft_length.step_cost import StepCost
 
-# Of the time, for blocks without drafts where these look worse.
-SHARE = 0.005
+# Shares of the time: for blocks without drafts where these look worse, and for trying again what lost.
+SHARE, RETRY_SHARE = 0.005, 0.02
 # Steps without drafts before the first draft, of a block without drafts (its first step still verifies), and of a block
 # with drafts while it is not known which is better.
 _FIRST_OFF, _OFF_BLOCK, _ON_BLOCK = 4, 4, 8
@@ -146,11 +146,15 @@ class _Class:
         self._expected = self._accepted = self._chance = _TRUST
         # Seconds of catching up that are not charged yet, and that the latest step took longer for only making drafts.
         self._debt = self._making = 0.0
+        # Steps with drafts since they were tried again, and what these lost, catching up in full, in steps without.
+        self._num_tried, self._lost = 0, 0.0
 
     def measured(self, step: ComparedStep, cost: StepCost, *, counts: bool) -> None:
         """Learns from a step, and says what comes next."""
         plain = cost.seconds((step.num_tokens, step.num_requests), step.num_requests, step.context)
         if step.verifies or step.drafts:
+            self._num_tried += 1
+            self._lost += (step.seconds - float(plain[0])) / float(plain[1]) - step.accepted / step.num_requests
             step = self._spread(step)
         if counts and plain[0] <= _MOST_PREFILL * plain[1]:
             self._note(step, step.seconds - float(plain[0]))
@@ -212,8 +216,11 @@ class _Class:
             loss = _mean(fresh)[0] - _mean(gains)[0]
             if loss > -_LEAST_GAIN:
                 self._on.clear()
-                self.is_off, self._left = True, max(self._retry, int(loss * len(gains) / SHARE))
+                # The price of trying again, unless drafting gained for a while and then did not.
+                price = self._lost / RETRY_SHARE if self._num_tried <= _ON_WINDOW else 0
+                self.is_off, self._left = True, max(self._retry, int(price))
                 self._retry = min(2 * self._retry, _LAST_RETRY)
+                self._num_tried, self._lost = 0, 0.0
                 return
             while len(self._off) > num_fresh:
                 self._off.popleft()

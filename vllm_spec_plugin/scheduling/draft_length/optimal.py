@@ -67,7 +67,8 @@ class OptimalControl:
         self._latest_trial = 0
         # Per request and proposer, the step in which it was last asked, from 1.
         self._asked = requests.column(len(proposers))
-        self._step = 0
+        # Plans that were made, and steps since the latest outcomes were learned from.
+        self._step, self._num_unlearned = 0, 0
         self._most_positions = max(proposer.num_positions for proposer in proposers)
         self._num_positions = np.array([proposer.num_positions for proposer in proposers])
         # Of the latest plan: tokens per second over those of no drafts, and draft tokens per request.
@@ -161,11 +162,13 @@ class OptimalControl:
         rows = self._requests.add(outcomes.request_ids)
         for proposer, of_proposer in zip(self.proposers, outcomes.of_proposers, strict=True):
             asked, drafted, accepted = of_proposer
-            proposer.learn(rows, asked, drafted, accepted, outcomes.nodes, outcomes.num_tokens)
+            proposer.learn(rows, asked, drafted, accepted, outcomes.nodes, outcomes.num_tokens, self._num_unlearned)
+        self._num_unlearned = 0
         note_asked(self._asked.values, rows, outcomes.of_proposers, self._step)
 
     def measured(self, step: Measured) -> None:
         """Learns what a step cost, and what drafting gained."""
+        self._num_unlearned += 1
         drafts = any(drafting.longest for drafting in step.drafting)
         drafting_seconds = sum([drafting.seconds for drafting in step.drafting])
         self.step_cost.observe(

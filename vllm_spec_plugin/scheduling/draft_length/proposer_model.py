@@ -7,7 +7,8 @@ from vllm_spec_plugin.scheduling.draft_length.draft_cost import DraftCost
 from vllm_spec_plugin.scheduling.draft_length.request_rows import RequestRows
 
 # Probabilities before any observation: that a proposer makes a token that it is asked for, and that it is accepted.
-_PRESENT, _ACCEPTED = 0.95, 0.6
+# High ones are corrected by a few drafts; with low ones drafts that gain might never be tried.
+_PRESENT, _ACCEPTED = 0.95, 0.8
 # A pass, as a share of a target's step of one token, before any was measured.
 _PASS = 0.1
 
@@ -31,6 +32,7 @@ class ProposerModel:
         """
         self.num_positions = num_positions
         self.draft_cost = DraftCost()
+        self._is_cold = True
         self._present = AcceptanceModel(num_positions, requests, half_life=half_life, initial=_PRESENT)
         self._accepted = AcceptanceModel(
             num_positions, requests, half_life=half_life, initial=_ACCEPTED, is_tree=is_tree
@@ -49,7 +51,16 @@ class ProposerModel:
         accepted = self._accepted
         expect(self._present.ratings, accepted.ratings, accepted.is_tree, rows, draft_prob, gains, draft_tokens)
 
-    def learn(self, rows: Ints, asked: Ints, drafted: Ints, accepted: Ints, nodes: Ints, num_tokens: Ints) -> None:
+    def learn(
+        self,
+        rows: Ints,
+        asked: Ints,
+        drafted: Ints,
+        accepted: Ints,
+        nodes: Ints,
+        num_tokens: Ints,
+        num_steps: int = 1,
+    ) -> None:
         """Updates the estimates from verified steps of n requests, in their order.
 
         Args:
@@ -59,9 +70,10 @@ class ProposerModel:
             accepted: [n], how many of them were accepted.
             nodes: [n], of trees, bit i is whether node i was accepted.
             num_tokens: [n], output tokens of the step.
+            num_steps: steps of the server since it last learned.
         """
-        self._present.learn(rows, asked, drafted, nodes, num_tokens)
-        self._accepted.learn(rows, drafted, accepted, nodes, num_tokens)
+        self._present.learn(rows, asked, drafted, nodes, num_tokens, num_steps)
+        self._accepted.learn(rows, drafted, accepted, nodes, num_tokens, num_steps)
 
     def probed(self, step_seconds: float) -> None:
         """Guesses the cost of drafting from a target's step of one token, if none was measured."""
@@ -69,6 +81,9 @@ class ProposerModel:
             self.draft_cost = DraftCost(_PASS * step_seconds)
 
     def measured(self, drafting: Drafting) -> None:
-        """Learns the cost of drafting, if it was asked for any."""
+        """Learns the cost of drafting, if it was asked for any; the first time is not typical."""
+        if self._is_cold:
+            self._is_cold = not drafting.longest
+            return
         passes = min(drafting.longest, self.num_positions)
         self.draft_cost.observe(passes, drafting.num_drafted, drafting.caught_up, drafting.seconds)
