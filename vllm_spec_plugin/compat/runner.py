@@ -50,12 +50,13 @@ def hide_speculation(runner: Any) -> None:
 
     With it, vLLM prepares every step for drafts: 0.1 ms a step on a CPU.
     """
-    runner.speculative_config = None
+    runner.hidden_speculation, runner.speculative_config = runner.speculative_config, None
 
 
 def show_speculation(runner: Any) -> None:
-    """Undoes `hide_speculation`."""
-    runner.speculative_config = runner.vllm_config.speculative_config
+    """Undoes `hide_speculation`, if it was called."""
+    if runner.hidden_speculation is not None:
+        runner.speculative_config, runner.hidden_speculation = runner.hidden_speculation, None
 
 
 def booked_tokens(booked: Any) -> list[list[int]]:

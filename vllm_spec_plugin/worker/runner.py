@@ -37,6 +37,8 @@ class SpecRunnerMixin(Runner):
 
     drafter: Drafter
     tree_steps: TreeSteps | None = None
+    # vLLM's speculative configuration while a step does not see it.
+    hidden_speculation: Any = None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         # Per request drafted for in this step: branches besides the trunk, and depth.

@@ -23,7 +23,7 @@ def test_each_word_stands_for_one_or_more_arms_in_order() -> None:
 
 
 def test_a_mechanism_of_the_policy_can_be_switched_off() -> None:
-    assert names("optimal", "without:trials of proposers") == ["none", "optimal", "without trials of proposers"]
+    assert names("optimal", "without:trials") == ["none", "optimal", "without trials"]
 
 
 def test_arms_are_there_once() -> None:

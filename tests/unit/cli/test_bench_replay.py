@@ -36,9 +36,9 @@ def test_rates_are_shown_and_written(recorded: Path, tmp_path: Path) -> None:
 
 
 def test_one_mechanism_can_be_switched_off(recorded: Path) -> None:
-    result = run("replay", recorded, *SIZES, "--workload", "easy", "--ablate", "--without", "margin to begin")
+    result = run("replay", recorded, *SIZES, "--workload", "easy", "--ablate", "--without", "margin over no drafts")
     assert result.exit_code == 0, result.output
-    assert "margin to begin" in result.stdout
+    assert "margin over no drafts" in result.stdout
     assert "easy, 2" in result.stdout
 
 

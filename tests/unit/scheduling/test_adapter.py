@@ -376,7 +376,7 @@ def test_a_tree_may_have_more_tokens_than_may_follow_each_other():
 
 def test_counts_and_explains_decisions(clock, caplog):
     control = Listening([2, 0])
-    control.forecast = Forecast(3.0, 0.05, 2, 0.04, ((0.8, 0.5),), "size")
+    control.forecast = Forecast(3.0, 0.05, 2, 0.04, ((0.8, 0.5),), is_trial=True)
     running = [request("a"), request("b")]
     adapter = make(control, *running)
     with caplog.at_level("DEBUG", logger="vllm.vllm_spec_plugin"):
@@ -403,7 +403,7 @@ def test_counts_and_explains_decisions(clock, caplog):
     assert not adapter._decisions._counters
     assert caplog.messages[0] == (
         "draft lengths a:2 b:0; expected 3.00 tokens in 50.00 ms, without 2 in 40.00 ms: 1.20 times; "
-        "acceptance 0.80 0.50; to learn about another size"
+        "acceptance 0.80 0.50; with a trial"
     )
 
 

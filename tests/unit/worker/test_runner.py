@@ -93,7 +93,7 @@ class SpecRunner(SpecRunnerMixin, Stock):
         )
         self.rejection_sampler: Any = SimpleNamespace(positions=OutputPositions())
         self._drafted_trees, self._accepted_nodes, self._step_probe = {}, {}, []
-        self.vllm_config: Any = SimpleNamespace(speculative_config="speculation")
+        self.speculative_config: Any = "speculation"
 
     def step(self, drafts=None, turns=None):
         """Runs one; gives what was sampled, what was drafted, and what is sent along."""

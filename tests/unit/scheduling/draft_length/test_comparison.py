@@ -45,14 +45,14 @@ def test_a_loss_is_left_within_fifty_steps() -> None:
 
 
 def test_alternating_traffic_is_drafted_for_while_it_pays() -> None:
-    """Predictable for 400 steps, then not, and so on. A bad phase is entered with drafts of 6, which costs a while."""
+    """Predictable for 400 steps, then not, and so on. A bad phase begins with up to 50 steps of drafts, 8% of it."""
     server = server_with(0.001)
     phases = (0.9, 0.1)
     outcome = simulate(control_for(server), server, lambda step: alone([phases[step // 400 % 2]] * 4), 1600, SEED)
     without = 4 / fast(4)
     for phase in range(4):
         rate = outcome.rate(400 * phase, 400 * (phase + 1))
-        assert rate >= (0.92 if phase % 2 else 1.7) * without
+        assert rate >= (0.91 if phase % 2 else 1.7) * without
 
 
 def step(seconds: float, *, drafted: bool, gained: float = 0.0) -> ComparedStep:
