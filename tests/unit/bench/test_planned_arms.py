@@ -132,9 +132,7 @@ def test_a_file_with_a_mistake_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_switched_off_mechanism_is_an_engine_of_its_own(tmp_path: Path) -> None:
-    arms = plan_arms(
-        choose_arms(["optimal", "without:trials"]), base_of(None, None, "greedy"), 8, tmp_path
-    )
+    arms = plan_arms(choose_arms(["optimal", "without:trials"]), base_of(None, None, "greedy"), 8, tmp_path)
     assert arms["without trials"].plan.settings == arms["optimal"].plan.settings
     assert len(engines(arms)) == 3
     arguments = engine_arguments(arms["without trials"].plan, "target", 0, enforce_eager=True)

@@ -21,6 +21,7 @@ class Stock:
     """vLLM's runner, as far as a step goes through it."""
 
     booked = (None, None, None, [[5], []])
+    speculative_config: Any = "speculation"
 
     def _sample(self, logits, spec_decode_metadata):
         return "stock", spec_decode_metadata
@@ -93,7 +94,6 @@ class SpecRunner(SpecRunnerMixin, Stock):
         )
         self.rejection_sampler: Any = SimpleNamespace(positions=OutputPositions())
         self._drafted_trees, self._accepted_nodes, self._step_probe = {}, {}, []
-        self.speculative_config: Any = "speculation"
 
     def step(self, drafts=None, turns=None):
         """Runs one; gives what was sampled, what was drafted, and what is sent along."""

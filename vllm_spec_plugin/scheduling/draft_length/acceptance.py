@@ -92,7 +92,7 @@ class AcceptanceModel:
         return average
 
     def learn(
-        self, rows: Ints, drafted: Ints, accepted: Ints, nodes: Ints, num_tokens: Ints, num_steps: int = 1
+        self, rows: Ints, drafted: Ints, accepted: Ints, nodes: Ints, num_tokens: Ints, *, num_steps: int = 1
     ) -> None:
         """Updates the estimates from verified steps of n requests, in their order.
 
@@ -122,7 +122,8 @@ def _smoothed(ratings: Ratings) -> Floats:
 def _own(ratings: Ratings, i: int, before: float) -> float:
     """c_i, from that of the position before it."""
     information, lean = ratings.information[i], LEAN if i else ANCHOR
-    return (information * ratings.log_odds[i] + lean * before) / (information + lean)
+    own: float = (information * ratings.log_odds[i] + lean * before) / (information + lean)
+    return own
 
 
 @compiled

@@ -92,7 +92,7 @@ class Comparison:
     better a third of the steps is without, afterwards as many as `SHARE` of the time pays for. Where drafting loses
     significantly, or does not gain over a full window, a block without drafts follows; it is off if it loses against
     that block, too, so that a machine which is slow for a while does not look like a loss. It is tried again after 128
-    steps, then twice as many, and so on, and not before `SHARE` of the time has paid for what the trial lost.
+    steps, then twice as many, and so on, and not before `RETRY_SHARE` of the time has paid for the last trial's loss.
 
     Classes are powers of two of the number of requests.
     """

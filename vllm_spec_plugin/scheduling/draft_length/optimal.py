@@ -162,7 +162,9 @@ class OptimalControl:
         rows = self._requests.add(outcomes.request_ids)
         for proposer, of_proposer in zip(self.proposers, outcomes.of_proposers, strict=True):
             asked, drafted, accepted = of_proposer
-            proposer.learn(rows, asked, drafted, accepted, outcomes.nodes, outcomes.num_tokens, self._num_unlearned)
+            proposer.learn(
+                rows, asked, drafted, accepted, outcomes.nodes, outcomes.num_tokens, num_steps=self._num_unlearned
+            )
         self._num_unlearned = 0
         note_asked(self._asked.values, rows, outcomes.of_proposers, self._step)
 

@@ -59,6 +59,7 @@ class ProposerModel:
         accepted: Ints,
         nodes: Ints,
         num_tokens: Ints,
+        *,
         num_steps: int = 1,
     ) -> None:
         """Updates the estimates from verified steps of n requests, in their order.
@@ -72,8 +73,8 @@ class ProposerModel:
             num_tokens: [n], output tokens of the step.
             num_steps: steps of the server since it last learned.
         """
-        self._present.learn(rows, asked, drafted, nodes, num_tokens, num_steps)
-        self._accepted.learn(rows, drafted, accepted, nodes, num_tokens, num_steps)
+        self._present.learn(rows, asked, drafted, nodes, num_tokens, num_steps=num_steps)
+        self._accepted.learn(rows, drafted, accepted, nodes, num_tokens, num_steps=num_steps)
 
     def probed(self, step_seconds: float) -> None:
         """Guesses the cost of drafting from a target's step of one token, if none was measured."""
