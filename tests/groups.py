@@ -1,4 +1,4 @@
-"""Which tests share a pytest-xdist worker: those that share engines, so that each engine is started once.
+"""Groups tests that share engines on one pytest-xdist worker, so that each engine is started once.
 
 pytest-xdist's own `--dist loadgroup` does nothing with pytest 9.2.
 """

@@ -107,14 +107,19 @@ def test_seeds_are_the_same_alone_and_in_a_crowd(arms: Arms, baseline: Baseline)
     assert check_seeds(Sabotaged(arms, Engine(config=LOOKUP)), baseline, "").outcome == "exact"
 
 
-def test_command_tells_that_a_sound_engine_is_exact(tmp_path: Path) -> None:
-    """Three engines, quick sizes. Seed 0. False-alarm rate: 1e-3."""
-    report = tmp_path / "report.json"
+def certify_quickly(folder: Path) -> tuple[int, dict[str, Any]]:
+    """Exit status and report of the command; three engines."""
+    report = folder / "report.json"
     arguments = ["--model", str(model_path("target")), "--config", LOOKUP, "--quick", "--json", str(report)]
     result = CliRunner().invoke(app, ["certify", *arguments])
     print(result.output)
-    assert result.exit_code == 0
-    data = json.loads(report.read_text())
+    return result.exit_code, json.loads(report.read_text())
+
+
+def test_command_tells_that_a_sound_engine_is_exact(tmp_path: Path) -> None:
+    """Quick sizes. Seed 0. False-alarm rate: 1e-3."""
+    status, data = certify_quickly(tmp_path)
+    assert status == 0
     assert data["verdict"] == "exact"
     assert not data["not_tested"]
 
@@ -123,9 +128,6 @@ def test_command_tells_that_a_sabotaged_engine_is_not_exact(tmp_path: Path, monk
     """The engines' processes keep every draft token. The engine without the plugin has none, and stays as it is."""
     for name, value in environment("accept_everything").items():
         monkeypatch.setenv(name, value)
-    report = tmp_path / "report.json"
-    arguments = ["--model", str(model_path("target")), "--config", LOOKUP, "--quick", "--json", str(report)]
-    result = CliRunner().invoke(app, ["certify", *arguments])
-    print(result.output)
-    assert result.exit_code == 1
-    assert json.loads(report.read_text())["verdict"] == "not exact"
+    status, data = certify_quickly(tmp_path)
+    assert status == 1
+    assert data["verdict"] == "not exact"

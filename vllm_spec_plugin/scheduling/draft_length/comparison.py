@@ -30,8 +30,8 @@ _TRUST = 8.0
 _TRUST_FADE = 0.99
 # Times a step without drafts that one with prefills may take to be compared.
 _MOST_PREFILL = 3.0
-# Steps that a draft model's catching up with texts is spread over, as the plan does.
-_CATCH_UP_STEPS = 32
+# Steps over which catching up with a request's tokens is charged: once begun, drafting for it is likely to go on.
+CATCH_UP_STEPS = 32
 
 
 class ComparedStep(NamedTuple):
@@ -186,7 +186,7 @@ class _Class:
     def _spread(self, step: ComparedStep) -> ComparedStep:
         """Charges catching up over the steps that profit from it."""
         self._debt += step.catch_up_seconds
-        charge = self._debt / _CATCH_UP_STEPS
+        charge = self._debt / CATCH_UP_STEPS
         self._debt -= charge
         return step._replace(seconds=step.seconds - step.catch_up_seconds + charge)
 

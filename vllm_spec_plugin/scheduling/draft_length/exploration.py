@@ -5,6 +5,7 @@ import numpy as np
 from vllm_spec_plugin.jit import compiled
 from vllm_spec_plugin.scheduling.draft_length.allocation import ASKING, NO_PROPOSER, POSITION, TOKEN, Offers
 from vllm_spec_plugin.scheduling.draft_length.arrays import Floats, Ints
+from vllm_spec_plugin.scheduling.draft_length.outcomes import ASKED
 
 # Most of served time that a budget is a share of: a long phase without trials does not allow many at once.
 _MOST_SECONDS, _MOST_STEPS = 60.0, 400
@@ -112,10 +113,10 @@ def note_asked(asked: Floats, rows: Ints, of_proposers: Ints, now: int) -> None:
     Args:
         asked: [., L], the step in which each proposer was last asked for each request; changed in place.
         rows: [n], the requests' rows of it.
-        of_proposers: [L, 3, n], as of `Outcomes`: first the draft tokens that each was asked for.
+        of_proposers: [L, 3, n], as of `Outcomes`.
         now: the step.
     """
     for proposer in range(len(of_proposers)):
         for i in range(len(rows)):
-            if of_proposers[proposer, 0, i] > 0:
+            if of_proposers[proposer, ASKED, i] > 0:
                 asked[rows[i], proposer] = now

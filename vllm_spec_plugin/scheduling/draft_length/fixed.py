@@ -1,6 +1,7 @@
 """Policies that look at neither cost nor batch. Imports no vLLM."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from vllm_spec_plugin.scheduling.draft_length.control import Batch, DraftRequest, Forecast, Measured
 from vllm_spec_plugin.turns import Turns, length_of
@@ -23,16 +24,7 @@ class FixedControl:
         """Every limit."""
         return [tuple((i, limit) for i, limit in enumerate(request.limits) if limit > 0) for request in requests]
 
-    def verified(
-        self,
-        request_id: str,
-        turns: Turns,
-        source: int | None,
-        drafted: int,
-        accepted: int,
-        num_output_tokens: int = 0,
-        nodes: tuple[int, ...] | None = None,
-    ) -> None:
+    def verified(self, *args: Any, **kwargs: Any) -> None:
         """Nothing to learn."""
 
     def measured(self, step: Measured) -> None:

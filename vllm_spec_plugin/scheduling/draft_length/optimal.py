@@ -7,7 +7,7 @@ import numpy as np
 
 from vllm_spec_plugin.scheduling.draft_length.allocation import Offers, Value, allocate
 from vllm_spec_plugin.scheduling.draft_length.arrays import Floats, Ints
-from vllm_spec_plugin.scheduling.draft_length.comparison import ComparedStep, Comparison
+from vllm_spec_plugin.scheduling.draft_length.comparison import CATCH_UP_STEPS, ComparedStep, Comparison
 from vllm_spec_plugin.scheduling.draft_length.control import Batch, DraftRequest, Forecast, Measured
 from vllm_spec_plugin.scheduling.draft_length.exploration import ExplorationBudget, note_asked, pick_trials
 from vllm_spec_plugin.scheduling.draft_length.outcomes import OutcomeNotes, turns_of
@@ -18,8 +18,6 @@ from vllm_spec_plugin.turns import Turns
 
 # How much better than no drafts a plan must be, as a share: the best of many plans is partly the luckiest.
 MARGIN = 0.02
-# Steps over which catching up with a request's tokens is charged: once begun, drafting for it is likely to go on.
-CATCH_UP_STEPS = 32
 
 
 class OptimalControl:

@@ -190,7 +190,7 @@ def test_a_first_draft_token_that_costs_much_is_made_up_for_by_many() -> None:
 
 
 def test_one_request_s_long_draft_is_not_made_where_each_position_costs_a_pass() -> None:
-    """The last request would bring a fourth pass that pays for nobody else; with cheap passes it does."""
+    """The last request would bring a fourth pass that pays for no other request; with cheap passes it does."""
     gains = [*[[0.8, 0.64, 0.51, 0.0]] * 8, [0.85, 0.72, 0.61, 0.52]]
     assert max(lengths_of(offers_of(gains, np.ones(40), drafting=[[0, 0.2, 0]]))) == 3
     assert max(lengths_of(offers_of(gains, np.ones(40), drafting=[[0, 0.001, 0]]))) == 4

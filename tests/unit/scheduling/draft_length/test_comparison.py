@@ -16,7 +16,7 @@ def fast(num_tokens: float) -> float:
 
 
 def server_with(hidden: float, per_request: float = 0.0, noise: float = 0.05) -> Server:
-    """With a draft model, and costs of drafting that nobody reports."""
+    """With a draft model, and costs of drafting that are not reported."""
     return Server(fast, (Cost(0.0006, 2e-6),), noise=noise, hidden=hidden, hidden_per_request=per_request)
 
 

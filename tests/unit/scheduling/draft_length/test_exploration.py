@@ -20,7 +20,7 @@ OFFERS = Offers(
     most_tokens=4,
     others=0,
 )
-# The first proposer drafts 2 tokens for request 0; nobody drafts for request 1. Row 0 is nobody's.
+# The first proposer drafts 2 tokens for request 0; request 1 has no drafts. Row 0 is no request's.
 PLAN: dict[str, Any] = {
     "lengths": np.array([[2, 0], [0, 0]]),
     "proposers": np.array([[0, 1], [0, 1]]),
