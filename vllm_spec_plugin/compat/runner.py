@@ -70,6 +70,16 @@ def attention_layers(runner: Any) -> set[str]:
     return {name for group in runner.kv_cache_config.kv_cache_groups for name in group.layer_names}
 
 
+def attention_groups_of_target(runner: Any, draft_layers: set[str]) -> list[list[Any]]:
+    """Per KV cache group vLLM's attention groups, but for last ones that have the draft model's layers only."""
+    groups_of_target = [list(groups) for groups in runner.attn_groups]
+    for groups in groups_of_target:
+        # Last ones only: vLLM finds groups by their place.
+        while groups and draft_layers.issuperset(groups[-1].layer_names):
+            groups.pop()
+    return groups_of_target
+
+
 def tensor_parallel_cpu_group() -> Any:
     """The CPU process group of the ranks that run the same steps with this one; None where there is but one."""
     from vllm.distributed.parallel_state import get_tp_group

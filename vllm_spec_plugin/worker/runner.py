@@ -71,6 +71,7 @@ class SpecRunnerMixin(Runner):
         """Lays out the KV cache, the draft's with it."""
         super().initialize_kv_cache(*args, **kwargs)
         check_runner(self)
+        self._groups_of_target = compat.attention_groups_of_target(self, self.drafter.layers)
         if self.drafter.config.drafts_trees:
             layers = compat.attention_layers(self) - self.drafter.layers
             self.tree_steps = TreeSteps(TreeAttention(self, layers), self.drafter.engine is not None)
@@ -135,9 +136,14 @@ class SpecRunnerMixin(Runner):
             metadata = self.tree_steps.metadata(num_tokens_padded or num_tokens, slots)
             self.drafter.counters.tree_seconds += time.perf_counter() - start
             return metadata
-        return super()._build_attention_metadata(
-            num_tokens, *args, num_tokens_padded=num_tokens_padded, slot_mappings=slot_mappings, **kwargs
-        )
+        # The draft model's passes have metadata of their own.
+        groups, self.attn_groups = self.attn_groups, self._groups_of_target
+        try:
+            return super()._build_attention_metadata(
+                num_tokens, *args, num_tokens_padded=num_tokens_padded, slot_mappings=slot_mappings, **kwargs
+            )
+        finally:
+            self.attn_groups = groups
 
     def _sample(self, logits: Any, spec_decode_metadata: Any) -> Any:
         batch, drafter, drafts = self.input_batch, self.drafter, self._scheduled_drafts

@@ -18,6 +18,7 @@ from vllm.v1.kv_cache_interface import (
 )
 
 from vllm_spec_plugin.compat.facts import read_runner_facts
+from vllm_spec_plugin.compat.runner import attention_groups_of_target
 from vllm_spec_plugin.support.facts import Facts, Layer, ModelFacts
 
 SHAPE = {"block_size": 32, "num_kv_heads": 2, "head_size": 64, "dtype": torch.float32}
@@ -103,3 +104,15 @@ def test_what_keeps_branches_from_sharing_keys_and_values_is_found():
         assert read(FULL, layers={"target.0": other}).server.other_layers == ("target.0",)
     # A draft model's layers need not be written twice.
     assert read(FULL, layers={"draft.0": layer(OtherAttention)}).server.other_layers == ()
+
+
+def test_steps_of_the_target_leave_out_the_draft_models_attention():
+    groups = {
+        name: SimpleNamespace(layer_names=names)
+        for name, names in {"t": ["a", "b"], "d": ["x"], "both": ["c", "y"]}.items()
+    }
+    runner = SimpleNamespace(attn_groups=[[groups["t"], groups["d"]], [groups["d"]], [groups["d"], groups["both"]]])
+    left = attention_groups_of_target(runner, {"x", "y"})
+    assert left == [[groups["t"]], [], [groups["d"], groups["both"]]]
+    assert runner.attn_groups[0] == [groups["t"], groups["d"]]
+    assert attention_groups_of_target(runner, set()) == runner.attn_groups
