@@ -13,9 +13,11 @@ from vllm_spec_plugin.scheduling.draft_length.step_cost import StepCost
 SHARE, RETRY_SHARE = 0.005, 0.02
 # Steps without drafts before the first draft, of a block without drafts (its first step still verifies), and of a block
 # with drafts while it is not known which is better.
-_FIRST_OFF, _OFF_BLOCK, _ON_BLOCK = 4, 4, 8
+_FIRST_OFF, _OFF_BLOCK, _ON_BLOCK = 4, 4, 16
 # Most measured steps of either kind that are compared, fewest that are, and steps from one comparison to the next.
 _ON_WINDOW, _OFF_WINDOW, _LEAST, _EVERY = 32, 16, 3, 3
+# While drafting stays off for long, one of so many steps is measured.
+_MEASURED_EACH = 4
 # Steps with drafts whose mean says that the verdict may be out of date.
 _RECENT = 12
 # Standard errors of a significant difference; the noise of a step is at least this share of it.
@@ -47,6 +49,7 @@ class ComparedStep(NamedTuple):
         catch_up_seconds: seconds in which a proposer computed text that it had not seen.
         verifies: whether drafts were verified in it.
         drafts: whether drafts were made in it.
+        planned: whether drafts were planned for it: that takes time, even if there are none.
     """
 
     num_tokens: int
@@ -58,6 +61,7 @@ class ComparedStep(NamedTuple):
     catch_up_seconds: float = 0.0
     verifies: bool = False
     drafts: bool = False
+    planned: bool = False
 
 
 class Verdict(NamedTuple):
@@ -89,7 +93,7 @@ class Comparison:
     A step that only verifies drafts is charged with the step that only made them, so that blocks have no ends.
 
     A class begins without drafts. Then blocks with and without drafts alternate: as long as it is not clear which is
-    better a third of the steps is without, afterwards as many as `SHARE` of the time pays for. Where drafting loses
+    better a fifth of the steps is without, afterwards as many as `SHARE` of the time pays for. Where drafting loses
     significantly, or does not gain over a full window, a block without drafts follows; it is off if it loses against
     that block, too, so that a machine which is slow for a while does not look like a loss. It is tried again after 128
     steps, then twice as many, and so on, and not before `RETRY_SHARE` of the time has paid for the last trial's loss.
@@ -107,6 +111,10 @@ class Comparison:
     def verdict(self, num_requests: int) -> Verdict | None:
         """What the latest comparison says; None before the first."""
         return self._of(num_requests).verdict
+
+    def skips(self, num_requests: int) -> bool:
+        """Whether a step without drafts may go unmeasured: drafting stays off for long, and one in four is enough."""
+        return self._of(num_requests).skips()
 
     def measured(self, step: ComparedStep, cost: StepCost, *, counts: bool) -> None:
         """Learns from a step.
@@ -149,6 +157,13 @@ class _Class:
         # Steps with drafts since they were tried again, and what these lost, catching up in full, in steps without.
         self._num_tried, self._lost = 0, 0.0
 
+    def skips(self) -> bool:
+        """Counts a step without measuring it, if that may be."""
+        if not self.is_off or self._left <= _OFF_WINDOW or self._left % _MEASURED_EACH == 0:
+            return False
+        self._left -= 1
+        return True
+
     def measured(self, step: ComparedStep, cost: StepCost, *, counts: bool) -> None:
         """Learns from a step, and says what comes next."""
         plain = cost.seconds((step.num_tokens, step.num_requests), step.num_requests, step.context)
@@ -158,7 +173,8 @@ class _Class:
             step = self._spread(step)
         if counts and plain[0] <= _MOST_PREFILL * plain[1]:
             self._note(step, step.seconds - float(plain[0]))
-        self._left -= 1
+        if self.is_off or step.verifies or step.drafts:
+            self._left -= 1
         if self._since >= _EVERY:
             self._since = 0
             self._judge(cost)
@@ -178,7 +194,7 @@ class _Class:
             self._since += 1
         elif step.drafts:
             self._making = excess
-        elif self.is_off:
+        elif not step.planned:
             self._off.append(step)
             if self._num_confirming is not None:
                 self._num_confirming += 1

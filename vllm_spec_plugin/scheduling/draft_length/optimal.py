@@ -18,6 +18,8 @@ from vllm_spec_plugin.turns import Turns
 
 # How much better than no drafts a plan must be, as a share: the best of many plans is partly the luckiest.
 MARGIN = 0.02
+# Most steps for which a plan without drafts stands, if requests neither come nor go.
+_LONGEST_REST = 16
 
 
 class OptimalControl:
@@ -67,14 +69,23 @@ class OptimalControl:
         self._asked = requests.column(len(proposers))
         # Plans that were made, and steps since the latest outcomes were learned from.
         self._step, self._num_unlearned = 0, 0
+        # Steps for which the latest plan without drafts stands, those that are left, and its number of requests.
+        self._rest, self._rest_left, self._num_resting = 0, 0, 0
         self._most_positions = max(proposer.num_positions for proposer in proposers)
         self._num_positions = np.array([proposer.num_positions for proposer in proposers])
         # Of the latest plan: tokens per second over those of no drafts, and draft tokens per request.
         self._speedup, self._rows_per_request = 1.0, 0.0
 
     def is_off(self, num_requests: int) -> bool:
-        """Whether drafts lose by measurement, or steps without any are being measured."""
+        """Whether drafts lose by measurement, steps without any are being measured, or the latest plan had none.
+
+        A plan without drafts stands for a step, then for two, four and so on: hardly anything is learned meanwhile, and
+        planning takes time, too.
+        """
         is_off = self._comparison.is_off(num_requests)
+        if not is_off and self._rest_left > 0 and num_requests == self._num_resting:
+            self._rest_left -= 1
+            is_off = True
         if is_off:
             self.forecast = None
             self._learn()
@@ -103,6 +114,9 @@ class OptimalControl:
         if trial is not None:
             proposer, request = trial
             turns[request] = ((proposer, 1), *(turn for turn in turns[request] if turn[0] != proposer))
+        drafts = value.positions > 0 or trial is not None
+        self._rest = 0 if drafts else min(max(2 * self._rest, 1), _LONGEST_REST)
+        self._rest_left, self._num_resting = self._rest, batch.num_requests
         acceptance = tuple([proposer.acceptance for proposer in self.proposers])
         self.forecast = Forecast(
             value.tokens, value.seconds, num_outputs, plain_seconds, acceptance, is_trial=trial is not None
@@ -119,7 +133,9 @@ class OptimalControl:
         for i, proposer in enumerate(self.proposers):
             proposer.expect(rows, draft_prob[i], gains[i], draft_tokens[i])
         costs = [proposer.draft_cost for proposer in self.proposers]
-        catch_up = _table(uncomputed, len(costs)).T * np.array([[cost.catch_up_seconds] for cost in costs])
+        # In the order of a table of its own, as compiled code was compiled for.
+        catch_up = np.empty(shape)
+        np.multiply(_table(uncomputed, len(costs)).T, [[cost.catch_up_seconds] for cost in costs], out=catch_up)
         most = np.minimum(_table(limits, len(costs)), self._num_positions)
         most_tokens = min(max(batch.most_tokens, 0), int(most.max(axis=1).sum()))
         step = self.step_cost.seconds_from(batch.base_tokens, most_tokens + 2, batch.num_requests, batch.context)
@@ -170,6 +186,10 @@ class OptimalControl:
         """Learns what a step cost, and what drafting gained."""
         self._num_unlearned += 1
         drafts = any(drafting.longest for drafting in step.drafting)
+        if not (drafts or step.has_drafts) and self._comparison.skips(step.num_requests):
+            for budget in self._budgets:
+                budget.served(step.seconds)
+            return
         drafting_seconds = sum([drafting.seconds for drafting in step.drafting])
         self.step_cost.observe(
             step.num_tokens,
@@ -196,6 +216,7 @@ class OptimalControl:
             catch_up,
             step.has_drafts,
             drafts,
+            self.forecast is not None,
         )
         # Steps whose only drafts are a trial's, verified or made, are paid for by its budget.
         is_trial = any(plan is not None and plan.is_only_trial for plan in (step.forecast, self.forecast))
