@@ -47,7 +47,7 @@ def test_a_loss_is_left_within_fifty_steps() -> None:
 
 
 def test_alternating_traffic_is_drafted_for_while_it_pays() -> None:
-    """Predictable for 400 steps, then not, and so on; means of four seeds. A bad phase begins with a loss of 9% of it."""
+    """Predictable for 400 steps, then not; means of four seeds. A bad phase costs 9%, all of it at its beginning."""
     server = server_with(0.001)
     phases = (0.9, 0.1)
     outcomes = [
