@@ -1,6 +1,6 @@
 """KV blocks for drafts: reserved from what is free, taken back when not used, and given up where texts need them."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from vllm_spec_plugin.compat.kv_cache import Request, RequestStatus
@@ -51,13 +51,13 @@ class DraftBlocks:
         num_running = len(self._scheduler.running)
         return num_running + manager.free_kv_tokens(most - num_running) if manager.block_sizes else most
 
-    def make_room(self, *, has_drafts: bool) -> dict[str, TableLengths]:
+    def make_room(self, drafted: Collection[str]) -> dict[str, TableLengths]:
         """Takes back what the last step's drafts left unused, and what texts need, before a step is planned.
 
         The last step's tokens and drafts are known by then.
 
         Args:
-            has_drafts: whether drafts may wait to be verified.
+            drafted: requests with drafts that wait to be verified, and maybe others.
 
         Returns:
             The lengths of the tables that got shorter, by request id. vLLM may preempt some of these requests.
@@ -65,9 +65,9 @@ class DraftBlocks:
         manager = self._manager
         manager.release_forks()
         tables = self._roll_back() if manager.oversized else {}
-        if has_drafts:
+        if drafted:
             tables |= self._cut_drafts()
-        manager.set_draft_headroom(self._wanted(has_drafts))
+        manager.set_draft_headroom(self._wanted() if drafted or self._adapter.latest else {})
         return tables
 
     def _roll_back(self) -> dict[str, TableLengths]:
@@ -137,12 +137,10 @@ class DraftBlocks:
         tokens = sum([request.num_tokens_with_spec - request.num_computed_tokens for request in running])
         return sum([tokens // size + num_requests for size in sizes]) <= num_free_blocks
 
-    def _wanted(self, has_drafts: bool) -> dict[str, int]:
+    def _wanted(self) -> dict[str, int]:
         """Per running request that this step may draft for, the tokens whose slots it will need."""
         scheduler, turns = self._scheduler, self._adapter.latest
         if self.kv_proposer is None or not (scheduler.waiting or scheduler.kv_holding_waiting):
-            return {}
-        if not (turns or has_drafts):
             return {}
         return {
             request.request_id: self._slots_for_drafting(
@@ -164,13 +162,17 @@ class DraftBlocks:
     def reserve(self, output: Any, turns: Mapping[str, Turns]) -> None:
         """Gives the requests that will be drafted for in the planned step slots for it, earlier ones first.
 
+        Slots that vLLM gave to the drafts of the step are taken back later, too.
+
         Args:
             output: vLLM's plan of the step; the added blocks are appended to it.
             turns: the step's, by request id.
         """
+        manager, drafts, added = self._manager, output.scheduled_spec_decode_tokens, {}
+        if drafts:
+            manager.oversized.update(dict.fromkeys(drafts))
         if self.kv_proposer is None:
             return
-        manager, drafts, added = self._manager, output.scheduled_spec_decode_tokens, {}
         for request_id, own in turns.items():
             request, length = self._scheduler.requests[request_id], length_of(own, self.kv_proposer)
             # Not in the middle of a prompt.

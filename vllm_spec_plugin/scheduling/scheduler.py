@@ -22,7 +22,6 @@ from vllm_spec_plugin.scheduling.scope import scope_of
 from vllm_spec_plugin.scheduling.stream import GroupedStream
 from vllm_spec_plugin.scheduling.tree_forks import TreeForks
 from vllm_spec_plugin.settings import KEY
-from vllm_spec_plugin.turns import Turns
 
 logger = logging.getLogger("vllm.vllm_spec_plugin")
 
@@ -85,7 +84,9 @@ class SpecScheduler(Scheduler):
         """Plans a step: makes room for texts, has vLLM plan it, decides what to draft, and gives drafts free blocks."""
         self._adapter.started()
         self._started = time.perf_counter()
-        rollback = self._make_room()
+        if self._drafted and self._prompts is not None:
+            self._prompts.cut_drafts()
+        rollback = self._blocks.make_room(self._drafted) if self._manages_kv else {}
         continues_prompts = bool(self._inflight_prefills)
         output = super().schedule(*args, **kwargs)
         if self._drafted:
@@ -94,28 +95,16 @@ class SpecScheduler(Scheduler):
         if self._prompts is not None and (continues_prompts or output.scheduled_new_reqs):
             may_draft = self._prompts.allows_drafting(output)
         turns = self._adapter.plan(output, self.running, self._blocks.most_tokens, may_draft=may_draft)
-        forks = self._give_blocks(output, turns) if self._manages_kv else {}
+        forks: dict[str, Forks] = {}
+        if self._manages_kv:
+            self._blocks.reserve(output, turns)
+            forks = self._forks.give(output, self.running, turns)
         scopes = self._scopes_of_new(output) if self._shared_scope and output.scheduled_new_reqs else {}
         if rollback:
             rollback = self._of_running(rollback)
         if turns or scopes or rollback or forks:
             send(output, StepPlan(turns, scopes, rollback, forks))
         return output
-
-    def _make_room(self) -> dict[str, TableLengths]:
-        """Cuts drafts that delay prompts, and takes back blocks; gives the tables that got shorter."""
-        has_drafts = bool(self._drafted)
-        if has_drafts and self._prompts is not None:
-            self._prompts.cut_drafts()
-        return self._blocks.make_room(has_drafts=has_drafts) if self._manages_kv else {}
-
-    def _give_blocks(self, output: Any, turns: dict[str, Turns]) -> dict[str, Forks]:
-        """Gives the planned step's drafts what is free: slots, and blocks for branches, which are returned."""
-        if output.scheduled_spec_decode_tokens:
-            self.kv_cache_manager.oversized.update(dict.fromkeys(output.scheduled_spec_decode_tokens))
-        if turns:
-            self._blocks.reserve(output, turns)
-        return self._forks.give(output, self.running, turns)
 
     def _of_running(self, tables: dict[str, TableLengths]) -> dict[str, TableLengths]:
         """Leaves out preempted requests: their tables are gone, and sent whole when they resume."""

@@ -59,8 +59,8 @@ class TreeForks:
         """
         waiting, drafts, scheduled = self._waiting, output.scheduled_spec_decode_tokens, output.num_scheduled_tokens
         self.verifying = {}
-        for request_id in [request_id for request_id in waiting if request_id in scheduled]:
-            # A request whose drafts were all cut has none to verify, and its tree is no more.
+        # A request whose drafts were all cut has none to verify, and its tree is no more.
+        for request_id in waiting.keys() & scheduled.keys() if waiting else ():
             tree = waiting.pop(request_id)
             if request_id in drafts:
                 self.verifying[request_id] = tree
@@ -97,5 +97,6 @@ class TreeForks:
 
     def _num_blocks(self, first: int, last: int) -> int:
         """Blocks that hold the positions from `first` to `last`, `first` at least."""
+        size: int
         [size] = self._manager.block_sizes
         return max(last, first) // size - first // size + 1

@@ -92,7 +92,8 @@ class Drafter:
             scheduler_output: the step's.
             scopes: of new requests, the scope that their texts are shared in.
         """
-        self.pending.drop(scheduler_output.finished_req_ids)
+        if scheduler_output.finished_req_ids:
+            self.pending.drop(scheduler_output.finished_req_ids)
         for request_id in scheduler_output.finished_req_ids:
             self.scopes.pop(request_id, None)
             for proposer in self._proposers:

@@ -133,7 +133,8 @@ class SpecRunnerMixin(Runner):
                 slots = slot_mappings[self.tree_steps.attention.group]
                 return self.tree_steps.metadata(num_tokens_padded or num_tokens, slots)
         # The draft model's passes have metadata of their own.
-        groups, self.attn_groups = self.attn_groups, self._groups_of_target
+        groups: list[list[Any]] = self.attn_groups
+        self.attn_groups = self._groups_of_target
         try:
             return super()._build_attention_metadata(
                 num_tokens, *args, num_tokens_padded=num_tokens_padded, slot_mappings=slot_mappings, **kwargs
