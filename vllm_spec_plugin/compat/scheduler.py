@@ -32,10 +32,13 @@ def disable_placeholder_drafts(scheduler: Any) -> None:
     scheduler.dynamic_sd_lookup = [scheduler.num_spec_tokens] * (scheduler.max_num_running_reqs + 1)
 
 
-def append_blocks(scheduler_output: Any, block_ids: dict[str, tuple[list[int], ...]]) -> None:
+def append_blocks(scheduler: Any, scheduler_output: Any, block_ids: dict[str, tuple[list[int], ...]]) -> None:
     """Adds blocks to the end of requests' tables in a step's message to the workers, whatever it says of them so far.
 
+    Where vLLM zeroes new blocks, the step zeroes these too: a step later they hold drafts' KV.
+
     Args:
+        scheduler: gave the blocks in this step.
         scheduler_output: vLLM's `SchedulerOutput`, changed in place.
         block_ids: per scheduled request and KV group, the added ones.
     """
@@ -50,6 +53,8 @@ def append_blocks(scheduler_output: Any, block_ids: dict[str, tuple[list[int], .
             cached.new_block_ids[i] = added
         else:
             _extend(cached.new_block_ids[i], added)
+    if to_zero := scheduler._get_new_block_ids_to_zero():
+        scheduler_output.new_block_ids_to_zero = [*(scheduler_output.new_block_ids_to_zero or ()), *to_zero]
 
 
 def _extend(tables: tuple[list[int], ...], added: tuple[list[int], ...]) -> None:

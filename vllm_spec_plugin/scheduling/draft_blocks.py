@@ -17,7 +17,7 @@ from vllm_spec_plugin.turns import Turns, length_of
 class DraftBlocks:
     """Moves KV blocks between the drafts of a scheduler's requests and the pool.
 
-    Work is done only for requests that drafts wait of, that have turns, or that may hold blocks beyond their text.
+    Work is done only for requests that have waiting drafts or turns, or that may hold blocks beyond their text.
 
     Attributes:
         kv_proposer: index of the proposer that writes KV of its own, so that the tokens it drafts in a step need
@@ -187,7 +187,4 @@ class DraftBlocks:
             return
         num_blocks = sum(len(ids) for block_ids in added.values() for ids in block_ids)
         self._counters.of(self._method).kv_blocks_reserved += num_blocks
-        append_blocks(output, added)
-        # The next step would be too late: by then they hold drafts' KV.
-        if to_zero := self._scheduler._get_new_block_ids_to_zero():
-            output.new_block_ids_to_zero = [*(output.new_block_ids_to_zero or ()), *to_zero]
+        append_blocks(self._scheduler, output, added)

@@ -41,10 +41,9 @@ class PromptPriority:
 
     def cut_drafts(self) -> None:
         """Cuts waiting drafts where verifying all of them would delay a first token."""
-        scheduler = self._scheduler
-        if not (scheduler.waiting or scheduler._inflight_prefills):
-            return
-        decoding = [request for request in scheduler.running if request.num_tokens - request.num_computed_tokens <= 1]
+        decoding = [
+            request for request in self._scheduler.running if request.num_tokens - request.num_computed_tokens <= 1
+        ]
         num_prompt_tokens = self._num_prompt_tokens()
         if not decoding or not num_prompt_tokens:
             return

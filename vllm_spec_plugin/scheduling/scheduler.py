@@ -30,8 +30,7 @@ COUNTERS_SECONDS = 0.25
 
 
 class SpecScheduler(Scheduler):
-    """Gives every request its own draft length and drafts the KV blocks that nobody else needs, and sends the workers'
-    counters on to the frontend.
+    """Plans a draft length per request, gives drafts free KV blocks, and sends the workers' counters to the frontend.
 
     A step without drafts goes vLLM's own way: work per request is done only for requests that have drafts, are to be
     drafted for, or hold blocks because they were.
@@ -84,7 +83,7 @@ class SpecScheduler(Scheduler):
         """Plans a step: makes room for texts, has vLLM plan it, decides what to draft, and gives drafts free blocks."""
         self._adapter.started()
         self._started = time.perf_counter()
-        if self._drafted and self._prompts is not None:
+        if self._drafted and self._prompts is not None and (self.waiting or self._inflight_prefills):
             self._prompts.cut_drafts()
         rollback = self._blocks.make_room(self._drafted) if self._manages_kv else {}
         continues_prompts = bool(self._inflight_prefills)
@@ -118,7 +117,7 @@ class SpecScheduler(Scheduler):
         return {request.request_id: scope_of(request.cache_salt, self._shared_scope) for request in requests}
 
     def update_from_output(self, scheduler_output: Any, model_runner_output: Any) -> Any:
-        """Takes a step's outcome in."""
+        """Updates requests, estimates and counters from a step's outcome."""
         result = result_of(model_runner_output)
         if result.counters is not None:
             self._counters.add(result.counters)

@@ -29,6 +29,7 @@ class SpecRunnerMixin(Runner):
     """Put before a vLLM model runner: its steps are drafted and verified by the plugin."""
 
     drafter: Drafter
+    attn_groups: list[list[Any]]
     tree_steps: TreeSteps | None = None
     # vLLM's speculative configuration while a step does not see it.
     hidden_speculation: Any = None
@@ -133,8 +134,7 @@ class SpecRunnerMixin(Runner):
                 slots = slot_mappings[self.tree_steps.attention.group]
                 return self.tree_steps.metadata(num_tokens_padded or num_tokens, slots)
         # The draft model's passes have metadata of their own.
-        groups: list[list[Any]] = self.attn_groups
-        self.attn_groups = self._groups_of_target
+        groups, self.attn_groups = self.attn_groups, self._groups_of_target
         try:
             return super()._build_attention_metadata(
                 num_tokens, *args, num_tokens_padded=num_tokens_padded, slot_mappings=slot_mappings, **kwargs

@@ -145,6 +145,31 @@ def test_a_request_that_is_not_scheduled_is_cut_on_the_worker_too():
     assert len(core.worker.requests["d"].block_ids[0]) == 1
 
 
+def test_a_preempted_request_is_not_cut_on_the_worker():
+    """It is rolled back, and then all its blocks are taken; its table is sent whole when it resumes."""
+    core = Core(9, FULL, reserves=False)
+    first = add(core, "a", 1, 23)
+    core.step(num_drafts=0)
+    add(core, "b", 2, 3)
+    core.step(num_drafts=0)
+    core.manager.reserve(core.scheduler.requests["b"], 8)
+    first.spec_token_ids = [1, 2, 3, 4, 5]
+    output = core.scheduler.schedule()
+    assert output.preempted_req_ids == {"b"}
+    assert not plan_of(output).rollback
+
+
+def test_new_requests_have_their_scope_with_their_first_step():
+    core = Core(20, FULL, reserves=False, proposer={"method": "ngram", "shared": True})
+    add(core, "a", 1, 7).cache_salt = "secret"
+    add(core, "b", 2, 7)
+    core.begin()
+    assert plan_of(core.output).scopes == {"a": "salt:secret", "b": None}
+    core.end()
+    core.begin()
+    assert not plan_of(core.output).scopes
+
+
 def test_drafts_are_cut_before_anybody_is_preempted():
     """Two texts of 8 in 4 blocks, both about to need a fifth and sixth, and both with drafts."""
     core = Core(7, FULL, reserves=False)
@@ -296,7 +321,9 @@ def test_a_tree_whose_drafts_were_all_cut_is_forgotten():
     """What is drafted next is a chain: no forks for it, and every place of it counts."""
     core = trees_core()
     core.scheduler.requests["a"].spec_token_ids = []
-    core.step(num_drafts=3)
+    core.begin()
+    assert core.forks == {}
+    core.end(num_drafts=3)
     core.begin()
     assert core.forks == {}
     core.end(num_accepted=3)
