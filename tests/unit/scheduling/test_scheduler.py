@@ -317,6 +317,13 @@ def test_nothing_is_kept_of_a_request_that_ended_while_it_was_drafted_for(monkey
     assert not holding(core.scheduler, frozenset("ab"), "scheduler")
 
 
+def test_a_waiting_tree_is_forgotten_with_its_request():
+    core = trees_core()
+    core.scheduler.finish_requests("a", RequestStatus.FINISHED_ABORTED)
+    core.step()
+    assert not holding(core.scheduler, frozenset("a"), "scheduler")
+
+
 def test_a_tree_whose_drafts_were_all_cut_is_forgotten():
     """What is drafted next is a chain: no forks for it, and every place of it counts."""
     core = trees_core()
