@@ -19,7 +19,7 @@ def install() -> None:
     schedule, update_states = SpecScheduler.schedule, SpecRunnerMixin._update_states
 
     def checked_schedule(self: Any, *args: Any, **kwargs: Any) -> Any:
-        self.kv_proposer = self.kv_proposer or 0
+        self._blocks.kv_proposer = self._blocks.kv_proposer or 0
         self.check_integrity()
         output = schedule(self, *args, **kwargs)
         self.check_integrity()

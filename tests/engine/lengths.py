@@ -6,8 +6,8 @@ from random import Random
 from typing import Any
 from unittest import mock
 
-from vllm_spec_plugin.compat.scheduler import ACCEPTED_NODES
 from vllm_spec_plugin.config import PluginConfig
+from vllm_spec_plugin.messages import result_of
 from vllm_spec_plugin.scheduling.draft_length.control import Batch, DraftRequest
 from vllm_spec_plugin.scheduling.draft_length.fixed import FixedControl
 from vllm_spec_plugin.settings import KEY
@@ -53,7 +53,7 @@ def install() -> None:
         return RandomControl()
 
     def checked_update(self: Any, scheduler_output: Any, output: Any) -> Any:
-        reported = getattr(output, ACCEPTED_NODES, {})
+        reported = result_of(output).accepted_nodes
         parents = _tree_order(self.vllm_config.additional_config) if reported else ()
         for request_id, nodes in reported.items():
             accepted = len(output.sampled_token_ids[output.req_id_to_index[request_id]]) - 1

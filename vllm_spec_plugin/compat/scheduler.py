@@ -1,4 +1,4 @@
-"""vLLM's scheduler: the class to build on, one of its switches, and its messages to the workers and the frontend."""
+"""vLLM's scheduler: the class to build on, one of its switches, and its outputs to the workers and the frontend."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,15 +8,6 @@ from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.outputs import DraftTokenIds, LogprobsLists
 
 __all__ = [
-    "ACCEPTED_NODES",
-    "DRAFT_SCOPES",
-    "DRAFT_SOURCES",
-    "DRAFT_TREES",
-    "DRAFT_TURNS",
-    "KV_FORKS",
-    "KV_ROLLBACK",
-    "STEP_COUNTERS",
-    "STEP_PROBE",
     "DraftTokenIds",
     "Scheduler",
     "StreamToken",
@@ -31,29 +22,6 @@ __all__ = [
 # logprobs, the sampled token's rank. (Sampling masks and routed experts come from vLLM's other runner only.)
 StreamToken = tuple[int, tuple[Any, Any, Any] | None]
 
-# Messages between scheduler and workers are attributes of vLLM's own; an empty one is not set.
-
-# Set on the runner's output, which is pickled with its attributes on its way to the scheduler.
-STEP_COUNTERS = "vllm_spec_plugin_counters"
-# As that: request id to the number of branches and the depth of the tree that was drafted for it.
-DRAFT_TREES = "vllm_spec_plugin_draft_trees"
-# As that: request id to the nodes of its draft that were accepted, as numbered by `tree_order` of its proposer's
-# configuration; of trees with branches only: of a chain the first ones are.
-ACCEPTED_NODES = "vllm_spec_plugin_accepted_nodes"
-# As that: request id to the place in the configuration of the proposer that drafted for it.
-DRAFT_SOURCES = "vllm_spec_plugin_draft_sources"
-# As that, once: (tokens, seconds) of steps that were run at start-up.
-STEP_PROBE = "vllm_spec_plugin_step_probe"
-# Set on the scheduler's output, on its way to the workers: request id to the ids of the blocks of its forks, and how
-# many of them make one.
-KV_FORKS = "vllm_spec_plugin_kv_forks"
-# As that: request id to who is to draft for it, and how much; those without are not drafted for.
-DRAFT_TURNS = "vllm_spec_plugin_draft_turns"
-# As that: of new requests, request id to the scope that its text is shared in; None is nobody's but its own.
-DRAFT_SCOPES = "vllm_spec_plugin_draft_scopes"
-# As that: request id to the length its block tables are cut to.
-KV_ROLLBACK = "vllm_spec_plugin_kv_rollback"
-
 
 def disable_placeholder_drafts(scheduler: Any) -> None:
     """Stops vLLM from giving a request that has no drafts yet K placeholders to reject.
@@ -64,10 +32,13 @@ def disable_placeholder_drafts(scheduler: Any) -> None:
     scheduler.dynamic_sd_lookup = [scheduler.num_spec_tokens] * (scheduler.max_num_running_reqs + 1)
 
 
-def append_blocks(scheduler_output: Any, block_ids: dict[str, tuple[list[int], ...]]) -> None:
+def append_blocks(scheduler: Any, scheduler_output: Any, block_ids: dict[str, tuple[list[int], ...]]) -> None:
     """Adds blocks to the end of requests' tables in a step's message to the workers, whatever it says of them so far.
 
+    Where vLLM zeroes new blocks, the step zeroes these too: a step later they hold drafts' KV.
+
     Args:
+        scheduler: gave the blocks in this step.
         scheduler_output: vLLM's `SchedulerOutput`, changed in place.
         block_ids: per scheduled request and KV group, the added ones.
     """
@@ -82,6 +53,8 @@ def append_blocks(scheduler_output: Any, block_ids: dict[str, tuple[list[int], .
             cached.new_block_ids[i] = added
         else:
             _extend(cached.new_block_ids[i], added)
+    if to_zero := scheduler._get_new_block_ids_to_zero():
+        scheduler_output.new_block_ids_to_zero = [*(scheduler_output.new_block_ids_to_zero or ()), *to_zero]
 
 
 def _extend(tables: tuple[list[int], ...], added: tuple[list[int], ...]) -> None:

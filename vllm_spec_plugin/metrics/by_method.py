@@ -34,6 +34,10 @@ class CountersByMethod:
         for method, step in other._by_method.items():
             self.of(method).add(step)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickles what is not zero: a step counts little, and is sent from process to process."""
+        return CountersByMethod.from_payload, (self.to_payload(),)
+
     def to_payload(self) -> list[dict[str, Any]]:
         """Plain values, for sending between processes; empty if nothing was ever asked for."""
         return [step.to_payload() for step in self._by_method.values()]

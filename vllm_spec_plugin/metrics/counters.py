@@ -1,7 +1,8 @@
 """What one step did, in numbers that can be added up."""
 
+import time
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 
 @dataclass
@@ -100,6 +101,23 @@ class StepCounters:
     def from_payload(cls, payload: dict[str, Any]) -> Self:
         """The inverse of `to_payload`."""
         return cls(**payload)
+
+
+class Timing:
+    """Adds the seconds that a `with` block takes to counters."""
+
+    __slots__ = ("_counters", "_name", "_start")
+
+    def __init__(self, counters: StepCounters, name: Literal["verification_seconds", "tree_seconds"]) -> None:
+        """Names the attribute of `counters` to add to."""
+        self._counters, self._name = counters, name
+
+    def __enter__(self) -> None:
+        self._start = time.perf_counter()
+
+    def __exit__(self, *error: object) -> None:
+        seconds = time.perf_counter() - self._start
+        setattr(self._counters, self._name, getattr(self._counters, self._name) + seconds)
 
 
 def _add(counts: dict[str, int], more: dict[str, int]) -> None:

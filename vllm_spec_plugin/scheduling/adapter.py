@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from vllm_spec_plugin.compat.kv_cache import Request
-from vllm_spec_plugin.compat.scheduler import DRAFT_SOURCES
 from vllm_spec_plugin.config import PluginConfig
+from vllm_spec_plugin.messages import StepResult
 from vllm_spec_plugin.metrics.by_method import CountersByMethod
 from vllm_spec_plugin.request_options import read_options
 from vllm_spec_plugin.scheduling.decisions import DecisionCounters, explain
@@ -293,7 +293,7 @@ class DraftLengthAdapter:
         self,
         requests: Mapping[str, Request],
         outcome: Any,
-        counted: CountersByMethod | None,
+        result: StepResult,
         *,
         num_output: int,
         is_busy: bool,
@@ -303,7 +303,7 @@ class DraftLengthAdapter:
         Args:
             requests: requests that vLLM keeps, by id; with a KV connector also ended ones.
             outcome: the worker's `ModelRunnerOutput`.
-            counted: what the worker counted in the step; None if nothing.
+            result: the worker's message with it.
             num_output: output tokens of the step.
             is_busy: whether another step follows at once.
         """
@@ -312,21 +312,22 @@ class DraftLengthAdapter:
         step = self._planned.popleft()
         step.num_output = num_output
         if step.turns:
-            longest_asked, caught_up = self._await_drafts(step, requests, outcome)
-            if counted is not None:
-                step.drafting = self._drafting(counted, longest_asked, caught_up)
+            longest_asked, caught_up = self._await_drafts(step, requests, outcome, result.sources)
+            if result.counters is not None:
+                step.drafting = self._drafting(result.counters, longest_asked, caught_up)
         if not self.control.is_constant:
             self._ended = step
             if not is_busy:
                 self._finish(time.perf_counter())
 
-    def _await_drafts(self, step: _Step, requests: Mapping[str, Request], outcome: Any) -> tuple[list[int], int]:
+    def _await_drafts(
+        self, step: _Step, requests: Mapping[str, Request], outcome: Any, sources: Mapping[str, int]
+    ) -> tuple[list[int], int]:
         """Keeps turns and sources of the drafts that a step made until they are verified.
 
         Returns:
             Per proposer the longest draft it was asked for, and the text tokens that the one with KV computed.
         """
-        sources = getattr(outcome, DRAFT_SOURCES, {})
         sampled, index = outcome.sampled_token_ids, outcome.req_id_to_index
         most, caught_up, kv_proposer = [0] * len(self._proposers), 0, self._kv_proposer
         for request_id, turns in step.turns.items():

@@ -1,73 +1,83 @@
 """KV blocks for drafts: reserved from what is free, taken back when not used, and given up where texts need them."""
 
+from collections.abc import Collection, Mapping
 from typing import Any
 
-from vllm_spec_plugin.compat.kv_cache import Request, RequestStatus, kv_cache_manager_in_place
-from vllm_spec_plugin.compat.scheduler import KV_FORKS, Scheduler, append_blocks, disable_placeholder_drafts
-from vllm_spec_plugin.config import DraftModelConfig, PluginConfig
+from vllm_spec_plugin.compat.kv_cache import Request, RequestStatus
+from vllm_spec_plugin.compat.scheduler import Scheduler, append_blocks
+from vllm_spec_plugin.config import PluginConfig
+from vllm_spec_plugin.messages import TableLengths
 from vllm_spec_plugin.metrics.by_method import CountersByMethod
 from vllm_spec_plugin.scheduling.adapter import DraftLengthAdapter
 from vllm_spec_plugin.scheduling.kv import SpecKVCacheManager
 from vllm_spec_plugin.scheduling.pressure import Demand, keep_drafts
-from vllm_spec_plugin.settings import KEY
 from vllm_spec_plugin.turns import Turns, length_of
 
 
-class DraftBlocks(Scheduler):
-    """The part of the scheduler that moves KV blocks between drafts and the pool.
+class DraftBlocks:
+    """Moves KV blocks between the drafts of a scheduler's requests and the pool.
 
-    Work is done only for requests that drafts wait of, that have turns, or that may hold blocks beyond their text.
+    Work is done only for requests that have waiting drafts or turns, or that may hold blocks beyond their text.
 
     Attributes:
         kv_proposer: index of the proposer that writes KV of its own, so that the tokens it drafts in a step need
             slots; None if there is none.
-        config: the plugin's.
     """
 
-    kv_cache_manager: SpecKVCacheManager
-    # Plans the drafts; set by the subclass.
-    _adapter: DraftLengthAdapter
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        manager: SpecKVCacheManager,
+        adapter: DraftLengthAdapter,
+        config: PluginConfig,
+        counters: CountersByMethod,
+    ) -> None:
+        """Connects to a scheduler.
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        with kv_cache_manager_in_place(SpecKVCacheManager):
-            super().__init__(*args, **kwargs)
-        disable_placeholder_drafts(self)
-        self.config = config = PluginConfig.model_validate(self.vllm_config.additional_config[KEY]["config"])
+        Args:
+            scheduler: plans the steps.
+            manager: the scheduler's.
+            adapter: plans the drafts.
+            config: the plugin's.
+            counters: blocks and dropped drafts are added to these.
+        """
+        self._scheduler, self._manager, self._adapter, self._counters = scheduler, manager, adapter, counters
         self.kv_proposer = config.kv_proposer
-        # By the tokens of a draft: branches that a draft model follows, each with keys and values of its own, and how
-        # far. Empty where it follows none.
-        self._drafting: tuple[tuple[int, int], ...] = ()
-        for proposer in config.proposers:
-            if isinstance(proposer, DraftModelConfig) and proposer.branches is not None:
-                prefixes = proposer.node_order.prefixes
-                self._drafting = tuple([(max(num_chains - 1, 0), depth) for num_chains, depth in prefixes])
-        # Of the trees that wait, and of those in the planned step: forks that verifying them takes, and depth.
-        self._trees: dict[str, tuple[int, int]] = {}
-        self._verifying: dict[str, tuple[int, int]] = {}
-        # Requests with drafts that wait to be verified, and maybe others.
-        self._drafted: set[str] = set()
         self._method, self._methods = config.proposer.method, [proposer.method for proposer in config.proposers]
-        self._counters = CountersByMethod()
-        for method in (self._method, *self._methods):
-            # Shown from zero.
-            self._counters.of(method)
 
-    def _most_tokens(self) -> int:
+    def most_tokens(self) -> int:
         """How many tokens the next step has room for."""
-        manager, most, num_running = self.kv_cache_manager, self.max_num_scheduled_tokens, len(self.running)
+        manager, most = self._manager, self._scheduler.max_num_scheduled_tokens
+        num_running = len(self._scheduler.running)
         return num_running + manager.free_kv_tokens(most - num_running) if manager.block_sizes else most
 
-    def _roll_back(self) -> dict[str, tuple[int | None, ...]]:
-        """Frees what is held beyond text and waiting drafts; gives the lengths of the tables that got shorter.
+    def make_room(self, drafted: Collection[str]) -> dict[str, TableLengths]:
+        """Takes back what the last step's drafts left unused, and what texts need, before a step is planned.
 
-        Called before a step is planned, when the last one's tokens and drafts are known.
+        The last step's tokens and drafts are known by then.
+
+        Args:
+            drafted: requests with drafts that wait to be verified, and maybe others.
+
+        Returns:
+            The lengths of the tables that got shorter, by request id. vLLM may preempt some of these requests.
         """
-        manager, tables = self.kv_cache_manager, {}
+        manager = self._manager
+        manager.release_forks()
+        tables = self._roll_back() if manager.oversized else {}
+        if drafted:
+            tables |= self._cut_drafts()
+        manager.set_draft_headroom(self._wanted() if drafted or self._adapter.latest else {})
+        return tables
+
+    def _roll_back(self) -> dict[str, TableLengths]:
+        """Frees what is held beyond text and waiting drafts."""
+        manager, requests, tables = self._manager, self._scheduler.requests, {}
         waiting: dict[str, None] = {}
         running = RequestStatus.RUNNING
         before = manager.block_pool.get_num_free_blocks()
         for request_id in manager.oversized:
-            request = self.requests.get(request_id)
+            request = requests.get(request_id)
             if request is None or request.status != running:
                 continue
             table = manager.rollback(request, request.num_tokens_with_spec)
@@ -76,18 +86,16 @@ class DraftBlocks(Scheduler):
             if request.spec_token_ids:
                 waiting[request_id] = None
         manager.oversized = waiting
-        num_blocks = manager.block_pool.get_num_free_blocks() - before
-        if num_blocks:
-            self._counters.of(self._method).kv_blocks_rolled_back += num_blocks
+        self._count_rolled_back(before)
         return tables
 
-    def _cut_drafts(self) -> dict[str, tuple[int | None, ...]]:
-        """Drops drafts whose blocks other requests' texts need; gives the lengths of the tables that got shorter.
+    def _cut_drafts(self) -> dict[str, TableLengths]:
+        """Drops drafts whose blocks other requests' texts need.
 
         How many are dropped depends on lengths and blocks alone, never on the tokens: the output's
         distribution stays.
         """
-        manager = self.kv_cache_manager
+        manager, running = self._manager, self._scheduler.running
         free = manager.block_pool.get_num_free_blocks()
         if self._is_plenty(free):
             return {}
@@ -98,11 +106,11 @@ class DraftBlocks(Scheduler):
                 num_new_tokens=request.num_tokens - request.num_computed_tokens,
                 num_drafts=len(request.spec_token_ids),
             )
-            for request in self.running
+            for request in running
         ]
-        kept = keep_drafts(demands, manager.block_sizes, free, self.max_num_scheduled_tokens)
+        kept = keep_drafts(demands, manager.block_sizes, free, self._scheduler.max_num_scheduled_tokens)
         tables = {}
-        for request, num_drafts in zip(self.running, kept, strict=True):
+        for request, num_drafts in zip(running, kept, strict=True):
             num_cut = len(request.spec_token_ids) - num_drafts
             if num_cut:
                 request.spec_token_ids = request.spec_token_ids[:num_drafts]
@@ -111,33 +119,35 @@ class DraftBlocks(Scheduler):
                 table = manager.rollback(request, request.num_tokens_with_spec)
                 if table is not None:
                     tables[request.request_id] = table
-        num_blocks = manager.block_pool.get_num_free_blocks() - free
+        self._count_rolled_back(free)
+        return tables
+
+    def _count_rolled_back(self, num_free_before: int) -> None:
+        num_blocks = self._manager.block_pool.get_num_free_blocks() - num_free_before
         if num_blocks:
             self._counters.of(self._method).kv_blocks_rolled_back += num_blocks
-        return tables
 
     def _is_plenty(self, num_free_blocks: int) -> bool:
         """Whether there are blocks for all that running requests ask of a step: the usual case, told quickly."""
         # Besides full blocks, each request may begin one per group.
-        sizes, num_requests = self.kv_cache_manager.block_sizes, len(self.running)
-        if sum([self.max_num_scheduled_tokens // size + num_requests for size in sizes]) <= num_free_blocks:
+        sizes, running = self._manager.block_sizes, self._scheduler.running
+        num_requests, most = len(running), self._scheduler.max_num_scheduled_tokens
+        if sum([most // size + num_requests for size in sizes]) <= num_free_blocks:
             return True
-        tokens = sum([request.num_tokens_with_spec - request.num_computed_tokens for request in self.running])
+        tokens = sum([request.num_tokens_with_spec - request.num_computed_tokens for request in running])
         return sum([tokens // size + num_requests for size in sizes]) <= num_free_blocks
 
     def _wanted(self) -> dict[str, int]:
         """Per running request that this step may draft for, the tokens whose slots it will need."""
-        if self.kv_proposer is None or not (self.waiting or self.kv_holding_waiting):
-            return {}
-        turns = self._adapter.latest
-        if not (turns or self._drafted):
+        scheduler, turns = self._scheduler, self._adapter.latest
+        if self.kv_proposer is None or not (scheduler.waiting or scheduler.kv_holding_waiting):
             return {}
         return {
             request.request_id: self._slots_for_drafting(
                 request, len(request.spec_token_ids), length_of(turns.get(request.request_id, ()), self.kv_proposer)
             )
-            for request in self.running
-            if request.num_tokens - request.num_computed_tokens <= self.max_num_scheduled_tokens
+            for request in scheduler.running
+            if request.num_tokens - request.num_computed_tokens <= scheduler.max_num_scheduled_tokens
         }
 
     def _slots_for_drafting(self, request: Request, num_verified: int, length: int) -> int:
@@ -146,16 +156,25 @@ class DraftBlocks(Scheduler):
         Drafting writes KV up to the last but one draft, verifying all of them in the next step one
         position further.
         """
-        longest = min(self.max_model_len, request.num_prompt_tokens + request.max_tokens)
+        longest = min(self._scheduler.max_model_len, request.num_prompt_tokens + request.max_tokens)
         return min(longest, request.num_tokens + num_verified + 1 + length)
 
-    def _reserve(self, output: Any, turns: dict[str, Turns]) -> None:
-        """Gives the requests that will be drafted for in the planned step slots for it, earlier ones first."""
+    def reserve(self, output: Any, turns: Mapping[str, Turns]) -> None:
+        """Gives the requests that will be drafted for in the planned step slots for it, earlier ones first.
+
+        Slots that vLLM gave to the drafts of the step are taken back later, too.
+
+        Args:
+            output: vLLM's plan of the step; the added blocks are appended to it.
+            turns: the step's, by request id.
+        """
+        manager, drafts, added = self._manager, output.scheduled_spec_decode_tokens, {}
+        if drafts:
+            manager.oversized.update(dict.fromkeys(drafts))
         if self.kv_proposer is None:
             return
-        manager, drafts, added = self.kv_cache_manager, output.scheduled_spec_decode_tokens, {}
         for request_id, own in turns.items():
-            request, length = self.requests[request_id], length_of(own, self.kv_proposer)
+            request, length = self._scheduler.requests[request_id], length_of(own, self.kv_proposer)
             # Not in the middle of a prompt.
             if not length or request.is_prefill_chunk:
                 continue
@@ -168,60 +187,4 @@ class DraftBlocks(Scheduler):
             return
         num_blocks = sum(len(ids) for block_ids in added.values() for ids in block_ids)
         self._counters.of(self._method).kv_blocks_reserved += num_blocks
-        append_blocks(output, added)
-        # The next step would be too late: by then they hold drafts' KV.
-        if to_zero := self._get_new_block_ids_to_zero():
-            output.new_block_ids_to_zero = [*(output.new_block_ids_to_zero or ()), *to_zero]
-
-    def _fork(self, output: Any, turns: dict[str, Turns]) -> None:
-        """Gives requests that verify a tree in the planned step, or draft one, blocks for its branches.
-
-        Earlier requests come first. What is missing costs branches: the workers leave out a tree's last ones,
-        whatever their tokens are.
-        """
-        drafts, scheduled = output.scheduled_spec_decode_tokens, output.num_scheduled_tokens
-        self._verifying = {}
-        for request_id in [request_id for request_id in self._trees if request_id in scheduled]:
-            # A request whose drafts were all cut has none to verify, and its tree is no more.
-            tree = self._trees.pop(request_id)
-            if request_id in drafts:
-                self._verifying[request_id] = tree
-        if not (self._verifying or (self._drafting and turns)):
-            return
-        forks: dict[str, tuple[list[int], int]] = {}
-        for request in self.running:
-            request_id = request.request_id
-            if request_id not in scheduled or request.is_prefill_chunk:
-                continue
-            # vLLM counts the step's tokens as computed already, drafts too.
-            length = request.num_computed_tokens - len(drafts.get(request_id, ()))
-            num_forks, depth = self._verifying.get(request_id, (0, 0))
-            size = self._fork_size(length, length + depth - 1) if num_forks else 0
-            num_branches, reach = self._branches_to_draft(turns.get(request_id, ()))
-            if num_branches:
-                # Where the text will end is not known yet. The last draft of a branch is not fed to the proposer.
-                num_forks = max(num_forks, num_branches)
-                size = max(size, self._fork_size(length + 1, length + 1 + depth + reach - 2))
-            if num_forks and (block_ids := self.kv_cache_manager.fork(request, num_forks, size)):
-                forks[request_id] = (block_ids, size)
-        if forks:
-            setattr(output, KV_FORKS, forks)
-
-    def _branches_to_draft(self, turns: Turns) -> tuple[int, int]:
-        """Branches that the draft model follows for a request with these turns, and their depth."""
-        if not self._drafting:
-            return 0, 0
-        return self._drafting[min(length_of(turns, self.kv_proposer), len(self._drafting) - 1)]
-
-    def _fork_size(self, first: int, last: int) -> int:
-        """How many blocks hold the positions from `first` to `last`, `first` at least."""
-        [size] = self.kv_cache_manager.block_sizes
-        return max(last, first) // size - first // size + 1
-
-    def check_integrity(self) -> None:
-        """Checks the books of KV blocks, between steps.
-
-        Raises:
-            KVIntegrityError: they disagree.
-        """
-        self.kv_cache_manager.check_integrity(block for _, blocks in self.deferred_frees for block in blocks)
+        append_blocks(self._scheduler, output, added)

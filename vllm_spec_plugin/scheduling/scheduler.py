@@ -2,29 +2,26 @@
 
 import logging
 import time
+from collections.abc import Mapping
 from typing import Any
 
 from vllm_spec_plugin.compat.frontend import carry
-from vllm_spec_plugin.compat.kv_cache import Request, RequestStatus
-from vllm_spec_plugin.compat.scheduler import (
-    ACCEPTED_NODES,
-    DRAFT_SCOPES,
-    DRAFT_TREES,
-    DRAFT_TURNS,
-    KV_ROLLBACK,
-    STEP_COUNTERS,
-    STEP_PROBE,
-    DraftTokenIds,
-)
-from vllm_spec_plugin.config import NgramConfig
+from vllm_spec_plugin.compat.kv_cache import Request, RequestStatus, kv_cache_manager_in_place
+from vllm_spec_plugin.compat.scheduler import DraftTokenIds, Scheduler, disable_placeholder_drafts
+from vllm_spec_plugin.config import NgramConfig, PluginConfig
+from vllm_spec_plugin.messages import Forks, StepPlan, TableLengths, result_of, send
 from vllm_spec_plugin.metrics.acceptance import AcceptanceLog
 from vllm_spec_plugin.metrics.by_method import CountersByMethod
 from vllm_spec_plugin.scheduling.adapter import DraftLengthAdapter
 from vllm_spec_plugin.scheduling.draft_blocks import DraftBlocks
 from vllm_spec_plugin.scheduling.draft_length.create import create_control
-from vllm_spec_plugin.scheduling.first_token import FirstTokenBound, share_out
+from vllm_spec_plugin.scheduling.first_token import FirstTokenBound
+from vllm_spec_plugin.scheduling.kv import SpecKVCacheManager
+from vllm_spec_plugin.scheduling.prompt_priority import PromptPriority
 from vllm_spec_plugin.scheduling.scope import scope_of
 from vllm_spec_plugin.scheduling.stream import GroupedStream
+from vllm_spec_plugin.scheduling.tree_forks import TreeForks
+from vllm_spec_plugin.settings import KEY
 
 logger = logging.getLogger("vllm.vllm_spec_plugin")
 
@@ -32,9 +29,8 @@ logger = logging.getLogger("vllm.vllm_spec_plugin")
 COUNTERS_SECONDS = 0.25
 
 
-class SpecScheduler(DraftBlocks):
-    """Gives every request its own draft length and drafts the KV blocks that nobody else needs, and sends the workers'
-    counters on to the frontend.
+class SpecScheduler(Scheduler):
+    """Plans a draft length per request, gives drafts free KV blocks, and sends the workers' counters to the frontend.
 
     A step without drafts goes vLLM's own way: work per request is done only for requests that have drafts, are to be
     drafted for, or hold blocks because they were.
@@ -46,18 +42,32 @@ class SpecScheduler(DraftBlocks):
         counters_seconds: least time between two messages of counters to the frontend, while requests run.
     """
 
+    kv_cache_manager: SpecKVCacheManager
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        config = self.config
+        with kv_cache_manager_in_place(SpecKVCacheManager):
+            super().__init__(*args, **kwargs)
+        disable_placeholder_drafts(self)
+        config = PluginConfig.model_validate(self.vllm_config.additional_config[KEY]["config"])
+        self._method, self._methods = config.proposer.method, [proposer.method for proposer in config.proposers]
+        self._counters = CountersByMethod()
+        for method in (self._method, *self._methods):
+            # Shown from zero.
+            self._counters.of(method)
+        self.counters_seconds, self._counters_sent = COUNTERS_SECONDS, 0.0
         control = create_control(config, self.max_num_scheduled_tokens)
         self._adapter = DraftLengthAdapter(control, config, self.max_model_len, self._counters)
-        self.counters_seconds, self._counters_sent = COUNTERS_SECONDS, 0.0
+        self._blocks = DraftBlocks(self, self.kv_cache_manager, self._adapter, config, self._counters)
+        self._forks = TreeForks(self.kv_cache_manager, config)
+        # With a fixed length drafts are verified whatever they delay.
+        is_bound = config.draft_length.policy == "optimal"
+        self._prompts = PromptPriority(self, FirstTokenBound(), self._methods) if is_bound else None
         scopes = [proposer.shared_scope for proposer in config.proposers if isinstance(proposer, NgramConfig)]
         self._shared_scope = scopes[0] if scopes else None
         self._acceptance = AcceptanceLog()
         self._stream = GroupedStream(config.stream_tokens) if config.stream_tokens is not None else None
-        # With a fixed length drafts are verified whatever they delay.
-        self._first_token = FirstTokenBound() if config.draft_length.policy == "optimal" else None
+        # Requests with drafts that wait to be verified, and maybe others.
+        self._drafted: set[str] = set()
         self._started = 0.0
         self._manages_kv = self.connector is None
         if not self._manages_kv:
@@ -70,111 +80,62 @@ class SpecScheduler(DraftBlocks):
         super().add_request(request)
 
     def schedule(self, *args: Any, **kwargs: Any) -> Any:
-        """Plans a step.
-
-        What the last step's drafts left unused goes back to the pool, then drafts are cut where the texts
-        need their blocks, then vLLM plans, then it is decided how much to draft, and the drafts to come get what
-        is left.
-        """
+        """Plans a step: makes room for texts, has vLLM plan it, decides what to draft, and gives drafts free blocks."""
         self._adapter.started()
         self._started = time.perf_counter()
-        manager, tables = self.kv_cache_manager, {}
-        if self._drafted and self._first_token is not None:
-            self._favour_prompts(self._first_token)
-        if self._manages_kv:
-            manager.release_forks()
-            if manager.oversized:
-                tables = self._roll_back()
-            if self._drafted:
-                tables |= self._cut_drafts()
-            manager.set_draft_headroom(self._wanted())
-        goes_on = bool(self._inflight_prefills)
+        if self._drafted and self._prompts is not None and (self.waiting or self._inflight_prefills):
+            self._prompts.cut_drafts()
+        rollback = self._blocks.make_room(self._drafted) if self._manages_kv else {}
+        continues_prompts = bool(self._inflight_prefills)
         output = super().schedule(*args, **kwargs)
         if self._drafted:
             self._drafted.difference_update(output.num_scheduled_tokens)
-        if self._shared_scope is not None and output.scheduled_new_reqs:
-            new = [self.requests[new.req_id] for new in output.scheduled_new_reqs]
-            scopes = {request.request_id: scope_of(request.cache_salt, self._shared_scope) for request in new}
-            setattr(output, DRAFT_SCOPES, scopes)
         may_draft = True
-        if self._first_token is not None and (goes_on or output.scheduled_new_reqs):
-            may_draft = self._may_draft(output, self._first_token)
-        if turns := self._adapter.plan(output, self.running, self._most_tokens, may_draft=may_draft):
-            setattr(output, DRAFT_TURNS, turns)
+        if self._prompts is not None and (continues_prompts or output.scheduled_new_reqs):
+            may_draft = self._prompts.allows_drafting(output)
+        turns = self._adapter.plan(output, self.running, self._blocks.most_tokens, may_draft=may_draft)
+        forks: dict[str, Forks] = {}
         if self._manages_kv:
-            if tables:
-                # A preempted request's table is gone, and sent whole when it resumes.
-                running = {request.request_id for request in self.running}
-                tables = {request_id: cut for request_id, cut in tables.items() if request_id in running}
-                setattr(output, KV_ROLLBACK, tables)
-            manager.oversized.update(dict.fromkeys(output.scheduled_spec_decode_tokens))
-            self._reserve(output, turns)
-            self._fork(output, turns)
+            self._blocks.reserve(output, turns)
+            forks = self._forks.give(output, self.running, turns)
+        scopes = self._scopes_of_new(output) if self._shared_scope and output.scheduled_new_reqs else {}
+        if rollback:
+            rollback = self._of_running(rollback)
+        if turns or scopes or rollback or forks:
+            send(output, StepPlan(turns, scopes, rollback, forks))
         return output
 
-    def _favour_prompts(self, bound: FirstTokenBound) -> None:
-        """Cuts drafts where verifying all of them would delay a first token.
+    def _of_running(self, tables: dict[str, TableLengths]) -> dict[str, TableLengths]:
+        """Leaves out preempted requests: their tables are gone, and sent whole when they resume."""
+        running = {request.request_id for request in self.running}
+        return {request_id: lengths for request_id, lengths in tables.items() if request_id in running}
 
-        How many are kept depends on numbers of requests and tokens alone, never on drafts: the output's distribution
-        stays.
-        """
-        if not (self.waiting or self._inflight_prefills):
-            return
-        decoding = [request for request in self.running if request.num_tokens - request.num_computed_tokens <= 1]
-        num_prompt_tokens = self._num_prompt_tokens()
-        if not decoding or not num_prompt_tokens:
-            return
-        most = bound.most_drafts(len(decoding) + num_prompt_tokens)
-        if most is not None:
-            for request, kept in zip(decoding, share_out(most, len(decoding)), strict=True):
-                request.spec_token_ids = request.spec_token_ids[:kept]
-
-    def _may_draft(self, output: Any, bound: FirstTokenBound) -> bool:
-        """Whether the planned step brings no first token, or one that drafting hardly delays."""
-        scheduled = output.num_scheduled_tokens
-        return bound.allows_drafting(output.total_num_scheduled_tokens) or not any(
-            request.request_id in scheduled and not request.num_output_tokens and not request.is_prefill_chunk
-            for request in self.running
-        )
-
-    def _num_prompt_tokens(self) -> int:
-        """Tokens that the next step may compute of requests without a first token; 0 if there are none."""
-        lefts = [request.num_tokens - request.num_computed_tokens for request in self.running]
-        num_tokens = sum(left for left in lefts if left > 1)
-        places, most = self.max_num_running_reqs - len(self.running), self.max_num_scheduled_tokens
-        room = self.kv_cache_manager.free_kv_tokens(most) if self.kv_cache_manager.block_sizes else most
-        for request in self.waiting:
-            # The first that does not fit stops those after it.
-            if places <= 0 or num_tokens >= most or request.num_tokens > room:
-                break
-            if request.status == RequestStatus.WAITING:
-                num_tokens, places, room = num_tokens + request.num_tokens, places - 1, room - request.num_tokens
-        return min(num_tokens, most)
+    def _scopes_of_new(self, output: Any) -> dict[str, str | None]:
+        """Scopes of requests whose first step is planned."""
+        assert self._shared_scope is not None
+        requests = [self.requests[new.req_id] for new in output.scheduled_new_reqs]
+        return {request.request_id: scope_of(request.cache_salt, self._shared_scope) for request in requests}
 
     def update_from_output(self, scheduler_output: Any, model_runner_output: Any) -> Any:
-        """Takes a step's outcome in."""
-        counted = None
-        if payload := getattr(model_runner_output, STEP_COUNTERS, None):
-            counted = CountersByMethod.from_payload(payload)
-            self._counters.add(counted)
-        if self._first_token is not None:
-            seconds, drafting = time.perf_counter() - self._started, 0.0
-            if counted is not None:
-                drafting = sum([counted.of(method).proposer_seconds for method in self._methods])
-            self._first_token.observe(scheduler_output.total_num_scheduled_tokens, seconds - drafting, drafting)
-        if probe := getattr(model_runner_output, STEP_PROBE, None):
-            self._adapter.control.probed(probe)
+        """Updates requests, estimates and counters from a step's outcome."""
+        result = result_of(model_runner_output)
+        if result.counters is not None:
+            self._counters.add(result.counters)
+        if self._prompts is not None:
+            seconds = time.perf_counter() - self._started
+            self._prompts.observe(scheduler_output.total_num_scheduled_tokens, seconds, result.counters)
+        if result.probe:
+            self._adapter.control.probed(result.probe)
         num_output = sum(map(len, model_runner_output.sampled_token_ids or ()))
         if num_output and (scheduler_output.scheduled_spec_decode_tokens or self._adapter.pending):
-            self._count_acceptance(scheduler_output, model_runner_output)
+            self._count_acceptance(scheduler_output, model_runner_output, result.accepted_nodes)
         outputs = super().update_from_output(scheduler_output, model_runner_output)
         # Requests that ended in this step, or were aborted while it ran, were drafted for as well.
-        if trees := getattr(model_runner_output, DRAFT_TREES, None):
-            self._trees |= {
-                request_id: tree for request_id, tree in trees.items() if self._adapter.is_served(request_id)
-            }
+        for request_id, shape in result.trees.items():
+            if self._adapter.is_served(request_id):
+                self._forks.add(request_id, shape)
         is_busy = bool(self.running or self.waiting)
-        self._adapter.updated(self.requests, model_runner_output, counted, num_output=num_output, is_busy=is_busy)
+        self._adapter.updated(self.requests, model_runner_output, result, num_output=num_output, is_busy=is_busy)
         if self._stream is not None:
             self._stream.regroup(outputs)
         return outputs
@@ -193,7 +154,7 @@ class SpecScheduler(DraftBlocks):
         request_id = request.request_id
         if self._stream is not None and request.status == RequestStatus.FINISHED_ABORTED:
             self._stream.drop(request_id)
-        self._trees.pop(request_id, None)
+        self._forks.forget(request_id)
         self._drafted.discard(request_id)
         self._adapter.forget(request_id)
         fared = self._acceptance.ended(request_id)
@@ -201,11 +162,13 @@ class SpecScheduler(DraftBlocks):
             self._counters.of(self._method).ended.append(fared)
         return super()._free_request(request, *args, **kwargs)
 
-    def _count_acceptance(self, scheduler_output: Any, model_runner_output: Any) -> None:
+    def _count_acceptance(
+        self, scheduler_output: Any, model_runner_output: Any, nodes: Mapping[str, tuple[int, ...]]
+    ) -> None:
         """Counts a step's verified drafts, and passes on what it did for requests that were to be drafted for."""
         drafts, adapter, requests = scheduler_output.scheduled_spec_decode_tokens, self._adapter, self.requests
         invalid = scheduler_output.num_invalid_spec_tokens or {}
-        nodes = getattr(model_runner_output, ACCEPTED_NODES, {})
+        verifying = self._forks.verifying
         sampled, index = model_runner_output.sampled_token_ids, model_runner_output.req_id_to_index
         # By source, draft tokens and accepted ones: there are few different ones.
         fates: dict[tuple[int, int, int], int] = {}
@@ -222,9 +185,9 @@ class SpecScheduler(DraftBlocks):
             source = adapter.verified(request_id, drafted, accepted, num_output_tokens, nodes.get(request_id))
             if drafted > 0:
                 self._acceptance.verified(request_id, drafted, accepted)
-                if request_id in self._verifying:
+                if request_id in verifying:
                     # A tree has one place per level.
-                    drafted = min(drafted, self._verifying[request_id][1])
+                    drafted = min(drafted, verifying[request_id][1])
                 fate = source, drafted, accepted
                 fates[fate] = fates.get(fate, 0) + 1
         for (source, drafted, accepted), num_drafts in fates.items():
@@ -242,3 +205,11 @@ class SpecScheduler(DraftBlocks):
                 self._counters_sent = now
                 carry(stats, self._counters.take_payload())
         return stats
+
+    def check_integrity(self) -> None:
+        """Checks the books of KV blocks, between steps.
+
+        Raises:
+            KVIntegrityError: they disagree.
+        """
+        self.kv_cache_manager.check_integrity(block for _, blocks in self.deferred_frees for block in blocks)

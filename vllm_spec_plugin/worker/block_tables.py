@@ -1,11 +1,12 @@
 """Keeping the worker's block tables in step with the scheduler's when it takes blocks back."""
 
+from collections.abc import Mapping
 from typing import Any
 
-from vllm_spec_plugin.compat.scheduler import KV_ROLLBACK
+from vllm_spec_plugin.messages import TableLengths
 
 
-def cut_block_tables(runner: Any, scheduler_output: Any) -> None:
+def cut_block_tables(runner: Any, rollback: Mapping[str, TableLengths]) -> None:
     """Cuts requests' block tables to the lengths that the scheduler rolled them back to.
 
     vLLM's runner only ever appends to its tables: without this, blocks that are added later would
@@ -14,10 +15,10 @@ def cut_block_tables(runner: Any, scheduler_output: Any) -> None:
 
     Args:
         runner: vLLM's model runner, changed in place.
-        scheduler_output: the step's; has no cuts unless our scheduler made it.
+        rollback: per request id the lengths of its tables.
     """
     tables = runner.input_batch.block_table
-    for request_id, lengths in getattr(scheduler_output, KV_ROLLBACK, {}).items():
+    for request_id, lengths in rollback.items():
         block_ids = runner.requests[request_id].block_ids
         row = runner.input_batch.req_id_to_index.get(request_id)
         for group, length in enumerate(lengths):

@@ -1,13 +1,10 @@
-"""Drafting for a step: from the runner's batch to drafts, and their q kept until they are verified."""
+"""Drafting for a step: builds the configured proposers, and asks them for drafts."""
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-import torch
-
 from vllm_spec_plugin.compat.runner import tensor_parallel_cpu_group
-from vllm_spec_plugin.compat.scheduler import DRAFT_SCOPES
 from vllm_spec_plugin.config import PluginConfig
 from vllm_spec_plugin.metrics.by_method import CountersByMethod
 from vllm_spec_plugin.metrics.counters import StepCounters
@@ -16,10 +13,8 @@ from vllm_spec_plugin.proposers.cascade import Cascade, Member
 from vllm_spec_plugin.proposers.guard import RANKS_DIFFER, GuardedProposer
 from vllm_spec_plugin.proposers.registry import create_proposer
 from vllm_spec_plugin.settings import KEY
-from vllm_spec_plugin.verification.draft_probs import DraftProbs, collate
-from vllm_spec_plugin.verification.topology import Topology, chain
 from vllm_spec_plugin.worker.draft_engine import VllmDraftEngine
-from vllm_spec_plugin.worker.draft_order import as_cut
+from vllm_spec_plugin.worker.pending_drafts import PendingDrafts
 from vllm_spec_plugin.worker.ranks import RankAgreement
 from vllm_spec_plugin.worker.target_states import TargetStates
 
@@ -28,6 +23,7 @@ class Drafter:
     """What vLLM knows as the custom proposer; our runner calls `draft` instead of `propose`.
 
     Attributes:
+        pending: drafts that wait to be verified.
         siblings: most tokens that are drawn for the same place.
         uses_states: whether drafts are made from the target's hidden states.
         sources: of requests that were drafted for since this was last emptied: by whom, by its place in the
@@ -51,7 +47,7 @@ class Drafter:
                 self.engine = VllmDraftEngine(vllm_config, config)
         self.uses_states = any(config.uses_hidden_states for config in configs)
         self._states = TargetStates(vllm_config) if self.uses_states else None
-        self._pending: dict[str, Draft] = {}
+        self.pending = PendingDrafts()
         self.scopes: dict[str, str | None] = {}
         self.sources: dict[str, int] = {}
         self.siblings = 1
@@ -88,31 +84,27 @@ class Drafter:
         if self.engine is not None:
             self.engine.warm_up(num_tokens)
 
-    def note_step(self, runner: Any, scheduler_output: Any) -> None:
-        """Takes note of what a step brings, before the runner does."""
+    def note_step(self, runner: Any, scheduler_output: Any, scopes: Mapping[str, str | None]) -> None:
+        """Takes note of what a step brings, before the runner does.
+
+        Args:
+            runner: vLLM's model runner.
+            scheduler_output: the step's.
+            scopes: of new requests, the scope that their texts are shared in.
+        """
+        if scheduler_output.finished_req_ids:
+            self.pending.drop(scheduler_output.finished_req_ids)
         for request_id in scheduler_output.finished_req_ids:
-            self._pending.pop(request_id, None)
             self.scopes.pop(request_id, None)
             for proposer in self._proposers:
                 proposer.finish(request_id)
         for request_id in scheduler_output.preempted_req_ids or ():
             self.forget(request_id)
         # After that: a request may have the id of one that has ended.
-        self.scopes.update(getattr(scheduler_output, DRAFT_SCOPES, ()))
+        if scopes:
+            self.scopes.update(scopes)
         if self.engine is not None:
             self.engine.note_blocks(runner, scheduler_output)
-
-    def lay_out(self, scheduled: dict[str, list[int]]) -> None:
-        """Puts the nodes of trees that a step verifies in depth-first order, as the target computes them.
-
-        Args:
-            scheduled: per request the draft tokens that the scheduler has left of what it was sent; changed in place.
-        """
-        for request_id, sent in scheduled.items():
-            draft = self._pending.get(request_id, NO_DRAFT)
-            if draft.tree is not None:
-                draft = self._pending[request_id] = as_cut(draft, sent)
-                scheduled[request_id] = draft.token_ids or sent
 
     @property
     def layers(self) -> set[str]:
@@ -124,7 +116,7 @@ class Drafter:
         raise NotImplementedError("the plugin's runner drafts through `draft`")
 
     def draft(self, requests: Sequence[RequestView]) -> list[Draft]:
-        """Drafts for the next step and remembers q until `take_probs`.
+        """Drafts for the next step; what must be known to verify the drafts is in `pending`.
 
         Args:
             requests: those that want a draft.
@@ -142,12 +134,7 @@ class Drafter:
                 proposer.reset(request_ids)
             for request_id in request_ids:
                 self.sources.pop(request_id, None)
-        for request, draft in zip(requests, drafts, strict=True):
-            # Of a certain chain there is nothing to remember.
-            if draft.probs is not None or draft.tree is not None:
-                self._pending[request.request_id] = draft
-            else:
-                self._pending.pop(request.request_id, None)
+        self.pending.store(requests, drafts)
         return drafts
 
     def _note(self, place: int, requests: Sequence[RequestView], drafts: Sequence[Draft], seconds: float) -> None:
@@ -163,49 +150,9 @@ class Drafter:
             if config.keeps_kv:
                 counters.drafts_cut_for_memory += max(request.num_draft_tokens - request.num_draft_slots, 0)
 
-    def tree(self, request_id: str, draft_token_ids: Sequence[int]) -> Topology:
-        """The shape of a request's drafts that are verified in this step, after `lay_out`.
-
-        Others than were drafted are verified one after the other.
-        """
-        tree, count = self._pending_draft(request_id, draft_token_ids).tree, len(draft_token_ids)
-        return chain(count) if tree is None else tree.first(count)
-
-    def _pending_draft(self, request_id: str, draft_token_ids: Sequence[int]) -> Draft:
-        """The draft that begins with these tokens; of others neither shape nor q is known."""
-        draft = self._pending.get(request_id, NO_DRAFT)
-        return draft if draft.token_ids[: len(draft_token_ids)] == list(draft_token_ids) else NO_DRAFT
-
-    def take_probs(
-        self, request_ids: Sequence[str], draft_token_ids: Sequence[Sequence[int]], device: torch.device
-    ) -> DraftProbs:
-        """q of the drafts that are verified in this step, which is then forgotten.
-
-        A request that is not scheduled for some steps has its draft verified later. The scheduler may
-        have cut a draft short, but for the sake of its tokens' values only if they were point masses:
-        q's rows of the tokens that are left are still right. Tokens that were not drafted count as certain.
-
-        Args:
-            request_ids: the step's requests.
-            draft_token_ids: per request, the drafted tokens it verifies.
-            device: where the scorer runs.
-        """
-        if not self._pending:
-            return None
-        pairs = zip(request_ids, draft_token_ids, strict=True)
-        probs = [self._pending_draft(request_id, tokens).probs for request_id, tokens in pairs]
-        self.drop_pending(request_ids)
-        return collate(draft_token_ids, probs, device)
-
-    def drop_pending(self, request_ids: Sequence[str]) -> None:
-        """Forgets the drafts of requests whose text goes on without them."""
-        if self._pending:
-            for request_id in request_ids:
-                self._pending.pop(request_id, None)
-
     def forget(self, request_id: str) -> None:
         """Drops what is kept for a request that was preempted."""
-        self._pending.pop(request_id, None)
+        self.pending.drop((request_id,))
         for proposer in self._proposers:
             proposer.forget(request_id)
 

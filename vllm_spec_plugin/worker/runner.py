@@ -1,27 +1,20 @@
 """The part of a model runner that speculates, for vLLM's CPU and CUDA runners alike."""
 
-import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from vllm_spec_plugin.compat import runner as compat
 from vllm_spec_plugin.compat import sampling as compat_sampling
 from vllm_spec_plugin.compat.gate import check_runner
-from vllm_spec_plugin.compat.scheduler import (
-    ACCEPTED_NODES,
-    DRAFT_SOURCES,
-    DRAFT_TREES,
-    DRAFT_TURNS,
-    STEP_COUNTERS,
-    STEP_PROBE,
-)
 from vllm_spec_plugin.compat.tree_attention import TreeAttention
+from vllm_spec_plugin.messages import NO_PLAN, StepPlan, StepResult, TreeShape, plan_of, send
+from vllm_spec_plugin.metrics.counters import Timing
 from vllm_spec_plugin.verification import SpecRejectionSampler
 from vllm_spec_plugin.verification.chain import NO_TOKEN
 from vllm_spec_plugin.worker.block_tables import cut_block_tables
-from vllm_spec_plugin.worker.draft_order import tokens_to_send
 from vllm_spec_plugin.worker.drafter import Drafter
 from vllm_spec_plugin.worker.kernels import DRAFT_SECONDS, TARGET_SECONDS, make_kernels
+from vllm_spec_plugin.worker.pending_drafts import tokens_to_send
 from vllm_spec_plugin.worker.step_probe import PROBE_SECONDS, probe_steps
 from vllm_spec_plugin.worker.trees import TreeSteps
 from vllm_spec_plugin.worker.views import request_views
@@ -36,13 +29,16 @@ class SpecRunnerMixin(Runner):
     """Put before a vLLM model runner: its steps are drafted and verified by the plugin."""
 
     drafter: Drafter
+    attn_groups: list[list[Any]]
     tree_steps: TreeSteps | None = None
     # vLLM's speculative configuration while a step does not see it.
     hidden_speculation: Any = None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        # Per request drafted for in this step: branches besides the trunk, and depth.
-        self._drafted_trees: dict[str, tuple[int, int]] = {}
+        # What the scheduler says of the step.
+        self._plan: StepPlan = NO_PLAN
+        # Per request drafted a tree with branches for in this step.
+        self._drafted_trees: dict[str, TreeShape] = {}
         # Per request that verified a tree in this step: the nodes that were accepted.
         self._accepted_nodes: dict[str, tuple[int, ...]] = {}
         self._step_probe: list[tuple[int, float]] = []
@@ -58,13 +54,15 @@ class SpecRunnerMixin(Runner):
         )
 
     def _update_states(self, scheduler_output: Any) -> Any:
+        plan = self._plan = plan_of(scheduler_output)
         self._scheduled_drafts = scheduler_output.scheduled_spec_decode_tokens
         # Where the step before failed, it may be hidden still.
         compat.show_speculation(self)
-        cut_block_tables(self, scheduler_output)
-        self.drafter.note_step(self, scheduler_output)
+        if plan.rollback:
+            cut_block_tables(self, plan.rollback)
+        self.drafter.note_step(self, scheduler_output, plan.scopes)
         if self.tree_steps is not None:
-            self.drafter.lay_out(scheduler_output.scheduled_spec_decode_tokens)
+            self.drafter.pending.lay_out(scheduler_output.scheduled_spec_decode_tokens)
         return super()._update_states(scheduler_output)
 
     def initialize_kv_cache(self, *args: Any, **kwargs: Any) -> None:
@@ -109,17 +107,18 @@ class SpecRunnerMixin(Runner):
     def _prepare_inputs(self, scheduler_output: Any, *args: Any, **kwargs: Any) -> Any:
         drafts = scheduler_output.scheduled_spec_decode_tokens
         self._went_stock_way = not drafts and not compat_sampling.needs_own_sampler(self.input_batch.sampling_metadata)
-        if self._went_stock_way and not getattr(scheduler_output, DRAFT_TURNS, None):
+        if self._went_stock_way and not self._plan.turns:
             compat.hide_speculation(self)
         prepared = super()._prepare_inputs(scheduler_output, *args, **kwargs)
         if self.tree_steps is not None and not drafts:
-            self.tree_steps.without_drafts(scheduler_output)
+            self.tree_steps.without_drafts(self._plan.forks)
         elif self.tree_steps is not None:
-            start = time.perf_counter()
-            request_ids = self.input_batch.req_ids
-            trees = [self.drafter.tree(request_id, drafts.get(request_id, ())) for request_id in request_ids]
-            self.tree_steps.prepare(self, scheduler_output, trees)
-            self.drafter.counters.tree_seconds += time.perf_counter() - start
+            with Timing(self.drafter.counters, "tree_seconds"):
+                request_ids = self.input_batch.req_ids
+                trees = [
+                    self.drafter.pending.tree(request_id, drafts.get(request_id, ())) for request_id in request_ids
+                ]
+                self.tree_steps.prepare(self, scheduler_output.num_scheduled_tokens, trees, self._plan.forks)
         return prepared
 
     def _build_attention_metadata(
@@ -131,11 +130,9 @@ class SpecRunnerMixin(Runner):
         **kwargs: Any,
     ) -> Any:
         if self.tree_steps is not None and self.tree_steps.step is not None:
-            start = time.perf_counter()
-            slots = slot_mappings[self.tree_steps.attention.group]
-            metadata = self.tree_steps.metadata(num_tokens_padded or num_tokens, slots)
-            self.drafter.counters.tree_seconds += time.perf_counter() - start
-            return metadata
+            with Timing(self.drafter.counters, "tree_seconds"):
+                slots = slot_mappings[self.tree_steps.attention.group]
+                return self.tree_steps.metadata(num_tokens_padded or num_tokens, slots)
         # The draft model's passes have metadata of their own.
         groups, self.attn_groups = self.attn_groups, self._groups_of_target
         try:
@@ -148,27 +145,25 @@ class SpecRunnerMixin(Runner):
     def _sample(self, logits: Any, spec_decode_metadata: Any) -> Any:
         batch, drafter, drafts = self.input_batch, self.drafter, self._scheduled_drafts
         if self._went_stock_way:
-            drafter.drop_pending(batch.req_ids)
+            drafter.pending.drop(batch.req_ids)
             return super()._sample(logits, None)
-        start = time.perf_counter()
-        token_ids = [drafts.get(request_id, ()) for request_id in batch.req_ids]
-        draft_probs = drafter.take_probs(batch.req_ids, token_ids, logits.device)
-        steps, trees = self.tree_steps, None
-        if steps is not None and steps.step is not None:
-            trees = steps.trees
-            drafter.counters.drafts_cut_for_memory += steps.num_left_out
-            spec_decode_metadata.draft_token_ids = steps.without_left_out(
-                spec_decode_metadata.draft_token_ids, NO_TOKEN
+        steps = self.tree_steps if self.tree_steps is not None and self.tree_steps.step is not None else None
+        with Timing(drafter.counters, "verification_seconds"):
+            token_ids = [drafts.get(request_id, ()) for request_id in batch.req_ids]
+            draft_probs = drafter.pending.take_probs(batch.req_ids, token_ids, logits.device)
+            if steps is not None:
+                drafter.counters.drafts_cut_for_memory += steps.num_left_out
+                spec_decode_metadata.draft_token_ids = steps.without_left_out(
+                    spec_decode_metadata.draft_token_ids, NO_TOKEN
+                )
+            trees = steps.trees if steps is not None else None
+            output = self.rejection_sampler(
+                spec_decode_metadata, draft_probs, logits, batch.sampling_metadata, trees, token_ids
             )
-        output = self.rejection_sampler(
-            spec_decode_metadata, draft_probs, logits, batch.sampling_metadata, trees, token_ids
-        )
-        joining = time.perf_counter()
-        drafter.counters.verification_seconds += joining - start
-        if steps is not None and trees is not None:
-            accepted = steps.join(self.rejection_sampler.verdict.nodes)
-            self._accepted_nodes = {batch.req_ids[row]: nodes for row, nodes in accepted.items()}
-            drafter.counters.tree_seconds += time.perf_counter() - joining
+        if steps is not None:
+            with Timing(drafter.counters, "tree_seconds"):
+                accepted = steps.join(self.rejection_sampler.verdict.nodes)
+                self._accepted_nodes = {batch.req_ids[row]: nodes for row, nodes in accepted.items()}
         return output
 
     def _bookkeeping_sync(self, *args: Any, **kwargs: Any) -> Any:
@@ -198,13 +193,13 @@ class SpecRunnerMixin(Runner):
         **kwargs: Any,
     ) -> list[list[int]]:
         """Drafts for the requests of this step, in batch order; gives nothing where the plan names none of them."""
-        plan = getattr(scheduler_output, DRAFT_TURNS, None)
-        if not plan:
+        turns = self._plan.turns
+        if not turns:
             return []
         hidden = sample_hidden_states if self.drafter.uses_states else None
         if hidden is not None and not self._went_stock_way:
             hidden = hidden[self.rejection_sampler.verdict.rows[:, -1].to(hidden.device)]
-        places, views = request_views(self, sampled_token_ids, self.drafter, plan, hidden)
+        places, views = request_views(self, sampled_token_ids, self.drafter, turns, hidden)
         draft_token_ids: list[list[int]] = [[] for _ in sampled_token_ids]
         for place, view, draft in zip(places, views, self.drafter.draft(views), strict=True):
             draft_token_ids[place] = tokens_to_send(draft)
@@ -221,22 +216,12 @@ class SpecRunnerMixin(Runner):
         return output
 
     def _tell(self, output: Any) -> None:
-        """Sets messages to the scheduler on a step's output; those that would be empty are left out."""
-        drafter = self.drafter
-        if counted := drafter.take_counters():
-            setattr(output, STEP_COUNTERS, counted.to_payload())
-        if drafter.sources:
-            setattr(output, DRAFT_SOURCES, drafter.sources)
-            drafter.sources = {}
-        if self._drafted_trees:
-            setattr(output, DRAFT_TREES, self._drafted_trees)
-            self._drafted_trees = {}
-        if self._accepted_nodes:
-            setattr(output, ACCEPTED_NODES, self._accepted_nodes)
-            self._accepted_nodes = {}
+        """Sends the step's result to the scheduler, unless there is none."""
+        drafter, trees, nodes, probe = self.drafter, self._drafted_trees, self._accepted_nodes, self._step_probe
+        counters = drafter.take_counters() or None
+        if counters is not None or drafter.sources or trees or nodes or probe:
+            send(output, StepResult(counters, drafter.sources, trees, nodes, probe))
+            drafter.sources, self._drafted_trees, self._accepted_nodes, self._step_probe = {}, {}, {}, []
         if self.tree_steps is not None:
             # The scheduler takes these blocks back.
             self.tree_steps.forks = {}
-        if self._step_probe:
-            setattr(output, STEP_PROBE, self._step_probe)
-            self._step_probe = []

@@ -1,12 +1,12 @@
 """Verifying trees on vLLM's runner: the step laid out before the forward pass, branches joined after it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 
-from vllm_spec_plugin.compat.scheduler import KV_FORKS
 from vllm_spec_plugin.compat.tree_attention import TreeAttention
+from vllm_spec_plugin.messages import Forks
 from vllm_spec_plugin.verification.topology import Topology
 from vllm_spec_plugin.worker.tree_step import StepRequest, TreeStep, plan_tree_step
 
@@ -32,32 +32,33 @@ class TreeSteps:
         self._keeps_kv = keeps_kv
         self.step: TreeStep | None = None
         self.trees: list[Topology] = []
-        self.forks: Mapping[str, tuple[Sequence[int], int]] = {}
+        self.forks: Mapping[str, Forks] = {}
 
-    def without_drafts(self, scheduler_output: Any) -> None:
-        """Takes note of a step that verifies nothing."""
-        self.trees, self.step = [], None
-        self.forks = getattr(scheduler_output, KV_FORKS, {})
+    def without_drafts(self, forks: Mapping[str, Forks]) -> None:
+        """Takes note of a step that verifies nothing; `forks` are those of trees that are drafted in it."""
+        self.trees, self.step, self.forks = [], None, forks
 
-    def prepare(self, runner: Any, scheduler_output: Any, trees: list[Topology]) -> None:
+    def prepare(
+        self, runner: Any, num_scheduled: Mapping[str, int], trees: list[Topology], forks: Mapping[str, Forks]
+    ) -> None:
         """Lays the step out, once vLLM has as if all drafts were chains: mends positions and slots, copies blocks.
 
         Args:
             runner: vLLM's model runner.
-            scheduler_output: the step's.
+            num_scheduled: per request id the tokens that the step computes.
             trees: per request of the batch its drafts.
+            forks: per request id, ids of the blocks of its branches, and how many make one.
         """
-        self.trees, self.step = trees, None
-        self.forks = getattr(scheduler_output, KV_FORKS, {})
+        self.trees, self.step, self.forks = trees, None, forks
         if not any(len(tree.chains) > 1 for tree in trees):
             return
         batch = runner.input_batch
         requests = []
         for row, (request_id, tree) in enumerate(zip(batch.req_ids, trees, strict=True)):
-            forks, size = self.forks.get(request_id, ((), 1))
+            block_ids, size = forks.get(request_id, ((), 1))
             num_computed = int(batch.num_computed_tokens_cpu[row])
-            num_tokens = scheduler_output.num_scheduled_tokens[request_id]
-            requests.append(StepRequest(row, num_computed, num_tokens, tree, forks, size))
+            num_tokens = num_scheduled[request_id]
+            requests.append(StepRequest(row, num_computed, num_tokens, tree, block_ids, size))
         table = batch.block_table[self.attention.group]
         step = self.step = plan_tree_step(requests, table.block_table.np, self.attention.block_size, self._keeps_kv)
         self.attention.copy_blocks(step.copies)

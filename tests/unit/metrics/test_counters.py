@@ -1,11 +1,23 @@
 """Adding up steps, and showing them."""
 
+import time
+
 from prometheus_client import CollectorRegistry
 
 from vllm_spec_plugin.metrics.acceptance import AcceptanceLog
 from vllm_spec_plugin.metrics.by_method import CountersByMethod
-from vllm_spec_plugin.metrics.counters import StepCounters
+from vllm_spec_plugin.metrics.counters import StepCounters, Timing
 from vllm_spec_plugin.metrics.prometheus import Exporter
+
+
+def test_blocks_of_code_are_timed(monkeypatch):
+    clock = iter([5.0, 5.25, 7.0, 7.5])
+    monkeypatch.setattr(time, "perf_counter", lambda: next(clock))
+    counters = StepCounters("ngram")
+    for _ in range(2):
+        with Timing(counters, "tree_seconds"):
+            pass
+    assert (counters.tree_seconds, counters.verification_seconds) == (0.75, 0.0)
 
 
 def test_steps_add_up():

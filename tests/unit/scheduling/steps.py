@@ -16,8 +16,8 @@ import vllm_spec_plugin
 from tests.engine.integrity import unknown_excess
 from tests.fixed_length import fixed_length
 from tests.unit.scheduling.cases import BLOCK_SIZE, MAX_MODEL_LEN, kv_cache_config
-from vllm_spec_plugin.compat.scheduler import DRAFT_TREES, KV_FORKS
 from vllm_spec_plugin.demo import model_path
+from vllm_spec_plugin.messages import StepResult, plan_of, send
 from vllm_spec_plugin.metrics.counters import StepCounters
 from vllm_spec_plugin.scheduling.scheduler import SpecScheduler
 from vllm_spec_plugin.settings import KEY
@@ -134,7 +134,7 @@ class Core:
 
     def __init__(self, num_blocks, *specs, reserves=True, proposer=None):
         self.scheduler = make_scheduler(num_blocks, *specs, proposer=proposer)
-        self.scheduler.kv_proposer = 0 if reserves else None
+        self.blocks.kv_proposer = 0 if reserves else None
         self.scheduler.counters_seconds = 0.0
         self.worker = Worker(len(specs))
         self.counters = StepCounters("ngram")
@@ -143,6 +143,10 @@ class Core:
     @property
     def manager(self):
         return self.scheduler.kv_cache_manager
+
+    @property
+    def blocks(self):
+        return self.scheduler._blocks
 
     def begin(self):
         """Plans a step and brings the worker's books up to date."""
@@ -180,13 +184,13 @@ class Core:
                 self.worker.append(request_id, sampled[request_id])
                 length += len(sampled[request_id])
                 count = min(num_drafts, MAX_MODEL_LEN - length - 1)
-                if self.scheduler.kv_proposer is not None:
+                if self.blocks.kv_proposer is not None:
                     # The last draft's KV is written when it is verified, and it needs its slot by then only.
                     count = min(count, self.num_slots(request_id) - length + 1)
                 drafts[request_id] = [(length + i) % VOCAB_SIZE for i in range(max(0, count))]
                 if (branches := min(num_branches, len(drafts[request_id]) - 1)) > 0:
                     self.trees[request_id] = (branches, len(drafts[request_id]) - branches)
-                if drafts[request_id] and self.scheduler.kv_proposer is not None:
+                if drafts[request_id] and self.blocks.kv_proposer is not None:
                     stop = max(stop, length + len(drafts[request_id]) - 1)
             written[request_id] = (start, stop)
         self.check_writes(written)
@@ -198,7 +202,7 @@ class Core:
         )
         drafted = {request_id: self.trees[request_id] for request_id in scheduled if request_id in self.trees}
         if drafted:
-            setattr(outcome, DRAFT_TREES, drafted)
+            send(outcome, StepResult(trees=drafted))
         answers = self.scheduler.update_from_output(output, outcome)
         for answer in answers.values():
             carried = answer.scheduler_stats and answer.scheduler_stats.kv_connector_stats
@@ -221,7 +225,7 @@ class Core:
         """Per request the blocks that the step's branches got, each one's together."""
         return {
             request_id: [block_ids[i : i + size] for i in range(0, len(block_ids), size)]
-            for request_id, (block_ids, size) in getattr(self.output, KV_FORKS, {}).items()
+            for request_id, (block_ids, size) in plan_of(self.output).forks.items()
         }
 
     def num_slots(self, request_id):
@@ -256,7 +260,9 @@ class Core:
             length = int(self.worker.input_batch.num_tokens_no_spec[row])
             size = blocks_between(length, length + depth - 1)
             # Who is not drafted for next has a tree to verify and nothing else.
-            drafting, drafted = self.scheduler._branches_to_draft(self.scheduler._adapter.latest.get(request_id, ()))
+            drafting, drafted = self.scheduler._forks.branches_to_draft(
+                self.scheduler._adapter.latest.get(request_id, ())
+            )
             if drafting:
                 # The text may end anywhere up to the tree's depth and one beyond.
                 size = max(size, blocks_between(length + 1, length + depth + drafted - 1))

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from vllm_spec_plugin.compat.scheduler import DRAFT_SOURCES
 from vllm_spec_plugin.config import parse_config
+from vllm_spec_plugin.messages import StepResult
 from vllm_spec_plugin.metrics.by_method import CountersByMethod
 from vllm_spec_plugin.metrics.counters import StepCounters
 from vllm_spec_plugin.scheduling import adapter as module
@@ -114,11 +114,11 @@ def end(adapter, *requests, drafted=0, accepted=0, sources=None, counted=None, w
     outcome = SimpleNamespace(
         req_id_to_index={one.request_id: i for i, one in enumerate(everyone)},
         sampled_token_ids=[[0] * (accepted + 1) for _ in requests] + [[] for _ in waiting],
-        **{DRAFT_SOURCES: sources or {}},
     )
     living = {one.request_id: one for one in everyone}
     num_output = len(requests) * (accepted + 1)
-    adapter.updated(living, outcome, counted, num_output=num_output, is_busy=is_busy)
+    result = StepResult(counted, sources or {})
+    adapter.updated(living, outcome, result, num_output=num_output, is_busy=is_busy)
 
 
 def counted_of(adapter, method="draft_model"):

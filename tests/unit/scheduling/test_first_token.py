@@ -6,6 +6,7 @@ from tests.unit.scheduling.cases import FULL
 from tests.unit.scheduling.steps import NUM_DRAFTS, Core
 from tests.unit.scheduling.test_scheduler import add
 from vllm_spec_plugin.scheduling.first_token import MOST_DELAY, FirstTokenBound, share_out
+from vllm_spec_plugin.scheduling.prompt_priority import PromptPriority
 
 
 def learned(seconds_of, sizes=(8, 16, 24, 40), count=40):
@@ -75,7 +76,7 @@ def core_with_bound(monkeypatch, slope, drafting=0.0):
     for _ in range(20):
         bound.observe(8, 8 * slope, drafting)
     monkeypatch.setattr(bound, "observe", lambda *_: None)
-    core.scheduler._first_token = bound
+    core.scheduler._prompts = PromptPriority(core.scheduler, bound, ["ngram"])
     for i, name in enumerate("ab"):
         add(core, name, i, 3)
         core.step()
@@ -129,4 +130,4 @@ def test_a_step_that_brings_a_first_token_is_planned_without_slow_drafting(monke
 
 def test_a_fixed_length_is_never_cut():
     core = Core(60, FULL)
-    assert core.scheduler._first_token is None
+    assert core.scheduler._prompts is None

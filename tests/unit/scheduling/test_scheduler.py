@@ -21,14 +21,17 @@ from tests.sizes import examples
 from tests.unit.scheduling.cases import BLOCK_SIZE, FULL, MAX_MODEL_LEN, WINDOW, prompt, request
 from tests.unit.scheduling.steps import NUM_DRAFTS, Core, blocks_between
 from vllm_spec_plugin.compat.kv_cache import KVCacheManager, RequestStatus, cached_blocks
-from vllm_spec_plugin.compat.scheduler import DRAFT_SCOPES, DRAFT_TURNS, KV_FORKS, KV_ROLLBACK
+from vllm_spec_plugin.messages import NO_PLAN, plan_of
 from vllm_spec_plugin.scheduling import draft_blocks
 from vllm_spec_plugin.scheduling import scheduler as scheduler_module
 from vllm_spec_plugin.scheduling.adapter import DraftLengthAdapter
+from vllm_spec_plugin.scheduling.draft_blocks import DraftBlocks
 from vllm_spec_plugin.scheduling.draft_length.fixed import FixedControl
 from vllm_spec_plugin.scheduling.draft_limits import DraftLimits
 from vllm_spec_plugin.scheduling.kv import SpecKVCacheManager
+from vllm_spec_plugin.scheduling.prompt_priority import PromptPriority
 from vllm_spec_plugin.scheduling.scheduler import SpecScheduler
+from vllm_spec_plugin.scheduling.tree_forks import TreeForks
 
 SETTINGS = settings(max_examples=examples(8, 100), stateful_step_count=40, deadline=None, derandomize=True)
 
@@ -108,9 +111,9 @@ def test_what_drafts_did_not_need_is_freed_before_the_next_step_also_without_dra
     core.begin()
     assert held(core) == 3
     core.end(num_drafts=0)
-    core.scheduler.kv_proposer = None
+    core.blocks.kv_proposer = None
     core.begin()
-    assert getattr(core.output, KV_ROLLBACK) == {"a": (2,)}
+    assert plan_of(core.output).rollback == {"a": (2,)}
     assert held(core) == 2
 
 
@@ -118,9 +121,9 @@ def test_waiting_drafts_keep_their_slots():
     core = Core(20, FULL)
     add(core, "a", 1, 7)
     core.step(num_drafts=4)
-    core.scheduler.kv_proposer = None
+    core.blocks.kv_proposer = None
     core.begin()
-    assert not hasattr(core.output, KV_ROLLBACK)
+    assert not plan_of(core.output).rollback
     assert len(core.output.scheduled_spec_decode_tokens["a"]) == 4
 
 
@@ -138,8 +141,33 @@ def test_a_request_that_is_not_scheduled_is_cut_on_the_worker_too():
     core.scheduler.max_num_scheduled_tokens = 15
     core.begin()
     assert "d" not in core.output.num_scheduled_tokens
-    assert getattr(core.output, KV_ROLLBACK)["d"] == (1,)
+    assert plan_of(core.output).rollback["d"] == (1,)
     assert len(core.worker.requests["d"].block_ids[0]) == 1
+
+
+def test_a_preempted_request_is_not_cut_on_the_worker():
+    """It is rolled back, and then all its blocks are taken; its table is sent whole when it resumes."""
+    core = Core(9, FULL, reserves=False)
+    first = add(core, "a", 1, 23)
+    core.step(num_drafts=0)
+    add(core, "b", 2, 3)
+    core.step(num_drafts=0)
+    core.manager.reserve(core.scheduler.requests["b"], 8)
+    first.spec_token_ids = [1, 2, 3, 4, 5]
+    output = core.scheduler.schedule()
+    assert output.preempted_req_ids == {"b"}
+    assert not plan_of(output).rollback
+
+
+def test_new_requests_have_their_scope_with_their_first_step():
+    core = Core(20, FULL, reserves=False, proposer={"method": "ngram", "shared": True})
+    add(core, "a", 1, 7).cache_salt = "secret"
+    add(core, "b", 2, 7)
+    core.begin()
+    assert plan_of(core.output).scopes == {"a": "salt:secret", "b": None}
+    core.end()
+    core.begin()
+    assert not plan_of(core.output).scopes
 
 
 def test_drafts_are_cut_before_anybody_is_preempted():
@@ -208,7 +236,7 @@ def test_with_a_connector_tables_are_left_as_vllm_makes_them():
     add(core, "a", 1, 7)
     core.step(num_drafts=4)
     core.begin()
-    assert not hasattr(core.output, KV_ROLLBACK)
+    assert not plan_of(core.output).rollback
     assert held(core) == 3
 
 
@@ -240,7 +268,7 @@ def test_a_chain_gets_no_forks():
     core.step()
     core.begin()
     assert core.output.scheduled_spec_decode_tokens["a"]
-    assert not hasattr(core.output, KV_FORKS)
+    assert not plan_of(core.output).forks
 
 
 def test_a_tree_that_crosses_blocks_gets_forks_of_as_many():
@@ -289,11 +317,20 @@ def test_nothing_is_kept_of_a_request_that_ended_while_it_was_drafted_for(monkey
     assert not holding(core.scheduler, frozenset("ab"), "scheduler")
 
 
+def test_a_waiting_tree_is_forgotten_with_its_request():
+    core = trees_core()
+    core.scheduler.finish_requests("a", RequestStatus.FINISHED_ABORTED)
+    core.step()
+    assert not holding(core.scheduler, frozenset("a"), "scheduler")
+
+
 def test_a_tree_whose_drafts_were_all_cut_is_forgotten():
     """What is drafted next is a chain: no forks for it, and every place of it counts."""
     core = trees_core()
     core.scheduler.requests["a"].spec_token_ids = []
-    core.step(num_drafts=3)
+    core.begin()
+    assert core.forks == {}
+    core.end(num_drafts=3)
     core.begin()
     assert core.forks == {}
     core.end(num_accepted=3)
@@ -368,7 +405,7 @@ def test_slots_of_drafts_that_waited_and_were_dropped_are_given_back():
     assert held(core, "d") == 2
     core.end(num_drafts=0)
     core.scheduler.requests["d"].spec_token_ids = []
-    core.scheduler.kv_proposer = None
+    core.blocks.kv_proposer = None
     core.begin()
     assert held(core, "d") == 1
     core.end(num_drafts=0)
@@ -405,10 +442,12 @@ WORK = [
     (Pausing, ("plan", "verified")),
     (DraftLimits, ("at",)),
     (DraftLengthAdapter, ("verified", "_requests", "_await_drafts")),
-    (SpecScheduler, ("_count_acceptance", "_cut_drafts", "_slots_for_drafting", "_num_prompt_tokens")),
+    (SpecScheduler, ("_count_acceptance",)),
+    (PromptPriority, ("_num_prompt_tokens",)),
+    (DraftBlocks, ("_cut_drafts", "_roll_back", "_slots_for_drafting")),
+    (TreeForks, ("_demand",)),
     (draft_blocks, ("append_blocks", "keep_drafts")),
 ]
-MESSAGES = (DRAFT_SCOPES, DRAFT_TURNS, KV_FORKS, KV_ROLLBACK)
 
 
 @pytest.mark.parametrize(
@@ -435,7 +474,7 @@ def test_a_step_without_drafts_does_no_work_for_them(monkeypatch, proposer):
     monkeypatch.setattr(core, "check_tables", lambda: None)
     for _ in range(4):
         core.step(num_drafts=0)
-        assert not [name for name in MESSAGES if hasattr(core.output, name)]
+        assert plan_of(core.output) is NO_PLAN
         assert len(core.output.num_scheduled_tokens) == 3
     assert not sum(calls, Counter())
 

@@ -16,7 +16,7 @@ from tests.unit.verification.tree_oracle import (
 )
 from vllm_spec_plugin.proposers.base import Draft
 from vllm_spec_plugin.verification.topology import by_priority, chain, topology
-from vllm_spec_plugin.worker.draft_order import as_cut, tokens_to_send
+from vllm_spec_plugin.worker.pending_drafts import as_cut, tokens_to_send
 
 VOCAB = 3
 BUSHY = topology([(0,), (1,), (2,), (0, 0)])

@@ -6,7 +6,6 @@ import pytest
 import torch
 from vllm.v1.worker.block_table import MultiGroupBlockTable
 
-from vllm_spec_plugin.compat.scheduler import KV_ROLLBACK
 from vllm_spec_plugin.worker.block_tables import cut_block_tables
 
 
@@ -29,12 +28,8 @@ def rows(runner):
     ]
 
 
-def cut(runner, lengths):
-    cut_block_tables(runner, SimpleNamespace(**{KV_ROLLBACK: lengths}))
-
-
 def test_request_and_row_are_cut_and_what_comes_next_follows_the_cut(runner):
-    cut(runner, {"a": (1, 2)})
+    cut_block_tables(runner, {"a": (1, 2)})
     assert runner.requests["a"].block_ids == ([1], [4, 5])
     assert rows(runner) == [[1], [4, 5]]
     runner.input_batch.block_table.append_row(([11], [12]), 1)
@@ -42,24 +37,19 @@ def test_request_and_row_are_cut_and_what_comes_next_follows_the_cut(runner):
 
 
 def test_cut_places_hold_the_null_block(runner):
-    cut(runner, {"a": (1, 3)})
+    cut_block_tables(runner, {"a": (1, 3)})
     tables = runner.input_batch.block_table
     assert tables[0].block_table.np[1, :4].tolist() == [1, 0, 0, 0]
     assert tables[1].block_table.np[1, :4].tolist() == [4, 5, 6, 0]
 
 
 def test_a_group_without_positions_is_left_alone(runner):
-    cut(runner, {"a": (2, None)})
+    cut_block_tables(runner, {"a": (2, None)})
     assert runner.requests["a"].block_ids == ([1, 2], [4, 5, 6])
     assert rows(runner) == [[1, 2], [4, 5, 6]]
 
 
 def test_a_request_outside_the_batch_is_cut_too(runner):
-    cut(runner, {"b": (1, 1)})
+    cut_block_tables(runner, {"b": (1, 1)})
     assert runner.requests["b"].block_ids == ([7], [9])
-    assert rows(runner) == [[1, 2, 3], [4, 5, 6]]
-
-
-def test_a_step_of_another_scheduler_cuts_nothing(runner):
-    cut_block_tables(runner, SimpleNamespace())
     assert rows(runner) == [[1, 2, 3], [4, 5, 6]]

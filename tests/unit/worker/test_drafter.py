@@ -62,33 +62,33 @@ def view(request_id, token):
 
 def test_q_of_a_request_that_is_not_scheduled_for_a_step_is_there_when_it_is(drafter):
     drafter.draft([view("a", 3), view("b", 4)])
-    drafter.take_probs(["b"], [[4]], CPU)
+    drafter.pending.take_probs(["b"], [[4]], CPU)
     drafter.draft([view("b", 5)])
-    q = drafter.take_probs(["a", "b"], [[3], [5]], CPU)
+    q = drafter.pending.take_probs(["a", "b"], [[3], [5]], CPU)
     assert q.token_ids[:, 0].tolist() == [3, 5]
     assert q.probs[:, 0].tolist() == [0.75, 0.75]
 
 
 def test_q_is_gone_once_it_was_verified_or_its_request_ended(drafter, proposer):
     drafter.draft([view("a", 3), view("b", 4)])
-    drafter.take_probs(["a"], [[3]], CPU)
+    drafter.pending.take_probs(["a"], [[3]], CPU)
     drafter.forget("b")
-    assert drafter.take_probs(["a", "b"], [[3], [4]], CPU) is None
+    assert drafter.pending.take_probs(["a", "b"], [[3], [4]], CPU) is None
     assert proposer.forgotten == ["b"]
 
 
 def test_q_is_of_the_tokens_that_were_drafted_and_of_no_others(drafter):
     drafter.draft([view("a", 3), view("b", 4)])
-    q = drafter.take_probs(["a", "b"], [[3], [5]], CPU)
+    q = drafter.pending.take_probs(["a", "b"], [[3], [5]], CPU)
     assert q.token_ids.tolist() == [[3, 0], [5, 5]]
     assert q.probs.tolist() == [[0.75, 0.25], [1.0, 0.0]]
 
 
 def test_the_id_of_a_request_that_ended_may_be_given_to_the_next_one(drafter):
-    step = SimpleNamespace(finished_req_ids=set(), preempted_req_ids=None, vllm_spec_plugin_draft_scopes={"a": "old"})
-    drafter.note_step(None, step)
-    step.finished_req_ids, step.vllm_spec_plugin_draft_scopes = {"a"}, {"a": "new"}
-    drafter.note_step(None, step)
+    step = SimpleNamespace(finished_req_ids=set(), preempted_req_ids=None)
+    drafter.note_step(None, step, {"a": "old"})
+    step.finished_req_ids = {"a"}
+    drafter.note_step(None, step, {"a": "new"})
     assert drafter.scopes == {"a": "new"}
 
 
@@ -107,35 +107,35 @@ def with_a_tree(monkeypatch, proposer):
 @pytest.mark.parametrize(("count", "tokens"), [(0, []), (1, [3]), (2, [3, 5]), (3, [3, 4, 5]), (4, [3, 4, 5, 6])])
 def test_a_tree_that_the_scheduler_cut_is_its_first_nodes_depth_first(with_a_tree, count, tokens):
     scheduled = {"a": [3, 5, 4, 6][:count], "b": [9]}
-    with_a_tree.lay_out(scheduled)
+    with_a_tree.pending.lay_out(scheduled)
     assert scheduled == {"a": tokens, "b": [9]}
-    assert with_a_tree.tree("a", tokens) is FORK.first(count)
+    assert with_a_tree.pending.tree("a", tokens) is FORK.first(count)
 
 
 def test_other_tokens_than_were_sent_are_a_chain_of_certain_ones(with_a_tree):
     """Although they are the draft's own, depth first."""
     scheduled = {"a": [3, 4, 5, 6]}
-    with_a_tree.lay_out(scheduled)
+    with_a_tree.pending.lay_out(scheduled)
     assert scheduled == {"a": [3, 4, 5, 6]}
-    assert with_a_tree.tree("a", scheduled["a"]) is chain(4)
+    assert with_a_tree.pending.tree("a", scheduled["a"]) is chain(4)
 
 
 @pytest.mark.parametrize("tokens", [[3, 5], [3, 4, 6], [3, 4, 5, 6, 7], [7]])
 def test_other_tokens_than_were_drafted_are_a_chain(with_a_tree, tokens):
-    assert with_a_tree.tree("a", tokens) is chain(len(tokens))
+    assert with_a_tree.pending.tree("a", tokens) is chain(len(tokens))
 
 
 def test_what_is_known_of_a_tree_goes_with_its_q(with_a_tree):
-    with_a_tree.tree("a", [3, 4, 5, 6])
-    assert with_a_tree.tree("a", (3, 4, 5, 6)) is FORK, "looking changes nothing"
-    with_a_tree.take_probs(["a"], [[3, 4, 5, 6]], CPU)
-    assert with_a_tree.tree("a", [3, 4, 5, 6]) is chain(4)
+    with_a_tree.pending.tree("a", [3, 4, 5, 6])
+    assert with_a_tree.pending.tree("a", (3, 4, 5, 6)) is FORK, "looking changes nothing"
+    with_a_tree.pending.take_probs(["a"], [[3, 4, 5, 6]], CPU)
+    assert with_a_tree.pending.tree("a", [3, 4, 5, 6]) is chain(4)
 
 
 def test_drafts_without_a_tree_are_chains(drafter):
     drafter.draft([view("a", 3)])
-    assert drafter.tree("a", [3]) is chain(1)
-    assert drafter.tree("nobody", []) is chain(0)
+    assert drafter.pending.tree("a", [3]) is chain(1)
+    assert drafter.pending.tree("nobody", []) is chain(0)
 
 
 def test_the_proposer_says_how_many_siblings_it_draws(drafter, monkeypatch, proposer):
@@ -176,5 +176,5 @@ def test_each_proposer_of_a_cascade_is_counted_and_told_by_itself(monkeypatch):
 
 def test_no_requests_no_drafts(drafter):
     assert drafter.draft([]) == []
-    assert drafter.take_probs(["a"], [[]], CPU) is None
+    assert drafter.pending.take_probs(["a"], [[]], CPU) is None
     assert NO_DRAFT.token_ids == []

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from vllm_spec_plugin.compat.scheduler import DRAFT_SOURCES, DRAFT_TREES, DRAFT_TURNS, STEP_COUNTERS
+from vllm_spec_plugin.messages import StepPlan, result_of, send
 from vllm_spec_plugin.metrics.by_method import CountersByMethod
 from vllm_spec_plugin.proposers.base import Draft
 from vllm_spec_plugin.verification.positions import OutputPositions
@@ -48,6 +48,7 @@ class Scripted:
         )
         self.engine, self.siblings, self.scopes, self.sources = None, 1, {}, {}
         self.uses_states, self.dropped, self.views = False, [], []
+        self.pending = self
         self.kept = CountersByMethod()
 
     @property
@@ -61,7 +62,7 @@ class Scripted:
     def take_probs(self, request_ids, draft_token_ids, device):
         self.taken = draft_token_ids
 
-    def drop_pending(self, request_ids):
+    def drop(self, request_ids):
         self.dropped += request_ids
 
     def draft(self, requests):
@@ -70,7 +71,7 @@ class Scripted:
         self.counters.drafts += len(requests)
         return [Draft([7]) for _ in requests]
 
-    def note_step(self, runner, scheduler_output):
+    def note_step(self, runner, scheduler_output, scopes):
         pass
 
 
@@ -99,13 +100,13 @@ class SpecRunner(SpecRunnerMixin, Stock):
         """Runs one; gives what was sampled, what was drafted, and what is sent along."""
         scheduled: Any = SimpleNamespace(scheduled_spec_decode_tokens=drafts or {})
         if turns is not None:
-            setattr(scheduled, DRAFT_TURNS, turns)
+            send(scheduled, StepPlan(turns))
         self._update_states(scheduled)
         self._prepare_inputs(scheduled)
         sampled = self._sample(torch.zeros(2, 3), "metadata")
         self._bookkeeping_sync()
         drafted = self.propose_draft_token_ids(scheduled, [[5], [6]], None, None, None)
-        return sampled, drafted, vars(self.sample_tokens(None))
+        return sampled, drafted, self.sample_tokens(None)
 
 
 @pytest.fixture
@@ -137,7 +138,7 @@ def test_a_step_with_nothing_to_verify_and_nothing_to_draft_is_vllms(runner, tur
     assert (runner.prepared_with, runner.speculative_config) == (None, "speculation")
     assert sampled == ("stock", None)
     assert drafted == []
-    assert sent == {}
+    assert vars(sent) == {}
     assert torch.equal(torch.get_rng_state(), before)
     assert runner.drafter.views == []
     assert runner.drafter.dropped == NAMES
@@ -155,17 +156,19 @@ def test_the_scorer_samples_what_only_it_can(runner, because):
     sampled, _, sent = runner.step(drafts)
     assert runner.prepared_with == "speculation"
     assert sampled == ("ours", [(), drafts.get("b", ())])
-    assert [step["method"] for step in sent[STEP_COUNTERS]] == ["ngram"]
+    counters: Any = result_of(sent).counters
+    assert counters.of("ngram").verification_seconds > 0
 
 
 def test_only_requests_of_the_plan_are_drafted_for(runner):
     _, drafted, sent = runner.step(turns={"b": ((0, 2),), "gone": ((0, 2),)})
     assert drafted == [[], [7]]
     assert [view.request_id for view in runner.drafter.views[0]] == ["b"]
-    assert sent[DRAFT_SOURCES] == {"b": 0}
-    assert sent[STEP_COUNTERS][0]["drafts"] == 1
-    assert DRAFT_TREES not in sent
-    assert runner.step()[2] == {}, "what was sent once"
+    result: Any = result_of(sent)
+    assert result.sources == {"b": 0}
+    assert result.counters.of("ngram").drafts == 1
+    assert not any(result[2:])
+    assert vars(runner.step()[2]) == {}, "what was sent once"
 
 
 def test_seeded_requests_advance_by_the_tokens_that_vllm_books(runner):

@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from tests.unit.worker.tree_steps import PagedCache, Verifying, block_tables, filled, prefixes, random_step
-from vllm_spec_plugin.compat.scheduler import KV_FORKS
 from vllm_spec_plugin.verification.topology import chain, topology
 from vllm_spec_plugin.worker.trees import TreeSteps
 
@@ -68,14 +67,12 @@ class Scene:
             block_table=[table],
         )
         self.runner = SimpleNamespace(input_batch=batch, positions=torch.tensor(positions), device=torch.device("cpu"))
-        self.output = SimpleNamespace(
-            num_scheduled_tokens={f"r{request.row}": request.step_request.num_tokens for request in requests}
-        )
-        forks = {f"r{request.row}": (request.forks, request.fork_size) for request in requests if request.forks}
-        setattr(self.output, KV_FORKS, forks)
+        self.num_scheduled = {f"r{request.row}": request.step_request.num_tokens for request in requests}
+        self.forks = {f"r{request.row}": (request.forks, request.fork_size) for request in requests if request.forks}
 
     def prepare(self):
-        self.steps.prepare(self.runner, self.output, [request.tree for request in self.requests])
+        trees = [request.tree for request in self.requests]
+        self.steps.prepare(self.runner, self.num_scheduled, trees, self.forks)
         return self
 
     def forward(self):
@@ -144,9 +141,9 @@ def test_a_step_of_chains_is_left_to_vllm():
     scene.steps.join(torch.tensor([1, -1]))
 
 
-def test_a_step_of_another_scheduler_has_no_forks():
+def test_without_forks_only_the_trunk_is_computed():
     scene = Scene([one()])
-    delattr(scene.output, KV_FORKS)
+    scene.forks = {}
     scene.prepare()
     assert scene.steps.step is not None
     assert scene.steps.step.branched[0].num_nodes == 2

@@ -6,7 +6,7 @@ import torch
 from vllm_spec_plugin.proposers.base import NO_DRAFT, Draft
 from vllm_spec_plugin.verification.draft_probs import SparseProbs
 from vllm_spec_plugin.verification.topology import by_priority
-from vllm_spec_plugin.worker.draft_order import as_cut, tokens_to_send
+from vllm_spec_plugin.worker.pending_drafts import as_cut, tokens_to_send
 
 TREE = by_priority([[0], [0, 0], [1], [0, 1], [1, 0], [0, 0, 0]])
 # Depth first, the number of each one in the order is its token's last digit.

@@ -1,0 +1,81 @@
+"""Prompts before drafts: first tokens are not delayed by what is verified or drafted in the same step."""
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+from vllm_spec_plugin.compat.kv_cache import RequestStatus
+from vllm_spec_plugin.compat.scheduler import Scheduler
+from vllm_spec_plugin.metrics.by_method import CountersByMethod
+from vllm_spec_plugin.scheduling.first_token import FirstTokenBound, share_out
+from vllm_spec_plugin.scheduling.kv import SpecKVCacheManager
+
+
+class PromptPriority:
+    """Cuts and forbids drafts in steps of the scheduler that compute prompts.
+
+    Numbers of requests and tokens decide, never drafts: the output's distribution stays.
+    """
+
+    def __init__(self, scheduler: Scheduler, bound: FirstTokenBound, methods: Sequence[str]) -> None:
+        """Connects a bound.
+
+        Args:
+            scheduler: plans the steps.
+            bound: learns what steps take, and says what delays a first token.
+            methods: names of the proposers.
+        """
+        self._scheduler, self._bound, self._methods = scheduler, bound, methods
+
+    def observe(self, num_tokens: int, seconds: float, counted: CountersByMethod | None) -> None:
+        """Updates the bound from one step.
+
+        Args:
+            num_tokens: tokens that the target computed.
+            seconds: of the step, drafting included.
+            counted: what the workers counted in it; None if nothing.
+        """
+        drafting = 0.0
+        if counted is not None:
+            drafting = sum([counted.of(method).proposer_seconds for method in self._methods])
+        self._bound.observe(num_tokens, seconds - drafting, drafting)
+
+    def cut_drafts(self) -> None:
+        """Cuts waiting drafts where verifying all of them would delay a first token."""
+        decoding = [
+            request for request in self._scheduler.running if request.num_tokens - request.num_computed_tokens <= 1
+        ]
+        num_prompt_tokens = self._num_prompt_tokens()
+        if not decoding or not num_prompt_tokens:
+            return
+        most = self._bound.most_drafts(len(decoding) + num_prompt_tokens)
+        if most is not None:
+            for request, kept in zip(decoding, share_out(most, len(decoding)), strict=True):
+                request.spec_token_ids = request.spec_token_ids[:kept]
+
+    def allows_drafting(self, output: Any) -> bool:
+        """Whether a planned step brings no first token, or one that drafting hardly delays.
+
+        Args:
+            output: vLLM's plan of the step.
+        """
+        scheduled = output.num_scheduled_tokens
+        return self._bound.allows_drafting(output.total_num_scheduled_tokens) or not any(
+            request.request_id in scheduled and not request.num_output_tokens and not request.is_prefill_chunk
+            for request in self._scheduler.running
+        )
+
+    def _num_prompt_tokens(self) -> int:
+        """Tokens that the next step may compute of requests without a first token; 0 if there are none."""
+        scheduler = self._scheduler
+        most, manager = scheduler.max_num_scheduled_tokens, cast(SpecKVCacheManager, scheduler.kv_cache_manager)
+        lefts = [request.num_tokens - request.num_computed_tokens for request in scheduler.running]
+        num_tokens = sum(left for left in lefts if left > 1)
+        places = scheduler.max_num_running_reqs - len(scheduler.running)
+        room = manager.free_kv_tokens(most) if manager.block_sizes else most
+        for request in scheduler.waiting:
+            # The first that does not fit stops those after it.
+            if places <= 0 or num_tokens >= most or request.num_tokens > room:
+                break
+            if request.status == RequestStatus.WAITING:
+                num_tokens, places, room = num_tokens + request.num_tokens, places - 1, room - request.num_tokens
+        return int(min(num_tokens, most))
