@@ -4,12 +4,11 @@ from typing import Any
 
 from vllm_spec_plugin.compat.kv_cache import Request, RequestStatus, kv_cache_manager_in_place
 from vllm_spec_plugin.compat.scheduler import KV_FORKS, Scheduler, append_blocks, disable_placeholder_drafts
-from vllm_spec_plugin.config import DraftModelConfig, PluginConfig
 from vllm_spec_plugin.metrics.by_method import CountersByMethod
 from vllm_spec_plugin.scheduling.adapter import DraftLengthAdapter
 from vllm_spec_plugin.scheduling.kv import SpecKVCacheManager
 from vllm_spec_plugin.scheduling.pressure import Demand, keep_drafts
-from vllm_spec_plugin.settings import KEY
+from vllm_spec_plugin.settings import config_in
 from vllm_spec_plugin.turns import Turns, length_of
 
 
@@ -32,15 +31,14 @@ class DraftBlocks(Scheduler):
         with kv_cache_manager_in_place(SpecKVCacheManager):
             super().__init__(*args, **kwargs)
         disable_placeholder_drafts(self)
-        self.config = config = PluginConfig.model_validate(self.vllm_config.additional_config[KEY]["config"])
+        self.config = config = config_in(self.vllm_config.additional_config)
         self.kv_proposer = config.kv_proposer
         # By the tokens of a draft: branches that a draft model follows, each with keys and values of its own, and how
         # far. Empty where it follows none.
         self._drafting: tuple[tuple[int, int], ...] = ()
         for proposer in config.proposers:
-            if isinstance(proposer, DraftModelConfig) and proposer.branches is not None:
-                prefixes = proposer.node_order.prefixes
-                self._drafting = tuple([(max(num_chains - 1, 0), depth) for num_chains, depth in prefixes])
+            if shapes := proposer.branch_shapes:
+                self._drafting = tuple([(max(num_chains - 1, 0), depth) for num_chains, depth in shapes])
         # Of the trees that wait, and of those in the planned step: forks that verifying them takes, and depth.
         self._trees: dict[str, tuple[int, int]] = {}
         self._verifying: dict[str, tuple[int, int]] = {}

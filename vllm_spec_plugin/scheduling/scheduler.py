@@ -16,7 +16,6 @@ from vllm_spec_plugin.compat.scheduler import (
     STEP_PROBE,
     DraftTokenIds,
 )
-from vllm_spec_plugin.config import NgramConfig
 from vllm_spec_plugin.metrics.acceptance import AcceptanceLog
 from vllm_spec_plugin.metrics.by_method import CountersByMethod
 from vllm_spec_plugin.scheduling.adapter import DraftLengthAdapter
@@ -52,8 +51,7 @@ class SpecScheduler(DraftBlocks):
         control = create_control(config, self.max_num_scheduled_tokens)
         self._adapter = DraftLengthAdapter(control, config, self.max_model_len, self._counters)
         self.counters_seconds, self._counters_sent = COUNTERS_SECONDS, 0.0
-        scopes = [proposer.shared_scope for proposer in config.proposers if isinstance(proposer, NgramConfig)]
-        self._shared_scope = scopes[0] if scopes else None
+        self._shared_scope = config.text_scope
         self._acceptance = AcceptanceLog()
         self._stream = GroupedStream(config.stream_tokens) if config.stream_tokens is not None else None
         # With a fixed length drafts are verified whatever they delay.
