@@ -1,8 +1,9 @@
 """The contract of every proposer: its section of a plugin.yaml, what it is shown, and what it returns."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, Self
 
 from vllm_spec_plugin.config_section import Section
@@ -77,11 +78,13 @@ class ProposerConfig(Section):
         uses_hidden_states: whether it drafts from the target's last hidden states.
         model_keys: keys whose values are a model's folder or its name on the Hugging Face hub. A relative path becomes
             an absolute one where it names a folder beside the configuration file.
+        planned_keys: keys that `vllm-spec plan` measures the method with, where they are not its defaults.
     """
 
     keeps_kv: ClassVar[bool] = False
     uses_hidden_states: ClassVar[bool] = False
     model_keys: ClassVar[tuple[str, ...]] = ()
+    planned_keys: ClassVar[Mapping[str, Any]] = MappingProxyType({})
 
     method: str
 

@@ -1,6 +1,8 @@
 """The section of Medusa heads in a plugin.yaml."""
 
 import logging
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, PlainValidator, model_validator
@@ -30,6 +32,7 @@ class MedusaConfig(ProposerConfig):
 
     uses_hidden_states: ClassVar[bool] = True
     model_keys: ClassVar[tuple[str, ...]] = ("model",)
+    planned_keys: ClassVar[Mapping[str, Any]] = MappingProxyType({"draft_sampling": "probabilistic"})
 
     method: Literal["medusa"] = Field(description="How drafts are made.")
     model: str = Field(

@@ -1,6 +1,8 @@
 """The n-gram proposer's section of a plugin.yaml."""
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -17,6 +19,9 @@ DEFAULT_SHARED_TOKENS = 1_000_000
 
 class NgramConfig(ProposerConfig):
     """Drafts from the request's own text: what followed the last time the text ended like this."""
+
+    # Shorter matches are wrong too often to be worth a target that is not idle, and for a draft model to wait for.
+    planned_keys: ClassVar[Mapping[str, Any]] = MappingProxyType({"min_order": 3})
 
     method: Literal["ngram"] = Field(description="How drafts are made.")
     mode: Literal["lookup", "frequency"] = Field(
