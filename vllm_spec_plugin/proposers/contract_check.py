@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from vllm_spec_plugin.config import ConfigError, PluginConfig, parse_config
+from vllm_spec_plugin.config import ConfigError, parse_config
 from vllm_spec_plugin.proposers.base import Draft, Proposer, ProposerConfig, RequestView
 from vllm_spec_plugin.proposers.guard import are_sound, check_draft
 from vllm_spec_plugin.verification.draft_probs import SparseProbs
@@ -80,8 +80,11 @@ def _check_config(section: dict[str, Any], num_tokens: int) -> ProposerConfig:
         config = parse_config(data, "section")
     except ConfigError as error:
         raise ContractError(f"its section is refused: {error}") from error
-    sent: PluginConfig = parse_config(config.model_dump(mode="json"), "section")
-    _must(sent == config, "its section changes when it is sent to another process as JSON")
+    try:
+        sent = parse_config(config.model_dump(mode="json"), "section")
+    except ConfigError as error:
+        raise ContractError(f"its section is refused after a way through JSON: {error}") from error
+    _must(sent == config, "its section changes on a way through JSON")
     [proposer] = config.proposers
     for key, field in type(proposer).model_fields.items():
         _must(bool(field.description), f"its key {key} has no description")

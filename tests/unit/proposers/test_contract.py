@@ -248,3 +248,15 @@ def test_each_key_has_a_description(toy: Any, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(ToyConfig.model_fields["method"], "description", None)
     with pytest.raises(ContractError, match="its key method has no description"):
         check_contract({"method": "toy"}, worker=lambda: Worker(Sound))
+
+
+class TupleConfig(ToyConfig):
+    """Has a key that JSON gives back as a list."""
+
+    parts: tuple[int, ...] = Field(default=(1, 2), description="Numbers.")
+
+
+def test_a_section_that_does_not_survive_json_is_caught(toy: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_load", lambda method: TupleConfig)
+    with pytest.raises(ContractError, match="its section is refused after a way through JSON: "):
+        check_contract({"method": "toy"}, worker=lambda: Worker(Sound))
