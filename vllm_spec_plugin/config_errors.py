@@ -11,6 +11,10 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+# JSON schema's types, in words.
+_NUMBERS = {"integer": "a whole number", "number": "a number"}
+_KINDS = {"string": "a text", "boolean": "true or false", "array": "a list"}
+
 MAX_SHOWN = 60
 MAX_MISTAKES = 20
 
@@ -52,7 +56,7 @@ def show_text(text: str, limit: int = MAX_SHOWN) -> str:
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 
-def show_reason(error: Exception) -> str:
+def show_reason(error: BaseException) -> str:
     """The first line of what a library says went wrong."""
     details = getattr(error, "errors", None)  # pydantic's first line is a count
     text = details()[0]["msg"] if callable(details) and details() else str(error)
@@ -198,6 +202,8 @@ def _mistakes(entry: dict[str, Any], root: Schema) -> list[Mistake]:
         return [Mistake(path, f"got {show(entry['loc'][-1])} as a key; allowed: {', '.join(container['properties'])}")]
     if kind in ("too_short", "too_long"):
         return [Mistake(path, f"got a list of {len(value)}; allowed: {allowed(schema, root)}")]
+    if kind in ("value_error", "assertion_error"):
+        return [Mistake(path, f"got {show(value)}; {show_text(str(entry['ctx']['error']), 300)}")]
     bare, or_null = _nullable(schema)
     if "enum" in bare or "const" in bare:
         return [Mistake(path, unknown_word(value, _words(bare), or_null))]
@@ -246,7 +252,7 @@ def _models(schema: Schema, root: Schema) -> list[Schema]:
 
 
 def _keys(schema: Schema, root: Schema) -> list[str]:
-    return list(dict.fromkeys(key for model in _models(schema, root) for key in model["properties"]))
+    return list(dict.fromkeys(key for model in _models(schema, root) for key in model.get("properties", {})))
 
 
 def _walk(location: Sequence[str | int], root: Schema) -> tuple[str, Schema, Schema]:
@@ -286,8 +292,10 @@ def allowed(schema: Schema, root: Schema) -> str:
         return f"{schema['allowed']}{or_null}"
     if "enum" in bare or "const" in bare:
         return ", ".join(_words(bare)) + or_null
-    kind = {"integer": "a whole number", "number": "a number"}.get(bare.get("type", ""))
-    return f"{kind} {_range(bare)}{or_null}" if kind else _section(schema, root)
+    kind = bare.get("type", "")
+    if kind in _NUMBERS:
+        return f"{_NUMBERS[kind]}{_range(bare)}{or_null}"
+    return f"{_KINDS[kind]}{or_null}" if kind in _KINDS else _section(schema, root)
 
 
 def _section(schema: Schema, root: Schema) -> str:
@@ -296,13 +304,17 @@ def _section(schema: Schema, root: Schema) -> str:
         tags = " or ".join(_choices(schema["discriminator"], root))
         return f"a section with the key {schema['discriminator']['propertyName']} ({tags}) and those that go with it"
     keys = _keys(schema, root) or list(schema.get("properties", {}))
+    if not keys:
+        return str(schema.get("description", "see the documentation of its method"))
     return f"a section with keys of its own: {', '.join(keys)}"
 
 
 def _range(schema: Schema) -> str:
-    low = f"above {schema['exclusiveMinimum']}" if "exclusiveMinimum" in schema else f"from {schema['minimum']}"
+    low = f" above {schema['exclusiveMinimum']}" if "exclusiveMinimum" in schema else ""
+    if "minimum" in schema:
+        low = f" from {schema['minimum']}"
     if "exclusiveMaximum" in schema:
-        return f"{low}, below {schema['exclusiveMaximum']}"
+        return f"{low}{',' * bool(low)} below {schema['exclusiveMaximum']}"
     if "maximum" in schema:
-        return f"{low} {'up to' if 'above' in low else 'to'} {schema['maximum']}"
-    return f"{low} up"
+        return f"{low} {'to' if 'from' in low else 'up to'} {schema['maximum']}"
+    return f"{low} up" if "from" in low else low

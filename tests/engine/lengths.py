@@ -6,11 +6,10 @@ from random import Random
 from typing import Any
 from unittest import mock
 
-from vllm_spec_plugin.config import PluginConfig
 from vllm_spec_plugin.messages import result_of
 from vllm_spec_plugin.scheduling.draft_length.control import Batch, DraftRequest
 from vllm_spec_plugin.scheduling.draft_length.fixed import FixedControl
-from vllm_spec_plugin.settings import KEY
+from vllm_spec_plugin.settings import config_in
 from vllm_spec_plugin.turns import Turns
 
 # Share of requests without a draft.
@@ -76,7 +75,7 @@ def count_anew() -> Counter[str]:
 
 def _tree_order(additional_config: Any) -> tuple[int, ...]:
     """Parents of a tree's nodes; empty where several proposers draft."""
-    config = PluginConfig.model_validate(additional_config[KEY]["config"])
+    config = config_in(additional_config)
     if len(config.proposers) > 1:
         return ()
     [proposer] = config.proposers

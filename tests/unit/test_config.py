@@ -23,6 +23,8 @@ from vllm_spec_plugin.config import (
     load_config,
     parse_config,
 )
+from vllm_spec_plugin.proposers.base import DraftWeights, FixedTree
+from vllm_spec_plugin.proposers.medusa import check
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 NGRAM = {"method": "ngram"}
@@ -117,22 +119,31 @@ def test_who_drafts_trees(proposer: dict[str, Any], drafts_trees: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("branches", "num_branches", "num_nodes"), [(None, 0, 0), ([1, 1], 1, 2), ([3], 3, 3), ([2, 3, 1], 6, 2 + 6 + 6)]
+    ("branches", "num_branches", "num_nodes"), [(None, 1, 0), ([1, 1], 1, 2), ([3], 3, 3), ([2, 3, 1], 6, 2 + 6 + 6)]
 )
 def test_what_branches_come_to(branches: list[int] | None, num_branches: int, num_nodes: int) -> None:
     data = {"proposer": {**DRAFT, "branches": branches}, "draft_length": {"policy": "fixed", "tokens": 14}}
     proposer = parse_config(data, "spec.yaml").proposer
     assert isinstance(proposer, DraftModelConfig)
-    assert (proposer.num_branches if branches else 0) == num_branches
-    assert proposer.num_nodes == num_nodes
+    assert proposer.draft_weights == DraftWeights("org/small", num_branches=num_branches)
+    assert proposer.fixed_tree == (FixedTree("branches", num_nodes, len(branches)) if branches else None)
 
 
 @pytest.mark.parametrize(("tree", "num_heads"), [(None, 7), ("auto", None), ([[0], [0, 5], [2]], 2)])
-def test_how_many_heads_drafts_need(tree: object, num_heads: int | None) -> None:
+def test_how_many_heads_drafts_need(tree: object, num_heads: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted: list[int | None] = []
+
+    def check_heads(
+        target: object, model: str, num_heads: int | None, where: str, *, needs_accuracy: bool
+    ) -> list[str]:
+        assert needs_accuracy is (tree == "auto")
+        wanted.append(num_heads)
+        return []
+
+    monkeypatch.setattr(check, "check_heads", check_heads)
     data = {"proposer": {**MEDUSA, "tree": tree}, "draft_length": {"policy": "fixed", "tokens": 7}}
-    proposer = parse_config(data, "spec.yaml").proposer
-    assert isinstance(proposer, MedusaConfig)
-    assert proposer.num_heads(7) == num_heads
+    parse_config(data, "spec.yaml").check_proposers(None, "spec.yaml")
+    assert wanted == [num_heads]
 
 
 def test_frequency_has_a_window_by_default() -> None:

@@ -7,12 +7,12 @@ from typing import ClassVar
 
 from vllm_spec_plugin.bench.input import InputError, whole_numbers, words
 from vllm_spec_plugin.config import MAX_TOKENS
+from vllm_spec_plugin.proposers.registry import BUNDLED, method_of
 
 NONE, OPTIMAL = "none", "optimal"
-STOCK_METHODS = ("draft_model", "ngram")
-ALLOWED = (
-    "none, optimal, without:MECHANISM, fixed:K,K,..., stock:draft_model or stock:ngram (also with :K), or a plugin.yaml"
-)
+STOCK_METHODS = tuple(sorted(method_of(kind) for kind in BUNDLED if kind.vllm_settings("") is not None))
+_STOCK_WORDS = " or ".join(f"stock:{method}" for method in STOCK_METHODS)
+ALLOWED = f"none, optimal, without:MECHANISM, fixed:K,K,..., {_STOCK_WORDS} (also with :K), or a plugin.yaml"
 
 _FIXED, _STOCK, _WITHOUT = "fixed", "stock", "without"
 _STOCK_TOKENS, _MOST_STOCK_TOKENS = 4, 32

@@ -8,7 +8,7 @@ import yaml
 
 from vllm_spec_plugin.bench.arm_words import Choice, Fixed, NoDrafts, Optimal, OwnFile, Stock, Without
 from vllm_spec_plugin.bench.plans import ArmPlan, plan_file, stock_plan
-from vllm_spec_plugin.config import NgramConfig, PluginConfig, load_config, parse_config
+from vllm_spec_plugin.config import PluginConfig, load_config, parse_config
 from vllm_spec_plugin.demo import model_path
 
 
@@ -118,9 +118,8 @@ def engines(arms: Mapping[str, PlannedArm]) -> dict[str, list[str]]:
 
 def _is_the_same_shared(config: PluginConfig) -> bool:
     """Whether requests with `spec_tokens` are drafted for as by an engine of that K."""
-    learns = any(isinstance(proposer, NgramConfig) and proposer.shared for proposer in config.proposers)
-    return not learns and not config.drafts_trees
+    return config.text_scope is None and not config.drafts_trees
 
 
 def _draft_of(config: PluginConfig) -> str | None:
-    return next((proposer.model for proposer in config.proposers if proposer.method == "draft_model"), None)
+    return next((proposer.draft_weights.model for proposer in config.proposers if proposer.draft_weights), None)

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vllm_spec_plugin.config import NgramConfig, load_config
+from vllm_spec_plugin.config import load_config
 from vllm_spec_plugin.demo import model_path
+from vllm_spec_plugin.proposers.registry import BUNDLED, method_of
 from vllm_spec_plugin.serving import ServerError, runs_on_cpu, serving_environment
 
 
@@ -41,16 +42,13 @@ def stock_plan(method: str, draft: str, num_draft_tokens: int) -> ArmPlan:
     """vLLM's own speculation.
 
     Args:
-        method: "draft_model", or "ngram", which matches as many tokens as the plugin's does by default.
-        draft: of "draft_model", a folder's absolute path or a hub name.
+        method: one of `arm_words.STOCK_METHODS`.
+        draft: a draft model where the method needs one, a folder's absolute path or a hub name.
         num_draft_tokens: K.
     """
     settings: dict[str, Any] = {"method": method, "num_speculative_tokens": num_draft_tokens}
-    if method == "draft_model":
-        settings["model"] = draft
-    else:
-        known = NgramConfig.model_fields
-        settings |= {"prompt_lookup_min": known["min_order"].default, "prompt_lookup_max": known["max_order"].default}
+    [kind] = [kind for kind in BUNDLED if method_of(kind) == method]
+    settings |= kind.vllm_settings(draft) or {}
     return ArmPlan(settings, num_draft_tokens, settings)
 
 

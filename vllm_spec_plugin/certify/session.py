@@ -145,8 +145,8 @@ def most_accepted_of(config: PluginConfig) -> int:
     Trees whose depth is not known beforehand count as chains of all their tokens.
     """
     most = config.draft_length.tokens
-    is_known = {p: p.drafts_trees and getattr(p, "tree", None) != "auto" for p in config.proposers}
-    return max(p.tree_size(most)[1] if known else most for p, known in is_known.items())
+    trees = [proposer.fixed_tree for proposer in config.proposers]
+    return max(most if tree is None else tree.depth for tree in trees)
 
 
 def _checks(

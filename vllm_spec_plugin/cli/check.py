@@ -75,8 +75,8 @@ def _server(model: str, options: list[str], configs: "Sequence[PluginConfig]") -
     from vllm_spec_plugin.compat import serve_options
 
     serve_options.quiet_vllm()
-    drafters = [getattr(proposer, "model", "") for config in configs for proposer in config.proposers]
-    if not all(Path(name).is_dir() for name in (model, *drafters)):
+    models = [name for config in configs for name in config.proposer.models]
+    if not all(Path(name).is_dir() for name in (model, *models)):
         serve_options.use_cache_if_offline()
     arguments = serve_options.parse_options(model, options)
     _print_model(model, serve_options.read_model(arguments))
@@ -90,7 +90,7 @@ def _check_file(path: Path, config: "PluginConfig", arguments: Any) -> None:
         ConfigError: something is wrong.
     """
     if arguments is None:
-        _check_drafters(config, str(path))
+        config.check_proposers(None, str(path))
         _print_settings(path, config)
         return
     from vllm_spec_plugin.compat.serve_options import check_server
@@ -100,23 +100,6 @@ def _check_file(path: Path, config: "PluginConfig", arguments: Any) -> None:
     check_server(arguments, settings_of(config, str(path)))
     _print_settings(path, config)
     typer.echo(f"  served with this model: {', '.join(sorted(features_of(config)))}")
-
-
-def _check_drafters(config: "PluginConfig", source: str) -> None:
-    """Checks that draft models and heads are any, without a target to compare them with."""
-    from vllm_spec_plugin.config import DraftModelConfig, MedusaConfig
-
-    for proposer in config.proposers:
-        where = config.where(proposer, source)
-        if isinstance(proposer, DraftModelConfig):
-            from vllm_spec_plugin.proposers.draft_model.pair import check_name
-
-            check_name(proposer.model, where)
-        if isinstance(proposer, MedusaConfig):
-            from vllm_spec_plugin.proposers.medusa.check import check_heads
-
-            wanted = proposer.num_heads(config.draft_length.tokens)
-            check_heads(None, proposer.model, wanted, where, needs_accuracy=proposer.tree == "auto")
 
 
 @contextlib.contextmanager

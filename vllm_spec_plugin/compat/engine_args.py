@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from vllm_spec_plugin.compat.patching import wrap
 from vllm_spec_plugin.compat.version import UnsupportedVersionError, check_vllm_version
-from vllm_spec_plugin.settings import KEY, settings_for
+from vllm_spec_plugin.settings import KEY, config_in, settings_for
 from vllm_spec_plugin.support.rules import UnsupportedError
 
 if TYPE_CHECKING:
-    from vllm_spec_plugin.config import DraftModelConfig, MedusaConfig, PluginConfig
-    from vllm_spec_plugin.proposers.draft_model.pair import ModelSource
+    from vllm_spec_plugin.config import PluginConfig
+    from vllm_spec_plugin.proposers.base import Target
 
 logger = logging.getLogger("vllm.vllm_spec_plugin")
 
@@ -124,8 +124,6 @@ def translate(engine_args: Any, given: dict[str, Any]) -> "PluginConfig":
     """
     from vllm.platforms import current_platform
 
-    from vllm_spec_plugin.config import DraftModelConfig, MedusaConfig, PluginConfig
-
     extra = sorted(set(given) - {KEY})
     if extra:
         raise UnsupportedError(f"speculative_config: {', '.join(extra)} can't be given beside a plugin.yaml")
@@ -137,13 +135,8 @@ def translate(engine_args: Any, given: dict[str, Any]) -> "PluginConfig":
             raise UnsupportedError(
                 f"{name}={getattr(engine_args, name)!r}: the plugin needs its own {name}, leave it out"
             )
-    config = PluginConfig.model_validate(given[KEY]["config"])
-    for proposer in config.proposers:
-        where = config.where(proposer, given[KEY]["source"])
-        if isinstance(proposer, DraftModelConfig):
-            _check_draft_model(engine_args, proposer, where)
-        if isinstance(proposer, MedusaConfig):
-            _check_heads(engine_args, proposer, config.draft_length.tokens, where)
+    config = config_in(given)
+    config.check_proposers(_target(engine_args), given[KEY]["source"])
     engine_args.speculative_config = {
         "method": "custom_class",
         "model": PROPOSER,
@@ -162,38 +155,13 @@ def translate(engine_args: Any, given: dict[str, Any]) -> "PluginConfig":
     return config
 
 
-def _check_draft_model(engine_args: Any, config: "DraftModelConfig", where: str) -> None:
-    """Refuses a draft that does not fit the target, and logs what is not as it might be."""
+def _target(engine_args: Any) -> "Target":
     from vllm.model_executor.layers.quantization import QUANTIZATION_METHODS
 
-    from vllm_spec_plugin.config_errors import Mistake, config_error, show_source, unknown_word
-    from vllm_spec_plugin.proposers.draft_model.pair import ModelSource, check_pair
+    from vllm_spec_plugin.proposers.base import Target
+    from vllm_spec_plugin.proposers.model_source import ModelSource
 
-    if config.quantization is not None and config.quantization not in QUANTIZATION_METHODS:
-        text = unknown_word(config.quantization, sorted(QUANTIZATION_METHODS), ", or null")
-        raise config_error(show_source(where), [Mistake("proposer.quantization", text)])
-    target = _target(engine_args)
-    draft = ModelSource(config.model, trust_remote_code=engine_args.trust_remote_code)
-    # vLLM's -1 is "as much as fits", at most what the target's config says.
-    given = engine_args.max_model_len
-    max_model_len = given if given is not None and given > 0 else None
-    for warning in check_pair(target, draft, engine_args.tensor_parallel_size, max_model_len, where):
-        logger.warning("%s", warning)
-
-
-def _check_heads(engine_args: Any, config: "MedusaConfig", num_tokens: int, where: str) -> None:
-    """Refuses Medusa heads that do not fit the target, and logs what could not be checked."""
-    from vllm_spec_plugin.proposers.medusa.check import check_heads
-
-    wanted, is_auto = config.num_heads(num_tokens), config.tree == "auto"
-    for warning in check_heads(_target(engine_args), config.model, wanted, where, needs_accuracy=is_auto):
-        logger.warning("%s", warning)
-
-
-def _target(engine_args: Any) -> "ModelSource":
-    from vllm_spec_plugin.proposers.draft_model.pair import ModelSource
-
-    return ModelSource(
+    source = ModelSource(
         model=engine_args.model,
         tokenizer=engine_args.tokenizer,
         revision=engine_args.revision,
@@ -201,6 +169,10 @@ def _target(engine_args: Any) -> "ModelSource":
         trust_remote_code=engine_args.trust_remote_code,
         skip_tokenizer=engine_args.skip_tokenizer_init,
     )
+    # vLLM's -1 is "as much as fits", at most what the target's config says.
+    given = engine_args.max_model_len
+    max_model_len = given if given is not None and given > 0 else None
+    return Target(source, engine_args.tensor_parallel_size, max_model_len, tuple(QUANTIZATION_METHODS))
 
 
 def is_ours(speculative_config: Any) -> bool:

@@ -47,13 +47,12 @@ def read_facts(vllm_config: Any, config: "PluginConfig") -> Facts:
         UnsupportedError: vLLM does not take the draft model.
     """
     from vllm_spec_plugin.compat.draft_model import draft_model_config
-    from vllm_spec_plugin.config import DraftModelConfig
 
     target = vllm_config.model_config
     draft = None
     for proposer in config.proposers:
-        if isinstance(proposer, DraftModelConfig):
-            model, dtype, quantization = proposer.model, proposer.dtype, proposer.quantization
+        if (weights := proposer.draft_weights) is not None:
+            model, dtype, quantization, _ = weights
             try:
                 draft_config = draft_model_config(target, model=model, dtype=dtype, quantization=quantization)
             except ValueError as error:

@@ -4,10 +4,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from vllm_spec_plugin.proposers.medusa.checkpoint import MedusaConfig
+from vllm_spec_plugin.proposers.registry import BUNDLED, CASCADE, method_of
 
-NGRAM, DRAFT_MODEL, CASCADE, MEDUSA, TREE = "ngram", "draft_model", "cascade", "medusa", "medusa tree"
-# Shorter matches are wrong too often to be worth a target that is not idle, and for a draft model to wait for.
-_MIN_ORDER = 3
+
+def _method(*, keeps_kv: bool = False, uses_hidden_states: bool = False) -> str:
+    """The plugin's method with these needs: the planner tries one of each kind."""
+    wanted = (keeps_kv, uses_hidden_states)
+    [method] = [method_of(kind) for kind in BUNDLED if (kind.keeps_kv, kind.uses_hidden_states) == wanted]
+    return method
+
+
+NGRAM, DRAFT_MODEL, MEDUSA = _method(), _method(keeps_kv=True), _method(uses_hidden_states=True)
+TREE = f"{MEDUSA} tree"
 
 
 @dataclass(frozen=True)
@@ -80,29 +88,29 @@ def chain_engines(draft: str | None, heads: Heads | None, tokens: int) -> tuple[
         heads: Medusa heads; None is without.
         tokens: the longest draft.
     """
-    ngram = {"method": "ngram", "min_order": _MIN_ORDER}
+    ngram = _section(NGRAM)
     chain = lengths(tokens)
     if draft is None:
         engines = [Engine(NGRAM, ngram, tokens, (Candidate(NGRAM, ngram, chain),))]
     else:
-        small = {"method": "draft_model", "model": draft}
-        both = {"method": "cascade", "proposers": [ngram, small]}
+        small = _section(DRAFT_MODEL, draft)
+        both = {"method": CASCADE, "proposers": [ngram, small]}
         members = (
-            Candidate(NGRAM, ngram, chain, "ngram"),
-            Candidate(DRAFT_MODEL, small, chain, "draft_model"),
+            Candidate(NGRAM, ngram, chain, NGRAM),
+            Candidate(DRAFT_MODEL, small, chain, DRAFT_MODEL),
             Candidate(CASCADE, both, chain),
         )
         engines = [Engine(f"{NGRAM} and {DRAFT_MODEL}", both, tokens, members)]
     if heads is not None:
         most = min(tokens, heads.config.num_heads)
-        medusa = _medusa(heads)
+        medusa = _section(MEDUSA, heads.model)
         engines.append(Engine(MEDUSA, medusa, most, (Candidate(MEDUSA, medusa, lengths(most)),)))
     return tuple(engines)
 
 
 def tree_engine(heads: Heads, size: int) -> Engine:
     """The engine of Medusa's best tree of `size` tokens."""
-    proposer = _medusa(heads) | {"tree": "auto"}
+    proposer = _section(MEDUSA, heads.model) | {"tree": "auto"}
     return Engine(TREE, proposer, size, (Candidate(TREE, proposer, (size,), is_tree=True),))
 
 
@@ -111,5 +119,7 @@ def lengths(most: int) -> tuple[int, ...]:
     return tuple(sorted({most} | {2**power for power in range(most.bit_length()) if 2**power <= most}))
 
 
-def _medusa(heads: Heads) -> dict[str, Any]:
-    return {"method": "medusa", "model": heads.model, "draft_sampling": "probabilistic"}
+def _section(method: str, *models: str) -> dict[str, Any]:
+    """The section of a method with its models."""
+    [kind] = [kind for kind in BUNDLED if method_of(kind) == method]
+    return {"method": method, **dict(zip(kind.model_keys, models, strict=True)), **kind.planned_keys}

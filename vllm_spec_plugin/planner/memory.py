@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vllm_spec_plugin.planner.candidates import CASCADE, DRAFT_MODEL, MEDUSA, NGRAM, TREE, Heads
+from vllm_spec_plugin.planner.candidates import DRAFT_MODEL, MEDUSA, NGRAM, TREE, Heads
 from vllm_spec_plugin.planner.samples import NONE
+from vllm_spec_plugin.proposers.registry import CASCADE
 
 TARGET = "target"
 

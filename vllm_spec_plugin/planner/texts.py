@@ -6,7 +6,7 @@ from typing import Any
 
 from vllm_spec_plugin.planner.prompts import GivenPrompt, PromptsError
 from vllm_spec_plugin.planner.traffic import Prompt
-from vllm_spec_plugin.proposers.draft_model.model_source import ModelSource, UnreadableError, read_facts
+from vllm_spec_plugin.proposers.model_source import ModelSource, UnreadableError, read_facts
 
 _LEAST_TOKENS = 2
 

@@ -1,79 +1,118 @@
-"""From a configured method to its proposer."""
+"""The methods of drafting: the plugin's own, and those of other distributions.
 
+A distribution registers a method by an entry point of the group `vllm_spec_plugin.proposers`: its name is the method,
+its value a subclass of `ProposerConfig`.
+"""
+
+import functools
 import logging
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, get_args
 
-from vllm_spec_plugin.proposers.base import Proposer
-
-if TYPE_CHECKING:
-    from vllm_spec_plugin.config import DraftModelConfig, MedusaConfig, NgramConfig, SingleConfig
+from vllm_spec_plugin.config_errors import show_reason
+from vllm_spec_plugin.proposers.base import Proposer, ProposerConfig
+from vllm_spec_plugin.proposers.draft_model.config import DraftModelConfig
+from vllm_spec_plugin.proposers.medusa.config import MedusaConfig
+from vllm_spec_plugin.proposers.ngram.config import NgramConfig
 
 logger = logging.getLogger("vllm.vllm_spec_plugin")
 
+GROUP = "vllm_spec_plugin.proposers"
+CASCADE = "cascade"
 
-def _ngram(config: "NgramConfig", num_tokens: int, vocab_size: int, engine: Any) -> Proposer:
-    from vllm_spec_plugin.config import DEFAULT_WINDOW
-    from vllm_spec_plugin.proposers.ngram import NgramProposer
-    from vllm_spec_plugin.proposers.ngram.shared import SharedTexts
+# A new method of the plugin's is its name here.
+BundledConfig = NgramConfig | DraftModelConfig | MedusaConfig
 
-    shared = None
-    if config.shared_tokens is not None:
-        shared = SharedTexts(config.min_order, config.max_order, config.shared_tokens, vocab_size)
-    return NgramProposer(
-        mode=config.mode,
-        min_order=config.min_order,
-        max_order=config.max_order,
-        window=config.window or DEFAULT_WINDOW,
-        draft_sampling=config.draft_sampling,
-        vocab_size=vocab_size,
-        shared=shared,
-    )
+Kind = type[ProposerConfig]
+BUNDLED: tuple[Kind, ...] = get_args(BundledConfig)
 
 
-def _draft_model(config: "DraftModelConfig", num_tokens: int, vocab_size: int, engine: Any) -> Proposer:
-    from vllm_spec_plugin.proposers.draft_model.growing import DraftSettings
-    from vllm_spec_plugin.proposers.draft_model.proposer import DraftModelProposer
+class BrokenProposerError(ValueError):
+    """A method of another distribution that cannot be used; str() says which, and why.
 
-    settings = DraftSettings(
-        draft_sampling=config.draft_sampling,
-        draft_temperature=config.draft_temperature,
-        min_confidence=config.min_confidence,
-        catch_up_tokens=config.catch_up_tokens,
-        branches=config.branches or (),
-    )
-    return DraftModelProposer(engine, settings)
+    Attributes:
+        method: its name.
+    """
+
+    def __init__(self, method: str, owners: str, reason: str) -> None:
+        super().__init__(f"proposer '{method}' of {owners} cannot be used: {reason}")
+        self.method = method
 
 
-def _medusa(config: "MedusaConfig", num_tokens: int, vocab_size: int, engine: Any) -> Proposer:
-    from vllm_spec_plugin.proposers.medusa.checkpoint import load_heads, read_heads_config
-    from vllm_spec_plugin.proposers.medusa.proposer import MedusaProposer
-    from vllm_spec_plugin.proposers.medusa.shape import describe
-
-    draws = config.draft_sampling == "probabilistic"
-    order = config.node_order(num_tokens)
-    logger.info("Medusa heads draft %s", describe(order, read_heads_config(config.model), draws=draws))
-    depth = order.tree.depth
-    heads = load_heads(config.model, engine.hidden_size, vocab_size, engine.dtype, engine.device, depth)
-    return MedusaProposer(heads, engine, order.tree, draws=draws)
+def method_of(kind: Kind) -> str:
+    """The word that chooses a method; empty if its key `method` is not of one word."""
+    words = get_args(kind.model_fields["method"].annotation)
+    return words[0] if len(words) == 1 and isinstance(words[0], str) else ""
 
 
-# Each creator imports its own proposer: nobody waits for what they do not use.
-_CREATORS: dict[str, Callable[[Any, int, int, Any], Proposer]] = {
-    "ngram": _ngram,
-    "draft_model": _draft_model,
-    "medusa": _medusa,
-}
+def kinds_for(methods: Iterable[object]) -> tuple[Kind, ...]:
+    """The methods that a configuration chooses from: the plugin's own, and the others that it names.
 
-
-def create_proposer(config: "SingleConfig", num_tokens: int, vocab_size: int, engine: Any = None) -> Proposer:
-    """Builds a proposer.
+    If it names a method that does not exist, all methods: the message lists them. Nothing else is imported.
 
     Args:
-        config: its `method` says which.
-        num_tokens: most tokens of a draft.
-        vocab_size: the target's.
-        engine: what the method needs of the worker: a `DraftEngine` to run a draft model, a `StatesEngine`
-            for what drafts from the target's hidden states.
+        methods: what the configuration says for each `method`.
+
+    Raises:
+        BrokenProposerError: a method that it names cannot be used.
     """
-    return _CREATORS[config.method](config, num_tokens, vocab_size, engine)
+    named, others = list(methods), _entry_points()
+    known = {*map(method_of, BUNDLED), CASCADE}
+    found = {method: _load(method) for method in named if isinstance(method, str) and method in others}
+    if any(not isinstance(method, str) or method not in known | found.keys() for method in named):
+        for method in others:
+            try:
+                found[method] = _load(method)
+            except BrokenProposerError as error:
+                logger.warning("%s", error)
+    return BUNDLED + tuple(found[method] for method in sorted(found))
+
+
+@functools.cache
+def _entry_points() -> dict[str, list[EntryPoint]]:
+    """Entry points of other distributions by method, none of them loaded."""
+    own = {*map(method_of, BUNDLED), CASCADE}
+    found: dict[str, list[EntryPoint]] = {}
+    for entry in entry_points(group=GROUP):
+        if entry.name in own:
+            logger.warning(
+                "proposer '%s' of %s is ignored: the plugin has a method of that name; uninstall it or rename it",
+                entry.name,
+                _distribution(entry),
+            )
+        else:
+            found.setdefault(entry.name, []).append(entry)
+    return found
+
+
+@functools.cache
+def _load(method: str) -> Kind:
+    entries = _entry_points()[method]
+    owners = " and ".join(map(_distribution, entries))
+
+    broken = functools.partial(BrokenProposerError, method, owners)
+    if len(entries) > 1:
+        raise broken("only one distribution may register a method; uninstall the others")
+    try:
+        kind = entries[0].load()
+    except (Exception, SystemExit) as error:  # whatever the import of foreign code may raise
+        raise broken(f"importing {entries[0].value} failed: {type(error).__name__}: {show_reason(error)}") from error
+    if not (isinstance(kind, type) and issubclass(kind, ProposerConfig)):
+        raise broken(f"{entries[0].value} is no subclass of vllm_spec_plugin.proposers.base.ProposerConfig")
+    if method_of(kind) != method:
+        raise broken(f'its key must be method: Literal["{method}"]')
+    try:
+        kind.model_json_schema()
+    except Exception as error:
+        raise broken(f"its keys have no JSON schema: {show_reason(error)}") from error
+    return kind
+
+
+def _distribution(entry: EntryPoint) -> str:
+    return f"distribution {entry.dist.name} {entry.dist.version}" if entry.dist else "an unknown distribution"
+
+
+def create_proposer(config: ProposerConfig, num_tokens: int, vocab_size: int, engine: Any = None) -> Proposer:
+    """Builds a proposer; see `ProposerConfig.create`."""
+    return config.create(num_tokens, vocab_size, engine)

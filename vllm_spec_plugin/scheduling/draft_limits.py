@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from vllm_spec_plugin.config import SingleConfig
+from vllm_spec_plugin.proposers.base import ProposerConfig
 from vllm_spec_plugin.request_options import RequestOptions
 
 
@@ -32,7 +32,7 @@ class DraftLimits:
         request: Any,
         options: RequestOptions,
         most: int,
-        proposers: Sequence[SingleConfig],
+        proposers: Sequence[ProposerConfig],
         max_model_len: int,
     ) -> "DraftLimits":
         """Combines a request's options with the configuration.

@@ -8,7 +8,6 @@ from typing import Any
 from vllm_spec_plugin.compat.frontend import carry
 from vllm_spec_plugin.compat.kv_cache import Request, RequestStatus, kv_cache_manager_in_place
 from vllm_spec_plugin.compat.scheduler import DraftTokenIds, Scheduler, disable_placeholder_drafts
-from vllm_spec_plugin.config import NgramConfig, PluginConfig
 from vllm_spec_plugin.messages import Forks, StepPlan, TableLengths, result_of, send
 from vllm_spec_plugin.metrics.acceptance import AcceptanceLog
 from vllm_spec_plugin.metrics.by_method import CountersByMethod
@@ -21,7 +20,7 @@ from vllm_spec_plugin.scheduling.prompt_priority import PromptPriority
 from vllm_spec_plugin.scheduling.scope import scope_of
 from vllm_spec_plugin.scheduling.stream import GroupedStream
 from vllm_spec_plugin.scheduling.tree_forks import TreeForks
-from vllm_spec_plugin.settings import KEY
+from vllm_spec_plugin.settings import config_in
 
 logger = logging.getLogger("vllm.vllm_spec_plugin")
 
@@ -48,7 +47,7 @@ class SpecScheduler(Scheduler):
         with kv_cache_manager_in_place(SpecKVCacheManager):
             super().__init__(*args, **kwargs)
         disable_placeholder_drafts(self)
-        config = PluginConfig.model_validate(self.vllm_config.additional_config[KEY]["config"])
+        config = config_in(self.vllm_config.additional_config)
         self._method, self._methods = config.proposer.method, [proposer.method for proposer in config.proposers]
         self._counters = CountersByMethod()
         for method in (self._method, *self._methods):
@@ -62,8 +61,7 @@ class SpecScheduler(Scheduler):
         # With a fixed length drafts are verified whatever they delay.
         is_bound = config.draft_length.policy == "optimal"
         self._prompts = PromptPriority(self, FirstTokenBound(), self._methods) if is_bound else None
-        scopes = [proposer.shared_scope for proposer in config.proposers if isinstance(proposer, NgramConfig)]
-        self._shared_scope = scopes[0] if scopes else None
+        self._shared_scope = config.text_scope
         self._acceptance = AcceptanceLog()
         self._stream = GroupedStream(config.stream_tokens) if config.stream_tokens is not None else None
         # Requests with drafts that wait to be verified, and maybe others.

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vllm_spec_plugin.compat.kv_cache import Request
-from vllm_spec_plugin.config import DraftModelConfig, PluginConfig
+from vllm_spec_plugin.config import PluginConfig
 from vllm_spec_plugin.messages import Forks, TreeShape
 from vllm_spec_plugin.scheduling.kv import SpecKVCacheManager
 from vllm_spec_plugin.turns import Turns, length_of
@@ -29,9 +29,8 @@ class TreeForks:
         # their depth. Empty where it follows none.
         self._drafting: tuple[TreeShape, ...] = ()
         for proposer in config.proposers:
-            if isinstance(proposer, DraftModelConfig) and proposer.branches is not None:
-                prefixes = proposer.node_order.prefixes
-                self._drafting = tuple([(max(num_chains - 1, 0), depth) for num_chains, depth in prefixes])
+            if shapes := proposer.branch_shapes:
+                self._drafting = tuple([(max(num_chains - 1, 0), depth) for num_chains, depth in shapes])
         self._waiting: dict[str, TreeShape] = {}
         self.verifying: dict[str, TreeShape] = {}
 

@@ -8,6 +8,7 @@ import torch
 
 from vllm_spec_plugin.compat.draft_attention import DraftAttention, PassBatch
 from vllm_spec_plugin.compat.draft_model import draft_pass, draft_vllm_config, load_draft_model
+from vllm_spec_plugin.proposers.base import DraftWeights
 from vllm_spec_plugin.proposers.draft_model.catch_up import Chunk
 from vllm_spec_plugin.proposers.draft_model.coverage import BlockTables, DraftCoverage
 from vllm_spec_plugin.verification.constraints import SpeculatedRows, constrain
@@ -26,18 +27,18 @@ class VllmDraftEngine:
     coverage: DraftCoverage
     ranks: RankAgreement | None = None
 
-    def __init__(self, vllm_config: Any, config: Any) -> None:
+    def __init__(self, vllm_config: Any, weights: DraftWeights) -> None:
         """Reads the draft's configuration.
 
         Args:
             vllm_config: the target's.
-            config: the `proposer` section, a `DraftModelConfig`.
+            weights: which model.
         """
         self._vllm_config = draft_vllm_config(
-            vllm_config, model=config.model, dtype=config.dtype, quantization=config.quantization
+            vllm_config, model=weights.model, dtype=weights.dtype, quantization=weights.quantization
         )
         self.max_len: int = self._vllm_config.model_config.max_model_len
-        self._num_branches: int = config.num_branches
+        self._num_branches: int = weights.num_branches
 
     @property
     def how(self) -> str:

@@ -5,14 +5,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vllm_spec_plugin.compat.runner import tensor_parallel_cpu_group
-from vllm_spec_plugin.config import PluginConfig
 from vllm_spec_plugin.metrics.by_method import CountersByMethod
 from vllm_spec_plugin.metrics.counters import StepCounters
 from vllm_spec_plugin.proposers.base import NO_DRAFT, Draft, RequestView
 from vllm_spec_plugin.proposers.cascade import Cascade, Member
 from vllm_spec_plugin.proposers.guard import RANKS_DIFFER, GuardedProposer
 from vllm_spec_plugin.proposers.registry import create_proposer
-from vllm_spec_plugin.settings import KEY
+from vllm_spec_plugin.settings import config_in
 from vllm_spec_plugin.worker.draft_engine import VllmDraftEngine
 from vllm_spec_plugin.worker.pending_drafts import PendingDrafts
 from vllm_spec_plugin.worker.ranks import RankAgreement
@@ -37,14 +36,14 @@ class Drafter:
         Args:
             vllm_config: vLLM's configuration, which carries the plugin's in `additional_config`.
         """
-        self.config = PluginConfig.model_validate(vllm_config.additional_config[KEY]["config"])
+        self.config = config_in(vllm_config.additional_config)
         configs = self.config.proposers
         self.vocab_size: int = vllm_config.model_config.get_vocab_size()
         self._counters = CountersByMethod()
         self.engine: VllmDraftEngine | None = None
         for config in configs:
-            if config.keeps_kv:
-                self.engine = VllmDraftEngine(vllm_config, config)
+            if (weights := config.draft_weights) is not None:
+                self.engine = VllmDraftEngine(vllm_config, weights)
         self.uses_states = any(config.uses_hidden_states for config in configs)
         self._states = TargetStates(vllm_config) if self.uses_states else None
         self.pending = PendingDrafts()
@@ -54,7 +53,7 @@ class Drafter:
         self._ranks: RankAgreement | None = None
         self._proposers: list[GuardedProposer] = []
         for config in configs:
-            engine = self.engine if config.keeps_kv else self._states
+            engine = self.engine if config.keeps_kv else self._states if config.uses_hidden_states else None
             proposer = create_proposer(config, self.config.draft_length.tokens, self.vocab_size, engine)
             self.siblings = max(self.siblings, getattr(proposer, "num_siblings", 1))
             on_error = functools.partial(self._count_error, config.method)

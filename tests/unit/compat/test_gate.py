@@ -6,8 +6,7 @@ import vllm_spec_plugin
 from tests.engine.tiny import tiny_model
 from vllm_spec_plugin.compat.engine_args import METHODS
 from vllm_spec_plugin.compat.facts import read_facts
-from vllm_spec_plugin.config import PluginConfig
-from vllm_spec_plugin.settings import KEY
+from vllm_spec_plugin.settings import config_in
 from vllm_spec_plugin.support.facts import Layer
 from vllm_spec_plugin.support.rules import UnsupportedError
 
@@ -45,7 +44,7 @@ def plain(arguments):
     """vLLM's configuration and the plugin's, without a look at them."""
     given = arguments.speculative_config
     arguments.speculative_config = None
-    return arguments.create_engine_config(), PluginConfig.model_validate(given[KEY]["config"])
+    return arguments.create_engine_config(), config_in(given)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from vllm_spec_plugin.bench.load.records import LoadAnswer, PhaseAnswer, Progress
 from vllm_spec_plugin.bench.records import Answer, Step
-from vllm_spec_plugin.planner.candidates import CASCADE, DRAFT_MODEL, NGRAM, Engine, chain_engines
+from vllm_spec_plugin.planner.candidates import DRAFT_MODEL, NGRAM, Engine, chain_engines
 from vllm_spec_plugin.planner.forecast import forecasts
 from vllm_spec_plugin.planner.measuring import joining, settings
 from vllm_spec_plugin.planner.memory import TARGET, Memory
@@ -13,6 +13,7 @@ from vllm_spec_plugin.planner.results import Results
 from vllm_spec_plugin.planner.samples import NONE, FirstTokens, Measured, Sample, Setting
 from vllm_spec_plugin.planner.traffic import Workload
 from vllm_spec_plugin.planner.verifying import RECOMMENDED, Verified, summarise
+from vllm_spec_plugin.proposers.registry import CASCADE
 
 LEVELS = (1, 8)
 WORKLOADS = (Workload("edit", 0.5, 0.0, 65, ("a", "b")), Workload("chat", 0.5, 0.0, 65, ("c",)))

@@ -3,9 +3,10 @@
 import pytest
 
 from tests.unit.planner.cases import ALPHA, DRAFTING, LEVELS, PROMPT, WORKLOADS, cheap, dear, measured
-from vllm_spec_plugin.planner.candidates import CASCADE, DRAFT_MODEL, NGRAM
+from vllm_spec_plugin.planner.candidates import DRAFT_MODEL, NGRAM
 from vllm_spec_plugin.planner.forecast import TooLittleError, forecasts, plain_step, pooled_curve
 from vllm_spec_plugin.planner.samples import NONE, Measured
+from vllm_spec_plugin.proposers.registry import CASCADE
 from vllm_spec_plugin.theory.leviathan import expected_tokens
 
 

@@ -7,10 +7,11 @@ from tests.unit.planner.cases import answer
 from vllm_spec_plugin.bench.load.records import LoadAnswer, LoadJob, PhaseAnswer, Progress
 from vllm_spec_plugin.bench.quiet import QuietMachine
 from vllm_spec_plugin.bench.records import Answer, Job
-from vllm_spec_plugin.planner.candidates import CASCADE, NGRAM, chain_engines
+from vllm_spec_plugin.planner.candidates import NGRAM, chain_engines
 from vllm_spec_plugin.planner.measuring import Sizes, joining, measure, num_runs, settings
 from vllm_spec_plugin.planner.samples import NONE, Setting
 from vllm_spec_plugin.planner.traffic import Prompt
+from vllm_spec_plugin.proposers.registry import CASCADE
 
 SIZES = Sizes((1, 4), 2, 7)
 PROMPTS = [Prompt("a", "edit", 0.0, 65), Prompt("b", "edit", 0.0, 65), Prompt("c", "chat", 0.0, 65)]

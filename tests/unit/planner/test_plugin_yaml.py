@@ -7,8 +7,8 @@ import pytest
 
 from tests.unit.planner.cases import PROVENANCE, plan
 from vllm_spec_plugin.config import load_config
-from vllm_spec_plugin.planner.candidates import CASCADE
 from vllm_spec_plugin.planner.plugin_yaml import plugin_yaml
+from vllm_spec_plugin.proposers.registry import CASCADE
 
 
 @pytest.mark.parametrize("place", [0, 1, 2])

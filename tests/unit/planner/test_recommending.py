@@ -4,9 +4,10 @@ from dataclasses import replace
 from unittest import mock
 
 from tests.unit.planner.cases import DRAFTING, LEVELS, WORKLOADS, cheap, dear, measured, plan, verified
-from vllm_spec_plugin.planner.candidates import CASCADE, DRAFT_MODEL, NGRAM
+from vllm_spec_plugin.planner.candidates import DRAFT_MODEL, NGRAM
 from vllm_spec_plugin.planner.forecast import Forecast, forecasts
 from vllm_spec_plugin.planner.recommending import choose, verdict, why_not
+from vllm_spec_plugin.proposers.registry import CASCADE
 
 
 def best(verify=cheap, alpha=0.8) -> Forecast:

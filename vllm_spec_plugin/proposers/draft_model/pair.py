@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 
 from vllm_spec_plugin.config_errors import show_source, show_text
-from vllm_spec_plugin.proposers.draft_model.model_source import (
+from vllm_spec_plugin.proposers.draft_model.vocabulary import compare
+from vllm_spec_plugin.proposers.model_source import (
     DraftModelError,
     ModelFacts,
     ModelSource,
@@ -15,7 +16,6 @@ from vllm_spec_plugin.proposers.draft_model.model_source import (
     refusal,
     unreadable,
 )
-from vllm_spec_plugin.proposers.draft_model.vocabulary import compare
 
 __all__ = ["DraftModelError", "ModelSource", "check_name", "check_pair"]
 

@@ -4,13 +4,13 @@ from pathlib import Path
 from typing import Any
 
 from vllm_spec_plugin.config_errors import show_source, show_text
-from vllm_spec_plugin.proposers.draft_model.model_source import DraftModelError, ModelSource, refusal
 from vllm_spec_plugin.proposers.medusa.checkpoint import (
     MedusaCheckpointError,
     check_measured,
     check_sizes,
     read_heads_config,
 )
+from vllm_spec_plugin.proposers.model_source import DraftModelError, ModelSource, refusal
 
 __all__ = ["DraftModelError", "check_heads"]
 

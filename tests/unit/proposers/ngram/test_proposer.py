@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 from vllm_spec_plugin.proposers.base import NO_DRAFT, Draft, RequestView
-from vllm_spec_plugin.proposers.ngram import NgramProposer, backoff, lookup, trie
+from vllm_spec_plugin.proposers.ngram import backoff, lookup, trie
 from vllm_spec_plugin.proposers.ngram.frequency import FrequencyTables
 from vllm_spec_plugin.proposers.ngram.lookup import LookupIndex
+from vllm_spec_plugin.proposers.ngram.proposer import NgramProposer
 from vllm_spec_plugin.verification.draft_probs import SparseProbs
 
 VOCAB_SIZE = 50

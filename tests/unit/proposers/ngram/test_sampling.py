@@ -5,7 +5,7 @@ import pytest
 from scipy.stats import chi2
 
 from vllm_spec_plugin.proposers.base import RequestView
-from vllm_spec_plugin.proposers.ngram import NgramProposer
+from vllm_spec_plugin.proposers.ngram.proposer import NgramProposer
 from vllm_spec_plugin.verification.draft_probs import SparseProbs
 
 VOCAB_SIZE = 200

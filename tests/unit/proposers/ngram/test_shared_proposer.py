@@ -6,8 +6,7 @@ import pytest
 from vllm_spec_plugin.config import parse_config
 from vllm_spec_plugin.proposers.base import NO_DRAFT, Draft, RequestView
 from vllm_spec_plugin.proposers.guard import GuardedProposer
-from vllm_spec_plugin.proposers.ngram import NgramProposer
-from vllm_spec_plugin.proposers.ngram.proposer import DraftSampling, Mode
+from vllm_spec_plugin.proposers.ngram.proposer import DraftSampling, Mode, NgramProposer
 from vllm_spec_plugin.proposers.ngram.shared import SharedTexts
 from vllm_spec_plugin.proposers.registry import create_proposer
 from vllm_spec_plugin.scheduling.scope import scope_of

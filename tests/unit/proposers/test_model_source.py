@@ -7,7 +7,7 @@ import pytest
 from transformers import Qwen2Config
 
 from tests.unit.proposers.draft_model.folders import VOCAB_SIZE, copy_model, edit
-from vllm_spec_plugin.proposers.draft_model.model_source import (
+from vllm_spec_plugin.proposers.model_source import (
     DraftModelError,
     ModelSource,
     UnreadableError,

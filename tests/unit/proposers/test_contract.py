@@ -1,0 +1,262 @@
+"""Every proposer, the plugin's or another distribution's, passes the contract check; broken ones do not."""
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Literal
+
+import numpy as np
+import pytest
+import torch
+from pydantic import Field
+
+from tests.third_party import find, install_example
+from tests.unit.proposers.draft_model.table_model import BLOCK_SIZE, Request, TableEngine
+from tests.unit.proposers.draft_model.table_model import VOCAB_SIZE as TABLE_VOCABULARY
+from tests.unit.proposers.medusa.folders import HIDDEN, VOCABULARY, random_state, write
+from vllm_spec_plugin.demo import model_path
+from vllm_spec_plugin.proposers import registry
+from vllm_spec_plugin.proposers.base import NO_DRAFT, Draft, ProposerConfig
+from vllm_spec_plugin.proposers.contract_check import ContractError, Worker, check_contract
+
+DRAFT = {"method": "draft_model", "model": str(model_path("draft"))}
+
+
+def table_worker() -> Worker:
+    """A table in place of a draft model, and blocks for requests."""
+    engine = TableEngine()
+    served: dict[str, Request] = {}
+    free = list(range(1200))
+
+    def show(views):
+        engine.batch, shown = [], []
+        for row, view in enumerate(views):
+            request = served.setdefault(view.request_id, Request(view.request_id, []))
+            request.text = view.token_ids.tolist()
+            while len(request.blocks) * BLOCK_SIZE < len(request.text) + view.num_draft_tokens:
+                block = free.pop()
+                engine.coverage.allocated(view.request_id, len(request.blocks), [block])
+                request.blocks = np.append(request.blocks, np.int32(block))
+            engine.batch.append(request)
+            shown.append(replace(view, row=row, num_slots=len(request.blocks) * BLOCK_SIZE))
+        return shown
+
+    return Worker(engine, show)
+
+
+def heads_worker() -> Worker:
+    """Hidden states that depend on the text alone."""
+    engine = SimpleNamespace(hidden_size=HIDDEN, dtype=torch.float32, device="cpu")
+    engine.constrain = lambda logits, rows: logits.float()
+
+    def show(views):
+        states = (torch.Generator().manual_seed(int(view.token_ids.sum())) for view in views)
+        return [
+            replace(view, row=row, hidden=torch.randn(HIDDEN, generator=state))
+            for row, (view, state) in enumerate(zip(views, states, strict=True))
+        ]
+
+    return Worker(engine, show)
+
+
+CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "lookup": ({"method": "ngram", "min_order": 1}, {}),
+    "shared": ({"method": "ngram", "shared": True}, {}),
+    "frequency": ({"method": "ngram", "mode": "frequency", "min_order": 1}, {}),
+    "frequency, drawn": ({"method": "ngram", "mode": "frequency", "min_order": 1, "draft_sampling": "sample"}, {}),
+    "draft model": (DRAFT, {"worker": table_worker, "vocab_size": TABLE_VOCABULARY}),
+    "greedy draft model": (
+        {**DRAFT, "draft_sampling": "greedy", "min_confidence": 0.4},
+        {"worker": table_worker, "vocab_size": TABLE_VOCABULARY},
+    ),
+    "branches": ({**DRAFT, "branches": [2, 1]}, {"worker": table_worker, "vocab_size": TABLE_VOCABULARY}),
+    "heads": ({"method": "medusa"}, {"num_tokens": 3}),
+    "drawn tree": ({"method": "medusa", "tree": [[0], [1], [0, 0]], "draft_sampling": "probabilistic"}, {}),
+    "third party": ({"method": "bigram", "window": 64}, {}),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_proposer_keeps_the_contract(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    section, keys = CASES[name]
+    if section["method"] == "medusa":
+        heads = write(tmp_path, random_state(), {"medusa_num_heads": 3, "medusa_num_layers": 1})
+        section, keys = {**section, "model": heads}, {"worker": heads_worker, "vocab_size": VOCABULARY, **keys}
+    if section["method"] == "bigram":
+        find(install_example(tmp_path), monkeypatch)
+    check_contract(section, **keys)
+
+
+def test_all_of_the_plugins_methods_are_checked() -> None:
+    assert {section["method"] for section, _ in CASES.values()} - {"bigram"} == set(
+        map(registry.method_of, registry.BUNDLED)
+    )
+
+
+class Sound:
+    """Drafts the newest token again and again."""
+
+    def __init__(self, config: Any = None, vocab_size: int = 0) -> None:
+        self.seen: dict[str, int] = {}
+        self.vocab_size = vocab_size
+
+    def propose(self, requests):
+        return [self.draft(request) for request in requests]
+
+    def draft(self, request):
+        return Draft([int(request.token_ids[-1])] * request.num_draft_tokens)
+
+    def forget(self, request_id):
+        self.seen.pop(request_id, None)
+
+
+class TooMany(Sound):
+    def draft(self, request):
+        return Draft([1] * (request.num_draft_tokens + 1))
+
+
+class BeyondVocabulary(Sound):
+    def draft(self, request):
+        return Draft([self.vocab_size])
+
+
+class Counting(Sound):
+    def draft(self, request):
+        self.seen[request.request_id] = self.seen.get(request.request_id, 0) + 1
+        return Draft([self.seen[request.request_id]])
+
+    def forget(self, request_id):
+        pass
+
+
+class Leaking(Sound):
+    last = 0
+
+    def draft(self, request):
+        draft, self.last = Draft([self.last]), int(request.token_ids[-1])
+        return draft
+
+
+class LeakingLater(Sound):
+    ended = ""
+
+    def draft(self, request):
+        return Draft([len(self.ended)])
+
+    def finish(self, request_id):
+        self.ended = request_id
+
+
+class Stale(Sound):
+    def draft(self, request):
+        token = self.seen.setdefault(request.request_id, len(request.token_ids))
+        return Draft([token])
+
+
+class GuessByDraw(Sound):
+    def draft(self, request):
+        return super().draft(request) if request.uniforms[0] < 0.5 else NO_DRAFT
+
+
+class Drawing(Sound):
+    """Draws one of two tokens, and says so."""
+
+    q = 0.3
+
+    def draft(self, request):
+        if request.point_mass:
+            return Draft([1])
+        probs = torch.zeros(1, self.vocab_size)
+        probs[0, 1], probs[0, 2] = self.q, 1 - self.q
+        return Draft([1 if request.uniforms[0] < 0.3 else 2], probs)
+
+
+class WrongQ(Drawing):
+    q = 0.45
+
+
+class NoPointMass(Drawing):
+    def draft(self, request):
+        return super().draft(replace(request, point_mass=False))
+
+
+class Writing(Sound):
+    def draft(self, request):
+        request.token_ids[0] = 1
+        return NO_DRAFT
+
+
+class Silent(Sound):
+    def propose(self, requests):
+        return []
+
+
+BROKEN = {
+    TooMany: "an unsound draft: ",
+    BeyondVocabulary: "an unsound draft: ",
+    Counting: "a request drafts otherwise after it was forgotten",
+    Leaking: "a draft depends on the order of the requests",
+    LeakingLater: "a private text that ended reaches other requests' drafts",
+    Stale: "a text that grew drafts otherwise than one shown whole",
+    GuessByDraw: "whether it has a guess depends on its draws",
+    WrongQ: "drawn tokens are not distributed as q says",
+    NoPointMass: "a point mass was asked for, and the draft has q",
+    Silent: "0 drafts for 4 requests",
+}
+
+
+class ToyConfig(ProposerConfig):
+    """Makes whatever proposer a test wants."""
+
+    method: Literal["toy"] = Field(description="How drafts are made.")
+
+    def create(self, num_tokens, vocab_size, engine):
+        return engine(self, vocab_size)
+
+
+@pytest.fixture
+def toy(monkeypatch: pytest.MonkeyPatch) -> type[ToyConfig]:
+    """A registered method, whose engine is the class of its proposer."""
+    monkeypatch.setattr(registry, "_entry_points", lambda: {"toy": []})
+    monkeypatch.setattr(registry, "_load", lambda method: ToyConfig)
+    return ToyConfig
+
+
+@pytest.mark.parametrize("kind", [Sound, Drawing])
+def test_sound_toys_pass(kind: type, toy: object) -> None:
+    check_contract({"method": "toy"}, worker=lambda: Worker(kind))
+
+
+@pytest.mark.parametrize(("kind", "text"), BROKEN.items(), ids=[kind.__name__ for kind in BROKEN])
+def test_broken_proposers_are_caught(kind: type, text: str, toy: object) -> None:
+    with pytest.raises(ContractError) as caught:
+        check_contract({"method": "toy"}, worker=lambda: Worker(kind))
+    assert str(caught.value).startswith(text)
+
+
+def test_a_proposer_can_not_change_a_text(toy: object) -> None:
+    with pytest.raises(ValueError, match="read-only"):
+        check_contract({"method": "toy"}, worker=lambda: Worker(Writing))
+
+
+def test_a_section_that_is_refused_breaks_the_contract() -> None:
+    with pytest.raises(ContractError, match=r"proposer\.min_order: got 0; allowed: "):
+        check_contract({"method": "ngram", "min_order": 0})
+
+
+def test_each_key_has_a_description(toy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ToyConfig.model_fields["method"], "description", None)
+    with pytest.raises(ContractError, match="its key method has no description"):
+        check_contract({"method": "toy"}, worker=lambda: Worker(Sound))
+
+
+class TupleConfig(ToyConfig):
+    """Has a key that JSON gives back as a list."""
+
+    parts: tuple[int, ...] = Field(default=(1, 2), description="Numbers.")
+
+
+def test_a_section_that_does_not_survive_json_is_caught(toy: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_load", lambda method: TupleConfig)
+    with pytest.raises(ContractError, match="its section is refused after a way through JSON: "):
+        check_contract({"method": "toy"}, worker=lambda: Worker(Sound))

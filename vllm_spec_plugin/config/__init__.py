@@ -1,0 +1,31 @@
+"""The configuration file: its keys, their bounds and how they go together."""
+
+from vllm_spec_plugin.config.cascade import CascadeConfig
+from vllm_spec_plugin.config.draft_length import (
+    MAX_TOKENS,
+    FixedDraftLength,
+    HeuristicDraftLength,
+    OptimalDraftLength,
+)
+from vllm_spec_plugin.config.plugin import PluginConfig, VerificationConfig
+from vllm_spec_plugin.config.reading import load_config, parse_config
+from vllm_spec_plugin.config_errors import ConfigError
+from vllm_spec_plugin.proposers.draft_model.config import DraftModelConfig
+from vllm_spec_plugin.proposers.medusa.config import MedusaConfig
+from vllm_spec_plugin.proposers.ngram.config import NgramConfig
+
+__all__ = [
+    "MAX_TOKENS",
+    "CascadeConfig",
+    "ConfigError",
+    "DraftModelConfig",
+    "FixedDraftLength",
+    "HeuristicDraftLength",
+    "MedusaConfig",
+    "NgramConfig",
+    "OptimalDraftLength",
+    "PluginConfig",
+    "VerificationConfig",
+    "load_config",
+    "parse_config",
+]

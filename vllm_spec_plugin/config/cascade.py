@@ -1,0 +1,62 @@
+"""The section `proposer` of a cascade: several proposers that take turns."""
+
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from vllm_spec_plugin.config_errors import show
+from vllm_spec_plugin.config_section import ChosenBy, Section, conflicts
+from vllm_spec_plugin.proposers.base import ProposerConfig
+from vllm_spec_plugin.proposers.registry import BundledConfig
+
+MAX_PROPOSERS = 3
+
+
+class CascadeConfig(Section):
+    """Several proposers: those before others are asked first, or whoever pays most where the policy is optimal."""
+
+    method: Literal["cascade"] = Field(description="How drafts are made.")
+    proposers: tuple[Annotated[BundledConfig, ChosenBy("method")], ...] = Field(
+        strict=False,
+        min_length=2,
+        max_length=MAX_PROPOSERS,
+        description="Who drafts: the first has the first turn, the next one where that has no guess; each is a "
+        "section as proposer is, each method at most once.",
+        json_schema_extra={"allowed": f"a list of 2 to {MAX_PROPOSERS} proposers, each with its method"},
+    )
+
+    @property
+    def members(self) -> tuple[ProposerConfig, ...]:
+        """The proposers, in their order."""
+        return self.proposers
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """Folders and names of all models that they need."""
+        return tuple(model for proposer in self.proposers for model in proposer.models)
+
+    def resolved(self, folder: Path) -> Self:
+        """The same with absolute paths of the models that lie beside the file, in `folder`."""
+        return self.model_copy(update={"proposers": tuple(proposer.resolved(folder) for proposer in self.proposers)})
+
+    @model_validator(mode="after")
+    def _each_once(self) -> Self:
+        methods = [proposer.method for proposer in self.proposers]
+        for place, method in enumerate(methods):
+            if method in methods[:place]:
+                text = f"got {show(method)}, which is there already; allowed: each method once"
+                conflicts([(f"proposers[{place}].method", text)])
+        return self
+
+    @model_validator(mode="after")
+    def _one_cache_and_one_scope(self) -> Self:
+        keeping = [i for i, proposer in enumerate(self.proposers) if proposer.keeps_kv]
+        if len(keeping) > 1:
+            text = "a second method that keeps keys and values; allowed: one such method"
+            conflicts([(f"proposers[{keeping[1]}].method", f"got {text}")])
+        scopes = {proposer.text_scope: i for i, proposer in enumerate(self.proposers) if proposer.text_scope}
+        if len(scopes) > 1:
+            text = "a method that shares texts in another scope than the others; allowed: one scope"
+            conflicts([(f"proposers[{max(scopes.values())}].method", f"got {text}")])
+        return self

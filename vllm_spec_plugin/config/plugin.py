@@ -1,0 +1,150 @@
+"""A whole plugin.yaml, and the sections that are not those of proposers or draft lengths."""
+
+import functools
+import logging
+from typing import Annotated, Any, Literal, Self, Union
+
+from pydantic import Field, create_model, model_validator
+
+from vllm_spec_plugin.config.cascade import CascadeConfig
+from vllm_spec_plugin.config.draft_length import MAX_TOKENS, DraftLengthConfig, OptimalDraftLength
+from vllm_spec_plugin.config_errors import ConfigError, Mistake, config_error, show, show_reason, show_source
+from vllm_spec_plugin.config_section import ChosenBy, Section, conflicts
+from vllm_spec_plugin.proposers.base import ProposerConfig, Target
+from vllm_spec_plugin.proposers.registry import BUNDLED, BundledConfig, Kind
+
+logger = logging.getLogger("vllm.vllm_spec_plugin")
+
+MAX_STREAM_TOKENS = 1024
+
+
+class VerificationConfig(Section):
+    """How drafts are accepted."""
+
+    lenience: float = Field(
+        default=1.0,
+        gt=0,
+        le=1,
+        description="1 keeps the target's distribution exactly; below 1 accepts more drafts and changes the output.",
+    )
+
+
+class PluginConfig(Section):
+    """A whole plugin.yaml; `model_for` is the same with the proposers of other distributions."""
+
+    proposer: Annotated[BundledConfig | CascadeConfig, ChosenBy("method")] = Field(
+        description="Who guesses the next tokens."
+    )
+    draft_length: Annotated[DraftLengthConfig, ChosenBy("policy")] = Field(
+        default=OptimalDraftLength(policy="optimal"), description="How many tokens are guessed."
+    )
+    verification: VerificationConfig = Field(default=VerificationConfig(), description="Which guesses are kept.")
+    stream_granularity: Literal["free", "fixed"] = Field(
+        default="free",
+        description="How tokens leave: free is after every step, as many as it gave; fixed is in groups of one size.",
+    )
+    stream_tokens: Annotated[int, Field(ge=2, le=MAX_STREAM_TOKENS)] | None = Field(
+        default_factory=lambda known: (
+            known["draft_length"].tokens + 1 if known["stream_granularity"] == "fixed" else None
+        ),
+        description="Tokens of a group; stream_granularity fixed only.",
+        json_schema_extra={"allowed": f"a whole number from draft_length.tokens + 1 to {MAX_STREAM_TOKENS}"},
+    )
+
+    @property
+    def proposers(self) -> tuple[ProposerConfig, ...]:
+        """The proposers in their order: the members of a cascade, or the only one."""
+        return self.proposer.members
+
+    @property
+    def kv_proposer(self) -> int | None:
+        """The place of the proposer whose drafts need slots in the KV cache; None if there is none."""
+        return next((place for place, proposer in enumerate(self.proposers) if proposer.keeps_kv), None)
+
+    @property
+    def drafts_trees(self) -> bool:
+        """Whether a draft of any proposer may have branches."""
+        return any(proposer.drafts_trees for proposer in self.proposers)
+
+    @property
+    def text_scope(self) -> Literal["salt", "global"] | None:
+        """See `ProposerConfig`; of the proposer that learns from texts that have ended, if there is one."""
+        return next((proposer.text_scope for proposer in self.proposers if proposer.text_scope), None)
+
+    def check_proposers(self, target: Target | None, source: str) -> None:
+        """Checks whether the proposers can draft for a target; logs warnings.
+
+        Args:
+            target: None is not known: only what can be checked without it.
+            source: the configuration file, for messages.
+
+        Raises:
+            ConfigError: one cannot.
+        """
+        for proposer in self.proposers:
+            where = self.where(proposer, source)
+            try:
+                warnings = proposer.check(target, self.draft_length.tokens, where)
+            except ConfigError:
+                raise
+            except Exception as error:
+                if type(proposer) in BUNDLED:
+                    raise
+                text = f"checking it failed: {type(error).__name__}: {show_reason(error)}"
+                raise config_error(show_source(where), [Mistake("proposer", text)]) from error
+            for warning in warnings:
+                logger.warning("%s", warning)
+
+    def where(self, proposer: ProposerConfig, source: str) -> str:
+        """What to call a proposer's section of the file `source` in messages."""
+        return source if proposer is self.proposer else f"{source}: the cascade's {proposer.method}"
+
+    @model_validator(mode="after")
+    def _sections_go_together(self) -> Self:
+        if self.verification.lenience < 1 and self.drafts_trees:
+            text = f"got {show(self.verification.lenience)}, but the proposer drafts trees, which are verified exactly"
+            conflicts([("verification.lenience", f"{text}; allowed: 1")])
+        for place, proposer in enumerate(self.proposers):
+            tree = proposer.fixed_tree
+            if tree is not None and tree.num_nodes > self.draft_length.tokens:
+                section = "proposer" if proposer is self.proposer else f"proposer.proposers[{place}]"
+                text = f"got {self.draft_length.tokens}, but {section}.{tree.key} has {tree.num_nodes} tokens"
+                conflicts([("draft_length.tokens", f"{text}; allowed: from {tree.num_nodes} to {MAX_TOKENS}")])
+        return self
+
+    @model_validator(mode="after")
+    def _groups_hold_a_step(self) -> Self:
+        given, least = self.stream_tokens, self.draft_length.tokens + 1
+        if self.stream_granularity == "free":
+            if given is not None:
+                text = f"got {given}, but stream_granularity is free, so tokens are not grouped"
+                allowed = "leave it out, or set stream_granularity to fixed"
+                conflicts([("stream_tokens", f"{text}; allowed: {allowed}")])
+            return self
+        allowed = f"a whole number from {least} to {MAX_STREAM_TOKENS}, or leave it out for {least}"
+        if given is None:
+            text = "got nothing (null), but stream_granularity is fixed"
+            conflicts([("stream_tokens", f"{text}; allowed: {allowed}")])
+        elif given < least:
+            text = f"got {given}, but with draft_length.tokens {least - 1} a step may give {least} tokens"
+            conflicts([("stream_tokens", f"{text}; allowed: {allowed}")])
+        return self
+
+
+@functools.cache
+def model_for(kinds: tuple[Kind, ...]) -> type[PluginConfig]:
+    """The model of a plugin.yaml that may choose from these methods."""
+    if kinds == BUNDLED:
+        return PluginConfig
+    members: Any = Annotated[Union[kinds], ChosenBy("method")]  # noqa: UP007
+    listed = CascadeConfig.model_fields["proposers"]
+    cascade = create_model(
+        "CascadeConfig", __base__=CascadeConfig, __doc__=CascadeConfig.__doc__, proposers=(tuple[members, ...], listed)
+    )
+    chosen: Any = Annotated[Union[(*kinds, cascade)], ChosenBy("method")]
+    return create_model(
+        "PluginConfig",
+        __base__=PluginConfig,
+        __doc__=PluginConfig.__doc__,
+        proposer=(chosen, PluginConfig.model_fields["proposer"]),
+    )

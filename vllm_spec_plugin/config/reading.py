@@ -1,0 +1,81 @@
+"""Reading and checking a plugin.yaml."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from vllm_spec_plugin.config.plugin import PluginConfig, model_for
+from vllm_spec_plugin.config_errors import Mistake, config_error, mistakes_in, show, show_reason, show_source
+from vllm_spec_plugin.proposers.registry import CASCADE, BrokenProposerError, kinds_for
+from vllm_spec_plugin.safe_yaml import parse_text, read_text
+
+
+def parse_config(data: object, source: str) -> PluginConfig:
+    """Checks a configuration that has been read already.
+
+    Args:
+        data: nested dicts, as YAML or JSON give them.
+        source: what to call it in messages.
+
+    Raises:
+        ConfigError: lists every mistake.
+    """
+    config, mistakes = _check(data)
+    if config is None:
+        raise config_error(show_source(source), mistakes)
+    return config
+
+
+def load_config(path: str | os.PathLike[str]) -> PluginConfig:
+    """Reads and checks a configuration file.
+
+    A relative path of a model becomes an absolute one where it names a folder beside the file.
+
+    Raises:
+        ConfigError: the file cannot be read, or lists every mistake in it.
+    """
+    source = show_source(str(path))
+    document = parse_text(read_text(Path(path), source), source)
+    config, mistakes = _check(document.data)
+    if config is None or document.mistakes:
+        raise config_error(source, document.mistakes + mistakes)
+    # Every process finds the models, wherever it runs.
+    return config.model_copy(update={"proposer": config.proposer.resolved(Path(path).parent)})
+
+
+def _check(data: object) -> tuple[PluginConfig | None, list[Mistake]]:
+    if not isinstance(data, dict):
+        given = "it is empty" if data is None else f"got {show(data)}"
+        keys = ", ".join(PluginConfig.model_fields)
+        return None, [Mistake("", f"{given}; allowed: a YAML mapping with the keys {keys} (proposer is required)")]
+    methods = _methods(data)
+    try:
+        model = model_for(kinds_for(methods.values()))
+    except BrokenProposerError as error:
+        key = next(key for key, method in methods.items() if method == error.method)
+        return None, [Mistake(key, f"{error}; allowed: another method")]
+    try:
+        return model.model_validate(data), []
+    except ValidationError:
+        return None, mistakes_in(data, model)
+    except Exception as error:
+        if model is PluginConfig:
+            raise
+        # A check of another distribution's.
+        return None, [Mistake("proposer", f"checking it failed: {type(error).__name__}: {show_reason(error)}")]
+
+
+def _methods(data: Mapping[Any, Any]) -> dict[str, object]:
+    """What is given for each `method`, by its key; None where it is missing."""
+    section = data.get("proposer")
+    if not isinstance(section, Mapping):
+        return {"proposer": None}
+    methods = {"proposer.method": section.get("method")}
+    members = section.get("proposers")
+    if methods["proposer.method"] == CASCADE and isinstance(members, list | tuple):
+        for i, member in enumerate(members):
+            methods[f"proposer.proposers[{i}].method"] = member.get("method") if isinstance(member, Mapping) else None
+    return methods

@@ -1,0 +1,64 @@
+"""The base of every section of a plugin.yaml."""
+
+from dataclasses import dataclass
+from typing import Any, get_args
+
+from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+
+# Of a draft tree: its depth in tokens, and the children of one node.
+MAX_DEPTH = 16
+MAX_SIBLINGS = 64
+
+
+class Section(BaseModel):
+    """Refuses unknown keys, conversions between types, and changes after it was read."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+
+@dataclass(frozen=True)
+class ChosenBy:
+    """Marks a section whose model is chosen by one of its keys.
+
+    Pydantic's own discriminator refuses a union of one, so adding a second model would change code
+    everywhere instead of one line.
+    """
+
+    key: str
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """A union of the models in `source`, told apart by the one word their `key` takes."""
+        models = get_args(source) or (source,)
+        choices = {
+            get_args(model.model_fields[self.key].annotation)[0]: handler.generate_schema(model) for model in models
+        }
+        return core_schema.tagged_union_schema(choices, discriminator=self.key)
+
+
+def conflicts(problems: list[tuple[str, str]]) -> None:
+    """Refuses keys that do not go together; to be called in a model validator.
+
+    Args:
+        problems: per mistake the key to change, and the message about it; may be empty. A message names other keys of
+            the section as `proposer.KEY`.
+
+    Raises:
+        PydanticCustomError: there are problems.
+    """
+    if problems:
+        text = "; ".join(f"{key}: {text}" for key, text in problems)
+        raise PydanticCustomError("conflict", text, {"problems": problems})
+
+
+def numbers_by_depth(value: object, allowed: range) -> tuple[int, ...]:
+    """Reads a list of one whole number per depth of a draft.
+
+    Raises:
+        ValueError: it is no such list, or too long.
+    """
+    if not isinstance(value, list | tuple) or not 1 <= len(value) <= MAX_DEPTH:
+        raise ValueError
+    if any(type(number) is not int or number not in allowed for number in value):
+        raise ValueError
+    return tuple(value)

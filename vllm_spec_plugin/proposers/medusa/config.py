@@ -1,0 +1,120 @@
+"""The section of Medusa heads in a plugin.yaml."""
+
+import logging
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
+
+from pydantic import Field, PlainValidator, model_validator
+
+from vllm_spec_plugin.config_section import MAX_DEPTH, MAX_SIBLINGS, conflicts, numbers_by_depth
+from vllm_spec_plugin.proposers.base import FixedTree, ProposerConfig, Target
+
+if TYPE_CHECKING:
+    from vllm_spec_plugin.proposers.base import Proposer
+    from vllm_spec_plugin.proposers.node_order import NodeOrder
+
+logger = logging.getLogger("vllm.vllm_spec_plugin")
+
+
+def _tree(value: object) -> Literal["auto"] | tuple[tuple[int, ...], ...] | None:
+    if value is None:
+        return None
+    if value == "auto":
+        return "auto"
+    if not isinstance(value, list | tuple) or not value:
+        raise ValueError
+    return tuple(numbers_by_depth(path, range(MAX_SIBLINGS)) for path in value)
+
+
+class MedusaConfig(ProposerConfig):
+    """Drafts from heads on the target's last hidden state, one head per token ahead."""
+
+    uses_hidden_states: ClassVar[bool] = True
+    model_keys: ClassVar[tuple[str, ...]] = ("model",)
+    planned_keys: ClassVar[Mapping[str, Any]] = MappingProxyType({"draft_sampling": "probabilistic"})
+
+    method: Literal["medusa"] = Field(description="How drafts are made.")
+    model: str = Field(
+        min_length=1,
+        description="The heads: a folder or a name on the Hugging Face hub. A relative path means the folder of that "
+        "name beside the configuration file if there is one, else one in the working directory.",
+        json_schema_extra={"allowed": "a folder of Medusa heads or its name on the Hugging Face hub"},
+    )
+    draft_sampling: Literal["greedy", "probabilistic"] = Field(
+        default="greedy",
+        description="greedy takes each head's likeliest tokens; probabilistic draws them from its distribution.",
+    )
+    tree: Annotated[Any, PlainValidator(_tree)] = Field(
+        default=None,
+        description="Which of the heads' tokens are verified together: null is a chain of the likeliest; auto is the "
+        "best tree of draft_length.tokens nodes by the heads' measured accuracies; or a list of paths of ranks.",
+        json_schema_extra={
+            "allowed": f"auto, null, or a list of paths such as [[0], [1], [0, 0]]: each a list of 1 to {MAX_DEPTH} "
+            f"ranks from 0 to {MAX_SIBLINGS - 1}",
+            "null": "a chain",
+        },
+    )
+
+    @model_validator(mode="after")
+    def _is_a_tree(self) -> Self:
+        if isinstance(self.tree, tuple):
+            paths = set(self.tree)
+            orphan = next((path for path in self.tree if len(path) > 1 and path[:-1] not in paths), None)
+            if len(paths) < len(self.tree):
+                twice = next(path for path in self.tree if self.tree.count(path) > 1)
+                conflicts([("tree", f"path {list(twice)} is there twice; allowed: each path once")])
+            if orphan is not None:
+                text = f"path {list(orphan)} has no parent; allowed: add {list(orphan[:-1])}, or leave it out"
+                conflicts([("tree", text)])
+        return self
+
+    @property
+    def drafts_trees(self) -> bool:
+        """See `ProposerConfig`."""
+        return self.tree is not None
+
+    @property
+    def fixed_tree(self) -> FixedTree | None:
+        """See `ProposerConfig`."""
+        return FixedTree("tree", len(self.tree), max(map(len, self.tree))) if isinstance(self.tree, tuple) else None
+
+    def tree_size(self, most: int) -> tuple[int, int]:
+        """See `ProposerConfig`; the depth of an automatic tree is a guess."""
+        return super().tree_size(most) if self.fixed_tree is not None else (most, min(most, 4))
+
+    def tree_order(self, most: int) -> tuple[int, ...]:
+        """See `ProposerConfig`; reads the heads' measured accuracies where they decide."""
+        return super().tree_order(most) if self.tree is None else self._node_order(most).parents
+
+    def _node_order(self, most: int) -> "NodeOrder":
+        """The nodes of a tree of at most `most` tokens by path probability."""
+        from vllm_spec_plugin.proposers.medusa.checkpoint import read_heads_config
+        from vllm_spec_plugin.proposers.medusa.shape import node_order
+
+        return node_order(self.tree, most, read_heads_config(self.model), draws=self._draws)
+
+    @property
+    def _draws(self) -> bool:
+        return self.draft_sampling == "probabilistic"
+
+    def check(self, target: Target | None, num_tokens: int, where: str) -> list[str]:
+        """See `ProposerConfig`."""
+        from vllm_spec_plugin.proposers.medusa.check import check_heads
+
+        # Of an automatic tree any number of heads will do.
+        wanted = None if self.tree == "auto" else self.fixed_tree.depth if self.fixed_tree else num_tokens
+        source = None if target is None else target.source
+        return check_heads(source, self.model, wanted, where, needs_accuracy=self.tree == "auto")
+
+    def create(self, num_tokens: int, vocab_size: int, engine: Any) -> "Proposer":
+        """See `ProposerConfig`."""
+        from vllm_spec_plugin.proposers.medusa.checkpoint import load_heads, read_heads_config
+        from vllm_spec_plugin.proposers.medusa.proposer import MedusaProposer
+        from vllm_spec_plugin.proposers.medusa.shape import describe
+
+        order, draws = self._node_order(num_tokens), self._draws
+        logger.info("Medusa heads draft %s", describe(order, read_heads_config(self.model), draws=draws))
+        depth = order.tree.depth
+        heads = load_heads(self.model, engine.hidden_size, vocab_size, engine.dtype, engine.device, depth)
+        return MedusaProposer(heads, engine, order.tree, draws=draws)

@@ -1,0 +1,124 @@
+"""The n-gram proposer's section of a plugin.yaml."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
+
+from pydantic import Field, model_validator
+
+from vllm_spec_plugin.config_errors import show
+from vllm_spec_plugin.config_section import conflicts
+from vllm_spec_plugin.proposers.base import ProposerConfig
+
+if TYPE_CHECKING:
+    from vllm_spec_plugin.proposers.base import Proposer
+
+DEFAULT_WINDOW = 8192
+DEFAULT_SHARED_TOKENS = 1_000_000
+
+
+class NgramConfig(ProposerConfig):
+    """Drafts from the request's own text: what followed the last time the text ended like this."""
+
+    # Shorter matches are wrong too often to be worth a target that is not idle, and for a draft model to wait for.
+    planned_keys: ClassVar[Mapping[str, Any]] = MappingProxyType({"min_order": 3})
+
+    method: Literal["ngram"] = Field(description="How drafts are made.")
+    mode: Literal["lookup", "frequency"] = Field(
+        default="lookup",
+        description="lookup copies what followed the latest match; frequency counts what followed all of them.",
+    )
+    min_order: int = Field(default=2, ge=1, le=16, description="Fewest tokens that must match.")
+    max_order: int = Field(default=5, ge=1, le=16, description="Most tokens that are matched; longer matches win.")
+    window: Annotated[int, Field(ge=64, le=1_048_576)] | None = Field(
+        default_factory=lambda known: DEFAULT_WINDOW if known["mode"] == "frequency" else None,
+        description="How many of the latest tokens are counted; mode frequency only.",
+    )
+    draft_sampling: Literal["greedy", "sample"] = Field(
+        default="greedy",
+        description="greedy drafts the likeliest token; sample draws from the counts, mode frequency only.",
+    )
+    shared: bool = Field(
+        default=False,
+        description="Drafts also from texts that have ended, of requests with the same cache_salt.",
+        json_schema_extra={"allowed": "true or false"},
+    )
+    shared_tokens: Annotated[int, Field(ge=1024, le=10**9)] | None = Field(
+        default_factory=lambda known: DEFAULT_SHARED_TOKENS if known["shared"] else None,
+        description="Most tokens of such texts that are kept, in all; shared only.",
+    )
+    shared_scope: Literal["salt", "global"] | None = Field(
+        default_factory=lambda known: "salt" if known["shared"] else None,
+        description="Requests without a cache_salt: salt keeps each one private, global lets them draft from each "
+        "other's texts; shared only.",
+    )
+
+    @model_validator(mode="after")
+    def _keys_go_together(self) -> Self:
+        problems = []
+        if self.min_order > self.max_order:
+            key, other = (
+                ("min_order", "max_order") if "min_order" in self.model_fields_set else ("max_order", "min_order")
+            )
+            relation, bound = ("above", "at most") if key == "min_order" else ("below", "at least")
+            origin = "" if other in self.model_fields_set else ", its default"
+            text = f"got {getattr(self, key)}, which is {relation} proposer.{other} ({getattr(self, other)}{origin})"
+            problems.append((key, f"{text}; allowed: {bound} proposer.{other}"))
+        if self.mode == "lookup" and self.window is not None:
+            text = f"got {self.window}, but proposer.mode is lookup, which has no window"
+            problems.append(("window", f"{text}; allowed: leave it out, or set proposer.mode to frequency"))
+        if self.mode == "frequency" and self.window is None:
+            text = "got nothing (null), but proposer.mode is frequency; allowed: a whole number from 64 to 1048576"
+            problems.append(("window", f"{text}, or leave it out for {DEFAULT_WINDOW}"))
+        if self.mode == "lookup" and self.draft_sampling == "sample":
+            text = "got the text 'sample', but proposer.mode is lookup, which has no counts to draw from"
+            problems.append(("draft_sampling", f"{text}; allowed: greedy, or set proposer.mode to frequency"))
+        problems += self._sharing_problems()
+        conflicts(problems)
+        return self
+
+    def _sharing_problems(self) -> list[tuple[str, str]]:
+        given = {"shared_tokens": self.shared_tokens, "shared_scope": self.shared_scope}
+        if not self.shared:
+            text = "but proposer.shared is false, so no texts are kept"
+            allowed = "leave it out, or set proposer.shared to true"
+            return [
+                (key, f"got {show(value)}, {text}; allowed: {allowed}")
+                for key, value in given.items()
+                if value is not None
+            ]
+        allowed_by = {
+            "shared_tokens": f"a whole number from 1024 to 1000000000, or leave it out for {DEFAULT_SHARED_TOKENS}",
+            "shared_scope": "salt, global, or leave it out for salt",
+        }
+        text = "got nothing (null), but proposer.shared is true"
+        return [(key, f"{text}; allowed: {allowed_by[key]}") for key, value in given.items() if value is None]
+
+    @property
+    def text_scope(self) -> Literal["salt", "global"] | None:
+        """See `ProposerConfig`."""
+        return self.shared_scope
+
+    @classmethod
+    def vllm_settings(cls, draft: str) -> dict[str, Any]:
+        """vLLM's n-grams, which match as many tokens as ours do by default."""
+        known = cls.model_fields
+        return {"prompt_lookup_min": known["min_order"].default, "prompt_lookup_max": known["max_order"].default}
+
+    def create(self, num_tokens: int, vocab_size: int, engine: Any) -> "Proposer":
+        """See `ProposerConfig`."""
+        from vllm_spec_plugin.proposers.ngram.proposer import NgramProposer
+        from vllm_spec_plugin.proposers.ngram.shared import SharedTexts
+
+        shared = None
+        if self.shared_tokens is not None:
+            shared = SharedTexts(self.min_order, self.max_order, self.shared_tokens, vocab_size)
+        return NgramProposer(
+            mode=self.mode,
+            min_order=self.min_order,
+            max_order=self.max_order,
+            window=self.window or DEFAULT_WINDOW,
+            draft_sampling=self.draft_sampling,
+            vocab_size=vocab_size,
+            shared=shared,
+        )
