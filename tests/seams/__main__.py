@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 
-from tests.seams.listing import LIST, PACKAGE, Listing, compare, pins, report, uses
-from tests.seams.sources import Reader, folder_reader, installed, wheel_reader
+from tests.seams.listing import LIST, PACKAGE, PLUGIN, ROOT, Listing, compare, find_uses, pins_of, report
+from tests.seams.sources import Reader, Sources, folder_reader, installed, wheel_reader
 
 WHEELS = Path.home() / ".cache" / "vllm_spec_plugin" / "wheels"
 
@@ -18,7 +18,7 @@ class DownloadError(Exception):
     """The wheel of a version could not be had."""
 
 
-def download(wanted: str, folder: Path = WHEELS) -> Path:
+def download(wanted: str, folder: Path) -> Path:
     """Gives the wheel of a version of vLLM, from `folder` or PyPI (about 350 MB); nothing is installed.
 
     Raises:
@@ -35,15 +35,15 @@ def download(wanted: str, folder: Path = WHEELS) -> Path:
 
 
 def open_vllm(wanted: str | None) -> tuple[str, Reader]:
-    """The version and the reader of an installed vLLM, or of that version's wheel.
+    """The release and the reader of an installed vLLM, or of that version's wheel.
 
     Raises:
         DownloadError: there is no wheel of that version.
         ModuleNotFoundError: no vLLM is installed.
     """
     if wanted is None:
-        return version(PACKAGE), folder_reader(installed(PACKAGE), PACKAGE)
-    wheel = download(wanted)
+        return version(PACKAGE).split("+")[0], folder_reader(installed(PACKAGE), PACKAGE)
+    wheel = download(wanted, WHEELS)
     try:
         return wanted, wheel_reader(wheel)
     except zipfile.BadZipFile:
@@ -61,23 +61,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (DownloadError, ModuleNotFoundError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    listing = Listing.read()
-    used_by = uses(folder_reader(installed(PACKAGE), PACKAGE))
+    # What the plugin's code shows is looked up in the vLLM that it was written for.
+    ours = Sources(folder_reader(ROOT, PLUGIN), folder_reader(installed(PACKAGE), PACKAGE))
+    theirs = ours if options.vllm is None else Sources(vllm)
+    used_by = find_uses(ours)
     if options.update:
-        now = pins(vllm, used_by.keys() | listing.by_hand.keys())
-        if gone := sorted(key for key, pin in now.items() if pin is None):
+        names = pins_of(theirs, used_by)
+        if gone := sorted(key for key, pin in names.items() if pin is None):
             print(f"vLLM {found_version} lacks these; stop using them first:\n  " + "\n  ".join(gone), file=sys.stderr)
             return 1
-        known = {key: pin for key, pin in now.items() if pin is not None}
-        by_hand = {key: known[key] for key in listing.by_hand if key not in used_by}
-        Listing(found_version, {key: known[key] for key in used_by}, by_hand).write()
-        print(f"{LIST.name}: {len(used_by)} names found, {len(by_hand)} by hand, as in vLLM {found_version}")
+        Listing(found_version, {key: pin for key, pin in names.items() if pin is not None}).write()
+        print(f"{LIST.name}: {len(names)} names of vLLM {found_version}")
         return 0
-    listed = listing.found | listing.by_hand
-    changes = compare(listed, pins(vllm, listed))
-    changes.unlisted = sorted(used_by.keys() - listed.keys())
-    changes.unused = sorted(listing.found.keys() - used_by.keys())
-    print(f"vLLM {found_version}, compared with {len(listed)} names listed for vLLM {listing.version}")
+    listing = Listing.read()
+    changes = compare(listing.names, pins_of(theirs, listing.names), used_by)
+    print(f"vLLM {found_version}, compared with {len(listing.names)} names listed for vLLM {listing.version}\n")
     print(report(changes, used_by) if changes else "Nothing changed.")
     return int(bool(changes))
 

@@ -5,9 +5,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.seams.conventions import CONVENTIONS, HELD_IN
+from tests.seams.known import BY_HAND, CONVENTIONS, HELD_IN
 from tests.seams.pins import Pin, pin
-from tests.seams.sources import Reader, Sources, folder_reader
+from tests.seams.sources import Sources
 from tests.seams.uses import Uses, modules_in
 
 ROOT = Path(__file__).parents[2]
@@ -18,17 +18,15 @@ PACKAGE = "vllm"
 
 @dataclass
 class Listing:
-    """Names of vLLM, each as "module:Class.method", and what they were.
+    """Names of vLLM that the plugin uses, and what they were.
 
     Attributes:
         version: of the vLLM that they were read from.
-        found: the names that the plugin's code shows.
-        by_hand: names that it uses in ways that its code does not show.
+        names: each as "module:Class.method".
     """
 
     version: str
-    found: dict[str, Pin]
-    by_hand: dict[str, Pin]
+    names: dict[str, Pin]
 
     @classmethod
     def read(cls, path: Path = LIST) -> "Listing":
@@ -39,39 +37,37 @@ class Listing:
         """
         try:
             data = json.loads(path.read_text())
-            parts = [
-                {f"{module}:{name}": Pin(tuple(old[0]), old[1]) for module, own in part.items() for name, old in own.items()}
-                for part in (data["found"], data["by_hand"])
-            ]
-            return cls(data[PACKAGE], *parts)
-        except (KeyError, IndexError, TypeError, AttributeError) as error:
+            names = {
+                f"{module}:{name}": Pin(tuple(signature), body)
+                for module, own in data["names"].items()
+                for name, (signature, body) in own.items()
+            }
+            return cls(data[PACKAGE], names)
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise ValueError(f"{path}: not a list of names: {error!r}") from None
 
     def write(self, path: Path = LIST) -> None:
         """Writes the file, a line for each name."""
-        parts = []
-        for title, part in (("found", self.found), ("by_hand", self.by_hand)):
-            modules: dict[str, list[str]] = {}
-            for key in sorted(part):
-                module, name = key.split(":")
-                line = f"{json.dumps(name)}: {json.dumps([part[key].signature, part[key].body])}"
-                modules.setdefault(module, []).append(line)
-            lines = [f"  {json.dumps(module)}: {{\n   " + ",\n   ".join(own) + "\n  }" for module, own in modules.items()]
-            parts.append(f" {json.dumps(title)}: {{\n" + ",\n".join(lines) + "\n }")
-        path.write_text(f"{{\n {json.dumps(PACKAGE)}: {json.dumps(self.version)},\n" + ",\n".join(parts) + "\n}\n")
+        modules: dict[str, list[str]] = {}
+        for key, own in sorted(self.names.items()):
+            module, name = key.split(":")
+            line = f"   {json.dumps(name)}: {json.dumps([own.signature, own.body])}"
+            modules.setdefault(module, []).append(line)
+        parts = [f"  {json.dumps(module)}: {{\n" + ",\n".join(own) + "\n  }" for module, own in modules.items()]
+        head = f'{{\n "{PACKAGE}": {json.dumps(self.version)},\n "names": {{\n'
+        path.write_text(head + ",\n".join(parts) + "\n }\n}\n")
 
 
-def uses(vllm: Reader, top: Path = ROOT) -> dict[str, set[str]]:
-    """Per name of vLLM that the plugin's code shows, the plugin's modules that use it."""
-    found = Uses(Sources(folder_reader(top, PLUGIN), vllm), PACKAGE, CONVENTIONS, HELD_IN)
-    for module in modules_in(top, PLUGIN):
-        found.scan(module)
-    return found.found
+def find_uses(sources: Sources) -> dict[str, set[str]]:
+    """Per name of vLLM that the plugin uses, its modules that do, or how it does; `sources` reads both packages."""
+    uses = Uses(sources, PACKAGE, CONVENTIONS, HELD_IN)
+    for module in modules_in(ROOT, PLUGIN):
+        uses.scan(module)
+    return {key: {how} for key, how in BY_HAND.items()} | uses.found
 
 
-def pins(vllm: Reader, keys: Iterable[str]) -> dict[str, Pin | None]:
-    """What names are in a vLLM; None where there is no such name."""
-    sources = Sources(vllm)
+def pins_of(sources: Sources, keys: Iterable[str]) -> dict[str, Pin | None]:
+    """What names are in the vLLM that `sources` reads; None where there is no such name."""
     return {key: pin(sources, *key.split(":")) for key in keys}
 
 
@@ -84,7 +80,7 @@ class Changes:
         signature: names with another signature: before and now. Their bodies may have changed too.
         body: names with the same signature and another body.
         unlisted: names that the plugin uses and the list lacks.
-        unused: names in the list's first part that the plugin uses no more.
+        unused: names in the list that the plugin uses no more.
     """
 
     gone: list[str] = field(default_factory=list)
@@ -97,9 +93,10 @@ class Changes:
         return bool(self.gone or self.signature or self.body or self.unlisted or self.unused)
 
 
-def compare(listed: Mapping[str, Pin], now: Mapping[str, Pin | None]) -> Changes:
-    """Compares what names were with what they are."""
-    changes = Changes()
+def compare(listed: Mapping[str, Pin], now: Mapping[str, Pin | None], used: Iterable[str]) -> Changes:
+    """Compares the list with what its names are now, and with the names that are used."""
+    used = set(used)
+    changes = Changes(unlisted=sorted(used - listed.keys()), unused=sorted(listed.keys() - used))
     for key, old in sorted(listed.items()):
         new = now[key]
         if new is None:

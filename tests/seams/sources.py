@@ -99,7 +99,7 @@ class Sources:
         for read in self._readers:
             for file, is_package in ((f"{path}/__init__.py", True), (f"{path}.py", False)):
                 if (text := read(file)) is not None:
-                    return ast.parse(text), is_package
+                    return _tree(text), is_package
         return None
 
     def _names(self, module: str) -> dict[str, list[ast.stmt]] | None:
@@ -199,10 +199,16 @@ class Sources:
         return [each for each in found if not _is_abstract(each)] or found
 
 
+@cache
+def _tree(text: str) -> ast.Module:
+    """Parses a file; two vLLMs have many in common."""
+    return ast.parse(text)
+
+
 def _is_abstract(found: Found) -> bool:
     return all(
-        isinstance(node, FUNCTION) and ast.unparse(node.body[-1]).startswith(("raise NotImplementedError", "..."))
-        or isinstance(node, FUNCTION) and any("abstract" in ast.unparse(d) for d in node.decorator_list)
+        (isinstance(node, FUNCTION) and ast.unparse(node.body[-1]).startswith(("raise NotImplementedError", "...")))
+        or (isinstance(node, FUNCTION) and any("abstract" in ast.unparse(d) for d in node.decorator_list))
         for node in found.nodes
     )
 

@@ -4,7 +4,7 @@ import ast
 from collections.abc import Iterable
 from pathlib import Path
 
-from tests.seams.sources import FUNCTION, Found, Function, Sources, targets
+from tests.seams.sources import Found, Function, Sources, targets
 from tests.seams.types import Conventions, Instance, Itself, Many, Type, Types
 
 # Builtins and helpers that are given an object and the name of one of its members.
@@ -196,11 +196,13 @@ class _Scan(ast.NodeVisitor):
         if isinstance(type_, Itself) and not type_.found.name:
             self._uses.add(Found(type_.found.module, name), self._module)
             return
-        classes = [type_.of] if isinstance(type_, Instance) else []
-        classes += [type_.found] if isinstance(type_, Itself) else []
-        # What is held in `self` is no convention's.
-        if isinstance(owner, ast.Name | ast.Attribute):
-            classes += self._types.by_name(owner.id if isinstance(owner, ast.Name) else owner.attr.lstrip("_"))
+        classes = [type_.of] if isinstance(type_, Instance) else [type_.found] if isinstance(type_, Itself) else []
+        is_theirs = not classes or classes[0].module.split(".")[0] == self._uses.package
+        # An annotation that is none of theirs is known to be that.
+        if isinstance(owner, ast.Name) and is_theirs and self._names.get(owner.id, True) is not None:
+            classes += self._types.by_name(owner.id)
+        elif isinstance(owner, ast.Attribute) and is_theirs:
+            classes += self._types.by_name(owner.attr.lstrip("_"))
         for each in classes:
             if every := sources.definitions(each, name):
                 for found in every:
