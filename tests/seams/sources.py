@@ -184,9 +184,9 @@ class Sources:
             for bound in _bound(statement):
                 members.setdefault(bound, []).append((statement, None))
         for method in [statement for statement in _flat(node.body) if isinstance(statement, FUNCTION)]:
-            for statement in ast.walk(method):
-                for attribute in _set_on_self(statement):
-                    members.setdefault(attribute, []).append((statement, method))
+            for inner in ast.walk(method):
+                for attribute in _set_on_self(inner):
+                    members.setdefault(attribute, []).append((inner, method))
         return {
             member: Found(found.module, f"{found.name}.{member}", *(tuple(column) for column in zip(*own, strict=True)))
             for member, own in members.items()

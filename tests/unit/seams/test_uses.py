@@ -28,6 +28,8 @@ def found(tmp_path: Path, code: str, init: str = "") -> set[str]:
         ("def f():\n    from lib.engine import LIMIT", {"LIMIT"}),
         ("def f(engine):\n    return engine.is_idle, engine.nothing_of_theirs", {"Engine.is_idle"}),
         ("def f(engine: int):\n    return engine.is_idle", set()),
+        ("class Own: ...\ndef f(engine: Own):\n    return engine.is_idle", set()),
+        ("def f(engine):\n    return engine.waiting.get('a').is_last", {"Engine.waiting", "Message.is_last"}),
         ("def f(engine):\n    return engine.batch.size", {"Engine.batch", "Batch.size"}),
         ("def f(engine):\n    b = engine.batch\n    return b.size", {"Engine.batch", "Batch.size"}),
         (

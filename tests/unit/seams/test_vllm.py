@@ -1,5 +1,6 @@
 """The installed vLLM is what the plugin was written against, and the list names all that it uses of it."""
 
+import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -93,7 +94,7 @@ def test_a_wheel_is_downloaded_once(monkeypatch: pytest.MonkeyPatch, tmp_path: P
         (tmp_path / "vllm-1.2-py3-none-any.whl").touch()
         return SimpleNamespace(returncode=0)
 
-    monkeypatch.setattr(command.subprocess, "run", pip)
+    monkeypatch.setattr(subprocess, "run", pip)
     assert command.download("1.2", tmp_path) == command.download("1.2", tmp_path)
     assert [arguments[-1] for arguments in calls] == ["vllm==1.2"]
 
@@ -102,7 +103,7 @@ def test_a_version_that_there_is_not_is_an_error(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(command, "WHEELS", tmp_path)
-    monkeypatch.setattr(command.subprocess, "run", lambda *_, **__: SimpleNamespace(returncode=1))
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: SimpleNamespace(returncode=1))
     assert command.main(["--vllm", "9.9"]) == 2
     assert "no wheel of vllm 9.9" in capsys.readouterr().err
 
