@@ -16,7 +16,7 @@ PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3; do \
 	"$$python" -c 'import sys, ensurepip; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' 2>/dev/null \
 	&& echo "$$python" && break; done)
 
-.PHONY: help setup demo serve test test-unit test-full matrix loadtest lint format clean
+.PHONY: help setup demo serve test test-unit test-full matrix seams loadtest lint format clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  %-10s %s\n", $$1, $$2 }'
@@ -86,6 +86,9 @@ test-full: setup ## Run every test with full-size samples
 
 matrix: setup ## Test architectures with ways of drafting, and write docs/support.md: make matrix [ONLY=gemma3,llama_lora]
 	$(VENV)/bin/python -m tests.matrix $(if $(ONLY),--only $(ONLY))
+
+seams: setup ## Compare the private names of vLLM that the plugin uses: make seams [VLLM=0.33.0] [UPDATE=1]
+	@$(VENV)/bin/python -m tests.seams $(if $(VLLM),--vllm $(VLLM)) $(if $(UPDATE),--update)
 
 loadtest: setup ## Put a served engine under load and among faults, and check it (about 10 minutes)
 	$(VENV)/bin/python -m loadtests.acceptance --out loadtest-results

@@ -42,7 +42,8 @@ def parse_options(model: str, options: Sequence[str]) -> Any:
         ConfigError: they hold what belongs elsewhere.
         SystemExit: there is no such option, or not with this value; vLLM's parser has said so.
     """
-    from vllm.entrypoints.launchers.cli_args import make_arg_parser
+    # vLLM 0.33 moves the function to another module; both versions have it here.
+    from vllm.entrypoints.cli.serve import make_arg_parser
     from vllm.utils.argparse_utils import FlexibleArgumentParser
 
     usage = "vllm-spec check FILE... --model MODEL [options of vllm serve]"
