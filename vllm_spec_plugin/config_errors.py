@@ -202,8 +202,8 @@ def _mistakes(entry: dict[str, Any], root: Schema) -> list[Mistake]:
         return [Mistake(path, f"got {show(entry['loc'][-1])} as a key; allowed: {', '.join(container['properties'])}")]
     if kind in ("too_short", "too_long"):
         return [Mistake(path, f"got a list of {len(value)}; allowed: {allowed(schema, root)}")]
-    if kind in ("value_error", "assertion_error"):
-        return [Mistake(path, f"got {show(value)}; {show_text(str(entry['ctx']['error']), 300)}")]
+    if kind in ("value_error", "assertion_error") and (said := str(entry["ctx"]["error"])):
+        return [Mistake(path, f"got {show(value)}; {show_text(said, 300)}")]
     bare, or_null = _nullable(schema)
     if "enum" in bare or "const" in bare:
         return [Mistake(path, unknown_word(value, _words(bare), or_null))]

@@ -23,8 +23,8 @@ from vllm_spec_plugin.config import (
     load_config,
     parse_config,
 )
-from vllm_spec_plugin.proposers.base import DraftWeights, FixedTree
 from vllm_spec_plugin.proposers.medusa import check
+from vllm_spec_plugin.proposers.section import DraftWeights, FixedTree
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 NGRAM = {"method": "ngram"}

@@ -15,7 +15,7 @@ from vllm_spec_plugin.support.rules import UnsupportedError
 
 if TYPE_CHECKING:
     from vllm_spec_plugin.config import PluginConfig
-    from vllm_spec_plugin.proposers.base import Target
+    from vllm_spec_plugin.proposers.section import Target
 
 logger = logging.getLogger("vllm.vllm_spec_plugin")
 
@@ -158,8 +158,8 @@ def translate(engine_args: Any, given: dict[str, Any]) -> "PluginConfig":
 def _target(engine_args: Any) -> "Target":
     from vllm.model_executor.layers.quantization import QUANTIZATION_METHODS
 
-    from vllm_spec_plugin.proposers.base import Target
     from vllm_spec_plugin.proposers.model_source import ModelSource
+    from vllm_spec_plugin.proposers.section import Target
 
     source = ModelSource(
         model=engine_args.model,

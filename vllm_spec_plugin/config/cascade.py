@@ -7,8 +7,8 @@ from pydantic import Field, model_validator
 
 from vllm_spec_plugin.config_errors import show
 from vllm_spec_plugin.config_section import ChosenBy, Section, conflicts
-from vllm_spec_plugin.proposers.base import ProposerConfig
 from vllm_spec_plugin.proposers.registry import BundledConfig
+from vllm_spec_plugin.proposers.section import ProposerConfig
 
 MAX_PROPOSERS = 3
 

@@ -14,8 +14,9 @@ import numpy as np
 import torch
 
 from vllm_spec_plugin.config import ConfigError, parse_config
-from vllm_spec_plugin.proposers.base import Draft, Proposer, ProposerConfig, RequestView
+from vllm_spec_plugin.proposers.base import Draft, Proposer, RequestView
 from vllm_spec_plugin.proposers.guard import are_sound, check_draft
+from vllm_spec_plugin.proposers.section import ProposerConfig
 from vllm_spec_plugin.verification.draft_probs import SparseProbs
 
 _SIBLINGS = 64

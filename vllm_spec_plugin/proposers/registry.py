@@ -11,10 +11,11 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any, get_args
 
 from vllm_spec_plugin.config_errors import show_reason
-from vllm_spec_plugin.proposers.base import Proposer, ProposerConfig
+from vllm_spec_plugin.proposers.base import Proposer
 from vllm_spec_plugin.proposers.draft_model.config import DraftModelConfig
 from vllm_spec_plugin.proposers.medusa.config import MedusaConfig
 from vllm_spec_plugin.proposers.ngram.config import NgramConfig
+from vllm_spec_plugin.proposers.section import ProposerConfig
 
 logger = logging.getLogger("vllm.vllm_spec_plugin")
 
@@ -99,7 +100,7 @@ def _load(method: str) -> Kind:
     except (Exception, SystemExit) as error:  # whatever the import of foreign code may raise
         raise broken(f"importing {entries[0].value} failed: {type(error).__name__}: {show_reason(error)}") from error
     if not (isinstance(kind, type) and issubclass(kind, ProposerConfig)):
-        raise broken(f"{entries[0].value} is no subclass of vllm_spec_plugin.proposers.base.ProposerConfig")
+        raise broken(f"{entries[0].value} is no subclass of vllm_spec_plugin.proposers.section.ProposerConfig")
     if method_of(kind) != method:
         raise broken(f'its key must be method: Literal["{method}"]')
     try:

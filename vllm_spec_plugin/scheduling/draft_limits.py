@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from vllm_spec_plugin.proposers.base import ProposerConfig
+from vllm_spec_plugin.proposers.section import ProposerConfig
 from vllm_spec_plugin.request_options import RequestOptions
 
 

@@ -8,9 +8,9 @@ import torch
 
 from vllm_spec_plugin.compat.draft_attention import DraftAttention, PassBatch
 from vllm_spec_plugin.compat.draft_model import draft_pass, draft_vllm_config, load_draft_model
-from vllm_spec_plugin.proposers.base import DraftWeights
 from vllm_spec_plugin.proposers.draft_model.catch_up import Chunk
 from vllm_spec_plugin.proposers.draft_model.coverage import BlockTables, DraftCoverage
+from vllm_spec_plugin.proposers.section import DraftWeights
 from vllm_spec_plugin.verification.constraints import SpeculatedRows, constrain
 from vllm_spec_plugin.worker.ranks import RankAgreement
 

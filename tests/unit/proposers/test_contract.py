@@ -16,8 +16,9 @@ from tests.unit.proposers.draft_model.table_model import VOCAB_SIZE as TABLE_VOC
 from tests.unit.proposers.medusa.folders import HIDDEN, VOCABULARY, random_state, write
 from vllm_spec_plugin.demo import model_path
 from vllm_spec_plugin.proposers import registry
-from vllm_spec_plugin.proposers.base import NO_DRAFT, Draft, ProposerConfig
+from vllm_spec_plugin.proposers.base import NO_DRAFT, Draft
 from vllm_spec_plugin.proposers.contract_check import ContractError, Worker, check_contract
+from vllm_spec_plugin.proposers.section import ProposerConfig
 
 DRAFT = {"method": "draft_model", "model": str(model_path("draft"))}
 

@@ -18,7 +18,7 @@ NGRAM = {"method": "ngram"}
 MINE = """
 from typing import Annotated, ClassVar, Literal
 from pydantic import Field, model_validator
-from vllm_spec_plugin.proposers.base import ProposerConfig
+from vllm_spec_plugin.proposers.section import ProposerConfig
 
 class Mine(ProposerConfig):
     model_keys: ClassVar[tuple[str, ...]] = ("folder",)
@@ -133,7 +133,7 @@ BROKEN = {
     "empty": ("", "importing broken:Config failed: AttributeError: module 'broken' has no attribute 'Config'"),
     "no section": (
         "Config = 3",
-        "broken:Config is no subclass of vllm_spec_plugin.proposers.base.ProposerConfig",
+        "broken:Config is no subclass of vllm_spec_plugin.proposers.section.ProposerConfig",
     ),
     "other name": (MINE.replace("class Mine", "class Config"), 'its key must be method: Literal["broken"]'),
     "no schema": (
@@ -210,7 +210,7 @@ def test_check_prints_its_keys(example: None, capsys: pytest.CaptureFixture[str]
 KEEPING = """
 from typing import ClassVar, Literal
 from pydantic import Field
-from vllm_spec_plugin.proposers.base import DraftWeights, ProposerConfig
+from vllm_spec_plugin.proposers.section import DraftWeights, ProposerConfig
 
 class Keeping(ProposerConfig):
     keeps_kv: ClassVar[bool] = True

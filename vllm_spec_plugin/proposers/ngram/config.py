@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from vllm_spec_plugin.config_errors import show
 from vllm_spec_plugin.config_section import conflicts
-from vllm_spec_plugin.proposers.base import ProposerConfig
+from vllm_spec_plugin.proposers.section import ProposerConfig
 
 if TYPE_CHECKING:
     from vllm_spec_plugin.proposers.base import Proposer
