@@ -210,7 +210,7 @@ class DraftLengthAdapter:
             off = [request.request_id for request, turns in zip(requests, chosen, strict=True) if not turns]
             self._decisions.switched_off(off, self.latest)
         if logger.isEnabledFor(logging.DEBUG):
-            logger.debug("%s", explain(requests, chosen, self._forecast, self._methods))
+            logger.debug("%s", explain(requests, chosen, self._forecast, self.control.acceptance, self._methods))
         return step.turns
 
     def _requests(
@@ -260,6 +260,10 @@ class DraftLengthAdapter:
         """Index of the proposer that made the drafts that wait to be verified; the first one's if that is not known."""
         _, source = self.pending.get(request_id, ((), None))
         return source or 0
+
+    def note_estimates(self) -> None:
+        """Has the policy's estimates of acceptance counted, as they are now."""
+        self._decisions.estimated(self.control.acceptance)
 
     def is_served(self, request_id: str) -> bool:
         """Whether a request may be drafted for, and has not ended. A KV connector may keep ended ones."""

@@ -55,12 +55,19 @@ class DecisionCounters:
         seconds_per_token = forecast.plain_seconds / forecast.plain_tokens
         counters.expected_saved_seconds += forecast.tokens * seconds_per_token - forecast.seconds
         counters.realised_saved_seconds += num_output * seconds_per_token - seconds
-        for method, rates in zip(self._methods, forecast.acceptance, strict=True):
+
+    def estimated(self, acceptance: Sequence[Sequence[float]]) -> None:
+        """Notes the policy's estimates of acceptance: per proposer and position, empty if it makes none."""
+        for method, rates in zip(self._methods, acceptance, strict=False):
             self._counters.of(method).acceptance = list(rates)
 
 
 def explain(
-    requests: Sequence[DraftRequest], chosen: Sequence[Turns], forecast: Forecast | None, methods: Sequence[str]
+    requests: Sequence[DraftRequest],
+    chosen: Sequence[Turns],
+    forecast: Forecast | None,
+    acceptance: Sequence[Sequence[float]],
+    methods: Sequence[str],
 ) -> str:
     """Describes one decision in a line: of several proposers those that have a turn, in order."""
 
@@ -72,7 +79,7 @@ def explain(
     lengths = " ".join(f"{request.request_id}:{named(turns)}" for request, turns in zip(requests, chosen, strict=True))
     if forecast is None:
         return f"draft lengths {lengths}"
-    rates = ", ".join(" ".join(f"{rate:.2f}" for rate in of_proposer) for of_proposer in forecast.acceptance)
+    rates = ", ".join(" ".join(f"{rate:.2f}" for rate in of_proposer) for of_proposer in acceptance)
     text = (
         f"draft lengths {lengths}; expected {forecast.tokens:.2f} tokens in {forecast.seconds * 1e3:.2f} ms, without "
         f"{forecast.plain_tokens} in {forecast.plain_seconds * 1e3:.2f} ms: {forecast.gain:.2f} times; "

@@ -201,6 +201,7 @@ class SpecScheduler(Scheduler):
             now = time.monotonic()
             if now - self._counters_sent >= self.counters_seconds or not (self.running or self.waiting):
                 self._counters_sent = now
+                self._adapter.note_estimates()
                 carry(stats, self._counters.take_payload())
         return stats
 

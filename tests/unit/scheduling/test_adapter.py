@@ -376,7 +376,8 @@ def test_a_tree_may_have_more_tokens_than_may_follow_each_other():
 
 def test_counts_and_explains_decisions(clock, caplog):
     control = Listening([2, 0])
-    control.forecast = Forecast(3.0, 0.05, 2, 0.04, ((0.8, 0.5),), is_trial=True)
+    control.forecast = Forecast(3.0, 0.05, 2, 0.04, is_trial=True)
+    control.acceptance = ((0.8, 0.5),)
     running = [request("a"), request("b")]
     adapter = make(control, *running)
     with caplog.at_level("DEBUG", logger="vllm.vllm_spec_plugin"):
@@ -391,6 +392,7 @@ def test_counts_and_explains_decisions(clock, caplog):
         end(adapter, *running, drafted=2, accepted=1)
         clock.now = 0.16
         adapter.started()
+    adapter.note_estimates()
     counters = counted_of(adapter)
     assert counters.chosen_lengths == [2, 1, 1]
     assert counters.switched_off == 1
@@ -410,8 +412,8 @@ def test_counts_and_explains_decisions(clock, caplog):
 def test_explains_who_drafts_in_a_cascade():
     control = Listening()
     requests = [DraftRequest("a", (4, 4), (0, 0)), DraftRequest("b", (4, 4), (0, 0))]
-    forecast = Forecast(3.0, 0.05, 2, 0.04, ((0.8,), (0.5, 0.25)))
-    line = explain(requests, [((1, 3), (0, 2)), ()], forecast, ["ngram", "draft_model"])
+    forecast = Forecast(3.0, 0.05, 2, 0.04)
+    line = explain(requests, [((1, 3), (0, 2)), ()], forecast, ((0.8,), (0.5, 0.25)), ["ngram", "draft_model"])
     assert line.startswith("draft lengths a:draft_model(3)>ngram(2) b:0; expected 3.00 tokens")
     assert line.endswith("acceptance 0.80, 0.50 0.25")
     a = request("a", spec_tokens=3)

@@ -67,8 +67,6 @@ class Forecast(NamedTuple):
         seconds: of that step and of making the drafts.
         plain_tokens: output tokens of a step without drafts.
         plain_seconds: of such a step.
-        acceptance: per proposer and position, the probability that an average request accepts it if those before it
-            are accepted; of trees, per node, that it is accepted.
         is_trial: whether a request is drafted for to learn, instead of what looked best for it.
     """
 
@@ -76,7 +74,6 @@ class Forecast(NamedTuple):
     seconds: float
     plain_tokens: int
     plain_seconds: float
-    acceptance: tuple[tuple[float, ...], ...]
     is_trial: bool = False
 
     @property
@@ -131,6 +128,14 @@ class DraftLengthControl(Protocol):
     @property
     def forecast(self) -> Forecast | None:
         """What is expected of the latest plan; None where nothing is reckoned or nothing was planned."""
+        ...
+
+    @property
+    def acceptance(self) -> tuple[tuple[float, ...], ...]:
+        """Per proposer and position, the probability that an average request accepts it if those before it are.
+
+        Of trees, per node, that it is accepted. Empty where the policy estimates none.
+        """
         ...
 
     def is_off(self, num_requests: int) -> bool:

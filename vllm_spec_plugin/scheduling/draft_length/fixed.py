@@ -15,6 +15,7 @@ class FixedControl:
 
     is_constant = True
     forecast: Forecast | None = None
+    acceptance: tuple[tuple[float, ...], ...] = ()
 
     def is_off(self, num_requests: int) -> bool:
         """Never."""

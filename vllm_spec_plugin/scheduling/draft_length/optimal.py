@@ -76,6 +76,11 @@ class OptimalControl:
         # Of the latest plan: tokens per second over those of no drafts, and draft tokens per request.
         self._speedup, self._rows_per_request = 1.0, 0.0
 
+    @property
+    def acceptance(self) -> tuple[tuple[float, ...], ...]:
+        """Per proposer and position, as `AcceptanceModel.average`."""
+        return tuple([proposer.acceptance for proposer in self.proposers])
+
     def is_off(self, num_requests: int) -> bool:
         """Whether drafts lose by measurement, steps without any are being measured, or the latest plan had none.
 
@@ -117,10 +122,7 @@ class OptimalControl:
         drafts = value.positions > 0 or trial is not None
         self._rest = 0 if drafts else min(max(2 * self._rest, 1), _LONGEST_REST)
         self._rest_left, self._num_resting = self._rest, batch.num_requests
-        acceptance = tuple([proposer.acceptance for proposer in self.proposers])
-        self.forecast = Forecast(
-            value.tokens, value.seconds, num_outputs, plain_seconds, acceptance, is_trial=trial is not None
-        )
+        self.forecast = Forecast(value.tokens, value.seconds, num_outputs, plain_seconds, is_trial=trial is not None)
         return turns
 
     def _offers(

@@ -150,8 +150,7 @@ def test_whose_turn_did_not_come_is_thought_of_as_before() -> None:
     control.plan(to_draft, Batch(1, 1, 100, 20))
     assert there(control, "a", 1) == before
     assert there(control, "a", 0) > 0.9
-    assert control.forecast is not None
-    assert control.forecast.acceptance[0][0] < 0.4 < control.forecast.acceptance[1][0]
+    assert control.acceptance[0][0] < 0.4 < control.acceptance[1][0]
 
 
 def test_a_request_that_ended_is_forgotten_with_what_was_noted_of_it() -> None:
