@@ -93,9 +93,10 @@ seams: setup ## Compare the private names of vLLM that the plugin uses: make sea
 loadtest: setup ## Put a served engine under load and among faults, and check it (about 10 minutes)
 	$(VENV)/bin/python -m loadtests.acceptance --out loadtest-results
 
-lint: setup ## Check style, formatting and types
+lint: setup ## Check style, formatting, types and layers
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/lint-imports
 	$(VENV)/bin/mypy
 
 format: setup ## Rewrite the sources in the project's format

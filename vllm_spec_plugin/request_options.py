@@ -1,4 +1,4 @@
-"""What a single request may say about its drafts: `vllm_xargs` of the API, `extra_args` offline. Imports no vLLM."""
+"""What a single request may say about its drafts: `vllm_xargs` of the API, `extra_args` offline."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -20,7 +20,7 @@ from vllm_spec_plugin.bench.drafting.parts import has_draft_model, timed_parts
 from vllm_spec_plugin.bench.host.records import HostAnswer, HostJob
 from vllm_spec_plugin.bench.load.closed_loop import ClosedLoop
 from vllm_spec_plugin.bench.load.records import LoadAnswer, LoadJob, PhaseAnswer
-from vllm_spec_plugin.bench.records import Answer, Job
+from vllm_spec_plugin.bench.records import Answer, Job, Step
 
 _WAKING_STEPS = 6
 
@@ -107,7 +107,7 @@ class Session:
             cpu_seconds,
             [list(result.prompt_token_ids) for result in results],
             [list(result.outputs[0].token_ids) for result in results],
-            list(self._watch.steps),
+            [Step(**seen) for seen in self._watch.steps],
             drafts,
             draft_tokens,
             accepted,

@@ -1,4 +1,4 @@
-"""The words of `--arm`, and the arms that they stand for. Imports no vLLM."""
+"""The words of `--arm`, and the arms that they stand for."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Starting arms, asking them, and ending them. Imports no vLLM."""
+"""Starting arms, asking them, and ending them."""
 
 import contextlib
 import dataclasses

@@ -1,4 +1,4 @@
-"""Reading what people ask of a benchmark. Imports no vLLM."""
+"""Reading what people ask of a benchmark."""
 
 import re
 from collections.abc import Sequence

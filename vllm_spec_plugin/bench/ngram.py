@@ -1,4 +1,4 @@
-"""The n-gram proposer by itself, on synthetic text: what it costs, and how often it is right. Imports no vLLM."""
+"""The n-gram proposer by itself, on synthetic text: what it costs, and how often it is right."""
 
 import time
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Which engines the chosen arms need, and which of them one engine can be. Imports no vLLM."""
+"""Which engines the chosen arms need, and which of them one engine can be."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

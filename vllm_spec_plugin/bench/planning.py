@@ -1,4 +1,4 @@
-"""Steps of a server that only the draft-length policy is real of, to see what it costs itself. Imports no vLLM."""
+"""Steps of a server that only the draft-length policy is real of, to see what it costs itself."""
 
 import gc
 import time

@@ -1,4 +1,4 @@
-"""What an engine is started with. Imports no vLLM."""
+"""What an engine is started with."""
 
 import os
 from dataclasses import dataclass

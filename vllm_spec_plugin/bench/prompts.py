@@ -1,4 +1,4 @@
-"""The texts that are completed. Imports no vLLM."""
+"""The texts that are completed."""
 
 import json
 from pathlib import Path

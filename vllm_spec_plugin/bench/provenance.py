@@ -1,4 +1,4 @@
-"""Where figures come from: what they cannot be read without. Imports no vLLM."""
+"""Where figures come from: what they cannot be read without."""
 
 import hashlib
 import os

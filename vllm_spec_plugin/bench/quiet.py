@@ -1,4 +1,4 @@
-"""How busy other processes keep the machine, and getting figures past them. Imports no vLLM."""
+"""How busy other processes keep the machine, and getting figures past them."""
 
 import statistics
 import time

@@ -1,4 +1,4 @@
-"""What is measured, as it travels from an arm to the report. Imports no vLLM."""
+"""What is measured, as it travels from an arm to the report."""
 
 from dataclasses import dataclass, field
 from typing import Any, Self

@@ -1,4 +1,4 @@
-"""What benchmarks show of themselves: arms that start, rounds that go by. Imports no vLLM."""
+"""What benchmarks show of themselves: arms that start, rounds that go by."""
 
 import contextlib
 import time

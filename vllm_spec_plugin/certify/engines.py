@@ -1,4 +1,4 @@
-"""Starts engines in processes of their own, gives them jobs, and stops them. Imports no vLLM."""
+"""Starts engines in processes of their own, gives them jobs, and stops them."""
 
 import os
 import pickle

@@ -1,4 +1,4 @@
-"""Messages between `engines.py` and an engine in a process of its own. Imports no vLLM."""
+"""Messages between `engines.py` and an engine in a process of its own."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field

@@ -10,8 +10,6 @@ import torch
 from vllm import LLM, SamplingParams
 from vllm.sampling_params import RequestOutputKind
 
-from vllm_spec_plugin.bench.load.records import Request
-from vllm_spec_plugin.bench.records import Step
 from vllm_spec_plugin.request_options import SPEC, SPEC_METHOD, SPEC_TOKENS
 
 __all__ = [
@@ -92,8 +90,8 @@ class SteppedEngine:
         self._extra_args = draft_options(spec_tokens, spec_method)
         self._names = (f"stream-{number}" for number in itertools.count())
 
-    def add(self, request: Request) -> str:
-        """Takes a request in, and says what it is called."""
+    def add(self, request: Any) -> str:
+        """Adds a `bench.load.records.Request`, and returns its name."""
         return self.add_tokens(self._token_ids[request.prompt], request.temperature, request.num_tokens)
 
     def add_tokens(self, token_ids: list[int], temperature: float, num_tokens: int) -> str:
@@ -128,12 +126,12 @@ class StepWatch:
     are right, the whole is slower than without the watch.
 
     Attributes:
-        steps: those since the last `clear`.
+        steps: those since the last `clear`, each by the attributes of `bench.records.Step`.
     """
 
     def __init__(self, llm: Any) -> None:
         """Looks at every step of `llm` from now on."""
-        self.steps: list[Step] = []
+        self.steps: list[dict[str, Any]] = []
         self._seen: dict[str, Any] = {}
         runner = live_runner(llm)
         self._waits = runner.device.type != "cpu"
@@ -159,7 +157,7 @@ class StepWatch:
         result = original(*args, **kwargs)
         # vLLM's asynchronous scheduler ends with a step in which nothing is computed.
         if "num_requests" in self._seen:
-            self.steps.append(Step(seconds=time.perf_counter() - start, **self._seen))
+            self.steps.append({"seconds": time.perf_counter() - start, **self._seen})
         return result
 
     def _target(self, original: Callable[..., Any], scheduler_output: Any, *args: Any, **kwargs: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Widens a checkpoint: the same function at a larger model's cost. Imports no vLLM.
+"""Widens a checkpoint: the same function at a larger model's cost.
 
 A gated MLP computes down(act(gate(x)) * up(x)). A neuron whose gate, up and down weights are all zero
 adds 0 to that, whatever x is, but its weights are read and multiplied like any others.

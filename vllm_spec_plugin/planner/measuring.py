@@ -1,4 +1,4 @@
-"""Driving the engines: every candidate at every draft length, workload and concurrency. Imports no vLLM."""
+"""Driving the engines: every candidate at every draft length, workload and concurrency."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""What the weights of models take, from their files. Imports no vLLM."""
+"""What the weights of models take, from their files."""
 
 import math
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Whether the models that are given go together, found out before an engine starts. Imports no vLLM."""
+"""Whether the models that are given go together, found out before an engine starts."""
 
 from vllm_spec_plugin.bench.input import InputError
 from vllm_spec_plugin.planner.candidates import Heads

@@ -1,4 +1,4 @@
-"""The file of prompts, as it is given. Imports no vLLM."""
+"""The file of prompts, as it is given."""
 
 import json
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""What was measured, job by job. Imports no vLLM."""
+"""What was measured, job by job."""
 
 from dataclasses import dataclass
 

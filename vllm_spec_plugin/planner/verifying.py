@@ -1,4 +1,4 @@
-"""The recommended file against no speculation, in a closed loop of the user's prompts. Imports no vLLM."""
+"""The recommended file against no speculation, in a closed loop of the user's prompts."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Several proposers that take turns: for each request the first that has a guess. Imports no vLLM."""
+"""Several proposers that take turns: for each request the first that has a guess."""
 
 import time
 from collections.abc import Callable, Collection, Sequence

@@ -1,4 +1,4 @@
-"""Keeping a faulty proposer from costing more than its drafts. Imports no vLLM."""
+"""Keeping a faulty proposer from costing more than its drafts."""
 
 import logging
 import time

@@ -1,4 +1,4 @@
-"""A model by its name, and what can be read of it without its weights. Imports no vLLM."""
+"""A model by its name, and what can be read of it without its weights."""
 
 import re
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""Tokens that leave in groups of one size, whatever the steps gave. Imports no vLLM."""
+"""Tokens that leave in groups of one size, whatever the steps gave."""
 
 from collections.abc import Sequence
 from typing import Generic, TypeVar

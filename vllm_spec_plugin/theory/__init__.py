@@ -1,1 +1,1 @@
-"""What Leviathan et al. (2023) derive about speculative decoding, and the same with measured costs. No vLLM."""
+"""What Leviathan et al. (2023) derive about speculative decoding, and the same with measured costs."""

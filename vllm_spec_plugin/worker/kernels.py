@@ -1,4 +1,4 @@
-"""Steps of every small size, once, before anybody waits for them. Imports no vLLM.
+"""Steps of every small size, once, before anybody waits for them.
 
 On CPU oneDNN makes a kernel for each number of tokens when that first comes, which can take as long as a small model's
 step. With drafts the numbers vary: without this, a server's first minutes would be slower with drafts than without, and

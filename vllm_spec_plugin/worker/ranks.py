@@ -1,4 +1,4 @@
-"""Agreement of tensor-parallel ranks on what is drafted. Imports no vLLM.
+"""Agreement of tensor-parallel ranks on what is drafted.
 
 Every rank drafts for itself and keeps its own q and trees; the scheduler gets rank 0's tokens. A fault on one rank only
 would make the ranks verify the same tokens differently, or leave one of them alone in a draft model's all-reduce.

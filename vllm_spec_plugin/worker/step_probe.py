@@ -1,4 +1,4 @@
-"""What steps of some sizes take, measured when the server starts. Imports no vLLM."""
+"""What steps of some sizes take, measured when the server starts."""
 
 import time
 from collections.abc import Callable

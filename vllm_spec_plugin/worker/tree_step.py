@@ -1,4 +1,4 @@
-"""Where the tokens of a step that verifies trees stand, and which blocks they see. Imports no vLLM.
+"""Where the tokens of a step that verifies trees stand, and which blocks they see.
 
 Each way from the end of the text to a leaf is a sequence of its own for the attention layers. The first one, the
 trunk, goes on in the request's own blocks; each other one, a branch, has blocks of its own (a fork) from the first

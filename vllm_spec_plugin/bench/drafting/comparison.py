@@ -1,4 +1,4 @@
-"""The measurement as a whole: what is measured, the rounds, and what they came to. Imports no vLLM."""
+"""The measurement as a whole: what is measured, the rounds, and what they came to."""
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping

@@ -1,4 +1,4 @@
-"""The parts of drafting with a draft model, in our runner and in vLLM's, under the same names. Imports no vLLM."""
+"""The parts of drafting with a draft model, in our runner and in vLLM's, under the same names."""
 
 import contextlib
 from collections.abc import Iterator

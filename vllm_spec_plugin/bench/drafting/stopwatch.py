@@ -1,4 +1,4 @@
-"""Where time goes inside something that is called over and over. Imports no vLLM."""
+"""Where time goes inside something that is called over and over."""
 
 import contextlib
 import functools

@@ -1,4 +1,4 @@
-"""Whether arms say the same at temperature 0. Imports no vLLM."""
+"""Whether arms say the same at temperature 0."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

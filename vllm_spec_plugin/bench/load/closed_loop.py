@@ -1,4 +1,4 @@
-"""A closed loop: a stream asks for its next text when it has got the one before. Imports no vLLM."""
+"""A closed loop: a stream asks for its next text when it has got the one before."""
 
 import itertools
 import time

@@ -1,4 +1,4 @@
-"""What is asked of an arm under load, and what comes back. Imports no vLLM."""
+"""What is asked of an arm under load, and what comes back."""
 
 from dataclasses import dataclass, field
 from typing import Any, Self

@@ -1,4 +1,4 @@
-"""The sweep as a whole: warm-up, rounds, and what they came to. Imports no vLLM."""
+"""The sweep as a whole: warm-up, rounds, and what they came to."""
 
 import functools
 import itertools

@@ -1,4 +1,4 @@
-"""What the streams ask for. Imports no vLLM."""
+"""What the streams ask for."""
 
 import random
 from collections.abc import Sequence

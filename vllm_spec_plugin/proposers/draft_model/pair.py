@@ -1,4 +1,4 @@
-"""Whether a draft model can draft for a target: what is found out before any weights are loaded. Imports no vLLM."""
+"""Whether a draft model can draft for a target: what is found out before any weights are loaded."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""Whether Medusa heads can draft for a target: what is found out before an engine starts. Imports no vLLM."""
+"""Whether Medusa heads can draft for a target: what is found out before an engine starts."""
 
 from pathlib import Path
 from typing import Any

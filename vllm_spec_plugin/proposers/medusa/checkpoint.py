@@ -1,4 +1,4 @@
-"""Medusa heads on disk: this project's layout and that of FasterDecoding/Medusa. Imports no vLLM.
+"""Medusa heads on disk: this project's layout and that of FasterDecoding/Medusa.
 
 Both are a folder with `config.json` and a file of tensors `{head}.{layer}.linear.weight`, `{head}.{layer}.linear.bias`
 and `{head}.{num_layers}.weight`, the projection. The original's is a torch file; ours is safetensors, and our config

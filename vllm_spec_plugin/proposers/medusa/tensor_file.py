@@ -1,4 +1,4 @@
-"""The file of a folder of Medusa heads that holds their weights, in either format. Imports no vLLM."""
+"""The file of a folder of Medusa heads that holds their weights, in either format."""
 
 import re
 from collections.abc import Iterable

@@ -1,1 +1,1 @@
-"""How many tokens are drafted for each request in each step. Imports no vLLM."""
+"""How many tokens are drafted for each request in each step."""

@@ -1,4 +1,4 @@
-"""Predicts which draft tokens of a request are accepted, from those that were verified. Imports no vLLM."""
+"""Predicts which draft tokens of a request are accepted, from those that were verified."""
 
 import math
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""Draft lengths by policy: what the scheduler asks before each step, and what it tells after it. Imports no vLLM.
+"""Draft lengths by policy: what the scheduler asks before each step, and what it tells after it.
 
 Proposers go by their place in the configuration: 0 where there is only one.
 """

@@ -1,4 +1,4 @@
-"""Policies that look at neither cost nor batch. Imports no vLLM."""
+"""Policies that look at neither cost nor batch."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""Chooses draft lengths for the most expected tokens per second of the batch, K = 0 included. Imports no vLLM."""
+"""Chooses draft lengths for the most expected tokens per second of the batch, K = 0 included."""
 
 from collections.abc import Sequence
 from itertools import chain

@@ -1,4 +1,4 @@
-"""Outcomes of drafts, noted request by request and learned from together. Imports no vLLM."""
+"""Outcomes of drafts, noted request by request and learned from together."""
 
 from collections.abc import Sequence
 from typing import NamedTuple

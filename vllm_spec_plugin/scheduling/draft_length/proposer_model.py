@@ -1,4 +1,4 @@
-"""What is known of one proposer: which of its draft tokens are accepted, and what they cost. Imports no vLLM."""
+"""What is known of one proposer: which of its draft tokens are accepted, and what they cost."""
 
 from vllm_spec_plugin.scheduling.draft_length.acceptance import AcceptanceModel, expect
 from vllm_spec_plugin.scheduling.draft_length.arrays import Floats, Ints

@@ -1,4 +1,4 @@
-"""Linear regression that learns from every step, forgets slowly and ignores single outliers. Imports no vLLM."""
+"""Linear regression that learns from every step, forgets slowly and ignores single outliers."""
 
 import math
 from collections import deque

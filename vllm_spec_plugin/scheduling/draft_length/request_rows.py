@@ -1,4 +1,4 @@
-"""One row per request, the same in several arrays, so that compiled code finds all that is known of it. No vLLM."""
+"""One row per request, the same in several arrays, so that compiled code finds all that is known of it."""
 
 from collections.abc import Sequence
 from itertools import repeat

@@ -1,4 +1,4 @@
-"""Seconds of a step of the target, learned from the steps that are run. Imports no vLLM."""
+"""Seconds of a step of the target, learned from the steps that are run."""
 
 import bisect
 import math
