@@ -34,3 +34,10 @@ def _one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
+
+
+@pytest.fixture(autouse=True)
+def _logs_reach_caplog() -> None:
+    """Once vLLM is imported, its loggers keep their records to themselves."""
+    for name in ("vllm", "vllm.vllm_spec_plugin"):
+        logging.getLogger(name).propagate = True
