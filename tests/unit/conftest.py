@@ -37,7 +37,8 @@ def _one_thread() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def _logs_reach_caplog() -> None:
-    """Once vLLM is imported, its loggers keep their records to themselves."""
-    for name in ("vllm", "vllm.vllm_spec_plugin"):
-        logging.getLogger(name).propagate = True
+def _warnings_reach_caplog() -> None:
+    """Commands import vLLM with its logs at ERROR, and loggers stay as they were set first."""
+    logger = logging.getLogger("vllm")
+    if logger.level > logging.INFO:
+        logger.setLevel(logging.INFO)
