@@ -126,7 +126,7 @@ class StepWatch:
     are right, the whole is slower than without the watch.
 
     Attributes:
-        steps: those since the last `clear`, each by the attributes of `bench.records.Step`.
+        steps: steps since the last `clear`, each with the attributes of `bench.records.Step`.
     """
 
     def __init__(self, llm: Any) -> None:

@@ -14,7 +14,7 @@ MAX_PROPOSERS = 3
 
 
 class CascadeConfig(Section):
-    """Several proposers: those before others are asked first, or whoever pays most where the policy is optimal."""
+    """Asks several proposers in their order, or, with policy optimal, in the order of expected gain."""
 
     method: Literal["cascade"] = Field(description="How drafts are made.")
     proposers: tuple[Annotated[BundledConfig, ChosenBy("method")], ...] = Field(

@@ -137,7 +137,7 @@ def test_what_is_known_of_a_tree_goes_with_its_q(with_a_tree):
 def test_drafts_without_a_tree_are_chains(drafter):
     drafter.draft([view("a", 3)])
     assert drafter.pending.tree("a", [3]) is chain(1)
-    assert drafter.pending.tree("nobody", []) is chain(0)
+    assert drafter.pending.tree("unknown", []) is chain(0)
 
 
 def test_the_proposer_says_how_many_siblings_it_draws(drafter, monkeypatch, proposer):

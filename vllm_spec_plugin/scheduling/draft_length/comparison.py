@@ -16,7 +16,7 @@ SHARE, RETRY_SHARE = 0.005, 0.02
 _FIRST_OFF, _OFF_BLOCK, _ON_BLOCK = 4, 4, 16
 # Most measured steps of either kind that are compared, fewest that are, and steps from one comparison to the next.
 _ON_WINDOW, _OFF_WINDOW, _LEAST, _EVERY = 32, 16, 3, 3
-# While drafting stays off for long, one of so many steps is measured.
+# While drafting stays off for long, one step in this many is measured.
 _MEASURED_EACH = 4
 # Steps with drafts whose mean says that the verdict may be out of date.
 _RECENT = 12
@@ -113,7 +113,7 @@ class Comparison:
         return self._of(num_requests).verdict
 
     def skips(self, num_requests: int) -> bool:
-        """Whether a step without drafts may go unmeasured: drafting stays off for long, and one in four is enough."""
+        """Counts a step without drafts unmeasured, if drafting stays off for long; returns whether it did."""
         return self._of(num_requests).skips()
 
     def measured(self, step: ComparedStep, cost: StepCost, *, counts: bool) -> None:
@@ -158,7 +158,7 @@ class _Class:
         self._num_tried, self._lost = 0, 0.0
 
     def skips(self) -> bool:
-        """Counts a step without measuring it, if that may be."""
+        """See `Comparison.skips`; one step in `_MEASURED_EACH` is measured all the same."""
         if not self.is_off or self._left <= _OFF_WINDOW or self._left % _MEASURED_EACH == 0:
             return False
         self._left -= 1

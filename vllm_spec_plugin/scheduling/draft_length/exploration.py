@@ -113,7 +113,7 @@ def note_asked(asked: Floats, rows: Ints, of_proposers: Ints, now: int) -> None:
     Args:
         asked: [., L], the step in which each proposer was last asked for each request; changed in place.
         rows: [n], the requests' rows of it.
-        of_proposers: [L, 3, n], as of `Outcomes`.
+        of_proposers: [L, 3, n], outcomes per proposer, as in `Outcomes.of_proposers`.
         now: the step.
     """
     for proposer in range(len(of_proposers)):

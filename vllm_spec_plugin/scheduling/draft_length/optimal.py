@@ -135,7 +135,7 @@ class OptimalControl:
         for i, proposer in enumerate(self.proposers):
             proposer.expect(rows, draft_prob[i], gains[i], draft_tokens[i])
         costs = [proposer.draft_cost for proposer in self.proposers]
-        # In the order of a table of its own, as compiled code was compiled for.
+        # In C order: for another memory layout numba would compile the policy again.
         catch_up = np.empty(shape)
         np.multiply(_table(uncomputed, len(costs)).T, [[cost.catch_up_seconds] for cost in costs], out=catch_up)
         most = np.minimum(_table(limits, len(costs)), self._num_positions)
