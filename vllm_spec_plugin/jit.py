@@ -1,9 +1,15 @@
-"""numba's compiler as a decorator that keeps the function's type."""
+"""numba's compiler as a decorator that keeps the function's type, and the arrays that compiled functions take."""
 
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar, cast
 
 import numba
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
 
 P = ParamSpec("P")
 R = TypeVar("R")

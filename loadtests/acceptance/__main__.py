@@ -14,7 +14,7 @@ from loadtests.acceptance.parts import COURSES, Part, run_parts
 from loadtests.acceptance.settings import Settings
 from loadtests.acceptance.verdicts import Verdict, all_passed, summary_json, summary_table
 from vllm_spec_plugin.config import load_config
-from vllm_spec_plugin.config_errors import ConfigError
+from vllm_spec_plugin.schema.errors import ConfigError
 
 
 def main(

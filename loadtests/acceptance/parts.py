@@ -15,8 +15,8 @@ from loadtests.acceptance.server_log import log_check
 from loadtests.acceptance.settings import Settings
 from loadtests.acceptance.verdicts import Verdict
 from loadtests.server.counters import ExpositionError
-from vllm_spec_plugin.demo import model_path
-from vllm_spec_plugin.serving import ServerError
+from vllm_spec_plugin.tools.demo import model_path
+from vllm_spec_plugin.tools.serving import ServerError
 
 
 class Part(StrEnum):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import psutil
 
 from loadtests.acceptance.verdicts import Verdict
-from vllm_spec_plugin.serving import HOST, Server, ServerError
+from vllm_spec_plugin.tools.serving import HOST, Server, ServerError
 
 _GRACE = 30.0
 _POLL_SECONDS = 0.05

@@ -10,8 +10,8 @@ import pytest
 from tests.e2e import live_memory
 from tests.fixed_length import fixed_length
 from tests.sizes import is_full
-from vllm_spec_plugin.demo import model_path
-from vllm_spec_plugin.serving import Server
+from vllm_spec_plugin.tools.demo import model_path
+from vllm_spec_plugin.tools.serving import Server
 
 NUM_DRAFTS = {"ngram": 4, "cascade": 4, "medusa_tree": 5}
 MAX_MODEL_LEN = 1024

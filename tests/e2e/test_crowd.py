@@ -12,7 +12,7 @@ from tests.engine import texts
 from tests.engine.arms import Arms, Engine
 from tests.engine.exact import Reference
 from tests.engine.greedy import assert_same_token_ids, greedy_job
-from vllm_spec_plugin.serving import Server
+from vllm_spec_plugin.tools.serving import Server
 
 pytestmark = pytest.mark.e2e
 

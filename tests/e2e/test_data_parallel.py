@@ -11,9 +11,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.engine import texts
 from tests.engine.exact import Reference
 from tests.fixed_length import fixed_length
-from vllm_spec_plugin.certify.greedy import TOLERANCES
-from vllm_spec_plugin.demo import model_path
-from vllm_spec_plugin.serving import Server
+from vllm_spec_plugin.tools.certify.greedy import TOLERANCES
+from vllm_spec_plugin.tools.demo import model_path
+from vllm_spec_plugin.tools.serving import Server
 
 pytestmark = [
     pytest.mark.e2e,

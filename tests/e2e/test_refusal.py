@@ -8,8 +8,8 @@ import pytest
 
 from tests.engine.drafts import edited_draft, plugin_yaml
 from tests.engine.tiny import tiny_model
-from vllm_spec_plugin.demo import model_path
-from vllm_spec_plugin.serving import serve_command, serving_environment
+from vllm_spec_plugin.tools.demo import model_path
+from vllm_spec_plugin.tools.serving import serve_command, serving_environment
 
 pytestmark = pytest.mark.e2e
 TARGET = model_path("target")

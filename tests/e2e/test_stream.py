@@ -12,8 +12,8 @@ from tests.e2e.conftest import ENVIRONMENT, OPTIONS
 from tests.e2e.test_serve import PROMPT, complete
 from tests.fixed_length import fixed_length
 from vllm_spec_plugin.config import load_config
-from vllm_spec_plugin.demo import model_path
-from vllm_spec_plugin.serving import Server
+from vllm_spec_plugin.tools.demo import model_path
+from vllm_spec_plugin.tools.serving import Server
 
 pytestmark = pytest.mark.e2e
 

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 import torch
 
-from vllm_spec_plugin.certify.jobs import Tokens
-from vllm_spec_plugin.demo import model_path
+from vllm_spec_plugin.tools.certify.jobs import Tokens
+from vllm_spec_plugin.tools.demo import model_path
 
 __all__ = ["Reference", "Tokens"]
 

@@ -44,8 +44,8 @@ class FaultyProposer:
 
 def install() -> None:
     """Wraps the proposer of every engine that is built from now on."""
+    from vllm_spec_plugin.drafting import drafter
     from vllm_spec_plugin.proposers.registry import create_proposer
-    from vllm_spec_plugin.worker import drafter
 
     mock.patch.object(drafter, "create_proposer", lambda *args: FaultyProposer(create_proposer(*args))).start()
 
@@ -63,7 +63,7 @@ def in_force(fault: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _short_of_memory() -> Iterator[None]:
-    from vllm_spec_plugin.worker.draft_engine import VllmDraftEngine
+    from vllm_spec_plugin.drafting.draft_engine import VllmDraftEngine
 
     forward, passes = VllmDraftEngine._forward, itertools.count(1)
 

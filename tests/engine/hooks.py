@@ -11,7 +11,7 @@ from tests.engine import books, faults, integrity, lengths, rank_faults, recorde
 def install(arguments: dict[str, Any]) -> None:
     """Prepares for the engine that is built next; takes its own entries out of the arguments."""
     from vllm_spec_plugin.compat.draft_pass import DraftPass
-    from vllm_spec_plugin.worker import draft_engine
+    from vllm_spec_plugin.drafting import draft_engine
 
     if arguments.pop("check"):
         integrity.install()

@@ -6,10 +6,10 @@ from random import Random
 from typing import Any
 from unittest import mock
 
+from vllm_spec_plugin.config.settings import config_in
 from vllm_spec_plugin.messages import result_of
 from vllm_spec_plugin.scheduling.draft_length.control import Batch, DraftRequest
 from vllm_spec_plugin.scheduling.draft_length.fixed import FixedControl
-from vllm_spec_plugin.settings import config_in
 from vllm_spec_plugin.turns import Turns
 
 # Share of requests without a draft.

@@ -8,8 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-
-from vllm_spec_plugin.bench.drafting.parts import FORWARD, PARTS
+from vllm_spec_plugin.tools.bench.drafting.parts import FORWARD, PARTS
 
 pytestmark = pytest.mark.engine
 

@@ -13,13 +13,13 @@ from typer.testing import CliRunner
 from tests.engine.arms import DISTANT, DRAFT_MODEL, LOOKUP, MULTI_DRAFT_DISTANT, Arms, Engine
 from tests.engine.jobs import Job
 from tests.engine.sabotage import environment
-from vllm_spec_plugin.certify import jobs
-from vllm_spec_plugin.certify.baseline import Baseline, Sizes, run_baseline
-from vllm_spec_plugin.certify.checks import check_greedy, check_json, check_samples, check_seeds
-from vllm_spec_plugin.certify.law import RAW_LOGITS
-from vllm_spec_plugin.certify.results import Check
 from vllm_spec_plugin.cli import app
-from vllm_spec_plugin.demo import model_path
+from vllm_spec_plugin.tools.certify import jobs
+from vllm_spec_plugin.tools.certify.baseline import Baseline, Sizes, run_baseline
+from vllm_spec_plugin.tools.certify.checks import check_greedy, check_json, check_samples, check_seeds
+from vllm_spec_plugin.tools.certify.law import RAW_LOGITS
+from vllm_spec_plugin.tools.certify.results import Check
+from vllm_spec_plugin.tools.demo import model_path
 
 pytestmark = [pytest.mark.engine, pytest.mark.statistical]
 

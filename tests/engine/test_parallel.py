@@ -22,8 +22,8 @@ from tests.engine.exact import Reference, Tokens
 from tests.engine.greedy import assert_same_tokens, greedy_job
 from tests.engine.jobs import Job, Request
 from tests.sizes import is_full
-from vllm_spec_plugin.certify.engines import EngineError
-from vllm_spec_plugin.proposers.guard import RANKS_DIFFER
+from vllm_spec_plugin.metrics.counters import RANKS_DIFFER
+from vllm_spec_plugin.tools.certify.engines import EngineError
 
 pytestmark = [
     pytest.mark.engine,

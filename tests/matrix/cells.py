@@ -10,7 +10,7 @@ import yaml
 
 from tests.engine.jobs import Job, Request, Result
 from tests.engine.tiny import ARCHITECTURES, repeating_prompts
-from vllm_spec_plugin.certify.greedy import TOLERANCES, first_differences
+from vllm_spec_plugin.tools.certify.greedy import TOLERANCES, first_differences
 
 NUM_TOKENS = 60
 TOLERANCE = TOLERANCES["float32"]

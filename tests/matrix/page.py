@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.matrix.cells import COLUMNS, EXACT, NUM_TOKENS, REFUSED, ROWS, TOLERANCE
-from vllm_spec_plugin.scheduling.request_gate import POOLING, PROMPT_EMBEDS, REASONS, RESUMABLE, THINKING_BUDGET
+from vllm_spec_plugin.metrics.counters import POOLING, PROMPT_EMBEDS, RESUMABLE, THINKING_BUDGET, WITHOUT_DRAFTS
 from vllm_spec_plugin.support.rules import EVERYTHING, RULES, SERVED_LAYERS, TREES
 
 _DOCS = Path(__file__).parents[2] / "docs"
@@ -151,7 +151,7 @@ def _requests() -> list[str]:
         "",
         "| reason | requests | why |",
         "|---|---|---|",
-        *(f"| `{reason}` | {_REQUESTS[reason][0]} | {_REQUESTS[reason][1]} |" for reason in REASONS),
+        *(f"| `{reason}` | {_REQUESTS[reason][0]} | {_REQUESTS[reason][1]} |" for reason in WITHOUT_DRAFTS),
     ]
 
 

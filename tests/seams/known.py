@@ -6,7 +6,7 @@ HELD_IN = (
     "vllm_spec_plugin.scheduling",
     "vllm_spec_plugin.verification.constraints",
     "vllm_spec_plugin.verification.sampler",
-    "vllm_spec_plugin.worker",
+    "vllm_spec_plugin.forward",
 )
 
 _RUNNER_OUTPUT = "vllm.v1.outputs:ModelRunnerOutput"

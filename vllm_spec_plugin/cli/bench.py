@@ -5,8 +5,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vllm_spec_plugin.bench.load.switching import WINDOW
-from vllm_spec_plugin.bench.load.workloads import EASY, SWITCHING, WORKLOADS
 from vllm_spec_plugin.cli.bench_drafting import bench_drafting
 from vllm_spec_plugin.cli.bench_errors import fail, told_errors
 from vllm_spec_plugin.cli.bench_host import bench_host
@@ -28,6 +26,8 @@ from vllm_spec_plugin.cli.bench_options import (
 from vllm_spec_plugin.cli.bench_planning import bench_planning
 from vllm_spec_plugin.cli.bench_record import bench_record
 from vllm_spec_plugin.cli.bench_replay import bench_replay
+from vllm_spec_plugin.tools.bench.load.switching import WINDOW
+from vllm_spec_plugin.tools.bench.load.workloads import EASY, SWITCHING, WORKLOADS
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -105,17 +105,17 @@ def compare(
     import tempfile
     from dataclasses import asdict
 
-    from vllm_spec_plugin.bench.arm_words import choose_arms
-    from vllm_spec_plugin.bench.input import check_output, whole_numbers, words
-    from vllm_spec_plugin.bench.load.report.output import Files, show, write
-    from vllm_spec_plugin.bench.load.sweep import Plan, num_runs, run_sweep
-    from vllm_spec_plugin.bench.load.workloads import BEGINNINGS, Sizes
-    from vllm_spec_plugin.bench.planned_arms import base_of, plan_arms
-    from vllm_spec_plugin.bench.plans import model_source
-    from vllm_spec_plugin.bench.prompts import read_prompts
-    from vllm_spec_plugin.bench.provenance import provenance
-    from vllm_spec_plugin.bench.quiet import QuietMachine
-    from vllm_spec_plugin.bench.running import describe, running_engines, shown_progress
+    from vllm_spec_plugin.tools.bench.arm_words import choose_arms
+    from vllm_spec_plugin.tools.bench.input import check_output, whole_numbers, words
+    from vllm_spec_plugin.tools.bench.load.report.output import Files, show, write
+    from vllm_spec_plugin.tools.bench.load.sweep import Plan, num_runs, run_sweep
+    from vllm_spec_plugin.tools.bench.load.workloads import BEGINNINGS, Sizes
+    from vllm_spec_plugin.tools.bench.planned_arms import base_of, plan_arms
+    from vllm_spec_plugin.tools.bench.plans import model_source
+    from vllm_spec_plugin.tools.bench.prompts import read_prompts
+    from vllm_spec_plugin.tools.bench.provenance import provenance
+    from vllm_spec_plugin.tools.bench.quiet import QuietMachine
+    from vllm_spec_plugin.tools.bench.running import describe, running_engines, shown_progress
 
     with told_errors(errors):
         for option, path in (("--json", json_path), ("--markdown", markdown), ("--png", png)):

@@ -57,18 +57,18 @@ def bench_drafting(
 
     from rich.console import Console
 
-    from vllm_spec_plugin.bench.arm_words import choose_arms
-    from vllm_spec_plugin.bench.drafting.comparison import Workload, num_runs, run_all
-    from vllm_spec_plugin.bench.drafting.report import notes, sentences, to_json
-    from vllm_spec_plugin.bench.drafting.tables import tables
-    from vllm_spec_plugin.bench.input import InputError, check_output
-    from vllm_spec_plugin.bench.planned_arms import base_of, plan_arms
-    from vllm_spec_plugin.bench.plans import model_source
-    from vllm_spec_plugin.bench.prompts import PROMPTS, read_prompts
-    from vllm_spec_plugin.bench.provenance import provenance
-    from vllm_spec_plugin.bench.quiet import QuietMachine
-    from vllm_spec_plugin.bench.running import describe, running_engines, show_report, shown_progress
-    from vllm_spec_plugin.serving import runs_on_cpu
+    from vllm_spec_plugin.tools.bench.arm_words import choose_arms
+    from vllm_spec_plugin.tools.bench.drafting.comparison import Workload, num_runs, run_all
+    from vllm_spec_plugin.tools.bench.drafting.report import notes, sentences, to_json
+    from vllm_spec_plugin.tools.bench.drafting.tables import tables
+    from vllm_spec_plugin.tools.bench.input import InputError, check_output
+    from vllm_spec_plugin.tools.bench.planned_arms import base_of, plan_arms
+    from vllm_spec_plugin.tools.bench.plans import model_source
+    from vllm_spec_plugin.tools.bench.prompts import PROMPTS, read_prompts
+    from vllm_spec_plugin.tools.bench.provenance import provenance
+    from vllm_spec_plugin.tools.bench.quiet import QuietMachine
+    from vllm_spec_plugin.tools.bench.running import describe, running_engines, show_report, shown_progress
+    from vllm_spec_plugin.tools.serving import runs_on_cpu
 
     console, errors = Console(), Console(stderr=True)
     with told_errors(errors):

@@ -18,10 +18,10 @@ def told_errors(console: "Console") -> Iterator[None]:
 
     A terminated run takes its engines along, as an interrupted one does.
     """
-    from vllm_spec_plugin.bench.arms import ArmError
-    from vllm_spec_plugin.bench.input import InputError
     from vllm_spec_plugin.config import ConfigError
-    from vllm_spec_plugin.serving import ServerError
+    from vllm_spec_plugin.tools.bench.arms import ArmError
+    from vllm_spec_plugin.tools.bench.input import InputError
+    from vllm_spec_plugin.tools.serving import ServerError
 
     before = signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     try:

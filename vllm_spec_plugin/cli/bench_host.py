@@ -67,17 +67,17 @@ def bench_host(
     from rich.console import Console
     from rich.markup import escape
 
-    from vllm_spec_plugin.bench.host.comparison import ARMS, num_runs, plan_host_arms, run_all
-    from vllm_spec_plugin.bench.host.picture import draw
-    from vllm_spec_plugin.bench.host.records import HostJob
-    from vllm_spec_plugin.bench.host.report import NOTE, tables, to_json, to_markdown
-    from vllm_spec_plugin.bench.input import check_output, whole_numbers, words
-    from vllm_spec_plugin.bench.load.report.output import picture_address
-    from vllm_spec_plugin.bench.plans import model_source
-    from vllm_spec_plugin.bench.provenance import provenance
-    from vllm_spec_plugin.bench.quiet import QuietMachine
-    from vllm_spec_plugin.bench.running import describe, running_engines, show_report, shown_progress
-    from vllm_spec_plugin.bench.tables import new_table
+    from vllm_spec_plugin.tools.bench.host.comparison import ARMS, num_runs, plan_host_arms, run_all
+    from vllm_spec_plugin.tools.bench.host.picture import draw
+    from vllm_spec_plugin.tools.bench.host.records import HostJob
+    from vllm_spec_plugin.tools.bench.host.report import NOTE, tables, to_json, to_markdown
+    from vllm_spec_plugin.tools.bench.input import check_output, whole_numbers, words
+    from vllm_spec_plugin.tools.bench.load.report.output import picture_address
+    from vllm_spec_plugin.tools.bench.plans import model_source
+    from vllm_spec_plugin.tools.bench.provenance import provenance
+    from vllm_spec_plugin.tools.bench.quiet import QuietMachine
+    from vllm_spec_plugin.tools.bench.running import describe, running_engines, show_report, shown_progress
+    from vllm_spec_plugin.tools.bench.tables import new_table
 
     console, errors = Console(), Console(stderr=True)
     with told_errors(errors):

@@ -26,10 +26,10 @@ def bench_ngram(
     import numpy as np
     from rich.console import Console
 
-    from vllm_spec_plugin.bench.input import InputError
-    from vllm_spec_plugin.bench.ngram import MAX_NEW_TOKENS, VARIANTS, measure, text_stream
-    from vllm_spec_plugin.bench.tables import new_table
     from vllm_spec_plugin.proposers.ngram.proposer import NgramProposer
+    from vllm_spec_plugin.tools.bench.input import InputError
+    from vllm_spec_plugin.tools.bench.ngram import MAX_NEW_TOKENS, VARIANTS, measure, text_stream
+    from vllm_spec_plugin.tools.bench.tables import new_table
 
     title = f"n-gram proposer: {context} tokens of context, K={num_draft_tokens}, {steps} steps"
     headers = ("mode", "sampling", "batch", "median µs", "p99 µs", "right, %", "index, ms")

@@ -33,9 +33,9 @@ def bench_planning(
 
     from rich.console import Console
 
-    from vllm_spec_plugin.bench.input import check_output
-    from vllm_spec_plugin.bench.planning import ACCEPTANCE, CASES, config_of, measure
-    from vllm_spec_plugin.bench.tables import new_table
+    from vllm_spec_plugin.tools.bench.input import check_output
+    from vllm_spec_plugin.tools.bench.planning import ACCEPTANCE, CASES, config_of, measure
+    from vllm_spec_plugin.tools.bench.tables import new_table
 
     console, results = Console(), []
     with told_errors(Console(stderr=True)):

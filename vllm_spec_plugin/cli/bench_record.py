@@ -45,14 +45,14 @@ def bench_record(
 
     from rich.console import Console
 
-    from vllm_spec_plugin.bench.input import check_output, whole_numbers
-    from vllm_spec_plugin.bench.planned_arms import base_of
-    from vllm_spec_plugin.bench.plans import model_source
-    from vllm_spec_plugin.bench.prompts import PROMPTS
-    from vllm_spec_plugin.bench.provenance import provenance
-    from vllm_spec_plugin.bench.quiet import QuietMachine
-    from vllm_spec_plugin.bench.replay import record
-    from vllm_spec_plugin.bench.replay.recording import Recording, read
+    from vllm_spec_plugin.tools.bench.input import check_output, whole_numbers
+    from vllm_spec_plugin.tools.bench.planned_arms import base_of
+    from vllm_spec_plugin.tools.bench.plans import model_source
+    from vllm_spec_plugin.tools.bench.prompts import PROMPTS
+    from vllm_spec_plugin.tools.bench.provenance import provenance
+    from vllm_spec_plugin.tools.bench.quiet import QuietMachine
+    from vllm_spec_plugin.tools.bench.replay import record
+    from vllm_spec_plugin.tools.bench.replay.recording import Recording, read
 
     errors = Console(stderr=True)
     with told_errors(errors):

@@ -42,13 +42,13 @@ def bench_replay(
     from rich.console import Console
     from rich.markup import escape
 
-    from vllm_spec_plugin.bench.input import check_output, whole_numbers, words
-    from vllm_spec_plugin.bench.replay.ablation import MECHANISMS
-    from vllm_spec_plugin.bench.replay.ablation import ablate as gains_of
-    from vllm_spec_plugin.bench.replay.recording import bundled, read
-    from vllm_spec_plugin.bench.replay.report import gains_table, rates_table
-    from vllm_spec_plugin.bench.replay.settings import WORKLOADS, Sizes, arms_of, replay
-    from vllm_spec_plugin.bench.tables import markdown_table, new_table
+    from vllm_spec_plugin.tools.bench.input import check_output, whole_numbers, words
+    from vllm_spec_plugin.tools.bench.replay.ablation import MECHANISMS
+    from vllm_spec_plugin.tools.bench.replay.ablation import ablate as gains_of
+    from vllm_spec_plugin.tools.bench.replay.recording import bundled, read
+    from vllm_spec_plugin.tools.bench.replay.report import gains_table, rates_table
+    from vllm_spec_plugin.tools.bench.replay.settings import WORKLOADS, Sizes, arms_of, replay
+    from vllm_spec_plugin.tools.bench.tables import markdown_table, new_table
 
     console, texts = Console(), []
     with told_errors(Console(stderr=True)):

@@ -53,16 +53,16 @@ def certify(
 
     from rich.console import Console
 
-    from vllm_spec_plugin.bench.input import check_output
-    from vllm_spec_plugin.bench.plans import model_source
-    from vllm_spec_plugin.bench.provenance import provenance
-    from vllm_spec_plugin.certify import prompts as texts
-    from vllm_spec_plugin.certify.baseline import DEFAULT, QUICK
-    from vllm_spec_plugin.certify.options import context_of, engine_options
-    from vllm_spec_plugin.certify.session import Certification, RefusedError
-    from vllm_spec_plugin.certify.session import certify as run
     from vllm_spec_plugin.cli.bench_errors import fail, told_errors
     from vllm_spec_plugin.cli.certify_progress import shown
+    from vllm_spec_plugin.tools.bench.input import check_output
+    from vllm_spec_plugin.tools.bench.plans import model_source
+    from vllm_spec_plugin.tools.bench.provenance import provenance
+    from vllm_spec_plugin.tools.certify import prompts as texts
+    from vllm_spec_plugin.tools.certify.baseline import DEFAULT, QUICK
+    from vllm_spec_plugin.tools.certify.options import context_of, engine_options
+    from vllm_spec_plugin.tools.certify.session import Certification, RefusedError
+    from vllm_spec_plugin.tools.certify.session import certify as run
 
     # A pipe has no width of its own, and a cut table says little.
     console, errors = Console(width=None if sys.stdout.isatty() else 170), Console(stderr=True)
@@ -100,8 +100,8 @@ def finish(report: Any, model: str, json_path: Path | None, png: Path | None, co
     """
     import json
 
-    from vllm_spec_plugin.certify.picture import draw
-    from vllm_spec_plugin.certify.report import as_json, show
+    from vllm_spec_plugin.tools.certify.picture import draw
+    from vllm_spec_plugin.tools.certify.report import as_json, show
 
     show(report, console)
     if json_path is not None:

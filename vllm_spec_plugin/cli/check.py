@@ -72,7 +72,7 @@ def check(
 
 def _server(model: str, options: list[str], configs: "Sequence[PluginConfig]") -> Any:
     """vLLM's arguments for the server, its model looked at and printed."""
-    from vllm_spec_plugin.compat import serve_options
+    from vllm_spec_plugin.register import serve_options
 
     serve_options.quiet_vllm()
     models = [name for config in configs for name in config.proposer.models]
@@ -93,8 +93,8 @@ def _check_file(path: Path, config: "PluginConfig", arguments: Any) -> None:
         config.check_proposers(None, str(path))
         _print_settings(path, config)
         return
-    from vllm_spec_plugin.compat.serve_options import check_server
-    from vllm_spec_plugin.settings import settings_of
+    from vllm_spec_plugin.config.settings import settings_of
+    from vllm_spec_plugin.register.serve_options import check_server
     from vllm_spec_plugin.support.rules import features_of
 
     check_server(arguments, settings_of(config, str(path)))
@@ -124,7 +124,7 @@ def _warnings_shown() -> Iterator[None]:
 
 
 def _print_model(name: str, model_config: Any) -> None:
-    from vllm_spec_plugin.config_errors import show_source
+    from vllm_spec_plugin.schema.errors import show_source
 
     typer.echo(f"{show_source(name)}:")
     rows = [
@@ -136,7 +136,7 @@ def _print_model(name: str, model_config: Any) -> None:
 
 
 def _print_settings(path: Path, config: "PluginConfig") -> None:
-    from vllm_spec_plugin.config_errors import show_source
+    from vllm_spec_plugin.schema.errors import show_source
 
     typer.echo(f"{show_source(str(path))}: OK")
     _print_table(list(_settings(config, "", given=True)))

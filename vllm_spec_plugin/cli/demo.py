@@ -18,8 +18,8 @@ from rich.progress import track
 from rich.syntax import Syntax
 from rich.table import Table
 
-from vllm_spec_plugin.demo import model_path
-from vllm_spec_plugin.serving import Server, ServerError
+from vllm_spec_plugin.tools.demo import model_path
+from vllm_spec_plugin.tools.serving import Server, ServerError
 
 # Beginnings as the bundled target knows them; the later ones repeat themselves, as much code does.
 PROMPTS = (

@@ -39,8 +39,8 @@ def mock_server(
     but a function of seed and prompt: the same prompt gets the same text. They are as long as max_tokens says, whatever
     ignore_eos is.
     """
-    from vllm_spec_plugin.mock_server.options import MockOptions, MockOptionsError
-    from vllm_spec_plugin.mock_server.running import MockServerError, run_mock_server
+    from vllm_spec_plugin.tools.mock_server.options import MockOptions, MockOptionsError
+    from vllm_spec_plugin.tools.mock_server.running import MockServerError, run_mock_server
 
     try:
         options = MockOptions(

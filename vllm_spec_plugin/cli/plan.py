@@ -74,15 +74,15 @@ def plan(
     from rich.console import Console
     from rich.markup import escape
 
-    from vllm_spec_plugin.bench.input import check_output, whole_numbers
-    from vllm_spec_plugin.bench.plans import model_source
-    from vllm_spec_plugin.bench.provenance import provenance
-    from vllm_spec_plugin.planner import planning
-    from vllm_spec_plugin.planner.measuring import Sizes
-    from vllm_spec_plugin.planner.models import check_models, read_heads
-    from vllm_spec_plugin.planner.prompts import read_given
-    from vllm_spec_plugin.planner.report.output import Files, show, write
-    from vllm_spec_plugin.planner.texts import as_traffic
+    from vllm_spec_plugin.tools.bench.input import check_output, whole_numbers
+    from vllm_spec_plugin.tools.bench.plans import model_source
+    from vllm_spec_plugin.tools.bench.provenance import provenance
+    from vllm_spec_plugin.tools.planner import planning
+    from vllm_spec_plugin.tools.planner.measuring import Sizes
+    from vllm_spec_plugin.tools.planner.models import check_models, read_heads
+    from vllm_spec_plugin.tools.planner.prompts import read_given
+    from vllm_spec_plugin.tools.planner.report.output import Files, show, write
+    from vllm_spec_plugin.tools.planner.texts import as_traffic
 
     console, errors = Console(), Console(stderr=True)
     with told_errors(errors):

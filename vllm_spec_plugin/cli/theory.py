@@ -12,7 +12,7 @@ import typer
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from vllm_spec_plugin.theory.plot import Picture
+    from vllm_spec_plugin.tools.theory.plot import Picture
 
 _T = TypeVar("_T")
 
@@ -124,8 +124,8 @@ def _study(
             f"K = {max(lengths)}"
         )
 
-    from vllm_spec_plugin.theory import plot, tables
-    from vllm_spec_plugin.theory.study import study, to_json
+    from vllm_spec_plugin.tools.theory import plot, tables
+    from vllm_spec_plugin.tools.theory.study import study, to_json
 
     for option, values in (("--alpha", rates), ("--cost", costs)):
         if drawn and len(values) > plot.MOST_CURVES:
@@ -143,7 +143,7 @@ def _study(
 
 
 def _paper() -> _Report:
-    from vllm_spec_plugin.theory import paper, plot, tables
+    from vllm_spec_plugin.tools.theory import paper, plot, tables
 
     rates = sorted({row.acceptance_rate for row in paper.TABLE_1})
     lengths = sorted({row.draft_length for row in paper.TABLE_1})
@@ -154,7 +154,7 @@ def _paper() -> _Report:
 def _write(report: _Report, out: Path | None, json_path: Path | None) -> None:
     import json
 
-    from vllm_spec_plugin.theory.plot import draw
+    from vllm_spec_plugin.tools.theory.plot import draw
 
     for option, path in (("--out", out), ("--json", json_path)):
         if path is None:
@@ -210,7 +210,7 @@ def _lengths(text: str) -> range:
 
 
 def _shown(text: str) -> str:
-    from vllm_spec_plugin.config_errors import show_text
+    from vllm_spec_plugin.schema.errors import show_text
 
     return show_text(text) or "nothing"
 

@@ -31,7 +31,7 @@ def train_demo(
     except OSError as error:
         typer.echo(f"--out {out}: cannot be made: {error.strerror}", err=True)
         raise typer.Exit(1) from None
-    from vllm_spec_plugin.demo import train as training
+    from vllm_spec_plugin.tools.demo import train as training
 
     target = training.TARGET_STEPS if target_steps is None else target_steps
     draft = training.DRAFT_STEPS if draft_steps is None else draft_steps

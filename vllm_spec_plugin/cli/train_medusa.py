@@ -106,9 +106,9 @@ def train_medusa(
 
     from rich.console import Console
 
-    from vllm_spec_plugin.training import TrainingError
-    from vllm_spec_plugin.training.options import Options
-    from vllm_spec_plugin.training.train import train_heads
+    from vllm_spec_plugin.tools.training import TrainingError
+    from vllm_spec_plugin.tools.training.options import Options
+    from vllm_spec_plugin.tools.training.train import train_heads
 
     options = Options(
         model=model,

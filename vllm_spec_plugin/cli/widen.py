@@ -56,8 +56,8 @@ def widen(
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    from vllm_spec_plugin.demo import model_path
-    from vllm_spec_plugin.demo import widen as widening
+    from vllm_spec_plugin.tools.demo import model_path
+    from vllm_spec_plugin.tools.demo import widen as widening
 
     # A terminated run takes what it has half written along, as an interrupted one does.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))

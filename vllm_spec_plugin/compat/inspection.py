@@ -10,7 +10,7 @@ import torch
 from vllm import LLM, SamplingParams
 from vllm.sampling_params import RequestOutputKind
 
-from vllm_spec_plugin.request_options import SPEC, SPEC_METHOD, SPEC_TOKENS
+from vllm_spec_plugin.config.request_options import SPEC, SPEC_METHOD, SPEC_TOKENS
 
 __all__ = [
     "LLM",

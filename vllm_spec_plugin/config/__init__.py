@@ -9,10 +9,10 @@ from vllm_spec_plugin.config.draft_length import (
 )
 from vllm_spec_plugin.config.plugin import PluginConfig, VerificationConfig
 from vllm_spec_plugin.config.reading import load_config, parse_config
-from vllm_spec_plugin.config_errors import ConfigError
 from vllm_spec_plugin.proposers.draft_model.config import DraftModelConfig
 from vllm_spec_plugin.proposers.medusa.config import MedusaConfig
 from vllm_spec_plugin.proposers.ngram.config import NgramConfig
+from vllm_spec_plugin.schema.errors import ConfigError
 
 __all__ = [
     "MAX_TOKENS",

@@ -5,10 +5,10 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from vllm_spec_plugin.config_errors import show
-from vllm_spec_plugin.config_section import ChosenBy, Section, conflicts
 from vllm_spec_plugin.proposers.registry import BundledConfig
 from vllm_spec_plugin.proposers.section import ProposerConfig
+from vllm_spec_plugin.schema.errors import show
+from vllm_spec_plugin.schema.section import ChosenBy, Section, conflicts
 
 MAX_PROPOSERS = 3
 

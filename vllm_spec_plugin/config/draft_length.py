@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from vllm_spec_plugin.config_section import Section
+from vllm_spec_plugin.schema.section import Section
 
 MAX_TOKENS = 64
 

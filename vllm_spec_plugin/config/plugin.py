@@ -8,10 +8,10 @@ from pydantic import Field, create_model, model_validator
 
 from vllm_spec_plugin.config.cascade import CascadeConfig
 from vllm_spec_plugin.config.draft_length import MAX_TOKENS, DraftLengthConfig, OptimalDraftLength
-from vllm_spec_plugin.config_errors import ConfigError, Mistake, config_error, show, show_reason, show_source
-from vllm_spec_plugin.config_section import ChosenBy, Section, conflicts
 from vllm_spec_plugin.proposers.registry import BUNDLED, BundledConfig, Kind
 from vllm_spec_plugin.proposers.section import ProposerConfig, Target
+from vllm_spec_plugin.schema.errors import ConfigError, Mistake, config_error, show, show_reason, show_source
+from vllm_spec_plugin.schema.section import ChosenBy, Section, conflicts
 
 logger = logging.getLogger("vllm.vllm_spec_plugin")
 

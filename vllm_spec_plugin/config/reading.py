@@ -8,9 +8,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from vllm_spec_plugin.config.plugin import PluginConfig, model_for
-from vllm_spec_plugin.config_errors import Mistake, config_error, mistakes_in, show, show_reason, show_source
 from vllm_spec_plugin.proposers.registry import CASCADE, BrokenProposerError, kinds_for
-from vllm_spec_plugin.safe_yaml import parse_text, read_text
+from vllm_spec_plugin.schema.errors import Mistake, config_error, mistakes_in, show, show_reason, show_source
+from vllm_spec_plugin.schema.safe_yaml import parse_text, read_text
 
 
 def parse_config(data: object, source: str) -> PluginConfig:

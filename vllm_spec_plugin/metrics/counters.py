@@ -4,6 +4,31 @@ import time
 from dataclasses import dataclass, field
 from typing import Any, Literal, Self
 
+# Labels `reason`: faults of proposers, and requests that drafts could change the output of.
+RAISED = "raised"
+WRONG_COUNT = "wrong_number_of_drafts"
+WRONG_TYPE = "wrong_type"
+TOO_MANY_TOKENS = "too_many_tokens"
+WRONG_TREE = "wrong_tree"
+OUT_OF_VOCABULARY = "token_out_of_vocabulary"
+BAD_PROBS = "bad_probabilities"
+RANKS_DIFFER = "ranks_differ"
+PROPOSER_ERRORS = (
+    RAISED,
+    WRONG_COUNT,
+    WRONG_TYPE,
+    TOO_MANY_TOKENS,
+    WRONG_TREE,
+    OUT_OF_VOCABULARY,
+    BAD_PROBS,
+    RANKS_DIFFER,
+)
+THINKING_BUDGET = "thinking_budget"
+RESUMABLE = "resumable"
+PROMPT_EMBEDS = "prompt_embeds"
+POOLING = "pooling"
+WITHOUT_DRAFTS = (THINKING_BUDGET, RESUMABLE, PROMPT_EMBEDS, POOLING)
+
 
 @dataclass
 class StepCounters:

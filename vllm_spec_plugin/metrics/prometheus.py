@@ -5,9 +5,7 @@ from typing import Any, Literal
 
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
 
-from vllm_spec_plugin.metrics.counters import StepCounters
-from vllm_spec_plugin.proposers.guard import ERROR_REASONS
-from vllm_spec_plugin.scheduling.request_gate import REASONS
+from vllm_spec_plugin.metrics.counters import PROPOSER_ERRORS, WITHOUT_DRAFTS, StepCounters
 
 _RATES = tuple(i / 10 for i in range(11))
 _DRAFT_LENGTHS = (*range(9), 10, 12, 16, 24, 32, 48, 64)
@@ -88,7 +86,7 @@ class Exporter:
         for length, count in enumerate(step.chosen_lengths):
             for _ in range(count):
                 chosen.observe(length)
-        for reason in REASONS:
+        for reason in WITHOUT_DRAFTS:
             self._without_drafts.labels(reason).inc(step.without_drafts.get(reason, 0))
         self._switched_off.labels(step.method).inc(step.switched_off)
         self._predicted.labels(step.method).inc(step.predicted_seconds)
@@ -97,7 +95,7 @@ class Exporter:
         self._realised_saved.labels(step.method).inc(step.realised_saved_seconds)
         for position, rate in enumerate(step.acceptance):
             self._acceptance.labels(step.method, position).set(rate)
-        for reason in ERROR_REASONS:
+        for reason in PROPOSER_ERRORS:
             self._errors.labels(step.method, reason).inc(step.proposer_errors.get(reason, 0))
 
 

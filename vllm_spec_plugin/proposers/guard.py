@@ -9,30 +9,21 @@ from typing import Any
 import numpy as np
 import torch
 
+from vllm_spec_plugin.metrics.counters import (
+    BAD_PROBS,
+    OUT_OF_VOCABULARY,
+    RAISED,
+    TOO_MANY_TOKENS,
+    WRONG_COUNT,
+    WRONG_TREE,
+    WRONG_TYPE,
+)
 from vllm_spec_plugin.proposers.base import NO_DRAFT, Draft, Proposer, RequestView
 from vllm_spec_plugin.verification.draft_probs import SparseProbs, stack_rows, stack_sparse
 from vllm_spec_plugin.verification.topology import Topology
 
 logger = logging.getLogger("vllm.vllm_spec_plugin")
 
-RAISED = "raised"
-WRONG_COUNT = "wrong_number_of_drafts"
-WRONG_TYPE = "wrong_type"
-TOO_MANY_TOKENS = "too_many_tokens"
-WRONG_TREE = "wrong_tree"
-OUT_OF_VOCABULARY = "token_out_of_vocabulary"
-BAD_PROBS = "bad_probabilities"
-RANKS_DIFFER = "ranks_differ"
-ERROR_REASONS = (
-    RAISED,
-    WRONG_COUNT,
-    WRONG_TYPE,
-    TOO_MANY_TOKENS,
-    WRONG_TREE,
-    OUT_OF_VOCABULARY,
-    BAD_PROBS,
-    RANKS_DIFFER,
-)
 
 SECONDS_BETWEEN_LOGS = 60.0
 _SUM_TOLERANCE = 1e-3
@@ -48,7 +39,7 @@ class GuardedProposer:
         Args:
             proposer: any proposer.
             vocab_size: draft tokens must be below.
-            on_error: called with one of `ERROR_REASONS` per draft, or per step where all are lost.
+            on_error: called with one of `PROPOSER_ERRORS` per draft, or per step where all are lost.
         """
         self._proposer = proposer
         self._vocab_size = vocab_size

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vllm_spec_plugin.config_errors import ConfigError, show_reason, show_source, show_text
+from vllm_spec_plugin.schema.errors import ConfigError, show_reason, show_source, show_text
 
 ALLOWED = "a model's folder (relative to this file or to the working directory) or its name on the Hugging Face hub"
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/\w[\w.-]*)?", re.ASCII)

@@ -10,12 +10,12 @@ from collections.abc import Iterable
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, get_args
 
-from vllm_spec_plugin.config_errors import show_reason
 from vllm_spec_plugin.proposers.base import Proposer
 from vllm_spec_plugin.proposers.draft_model.config import DraftModelConfig
 from vllm_spec_plugin.proposers.medusa.config import MedusaConfig
 from vllm_spec_plugin.proposers.ngram.config import NgramConfig
 from vllm_spec_plugin.proposers.section import ProposerConfig
+from vllm_spec_plugin.schema.errors import show_reason
 
 logger = logging.getLogger("vllm.vllm_spec_plugin")
 

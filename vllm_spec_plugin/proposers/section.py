@@ -6,7 +6,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 
-from vllm_spec_plugin.config_section import Section
+from vllm_spec_plugin.schema.section import Section
 
 # A configuration is read in every process, also where torch is not needed.
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from typing import Any
 
 from vllm_spec_plugin.compat.kv_cache import Request
 from vllm_spec_plugin.config import PluginConfig
+from vllm_spec_plugin.config.request_options import read_options
 from vllm_spec_plugin.messages import StepResult
 from vllm_spec_plugin.metrics.by_method import CountersByMethod
-from vllm_spec_plugin.request_options import read_options
 from vllm_spec_plugin.scheduling.decisions import DecisionCounters, explain
 from vllm_spec_plugin.scheduling.draft_length.control import (
     Batch,

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from vllm_spec_plugin.config.request_options import RequestOptions
 from vllm_spec_plugin.proposers.section import ProposerConfig
-from vllm_spec_plugin.request_options import RequestOptions
 
 
 @dataclass(frozen=True, slots=True)

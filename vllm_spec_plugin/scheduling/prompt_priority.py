@@ -5,9 +5,9 @@ from typing import Any, cast
 
 from vllm_spec_plugin.compat.kv_cache import RequestStatus
 from vllm_spec_plugin.compat.scheduler import Scheduler
+from vllm_spec_plugin.kv.manager import SpecKVCacheManager
 from vllm_spec_plugin.metrics.by_method import CountersByMethod
 from vllm_spec_plugin.scheduling.first_token import FirstTokenBound, share_out
-from vllm_spec_plugin.scheduling.kv import SpecKVCacheManager
 
 
 class PromptPriority:

@@ -1,12 +1,10 @@
-"""Which requests are served without drafts, and why."""
+"""Decides from a request's options whether it may have drafts, and whose texts they may come from."""
 
-from typing import Any
+from typing import Any, Literal
 
-THINKING_BUDGET = "thinking_budget"
-RESUMABLE = "resumable"
-PROMPT_EMBEDS = "prompt_embeds"
-POOLING = "pooling"
-REASONS = (THINKING_BUDGET, RESUMABLE, PROMPT_EMBEDS, POOLING)
+from vllm_spec_plugin.metrics.counters import POOLING, PROMPT_EMBEDS, RESUMABLE, THINKING_BUDGET
+
+SharedScope = Literal["salt", "global"]
 
 
 def why_without_drafts(request: Any) -> str | None:
@@ -19,7 +17,7 @@ def why_without_drafts(request: Any) -> str | None:
         request: vLLM's `Request`.
 
     Returns:
-        One of `REASONS`:
+        One of `WITHOUT_DRAFTS`:
         `thinking_budget`: vLLM's account of thinking tokens takes one token per step, and its state cannot be wound
         back after a rejection.
         `resumable`: where a session's turn stops inside accepted drafts, vLLM cuts the text, not the computed tokens:
@@ -37,3 +35,16 @@ def why_without_drafts(request: Any) -> str | None:
     if request.prompt_embeds is not None:
         return PROMPT_EMBEDS
     return None
+
+
+def scope_of(cache_salt: str | None, shared_scope: SharedScope) -> str | None:
+    """The scope of a request; None is private: it neither reads nor writes anything shared.
+
+    Args:
+        cache_salt: what the request was sent with, the secret of those who may share. Empty is none.
+        shared_scope: "salt" keeps requests without a salt private; "global" gives all of them one scope, which
+            no salt can name.
+    """
+    if cache_salt:
+        return f"salt:{cache_salt}"
+    return "global" if shared_scope == "global" else None

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from vllm_spec_plugin.bench.load.agreement import ROUNDING
+from vllm_spec_plugin.tools.bench.load.agreement import ROUNDING
 
 Tokens = tuple[int, ...]
 

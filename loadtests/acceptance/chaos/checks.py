@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 
 from loadtests.acceptance.chaos.agreement import Agreement, Answer
 from loadtests.acceptance.verdicts import Verdict
-from vllm_spec_plugin.proposers.guard import ERROR_REASONS, RANKS_DIFFER, WRONG_TREE
+from vllm_spec_plugin.metrics.counters import PROPOSER_ERRORS, RANKS_DIFFER, WRONG_TREE
 
 # As which the guard counts the faults that are made.
-_REASONS = tuple(reason for reason in ERROR_REASONS if reason not in (WRONG_TREE, RANKS_DIFFER))
+_REASONS = tuple(reason for reason in PROPOSER_ERRORS if reason not in (WRONG_TREE, RANKS_DIFFER))
 _MOST_SHOWN = 3
 
 

@@ -30,8 +30,8 @@ from loadtests.acceptance.settings import Settings
 from loadtests.acceptance.verdicts import Verdict
 from loadtests.server.counters import Reading
 from vllm_spec_plugin.config import load_config
-from vllm_spec_plugin.demo import model_path
-from vllm_spec_plugin.plugin import SWITCH
+from vllm_spec_plugin.register.plugin import SWITCH
+from vllm_spec_plugin.tools.demo import model_path
 
 _PART = "chaos"
 _FAULT_RATE = 0.2

@@ -8,7 +8,7 @@ from typing import Any
 from loadtests.acceptance.compare.client_process import measured_by
 from loadtests.acceptance.compare.figures import Tpot
 from loadtests.acceptance.compare.workload import Workload, sharegpt
-from vllm_spec_plugin.serving import serving_environment
+from vllm_spec_plugin.tools.serving import serving_environment
 
 
 def run_vllm_bench(work: Workload, base_url: str, model: str, prefix: Path) -> Tpot:

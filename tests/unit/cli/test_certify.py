@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from tests.unit.certify.cases import check, report
-from vllm_spec_plugin.certify import session
-from vllm_spec_plugin.certify.session import Certification, RefusedError
+from tests.unit.tools.certify.cases import check, report
 from vllm_spec_plugin.cli import app
-from vllm_spec_plugin.demo import model_path
+from vllm_spec_plugin.tools.certify import session
+from vllm_spec_plugin.tools.certify.session import Certification, RefusedError
+from vllm_spec_plugin.tools.demo import model_path
 
 CONFIG = Path(__file__).parents[3] / "configs" / "ngram.yaml"
 ARGUMENTS = ["certify", "--model", str(model_path("target")), "--config", str(CONFIG)]

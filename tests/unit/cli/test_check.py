@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from vllm_spec_plugin.cli import app
-from vllm_spec_plugin.demo import model_path
+from vllm_spec_plugin.tools.demo import model_path
 
 CONFIGS = Path(__file__).parents[3] / "configs"
 GOOD = "proposer: {method: ngram, max_order: 3}\n"
@@ -85,7 +85,7 @@ def test_every_file_is_checked_and_one_bad_one_fails_all(tmp_path: Path) -> None
 @pytest.fixture
 def offline(monkeypatch: pytest.MonkeyPatch) -> None:
     """Makes the hub unreachable, as it is found to be, so that nothing tries again."""
-    from vllm_spec_plugin.compat import serve_options
+    from vllm_spec_plugin.register import serve_options
 
     monkeypatch.setattr(serve_options, "use_cache_if_offline", lambda: monkeypatch.setenv("HF_HUB_OFFLINE", "1"))
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
@@ -139,7 +139,7 @@ def test_a_folder_that_is_no_model(tmp_path: Path) -> None:
 
 
 def test_the_hub_is_asked_once_whether_it_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    from vllm_spec_plugin.compat.serve_options import use_cache_if_offline
+    from vllm_spec_plugin.register.serve_options import use_cache_if_offline
 
     monkeypatch.setenv("HF_HUB_OFFLINE", "0")
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")  # nothing listens there
@@ -284,11 +284,11 @@ def test_help_is_cheap_and_names_every_command() -> None:
 def training(monkeypatch: pytest.MonkeyPatch) -> list[tuple[object, ...]]:
     """Calls of a stand-in for the training, which takes an hour."""
     calls: list[tuple[object, ...]] = []
-    module: Any = ModuleType("vllm_spec_plugin.demo.train")
+    module: Any = ModuleType("vllm_spec_plugin.tools.demo.train")
     module.TARGET_STEPS, module.DRAFT_STEPS = 10, 20
     module.train = lambda *arguments: calls.append(arguments)
-    monkeypatch.setitem(sys.modules, "vllm_spec_plugin.demo.train", module)
-    monkeypatch.setattr("vllm_spec_plugin.demo.train", module, raising=False)
+    monkeypatch.setitem(sys.modules, "vllm_spec_plugin.tools.demo.train", module)
+    monkeypatch.setattr("vllm_spec_plugin.tools.demo.train", module, raising=False)
     return calls
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from tests.unit.training.tiny import LETTERS, saved_model
+from tests.unit.tools.training.tiny import LETTERS, saved_model
 from vllm_spec_plugin.cli import app
 
 
@@ -30,7 +30,7 @@ def given(tmp_path: Path, model: str) -> list[str | Path]:
 def test_heads_are_trained_and_their_accuracies_printed(
     given: list[str | Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from vllm_spec_plugin.training import distill
+    from vllm_spec_plugin.tools.training import distill
 
     monkeypatch.setitem(distill._ROWS, "cpu", 8)
     result = run(*given, "--heads", "2", "--steps", "3", "--self-distill", "0.1k", "--self-distill-temperature", "0.5")
@@ -45,7 +45,7 @@ def test_heads_are_trained_and_their_accuracies_printed(
 
 
 def test_plain_arguments_are_enough(given: list[str | Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from vllm_spec_plugin.training import train
+    from vllm_spec_plugin.tools.training import train
 
     seen = []
     monkeypatch.setattr(train, "train_heads", lambda options, out, console, restart: seen.append((options, restart)))
@@ -87,7 +87,7 @@ def test_values_out_of_range_are_refused(given: list[str | Path], option: list[s
 
 
 def test_an_interrupt_says_how_to_go_on(given: list[str | Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    from vllm_spec_plugin.training import train
+    from vllm_spec_plugin.tools.training import train
 
     def interrupted(*arguments: object, **options: object) -> None:
         raise KeyboardInterrupt

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from vllm_spec_plugin.proposers import guard
+from vllm_spec_plugin.metrics import counters
 from vllm_spec_plugin.proposers.base import NO_DRAFT, Draft, RequestView
 from vllm_spec_plugin.proposers.cascade import Cascade, Member
 from vllm_spec_plugin.proposers.guard import GuardedProposer
@@ -98,22 +98,22 @@ def same(draft, other):
 @pytest.mark.parametrize(
     ("draft", "reason"),
     [
-        (Draft([1, 2, 3]), guard.TOO_MANY_TOKENS),
-        (Draft([VOCAB]), guard.OUT_OF_VOCABULARY),
-        (Draft([-1]), guard.OUT_OF_VOCABULARY),
-        (Draft([1], NAN), guard.BAD_PROBS),
-        (Draft([1], torch.full((1, VOCAB), 0.3)), guard.BAD_PROBS),
-        (Draft([1], torch.full((2, VOCAB), 0.1)), guard.BAD_PROBS),
-        (Draft([1], torch.full((1, 4), 0.25)), guard.BAD_PROBS),
-        (Draft([1], torch.tensor([[1.5, -0.5] + [0.0] * 8])), guard.BAD_PROBS),
-        (Draft([1], SparseProbs(torch.tensor([[1, VOCAB]]), torch.tensor([[0.5, 0.5]]))), guard.BAD_PROBS),
-        (Draft([1], SparseProbs(torch.tensor([[1]]), torch.tensor([[float("inf")]]))), guard.BAD_PROBS),
-        (Draft(NO_IDS), guard.WRONG_TYPE),
-        *[(Draft(tokens), guard.WRONG_TYPE) for tokens in WRONG_TOKENS],
-        *[(Draft([1], probs), guard.WRONG_TYPE) for probs in WRONG_PROBS],
-        *[(draft, guard.WRONG_TYPE) for draft in WRONG_DRAFTS],
-        (Draft([1], torch.ones(1)), guard.BAD_PROBS),
-        (Draft([1], None, WRONG_TREE), guard.WRONG_TYPE),
+        (Draft([1, 2, 3]), counters.TOO_MANY_TOKENS),
+        (Draft([VOCAB]), counters.OUT_OF_VOCABULARY),
+        (Draft([-1]), counters.OUT_OF_VOCABULARY),
+        (Draft([1], NAN), counters.BAD_PROBS),
+        (Draft([1], torch.full((1, VOCAB), 0.3)), counters.BAD_PROBS),
+        (Draft([1], torch.full((2, VOCAB), 0.1)), counters.BAD_PROBS),
+        (Draft([1], torch.full((1, 4), 0.25)), counters.BAD_PROBS),
+        (Draft([1], torch.tensor([[1.5, -0.5] + [0.0] * 8])), counters.BAD_PROBS),
+        (Draft([1], SparseProbs(torch.tensor([[1, VOCAB]]), torch.tensor([[0.5, 0.5]]))), counters.BAD_PROBS),
+        (Draft([1], SparseProbs(torch.tensor([[1]]), torch.tensor([[float("inf")]]))), counters.BAD_PROBS),
+        (Draft(NO_IDS), counters.WRONG_TYPE),
+        *[(Draft(tokens), counters.WRONG_TYPE) for tokens in WRONG_TOKENS],
+        *[(Draft([1], probs), counters.WRONG_TYPE) for probs in WRONG_PROBS],
+        *[(draft, counters.WRONG_TYPE) for draft in WRONG_DRAFTS],
+        (Draft([1], torch.ones(1)), counters.BAD_PROBS),
+        (Draft([1], None, WRONG_TREE), counters.WRONG_TYPE),
     ],
 )
 def test_an_unsound_draft_is_dropped_and_counted_alone(draft, reason):
@@ -183,7 +183,7 @@ def test_a_draft_that_must_be_certain_has_no_q():
 def test_q_that_is_no_distribution_is_a_fault_also_where_drafts_must_be_certain():
     certain = dataclasses.replace(view(), point_mass=True)
     [draft], errors, _ = propose([Draft([1, 2], torch.full((2, VOCAB), torch.nan))], [certain])
-    assert (draft, errors) == (NO_DRAFT, [guard.BAD_PROBS])
+    assert (draft, errors) == (NO_DRAFT, [counters.BAD_PROBS])
 
 
 @pytest.mark.parametrize("answer", [None, 1, iter([SOUND]), {"a": SOUND}, "a", np.array([1]), torch.tensor([[1.0]])])
@@ -200,33 +200,33 @@ def test_nothing_but_a_list_of_drafts_gets_through_a_cascade(answer):
 @pytest.mark.parametrize(
     ("draft", "request_view", "reason"),
     [
-        (Draft([1, 2], None, FORK), tree_view(), guard.WRONG_TREE),
-        (Draft([1, 2, 3, 4], None, FORK), tree_view(), guard.WRONG_TREE),
-        (Draft([1, 2, 3], None, FORK), tree_view(depth=1), guard.WRONG_TREE),
-        (Draft([1, 2, 3], None, FORK), tree_view(chain_only=True), guard.WRONG_TREE),
-        (Draft([1, 2, 3], None, chain(3)), tree_view(), guard.WRONG_TREE),
-        (Draft([1, 2, 3], None, FORK), tree_view(num_draft_tokens=2), guard.TOO_MANY_TOKENS),
-        (Draft([1, 2, 3], torch.full((2, VOCAB), 0.1), FORK), tree_view(), guard.BAD_PROBS),
+        (Draft([1, 2], None, FORK), tree_view(), counters.WRONG_TREE),
+        (Draft([1, 2, 3, 4], None, FORK), tree_view(), counters.WRONG_TREE),
+        (Draft([1, 2, 3], None, FORK), tree_view(depth=1), counters.WRONG_TREE),
+        (Draft([1, 2, 3], None, FORK), tree_view(chain_only=True), counters.WRONG_TREE),
+        (Draft([1, 2, 3], None, chain(3)), tree_view(), counters.WRONG_TREE),
+        (Draft([1, 2, 3], None, FORK), tree_view(num_draft_tokens=2), counters.TOO_MANY_TOKENS),
+        (Draft([1, 2, 3], torch.full((2, VOCAB), 0.1), FORK), tree_view(), counters.BAD_PROBS),
     ],
 )
 def test_a_tree_that_does_not_fit_its_tokens_or_the_request_is_dropped(draft, request_view, reason):
     drafts, errors, _ = propose([draft], [request_view])
     assert drafts == [NO_DRAFT]
     assert errors == [reason]
-    assert reason in guard.ERROR_REASONS
+    assert reason in counters.PROPOSER_ERRORS
 
 
 def test_a_raising_proposer_loses_the_step_and_its_state():
     drafts, errors, proposer = propose(RuntimeError("boom"), [view("a"), view("b")])
     assert drafts == [NO_DRAFT, NO_DRAFT]
-    assert errors == [guard.RAISED]
+    assert errors == [counters.RAISED]
     assert proposer.forgotten == ["a", "b"]
 
 
 def test_a_wrong_number_of_drafts_loses_the_step():
     drafts, errors, _ = propose([SOUND, SOUND], [view()])
     assert drafts == [NO_DRAFT]
-    assert errors == [guard.WRONG_COUNT]
+    assert errors == [counters.WRONG_COUNT]
 
 
 class Learning(Scripted):
@@ -254,7 +254,7 @@ def test_a_request_that_cannot_be_finished_is_counted_and_forgotten():
     errors: list[str] = []
     proposer = Learning(RuntimeError("boom"))
     GuardedProposer(proposer, VOCAB, errors.append).finish("a")
-    assert errors == [guard.RAISED]
+    assert errors == [counters.RAISED]
     assert proposer.forgotten == ["a"]
 
 

@@ -17,7 +17,7 @@ from vllm.v1.kv_cache_interface import (
 )
 from vllm.v1.request import Request, RequestStatus
 
-from vllm_spec_plugin.scheduling.kv import SpecKVCacheManager
+from vllm_spec_plugin.kv.manager import SpecKVCacheManager
 
 BLOCK_SIZE = 4
 MAX_MODEL_LEN = 48

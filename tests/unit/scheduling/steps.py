@@ -16,12 +16,12 @@ import vllm_spec_plugin
 from tests.engine.integrity import unknown_excess
 from tests.fixed_length import fixed_length
 from tests.unit.scheduling.cases import BLOCK_SIZE, MAX_MODEL_LEN, kv_cache_config
-from vllm_spec_plugin.demo import model_path
+from vllm_spec_plugin.config.settings import KEY
+from vllm_spec_plugin.forward.runner import SpecRunnerMixin
 from vllm_spec_plugin.messages import StepResult, plan_of, send
 from vllm_spec_plugin.metrics.counters import StepCounters
 from vllm_spec_plugin.scheduling.scheduler import SpecScheduler
-from vllm_spec_plugin.settings import KEY
-from vllm_spec_plugin.worker.runner import SpecRunnerMixin
+from vllm_spec_plugin.tools.demo import model_path
 
 CONFIG = fixed_length("ngram")
 NUM_DRAFTS = 4

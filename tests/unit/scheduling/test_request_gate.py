@@ -4,7 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from vllm_spec_plugin.scheduling.request_gate import REASONS, why_without_drafts
+from vllm_spec_plugin.metrics.counters import WITHOUT_DRAFTS
+from vllm_spec_plugin.scheduling.request_gate import why_without_drafts
 
 
 def request(**given):
@@ -27,4 +28,4 @@ def test_an_ordinary_request_may_have_drafts():
 )
 def test_each_reason_is_named(given, reason):
     assert why_without_drafts(request(**given)) == reason
-    assert reason in REASONS
+    assert reason in WITHOUT_DRAFTS

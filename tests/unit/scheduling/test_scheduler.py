@@ -21,17 +21,17 @@ from tests.sizes import examples
 from tests.unit.scheduling.cases import BLOCK_SIZE, FULL, MAX_MODEL_LEN, WINDOW, prompt, request
 from tests.unit.scheduling.steps import NUM_DRAFTS, Core, blocks_between
 from vllm_spec_plugin.compat.kv_cache import KVCacheManager, RequestStatus, cached_blocks
+from vllm_spec_plugin.kv import draft_blocks
+from vllm_spec_plugin.kv.draft_blocks import DraftBlocks
+from vllm_spec_plugin.kv.manager import SpecKVCacheManager
+from vllm_spec_plugin.kv.tree_forks import TreeForks
 from vllm_spec_plugin.messages import NO_PLAN, plan_of
-from vllm_spec_plugin.scheduling import draft_blocks
 from vllm_spec_plugin.scheduling import scheduler as scheduler_module
 from vllm_spec_plugin.scheduling.adapter import DraftLengthAdapter
-from vllm_spec_plugin.scheduling.draft_blocks import DraftBlocks
 from vllm_spec_plugin.scheduling.draft_length.fixed import FixedControl
 from vllm_spec_plugin.scheduling.draft_limits import DraftLimits
-from vllm_spec_plugin.scheduling.kv import SpecKVCacheManager
 from vllm_spec_plugin.scheduling.prompt_priority import PromptPriority
 from vllm_spec_plugin.scheduling.scheduler import SpecScheduler
-from vllm_spec_plugin.scheduling.tree_forks import TreeForks
 
 SETTINGS = settings(max_examples=examples(8, 100), stateful_step_count=40, deadline=None, derandomize=True)
 

@@ -26,9 +26,9 @@ from tests.sizes import examples
 from tests.unit.scheduling import steps
 from tests.unit.scheduling.cases import FULL, prompt, request
 from vllm_spec_plugin.compat.kv_cache import RequestStatus
-from vllm_spec_plugin.demo import model_path
+from vllm_spec_plugin.config.settings import KEY
 from vllm_spec_plugin.scheduling.stream import GroupedStream
-from vllm_spec_plugin.settings import KEY
+from vllm_spec_plugin.tools.demo import model_path
 
 SETTINGS = settings(max_examples=examples(60, 1000), deadline=None)
 SIZE = 5

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.sizes import examples
-from vllm_spec_plugin.scheduling.stream_groups import StreamGroups
+from vllm_spec_plugin.scheduling.stream import StreamGroups
 
 SETTINGS = settings(max_examples=examples(100, 2000), deadline=None)
 SIZE = 5

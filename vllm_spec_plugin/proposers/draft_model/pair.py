@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 
-from vllm_spec_plugin.config_errors import show_source, show_text
 from vllm_spec_plugin.proposers.draft_model.vocabulary import compare
 from vllm_spec_plugin.proposers.model_source import (
     DraftModelError,
@@ -16,6 +15,7 @@ from vllm_spec_plugin.proposers.model_source import (
     refusal,
     unreadable,
 )
+from vllm_spec_plugin.schema.errors import show_source, show_text
 
 __all__ = ["DraftModelError", "ModelSource", "check_name", "check_pair"]
 

@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-from vllm_spec_plugin.config_errors import show_source, show_text
 from vllm_spec_plugin.proposers.medusa.checkpoint import (
     MedusaCheckpointError,
     check_measured,
@@ -11,6 +10,7 @@ from vllm_spec_plugin.proposers.medusa.checkpoint import (
     read_heads_config,
 )
 from vllm_spec_plugin.proposers.model_source import DraftModelError, ModelSource, refusal
+from vllm_spec_plugin.schema.errors import show_source, show_text
 
 __all__ = ["DraftModelError", "check_heads"]
 

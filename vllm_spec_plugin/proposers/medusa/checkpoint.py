@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 
-from vllm_spec_plugin.config_errors import show, show_text
 from vllm_spec_plugin.proposers.medusa.heads import MedusaHeads
 from vllm_spec_plugin.proposers.medusa.tensor_file import (
     ALLOWED,
@@ -24,6 +23,7 @@ from vllm_spec_plugin.proposers.medusa.tensor_file import (
     open_tensors,
     show_file,
 )
+from vllm_spec_plugin.schema.errors import show, show_text
 
 __all__ = ["MedusaCheckpointError", "MedusaConfig", "load_heads", "read_heads_config", "save_heads"]
 

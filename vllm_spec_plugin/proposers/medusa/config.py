@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, PlainValidator, model_validator
 
-from vllm_spec_plugin.config_section import MAX_DEPTH, MAX_SIBLINGS, conflicts, numbers_by_depth
 from vllm_spec_plugin.proposers.section import FixedTree, ProposerConfig, Target
+from vllm_spec_plugin.schema.section import MAX_DEPTH, MAX_SIBLINGS, conflicts, numbers_by_depth
 
 if TYPE_CHECKING:
     from vllm_spec_plugin.proposers.base import Proposer

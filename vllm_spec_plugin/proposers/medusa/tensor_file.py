@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from vllm_spec_plugin.config_errors import show_text
+from vllm_spec_plugin.schema.errors import show_text
 
 OUR_FILE = "medusa_lm_head.safetensors"
 FILES = (OUR_FILE, "medusa_lm_head.pt", "model.safetensors")

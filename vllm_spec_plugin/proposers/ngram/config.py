@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from vllm_spec_plugin.config_errors import show
-from vllm_spec_plugin.config_section import conflicts
 from vllm_spec_plugin.proposers.section import ProposerConfig
+from vllm_spec_plugin.schema.errors import show
+from vllm_spec_plugin.schema.section import conflicts
 
 if TYPE_CHECKING:
     from vllm_spec_plugin.proposers.base import Proposer

@@ -5,8 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from vllm_spec_plugin.jit import compiled
-from vllm_spec_plugin.scheduling.draft_length.arrays import Floats, Ints
+from vllm_spec_plugin.jit import Floats, Ints, compiled
 from vllm_spec_plugin.scheduling.draft_length.request_rows import RequestRows
 
 # Standard deviation of skills over requests, in log-odds.

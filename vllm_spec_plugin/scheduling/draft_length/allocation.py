@@ -15,8 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from vllm_spec_plugin.jit import compiled
-from vllm_spec_plugin.scheduling.draft_length.arrays import Floats, Ints
+from vllm_spec_plugin.jit import Floats, Ints, compiled
 
 # Columns of `Offers.drafting`: seconds of being asked at all, per position of the longest draft, and per draft token.
 ASKING, POSITION, TOKEN = range(3)

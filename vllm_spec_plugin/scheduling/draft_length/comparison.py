@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from vllm_spec_plugin.scheduling.draft_length.arrays import Floats
+from vllm_spec_plugin.jit import Floats
 from vllm_spec_plugin.scheduling.draft_length.step_cost import StepCost
 
 # Shares of the time: for blocks without drafts where these look worse, and for trying again what lost.

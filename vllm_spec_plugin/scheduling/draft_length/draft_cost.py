@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from vllm_spec_plugin.scheduling.draft_length.arrays import Floats
+from vllm_spec_plugin.jit import Floats
 from vllm_spec_plugin.scheduling.draft_length.regression import ForgetfulRegression
 
 # In passes, before anything is known: the step's own cost, a pass, a row in it, a token caught up.

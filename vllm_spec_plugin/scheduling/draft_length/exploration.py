@@ -2,9 +2,8 @@
 
 import numpy as np
 
-from vllm_spec_plugin.jit import compiled
+from vllm_spec_plugin.jit import Floats, Ints, compiled
 from vllm_spec_plugin.scheduling.draft_length.allocation import ASKING, NO_PROPOSER, POSITION, TOKEN, Offers
-from vllm_spec_plugin.scheduling.draft_length.arrays import Floats, Ints
 from vllm_spec_plugin.scheduling.draft_length.outcomes import ASKED
 
 # Most of served time that a budget is a share of: a long phase without trials does not allow many at once.

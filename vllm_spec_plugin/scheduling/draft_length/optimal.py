@@ -5,8 +5,8 @@ from itertools import chain
 
 import numpy as np
 
+from vllm_spec_plugin.jit import Floats, Ints
 from vllm_spec_plugin.scheduling.draft_length.allocation import Offers, Value, allocate
-from vllm_spec_plugin.scheduling.draft_length.arrays import Floats, Ints
 from vllm_spec_plugin.scheduling.draft_length.comparison import CATCH_UP_STEPS, ComparedStep, Comparison
 from vllm_spec_plugin.scheduling.draft_length.control import Batch, DraftRequest, Forecast, Measured
 from vllm_spec_plugin.scheduling.draft_length.exploration import ExplorationBudget, note_asked, pick_trials

@@ -5,8 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from vllm_spec_plugin.jit import compiled
-from vllm_spec_plugin.scheduling.draft_length.arrays import Ints
+from vllm_spec_plugin.jit import Ints, compiled
 from vllm_spec_plugin.turns import Turns
 
 # A turn as a number: draft tokens below this, and above them the proposer. The first turn is in the lowest digits.

@@ -1,7 +1,7 @@
 """What is known of one proposer: which of its draft tokens are accepted, and what they cost."""
 
+from vllm_spec_plugin.jit import Floats, Ints
 from vllm_spec_plugin.scheduling.draft_length.acceptance import AcceptanceModel, expect
-from vllm_spec_plugin.scheduling.draft_length.arrays import Floats, Ints
 from vllm_spec_plugin.scheduling.draft_length.control import Drafting
 from vllm_spec_plugin.scheduling.draft_length.draft_cost import DraftCost
 from vllm_spec_plugin.scheduling.draft_length.request_rows import RequestRows

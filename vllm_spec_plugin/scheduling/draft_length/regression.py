@@ -7,8 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from vllm_spec_plugin.jit import compiled
-from vllm_spec_plugin.scheduling.draft_length.arrays import Floats, Ints
+from vllm_spec_plugin.jit import Floats, Ints, compiled
 
 # At 1e-4 a level known to a factor of 1.5 beforehand is followed with a tenth of each step's error.
 FORGETTING = 1e-4

@@ -5,7 +5,7 @@ from itertools import repeat
 
 import numpy as np
 
-from vllm_spec_plugin.scheduling.draft_length.arrays import Floats, Ints
+from vllm_spec_plugin.jit import Floats, Ints
 
 # The row of all requests that have none; nothing but zeros is in it.
 NO_ROW = 0

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from vllm_spec_plugin.mock_server.options import MockOptions
-from vllm_spec_plugin.mock_server.running import MockServer
+from vllm_spec_plugin.tools.mock_server.options import MockOptions
+from vllm_spec_plugin.tools.mock_server.running import MockServer
 
 ROOT = Path(__file__).parents[4]
 

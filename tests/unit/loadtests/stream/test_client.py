@@ -8,8 +8,8 @@ import pytest
 
 from loadtests.stream.client import CHAT, COMPLETIONS, StreamingClient
 from loadtests.stream.timing import ErrorKind, Measures, measure
-from vllm_spec_plugin.mock_server.options import MockOptions
-from vllm_spec_plugin.mock_server.running import MockServer
+from vllm_spec_plugin.tools.mock_server.options import MockOptions
+from vllm_spec_plugin.tools.mock_server.running import MockServer
 
 NUM_TOKENS = 20
 PROMPT = {"prompt": "def main"}

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from tests.unit.proposers.draft_model.folders import copy_model, edit, name_end_token, swap_tokens
-from vllm_spec_plugin.demo import model_path
 from vllm_spec_plugin.proposers.draft_model.pair import DraftModelError, ModelSource, check_pair
+from vllm_spec_plugin.tools.demo import model_path
 
 TARGET = ModelSource(str(model_path("target")))
 

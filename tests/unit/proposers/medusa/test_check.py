@@ -7,11 +7,11 @@ import pytest
 import torch
 
 from tests.unit.proposers.medusa.folders import original_config, random_state, write
-from vllm_spec_plugin.demo import model_path
 from vllm_spec_plugin.proposers.draft_model.pair import ModelSource
 from vllm_spec_plugin.proposers.medusa.check import DraftModelError, check_heads
 from vllm_spec_plugin.proposers.medusa.checkpoint import save_heads
 from vllm_spec_plugin.proposers.medusa.heads import MedusaHeads
+from vllm_spec_plugin.tools.demo import model_path
 
 TARGET = ModelSource(str(model_path("target")))
 START = "conf/spec.yaml: proposer.model: "

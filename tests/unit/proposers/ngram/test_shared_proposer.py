@@ -9,7 +9,7 @@ from vllm_spec_plugin.proposers.guard import GuardedProposer
 from vllm_spec_plugin.proposers.ngram.proposer import DraftSampling, Mode, NgramProposer
 from vllm_spec_plugin.proposers.ngram.shared import SharedTexts
 from vllm_spec_plugin.proposers.registry import create_proposer
-from vllm_spec_plugin.scheduling.scope import scope_of
+from vllm_spec_plugin.scheduling.request_gate import scope_of
 
 VOCAB_SIZE = 1000
 VARIANTS: list[tuple[Mode, DraftSampling]] = [("lookup", "greedy"), ("frequency", "greedy"), ("frequency", "sample")]

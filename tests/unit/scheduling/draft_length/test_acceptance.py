@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 
+from vllm_spec_plugin.jit import Floats
 from vllm_spec_plugin.scheduling.draft_length.acceptance import (
     ANCHOR,
     INFORMATION,
@@ -13,7 +14,6 @@ from vllm_spec_plugin.scheduling.draft_length.acceptance import (
     AcceptanceModel,
     expect,
 )
-from vllm_spec_plugin.scheduling.draft_length.arrays import Floats
 from vllm_spec_plugin.scheduling.draft_length.request_rows import RequestRows
 
 SEED = 11

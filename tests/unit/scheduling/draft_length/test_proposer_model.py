@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from vllm_spec_plugin.scheduling.draft_length.arrays import Floats
+from vllm_spec_plugin.jit import Floats
 from vllm_spec_plugin.scheduling.draft_length.control import Drafting
 from vllm_spec_plugin.scheduling.draft_length.proposer_model import ProposerModel
 from vllm_spec_plugin.scheduling.draft_length.request_rows import RequestRows

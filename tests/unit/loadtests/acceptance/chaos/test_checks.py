@@ -11,9 +11,9 @@ from loadtests.acceptance.chaos.checks import (
     survivors_check,
 )
 from loadtests.acceptance.chaos.refusals import bad_requests, refusal_check
-from vllm_spec_plugin.proposers.guard import ERROR_REASONS, RANKS_DIFFER, WRONG_TREE
+from vllm_spec_plugin.metrics.counters import PROPOSER_ERRORS, RANKS_DIFFER, WRONG_TREE
 
-ERRORS = {reason: 5.0 for reason in ERROR_REASONS if reason not in (WRONG_TREE, RANKS_DIFFER)}
+ERRORS = {reason: 5.0 for reason in PROPOSER_ERRORS if reason not in (WRONG_TREE, RANKS_DIFFER)}
 WHOLE = [Answer(prompt, (1, 2, 3)) for prompt in (0, 1, 1)]
 
 

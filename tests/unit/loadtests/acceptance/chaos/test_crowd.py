@@ -5,8 +5,8 @@ import time
 from loadtests.acceptance.chaos.crowd import NUM_TOKENS, Crowd
 from loadtests.acceptance.chaos.refusals import BadRequest
 from loadtests.stream.client import COMPLETIONS
-from vllm_spec_plugin.mock_server.options import MockOptions
-from vllm_spec_plugin.mock_server.running import MockServer
+from vllm_spec_plugin.tools.mock_server.options import MockOptions
+from vllm_spec_plugin.tools.mock_server.running import MockServer
 
 BAD = [
     BadRequest("negative max_tokens", COMPLETIONS, {"model": "mock", "prompt": "x", "max_tokens": -5}),

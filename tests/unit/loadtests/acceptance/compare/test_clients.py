@@ -10,8 +10,8 @@ from loadtests.acceptance.compare.figures import Tpot
 from loadtests.acceptance.compare.ours import run_ours
 from loadtests.acceptance.compare.vllm_bench import tpot_of
 from loadtests.acceptance.compare.workload import sharegpt, workload
-from vllm_spec_plugin.mock_server.options import MockOptions
-from vllm_spec_plugin.mock_server.running import MockServer
+from vllm_spec_plugin.tools.mock_server.options import MockOptions
+from vllm_spec_plugin.tools.mock_server.running import MockServer
 
 
 def test_prompts_take_turns() -> None:

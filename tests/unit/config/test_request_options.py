@@ -1,0 +1,56 @@
+"""What requests may say about their drafts."""
+
+import re
+
+import pytest
+
+from vllm_spec_plugin.config.request_options import RequestOptions, check_options, read_options
+
+METHODS = ("ngram", "draft_model")
+
+
+@pytest.mark.parametrize(
+    ("given", "meaning"),
+    [
+        (None, RequestOptions()),
+        ({}, RequestOptions()),
+        ({"other": "of another plugin", "specular": 1}, RequestOptions()),
+        ({"spec": "on"}, RequestOptions()),
+        ({"spec": "off"}, RequestOptions(most=0)),
+        ({"spec_tokens": 1}, RequestOptions(most=1)),
+        ({"spec": "on", "spec_tokens": 8, "spec_method": "draft_model"}, RequestOptions(8, "draft_model")),
+    ],
+)
+def test_what_is_let_through_is_read(given, meaning):
+    check_options(given, 8, METHODS)
+    assert read_options(given) == meaning
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"spec": "maybe"}, "vllm_xargs.spec: got the text 'maybe'; allowed: on or off"),
+        ({"spec": True}, "vllm_xargs.spec: got true; allowed: on or off"),
+        (
+            {"spec_tokens": 9},
+            "vllm_xargs.spec_tokens: got 9; allowed: a whole number from 1 to 8, the longest draft of this server (for "
+            "none, spec: off)",
+        ),
+        ({"spec_tokens": 2.0}, "vllm_xargs.spec_tokens: got 2.0; allowed: a whole number from 1 to 8"),
+        ({"spec_tokens": True}, "vllm_xargs.spec_tokens: got true; allowed: a whole number from 1 to 8"),
+        ({"spec_tokens": [4]}, "vllm_xargs.spec_tokens: got a list; allowed: a whole number from 1 to 8"),
+        (
+            {"spec_method": "draftmodel"},
+            "vllm_xargs.spec_method: got the text 'draftmodel'; allowed: ngram, draft_model; did you mean draft_model",
+        ),
+        ({"spec_method": 3}, "vllm_xargs.spec_method: got 3; allowed: ngram, draft_model"),
+        ({"spec_mode": "x"}, "vllm_xargs.spec_mode: unknown key; allowed: spec, spec_tokens, spec_method"),
+        (
+            {"spec": "off", "spec_tokens": 2},
+            "vllm_xargs.spec: got 'off' beside spec_tokens; allowed: off by itself, or spec_tokens without it",
+        ),
+    ],
+)
+def test_what_makes_no_sense_is_refused_in_words(given, message):
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
+        check_options(given, 8, METHODS)

@@ -1,0 +1,182 @@
+"""What is kept of a draft between proposing and verifying it."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from vllm_spec_plugin.config.settings import KEY
+from vllm_spec_plugin.drafting import drafter as module
+from vllm_spec_plugin.drafting.drafter import Drafter
+from vllm_spec_plugin.proposers.base import NO_DRAFT, Draft, RequestView
+from vllm_spec_plugin.verification.draft_probs import SparseProbs
+from vllm_spec_plugin.verification.topology import by_priority, chain
+
+CPU = torch.device("cpu")
+CONFIG = {"proposer": {"method": "ngram"}}
+
+
+def drawn(token):
+    return Draft([token], SparseProbs(torch.tensor([[token, 0]]), torch.tensor([[0.75, 0.25]])))
+
+
+class Scripted:
+    """Drafts the token it was told for each request, drawn from a distribution."""
+
+    def __init__(self):
+        self.forgotten = []
+
+    def propose(self, requests):
+        return [drawn(int(request.token_ids[-1])) for request in requests]
+
+    def forget(self, request_id):
+        self.forgotten.append(request_id)
+
+
+@pytest.fixture
+def proposer():
+    return Scripted()
+
+
+@pytest.fixture
+def drafter(monkeypatch, proposer):
+    return made(monkeypatch, CONFIG, proposer)
+
+
+def made(monkeypatch, config, *proposers):
+    """A drafter with other proposers than its configuration names."""
+    waiting = list(proposers)
+    monkeypatch.setattr(module, "create_proposer", lambda config, num_tokens, vocab_size, engine: waiting.pop(0))
+    model = SimpleNamespace(get_vocab_size=lambda: 10, get_hidden_size=lambda: 4, dtype=torch.float32)
+    vllm_config = SimpleNamespace(
+        additional_config={KEY: {"config": config, "source": "spec.yaml"}},
+        model_config=model,
+        device_config=SimpleNamespace(device=CPU),
+    )
+    return Drafter(vllm_config)
+
+
+def view(request_id, token):
+    return RequestView(request_id, np.array([token], np.int32), 1, np.zeros(1), depth=1, turns=((0, 1),))
+
+
+def test_q_of_a_request_that_is_not_scheduled_for_a_step_is_there_when_it_is(drafter):
+    drafter.draft([view("a", 3), view("b", 4)])
+    drafter.pending.take_probs(["b"], [[4]], CPU)
+    drafter.draft([view("b", 5)])
+    q = drafter.pending.take_probs(["a", "b"], [[3], [5]], CPU)
+    assert q.token_ids[:, 0].tolist() == [3, 5]
+    assert q.probs[:, 0].tolist() == [0.75, 0.75]
+
+
+def test_q_is_gone_once_it_was_verified_or_its_request_ended(drafter, proposer):
+    drafter.draft([view("a", 3), view("b", 4)])
+    drafter.pending.take_probs(["a"], [[3]], CPU)
+    drafter.forget("b")
+    assert drafter.pending.take_probs(["a", "b"], [[3], [4]], CPU) is None
+    assert proposer.forgotten == ["b"]
+
+
+def test_q_is_of_the_tokens_that_were_drafted_and_of_no_others(drafter):
+    drafter.draft([view("a", 3), view("b", 4)])
+    q = drafter.pending.take_probs(["a", "b"], [[3], [5]], CPU)
+    assert q.token_ids.tolist() == [[3, 0], [5, 5]]
+    assert q.probs.tolist() == [[0.75, 0.25], [1.0, 0.0]]
+
+
+def test_the_id_of_a_request_that_ended_may_be_given_to_the_next_one(drafter):
+    step = SimpleNamespace(finished_req_ids=set(), preempted_req_ids=None)
+    drafter.note_step(None, step, {"a": "old"})
+    step.finished_req_ids = {"a"}
+    drafter.note_step(None, step, {"a": "new"})
+    assert drafter.scopes == {"a": "new"}
+
+
+FORK = by_priority([[0], [1], [0, 0], [2]])
+
+
+@pytest.fixture
+def with_a_tree(monkeypatch, proposer):
+    """Four tokens were drafted for request a, and sent as 3, 5, 4, 6."""
+    proposer.propose = lambda requests: [Draft([3, 4, 5, 6], None, FORK) for _ in requests]
+    drafter = made(monkeypatch, {"proposer": {"method": "medusa", "model": "heads", "tree": "auto"}}, proposer)
+    drafter.draft([RequestView("a", np.array([1], np.int32), 4, np.zeros(2), depth=2, turns=((0, 4),))])
+    return drafter
+
+
+@pytest.mark.parametrize(("count", "tokens"), [(0, []), (1, [3]), (2, [3, 5]), (3, [3, 4, 5]), (4, [3, 4, 5, 6])])
+def test_a_tree_that_the_scheduler_cut_is_its_first_nodes_depth_first(with_a_tree, count, tokens):
+    scheduled = {"a": [3, 5, 4, 6][:count], "b": [9]}
+    with_a_tree.pending.lay_out(scheduled)
+    assert scheduled == {"a": tokens, "b": [9]}
+    assert with_a_tree.pending.tree("a", tokens) is FORK.first(count)
+
+
+def test_other_tokens_than_were_sent_are_a_chain_of_certain_ones(with_a_tree):
+    """Although they are the draft's own, depth first."""
+    scheduled = {"a": [3, 4, 5, 6]}
+    with_a_tree.pending.lay_out(scheduled)
+    assert scheduled == {"a": [3, 4, 5, 6]}
+    assert with_a_tree.pending.tree("a", scheduled["a"]) is chain(4)
+
+
+@pytest.mark.parametrize("tokens", [[3, 5], [3, 4, 6], [3, 4, 5, 6, 7], [7]])
+def test_other_tokens_than_were_drafted_are_a_chain(with_a_tree, tokens):
+    assert with_a_tree.pending.tree("a", tokens) is chain(len(tokens))
+
+
+def test_what_is_known_of_a_tree_goes_with_its_q(with_a_tree):
+    with_a_tree.pending.tree("a", [3, 4, 5, 6])
+    assert with_a_tree.pending.tree("a", (3, 4, 5, 6)) is FORK, "looking changes nothing"
+    with_a_tree.pending.take_probs(["a"], [[3, 4, 5, 6]], CPU)
+    assert with_a_tree.pending.tree("a", [3, 4, 5, 6]) is chain(4)
+
+
+def test_drafts_without_a_tree_are_chains(drafter):
+    drafter.draft([view("a", 3)])
+    assert drafter.pending.tree("a", [3]) is chain(1)
+    assert drafter.pending.tree("unknown", []) is chain(0)
+
+
+def test_the_proposer_says_how_many_siblings_it_draws(drafter, monkeypatch, proposer):
+    assert drafter.siblings == 1
+    proposer.num_siblings = 5
+    assert made(monkeypatch, CONFIG, proposer).siblings == 5
+
+
+def test_counters_are_taken_once(drafter):
+    drafter.draft([view("a", 3), view("b", 4)])
+    counters = drafter.take_counters().of("ngram")
+    assert (counters.drafts, counters.draft_tokens) == (2, 2)
+    assert counters.proposer_seconds > 0
+    assert drafter.take_counters().of("ngram").drafts == 0
+
+
+def test_each_proposer_of_a_cascade_is_counted_and_told_by_itself(monkeypatch):
+    """The first has no guess for b, and fails in the next step: the second one drafts."""
+    heads = {"method": "medusa", "model": "heads"}
+    first: Any = Scripted()
+    second = Scripted()
+    first.propose = lambda requests: [drawn(3) if request.request_id == "a" else NO_DRAFT for request in requests]
+    config = {"proposer": {"method": "cascade", "proposers": [{"method": "ngram"}, heads]}}
+    cascade = made(monkeypatch, config, first, second)
+    turns = ((0, 1), (1, 1))
+    a, b = (RequestView(name, np.array([4], np.int32), 1, np.zeros(1), depth=1, turns=turns) for name in "ab")
+    assert [draft.token_ids for draft in cascade.draft([a, b])] == [[3], [4]]
+    assert cascade.sources == {"a": 0, "b": 1}
+    counted = cascade.take_counters()
+    assert [counted.of(method).draft_tokens for method in ("ngram", "medusa", "cascade")] == [1, 1, 0]
+    first.propose = None
+    assert [draft.token_ids for draft in cascade.draft([a, b])] == [[4], [4]]
+    assert cascade.take_counters().of("ngram").proposer_errors == {"raised": 1}
+    assert first.forgotten == ["a", "b"]
+    cascade.forget("a")
+    assert second.forgotten == ["a"]
+
+
+def test_no_requests_no_drafts(drafter):
+    assert drafter.draft([]) == []
+    assert drafter.pending.take_probs(["a"], [[]], CPU) is None
+    assert NO_DRAFT.token_ids == []

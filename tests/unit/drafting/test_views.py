@@ -1,0 +1,138 @@
+"""What proposers get to see of the batch."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from vllm_spec_plugin.config import parse_config
+from vllm_spec_plugin.drafting.views import request_views
+
+MAX_MODEL_LEN = 40
+CHAIN = {"proposer": {"method": "medusa", "model": "heads"}}
+TREE = {
+    "proposer": {"method": "medusa", "model": "heads", "tree": "auto"},
+    "draft_length": {"policy": "fixed", "tokens": 12},
+}
+
+
+def request(length, num_output=1, seed=None, **params):
+    defaults = {
+        "temperature": 1.0,
+        "max_tokens": None,
+        "structured_outputs": None,
+    }
+    return SimpleNamespace(
+        length=length,
+        prompt_token_ids=[1] * (length - num_output),
+        sampling_params=SimpleNamespace(**defaults | params),
+        generator=None if seed is None else torch.Generator().manual_seed(seed),
+    )
+
+
+def views(requests, config=CHAIN, siblings=1, new=None, hidden=None, lengths=None, scopes=None, plan=None):
+    names = [f"r{i}" for i in range(len(requests))]
+    batch = SimpleNamespace(
+        req_ids=names,
+        req_id_to_index={name: row for row, name in enumerate(names)},
+        num_tokens_no_spec=np.array([r.length for r in requests]),
+        token_ids_cpu=np.arange(len(requests) * MAX_MODEL_LEN, dtype=np.int32).reshape(len(requests), -1),
+    )
+    runner = SimpleNamespace(
+        input_batch=batch, requests=dict(zip(names, requests, strict=True)), max_model_len=MAX_MODEL_LEN
+    )
+    parsed = parse_config(config, "spec.yaml")
+    if lengths is None:
+        lengths = dict.fromkeys(names, parsed.draft_length.tokens)
+    plan = plan or {name: ((0, length),) for name, length in lengths.items()}
+    drafter: Any = SimpleNamespace(config=parsed, engine=None, siblings=siblings, scopes=scopes or {})
+    return request_views(runner, new or [[7]] * len(requests), drafter, plan, hidden)
+
+
+def test_a_chain_goes_as_far_as_context_and_max_tokens_leave_room():
+    """One more token is always sampled after the drafts."""
+    requests = [request(20), request(37), request(39), request(20, num_output=3, max_tokens=6)]
+    places, found = views(requests)
+    assert places == [0, 1, 3]
+    assert [view.num_draft_tokens for view in found] == [4, 2, 2]
+    assert [view.depth for view in found] == [4, 2, 2]
+
+
+def test_a_tree_may_have_more_tokens_than_may_follow_each_other():
+    """max_tokens limits how deep it goes, the context how many tokens the scheduler takes."""
+    requests = [
+        request(10),
+        request(33),
+        request(20, num_output=3, max_tokens=6),
+        request(20, num_output=3, max_tokens=4),
+    ]
+    places, found = views(requests, TREE)
+    assert places == [0, 1, 2]
+    assert [view.num_draft_tokens for view in found] == [12, 6, 12]
+    assert [view.depth for view in found] == [12, 6, 2]
+
+
+def test_a_grammar_is_followed_along_one_continuation():
+    _, found = views([request(20, structured_outputs=object()), request(20)], TREE)
+    assert [view.chain_only for view in found] == [True, False]
+
+
+def test_siblings_have_random_numbers_of_their_own():
+    torch.manual_seed(0)
+    [one, other] = views([request(20), request(20)], TREE, 3)[1]
+    for view in (one, other):
+        assert view.sibling_uniforms.shape == (12, 3)
+        assert len(np.unique(view.sibling_uniforms)) == 36
+        assert ((view.sibling_uniforms >= 0) & (view.sibling_uniforms < 1)).all()
+        np.testing.assert_array_equal(view.uniforms, view.sibling_uniforms[:, 0])
+    assert (one.sibling_uniforms != other.sibling_uniforms).all()
+
+
+def test_each_request_sees_the_state_that_its_newest_token_came_from():
+    hidden = torch.arange(6.0).view(3, 2)
+    places, found = views([request(20), request(39), request(21)], hidden=hidden)
+    assert places == [0, 2]
+    assert [view.hidden.tolist() for view in found] == [[0.0, 1.0], [4.0, 5.0]]
+    assert [view.row for view in found] == [0, 2]
+
+
+def test_a_prompt_that_is_not_through_is_left_out():
+    places, _ = views([request(20), request(20)], new=[[], [3]])
+    assert places == [1]
+
+
+def test_nobody_is_drafted_for_whom_the_scheduler_does_not_name():
+    places, found = views([request(10), request(10), request(10)], lengths={"r0": 3, "r2": 1})
+    assert places == [0, 2]
+    assert [view.num_draft_tokens for view in found] == [3, 1]
+
+
+@pytest.mark.parametrize("policy", ["fixed", "heuristic", "optimal"])
+def test_drafts_of_seeded_requests_are_certain(policy):
+    config = CHAIN | {"draft_length": {"policy": policy, "tokens": 4}}
+    [plain, seeded] = views([request(10), request(10, seed=5)], config)[1]
+    assert not plain.point_mass
+    assert seeded.point_mass
+
+
+@pytest.mark.parametrize(("lenience", "scope"), [(1.0, "s"), (0.9, None)])
+def test_what_others_said_must_not_show_in_seeded_output(lenience, scope):
+    config = {"proposer": {"method": "ngram"}, "verification": {"lenience": lenience}}
+    [plain, seeded] = views([request(10), request(10, seed=5)], config, scopes={"r0": "s", "r1": "s"})[1]
+    assert plain.scope == "s"
+    assert seeded.scope == scope
+
+
+def test_a_text_cannot_be_written_through_a_view():
+    [view] = views([request(10)])[1]
+    with pytest.raises(ValueError, match="read-only"):
+        view.token_ids[0] = 5
+
+
+def test_the_longest_turn_is_what_there_must_be_room_for():
+    names, found = views([request(10), request(38)], plan={"r0": ((0, 2), (1, 3)), "r1": ((1, 1), (0, 3))})
+    assert names == [0, 1]
+    assert [view.num_draft_tokens for view in found] == [3, 1]
+    assert [view.turns for view in found] == [((0, 2), (1, 3)), ((1, 1), (0, 3))]

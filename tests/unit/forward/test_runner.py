@@ -1,0 +1,189 @@
+"""What the runner leaves to vLLM in a step, and what it adds."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from vllm_spec_plugin.forward import runner as module
+from vllm_spec_plugin.forward.runner import SpecRunnerMixin
+from vllm_spec_plugin.messages import StepPlan, result_of, send
+from vllm_spec_plugin.metrics.by_method import CountersByMethod
+from vllm_spec_plugin.proposers.base import Draft
+from vllm_spec_plugin.verification.positions import OutputPositions
+
+NAMES = ["a", "b"]
+
+
+class Stock:
+    """vLLM's runner, as far as a step goes through it."""
+
+    booked = (None, None, None, [[5], []])
+    speculative_config: Any = "speculation"
+
+    def _sample(self, logits, spec_decode_metadata):
+        return "stock", spec_decode_metadata
+
+    def _bookkeeping_sync(self):
+        return self.booked
+
+    def sample_tokens(self, grammar_output):
+        return SimpleNamespace()
+
+    def _update_states(self, scheduler_output):
+        return None
+
+    def _prepare_inputs(self, scheduler_output):
+        self.prepared_with = self.speculative_config
+
+
+class Scripted:
+    """A drafter that drafts one token for each request."""
+
+    def __init__(self):
+        self.config = SimpleNamespace(
+            draft_length=SimpleNamespace(tokens=2), drafts_trees=False, verification=SimpleNamespace(lenience=1)
+        )
+        self.engine, self.siblings, self.scopes, self.sources = None, 1, {}, {}
+        self.uses_states, self.dropped, self.views = False, [], []
+        self.pending = self
+        self.kept = CountersByMethod()
+
+    @property
+    def counters(self):
+        return self.kept.of("ngram")
+
+    def take_counters(self):
+        taken, self.kept = self.kept, CountersByMethod()
+        return taken
+
+    def take_probs(self, request_ids, draft_token_ids, device):
+        self.taken = draft_token_ids
+
+    def drop(self, request_ids):
+        self.dropped += request_ids
+
+    def draft(self, requests):
+        self.views.append(requests)
+        self.sources = {request.request_id: 0 for request in requests}
+        self.counters.drafts += len(requests)
+        return [Draft([7]) for _ in requests]
+
+    def note_step(self, runner, scheduler_output, scopes):
+        pass
+
+
+class SpecRunner(SpecRunnerMixin, Stock):
+    """Ours over it."""
+
+    def __init__(self):
+        params = SimpleNamespace(temperature=0.0, max_tokens=None, structured_outputs=None)
+        request = SimpleNamespace(prompt_token_ids=[1], sampling_params=params, generator=None)
+        self.drafter: Any = Scripted()
+        self.requests = dict.fromkeys(NAMES, request)
+        self.max_model_len = 40
+        metadata = SimpleNamespace(generators={}, thinking_budget_state_holder=None)
+        self.input_batch = SimpleNamespace(
+            req_ids=NAMES,
+            req_id_to_index={name: row for row, name in enumerate(NAMES)},
+            generators=metadata.generators,
+            sampling_metadata=metadata,
+            num_tokens_no_spec=np.array([10, 12]),
+            token_ids_cpu=np.zeros((2, 40), np.int32),
+        )
+        self.rejection_sampler: Any = SimpleNamespace(positions=OutputPositions())
+        self._drafted_trees, self._accepted_nodes, self._step_probe = {}, {}, []
+
+    def step(self, drafts=None, turns=None):
+        """Runs one; gives what was sampled, what was drafted, and what is sent along."""
+        scheduled: Any = SimpleNamespace(scheduled_spec_decode_tokens=drafts or {})
+        if turns is not None:
+            send(scheduled, StepPlan(turns))
+        self._update_states(scheduled)
+        self._prepare_inputs(scheduled)
+        sampled = self._sample(torch.zeros(2, 3), "metadata")
+        self._bookkeeping_sync()
+        drafted = self.propose_draft_token_ids(scheduled, [[5], [6]], None, None, None)
+        return sampled, drafted, self.sample_tokens(None)
+
+
+@pytest.fixture
+def runner(monkeypatch):
+    monkeypatch.setattr(module, "cut_block_tables", lambda runner, scheduler_output: None)
+    return SpecRunner()
+
+
+def ours(runner):
+    """Has the runner sample with a scorer that says what it was given."""
+    positions = runner.rejection_sampler.positions
+
+    class Sampler:
+        def __call__(self, metadata, draft_probs, logits, sampling_metadata, trees, host_drafts):
+            return "ours", host_drafts
+
+    runner.rejection_sampler = Sampler()
+    runner.rejection_sampler.positions = positions
+
+
+@pytest.mark.parametrize("turns", [None, {}])
+def test_a_step_with_nothing_to_verify_and_nothing_to_draft_is_vllms(runner, turns):
+    """No random number is drawn, no view made, no message sent; drafts that were not taken are forgotten.
+
+    vLLM prepares the step as without speculation, and the next one again with it.
+    """
+    before = torch.get_rng_state()
+    sampled, drafted, sent = runner.step(turns=turns)
+    assert (runner.prepared_with, runner.speculative_config) == (None, "speculation")
+    assert sampled == ("stock", None)
+    assert drafted == []
+    assert vars(sent) == {}
+    assert torch.equal(torch.get_rng_state(), before)
+    assert runner.drafter.views == []
+    assert runner.drafter.dropped == NAMES
+
+
+@pytest.mark.parametrize("because", ["drafts", "seed", "thinking"])
+def test_the_scorer_samples_what_only_it_can(runner, because):
+    ours(runner)
+    batch = runner.input_batch
+    if because == "seed":
+        batch.generators[1] = torch.Generator()
+    if because == "thinking":
+        batch.sampling_metadata.thinking_budget_state_holder = SimpleNamespace(has_tracked_requests=lambda: True)
+    drafts = {"b": [3, 4]} if because == "drafts" else {}
+    sampled, _, sent = runner.step(drafts)
+    assert runner.prepared_with == "speculation"
+    assert sampled == ("ours", [(), drafts.get("b", ())])
+    counters: Any = result_of(sent).counters
+    assert counters.of("ngram").verification_seconds > 0
+
+
+def test_only_requests_of_the_plan_are_drafted_for(runner):
+    _, drafted, sent = runner.step(turns={"b": ((0, 2),), "gone": ((0, 2),)})
+    assert drafted == [[], [7]]
+    assert [view.request_id for view in runner.drafter.views[0]] == ["b"]
+    result: Any = result_of(sent)
+    assert result.sources == {"b": 0}
+    assert result.counters.of("ngram").drafts == 1
+    assert not any(result[2:])
+    assert vars(runner.step()[2]) == {}, "what was sent once"
+
+
+def test_seeded_requests_advance_by_the_tokens_that_vllm_books(runner):
+    """Tokens of a prompt that is not through are thrown away; vLLM does not see the generators."""
+    ours(runner)
+    generators = [torch.Generator(), torch.Generator()]
+    runner.input_batch.generators.update(enumerate(generators))
+    seen = []
+    book = Stock._bookkeeping_sync
+    Stock._bookkeeping_sync = lambda self: seen.append(dict(self.input_batch.generators)) or book(self)  # type: ignore
+    try:
+        runner.step()
+        runner.step()
+    finally:
+        Stock._bookkeeping_sync = book  # type: ignore[method-assign]
+    assert seen == [{}, {}]
+    assert [runner.rejection_sampler.positions.of(generator) for generator in generators] == [2, 0]
+    assert list(runner.input_batch.generators) == [0, 1]

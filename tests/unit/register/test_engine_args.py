@@ -1,0 +1,333 @@
+"""Registration and translation, with vLLM's own classes but no engine."""
+
+import argparse
+import importlib.metadata
+import json
+import logging
+import pickle
+from typing import Any
+
+import pytest
+
+import vllm_spec_plugin
+from vllm_spec_plugin.compat import engine_args, version
+from vllm_spec_plugin.compat.patching import wrap
+from vllm_spec_plugin.config.settings import KEY
+from vllm_spec_plugin.proposers.draft_model.pair import DraftModelError
+from vllm_spec_plugin.register import plugin
+from vllm_spec_plugin.tools.demo import model_path
+
+EngineArgs = pytest.importorskip("vllm.engine.arg_utils").EngineArgs
+YAML = "proposer:\n  method: ngram\ndraft_length:\n  policy: fixed\n  tokens: 3\n"
+
+
+@pytest.fixture
+def config_path(tmp_path):
+    path = tmp_path / "plugin.yaml"
+    path.write_text(YAML)
+    return path
+
+
+def parse(value):
+    from vllm.utils.argparse_utils import FlexibleArgumentParser
+
+    plugin.register()
+    parser = EngineArgs.add_cli_args(FlexibleArgumentParser(exit_on_error=False))
+    return parser.parse_args(["--speculative-config", value]).speculative_config
+
+
+def test_the_entry_point_is_installed():
+    [entry] = [e for e in importlib.metadata.entry_points(group="vllm.general_plugins") if e.name == "vllm_spec_plugin"]
+    assert entry.load() is plugin.register
+
+
+def test_registering_twice_wraps_once():
+    plugin.register()
+    first = EngineArgs.create_engine_config
+    plugin.register()
+    assert EngineArgs.create_engine_config is first
+
+
+def test_the_switch_keeps_it_out(monkeypatch):
+    monkeypatch.setenv("VLLM_SPEC_PLUGIN", "0")
+    monkeypatch.setattr(engine_args, "patch", lambda: pytest.fail("registered though switched off"))
+    plugin.register()
+
+
+def test_stock_json_stays_as_it_was():
+    stock = {"method": "ngram", "num_speculative_tokens": 3}
+    assert parse(json.dumps(stock)) == stock
+
+
+def test_a_path_is_read(config_path):
+    given = parse(str(config_path))
+    assert given[KEY]["config"]["draft_length"]["tokens"] == 3
+    assert given == vllm_spec_plugin.speculative_config(config_path)
+
+
+def test_a_mistake_is_an_argument_error_that_names_it(tmp_path):
+    path = tmp_path / "plugin.yaml"
+    path.write_text(YAML.replace("tokens", "tokns"))
+    with pytest.raises(argparse.ArgumentError, match="tokns"):
+        parse(str(path))
+
+
+def test_an_unsupported_vllm_is_an_error_only_when_the_plugin_is_asked_for(monkeypatch, config_path):
+    monkeypatch.setattr(version, "version", lambda name: "0.33.0")
+    assert parse('{"method": "ngram"}') == {"method": "ngram"}
+    with pytest.raises(argparse.ArgumentError, match=r"0\.33\.0"):
+        parse(str(config_path))
+    with pytest.raises(version.UnsupportedVersionError, match=r">=0\.32"):
+        vllm_spec_plugin.speculative_config(config_path)
+
+
+class Arguments:
+    """The engine arguments that translation looks at."""
+
+    speculative_config: dict[str, Any]
+
+    def __init__(self, **given):
+        self.worker_cls, self.scheduler_cls, self.additional_config = "auto", None, {"mine": 1}
+        self.async_scheduling = None
+        self.model, self.tokenizer, self.revision, self.tokenizer_revision = str(model_path("target")), None, None, None
+        self.trust_remote_code, self.skip_tokenizer_init = False, False
+        self.tensor_parallel_size, self.max_model_len = 1, None
+        self.__dict__.update(given)
+
+
+def test_settings_become_stock_ones(config_path):
+    arguments = Arguments()
+    engine_args.translate(arguments, vllm_spec_plugin.speculative_config(config_path))
+    assert arguments.speculative_config["method"] == "custom_class"
+    assert arguments.speculative_config["num_speculative_tokens"] == 3
+    assert arguments.worker_cls in engine_args.WORKERS.values()
+    assert arguments.scheduler_cls == engine_args.SCHEDULER
+    assert arguments.additional_config["mine"] == 1
+    assert KEY in arguments.additional_config
+
+
+@pytest.mark.parametrize("name", ["worker_cls", "scheduler_cls"])
+def test_a_class_of_the_users_own_is_refused_by_name(config_path, name):
+    with pytest.raises(ValueError, match=f"{name}='mine.Own'"):
+        engine_args.translate(Arguments(**{name: "mine.Own"}), vllm_spec_plugin.speculative_config(config_path))
+
+
+def test_stock_keys_beside_a_plugin_yaml_are_refused(config_path):
+    given = {**vllm_spec_plugin.speculative_config(config_path), "method": "ngram"}
+    with pytest.raises(ValueError, match="method"):
+        engine_args.translate(Arguments(), given)
+
+
+def test_without_a_plugin_config_vllm_builds_what_it_would_have(monkeypatch):
+    plugin.register()
+    arguments = Arguments(speculative_config={"method": "ngram"})
+    before = dict(vars(arguments))
+    monkeypatch.setattr(engine_args, "translate", lambda *given: pytest.fail("translated a stock config"))
+    wrapped = engine_args._translate_settings(lambda self: "built")
+    assert wrapped(arguments) == "built"
+    assert vars(arguments) == before
+
+
+def test_wrapping_somebody_elses_replacement_is_logged(caplog):
+    class Owner:
+        def method(self):
+            return "theirs"
+
+    for name in ("vllm", "vllm.vllm_spec_plugin"):
+        logging.getLogger(name).propagate = True
+    with caplog.at_level(logging.WARNING, logger="vllm.vllm_spec_plugin"):
+        wrap(Owner, "method", lambda original: lambda self: original(self) + " wrapped")
+    assert Owner().method() == "theirs wrapped"
+    assert "already replaced" in caplog.text
+
+
+def test_asking_for_a_switched_off_plugin_is_an_error(monkeypatch, config_path):
+    monkeypatch.setenv("VLLM_SPEC_PLUGIN", "0")
+    with pytest.raises(RuntimeError, match="VLLM_SPEC_PLUGIN=0"):
+        vllm_spec_plugin.speculative_config(config_path)
+
+
+@pytest.fixture
+def draft_config(tmp_path):
+    """Writes a file whose proposer is a draft model, the bundled one unless told, and reads its settings."""
+
+    def settings(model=None, **keys):
+        proposer = {"method": "draft_model", "model": str(model or model_path("draft")), **keys}
+        path = tmp_path / "plugin.yaml"
+        path.write_text(json.dumps({"proposer": proposer}))
+        return vllm_spec_plugin.speculative_config(path)
+
+    return settings
+
+
+@pytest.fixture
+def other_draft(tmp_path):
+    """The folder of a draft with another vocabulary and without weights."""
+    config = json.loads((model_path("draft") / "config.json").read_text())
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "config.json").write_text(json.dumps({**config, "vocab_size": 77}))
+    return tmp_path / "other"
+
+
+def test_a_draft_model_that_fits_becomes_stock_settings(draft_config, warnings):
+    arguments, given = Arguments(), draft_config()
+    engine_args.translate(arguments, given)
+    assert arguments.speculative_config["method"] == "custom_class"
+    assert arguments.additional_config == {"mine": 1, KEY: given[KEY]}
+    assert warnings() == []
+
+
+@pytest.fixture
+def warnings(caplog):
+    """What has been logged so far."""
+    for name in ("vllm", "vllm.vllm_spec_plugin"):
+        logging.getLogger(name).propagate = True
+    caplog.set_level(logging.WARNING, logger="vllm.vllm_spec_plugin")
+    return lambda: [record.getMessage() for record in caplog.records if record.name == "vllm.vllm_spec_plugin"]
+
+
+def test_a_draft_model_is_checked_against_the_engines_own_arguments(monkeypatch, draft_config, warnings):
+    from vllm_spec_plugin.proposers.draft_model import pair
+
+    calls = []
+
+    def check_pair(*arguments):
+        calls.append(arguments)
+        return ["watch out"]
+
+    monkeypatch.setattr(pair, "check_pair", check_pair)
+    given = draft_config()
+    arguments = Arguments(
+        model="t",
+        tokenizer="tt",
+        revision="r",
+        tokenizer_revision="tr",
+        trust_remote_code=True,
+        skip_tokenizer_init=True,
+        tensor_parallel_size=2,
+        max_model_len=512,
+    )
+    engine_args.translate(arguments, given)
+    target = pair.ModelSource("t", "tt", "r", "tr", trust_remote_code=True, skip_tokenizer=True)
+    draft = pair.ModelSource(str(model_path("draft")), trust_remote_code=True)
+    assert calls == [(target, draft, 2, 512, given[KEY]["source"])]
+    assert warnings() == ["watch out"]
+
+
+def test_as_long_as_fits_is_at_most_the_targets_context(draft_config, warnings, other_draft):
+    short = json.loads((other_draft / "config.json").read_text()) | {"vocab_size": 2048, "max_position_embeddings": 64}
+    (other_draft / "config.json").write_text(json.dumps(short))
+    for max_model_len in (None, -1):
+        engine_args.translate(
+            Arguments(max_model_len=max_model_len, skip_tokenizer_init=True), draft_config(other_draft)
+        )
+    stops = [warning for warning in warnings() if "drafts stop at token 64" in warning]
+    assert len(stops) == 2
+    assert "may have 2,048" in stops[0]
+
+
+def test_checking_twice_says_the_same(draft_config, other_draft):
+    arguments, given = Arguments(), draft_config(other_draft)
+    messages = []
+    for _ in range(2):
+        with pytest.raises(DraftModelError) as caught:
+            engine_args.translate(arguments, given)
+        messages.append(str(caught.value))
+    assert messages[0] == messages[1]
+    assert arguments.additional_config == {"mine": 1}
+
+
+def test_a_quantisation_that_vllm_does_not_know_is_refused(draft_config):
+    with pytest.raises(
+        ValueError, match=r"plugin\.yaml: proposer\.quantization: got the text 'fp9'; .*did you mean fp8"
+    ):
+        engine_args.translate(Arguments(), draft_config(quantization="fp9"))
+    engine_args.translate(Arguments(), draft_config(quantization="fp8"))
+
+
+@pytest.fixture
+def medusa_config(tmp_path):
+    """Writes heads of the given sizes, by default the bundled target's, and a file that drafts with them."""
+    import torch
+
+    from vllm_spec_plugin.proposers.medusa.checkpoint import save_heads
+    from vllm_spec_plugin.proposers.medusa.heads import MedusaHeads
+
+    def settings(hidden_size=256, vocab_size=2048, num_heads=3, tokens=3, **keys):
+        heads = MedusaHeads(hidden_size, vocab_size, num_heads, 1)
+        save_heads(heads, tmp_path / "heads", {}, torch.float16)
+        proposer = {"method": "medusa", "model": "heads", **keys}
+        path = tmp_path / "plugin.yaml"
+        path.write_text(json.dumps({"proposer": proposer, "draft_length": {"policy": "fixed", "tokens": tokens}}))
+        return vllm_spec_plugin.speculative_config(path)
+
+    return settings
+
+
+def test_heads_that_fit_become_stock_settings(medusa_config, warnings):
+    arguments, given = Arguments(), medusa_config()
+    engine_args.translate(arguments, given)
+    assert arguments.speculative_config["method"] == "custom_class"
+    assert arguments.speculative_config["num_speculative_tokens"] == 3
+    assert arguments.additional_config == {"mine": 1, KEY: given[KEY]}
+    assert warnings() == []
+
+
+@pytest.mark.parametrize(
+    ("heads", "said"),
+    [
+        ({"hidden_size": 128}, "128"),
+        ({"vocab_size": 77}, "77"),
+        ({"tokens": 4}, "4"),
+        ({"tokens": 4, "tree": [[0], [0, 0], [0, 0, 0], [0, 0, 0, 0]]}, "4"),
+        ({"tree": "auto"}, "measured"),
+    ],
+    ids=["hidden size", "vocabulary", "too few", "too few for the tree", "not measured"],
+)
+def test_heads_that_do_not_fit_end_a_command_line_with_one_message(medusa_config, capsys, heads, said):
+    source = medusa_config(**heads)[KEY]["source"]
+    with pytest.raises(DraftModelError, match=said):
+        create(medusa_config(**heads))
+    with pytest.raises(SystemExit) as caught:
+        create(parse(source))
+    assert caught.value.code == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert f": error: {source}: proposer.model: " in line
+    assert said in line
+
+
+def test_what_cannot_be_compared_with_heads_is_logged(medusa_config, warnings, tmp_path):
+    (tmp_path / "target").mkdir()
+    engine_args.translate(Arguments(model=str(tmp_path / "target")), medusa_config())
+    [warning] = warnings()
+    assert "not compared with the target" in warning
+
+
+def create(speculative_config):
+    """What the wrapped `create_engine_config` does with these settings, up to vLLM's part."""
+    arguments = Arguments(speculative_config=speculative_config, additional_config={"mine": 1})
+    before = dict(vars(arguments))
+    try:
+        return engine_args._translate_settings(lambda self: pytest.fail("vLLM's part"))(arguments)
+    finally:
+        assert vars(arguments) == before
+
+
+def test_a_draft_that_does_not_fit_is_a_value_error_in_python(draft_config, other_draft):
+    with pytest.raises(DraftModelError, match="vocabulary of 77"):
+        create(draft_config(other_draft))
+
+
+def test_a_draft_that_does_not_fit_ends_a_command_line_with_one_message(draft_config, other_draft, capsys):
+    source = draft_config(other_draft)[KEY]["source"]
+    with pytest.raises(SystemExit) as caught:
+        create(parse(source))
+    assert caught.value.code == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert f": error: {source}: proposer.model: '{other_draft}' has a vocabulary of 77 tokens" in line
+
+
+def test_what_a_command_line_says_survives_the_way_into_another_process(draft_config, other_draft):
+    given = parse(draft_config(other_draft)[KEY]["source"])
+    with pytest.raises(SystemExit):
+        create(pickle.loads(pickle.dumps(given)))

@@ -1,0 +1,115 @@
+"""The start-up gate on vLLM's own configuration: what it reads of models and servers, before an engine starts."""
+
+import pytest
+
+import vllm_spec_plugin
+from tests.engine.tiny import tiny_model
+from vllm_spec_plugin.config.settings import config_in
+from vllm_spec_plugin.register.engine_args import METHODS
+from vllm_spec_plugin.support.facts import Layer
+from vllm_spec_plugin.support.reading import read_facts
+from vllm_spec_plugin.support.rules import UnsupportedError
+
+EngineArgs = pytest.importorskip("vllm.engine.arg_utils").EngineArgs
+NGRAM = "{method: ngram}"
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    """Makes tiny models by name."""
+    folder = tmp_path_factory.mktemp("models")
+    return lambda name: tiny_model(name, folder)
+
+
+@pytest.fixture
+def arguments(models, tmp_path):
+    """vLLM's arguments for a tiny model and a proposer in YAML."""
+
+    def of(model: str, proposer: str = NGRAM, **options: object):
+        plugin = tmp_path / "plugin.yaml"
+        plugin.write_text(f"proposer: {proposer}\n")
+        return EngineArgs(
+            model=str(models(model)),
+            skip_tokenizer_init=True,
+            dtype="float32",
+            max_model_len=512,
+            speculative_config=vllm_spec_plugin.speculative_config(plugin),
+            **options,
+        )
+
+    return of
+
+
+def plain(arguments):
+    """vLLM's configuration and the plugin's, without a look at them."""
+    given = arguments.speculative_config
+    arguments.speculative_config = None
+    return arguments.create_engine_config(), config_in(given)
+
+
+@pytest.mark.parametrize(
+    ("model", "layers"),
+    [
+        ("llama", {Layer.FULL}),
+        ("mistral", {Layer.SLIDING}),
+        ("gemma3", {Layer.SLIDING, Layer.FULL}),
+        ("gpt_oss", {Layer.SLIDING, Layer.FULL}),
+        ("deepseek_v2", {Layer.MLA}),
+        ("mamba2", {Layer.RECURRENT}),
+        ("granite_moe_hybrid", {Layer.RECURRENT}),
+        ("qwen3_next", {Layer.RECURRENT}),
+        ("lfm2", {Layer.RECURRENT}),
+    ],
+)
+def test_layers_are_told_from_the_config(arguments, model, layers):
+    assert read_facts(*plain(arguments(model))).target.layers == layers
+
+
+def test_experts_and_the_layout_are_read(arguments, models):
+    proposer = f"{{method: draft_model, model: {models('gemma3')}}}"
+    facts = read_facts(*plain(arguments("qwen3_moe", proposer, pipeline_parallel_size=2)))
+    assert facts.target.is_moe
+    assert facts.draft is not None
+    assert facts.draft.layers == {Layer.SLIDING, Layer.FULL}
+    assert not facts.draft.is_moe
+    assert facts.server.pipeline_parallel_size == 2
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "said"),
+    [
+        ("mamba2", {}, "--model: got .*Mamba2ForCausalLM.* recurrent state"),
+        ("granite_moe_hybrid", {}, "--model: got .*GraniteMoeHybridForCausalLM.* recurrent state"),
+        ("deepseek_v2", {}, "--model: got .*DeepseekV2ForCausalLM.*MLA"),
+        ("llama", {"pipeline_parallel_size": 2}, "--pipeline-parallel-size: got 2"),
+        ("llama", {"logits_processors": ["mine:Own"]}, "--logits-processors: got mine:Own"),
+    ],
+)
+def test_what_is_not_served_is_refused_before_an_engine_starts(arguments, model, options, said):
+    with pytest.raises(UnsupportedError, match=f"plugin.yaml can't be served here: {said}"):
+        arguments(model, **options).create_engine_config()
+
+
+def test_a_draft_model_is_looked_at_too(arguments, models):
+    proposer = f"{{method: draft_model, model: {models('mamba2')}}}"
+    with pytest.raises(UnsupportedError, match=r"here: proposer\.model: got .*recurrent state"):
+        arguments("llama", proposer).create_engine_config()
+
+
+def test_the_config_can_be_made_twice(arguments):
+    """vLLM asks for it again in some programs; requests need what is noted on it each time."""
+    given = arguments("llama")
+    before = dict(vars(given))
+    configs = [given.create_engine_config() for _ in range(2)]
+    assert [getattr(config.speculative_config, METHODS) for config in configs] == [("ngram",)] * 2
+    assert [config.scheduler_config.scheduler_cls for config in configs] == [
+        configs[0].scheduler_config.scheduler_cls
+    ] * 2
+    assert given.speculative_config == before["speculative_config"]
+    assert given.worker_cls == "auto"
+
+
+def test_what_is_served_is_taken(arguments, models):
+    for model in ("llama", "gemma3"):
+        arguments(model, data_parallel_size=2).create_engine_config()
+    arguments("qwen3_moe").create_engine_config()

@@ -1,0 +1,89 @@
+"""Runs under load made by hand."""
+
+from collections.abc import Mapping, Sequence
+
+from vllm_spec_plugin.tools.bench.arm_words import NONE, OPTIMAL
+from vllm_spec_plugin.tools.bench.load.agreement import Agreement
+from vllm_spec_plugin.tools.bench.load.records import LoadAnswer, LoadRun, Output, PhaseAnswer, Progress
+from vllm_spec_plugin.tools.bench.load.sweep import Cell, SweepResults, results_of
+from vllm_spec_plugin.tools.bench.load.workloads import EASY, SWITCHES, SWITCHING
+from vllm_spec_plugin.tools.bench.planned_arms import PlannedArm
+from vllm_spec_plugin.tools.bench.plans import ArmPlan
+
+K_1, K_4, STOCK = "K = 1", "K = 4", "stock ngram"
+ARMS = {
+    NONE: PlannedArm(ArmPlan(None, 0, None)),
+    K_1: PlannedArm(ArmPlan("fixed.yaml", 4, {}), 1, is_fixed=True),
+    K_4: PlannedArm(ArmPlan("fixed.yaml", 4, {}), 4, is_fixed=True),
+    OPTIMAL: PlannedArm(ArmPlan("optimal.yaml", 8, {})),
+    STOCK: PlannedArm(ArmPlan({"method": "ngram"}, 4, {})),
+}
+# Tokens per second at 1 and 8 streams: K = 4 is best at 1, K = 1 at 8.
+RATES = {NONE: (20.0, 100.0), K_1: (30.0, 110.0), K_4: (50.0, 80.0), OPTIMAL: (49.0, 109.0), STOCK: (40.0, 70.0)}
+# Windows of 50 tokens in the three phases of `switching`.
+WINDOWS = {
+    NONE: ((20, 20, 20, 20), (20, 20, 20, 20), (20, 20, 20, 20)),
+    K_1: ((30, 30, 30, 30), (15, 15, 15, 15), (30, 30, 30, 30)),
+    K_4: ((50, 50, 50, 50), (10, 10, 10, 10), (50, 50, 50, 50)),
+    OPTIMAL: ((49, 49, 49, 49), (12, 17, 19, 20), (25, 46, 40, 44)),
+    STOCK: ((40, 40, 40, 40), (8, 8, 8, 8), (40, 40, 40, 40)),
+}
+
+
+def steady(
+    rate: float,
+    num_tokens: int = 100,
+    kind: str = EASY,
+    request_steps: int = 40,
+    outputs: Sequence[Output] = (),
+) -> Progress:
+    """A phase of steps of 10 tokens at `rate` tokens per second; a request waits two tokens' time for its first one."""
+    counts = range(10, num_tokens + 1, 10)
+    seconds = [count / rate for count in counts]
+    return Progress(
+        seconds, list(counts), {kind: num_tokens}, request_steps, [1 / rate, 2 / rate, 9 / rate], [1 / rate], [*outputs]
+    )
+
+
+def windows(rates: Sequence[float], tokens: int = 50, kind: str = EASY) -> Progress:
+    """A phase with a step per window of so many tokens."""
+    seconds, moment = [], 0.0
+    for rate in rates:
+        moment += tokens / rate
+        seconds.append(moment)
+    return Progress(seconds, [tokens * (place + 1) for place in range(len(rates))], {kind: tokens * len(rates)}, 40)
+
+
+def run(
+    arm: str,
+    progress: Sequence[Progress],
+    *,
+    workload: str = EASY,
+    streams: int = 1,
+    number: int = 0,
+    counts: tuple[int, int, int] = (0, 0, 0),
+) -> LoadRun:
+    """A run; drafts, drafted and accepted tokens of each phase are `counts`."""
+    return LoadRun(arm, workload, streams, number, LoadAnswer(1.0, [PhaseAnswer(p, *counts) for p in progress]), 0.1)
+
+
+def results(
+    rates: Mapping[str, tuple[float, float]] | None = None,
+    rounds: int = 3,
+    switching: bool = True,
+    agreements: Mapping[tuple[str, str, int], Agreement] | None = None,
+) -> SweepResults:
+    """Every arm at 1 and 8 streams of easy text, and the switching workload with 1 stream."""
+    runs = []
+    for number in range(rounds):
+        speed = 1 + 0.02 * number
+        for arm, levels in (rates or RATES).items():
+            counts = (0, 0, 0) if arm == NONE else (40, 160, 100)
+            for streams, rate in zip((1, 8), levels, strict=True):
+                progress = [steady(rate * speed)]
+                runs.append(run(arm, progress, streams=streams, number=number, counts=counts))
+            if switching:
+                phases = [windows(found, kind=kind) for found, kind in zip(WINDOWS[arm], SWITCHES, strict=True)]
+                runs.append(run(arm, phases, workload=SWITCHING, number=number, counts=counts))
+    cells: list[Cell] = [(EASY, 1), (EASY, 8), *([(SWITCHING, 1)] if switching else [])]
+    return results_of(runs, ARMS, cells, agreements or {})

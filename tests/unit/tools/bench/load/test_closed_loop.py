@@ -1,0 +1,200 @@
+"""Streams on an engine made up."""
+
+from collections.abc import Iterable
+
+import pytest
+
+from vllm_spec_plugin.tools.bench.load.closed_loop import ClosedLoop
+from vllm_spec_plugin.tools.bench.load.records import Output, Phase, Progress, Request
+
+
+class MadeUpEngine:
+    """Gives each request in flight `speeds[kind]` tokens per step, a second each: its index times 100, and so on."""
+
+    def __init__(self, **speeds: int) -> None:
+        self.speeds = speeds
+        self.added: list[Request] = []
+        self.left: dict[str, int] = {}
+        self.in_flight: list[int] = []
+        self.aborted: list[str] = []
+        self.now = 0.0
+
+    def add(self, request: Request) -> str:
+        name = f"r{len(self.added)}"
+        self.added.append(request)
+        self.left[name] = request.num_tokens
+        return name
+
+    def step(self) -> list[tuple[str, list[int], bool]]:
+        assert self.left, "a step without requests"
+        self.now += 1.0
+        self.in_flight.append(len(self.left))
+        found = []
+        for name, left in list(self.left.items()):
+            index = int(name[1:])
+            request = self.added[index]
+            given = min(self.speeds[request.kind], left)
+            written = 100 * index + request.num_tokens - left
+            self.left[name] -= given
+            if not self.left[name]:
+                del self.left[name]
+            if given:
+                found.append((name, list(range(written, written + given)), name not in self.left))
+        return found
+
+    def abort(self, names: Iterable[str]) -> None:
+        self.aborted += names
+
+    def clock(self) -> float:
+        return self.now
+
+
+def loop_of(engine: MadeUpEngine, streams: int, phase: Phase) -> ClosedLoop:
+    return ClosedLoop(engine, streams, phase, engine.clock)
+
+
+def run(engine: MadeUpEngine, streams: int, phase: Phase) -> Progress:
+    return loop_of(engine, streams, phase).run()
+
+
+def request(kind: str = "easy", num_tokens: int = 4) -> Request:
+    return Request(kind, "text", 0.0, num_tokens)
+
+
+@pytest.mark.parametrize("streams", [1, 3])
+def test_so_many_requests_are_always_in_flight(streams: int) -> None:
+    engine = MadeUpEngine(easy=3)
+    run(engine, streams, Phase((request(num_tokens=4), request(num_tokens=7)), 50))
+    assert set(engine.in_flight) == {streams}
+
+
+def test_a_phase_ends_with_its_tokens_and_gives_up_the_rest() -> None:
+    engine = MadeUpEngine(easy=2)
+    progress = run(engine, 2, Phase((request(num_tokens=8),), 10))
+    assert (progress.tokens, progress.seconds) == ([4, 8, 12], [1.0, 2.0, 3.0])
+    assert progress.tokens_per_second == 4.0
+    assert progress.request_steps == 6
+    assert sorted(engine.aborted) == ["r0", "r1"]
+
+
+def test_who_is_through_takes_the_next_of_the_common_list() -> None:
+    engine = MadeUpEngine(easy=4, hard=1)
+    listed = (request("hard", 4), request("easy", 4), request("easy", 5), request("hard", 4))
+    progress = run(engine, 2, Phase(listed, 16))
+    # The fast stream does all the easy ones and the second hard one while the slow one does the first.
+    assert [added.kind for added in engine.added][:4] == ["hard", "easy", "easy", "hard"]
+    assert progress.tokens_by_kind == {"hard": progress.tokens[-1] - 9, "easy": 9}
+
+
+def test_the_list_begins_anew_at_its_end() -> None:
+    engine = MadeUpEngine(easy=4)
+    run(engine, 1, Phase((request(num_tokens=2), request(num_tokens=3)), 10))
+    assert [added.num_tokens for added in engine.added] == [2, 3, 2, 3, 2]
+
+
+def test_steps_that_bring_nothing_count_as_time() -> None:
+    engine = MadeUpEngine(easy=2)
+    slow_start = iter([True, True])
+    step = engine.step
+
+    def late() -> list[tuple[str, list[int], bool]]:
+        if next(slow_start, False):
+            engine.now += 1.0
+            return []
+        return step()
+
+    engine.step = late  # type: ignore[method-assign]
+    progress = run(engine, 1, Phase((request(num_tokens=8),), 4))
+    assert (progress.tokens, progress.seconds) == ([2, 4], [3.0, 4.0])
+
+
+def test_the_clock_starts_when_each_stream_has_its_first_token() -> None:
+    engine = MadeUpEngine(slow=0, easy=1)
+    loop = loop_of(engine, 2, Phase((request("slow", 100), request("easy", 100)), 8))
+    step = engine.step
+
+    def first_prompt_takes_nine_steps() -> list[tuple[str, list[int], bool]]:
+        engine.speeds["slow"] = int(engine.now >= 9)
+        return step()
+
+    engine.step = first_prompt_takes_nine_steps  # type: ignore[method-assign]
+    loop.ramp_up()
+    assert engine.now == 10
+    progress = loop.run()
+    assert (progress.tokens, progress.seconds) == ([2, 4, 6, 8], [1.0, 2.0, 3.0, 4.0])
+    assert progress.tokens_by_kind == {"slow": 4, "easy": 4}
+
+
+def test_an_engine_is_woken_by_a_few_steps_even_if_its_first_brings_tokens() -> None:
+    engine = MadeUpEngine(easy=1)
+    loop_of(engine, 1, Phase((request(num_tokens=2),), 8)).ramp_up(6)
+    assert engine.now == 6
+    assert len(engine.left) == 1
+
+
+def test_outputs_are_noted_by_the_order_in_which_they_were_asked_for() -> None:
+    engine = MadeUpEngine(easy=2)
+    progress = run(engine, 2, Phase((request(num_tokens=3), request(num_tokens=4)), 10))
+    assert progress.outputs == [
+        Output([0, 1, 2], True),
+        Output([100, 101, 102, 103], True),
+        Output([200, 201], False),
+        Output([300, 301], False),
+    ]
+
+
+def test_outputs_begin_before_the_measured_time() -> None:
+    loop = loop_of(MadeUpEngine(easy=1), 1, Phase((request(num_tokens=9),), 2))
+    loop.ramp_up(3)
+    assert loop.run().outputs == [Output([0, 1, 2, 3, 4], False)]
+
+
+def test_a_first_token_is_waited_for_from_when_it_was_asked_for() -> None:
+    engine = MadeUpEngine(easy=2)
+    step, num_steps = engine.step, 0
+
+    def first_token_after_three_seconds() -> list[tuple[str, list[int], bool]]:
+        nonlocal num_steps
+        num_steps += 1
+        engine.now += 2.0 if num_steps == 3 else 0.0
+        return step()
+
+    engine.step = first_token_after_three_seconds  # type: ignore[method-assign]
+    # The first request began before this time, and the last one has no token yet.
+    progress = run(engine, 1, Phase((request(num_tokens=4),), 8))
+    assert (progress.seconds, progress.ttft) == ([1.0, 2.0, 5.0, 6.0], [3.0])
+
+
+def test_time_per_token_is_from_the_first_to_the_last() -> None:
+    progress = run(MadeUpEngine(easy=1, fast=3), 2, Phase((request("easy", 5), request("fast", 7)), 9))
+    # 3 tokens at 1 s, 3 at 2 s, 1 at 3 s; the other request has three of five.
+    assert progress.tpot == [2.0 / 6]
+
+
+def test_requests_with_a_single_token_have_no_time_per_token() -> None:
+    assert run(MadeUpEngine(easy=1), 1, Phase((request(num_tokens=1),), 3)).tpot == []
+
+
+@pytest.mark.parametrize(("num_tokens", "tpot"), [(15, []), (16, [1.0])])
+def test_a_request_in_flight_at_the_end_counts_from_16_tokens_on(num_tokens: int, tpot: list[float]) -> None:
+    progress = run(MadeUpEngine(easy=1), 1, Phase((request(num_tokens=100),), num_tokens))
+    assert progress.tpot == tpot
+
+
+def test_what_a_request_waited_for_before_the_measured_time_is_not_in_its_time_per_token() -> None:
+    engine = MadeUpEngine(easy=2)
+    loop = loop_of(engine, 1, Phase((request(num_tokens=12),), 8))
+    loop.ramp_up()
+    engine.now += 50.0
+    loop.ramp_up()
+    # 4 tokens by then, the last one 1 step before the next.
+    progress = loop.run()
+    assert (progress.tpot, progress.ttft) == ([0.5], [])
+
+
+def test_what_ends_before_the_measured_time_counts_for_nothing() -> None:
+    loop = loop_of(MadeUpEngine(easy=1), 1, Phase((request(num_tokens=3),), 2))
+    loop.ramp_up(5)
+    progress = loop.run()
+    # The second request: its last token but one came before.
+    assert (progress.tpot, progress.ttft) == ([1.0], [1.0])

@@ -1,0 +1,134 @@
+"""The order of a sweep's rounds, and what runs in them."""
+
+from dataclasses import replace
+from typing import Any, cast
+
+import pytest
+
+from tests.unit.tools.bench.load.cases import ARMS, run, steady
+from vllm_spec_plugin.tools.bench.arms import Arm
+from vllm_spec_plugin.tools.bench.load.agreement import Agreement
+from vllm_spec_plugin.tools.bench.load.records import LoadAnswer, LoadJob, Output
+from vllm_spec_plugin.tools.bench.load.sweep import Plan, SweepResults, num_runs, run_sweep
+from vllm_spec_plugin.tools.bench.load.workloads import EASY, HARD, MIXED, SWITCHING, Sizes
+from vllm_spec_plugin.tools.bench.quiet import QuietMachine
+
+PLAN = Plan(((EASY, 1), (MIXED, 2), (SWITCHING, 1)), ("a", "b", "c"), Sizes(), rounds=2, seed=5)
+
+
+class ScriptedEngine:
+    """Answers without an engine, a third faster with each draft token that it may draft.
+
+    The first of K = 4's outputs ends with another token than the others'.
+    """
+
+    def __init__(self, name: str, log: list[tuple[str, LoadJob]], asked: list[tuple[Any, ...]]) -> None:
+        self.name, self.log, self.asked = name, log, asked
+
+    def load(self, job: LoadJob) -> LoadAnswer:
+        self.log.append((self.name, job))
+        outputs = [Output([1, 2, 3 + (self.name == "K = 4")], True), Output([4], False)]
+        rate = 10.0 * (1 + (job.spec_tokens or 0) / 3)
+        return run(self.name, [steady(rate, 800, outputs=outputs) for _ in job.phases]).answer
+
+    def gap(self, *question: Any) -> float:
+        self.asked.append((self.name, *question))
+        return 1.0
+
+
+def swept(
+    plan: Plan = PLAN, most_runs: int = 1000, asked: list[tuple[Any, ...]] | None = None
+) -> tuple[SweepResults, list[tuple[str, LoadJob]], list[tuple[int, str]]]:
+    log: list[tuple[str, LoadJob]] = []
+    told: list[tuple[int, str]] = []
+    questions: list[tuple[Any, ...]] = [] if asked is None else asked
+    engines: dict[str, Any] = {name: ScriptedEngine(name, log, questions) for name in ARMS}
+    machine = QuietMachine(0.0, busy=lambda: None, sleep=lambda seconds: None)
+
+    def on_run(*what: Any) -> None:
+        if len(told) == most_runs:
+            told.append(what)
+            raise KeyboardInterrupt
+        told.append(what)
+
+    found = run_sweep(ARMS, cast(dict[str, Arm], engines), plan, machine, on_run)
+    return found, log, told
+
+
+def test_every_arm_warms_up_in_every_cell_before_anything_counts() -> None:
+    _, log, told = swept()
+    first = log[: len(ARMS) * len(PLAN.cells)]
+    assert {(name, len(job.phases), job.streams) for name, job in first} == {
+        (name, phases, streams) for name in ARMS for phases, streams in ((1, 1), (1, 2), (3, 1))
+    }
+    assert max(job.phases[0].num_tokens for _, job in first) < min(
+        job.phases[0].num_tokens for _, job in log[len(first) :]
+    )
+    assert [what.partition(":")[0] for _, what in told][len(first) - 1 : len(first) + 1] == ["warming up", "round 1/2"]
+
+
+def test_arms_take_turns_within_a_cell_and_do_the_same() -> None:
+    _, log, _ = swept()
+    counted = log[len(ARMS) * len(PLAN.cells) :]
+    cells = [counted[start : start + len(ARMS)] for start in range(0, len(counted), len(ARMS))]
+    assert len(cells) == 2 * len(PLAN.cells)
+    for cell in cells:
+        assert {name for name, _ in cell} == set(ARMS)
+        assert len({(job.streams, job.phases, job.seed) for _, job in cell}) == 1
+    assert (cells[0][0][0], cells[len(PLAN.cells)][0][0]) == ("none", "K = 1")
+
+
+def test_arms_that_share_an_engine_ask_for_their_own_draft_length() -> None:
+    found, log, _ = swept()
+    assert {(name, job.spec_tokens) for name, job in log} == {
+        ("none", None),
+        ("K = 1", 1),
+        ("K = 4", 4),
+        ("optimal", None),
+        ("stock ngram", None),
+    }
+    assert found.summaries["K = 4", EASY, 1].median > found.summaries["K = 1", EASY, 1].median
+
+
+def test_results_have_every_arm_in_every_cell() -> None:
+    found, _, told = swept()
+    assert found.cells == list(PLAN.cells)
+    assert found.arms == tuple(ARMS)
+    assert found.fixed == ("K = 1", "K = 4")
+    assert list(found.switches) == [1]
+    assert [done for done, _ in told] == list(range(num_runs(len(ARMS), PLAN) + 1))
+    assert told[len(ARMS)][1] == "warming up: none, mixed, 2 streams"
+
+
+def test_greedy_outputs_are_compared_with_those_without_drafts() -> None:
+    asked: list[tuple[Any, ...]] = []
+    found, _, told = swept(asked=asked)
+    # Two rounds of two requests; of `mixed` one is greedy, of `switching` two phases are.
+    assert found.agreements["optimal", EASY, 1] == Agreement(4, 0, 0)
+    assert found.agreements["K = 4", EASY, 1] == Agreement(4, 0, 2)
+    assert found.agreements["K = 4", MIXED, 2] == Agreement(2, 0, 2)
+    assert found.agreements["stock ngram", SWITCHING, 1] == Agreement(8, 0, 0)
+    assert found.num_wrong == 2 + 2 + 4
+    assert told[-1][1] == "comparing outputs at temperature 0"
+    # The arm without drafts is asked, once for each text.
+    assert {name for name, *_ in asked} == {"none"}
+    assert len(asked) == len(set(asked))
+    assert asked[0] == ("none", "a", (1, 2), (3, 4))
+
+
+def test_hard_text_is_not_compared() -> None:
+    assert swept(replace(PLAN, cells=((HARD, 1),)))[0].agreements == {}
+
+
+def test_interrupted_it_tells_what_whole_rounds_came_to() -> None:
+    per_round = len(ARMS) * len(PLAN.cells)
+    found, _, _ = swept(most_runs=3 * per_round - 1)
+    assert found.rounds == 1
+    assert found.cells == list(PLAN.cells)
+    assert {len(summary.tokens_per_second) for summary in found.summaries.values()} == {1}
+    assert swept()[0].rounds == 2
+
+
+def test_interrupted_in_the_first_round_it_has_nothing_to_tell() -> None:
+    with pytest.raises(KeyboardInterrupt):
+        swept(most_runs=2 * len(ARMS) * len(PLAN.cells) - 1)

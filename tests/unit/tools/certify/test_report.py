@@ -1,0 +1,59 @@
+"""The report of a certification."""
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from tests.unit.tools.certify.cases import check, report
+from vllm_spec_plugin.tools.certify.picture import draw
+from vllm_spec_plugin.tools.certify.report import as_json, show, verdict
+from vllm_spec_plugin.tools.certify.results import Check
+
+SAMPLED = check("samples, top-k", p_value=0.3, p_two_samples=1.0, p_chi_square=0.4)
+WRONG = check("samples, top-k", "not exact", p_value=1e-9, p_two_samples=0.02, p_chi_square=1e-12)
+UNTESTED = check("JSON schema", "not tested", is_required=False)
+
+
+@pytest.mark.parametrize(
+    ("checks", "status", "words"),
+    [
+        ((check(), SAMPLED), 0, "Exact in all that was tested."),
+        ((check(), UNTESTED), 0, "Exact in all that was tested; not tested: JSON schema."),
+        ((check(), WRONG), 1, "Not exact: samples, top-k (fixed draft length)."),
+        ((check(outcome="not tested"), SAMPLED), 2, "Could not be told: too little to test in greedy."),
+        ((check(outcome="not tested"), WRONG), 1, "Not exact: samples, top-k (fixed draft length)."),
+        ((check(outcome="not tested", engine="as configured"), check()), 0, "Exact in all that was tested."),
+    ],
+    ids=["exact", "not all tested", "wrong", "too little", "wrong and too little", "tested elsewhere"],
+)
+def test_exit_status_and_verdict_follow_the_checks(checks: tuple[Check, ...], status: int, words: str) -> None:
+    assert report(*checks).exit_status == status
+    assert verdict(report(*checks)) == words
+
+
+def test_report_without_a_terminal_shows_every_figure_of_a_check() -> None:
+    text = io.StringIO()
+    show(report(check(), WRONG), Console(file=text, width=160))
+    assert "samples, top-k" in text.getvalue()
+    [row] = [line for line in text.getvalue().splitlines() if "not exact" in line and "top-k" in line and "500" in line]
+    for figure in ("500", "300", "1e-09", "0.02", "1e-12"):
+        assert figure in row
+    assert "below 5e-05 is not exact" in text.getvalue()
+    assert "probability 0.001 at most" in text.getvalue()
+
+
+def test_json_has_the_verdict_its_grounds_and_where_it_comes_from() -> None:
+    data = json.loads(json.dumps(as_json(report(check(), WRONG, UNTESTED))))
+    assert data["schema"] == 1
+    assert data["verdict"] == "not exact"
+    assert data["not_tested"] == ["JSON schema"]
+    assert data["checks"][1]["p_value"] == 1e-9
+    assert data["versions"] == {"vllm": "0.32.0"}
+
+
+def test_picture_is_a_png(tmp_path: Path) -> None:
+    draw(report(check(), SAMPLED, WRONG, UNTESTED), "target", tmp_path / "p.png")
+    assert (tmp_path / "p.png").read_bytes().startswith(b"\x89PNG")

@@ -1,0 +1,348 @@
+"""A widened model computes what the narrow one does, and a failure leaves nothing behind."""
+
+import errno
+import json
+import shutil
+import weakref
+from collections.abc import Mapping
+from math import prod
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM, LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
+
+from vllm_spec_plugin.tools.demo import widen as module
+from vllm_spec_plugin.tools.demo.widen import WidenError, intermediate_size_for, widen
+
+HIDDEN, NEURONS, LAYERS = 32, 96, 3
+SHAPE = {
+    "vocab_size": 64,
+    "hidden_size": HIDDEN,
+    "intermediate_size": NEURONS,
+    "num_hidden_layers": LAYERS,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "initializer_range": 0.2,  # so that the MLPs matter and the likeliest token is clear
+}
+MODEL, INDEX = "model.safetensors", "model.safetensors.index.json"
+
+
+def make(folder: Path, config: Any = LlamaConfig, shard: str = "5GB", dtype: Any = torch.float32, **keys: Any) -> Path:
+    """A random model; its biases are random too."""
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(config(**{**SHAPE, **keys}), dtype=dtype)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if name.endswith("bias"):
+                parameter.normal_()
+    model.save_pretrained(folder, max_shard_size=shard)
+    return folder
+
+
+def load(folder: Path) -> Any:
+    return AutoModelForCausalLM.from_pretrained(folder).eval()
+
+
+def tensors(folder: Path) -> dict[str, torch.Tensor]:
+    return {name: tensor for path in folder.glob("*.safetensors") for name, tensor in load_file(path).items()}
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Everything in a folder and below."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def change_config(model: Path, **keys: Any) -> None:
+    path = model / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **keys}))
+
+
+def change_tensors(model: Path, changes: Mapping[str, torch.Tensor | None]) -> None:
+    """Replaces, adds or (None) removes tensors of a model in one file."""
+    kept = {**load_file(model / MODEL), **changes}
+    save_file({name: tensor for name, tensor in kept.items() if tensor is not None}, model / MODEL)
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    return make(tmp_path / "model")
+
+
+def assert_same_function(narrow: Path, wide: Path) -> tuple[Any, Any]:
+    before, after = load(narrow), load(wide)
+    prompt = torch.tensor([[1, 5, 9], [7, 3, 60]])
+    with torch.no_grad():
+        texts = [one.generate(prompt, max_new_tokens=8, do_sample=False, pad_token_id=0) for one in (before, after)]
+        torch.testing.assert_close(after(texts[0]).logits, before(texts[0]).logits, rtol=0, atol=1e-6)
+    assert torch.equal(*texts)
+    return before, after
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("shard", ["5GB", "40KB"])
+def test_logits_and_greedy_text_stay_and_parameters_are_as_told(tmp_path: Path, tied: bool, shard: str) -> None:
+    model = make(tmp_path / "model", shard=shard, tie_word_embeddings=tied)
+    assert (model / INDEX).exists() == (shard == "40KB")
+    figures = widen(model, tmp_path / "out", 256)
+    before, after = assert_same_function(model, tmp_path / "out")
+    assert after.config.intermediate_size == figures.intermediate_size_after == 256
+    assert figures.intermediate_size_before == NEURONS
+    assert figures.parameters_before == before.num_parameters()
+    assert figures.parameters_after == after.num_parameters()
+    assert figures.bytes_on_disk == sum(map(len, contents(tmp_path / "out").values()))
+    assert figures.seconds > 0
+    same = (after.lm_head.weight.data_ptr() == after.model.embed_tokens.weight.data_ptr()) is tied
+    assert same
+    assert ("lm_head.weight" in tensors(tmp_path / "out")) is not tied
+
+
+@pytest.mark.parametrize(
+    ("config", "keys"),
+    [(LlamaConfig, {"mlp_bias": True}), (Qwen2Config, {}), (Qwen3Config, {"head_dim": 16}), (MistralConfig, {})],
+)
+def test_other_architectures_and_biases(tmp_path: Path, config: Any, keys: dict[str, Any]) -> None:
+    model = make(tmp_path / "model", config, **keys)
+    figures = widen(model, tmp_path / "out", 130)
+    _, after = assert_same_function(model, tmp_path / "out")
+    assert figures.parameters_after == after.num_parameters()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_weights_are_kept_to_the_bit_and_the_rest_is_zero(tmp_path: Path, dtype: torch.dtype) -> None:
+    model = make(tmp_path / "model", dtype=dtype)
+    widen(model, tmp_path / "out", 128)
+    before, after = tensors(model), tensors(tmp_path / "out")
+    assert before.keys() == after.keys()
+    for name, old in before.items():
+        new = after[name]
+        assert new.dtype == old.dtype == dtype
+        assert torch.equal(new[tuple(slice(length) for length in old.shape)], old)
+        assert new.count_nonzero() == old.count_nonzero()
+        assert (new.shape != old.shape) == (".mlp." in name)
+
+
+def test_files_hold_at_most_the_limit_and_the_index_names_all(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limit = 100_000
+    monkeypatch.setattr(module, "SHARD_BYTES", limit)
+    widen(model, tmp_path / "out", 512)
+    assert_same_function(model, tmp_path / "out")
+    files = sorted((tmp_path / "out").glob("*.safetensors"))
+    assert [path.name for path in files] == [
+        f"model-{n + 1:05}-of-{len(files):05}.safetensors" for n in range(len(files))
+    ]
+    index = json.loads((tmp_path / "out" / INDEX).read_text())
+    total = 0
+    for path in files:
+        with safe_open(path, "pt") as file:
+            assert {name for name, where in index["weight_map"].items() if where == path.name} == set(file.keys())
+            held = sum(4 * prod(file.get_slice(name).get_shape()) for name in file.keys())  # noqa: SIM118
+        assert held <= limit
+        total += held
+    assert index["metadata"] == {"total_size": total}
+    # Two neighbours never fit into one file.
+    assert len(files) < 2 * total / limit + 1
+
+
+def test_one_file_at_a_time_is_held_in_memory(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[weakref.ref[torch.Tensor]] = []
+    held: list[int] = []
+
+    def save(shard: dict[str, torch.Tensor], path: Path, metadata: dict[str, str]) -> None:
+        save_file(shard, path, metadata)
+        written.extend(map(weakref.ref, shard.values()))
+
+    monkeypatch.setattr(module, "SHARD_BYTES", 100_000)
+    monkeypatch.setattr(module, "save_file", save)
+    widen(
+        model, tmp_path / "out", 512, on_layer=lambda *_: held.append(sum(tensor() is not None for tensor in written))
+    )
+    assert len(written) > 6
+    assert held == [0] * LAYERS
+
+
+def test_everything_but_other_weights_is_copied(model: Path, tmp_path: Path) -> None:
+    kept = {"tokenizer.json": b"{}", "chat_template.jinja": b"\xff\x00", "extra/deep/note.txt": b"x"}
+    left = {"pytorch_model.bin": b"w", "consolidated.safetensors": b"w", "pytorch_model.bin.index.json": b"{}"}
+    for name, data in {**kept, **left, ".cache/x": b"", ".git/x": b""}.items():
+        (model / name).parent.mkdir(parents=True, exist_ok=True)
+        (model / name).write_bytes(data)
+    before = contents(model)
+    widen(model, tmp_path / "out", 128)
+    assert contents(model) == before
+    after = contents(tmp_path / "out")
+    own = {"config.json", MODEL}
+    assert {name: data for name, data in after.items() if name not in own} == {
+        **kept,
+        "generation_config.json": before["generation_config.json"],
+    }
+    config = json.loads(before["config.json"])
+    assert json.loads(after["config.json"]) == {**config, "intermediate_size": 128}
+    modes = {name: (tmp_path / "out" / name).stat().st_mode for name in own}
+    assert len(set(modes.values())) == 1
+
+
+@pytest.mark.parametrize("keys", [{}, {"mlp_bias": True}, {"intermediate_size": 100}])
+def test_the_size_for_a_parameter_count_is_the_smallest_multiple_of_64(tmp_path: Path, keys: dict[str, Any]) -> None:
+    model = make(tmp_path / "model", **keys)
+    at = {size: widen(model, tmp_path / f"{size}", size).parameters_after for size in (128, 192)}
+    has = load(model).num_parameters()
+    assert intermediate_size_for(model, has) == 128
+    assert intermediate_size_for(model, at[128]) == 128
+    assert intermediate_size_for(model, at[128] + 1) == 192
+    assert intermediate_size_for(model, at[192]) == 192
+    with pytest.raises(WidenError, match=rf"got {has - 1:,} parameters to reach; allowed: from {has:,}, what it has$"):
+        intermediate_size_for(model, has - 1)
+
+
+def test_a_tied_output_layer_that_is_stored_counts_once(tmp_path: Path) -> None:
+    make(tmp_path / "tied", tie_word_embeddings=True)
+    embeddings = load_file(tmp_path / "tied" / MODEL)["model.embed_tokens.weight"]
+    change_tensors(tmp_path / "tied", {"lm_head.weight": embeddings.clone()})
+    figures = widen(tmp_path / "tied", tmp_path / "out", 128)
+    assert figures.parameters_before == load(tmp_path / "tied").num_parameters()
+    assert torch.equal(tensors(tmp_path / "out")["lm_head.weight"], embeddings)
+
+
+def test_progress_counts_layers(model: Path, tmp_path: Path) -> None:
+    seen: list[tuple[int, int]] = []
+    widen(model, tmp_path / "out", 128, on_layer=lambda done, total: seen.append((done, total)))
+    assert seen == [(done, LAYERS) for done in range(1, LAYERS + 1)]
+
+
+MLP = "model.layers.1.mlp"
+WEIGHT = torch.zeros(NEURONS, HIDDEN)
+
+
+def breakages() -> list[Any]:
+    """What makes a model unfit, and what is said of it."""
+    no_mlp = {
+        f"model.layers.{n}.mlp.{part}_proj.weight": None for n in range(LAYERS) for part in ("gate", "up", "down")
+    }
+    norm = {f"{MLP}.ffn_sub_norm.weight": torch.ones(NEURONS)}
+    return [
+        pytest.param(lambda model: shutil.rmtree(model), "no such folder", id="no folder"),
+        pytest.param(lambda model: (model / "config.json").unlink(), "has no config.json", id="no config"),
+        pytest.param(lambda model: (model / "config.json").write_text("{"), "cannot be read as JSON", id="no JSON"),
+        pytest.param(lambda model: (model / "config.json").write_text("[]"), "something else than", id="no object"),
+        pytest.param(lambda model: change_config(model, quantization_config={}), "quantization_config", id="quantized"),
+        pytest.param(lambda model: change_config(model, intermediate_size=None), "gives None as", id="no size"),
+        pytest.param(lambda model: change_config(model, intermediate_size=[96] * 3), "one whole number", id="sizes"),
+        pytest.param(lambda model: change_config(model, intermediate_size=64), "shape \\[32, 96\\]", id="other size"),
+        pytest.param(lambda model: (model / MODEL).unlink(), "has neither model.safetensors nor", id="no weights"),
+        pytest.param(lambda model: (model / MODEL).write_bytes(b"x" * 99), "as safetensors", id="bad weights"),
+        pytest.param(lambda model: change_tensors(model, no_mlp), "no gated MLP found", id="no MLP"),
+        pytest.param(lambda model: change_tensors(model, norm), f"{MLP}.ffn_sub_norm.weight is no part", id="norm"),
+        pytest.param(
+            lambda model: change_tensors(model, {f"{MLP}.up_proj.weight": None}),
+            f"{MLP}.up_proj.weight is missing",
+            id="no up",
+        ),
+        pytest.param(
+            lambda model: change_tensors(model, {f"{MLP}.gate_proj.weight": WEIGHT.to(torch.float8_e4m3fn)}),
+            "gate_proj.weight has type F8_E4M3; allowed: F64, F32, F16, BF16",
+            id="float8",
+        ),
+    ]
+
+
+@pytest.mark.parametrize(("spoil", "message"), breakages())
+def test_an_unfit_model_is_refused_in_one_line(model: Path, tmp_path: Path, spoil: Any, message: str) -> None:
+    spoil(model)
+    with pytest.raises(WidenError, match=message) as error:
+        widen(model, tmp_path / "out", 128)
+    assert str(error.value).startswith(str(model))
+    assert "\n" not in str(error.value)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_missing_shard_is_named(tmp_path: Path) -> None:
+    model = make(tmp_path / "model", shard="40KB")
+    shard = sorted(model.glob("*.safetensors"))[1]
+    shard.unlink()
+    with pytest.raises(WidenError, match=f"{shard.name}: cannot be read"):
+        widen(model, tmp_path / "out", 128)
+
+
+def test_a_smaller_size_is_refused(model: Path, tmp_path: Path) -> None:
+    with pytest.raises(WidenError, match=r"got 95 as the new intermediate_size; allowed: from 96, what it has$"):
+        widen(model, tmp_path / "out", 95)
+    assert widen(model, tmp_path / "out", 96).parameters_after == load(model).num_parameters()
+
+
+def test_too_little_space_is_refused_before_anything_is_made(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, disk = tmp_path / "new" / "out", SimpleNamespace(free=0)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: disk)
+    with pytest.raises(WidenError, match=r"out: needs 0\.01 GB of disk space; 0\.00 GB are free$"):
+        widen(model, out, 8192)
+    assert not out.parent.exists()
+    disk.free = 10_000_000
+    written = widen(model, out, 8192).bytes_on_disk
+    disk.free = int(written * 0.99)
+    with pytest.raises(WidenError, match="disk space"):
+        widen(model, tmp_path / "other", 8192)
+
+
+def test_an_empty_folder_is_filled_and_a_full_one_or_a_file_refused(model: Path, tmp_path: Path) -> None:
+    out, file = tmp_path / "out", tmp_path / "file"
+    out.mkdir()
+    widen(model, out, 128)
+    before = contents(out)
+    with pytest.raises(WidenError, match=r"out: is not empty; name another folder, or .* --force$"):
+        widen(model, out, 192)
+    assert contents(out) == before
+    file.write_text("x")
+    with pytest.raises(WidenError, match="file: is a file"):
+        widen(model, file, 128, force=True)
+
+
+def test_force_replaces_a_model_and_nothing_else(model: Path, tmp_path: Path) -> None:
+    out, home = tmp_path / "out", tmp_path / "home"
+    widen(model, out, 128)
+    (out / "stale").write_text("x")
+    widen(model, out, 192, force=True)
+    assert load(out).config.intermediate_size == 192
+    assert not (out / "stale").exists()
+    home.mkdir()
+    (home / "letter").write_text("x")
+    with pytest.raises(WidenError, match="holds no model, so --force does not replace it"):
+        widen(model, home, 128, force=True)
+    assert contents(home) == {"letter": b"x"}
+
+
+@pytest.mark.parametrize("place", [".", "..", "inside"])
+def test_the_model_itself_is_never_written_to(model: Path, place: str) -> None:
+    with pytest.raises(WidenError, match="overlaps the model to widen"):
+        widen(model, model / place, 128, force=True)
+
+
+@pytest.mark.parametrize("force", [True, False])
+@pytest.mark.parametrize("fault", ["weights", "rename"])
+def test_a_failure_leaves_what_was_there_and_no_more(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str, force: bool
+) -> None:
+    out = tmp_path / "out"
+    if force:
+        widen(model, out, 128)
+    before = contents(tmp_path)
+
+    def full(*arguments: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    rename = Path.rename
+    if fault == "weights":
+        monkeypatch.setattr(module, "save_file", full)
+    else:
+        monkeypatch.setattr(Path, "rename", lambda path, to: full() if path.name == "new" else rename(path, to))
+    with pytest.raises(WidenError, match=r"out: cannot be written: No space left on device$"):
+        widen(model, out, 192, force=force)
+    assert contents(tmp_path) == before
+    assert {path.name for path in tmp_path.iterdir()} == ({"model", "out"} if force else {"model"})

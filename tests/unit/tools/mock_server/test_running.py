@@ -1,0 +1,300 @@
+"""The server as the real `openai` client sees it."""
+
+import asyncio
+import dataclasses
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import openai
+import pytest
+
+from loadtests.stream.reading import StreamReader, status_error
+from loadtests.stream.summary import summarise
+from loadtests.stream.timing import ErrorKind, Measures, measure
+from vllm_spec_plugin.tools.mock_server.options import MockOptions
+from vllm_spec_plugin.tools.mock_server.running import MockServer, MockServerError
+from vllm_spec_plugin.tools.serving import parse_metrics
+
+# As fast as it gets.
+FAST = MockOptions(ttft_ms=0, itl_ms=0, tokens_per_chunk=2.5)
+USAGE = {"include_usage": True, "continuous_usage_stats": True}
+IDS = {"return_token_ids": True, "ignore_eos": True}
+# One for all: each makes a TLS context, which takes longer than most of these tests.
+HTTP = httpx.Client(trust_env=False, timeout=30, verify=False)
+HELLO = [{"role": "user", "content": "hello"}]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[MockServer]:
+    with MockServer(FAST) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def client(server: MockServer) -> Iterator[Any]:
+    """The real one, without its types: they know OpenAI's fields only, and models by name."""
+    with openai.OpenAI(base_url=f"{server.base_url}/v1", api_key="none", max_retries=0) as client:
+        yield client
+
+
+@pytest.fixture
+def failing() -> Iterator[MockServer]:
+    """Fails each request: refused, with an error event, cut, and so on."""
+    with MockServer(dataclasses.replace(FAST, error_rate=1)) as server:
+        yield server
+
+
+def metrics(server: MockServer) -> dict[str, float]:
+    return parse_metrics(HTTP.get(f"{server.base_url}/metrics").text)
+
+
+def timed(server: MockServer, body: dict[str, object], path: str = "completions") -> Measures:
+    """A streamed request by the load tests' own reading."""
+    started = time.monotonic()
+    reader = StreamReader(started)
+    url = f"{server.base_url}/v1/{path}"
+    try:
+        with HTTP.stream("POST", url, json={"model": "mock", "stream": True} | body) as response:
+            kind = status_error(response.status_code)
+            if kind is not None:
+                reader.fail(kind, response.read().decode())
+            else:
+                for piece in response.iter_raw():
+                    reader.feed(piece, time.monotonic())
+    except httpx.RemoteProtocolError:
+        pass
+    return measure(reader.end(time.monotonic()))
+
+
+def test_it_names_its_model_and_is_healthy(server: MockServer, client: Any) -> None:
+    assert [model.id for model in client.models.list()] == ["mock"]
+    assert HTTP.get(f"{server.base_url}/health").status_code == 200
+
+
+def test_a_completion_is_the_same_streamed_or_not(client: Any) -> None:
+    options = {"model": "mock", "prompt": "tell me", "max_tokens": 20, "temperature": 0, "extra_body": IDS}
+    whole = client.completions.create(**options)
+    chunks = list(client.completions.create(**options, stream=True, stream_options=USAGE))
+    *parts, last = chunks
+    assert "".join(part.choices[0].text for part in parts) == whole.choices[0].text
+    assert [token for part in parts for token in part.choices[0].token_ids] == whole.choices[0].token_ids
+    assert [part.choices[0].finish_reason for part in parts] == [None] * (len(parts) - 1) + ["length"]
+    assert parts[0].choices[0].prompt_token_ids == whole.choices[0].prompt_token_ids
+    assert all(part.choices[0].prompt_token_ids is None for part in parts[1:])
+    assert last.choices == []
+    assert last.usage == parts[-1].usage == whole.usage
+    assert (last.usage.prompt_tokens, last.usage.completion_tokens, last.usage.total_tokens) == (2, 20, 22)
+    sizes = [len(part.choices[0].token_ids) for part in parts]
+    assert sizes[0] == 1
+    assert max(sizes) > 1
+
+
+def test_a_chat_is_the_same_streamed_or_not(client: Any) -> None:
+    options = {"model": "mock", "messages": HELLO, "max_completion_tokens": 20}
+    whole = client.chat.completions.create(**options)
+    opening, *parts, last = client.chat.completions.create(**options, stream=True, stream_options=USAGE)
+    assert (opening.choices[0].delta.role, opening.choices[0].delta.content) == ("assistant", "")
+    assert opening.usage.completion_tokens == 0
+    assert "".join(part.choices[0].delta.content for part in parts) == whole.choices[0].message.content
+    assert parts[-1].choices[0].finish_reason == whole.choices[0].finish_reason == "length"
+    assert last.usage == whole.usage
+    assert last.usage.completion_tokens == 20
+
+
+def test_usage_and_token_ids_come_only_if_asked_for(client: Any) -> None:
+    options = {"model": "mock", "prompt": "a", "max_tokens": 5, "stream": True}
+    # As in vLLM, usage on the way comes with the last one or not at all.
+    chunks = list(client.completions.create(**options, stream_options={"continuous_usage_stats": True}))
+    assert all(chunk.usage is None and chunk.choices[0].token_ids is None for chunk in chunks)
+    *parts, last = client.completions.create(**options, stream_options={"include_usage": True})
+    assert all(part.usage is None for part in parts)
+    assert last.usage.completion_tokens == 5
+
+
+def test_token_ids_are_a_prompt_and_every_seed_and_temperature_gets_the_same_text(client: Any) -> None:
+    def text(prompt: object, **options: object) -> str:
+        return client.completions.create(model="mock", prompt=prompt, max_tokens=8, **options).choices[0].text
+
+    assert text([1, 2, 3]) == text([1, 2, 3], temperature=1, seed=5)
+    assert text([1, 2, 3]) != text([1, 2, 4])
+
+
+@pytest.mark.parametrize(
+    ("body", "param", "said"),
+    [
+        ({"prompt": "a", "max_tokens": 0}, "max_tokens", "greater than or equal to 1"),
+        ({"prompt": "a", "max_tokens": 32768}, "max_tokens", "maximum context length is 32768 tokens"),
+        ({"prompt": ["a", "b"]}, "prompt", "a text or a list of token ids"),
+        ({"prompt": []}, "prompt", "not empty"),
+        ({"prompt": "a", "n": 2}, "n", "less than or equal to 1"),
+        ({"prompt": "a", "temperature": -1}, "temperature", "greater than or equal to 0"),
+        ({"prompt": "a", "stream_options": {"include_usage": True}}, None, "when `stream=True`"),
+        ({}, "prompt", "a text or a list of token ids"),
+    ],
+)
+def test_bad_parameters_are_answered_with_400_and_openais_error(
+    server: MockServer, body: dict[str, object], param: str | None, said: str
+) -> None:
+    response = HTTP.post(f"{server.base_url}/v1/completions", json={"model": "mock"} | body)
+    assert response.status_code == 400
+    error = response.json()["error"]
+    assert (error["type"], error["code"], error["param"]) == ("BadRequestError", 400, param)
+    assert said in error["message"]
+
+
+def test_what_is_not_json_is_a_bad_request_and_another_model_is_not_found(server: MockServer, client: Any) -> None:
+    response = HTTP.post(f"{server.base_url}/v1/completions", content=b"{")
+    assert (response.status_code, response.json()["error"]["code"]) == (400, 400)
+    with pytest.raises(openai.NotFoundError, match="The model `other` does not exist"):
+        client.completions.create(model="other", prompt="a")
+    with pytest.raises(openai.BadRequestError, match="messages"):
+        client.chat.completions.create(model="mock", messages=[])
+
+
+def test_metrics_count_what_was_delivered(server: MockServer, client: Any) -> None:
+    before = metrics(server)
+    chunks = list(client.completions.create(model="mock", prompt="a b c", max_tokens=30, stream=True, extra_body=IDS))
+    sizes = [len(chunk.choices[0].token_ids) for chunk in chunks]
+    grown = {name: value - before[name] for name, value in metrics(server).items()}
+    assert grown["vllm:prompt_tokens_total"] == 3
+    assert grown["vllm:generation_tokens_total"] == 30
+    assert grown["vllm:request_success_total"] == 1
+    assert grown["vllm:spec_decode_num_drafts_total"] == len(sizes) - 1
+    assert grown["vllm:spec_decode_num_draft_tokens_total"] == 3 * (len(sizes) - 1)
+    assert grown["vllm:spec_decode_num_accepted_tokens_total"] == sum(sizes[1:]) - len(sizes[1:])
+    for gauge in ("num_requests_running", "num_requests_waiting", "kv_cache_usage_perc"):
+        assert metrics(server)[f"vllm:{gauge}"] == 0
+    text = HTTP.get(f"{server.base_url}/metrics").text
+    assert 'vllm:generation_tokens_total{engine="0",model_name="mock"}' in text
+
+
+def test_failures_are_seen_as_what_they_are(failing: MockServer) -> None:
+    body = {"prompt": "a", "max_tokens": 20, "return_token_ids": True}
+    refused, event, cut = (timed(failing, body) for _ in range(3))
+    assert refused.error is ErrorKind.HTTP_5XX
+    assert "planned failure" in refused.message
+    assert (event.error, event.message) == (ErrorKind.ERROR_EVENT, "planned failure of the mock server (--error-rate)")
+    assert cut.error is ErrorKind.CUT
+    for broken in (event, cut):
+        assert broken.output_tokens is not None
+        assert 0 < broken.output_tokens < 20
+    after = metrics(failing)
+    assert after["vllm:generation_tokens_total"] == (event.output_tokens or 0) + (cut.output_tokens or 0)
+    assert after["vllm:request_success_total"] == 0
+    assert after["vllm:num_requests_running"] == 0
+
+
+def test_an_error_event_is_vllms_and_is_followed_by_done(failing: MockServer) -> None:
+    body = {"model": "mock", "prompt": "a", "stream": True}
+    url = f"{failing.base_url}/v1/completions"
+    HTTP.post(url, json=body)
+    *_, error, done, end = HTTP.post(url, json=body).text.split("\n\n")
+    assert error.startswith('data: {"error":{"message":"planned')
+    assert '"code":500' in error
+    assert (done, end) == ("data: [DONE]", "")
+
+
+def test_the_openai_client_fails_in_each_way(failing: MockServer) -> None:
+    with openai.OpenAI(base_url=f"{failing.base_url}/v1", api_key="none", max_retries=0) as client:
+        for streamed in (True, False):
+            for expected in (
+                openai.InternalServerError,
+                openai.APIError if streamed else openai.InternalServerError,
+                (openai.APIConnectionError, httpx.RemoteProtocolError),
+            ):
+                with pytest.raises(expected):
+                    for _ in client.completions.create(model="mock", prompt="a", stream=streamed):
+                        pass
+
+
+def test_times_are_those_that_were_asked_for() -> None:
+    """Delays are the least that is waited: a busy machine only adds to them."""
+    with MockServer(MockOptions(ttft_ms=80, itl_ms=30)) as server:
+        measures = timed(server, {"prompt": "a", "max_tokens": 5, "return_token_ids": True})
+        assert measures.error is None
+        assert measures.ttft is not None
+        assert 0.08 <= measures.ttft < 5
+        assert measures.e2e is not None
+        assert measures.e2e >= 0.08 + 4 * 0.03
+        chat = timed(server, {"messages": HELLO, "max_tokens": 2}, "chat/completions")
+        assert chat.ttft is not None
+        assert chat.ttft >= 0.08
+        started = time.monotonic()
+        HTTP.post(f"{server.base_url}/v1/completions", json={"model": "mock", "prompt": "a", "max_tokens": 5})
+        assert time.monotonic() - started >= 0.08 + 4 * 0.03
+
+
+def test_many_streams_at_once_are_each_whole_and_counted(server: MockServer) -> None:
+    before = metrics(server)["vllm:generation_tokens_total"]
+
+    async def crowd() -> list[str]:
+        url = f"{server.base_url}/v1"
+        async with openai.AsyncOpenAI(base_url=url, api_key="none", max_retries=0) as client:
+
+            async def one(number: int) -> str:
+                stream = await client.completions.create(
+                    model="mock", prompt=[number % 4 + 1], max_tokens=20, stream=True
+                )
+                return "".join([chunk.choices[0].text async for chunk in stream])
+
+            return await asyncio.gather(*map(one, range(24)))
+
+    texts = asyncio.run(crowd())
+    assert len(set(texts)) == 4
+    assert texts[:4] * 6 == texts
+    assert metrics(server)["vllm:generation_tokens_total"] - before == 24 * 20
+
+
+def test_a_client_that_goes_away_ends_its_request() -> None:
+    with MockServer(MockOptions(ttft_ms=0, itl_ms=20)) as server:
+        body = {"model": "mock", "prompt": "a", "max_tokens": 5000, "stream": True}
+        url = f"{server.base_url}/v1/completions"
+        with HTTP.stream("POST", url, json=body) as response:
+            pieces = response.iter_raw()
+            next(pieces)
+            running = metrics(server)
+            assert running["vllm:num_requests_running"] == 1
+            assert running["vllm:kv_cache_usage_perc"] > 0
+        deadline = time.monotonic() + 20
+        while metrics(server)["vllm:num_requests_running"]:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        assert metrics(server)["vllm:request_success_total"] == 0
+        assert metrics(server)["vllm:generation_tokens_total"] < 5000
+
+
+def test_a_server_ends_though_a_stream_is_open_and_its_port_is_free_then() -> None:
+    server = MockServer(MockOptions(ttft_ms=0, itl_ms=50))
+    server.start()
+    body = {"model": "mock", "prompt": "a", "max_tokens": 5000, "stream": True}
+    with HTTP.stream("POST", f"{server.base_url}/v1/completions", json=body) as response:
+        pieces = response.iter_raw()
+        next(pieces)
+        server.stop()
+        with pytest.raises(httpx.RemoteProtocolError):
+            list(pieces)
+    server.stop()
+    with MockServer(dataclasses.replace(FAST, port=server.port)):
+        pass
+
+
+def test_a_port_that_is_taken_is_named(server: MockServer) -> None:
+    with pytest.raises(
+        MockServerError, match=rf"127\.0\.0\.1:{server.port} cannot be listened on .*another host or port"
+    ):
+        MockServer(dataclasses.replace(FAST, port=server.port)).start()
+
+
+def test_a_load_is_summed_up_as_the_server_counted_it() -> None:
+    with MockServer(dataclasses.replace(FAST, error_rate=0.3)) as server:
+        body = {"prompt": "a b", "max_tokens": 40, "stream_options": USAGE}
+        summary = summarise([timed(server, body) for _ in range(20)])
+        after = metrics(server)
+    assert summary.errors == {"cut": 2, "error_event": 2, "http_5xx": 2}
+    assert summary.succeeded == after["vllm:request_success_total"] == 14
+    assert summary.output_tokens == 14 * 40
+    assert summary.tokens_per_chunk is not None
+    # 14 · 16 chunks of a standard deviation of 0.87, the first of one token: 5 standard errors.
+    assert summary.tokens_per_chunk.mean == pytest.approx(2.4, abs=0.3)

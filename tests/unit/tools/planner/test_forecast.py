@@ -1,0 +1,75 @@
+"""From jobs to forecasts."""
+
+import pytest
+
+from tests.unit.tools.planner.cases import ALPHA, DRAFTING, LEVELS, PROMPT, WORKLOADS, cheap, dear, measured
+from vllm_spec_plugin.proposers.registry import CASCADE
+from vllm_spec_plugin.tools.planner.candidates import DRAFT_MODEL, NGRAM
+from vllm_spec_plugin.tools.planner.forecast import TooLittleError, forecasts, plain_step, pooled_curve
+from vllm_spec_plugin.tools.planner.samples import NONE, Measured
+from vllm_spec_plugin.tools.theory.leviathan import expected_tokens
+
+
+@pytest.fixture(scope="module")
+def found() -> dict:
+    return {one.candidate.name: one for one in forecasts(measured(), WORKLOADS, LEVELS)}
+
+
+def test_every_candidate_of_the_engine_has_one(found: dict) -> None:
+    assert list(found) == [NGRAM, DRAFT_MODEL, CASCADE]
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("name", [NGRAM, DRAFT_MODEL])
+@pytest.mark.parametrize("tokens", [1, 2, 3, 4])
+def test_it_is_what_acceptance_and_costs_come_to(found: dict, name: str, level: int, tokens: int) -> None:
+    prediction = found[name].all[level][tokens - 1]
+    fixed, token = DRAFTING[name]
+    step = cheap(level * (1 + tokens)) + fixed + tokens * token
+    per_step = expected_tokens(ALPHA[name], tokens)
+    assert prediction.tokens == tokens
+    assert prediction.step_seconds == pytest.approx(step, rel=0.01)
+    assert prediction.tokens_per_step == pytest.approx(per_step, rel=0.01)
+    plain = 65 * cheap(level) + level * PROMPT
+    assert prediction.speedup == pytest.approx(plain / ((1 + 64 / per_step) * step + level * PROMPT), rel=0.01)
+    assert prediction.ttft == pytest.approx(step + PROMPT, rel=0.01)
+
+
+def test_the_best_is_the_best_of_all(found: dict) -> None:
+    for one in found.values():
+        for level in LEVELS:
+            assert one.best[level] == max(one.all[level], key=lambda prediction: prediction.speedup)
+    draft = found[DRAFT_MODEL]
+    assert draft.tokens == 4
+    assert draft.score == pytest.approx((draft.best[1].speedup * draft.best[8].speedup) ** 0.5)
+
+
+def test_limits_are_what_is_left_if_one_thing_were_free(found: dict) -> None:
+    draft = found[DRAFT_MODEL]
+    for level in LEVELS:
+        limits, is_now = draft.limits[level], draft.best[level].speedup
+        assert min(limits.perfect, limits.free_drafting, limits.free_verifying) > is_now
+        assert max(limits.perfect, limits.free_drafting, limits.free_verifying) < 5
+
+
+def test_where_verifying_is_dear_nothing_is_drafted() -> None:
+    for one in forecasts(measured(verify=dear), WORKLOADS, LEVELS):
+        assert one.tokens == 0
+        assert one.score == 1
+
+
+def test_jobs_too_short_for_whole_batches_are_said() -> None:
+    part = measured()
+    with pytest.raises(TooLittleError, match="no step had 4 requests at once; allowed: more --output-tokens"):
+        plain_step(part.of(NONE), 4)
+    without = Measured(part.engine, tuple(part.of(NONE)), part.first_tokens)
+    with pytest.raises(TooLittleError, match="no step of ngram and draft_model had 8 requests"):
+        pooled_curve(without, 8)
+    with pytest.raises(TooLittleError, match="no request joined 7 others"):
+        list(forecasts(Measured(part.engine, part.samples), WORKLOADS, LEVELS))
+
+
+def test_a_curve_begins_with_the_step_without_drafts() -> None:
+    curve = pooled_curve(measured(), 8)
+    assert curve.tokens == (8, 16, 24, 40)
+    assert curve.seconds == pytest.approx([cheap(tokens) for tokens in curve.tokens])

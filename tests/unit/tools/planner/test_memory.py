@@ -1,0 +1,53 @@
+"""What weights take, from the bundled models' files."""
+
+from pathlib import Path
+
+import pytest
+
+from vllm_spec_plugin.proposers.medusa.checkpoint import read_heads_config
+from vllm_spec_plugin.tools.demo import model_path
+from vllm_spec_plugin.tools.planner.candidates import Heads
+from vllm_spec_plugin.tools.planner.memory import TARGET, heads_bytes, memory_of, weight_bytes
+from vllm_spec_plugin.tools.planner.samples import NONE
+
+DTYPE = "torch.float32"
+
+
+@pytest.fixture(scope="module")
+def heads() -> Heads:
+    folder = str(model_path("medusa"))
+    return Heads(folder, read_heads_config(folder))
+
+
+def test_weights_are_counted_in_the_served_format() -> None:
+    target = str(model_path("target"))
+    assert weight_bytes(target, DTYPE) == pytest.approx(4 * 3.67e6, rel=0.01)
+    assert weight_bytes(target, "torch.bfloat16") == pytest.approx(2 * 3.67e6, rel=0.01)
+
+
+def test_a_folder_without_safetensors_is_not_known(tmp_path: Path) -> None:
+    assert weight_bytes(str(tmp_path), DTYPE) is None
+    assert weight_bytes("nobody/has-this-here", DTYPE) is None
+
+
+def test_heads_are_counted_from_their_sizes(heads: Heads) -> None:
+    assert heads_bytes(heads, DTYPE) == pytest.approx(4 * 2.36e6, rel=0.01)
+
+
+def test_each_candidate_has_its_share(heads: Heads) -> None:
+    facts = {
+        NONE: {"dtype": DTYPE, "kv_bytes_per_token": {"target": 4096, "draft": 0}},
+        "ngram and draft_model": {"dtype": DTYPE, "kv_bytes_per_token": {"target": 4096, "draft": 512}},
+    }
+    found = memory_of(str(model_path("target")), str(model_path("draft")), heads, facts)
+    assert {name: taken.kv_per_token for name, taken in found.items()} == {
+        TARGET: 4096,
+        "ngram": 0,
+        "draft_model": 512,
+        "cascade": 512,
+        "medusa": 0,
+        "medusa tree": 0,
+    }
+    assert found["draft_model"].weights == pytest.approx(4 * 0.9e6, rel=0.01)
+    assert found["ngram"].weights == 0
+    assert list(memory_of(str(model_path("target")), None, None, facts)) == [TARGET, "ngram"]

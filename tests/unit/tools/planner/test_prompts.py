@@ -1,0 +1,83 @@
+"""The file of prompts: what it may hold, and what is said where it holds something else."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from vllm_spec_plugin.tools.planner.prompts import GivenPrompt, PromptsError, read_given
+
+
+def write(path: Path, *lines: object) -> Path:
+    text = "\n".join(line if isinstance(line, str) else json.dumps(line) for line in lines)
+    path.write_text(text + "\n", encoding="utf-8")
+    return path
+
+
+def test_lines_are_texts_or_chats_with_their_options(tmp_path: Path) -> None:
+    path = write(
+        tmp_path / "p.jsonl",
+        {"prompt": "one"},
+        "",
+        {"messages": [{"role": "user", "content": "two"}], "workload": "chat", "max_tokens": 5, "temperature": 0.7},
+    )
+    one, two = read_given([path])
+    assert (one.prompt, one.workload, one.max_tokens, one.temperature) == ("one", "all", None, None)
+    assert two.messages is not None
+    assert (two.messages[0].content, two.workload, two.max_tokens, two.temperature) == ("two", "chat", 5, 0.7)
+    assert two.where == f"--prompts {path}, line 3"
+
+
+def test_a_list_of_texts_will_do(tmp_path: Path) -> None:
+    found = read_given([write(tmp_path / "p.json", ["one", "two"])])
+    assert [one.prompt for one in found] == ["one", "two"]
+    assert {one.workload for one in found} == {"all"}
+
+
+def test_several_files_are_a_workload_each(tmp_path: Path) -> None:
+    code = write(tmp_path / "code.jsonl", {"prompt": "one"}, {"prompt": "two", "workload": "edits"})
+    texts = write(tmp_path / "other.json", ["three"])
+    found = [(one.prompt, one.workload) for one in read_given([code, texts])]
+    assert found == [("one", "code"), ("two", "edits"), ("three", "other")]
+
+
+def test_the_load_tests_prompts_can_be_read() -> None:
+    folder = Path(__file__).parents[4] / "loadtests" / "prompts"
+    for name in ("code", "edit", "extract", "chat"):
+        assert all(isinstance(one, GivenPrompt) for one in read_given([folder / f"{name}.jsonl"]))
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("{", "line 2: no JSON"),
+        ("3", "line 2: not a JSON object"),
+        ({"prompt": ""}, "line 2: prompt: "),
+        ({"text": "x"}, "line 2: text: unknown key"),
+        ({"prompt": "x", "where": "y"}, "line 2: where: unknown key"),
+        ({}, "line 2: either `prompt` or `messages`"),
+        ({"prompt": "x", "messages": [{"role": "user", "content": "y"}]}, "either `prompt` or `messages`"),
+        ({"prompt": "x", "max_tokens": 0}, "line 2: max_tokens: "),
+        ({"prompt": "x", "temperature": -1}, "line 2: temperature: "),
+        ({"prompt": "x", "workload": 3}, "line 2: workload: "),
+    ],
+)
+def test_a_mistake_is_told_with_its_line(tmp_path: Path, line: object, message: str) -> None:
+    path = write(tmp_path / "p.jsonl", {"prompt": "x"}, line)
+    with pytest.raises(PromptsError) as error:
+        read_given([path])
+    assert f"--prompts {path}, " in str(error.value)
+    assert message in str(error.value)
+    assert 'allowed per line: {"prompt": "..."}' in str(error.value)
+
+
+def test_files_that_are_none_are_told(tmp_path: Path) -> None:
+    with pytest.raises(PromptsError, match="cannot be read: No such file"):
+        read_given([tmp_path / "nothing.jsonl"])
+    with pytest.raises(PromptsError, match="there are no prompts in it"):
+        read_given([write(tmp_path / "empty.jsonl", "")])
+    (tmp_path / "latin.jsonl").write_bytes(b'{"prompt": "\xe9"}')
+    with pytest.raises(PromptsError, match="not in UTF-8"):
+        read_given([tmp_path / "latin.jsonl"])
+    with pytest.raises(PromptsError, match="a JSON list of texts"):
+        read_given([write(tmp_path / "p.json", [1])])

@@ -1,0 +1,94 @@
+"""The answer: on, off, and why."""
+
+from dataclasses import replace
+from unittest import mock
+
+from tests.unit.tools.planner.cases import DRAFTING, LEVELS, WORKLOADS, cheap, dear, measured, plan, verified
+from vllm_spec_plugin.proposers.registry import CASCADE
+from vllm_spec_plugin.tools.planner.candidates import DRAFT_MODEL, NGRAM
+from vllm_spec_plugin.tools.planner.forecast import Forecast, forecasts
+from vllm_spec_plugin.tools.planner.recommending import choose, verdict, why_not
+
+
+def best(verify=cheap, alpha=0.8) -> Forecast:
+    rates = {NGRAM: 0.02, DRAFT_MODEL: alpha, CASCADE: 0.01}
+    return choose(list(forecasts(measured(verify=verify, alpha=rates), WORKLOADS, LEVELS)))
+
+
+def test_the_one_with_the_highest_mean_speedup_is_chosen() -> None:
+    assert best().candidate.name == DRAFT_MODEL
+    assert plan().choice.candidate.name == CASCADE
+
+
+def test_what_pays_is_switched_on_with_its_figures() -> None:
+    found = verdict(best(), {1: verified(1.9), 8: verified(1.5)})
+    assert found.is_on
+    assert found.answer.startswith(
+        "Switch it on: draft_model, up to 4 tokens: 1.90x at 1 stream, 1.50x at 8 (measured;"
+    )
+    predicted = [f"{prediction.speedup:.2f}x" for prediction in best().best.values()]
+    assert f"predicted {', '.join(predicted)})" in found.answer
+    assert found.reasons == ()
+
+
+def test_what_was_not_measured_is_said() -> None:
+    found = verdict(best(), {})
+    assert found.is_on
+    assert "(predicted, not measured)" in found.answer
+
+
+def test_where_verification_is_dear_it_is_left_off() -> None:
+    choice = best(verify=dear)
+    found = verdict(choice, {})
+    assert not found.is_on
+    assert found.answer == "Leave it off: no proposer is expected to gain anything."
+    assert "At 8 streams" in found.reasons[1]
+    assert "verification is too dear" in found.reasons[1]
+    assert f"takes {dear(16) / dear(8):.2f} times as long" in found.reasons[1]
+
+
+def test_the_reason_is_the_first_thing_in_the_way() -> None:
+    def reason(verify=cheap, alpha=0.8, drafting=(1e-4, 5e-4)) -> str | None:
+        with mock.patch.dict(DRAFTING, {DRAFT_MODEL: drafting}):
+            part = measured(verify=verify, alpha={NGRAM: 0.0, DRAFT_MODEL: alpha, CASCADE: 0.0})
+        found = {one.candidate.name: one for one in forecasts(part, WORKLOADS, LEVELS)}
+        return why_not(found[DRAFT_MODEL], 1)
+
+    assert reason() is None
+    assert "too little is accepted" in (reason(alpha=0.02) or "")
+    assert "verification is too dear" in (reason(verify=dear) or "")
+    assert "drafting is too dear" in (reason(drafting=(0.05, 0.0)) or "")
+
+
+def test_prompts_may_be_in_the_way() -> None:
+    choice = best()
+    slow = {level: replace(prediction, speedup=1.01) for level, prediction in choice.best.items()}
+    found = replace(choice, best=slow, all={level: [one] for level, one in slow.items()})
+    assert "most of the time goes into prompts" in (why_not(found, 1) or "")
+
+
+def test_a_gain_below_3_percent_is_none() -> None:
+    found = verdict(best(), {1: verified(1.02), 8: verified(1.01)})
+    assert not found.is_on
+    assert "gains less than 3%: 1.02x at 1 stream, 1.01x at 8 (measured;" in found.answer
+    assert "The prediction was off by +" in found.reasons[-1]
+
+
+def test_what_is_slower_somewhere_is_left_off_and_it_says_where_it_pays() -> None:
+    found = verdict(best(), {1: verified(2.0), 8: verified(0.9)})
+    assert not found.is_on
+    assert "is slower at 8 streams" in found.answer
+    assert "2.00x at 1 stream, 0.90x at 8 (measured" in found.answer
+    assert found.reasons[-1] == "If it is at 1 stream only, ask again with --concurrency 1."
+
+
+def test_a_little_slower_is_noise() -> None:
+    assert verdict(best(), {1: verified(2.0), 8: verified(0.98)}).is_on
+    assert verdict(best(), {1: verified(2.0), 8: verified(0.9, 0.9, 1.2)}).is_on
+
+
+def test_a_gain_that_rounds_contradict_is_none() -> None:
+    found = verdict(best(), {1: verified(0.8, 1.2, 1.2), 8: verified(0.9, 1.0, 1.0)})
+    assert not found.is_on
+    assert "gains less than its rounds differ by: 1.20x at 1 stream, 1.00x at 8 (measured" in found.answer
+    assert found.reasons[-1] == "In the lower quartile of rounds it was at 1.00x at 1 stream, 0.95x at 8."

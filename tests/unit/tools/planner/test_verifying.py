@@ -1,0 +1,52 @@
+"""The closed loop of the verification."""
+
+from typing import Any
+
+import pytest
+from vllm_spec_plugin.tools.bench.load.records import LoadAnswer, LoadJob, PhaseAnswer, Progress
+from vllm_spec_plugin.tools.bench.quiet import QuietMachine
+
+from tests.unit.tools.planner.cases import verified
+from vllm_spec_plugin.tools.planner.measuring import Sizes
+from vllm_spec_plugin.tools.planner.samples import NONE
+from vllm_spec_plugin.tools.planner.traffic import Prompt
+from vllm_spec_plugin.tools.planner.verifying import RECOMMENDED, num_runs, verify
+
+PROMPTS = [Prompt(f"text {number}", "edit", 0.0, 20) for number in range(3)]
+
+
+class FakeArm:
+    def __init__(self, rate: float) -> None:
+        self.rate = rate
+        self.jobs: list[LoadJob] = []
+
+    def load(self, job: LoadJob) -> LoadAnswer:
+        self.jobs.append(job)
+        count = job.phases[0].num_tokens
+        progress = Progress([count / self.rate], [count], {"edit": count}, 10, [0.02, 0.04], [0.01], [])
+        return LoadAnswer(1.0, [PhaseAnswer(progress, 4, 12, 6)])
+
+
+def test_both_do_the_same_in_turns() -> None:
+    arms: dict[str, Any] = {NONE: FakeArm(100), RECOMMENDED: FakeArm(150)}
+    sizes = Sizes((1, 4), 3, 0)
+    said: list[str] = []
+    machine = QuietMachine(0.0, busy=lambda: 0.0, sleep=lambda seconds: None)
+    found = verify(arms, PROMPTS, sizes, machine, said.append)
+    assert len(said) == num_runs(sizes)
+    assert arms[NONE].jobs == arms[RECOMMENDED].jobs
+    assert [job.streams for job in arms[NONE].jobs] == [1, 4, 1, 4, 1, 4, 1, 4]
+    for one in found.values():
+        assert one.speedup.median == pytest.approx(1.5)
+        spread = one.ttft[NONE]
+        assert spread is not None
+        assert spread.median == pytest.approx(0.03)
+        assert one.acceptance_length == pytest.approx(2.5)
+        assert one.draft_length == pytest.approx(1.2)
+
+
+def test_rounds_are_compared_one_by_one() -> None:
+    found = verified(1.3, 1.1, 1.5)
+    assert found.speedup.median == pytest.approx(1.3, abs=0.01)
+    assert found.speedup.low == pytest.approx(1.2, abs=0.01)
+    assert len(found.tokens_per_second[NONE]) == 3

@@ -1,0 +1,250 @@
+"""Starting and stopping servers, with a small stand-in for the `vllm` command; the real one is in tests/e2e."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from tests.unit.processes import is_running
+from vllm_spec_plugin.tools import serving
+from vllm_spec_plugin.tools.serving import Server, ServerError
+
+ANSWERING = """
+import subprocess, sys
+from http.server import BaseHTTPRequestHandler, HTTPServer
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+print("child", child.pid, flush=True)
+METRICS = b'''# TYPE hits counter
+hits_total{a="1"} 2.0
+hits_total{a="2"} 3.0
+'''
+class Handler(BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(METRICS)
+    def log_message(self, *args):
+        pass
+HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
+"""
+STUBBORN = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + ANSWERING
+QUIET_CONSOLE = Console(quiet=True)
+
+
+class ScriptServer(Server):
+    """A server whose process runs a Python script instead of vLLM."""
+
+    def __init__(self, script: str, log_path: Path | None, timeout: float) -> None:
+        super().__init__("some/model", timeout=timeout, log_path=log_path, console=QUIET_CONSOLE)
+        self.script = script
+
+    def command(self) -> list[str]:
+        return [sys.executable, "-c", self.script, str(self.port)]
+
+
+def script_server(script: str, log_path: Path | None = None, timeout: float = 30.0) -> Server:
+    return ScriptServer(script, log_path, timeout)
+
+
+def test_free_port_can_be_listened_on() -> None:
+    with socket.socket() as listener:
+        listener.bind((serving.HOST, serving.free_port()))
+
+
+@pytest.fixture
+def on_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving, "runs_on_cpu", lambda: True)
+
+
+@pytest.fixture
+def on_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving, "runs_on_cpu", lambda: False)
+
+
+@pytest.mark.usefixtures("on_cpu")
+def test_cpu_command_serves_float32_on_the_loopback_interface() -> None:
+    command = serving.serve_command("m", "plugin.yaml", 1234, ["--enforce-eager"])
+    assert Path(command[0]).name == "vllm"
+    assert command[1:3] == ["serve", "m"]
+    options = dict(zip(command[3:-1:2], command[4:-1:2], strict=True))
+    assert options == {
+        "--host": "127.0.0.1",
+        "--port": "1234",
+        "--speculative-config": "plugin.yaml",
+        "--dtype": "float32",
+        "--gpu-memory-utilization": "0.5",
+        "--max-model-len": "auto",
+    }
+    assert command[-1] == "--enforce-eager"
+
+
+@pytest.mark.usefixtures("on_gpu")
+def test_gpu_command_leaves_vllms_defaults() -> None:
+    assert serving.serve_command("m", None, 1)[1:] == ["serve", "m", "--host", "127.0.0.1", "--port", "1"]
+
+
+@pytest.mark.usefixtures("on_cpu")
+@pytest.mark.parametrize("given", [["--max-model-len", "512"], ["--max-model-len=512"], ["--max_model_len", "512"]])
+def test_extra_argument_replaces_the_default(given: list[str]) -> None:
+    command = serving.serve_command("m", None, 1, given)
+    assert command[-len(given) :] == given
+    assert "--max-model-len" not in command[: -len(given)]
+
+
+def test_missing_vllm_command_says_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    with pytest.raises(ServerError, match="make setup"):
+        serving.serve_command("m", None, 1)
+
+
+def test_model_path_without_a_folder_is_reported_before_anything_starts(tmp_path: Path) -> None:
+    with pytest.raises(ServerError, match="no model folder"):
+        serving.serve_command(tmp_path / "none", None, 1)
+
+
+@pytest.mark.usefixtures("on_cpu")
+def test_cpu_environment_gives_the_worker_every_core(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("VLLM_CPU_NUM_OF_RESERVED_CPU", raising=False)
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+    assert serving.cpu_environment()["VLLM_CPU_NUM_OF_RESERVED_CPU"] == "0"
+    assert serving.cpu_environment()["HF_HUB_OFFLINE"] == "1"
+    assert "HF_HUB_OFFLINE" not in serving.cpu_environment(offline=False)
+
+
+@pytest.mark.usefixtures("on_cpu")
+def test_cpu_environment_respects_what_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VLLM_CPU_KVCACHE_SPACE", "7")
+    assert serving.serving_environment("m")["VLLM_CPU_KVCACHE_SPACE"] == "7"
+
+
+@pytest.mark.usefixtures("on_cpu")
+@pytest.mark.parametrize("installed", [True, False])
+def test_openmp_is_preloaded_only_where_it_is_installed(
+    installed: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    monkeypatch.delenv("LD_PRELOAD", raising=False)
+    library = tmp_path / "lib" / "libiomp5.so"
+    if installed:
+        library.parent.mkdir()
+        library.touch()
+    assert serving.cpu_environment().get("LD_PRELOAD") == (str(library) if installed else None)
+
+
+@pytest.mark.usefixtures("on_gpu")
+def test_gpu_environment_is_untouched() -> None:
+    assert serving.cpu_environment() == {}
+
+
+@pytest.mark.parametrize("script", [ANSWERING, STUBBORN], ids=["obliging", "stubborn"])
+def test_stopping_leaves_no_process_behind(script: str, tmp_path: Path) -> None:
+    server = script_server(script, tmp_path / "log")
+    server.start()
+    child = int(server.log_path.read_text().split()[1])
+    assert is_running(child)
+    server.stop(grace=0.3)
+    deadline = time.monotonic() + 5
+    while is_running(child) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not is_running(child)
+    with socket.socket() as client:
+        assert client.connect_ex((serving.HOST, server.port)) != 0
+
+
+def test_stopping_twice_is_harmless() -> None:
+    server = script_server(ANSWERING)
+    with server:
+        server.stop()
+    server.stop()
+
+
+def test_own_log_is_deleted_after_a_clean_run_only() -> None:
+    with script_server(ANSWERING) as server:
+        assert server.log_path.exists()
+    assert not server.log_path.exists()
+
+    failing = script_server("print('no')")
+    with pytest.raises(ServerError):
+        failing.start()
+    assert failing.log_path.exists()
+    failing.log_path.unlink()
+
+
+def test_metrics_are_summed_over_labels() -> None:
+    with script_server(ANSWERING) as server:
+        assert server.metrics() == {"hits_total": 5.0}
+
+
+def test_histogram_buckets_are_left_out() -> None:
+    text = '# TYPE t histogram\nt_bucket{le="1"} 1\nt_bucket{le="+Inf"} 2\nt_sum 3\nt_count 2\n'
+    assert serving.parse_metrics(text) == {"t_sum": 3.0, "t_count": 2.0}
+
+
+def test_server_that_dies_is_reported_with_the_end_of_its_log(tmp_path: Path) -> None:
+    script = "import sys\nfor i in range(100): print(f'line {i} ends')\nsys.exit(3)"
+    with pytest.raises(ServerError) as failure:
+        script_server(script, tmp_path / "log").start()
+    message = str(failure.value)
+    assert "exit status 3" in message
+    assert "line 99 ends" in message
+    assert "line 5 ends" not in message
+    assert str(tmp_path / "log") in message
+
+
+def test_cause_that_scrolled_out_of_the_tail_is_shown(tmp_path: Path) -> None:
+    script = "print('ValueError: unknown key')\nfor i in range(100): print('noise', i)\nraise SystemExit(1)"
+    with pytest.raises(ServerError, match="ValueError: unknown key"):
+        script_server(script, tmp_path / "log").start()
+
+
+def test_server_that_never_answers_is_stopped(tmp_path: Path) -> None:
+    script = "import os, time\nprint(os.getpid(), flush=True)\ntime.sleep(600)"
+    server = script_server(script, tmp_path / "log", timeout=1.5)
+    with pytest.raises(ServerError, match="did not answer within"):
+        server.start()
+    assert not is_running(int(server.log_path.read_text()))
+
+
+def test_port_in_use_is_reported_before_anything_starts() -> None:
+    with socket.socket() as listener:
+        listener.bind((serving.HOST, 0))
+        listener.listen()
+        server = Server("m", port=listener.getsockname()[1], console=QUIET_CONSOLE)
+        with pytest.raises(ServerError, match="choose another"):
+            server.start()
+
+
+def test_module_refuses_a_config_that_is_not_there(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "vllm_spec_plugin.tools.serving", "--config", "none.yaml"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "none.yaml: no such file" in done.stderr
+
+
+def test_interrupted_start_leaves_no_process_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = script_server("import os, time\nprint(os.getpid(), flush=True)\ntime.sleep(600)", tmp_path / "log")
+
+    def interrupt(seconds: float) -> None:
+        if server.log_path.read_text():
+            os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(time, "sleep", interrupt)
+    # Started in the background of a shell, this process would ignore interrupts.
+    previous = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            server.start()
+    finally:
+        signal.signal(signal.SIGINT, previous)
+    assert not is_running(int(server.log_path.read_text()))

@@ -1,0 +1,51 @@
+"""The paper's printed figures come out."""
+
+import json
+
+import pytest
+
+from vllm_spec_plugin.tools.theory import paper
+from vllm_spec_plugin.tools.theory.leviathan import speedup
+from vllm_spec_plugin.tools.theory.paper import Experiment, TradeOff
+
+
+@pytest.mark.parametrize("row", paper.TABLE_1, ids=str)
+def test_table_1_comes_out_to_its_two_decimals(row: TradeOff) -> None:
+    assert round(paper.computed_operations(row), 2) == row.operations
+    assert round(paper.computed_speed(row), 2) == row.speed
+
+
+@pytest.mark.parametrize("row", paper.TABLE_4, ids=str)
+def test_table_4_is_theorem_3_8_as_far_as_its_rounded_inputs_tell(row: Experiment) -> None:
+    least, computed, most = paper.computed_range(row)
+    assert least < computed < most
+    assert round(least, 1) <= row.expected <= round(most, 1)
+    assert abs(computed - row.expected) < 0.07
+
+
+def test_a_bigram_model_for_nothing_gains_a_quarter_as_section_3_6_says() -> None:
+    assert round(speedup(0.2, 3, 0), 2) == 1.25
+
+
+def test_figure_3_rises_with_alpha_and_falls_with_c() -> None:
+    grid = [[length for length in row if length is not None] for row in paper.figure_3()]
+    assert [len(row) for row in grid] == [len(paper.FIGURE_3_RATES)] * len(paper.FIGURE_3_COSTS)
+    assert all(row == sorted(row) for row in grid)
+    assert all(list(column) == sorted(column, reverse=True) for column in zip(*grid, strict=True))
+
+
+def test_the_json_has_every_table() -> None:
+    data = json.loads(json.dumps(paper.to_json(), allow_nan=False))
+    assert data.keys() == {"schema", "table_1", "table_4", "figure_3", "oracle"}
+    first = data["table_1"][0]
+    assert (first["acceptance_rate"], first["draft_length"], first["operations"], first["speed"]) == (
+        0.6,
+        2,
+        1.53,
+        1.96,
+    )
+    assert first["computed_speed"] == pytest.approx(1.96)
+    assert len(data["table_4"]) == 12
+    gains = data["oracle"]["largest_gains"]
+    assert [gain["cost_ratio"] for gain in gains] == list(paper.FIGURE_3_COSTS)
+    assert all(1.5 < gain["gain"] < data["oracle"]["limit"] for gain in gains)

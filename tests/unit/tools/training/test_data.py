@@ -1,0 +1,133 @@
+"""What is read as training text, what is held out, and what is refused."""
+
+import json
+import sysconfig
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vllm_spec_plugin.tools.training import TrainingError
+from vllm_spec_plugin.tools.training.data import Data, Document, read_data
+
+
+def render(messages: list[dict[str, Any]], add_generation_prompt: bool) -> str:
+    text = "".join(f"<{message['role']}>{message['content']}" for message in messages)
+    return text + ("<assistant>" if add_generation_prompt else "")
+
+
+def read(*sources: Path | str) -> Data:
+    return read_data([str(source) for source in sources], render)
+
+
+def texts(data: Data) -> set[str]:
+    return {document.text for document in (*data.train, *data.held_out)}
+
+
+def refusal_of(*sources: Path | str) -> str:
+    with pytest.raises(TrainingError) as caught:
+        read(*sources)
+    assert "allowed: " in str(caught.value)
+    return str(caught.value)
+
+
+def test_folders_are_read_recursively_and_what_is_no_text_is_skipped(tmp_path: Path) -> None:
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    (tmp_path / "one.txt").write_text("one")
+    (tmp_path / "a" / "b" / "two.md").write_text("two")
+    (tmp_path / "a" / "picture.png").write_bytes(b"\x89PNG\xff\x00")
+    (tmp_path / "a" / "zeros").write_bytes(b"a\0b")
+    (tmp_path / "empty.txt").write_text(" \n")
+    assert texts(read(tmp_path)) == {"one", "two"}
+
+
+def test_lines_of_json_may_be_texts_completions_or_chats(tmp_path: Path) -> None:
+    path = tmp_path / "data.jsonl"
+    chat = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "r"}]
+    lines = [{"text": "whole"}, {"prompt": "begin", "completion": "ning"}, {"messages": chat}]
+    path.write_text("\n".join(map(json.dumps, lines)) + "\n\n")
+    data = read(path)
+    assert set(data.train + data.held_out) == {
+        Document("whole"),
+        Document("beginning", "begin"),
+        Document("<user>q<assistant>r", "<user>q<assistant>", is_rendered=True),
+    }
+
+
+def documents(folder: Path, count: int) -> Path:
+    folder.mkdir()
+    for number in range(count):
+        (folder / f"{number}.txt").write_text(f"text number {number}")
+    return folder
+
+
+def test_held_out_documents_are_never_trained_on_and_copies_stay_together(tmp_path: Path) -> None:
+    folder = documents(tmp_path / "a", 200)
+    (folder / "copies").mkdir()
+    for number in range(200):
+        (folder / "copies" / f"{number}.txt").write_text(f"text number {number}")
+    data = read(folder)
+    train, held_out = ({document.text for document in part} for part in (data.train, data.held_out))
+    assert not train & held_out
+    assert len(train) + len(held_out) == len(data.train) + len(data.held_out) == 200
+    assert 2 <= len(held_out) <= 25
+
+
+def test_the_split_depends_on_each_text_alone(tmp_path: Path) -> None:
+    few, many = read(documents(tmp_path / "few", 100)), read(documents(tmp_path / "many", 300))
+    assert set(few.held_out) < set(many.held_out)
+    assert set(few.train) < set(many.train)
+    assert few.sha256 == read(tmp_path / "few").sha256 != many.sha256
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_of_few_documents_something_is_held_out(tmp_path: Path, count: int) -> None:
+    data = read(documents(tmp_path / "a", count))
+    assert data.train
+    assert data.held_out
+    assert len("".join(texts(data))) == count * len("text number 0")
+
+
+def test_the_bundled_corpus_keeps_its_own_split(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder of the standard library stands for all of it."""
+    from vllm_spec_plugin.tools.demo.corpus import load_corpus
+
+    folder = str(Path(sysconfig.get_path("stdlib"), "asyncio"))
+    monkeypatch.setattr(sysconfig, "get_path", lambda name: folder)
+    corpus, data = load_corpus(), read("stdlib")
+    assert {document.text for document in data.held_out} == set(corpus.held_out)
+    assert {document.text for document in data.train} == set(corpus.train)
+
+
+def test_the_bundled_corpus_goes_with_no_other_data(tmp_path: Path) -> None:
+    assert "got other data beside it" in refusal_of("stdlib", tmp_path)
+
+
+def test_what_is_not_there_is_refused(tmp_path: Path) -> None:
+    assert "no such file or folder" in refusal_of(tmp_path / "none")
+
+
+def test_a_folder_without_text_is_refused(tmp_path: Path) -> None:
+    assert "no text in there" in refusal_of(tmp_path)
+
+
+def test_a_file_that_is_named_must_be_text(tmp_path: Path) -> None:
+    (tmp_path / "x.bin").write_bytes(b"\xff\xfe\x00")
+    assert "is no text in UTF-8" in refusal_of(tmp_path / "x.bin")
+
+
+@pytest.mark.parametrize(
+    ("line", "text"),
+    [
+        ("{", "line 2: no JSON"),
+        ("[1]", "line 2: got a list"),
+        ('{"texts": "a"}', 'allowed: an object with a "text"'),
+        ('{"prompt": "a"}', 'allowed: an object with a "text"'),
+        ('{"messages": []}', 'allowed: an object with a "text"'),
+        ('{"messages": [{"role": "user"}]}', "the model's chat template does not take these messages: 'content'"),
+    ],
+)
+def test_a_line_that_says_nothing_is_named(tmp_path: Path, line: str, text: str) -> None:
+    path = tmp_path / "data.jsonl"
+    path.write_text('{"text": "a"}\n' + line)
+    assert text in refusal_of(path)

@@ -1,0 +1,93 @@
+"""The target's own text."""
+
+import json
+import random
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from tests.unit.tools.training.tiny import LETTERS, alphabet_backbone, random_backbone
+from vllm_spec_plugin.tools.training import distill
+from vllm_spec_plugin.tools.training.backbone import Backbone
+from vllm_spec_plugin.tools.training.data import Document
+from vllm_spec_plugin.tools.training.distill import OwnText, cut_prompts
+from vllm_spec_plugin.tools.training.rows import Row
+
+DOCUMENTS = [Document(LETTERS * 3), Document((LETTERS * 3)[5:])]
+
+
+def make(backbone: Backbone, path: Path, tokens: int = 200, temperature: float = 0.0, part: str = "train") -> list[Row]:
+    return OwnText(backbone, path, 64, seed=3).rows(DOCUMENTS, tokens, temperature, part, lambda done: None)
+
+
+def content(rows: list[Row]) -> list[tuple[int, float | None, list[int]]]:
+    return [(row.first, row.temperature, row.tokens.tolist()) for row in rows]
+
+
+def test_greedy_text_goes_on_as_the_target_does_whatever_the_prompts_length(tmp_path: Path) -> None:
+    rows = make(alphabet_backbone(), tmp_path / "own.jsonl")
+    assert sum(len(row.tokens) - row.first for row in rows) >= 200
+    assert len({row.first for row in rows}) > 1
+    for row in rows:
+        tokens = row.tokens.tolist()
+        assert len(tokens) == row.first + 16
+        assert all(after == 2 + (before - 1) % 26 for before, after in pairwise(tokens))
+
+
+def test_padding_is_not_read(tmp_path: Path) -> None:
+    backbone = random_backbone()
+    for row in make(backbone, tmp_path / "own.jsonl"):
+        best = backbone.read(row.tokens[None])[1][0].argmax(-1)
+        assert best[row.first - 1 : -1].tolist() == row.tokens[row.first :].tolist()
+
+
+def test_sampled_text_differs_from_greedy_and_from_other_parts(tmp_path: Path) -> None:
+    backbone, path = random_backbone(), tmp_path / "own.jsonl"
+    greedy, drawn, other = (
+        content(make(backbone, path, temperature=temperature, part=part))
+        for temperature, part in ((0.0, "train"), (1.0, "train"), (1.0, "held out"))
+    )
+    assert greedy != drawn != other
+    assert {temperature for _, temperature, _ in drawn} == {1.0}
+
+
+def test_a_text_ends_with_its_end_token(tmp_path: Path) -> None:
+    rows = make(random_backbone(), tmp_path / "own.jsonl", tokens=1000, temperature=1.0)
+    ended = [row for row in rows if 0 in row.tokens[row.first :].tolist()]
+    assert ended
+    assert all(row.tokens[row.first : -1].ne(0).all() for row in rows)
+
+
+def test_what_was_made_before_an_interrupt_is_not_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(distill._ROWS, "cpu", 8)
+    backbone = random_backbone()
+    whole = content(make(backbone, tmp_path / "whole.jsonl", tokens=500, temperature=1.0))
+    path = tmp_path / "own.jsonl"
+    make(backbone, path, tokens=150, temperature=1.0)
+    num_kept = len(path.read_text().splitlines())
+    with path.open("a") as file:
+        file.write('{"key": "train 1", "ro')  # killed while it wrote
+    calls = []
+    generate = backbone.model.generate
+    monkeypatch.setattr(backbone.model, "generate", lambda **options: calls.append(1) or generate(**options))  # type: ignore[func-returns-value]
+    assert content(make(backbone, path, tokens=500, temperature=1.0)) == whole
+    assert len(calls) == len((tmp_path / "whole.jsonl").read_text().splitlines()) - num_kept > 0
+    calls.clear()
+    own = OwnText(backbone, path, 64, seed=3)
+    assert content(own.rows(DOCUMENTS, 500, 1.0, "train", lambda done: None)) == whole
+    assert not calls
+    seconds = [json.loads(line)["seconds"] for line in path.read_text().splitlines()]
+    assert own.seconds_before == pytest.approx(sum(seconds))
+    assert own.seconds_before > 0
+
+
+def test_a_documents_own_prompt_is_gone_on_from(tmp_path: Path) -> None:
+    documents = [Document("abcdef", prompt="abc"), Document("xyz" * 30, prompt="xyz" * 29)]
+    prompts = cut_prompts(documents, random_backbone(), 16, random.Random(0))
+    assert [next(prompts) for _ in range(3)] == [[2, 3, 4]] * 3
+
+
+def test_nothing_to_go_on_from_is_no_text(tmp_path: Path) -> None:
+    own = OwnText(random_backbone(), tmp_path / "own.jsonl", 16, seed=0)
+    assert own.rows([Document("abcdefghij", prompt="abcdefghij")], 10, 0.0, "train", lambda done: None) == []

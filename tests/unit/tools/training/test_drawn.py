@@ -1,0 +1,55 @@
+"""How often drawn drafts would be accepted."""
+
+import itertools
+
+import pytest
+import torch
+
+from vllm_spec_plugin.proposers.siblings import draw_siblings
+from vllm_spec_plugin.tools.training.drawn import accepted_shares, drawn_paths
+
+P = torch.tensor([0.5, 0.3, 0.15, 0.05])
+Q = torch.tensor([0.1, 0.4, 0.2, 0.3])
+
+
+def test_the_first_sibling_is_accepted_as_often_as_p_and_q_overlap():
+    """Sum of min(p, q), the mean over draws on a fine grid; error of the grid below 1e-3."""
+    uniforms = (torch.arange(4000, dtype=torch.float64)[:, None] + 0.5) / 4000
+    tokens, probs = draw_siblings(Q.log().expand(4000, -1), uniforms)
+    shares = accepted_shares(P.expand(4000, -1), tokens, probs)
+    assert float(shares.mean()) == pytest.approx(float(torch.minimum(P, Q).sum()), abs=1e-3)
+
+
+def test_shares_are_those_of_trying_siblings_in_turn_by_hand():
+    tokens = torch.tensor([[3, 1]])
+    after = Q.clone()
+    after[3] = 0
+    probs = torch.stack([Q, after / after.sum()])[None]
+    first = 0.05 / 0.3
+    left = (P - Q).clamp_min(0)
+    left = left / left.sum()
+    second = min(1.0, float(left[1] / probs[0, 1, 1]))
+    shares = accepted_shares(P[None], tokens, probs)
+    assert shares.tolist()[0] == pytest.approx([first, (1 - first) * second], abs=1e-6)
+
+
+def test_siblings_without_replacement_from_the_target_itself_are_accepted_at_once():
+    uniforms = torch.rand(50, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    tokens, probs = draw_siblings(P.log().expand(50, -1), uniforms)
+    shares = accepted_shares(P.expand(50, -1), tokens, probs)
+    torch.testing.assert_close(shares[:, 0], torch.ones(50))
+    torch.testing.assert_close(shares[:, 1:], torch.zeros(50, 2))
+
+
+def test_paths_are_means_of_products_likeliest_first_with_their_beginnings():
+    shares = torch.rand(2, 30, 3, generator=torch.Generator().manual_seed(1)) / 3
+    found = drawn_paths(shares, 100)
+    expected: dict[tuple[int, ...], float] = {(a,): float(shares[0, :, a].mean()) for a in range(3)}
+    for a, b in itertools.product(range(3), repeat=2):
+        expected[a, b] = float((shares[0, :, a] * shares[1, :, b]).mean())
+    assert {tuple(path): share for path, share in found} == pytest.approx(expected)
+    assert [share for _, share in found] == pytest.approx(sorted(expected.values(), reverse=True))
+    few = [tuple(path) for path, _ in drawn_paths(shares, 5)]
+    assert few == [tuple(path) for path, _ in found[:5]]
+    assert all(len(path) == 1 or path[:-1] in few for path in few)
+    assert drawn_paths(torch.zeros(2, 0, 3), 5) == []

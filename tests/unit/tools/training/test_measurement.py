@@ -1,0 +1,79 @@
+"""Figures by hand."""
+
+import pytest
+import torch
+
+from tests.unit.tools.training.tiny import alphabet, random_backbone
+from vllm_spec_plugin.proposers.medusa.checkpoint import NUM_RANKS
+from vllm_spec_plugin.tools.training.measurement import accuracy, likeliest_paths, rank_of, rank_rows, tokens_per_step
+from vllm_spec_plugin.tools.training.rows import Row
+from vllm_spec_plugin.tools.training.start import first_heads
+
+
+def test_a_rank_is_how_many_tokens_are_likelier() -> None:
+    logits = torch.arange(20.0).flip(0).repeat(3, 1)
+    assert rank_of(logits, torch.tensor([0, 7, 15])).tolist() == [0, 7, NUM_RANKS]
+
+
+def test_accuracies_are_shares_of_all_positions() -> None:
+    found = accuracy(torch.tensor([[0, 0, 1, NUM_RANKS], [9, 9, 9, 0]]))
+    assert found == [[0.5, 0.25, *[0.0] * 8], [0.25, *[0.0] * 8, 0.75]]
+
+
+def test_paths_are_counted_with_their_beginnings() -> None:
+    ranks = torch.tensor(
+        [
+            [0, 0, 0, 1, 2, NUM_RANKS, 0, 1],
+            [0, 0, 3, 0, NUM_RANKS, 0, 0, 0],
+        ]
+    )
+    assert likeliest_paths(ranks) == [
+        ([0], 0.5),
+        ([0, 0], 0.375),
+        ([1], 0.25),
+        ([1, 0], 0.25),
+        ([2], 0.125),
+        ([0, 3], 0.125),
+    ]
+
+
+def test_only_the_likeliest_paths_are_kept_and_every_beginning_with_them() -> None:
+    generator = torch.Generator().manual_seed(0)
+    ranks = torch.randint(0, 4, (3, 50), generator=generator)
+    paths = [tuple(path) for path, _ in likeliest_paths(ranks, 20)]
+    assert len(paths) == 20
+    for place, path in enumerate(paths):
+        assert len(path) == 1 or path[:-1] in paths[:place]
+
+
+def test_a_chain_gains_the_next_token_and_the_first_right_ones() -> None:
+    # Positions 0 (2 right), 3 (none), 4 (1, after it the text ends).
+    row = torch.tensor([[0, 0, 0, 0, 0], [0, 5, 5, 1, 0], [0, 0, 0, 0, 2]])
+    assert tokens_per_step([row]) == pytest.approx((3 + 1 + 2) / 3)
+    assert tokens_per_step([row, row]) == pytest.approx(2)
+
+
+def test_ranks_come_row_by_row_whatever_the_batches() -> None:
+    backbone = random_backbone()
+    heads = first_heads(backbone, 2, 1)
+    rows = [Row(alphabet(20)), Row(alphabet(12, 5), first=3), Row(alphabet(12, 9), 2, 1.0), Row(alphabet(3), 1, 1.0)]
+    batched = rank_rows(backbone, heads, rows, 50, soft=True)
+    alone = [rank_rows(backbone, heads, [row], 50, soft=True) for row in rows]
+    assert [tuple(row.shape) for row in batched.rows] == [(3, 17), (3, 7), (3, 8)]
+    assert all(torch.equal(row, one.rows[0]) for row, one in zip(batched.rows, alone, strict=False))
+    weights = [sum(row.shape[1] for row in one.rows) for one in alone]
+    mean = sum(one.loss[0] * weight for one, weight in zip(alone, weights, strict=True)) / sum(weights)
+    assert batched.loss[0] == pytest.approx(mean, rel=1e-5)
+
+
+def test_the_ranks_are_those_of_the_tokens_after_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    backbone = random_backbone()
+    heads = first_heads(backbone, 2, 1)
+    tokens = alphabet(10)
+    states, logits = (each[0] for each in backbone.read(tokens[None]))
+    (found,) = rank_rows(backbone, heads, [Row(tokens)], 50, soft=True).rows
+    guesses = heads(states)
+    for position in range(7):
+        for line, scores in enumerate((logits, guesses[0], guesses[1])):
+            row = scores[position]
+            assert found[line, position] == min(NUM_RANKS, (row > row[tokens[position + 1 + line]]).sum())

@@ -1,0 +1,68 @@
+"""What a single request may say about its drafts: `vllm_xargs` of the API, `extra_args` offline."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from vllm_spec_plugin.schema.errors import show, unknown_word
+
+SPEC, SPEC_TOKENS, SPEC_METHOD = "spec", "spec_tokens", "spec_method"
+_ALL = (SPEC, SPEC_TOKENS, SPEC_METHOD)
+
+
+@dataclass(frozen=True)
+class RequestOptions:
+    """A request's wishes.
+
+    Attributes:
+        most: most draft tokens per step; None is as many as the server drafts, 0 none at all.
+        method: the only proposer that may draft for it; None is any.
+    """
+
+    most: int | None = None
+    method: str | None = None
+
+
+_USUAL = RequestOptions()
+
+
+def check_options(extra_args: Mapping[str, Any] | None, most: int, methods: Sequence[str]) -> None:
+    """Refuses what the server can't do, or what is likely a slip.
+
+    Args:
+        extra_args: the request's; other keys than this plugin's are nobody's business here.
+        most: the longest draft that is served.
+        methods: the proposers that are served.
+
+    Raises:
+        ValueError: says which key, what it was given and what is allowed.
+    """
+    given = {key: value for key, value in (extra_args or {}).items() if key == SPEC or key.startswith(f"{SPEC}_")}
+    for key, value in given.items():
+        if key not in _ALL:
+            raise _refusal(key, "unknown key", ", ".join(_ALL))
+        if key == SPEC and value not in ("on", "off"):
+            raise _refusal(key, f"got {show(value)}", "on or off")
+        if key == SPEC_TOKENS and (type(value) is not int or not 1 <= value <= most):
+            limit = f"a whole number from 1 to {most}, the longest draft of this server (for none, {SPEC}: off)"
+            raise _refusal(key, f"got {show(value)}", limit)
+        if key == SPEC_METHOD and value not in methods:
+            if not isinstance(value, str):
+                raise _refusal(key, f"got {show(value)}", ", ".join(methods))
+            raise ValueError(f"vllm_xargs.{key}: {unknown_word(value, list(methods))}")
+    if given.get(SPEC) == "off" and len(given) > 1:
+        others = ", ".join(sorted(set(given) - {SPEC}))
+        raise _refusal(SPEC, f"got 'off' beside {others}", f"off by itself, or {others} without it")
+
+
+def read_options(extra_args: Mapping[str, Any] | None) -> RequestOptions:
+    """The wishes of a request that was let through."""
+    if not extra_args:
+        return _USUAL
+    if extra_args.get(SPEC) == "off":
+        return RequestOptions(most=0)
+    return RequestOptions(extra_args.get(SPEC_TOKENS), extra_args.get(SPEC_METHOD))
+
+
+def _refusal(key: str, problem: str, allowed: str) -> ValueError:
+    return ValueError(f"vllm_xargs.{key}: {problem}; allowed: {allowed}")

@@ -1,0 +1,1 @@
+"""Asks the proposers in the worker, and runs draft models."""

@@ -1,0 +1,226 @@
+"""The draft model on vLLM's worker, in the target's KV cache blocks."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from vllm_spec_plugin.compat.draft_attention import DraftAttention, PassBatch
+from vllm_spec_plugin.compat.draft_model import draft_pass, draft_vllm_config, load_draft_model
+from vllm_spec_plugin.drafting.ranks import RankAgreement
+from vllm_spec_plugin.proposers.draft_model.catch_up import Chunk
+from vllm_spec_plugin.proposers.draft_model.coverage import BlockTables, DraftCoverage
+from vllm_spec_plugin.proposers.section import DraftWeights
+from vllm_spec_plugin.verification.constraints import SpeculatedRows, constrain
+
+
+class VllmDraftEngine:
+    """A `DraftEngine` whose model vLLM loads, compiles and gives its KV cache.
+
+    Attributes:
+        coverage: what the draft has computed; there from `bind` on.
+        max_len: the draft's context, in tokens.
+        ranks: agreement of the tensor-parallel ranks on passes; None on one rank.
+    """
+
+    coverage: DraftCoverage
+    ranks: RankAgreement | None = None
+
+    def __init__(self, vllm_config: Any, weights: DraftWeights) -> None:
+        """Reads the draft's configuration.
+
+        Args:
+            vllm_config: the target's.
+            weights: which model.
+        """
+        self._vllm_config = draft_vllm_config(
+            vllm_config, model=weights.model, dtype=weights.dtype, quantization=weights.quantization
+        )
+        self.max_len: int = self._vllm_config.model_config.max_model_len
+        self._num_branches: int = weights.num_branches
+
+    @property
+    def how(self) -> str:
+        """How the model runs, see `DraftPass`."""
+        return self._pass.how
+
+    @property
+    def layers(self) -> set[str]:
+        """Names of its attention layers."""
+        return set(self._pass.layers)
+
+    def load(self) -> None:
+        """Loads the weights; before vLLM measures memory and lays out the KV cache."""
+        self._pass = draft_pass(self._vllm_config, *load_draft_model(self._vllm_config))
+
+    def bind(self, runner: Any) -> None:
+        """Finds the draft's place in the KV cache; after vLLM has laid it out."""
+        # Late: vLLM's worker looks at all loaded modules when it starts, and stumbles over numba's.
+        from vllm_spec_plugin.drafting.pass_inputs import pass_inputs
+
+        self._runner = runner
+        self._device = runner.device
+        self._attention = DraftAttention.of(runner, self._vllm_config, self.layers)
+        self._pass.bind(self._attention)
+        self._sizes = self._attention.block_sizes
+        self._tables = [runner.input_batch.block_table[group] for group in self._attention.kv_cache_groups]
+        self.coverage = DraftCoverage(self._attention.num_blocks, self._sizes)
+        most = runner.max_num_reqs * self._num_branches + 1
+        self._starts = torch.arange(most, dtype=torch.int32, device=self._device)
+        self._starts_cpu = torch.arange(most, dtype=torch.int32)
+        self._rows = torch.arange(most, device=self._device)
+        self._pass_inputs = pass_inputs
+        # Compiled here, not in the first request.
+        nothing = np.zeros((1, 1), dtype=np.int32)
+        pass_inputs([(0, 0, 1)], 1, 1, nothing, [nothing], [1], torch.device("cpu"))
+
+    def warm_up(self, num_tokens: int) -> None:
+        """Runs the model once without a KV cache: compiles it, and shows vLLM how much memory it needs."""
+        most = min(num_tokens, self._vllm_config.scheduler_config.max_num_seqs)
+        with torch.inference_mode():
+            self._pass.warm_up(num_tokens, most)
+
+    def note_blocks(self, runner: Any, scheduler_output: Any) -> None:
+        """Takes note of the blocks this step gives to requests; before the runner takes them over."""
+        for new in scheduler_output.scheduled_new_reqs:
+            self._fresh(new.req_id, new.num_computed_tokens, new.block_ids)
+        cached = scheduler_output.scheduled_cached_reqs
+        for request_id, block_ids, num_computed in zip(
+            cached.req_ids, cached.new_block_ids, cached.num_computed_tokens, strict=True
+        ):
+            if block_ids is None:
+                continue
+            if request_id in cached.resumed_req_ids:
+                self._fresh(request_id, num_computed, block_ids)
+                continue
+            held = runner.requests[request_id].block_ids
+            for place, group in enumerate(self._attention.kv_cache_groups):
+                if block_ids[group]:
+                    self.coverage.allocated(request_id, len(held[group]), block_ids[group], place)
+
+    def block_tables(self, row: int) -> BlockTables:
+        """See `DraftEngine`."""
+        return [table.block_table.np[row, : table.num_blocks_per_row[row]] for table in self._tables]
+
+    def num_slots(self, row: int) -> int:
+        """Tokens that the blocks of the request at that place have room for."""
+        return min(
+            int(table.num_blocks_per_row[row]) * size for table, size in zip(self._tables, self._sizes, strict=True)
+        )
+
+    def start(self, chunks: Sequence[Chunk], num_steps: int) -> torch.Tensor:
+        """See `DraftEngine`."""
+        drafting = sum(chunk.num_draft_tokens > 0 for chunk in chunks)
+        self._inputs = inputs = self._pass_inputs(
+            [(chunk.request.row, chunk.start, chunk.stop) for chunk in chunks],
+            drafting,
+            num_steps,
+            self._runner.input_batch.token_ids_cpu,
+            [table.block_table.np for table in self._tables],
+            self._sizes,
+            self._device,
+        )
+        self._step = 0
+        self._chunks = chunks[:drafting]
+        self._num_steps = num_steps
+        most = self._runner.max_num_reqs
+        self._blocks = [table.get_device_tensor(most)[inputs.rows] for table in self._tables]
+        batch = PassBatch(
+            query_start=inputs.query_start,
+            query_start_cpu=inputs.query_start_cpu,
+            lengths=inputs.stops,
+            blocks=self._blocks,
+            slots=inputs.slots,
+            longest_query=inputs.longest_chunk,
+            longest=inputs.longest_text,
+            step=0,
+        )
+        if self.ranks is not None:
+            chunk_ends = (end for chunk in chunks for end in (chunk.request.row, chunk.start, chunk.stop))
+            self.ranks.before_passes([*chunk_ends, *(chunk.num_draft_tokens for chunk in self._chunks)])
+        # Where nothing is drafted, one row of logits is for nothing.
+        logits = self._forward(inputs.token_ids, inputs.positions, inputs.last[: max(drafting, 1)], batch)
+        return logits[:drafting]
+
+    def step(self, token_ids: torch.Tensor) -> torch.Tensor:
+        """See `DraftEngine`."""
+        n, step, inputs = len(token_ids), self._step, self._inputs
+        self._step += 1
+        batch = PassBatch(
+            query_start=self._starts[: n + 1],
+            query_start_cpu=self._starts_cpu[: n + 1],
+            lengths=inputs.stops_ahead[step, :n],
+            blocks=[blocks[:n] for blocks in self._blocks],
+            slots=inputs.slots_ahead[:, step, :n],
+            longest_query=1,
+            longest=inputs.longest_text + self._step,
+            step=self._step,
+        )
+        return self._forward(token_ids.int(), inputs.positions_ahead[step, :n], self._rows[:n], batch)
+
+    def num_branches(self, row: int, depth: int) -> int:
+        """See `DraftEngine`."""
+        batch = self._runner.input_batch
+        length = int(batch.num_tokens_no_spec[row])
+        block_ids, per_fork = self._runner.tree_steps.forks.get(batch.req_ids[row], ((), 1))
+        return 1 + (len(block_ids) // per_fork if self._fork_size(length, depth) <= per_fork else 0)
+
+    def branch(self, counts: Sequence[int]) -> None:
+        """See `DraftEngine`."""
+        # Trees are verified only where the target and the draft share one KV cache group, see `TreeAttention`.
+        steps, [table], [size] = self._runner.tree_steps, self._tables, self._sizes
+        rows = np.array([chunk.request.row for chunk in self._chunks]).repeat(counts)
+        stops = np.array([chunk.stop for chunk in self._chunks]).repeat(counts)
+        width = -(-(int(stops.max()) + self._num_steps) // size)
+        tables = table.block_table.np[rows, :width]
+        copies, at = [], 0
+        for chunk, count in zip(self._chunks, counts, strict=True):
+            first = chunk.stop // size
+            num_blocks = self._fork_size(chunk.stop, chunk.num_draft_tokens)
+            block_ids, per_fork = steps.forks.get(chunk.request.request_id, ((), 1))
+            for fork in range(count - 1):
+                own = block_ids[fork * per_fork : fork * per_fork + num_blocks]
+                if chunk.stop % size and own:
+                    copies.append((int(tables[at, first]), own[0]))
+                tables[at + 1 + fork, first : first + num_blocks] = own
+            at += count
+        steps.attention.copy_blocks(copies)
+        positions = stops + np.arange(self._num_steps)[:, None]
+        # A request that does not get so far may have no block there.
+        blocks = np.take_along_axis(tables.T, np.minimum(positions // size, width - 1), axis=0)
+        slots = blocks.astype(np.int64) * size + positions % size
+        self._inputs.ahead(positions, slots[None], self._device)
+        self._blocks = [torch.from_numpy(tables).to(self._device)]
+
+    def keep(self, chosen: torch.Tensor) -> None:
+        """See `DraftEngine`."""
+        self._blocks = [blocks[chosen] for blocks in self._blocks]
+        self._inputs.keep(chosen)
+
+    def constrain(
+        self, logits: torch.Tensor, rows: torch.Tensor, drafts: torch.Tensor, temperature: float | None
+    ) -> torch.Tensor:
+        """See `DraftEngine`."""
+        metadata = self._runner.input_batch.sampling_metadata
+        return constrain(SpeculatedRows(logits, rows, drafts), metadata, temperature)
+
+    def _forward(
+        self, token_ids: torch.Tensor, positions: torch.Tensor, rows: torch.Tensor, batch: PassBatch
+    ) -> torch.Tensor:
+        self._pass.prepare(batch)
+        logits: torch.Tensor = self._pass.run(token_ids, positions, rows)
+        return logits
+
+    def _fork_size(self, length: int, depth: int) -> int:
+        """Blocks that a branch of `depth` tokens after a text of `length` writes to: its last token is not computed."""
+        [size] = self._sizes
+        return (length + depth - 2) // size - length // size + 1
+
+    def _fresh(self, request_id: str, num_computed_tokens: int, block_ids: Sequence[list[int]]) -> None:
+        # A connector fills blocks with the target's keys and values only: none of them counts as known.
+        known = 0 if self._vllm_config.kv_transfer_config else num_computed_tokens
+        self.coverage.forget(request_id)
+        for place, (group, size) in enumerate(zip(self._attention.kv_cache_groups, self._sizes, strict=True)):
+            first = known // size
+            self.coverage.allocated(request_id, first, block_ids[group][first:], place)

@@ -1,0 +1,171 @@
+"""Drafting for a step: builds the configured proposers, and asks them for drafts."""
+
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from vllm_spec_plugin.compat.runner import tensor_parallel_cpu_group
+from vllm_spec_plugin.config.settings import config_in
+from vllm_spec_plugin.drafting.draft_engine import VllmDraftEngine
+from vllm_spec_plugin.drafting.pending_drafts import PendingDrafts
+from vllm_spec_plugin.drafting.ranks import RankAgreement
+from vllm_spec_plugin.drafting.target_states import TargetStates
+from vllm_spec_plugin.metrics.by_method import CountersByMethod
+from vllm_spec_plugin.metrics.counters import RANKS_DIFFER, StepCounters
+from vllm_spec_plugin.proposers.base import NO_DRAFT, Draft, RequestView
+from vllm_spec_plugin.proposers.cascade import Cascade, Member
+from vllm_spec_plugin.proposers.guard import GuardedProposer
+from vllm_spec_plugin.proposers.registry import create_proposer
+
+
+class Drafter:
+    """What vLLM knows as the custom proposer; our runner calls `draft` instead of `propose`.
+
+    Attributes:
+        pending: drafts that wait to be verified.
+        siblings: most tokens that are drawn for the same place.
+        uses_states: whether drafts are made from the target's hidden states.
+        sources: of requests that were drafted for since this was last emptied: by whom, by its place in the
+            configuration.
+        scopes: of each request, the scope that its text is shared in; None is nobody's but its own.
+    """
+
+    def __init__(self, vllm_config: Any) -> None:
+        """Builds the configured proposer.
+
+        Args:
+            vllm_config: vLLM's configuration, which carries the plugin's in `additional_config`.
+        """
+        self.config = config_in(vllm_config.additional_config)
+        configs = self.config.proposers
+        self.vocab_size: int = vllm_config.model_config.get_vocab_size()
+        self._counters = CountersByMethod()
+        self.engine: VllmDraftEngine | None = None
+        for config in configs:
+            if (weights := config.draft_weights) is not None:
+                self.engine = VllmDraftEngine(vllm_config, weights)
+        self.uses_states = any(config.uses_hidden_states for config in configs)
+        self._states = TargetStates(vllm_config) if self.uses_states else None
+        self.pending = PendingDrafts()
+        self.scopes: dict[str, str | None] = {}
+        self.sources: dict[str, int] = {}
+        self.siblings = 1
+        self._ranks: RankAgreement | None = None
+        self._proposers: list[GuardedProposer] = []
+        for config in configs:
+            engine = self.engine if config.keeps_kv else self._states if config.uses_hidden_states else None
+            proposer = create_proposer(config, self.config.draft_length.tokens, self.vocab_size, engine)
+            self.siblings = max(self.siblings, getattr(proposer, "num_siblings", 1))
+            on_error = functools.partial(self._count_error, config.method)
+            self._proposers.append(GuardedProposer(proposer, self.vocab_size, on_error))
+        members = zip(self._proposers, configs, strict=True)
+        self._cascade = Cascade(
+            [Member(proposer, config.drafts_trees, config.keeps_kv) for proposer, config in members], self._note
+        )
+
+    def load_model(self, target: Any) -> None:
+        """Called by vLLM after the target is loaded: loads the draft, if there is one."""
+        if self.engine is not None:
+            self.engine.load()
+
+    def bind(self, runner: Any) -> None:
+        """Called when vLLM has laid out the KV cache."""
+        for source in (self.engine, self._states):
+            if source is not None:
+                source.bind(runner)
+        if (group := tensor_parallel_cpu_group()) is not None:
+            self._ranks = RankAgreement(group)
+            if self.engine is not None:
+                self.engine.ranks = self._ranks
+
+    def warm_up(self, num_tokens: int) -> None:
+        """Runs what there is to compile, with that many tokens."""
+        if self.engine is not None:
+            self.engine.warm_up(num_tokens)
+
+    def note_step(self, runner: Any, scheduler_output: Any, scopes: Mapping[str, str | None]) -> None:
+        """Takes note of what a step brings, before the runner does.
+
+        Args:
+            runner: vLLM's model runner.
+            scheduler_output: the step's.
+            scopes: of new requests, the scope that their texts are shared in.
+        """
+        if scheduler_output.finished_req_ids:
+            self.pending.drop(scheduler_output.finished_req_ids)
+        for request_id in scheduler_output.finished_req_ids:
+            self.scopes.pop(request_id, None)
+            for proposer in self._proposers:
+                proposer.finish(request_id)
+        for request_id in scheduler_output.preempted_req_ids or ():
+            self.forget(request_id)
+        # After that: a request may have the id of one that has ended.
+        if scopes:
+            self.scopes.update(scopes)
+        if self.engine is not None:
+            self.engine.note_blocks(runner, scheduler_output)
+
+    @property
+    def layers(self) -> set[str]:
+        """Names of a draft model's attention layers."""
+        return self.engine.layers if self.engine is not None else set()
+
+    def propose(self, *args: Any, **kwargs: Any) -> list[list[int]]:
+        """Never called: vLLM only looks whether it is there."""
+        raise NotImplementedError("the plugin's runner drafts through `draft`")
+
+    def draft(self, requests: Sequence[RequestView]) -> list[Draft]:
+        """Drafts for the next step; what must be known to verify the drafts is in `pending`.
+
+        Args:
+            requests: those that want a draft.
+
+        Returns:
+            One draft per request; empty where there is no guess, or where the proposers failed. Of all requests empty
+            where tensor-parallel ranks drafted differently.
+        """
+        drafts = self._cascade.propose(requests)
+        if self._ranks is not None and requests and not self._ranks.at_end(drafts):
+            self._count_error(self.config.proposer.method, RANKS_DIFFER)
+            drafts = [NO_DRAFT] * len(requests)
+            request_ids = [request.request_id for request in requests]
+            for proposer in self._proposers:
+                proposer.reset(request_ids)
+            for request_id in request_ids:
+                self.sources.pop(request_id, None)
+        self.pending.store(requests, drafts)
+        return drafts
+
+    def _note(self, place: int, requests: Sequence[RequestView], drafts: Sequence[Draft], seconds: float) -> None:
+        """Counts what a proposer did."""
+        config = self.config.proposers[place]
+        counters = self._counters.of(config.method)
+        counters.proposer_seconds += seconds
+        for request, draft in zip(requests, drafts, strict=True):
+            if draft.token_ids:
+                counters.drafts += 1
+                counters.draft_tokens += len(draft.token_ids)
+                self.sources[request.request_id] = place
+            if config.keeps_kv:
+                counters.drafts_cut_for_memory += max(request.num_draft_tokens - request.num_draft_slots, 0)
+
+    def forget(self, request_id: str) -> None:
+        """Drops what is kept for a request that was preempted."""
+        self.pending.drop((request_id,))
+        for proposer in self._proposers:
+            proposer.forget(request_id)
+
+    @property
+    def counters(self) -> StepCounters:
+        """Of what belongs to no single proposer, to be added to."""
+        return self._counters.of(self.config.proposer.method)
+
+    def take_counters(self) -> CountersByMethod:
+        """What was counted since the last call."""
+        counters, self._counters = self._counters, CountersByMethod()
+        return counters
+
+    def _count_error(self, method: str, reason: str) -> None:
+        self._counters.of(method).count_error(reason)
+        if self._ranks is not None:
+            self._ranks.note_fault()

@@ -1,0 +1,83 @@
+"""What a proposer gets to see of vLLM's batch."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from vllm_spec_plugin.drafting.drafter import Drafter
+from vllm_spec_plugin.proposers.base import RequestView
+from vllm_spec_plugin.turns import Turns, longest
+from vllm_spec_plugin.verification.constraints import GREEDY_TEMPERATURE
+
+
+def request_views(
+    runner: Any,
+    sampled_token_ids: list[list[int]],
+    drafter: Drafter,
+    plan: Mapping[str, Turns],
+    hidden: torch.Tensor | None = None,
+) -> tuple[list[int], list[RequestView]]:
+    """The requests that are to be drafted for, after a step's tokens are on their texts.
+
+    Args:
+        runner: vLLM's model runner.
+        sampled_token_ids: per request of the batch the tokens of this step; empty while its prompt is
+            not through.
+        drafter: whose proposer is going to draft.
+        plan: who is to draft for each request, and how much, at least one turn each; nobody for those it does not name.
+        hidden: [batch_size, hidden_size], what each request's last token was sampled from.
+
+    Returns:
+        Their places in the batch, and their views. A request that has no room for a draft before `max_model_len` or
+        its `max_tokens` is left out. With a draft model, those in the middle of their prompt have K = 0.
+    """
+    batch, engine, most = runner.input_batch, drafter.engine, drafter.config.draft_length.tokens
+    trees = drafter.config.drafts_trees
+    is_exact = drafter.config.verification.lenience == 1
+    rows = sorted([row for row in map(batch.req_id_to_index.get, plan) if row is not None])
+    # One draw for all that are planned, used or not: ranks stay in step, and so does torch's default generator.
+    shared = torch.rand(len(rows), drafter.siblings, most, dtype=torch.float64).numpy()
+    # Views of the runner's own buffer.
+    texts = batch.token_ids_cpu[:]
+    texts.flags.writeable = False
+    lengths = batch.num_tokens_no_spec[rows].tolist()
+    places, views = [], []
+    for i, length, own in zip(rows, lengths, shared, strict=True):
+        new = sampled_token_ids[i]
+        if not (new or engine):
+            continue
+        request_id = batch.req_ids[i]
+        request, turns = runner.requests[request_id], plan[request_id]
+        params, wanted = request.sampling_params, longest(turns)
+        # The scheduler counts a tree's tokens as if they stood one after the other.
+        tokens = depth = runner.max_model_len - length - 1
+        if params.max_tokens is not None:
+            depth = min(depth, params.max_tokens - length + len(request.prompt_token_ids) - 1)
+        depth = max(min(depth, wanted), 0) if new else 0
+        count = min(tokens, wanted) if trees and depth else depth
+        if new and not count:
+            continue
+        is_seeded, has_grammar = request.generator is not None, params.structured_outputs is not None
+        views.append(
+            RequestView(
+                request_id=request_id,
+                token_ids=texts[i, :length],
+                num_draft_tokens=count,
+                uniforms=own[0, :depth],
+                # What is drafted depends on contention and time: of certain drafts seeded output shows nothing.
+                point_mass=is_seeded or has_grammar or params.temperature < GREEDY_TEMPERATURE,
+                row=i,
+                num_slots=engine.num_slots(i) if engine else 0,
+                in_prompt=not new,
+                depth=depth,
+                # A grammar is followed along one continuation.
+                chain_only=has_grammar,
+                sibling_uniforms=own[:, :depth].T,
+                hidden=None if hidden is None else hidden[i],
+                scope=drafter.scopes.get(request_id) if is_exact or not is_seeded else None,
+                turns=turns,
+            )
+        )
+        places.append(i)
+    return places, views

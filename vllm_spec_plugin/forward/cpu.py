@@ -1,0 +1,20 @@
+"""The CPU worker."""
+
+from typing import Any
+
+from vllm_spec_plugin.compat.cpu import CPUModelRunner, CPUWorker, cpu_runner_in_place
+from vllm_spec_plugin.forward.runner import SpecRunnerMixin
+from vllm_spec_plugin.forward.start_up import SpecWorkerMixin
+
+
+class SpecCPUModelRunner(SpecRunnerMixin, CPUModelRunner):
+    """vLLM's CPU runner with the plugin's speculation."""
+
+
+class SpecCPUWorker(SpecWorkerMixin, CPUWorker):
+    """vLLM's CPU worker, running `SpecCPUModelRunner`."""
+
+    def init_device(self) -> Any:
+        """Builds the runner."""
+        with cpu_runner_in_place(SpecCPUModelRunner):
+            return super().init_device()

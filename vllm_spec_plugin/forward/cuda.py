@@ -1,0 +1,18 @@
+"""The CUDA worker."""
+
+from typing import Any
+
+from vllm_spec_plugin.compat.cuda import GPUModelRunner, Worker
+from vllm_spec_plugin.forward.runner import SpecRunnerMixin
+from vllm_spec_plugin.forward.start_up import SpecWorkerMixin
+
+
+class SpecGPUModelRunner(SpecRunnerMixin, GPUModelRunner):
+    """vLLM's V1 CUDA runner with the plugin's speculation."""
+
+
+class SpecCUDAWorker(SpecWorkerMixin, Worker):
+    """vLLM's CUDA worker, running `SpecGPUModelRunner`; vLLM picks its V1 runner for custom proposers."""
+
+    def _make_model_runner(self) -> Any:
+        return SpecGPUModelRunner(self.vllm_config, self.device)

@@ -1,0 +1,226 @@
+"""The part of a model runner that speculates, for vLLM's CPU and CUDA runners alike."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from vllm_spec_plugin.compat import runner as compat
+from vllm_spec_plugin.compat import sampling as compat_sampling
+from vllm_spec_plugin.compat.tree_attention import TreeAttention
+from vllm_spec_plugin.drafting.drafter import Drafter
+from vllm_spec_plugin.drafting.pending_drafts import tokens_to_send
+from vllm_spec_plugin.drafting.views import request_views
+from vllm_spec_plugin.forward.start_up import DRAFT_SECONDS, PROBE_SECONDS, TARGET_SECONDS, make_kernels, probe_steps
+from vllm_spec_plugin.forward.trees import TreeSteps
+from vllm_spec_plugin.kv.block_tables import cut_block_tables
+from vllm_spec_plugin.messages import NO_PLAN, StepPlan, StepResult, TreeShape, plan_of, send
+from vllm_spec_plugin.metrics.counters import Timing
+from vllm_spec_plugin.support.gate import check_runner
+from vllm_spec_plugin.verification import SpecRejectionSampler
+from vllm_spec_plugin.verification.chain import NO_TOKEN
+
+if TYPE_CHECKING:
+    from vllm_spec_plugin.compat.cuda import GPUModelRunner as Runner
+else:
+    Runner = object
+
+
+class SpecRunnerMixin(Runner):
+    """Put before a vLLM model runner: its steps are drafted and verified by the plugin."""
+
+    drafter: Drafter
+    attn_groups: list[list[Any]]
+    tree_steps: TreeSteps | None = None
+    # vLLM's speculative configuration while a step does not see it.
+    hidden_speculation: Any = None
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        # What the scheduler says of the step.
+        self._plan: StepPlan = NO_PLAN
+        # Per request drafted a tree with branches for in this step.
+        self._drafted_trees: dict[str, TreeShape] = {}
+        # Per request that verified a tree in this step: the nodes that were accepted.
+        self._accepted_nodes: dict[str, tuple[int, ...]] = {}
+        self._step_probe: list[tuple[int, float]] = []
+        # Per request the draft tokens that the step verifies; those without are not in it.
+        self._scheduled_drafts: Mapping[str, Sequence[int]] = {}
+        # Whether vLLM's sampler sampled the step: one row per request.
+        self._went_stock_way = False
+        with compat.all_logits_processors():
+            super().__init__(*args, **kwargs)
+        lenience = self.drafter.config.verification.lenience
+        self.rejection_sampler = SpecRejectionSampler(
+            self.sampler, self.speculative_config, self.device, lenience=lenience, counts_outputs=False
+        )
+
+    def _update_states(self, scheduler_output: Any) -> Any:
+        plan = self._plan = plan_of(scheduler_output)
+        self._scheduled_drafts = scheduler_output.scheduled_spec_decode_tokens
+        # Where the step before failed, it may be hidden still.
+        compat.show_speculation(self)
+        if plan.rollback:
+            cut_block_tables(self, plan.rollback)
+        self.drafter.note_step(self, scheduler_output, plan.scopes)
+        if self.tree_steps is not None:
+            self.drafter.pending.lay_out(scheduler_output.scheduled_spec_decode_tokens)
+        return super()._update_states(scheduler_output)
+
+    def initialize_kv_cache(self, *args: Any, **kwargs: Any) -> None:
+        """Lays out the KV cache, the draft's with it."""
+        super().initialize_kv_cache(*args, **kwargs)
+        check_runner(self)
+        self._groups_of_target = compat.attention_groups_of_target(self, self.drafter.layers)
+        if self.drafter.config.drafts_trees:
+            layers = compat.attention_layers(self) - self.drafter.layers
+            self.tree_steps = TreeSteps(TreeAttention(self, layers), self.drafter.engine is not None)
+        self.drafter.bind(self)
+
+    def profile_run(self, *args: Any, **kwargs: Any) -> None:
+        """Runs the models once, for vLLM to see what memory they need, and to compile them."""
+        self.drafter.warm_up(self.max_num_tokens)
+        make_kernels(self.drafter.warm_up, self._most_kernels, DRAFT_SECONDS)
+        super().profile_run(*args, **kwargs)
+
+    @property
+    def _is_alone(self) -> bool:
+        """Whether no other rank must run the same steps."""
+        return bool(self.parallel_config.world_size_across_dp == 1)
+
+    @property
+    def _most_kernels(self) -> int:
+        """The largest step to make kernels for: all requests verify the longest draft."""
+        if self.device.type != "cpu" or not self._is_alone:
+            return 0
+        step = self.scheduler_config.max_num_seqs * (1 + self.drafter.config.draft_length.tokens)
+        return int(min(step, self.max_num_tokens))
+
+    def make_kernels(self) -> None:
+        """Runs the target's small sizes once, where that makes later ones quicker."""
+        make_kernels(lambda size: compat.dummy_step(self, size), self._most_kernels, TARGET_SECONDS)
+
+    def probe_steps(self) -> None:
+        """Measures what steps of some sizes take, once everything is warm, if a policy wants to know."""
+        if self.drafter.config.draft_length.policy == "optimal":
+            seconds = PROBE_SECONDS if self._is_alone else None
+            self._step_probe = probe_steps(lambda size: compat.dummy_step(self, size), self.max_num_tokens, seconds)
+
+    def _prepare_inputs(self, scheduler_output: Any, *args: Any, **kwargs: Any) -> Any:
+        drafts = scheduler_output.scheduled_spec_decode_tokens
+        self._went_stock_way = not drafts and not compat_sampling.needs_own_sampler(self.input_batch.sampling_metadata)
+        if self._went_stock_way and not self._plan.turns:
+            compat.hide_speculation(self)
+        prepared = super()._prepare_inputs(scheduler_output, *args, **kwargs)
+        if self.tree_steps is not None and not drafts:
+            self.tree_steps.without_drafts(self._plan.forks)
+        elif self.tree_steps is not None:
+            with Timing(self.drafter.counters, "tree_seconds"):
+                request_ids = self.input_batch.req_ids
+                trees = [
+                    self.drafter.pending.tree(request_id, drafts.get(request_id, ())) for request_id in request_ids
+                ]
+                self.tree_steps.prepare(self, scheduler_output.num_scheduled_tokens, trees, self._plan.forks)
+        return prepared
+
+    def _build_attention_metadata(
+        self,
+        num_tokens: int,
+        *args: Any,
+        num_tokens_padded: int | None = None,
+        slot_mappings: Any = None,
+        **kwargs: Any,
+    ) -> Any:
+        if self.tree_steps is not None and self.tree_steps.step is not None:
+            with Timing(self.drafter.counters, "tree_seconds"):
+                slots = slot_mappings[self.tree_steps.attention.group]
+                return self.tree_steps.metadata(num_tokens_padded or num_tokens, slots)
+        # The draft model's passes have metadata of their own.
+        groups, self.attn_groups = self.attn_groups, self._groups_of_target
+        try:
+            return super()._build_attention_metadata(
+                num_tokens, *args, num_tokens_padded=num_tokens_padded, slot_mappings=slot_mappings, **kwargs
+            )
+        finally:
+            self.attn_groups = groups
+
+    def _sample(self, logits: Any, spec_decode_metadata: Any) -> Any:
+        batch, drafter, drafts = self.input_batch, self.drafter, self._scheduled_drafts
+        if self._went_stock_way:
+            drafter.pending.drop(batch.req_ids)
+            return super()._sample(logits, None)
+        steps = self.tree_steps if self.tree_steps is not None and self.tree_steps.step is not None else None
+        with Timing(drafter.counters, "verification_seconds"):
+            token_ids = [drafts.get(request_id, ()) for request_id in batch.req_ids]
+            draft_probs = drafter.pending.take_probs(batch.req_ids, token_ids, logits.device)
+            if steps is not None:
+                drafter.counters.drafts_cut_for_memory += steps.num_left_out
+                spec_decode_metadata.draft_token_ids = steps.without_left_out(
+                    spec_decode_metadata.draft_token_ids, NO_TOKEN
+                )
+            trees = steps.trees if steps is not None else None
+            output = self.rejection_sampler(
+                spec_decode_metadata, draft_probs, logits, batch.sampling_metadata, trees, token_ids
+            )
+        if steps is not None:
+            with Timing(drafter.counters, "tree_seconds"):
+                accepted = steps.join(self.rejection_sampler.verdict.nodes)
+                self._accepted_nodes = {batch.req_ids[row]: nodes for row, nodes in accepted.items()}
+        return output
+
+    def _bookkeeping_sync(self, *args: Any, **kwargs: Any) -> Any:
+        generators = self.input_batch.generators
+        if not generators:
+            return super()._bookkeeping_sync(*args, **kwargs)
+        with compat.without_generators(self):
+            booked = super()._bookkeeping_sync(*args, **kwargs)
+        # Rows of a prompt that is not through are sampled by vLLM and thrown away: these have no tokens here.
+        token_ids = compat.booked_tokens(booked)
+        for i, generator in generators.items():
+            self.rejection_sampler.positions.advance(generator, len(token_ids[i]))
+        return booked
+
+    def _input_fits_in_drafter(self, common_attn_metadata: Any) -> bool:
+        # vLLM stops drafting for everybody when one request nears its end; we cut each request's own K.
+        return common_attn_metadata is not None
+
+    def propose_draft_token_ids(
+        self,
+        scheduler_output: Any,
+        sampled_token_ids: Any,
+        sampling_metadata: Any,
+        hidden_states: Any,
+        sample_hidden_states: Any,
+        *args: Any,
+        **kwargs: Any,
+    ) -> list[list[int]]:
+        """Drafts for the requests of this step, in batch order; gives nothing where the plan names none of them."""
+        turns = self._plan.turns
+        if not turns:
+            return []
+        hidden = sample_hidden_states if self.drafter.uses_states else None
+        if hidden is not None and not self._went_stock_way:
+            hidden = hidden[self.rejection_sampler.verdict.rows[:, -1].to(hidden.device)]
+        places, views = request_views(self, sampled_token_ids, self.drafter, turns, hidden)
+        draft_token_ids: list[list[int]] = [[] for _ in sampled_token_ids]
+        for place, view, draft in zip(places, views, self.drafter.draft(views), strict=True):
+            draft_token_ids[place] = tokens_to_send(draft)
+            if draft.tree is not None and len(draft.tree.chains) > 1:
+                self._drafted_trees[view.request_id] = (len(draft.tree.chains) - 1, draft.tree.depth)
+        return draft_token_ids
+
+    def sample_tokens(self, grammar_output: Any) -> Any:
+        """vLLM's step from logits to tokens; sends along what there is to tell of it."""
+        output = super().sample_tokens(grammar_output)
+        compat.show_speculation(self)
+        if output is not None:
+            self._tell(output)
+        return output
+
+    def _tell(self, output: Any) -> None:
+        """Sends the step's result to the scheduler, unless there is none."""
+        drafter, trees, nodes, probe = self.drafter, self._drafted_trees, self._accepted_nodes, self._step_probe
+        counters = drafter.take_counters() or None
+        if counters is not None or drafter.sources or trees or nodes or probe:
+            send(output, StepResult(counters, drafter.sources, trees, nodes, probe))
+            drafter.sources, self._drafted_trees, self._accepted_nodes, self._step_probe = {}, {}, {}, []
+        if self.tree_steps is not None:
+            # The scheduler takes these blocks back.
+            self.tree_steps.forks = {}

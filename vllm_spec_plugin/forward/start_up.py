@@ -1,0 +1,78 @@
+"""Runs steps when a server starts: makes kernels of small sizes, and measures what steps take.
+
+On CPU oneDNN makes a kernel for each number of tokens when that first comes, which can take as long as a small model's
+step. With drafts the numbers vary: without this, a server's first minutes would be slower with drafts than without, and
+the policy of draft lengths would learn from it.
+"""
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from vllm_spec_plugin.compat.cuda import Worker
+else:
+    Worker = object
+
+# Of `make_kernels`, for the target and for a draft model.
+TARGET_SECONDS, DRAFT_SECONDS = 4.0, 1.0
+PROBE_SECONDS = 1.0
+# What tells most comes first, as time may run out. The first step of a size may have something to set up.
+_SIZES = (1, 8, 32, 4, 16, 2, 64, 128, 1, 4, 8)
+
+
+class SpecWorkerMixin(Worker):
+    """Put before a vLLM worker whose runner is the plugin's."""
+
+    def compile_or_warm_up_model(self) -> Any:
+        """Warms up, then measures what steps take."""
+        times = super().compile_or_warm_up_model()
+        self.model_runner.make_kernels()
+        self.model_runner.probe_steps()
+        return times
+
+
+def make_kernels(run: Callable[[int], None], most: int, seconds: float) -> int:
+    """Runs steps of 1, 2, 3, ... tokens until the time is up.
+
+    Args:
+        run: computes a step of that many tokens, and waits for it.
+        most: the largest size.
+        seconds: how long to go on; the step that is begun last goes beyond.
+
+    Returns:
+        The largest size that was run; 0 if none was.
+    """
+    begin = time.perf_counter()
+    for size in range(1, most + 1):
+        if time.perf_counter() - begin >= seconds:
+            return size - 1
+        run(size)
+    return most
+
+
+def probe_steps(run: Callable[[int], None], max_tokens: int, seconds: float | None) -> list[tuple[int, float]]:
+    """Runs steps until the time is up.
+
+    Args:
+        run: computes a step of that many tokens, and waits for it.
+        max_tokens: most tokens of a step.
+        seconds: how long to go on; None runs the first three sizes whatever they take, for ranks that must run the
+            same steps.
+
+    Returns:
+        (tokens, seconds) of each step that was measured.
+    """
+    sizes = [size for size in _SIZES if size <= max_tokens]
+    begin, measured = time.perf_counter(), list[tuple[int, float]]()
+    for size in sizes if seconds is not None else sizes[:3]:
+        if not measured:
+            run(size)
+        start = time.perf_counter()
+        run(size)
+        end = time.perf_counter()
+        measured.append((size, end - start))
+        # The next one is likely to take no longer than all so far.
+        if seconds is not None and 2 * (end - begin) > seconds:
+            break
+    return measured

@@ -1,0 +1,1 @@
+"""KV blocks of drafts and of the branches of trees."""

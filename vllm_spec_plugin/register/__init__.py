@@ -1,0 +1,1 @@
+"""What vLLM calls when it starts: where a plugin.yaml comes in."""

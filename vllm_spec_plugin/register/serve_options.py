@@ -1,0 +1,107 @@
+"""vLLM's configuration for the options of a server that is not started."""
+
+import os
+import urllib.error
+import urllib.request
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from vllm_spec_plugin.schema.errors import ConfigError, show_reason, show_text
+
+_TIMEOUT_S = 5.0
+
+
+def quiet_vllm() -> None:
+    """Keeps vLLM's log to errors; to be called before vLLM is imported."""
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+
+
+def use_cache_if_offline() -> None:
+    """Asks the Hugging Face hub once whether it is there, and if not, has everything look in the cache only.
+
+    To be called before vLLM or transformers are imported. They would try six times, for each file.
+    """
+    endpoint = os.environ.get("HF_ENDPOINT", "https://huggingface.co")
+    try:
+        urllib.request.urlopen(urllib.request.Request(endpoint, method="HEAD"), timeout=_TIMEOUT_S).close()
+    except urllib.error.HTTPError:
+        pass  # it answers
+    except (OSError, ValueError):
+        os.environ["HF_HUB_OFFLINE"] = "1"
+
+
+def parse_options(model: str, options: Sequence[str]) -> Any:
+    """Reads options of `vllm serve`.
+
+    Args:
+        model: folder or name on the hub.
+        options: the rest of the command line.
+
+    Raises:
+        ConfigError: they hold what belongs elsewhere.
+        SystemExit: there is no such option, or not with this value; vLLM's parser has said so.
+    """
+    # vLLM 0.33 moves the function to another module; both versions have it here.
+    from vllm.entrypoints.cli.serve import make_arg_parser
+    from vllm.utils.argparse_utils import FlexibleArgumentParser
+
+    usage = "vllm-spec check FILE... --model MODEL [options of vllm serve]"
+    parser = make_arg_parser(FlexibleArgumentParser(prog="vllm-spec check", usage=usage))
+    arguments = parser.parse_args(["--model", model, *options])
+    if arguments.model_tag is not None:
+        raise ConfigError(f"got {show_text(arguments.model_tag, 200)!r} behind an option; allowed: FILEs first")
+    if arguments.speculative_config is not None:
+        raise ConfigError("--speculative-config: FILE takes its place; allowed: leave it out")
+    return arguments
+
+
+def read_model(arguments: Any) -> Any:
+    """vLLM's `ModelConfig` of the target.
+
+    Raises:
+        ConfigError: vLLM cannot read the model, or not with these options.
+    """
+    model, shown = arguments.model, f"--model '{show_text(arguments.model, 200)}'"
+    allowed = "allowed: a model's folder or a hub name"
+    if Path(model).is_dir() and not (Path(model) / "config.json").is_file():
+        raise ConfigError(f"{shown}: this folder has no config.json; {allowed}")
+    try:
+        return _engine_args(arguments).create_model_config()
+    except Exception as error:  # whatever a model from anywhere makes of the libraries that read it
+        if not Path(model).exists() and os.environ.get("HF_HUB_OFFLINE") == "1":
+            reason = f"no such folder, not in the cache, and the hub can't be reached; {allowed}"
+        else:
+            reason = f"vLLM does not take it with these options: {show_reason(error)}"
+        raise ConfigError(f"{shown}: {reason}") from None
+
+
+def check_server(arguments: Any, settings: dict[str, Any]) -> None:
+    """Does what a server does with its options before it starts a process or reads weights.
+
+    Args:
+        arguments: of `parse_options`.
+        settings: of a configuration file, as `settings_for` gives them.
+
+    Raises:
+        ConfigError: vLLM or the plugin refuses them.
+    """
+    from vllm.usage.usage_lib import UsageContext
+
+    engine_args = _engine_args(arguments)
+    engine_args.speculative_config = settings
+    try:
+        engine_args.create_engine_config(UsageContext.OPENAI_API_SERVER, headless=arguments.headless)
+    except ConfigError:
+        raise
+    except Exception as error:
+        raise ConfigError(f"vLLM refuses these options: {show_reason(error)}") from None
+
+
+def _engine_args(arguments: Any) -> Any:
+    from vllm.engine.arg_utils import AsyncEngineArgs
+
+    from vllm_spec_plugin.register.plugin import register
+
+    register()
+    return AsyncEngineArgs.from_cli_args(arguments)

@@ -1,0 +1,1 @@
+"""What configuration sections are built from."""

@@ -1,0 +1,41 @@
+"""The start-up gate: refuses models and servers that drafts would not be exact on.
+
+It looks twice: at vLLM's configuration before any process starts, and at the layers and KV cache of each worker.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from vllm_spec_plugin.config.settings import KEY
+from vllm_spec_plugin.support import rules
+from vllm_spec_plugin.support.reading import read_facts, read_runner_facts
+
+if TYPE_CHECKING:
+    from vllm_spec_plugin.config import PluginConfig
+
+
+def check_served(vllm_config: Any, config: "PluginConfig", source: str) -> None:
+    """Refuses what vLLM's configuration tells is not served.
+
+    Args:
+        vllm_config: vLLM's `VllmConfig`.
+        config: the plugin's.
+        source: the configuration file, for the message.
+
+    Raises:
+        UnsupportedError: names everything in the way.
+    """
+    rules.check(rules.features_of(config), read_facts(vllm_config, config), source)
+
+
+def check_runner(runner: Any) -> None:
+    """Refuses what only shows once the KV cache is laid out, such as layers of a model that vLLM does not know.
+
+    Args:
+        runner: our model runner.
+
+    Raises:
+        UnsupportedError: names everything in the way.
+    """
+    config = runner.drafter.config
+    facts = read_runner_facts(runner, read_facts(runner.vllm_config, config), runner.drafter.layers)
+    rules.check(rules.features_of(config), facts, runner.vllm_config.additional_config[KEY]["source"])

@@ -1,0 +1,173 @@
+"""Reads the facts that decide whether drafts are served from vLLM's configuration, and from a runner."""
+
+import dataclasses
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING, Any
+
+from vllm_spec_plugin.schema.errors import show_reason
+from vllm_spec_plugin.support.facts import Facts, Layer, ModelFacts, ServerFacts
+from vllm_spec_plugin.support.rules import UnsupportedError
+
+if TYPE_CHECKING:
+    from vllm_spec_plugin.config import PluginConfig
+
+# The words of transformers' `layer_types` and `layers_block_type`.
+_LAYER_TYPES = {
+    "full_attention": Layer.FULL,
+    "attention": Layer.FULL,
+    "sliding_attention": Layer.SLIDING,
+    "chunked_attention": Layer.CHUNKED,
+    "linear_attention": Layer.RECURRENT,
+    "mamba": Layer.RECURRENT,
+    "conv": Layer.RECURRENT,
+    "recurrent": Layer.RECURRENT,
+}
+_SPECS = {
+    "FullAttentionSpec": Layer.FULL,
+    "SlidingWindowSpec": Layer.SLIDING,
+    "ChunkedLocalAttentionSpec": Layer.CHUNKED,
+    "MLAAttentionSpec": Layer.MLA,
+    "SlidingWindowMLASpec": Layer.MLA,
+    "MambaSpec": Layer.RECURRENT,
+    "CrossAttentionSpec": Layer.CROSS,
+    "EncoderOnlyAttentionSpec": Layer.ENCODER,
+}
+# Compiler passes that replace the call that writes keys and values.
+_FUSED_KV_WRITES = ("fuse_rope_kvcache", "fuse_rope_kvcache_cat_mla", "fuse_qk_norm_rope_kvcache")
+
+
+def read_facts(vllm_config: Any, config: "PluginConfig") -> Facts:
+    """The facts that vLLM's configuration tells, before weights are loaded.
+
+    Args:
+        vllm_config: vLLM's `VllmConfig`.
+        config: the plugin's.
+
+    Raises:
+        UnsupportedError: vLLM does not take the draft model.
+    """
+    from vllm_spec_plugin.compat.draft_model import draft_model_config
+
+    target = vllm_config.model_config
+    draft = None
+    for proposer in config.proposers:
+        if (weights := proposer.draft_weights) is not None:
+            model, dtype, quantization, _ = weights
+            try:
+                draft_config = draft_model_config(target, model=model, dtype=dtype, quantization=quantization)
+            except ValueError as error:
+                raise UnsupportedError(f"proposer.model: vLLM can't run '{model}': {show_reason(error)}") from None
+            draft = _model_facts(draft_config)
+    return Facts(_model_facts(target), draft, _server_facts(vllm_config))
+
+
+def read_runner_facts(runner: Any, facts: Facts, draft_layers: set[str]) -> Facts:
+    """`facts` with what is known once a runner has laid out its KV cache.
+
+    Args:
+        runner: vLLM's model runner.
+        facts: what `read_facts` told.
+        draft_layers: names of the draft model's attention layers.
+    """
+    from vllm.model_executor.layers.attention import Attention
+
+    groups = runner.kv_cache_config.kv_cache_groups
+    kinds: dict[bool, set[str]] = {True: set(), False: set()}
+    other_layers = []
+    for group in groups:
+        each = getattr(group.kv_cache_spec, "kv_cache_specs", {})
+        for name in group.layer_names:
+            kinds[name in draft_layers].add(_kind(each.get(name, group.kv_cache_spec)))
+            layer = runner.compilation_config.static_forward_context[name]
+            writes = type(layer).forward is Attention.forward and hasattr(layer.impl, "do_kv_cache_update")
+            if name not in draft_layers and not writes:
+                other_layers.append(name)
+    backends = {group.backend for groups in runner.attn_groups for group in groups}
+    size = groups[0].kv_cache_spec.block_size if groups else 0
+    server = dataclasses.replace(
+        facts.server,
+        num_kv_groups=len(groups),
+        split_block_size=size if groups and runner.input_batch.block_table[0].block_size != size else None,
+        backends_that_write=tuple(sorted(b.get_name() for b in backends if b.forward_includes_kv_cache_update)),
+        other_layers=tuple(sorted(other_layers)),
+    )
+    target = dataclasses.replace(facts.target, layers=frozenset(kinds[False]))
+    draft = facts.draft and dataclasses.replace(facts.draft, layers=frozenset(kinds[True]))
+    return Facts(target, draft, server)
+
+
+def _model_facts(model_config: Any) -> ModelFacts:
+    return ModelFacts(
+        name=str(model_config.model),
+        architecture=model_config.architecture,
+        layers=_layers(model_config),
+        is_moe=model_config.is_moe,
+        generates=model_config.runner_type != "pooling"
+        and not model_config.is_encoder_decoder
+        and not model_config.is_diffusion,
+        takes_media=model_config.supports_multimodal_inputs,
+        attends_both_ways=model_config.is_mm_prefix_lm,
+        has_mrope=model_config.uses_mrope,
+    )
+
+
+def _layers(model_config: Any) -> frozenset[str]:
+    text = model_config.hf_text_config
+    types = getattr(text, "layer_types", None) or getattr(text, "layers_block_type", None)
+    if model_config.use_mla:
+        return frozenset({Layer.MLA})
+    if model_config.is_hybrid or model_config.is_attention_free or (model_config.has_inner_state and types is None):
+        return frozenset({Layer.RECURRENT})
+    kinds = {_LAYER_TYPES.get(kind, kind) for kind in types or ()}
+    if types is None:
+        kinds.add(Layer.SLIDING if model_config.get_sliding_window() else Layer.FULL)
+    if getattr(text, "attention_chunk_size", None):
+        kinds.add(Layer.CHUNKED)
+    if model_config.rswa_window is not None:
+        kinds.add("reference sliding-window attention")
+    if model_config.disable_sliding_window and Layer.SLIDING in kinds:
+        kinds = kinds - {Layer.SLIDING} | {Layer.FULL}
+    return frozenset(kinds)
+
+
+def _kind(spec: Any) -> str:
+    name = type(spec).__name__
+    if name == "FullAttentionSpec":
+        if spec.non_causal:
+            return "non-causal attention"
+        if spec.attention_chunk_size is not None:
+            return Layer.CHUNKED
+        if spec.sliding_window is not None:
+            return Layer.SLIDING
+    return _SPECS.get(name, name)
+
+
+def _server_facts(vllm_config: Any) -> ServerFacts:
+    from vllm import envs
+    from vllm.config import CUDAGraphMode
+
+    parallel, compilation = vllm_config.parallel_config, vllm_config.compilation_config
+    mode = compilation.cudagraph_mode or CUDAGraphMode.NONE
+    splits_at_writes = (
+        "vllm::unified_kv_cache_update" in (compilation.splitting_ops or ()) and not envs.VLLM_USE_BREAKABLE_CUDAGRAPH
+    )
+    connector = vllm_config.kv_transfer_config
+    return ServerFacts(
+        pipeline_parallel_size=parallel.pipeline_parallel_size,
+        decode_context_parallel_size=parallel.decode_context_parallel_size,
+        prefill_context_parallel_size=parallel.prefill_context_parallel_size,
+        data_parallel_size=parallel.data_parallel_size,
+        splits_batches=parallel.use_ubatching,
+        moves_experts=parallel.enable_eplb or parallel.enable_elastic_ep,
+        kv_connector=(connector.kv_connector or "a KV connector") if connector is not None else "",
+        has_fast_prefill=vllm_config.cache_config.kv_sharing_fast_prefill,
+        logits_processors=_logits_processors(vllm_config.model_config),
+        full_cuda_graphs=mode.has_full_cudagraphs(),
+        captures_kv_writes=mode.has_piecewise_cudagraphs() and not splits_at_writes,
+        fused_kv_writes=tuple(name for name in _FUSED_KV_WRITES if getattr(compilation.pass_config, name)),
+    )
+
+
+def _logits_processors(model_config: Any) -> tuple[str, ...]:
+    given = [name if isinstance(name, str) else name.__name__ for name in model_config.logits_processors or ()]
+    return (*given, *(point.value for point in entry_points(group="vllm.logits_processors")))

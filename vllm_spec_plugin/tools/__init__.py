@@ -1,0 +1,1 @@
+"""What measures, trains, checks and explains; nothing that serves imports it."""

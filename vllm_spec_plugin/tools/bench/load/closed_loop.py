@@ -1,0 +1,174 @@
+"""A closed loop: a stream asks for its next text when it has got the one before."""
+
+import itertools
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from vllm_spec_plugin.tools.bench.load.records import Output, Phase, Progress, Request
+
+# Of a request that has not ended, for its time per token to count.
+_LEAST_TOKENS = 16
+
+
+class StreamingEngine(Protocol):
+    """An engine that is driven step by step."""
+
+    def add(self, request: Request) -> str:
+        """Takes a request in, and says what it is called from now on."""
+        ...
+
+    def step(self) -> Iterable[tuple[str, Sequence[int], bool]]:
+        """Makes a step: of each request that got something, its name, new tokens, and whether it has ended."""
+        ...
+
+    def abort(self, names: Iterable[str]) -> None:
+        """Gives requests up."""
+        ...
+
+
+class ClosedLoop:
+    """Keeps a number of requests in flight.
+
+    The list of requests is common to all streams: who is through takes the next, so the mixture of kinds that was
+    begun does not depend on who is fast.
+    """
+
+    def __init__(
+        self,
+        engine: StreamingEngine,
+        streams: int,
+        phase: Phase,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        """Asks for the first of the requests.
+
+        Args:
+            engine: without requests.
+            streams: at least 1.
+            phase: what to ask for.
+            clock: tells seconds.
+        """
+        self._engine, self._clock = engine, clock
+        self._num_streams, self._num_tokens = streams, phase.num_tokens
+        self._waiting = itertools.cycle(phase.requests)
+        self._streamed: list[_Streamed] = []
+        self._in_flight: dict[str, _Streamed] = {}
+        self._is_measured = False
+        self._ttft: list[float] = []
+        self._tpot: list[float] = []
+        for _ in range(streams):
+            self._ask()
+
+    def ramp_up(self, least_steps: int = 1) -> None:
+        """Goes on until each of the first requests has output tokens.
+
+        That all prompts come at once happens only here, and takes long beside what a run takes.
+
+        Args:
+            least_steps: to make in any case. A few wake an engine that was idle while others ran, and lost its place
+                in the caches and in memory.
+        """
+        for num_steps in itertools.count(1):
+            self._step()
+            if num_steps >= least_steps and all(request.token_ids for request in self._streamed[: self._num_streams]):
+                return
+
+    def run(self) -> Progress:
+        """Goes on until the phase's tokens are written, and gives up what is in flight then.
+
+        This is the measured time. Of a request that began before it, only what comes in it counts.
+        """
+        self._is_measured = True
+        for request in self._in_flight.values():
+            request.count_from_here()
+        by_kind: Counter[str] = Counter()
+        seconds: list[float] = []
+        tokens: list[int] = []
+        written, request_steps, start = 0, 0, self._clock()
+        while written < self._num_tokens:
+            before = written
+            now, found = self._step()
+            for kind, num_new in found:
+                written += num_new
+                request_steps += num_new > 0
+                by_kind[kind] += num_new
+            if written > before:
+                seconds.append(now - start)
+                tokens.append(written)
+        for request in self._in_flight.values():
+            if request.num_counted >= _LEAST_TOKENS:
+                self._note_tpot(request)
+        self._engine.abort(self._in_flight)
+        outputs = [Output(request.token_ids, request.has_ended) for request in self._streamed]
+        return Progress(seconds, tokens, dict(by_kind), request_steps, self._ttft, self._tpot, outputs)
+
+    def _ask(self) -> None:
+        request = next(self._waiting)
+        streamed = _Streamed(request.kind, self._clock(), self._is_measured)
+        self._streamed.append(streamed)
+        self._in_flight[self._engine.add(request)] = streamed
+
+    def _step(self) -> tuple[float, list[tuple[str, int]]]:
+        """The moment after it, and of each request that got something, its kind and number of new tokens."""
+        results = self._engine.step()
+        now = self._clock()
+        found = []
+        for name, token_ids, has_ended in results:
+            request = self._in_flight[name]
+            if token_ids and not request.token_ids and request.began_measured:
+                self._ttft.append(now - request.asked)
+            request.receive(token_ids, now)
+            found.append((request.kind, len(token_ids)))
+            if has_ended:
+                request.has_ended = True
+                if self._is_measured:
+                    self._note_tpot(request)
+                del self._in_flight[name]
+                self._ask()
+        return now, found
+
+    def _note_tpot(self, request: "_Streamed") -> None:
+        if request.num_counted > 1:
+            self._tpot.append((request.last - request.first) / (request.num_counted - 1))
+
+
+@dataclass
+class _Streamed:
+    """A request, and what came of it so far.
+
+    Attributes:
+        kind: what it is an example of.
+        asked: the moment when it was asked for.
+        began_measured: whether that was in the measured time.
+        first, last: moments of its first and its latest tokens; of one that began before the measured time, the first
+            that counts is the last one before it.
+        num_counted: tokens from that first one on.
+        token_ids: all of its output.
+        has_ended: with its last token.
+    """
+
+    kind: str
+    asked: float
+    began_measured: bool
+    first: float = 0.0
+    last: float = 0.0
+    num_counted: int = 0
+    token_ids: list[int] = field(default_factory=list)
+    has_ended: bool = False
+
+    def receive(self, token_ids: Sequence[int], now: float) -> None:
+        """Takes tokens that came together."""
+        if not token_ids:
+            return
+        if not self.num_counted:
+            self.first = now
+        self.last = now
+        self.num_counted += len(token_ids)
+        self.token_ids += token_ids
+
+    def count_from_here(self) -> None:
+        """The latest token, if there is one, is the first that counts."""
+        self.first, self.num_counted = self.last, min(self.num_counted, 1)

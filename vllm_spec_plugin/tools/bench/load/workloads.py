@@ -1,0 +1,90 @@
+"""What the streams ask for."""
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import cycle, islice
+
+from vllm_spec_plugin.tools.bench.load.records import LoadJob, Phase, Request
+from vllm_spec_plugin.tools.bench.prompts import PROMPTS
+
+EASY, HARD, MIXED, SWITCHING = "easy", "hard", "mixed", "switching"
+WORKLOADS = (EASY, HARD, MIXED, SWITCHING)
+SWITCHES = (EASY, HARD, EASY)
+
+# Short: speculation does not shorten prompts, and a small machine at 32 streams would spend half its time on them.
+BEGINNINGS = tuple(text[:64] for text in PROMPTS)
+
+# Requests differ in length by as much, so that they do not all end in one step.
+_SHORTEST, _LONGEST = 0.5, 1.5
+_WARM_UP_TOKENS = 16
+_LEAST_WARM_UP_TOKENS = 64
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much is asked for.
+
+    Attributes:
+        request_tokens: output tokens of a request, on average.
+        stream_tokens: per stream, after which a run ends.
+        least_tokens: of all streams together, however few they are.
+        phase_tokens: per stream and phase of `switching`.
+        hard_temperature: of unpredictable text.
+    """
+
+    request_tokens: int = 64
+    stream_tokens: int = 64
+    least_tokens: int = 192
+    phase_tokens: int = 400
+    hard_temperature: float = 1.5
+
+
+def load_job(
+    workload: str, streams: int, number: int, prompts: Sequence[str], sizes: Sizes, seed: int, *, is_warm_up: bool
+) -> LoadJob:
+    """What every arm does in a round.
+
+    `easy` is text at temperature 0: each token is the likeliest one, and a good drafter's guess too. `hard` is the same
+    prompts at a high temperature: a drafter that names one token is right about once in ten times, whoever it is. (One
+    that draws its drafts from its own distribution is not: the two distributions are flat, and alike.) `mixed` has the
+    two in turn. `switching` is easy, hard and easy again, all streams at once, one request per stream and phase.
+
+    Args:
+        workload: one of `WORKLOADS`.
+        streams: requests in flight.
+        number: of the round, from 0; each has other requests.
+        prompts: at least one.
+        sizes: how much.
+        seed: of the first round.
+        is_warm_up: the same in short.
+    """
+    rng = random.Random(f"{seed} {number} {workload}")
+    first = number * streams
+    if workload == SWITCHING:
+        num_tokens = min(sizes.phase_tokens, 2 * _WARM_UP_TOKENS) if is_warm_up else sizes.phase_tokens
+        phases = []
+        for place, kind in enumerate(SWITCHES):
+            # Faster streams go on while slower ones write: nobody's request ends before the phase does.
+            own = (_request(kind, prompts, first + place + n, 2 * num_tokens, sizes) for n in range(streams))
+            phases.append(Phase(tuple(own), streams * num_tokens))
+        return LoadJob(streams, tuple(phases), seed + number)
+    if is_warm_up:
+        num_tokens = max(streams * _WARM_UP_TOKENS, _LEAST_WARM_UP_TOKENS)
+    else:
+        num_tokens = max(streams * sizes.stream_tokens, sizes.least_tokens)
+    kinds = cycle((EASY, HARD) if workload == MIXED else (workload,))
+    # Enough that none comes twice, unless requests end early.
+    count = streams + 2 * num_tokens // sizes.request_tokens + 2
+    requests = []
+    for place, kind in enumerate(islice(kinds, count)):
+        length = max(round(sizes.request_tokens * rng.uniform(_SHORTEST, _LONGEST)), 2)
+        requests.append(_request(kind, prompts, first + place, length, sizes))
+    return LoadJob(streams, (Phase(tuple(requests), num_tokens),), seed + number)
+
+
+def _request(kind: str, prompts: Sequence[str], place: int, num_tokens: int, sizes: Sizes) -> Request:
+    turn, which = divmod(place, len(prompts))
+    # A prompt that came before would be in the prefix cache.
+    prompt = f"# Part {turn + 1}\n{prompts[which]}" if turn else prompts[which]
+    return Request(kind, prompt, sizes.hard_temperature if kind == HARD else 0.0, num_tokens)

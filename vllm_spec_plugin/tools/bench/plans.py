@@ -1,0 +1,105 @@
+"""What an engine is started with."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from vllm_spec_plugin.config import load_config
+from vllm_spec_plugin.proposers.registry import BUNDLED, method_of
+from vllm_spec_plugin.tools.demo import model_path
+from vllm_spec_plugin.tools.serving import ServerError, runs_on_cpu, serving_environment
+
+
+@dataclass(frozen=True)
+class ArmPlan:
+    """An arm to start.
+
+    Attributes:
+        speculative_config: None, a plugin.yaml's path, or vLLM's own settings.
+        num_draft_tokens: K; 0 without speculation.
+        settings: what the configuration comes to, for the record.
+        without: mechanism of the policy that is switched off; None is none.
+    """
+
+    speculative_config: str | dict[str, Any] | None
+    num_draft_tokens: int
+    settings: dict[str, Any] | None
+    without: str | None = None
+
+
+def plan_file(path: Path) -> ArmPlan:
+    """The arm of a plugin.yaml.
+
+    Raises:
+        ConfigError: it is not there, or has a mistake.
+    """
+    config = load_config(path)
+    return ArmPlan(str(path.absolute()), config.draft_length.tokens, config.model_dump(mode="json"))
+
+
+def stock_plan(method: str, draft: str, num_draft_tokens: int) -> ArmPlan:
+    """vLLM's own speculation.
+
+    Args:
+        method: one of `arm_words.STOCK_METHODS`.
+        draft: a draft model where the method needs one, a folder's absolute path or a hub name.
+        num_draft_tokens: K.
+    """
+    settings: dict[str, Any] = {"method": method, "num_speculative_tokens": num_draft_tokens}
+    [kind] = [kind for kind in BUNDLED if method_of(kind) == method]
+    settings |= kind.vllm_settings(draft) or {}
+    return ArmPlan(settings, num_draft_tokens, settings)
+
+
+def model_source(option: str, given: str | None, bundled: str) -> str:
+    """What an option says of a model: an absolute path of a folder, or a name on the hub.
+
+    Args:
+        option: its name, for messages.
+        given: its value; None is the bundled model.
+        bundled: that one's name.
+
+    Raises:
+        ServerError: it is a path with nothing there.
+    """
+    if given is None:
+        return str(model_path(bundled))
+    if Path(given).is_dir():
+        return str(Path(given).absolute())
+    if given.startswith(("/", "./", "../", "~")):
+        raise ServerError(f"{option} {given}: no such folder; allowed: a model's folder or its name on the hub")
+    return given
+
+
+def engine_arguments(
+    plan: ArmPlan, target: str, seed: int, enforce_eager: bool, memory: float | None = None
+) -> dict[str, Any]:
+    """What an arm's engine is built with, see `arm.py`; on a CPU as `vllm-spec demo` serves.
+
+    Args:
+        plan: the arm's.
+        target: a folder's absolute path or a hub name.
+        seed: of the engine.
+        enforce_eager: do not compile.
+        memory: share of the device's memory for the engine; None is half of a CPU's, and vLLM's default elsewhere.
+    """
+    arguments: dict[str, Any] = {"model": target, "enforce_eager": enforce_eager, "seed": seed}
+    if runs_on_cpu():
+        arguments |= {"dtype": "float32", "gpu_memory_utilization": 0.5, "max_model_len": -1}
+    if memory is not None:
+        arguments["gpu_memory_utilization"] = memory
+    if plan.speculative_config is not None:
+        arguments["speculative_config"] = plan.speculative_config
+    if plan.without is not None:
+        arguments["without"] = plan.without
+    return arguments
+
+
+def arm_environment(target: str) -> dict[str, str]:
+    """The environment of an arm's process: that of a server, but all in one process."""
+    return serving_environment(target) | {
+        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+        "VLLM_LOGGING_LEVEL": os.environ.get("VLLM_LOGGING_LEVEL", "WARNING"),
+        "TOKENIZERS_PARALLELISM": "false",
+    }

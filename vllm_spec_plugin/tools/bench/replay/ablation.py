@@ -1,0 +1,85 @@
+"""What each mechanism of the policy `optimal` gains: replayed with it and without it."""
+
+import statistics
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from vllm_spec_plugin.scheduling.draft_length import optimal as policy
+from vllm_spec_plugin.scheduling.draft_length import regression
+from vllm_spec_plugin.scheduling.draft_length.acceptance import AcceptanceModel
+from vllm_spec_plugin.scheduling.draft_length.comparison import Comparison
+from vllm_spec_plugin.scheduling.draft_length.optimal import OptimalControl
+from vllm_spec_plugin.scheduling.draft_length.regression import ForgetfulRegression
+from vllm_spec_plugin.tools.bench.drafting.stopwatch import replaced
+from vllm_spec_plugin.tools.bench.replay.recording import Recording
+from vllm_spec_plugin.tools.bench.replay.settings import OPTIMAL, Arm, Sizes, optimal, replay
+
+Switch = Callable[[], AbstractContextManager[None]]
+
+
+def _instead(owner: Any, name: str, value: Any) -> Switch:
+    """Replaces a name that is looked up outside compiled code; where it is not there, that is an error."""
+    return lambda: replaced(owner, name, lambda _: value)
+
+
+def _remembering(init: Callable[..., None]) -> Callable[..., None]:
+    return lambda self, *args: init(self, *args[:3], forgetting=1e-12)
+
+
+def _without_skills(learn: Callable[..., None]) -> Callable[..., None]:
+    """Has all requests learn as unknown ones."""
+
+    def learn_alike(self: AcceptanceModel, *args: Any, **kwargs: Any) -> None:
+        learn(self, *args, **kwargs)
+        self.ratings.requests[:] = 0
+
+    return learn_alike
+
+
+# By name, what switches a mechanism off while a control is made and serves.
+MECHANISMS: dict[str, Switch] = {
+    "comparison with steps without drafts": _instead(Comparison, "is_off", lambda *_: False),
+    "trials": _instead(OptimalControl, "_trial", lambda *_: None),
+    "catch-up spread over steps": _instead(policy, "CATCH_UP_STEPS", 1),
+    "margin over no drafts": _instead(policy, "MARGIN", 0.0),
+    "skills of requests": lambda: replaced(AcceptanceModel, "learn", _without_skills),
+    "costs forgotten": lambda: replaced(ForgetfulRegression, "__init__", _remembering),
+    "anchors of costs": _instead(regression, "NUM_ANCHORS", 1),
+}
+
+
+@dataclass(frozen=True)
+class Gain:
+    """What a mechanism gains in one setting.
+
+    Attributes:
+        mechanism: its name.
+        workload: name of the workload.
+        streams: requests in flight.
+        mean: tokens per second with it over those without it, less 1; mean over seeds.
+        error: standard error of the mean; 0 with one seed.
+    """
+
+    mechanism: str
+    workload: str
+    streams: int
+    mean: float
+    error: float
+
+
+def ablate(
+    recording: Recording, workload: str, streams: int, sizes: Sizes, mechanisms: Sequence[str] = tuple(MECHANISMS)
+) -> Iterator[Gain]:
+    """What each mechanism gains in a setting."""
+    everyone = tuple(range(len(recording.methods)))
+    arm = Arm(OPTIMAL, everyone, recording.config.draft_length.tokens, partial(optimal, recording, everyone))
+    whole = replay(recording, arm, workload, streams, sizes)
+    for mechanism in mechanisms:
+        with MECHANISMS[mechanism]():
+            without = replay(recording, arm, workload, streams, sizes)
+        ratios = [own / other - 1 for own, other in zip(whole.by_seed, without.by_seed, strict=True)]
+        error = statistics.stdev(ratios) / len(ratios) ** 0.5 if len(ratios) > 1 else 0.0
+        yield Gain(mechanism, workload, streams, statistics.fmean(ratios), error)

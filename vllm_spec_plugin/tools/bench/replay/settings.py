@@ -1,0 +1,124 @@
+"""Settings that policies are replayed in, and what each policy reaches there."""
+
+import statistics
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from vllm_spec_plugin.scheduling.draft_length.control import DraftLengthControl
+from vllm_spec_plugin.scheduling.draft_length.create import create_control
+from vllm_spec_plugin.scheduling.draft_length.fixed import FixedControl
+from vllm_spec_plugin.tools.bench.load.workloads import EASY, HARD, MIXED, SWITCHES, SWITCHING
+from vllm_spec_plugin.tools.bench.replay.recording import Recording
+from vllm_spec_plugin.tools.bench.replay.server import Load, Result, Server
+from vllm_spec_plugin.tools.bench.replay.traces import EDIT
+
+# Kinds of text that requests take in turn, phase by phase.
+WORKLOADS: dict[str, tuple[tuple[str, ...], ...]] = {
+    EASY: ((EASY,),),
+    HARD: ((HARD,),),
+    EDIT: ((EDIT,),),
+    MIXED: ((EASY, HARD),),
+    SWITCHING: tuple((kind,) for kind in SWITCHES),
+}
+NONE, OFF, OPTIMAL = "none", "K = 0", "optimal"
+FIXED = (1, 2, 4, 8)
+# A server's first steps, which have to be no slower than without speculation either.
+FIRST_STEPS = 100
+_MAX_STEP_TOKENS = 2048
+
+MakeControl = Callable[[], DraftLengthControl | None]
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much is replayed.
+
+    Attributes:
+        tokens: output tokens per stream, of each phase.
+        request_tokens: mean output tokens of a request.
+        seeds: every policy serves the load once per seed.
+    """
+
+    tokens: int
+    request_tokens: int
+    seeds: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Arm:
+    """A policy with its proposers.
+
+    Attributes:
+        name: as the tables call it.
+        proposers: indices of the recorded proposers that take part.
+        most: most draft tokens.
+        make: makes its control; None is no plugin.
+    """
+
+    name: str
+    proposers: tuple[int, ...]
+    most: int
+    make: MakeControl
+
+
+@dataclass(frozen=True)
+class Rates:
+    """What an arm reaches in a setting.
+
+    Attributes:
+        by_seed: tokens per second of the whole load, by seed.
+        first: tokens per second of the first steps, median over seeds.
+        draft_tokens: draft tokens that a step verifies, median over seeds of the mean over steps.
+    """
+
+    by_seed: tuple[float, ...]
+    first: float
+    draft_tokens: float
+
+    @property
+    def whole(self) -> float:
+        """Tokens per second of the whole load, median over seeds."""
+        return statistics.median(self.by_seed)
+
+
+def optimal(recording: Recording, proposers: Sequence[int]) -> DraftLengthControl:
+    """The policy under test for some of the recorded proposers."""
+    config = recording.config_of(proposers, "optimal", recording.config.draft_length.tokens)
+    return create_control(config, _MAX_STEP_TOKENS)
+
+
+def arms_of(recording: Recording) -> Iterator[Arm]:
+    """No speculation, fixed draft lengths of all proposers, and the policy with all of them and with each alone."""
+    count, most = len(recording.methods), recording.config.draft_length.tokens
+    everyone = tuple(range(count))
+    yield Arm(NONE, everyone, 0, lambda: None)
+    yield Arm(OFF, everyone, 0, FixedControl)
+    groups = [everyone, *(((place,) for place in everyone) if count > 1 else ())]
+    for group in groups:
+        name = name_of(recording, group)
+        yield Arm(f"{OPTIMAL}{name}", group, most, partial(optimal, recording, group))
+        for tokens in (length for length in FIXED if length <= most):
+            yield Arm(f"K = {tokens}{name}", group, tokens, FixedControl)
+
+
+def name_of(recording: Recording, proposers: Sequence[int]) -> str:
+    """What is added to a policy's name that only some of the proposers serve."""
+    methods = recording.methods
+    return "" if len(proposers) == len(methods) else f", {', '.join(methods[place] for place in proposers)}"
+
+
+def replay(recording: Recording, arm: Arm, workload: str, streams: int, sizes: Sizes) -> Rates:
+    """Serves a workload by one arm."""
+    config = recording.config
+    trees = [i for i, proposer in enumerate(config.proposers) if proposer.drafts_trees]
+    server = Server(recording.traces, recording.costs, config.kv_proposer, arm.proposers, arm.most, trees)
+    results: list[Result] = []
+    for seed in sizes.seeds:
+        load = Load(streams, WORKLOADS[workload], sizes.tokens, sizes.request_tokens, seed)
+        results.append(server.serve(load, arm.make()))
+    return Rates(
+        tuple(result.tokens_per_second for result in results),
+        statistics.median(result.first(FIRST_STEPS).tokens_per_second for result in results),
+        statistics.median(result.draft_tokens for result in results),
+    )

@@ -1,0 +1,138 @@
+"""What benchmarks show of themselves: arms that start, rounds that go by."""
+
+import contextlib
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console, RenderableType
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from vllm_spec_plugin.tools.bench.arms import Arm
+from vllm_spec_plugin.tools.bench.planned_arms import PlannedArm, engines
+from vllm_spec_plugin.tools.bench.plans import arm_environment, engine_arguments
+from vllm_spec_plugin.tools.bench.quiet import DISTURBING, disturbance, disturbance_text
+
+# Of the device's memory, for all engines together; the keys and values of a benchmark need a fraction of it.
+_MEMORY = 0.8
+_MOST_MEMORY = 0.5
+
+
+@contextlib.contextmanager
+def started_arms(
+    arguments: Mapping[str, Mapping[str, Any]], environment: Mapping[str, str], folder: Path, console: Console
+) -> Iterator[dict[str, Arm]]:
+    """Starts arms one after the other; they end with the context.
+
+    Args:
+        arguments: by name, see `arm.py`.
+        environment: of each one's process.
+        folder: for their files.
+        console: where it is told which one starts.
+
+    Raises:
+        ArmError: one did not start.
+    """
+    with contextlib.ExitStack() as stack:
+        arms = {}
+        for number, (name, values) in enumerate(arguments.items(), 1):
+            what = f"starting arm {number}/{len(arguments)}: {escape(name)} (about a minute)"
+            if not console.is_terminal:
+                console.print(what, soft_wrap=True, highlight=False)
+            with console.status(what):
+                arms[name] = stack.enter_context(Arm(name, values, environment, folder / f"arm{number}"))
+        yield arms
+
+
+@contextlib.contextmanager
+def running_engines(
+    arms: Mapping[str, PlannedArm],
+    target: str,
+    seed: int,
+    enforce_eager: bool,
+    folder: Path,
+    console: Console,
+    **options: Any,
+) -> Iterator[dict[str, Arm]]:
+    """Starts the engines of arms, which share the device's memory; they end with the context.
+
+    Args:
+        arms: by name; some may have the same engine.
+        target: a folder's absolute path or a hub name.
+        seed: of each engine.
+        enforce_eager: do not compile.
+        folder: for their files.
+        console: where it is told which one starts.
+        options: further arguments of `vllm.LLM`.
+
+    Yields:
+        Each arm's engine, by the arm's name.
+
+    Raises:
+        ArmError: one did not start.
+    """
+    groups = engines(arms)
+    memory = min(_MEMORY / len(groups), _MOST_MEMORY)
+    arguments = {
+        name: engine_arguments(arms[members[0]].plan, target, seed, enforce_eager, memory) | options
+        for name, members in groups.items()
+    }
+    with started_arms(arguments, arm_environment(target), folder, console) as started:
+        yield {member: started[name] for name, members in groups.items() for member in members}
+
+
+def describe(arms: Mapping[str, PlannedArm], engines: Mapping[str, Arm]) -> dict[str, dict[str, Any]]:
+    """What each arm is, for the record: its configuration, and what its engine chose by itself."""
+    return {
+        name: {"speculation": arm.plan.settings, "spec_tokens": arm.spec_tokens, "engine": engines[name].facts}
+        for name, arm in arms.items()
+    }
+
+
+@contextlib.contextmanager
+def shown_progress(total: int, console: Console) -> Iterator[Callable[[int, str], None]]:
+    """A bar, moved by what it yields: how many runs are done, and what the next one is.
+
+    Where there is no terminal (a log, a pipe) it is a line per run instead.
+    """
+    if not console.is_terminal:
+        start = time.monotonic()
+
+        def say(num_done: int, what: str) -> None:
+            minutes, seconds = divmod(round(time.monotonic() - start), 60)
+            console.print(
+                f"{num_done}/{total}, {minutes}:{seconds:02}: {escape(what)}", soft_wrap=True, highlight=False
+            )
+
+        yield say
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    # Seldom drawn: the engines need all cores.
+    with Progress(*columns, TimeRemainingColumn(), console=console, transient=True, refresh_per_second=1) as bar:
+        task = bar.add_task("", total=total)
+        yield lambda num_done, what: bar.update(task, description=escape(what), completed=num_done)
+
+
+def show_report(
+    tables: Iterable[RenderableType], texts: Iterable[str], others: Sequence[float], console: Console
+) -> None:
+    """Prints tables, then texts, then how much others worked meanwhile, if that is known.
+
+    Args:
+        tables: in order.
+        texts: in order.
+        others: cores that other processes used, per run.
+        console: where.
+    """
+    for table in tables:
+        console.print()
+        console.print(table)
+    for text in texts:
+        console.print()
+        console.print(escape(text))
+    found, text_of_others = disturbance(others), disturbance_text(others)
+    if found is not None and text_of_others is not None:
+        console.print()
+        console.print(text_of_others, style="yellow" if found[0] > DISTURBING else "default")

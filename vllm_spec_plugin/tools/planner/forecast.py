@@ -1,0 +1,184 @@
+"""From what was measured to what is expected of every candidate. Pure."""
+
+import statistics
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from vllm_spec_plugin.tools.bench.curves import DraftingCost, StepCurve, drafting_cost, drafting_seconds, step_curve
+from vllm_spec_plugin.tools.bench.input import InputError
+from vllm_spec_plugin.tools.bench.records import Step
+from vllm_spec_plugin.tools.planner.acceptance import Acceptance
+from vllm_spec_plugin.tools.planner.candidates import Candidate
+from vllm_spec_plugin.tools.planner.predicting import Costs, Load, Prediction, best, predict
+from vllm_spec_plugin.tools.planner.samples import NONE, Measured, Sample, Setting
+from vllm_spec_plugin.tools.planner.traffic import Workload
+
+
+class TooLittleError(InputError):
+    """The jobs were too short to tell what steps cost."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The best speedup if one thing were other than it is.
+
+    Attributes:
+        perfect: if every draft token were accepted.
+        free_drafting: if drafting took no time.
+        free_verifying: if a step took no longer for the drafts in it.
+    """
+
+    perfect: float
+    free_drafting: float
+    free_verifying: float
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What is expected of a candidate.
+
+    Attributes:
+        candidate: which.
+        costs: by concurrency.
+        loads: per workload.
+        best: by concurrency.
+        all: by concurrency, of every draft length from 1, or of the tree.
+        limits: by concurrency.
+    """
+
+    candidate: Candidate
+    costs: dict[int, Costs]
+    loads: tuple[Load, ...]
+    best: dict[int, Prediction]
+    all: dict[int, list[Prediction]]
+    limits: dict[int, Limits]
+
+    @property
+    def score(self) -> float:
+        """Mean speedup over the levels, each of which counts alike: the geometric one, as speedups multiply."""
+        return statistics.geometric_mean(prediction.speedup for prediction in self.best.values())
+
+    @property
+    def nearest(self) -> float:
+        """The same with drafts at every level, whether they pay or not."""
+        return statistics.geometric_mean(max(one.speedup for one in found) for found in self.all.values())
+
+    @property
+    def tokens(self) -> int:
+        """The most that pays at any level; 0 if nothing does."""
+        return max(prediction.tokens for prediction in self.best.values())
+
+
+def forecasts(measured: Measured, workloads: Sequence[Workload], levels: Sequence[int]) -> Iterator[Forecast]:
+    """What is expected of each candidate of an engine.
+
+    Raises:
+        TooLittleError: there are no steps of whole batches.
+    """
+    for candidate in measured.engine.candidates:
+        loads = tuple(_load(measured, candidate, workload) for workload in workloads)
+        costs = {level: _costs(measured, candidate, loads, level) for level in levels}
+        choices, is_tree = candidate.choices, candidate.is_tree
+        yield Forecast(
+            candidate,
+            costs,
+            loads,
+            {level: best(costs[level], loads, choices, is_tree=is_tree) for level in levels},
+            {level: [predict(costs[level], loads, tokens, is_tree=is_tree) for tokens in choices] for level in levels},
+            {level: _limits(costs[level], loads, choices, is_tree=is_tree) for level in levels},
+        )
+
+
+def plain_step(samples: Iterable[Sample], level: int) -> float:
+    """Median seconds of a step with one token per request, without speculation.
+
+    Raises:
+        TooLittleError: there are none.
+    """
+    curve = step_curve(steps_of(samples), level)
+    if curve is None:
+        raise TooLittleError(
+            f"no step had {level} requests at once; allowed: more --output-tokens, or prompts with more max_tokens"
+        )
+    return curve.at(level)
+
+
+def pooled_curve(measured: Measured, level: int) -> StepCurve:
+    """The target's step by tokens in an engine, over all its candidates; without drafts as the engine without them.
+
+    Raises:
+        TooLittleError: there are no steps of whole batches.
+    """
+    plain = plain_step(measured.of(NONE, level), level)
+    found = step_curve(steps_of(measured.at(level)), level)
+    if found is None:
+        raise TooLittleError(f"no step of {measured.engine.name} had {level} requests at once; allowed: more tokens")
+    if found.tokens[0] > level:
+        # Drafts were always there.
+        return StepCurve((level, *found.tokens), (min(plain, found.seconds[0]), *found.seconds))
+    return found
+
+
+def steps_of(samples: Iterable[Sample]) -> list[Step]:
+    """All steps of some jobs."""
+    return [step for sample in samples for step in sample.answer.steps]
+
+
+def acceptance_of(measured: Measured, candidate: Candidate, tokens: int, workload: str | None = None) -> Acceptance:
+    """How drafts of that length fared, in one workload or in all, at all levels together."""
+    samples = measured.of(candidate.name, tokens=tokens)
+    answers = [sample.answer for sample in samples if workload in (None, sample.workload)]
+    return Acceptance.of(answers, tokens)
+
+
+def drafting_by_length(measured: Measured, candidate: Candidate, level: int) -> DraftingCost:
+    """What drafting takes in a step of a whole batch."""
+    taken: dict[int, float] = {}
+    for tokens in candidate.lengths:
+        seconds = drafting_seconds(steps_of(measured.of(candidate.name, level, tokens)), level)
+        if seconds is not None:
+            taken[tokens] = seconds
+    return drafting_cost(taken or {candidate.lengths[-1]: 0.0})
+
+
+def _costs(measured: Measured, candidate: Candidate, loads: Sequence[Load], level: int) -> Costs:
+    plain = plain_step(measured.of(NONE, level), level)
+    curve, drafting = pooled_curve(measured, level), drafting_by_length(measured, candidate, level)
+    costs = Costs(level, plain, 0.0, curve, drafting, 0.0)
+    # A step with a prompt was measured with the longest drafts: by how much is it longer than others like it?
+    longest = candidate.lengths[-1]
+    usual = predict(costs, loads, longest, is_tree=candidate.is_tree).step_seconds
+    return replace(
+        costs,
+        plain_prompt=max(_with_prompt(measured, Setting(NONE, 0), level) - plain, 0.0),
+        prompt=max(_with_prompt(measured, Setting(candidate.name, longest), level) - usual, 0.0),
+    )
+
+
+def _load(measured: Measured, candidate: Candidate, workload: Workload) -> Load:
+    by_length = {tokens: acceptance_of(measured, candidate, tokens, workload.name) for tokens in candidate.lengths}
+    return Load(workload.share, workload.num_tokens, by_length)
+
+
+def _with_prompt(measured: Measured, setting: Setting, level: int) -> float:
+    """Median seconds of a step with a prompt."""
+    found = measured.first_token_seconds(setting, level)
+    if not found:
+        raise TooLittleError(f"no request joined {level - 1} others; allowed: fewer --output-tokens, or more --rounds")
+    return statistics.median(found)
+
+
+def _limits(costs: Costs, loads: Sequence[Load], choices: Sequence[int], *, is_tree: bool) -> Limits:
+    def speedup(costs: Costs, loads: Sequence[Load]) -> float:
+        return best(costs, loads, choices, is_tree=is_tree).speedup
+
+    flat = StepCurve((costs.concurrency,), (costs.plain_step,))
+    return Limits(
+        speedup(costs, [replace(load, by_length=_perfect(load.by_length)) for load in loads]),
+        speedup(replace(costs, drafting=DraftingCost(0.0, 0.0)), loads),
+        speedup(replace(costs, curve=flat), loads),
+    )
+
+
+def _perfect(by_length: Mapping[int, Acceptance]) -> dict[int, Acceptance]:
+    return {tokens: acceptance.perfect for tokens, acceptance in by_length.items()}

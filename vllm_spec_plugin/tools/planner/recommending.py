@@ -1,0 +1,102 @@
+"""From forecasts, and what was measured of the best, to an answer: switch it on, or leave it off, and why. Pure."""
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from vllm_spec_plugin.tools.planner.forecast import Forecast
+from vllm_spec_plugin.tools.planner.verifying import Verified
+from vllm_spec_plugin.tools.planner.words import by_level, streams, times
+
+# Less than that over no speculation is not worth another thing to look after, nor told from nothing by a short run.
+LEAST_GAIN = 0.03
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The answer.
+
+    Attributes:
+        is_on: whether speculation is to be switched on.
+        answer: in a sentence.
+        reasons: what else is to be said, a sentence each.
+    """
+
+    is_on: bool
+    answer: str
+    reasons: tuple[str, ...]
+
+
+def choose(forecasts: Sequence[Forecast]) -> Forecast:
+    """The candidate with the highest score; where none pays, the one that came nearest to it."""
+    return max(forecasts, key=lambda forecast: (forecast.score, forecast.nearest))
+
+
+def verdict(choice: Forecast, verified: Mapping[int, Verified]) -> Verdict:
+    """The answer for the best candidate.
+
+    What was measured counts more than what was predicted: the answer is on where the mean gain over the levels, each
+    counting alike, is at least 3 %, and more than rounds differ by; and none is slower by as much.
+
+    Args:
+        choice: the best candidate.
+        verified: what was measured of it, by concurrency; empty if nothing was.
+    """
+    predicted = {level: prediction.speedup for level, prediction in choice.best.items()}
+    what = f"{choice.candidate.name}, up to {_tokens(choice.tokens)}"
+    whys = tuple(filter(None, (why_not(choice, level) for level in choice.best)))
+    if not verified:
+        if choice.score < 1 + LEAST_GAIN:
+            if not choice.tokens:
+                return Verdict(False, "Leave it off: no proposer is expected to gain anything.", whys)
+            gain = f"is expected to gain less than {LEAST_GAIN:.0%}: {by_level(predicted)}"
+            return Verdict(False, f"Leave it off: the best, {what}, {gain}.", whys)
+        return Verdict(True, f"Switch it on: {what}: {by_level(predicted)} (predicted, not measured).", whys)
+    measured = {level: found.speedup.median for level, found in verified.items()}
+    figures = f"{by_level(measured)} (measured; predicted {times(predicted)})"
+    slower = [
+        level for level, speedup in measured.items() if speedup <= 1 - LEAST_GAIN and verified[level].speedup.high < 1
+    ]
+    if statistics.geometric_mean(measured.values()) < 1 + LEAST_GAIN:
+        reasons = (*whys, _misled(choice, measured))
+        return Verdict(False, f"Leave it off: the best, {what}, gains less than {LEAST_GAIN:.0%}: {figures}.", reasons)
+    if statistics.geometric_mean(found.speedup.low for found in verified.values()) < 1:
+        lows = by_level({level: found.speedup.low for level, found in verified.items()})
+        text = f"Leave it off: the best, {what}, gains less than its rounds differ by: {figures}."
+        return Verdict(False, text, (*whys, f"In the lower quartile of rounds it was at {lows}."))
+    if slower:
+        text = f"Leave it off for this traffic: {what}, is slower at {', '.join(map(streams, slower))}: {figures}."
+        pays = [level for level in measured if level not in slower]
+        advice = f"If it is at {', '.join(map(streams, pays))} only, ask again with --concurrency "
+        advice += f"{','.join(map(str, pays))}."
+        return Verdict(False, text, (*whys, advice))
+    return Verdict(True, f"Switch it on: {what}: {figures}.", whys)
+
+
+def why_not(forecast: Forecast, level: int) -> str | None:
+    """Why a candidate gains little at a concurrency, by the first thing that is in its way; None where it does not."""
+    found = max(forecast.all[level], key=lambda prediction: prediction.speedup)
+    if found.speedup >= 1 + LEAST_GAIN:
+        return None
+    plain, verifying = forecast.costs[level].plain_step, found.step_seconds - found.draft_seconds
+    where = f"At {streams(level)} {forecast.candidate.name} does not pay"
+    gives = f"with {_tokens(found.tokens)} drafted, a step gives {found.tokens_per_step:.2f} tokens per request"
+    least = 1 + LEAST_GAIN
+    if found.tokens_per_step < least:
+        return f"{where}: too little is accepted; {gives}."
+    takes = f"takes {verifying / plain:.2f} times as long as one without drafts"
+    if found.tokens_per_step * plain < least * verifying:
+        return f"{where}: verification is too dear; {gives} and {takes}."
+    if found.decode_speedup < least:
+        drafting = f"drafting takes {1e3 * found.draft_seconds:.2f} ms beside {1e3 * verifying:.2f} ms"
+        return f"{where}: drafting is too dear; {gives}, {takes}, and {drafting}."
+    return f"{where}: most of the time goes into prompts; its steps alone are {found.decode_speedup:.2f} times as fast."
+
+
+def _misled(choice: Forecast, measured: Mapping[int, float]) -> str:
+    errors = [f"{choice.best[level].speedup / found - 1:+.0%} at {streams(level)}" for level, found in measured.items()]
+    return f"The prediction was off by {', '.join(errors)}; what was measured counts."
+
+
+def _tokens(count: int) -> str:
+    return f"{count} token" if count == 1 else f"{count} tokens"

@@ -1,0 +1,100 @@
+"""The recommended file against no speculation, in a closed loop of the user's prompts."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from vllm_spec_plugin.tools.bench.arms import Arm
+from vllm_spec_plugin.tools.bench.load.records import LoadAnswer
+from vllm_spec_plugin.tools.bench.quiet import QuietMachine
+from vllm_spec_plugin.tools.bench.rounds import in_turn
+from vllm_spec_plugin.tools.bench.spread import Spread, ratio
+from vllm_spec_plugin.tools.planner.loop import load_job
+from vllm_spec_plugin.tools.planner.measuring import Sizes
+from vllm_spec_plugin.tools.planner.samples import NONE
+from vllm_spec_plugin.tools.planner.traffic import Prompt
+
+RECOMMENDED = "recommended"
+# Of a run, per stream.
+_REQUESTS = 4
+
+
+@dataclass(frozen=True)
+class Verified:
+    """What came of one concurrency, by arm: `NONE` and `RECOMMENDED`.
+
+    Attributes:
+        tokens_per_second: by round.
+        ttft: seconds from a request to its first token, of all rounds; None if no request began in them.
+        tpot: seconds per output token after the first, of all rounds.
+        acceptance_length: of the drafts; None without.
+        draft_length: verified draft tokens per request-step.
+    """
+
+    tokens_per_second: dict[str, dict[int, float]]
+    ttft: dict[str, Spread | None]
+    tpot: dict[str, Spread | None]
+    acceptance_length: float | None
+    draft_length: float
+
+    @property
+    def speedup(self) -> Spread:
+        """Recommended over none, round by round."""
+        found = ratio(self.tokens_per_second[RECOMMENDED], self.tokens_per_second[NONE])
+        assert found is not None, "both arms did every round"
+        return found
+
+
+def num_runs(sizes: Sizes) -> int:
+    """How often `verify` runs a job."""
+    return 2 * len(sizes.levels) * (1 + sizes.rounds)
+
+
+def verify(
+    arms: Mapping[str, Arm],
+    prompts: Sequence[Prompt],
+    sizes: Sizes,
+    machine: QuietMachine,
+    on_run: Callable[[str], None],
+) -> dict[int, Verified]:
+    """Runs both arms in turns: what came of it by concurrency.
+
+    Args:
+        arms: running: `NONE` and `RECOMMENDED`.
+        prompts: the traffic.
+        sizes: how much.
+        machine: chooses the moments.
+        on_run: told before each run what it is.
+
+    Raises:
+        ArmError: an arm ended.
+    """
+    for _, level, name in in_turn([NONE, RECOMMENDED], sizes.levels, 1):
+        on_run(f"warming up: {name}, {level} streams")
+        # A policy learns from it, too.
+        arms[name].load(load_job(prompts, level, 0, sizes.seed, 1))
+    answers: dict[tuple[int, str], list[LoadAnswer]] = {}
+    for number, level, name in in_turn([NONE, RECOMMENDED], sizes.levels, sizes.rounds):
+        on_run(f"round {number + 1}/{sizes.rounds}: {name}, {level} streams")
+        job = load_job(prompts, level, number, sizes.seed, _REQUESTS)
+        answer, _ = machine.run(partial(arms[name].load, job))
+        answers.setdefault((level, name), []).append(answer)
+    return {level: summarise({name: answers[level, name] for name in (NONE, RECOMMENDED)}) for level in sizes.levels}
+
+
+def summarise(answers: Mapping[str, Sequence[LoadAnswer]]) -> Verified:
+    """What the rounds of both arms come to."""
+    phases = {name: [phase for answer in found for phase in answer.phases] for name, found in answers.items()}
+    progress = {name: [phase.progress for phase in found] for name, found in phases.items()}
+    own = phases[RECOMMENDED]
+    drafts = sum(phase.num_drafts for phase in own)
+    return Verified(
+        {
+            name: {number: answer.tokens_per_second for number, answer in enumerate(found)}
+            for name, found in answers.items()
+        },
+        {name: Spread.of(value for one in found for value in one.ttft) for name, found in progress.items()},
+        {name: Spread.of(value for one in found for value in one.tpot) for name, found in progress.items()},
+        1 + sum(phase.num_accepted_tokens for phase in own) / drafts if drafts else None,
+        sum(phase.num_draft_tokens for phase in own) / sum(phase.progress.request_steps for phase in own),
+    )

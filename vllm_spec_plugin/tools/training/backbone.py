@@ -1,0 +1,93 @@
+"""The target: read, never changed."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from vllm_spec_plugin.schema.errors import show_text
+from vllm_spec_plugin.tools.training import TrainingError
+
+
+class Backbone:
+    """A frozen causal language model.
+
+    Attributes:
+        model: of transformers.
+        tokenizer: its own.
+        hidden_size: of the states that its output layer takes.
+        vocab_size: entries of its distributions.
+        context: most tokens that it reads; None is not known.
+        device: where it is.
+    """
+
+    def __init__(self, model: Any, tokenizer: Any) -> None:
+        self.model = model.requires_grad_(False).eval()
+        self.tokenizer = tokenizer
+        self.tokenizer.model_max_length = sys.maxsize  # texts are cut into rows after they were encoded
+        self.output_layer = model.get_output_embeddings()
+        self.vocab_size, self.hidden_size = self.output_layer.weight.shape
+        self.context: int | None = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+        self.device: torch.device = model.device
+
+    @torch.no_grad()
+    def read(self, tokens: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """The last hidden states and the logits of every position.
+
+        The states are what the output layer is given, whatever the model does before or after it: that is also
+        what vLLM hands to a proposer.
+
+        Args:
+            tokens: [rows, length] int64.
+
+        Returns:
+            States, [rows, length, hidden_size], and logits, [rows, length, vocab_size], both of the model's dtype.
+        """
+        seen: list[torch.Tensor] = []
+        hook = self.output_layer.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
+        try:
+            logits = self.model(input_ids=tokens.to(self.device), use_cache=False).logits
+        finally:
+            hook.remove()
+        return seen[0], logits
+
+    def encode(self, text: str, *, special: bool) -> list[int]:
+        """Token ids of a text, with the special tokens that the tokenizer puts before texts or without."""
+        return list(self.tokenizer.encode(text, add_special_tokens=special))
+
+    def render(self, messages: list[dict[str, Any]], add_generation_prompt: bool) -> str:
+        """A chat as the model reads it."""
+        text = self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=add_generation_prompt)
+        return str(text)
+
+
+def load_backbone(name: str) -> Backbone:
+    """Loads a target and its tokenizer: on a GPU in the model's own dtype if there is one, else in float32.
+
+    Args:
+        name: a folder or a name on the Hugging Face hub.
+
+    Raises:
+        TrainingError: there is no such model, or none that can be trained for.
+    """
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers.utils import logging
+
+    shown = f"--model '{show_text(name, 200)}'"
+    allowed = "a causal language model's folder or its name on the Hugging Face hub"
+    local = Path(name).is_dir()
+    if local and not (Path(name) / "config.json").is_file():
+        raise TrainingError(f"{shown}: this folder has no config.json; allowed: {allowed}")
+    logging.disable_progress_bar()
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        dtype = "auto" if device == "cuda" else torch.float32
+        model = AutoModelForCausalLM.from_pretrained(name, dtype=dtype, local_files_only=local).to(device)
+        tokenizer = AutoTokenizer.from_pretrained(name, local_files_only=local)
+    except Exception as error:  # whatever a model from anywhere makes of the library that reads it
+        reason = show_text((str(error).strip() or type(error).__name__).splitlines()[0], 300).rstrip(".")
+        raise TrainingError(f"{shown}: cannot be loaded: {reason}; allowed: {allowed}") from None
+    if getattr(model.get_output_embeddings(), "weight", None) is None:
+        raise TrainingError(f"{shown}: has no output layer that heads could start from; allowed: {allowed}")
+    return Backbone(model, tokenizer)

@@ -1,0 +1,208 @@
+"""A training run from its options to a folder of heads."""
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+
+from vllm_spec_plugin.proposers.medusa.checkpoint import load_heads, read_heads_config, save_heads
+from vllm_spec_plugin.proposers.medusa.heads import MedusaHeads
+from vllm_spec_plugin.tools.training import TrainingError
+from vllm_spec_plugin.tools.training.backbone import Backbone, load_backbone
+from vllm_spec_plugin.tools.training.curves import draw_curves
+from vllm_spec_plugin.tools.training.data import read_data
+from vllm_spec_plugin.tools.training.distill import OwnText
+from vllm_spec_plugin.tools.training.drawn import drawn_paths, drawn_shares
+from vllm_spec_plugin.tools.training.kinds import DATA, Kind, data_kind, own_kinds
+from vllm_spec_plugin.tools.training.loop import Training, run
+from vllm_spec_plugin.tools.training.measurement import MAX_PATHS, Ranks, rank_rows
+from vllm_spec_plugin.tools.training.options import Options
+from vllm_spec_plugin.tools.training.progress import Tasks
+from vllm_spec_plugin.tools.training.provenance import provenance
+from vllm_spec_plugin.tools.training.report import Measurement, Served, for_config, measurement, print_measurements
+from vllm_spec_plugin.tools.training.resume import Checkpoint
+from vllm_spec_plugin.tools.training.rows import Row
+from vllm_spec_plugin.tools.training.start import first_heads, given_heads, given_shape
+
+HEADS = 4
+RATE = 0.064  # 1e-3 at a hidden size of 4096, 4e-3 at 256: wider layers move more for the same rate
+MEASUREMENTS = 16  # on the way
+QUICK_TOKENS = 8192  # of each kind, for those
+SAVES = 10
+
+
+def train_heads(options: Options, out: Path, console: Console, *, restart: bool = False) -> list[Measurement]:
+    """Trains heads, measures them on held-out text, and writes them in this project's layout.
+
+    Args:
+        options: what to do; `heads` and `layers` are those of `start` if that is given, or fewer heads.
+        out: gets config.json, the weights and, if anything was trained, training.png; on the way, `checkpoint`.
+        console: for progress and figures.
+        restart: forget an interrupted run, and replace heads that are there.
+
+    Raises:
+        TrainingError: one message for the person who gave the options.
+        KeyboardInterrupt: after a checkpoint was written.
+    """
+    begin = time.time()
+    options = _settle(options)
+    backbone = load_backbone(options.model)
+    if options.learning_rate is None:
+        options = replace(options, learning_rate=RATE / math.sqrt(backbone.hidden_size))
+    _check(options, backbone)
+    data = read_data(options.data, backbone.render)
+    checkpoint = Checkpoint(out)
+    arguments = options.arguments()
+    checkpoint.begin(arguments | {"sha256 of the data": data.sha256}, restart=restart)
+    with Tasks(console) as tasks:
+        kinds = [data_kind(backbone, data, options, tasks)]
+        own = OwnText(backbone, checkpoint.folder / "own-text.jsonl", options.max_length, options.seed)
+        kinds += own_kinds(backbone, own, data, options, tasks)
+        heads = _new_heads(backbone, options)
+        training = Training(backbone, heads, [kind.train for kind in kinds], options) if options.steps else None
+        seconds = own.seconds_before
+        if training is not None:
+            seconds = _run(training, backbone, kinds, options, checkpoint, tasks, begin, own.seconds_before)
+        config: dict[str, Any] = {"base_model_name_or_path": options.model}
+        dtype = getattr(torch, options.dtype)
+        # Measured as they will be loaded, with the rounding of the file.
+        save_heads(heads, out, config, dtype)
+        heads = load_heads(str(out), backbone.hidden_size, backbone.vocab_size, torch.float32, backbone.device)
+        measurements, served = _measure_all(backbone, heads, kinds, options)
+        drawn = _drawn(backbone, heads, kinds, options)
+    # Heads that were only measured keep their history.
+    earlier = read_heads_config(options.start).provenance if options.start and not options.steps else None
+    made = provenance(
+        arguments,
+        data.sha256,
+        {kind.name: kind.num_tokens for kind in kinds},
+        seconds + time.time() - begin,
+        str(backbone.device),
+    )
+    save_heads(
+        heads,
+        out,
+        {
+            **config,
+            **for_config(measurements, served, drawn),
+            "provenance": made | ({"of": earlier} if earlier else {}),
+        },
+        dtype,
+    )
+    if training is not None:
+        title = f"{options.num_heads} Medusa heads for {Path(options.model).name}"
+        draw_curves(training.history, title, out / "training.png")
+    checkpoint.remove()
+    print_measurements(measurements, console)
+    return measurements
+
+
+def _settle(options: Options) -> Options:
+    if options.start is None:
+        return replace(options, heads=options.heads or HEADS)
+    num_heads, num_layers = given_shape(options.start)
+    if (options.heads or 0) > num_heads:
+        raise TrainingError(
+            f"--heads: got {options.heads}, and {options.start} has {num_heads}; allowed: up to {num_heads} with --from"
+        )
+    return replace(options, heads=options.heads or num_heads, layers=num_layers)
+
+
+def _check(options: Options, backbone: Backbone) -> None:
+    if backbone.context is not None and options.max_length > backbone.context:
+        raise TrainingError(
+            f"--max-length: got {options.max_length}; allowed: up to {backbone.context}, which is all that "
+            f"{options.model} reads"
+        )
+    shortest = options.num_heads + 2
+    if options.max_length < shortest:
+        raise TrainingError(
+            f"--max-length: got {options.max_length} for {options.num_heads} heads; allowed: from {shortest}"
+        )
+
+
+def _new_heads(backbone: Backbone, options: Options) -> MedusaHeads:
+    if options.start is not None:
+        return given_heads(backbone, options.start, options.num_heads)
+    return first_heads(backbone, options.num_heads, options.layers)
+
+
+def _run(
+    training: Training,
+    backbone: Backbone,
+    kinds: Sequence[Kind],
+    options: Options,
+    checkpoint: Checkpoint,
+    tasks: Tasks,
+    begin: float,
+    before: float,
+) -> float:
+    """Trains to the end; the seconds that earlier, interrupted runs took, `before` if they came to no checkpoint."""
+    state = checkpoint.load()
+    if state is not None:
+        before = state.pop("seconds")
+        training.load(state)
+    quick = [row for kind in kinds for row in _some(kind.held_out, QUICK_TOKENS)]
+
+    def measure() -> None:
+        ranks = _rank(backbone, training.heads, quick, options)
+        together = ranks.together
+        training.history.steps.append(training.step)
+        training.history.held_out_loss.append(list(ranks.loss))
+        training.history.held_out_accuracy.append((together[1:] == 0).float().mean(1).tolist())
+
+    with tasks.task("training", options.steps) as advance:
+        run(
+            training,
+            options.steps,
+            save=lambda: checkpoint.save(training.state() | {"seconds": before + time.time() - begin}),
+            save_every=max(1, options.steps // SAVES),
+            measure=measure,
+            measure_every=max(1, options.steps // MEASUREMENTS),
+            on_step=lambda step, loss: advance(step, f"loss {loss:.3f}"),
+        )
+    return before
+
+
+def _some(rows: Sequence[Row], num_tokens: int) -> list[Row]:
+    """The first rows up to so many tokens; at least one."""
+    chosen: list[Row] = []
+    for row in rows:
+        chosen.append(row)
+        num_tokens -= len(row.tokens)
+        if num_tokens <= 0:
+            break
+    return chosen
+
+
+def _rank(backbone: Backbone, heads: MedusaHeads, rows: Sequence[Row], options: Options) -> Ranks:
+    return rank_rows(backbone, heads, rows, options.batch_tokens, soft=options.labels == "soft")
+
+
+def _drawn(
+    backbone: Backbone, heads: MedusaHeads, kinds: Sequence[Kind], options: Options
+) -> list[tuple[list[int], float]]:
+    """Paths of drawn drafts, on the target's own sampled text if there is any, else on the data."""
+    rows = [row for kind in kinds for row in kind.held_out if row.temperature]
+    rows = rows or [row for kind in kinds for row in kind.held_out if row.temperature is None]
+    shares = drawn_shares(backbone, heads, _some(rows, QUICK_TOKENS), options.batch_tokens, options.seed)
+    return drawn_paths(shares, MAX_PATHS)
+
+
+def _measure_all(
+    backbone: Backbone, heads: MedusaHeads, kinds: Sequence[Kind], options: Options
+) -> tuple[list[Measurement], Served]:
+    ranks = {kind.name: _rank(backbone, heads, kind.held_out, options) for kind in kinds}
+    measurements = [measurement(name, found, is_own=name != DATA) for name, found in ranks.items()]
+    own = {name: found for name, found in ranks.items() if name != DATA} or ranks
+    greedy = {kind.name for kind in kinds if any(row.temperature == 0 for row in kind.held_out)}
+    return measurements, Served(
+        own,
+        {name: found for name, found in own.items() if name in greedy} or own,
+        {name: found for name, found in ranks.items() if name in own.keys() - greedy} or {DATA: ranks[DATA]},
+    )
