@@ -18,9 +18,9 @@ def speculative_config(path: str | os.PathLike[str]) -> dict[str, Any]:
         UnsupportedVersionError: the installed vLLM is not supported.
         RuntimeError: the environment variable VLLM_SPEC_PLUGIN switches the plugin off.
     """
-    from vllm_spec_plugin.compat.version import check_vllm_version
     from vllm_spec_plugin.config.settings import settings_for
     from vllm_spec_plugin.register.plugin import SWITCH, register, switched_off
+    from vllm_spec_plugin.register.version import check_vllm_version
 
     if switched_off():
         raise RuntimeError(f"{SWITCH}={os.environ[SWITCH]} switches the plugin off: unset it, or leave the config out")

@@ -10,15 +10,12 @@ import torch
 from vllm import LLM, SamplingParams
 from vllm.sampling_params import RequestOutputKind
 
-from vllm_spec_plugin.config.request_options import SPEC, SPEC_METHOD, SPEC_TOKENS
-
 __all__ = [
     "LLM",
     "SamplingParams",
     "StepWatch",
     "SteppedEngine",
     "accepted_by_place",
-    "draft_options",
     "kv_bytes_per_token",
     "live_runner",
     "speculation_counts",
@@ -57,37 +54,21 @@ def kv_bytes_per_token(runner: Any) -> dict[str, int]:
     return found
 
 
-def draft_options(spec_tokens: int | None, spec_method: str | None = None) -> dict[str, Any] | None:
-    """What a request says about its drafts, as `SamplingParams.extra_args`.
-
-    Args:
-        spec_tokens: most draft tokens, 0 is off; None is as the engine does.
-        spec_method: the only proposer that may draft; None is any.
-    """
-    if spec_tokens == 0:
-        return {SPEC: "off"}
-    given = {SPEC_TOKENS: spec_tokens, SPEC_METHOD: spec_method}
-    return {key: value for key, value in given.items() if value is not None} or None
-
-
 class SteppedEngine:
     """A `vllm.LLM` that is driven step by step, for `bench.load.closed_loop`."""
 
-    def __init__(
-        self, llm: Any, prompts: Iterable[str], spec_tokens: int | None, spec_method: str | None = None
-    ) -> None:
+    def __init__(self, llm: Any, prompts: Iterable[str], extra_args: dict[str, Any] | None) -> None:
         """Reads the prompts, which is not to be timed.
 
         Args:
             llm: without requests.
             prompts: all that will be asked for.
-            spec_tokens: most draft tokens of each request, 0 is off; None is as the engine does.
-            spec_method: the only proposer that may draft; None is any of the engine's.
+            extra_args: of each request's `SamplingParams`.
         """
         self._engine = llm.llm_engine
         tokenizer = llm.get_tokenizer()
         self._token_ids = {prompt: tokenizer.encode(prompt) for prompt in prompts}
-        self._extra_args = draft_options(spec_tokens, spec_method)
+        self._extra_args = extra_args
         self._names = (f"stream-{number}" for number in itertools.count())
 
     def add(self, request: Any) -> str:

@@ -66,3 +66,16 @@ def read_options(extra_args: Mapping[str, Any] | None) -> RequestOptions:
 
 def _refusal(key: str, problem: str, allowed: str) -> ValueError:
     return ValueError(f"vllm_xargs.{key}: {problem}; allowed: {allowed}")
+
+
+def draft_options(spec_tokens: int | None, spec_method: str | None = None) -> dict[str, Any] | None:
+    """What a request says about its drafts, as `SamplingParams.extra_args`.
+
+    Args:
+        spec_tokens: most draft tokens, 0 is off; None is as the engine does.
+        spec_method: the only proposer that may draft; None is any.
+    """
+    if spec_tokens == 0:
+        return {SPEC: "off"}
+    given = {SPEC_TOKENS: spec_tokens, SPEC_METHOD: spec_method}
+    return {key: value for key, value in given.items() if value is not None} or None

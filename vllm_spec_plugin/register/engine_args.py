@@ -1,4 +1,4 @@
-"""vLLM's engine arguments: where a plugin.yaml comes in and becomes stock settings."""
+"""Turns a plugin.yaml into vLLM's own engine arguments."""
 
 import argparse
 import contextlib
@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vllm_spec_plugin.compat.patching import wrap
-from vllm_spec_plugin.compat.version import UnsupportedVersionError, check_vllm_version
+from vllm_spec_plugin.compat import engine_args as vllm_args
 from vllm_spec_plugin.config.settings import KEY, config_in, settings_for
+from vllm_spec_plugin.register import frontend
+from vllm_spec_plugin.register.version import UnsupportedVersionError, check_vllm_version
 from vllm_spec_plugin.support.rules import UnsupportedError
 
 if TYPE_CHECKING:
@@ -19,16 +20,13 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("vllm.vllm_spec_plugin")
 
-PROPOSER = "vllm_spec_plugin.drafting.drafter.Drafter"
 SCHEDULER = "vllm_spec_plugin.scheduling.scheduler.SpecScheduler"
-# Set on vLLM's `SpeculativeConfig`: the methods of the proposers that are served.
-METHODS = "vllm_spec_plugin_methods"
-# Engine arguments that `translate` sets.
-REPLACED = ("speculative_config", "worker_cls", "scheduler_cls", "additional_config")
 WORKERS = {
     "cpu": "vllm_spec_plugin.forward.cpu.SpecCPUWorker",
     "cuda": "vllm_spec_plugin.forward.cuda.SpecCUDAWorker",
 }
+# Engine arguments that `translate` sets.
+REPLACED = ("speculative_config", "worker_cls", "scheduler_cls", "additional_config")
 
 
 class _FromCommandLine(dict[str, Any]):
@@ -37,64 +35,39 @@ class _FromCommandLine(dict[str, Any]):
 
 def patch() -> None:
     """Lets `--speculative-config` and `speculative_config=` take a plugin.yaml."""
-    from vllm.engine.arg_utils import EngineArgs
-
-    wrap(EngineArgs, "add_cli_args", _accept_paths)
-    wrap(EngineArgs, "create_engine_config", _translate_settings)
+    vllm_args.patch(_parse_path, _configure)
 
 
-def _accept_paths(original: Callable[..., Any]) -> Callable[..., Any]:
-    def add_cli_args(parser: Any) -> Any:
-        parser = original(parser)
-        # A vLLM without the option keeps its own ways, and its own message for a path.
-        action = next((a for a in parser._actions if "--speculative-config" in a.option_strings), None)
-        if action is not None:
-            action.type = _path_or_json(action.type)
-            action.help = f"{action.help or ''}\nOr the path of a vllm_spec_plugin plugin.yaml."
-        return parser
-
-    return add_cli_args
-
-
-def _path_or_json(parse_json: Callable[[str], Any]) -> Callable[[str], Any]:
-    def speculative_config(value: str) -> Any:
-        if value in ("", "None") or value.lstrip().startswith("{"):
-            return parse_json(value)
-        try:
-            check_vllm_version()
-            return _FromCommandLine(settings_for(value))
-        except (UnsupportedVersionError, ValueError) as error:
-            raise argparse.ArgumentTypeError(str(error)) from None
-
-    return speculative_config
-
-
-def _translate_settings(original: Callable[..., Any]) -> Callable[..., Any]:
-    def create_engine_config(self: Any, *args: Any, **kwargs: Any) -> Any:
-        given = self.speculative_config
-        if not (isinstance(given, dict) and KEY in given):
-            return original(self, *args, **kwargs)
+def _parse_path(value: str) -> Any:
+    try:
         check_vllm_version()
-        # vLLM may ask for the config again, so the arguments stay as they were given.
-        before = {name: getattr(self, name) for name in REPLACED}
-        try:
-            with _one_message(given):
-                plugin = translate(self, given)
-            config = original(self, *args, **kwargs)
-        finally:
-            for name, value in before.items():
-                setattr(self, name, value)
+        return _FromCommandLine(settings_for(value))
+    except (UnsupportedVersionError, ValueError) as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _configure(engine_args: Any, create: Callable[[], Any]) -> Any:
+    """Makes vLLM's configuration, of a plugin.yaml if the arguments have one."""
+    given = engine_args.speculative_config
+    if not (isinstance(given, dict) and KEY in given):
+        return create()
+    check_vllm_version()
+    # vLLM may ask for the config again, so the arguments stay as they were given.
+    before = {name: getattr(engine_args, name) for name in REPLACED}
+    try:
         with _one_message(given):
-            from vllm_spec_plugin.support.gate import check_served
+            plugin = translate(engine_args, given)
+        config = create()
+    finally:
+        for name, value in before.items():
+            setattr(engine_args, name, value)
+    with _one_message(given):
+        from vllm_spec_plugin.support.gate import check_served
 
-            check_served(config, plugin, given[KEY]["source"])
-        from vllm_spec_plugin.register import frontend
-
-        frontend.patch()
-        setattr(config.speculative_config, METHODS, tuple(proposer.method for proposer in plugin.proposers))
-        return config
-
-    return create_engine_config
+        check_served(config, plugin, given[KEY]["source"])
+    frontend.patch()
+    setattr(config.speculative_config, frontend.METHODS, tuple(proposer.method for proposer in plugin.proposers))
+    return config
 
 
 @contextlib.contextmanager
@@ -122,12 +95,10 @@ def translate(engine_args: Any, given: dict[str, Any]) -> "PluginConfig":
     Raises:
         ConfigError: other settings are in the way, the platform is not supported, or a draft model does not fit.
     """
-    from vllm.platforms import current_platform
-
     extra = sorted(set(given) - {KEY})
     if extra:
         raise UnsupportedError(f"speculative_config: {', '.join(extra)} can't be given beside a plugin.yaml")
-    platform = "cpu" if current_platform.is_cpu() else "cuda" if current_platform.is_cuda() else None
+    platform = vllm_args.platform()
     if platform is None:
         raise UnsupportedError("vllm_spec_plugin runs on CPU and CUDA, not on this platform")
     for name, default in (("worker_cls", "auto"), ("scheduler_cls", None)):
@@ -139,7 +110,7 @@ def translate(engine_args: Any, given: dict[str, Any]) -> "PluginConfig":
     config.check_proposers(_target(engine_args), given[KEY]["source"])
     engine_args.speculative_config = {
         "method": "custom_class",
-        "model": PROPOSER,
+        "model": frontend.PROPOSER,
         "num_speculative_tokens": config.draft_length.tokens,
     }
     engine_args.worker_cls = WORKERS[platform]
@@ -156,8 +127,6 @@ def translate(engine_args: Any, given: dict[str, Any]) -> "PluginConfig":
 
 
 def _target(engine_args: Any) -> "Target":
-    from vllm.model_executor.layers.quantization import QUANTIZATION_METHODS
-
     from vllm_spec_plugin.proposers.model_source import ModelSource
     from vllm_spec_plugin.proposers.section import Target
 
@@ -172,9 +141,4 @@ def _target(engine_args: Any) -> "Target":
     # vLLM's -1 is "as much as fits", at most what the target's config says.
     given = engine_args.max_model_len
     max_model_len = given if given is not None and given > 0 else None
-    return Target(source, engine_args.tensor_parallel_size, max_model_len, tuple(QUANTIZATION_METHODS))
-
-
-def is_ours(speculative_config: Any) -> bool:
-    """Whether vLLM's `SpeculativeConfig` was made by `translate`."""
-    return speculative_config is not None and speculative_config.model == PROPOSER
+    return Target(source, engine_args.tensor_parallel_size, max_model_len, vllm_args.quantization_methods())

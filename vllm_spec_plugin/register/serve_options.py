@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from vllm_spec_plugin.compat import engine_args as vllm_args
+from vllm_spec_plugin.register.plugin import register
 from vllm_spec_plugin.schema.errors import ConfigError, show_reason, show_text
 
 _TIMEOUT_S = 5.0
@@ -42,12 +44,8 @@ def parse_options(model: str, options: Sequence[str]) -> Any:
         ConfigError: they hold what belongs elsewhere.
         SystemExit: there is no such option, or not with this value; vLLM's parser has said so.
     """
-    # vLLM 0.33 moves the function to another module; both versions have it here.
-    from vllm.entrypoints.cli.serve import make_arg_parser
-    from vllm.utils.argparse_utils import FlexibleArgumentParser
-
     usage = "vllm-spec check FILE... --model MODEL [options of vllm serve]"
-    parser = make_arg_parser(FlexibleArgumentParser(prog="vllm-spec check", usage=usage))
+    parser = vllm_args.serve_parser("vllm-spec check", usage)
     arguments = parser.parse_args(["--model", model, *options])
     if arguments.model_tag is not None:
         raise ConfigError(f"got {show_text(arguments.model_tag, 200)!r} behind an option; allowed: FILEs first")
@@ -86,12 +84,10 @@ def check_server(arguments: Any, settings: dict[str, Any]) -> None:
     Raises:
         ConfigError: vLLM or the plugin refuses them.
     """
-    from vllm.usage.usage_lib import UsageContext
-
     engine_args = _engine_args(arguments)
     engine_args.speculative_config = settings
     try:
-        engine_args.create_engine_config(UsageContext.OPENAI_API_SERVER, headless=arguments.headless)
+        vllm_args.create_server_config(engine_args, arguments.headless)
     except ConfigError:
         raise
     except Exception as error:
@@ -99,9 +95,5 @@ def check_server(arguments: Any, settings: dict[str, Any]) -> None:
 
 
 def _engine_args(arguments: Any) -> Any:
-    from vllm.engine.arg_utils import AsyncEngineArgs
-
-    from vllm_spec_plugin.register.plugin import register
-
     register()
-    return AsyncEngineArgs.from_cli_args(arguments)
+    return vllm_args.engine_args_of(arguments)

@@ -5,17 +5,17 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from vllm_spec_plugin.compat.frontend import carry
 from vllm_spec_plugin.compat.kv_cache import Request, RequestStatus, kv_cache_manager_in_place
 from vllm_spec_plugin.compat.scheduler import DraftTokenIds, Scheduler, disable_placeholder_drafts
 from vllm_spec_plugin.config.settings import config_in
-from vllm_spec_plugin.kv.draft_blocks import DraftBlocks
 from vllm_spec_plugin.kv.manager import SpecKVCacheManager
 from vllm_spec_plugin.kv.tree_forks import TreeForks
 from vllm_spec_plugin.messages import Forks, StepPlan, TableLengths, result_of, send
 from vllm_spec_plugin.metrics.acceptance import AcceptanceLog
 from vllm_spec_plugin.metrics.by_method import CountersByMethod
-from vllm_spec_plugin.register.frontend import carry
 from vllm_spec_plugin.scheduling.adapter import DraftLengthAdapter
+from vllm_spec_plugin.scheduling.draft_blocks import DraftBlocks
 from vllm_spec_plugin.scheduling.draft_length.create import create_control
 from vllm_spec_plugin.scheduling.first_token import FirstTokenBound
 from vllm_spec_plugin.scheduling.prompt_priority import PromptPriority

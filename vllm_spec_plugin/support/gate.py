@@ -5,9 +5,11 @@ It looks twice: at vLLM's configuration before any process starts, and at the la
 
 from typing import TYPE_CHECKING, Any
 
+from vllm_spec_plugin.compat.facts import Facts
+from vllm_spec_plugin.compat.reading import read_facts, read_runner_facts
 from vllm_spec_plugin.config.settings import KEY
+from vllm_spec_plugin.schema.errors import show_reason
 from vllm_spec_plugin.support import rules
-from vllm_spec_plugin.support.reading import read_facts, read_runner_facts
 
 if TYPE_CHECKING:
     from vllm_spec_plugin.config import PluginConfig
@@ -24,7 +26,7 @@ def check_served(vllm_config: Any, config: "PluginConfig", source: str) -> None:
     Raises:
         UnsupportedError: names everything in the way.
     """
-    rules.check(rules.features_of(config), read_facts(vllm_config, config), source)
+    rules.check(rules.features_of(config), facts_of(vllm_config, config), source)
 
 
 def check_runner(runner: Any) -> None:
@@ -37,5 +39,21 @@ def check_runner(runner: Any) -> None:
         UnsupportedError: names everything in the way.
     """
     config = runner.drafter.config
-    facts = read_runner_facts(runner, read_facts(runner.vllm_config, config), runner.drafter.layers)
+    facts = read_runner_facts(runner, facts_of(runner.vllm_config, config), runner.drafter.layers)
     rules.check(rules.features_of(config), facts, runner.vllm_config.additional_config[KEY]["source"])
+
+
+def facts_of(vllm_config: Any, config: "PluginConfig") -> Facts:
+    """The facts that decide, before weights are loaded.
+
+    Raises:
+        UnsupportedError: vLLM does not take the draft model.
+    """
+    weights = next((proposer.draft_weights for proposer in config.proposers if proposer.draft_weights), None)
+    try:
+        return read_facts(vllm_config, weights and weights[:3])
+    except ValueError as error:
+        if weights is None:
+            raise
+        reason = show_reason(error)
+        raise rules.UnsupportedError(f"proposer.model: vLLM can't run '{weights.model}': {reason}") from None

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from vllm_spec_plugin.compat.facts import Facts, Layer, ModelFacts
 from vllm_spec_plugin.schema.errors import ConfigError, show_source, show_text
-from vllm_spec_plugin.support.facts import Facts, Layer, ModelFacts
 
 if TYPE_CHECKING:
     from vllm_spec_plugin.config import PluginConfig

@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 
 import vllm_spec_plugin
-from vllm_spec_plugin.compat import engine_args, version
 from vllm_spec_plugin.compat.patching import wrap
 from vllm_spec_plugin.config.settings import KEY
 from vllm_spec_plugin.proposers.draft_model.pair import DraftModelError
-from vllm_spec_plugin.register import plugin
+from vllm_spec_plugin.register import engine_args, plugin, version
 from vllm_spec_plugin.tools.demo import model_path
 
 EngineArgs = pytest.importorskip("vllm.engine.arg_utils").EngineArgs
@@ -123,8 +122,7 @@ def test_without_a_plugin_config_vllm_builds_what_it_would_have(monkeypatch):
     arguments = Arguments(speculative_config={"method": "ngram"})
     before = dict(vars(arguments))
     monkeypatch.setattr(engine_args, "translate", lambda *given: pytest.fail("translated a stock config"))
-    wrapped = engine_args._translate_settings(lambda self: "built")
-    assert wrapped(arguments) == "built"
+    assert engine_args._configure(arguments, lambda: "built") == "built"
     assert vars(arguments) == before
 
 
@@ -308,7 +306,7 @@ def create(speculative_config):
     arguments = Arguments(speculative_config=speculative_config, additional_config={"mine": 1})
     before = dict(vars(arguments))
     try:
-        return engine_args._translate_settings(lambda self: pytest.fail("vLLM's part"))(arguments)
+        return engine_args._configure(arguments, lambda: pytest.fail("vLLM's part"))
     finally:
         assert vars(arguments) == before
 

@@ -4,10 +4,10 @@ import pytest
 
 import vllm_spec_plugin
 from tests.engine.tiny import tiny_model
+from vllm_spec_plugin.compat.facts import Layer
 from vllm_spec_plugin.config.settings import config_in
-from vllm_spec_plugin.register.engine_args import METHODS
-from vllm_spec_plugin.support.facts import Layer
-from vllm_spec_plugin.support.reading import read_facts
+from vllm_spec_plugin.register.frontend import METHODS
+from vllm_spec_plugin.support.gate import facts_of
 from vllm_spec_plugin.support.rules import UnsupportedError
 
 EngineArgs = pytest.importorskip("vllm.engine.arg_utils").EngineArgs
@@ -62,12 +62,12 @@ def plain(arguments):
     ],
 )
 def test_layers_are_told_from_the_config(arguments, model, layers):
-    assert read_facts(*plain(arguments(model))).target.layers == layers
+    assert facts_of(*plain(arguments(model))).target.layers == layers
 
 
 def test_experts_and_the_layout_are_read(arguments, models):
     proposer = f"{{method: draft_model, model: {models('gemma3')}}}"
-    facts = read_facts(*plain(arguments("qwen3_moe", proposer, pipeline_parallel_size=2)))
+    facts = facts_of(*plain(arguments("qwen3_moe", proposer, pipeline_parallel_size=2)))
     assert facts.target.is_moe
     assert facts.draft is not None
     assert facts.draft.layers == {Layer.SLIDING, Layer.FULL}

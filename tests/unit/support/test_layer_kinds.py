@@ -4,8 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from vllm_spec_plugin.support.facts import Layer
-from vllm_spec_plugin.support.reading import _layers
+from vllm_spec_plugin.compat.facts import Layer
+from vllm_spec_plugin.compat.reading import _layers
 
 
 def model(**text):

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+from vllm_spec_plugin.compat.facts import Facts, Layer, ModelFacts, ServerFacts
 from vllm_spec_plugin.config import parse_config
-from vllm_spec_plugin.support.facts import Facts, Layer, ModelFacts, ServerFacts
 from vllm_spec_plugin.support.rules import (
     EVERYTHING,
     RULES,

@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from vllm_spec_plugin.config.request_options import draft_options
 from vllm_spec_plugin.tools.bench.drafting.parts import has_draft_model, timed_parts
 from vllm_spec_plugin.tools.bench.host.records import HostAnswer, HostJob
 from vllm_spec_plugin.tools.bench.load.closed_loop import ClosedLoop
@@ -75,7 +76,6 @@ class Session:
             SamplingParams,
             StepWatch,
             accepted_by_place,
-            draft_options,
             speculation_counts,
         )
 
@@ -122,7 +122,7 @@ class Session:
         from vllm_spec_plugin.compat.inspection import SteppedEngine, speculation_counts
 
         prompts = {request.prompt for phase in job.phases for request in phase.requests}
-        engine = SteppedEngine(self._llm, prompts, job.spec_tokens, job.spec_method)
+        engine = SteppedEngine(self._llm, prompts, draft_options(job.spec_tokens, job.spec_method))
         self._llm.reset_prefix_cache()
         torch.manual_seed(job.seed)
         answers: list[PhaseAnswer] = []

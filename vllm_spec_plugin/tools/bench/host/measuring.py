@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from vllm_spec_plugin.config.request_options import draft_options
 from vllm_spec_plugin.tools.bench.host.parts import MODELS, PARTS, timed_steps
 from vllm_spec_plugin.tools.bench.host.records import HostAnswer, HostJob
 from vllm_spec_plugin.tools.bench.host.script import next_tokens, prompt
@@ -27,7 +28,7 @@ def measure_steps(llm: Any, runner: Any, job: HostJob) -> HostAnswer:
 
     vocab_size = runner.model_config.get_vocab_size()
     script = functools.partial(next_tokens, vocab_size=vocab_size, repeats=job.repeats)
-    engine = SteppedEngine(llm, (), job.spec_tokens)
+    engine = SteppedEngine(llm, (), draft_options(job.spec_tokens))
     num_tokens = runner.max_model_len - _PROMPT_TOKENS
     start = time.process_time()
     with scripted_target(runner, script, is_computed=job.is_computed):

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from vllm_spec_plugin.config.request_options import draft_options
 from vllm_spec_plugin.tools.bench.arm import Session, main
 from vllm_spec_plugin.tools.bench.load.records import Request
 from vllm_spec_plugin.verification.topology import Topology
@@ -110,7 +111,7 @@ class RecordingSession(Session):
 
         torch.manual_seed(seed)
         wanted = [Request(**request) for request in requests]
-        engine = SteppedEngine(self._llm, {request.prompt for request in wanted}, None, spec_method)
+        engine = SteppedEngine(self._llm, {request.prompt for request in wanted}, draft_options(None, spec_method))
         recorder = Recorder(self._runner, responses)
         said: dict[str, list[int]] = {engine.add(request): [] for request in wanted}
         try:

@@ -2,14 +2,10 @@
 
 import dataclasses
 from importlib.metadata import entry_points
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from vllm_spec_plugin.schema.errors import show_reason
-from vllm_spec_plugin.support.facts import Facts, Layer, ModelFacts, ServerFacts
-from vllm_spec_plugin.support.rules import UnsupportedError
-
-if TYPE_CHECKING:
-    from vllm_spec_plugin.config import PluginConfig
+from vllm_spec_plugin.compat.draft_model import draft_model_config
+from vllm_spec_plugin.compat.facts import Facts, Layer, ModelFacts, ServerFacts
 
 # The words of transformers' `layer_types` and `layers_block_type`.
 _LAYER_TYPES = {
@@ -36,29 +32,22 @@ _SPECS = {
 _FUSED_KV_WRITES = ("fuse_rope_kvcache", "fuse_rope_kvcache_cat_mla", "fuse_qk_norm_rope_kvcache")
 
 
-def read_facts(vllm_config: Any, config: "PluginConfig") -> Facts:
+def read_facts(vllm_config: Any, draft: tuple[str, str | None, str | None] | None) -> Facts:
     """The facts that vLLM's configuration tells, before weights are loaded.
 
     Args:
         vllm_config: vLLM's `VllmConfig`.
-        config: the plugin's.
+        draft: folder or hub name of the draft model, its dtype and its quantization; None is no draft model.
 
     Raises:
-        UnsupportedError: vLLM does not take the draft model.
+        ValueError: vLLM does not take the draft model.
     """
-    from vllm_spec_plugin.compat.draft_model import draft_model_config
-
-    target = vllm_config.model_config
-    draft = None
-    for proposer in config.proposers:
-        if (weights := proposer.draft_weights) is not None:
-            model, dtype, quantization, _ = weights
-            try:
-                draft_config = draft_model_config(target, model=model, dtype=dtype, quantization=quantization)
-            except ValueError as error:
-                raise UnsupportedError(f"proposer.model: vLLM can't run '{model}': {show_reason(error)}") from None
-            draft = _model_facts(draft_config)
-    return Facts(_model_facts(target), draft, _server_facts(vllm_config))
+    target, draft_config = vllm_config.model_config, None
+    if draft is not None:
+        model, dtype, quantization = draft
+        draft_config = draft_model_config(target, model=model, dtype=dtype, quantization=quantization)
+    server = _server_facts(vllm_config)
+    return Facts(_model_facts(target), draft_config and _model_facts(draft_config), server)
 
 
 def read_runner_facts(runner: Any, facts: Facts, draft_layers: set[str]) -> Facts:

@@ -1,0 +1,63 @@
+"""vLLM's frontend process: request validation, and statistics that arrive from the engine."""
+
+from collections.abc import Callable
+from typing import Any
+
+from vllm_spec_plugin.compat.patching import wrap
+
+# `kv_connector_stats` is the one open field of vLLM's `SchedulerStats` that is sent as it is; this is the key in it.
+_ENTRY = "vllm_spec_plugin"
+Payload = list[dict[str, Any]]
+
+
+def patch(is_ours: Callable[[Any], bool], check: Callable[[Any, Any], None], export: Callable[[Payload], None]) -> None:
+    """Lifts refusals that the plugin's scorer makes needless, and exports the plugin's metrics.
+
+    Args:
+        is_ours: whether vLLM's `SpeculativeConfig` is the plugin's.
+        check: checks a request's `extra_args` for that `SpeculativeConfig`; raises ValueError.
+        export: takes the engine's counters of a step.
+    """
+    from vllm.sampling_params import SamplingParams
+    from vllm.v1.metrics.loggers import StatLoggerManager
+
+    wrap(SamplingParams, "_validate_spec_decode", _checked(is_ours, check))
+    wrap(StatLoggerManager, "record", _exporting(export))
+
+
+def _checked(is_ours: Callable[[Any], bool], check: Callable[[Any, Any], None]) -> Callable[..., Any]:
+    from vllm.exceptions import VLLMValidationError
+
+    def replace(original: Callable[..., None]) -> Callable[..., None]:
+        def validate_spec_decode(self: Any, speculative_config: Any) -> None:
+            if not is_ours(speculative_config):
+                original(self, speculative_config)
+                return
+            try:
+                check(self.extra_args, speculative_config)
+            except ValueError as error:
+                # The only one that vLLM's server answers with 400 and the message.
+                raise VLLMValidationError(str(error), parameter="vllm_xargs") from None
+
+        return validate_spec_decode
+
+    return replace
+
+
+def _exporting(export: Callable[[Payload], None]) -> Callable[..., Any]:
+    def replace(original: Callable[..., None]) -> Callable[..., None]:
+        def record(self: Any, scheduler_stats: Any, *args: Any, **kwargs: Any) -> None:
+            carried = scheduler_stats and scheduler_stats.kv_connector_stats
+            if carried and _ENTRY in carried:
+                export(carried.pop(_ENTRY))
+                scheduler_stats.kv_connector_stats = carried or None
+            original(self, scheduler_stats, *args, **kwargs)
+
+        return record
+
+    return replace
+
+
+def carry(scheduler_stats: Any, payload: Payload) -> None:
+    """Puts the plugin's counters on vLLM's `SchedulerStats`; `record` takes them off again before vLLM looks."""
+    scheduler_stats.kv_connector_stats = {**(scheduler_stats.kv_connector_stats or {}), _ENTRY: payload}
