@@ -3,6 +3,9 @@
 # The modules that hold objects of vLLM's.
 HELD_IN = (
     "vllm_spec_plugin.compat",
+    "vllm_spec_plugin.drafting",
+    "vllm_spec_plugin.kv",
+    "vllm_spec_plugin.register",
     "vllm_spec_plugin.scheduling",
     "vllm_spec_plugin.verification.constraints",
     "vllm_spec_plugin.verification.sampler",
@@ -79,8 +82,8 @@ _CPU_KERNEL = "argument order of the kernel that `compat.cpu_pass` calls"
 _KV_WRITE = "wrapped by `compat.tree_attention`"
 _LIVE = "on the way to the live runner in `compat.inspection`"
 _SET_LATE = "copied to the draft's by `compat.draft_attention`"
-_FUSED = "read by name in `compat.facts`"
-_SPEC = "known by the name of its class in `compat.facts`"
+_FUSED = "read by name in `compat.reading`"
+_SPEC = "known by the name of its class in `compat.reading`"
 
 # Names, "module:Class.method", that the plugin depends on in ways that a reader of its code can't find, and how.
 BY_HAND = {

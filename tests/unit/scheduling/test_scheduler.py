@@ -21,10 +21,10 @@ from tests.sizes import examples
 from tests.unit.scheduling.cases import BLOCK_SIZE, FULL, MAX_MODEL_LEN, WINDOW, prompt, request
 from tests.unit.scheduling.steps import NUM_DRAFTS, Core, blocks_between
 from vllm_spec_plugin.compat.kv_cache import KVCacheManager, RequestStatus, cached_blocks
-from vllm_spec_plugin.kv import draft_blocks
 from vllm_spec_plugin.kv.manager import SpecKVCacheManager
 from vllm_spec_plugin.kv.tree_forks import TreeForks
 from vllm_spec_plugin.messages import NO_PLAN, plan_of
+from vllm_spec_plugin.scheduling import draft_blocks
 from vllm_spec_plugin.scheduling import scheduler as scheduler_module
 from vllm_spec_plugin.scheduling.adapter import DraftLengthAdapter
 from vllm_spec_plugin.scheduling.draft_blocks import DraftBlocks

@@ -15,17 +15,17 @@ import pytest
 from loadtests.acceptance.chaos import faulty_proposer
 from loadtests.acceptance.chaos.faults import FAULTS
 from loadtests.acceptance.chaos.faulty_proposer import RandomlyFaultyProposer, drawn_fault, faulty_environment, register
-from vllm_spec_plugin.proposers import registry
-from vllm_spec_plugin.proposers.base import Draft, RequestView
-from vllm_spec_plugin.proposers.guard import (
+from vllm_spec_plugin.metrics.counters import (
     BAD_PROBS,
     OUT_OF_VOCABULARY,
     RAISED,
     TOO_MANY_TOKENS,
     WRONG_COUNT,
     WRONG_TYPE,
-    GuardedProposer,
 )
+from vllm_spec_plugin.proposers import registry
+from vllm_spec_plugin.proposers.base import Draft, RequestView
+from vllm_spec_plugin.proposers.guard import GuardedProposer
 
 REASONS = {
     "raise": RAISED,
