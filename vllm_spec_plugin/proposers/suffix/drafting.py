@@ -18,7 +18,6 @@ from vllm_spec_plugin.proposers.suffix.tree import (
     NUM_TOKENS,
     Int32s,
     Int64s,
-    Tree,
     count_of,
     find_child,
     start_of,
@@ -29,23 +28,35 @@ Float64s = npt.NDArray[np.float64]
 
 
 @compiled
-def _descend(tree: Tree, node: int, length: int, text: Int32s, end: int) -> tuple[int, int, int]:
+def _descend(
+    tokens: Int32s, parents: Int32s, nodes: Int32s, edges: Int32s, node: int, length: int, text: Int32s, end: int
+) -> tuple[int, int, int]:
     """Goes down to the deepest node on the way; returns it, the length below it, and the child there or 0."""
     while length > 0:
-        child = find_child(tree, node, text[end - length])
-        if child < 0 or length < tree.nodes[child, DEPTH] - tree.nodes[node, DEPTH]:
+        child = find_child(tokens, parents, nodes, edges, node, text[end - length])
+        if child < 0 or length < nodes[child, DEPTH] - nodes[node, DEPTH]:
             return node, length, child
-        length -= tree.nodes[child, DEPTH] - tree.nodes[node, DEPTH]
+        length -= nodes[child, DEPTH] - nodes[node, DEPTH]
         node = child
     return node, 0, 0
 
 
 @compiled
-def match(tree: Tree, place: Int64s, text: Int32s, begin: int, end: int) -> int:
+def match(
+    tokens: Int32s,
+    parents: Int32s,
+    nodes: Int32s,
+    edges: Int32s,
+    state: Int64s,
+    place: Int64s,
+    text: Int32s,
+    begin: int,
+    end: int,
+) -> int:
     """Goes on with text[begin:end] from `place`, the longest end of text[:begin] that the tree has.
 
     Args:
-        tree: of other texts, without pending suffixes.
+        tokens: of other texts, without pending suffixes.
         place: [2] int64, node and length; changed.
         text: whose end is matched.
         begin: first token that is new.
@@ -58,35 +69,37 @@ def match(tree: Tree, place: Int64s, text: Int32s, begin: int, end: int) -> int:
     for position in range(begin, end):
         token = text[position]
         while True:
-            node, length, child = _descend(tree, node, length, text, position)
+            node, length, child = _descend(tokens, parents, nodes, edges, node, length, text, position)
             if length == 0:
-                if find_child(tree, node, token) != 0:
+                if find_child(tokens, parents, nodes, edges, node, token) != 0:
                     length = 1
                     break
-            elif tree.text[start_of(tree, child) + tree.nodes[node, DEPTH] + length] == token:
+            elif tokens[start_of(nodes, child) + nodes[node, DEPTH] + length] == token:
                 length += 1
                 break
             if node != 0:
-                node = tree.nodes[node, LINK]
+                node = nodes[node, LINK]
             elif length > 0:
                 length -= 1
             else:
                 break
     place[0], place[1] = node, length
-    return int(tree.nodes[node, DEPTH] + length)
+    return int(nodes[node, DEPTH] + length)
 
 
 @compiled
-def longest_from(tree: Tree, text: Int32s, begin: int) -> int:
+def longest_from(
+    tokens: Int32s, parents: Int32s, nodes: Int32s, edges: Int32s, state: Int64s, text: Int32s, begin: int
+) -> int:
     """The end of the longest part of `text` from `begin` on that the tree has."""
     node, position = 0, begin
     while position < text.shape[0]:
-        child = find_child(tree, node, text[position])
+        child = find_child(tokens, parents, nodes, edges, node, text[position])
         if child == 0:
             break
-        at = start_of(tree, child) + tree.nodes[node, DEPTH]
-        past = tree.state[NUM_TOKENS] if child < 0 else at + tree.nodes[child, DEPTH] - tree.nodes[node, DEPTH]
-        while at < past and position < text.shape[0] and tree.text[at] == text[position]:
+        at = start_of(nodes, child) + nodes[node, DEPTH]
+        past = state[NUM_TOKENS] if child < 0 else at + nodes[child, DEPTH] - nodes[node, DEPTH]
+        while at < past and position < text.shape[0] and tokens[at] == text[position]:
             at, position = at + 1, position + 1
         if child < 0 or at < past:
             break
@@ -95,15 +108,18 @@ def longest_from(tree: Tree, text: Int32s, begin: int) -> int:
 
 
 @compiled
-def _token_at(tree: Tree, position: int, draft: Int32s) -> int:
+def _token_at(tokens: Int32s, num_tokens: int, position: int, draft: Int32s) -> int:
     """A token of the tree's text, and behind its end of the draft that follows it."""
-    num_tokens = tree.state[NUM_TOKENS]
-    return int(tree.text[position] if position < num_tokens else draft[position - num_tokens])
+    return int(tokens[position] if position < num_tokens else draft[position - num_tokens])
 
 
 @compiled
 def draft_certain(
-    tree: Tree,
+    tokens: Int32s,
+    parents: Int32s,
+    nodes: Int32s,
+    edges: Int32s,
+    state: Int64s,
     node: int,
     length: int,
     text: Int32s,
@@ -118,7 +134,7 @@ def draft_certain(
     c / n * (m + 1) / (m + 2): by the rule of succession, as the match was right m times.
 
     Args:
-        tree: where the match is.
+        tokens: where the match is.
         node: of the match.
         length: of the match, below the node.
         text: whose last tokens are matched.
@@ -127,59 +143,65 @@ def draft_certain(
         least: it ends before its probability falls below this.
         draft: [most tokens] int32.
     """
-    node, length, child = _descend(tree, node, length, text, end)
-    matched, probability = tree.nodes[node, DEPTH] + length, 1.0
+    node, length, child = _descend(tokens, parents, nodes, edges, node, length, text, end)
+    matched, probability = nodes[node, DEPTH] + length, 1.0
     for index in range(draft.shape[0]):
         if length == 0:
-            child = tree.nodes[node, BEST]
+            child = nodes[node, BEST]
             if child == 0:
                 return index
             # Nodes far above a leaf may count too little.
-            probability *= min(count_of(tree, child) / max(tree.nodes[node, COUNT], 1), 1.0)
-        token = _token_at(tree, start_of(tree, child) + tree.nodes[node, DEPTH] + length, draft)
+            probability *= min(count_of(nodes, child) / max(nodes[node, COUNT], 1), 1.0)
+        token = _token_at(tokens, state[NUM_TOKENS], start_of(nodes, child) + nodes[node, DEPTH] + length, draft)
         probability *= (matched + index + 1) / (matched + index + 2)
         if token < 0 or token >= vocab_size or probability < least:
             return index
         draft[index] = token
         length += 1
-        if child > 0 and tree.nodes[node, DEPTH] + length == tree.nodes[child, DEPTH]:
+        if child > 0 and nodes[node, DEPTH] + length == nodes[child, DEPTH]:
             node, length = child, 0
     return int(draft.shape[0])
 
 
 @compiled
-def _ranks_before(tree: Tree, child: int, other: int) -> bool:
-    if count_of(tree, child) != count_of(tree, other):
-        return bool(count_of(tree, child) > count_of(tree, other))
-    return bool(start_of(tree, child) > start_of(tree, other))
+def _ranks_before(nodes: Int32s, child: int, other: int) -> bool:
+    if count_of(nodes, child) != count_of(nodes, other):
+        return bool(count_of(nodes, child) > count_of(nodes, other))
+    return bool(start_of(nodes, child) > start_of(nodes, other))
 
 
 @compiled
-def _most_frequent(tree: Tree, node: int, vocab_size: int, top: Int32s) -> tuple[int, int]:
+def _most_frequent(
+    tokens: Int32s, nodes: Int32s, edges: Int32s, node: int, vocab_size: int, top: Int32s
+) -> tuple[int, int]:
     """Fills `top` with the most frequent children, best first; returns how many and their total count."""
-    size, slot = 0, tree.nodes[node, FIRST]
+    size, slot = 0, nodes[node, FIRST]
     while slot >= 0:
-        child = tree.edges[slot, CHILD]
-        slot = tree.edges[slot, NEXT]
-        token = tree.text[start_of(tree, child) + tree.nodes[node, DEPTH]]
+        child = edges[slot, CHILD]
+        slot = edges[slot, NEXT]
+        token = tokens[start_of(nodes, child) + nodes[node, DEPTH]]
         if token < 0 or token >= vocab_size:
             continue
-        if size < top.shape[0] or _ranks_before(tree, child, top[size - 1]):
+        if size < top.shape[0] or _ranks_before(nodes, child, top[size - 1]):
             size = min(size + 1, top.shape[0])
             place = size - 1
-            while place > 0 and _ranks_before(tree, child, top[place - 1]):
+            while place > 0 and _ranks_before(nodes, child, top[place - 1]):
                 top[place] = top[place - 1]
                 place -= 1
             top[place] = child
     total = 0
     for place in range(size):
-        total += count_of(tree, top[place])
+        total += count_of(nodes, top[place])
     return size, total
 
 
 @compiled
 def draft_drawn(
-    tree: Tree,
+    tokens: Int32s,
+    parents: Int32s,
+    nodes: Int32s,
+    edges: Int32s,
+    state: Int64s,
     node: int,
     length: int,
     text: Int32s,
@@ -197,7 +219,7 @@ def draft_drawn(
     for the counts.
 
     Args:
-        tree: as of `draft_certain`, so the next six.
+        tokens: as of `draft_certain`, so the next six.
         node: of the match.
         length: of the match, below the node.
         text: whose last tokens are matched.
@@ -209,27 +231,27 @@ def draft_drawn(
         row_probs: [most tokens, most per row] float32; written.
         draft: [most tokens] int32; written.
     """
-    node, length, child = _descend(tree, node, length, text, end)
-    matched, probability = tree.nodes[node, DEPTH] + length, 1.0
+    node, length, child = _descend(tokens, parents, nodes, edges, node, length, text, end)
+    matched, probability = nodes[node, DEPTH] + length, 1.0
     top, widest = np.empty(row_tokens.shape[1], np.int32), 0
     for index in range(draft.shape[0]):
         probability *= (matched + index + 1) / (matched + index + 2)
         if probability < least:
             return index, widest
-        size, depth = 1, tree.nodes[node, DEPTH]
+        size, depth = 1, nodes[node, DEPTH]
         if length == 0:
-            size, total = _most_frequent(tree, node, vocab_size, top)
+            size, total = _most_frequent(tokens, nodes, edges, node, vocab_size, top)
             if size == 0:
                 return index, widest
-            drawn, below = 0, count_of(tree, top[0])
+            drawn, below = 0, count_of(nodes, top[0])
             while below <= uniforms[index] * total and drawn < size - 1:
                 drawn += 1
-                below += count_of(tree, top[drawn])
+                below += count_of(nodes, top[drawn])
             child = top[drawn]
             for place in range(size):
-                row_tokens[index, place] = tree.text[start_of(tree, top[place]) + depth]
-                row_probs[index, place] = count_of(tree, top[place]) / total
-        token = _token_at(tree, start_of(tree, child) + depth + length, draft)
+                row_tokens[index, place] = tokens[start_of(nodes, top[place]) + depth]
+                row_probs[index, place] = count_of(nodes, top[place]) / total
+        token = _token_at(tokens, state[NUM_TOKENS], start_of(nodes, child) + depth + length, draft)
         if token < 0 or token >= vocab_size:
             return index, widest
         if length > 0:
@@ -238,6 +260,6 @@ def draft_drawn(
         draft[index] = token
         widest = max(widest, size)
         length += 1
-        if child > 0 and depth + length == tree.nodes[child, DEPTH]:
+        if child > 0 and depth + length == nodes[child, DEPTH]:
             node, length = child, 0
     return int(draft.shape[0]), widest

@@ -41,7 +41,7 @@ class TextTree:
     @property
     def text(self) -> Int32s:
         """[num_tokens], what was taken in; not to be written."""
-        return self.arrays.text[: self.num_tokens]
+        return self.arrays.tokens[: self.num_tokens]
 
     @property
     def num_matched(self) -> int:
@@ -56,7 +56,7 @@ class TextTree:
     def extend(self, new_tokens: Int32s) -> None:
         """Takes in the tokens that follow what was taken in before, [num_new_tokens], contiguous."""
         while True:
-            done = tree.extend(self.arrays, new_tokens, self._vocab_size)
+            done = tree.extend(*self.arrays, new_tokens, self._vocab_size)
             new_tokens = new_tokens[done:]
             if not len(new_tokens):
                 return
@@ -76,7 +76,7 @@ class TextTree:
         """
         draft = np.empty(num_draft_tokens, np.int32)
         count = drafting.draft_certain(
-            self.arrays, node, length, matched.arrays.text, matched.num_tokens, self._vocab_size, least, draft
+            *self.arrays, node, length, matched.arrays.tokens, matched.num_tokens, self._vocab_size, least, draft
         )
         chain: list[int] = draft[:count].tolist()
         return chain
@@ -89,10 +89,10 @@ class TextTree:
         tokens = np.empty((len(uniforms), MAX_SUPPORT), np.int64)
         probs = np.empty((len(uniforms), MAX_SUPPORT), np.float32)
         count, width = drafting.draft_drawn(
-            self.arrays,
+            *self.arrays,
             node,
             length,
-            matched.arrays.text,
+            matched.arrays.tokens,
             matched.num_tokens,
             self._vocab_size,
             least,
@@ -128,7 +128,7 @@ class TextTree:
             edges = np.zeros(((num_edges + more) * 8 // tree.MOST_LOAD + 1, 2), np.int32)
         self.arrays = Tree(text, parents, nodes, edges, state)
         if is_full:
-            tree.rehash(self.arrays)
+            tree.rehash(*self.arrays)
 
 
 def _longer(array: Int32s, capacity: int) -> Int32s:

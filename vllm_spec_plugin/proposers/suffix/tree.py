@@ -38,14 +38,14 @@ class Tree(NamedTuple):
     """The arrays of a tree.
 
     Attributes:
-        text: [capacity] int32, the tokens.
+        tokens: [capacity] int32, the text.
         parents: [capacity] int32, per leaf the node above.
         nodes: [node capacity, NUM_COLUMNS] int32.
         edges: [slots, 2] int32.
         state: [NUM_STATE] int64.
     """
 
-    text: Int32s
+    tokens: Int32s
     parents: Int32s
     nodes: Int32s
     edges: Int32s
@@ -53,122 +53,125 @@ class Tree(NamedTuple):
 
 
 @compiled
-def start_of(tree: Tree, child: int) -> int:
+def start_of(nodes: Int32s, child: int) -> int:
     """Where the latest occurrence of a child's string begins."""
-    return int(-child - 1 if child < 0 else tree.nodes[child, START])
+    return int(-child - 1 if child < 0 else nodes[child, START])
 
 
 @compiled
-def count_of(tree: Tree, child: int) -> int:
+def count_of(nodes: Int32s, child: int) -> int:
     """How many leaves a child has or is."""
-    return int(1 if child < 0 else tree.nodes[child, COUNT])
+    return int(1 if child < 0 else nodes[child, COUNT])
 
 
 @compiled
-def _parent_of(tree: Tree, child: int) -> int:
-    return int(tree.parents[-child - 1] if child < 0 else tree.nodes[child, PARENT])
+def _parent_of(parents: Int32s, nodes: Int32s, child: int) -> int:
+    return int(parents[-child - 1] if child < 0 else nodes[child, PARENT])
 
 
 @compiled
-def _slot(tree: Tree, node: int, token: int) -> int:
+def _slot(tokens: Int32s, parents: Int32s, nodes: Int32s, edges: Int32s, node: int, token: int) -> int:
     """Where the edge of `node` that begins with `token` is, or belongs."""
     key = (node * 0x1E3779B97F4A7C15) ^ ((token + 1) * 0x2545F4914F6CDD1D)
     key = (key ^ (key >> 29)) * 0x3F58476D1CE4E5B9
-    slot = (((key >> 32) & 0xFFFFFFFF) * tree.edges.shape[0]) >> 32
-    depth = tree.nodes[node, DEPTH]
+    slot = (((key >> 32) & 0xFFFFFFFF) * edges.shape[0]) >> 32
+    depth = nodes[node, DEPTH]
     while True:
-        child = tree.edges[slot, CHILD]
+        child = edges[slot, CHILD]
         if child == 0:
             break
-        if _parent_of(tree, child) == node and tree.text[start_of(tree, child) + depth] == token:
+        if _parent_of(parents, nodes, child) == node and tokens[start_of(nodes, child) + depth] == token:
             break
         slot += 1
-        if slot == tree.edges.shape[0]:
+        if slot == edges.shape[0]:
             slot = 0
     return int(slot)
 
 
 @compiled
-def find_child(tree: Tree, node: int, token: int) -> int:
+def find_child(tokens: Int32s, parents: Int32s, nodes: Int32s, edges: Int32s, node: int, token: int) -> int:
     """The child on the edge that begins with `token`; 0 if there is none."""
-    return int(tree.edges[_slot(tree, node, token), CHILD])
+    return int(edges[_slot(tokens, parents, nodes, edges, node, token), CHILD])
 
 
 @compiled
-def _add_edge(tree: Tree, node: int, token: int, child: int) -> None:
-    slot = _slot(tree, node, token)
-    tree.edges[slot, CHILD] = child
-    tree.edges[slot, NEXT] = tree.nodes[node, FIRST]
-    tree.nodes[node, FIRST] = slot
-    tree.state[NUM_EDGES] += 1
+def _add_edge(
+    tokens: Int32s, parents: Int32s, nodes: Int32s, edges: Int32s, state: Int64s, node: int, token: int, child: int
+) -> None:
+    slot = _slot(tokens, parents, nodes, edges, node, token)
+    edges[slot, CHILD] = child
+    edges[slot, NEXT] = nodes[node, FIRST]
+    nodes[node, FIRST] = slot
+    state[NUM_EDGES] += 1
 
 
 @compiled
-def _count(tree: Tree, leaf: int, node: int, vocab_size: int) -> None:
+def _count(tokens: Int32s, nodes: Int32s, leaf: int, node: int, vocab_size: int) -> None:
     """Counts a new leaf in the nodes above it."""
     child = -leaf - 1
     for _ in range(MOST_ANCESTORS):
-        tree.nodes[node, COUNT] += 1
-        tree.nodes[node, START] = leaf
-        best, token = tree.nodes[node, BEST], tree.text[leaf + tree.nodes[node, DEPTH]]
-        if 0 <= token < vocab_size and (best == 0 or count_of(tree, child) >= count_of(tree, best)):
-            tree.nodes[node, BEST] = child
+        nodes[node, COUNT] += 1
+        nodes[node, START] = leaf
+        best, token = nodes[node, BEST], tokens[leaf + nodes[node, DEPTH]]
+        if 0 <= token < vocab_size and (best == 0 or count_of(nodes, child) >= count_of(nodes, best)):
+            nodes[node, BEST] = child
         if node == 0:
             break
-        child, node = node, tree.nodes[node, PARENT]
+        child, node = node, nodes[node, PARENT]
 
 
 @compiled
-def _split(tree: Tree, node: int, first: int, length: int) -> int:
+def _split(
+    tokens: Int32s, parents: Int32s, nodes: Int32s, edges: Int32s, state: Int64s, node: int, first: int, length: int
+) -> int:
     """Puts a new node `length` tokens along the edge of `node` that begins with `first`; returns it."""
-    middle, slot = tree.state[NUM_NODES], _slot(tree, node, first)
-    child, depth = tree.edges[slot, CHILD], tree.nodes[node, DEPTH] + length
-    start = start_of(tree, child)
-    tree.state[NUM_NODES] += 1
-    tree.nodes[middle, START], tree.nodes[middle, DEPTH], tree.nodes[middle, LINK] = start, depth, 0
-    tree.nodes[middle, COUNT], tree.nodes[middle, PARENT] = count_of(tree, child), node
-    tree.nodes[middle, BEST], tree.nodes[middle, FIRST] = 0, -1
-    tree.edges[slot, CHILD] = middle
-    if tree.nodes[node, BEST] == child:
-        tree.nodes[node, BEST] = middle
+    middle, slot = state[NUM_NODES], _slot(tokens, parents, nodes, edges, node, first)
+    child, depth = edges[slot, CHILD], nodes[node, DEPTH] + length
+    start = start_of(nodes, child)
+    state[NUM_NODES] += 1
+    nodes[middle, START], nodes[middle, DEPTH], nodes[middle, LINK] = start, depth, 0
+    nodes[middle, COUNT], nodes[middle, PARENT] = count_of(nodes, child), node
+    nodes[middle, BEST], nodes[middle, FIRST] = 0, -1
+    edges[slot, CHILD] = middle
+    if nodes[node, BEST] == child:
+        nodes[node, BEST] = middle
     if child < 0:
-        tree.parents[-child - 1] = middle
+        parents[-child - 1] = middle
     else:
-        tree.nodes[child, PARENT] = middle
-    _add_edge(tree, middle, tree.text[start + depth], child)
+        nodes[child, PARENT] = middle
+    _add_edge(tokens, parents, nodes, edges, state, middle, tokens[start + depth], child)
     return int(middle)
 
 
 @compiled
-def _insert(tree: Tree, vocab_size: int) -> bool:
+def _insert(tokens: Int32s, parents: Int32s, nodes: Int32s, edges: Int32s, state: Int64s, vocab_size: int) -> bool:
     """Adds leaves for the pending suffixes that the next token has not followed before; False if room runs out."""
-    text, nodes, state = tree.text, tree.nodes, tree.state
     position = state[NUM_TOKENS]
-    token = text[position]
+    token = tokens[position]
     while state[PENDING] > 0:
         node, length = state[AT], state[LENGTH]
-        child = find_child(tree, node, text[position - length])
+        child = find_child(tokens, parents, nodes, edges, node, tokens[position - length])
         if child > 0 and length >= nodes[child, DEPTH] - nodes[node, DEPTH]:
             state[AT], state[LENGTH] = child, length - (nodes[child, DEPTH] - nodes[node, DEPTH])
             continue
         if child != 0:
-            at = start_of(tree, child) + nodes[node, DEPTH] + length
-            if text[at] == token:
+            at = start_of(nodes, child) + nodes[node, DEPTH] + length
+            if tokens[at] == token:
                 if state[UNLINKED] > 0:
                     nodes[state[UNLINKED], LINK] = node
                 state[LENGTH] = length + 1
                 break
-        if state[NUM_NODES] == nodes.shape[0] or 8 * (state[NUM_EDGES] + 2) > MOST_LOAD * tree.edges.shape[0]:
+        if state[NUM_NODES] == nodes.shape[0] or 8 * (state[NUM_EDGES] + 2) > MOST_LOAD * edges.shape[0]:
             return False
         owner, leaf = node, position - state[PENDING] + 1
         if child != 0:
-            known = text[at]
-            owner = _split(tree, node, text[position - length], length)
+            known = tokens[at]
+            owner = _split(tokens, parents, nodes, edges, state, node, tokens[position - length], length)
             if 0 <= known < vocab_size:
                 nodes[owner, BEST] = child
-        tree.parents[leaf] = owner
-        _add_edge(tree, owner, token, -leaf - 1)
-        _count(tree, leaf, owner, vocab_size)
+        parents[leaf] = owner
+        _add_edge(tokens, parents, nodes, edges, state, owner, token, -leaf - 1)
+        _count(tokens, nodes, leaf, owner, vocab_size)
         if state[UNLINKED] > 0:
             nodes[state[UNLINKED], LINK] = owner
         state[UNLINKED] = owner if child != 0 else 0
@@ -181,31 +184,41 @@ def _insert(tree: Tree, vocab_size: int) -> bool:
 
 
 @compiled
-def extend(tree: Tree, tokens: Int32s, vocab_size: int) -> int:
+def extend(
+    tokens: Int32s, parents: Int32s, nodes: Int32s, edges: Int32s, state: Int64s, new_tokens: Int32s, vocab_size: int
+) -> int:
     """Takes in the tokens that follow the text; returns how many, fewer than there are where room runs out."""
-    state = tree.state
-    for index in range(tokens.shape[0]):
+    for index in range(new_tokens.shape[0]):
         if state[IS_BEGUN] == 0:
-            if state[NUM_TOKENS] == tree.text.shape[0]:
+            if state[NUM_TOKENS] == tokens.shape[0]:
                 return index
-            tree.text[state[NUM_TOKENS]] = tokens[index]
+            tokens[state[NUM_TOKENS]] = new_tokens[index]
             state[PENDING] += 1
             state[UNLINKED] = 0
             state[IS_BEGUN] = 1
-        if not _insert(tree, vocab_size):
+        if not _insert(tokens, parents, nodes, edges, state, vocab_size):
             return index
         state[NUM_TOKENS] += 1
         state[IS_BEGUN] = 0
-    return int(tokens.shape[0])
+    return int(new_tokens.shape[0])
 
 
 @compiled
-def rehash(tree: Tree) -> None:
+def rehash(tokens: Int32s, parents: Int32s, nodes: Int32s, edges: Int32s, state: Int64s) -> None:
     """Enters all edges into an empty table."""
-    num_leaves = tree.state[NUM_TOKENS] + tree.state[IS_BEGUN] - tree.state[PENDING]
-    tree.state[NUM_EDGES] = 0
-    tree.nodes[: tree.state[NUM_NODES], FIRST] = -1
-    for child in range(-num_leaves, tree.state[NUM_NODES]):
+    num_leaves = state[NUM_TOKENS] + state[IS_BEGUN] - state[PENDING]
+    state[NUM_EDGES] = 0
+    nodes[: state[NUM_NODES], FIRST] = -1
+    for child in range(-num_leaves, state[NUM_NODES]):
         if child != 0:
-            parent = _parent_of(tree, child)
-            _add_edge(tree, parent, tree.text[start_of(tree, child) + tree.nodes[parent, DEPTH]], child)
+            parent = _parent_of(parents, nodes, child)
+            _add_edge(
+                tokens,
+                parents,
+                nodes,
+                edges,
+                state,
+                parent,
+                tokens[start_of(nodes, child) + nodes[parent, DEPTH]],
+                child,
+            )
