@@ -66,6 +66,12 @@ class SuffixProposer:
             self.finish("")
         self.reset()
 
+    @property
+    def num_bytes(self) -> int:
+        """Memory held by requests and texts that have ended, in bytes."""
+        stored = 0 if self._store is None else self._store.num_bytes
+        return stored + sum(request.tree.num_bytes for request in self._requests.values())
+
     def propose(self, requests: Sequence[RequestView]) -> list[Draft]:
         """One draft per request, in order; the first one of a request takes in its whole text."""
         return [self._draft(request) for request in requests]
