@@ -43,8 +43,10 @@ class Variants:
         """Makes each proposer by its name and by how it chooses tokens; of `+ shared` with a store."""
 
         def ngram(mode: Mode, sampling: DraftSampling, shared: bool = False) -> NgramProposer:
-            texts = SharedTexts(self.min_order, self.max_order, self.shared_tokens, self.vocab_size) if shared else None
-            return NgramProposer(mode, self.min_order, self.max_order, self.window, sampling, self.vocab_size, texts)
+            # The orders of frequency count the token that follows too.
+            least, most = (order + (mode == "frequency") for order in (self.min_order, self.max_order))
+            texts = SharedTexts(least, most, self.shared_tokens, self.vocab_size) if shared else None
+            return NgramProposer(mode, least, most, self.window, sampling, self.vocab_size, texts)
 
         def suffix(sampling: DraftSampling, shared: bool = False) -> SuffixProposer:
             store = TextStore(self.shared_tokens, self.vocab_size) if shared else None

@@ -10,10 +10,10 @@ from vllm_spec_plugin.cli.bench_errors import told_errors
 def bench_ngram(
     context: Annotated[int, typer.Option(min=64, help="Tokens of text each request starts with.")] = 32768,
     steps: Annotated[int, typer.Option(min=1, help="Steps to measure, of 1 to 4 new tokens each.")] = 2000,
-    num_draft_tokens: Annotated[int, typer.Option(min=1, help="K, the most tokens drafted per step.")] = 5,
+    num_draft_tokens: Annotated[int, typer.Option(min=1, help="K, the most tokens drafted per step.")] = 8,
     batch: Annotated[int, typer.Option(min=1, help="Requests per call in the batched rows.")] = 8,
-    min_order: Annotated[int, typer.Option(min=1, help="Shortest n-gram used.")] = 1,
-    max_order: Annotated[int, typer.Option(min=1, help="Longest n-gram used.")] = 4,
+    min_order: Annotated[int, typer.Option(min=1, help="Fewest tokens that must match.")] = 2,
+    max_order: Annotated[int, typer.Option(min=1, help="Most tokens that lookup and frequency match.")] = 5,
     window: Annotated[int, typer.Option(min=1, help="Tokens counted by mode frequency.")] = 32768,
     vocab_size: Annotated[int, typer.Option(min=2, help="Vocabulary of the synthetic text.")] = 32768,
     shared_tokens: Annotated[
@@ -21,7 +21,7 @@ def bench_ngram(
     ] = 1_000_000,
     min_probability: Annotated[
         float, typer.Option(min=0, max=0.99, help="Below which a draft of method suffix ends.")
-    ] = 0.1,
+    ] = 0.02,
     seed: Annotated[int, typer.Option(min=0, help="Of the synthetic text.")] = 0,
 ) -> None:
     """Time lookup, frequency and suffix per request and step, and count what they gain on texts made from source files.

@@ -18,7 +18,7 @@ class SuffixConfig(ProposerConfig):
     method: Literal["suffix"] = Field(description="How drafts are made.")
     min_order: int = Field(default=2, ge=1, le=64, description="Fewest tokens that must match.")
     min_probability: float = Field(
-        default=0.1,
+        default=0.02,
         ge=0,
         lt=1,
         description="A draft ends before the probability that all of it is right, estimated from counts and from the "
