@@ -2,13 +2,14 @@
 
 import numpy as np
 import pytest
+import torch
 
 from tests.unit.p_values import chi_square
 from tests.unit.proposers.suffix import oracle
 from vllm_spec_plugin.proposers.base import NO_DRAFT, RequestView
 from vllm_spec_plugin.proposers.suffix.proposer import SuffixProposer
 from vllm_spec_plugin.proposers.suffix.store import GENERATIONS, OVERLAP, TextStore
-from vllm_spec_plugin.verification.draft_probs import SparseProbs
+from vllm_spec_plugin.verification.draft_probs import SparseProbs, token_probs
 
 VOCAB_SIZE = 12
 K = 5
@@ -74,13 +75,15 @@ def test_drawn_tokens_follow_q() -> None:
     proposer = make("sample")
     text = [1, 2, 3, 1, 2, 4, 1, 2, 3, 1, 5, 1, 2, 6, 1]
     observed, expected = np.zeros((VOCAB_SIZE, VOCAB_SIZE)), np.zeros((VOCAB_SIZE, VOCAB_SIZE))
+    # 1 was followed by 2 four times, by 5 once; 1 2 by 3 twice, 4 and 6; 1 5 by 1.
+    expected[2, 3], expected[2, 4], expected[2, 6], expected[5, 1] = 0.4, 0.2, 0.2, 0.2
     for seed in range(4000):
         [made] = proposer.propose([view("a", text, 2, seed=seed)])
         assert isinstance(made.probs, SparseProbs)
         np.testing.assert_allclose(made.probs.probs.sum(1), 1, atol=1e-6)
+        of_each = token_probs(made.probs, torch.tensor(made.token_ids))
+        assert float(of_each.prod()) == pytest.approx(expected[tuple(made.token_ids)])
         observed[tuple(made.token_ids)] += 1
-    # 1 was followed by 2 four times, by 5 once; 1 2 by 3 twice, 4 and 6; 1 5 by 1.
-    expected[2, 3], expected[2, 4], expected[2, 6], expected[5, 1] = 0.4, 0.2, 0.2, 0.2
     assert observed[expected == 0].sum() == 0
     assert chi_square(observed[expected > 0], expected[expected > 0]) > 1e-6
 

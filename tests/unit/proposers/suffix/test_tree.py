@@ -93,7 +93,9 @@ def test_long_runs_of_one_token_are_matched_whole() -> None:
     made = tree_of(text)
     assert made.num_matched == 49_999
     assert made.draft_after(*made.place(), made, 3, 0) == [1, 0, 0]
-    assert made.arrays.nodes[0, tree.COUNT] <= 50_001 + tree.MOST_ANCESTORS
+    made.extend(int32([2]))
+    assert made.num_matched == 0
+    assert made.arrays.nodes[0, tree.COUNT] <= 50_001 + 2 * tree.MOST_ANCESTORS, "of 100,001 leaves"
 
 
 @pytest.mark.parametrize(("different", "most"), [(2, 66), (2000, 45), (30_000, 45)])
