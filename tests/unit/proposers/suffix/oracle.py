@@ -42,7 +42,10 @@ def continuation(text: list[int], num_tokens: int, least: float, others: list[li
         length = matched + len(draft)
         by_token = followers(texts, found, length)
         if by_token:
-            best = max(by_token, key=lambda token: (len(by_token[token]), by_token[token][-1]))
+            drafted = [token for token in by_token if token >= 0]
+            if not drafted:
+                break
+            best = max(drafted, key=lambda token: (len(by_token[token]), by_token[token][-1]))
             probability *= len(by_token[best]) / sum(map(len, by_token.values()))
             found = by_token[best]
         elif others is None:

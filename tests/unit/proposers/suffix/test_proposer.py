@@ -121,22 +121,25 @@ def test_the_longer_match_wins_and_the_own_text_among_equals() -> None:
     assert draft(proposer, "c", [3, 8, 1, 2, 3], scope="one") == [7]
 
 
-def test_matches_with_ended_texts_are_those_of_a_search() -> None:
+@pytest.mark.parametrize("least", [0.0, 0.2])
+def test_matches_with_ended_texts_are_those_of_a_search(least: float) -> None:
     """30 stores of up to 6 texts that come while a request runs, seed 5; texts are shorter than the overlap."""
     rng = np.random.default_rng(5)
     for _ in range(30):
-        proposer, others = make(shared=100_000), []
+        proposer, others = make(shared=100_000, least=least), []
         text = rng.integers(0, 3, 90)
         for length in range(2, 90, 3):
             if rng.random() < 0.2:
                 others.append(rng.integers(0, 3, rng.integers(2, 60)).tolist())
                 end(proposer, f"ended {length}", others[-1], "one")
             own, kept = text[:length].tolist(), [other for other in others if not _begins(other, others)]
+            # The end of each text follows its last token.
+            kept = [[*other, -2 - number] for number, other in enumerate(kept)]
             shared = oracle.longest_match(own, kept)
             if shared > oracle.longest_match(own):
-                expected = oracle.continuation(own, K, 0, kept)
+                expected = oracle.continuation(own, K, least, kept)
             else:
-                expected = oracle.continuation(own, K, 0)
+                expected = oracle.continuation(own, K, least)
             assert draft(proposer, "b", own, scope="one") == expected
 
 
@@ -153,6 +156,8 @@ def test_a_beginning_that_is_kept_is_not_kept_again() -> None:
         store.add("one", text[:length])
         store.add("one", text[:length])
     assert store.num_tokens <= 3000 + 4 * (OVERLAP + 1) + 1
+    [generation] = store.generations("one")
+    assert generation.tree.num_matched == 0, "all that is kept is counted, as each text's end is its own"
 
 
 def test_what_was_least_recently_used_goes_and_memory_is_bounded() -> None:
