@@ -384,7 +384,8 @@ FREQUENCY = {**NGRAM, "mode": "frequency"}
         ({"proposer": {**NGRAM, "mode": None}}, "proposer.mode: got nothing (null); allowed: lookup, frequency"),
         (
             {"proposer": {"method": "ngarm"}},
-            "proposer.method: got the text 'ngarm'; allowed: cascade, draft_model, medusa, ngram, suffix; did you mean ngram?",
+            "proposer.method: got the text 'ngarm'; allowed: cascade, draft_model, medusa, ngram, suffix; "
+            "did you mean ngram?",
         ),
         ({"proposer": {"method": 5}}, "proposer.method: got 5; allowed: cascade, draft_model, medusa, ngram, suffix"),
         ({"proposer": {}}, "proposer.method: missing; allowed: cascade, draft_model, medusa, ngram, suffix"),
@@ -413,8 +414,8 @@ FREQUENCY = {**NGRAM, "mode": "frequency"}
         ),
         (
             {},
-            "proposer: missing; allowed: a section with the key method (cascade or draft_model or medusa or ngram or suffix) and "
-            "those that go with it",
+            "proposer: missing; allowed: a section with the key method (cascade or draft_model or medusa or ngram or "
+            "suffix) and those that go with it",
         ),
         (
             None,
@@ -644,7 +645,8 @@ NGRAM_ITEM = {"method": "ngram"}
         (NGRAM_ITEM, "proposers: got a section; allowed: a list of 2 to 3 proposers, each with its method"),
         (
             [NGRAM_ITEM, {"method": "ngrm"}],
-            "proposers[1].method: got the text 'ngrm'; allowed: draft_model, medusa, ngram, suffix; did you mean ngram?",
+            "proposers[1].method: got the text 'ngrm'; allowed: draft_model, medusa, ngram, suffix; "
+            "did you mean ngram?",
         ),
         ([NGRAM_ITEM, {"model": "x"}], "proposers[1].method: missing; allowed: draft_model, medusa, ngram, suffix"),
         (

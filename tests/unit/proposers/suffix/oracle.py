@@ -37,7 +37,8 @@ def continuation(text: list[int], num_tokens: int, least: float, others: list[li
     """The most frequent continuation of the longest match, the latest among equals, while it is probable enough."""
     matched = longest_match(text, others)
     texts = [text] if others is None else others
-    found, draft, probability = places(text, matched, others) if matched else [], [], 1.0
+    found, probability = places(text, matched, others) if matched else [], 1.0
+    draft: list[int] = []
     while found and len(draft) < num_tokens:
         length = matched + len(draft)
         by_token = followers(texts, found, length)

@@ -7,7 +7,7 @@ import torch
 from tests.unit.p_values import chi_square
 from tests.unit.proposers.suffix import oracle
 from vllm_spec_plugin.proposers.base import NO_DRAFT, RequestView
-from vllm_spec_plugin.proposers.suffix.proposer import SuffixProposer
+from vllm_spec_plugin.proposers.suffix.proposer import DraftSampling, SuffixProposer
 from vllm_spec_plugin.proposers.suffix.store import GENERATIONS, OVERLAP, TextStore
 from vllm_spec_plugin.verification.draft_probs import SparseProbs, token_probs
 
@@ -20,7 +20,9 @@ def view(name: str, tokens, count: int = K, scope: str | None = None, seed: int 
     return RequestView(name, np.array(tokens, np.int32), count, uniforms, scope=scope, **keys)
 
 
-def make(sampling: str = "greedy", min_order: int = 1, least: float = 0.0, shared: int | None = None) -> SuffixProposer:
+def make(
+    sampling: DraftSampling = "greedy", min_order: int = 1, least: float = 0.0, shared: int | None = None
+) -> SuffixProposer:
     store = None if shared is None else TextStore(shared, VOCAB_SIZE)
     return SuffixProposer(min_order, least, sampling, VOCAB_SIZE, store)
 
