@@ -20,6 +20,7 @@ from vllm_spec_plugin.config import (
     MedusaConfig,
     NgramConfig,
     PluginConfig,
+    SuffixConfig,
     load_config,
     parse_config,
 )
@@ -29,6 +30,7 @@ from vllm_spec_plugin.proposers.section import DraftWeights, FixedTree
 CONFIGS = Path(__file__).parents[3] / "configs"
 NGRAM = {"method": "ngram"}
 DRAFT = {"method": "draft_model", "model": "org/small"}
+SUFFIX = {"method": "suffix", "shared": True}
 MEDUSA = {"method": "medusa", "model": "org/heads"}
 
 
@@ -85,6 +87,18 @@ def test_a_draft_model_has_the_documented_defaults() -> None:
         "quantization": None,
         "catch_up_tokens": 2048,
         "branches": None,
+    }
+
+
+def test_suffix_has_the_documented_defaults() -> None:
+    assert parse_config({"proposer": {"method": "suffix"}}, "spec.yaml").proposer.model_dump() == {
+        "method": "suffix",
+        "min_order": 2,
+        "min_probability": 0.02,
+        "draft_sampling": "greedy",
+        "shared": False,
+        "shared_tokens": None,
+        "shared_scope": None,
     }
 
 
@@ -248,6 +262,7 @@ SHIPPED = {
     "cascade.yaml": 8,
     "ngram.yaml": 8,
     "ngram_frequency.yaml": 8,
+    "suffix.yaml": 8,
     "draft_model.yaml": 8,
     "medusa.yaml": 4,
     "medusa_tree.yaml": 5,
@@ -261,6 +276,7 @@ def test_shipped_files_are_valid_and_name_every_key_that_applies(name: str) -> N
     unused = set()
     if isinstance(config.proposer, NgramConfig):
         unused |= {"window"} if config.proposer.mode == "lookup" else set()
+    if isinstance(config.proposer, NgramConfig | SuffixConfig):
         unused |= set() if config.proposer.shared else {"shared_tokens", "shared_scope"}
     for section in (config.proposer, config.draft_length, config.verification):
         assert section.model_fields_set == set(type(section).model_fields) - unused
@@ -279,7 +295,7 @@ def test_every_shipped_file_is_among_those_checked_here() -> None:
 
 
 @pytest.mark.parametrize(
-    "proposer", [{**NGRAM, "mode": "lookup"}, {**NGRAM, "mode": "frequency"}, SHARED, DRAFT, MEDUSA]
+    "proposer", [{**NGRAM, "mode": "lookup"}, {**NGRAM, "mode": "frequency"}, SHARED, SUFFIX, DRAFT, MEDUSA]
 )
 def test_survives_json(proposer: dict[str, Any]) -> None:
     config = parse_config({"proposer": proposer, "verification": {"lenience": 1}}, "spec.yaml")
@@ -368,10 +384,11 @@ FREQUENCY = {**NGRAM, "mode": "frequency"}
         ({"proposer": {**NGRAM, "mode": None}}, "proposer.mode: got nothing (null); allowed: lookup, frequency"),
         (
             {"proposer": {"method": "ngarm"}},
-            "proposer.method: got the text 'ngarm'; allowed: cascade, draft_model, medusa, ngram; did you mean ngram?",
+            "proposer.method: got the text 'ngarm'; allowed: cascade, draft_model, medusa, ngram, suffix; "
+            "did you mean ngram?",
         ),
-        ({"proposer": {"method": 5}}, "proposer.method: got 5; allowed: cascade, draft_model, medusa, ngram"),
-        ({"proposer": {}}, "proposer.method: missing; allowed: cascade, draft_model, medusa, ngram"),
+        ({"proposer": {"method": 5}}, "proposer.method: got 5; allowed: cascade, draft_model, medusa, ngram, suffix"),
+        ({"proposer": {}}, "proposer.method: missing; allowed: cascade, draft_model, medusa, ngram, suffix"),
         ({"proposer": NGRAM, "draft_length": {}}, "draft_length.policy: missing; allowed: fixed, heuristic, optimal"),
         (
             {"proposer": NGRAM, "draft_length": {"policy": "fixed", "tokens": 0}},
@@ -397,8 +414,8 @@ FREQUENCY = {**NGRAM, "mode": "frequency"}
         ),
         (
             {},
-            "proposer: missing; allowed: a section with the key method (cascade or draft_model or medusa or ngram) and "
-            "those that go with it",
+            "proposer: missing; allowed: a section with the key method (cascade or draft_model or medusa or ngram or "
+            "suffix) and those that go with it",
         ),
         (
             None,
@@ -522,7 +539,8 @@ FREQUENCY = {**NGRAM, "mode": "frequency"}
         (
             {"proposer": {**DRAFT, "min_order": 3}},
             "proposer.min_order: unknown key (got 3); allowed: method, model, draft_sampling, draft_temperature, "
-            "min_confidence, dtype, quantization, catch_up_tokens, branches; it belongs to proposer.method ngram",
+            "min_confidence, dtype, quantization, catch_up_tokens, branches; it belongs to proposer.method ngram and "
+            "suffix",
         ),
         (
             {"proposer": {**NGRAM, "model": "x"}},
@@ -627,12 +645,13 @@ NGRAM_ITEM = {"method": "ngram"}
         (NGRAM_ITEM, "proposers: got a section; allowed: a list of 2 to 3 proposers, each with its method"),
         (
             [NGRAM_ITEM, {"method": "ngrm"}],
-            "proposers[1].method: got the text 'ngrm'; allowed: draft_model, medusa, ngram; did you mean ngram?",
+            "proposers[1].method: got the text 'ngrm'; allowed: draft_model, medusa, ngram, suffix; "
+            "did you mean ngram?",
         ),
-        ([NGRAM_ITEM, {"model": "x"}], "proposers[1].method: missing; allowed: draft_model, medusa, ngram"),
+        ([NGRAM_ITEM, {"model": "x"}], "proposers[1].method: missing; allowed: draft_model, medusa, ngram, suffix"),
         (
             [NGRAM_ITEM, {"method": "cascade", "proposers": []}],
-            "proposers[1].method: got the text 'cascade'; allowed: draft_model, medusa, ngram",
+            "proposers[1].method: got the text 'cascade'; allowed: draft_model, medusa, ngram, suffix",
         ),
         (
             [NGRAM_ITEM, NGRAM_ITEM],
@@ -877,7 +896,7 @@ WORDS = """
     proposer method mode min_order max_order window draft_sampling draft_length policy tokens lenience verification
     ngram lookup frequency fixed greedy sample draft_model model draft_temperature min_confidence dtype quantization
     catch_up_tokens probabilistic float16 medusa tree branches auto shared shared_tokens shared_scope salt global
-    stream_granularity stream_tokens free
+    stream_granularity stream_tokens free suffix min_probability
 """
 KEYS = st.sampled_from(WORDS.split())
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | KEYS | st.dates() | st.binary()
@@ -888,7 +907,7 @@ VALUES = st.recursive(
     ),
     max_leaves=10,
 )
-METHODS = st.sampled_from(["ngram", "draft_model", "medusa"])
+METHODS = st.sampled_from(["ngram", "draft_model", "medusa", "suffix"])
 SECTIONS = st.fixed_dictionaries(
     {
         "proposer": st.fixed_dictionaries({"method": METHODS | VALUES}).flatmap(
