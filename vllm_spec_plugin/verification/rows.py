@@ -22,6 +22,7 @@ class Rows:
         num_draft_tokens: [batch_size] int64, K.
         draft_row: [num_draft_tokens] int64, the row that judges each draft token.
         draft_start: [batch_size] int64, each request's first draft token.
+        later_drafts: [n] int64, the draft tokens that another one of their request comes before.
         width: most rows of a request, max K + 1.
     """
 
@@ -31,6 +32,7 @@ class Rows:
     num_draft_tokens: torch.Tensor
     draft_row: torch.Tensor
     draft_start: torch.Tensor
+    later_drafts: torch.Tensor
     width: int
 
     @classmethod
@@ -60,9 +62,9 @@ def _layout(num_draft_tokens: tuple[int, ...], device: torch.device) -> Rows:
     draft_request = requests.repeat(counts)
     offset = np.arange(len(request)) - first[request]
     draft_row = np.arange(len(draft_request)) + draft_request
-    parts = (request, offset, first, counts, draft_row, counts.cumsum() - counts)
+    parts = (request, offset, first, counts, draft_row, counts.cumsum() - counts, offset[draft_row].nonzero()[0])
     # One transfer for all.
     packed = torch.from_numpy(np.concatenate(parts)).to(device, non_blocking=True)
     tensors = torch.split(packed, [len(part) for part in parts])
-    names = ("request", "offset", "first", "num_draft_tokens", "draft_row", "draft_start")
+    names = ("request", "offset", "first", "num_draft_tokens", "draft_row", "draft_start", "later_drafts")
     return Rows(**dict(zip(names, tensors, strict=True)), width=max(num_draft_tokens, default=0) + 1)
