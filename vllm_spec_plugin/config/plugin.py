@@ -29,8 +29,8 @@ class VerificationConfig(Section):
     )
     method: Literal["block", "token"] = Field(
         default_factory=lambda known: "token" if known["lenience"] < 1 else "block",
-        description="How drawn drafts of chains are kept: block decides all tokens of a request together and keeps more; "
-        "token decides one by one. Both are exact.",
+        description="How drawn drafts of chains are kept, exactly: block decides all tokens of a request together and "
+        "keeps more of them, token decides one after the other.",
     )
 
     @model_validator(mode="after")

@@ -1,4 +1,4 @@
-"""Block verification: a request's draft tokens are accepted together, which keeps more of them (docs/design/verification.md)."""
+"""Block verification: draft tokens of a request are accepted together, which keeps more (docs/design/verification.md)."""
 
 import torch
 
@@ -45,48 +45,47 @@ def accept_blocks(
     Returns:
         [batch_size] int64, accepted tokens, and [batch_size] float32, w after them.
     """
-    request, column = rows.request[rows.draft_row], rows.offset[rows.draft_row]
+    request, column, columns = rows.draft_request, rows.draft_offset, rows.columns
     q = token_probs(draft_probs, tokens)
-    shape, columns = (len(rows.first), rows.width - 1), torch.arange(rows.width - 1, device=p.device)
-    uniforms, ratios = (torch.ones(shape, dtype=torch.float64, device=p.device) for _ in range(2))
-    uniforms[request, column] = noise.uniform(rows.first[request], column)
+    uniforms = torch.ones(len(rows.first), rows.width - 1, dtype=torch.float64, device=p.device)
+    ratios = torch.zeros_like(uniforms)
+    uniforms[request, column] = noise.uniform(rows.draft_first, column)
     # An impossible token (p = 0) is never kept, nor is one that was not drawn from q.
-    ratios[request, column] = torch.where(q > 0, p.double() / q.double(), 0)
-    weights = _reflected(ratios)
+    ratios[request, column] = torch.where(q > 0, p.double() / q, 0)
+    weights = reflected(ratios)
 
-    is_inner, is_last = (columns < lengths[:, None] - 1), columns == lengths[:, None] - 1
-    # Where w = 1, r / (r + 1 - w) is 1 for any r > 0. With r = 0 the next w is 1 too, and this test does not count.
-    thresholds = torch.where(is_last | (is_inner & (weights == 1)), weights, 0)
-    # h is at most w.
-    is_open = is_inner & (weights < 1) & (uniforms < weights)
+    after = lengths[:, None] - 1 - columns
+    # h is at most w. Where w = 1, h is 1 for any r > 0. With r = 0 the next w is 1 too, and this test does not count.
+    may_pass = (uniforms < weights) & (after >= 0)
+    passes = may_pass & ((after == 0) | (weights == 1))
+    is_open = may_pass ^ passes
     if p.device.type == "cpu":
         # Reading back costs nothing: only what the decision depends on is looked at.
-        passed = _largest(uniforms < thresholds)
-        place = (is_open & (columns >= passed[:, None])).nonzero()
-        before = place[:, 0], place[:, 1]
-        drafts = rows.draft_start[before[0]] + before[1] + 1
+        place, at = (is_open & (columns >= _largest(passes, columns)[:, None])).nonzero().unbind(1)
+        drafts = rows.draft_start[place] + at + 1
     else:
         drafts = rows.later_drafts
-        before = request[drafts], column[drafts] - 1
+        place, at = request[drafts], column[drafts] - 1
     if len(drafts):
-        weight = weights[before]
-        left = _left(probs, draft_probs, rows.draft_row[drafts], drafts, weight.float()).double()
-        values = left / (left + 1 - weight)
-        thresholds[before] = torch.where(is_open[before], values, thresholds[before])
-    num_accepted = _largest(uniforms < thresholds)
+        weight = weights[place, at]
+        left = _left(probs, draft_probs, rows.draft_row[drafts], drafts, weight.float())
+        is_below = uniforms[place, at] < left / (left + 1 - weight)
+        passes[place, at] |= is_open[place, at] & is_below
+    num_accepted = _largest(passes, columns)
+    # Of none accepted w is 1.
     accepted = weights.gather(1, (num_accepted - 1).clamp_min(0)[:, None]).squeeze(1)
     return num_accepted, torch.where(num_accepted > 0, accepted, 1).float()
 
 
-def _reflected(ratios: torch.Tensor) -> torch.Tensor:
-    """[batch_size, n]: w of each column, w_i = min(1, w_{i-1} ratio_i): a walk of logarithms that never rises above 0."""
+def reflected(ratios: torch.Tensor) -> torch.Tensor:
+    """[batch_size, n]: w_i = min(1, w_{i-1} ratio_i) of each column: a walk of logarithms that never rises above 0."""
     walk = ratios.log().cumsum(1)
     return (walk - walk.cummax(1).values.clamp_min(0)).exp()
 
 
-def _largest(passed: torch.Tensor) -> torch.Tensor:
-    """[batch_size] int64: number of the last column that is true, counted from 1; 0 if none is."""
-    return (passed * torch.arange(1, passed.shape[1] + 1, device=passed.device)).amax(1)
+def _largest(passes: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:
+    """[batch_size] int64: number of the last column that passes, counted from 1; 0 if none does."""
+    return torch.where(passes, columns + 1, 0).amax(1)
 
 
 def _left(
@@ -118,15 +117,13 @@ def _left(
             for row, draft, times in places
         ]
         return torch.stack(sums) * weight
-    parts = zip(at.split(most), drafts.split(most), per_q[:, None].split(most), strict=True)
-    sums = [
-        torch.addcmul(probs[rows], draft_probs[own], times, value=-1).clamp_min_(0).sum(-1) for rows, own, times in parts
-    ]
-    return torch.cat(sums) * weight
+    parts = zip(*(torch.split(part, most) for part in (at, drafts, per_q[:, None])), strict=True)
+    lefts = (torch.addcmul(probs[rows], draft_probs[own], times, value=-1) for rows, own, times in parts)
+    return torch.cat([left.clamp_min_(0).sum(-1) for left in lefts]) * weight
 
 
 def times_taken(weight: torch.Tensor) -> torch.Tensor:
-    """How often q is taken off p where the tokens before have weight w: max(0, p - q / w) is in proportion to the residual.
+    """How often q is taken off p after tokens of weight w: the residual is in proportion to max(0, p - q / w).
 
     Finite: tokens of the least weights are accepted as good as never.
     """

@@ -198,7 +198,7 @@ def _kept(
 def _leading(accepted: torch.Tensor, rows: Rows) -> torch.Tensor:
     """[batch_size] int64: how many of each request's draft tokens are accepted before the first that is not."""
     grid = torch.zeros(len(rows.first), rows.width, dtype=torch.int64, device=accepted.device)
-    grid[rows.request[rows.draft_row], rows.offset[rows.draft_row]] = accepted.long()
+    grid[rows.draft_request, rows.draft_offset] = accepted.long()
     return grid.cumprod(1).sum(1)
 
 
@@ -259,7 +259,7 @@ def _residual(
 
 def _output(tokens: torch.Tensor, next_token: torch.Tensor, num_accepted: torch.Tensor, rows: Rows) -> torch.Tensor:
     output = torch.full((len(rows.first), rows.width), NO_TOKEN, dtype=torch.int64, device=tokens.device)
-    output[rows.request[rows.draft_row], rows.offset[rows.draft_row]] = tokens
+    output[rows.draft_request, rows.draft_offset] = tokens
     columns = torch.arange(rows.width, device=tokens.device)
     output = torch.where(columns < num_accepted[:, None], output, NO_TOKEN)
     output.scatter_(1, num_accepted[:, None], next_token[:, None])

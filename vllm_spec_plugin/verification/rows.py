@@ -40,6 +40,27 @@ class Rows:
         """The layout for that many draft tokens per request; not to be written, it may be shared."""
         return _layout(tuple(num_draft_tokens), device)
 
+    # Worked out once per layout.
+    @functools.cached_property
+    def draft_request(self) -> torch.Tensor:
+        """[num_draft_tokens] int64: the request of each draft token."""
+        return self.request[self.draft_row]
+
+    @functools.cached_property
+    def draft_offset(self) -> torch.Tensor:
+        """[num_draft_tokens] int64: how many of its request's drafts come before each draft token."""
+        return self.offset[self.draft_row]
+
+    @functools.cached_property
+    def draft_first(self) -> torch.Tensor:
+        """[num_draft_tokens] int64: the first row of each draft token's request."""
+        return self.first[self.draft_request]
+
+    @functools.cached_property
+    def columns(self) -> torch.Tensor:
+        """[width - 1] int64: 0 to the most draft tokens of a request less one."""
+        return torch.arange(self.width - 1, device=self.request.device)
+
     def context(self, draft_token_ids: torch.Tensor) -> torch.Tensor:
         """[num_rows, width - 1] int64: the drafts before each row, negative where there are fewer.
 
@@ -47,7 +68,7 @@ class Rows:
             draft_token_ids: [num_draft_tokens] int64, negative where nothing was drafted.
         """
         drafts = draft_token_ids.new_full((len(self.first), self.width), -1)
-        drafts[self.request[self.draft_row], self.offset[self.draft_row]] = draft_token_ids
+        drafts[self.draft_request, self.draft_offset] = draft_token_ids
         columns = torch.arange(self.width - 1, device=drafts.device)
         return drafts[self.request, :-1].masked_fill_(columns >= self.offset[:, None], -1)
 

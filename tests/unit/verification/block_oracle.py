@@ -1,12 +1,14 @@
-"""Block verification, one request at a time and written to be read, in whatever numbers it is given: fractions are exact.
+"""Block verification, one request at a time and written to be read; with fractions it is exact.
 
 A model is a function of a tuple of tokens that gives a tuple of probabilities.
 """
 
 import itertools
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 
@@ -147,7 +149,7 @@ def output_distribution(p, drafts, q, rule=BLOCK):
     Returns:
         {tuple of output tokens: probability}.
     """
-    outputs = Counter()
+    outputs: Counter[tuple[int, ...]] = Counter()
     weights, thresholds = weights_and_thresholds(p, q, drafts, rule)
     for count, probability in enumerate(rule.decision(thresholds)):
         if not probability:
@@ -168,9 +170,9 @@ class Drafting:
         goes_on: a function of a tuple of drafted tokens that says whether another one is drafted.
     """
 
-    target: object
-    draft: object
-    goes_on: object
+    target: Callable[..., Any]
+    draft: Callable[..., Any]
+    goes_on: Callable[..., bool]
 
     def all_drafts(self, before=()):
         """Every draft, with its probability."""
@@ -189,7 +191,7 @@ class Drafting:
 
     def outputs(self, rule=BLOCK):
         """Outputs of one verification over all drafts: {tuple of tokens: probability}."""
-        outputs = Counter()
+        outputs: Counter[tuple[int, ...]] = Counter()
         for draft, probability in self.all_drafts():
             p, q = self.rows(draft)
             for output, own in output_distribution(p, draft, q, rule).items():
@@ -198,7 +200,7 @@ class Drafting:
 
     def texts(self, length, rule=BLOCK):
         """Texts of `length` tokens whose first ones are the output and whose others are the target's."""
-        texts = Counter()
+        texts: Counter[tuple[int, ...]] = Counter()
         for output, probability in self.outputs(rule).items():
             for text, own in continuations(self.target, output[:length], length):
                 texts[text] += probability * own

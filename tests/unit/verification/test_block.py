@@ -1,4 +1,4 @@
-"""Block verification as implemented: in every cell of every test, and sampled; against the oracle that is proven exact."""
+"""Block verification as implemented: every outcome of every test, and sampled; against the oracle, which is exact."""
 
 import itertools
 from collections import Counter
@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.engine.sabotage import SABOTAGES
 from tests.unit import p_values
 from tests.unit.verification.block_oracle import (
     floats,
@@ -33,15 +34,16 @@ class GivenNoise(Noise):
 
     def __init__(self, uniforms, vocab_size, device):
         super().__init__(vocab_size, device)
-        object.__setattr__(self, "uniforms", uniforms)
+        # The class is frozen.
+        self.__dict__["kept"] = {"uniforms": uniforms}
 
     def uniform(self, rows, trial=0):
         """Of a request's first row and one of its draft tokens."""
-        return self.uniforms[rows, trial]
+        return self.__dict__["kept"]["uniforms"][rows, trial]
 
     def sample(self, weights, rows):
         """The most likely tokens."""
-        object.__setattr__(self, "drawn_from", weights / weights.sum(-1, keepdim=True))
+        self.__dict__["kept"]["drawn_from"] = weights / weights.sum(-1, keepdim=True)
         return weights.argmax(-1)
 
 
@@ -79,7 +81,7 @@ def test_every_decision_and_every_residual_are_the_oracles(rng, vocab_size, dept
     draft_probs = probs_of([row for step in steps for row in step[1]], shape, vocab_size, device)
     logits = as_logits([step[0] for step in steps], device)
     output = verify_chain(logits, drafts, draft_probs, rows, False, noise, method="block").tolist()
-    drawn_from = noise.drawn_from.tolist() if len(drafts) else None
+    drawn_from = noise.__dict__["kept"]["drawn_from"].tolist() if len(drafts) else None
     for i, (p, q, draft, weights, thresholds, given) in enumerate(steps):
         passed = [place + 1 for place, (u, h) in enumerate(zip(given, thresholds, strict=True)) if u < h]
         count = max(passed, default=0)
@@ -243,19 +245,35 @@ class ReusedNoise(Noise):
         return super().uniform(rows + trial)
 
 
-@pytest.mark.parametrize("noise_class", [Noise, ReusedNoise])
-@pytest.mark.parametrize("depth", [2, 3, 4])
-def test_steps_of_a_seeded_request_are_independent(depth, noise_class):
-    """The joint distribution of the first five tokens, over one to five steps each, is the target's.
+EVEN = np.array([[0.5, 0.5], [0.5, 0.5]]), np.array([[0.8, 0.2], [0.2, 0.8]])
+# Residuals of two tokens, of which w changes the proportion.
+UNEVEN = np.tile([0.2, 0.35, 0.45], (3, 1)), np.tile([0.7, 0.2, 0.1], (3, 1))
 
-    60,000 seeds, chi-square over 32 texts, false alarm 1e-6; the mistake has a p-value below 1e-12.
-    """
-    target, draft = np.array([[0.5, 0.5], [0.5, 0.5]]), np.array([[0.8, 0.2], [0.2, 0.8]])
-    found = Counter(texts_of_steps(target, draft, 5, depth, torch.arange(60_000) * 7919, noise_class))
-    texts = list(itertools.product(range(2), repeat=5))
+
+def p_value_of_texts(pair, depth, noise_class=Noise):
+    """Chi-square of all texts of four tokens, 60,000 seeds, over one to four steps each."""
+    target, draft = pair
+    found = Counter(texts_of_steps(target, draft, 4, depth, torch.arange(60_000) * 7919, noise_class))
+    texts = list(itertools.product(range(len(target)), repeat=4))
     expected = [np.prod([target[a, b] for a, b in itertools.pairwise((0, *text))]) for text in texts]
-    p_value_of_all = p_values.chi_square([found[text] for text in texts], expected)
-    if noise_class is ReusedNoise:
-        assert p_value_of_all < 1e-12
-    else:
-        assert p_value_of_all > 1e-6
+    return p_values.chi_square([found[text] for text in texts], expected)
+
+
+@pytest.mark.parametrize("pair", [EVEN, UNEVEN], ids=["even", "uneven"])
+@pytest.mark.parametrize("depth", [2, 3, 4])
+def test_steps_of_a_seeded_request_are_independent(pair, depth):
+    """The joint distribution of tokens from several steps is the target's. False alarm 1e-6 each."""
+    assert p_value_of_texts(pair, depth) > 1e-6
+
+
+@pytest.mark.parametrize("depth", [2, 3, 4])
+def test_noise_that_two_steps_use_is_noticed(depth):
+    assert p_value_of_texts(EVEN, depth, ReusedNoise) < 1e-12
+
+
+@pytest.mark.parametrize(
+    "name", ["accept_everything", "recover_from_p", "residual_of_one_token", "block_ends_at_first_failure"]
+)
+def test_a_scorer_that_is_wrong_is_noticed(name):
+    with SABOTAGES[name]():
+        assert p_value_of_texts(UNEVEN, 3) < 1e-12

@@ -1,4 +1,4 @@
-"""The algorithm itself: over every draft and every test, texts are distributed as the target's. Fractions, no sampling."""
+"""The algorithm itself: over every draft and every test, texts are distributed as the target's, in fractions."""
 
 from fractions import Fraction
 
