@@ -30,7 +30,7 @@ def bench_verification(
 
     Both methods verify the same drafts in turn, in one process; times are medians of the rounds. Distributions are
     random: logits are normal, the draft's differ from the target's by normal noise. Nothing else of a step is in
-    the times. Leave the machine alone meanwhile.
+    the times, which are a thread's CPU time on a CPU. Leave the machine alone meanwhile.
     """
     import json
     from dataclasses import asdict
@@ -47,6 +47,7 @@ def bench_verification(
         check_output("--json", json_path)
         if device not in ("cpu", "cuda") or (device == "cuda" and not torch.cuda.is_available()):
             raise InputError(f"--device {device}: allowed: cpu, or cuda where there is a GPU")
+        torch.set_num_threads(1)
         times, gains = [], []
         table = new_table(
             f"seconds of a verification on {device}, K={tokens}, {rounds} rounds",

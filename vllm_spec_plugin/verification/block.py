@@ -1,4 +1,7 @@
-"""Block verification: draft tokens of a request are accepted together, which keeps more (docs/design/verification.md)."""
+"""Block verification: draft tokens of a request are accepted together, which keeps more of them.
+
+The derivation is in docs/design/verification.md.
+"""
 
 import torch
 

@@ -254,7 +254,7 @@ def _residual(
     left.clamp_min_(0)
     # Nothing left means p = q up to rounding; such a rejection has probability 0 in exact arithmetic.
     empty = left.sum(-1, keepdim=True) <= 0
-    return torch.where(empty, probs, left)
+    return torch.where(empty, probs, left, out=left)
 
 
 def _output(tokens: torch.Tensor, next_token: torch.Tensor, num_accepted: torch.Tensor, rows: Rows) -> torch.Tensor:
