@@ -26,6 +26,7 @@ from vllm_spec_plugin.cli.bench_options import (
 from vllm_spec_plugin.cli.bench_planning import bench_planning
 from vllm_spec_plugin.cli.bench_record import bench_record
 from vllm_spec_plugin.cli.bench_replay import bench_replay
+from vllm_spec_plugin.cli.bench_verification import bench_verification
 from vllm_spec_plugin.tools.bench.load.switching import WINDOW
 from vllm_spec_plugin.tools.bench.load.workloads import EASY, SWITCHING, WORKLOADS
 
@@ -40,6 +41,7 @@ bench.command("ngram")(bench_ngram)
 bench.command("planning")(bench_planning)
 bench.command("record")(bench_record)
 bench.command("replay")(bench_replay)
+bench.command("verification")(bench_verification)
 
 _ARMS = ("none", "optimal", "fixed:1,2,4,8")
 _MOST_STREAMS, _MOST_SWITCHING_STREAMS = 1024, 64

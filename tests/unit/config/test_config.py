@@ -70,7 +70,7 @@ def test_the_least_file_has_the_documented_defaults() -> None:
             "shared_scope": None,
         },
         "draft_length": {"policy": "optimal", "tokens": 4, "half_life": 64.0, "explore": 0.01},
-        "verification": {"lenience": 1.0},
+        "verification": {"lenience": 1.0, "method": "block"},
         "stream_granularity": "free",
         "stream_tokens": None,
     }
@@ -406,11 +406,11 @@ FREQUENCY = {**NGRAM, "mode": "frequency"}
         ),
         (
             {"proposer": NGRAM, "verification": None},
-            "verification: got nothing (null); allowed: a section with keys of its own: lenience",
+            "verification: got nothing (null); allowed: a section with keys of its own: lenience, method",
         ),
         (
             {"proposer": NGRAM, "verification": {7: 1}},
-            "verification.7: got 7 as a key; allowed: lenience",
+            "verification.7: got 7 as a key; allowed: lenience, method",
         ),
         (
             {},
@@ -608,6 +608,10 @@ FREQUENCY = {**NGRAM, "mode": "frequency"}
             "verification.lenience: got 0.9, but the proposer drafts trees, which are verified exactly; allowed: 1",
         ),
         (
+            {"proposer": NGRAM, "verification": {"lenience": 0.9, "method": "block"}},
+            "verification.method: got block, but verification.lenience is 0.9; allowed: token, or lenience 1",
+        ),
+        (
             {"proposer": {**MEDUSA, "tree": [[0], [1, 0]]}},
             "proposer.tree: path [1, 0] has no parent; allowed: add [1], or leave it out",
         ),
@@ -737,6 +741,26 @@ def test_lenience_out_of_range(value: object) -> None:
     message = message_of({"proposer": NGRAM, "verification": {"lenience": value}})
     assert message.startswith("spec.yaml: verification.lenience: got ")
     assert message.endswith("; allowed: a number above 0 up to 1")
+
+
+@pytest.mark.parametrize(("lenience", "method"), [(1, "block"), (0.9, "token")])
+def test_drafts_are_verified_by_blocks_where_that_is_exact(lenience: float, method: str) -> None:
+    config = parse_config({"proposer": NGRAM, "verification": {"lenience": lenience}}, "spec.yaml")
+    assert config.verification.method == method
+    assert PluginConfig.model_validate(config.model_dump(mode="json")) == config
+
+
+@pytest.mark.parametrize("lenience", [1.0, 0.5])
+def test_drafts_can_be_verified_token_by_token(lenience: float) -> None:
+    config = parse_config({"proposer": NGRAM, "verification": {"method": "token", "lenience": lenience}}, "spec.yaml")
+    assert config.verification.method == "token"
+
+
+@pytest.mark.parametrize("value", ["blocks", "", None, True, 1, ["block"]])
+def test_what_a_method_of_verification_is_not(value: object) -> None:
+    message = message_of({"proposer": NGRAM, "verification": {"method": value}})
+    assert message.startswith("spec.yaml: verification.method: got ")
+    assert "; allowed: block, token" in message
 
 
 def test_all_mistakes_are_listed_even_under_an_unknown_method() -> None:
@@ -896,7 +920,7 @@ WORDS = """
     proposer method mode min_order max_order window draft_sampling draft_length policy tokens lenience verification
     ngram lookup frequency fixed greedy sample draft_model model draft_temperature min_confidence dtype quantization
     catch_up_tokens probabilistic float16 medusa tree branches auto shared shared_tokens shared_scope salt global
-    stream_granularity stream_tokens free suffix min_probability
+    stream_granularity stream_tokens free suffix min_probability block token
 """
 KEYS = st.sampled_from(WORDS.split())
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | KEYS | st.dates() | st.binary()
