@@ -4,8 +4,6 @@ from typing import Annotated
 
 import typer
 
-from vllm_spec_plugin.cli.bench_errors import told_errors
-
 
 def bench_ngram(
     context: Annotated[int, typer.Option(min=64, help="Tokens of text each request starts with.")] = 32768,
@@ -51,34 +49,33 @@ def bench_ngram(
     texts = [text_stream(context + MAX_NEW_TOKENS * steps + num_draft_tokens, vocab_size, rng) for _ in range(batch)]
     ended = text_stream(shared_tokens, vocab_size, rng)
     variants = Variants(min_order, max_order, window, vocab_size, shared_tokens, min_probability)
-    with told_errors(Console(stderr=True)):
-        for (mode, sampling), create in variants.proposers().items():
-            for size in sorted({1, batch}):
-                try:
-                    proposer = create()
-                except ValueError as error:
-                    raise InputError(str(error)) from None
-                num_tokens = size * (context + steps * (MAX_NEW_TOKENS + 1) // 2)
-                if mode.endswith("shared"):
-                    fill(proposer, (ended[at : at + context] for at in range(0, shared_tokens, context)))
-                    num_tokens += shared_tokens
-                result = measure(proposer, texts[:size], context, steps, num_draft_tokens)
-                median, p99 = np.percentile(result.step_us, (50, 99))
-                right = f"{100 * result.right / result.drafted:.1f}" if result.drafted else "-"
-                times = f"{median:.1f}", f"{p99:.1f}", right, f"{result.indexing_ms:.1f}"
-                table.add_row(mode, sampling, str(size), *times, f"{result.num_bytes / num_tokens:.0f}")
-        Console().print(table)
-        tokenizer = Tokenizer.from_file(str(model_path("target") / "tokenizer.json"))
-        title = f"source texts: accepted tokens per step, drafted tokens per step, µs per step; K={num_draft_tokens}"
-        table = new_table(
-            title, ("workload", "mode", "sampling", "accepted", "drafted", "µs"), ("workload", "mode", "sampling")
-        )
-        found = workloads(load_corpus().held_out, lambda text: tokenizer.encode(text).ids, seed)
-        ours = replace(variants, vocab_size=tokenizer.get_vocab_size())
-        for workload, requests in found.items():
-            for (mode, sampling), create in ours.proposers().items():
-                gain = simulate(create(), requests, num_draft_tokens)
-                table.add_row(
-                    workload, mode, sampling, f"{gain.accepted:.3f}", f"{gain.drafted:.2f}", f"{gain.step_us:.1f}"
-                )
-        Console().print(table)
+    for (mode, sampling), create in variants.proposers().items():
+        for size in sorted({1, batch}):
+            try:
+                proposer = create()
+            except ValueError as error:
+                raise InputError(str(error)) from None
+            num_tokens = size * (context + steps * (MAX_NEW_TOKENS + 1) // 2)
+            if mode.endswith("shared"):
+                fill(proposer, (ended[at : at + context] for at in range(0, shared_tokens, context)))
+                num_tokens += shared_tokens
+            result = measure(proposer, texts[:size], context, steps, num_draft_tokens)
+            median, p99 = np.percentile(result.step_us, (50, 99))
+            right = f"{100 * result.right / result.drafted:.1f}" if result.drafted else "-"
+            times = f"{median:.1f}", f"{p99:.1f}", right, f"{result.indexing_ms:.1f}"
+            table.add_row(mode, sampling, str(size), *times, f"{result.num_bytes / num_tokens:.0f}")
+    Console().print(table)
+    tokenizer = Tokenizer.from_file(str(model_path("target") / "tokenizer.json"))
+    title = f"source texts: accepted tokens per step, drafted tokens per step, µs per step; K={num_draft_tokens}"
+    table = new_table(
+        title, ("workload", "mode", "sampling", "accepted", "drafted", "µs"), ("workload", "mode", "sampling")
+    )
+    found = workloads(load_corpus().held_out, lambda text: tokenizer.encode(text).ids, seed)
+    ours = replace(variants, vocab_size=tokenizer.get_vocab_size())
+    for workload, requests in found.items():
+        for (mode, sampling), create in ours.proposers().items():
+            gain = simulate(create(), requests, num_draft_tokens)
+            table.add_row(
+                workload, mode, sampling, f"{gain.accepted:.3f}", f"{gain.drafted:.2f}", f"{gain.step_us:.1f}"
+            )
+    Console().print(table)

@@ -4,7 +4,6 @@ from typing import Annotated
 
 import typer
 
-from vllm_spec_plugin.cli.bench_errors import told_errors
 from vllm_spec_plugin.cli.bench_options import JsonFile
 
 _VOCABULARIES, _REQUESTS, _TOKENS = (512, 32_768, 152_064), (8, 32), (4, 8)
@@ -43,34 +42,33 @@ def bench_verification(
     from vllm_spec_plugin.tools.bench.verification import APART, measure_gain, time_verification
 
     console = Console()
-    with told_errors(Console(stderr=True)):
-        check_output("--json", json_path)
-        if device not in ("cpu", "cuda") or (device == "cuda" and not torch.cuda.is_available()):
-            raise InputError(f"--device {device}: allowed: cpu, or cuda where there is a GPU")
-        torch.set_num_threads(1)
-        times, gains = [], []
-        table = new_table(
-            f"seconds of a verification on {device}, K={tokens}, {rounds} rounds",
-            ("vocabulary", "requests", "token, ms", "block, ms", "block / token"),
-        )
-        for size in vocab_size or _VOCABULARIES:
-            for count in requests or _REQUESTS:
-                cost = time_verification(size, count, tokens, rounds, seed, torch.device(device))
-                figures = f"{cost.token * 1e3:.2f}", f"{cost.block * 1e3:.2f}", f"{cost.ratio:.3f}"
-                table.add_row(str(size), str(count), *figures)
-                times.append({"vocab_size": size, "requests": count, **asdict(cost)})
-        console.print(table)
-        headers = ("draft apart", "K", "acceptance", "token", "block", "tokens/step, block / token")
-        table = new_table(f"accepted tokens per step, {steps} steps, vocabulary {gain_vocab_size}", headers)
-        for apart in APART:
-            for length in _TOKENS:
-                gain = measure_gain(apart, length, gain_vocab_size, steps, seed)
-                accepted = f"{gain.acceptance_rate:.3f}", f"{gain.token:.3f}", f"{gain.block:.3f}"
-                table.add_row(f"{apart:g}", str(length), *accepted, f"{gain.ratio:.4f} ± {gain.error:.4f}")
-                gains.append({"apart": apart, "tokens": length, **asdict(gain)})
-        console.print(table)
-        if json_path is not None:
-            facts = {"tokens": tokens, "rounds": rounds, "steps": steps, "device": device, "seed": seed}
-            facts |= {"gain_vocab_size": gain_vocab_size}
-            text = json.dumps({**facts, "times": times, "gains": gains}, indent=1)
-            json_path.write_text(text + "\n", encoding="utf-8")
+    check_output("--json", json_path)
+    if device not in ("cpu", "cuda") or (device == "cuda" and not torch.cuda.is_available()):
+        raise InputError(f"--device {device}: allowed: cpu, or cuda where there is a GPU")
+    torch.set_num_threads(1)
+    times, gains = [], []
+    table = new_table(
+        f"seconds of a verification on {device}, K={tokens}, {rounds} rounds",
+        ("vocabulary", "requests", "token, ms", "block, ms", "block / token"),
+    )
+    for size in vocab_size or _VOCABULARIES:
+        for count in requests or _REQUESTS:
+            cost = time_verification(size, count, tokens, rounds, seed, torch.device(device))
+            figures = f"{cost.token * 1e3:.2f}", f"{cost.block * 1e3:.2f}", f"{cost.ratio:.3f}"
+            table.add_row(str(size), str(count), *figures)
+            times.append({"vocab_size": size, "requests": count, **asdict(cost)})
+    console.print(table)
+    headers = ("draft apart", "K", "acceptance", "token", "block", "tokens/step, block / token")
+    table = new_table(f"accepted tokens per step, {steps} steps, vocabulary {gain_vocab_size}", headers)
+    for apart in APART:
+        for length in _TOKENS:
+            gain = measure_gain(apart, length, gain_vocab_size, steps, seed)
+            accepted = f"{gain.acceptance_rate:.3f}", f"{gain.token:.3f}", f"{gain.block:.3f}"
+            table.add_row(f"{apart:g}", str(length), *accepted, f"{gain.ratio:.4f} ± {gain.error:.4f}")
+            gains.append({"apart": apart, "tokens": length, **asdict(gain)})
+    console.print(table)
+    if json_path is not None:
+        facts = {"tokens": tokens, "rounds": rounds, "steps": steps, "device": device, "seed": seed}
+        facts |= {"gain_vocab_size": gain_vocab_size}
+        text = json.dumps({**facts, "times": times, "gains": gains}, indent=1)
+        json_path.write_text(text + "\n", encoding="utf-8")

@@ -39,22 +39,18 @@ def mock_server(
     but a function of seed and prompt: the same prompt gets the same text. They are as long as max_tokens says, whatever
     ignore_eos is.
     """
-    from vllm_spec_plugin.tools.mock_server.options import MockOptions, MockOptionsError
-    from vllm_spec_plugin.tools.mock_server.running import MockServerError, run_mock_server
+    from vllm_spec_plugin.tools.mock_server.options import MockOptions
+    from vllm_spec_plugin.tools.mock_server.running import run_mock_server
 
-    try:
-        options = MockOptions(
-            host=host,
-            port=port,
-            model=model,
-            ttft_ms=ttft_ms,
-            itl_ms=itl_ms,
-            jitter=jitter,
-            tokens_per_chunk=tokens_per_chunk,
-            error_rate=error_rate,
-            seed=seed,
-        )
-        run_mock_server(options, lambda url: typer.echo(f"{url}/v1 serves {model!r}, a mock. Ctrl-C ends it."))
-    except (MockOptionsError, MockServerError) as error:
-        typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(1) from None
+    options = MockOptions(
+        host=host,
+        port=port,
+        model=model,
+        ttft_ms=ttft_ms,
+        itl_ms=itl_ms,
+        jitter=jitter,
+        tokens_per_chunk=tokens_per_chunk,
+        error_rate=error_rate,
+        seed=seed,
+    )
+    run_mock_server(options, lambda url: typer.echo(f"{url}/v1 serves {model!r}, a mock. Ctrl-C ends it."))

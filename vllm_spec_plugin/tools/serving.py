@@ -20,12 +20,14 @@ import httpx
 from prometheus_client.parser import text_string_to_metric_families
 from rich.console import Console
 
+from vllm_spec_plugin.schema.errors import UserError
+
 HOST = "127.0.0.1"
 _TAIL_LINES = 30
 _POLL_SECONDS = 0.2
 
 
-class ServerError(RuntimeError):
+class ServerError(UserError, RuntimeError):
     """A server could not be started; the message says why and shows the end of its log."""
 
 
