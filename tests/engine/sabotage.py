@@ -47,6 +47,18 @@ def recover_from_p() -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def residual_of_one_token() -> Iterator[None]:
+    """After a block the token is drawn from norm(max(0, p - q)), where p should be multiplied by the block's weight."""
+    residual = chain._residual
+
+    def without_weight(*args: Any) -> torch.Tensor:
+        return residual(*[*args[:-1], None])
+
+    with mock.patch.object(chain, "_residual", without_weight):
+        yield
+
+
+@contextlib.contextmanager
 def block_ends_at_first_failure() -> Iterator[None]:
     """The tests of a block end at the first that fails, where later ones should be made, too."""
     with mock.patch.object(block, "_largest", lambda passes, columns: passes.long().cumprod(1).sum(1)):
@@ -173,6 +185,7 @@ SABOTAGES: dict[str, Callable[[], AbstractContextManager[None]]] = {
     for sabotage in (
         accept_everything,
         recover_from_p,
+        residual_of_one_token,
         block_ends_at_first_failure,
         ignore_temperature,
         siblings_from_p,
