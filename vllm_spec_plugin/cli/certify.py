@@ -54,6 +54,7 @@ def certify(
     from rich.console import Console
 
     from vllm_spec_plugin.cli.certify_progress import shown
+    from vllm_spec_plugin.config import load_config
     from vllm_spec_plugin.tools.bench.input import check_output
     from vllm_spec_plugin.tools.bench.plans import model_source
     from vllm_spec_plugin.tools.bench.provenance import provenance
@@ -67,6 +68,8 @@ def certify(
     console = Console(width=None if sys.stdout.isatty() else 170)
     for option, path in (("--json", json_path), ("--png", png)):
         check_output(option, path)
+    # A mistake in the file is told before a model is looked for.
+    load_config(config)
     options = engine_options(context.args)
     given = None if prompts is None else texts.read_prompts(prompts)
     source = model_source("--model", model, "target")
