@@ -1,4 +1,4 @@
-"""`vllm-spec mock-server`: something for load tools to talk to."""
+"""`vllm-spec mock-server`: a server for testing load tools, dashboards and alerts."""
 
 from typing import Annotated
 
@@ -31,13 +31,17 @@ def mock_server(
             "stream, with a cut connection.",
         ),
     ] = 0.0,
+    max_running: Annotated[
+        int, typer.Option(min=0, help="Most requests that run at once; others wait. 0 for no limit.")
+    ] = 0,
     seed: Annotated[int, typer.Option(help="Of texts, chunk sizes and jitter.")] = 0,
 ) -> None:
     """Serve an OpenAI-compatible API without a model: load tools are tested in seconds.
 
-    Has /v1/completions, /v1/chat/completions, /v1/models, /health and /metrics with vLLM's names. Texts are nonsense,
-    but a function of seed and prompt: the same prompt gets the same text. They are as long as max_tokens says, whatever
-    ignore_eos is.
+    Serves /v1/completions, /v1/chat/completions, /v1/models, /health and /metrics. The metrics are vLLM's and the
+    plugin's, so a dashboard or an alert can be tried. Texts are nonsense, but a function of seed and prompt. A response
+    has max_tokens tokens, whatever ignore_eos says. A request with "vllm_xargs": {"spec": "off"} gets one token per
+    chunk.
     """
     from vllm_spec_plugin.tools.mock_server.options import MockOptions
     from vllm_spec_plugin.tools.mock_server.running import run_mock_server
@@ -51,6 +55,7 @@ def mock_server(
         jitter=jitter,
         tokens_per_chunk=tokens_per_chunk,
         error_rate=error_rate,
+        max_running=max_running,
         seed=seed,
     )
     run_mock_server(options, lambda url: typer.echo(f"{url}/v1 serves {model!r}, a mock. Ctrl-C ends it."))

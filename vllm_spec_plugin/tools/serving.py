@@ -17,10 +17,10 @@ from types import TracebackType
 from typing import NoReturn, Self
 
 import httpx
-from prometheus_client.parser import text_string_to_metric_families
 from rich.console import Console
 
 from vllm_spec_plugin.schema.errors import UserError
+from vllm_spec_plugin.tools.server_metrics import ServerMetrics
 
 HOST = "127.0.0.1"
 _TAIL_LINES = 30
@@ -254,17 +254,7 @@ class Server:
         """The server's Prometheus samples by name, summed over labels; histogram buckets are left out."""
         response = self._client.get(f"{self.base_url}/metrics")
         response.raise_for_status()
-        return parse_metrics(response.text)
-
-
-def parse_metrics(exposition: str) -> dict[str, float]:
-    """Samples of a Prometheus text exposition by name, summed over labels, without histogram buckets."""
-    totals: dict[str, float] = {}
-    for family in text_string_to_metric_families(exposition):
-        for sample in family.samples:
-            if not sample.name.endswith(("_bucket", "_created")):
-                totals[sample.name] = totals.get(sample.name, 0.0) + sample.value
-    return totals
+        return dict(ServerMetrics.parse(response.text).totals)
 
 
 def _check_port(port: int) -> None:

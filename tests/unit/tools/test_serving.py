@@ -181,11 +181,6 @@ def test_metrics_are_summed_over_labels() -> None:
         assert server.metrics() == {"hits_total": 5.0}
 
 
-def test_histogram_buckets_are_left_out() -> None:
-    text = '# TYPE t histogram\nt_bucket{le="1"} 1\nt_bucket{le="+Inf"} 2\nt_sum 3\nt_count 2\n'
-    assert serving.parse_metrics(text) == {"t_sum": 3.0, "t_count": 2.0}
-
-
 def test_server_that_dies_is_reported_with_the_end_of_its_log(tmp_path: Path) -> None:
     script = "import sys\nfor i in range(100): print(f'line {i} ends')\nsys.exit(3)"
     with pytest.raises(ServerError) as failure:

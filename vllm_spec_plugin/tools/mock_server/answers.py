@@ -3,9 +3,10 @@
 import asyncio
 import json
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
 
 from vllm_spec_plugin.tools.mock_server.counters import MockCounters
+from vllm_spec_plugin.tools.mock_server.options import MockOptions
 from vllm_spec_plugin.tools.mock_server.plan import Failure, Plan
 from vllm_spec_plugin.tools.mock_server.requests import Generation
 from vllm_spec_plugin.tools.mock_server.text import detokenize
@@ -18,8 +19,17 @@ CUT = None
 Piece = bytes | None
 
 
+class MockEngine:
+    """What runs requests: counters, and as many places as the options have `max_running`."""
+
+    def __init__(self, options: MockOptions) -> None:
+        self.counters = MockCounters(options.model)
+        limit = options.max_running
+        self.slots: AbstractAsyncContextManager[None] = asyncio.Semaphore(limit) if limit else nullcontext()
+
+
 async def streamed(
-    request: Generation, tokens: tuple[int, ...], plan: Plan, wire: Wire, counters: MockCounters
+    request: Generation, tokens: tuple[int, ...], plan: Plan, wire: Wire, engine: MockEngine
 ) -> AsyncGenerator[Piece]:
     """The server-sent events of a response.
 
@@ -28,7 +38,7 @@ async def streamed(
         tokens: of the whole output.
         plan: when which of them leave.
         wire: how they are worded.
-        counters: told of every step.
+        engine: runs the request and counts its steps.
 
     Yields:
         Whole events, in vLLM's order; `CUT` last if the plan says so.
@@ -40,7 +50,7 @@ async def streamed(
 
     done = 0
     # Left at once when the client goes away: the request no longer runs then.
-    async with aclosing(_played(request, plan, counters)) as steps:
+    async with aclosing(_played(request, plan, engine)) as steps:
         async for size in steps:
             if done == 0 and (opening := wire.opening(prompt)) is not None:
                 yield event(opening, 0, has_usage=request.continuous_usage)
@@ -61,14 +71,14 @@ async def streamed(
 
 
 async def whole(
-    request: Generation, tokens: tuple[int, ...], plan: Plan, wire: Wire, counters: MockCounters
+    request: Generation, tokens: tuple[int, ...], plan: Plan, wire: Wire, engine: MockEngine
 ) -> AsyncGenerator[Piece]:
     """The body of a response that is not streamed, when it is complete. Arguments as of `streamed`.
 
     Yields:
         The body, or half of it and `CUT`. Where the plan has an error event, an error's body: its HTTP status is 500.
     """
-    async for _ in _played(request, plan, counters):
+    async for _ in _played(request, plan, engine):
         pass
     if plan.failure is Failure.ERROR_EVENT:
         yield json.dumps(failure_body()).encode()
@@ -93,22 +103,23 @@ def failure_body() -> Json:
     return error_body(FAILURE_MESSAGE, "InternalServerError", 500)
 
 
-async def _played(request: Generation, plan: Plan, counters: MockCounters) -> AsyncGenerator[int]:
+async def _played(request: Generation, plan: Plan, engine: MockEngine) -> AsyncGenerator[int]:
     """Yields each step's number of tokens at its time; counts them, also if the client goes away."""
     clock = asyncio.get_running_loop().time
-    arrived = clock()
-    num_prompt, done, finish_reason = len(request.prompt), 0, None
-    counters.begin(num_prompt)
+    counted = engine.counters.arrive(len(request.prompt), clock())
+    finish_reason = None
     try:
-        for step in plan.steps:
-            # By the clock, so that late steps do not make later ones late.
-            await asyncio.sleep(max(arrived + step.at - clock(), 0))
-            counters.step(0 if done else num_prompt, step.num_tokens, step.num_drafts)
-            done += step.num_tokens
-            if plan.failure is None and step is plan.steps[-1]:
-                finish_reason = FINISH_REASON
-            yield step.num_tokens
-        if plan.failure is not None:
-            await asyncio.sleep(max(arrived + plan.fails_at - clock(), 0))
+        async with engine.slots:
+            begun = clock()
+            counted.run(begun)
+            for step in plan.steps:
+                # By the clock, so that late steps do not make later ones late.
+                await asyncio.sleep(max(begun + step.at - clock(), 0))
+                counted.step(clock(), step.num_tokens, step.num_drafts)
+                if plan.failure is None and step is plan.steps[-1]:
+                    finish_reason = FINISH_REASON
+                yield step.num_tokens
+            if plan.failure is not None:
+                await asyncio.sleep(max(begun + plan.fails_at - clock(), 0))
     finally:
-        counters.end(num_prompt + done, finish_reason)
+        counted.end(clock(), finish_reason)

@@ -25,6 +25,7 @@ class MockOptions:
         error_rate: share of requests that fail, from 0 to 1; `plan.py` says which and how.
         seed: of texts, chunk sizes and jitter.
         max_model_len: most tokens of prompt and output together.
+        max_running: most requests that run at once, others wait; 0 for no limit.
     """
 
     host: str = HOST
@@ -37,6 +38,7 @@ class MockOptions:
     error_rate: float = 0.0
     seed: int = 0
     max_model_len: int = 32768
+    max_running: int = 0
 
     def __post_init__(self) -> None:
         """Checks the ranges.
@@ -53,6 +55,7 @@ class MockOptions:
             ("jitter", self.jitter, 0 <= self.jitter <= 1, "0 to 1"),
             ("tokens_per_chunk", self.tokens_per_chunk, 1 <= self.tokens_per_chunk <= 64, "1 to 64"),
             ("error_rate", self.error_rate, 0 <= self.error_rate <= 1, "0 to 1"),
+            ("max_running", self.max_running, self.max_running >= 0, "0 (no limit) or more"),
             ("max_model_len", self.max_model_len, self.max_model_len >= 2, "2 or more"),
         ):
             if not is_allowed:

@@ -1,7 +1,7 @@
 """What clients may ask, and what is made of it."""
 
 from dataclasses import dataclass
-from typing import Annotated, Self
+from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, Field, model_validator
 
@@ -24,6 +24,7 @@ class Generation:
         include_usage: a last chunk tells the usage.
         continuous_usage: all chunks tell it.
         return_token_ids: chunks tell their tokens.
+        speculates: whether tokens are drafted; not with `"vllm_xargs": {"spec": "off"}`, the plugin's option.
     """
 
     model: str
@@ -33,6 +34,7 @@ class Generation:
     include_usage: bool
     continuous_usage: bool
     return_token_ids: bool
+    speculates: bool = True
 
 
 class StreamOptions(BaseModel):
@@ -52,6 +54,7 @@ class _Request(BaseModel):
     n: Annotated[int, Field(ge=1, le=1)] | None = 1
     temperature: Annotated[float, Field(ge=0)] | None = None
     top_p: Annotated[float, Field(gt=0, le=1)] | None = None
+    vllm_xargs: dict[str, Any] | None = None
 
     @model_validator(mode="after")
     def _check_stream_options(self) -> Self:
@@ -70,6 +73,7 @@ class _Request(BaseModel):
             # As in vLLM: without the last usage there is none on the way.
             continuous_usage=bool(options.include_usage and options.continuous_usage_stats),
             return_token_ids=bool(self.return_token_ids),
+            speculates=(self.vllm_xargs or {}).get("spec") != "off",
         )
 
 

@@ -1,5 +1,6 @@
 """The web side of the mock server. Imported when it starts, for FastAPI takes its time."""
 
+import dataclasses
 import itertools
 import time
 from collections.abc import AsyncGenerator
@@ -10,13 +11,14 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 from starlette.types import Send
 
-from vllm_spec_plugin.tools.mock_server.answers import CUT, Piece, failure_body, streamed, whole
-from vllm_spec_plugin.tools.mock_server.counters import MockCounters
+from vllm_spec_plugin.tools.mock_server.answers import CUT, MockEngine, Piece, failure_body, streamed, whole
 from vllm_spec_plugin.tools.mock_server.options import MockOptions
 from vllm_spec_plugin.tools.mock_server.plan import Failure, plan_response
 from vllm_spec_plugin.tools.mock_server.requests import ChatRequest, CompletionRequest, Generation
 from vllm_spec_plugin.tools.mock_server.text import continuation
 from vllm_spec_plugin.tools.mock_server.wire import ChatWire, CompletionWire, Identity, error_body
+
+COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
 
 
 class _Pieces(StreamingResponse):
@@ -48,16 +50,23 @@ class _Pieces(StreamingResponse):
 def create_app(options: MockOptions) -> FastAPI:
     """The application, with counters of its own."""
     app = FastAPI(openapi_url=None)
-    counters = MockCounters(options.model)
+    engine = MockEngine(options)
+    counters = engine.counters
+    greedy = dataclasses.replace(options, tokens_per_chunk=1.0)
     numbers = itertools.count()
     started = int(time.time())
 
     def answer(request: Generation, *, is_chat: bool) -> Response:
+        response = respond(request, is_chat=is_chat)
+        counters.http(CHAT if is_chat else COMPLETIONS, response.status_code)
+        return response
+
+    def respond(request: Generation, *, is_chat: bool) -> Response:
         refusal = _refusal(request, options)
         if refusal is not None:
             return refusal
         number = next(numbers)
-        plan = plan_response(options, number, request.max_tokens)
+        plan = plan_response(options if request.speculates else greedy, number, request.max_tokens)
         if plan.failure is Failure.REFUSED:
             return JSONResponse(failure_body(), 500)
         tokens = continuation(request.prompt, request.max_tokens, options.seed)
@@ -65,7 +74,7 @@ def create_app(options: MockOptions) -> FastAPI:
         wire = ChatWire(identity) if is_chat else CompletionWire(identity)
         play = streamed if request.stream else whole
         status = 500 if plan.failure is Failure.ERROR_EVENT and not request.stream else 200
-        return _Pieces(play(request, tokens, plan, wire, counters), is_stream=request.stream, status=status)
+        return _Pieces(play(request, tokens, plan, wire, engine), is_stream=request.stream, status=status)
 
     @app.get("/health")
     async def health() -> Response:
@@ -87,16 +96,17 @@ def create_app(options: MockOptions) -> FastAPI:
     async def metrics() -> Response:
         return Response(counters.exposition(), media_type="text/plain; version=0.0.4")
 
-    @app.post("/v1/completions")
+    @app.post(COMPLETIONS)
     async def completions(request: CompletionRequest) -> Response:
         return answer(request.generation(), is_chat=False)
 
-    @app.post("/v1/chat/completions")
+    @app.post(CHAT)
     async def chat_completions(request: ChatRequest) -> Response:
         return answer(request.generation(), is_chat=True)
 
     @app.exception_handler(RequestValidationError)
-    async def bad_request(_: Request, error: RequestValidationError) -> JSONResponse:
+    async def bad_request(request: Request, error: RequestValidationError) -> JSONResponse:
+        counters.http(request.url.path, 400)
         first = error.errors()[0]
         # ("body", "max_tokens", ...); the rest of the path names types of ours.
         param = str(first["loc"][1]) if len(first["loc"]) > 1 and first["type"] != "json_invalid" else None

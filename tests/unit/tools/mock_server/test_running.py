@@ -15,7 +15,7 @@ from loadtests.stream.summary import summarise
 from loadtests.stream.timing import ErrorKind, Measures, measure
 from vllm_spec_plugin.tools.mock_server.options import MockOptions
 from vllm_spec_plugin.tools.mock_server.running import MockServer, MockServerError
-from vllm_spec_plugin.tools.serving import parse_metrics
+from vllm_spec_plugin.tools.server_metrics import ServerMetrics
 
 # As fast as it gets.
 FAST = MockOptions(ttft_ms=0, itl_ms=0, tokens_per_chunk=2.5)
@@ -47,7 +47,7 @@ def failing() -> Iterator[MockServer]:
 
 
 def metrics(server: MockServer) -> dict[str, float]:
-    return parse_metrics(HTTP.get(f"{server.base_url}/metrics").text)
+    return dict(ServerMetrics.parse(HTTP.get(f"{server.base_url}/metrics").text).totals)
 
 
 def timed(server: MockServer, body: dict[str, object], path: str = "completions") -> Measures:
