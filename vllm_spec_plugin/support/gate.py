@@ -5,6 +5,7 @@ It looks twice: at vLLM's configuration before any process starts, and at the la
 
 from typing import TYPE_CHECKING, Any
 
+from vllm_spec_plugin.compat.draft_model import draft_model_config
 from vllm_spec_plugin.compat.facts import Facts
 from vllm_spec_plugin.compat.reading import read_facts, read_runner_facts
 from vllm_spec_plugin.config.settings import KEY
@@ -50,10 +51,11 @@ def facts_of(vllm_config: Any, config: "PluginConfig") -> Facts:
         UnsupportedError: vLLM does not take the draft model.
     """
     weights = next((proposer.draft_weights for proposer in config.proposers if proposer.draft_weights), None)
-    try:
-        return read_facts(vllm_config, weights and weights[:3])
-    except ValueError as error:
-        if weights is None:
-            raise
-        reason = show_reason(error)
-        raise rules.UnsupportedError(f"proposer.model: vLLM can't run '{weights.model}': {reason}") from None
+    draft = None
+    if weights is not None:
+        model, dtype, quantization, _ = weights
+        try:
+            draft = draft_model_config(vllm_config.model_config, model=model, dtype=dtype, quantization=quantization)
+        except ValueError as error:
+            raise rules.UnsupportedError(f"proposer.model: vLLM can't run '{model}': {show_reason(error)}") from None
+    return read_facts(vllm_config, draft)

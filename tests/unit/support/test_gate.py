@@ -7,6 +7,7 @@ from tests.engine.tiny import tiny_model
 from vllm_spec_plugin.compat.facts import Layer
 from vllm_spec_plugin.config.settings import config_in
 from vllm_spec_plugin.register.frontend import METHODS
+from vllm_spec_plugin.support import gate
 from vllm_spec_plugin.support.gate import facts_of
 from vllm_spec_plugin.support.rules import UnsupportedError
 
@@ -94,6 +95,15 @@ def test_a_draft_model_is_looked_at_too(arguments, models):
     proposer = f"{{method: draft_model, model: {models('mamba2')}}}"
     with pytest.raises(UnsupportedError, match=r"here: proposer\.model: got .*recurrent state"):
         arguments("llama", proposer).create_engine_config()
+
+
+def test_what_is_wrong_elsewhere_is_not_said_of_the_draft_model(arguments, models, monkeypatch):
+    def fail(*_):
+        raise ValueError("the target is to blame")
+
+    monkeypatch.setattr(gate, "read_facts", fail)
+    with pytest.raises(ValueError, match=r"^the target is to blame"):
+        facts_of(*plain(arguments("llama", f"{{method: draft_model, model: {models('llama')}}}")))
 
 
 def test_the_config_can_be_made_twice(arguments):
