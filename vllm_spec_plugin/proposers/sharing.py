@@ -1,8 +1,34 @@
-"""Keys of sections whose proposers learn from texts that have ended: what goes together."""
+"""The keys of proposers that also draft from texts that have ended, and which of them go together.
+
+A section names them in its own order: `shared: bool = SHARED`, `shared_tokens: SharedTokens = SHARED_TOKENS`, and
+`shared_scope: SharedScope = SHARED_SCOPE`.
+"""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
 
 from vllm_spec_plugin.schema.errors import show
 
 DEFAULT_SHARED_TOKENS = 1_000_000
+
+SharedTokens = Annotated[int, Field(ge=1024, le=10**9)] | None
+SharedScope = Literal["salt", "global"] | None
+
+SHARED: Any = Field(
+    default=False,
+    description="Drafts also from texts that have ended, of requests with the same cache_salt.",
+    json_schema_extra={"allowed": "true or false"},
+)
+SHARED_TOKENS: Any = Field(
+    default_factory=lambda known: DEFAULT_SHARED_TOKENS if known["shared"] else None,
+    description="Most tokens of such texts that are kept, in all; shared only.",
+)
+SHARED_SCOPE: Any = Field(
+    default_factory=lambda known: "salt" if known["shared"] else None,
+    description="Requests without a cache_salt: salt keeps each one private, global lets them draft from each "
+    "other's texts; shared only.",
+)
 
 
 def sharing_problems(shared: bool, shared_tokens: int | None, shared_scope: str | None) -> list[tuple[str, str]]:
