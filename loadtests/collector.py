@@ -9,8 +9,9 @@ import requests
 from loadtests.load.gauge import Gauge
 from loadtests.options import slo_of, told, without_credentials
 from loadtests.report.result import Result
-from loadtests.server.counters import ExpositionError, Reading, counts
+from loadtests.server.counters import counts
 from loadtests.stream.timing import Measures
+from vllm_spec_plugin.tools.server_metrics import ExpositionError, ServerMetrics
 
 _SECONDS = 10.0
 _KEY = "stream_collector"
@@ -74,11 +75,11 @@ class Collector:
                 f"{url} does not name a model ({error}); is the server up, is --host right?"
             ) from None
 
-    def _reading(self) -> Reading | None:
+    def _reading(self) -> ServerMetrics | None:
         """None where the server has no metrics."""
         try:
             answer = requests.get(f"{self._host}/metrics", headers=self._headers, timeout=_SECONDS)
-            return Reading.of(answer.text) if answer.ok else None
+            return ServerMetrics.parse(answer.text) if answer.ok else None
         except (requests.exceptions.RequestException, ExpositionError):
             return None
 

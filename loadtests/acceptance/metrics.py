@@ -3,10 +3,9 @@
 import time
 
 import httpx
-from prometheus_client.parser import text_string_to_metric_families
 
 from loadtests.acceptance.verdicts import Verdict
-from loadtests.server.counters import Reading
+from vllm_spec_plugin.tools.server_metrics import ServerMetrics
 
 ERRORS = "vllm_spec_plugin:proposer_errors_total"
 _HELD = ("vllm:kv_cache_usage_perc", "vllm:num_requests_running", "vllm:num_requests_waiting")
@@ -14,32 +13,15 @@ _SECONDS = 30.0
 _POLL_SECONDS = 0.2
 
 
-def grown(before: Reading, after: Reading, name: str) -> float | None:
+def grown(before: ServerMetrics, after: ServerMetrics, name: str) -> float | None:
     """How much a counter grew; None if the server does not have it."""
-    now = after.values.get(name)
-    return None if now is None else now - before.values.get(name, 0.0)
+    now = after.totals.get(name)
+    return None if now is None else now - before.totals.get(name, 0.0)
 
 
-def by_label(text: str, name: str, label: str) -> dict[str, float]:
-    """Samples of that name by a label's values, other labels added up.
-
-    Args:
-        text: what `/metrics` answered.
-        name: of the samples.
-        label: which.
-    """
-    found: dict[str, float] = {}
-    for family in text_string_to_metric_families(text):
-        for sample in family.samples:
-            if sample.name == name:
-                value = sample.labels.get(label, "")
-                found[value] = found.get(value, 0.0) + sample.value
-    return found
-
-
-def idle_check(part: str, reading: Reading) -> Verdict:
+def idle_check(part: str, reading: ServerMetrics) -> Verdict:
     """Whether nothing is left of the requests that were served."""
-    values = [reading.values.get(name) for name in _HELD]
+    values = [reading.totals.get(name) for name in _HELD]
     shown = ", ".join("not in /metrics" if value is None else f"{value:g}" for value in values)
     check = "no KV block is in use, no request is left"
     return Verdict(part, check, all(value == 0 for value in values), f"KV usage, running, waiting: {shown}")
@@ -66,6 +48,6 @@ def settled_text(base_url: str, within: float = 20.0) -> str:
     deadline = time.monotonic() + within
     while True:
         text = read_text(base_url)
-        if idle_check("", Reading.of(text)).passed or time.monotonic() > deadline:
+        if idle_check("", ServerMetrics.parse(text)).passed or time.monotonic() > deadline:
             return text
         time.sleep(_POLL_SECONDS)

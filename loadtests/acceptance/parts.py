@@ -14,8 +14,8 @@ from loadtests.acceptance.served import WatchedServer, ending_check
 from loadtests.acceptance.server_log import log_check
 from loadtests.acceptance.settings import Settings
 from loadtests.acceptance.verdicts import Verdict
-from loadtests.server.counters import ExpositionError
 from vllm_spec_plugin.tools.demo import model_path
+from vllm_spec_plugin.tools.server_metrics import ExpositionError
 from vllm_spec_plugin.tools.serving import ServerError
 
 

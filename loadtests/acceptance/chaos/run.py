@@ -21,17 +21,17 @@ from loadtests.acceptance.chaos.faulty_proposer import faulty_environment
 from loadtests.acceptance.chaos.moments import freezes
 from loadtests.acceptance.chaos.plain import PlainServer
 from loadtests.acceptance.chaos.refusals import bad_requests, refusal_check
-from loadtests.acceptance.metrics import ERRORS, by_label, idle_check, read_text, settled_text
+from loadtests.acceptance.metrics import ERRORS, idle_check, read_text, settled_text
 from loadtests.acceptance.progress import shown_time
 from loadtests.acceptance.prompts import texts
 from loadtests.acceptance.served import WatchedServer, ending_check
 from loadtests.acceptance.server_log import log_check
 from loadtests.acceptance.settings import Settings
 from loadtests.acceptance.verdicts import Verdict
-from loadtests.server.counters import Reading
 from vllm_spec_plugin.config import load_config
 from vllm_spec_plugin.register.plugin import SWITCH
 from vllm_spec_plugin.tools.demo import model_path
+from vllm_spec_plugin.tools.server_metrics import ServerMetrics
 
 _PART = "chaos"
 _FAULT_RATE = 0.2
@@ -62,12 +62,12 @@ def run_chaos(settings: Settings) -> Iterator[Verdict]:
         with crowd:
             stopped, at_last_stop = _among_freezes(server, crowd, settings)
         text = settled_text(server.base_url)
-        reading = Reading.of(text)
+        reading = ServerMetrics.parse(text)
         yield survivors_check(_PART, crowd.answers, len(prompts), NUM_TOKENS)
         yield leavers_check(_PART, crowd.left_early, crowd.left_midway)
         yield refusal_check(_PART, crowd.refusals, len(bad))
-        yield faults_check(_PART, by_label(text, ERRORS, "reason"), reading.values.get(_ACCEPTED))
-        yield freeze_check(_PART, stopped, reading.values.get(_TOKENS, 0.0) - at_last_stop)
+        yield faults_check(_PART, reading.by_label(ERRORS, "reason"), reading.totals.get(_ACCEPTED))
+        yield freeze_check(_PART, stopped, reading.totals.get(_TOKENS, 0.0) - at_last_stop)
         yield idle_check(_PART, reading)
         yield ending_check(_PART, server.terminate())
     yield log_check(_PART, log.read_text(errors="replace"))
@@ -125,7 +125,7 @@ def _among_freezes(server: WatchedServer, crowd: Crowd, settings: Settings) -> t
             worker.send_signal(signal.SIGSTOP)
             try:
                 wait_until(end, ", the worker stands still")
-                tokens = Reading.of(read_text(server.base_url)).values.get(_TOKENS, 0.0)
+                tokens = ServerMetrics.parse(read_text(server.base_url)).totals.get(_TOKENS, 0.0)
             finally:
                 worker.send_signal(signal.SIGCONT)
             stopped.append(time.monotonic() - since)

@@ -12,7 +12,7 @@ from loadtests.acceptance.metrics import grown, settled_text
 from loadtests.acceptance.prompts import texts
 from loadtests.acceptance.settings import Settings
 from loadtests.acceptance.verdicts import Verdict
-from loadtests.server.counters import Reading
+from vllm_spec_plugin.tools.server_metrics import ServerMetrics
 
 _PART = "compare"
 _NUM_TOKENS = 64
@@ -52,8 +52,8 @@ def run_compare(base_url: str, model: str, settings: Settings) -> Iterator[Verdi
 
 def _beside_the_server(base_url: str, run: Callable[[], Tpot]) -> Tpot:
     """A run, with what the server says of it."""
-    before = Reading.of(settled_text(base_url))
+    before = ServerMetrics.parse(settled_text(base_url))
     found = run()
-    after = Reading.of(settled_text(base_url))
+    after = ServerMetrics.parse(settled_text(base_url))
     seconds, ended = (grown(before, after, name) for name in (_SECONDS, _ENDED))
     return dataclasses.replace(found, served=1000 * seconds / ended if seconds and ended else None)

@@ -5,7 +5,7 @@ from typing import Any
 
 from loadtests.acceptance.metrics import ERRORS, grown
 from loadtests.acceptance.verdicts import Verdict
-from loadtests.server.counters import Reading
+from vllm_spec_plugin.tools.server_metrics import ServerMetrics
 
 _DRAFTED, _ACCEPTED = (f"vllm:spec_decode_num_{name}_tokens_total" for name in ("draft", "accepted"))
 # The server's counter, and the clients' figure that it is to equal: every request was read to its end.
@@ -17,7 +17,13 @@ _COUNTED_TWICE = {
 
 
 def load_checks(
-    part: str, report: Mapping[str, Any], exit_status: int | None, before: Reading, after: Reading, *, has_plugin: bool
+    part: str,
+    report: Mapping[str, Any],
+    exit_status: int | None,
+    before: ServerMetrics,
+    after: ServerMetrics,
+    *,
+    has_plugin: bool,
 ) -> list[Verdict]:
     """Judges a course.
 
@@ -51,7 +57,7 @@ def _no_failures(part: str, clients: Mapping[str, Any], exit_status: int | None)
     return Verdict(part, "no request fails", exit_status == 0 and count > 0 and not errors, figures)
 
 
-def _drafts(part: str, before: Reading, after: Reading) -> Verdict:
+def _drafts(part: str, before: ServerMetrics, after: ServerMetrics) -> Verdict:
     drafted, accepted = grown(before, after, _DRAFTED), grown(before, after, _ACCEPTED)
     passed = drafted is not None and accepted is not None and 0 < drafted >= accepted > 0
     figures = f"{_number(drafted)} tokens drafted, {_number(accepted)} accepted"

@@ -13,7 +13,7 @@ from loadtests.acceptance.metrics import idle_check, read_text, settled_text
 from loadtests.acceptance.progress import shown_time
 from loadtests.acceptance.settings import Settings
 from loadtests.acceptance.verdicts import Verdict
-from loadtests.server.counters import Reading
+from vllm_spec_plugin.tools.server_metrics import ServerMetrics
 
 # Users finish the request that they are at, so that the server's counts can be compared to the last token.
 _STOP_SECONDS = 120
@@ -31,9 +31,9 @@ def run_course(course: str, base_url: str, settings: Settings, *, has_plugin: bo
         settings: how many users, for how long.
         has_plugin: see `load_checks`.
     """
-    before = Reading.of(settled_text(base_url))
+    before = ServerMetrics.parse(settled_text(base_url))
     status = _run_locust(course, base_url, settings)
-    after = Reading.of(settled_text(base_url))
+    after = ServerMetrics.parse(settled_text(base_url))
     try:
         report = json.loads((settings.out / f"{course}.json").read_text())
     except (OSError, ValueError) as error:
@@ -83,7 +83,7 @@ class _Counted:
 
     @classmethod
     def now(cls, base_url: str) -> Self:
-        values = Reading.of(read_text(base_url)).values
+        values = ServerMetrics.parse(read_text(base_url)).totals
         answered, tokens, running, waiting = (values.get(f"vllm:{name}", 0.0) for name in _SHOWN)
         return cls(time.monotonic(), answered, tokens, running + waiting)
 

@@ -2,7 +2,8 @@
 
 import pytest
 
-from loadtests.server.counters import ExpositionError, Reading, counts
+from loadtests.server.counters import counts
+from vllm_spec_plugin.tools.server_metrics import ExpositionError, ServerMetrics
 
 TEXT = """\
 # HELP vllm:generation_tokens_total Number of generation tokens processed.
@@ -20,8 +21,8 @@ vllm:num_requests_running{{engine="0",model_name="m"}} {running}
 """
 
 
-def reading(first=0.0, second=0.0, drafts=0.0, drafted=0.0, accepted=0.0, running=0.0) -> Reading:
-    return Reading.of(
+def reading(first=0.0, second=0.0, drafts=0.0, drafted=0.0, accepted=0.0, running=0.0) -> ServerMetrics:
+    return ServerMetrics.parse(
         TEXT.format(first=first, second=second, drafts=drafts, drafted=drafted, accepted=accepted, running=running)
     )
 
@@ -37,7 +38,7 @@ def test_a_restarted_server_has_what_it_has_now() -> None:
 
 
 def test_what_a_server_does_not_count_is_not_known() -> None:
-    found = counts(Reading({}), Reading({}))
+    found = counts(ServerMetrics({}), ServerMetrics({}))
     assert (found.output_tokens, found.acceptance_rate, found.acceptance_length, found.kv_usage) == (None,) * 4
 
 
@@ -49,4 +50,4 @@ def test_without_drafts_there_is_no_acceptance() -> None:
 @pytest.mark.parametrize("text", ["<html>\n<body a=1>", "vllm:x{a=", "vllm:x twelve"])
 def test_anything_else_is_refused_with_words(text: str) -> None:
     with pytest.raises(ExpositionError, match="Prometheus' text format"):
-        Reading.of(text)
+        ServerMetrics.parse(text)

@@ -6,7 +6,7 @@ import pytest
 
 from loadtests.acceptance.load.checks import load_checks
 from loadtests.acceptance.verdicts import Verdict
-from loadtests.server.counters import Reading
+from vllm_spec_plugin.tools.server_metrics import ServerMetrics
 
 BEFORE = {"vllm:request_success_total": 5.0, "vllm:generation_tokens_total": 300.0, "vllm:prompt_tokens_total": 50.0}
 AFTER = {
@@ -35,7 +35,7 @@ def judged(
 ) -> list[Verdict]:
     values = {name: value for name, value in {**AFTER, **(after or {})}.items() if value is not None}
     report = {"all": CLIENTS | (clients or {})}
-    return load_checks("ramp", report, exit_status, Reading(BEFORE), Reading(values), has_plugin=has_plugin)
+    return load_checks("ramp", report, exit_status, ServerMetrics(BEFORE), ServerMetrics(values), has_plugin=has_plugin)
 
 
 def failed(verdicts: list[Verdict]) -> list[str]:
