@@ -27,11 +27,12 @@ from vllm_spec_plugin.cli.bench_record import bench_record
 from vllm_spec_plugin.cli.bench_replay import bench_replay
 from vllm_spec_plugin.cli.bench_verification import bench_verification
 from vllm_spec_plugin.cli.errors import fail
+from vllm_spec_plugin.schema.errors import UserError
 from vllm_spec_plugin.tools.bench.load.switching import WINDOW
 from vllm_spec_plugin.tools.bench.load.workloads import EASY, SWITCHING, WORKLOADS
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    pass
 
 
 bench = typer.Typer(invoke_without_command=True, rich_markup_mode="markdown")
@@ -100,7 +101,7 @@ def compare(
 
     console, errors = Console(), Console(stderr=True)
     if context.invoked_subcommand is not None:
-        _refuse_options(context, errors)
+        _refuse_options(context)
         return
 
     import sys
@@ -152,14 +153,14 @@ def compare(
         fail("; ".join(problems), 1)
 
 
-def _refuse_options(context: typer.Context, errors: "Console") -> None:
+def _refuse_options(context: typer.Context) -> None:
     """Options of the comparison would do nothing for a part.
 
     Raises:
-        Exit: there is one.
+        UserError: there is one.
     """
     for parameter in context.command.params:
         source = context.get_parameter_source(parameter.name or "")
         if source is not None and source.name == "COMMANDLINE":
             option, command = parameter.opts[0], context.invoked_subcommand
-            fail(f"{option}: goes with `vllm-spec bench` itself; options of {command} come after its name", 2)
+            raise UserError(f"{option}: goes with `vllm-spec bench` itself; options of {command} come after its name")

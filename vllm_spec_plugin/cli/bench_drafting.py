@@ -17,6 +17,7 @@ from vllm_spec_plugin.cli.bench_options import (
     Seed,
     Target,
 )
+from vllm_spec_plugin.schema.errors import UserError
 
 _ARMS = ("none", "stock:draft_model", "fixed:4")
 
@@ -60,7 +61,7 @@ def bench_drafting(
     from vllm_spec_plugin.tools.bench.drafting.comparison import Workload, num_runs, run_all
     from vllm_spec_plugin.tools.bench.drafting.report import notes, sentences, to_json
     from vllm_spec_plugin.tools.bench.drafting.tables import tables
-    from vllm_spec_plugin.tools.bench.input import InputError, check_output
+    from vllm_spec_plugin.tools.bench.input import check_output
     from vllm_spec_plugin.tools.bench.planned_arms import base_of, plan_arms
     from vllm_spec_plugin.tools.bench.plans import model_source
     from vllm_spec_plugin.tools.bench.prompts import PROMPTS, read_prompts
@@ -74,7 +75,7 @@ def bench_drafting(
     texts = PROMPTS if prompts is None else read_prompts(prompts)
     batches, temperatures = dict.fromkeys(batch or (1, 8)), dict.fromkeys(temperature or (0.0, 1.0))
     if max(batches) > len(texts):
-        raise InputError(
+        raise UserError(
             f"--batch {max(batches)} needs as many prompts, and there are {len(texts)}; allowed: smaller batches, "
             "or --prompts with more texts"
         )

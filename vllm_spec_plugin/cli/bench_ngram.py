@@ -4,6 +4,8 @@ from typing import Annotated
 
 import typer
 
+from vllm_spec_plugin.schema.errors import UserError
+
 
 def bench_ngram(
     context: Annotated[int, typer.Option(min=64, help="Tokens of text each request starts with.")] = 32768,
@@ -35,7 +37,6 @@ def bench_ngram(
     from rich.console import Console
     from tokenizers import Tokenizer
 
-    from vllm_spec_plugin.tools.bench.input import InputError
     from vllm_spec_plugin.tools.bench.ngram import MAX_NEW_TOKENS, Variants, fill, measure, text_stream
     from vllm_spec_plugin.tools.bench.repeats import simulate, workloads
     from vllm_spec_plugin.tools.bench.tables import new_table
@@ -54,7 +55,7 @@ def bench_ngram(
             try:
                 proposer = create()
             except ValueError as error:
-                raise InputError(str(error)) from None
+                raise UserError(str(error)) from None
             num_tokens = size * (context + steps * (MAX_NEW_TOKENS + 1) // 2)
             if mode.endswith("shared"):
                 fill(proposer, (ended[at : at + context] for at in range(0, shared_tokens, context)))

@@ -23,13 +23,7 @@ Schema = Mapping[str, Any]
 
 
 class UserError(Exception):
-    """What its reader can mend; str() is the whole message. Commands print it as one line and end.
-
-    Attributes:
-        exit_status: of a command that ends with it: 2 is bad input, 1 that something else went wrong.
-    """
-
-    exit_status = 2
+    """A mistake that its reader can mend; str() is the whole message. Commands print it and exit with status 2."""
 
 
 class ConfigError(UserError, ValueError):

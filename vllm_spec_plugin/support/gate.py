@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from vllm_spec_plugin.compat.facts import Facts
 from vllm_spec_plugin.compat.reading import read_facts, read_runner_facts
 from vllm_spec_plugin.config.settings import KEY
-from vllm_spec_plugin.schema.errors import show_reason
+from vllm_spec_plugin.schema.errors import ConfigError, show_reason
 from vllm_spec_plugin.support import rules
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def check_served(vllm_config: Any, config: "PluginConfig", source: str) -> None:
         source: the configuration file, for the message.
 
     Raises:
-        UnsupportedError: names everything in the way.
+        ConfigError: names everything in the way.
     """
     rules.check(rules.features_of(config), facts_of(vllm_config, config), source)
 
@@ -36,7 +36,7 @@ def check_runner(runner: Any) -> None:
         runner: our model runner.
 
     Raises:
-        UnsupportedError: names everything in the way.
+        ConfigError: names everything in the way.
     """
     config = runner.drafter.config
     facts = read_runner_facts(runner, facts_of(runner.vllm_config, config), runner.drafter.layers)
@@ -47,7 +47,7 @@ def facts_of(vllm_config: Any, config: "PluginConfig") -> Facts:
     """The facts that decide, before weights are loaded.
 
     Raises:
-        UnsupportedError: vLLM does not take the draft model.
+        ConfigError: vLLM does not take the draft model.
     """
     weights = next((proposer.draft_weights for proposer in config.proposers if proposer.draft_weights), None)
     try:
@@ -56,4 +56,4 @@ def facts_of(vllm_config: Any, config: "PluginConfig") -> Facts:
         if weights is None:
             raise
         reason = show_reason(error)
-        raise rules.UnsupportedError(f"proposer.model: vLLM can't run '{weights.model}': {reason}") from None
+        raise ConfigError(f"proposer.model: vLLM can't run '{weights.model}': {reason}") from None

@@ -302,8 +302,8 @@ def _exec_serve(arguments: Sequence[str]) -> NoReturn:
         _check_port(options.port)
         command = serve_command(options.model, options.config, options.port, extra)
         environment = serving_environment(options.model)
-    except ServerError as error:
-        parser.exit(1, f"error: {error}\n")
+    except UserError as error:
+        parser.exit(2, f"error: {error}\n")
     print(" ".join(command), flush=True)
     os.execve(command[0], command, environment)
 

@@ -9,8 +9,9 @@ from typer.testing import CliRunner
 
 from tests.unit.tools.certify.cases import check, report
 from vllm_spec_plugin.cli import app
+from vllm_spec_plugin.schema.errors import UserError
 from vllm_spec_plugin.tools.certify import session
-from vllm_spec_plugin.tools.certify.session import Certification, RefusedError
+from vllm_spec_plugin.tools.certify.session import Certification
 from vllm_spec_plugin.tools.demo import model_path
 
 CONFIG = Path(__file__).parents[3] / "configs" / "ngram.yaml"
@@ -38,7 +39,7 @@ def test_exit_status_is_the_answer(outcome: str, status: int, monkeypatch: pytes
 
 def test_refused_engine_ends_with_its_reason_and_2(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*args: Any) -> Any:
-        raise RefusedError("the engine (fixed draft length) did not start: recurrent layers")
+        raise UserError("the engine (fixed draft length) did not start: recurrent layers")
 
     monkeypatch.setattr(session, "certify", refuse)
     result = CliRunner().invoke(app, ARGUMENTS)

@@ -172,8 +172,8 @@ def test_files_that_cannot_be_written_are_named(tmp_path: Path, option: str, nam
     assert result.stderr == f"error: {option} {tmp_path}/none/{name}: there is no folder {tmp_path}/none\n"
     (tmp_path / name).mkdir()
     result = run(option, tmp_path / name)
-    assert result.exit_code == 1
-    assert result.stderr == f"error: {option} {tmp_path}/{name}: cannot be written: Is a directory\n"
+    assert result.exit_code == 2
+    assert result.stderr == f"error: {tmp_path}/{name}: Is a directory\n"
 
 
 def test_it_is_one_of_the_commands() -> None:

@@ -67,7 +67,7 @@ def test_plain_arguments_are_enough(given: list[str | Path], tmp_path: Path, mon
 )
 def test_an_error_is_one_line(given: list[str | Path], change: list[str], message: str, tmp_path: Path) -> None:
     result = run(*given, *change)
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert message in result.stderr
     assert len(result.stderr.splitlines()) == 1
     assert not (tmp_path / "out").exists()
@@ -100,5 +100,5 @@ def test_an_interrupt_says_how_to_go_on(given: list[str | Path], monkeypatch: py
 def test_a_folder_that_cannot_be_written_is_named(given: list[str | Path], tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     result = run(*given, "--out", tmp_path / "file" / "out")
-    assert result.exit_code == 1
-    assert result.stderr == f"error: --out {tmp_path / 'file' / 'out'}: cannot be written: Not a directory\n"
+    assert result.exit_code == 2
+    assert result.stderr == f"error: {tmp_path / 'file' / 'out' / 'checkpoint'}: Not a directory\n"

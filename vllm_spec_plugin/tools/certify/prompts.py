@@ -5,7 +5,7 @@ import random
 from collections.abc import Sequence
 from pathlib import Path
 
-from vllm_spec_plugin.tools.bench.input import InputError
+from vllm_spec_plugin.schema.errors import UserError
 from vllm_spec_plugin.tools.bench.prompts import PROMPTS
 from vllm_spec_plugin.tools.certify.jobs import Tokens
 
@@ -68,14 +68,14 @@ def read_prompts(path: Path) -> list[str]:
     """Reads texts from JSON Lines: {"prompt": ...} or {"messages": [{"content": ...}]}, or a text per line.
 
     Raises:
-        InputError: it is anything else; names the line.
+        UserError: it is anything else; names the line.
     """
     allowed = 'allowed: JSON Lines, each {"prompt": "text"} or a text in quotes'
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise InputError(f"--prompts {path}: cannot be read: {reason}; {allowed}") from None
+        raise UserError(f"--prompts {path}: cannot be read: {reason}; {allowed}") from None
     texts = []
     for number, line in enumerate(lines, 1):
         if not line.strip():
@@ -83,16 +83,16 @@ def read_prompts(path: Path) -> list[str]:
         try:
             value = json.loads(line)
         except ValueError as error:
-            raise InputError(f"--prompts {path}, line {number}: not JSON: {error}; {allowed}") from None
+            raise UserError(f"--prompts {path}, line {number}: not JSON: {error}; {allowed}") from None
         if isinstance(value, dict) and isinstance(value.get("messages"), list):
             value = "\n".join(str(m.get("content", "")) for m in value["messages"] if isinstance(m, dict))
         elif isinstance(value, dict):
             value = value.get("prompt")
         if not isinstance(value, str) or not value:
-            raise InputError(f"--prompts {path}, line {number}: no text; {allowed}")
+            raise UserError(f"--prompts {path}, line {number}: no text; {allowed}")
         texts.append(value)
     if not texts:
-        raise InputError(f"--prompts {path}: no prompts in it; {allowed}")
+        raise UserError(f"--prompts {path}: no prompts in it; {allowed}")
     return texts
 
 

@@ -41,10 +41,6 @@ _OTHER_WEIGHTS = {".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".gguf", ".h5"
 _NOT_THE_MODEL = {".git", ".cache"}
 
 
-class WidenError(UserError, ValueError):
-    """A model that cannot be widened as asked; str() is the whole message, one line."""
-
-
 @dataclass(frozen=True)
 class Widened:
     """What a widening came to.
@@ -116,12 +112,12 @@ def intermediate_size_for(model: Path, parameters: int) -> int:
         parameters: counted as in `Widened`; at least what the model has.
 
     Raises:
-        WidenError: the model cannot be widened, or is larger already.
+        UserError: the model cannot be widened, or is larger already.
     """
     checkpoint = _read(model)
     missing = parameters - checkpoint.parameters
     if missing < 0:
-        raise WidenError(
+        raise UserError(
             f"{model}: got {parameters:,} parameters to reach; allowed: from {checkpoint.parameters:,}, what it has"
         )
     size = checkpoint.intermediate_size + _divide_up(missing, checkpoint.parameters_per_neuron)
@@ -151,13 +147,13 @@ def widen(
         on_layer: called with the number of MLPs read and widened so far and of all.
 
     Raises:
-        WidenError: the model cannot be widened, or `out` cannot be written; `out` is as it was.
+        UserError: the model cannot be widened, or `out` cannot be written; `out` is as it was.
         OSError: a folder cannot be looked into.
     """
     begin = time.perf_counter()
     checkpoint = _read(model)
     if intermediate_size < checkpoint.intermediate_size:
-        raise WidenError(
+        raise UserError(
             f"{model}: got {intermediate_size} as the new intermediate_size; "
             f"allowed: from {checkpoint.intermediate_size}, what it has"
         )
@@ -175,7 +171,7 @@ def widen(
             _write_weights(checkpoint, folder, intermediate_size, on_layer)
             written = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     except (OSError, SafetensorError) as error:
-        raise WidenError(f"{out}: cannot be written: {getattr(error, 'strerror', None) or error}") from None
+        raise UserError(f"{out}: cannot be written: {getattr(error, 'strerror', None) or error}") from None
     added = checkpoint.parameters_per_neuron * (intermediate_size - checkpoint.intermediate_size)
     return Widened(
         parameters_before=checkpoint.parameters,
@@ -193,13 +189,13 @@ def _divide_up(dividend: int, divisor: int) -> int:
 
 def _read(model: Path) -> _Checkpoint:
     if not model.is_dir():
-        raise WidenError(f"{model}: no such folder; allowed: a folder with config.json and safetensors")
+        raise UserError(f"{model}: no such folder; allowed: a folder with config.json and safetensors")
     config = _read_json(model / "config.json")
     if config.get("quantization_config") is not None:
-        raise WidenError(f"{model}: config.json has a quantization_config; allowed: a model with float weights")
+        raise UserError(f"{model}: config.json has a quantization_config; allowed: a model with float weights")
     size = config.get("intermediate_size")
     if type(size) is not int or size < 1:
-        raise WidenError(
+        raise UserError(
             f"{model}: config.json gives {size!r} as intermediate_size; allowed: one whole number for all MLPs"
         )
     files: dict[Path, dict[str, str]] = {}
@@ -212,7 +208,7 @@ def _read(model: Path) -> _Checkpoint:
                     part = file.get_slice(name)
                     tensors[name] = _Tensor(tuple(part.get_shape()), part.get_dtype())
         except (OSError, SafetensorError) as error:
-            raise WidenError(f"{path}: cannot be read as safetensors: {error}") from None
+            raise UserError(f"{path}: cannot be read as safetensors: {error}") from None
     return _Checkpoint(config, files, tensors, _padded_axes(model, tensors, size), size)
 
 
@@ -220,13 +216,13 @@ def _read_json(path: Path) -> dict[str, Any]:
     try:
         data = json.loads(path.read_text("utf-8"))
     except FileNotFoundError:
-        raise WidenError(
+        raise UserError(
             f"{path.parent}: has no {path.name}; allowed: a folder with config.json and safetensors"
         ) from None
     except (OSError, ValueError) as error:
-        raise WidenError(f"{path}: cannot be read as JSON: {error}") from None
+        raise UserError(f"{path}: cannot be read as JSON: {error}") from None
     if not isinstance(data, dict):
-        raise WidenError(f"{path}: got something else than a JSON object")
+        raise UserError(f"{path}: got something else than a JSON object")
     return data
 
 
@@ -234,10 +230,10 @@ def _weight_files(model: Path) -> list[Path]:
     if (model / _WEIGHTS).is_file():
         return [model / _WEIGHTS]
     if not (model / _INDEX).is_file():
-        raise WidenError(f"{model}: has neither {_WEIGHTS} nor {_INDEX}; allowed: weights as safetensors")
+        raise UserError(f"{model}: has neither {_WEIGHTS} nor {_INDEX}; allowed: weights as safetensors")
     weight_map = _read_json(model / _INDEX).get("weight_map")
     if not isinstance(weight_map, dict) or not weight_map:
-        raise WidenError(f"{model / _INDEX}: has no weight_map")
+        raise UserError(f"{model / _INDEX}: has no weight_map")
     return [model / name for name in sorted({str(name) for name in weight_map.values()})]
 
 
@@ -245,7 +241,7 @@ def _padded_axes(model: Path, tensors: dict[str, _Tensor], size: int) -> dict[st
     """Which tensors to pad, and along which dimension.
 
     Raises:
-        WidenError: there is no gated MLP, or one that zeros may change or that has another size.
+        UserError: there is no gated MLP, or one that zeros may change or that has another size.
     """
     layers: dict[str, list[str]] = {}
     for name in tensors:
@@ -259,25 +255,25 @@ def _padded_axes(model: Path, tensors: dict[str, _Tensor], size: int) -> dict[st
         for part in [*parts, *_REQUIRED]:
             name = f"{layer}.mlp.{part}"
             if part not in _NEURONS:
-                raise WidenError(
+                raise UserError(
                     f"{model}: {name} is no part of a plain gated MLP ({', '.join(_REQUIRED)}, and biases), "
                     "so added zeros may change what it computes"
                 )
             if part not in parts:
-                raise WidenError(f"{model}: {name} is missing")
+                raise UserError(f"{model}: {name} is missing")
             axis, tensor = _NEURONS[part], tensors[name]
             if axis is None:
                 continue
             if tensor.dtype not in _ITEM_BYTES:
-                raise WidenError(f"{model}: {name} has type {tensor.dtype}; allowed: {', '.join(_ITEM_BYTES)}")
+                raise UserError(f"{model}: {name} has type {tensor.dtype}; allowed: {', '.join(_ITEM_BYTES)}")
             if len(tensor.shape) <= axis or tensor.shape[axis] != size:
-                raise WidenError(
+                raise UserError(
                     f"{model}: {name} has shape {list(tensor.shape)}; "
                     f"allowed: intermediate_size, {size}, as dimension {axis}"
                 )
             axes[name] = axis
     if not axes:
-        raise WidenError(f"{model}: no gated MLP found; allowed: a model with tensors named *.mlp.gate_proj.weight")
+        raise UserError(f"{model}: no gated MLP found; allowed: a model with tensors named *.mlp.gate_proj.weight")
     return axes
 
 
@@ -297,16 +293,16 @@ def _other_files(model: Path) -> list[Path]:
 def _check_out(out: Path, model: Path, force: bool) -> None:
     there, source = out.resolve(), model.resolve()
     if there == source or there in source.parents or source in there.parents:
-        raise WidenError(f"{out}: overlaps the model to widen, {model}; name another folder")
+        raise UserError(f"{out}: overlaps the model to widen, {model}; name another folder")
     if not there.exists():
         return
     if not there.is_dir():
-        raise WidenError(f"{out}: is a file; allowed: a folder, new or empty")
+        raise UserError(f"{out}: is a file; allowed: a folder, new or empty")
     if any(there.iterdir()):
         if not force:
-            raise WidenError(f"{out}: is not empty; name another folder, or replace the model there with --force")
+            raise UserError(f"{out}: is not empty; name another folder, or replace the model there with --force")
         if not (there / "config.json").is_file():
-            raise WidenError(f"{out}: is not empty and holds no model, so --force does not replace it")
+            raise UserError(f"{out}: is not empty and holds no model, so --force does not replace it")
 
 
 def _check_space(out: Path, needed: int) -> None:
@@ -315,7 +311,7 @@ def _check_space(out: Path, needed: int) -> None:
         there = there.parent
     free = shutil.disk_usage(there).free
     if free < needed:
-        raise WidenError(f"{out}: needs {needed / 1e9:.2f} GB of disk space; {free / 1e9:.2f} GB are free")
+        raise UserError(f"{out}: needs {needed / 1e9:.2f} GB of disk space; {free / 1e9:.2f} GB are free")
 
 
 @contextmanager

@@ -6,9 +6,10 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from vllm_spec_plugin.tools.bench.prompts import PromptsError, read_prompts
+from vllm_spec_plugin.schema.errors import UserError
+from vllm_spec_plugin.tools.bench.prompts import read_prompts
 
-__all__ = ["GivenPrompt", "PromptsError", "read_given"]
+__all__ = ["GivenPrompt", "read_given"]
 
 _ALLOWED = (
     'allowed per line: {"prompt": "..."} or {"messages": [{"role": "user", "content": "..."}, ...]}, with "workload", '
@@ -58,7 +59,7 @@ def read_given(paths: Sequence[Path]) -> tuple[GivenPrompt, ...]:
         paths: at least one; of several each is a workload of its file's name, where its lines do not say another.
 
     Raises:
-        PromptsError: one cannot be read, a line is something else, or there is none.
+        UserError: one cannot be read, a line is something else, or there is none.
     """
     several = len(paths) > 1
     return tuple(prompt for path in paths for prompt in _read(path, path.stem[:40] if several else "all"))
@@ -69,7 +70,7 @@ def _read(path: Path, workload: str) -> Sequence[GivenPrompt]:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not in UTF-8"
-        raise PromptsError(f"--prompts {path}: cannot be read: {reason}; {_ALLOWED}") from None
+        raise UserError(f"--prompts {path}: cannot be read: {reason}; {_ALLOWED}") from None
     if text.lstrip().startswith("["):
         texts = read_prompts(path)
         return [
@@ -83,16 +84,16 @@ def _read(path: Path, workload: str) -> Sequence[GivenPrompt]:
         try:
             values = json.loads(line)
             if not isinstance(values, dict):
-                raise PromptsError(f"{where}: not a JSON object; {_ALLOWED}")
+                raise UserError(f"{where}: not a JSON object; {_ALLOWED}")
             if "where" in values:
-                raise PromptsError(f"{where}: where: unknown key; {_ALLOWED}")
+                raise UserError(f"{where}: where: unknown key; {_ALLOWED}")
             found.append(GivenPrompt.model_validate({"workload": workload} | values | {"where": where}))
         except json.JSONDecodeError as error:
-            raise PromptsError(f"{where}: no JSON: {error}; {_ALLOWED}") from None
+            raise UserError(f"{where}: no JSON: {error}; {_ALLOWED}") from None
         except ValidationError as error:
-            raise PromptsError(f"{where}: {_short(error)}; {_ALLOWED}") from None
+            raise UserError(f"{where}: {_short(error)}; {_ALLOWED}") from None
     if not found:
-        raise PromptsError(f"--prompts {path}: there are no prompts in it; {_ALLOWED}")
+        raise UserError(f"--prompts {path}: there are no prompts in it; {_ALLOWED}")
     return found
 
 

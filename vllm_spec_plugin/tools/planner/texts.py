@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from vllm_spec_plugin.proposers.model_source import ModelSource, UnreadableError, read_facts
-from vllm_spec_plugin.tools.planner.prompts import GivenPrompt, PromptsError
+from vllm_spec_plugin.schema.errors import UserError
+from vllm_spec_plugin.tools.planner.prompts import GivenPrompt
 from vllm_spec_plugin.tools.planner.traffic import Prompt
 
 _LEAST_TOKENS = 2
@@ -21,7 +22,7 @@ def as_traffic(given: Sequence[GivenPrompt], model: str, temperature: float, num
         num_tokens: most output tokens of each, also where its own `max_tokens` is more.
 
     Raises:
-        PromptsError: the model has no tokenizer or no chat template, or a prompt does not fit its context.
+        UserError: the model has no tokenizer or no chat template, or a prompt does not fit its context.
     """
     tokenizer, context = _tokenizer(model), _context(model)
     found = []
@@ -30,7 +31,7 @@ def as_traffic(given: Sequence[GivenPrompt], model: str, temperature: float, num
         tokens = max(min(one.max_tokens or num_tokens, num_tokens), _LEAST_TOKENS)
         length = len(tokenizer(text).input_ids)
         if context is not None and length + tokens > context:
-            raise PromptsError(
+            raise UserError(
                 f"{one.where}: {length} tokens, and {tokens} to come, but the model's context is {context}; allowed: "
                 "a shorter prompt, or fewer --output-tokens"
             )
@@ -45,7 +46,7 @@ def _tokenizer(model: str) -> Any:
         return AutoTokenizer.from_pretrained(model, local_files_only=Path(model).is_dir())
     except Exception as error:  # whatever files from anywhere make of the library that reads them
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise PromptsError(f"--model {model}: its tokenizer cannot be read: {reason}") from None
+        raise UserError(f"--model {model}: its tokenizer cannot be read: {reason}") from None
 
 
 def _context(model: str) -> int | None:
@@ -63,7 +64,7 @@ def _rendered(one: GivenPrompt, tokenizer: Any) -> str:
     except Exception as error:  # templates are programs
         reason = str(error).strip().splitlines()[0]
         text = f"{one.where}: the model's chat template does not take these messages: {reason}"
-        raise PromptsError(f'{text}; allowed: other messages, or the whole text as "prompt"') from None
+        raise UserError(f'{text}; allowed: other messages, or the whole text as "prompt"') from None
     begin = tokenizer.bos_token
     # Templates write the first token themselves, and so do some tokenizers.
     if begin and text.startswith(begin) and tokenizer(text).input_ids[:2] == [tokenizer.bos_token_id] * 2:

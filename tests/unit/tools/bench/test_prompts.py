@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from vllm_spec_plugin.tools.bench.prompts import PROMPTS, PromptsError, prompts_of_round, read_prompts
+from vllm_spec_plugin.schema.errors import UserError
+from vllm_spec_plugin.tools.bench.prompts import PROMPTS, prompts_of_round, read_prompts
 
 
 def test_there_are_enough_different_prompts_for_the_default_batches() -> None:
@@ -26,10 +27,10 @@ def test_prompts_are_read_from_a_list(tmp_path: Path) -> None:
 def test_anything_else_is_refused_in_one_message(tmp_path: Path, text: str | bytes) -> None:
     path = tmp_path / "prompts.json"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    with pytest.raises(PromptsError, match=r"--prompts .*prompts\.json: .*allowed: a JSON list of texts"):
+    with pytest.raises(UserError, match=r"--prompts .*prompts\.json: .*allowed: a JSON list of texts"):
         read_prompts(path)
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(PromptsError, match=r"none\.json: cannot be read: No such file"):
+    with pytest.raises(UserError, match=r"none\.json: cannot be read: No such file"):
         read_prompts(tmp_path / "none.json")

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from vllm_spec_plugin.tools.planner.prompts import GivenPrompt, PromptsError, read_given
+from vllm_spec_plugin.schema.errors import UserError
+from vllm_spec_plugin.tools.planner.prompts import GivenPrompt, read_given
 
 
 def write(path: Path, *lines: object) -> Path:
@@ -64,7 +65,7 @@ def test_the_load_tests_prompts_can_be_read() -> None:
 )
 def test_a_mistake_is_told_with_its_line(tmp_path: Path, line: object, message: str) -> None:
     path = write(tmp_path / "p.jsonl", {"prompt": "x"}, line)
-    with pytest.raises(PromptsError) as error:
+    with pytest.raises(UserError) as error:
         read_given([path])
     assert f"--prompts {path}, " in str(error.value)
     assert message in str(error.value)
@@ -72,12 +73,12 @@ def test_a_mistake_is_told_with_its_line(tmp_path: Path, line: object, message: 
 
 
 def test_files_that_are_none_are_told(tmp_path: Path) -> None:
-    with pytest.raises(PromptsError, match="cannot be read: No such file"):
+    with pytest.raises(UserError, match="cannot be read: No such file"):
         read_given([tmp_path / "nothing.jsonl"])
-    with pytest.raises(PromptsError, match="there are no prompts in it"):
+    with pytest.raises(UserError, match="there are no prompts in it"):
         read_given([write(tmp_path / "empty.jsonl", "")])
     (tmp_path / "latin.jsonl").write_bytes(b'{"prompt": "\xe9"}')
-    with pytest.raises(PromptsError, match="not in UTF-8"):
+    with pytest.raises(UserError, match="not in UTF-8"):
         read_given([tmp_path / "latin.jsonl"])
-    with pytest.raises(PromptsError, match="a JSON list of texts"):
+    with pytest.raises(UserError, match="a JSON list of texts"):
         read_given([write(tmp_path / "p.json", [1])])
