@@ -115,14 +115,15 @@ def compare(
     from vllm_spec_plugin.tools.bench.load.workloads import BEGINNINGS, Sizes
     from vllm_spec_plugin.tools.bench.planned_arms import base_of, plan_arms
     from vllm_spec_plugin.tools.bench.plans import model_source
-    from vllm_spec_plugin.tools.bench.prompts import read_prompts
     from vllm_spec_plugin.tools.bench.provenance import provenance
     from vllm_spec_plugin.tools.bench.quiet import QuietMachine
     from vllm_spec_plugin.tools.bench.running import describe, running_engines, shown_progress
+    from vllm_spec_plugin.tools.prompts import read_texts
 
     for option, path in (("--json", json_path), ("--markdown", markdown), ("--png", png)):
         check_output(option, path)
-    texts = BEGINNINGS if prompts is None else read_prompts(prompts)
+    source = model_source("--target", target, "target")
+    texts = BEGINNINGS if prompts is None else read_texts(prompts, source)
     workloads = words("--workload", workload or [EASY], WORKLOADS)
     steady = whole_numbers("--levels", levels, _MOST_STREAMS)
     turning = whole_numbers("--switching-levels", switching_levels, _MOST_SWITCHING_STREAMS)
@@ -130,7 +131,6 @@ def compare(
     sizes = Sizes(request_tokens, tokens, least_tokens, phase_tokens, temperature)
     plan = Plan(cells, texts, sizes, rounds, seed)
     choices = choose_arms(arm or _ARMS)
-    source = model_source("--target", target, "target")
     base = base_of(proposer, draft and model_source("--draft", draft, "draft"), "greedy")
     origin = provenance(sys.argv[1:], seed, texts) | {"target": source, "sizes": asdict(sizes)}
     with tempfile.TemporaryDirectory(prefix="vllm-spec-bench-") as name:

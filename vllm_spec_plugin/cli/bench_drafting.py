@@ -64,15 +64,17 @@ def bench_drafting(
     from vllm_spec_plugin.tools.bench.input import check_output
     from vllm_spec_plugin.tools.bench.planned_arms import base_of, plan_arms
     from vllm_spec_plugin.tools.bench.plans import model_source
-    from vllm_spec_plugin.tools.bench.prompts import PROMPTS, read_prompts
+    from vllm_spec_plugin.tools.bench.prompts import PROMPTS
     from vllm_spec_plugin.tools.bench.provenance import provenance
     from vllm_spec_plugin.tools.bench.quiet import QuietMachine
     from vllm_spec_plugin.tools.bench.running import describe, running_engines, show_report, shown_progress
+    from vllm_spec_plugin.tools.prompts import read_texts
     from vllm_spec_plugin.tools.serving import runs_on_cpu
 
     console, errors = Console(), Console(stderr=True)
     check_output("--json", json_path)
-    texts = PROMPTS if prompts is None else read_prompts(prompts)
+    source = model_source("--target", target, "target")
+    texts = PROMPTS if prompts is None else read_texts(prompts, source)
     batches, temperatures = dict.fromkeys(batch or (1, 8)), dict.fromkeys(temperature or (0.0, 1.0))
     if max(batches) > len(texts):
         raise UserError(
@@ -81,7 +83,6 @@ def bench_drafting(
         )
     workload = Workload(texts, tuple(batches), tuple(temperatures), output_tokens, rounds, seed, profile)
     choices = choose_arms(arm or _ARMS, least_fixed=1)
-    source = model_source("--target", target, "target")
     base = base_of(proposer, draft and model_source("--draft", draft, "draft"), "probabilistic")
     origin = provenance(sys.argv[1:], seed, texts) | {"target": source}
     with tempfile.TemporaryDirectory(prefix="vllm-spec-bench-") as name:
