@@ -97,9 +97,9 @@ def compare(
 
     The commands below measure parts: their options are their own.
     """
-    from rich.console import Console
+    from vllm_spec_plugin.cli.console import new_console
 
-    console, errors = Console(), Console(stderr=True)
+    console, errors = new_console(), new_console(stderr=True)
     if context.invoked_subcommand is not None:
         _refuse_options(context)
         return

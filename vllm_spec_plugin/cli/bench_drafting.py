@@ -55,8 +55,7 @@ def bench_drafting(
     import tempfile
     from pathlib import Path
 
-    from rich.console import Console
-
+    from vllm_spec_plugin.cli.console import new_console
     from vllm_spec_plugin.tools.bench.arm_words import choose_arms
     from vllm_spec_plugin.tools.bench.drafting.comparison import Workload, num_runs, run_all
     from vllm_spec_plugin.tools.bench.drafting.report import notes, sentences, to_json
@@ -71,7 +70,7 @@ def bench_drafting(
     from vllm_spec_plugin.tools.prompts import read_texts
     from vllm_spec_plugin.tools.serving import runs_on_cpu
 
-    console, errors = Console(), Console(stderr=True)
+    console, errors = new_console(), new_console(stderr=True)
     check_output("--json", json_path)
     source = model_source("--target", target, "target")
     texts = PROMPTS if prompts is None else read_texts(prompts, source)

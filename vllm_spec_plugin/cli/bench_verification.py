@@ -36,13 +36,13 @@ def bench_verification(
     from dataclasses import asdict
 
     import torch
-    from rich.console import Console
 
+    from vllm_spec_plugin.cli.console import new_console
     from vllm_spec_plugin.tools.bench.input import check_output
     from vllm_spec_plugin.tools.bench.tables import new_table
     from vllm_spec_plugin.tools.bench.verification import APART, measure_gain, time_verification
 
-    console = Console()
+    console = new_console()
     check_output("--json", json_path)
     if device not in ("cpu", "cuda") or (device == "cuda" and not torch.cuda.is_available()):
         raise UserError(f"--device {device}: allowed: cpu, or cuda where there is a GPU")

@@ -51,9 +51,8 @@ def certify(
     import sys
     import tempfile
 
-    from rich.console import Console
-
     from vllm_spec_plugin.cli.certify_progress import shown
+    from vllm_spec_plugin.cli.console import new_console
     from vllm_spec_plugin.config import load_config
     from vllm_spec_plugin.tools.bench.input import check_output
     from vllm_spec_plugin.tools.bench.plans import model_source
@@ -66,7 +65,7 @@ def certify(
     from vllm_spec_plugin.tools.prompts import read_texts
 
     # A pipe has no width of its own, and a cut table says little.
-    console = Console(width=None if sys.stdout.isatty() else 170)
+    console = new_console(width=None if sys.stdout.isatty() else 170)
     for option, path in (("--json", json_path), ("--png", png)):
         check_output(option, path)
     # A mistake in the file is told before a model is looked for.

@@ -16,6 +16,7 @@ from rich.progress import track
 from rich.syntax import Syntax
 from rich.table import Table
 
+from vllm_spec_plugin.cli.console import new_console
 from vllm_spec_plugin.cli.errors import fail
 from vllm_spec_plugin.schema.errors import UserError
 from vllm_spec_plugin.tools.demo import model_path
@@ -180,7 +181,7 @@ def demo(
     timeout: Annotated[float, typer.Option(min=1, help="Seconds to wait for a server to start.")] = 300.0,
 ) -> None:
     """Serve a model without and then with speculation, send both the same prompts, and compare."""
-    console = Console()
+    console = new_console()
     if not config.is_file():
         raise UserError(
             f"--config {config}: no such file in {Path.cwd()}; allowed: a plugin.yaml, or run this in the project's "

@@ -82,9 +82,9 @@ def theory(
     else:
         report = _study(alpha, cost, tokens, ops_cost, verify, drawn=out is not None)
 
-    from rich.console import Console
+    from vllm_spec_plugin.cli.console import new_console
 
-    console = Console()
+    console = new_console()
     for part in report.parts:
         console.print(part, highlight=False)
     _write(report, out, json_path)

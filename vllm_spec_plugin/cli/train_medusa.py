@@ -104,8 +104,7 @@ def train_medusa(
     if start is None and steps == 0:
         raise UserError("--steps: got 0; allowed: from 1, or 0 with --from, to measure heads that there are")
 
-    from rich.console import Console
-
+    from vllm_spec_plugin.cli.console import new_console
     from vllm_spec_plugin.tools.training.options import Options
     from vllm_spec_plugin.tools.training.train import train_heads
 
@@ -126,7 +125,7 @@ def train_medusa(
         seed=seed,
     )
     try:
-        train_heads(options, out, Console(), restart=restart)
+        train_heads(options, out, new_console(), restart=restart)
     except KeyboardInterrupt:
         typer.echo("interrupted; the same command goes on from here", err=True)
         sys.exit(130)

@@ -52,14 +52,14 @@ def widen(
     if (parameters is None) == (intermediate_size is None):
         raise UserError("give exactly one of --parameters and --intermediate-size")
 
-    from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+    from vllm_spec_plugin.cli.console import new_console
     from vllm_spec_plugin.tools.demo import model_path
     from vllm_spec_plugin.tools.demo import widen as widening
 
     source = model_path("target") if model is None else model
-    console = Console(stderr=True)
+    console = new_console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     if intermediate_size is None:
         assert parameters is not None

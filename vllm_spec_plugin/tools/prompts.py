@@ -192,7 +192,7 @@ def _from_sharegpt(value: dict[str, Any]) -> dict[str, Any]:
     turns = value["conversations"]
     if isinstance(turns, list):
         turns = [
-            {"role": _ROLES.get(turn.get("from"), turn.get("from")), "content": turn.get("value")}
+            {"role": _ROLES.get(str(turn.get("from")), turn.get("from")), "content": turn.get("value")}
             if isinstance(turn, dict)
             else turn
             for turn in turns

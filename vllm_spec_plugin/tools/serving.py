@@ -18,6 +18,7 @@ from typing import NoReturn, Self
 
 import httpx
 from rich.console import Console
+from rich.markup import escape
 
 from vllm_spec_plugin.schema.errors import UserError
 from vllm_spec_plugin.tools.server_metrics import ServerMetrics
@@ -188,7 +189,7 @@ class Server:
                     env=serving_environment(self.model) | self.environment,
                     start_new_session=True,
                 )
-            with self._console.status(f"starting vllm serve {self.model} (about a minute)"):
+            with self._console.status(f"starting vllm serve {escape(self.model)} (about a minute)"):
                 self._wait_until_healthy(self._process)
         except BaseException:
             self.stop(keep_log=True)
