@@ -11,19 +11,14 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import CliRunner
 
+from tests.unit.cli.running import run
 from vllm_spec_plugin.cli import app
 from vllm_spec_plugin.tools.demo import model_path
 
 CONFIGS = Path(__file__).parents[3] / "configs"
 GOOD = "proposer: {method: ngram, max_order: 3}\n"
-
-
-def run(*arguments: str | Path) -> Result:
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    assert result.exception is None or isinstance(result.exception, SystemExit)
-    return result
 
 
 def write(folder: Path, text: str, name: str = "plugin.yaml") -> Path:
