@@ -27,11 +27,12 @@ from vllm_spec_plugin.cli.bench_record import bench_record
 from vllm_spec_plugin.cli.bench_replay import bench_replay
 from vllm_spec_plugin.cli.bench_verification import bench_verification
 from vllm_spec_plugin.cli.errors import fail
+from vllm_spec_plugin.schema.errors import UserError
 from vllm_spec_plugin.tools.bench.load.switching import WINDOW
 from vllm_spec_plugin.tools.bench.load.workloads import EASY, SWITCHING, WORKLOADS
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    pass
 
 
 bench = typer.Typer(invoke_without_command=True, rich_markup_mode="markdown")
@@ -96,11 +97,11 @@ def compare(
 
     The commands below measure parts: their options are their own.
     """
-    from rich.console import Console
+    from vllm_spec_plugin.cli.console import new_console
 
-    console, errors = Console(), Console(stderr=True)
+    console, errors = new_console(), new_console(stderr=True)
     if context.invoked_subcommand is not None:
-        _refuse_options(context, errors)
+        _refuse_options(context)
         return
 
     import sys
@@ -114,14 +115,15 @@ def compare(
     from vllm_spec_plugin.tools.bench.load.workloads import BEGINNINGS, Sizes
     from vllm_spec_plugin.tools.bench.planned_arms import base_of, plan_arms
     from vllm_spec_plugin.tools.bench.plans import model_source
-    from vllm_spec_plugin.tools.bench.prompts import read_prompts
     from vllm_spec_plugin.tools.bench.provenance import provenance
     from vllm_spec_plugin.tools.bench.quiet import QuietMachine
     from vllm_spec_plugin.tools.bench.running import describe, running_engines, shown_progress
+    from vllm_spec_plugin.tools.prompts import read_texts
 
     for option, path in (("--json", json_path), ("--markdown", markdown), ("--png", png)):
         check_output(option, path)
-    texts = BEGINNINGS if prompts is None else read_prompts(prompts)
+    source = model_source("--target", target, "target")
+    texts = BEGINNINGS if prompts is None else read_texts(prompts, source)
     workloads = words("--workload", workload or [EASY], WORKLOADS)
     steady = whole_numbers("--levels", levels, _MOST_STREAMS)
     turning = whole_numbers("--switching-levels", switching_levels, _MOST_SWITCHING_STREAMS)
@@ -129,7 +131,6 @@ def compare(
     sizes = Sizes(request_tokens, tokens, least_tokens, phase_tokens, temperature)
     plan = Plan(cells, texts, sizes, rounds, seed)
     choices = choose_arms(arm or _ARMS)
-    source = model_source("--target", target, "target")
     base = base_of(proposer, draft and model_source("--draft", draft, "draft"), "greedy")
     origin = provenance(sys.argv[1:], seed, texts) | {"target": source, "sizes": asdict(sizes)}
     with tempfile.TemporaryDirectory(prefix="vllm-spec-bench-") as name:
@@ -152,14 +153,14 @@ def compare(
         fail("; ".join(problems), 1)
 
 
-def _refuse_options(context: typer.Context, errors: "Console") -> None:
+def _refuse_options(context: typer.Context) -> None:
     """Options of the comparison would do nothing for a part.
 
     Raises:
-        Exit: there is one.
+        UserError: there is one.
     """
     for parameter in context.command.params:
         source = context.get_parameter_source(parameter.name or "")
         if source is not None and source.name == "COMMANDLINE":
             option, command = parameter.opts[0], context.invoked_subcommand
-            fail(f"{option}: goes with `vllm-spec bench` itself; options of {command} come after its name", 2)
+            raise UserError(f"{option}: goes with `vllm-spec bench` itself; options of {command} come after its name")

@@ -17,6 +17,7 @@ from vllm_spec_plugin.cli.bench_options import (
     Seed,
     Target,
 )
+from vllm_spec_plugin.schema.errors import UserError
 
 _ARMS = ("none", "stock:draft_model", "fixed:4")
 
@@ -54,33 +55,33 @@ def bench_drafting(
     import tempfile
     from pathlib import Path
 
-    from rich.console import Console
-
+    from vllm_spec_plugin.cli.console import new_console
     from vllm_spec_plugin.tools.bench.arm_words import choose_arms
     from vllm_spec_plugin.tools.bench.drafting.comparison import Workload, num_runs, run_all
     from vllm_spec_plugin.tools.bench.drafting.report import notes, sentences, to_json
     from vllm_spec_plugin.tools.bench.drafting.tables import tables
-    from vllm_spec_plugin.tools.bench.input import InputError, check_output
+    from vllm_spec_plugin.tools.bench.input import check_output
     from vllm_spec_plugin.tools.bench.planned_arms import base_of, plan_arms
     from vllm_spec_plugin.tools.bench.plans import model_source
-    from vllm_spec_plugin.tools.bench.prompts import PROMPTS, read_prompts
+    from vllm_spec_plugin.tools.bench.prompts import PROMPTS
     from vllm_spec_plugin.tools.bench.provenance import provenance
     from vllm_spec_plugin.tools.bench.quiet import QuietMachine
     from vllm_spec_plugin.tools.bench.running import describe, running_engines, show_report, shown_progress
+    from vllm_spec_plugin.tools.prompts import read_texts
     from vllm_spec_plugin.tools.serving import runs_on_cpu
 
-    console, errors = Console(), Console(stderr=True)
+    console, errors = new_console(), new_console(stderr=True)
     check_output("--json", json_path)
-    texts = PROMPTS if prompts is None else read_prompts(prompts)
+    source = model_source("--target", target, "target")
+    texts = PROMPTS if prompts is None else read_texts(prompts, source)
     batches, temperatures = dict.fromkeys(batch or (1, 8)), dict.fromkeys(temperature or (0.0, 1.0))
     if max(batches) > len(texts):
-        raise InputError(
+        raise UserError(
             f"--batch {max(batches)} needs as many prompts, and there are {len(texts)}; allowed: smaller batches, "
             "or --prompts with more texts"
         )
     workload = Workload(texts, tuple(batches), tuple(temperatures), output_tokens, rounds, seed, profile)
     choices = choose_arms(arm or _ARMS, least_fixed=1)
-    source = model_source("--target", target, "target")
     base = base_of(proposer, draft and model_source("--draft", draft, "draft"), "probabilistic")
     origin = provenance(sys.argv[1:], seed, texts) | {"target": source}
     with tempfile.TemporaryDirectory(prefix="vllm-spec-bench-") as name:

@@ -63,9 +63,9 @@ def bench_host(
     import sys
     import tempfile
 
-    from rich.console import Console
     from rich.markup import escape
 
+    from vllm_spec_plugin.cli.console import new_console
     from vllm_spec_plugin.tools.bench.host.comparison import ARMS, num_runs, plan_host_arms, run_all
     from vllm_spec_plugin.tools.bench.host.picture import draw
     from vllm_spec_plugin.tools.bench.host.records import HostJob
@@ -78,7 +78,7 @@ def bench_host(
     from vllm_spec_plugin.tools.bench.running import describe, running_engines, show_report, shown_progress
     from vllm_spec_plugin.tools.bench.tables import new_table
 
-    console, errors = Console(), Console(stderr=True)
+    console, errors = new_console(), new_console(stderr=True)
     for option, path in (("--json", json_path), ("--markdown", markdown), ("--png", png)):
         check_output(option, path)
     numbers = whole_numbers("--levels", levels, _MOST_REQUESTS)

@@ -4,6 +4,8 @@ from typing import Annotated
 
 import typer
 
+from vllm_spec_plugin.schema.errors import UserError
+
 
 def bench_ngram(
     context: Annotated[int, typer.Option(min=64, help="Tokens of text each request starts with.")] = 32768,
@@ -32,10 +34,9 @@ def bench_ngram(
     from dataclasses import replace
 
     import numpy as np
-    from rich.console import Console
     from tokenizers import Tokenizer
 
-    from vllm_spec_plugin.tools.bench.input import InputError
+    from vllm_spec_plugin.cli.console import new_console
     from vllm_spec_plugin.tools.bench.ngram import MAX_NEW_TOKENS, Variants, fill, measure, text_stream
     from vllm_spec_plugin.tools.bench.repeats import simulate, workloads
     from vllm_spec_plugin.tools.bench.tables import new_table
@@ -54,7 +55,7 @@ def bench_ngram(
             try:
                 proposer = create()
             except ValueError as error:
-                raise InputError(str(error)) from None
+                raise UserError(str(error)) from None
             num_tokens = size * (context + steps * (MAX_NEW_TOKENS + 1) // 2)
             if mode.endswith("shared"):
                 fill(proposer, (ended[at : at + context] for at in range(0, shared_tokens, context)))
@@ -64,7 +65,7 @@ def bench_ngram(
             right = f"{100 * result.right / result.drafted:.1f}" if result.drafted else "-"
             times = f"{median:.1f}", f"{p99:.1f}", right, f"{result.indexing_ms:.1f}"
             table.add_row(mode, sampling, str(size), *times, f"{result.num_bytes / num_tokens:.0f}")
-    Console().print(table)
+    new_console().print(table)
     tokenizer = Tokenizer.from_file(str(model_path("target") / "tokenizer.json"))
     title = f"source texts: accepted tokens per step, drafted tokens per step, µs per step; K={num_draft_tokens}"
     table = new_table(
@@ -78,4 +79,4 @@ def bench_ngram(
             table.add_row(
                 workload, mode, sampling, f"{gain.accepted:.3f}", f"{gain.drafted:.2f}", f"{gain.step_us:.1f}"
             )
-    Console().print(table)
+    new_console().print(table)

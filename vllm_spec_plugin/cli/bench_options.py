@@ -35,7 +35,12 @@ Proposer = Annotated[
 OptimalTokens = Annotated[int, typer.Option(min=1, help="Most tokens that optimal drafts.")]
 Rounds = Annotated[int, typer.Option(min=1, help="How often each arm does everything; they take turns.")]
 Prompts = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Texts to complete, a JSON list. [default: beginnings of Python]")
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Prompts: JSON Lines or a JSON list of texts, chats or ShareGPT conversations. [default: beginnings of "
+        "Python]",
+    ),
 ]
 Patience = Annotated[
     float,

@@ -30,13 +30,12 @@ def bench_planning(
     import json
     from dataclasses import asdict
 
-    from rich.console import Console
-
+    from vllm_spec_plugin.cli.console import new_console
     from vllm_spec_plugin.tools.bench.input import check_output
     from vllm_spec_plugin.tools.bench.planning import ACCEPTANCE, CASES, config_of, measure
     from vllm_spec_plugin.tools.bench.tables import new_table
 
-    console, results = Console(), []
+    console, results = new_console(), []
     check_output("--json", json_path)
     for case in CASES:
         config = config_of(case, tokens)

@@ -42,8 +42,9 @@ def bench_record(
     import sys
     import tempfile
 
-    from rich.console import Console
+    from rich.markup import escape
 
+    from vllm_spec_plugin.cli.console import new_console
     from vllm_spec_plugin.tools.bench.input import check_output, whole_numbers
     from vllm_spec_plugin.tools.bench.planned_arms import base_of
     from vllm_spec_plugin.tools.bench.plans import model_source
@@ -53,7 +54,7 @@ def bench_record(
     from vllm_spec_plugin.tools.bench.replay import record
     from vllm_spec_plugin.tools.bench.replay.recording import Recording, read
 
-    errors = Console(stderr=True)
+    errors = new_console(stderr=True)
     check_output("OUT", out)
     known, priced = (None if path is None else read(path) for path in (outcomes_of, costs_of))
     numbers = {*whole_numbers("--lengths", lengths, tokens), tokens}
@@ -71,7 +72,7 @@ def bench_record(
     origin = provenance(sys.argv[1:], seed, PROMPTS) | {"sizes": dataclasses.asdict(sizes)}
 
     def on_run(what: str) -> None:
-        errors.print(what, soft_wrap=True, highlight=False)
+        errors.print(escape(what), soft_wrap=True, highlight=False)
 
     with (
         tempfile.TemporaryDirectory(prefix="vllm-spec-record-") as name,
@@ -88,4 +89,5 @@ def bench_record(
             costs = priced.costs
             origin["costs"] = priced.provenance
     Recording(record.nameless(config), traces, costs, origin).write(out)
-    errors.print(f"{out}: {len(traces)} responses, {out.stat().st_size:,} bytes", soft_wrap=True, highlight=False)
+    text = f"{out}: {len(traces)} responses, {out.stat().st_size:,} bytes"
+    errors.print(escape(text), soft_wrap=True, highlight=False)

@@ -38,9 +38,9 @@ def bench_replay(
     `optimal` with one proposer of a cascade; then verified draft tokens per request and step. With --ablate
     it is what each mechanism gains, in percent.
     """
-    from rich.console import Console
     from rich.markup import escape
 
+    from vllm_spec_plugin.cli.console import new_console
     from vllm_spec_plugin.tools.bench.input import check_output, whole_numbers, words
     from vllm_spec_plugin.tools.bench.replay.ablation import MECHANISMS
     from vllm_spec_plugin.tools.bench.replay.ablation import ablate as gains_of
@@ -49,7 +49,7 @@ def bench_replay(
     from vllm_spec_plugin.tools.bench.replay.settings import WORKLOADS, Sizes, arms_of, replay
     from vllm_spec_plugin.tools.bench.tables import markdown_table, new_table
 
-    console, texts = Console(), []
+    console, texts = new_console(), []
     check_output("--markdown", markdown)
     chosen = words("--workload", workload or list(WORKLOADS), list(WORKLOADS))
     mechanisms = words("--without", without or list(MECHANISMS), list(MECHANISMS))
@@ -69,7 +69,7 @@ def bench_replay(
                 }
             )
         title = f"{path.stem}: {', '.join(known.methods)}"
-        shown = new_table(title, table[0], ("workload", "best", "without"))
+        shown = new_table(escape(title), table[0], ("workload", "best", "without"))
         for row in table[1]:
             shown.add_row(*map(escape, row))
         console.print(shown)

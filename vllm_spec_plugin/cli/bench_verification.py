@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from vllm_spec_plugin.cli.bench_options import JsonFile
+from vllm_spec_plugin.schema.errors import UserError
 
 _VOCABULARIES, _REQUESTS, _TOKENS = (512, 32_768, 152_064), (8, 32), (4, 8)
 
@@ -35,16 +36,16 @@ def bench_verification(
     from dataclasses import asdict
 
     import torch
-    from rich.console import Console
 
-    from vllm_spec_plugin.tools.bench.input import InputError, check_output
+    from vllm_spec_plugin.cli.console import new_console
+    from vllm_spec_plugin.tools.bench.input import check_output
     from vllm_spec_plugin.tools.bench.tables import new_table
     from vllm_spec_plugin.tools.bench.verification import APART, measure_gain, time_verification
 
-    console = Console()
+    console = new_console()
     check_output("--json", json_path)
     if device not in ("cpu", "cuda") or (device == "cuda" and not torch.cuda.is_available()):
-        raise InputError(f"--device {device}: allowed: cpu, or cuda where there is a GPU")
+        raise UserError(f"--device {device}: allowed: cpu, or cuda where there is a GPU")
     torch.set_num_threads(1)
     times, gains = [], []
     table = new_table(

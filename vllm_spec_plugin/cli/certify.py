@@ -14,8 +14,8 @@ def certify(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help='Your prompts, JSON Lines: {"prompt": ...} or a text per line. [default: texts that repeat '
-            "themselves, code, random tokens]",
+            help="Your prompts: JSON Lines or a JSON list of texts, chats or ShareGPT conversations. [default: texts "
+            "that repeat themselves, code, random tokens]",
         ),
     ] = None,
     quick: Annotated[
@@ -51,9 +51,8 @@ def certify(
     import sys
     import tempfile
 
-    from rich.console import Console
-
     from vllm_spec_plugin.cli.certify_progress import shown
+    from vllm_spec_plugin.cli.console import new_console
     from vllm_spec_plugin.config import load_config
     from vllm_spec_plugin.tools.bench.input import check_output
     from vllm_spec_plugin.tools.bench.plans import model_source
@@ -63,16 +62,17 @@ def certify(
     from vllm_spec_plugin.tools.certify.options import context_of, engine_options
     from vllm_spec_plugin.tools.certify.session import Certification
     from vllm_spec_plugin.tools.certify.session import certify as run
+    from vllm_spec_plugin.tools.prompts import read_texts
 
     # A pipe has no width of its own, and a cut table says little.
-    console = Console(width=None if sys.stdout.isatty() else 170)
+    console = new_console(width=None if sys.stdout.isatty() else 170)
     for option, path in (("--json", json_path), ("--png", png)):
         check_output(option, path)
     # A mistake in the file is told before a model is looked for.
     load_config(config)
     options = engine_options(context.args)
-    given = None if prompts is None else texts.read_prompts(prompts)
     source = model_source("--model", model, "target")
+    given = None if prompts is None else list(read_texts(prompts, source))
     plan = Certification(
         source,
         config,

@@ -1,8 +1,6 @@
 """`vllm-spec demo`: the same prompts without and with speculation, side by side."""
 
-import signal
 import statistics
-import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,9 +16,11 @@ from rich.progress import track
 from rich.syntax import Syntax
 from rich.table import Table
 
+from vllm_spec_plugin.cli.console import new_console
 from vllm_spec_plugin.cli.errors import fail
+from vllm_spec_plugin.schema.errors import UserError
 from vllm_spec_plugin.tools.demo import model_path
-from vllm_spec_plugin.tools.serving import Server, ServerError
+from vllm_spec_plugin.tools.serving import Server
 
 # Beginnings as the bundled target knows them; the later ones repeat themselves, as much code does.
 PROMPTS = (
@@ -181,16 +181,12 @@ def demo(
     timeout: Annotated[float, typer.Option(min=1, help="Seconds to wait for a server to start.")] = 300.0,
 ) -> None:
     """Serve a model without and then with speculation, send both the same prompts, and compare."""
-    console = Console()
-    errors = Console(stderr=True)
+    console = new_console()
     if not config.is_file():
-        errors.print(
-            f"[red]error:[/red] no file {escape(str(config))} in {escape(str(Path.cwd()))}. "
-            "Run this in the project's folder, or name a plugin.yaml with --config."
+        raise UserError(
+            f"--config {config}: no such file in {Path.cwd()}; allowed: a plugin.yaml, or run this in the project's "
+            "folder"
         )
-        raise typer.Exit(2)
-    # A terminated demo takes its server along, as an interrupted one does.
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
 
     target = model or str(model_path("target"))
     console.print(f"Target: {escape(target)}")
@@ -205,8 +201,8 @@ def demo(
             console.print(f"[bold]{len(runs) + 1}/2[/bold] {escape(title)}")
             with Server(target, setting, timeout=timeout, console=console) as server:
                 runs.append(complete_all(server, max_tokens, console))
-    except (ServerError, OpenAIError, httpx.HTTPError) as error:
-        fail(str(error), 1)
+    except (OpenAIError, httpx.HTTPError) as error:
+        raise UserError(f"the server did not answer: {error}") from None
 
     without, with_plugin = runs
     console.print()
@@ -220,10 +216,10 @@ def demo(
     ]
     if differing:
         prompt, old_text, new_text = differing[0]
-        errors.print(
-            f"\n[red]error:[/red] {len(differing)} of {len(PROMPTS)} outputs differ. The first:\n"
-            f"  prompt:  {escape(repr(prompt))}\n"
-            f"  without: {escape(repr(old_text))}\n"
-            f"  with:    {escape(repr(new_text))}"
+        fail(
+            f"{len(differing)} of {len(PROMPTS)} outputs differ. The first:\n"
+            f"  prompt:  {prompt!r}\n"
+            f"  without: {old_text!r}\n"
+            f"  with:    {new_text!r}",
+            1,
         )
-        raise typer.Exit(1)

@@ -1,4 +1,4 @@
-"""How commands end that do not go well: one line, and an exit status."""
+"""How commands end that do not go well: one message without a traceback, and an exit status."""
 
 import signal
 import sys
@@ -11,7 +11,7 @@ from vllm_spec_plugin.schema.errors import UserError
 
 
 class Commands(TyperGroup):
-    """Commands that print what is wrong as one line: exit status 2 is bad input, 1 that something else failed.
+    """Commands that print what is wrong as a message and exit with status 2.
 
     A terminated command cleans up and takes its engines along, as an interrupted one does.
     """
@@ -22,15 +22,15 @@ class Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except UserError as error:
-            fail(str(error), error.exit_status)
+            fail(str(error), 2)
         except OSError as error:
-            fail(str(error), 1)
+            fail(f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error), 2)
         finally:
             signal.signal(signal.SIGTERM, before)
 
 
 def fail(message: str, status: int) -> NoReturn:
-    """Says what is wrong, and ends the command.
+    """Prints what is wrong, and ends the command.
 
     Raises:
         Exit: with that status.

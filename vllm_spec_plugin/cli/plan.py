@@ -17,9 +17,9 @@ def plan(
         typer.Option(
             metavar="FILE",
             show_default=False,
-            help='What it is asked, JSON Lines: {"prompt": ...} or {"messages": [...]}, if wanted with "workload" (a '
-            'word that figures are told apart by), "max_tokens" and "temperature". Or a JSON list of texts. '
-            "Several times: each file is a workload.",
+            help='Prompts of the traffic: JSON Lines or a JSON list of texts, {"prompt": ...}, {"messages": [...]} or '
+            'ShareGPT conversations, optionally with "workload" (a name that figures are told apart by), "max_tokens" '
+            'and "temperature". Several times: each file is a workload.',
         ),
     ],
     draft: Annotated[
@@ -70,25 +70,28 @@ def plan(
     import sys
     import tempfile
 
-    from rich.console import Console
     from rich.markup import escape
 
+    from vllm_spec_plugin.cli.console import new_console
+    from vllm_spec_plugin.register.serve_options import use_cache_if_offline
     from vllm_spec_plugin.tools.bench.input import check_output, whole_numbers
     from vllm_spec_plugin.tools.bench.plans import model_source
     from vllm_spec_plugin.tools.bench.provenance import provenance
     from vllm_spec_plugin.tools.planner import planning
     from vllm_spec_plugin.tools.planner.measuring import Sizes
     from vllm_spec_plugin.tools.planner.models import check_models, read_heads
-    from vllm_spec_plugin.tools.planner.prompts import read_given
     from vllm_spec_plugin.tools.planner.report.output import Files, show, write
     from vllm_spec_plugin.tools.planner.texts import as_traffic
+    from vllm_spec_plugin.tools.prompts import read_prompts
 
-    console, errors = Console(), Console(stderr=True)
+    console, errors = new_console(), new_console(stderr=True)
     levels = whole_numbers("--concurrency", concurrency, _MOST_STREAMS)
     for option, path in (("--out", out), ("--json", json_path), ("--markdown", markdown), ("--png", png)):
         check_output(option, path)
-    given = read_given(prompts)
+    given = read_prompts(prompts)
     served = model_source("--model", model, "target")
+    if not all(Path(name).is_dir() for name in (served, draft, medusa) if name):
+        use_cache_if_offline()
     small = None if draft is None else model_source("--draft", draft, "draft")
     heads = None if medusa is None else read_heads(model_source("--medusa", medusa, "medusa"))
     for warning in check_models(served, small, heads):

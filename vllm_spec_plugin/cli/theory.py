@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from vllm_spec_plugin.cli.errors import fail
 from vllm_spec_plugin.schema.errors import UserError
 
 if TYPE_CHECKING:
@@ -83,9 +82,9 @@ def theory(
     else:
         report = _study(alpha, cost, tokens, ops_cost, verify, drawn=out is not None)
 
-    from rich.console import Console
+    from vllm_spec_plugin.cli.console import new_console
 
-    console = Console()
+    console = new_console()
     for part in report.parts:
         console.print(part, highlight=False)
     _write(report, out, json_path)
@@ -151,16 +150,13 @@ def _write(report: _Report, out: Path | None, json_path: Path | None) -> None:
 
     from vllm_spec_plugin.tools.theory.plot import draw
 
-    for option, path in (("--out", out), ("--json", json_path)):
+    for path in (out, json_path):
         if path is None:
             continue
-        try:
-            if path is out:
-                draw(report.picture, path)
-            else:
-                path.write_text(json.dumps(report.data, indent=1, allow_nan=False) + "\n", encoding="utf-8")
-        except OSError as error:
-            fail(f"{option} {path}: cannot be written: {error.strerror or error}", 1)
+        if path is out:
+            draw(report.picture, path)
+        else:
+            path.write_text(json.dumps(report.data, indent=1, allow_nan=False) + "\n", encoding="utf-8")
         typer.echo(f"written to {path}")
 
 

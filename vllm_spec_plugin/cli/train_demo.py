@@ -5,8 +5,6 @@ from typing import Annotated
 
 import typer
 
-from vllm_spec_plugin.cli.errors import fail
-
 
 def train_demo(
     out: Annotated[
@@ -28,15 +26,9 @@ def train_demo(
     their tokenizer, all from the source files of the Python running this: no downloads. DIR gets
     the folders target and draft (Hugging Face layout) and training.json with the figures reached.
     """
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        fail(f"--out {out}: cannot be made: {error.strerror}", 1)
+    out.mkdir(parents=True, exist_ok=True)
     from vllm_spec_plugin.tools.demo import train as training
 
     target = training.TARGET_STEPS if target_steps is None else target_steps
     draft = training.DRAFT_STEPS if draft_steps is None else draft_steps
-    try:
-        training.train(out, target, draft)
-    except OSError as error:
-        fail(f"--out {out}: cannot be written: {error.strerror or error}", 1)
+    training.train(out, target, draft)

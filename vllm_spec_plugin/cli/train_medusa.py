@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from vllm_spec_plugin.cli.errors import fail
 from vllm_spec_plugin.cli.widen import parse_count
+from vllm_spec_plugin.schema.errors import UserError
 
 
 class Labels(StrEnum):
@@ -102,10 +102,9 @@ def train_medusa(
     interrupted run goes on where it was when the same command is given again.
     """
     if start is None and steps == 0:
-        fail("--steps: got 0; allowed: from 1, or 0 with --from, to measure heads that there are", 2)
+        raise UserError("--steps: got 0; allowed: from 1, or 0 with --from, to measure heads that there are")
 
-    from rich.console import Console
-
+    from vllm_spec_plugin.cli.console import new_console
     from vllm_spec_plugin.tools.training.options import Options
     from vllm_spec_plugin.tools.training.train import train_heads
 
@@ -126,9 +125,7 @@ def train_medusa(
         seed=seed,
     )
     try:
-        train_heads(options, out, Console(), restart=restart)
-    except OSError as error:
-        fail(f"--out {out}: cannot be written: {error.strerror or error}", 1)
+        train_heads(options, out, new_console(), restart=restart)
     except KeyboardInterrupt:
         typer.echo("interrupted; the same command goes on from here", err=True)
         sys.exit(130)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from vllm_spec_plugin.cli.errors import fail
+from vllm_spec_plugin.schema.errors import UserError
 
 _SCALES = {"": 1, "K": 10**3, "M": 10**6, "B": 10**9}
 
@@ -50,16 +50,16 @@ def widen(
     outputs stay, the cost grows. For measuring real drafts against a target of a real size.
     """
     if (parameters is None) == (intermediate_size is None):
-        fail("give exactly one of --parameters and --intermediate-size", 2)
+        raise UserError("give exactly one of --parameters and --intermediate-size")
 
-    from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+    from vllm_spec_plugin.cli.console import new_console
     from vllm_spec_plugin.tools.demo import model_path
     from vllm_spec_plugin.tools.demo import widen as widening
 
     source = model_path("target") if model is None else model
-    console = Console(stderr=True)
+    console = new_console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     if intermediate_size is None:
         assert parameters is not None

@@ -3,14 +3,14 @@
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from pydantic import ValidationError
 
 from vllm_spec_plugin.config.plugin import PluginConfig, model_for
 from vllm_spec_plugin.proposers.registry import CASCADE, BrokenProposerError, kinds_for
 from vllm_spec_plugin.schema.errors import Mistake, config_error, mistakes_in, show, show_reason, show_source
-from vllm_spec_plugin.schema.safe_yaml import parse_text, read_text
+from vllm_spec_plugin.schema.safe_yaml import MAX_BYTES, decode, parse_text, read_text
 
 
 def parse_config(data: object, source: str) -> PluginConfig:
@@ -38,12 +38,25 @@ def load_config(path: str | os.PathLike[str]) -> PluginConfig:
         ConfigError: the file cannot be read, or lists every mistake in it.
     """
     source = show_source(str(path))
-    document = parse_text(read_text(Path(path), source), source)
+    return _load(read_text(Path(path), source), source, Path(path).parent)
+
+
+def load_stream(stream: BinaryIO, source: str) -> PluginConfig:
+    """Reads and checks what a stream holds; a relative path of a model is looked for in the working directory.
+
+    Raises:
+        ConfigError: lists every mistake.
+    """
+    return _load(decode(stream.read(MAX_BYTES + 1), source), source, Path())
+
+
+def _load(text: str, source: str, folder: Path) -> PluginConfig:
+    document = parse_text(text, source)
     config, mistakes = _check(document.data)
     if config is None or document.mistakes:
         raise config_error(source, document.mistakes + mistakes)
     # Every process finds the models, wherever it runs.
-    return config.model_copy(update={"proposer": config.proposer.resolved(Path(path).parent)})
+    return config.model_copy(update={"proposer": config.proposer.resolved(folder)})
 
 
 def _check(data: object) -> tuple[PluginConfig | None, list[Mistake]]:

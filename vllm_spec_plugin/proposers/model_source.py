@@ -14,25 +14,21 @@ _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/\w[\w.-]*)?", re.ASCII)
 _STRETCHING = ("linear", "dynamic")
 
 
-class DraftModelError(ConfigError):
-    """A draft model that cannot be used with this target; str() is the whole message."""
-
-
 class UnreadableError(ValueError):
     """A config or tokenizer that cannot be read; str() is the reason, one line."""
 
 
-def refusal(where: str, text: str) -> DraftModelError:
+def refusal(where: str, text: str) -> ConfigError:
     """An error about the key `proposer.model`.
 
     Args:
         where: the configuration file.
         text: what is wrong, what is allowed and what to do.
     """
-    return DraftModelError(f"{show_source(where)}: proposer.model: {text}")
+    return ConfigError(f"{show_source(where)}: proposer.model: {text}")
 
 
-def unreadable(model: str, reason: UnreadableError, where: str) -> DraftModelError:
+def unreadable(model: str, reason: UnreadableError, where: str) -> ConfigError:
     """The error for a draft whose config cannot be read."""
     what = "" if Path(model).is_dir() else f"there is no folder '{show_text(model, 200)}' and "
     return refusal(where, f"{what}the config of '{show_text(model, 200)}' cannot be read: {reason}; allowed: {ALLOWED}")
@@ -105,7 +101,7 @@ def check_name(model: str, where: str) -> None:
     """Refuses what is plainly no model, without asking the hub: a path with nothing there, or without a config.
 
     Raises:
-        DraftModelError: names the file `where` and the key `proposer.model`.
+        ConfigError: names the file `where` and the key `proposer.model`.
     """
     shown = f"'{show_text(model, 200)}'"
     folder = Path(model)

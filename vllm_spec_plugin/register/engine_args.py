@@ -12,7 +12,7 @@ from vllm_spec_plugin.compat import engine_args as vllm_args
 from vllm_spec_plugin.config.settings import KEY, config_in, settings_for
 from vllm_spec_plugin.register import frontend
 from vllm_spec_plugin.register.version import UnsupportedVersionError, check_vllm_version
-from vllm_spec_plugin.support.rules import UnsupportedError
+from vllm_spec_plugin.schema.errors import ConfigError
 
 if TYPE_CHECKING:
     from vllm_spec_plugin.config import PluginConfig
@@ -97,15 +97,13 @@ def translate(engine_args: Any, given: dict[str, Any]) -> "PluginConfig":
     """
     extra = sorted(set(given) - {KEY})
     if extra:
-        raise UnsupportedError(f"speculative_config: {', '.join(extra)} can't be given beside a plugin.yaml")
+        raise ConfigError(f"speculative_config: {', '.join(extra)} can't be given beside a plugin.yaml")
     platform = vllm_args.platform()
     if platform is None:
-        raise UnsupportedError("vllm_spec_plugin runs on CPU and CUDA, not on this platform")
+        raise ConfigError("vllm_spec_plugin runs on CPU and CUDA, not on this platform")
     for name, default in (("worker_cls", "auto"), ("scheduler_cls", None)):
         if getattr(engine_args, name, default) not in (default, None):
-            raise UnsupportedError(
-                f"{name}={getattr(engine_args, name)!r}: the plugin needs its own {name}, leave it out"
-            )
+            raise ConfigError(f"{name}={getattr(engine_args, name)!r}: the plugin needs its own {name}, leave it out")
     config = config_in(given)
     config.check_proposers(_target(engine_args), given[KEY]["source"])
     engine_args.speculative_config = {

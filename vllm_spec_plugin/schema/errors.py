@@ -23,13 +23,7 @@ Schema = Mapping[str, Any]
 
 
 class UserError(Exception):
-    """What its reader can mend; str() is the whole message. Commands print it as one line and end.
-
-    Attributes:
-        exit_status: of a command that ends with it: 2 is bad input, 1 that something else went wrong.
-    """
-
-    exit_status = 2
+    """A mistake that its reader can mend; str() is the whole message. Commands print it and exit with status 2."""
 
 
 class ConfigError(UserError, ValueError):
@@ -203,9 +197,18 @@ def _mistakes(entry: dict[str, Any], root: Schema) -> list[Mistake]:
     if kind in ("union_tag_invalid", "union_tag_not_found"):
         tag = schema["discriminator"]["propertyName"]
         known = list(schema["discriminator"]["mapping"])
-        given = tag in value
-        text = unknown_word(value[tag], known) if given else f"missing; allowed: {', '.join(known)}"
+        if tag in value:
+            text = unknown_word(value[tag], known)
+        else:
+            used = {key for model in _choices(schema["discriminator"], root).values() for key in model["properties"]}
+            slip = next((key for key in value if key not in used and closest(key, [tag])), None)
+            hint = f"; got the key {show_text(slip)}, did you mean {tag}?" if slip else ""
+            text = f"missing; allowed: {', '.join(known)}{hint}"
         return [Mistake(join_key(path, tag), text)]
+    if kind == "wrong_element":
+        wrong = entry["ctx"]
+        told = wrong["allowed"] if wrong["at"] else allowed(schema, root)
+        return [Mistake(path + wrong["at"], f"got {show(wrong['value'])}; allowed: {told}")]
     if kind == "missing":
         return [Mistake(path, f"missing; allowed: {allowed(schema, root)}")]
     if kind == "extra_forbidden":

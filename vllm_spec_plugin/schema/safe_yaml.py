@@ -148,6 +148,15 @@ def read_text(path: Path, source: str) -> str:
     if not stat.S_ISREG(mode):
         kind = "a directory" if stat.S_ISDIR(mode) else "not a regular file"
         raise ConfigError(f"{source}: {kind}; allowed: a YAML file")
+    return decode(raw, source)
+
+
+def decode(raw: bytes, source: str) -> str:
+    """The text of at most `MAX_BYTES` in UTF-8.
+
+    Raises:
+        ConfigError: it is anything else.
+    """
     if len(raw) > MAX_BYTES:
         raise ConfigError(f"{source}: larger than {MAX_BYTES:,} bytes; allowed: at most that")
     try:

@@ -51,14 +51,25 @@ def conflicts(problems: list[tuple[str, str]]) -> None:
         raise PydanticCustomError("conflict", text, {"problems": problems})
 
 
-def numbers_by_depth(value: object, allowed: range) -> tuple[int, ...]:
+def numbers_by_depth(value: object, allowed: range, at: str = "") -> tuple[int, ...]:
     """Reads a list of one whole number per depth of a draft.
 
+    Args:
+        value: as given.
+        allowed: numbers that may be in it.
+        at: where it is in its key's value, for messages, such as `[1]`.
+
     Raises:
-        ValueError: it is no such list, or too long.
+        PydanticCustomError: it is no such list, or too long; names the element.
     """
+    numbers = f"from {allowed[0]} to {allowed[-1]}"
     if not isinstance(value, list | tuple) or not 1 <= len(value) <= MAX_DEPTH:
-        raise ValueError
-    if any(type(number) is not int or number not in allowed for number in value):
-        raise ValueError
+        raise _wrong_element(value, at, f"a list of 1 to {MAX_DEPTH} whole numbers {numbers}")
+    for i, number in enumerate(value):
+        if type(number) is not int or number not in allowed:
+            raise _wrong_element(number, f"{at}[{i}]", f"a whole number {numbers}")
     return tuple(value)
+
+
+def _wrong_element(value: object, at: str, allowed: str) -> PydanticCustomError:
+    return PydanticCustomError("wrong_element", "wrong", {"value": value, "at": at, "allowed": allowed})

@@ -9,7 +9,7 @@ from vllm_spec_plugin.compat.draft_model import draft_model_config
 from vllm_spec_plugin.compat.facts import Facts
 from vllm_spec_plugin.compat.reading import read_facts, read_runner_facts
 from vllm_spec_plugin.config.settings import KEY
-from vllm_spec_plugin.schema.errors import show_reason
+from vllm_spec_plugin.schema.errors import ConfigError, show_reason
 from vllm_spec_plugin.support import rules
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def check_served(vllm_config: Any, config: "PluginConfig", source: str) -> None:
         source: the configuration file, for the message.
 
     Raises:
-        UnsupportedError: names everything in the way.
+        ConfigError: names everything in the way.
     """
     rules.check(rules.features_of(config), facts_of(vllm_config, config), source)
 
@@ -37,7 +37,7 @@ def check_runner(runner: Any) -> None:
         runner: our model runner.
 
     Raises:
-        UnsupportedError: names everything in the way.
+        ConfigError: names everything in the way.
     """
     config = runner.drafter.config
     facts = read_runner_facts(runner, facts_of(runner.vllm_config, config), runner.drafter.layers)
@@ -48,7 +48,7 @@ def facts_of(vllm_config: Any, config: "PluginConfig") -> Facts:
     """The facts that decide, before weights are loaded.
 
     Raises:
-        UnsupportedError: vLLM does not take the draft model.
+        ConfigError: vLLM does not take the draft model.
     """
     weights = next((proposer.draft_weights for proposer in config.proposers if proposer.draft_weights), None)
     draft = None
@@ -57,5 +57,5 @@ def facts_of(vllm_config: Any, config: "PluginConfig") -> Facts:
         try:
             draft = draft_model_config(vllm_config.model_config, model=model, dtype=dtype, quantization=quantization)
         except ValueError as error:
-            raise rules.UnsupportedError(f"proposer.model: vLLM can't run '{model}': {show_reason(error)}") from None
+            raise ConfigError(f"proposer.model: vLLM can't run '{model}': {show_reason(error)}") from None
     return read_facts(vllm_config, draft)

@@ -78,10 +78,6 @@ class Refusal:
         return f"{rule.subject}: got {self.found}; {rule.reason}; allowed: {rule.allowed}. Or {rule.instead}"
 
 
-class UnsupportedError(ConfigError):
-    """A server that would not be exact, or would not run, with this configuration; str() is the whole message."""
-
-
 def features_of(config: "PluginConfig") -> frozenset[Feature]:
     """What `config` needs. Every proposer may draft a chain or nothing for some requests."""
     features = {Feature.CHAIN, Feature.NO_DRAFTS}
@@ -109,11 +105,11 @@ def check(features: frozenset[Feature], facts: Facts, source: str) -> None:
         source: the configuration file, for the message.
 
     Raises:
-        UnsupportedError: names everything in the way.
+        ConfigError: names everything in the way.
     """
     lines = [str(refusal) for refusal in refusals(features, facts)]
     if lines:
-        raise UnsupportedError(_message(show_source(source), lines))
+        raise ConfigError(_message(show_source(source), lines))
 
 
 def _message(source: str, lines: Sequence[str]) -> str:

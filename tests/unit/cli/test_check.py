@@ -11,19 +11,14 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import CliRunner
 
+from tests.unit.cli.running import run
 from vllm_spec_plugin.cli import app
 from vllm_spec_plugin.tools.demo import model_path
 
 CONFIGS = Path(__file__).parents[3] / "configs"
 GOOD = "proposer: {method: ngram, max_order: 3}\n"
-
-
-def run(*arguments: str | Path) -> Result:
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    assert result.exception is None or isinstance(result.exception, SystemExit)
-    return result
 
 
 def write(folder: Path, text: str, name: str = "plugin.yaml") -> Path:
@@ -126,11 +121,31 @@ def test_a_command_line_that_makes_no_sense(tmp_path: Path, arguments: list[str]
 def test_a_model_that_cannot_be_read(tmp_path: Path, model: str) -> None:
     result = run("check", write(tmp_path, GOOD), "--model", model)
     assert result.exit_code == 2
-    assert "plugin.yaml: OK" in result.stdout  # the file itself is still checked
+    assert result.stdout == ""  # nothing is well where the model is not known
     assert len(result.stderr.splitlines()) == 1
     assert result.stderr.startswith("--model '")
     assert "no such folder, not in the cache, and the hub can't be reached" in result.stderr
     assert "\x1b" not in result.stderr
+
+
+def test_a_file_from_standard_input() -> None:
+    for text, status in ((GOOD, 0), ("proposer: {Method: ngram}", 2), (b"\xff", 2)):
+        result = CliRunner().invoke(app, ["check", "-"], input=text)
+        assert result.exit_code == status
+        assert (result.stdout if status == 0 else result.stderr).startswith("stdin: ")
+
+
+def test_json_says_what_the_text_says(tmp_path: Path) -> None:
+    bad = write(tmp_path, "proposer: {Method: ngram}", "bad.yaml")
+    result = run("check", write(tmp_path, GOOD), bad, "--model", TARGET, "--json")
+    assert (result.exit_code, result.stderr) == (2, "")
+    found = json.loads(result.stdout)
+    assert (found["schema"], found["ok"], found["model"]["vocab_size"]) == (1, False, 2048)
+    good, wrong = found["files"]
+    assert (good["ok"], good["errors"], good["config"]["proposer"]["max_order"]) == (True, [], 3)
+    assert "chains" in good["served_with"]
+    assert (wrong["ok"], wrong["config"]) == (False, None)
+    assert "did you mean method?" in wrong["errors"][0]
 
 
 def test_a_folder_that_is_no_model(tmp_path: Path) -> None:

@@ -45,9 +45,8 @@ def test_slots_that_are_there_are_not_reserved_again(manager, running):
 
 
 def test_reserving_goes_as_far_as_free_blocks_reach(manager, running):
-    assert len(manager.reserve(running, 26, keep_free=5).get_block_ids()[0]) == 2
+    assert len(manager.reserve(running, 16).get_block_ids()[0]) == 2
     assert manager.block_pool.get_num_free_blocks() == 5
-    assert manager.reserve(running, 26, keep_free=6).get_block_ids(allow_none=True) is None
     other = request("b", prompt(2, 16))
     start(manager, other)
     assert len(manager.reserve(running, 26).get_block_ids()[0]) == 1
@@ -274,17 +273,16 @@ class Blocks(RuleBasedStateMachine):
         running.append_output_token_ids([running.num_tokens % 7 for _ in range(accepted + 1)])
         self.waiting[request_id] = drafted
 
-    @rule(running=running, count=st.integers(1, 12), keep_free=st.integers(0, 3))
-    def reserve(self, running, count, keep_free):
+    @rule(running=running, count=st.integers(1, 12))
+    def reserve(self, running, count):
         if running.request_id not in self.tables:
             return
         free = self.manager.block_pool.get_num_free_blocks()
-        added = self.manager.reserve(running, running.num_tokens + count, keep_free)
+        added = self.manager.reserve(running, running.num_tokens + count)
         self._append(running.request_id, added)
         left = self.manager.block_pool.get_num_free_blocks()
         assert left == free - sum(map(len, added.blocks))
-        assert left >= min(free, keep_free)
-        if left - keep_free >= len(self.specs):
+        if left >= len(self.specs):
             reached = min(running.num_tokens + count, MAX_MODEL_LEN)
             assert not self.manager.num_missing_blocks(running.request_id, reached)
 

@@ -7,14 +7,8 @@ import pytest
 from transformers import Qwen2Config
 
 from tests.unit.proposers.draft_model.folders import VOCAB_SIZE, copy_model, edit
-from vllm_spec_plugin.proposers.model_source import (
-    DraftModelError,
-    ModelSource,
-    UnreadableError,
-    check_name,
-    read_facts,
-    read_tokens,
-)
+from vllm_spec_plugin.proposers.model_source import ModelSource, UnreadableError, check_name, read_facts, read_tokens
+from vllm_spec_plugin.schema.errors import ConfigError
 
 
 def test_a_folder_with_a_config_is_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -49,7 +43,7 @@ def test_what_is_plainly_no_model_is_refused(
 ) -> None:
     (tmp_path / "file").touch()
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(DraftModelError) as caught:
+    with pytest.raises(ConfigError) as caught:
         check_name(name, "spec.yaml")
     message = str(caught.value)
     assert message.startswith("spec.yaml: proposer.model: ")

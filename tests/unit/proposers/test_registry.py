@@ -9,7 +9,8 @@ import pytest
 import yaml
 
 from tests.third_party import find, install, install_example
-from vllm_spec_plugin.cli.check import _print_settings
+from vllm_spec_plugin.cli.check import Checked
+from vllm_spec_plugin.cli.check_report import print_file
 from vllm_spec_plugin.config import ConfigError, PluginConfig, load_config, parse_config
 from vllm_spec_plugin.proposers import registry
 
@@ -201,7 +202,7 @@ def test_its_check_is_asked(mine: None, caplog: pytest.LogCaptureFixture) -> Non
 
 
 def test_check_prints_its_keys(example: None, capsys: pytest.CaptureFixture[str]) -> None:
-    _print_settings(Path("spec.yaml"), parse_config({"proposer": {**BIGRAM, "window": 8}}, "spec.yaml"))
+    print_file(Checked("spec.yaml", parse_config({"proposer": {**BIGRAM, "window": 8}}, "spec.yaml")), is_ok=True)
     rows = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert ["proposer.method", "bigram", "given"] in rows
     assert ["proposer.window", "8", "given"] in rows

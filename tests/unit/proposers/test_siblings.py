@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tests.unit import p_values
-from vllm_spec_plugin.proposers.siblings import draw_siblings
+from vllm_spec_plugin.proposers.draw import draw_siblings
 
 Q = np.array([0.4, 0.25, 0.2, 0.1, 0.05])
 

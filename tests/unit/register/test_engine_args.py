@@ -12,8 +12,8 @@ import pytest
 import vllm_spec_plugin
 from vllm_spec_plugin.compat.patching import wrap
 from vllm_spec_plugin.config.settings import KEY
-from vllm_spec_plugin.proposers.draft_model.pair import DraftModelError
 from vllm_spec_plugin.register import engine_args, plugin, version
+from vllm_spec_plugin.schema.errors import ConfigError
 from vllm_spec_plugin.tools.demo import model_path
 
 EngineArgs = pytest.importorskip("vllm.engine.arg_utils").EngineArgs
@@ -228,7 +228,7 @@ def test_checking_twice_says_the_same(draft_config, other_draft):
     arguments, given = Arguments(), draft_config(other_draft)
     messages = []
     for _ in range(2):
-        with pytest.raises(DraftModelError) as caught:
+        with pytest.raises(ConfigError) as caught:
             engine_args.translate(arguments, given)
         messages.append(str(caught.value))
     assert messages[0] == messages[1]
@@ -284,7 +284,7 @@ def test_heads_that_fit_become_stock_settings(medusa_config, warnings):
 )
 def test_heads_that_do_not_fit_end_a_command_line_with_one_message(medusa_config, capsys, heads, said):
     source = medusa_config(**heads)[KEY]["source"]
-    with pytest.raises(DraftModelError, match=said):
+    with pytest.raises(ConfigError, match=said):
         create(medusa_config(**heads))
     with pytest.raises(SystemExit) as caught:
         create(parse(source))
@@ -312,7 +312,7 @@ def create(speculative_config):
 
 
 def test_a_draft_that_does_not_fit_is_a_value_error_in_python(draft_config, other_draft):
-    with pytest.raises(DraftModelError, match="vocabulary of 77"):
+    with pytest.raises(ConfigError, match="vocabulary of 77"):
         create(draft_config(other_draft))
 
 

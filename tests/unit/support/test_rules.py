@@ -6,15 +6,8 @@ import pytest
 
 from vllm_spec_plugin.compat.facts import Facts, Layer, ModelFacts, ServerFacts
 from vllm_spec_plugin.config import parse_config
-from vllm_spec_plugin.support.rules import (
-    EVERYTHING,
-    RULES,
-    Feature,
-    UnsupportedError,
-    check,
-    features_of,
-    refusals,
-)
+from vllm_spec_plugin.schema.errors import ConfigError
+from vllm_spec_plugin.support.rules import EVERYTHING, RULES, Feature, check, features_of, refusals
 
 TARGET = ModelFacts("/models/target", "LlamaForCausalLM")
 DRAFT = ModelFacts("/models/draft", "Qwen3ForCausalLM")
@@ -134,7 +127,7 @@ def test_a_server_that_is_fine_passes():
 
 
 def test_one_reason_is_one_line():
-    with pytest.raises(UnsupportedError) as caught:
+    with pytest.raises(ConfigError) as caught:
         check(CHAINS, server(pipeline_parallel_size=2), "plugin.yaml")
     assert str(caught.value) == (
         "plugin.yaml can't be served here: --pipeline-parallel-size: got 2; drafts were not tested across pipeline "
@@ -143,7 +136,7 @@ def test_one_reason_is_one_line():
 
 
 def test_several_reasons_are_listed():
-    with pytest.raises(UnsupportedError) as caught:
+    with pytest.raises(ConfigError) as caught:
         check(CHAINS, replace(target(Layer.MLA), server=ServerFacts(pipeline_parallel_size=2)), "plugin.yaml")
     first, *rest = str(caught.value).splitlines()
     assert first == "plugin.yaml can't be served here, for 2 reasons:"

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 
 from vllm_spec_plugin.proposers.draft_model.vocabulary import compare
 from vllm_spec_plugin.proposers.model_source import (
-    DraftModelError,
     ModelFacts,
     ModelSource,
     Tokens,
@@ -17,7 +16,7 @@ from vllm_spec_plugin.proposers.model_source import (
 )
 from vllm_spec_plugin.schema.errors import show_source, show_text
 
-__all__ = ["DraftModelError", "ModelSource", "check_name", "check_pair"]
+__all__ = ["ModelSource", "check_name", "check_pair"]
 
 _SHOWN = 3
 _ADVICE = "choose one of the target's own family, with the same tokenizer"
@@ -63,7 +62,7 @@ def check_pair(
         Warnings: what works less well than might be expected, and what could not be checked.
 
     Raises:
-        DraftModelError: the draft cannot be read or does not fit; one message for the person who chose it.
+        ConfigError: the draft cannot be read or does not fit; one message for the person who chose it.
     """
     notes: list[str] = []
     check_name(draft.model, where)

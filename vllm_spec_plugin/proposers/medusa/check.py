@@ -9,10 +9,10 @@ from vllm_spec_plugin.proposers.medusa.checkpoint import (
     check_sizes,
     read_heads_config,
 )
-from vllm_spec_plugin.proposers.model_source import DraftModelError, ModelSource, refusal
+from vllm_spec_plugin.proposers.model_source import ModelSource, refusal
 from vllm_spec_plugin.schema.errors import show_source, show_text
 
-__all__ = ["DraftModelError", "check_heads"]
+__all__ = ["check_heads"]
 
 
 def check_heads(
@@ -34,7 +34,7 @@ def check_heads(
         Warnings: what could not be checked.
 
     Raises:
-        DraftModelError: the heads cannot be read or do not fit; one message for the person who chose them.
+        ConfigError: the heads cannot be read or do not fit; one message for the person who chose them.
     """
     notes: list[str] = []
     shown = target.shown if target is not None else ""

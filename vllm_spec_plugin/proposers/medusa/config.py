@@ -24,7 +24,7 @@ def _tree(value: object) -> Literal["auto"] | tuple[tuple[int, ...], ...] | None
         return "auto"
     if not isinstance(value, list | tuple) or not value:
         raise ValueError
-    return tuple(numbers_by_depth(path, range(MAX_SIBLINGS)) for path in value)
+    return tuple(numbers_by_depth(path, range(MAX_SIBLINGS), f"[{i}]") for i, path in enumerate(value))
 
 
 class MedusaConfig(ProposerConfig):

@@ -22,12 +22,6 @@ _TAIL_LINES = 30
 _POLL_SECONDS = 0.2
 
 
-class ArmError(UserError, RuntimeError):
-    """An arm ended before its time; the message says which and shows the end of its log."""
-
-    exit_status = 1
-
-
 class Arm:
     """An engine in a process of its own, as a context manager: ready when entered, gone when left.
 
@@ -69,7 +63,7 @@ class Arm:
         """Runs a job.
 
         Raises:
-            ArmError: the arm ended.
+            UserError: the arm ended.
         """
         return Answer.from_json(self._ask({"run": dataclasses.asdict(job)}))
 
@@ -77,7 +71,7 @@ class Arm:
         """Runs a job of concurrent streams.
 
         Raises:
-            ArmError: the arm ended.
+            UserError: the arm ended.
         """
         return LoadAnswer.from_json(self._ask({"load": dataclasses.asdict(job)}))
 
@@ -85,7 +79,7 @@ class Arm:
         """Measures decoding steps by part.
 
         Raises:
-            ArmError: the arm ended.
+            UserError: the arm ended.
         """
         return HostAnswer(**self._ask({"host": dataclasses.asdict(job)}))
 
@@ -93,7 +87,7 @@ class Arm:
         """How far apart two tokens' log-probabilities are after a prompt and a beginning of its output.
 
         Raises:
-            ArmError: the arm ended.
+            UserError: the arm ended.
         """
         return float(self._ask({"gap": {"prompt": prompt, "token_ids": token_ids, "candidates": candidates}}))
 
@@ -166,7 +160,7 @@ class Arm:
         self._is_owed = False
         return json.loads(line)
 
-    def _death(self) -> ArmError:
+    def _death(self) -> UserError:
         assert self._process is not None
         try:
             status = f"with exit status {self._process.wait(timeout=10)}"
@@ -174,4 +168,4 @@ class Arm:
             status = "without ending its process"
         lines = (self._folder / "log").read_text(errors="replace").splitlines()
         text = "\n".join(f"  | {line}" for line in lines[-_TAIL_LINES:]) or "  (it wrote nothing)"
-        return ArmError(f"arm {self.name} ended {status}; the end of its log:\n{text}")
+        return UserError(f"arm {self.name} ended {status}; the end of its log:\n{text}")

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from tests.unit.proposers.draft_model.folders import copy_model, edit, name_end_token, swap_tokens
-from vllm_spec_plugin.proposers.draft_model.pair import DraftModelError, ModelSource, check_pair
+from vllm_spec_plugin.proposers.draft_model.pair import ModelSource, check_pair
+from vllm_spec_plugin.schema.errors import ConfigError
 from vllm_spec_plugin.tools.demo import model_path
 
 TARGET = ModelSource(str(model_path("target")))
@@ -18,7 +19,7 @@ def warnings_of(draft: str, target: ModelSource = TARGET, size: int = 1, max_mod
 
 def refusal_of(draft: str, target: ModelSource = TARGET, size: int = 1) -> str:
     """The one message, less the file and the key it begins with."""
-    with pytest.raises(DraftModelError) as caught:
+    with pytest.raises(ConfigError) as caught:
         warnings_of(draft, target, size)
     message = str(caught.value)
     assert message.isprintable()
@@ -200,7 +201,7 @@ def test_a_target_that_only_vllm_can_read_is_not_compared(tmp_path: Path) -> Non
     draft = copy_model(tmp_path / "draft", vocab_size=9)
     [warning] = warnings_of(draft, ModelSource(target))
     assert f"not compared with the target '{target}', whose config cannot be read: " in warning
-    with pytest.raises(DraftModelError, match="heads"):
+    with pytest.raises(ConfigError, match="heads"):
         warnings_of(draft, ModelSource(target), size=5)
 
 

@@ -8,9 +8,10 @@ import torch
 
 from tests.unit.proposers.medusa.folders import original_config, random_state, write
 from vllm_spec_plugin.proposers.draft_model.pair import ModelSource
-from vllm_spec_plugin.proposers.medusa.check import DraftModelError, check_heads
+from vllm_spec_plugin.proposers.medusa.check import check_heads
 from vllm_spec_plugin.proposers.medusa.checkpoint import save_heads
 from vllm_spec_plugin.proposers.medusa.heads import MedusaHeads
+from vllm_spec_plugin.schema.errors import ConfigError
 from vllm_spec_plugin.tools.demo import model_path
 
 TARGET = ModelSource(str(model_path("target")))
@@ -23,7 +24,7 @@ def heads_folder(folder: Path, hidden: int = 256, vocabulary: int = 2048) -> str
 
 
 def refusal_of(model: str, num_heads: int | None = None, target: ModelSource = TARGET) -> str:
-    with pytest.raises(DraftModelError) as caught:
+    with pytest.raises(ConfigError) as caught:
         check_heads(target, model, num_heads, "conf/spec.yaml")
     message = str(caught.value)
     assert message.startswith(START)

@@ -86,9 +86,9 @@ def test_a_preempted_request_publishes_nothing(proposer):
     text = varied(1)
     draft(proposer, "x", text, "a")
     proposer.forget("x")
-    assert proposer._shared.num_scopes == 0
+    assert len(proposer._shared._scopes) == 0
     proposer.finish("x")
-    assert proposer._shared.num_scopes == 0
+    assert len(proposer._shared._scopes) == 0
     assert proposer._states == proposer._scopes == {}
 
 

@@ -35,7 +35,7 @@ class Requests:
 
     def of(self, request_id: str) -> Floats:
         """[2]: skill and information."""
-        own: Floats = self.model.ratings.requests[self.rows.find([request_id])[0]].copy()
+        own: Floats = self.model.ratings.requests[self.rows.add([request_id])[0]].copy()
         return own
 
     def probabilities(self, request_id: str) -> Floats:
@@ -233,7 +233,7 @@ def test_a_row_goes_to_the_next_request_empty() -> None:
     requests = Requests()
     for _ in range(20):
         requests.learn("a", 4, 4)
-    row = requests.rows.find(["a"])[0]
+    row = requests.rows.add(["a"])[0]
     requests.rows.forget("a")
     assert requests.rows.add(["b"])[0] == row
     assert requests.of("b").tolist() == [0, 0]
@@ -255,7 +255,7 @@ def test_nothing_is_ever_certain(accepted: int) -> None:
 def expected_of(present: Requests, accepted: Requests, *request_ids: str, num_columns: int = 6) -> list[Floats]:
     """What drafts bring: P(draft), gains and draft tokens, each by request."""
     arrays = [np.full((len(request_ids), *shape), np.nan) for shape in ((), (num_columns,), (num_columns,))]
-    rows = present.rows.find(request_ids)
+    rows = present.rows.add(request_ids)
     expect(present.model.ratings, accepted.model.ratings, accepted.model.is_tree, rows, *arrays)
     return arrays
 

@@ -9,7 +9,7 @@ from tests.unit.scheduling.draft_length.simulator import STEP_TIMES, Chance, Cos
 from vllm_spec_plugin.scheduling.draft_length.control import Batch, Drafting, DraftRequest, Measured
 from vllm_spec_plugin.scheduling.draft_length.optimal import OptimalControl
 from vllm_spec_plugin.scheduling.draft_length.proposer_model import ProposerModel
-from vllm_spec_plugin.scheduling.draft_length.request_rows import NO_ROW, RequestRows
+from vllm_spec_plugin.scheduling.draft_length.request_rows import RequestRows
 
 SEED = 7
 COPYING = Cost(0.0, 2e-6, 2e-5)
@@ -121,7 +121,7 @@ def test_a_request_for_one_proposer_never_gets_another() -> None:
 
 def there(control: OptimalControl, request_id: str, lane: int) -> float:
     """How likely the proposer is thought to have a guess."""
-    rows = control._requests.find([request_id])
+    rows = control._requests.add([request_id])
     there, gains, delivered = np.empty(1), np.empty((1, 5)), np.empty((1, 5))
     control.proposers[lane].expect(rows, there, gains, delivered)
     return float(there[0])
@@ -158,7 +158,7 @@ def test_a_request_that_ended_is_forgotten_with_what_was_noted_of_it() -> None:
     control.plan([DraftRequest("a", (5, 5), (0, 0))], Batch(1, 1, 100, 20))
     control.verified("a", ((0, 5),), None, 0, 0)
     control.forget("a")
-    assert control._requests.find(["a"]).tolist() == [NO_ROW]
+    assert "a" not in control._requests._row_of
 
 
 @settings(max_examples=60, deadline=None)

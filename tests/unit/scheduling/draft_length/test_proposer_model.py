@@ -37,7 +37,7 @@ class Requests:
         """What their next drafts bring."""
         shape = len(request_ids), self.model.num_positions
         expected = Expected(np.empty(shape[0]), np.empty(shape), np.empty(shape))
-        self.model.expect(self.rows.find(request_ids), *expected)
+        self.model.expect(self.rows.add(request_ids), *expected)
         return expected
 
 

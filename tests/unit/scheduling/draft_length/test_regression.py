@@ -107,22 +107,22 @@ def test_many_observations_of_one_point_leave_it_bounded():
     for _ in range(20_000):
         model.observe(features, noise(10.0))
     assert model.predict(features) == pytest.approx(10, rel=0.2)
-    assert (model.covariance == model.covariance.T).all()
-    assert np.linalg.eigvalsh(model.covariance).min() > 0
+    assert (model._covariance == model._covariance.T).all()
+    assert np.linalg.eigvalsh(model._covariance).min() > 0
     # The level is the prior's by then, times 10 / 21; the prior's variances are the bound, but for noise.
-    assert (np.diag(model.covariance) <= 1.5 * (10 / 21) ** 2 * np.diag(COVARIANCE)).all()
+    assert (np.diag(model._covariance) <= 1.5 * (10 / 21) ** 2 * np.diag(COVARIANCE)).all()
     assert np.abs(model.weights).max() < 10
 
 
 def test_what_is_not_observed_becomes_uncertain_again_and_keeps_its_weight():
     model = regression(forgetting=0.01, non_negative=(0, 1, 2))
     learn(model, 300, Noise())
-    weight, variance = model.weights[2], model.covariance[2, 2]
+    weight, variance = model.weights[2], model._covariance[2, 2]
     features = np.array([1.0, 10.0, 0.0])
     for _ in range(1000):
         model.observe(features, float(features @ TRUE))
     assert model.weights[2] == pytest.approx(weight, rel=0.3)
-    assert model.covariance[2, 2] > 20 * variance
+    assert model._covariance[2, 2] > 20 * variance
 
 
 def test_a_weight_that_cannot_be_negative_is_not_and_the_others_make_up_for_it():
@@ -157,11 +157,11 @@ def test_what_was_believed_impossible_is_learnt_from():
 def test_what_cannot_be_a_time_is_ignored(value):
     model = regression()
     learn(model, 20, Noise())
-    weights, covariance = model.weights.copy(), model.covariance.copy()
+    weights, covariance = model.weights.copy(), model._covariance.copy()
     features = np.array([1.0, 10.0, 100.0])
     assert model.observe(features, value) == model.predict(features)
     assert (model.weights == weights).all()
-    assert (model.covariance == covariance).all()
+    assert (model._covariance == covariance).all()
     assert model.num_observations == 20
 
 
@@ -176,5 +176,5 @@ def test_garbage_leaves_it_finite(observations):
         assert model.observe(np.array([1.0, a, b]), value) >= 0
         assert np.isfinite(model.weights).all()
         assert (model.weights >= 0).all()
-        assert np.isfinite(model.covariance).all()
-        assert (np.diag(model.covariance) >= 0).all()
+        assert np.isfinite(model._covariance).all()
+        assert (np.diag(model._covariance) >= 0).all()

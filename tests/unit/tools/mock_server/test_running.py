@@ -13,8 +13,9 @@ import pytest
 from loadtests.stream.reading import StreamReader, status_error
 from loadtests.stream.summary import summarise
 from loadtests.stream.timing import ErrorKind, Measures, measure
+from vllm_spec_plugin.schema.errors import UserError
 from vllm_spec_plugin.tools.mock_server.options import MockOptions
-from vllm_spec_plugin.tools.mock_server.running import MockServer, MockServerError
+from vllm_spec_plugin.tools.mock_server.running import MockServer
 from vllm_spec_plugin.tools.server_metrics import ServerMetrics
 
 # As fast as it gets.
@@ -281,9 +282,7 @@ def test_a_server_ends_though_a_stream_is_open_and_its_port_is_free_then() -> No
 
 
 def test_a_port_that_is_taken_is_named(server: MockServer) -> None:
-    with pytest.raises(
-        MockServerError, match=rf"127\.0\.0\.1:{server.port} cannot be listened on .*another host or port"
-    ):
+    with pytest.raises(UserError, match=rf"127\.0\.0\.1:{server.port} cannot be listened on .*another host or port"):
         MockServer(dataclasses.replace(FAST, port=server.port)).start()
 
 

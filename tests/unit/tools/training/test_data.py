@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from vllm_spec_plugin.tools.training import TrainingError
+from vllm_spec_plugin.schema.errors import UserError
 from vllm_spec_plugin.tools.training.data import Data, Document, read_data
 
 
@@ -25,7 +25,7 @@ def texts(data: Data) -> set[str]:
 
 
 def refusal_of(*sources: Path | str) -> str:
-    with pytest.raises(TrainingError) as caught:
+    with pytest.raises(UserError) as caught:
         read(*sources)
     assert "allowed: " in str(caught.value)
     return str(caught.value)

@@ -5,7 +5,7 @@ import itertools
 import pytest
 import torch
 
-from vllm_spec_plugin.proposers.siblings import draw_siblings
+from vllm_spec_plugin.proposers.draw import draw_siblings
 from vllm_spec_plugin.tools.training.drawn import accepted_shares, drawn_paths
 
 P = torch.tensor([0.5, 0.3, 0.15, 0.05])

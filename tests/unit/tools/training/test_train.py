@@ -15,7 +15,8 @@ from safetensors.torch import load_file
 
 from tests.unit.tools.training.tiny import LETTERS, saved_model
 from vllm_spec_plugin.proposers.medusa.checkpoint import load_heads, read_heads_config
-from vllm_spec_plugin.tools.training import TrainingError, distill, loop
+from vllm_spec_plugin.schema.errors import UserError
+from vllm_spec_plugin.tools.training import distill, loop
 from vllm_spec_plugin.tools.training import train as train_module
 from vllm_spec_plugin.tools.training.backbone import load_backbone
 from vllm_spec_plugin.tools.training.options import Options
@@ -77,7 +78,7 @@ def train(options: Options, out: Path, *, restart: bool = False) -> list[Measure
 
 
 def refusal_of(options: Options, out: Path) -> str:
-    with pytest.raises(TrainingError) as caught:
+    with pytest.raises(UserError) as caught:
         train(options, out)
     assert "allowed: " in str(caught.value)
     return str(caught.value)
@@ -177,7 +178,7 @@ def test_heads_that_are_there_are_not_replaced_unless_asked(options: Options, tm
 def test_a_broken_checkpoint_is_named(options: Options, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     train_and_interrupt(options, tmp_path / "out", monkeypatch, 3)
     (tmp_path / "out" / "checkpoint" / "state.pt").write_bytes(b"broken")
-    with pytest.raises(TrainingError, match=r"state\.pt: cannot be read: .*; begin anew with --restart"):
+    with pytest.raises(UserError, match=r"state\.pt: cannot be read: .*; begin anew with --restart"):
         train(options, tmp_path / "out")
 
 

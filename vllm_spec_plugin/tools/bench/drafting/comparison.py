@@ -114,7 +114,7 @@ def run_all(
         on_run: told before each run how many are done, and what it is.
 
     Raises:
-        ArmError: an arm ended.
+        UserError: an arm ended.
     """
     num_done = itertools.count()
 

@@ -50,7 +50,7 @@ def plan_host_arms(words: Sequence[str], draft: str, optimal_tokens: int, folder
         folder: where files may be written that the engines can read.
 
     Raises:
-        InputError: a word says nothing.
+        UserError: a word says nothing.
         ConfigError: a plugin.yaml is not there, or has a mistake.
     """
     draft_model = base_of(None, draft, "greedy")
@@ -139,7 +139,7 @@ def run_all(
         on_run: told before each run how many are done, and what it is.
 
     Raises:
-        ArmError: an arm ended.
+        UserError: an arm ended.
     """
     runs, num_done = [], itertools.count()
     for is_warm_up in (True, False):

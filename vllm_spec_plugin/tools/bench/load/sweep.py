@@ -105,7 +105,7 @@ def run_sweep(
         on_run: told before each run how many are done, and what it is.
 
     Raises:
-        ArmError: an arm ended.
+        UserError: an arm ended.
     """
     num_done = itertools.count()
 

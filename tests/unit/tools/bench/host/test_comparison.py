@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from tests.unit.tools.bench.host.cases import CELLS, NONE, OURS, answer, results
+from vllm_spec_plugin.schema.errors import UserError
 from vllm_spec_plugin.tools.bench.host.comparison import ARMS, HostArm, num_runs, plan_host_arms, run_all
 from vllm_spec_plugin.tools.bench.host.parts import DRAFT, SAMPLER
 from vllm_spec_plugin.tools.bench.host.records import HostAnswer, HostJob
-from vllm_spec_plugin.tools.bench.input import InputError
 from vllm_spec_plugin.tools.bench.planned_arms import PlannedArm, engines
 from vllm_spec_plugin.tools.bench.plans import ArmPlan
 from vllm_spec_plugin.tools.bench.quiet import QuietMachine
@@ -38,7 +38,7 @@ def test_no_arm_is_there_twice_and_none_always(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("word", ["ngram", "ngram:a", "draft_model:99", "medusa:4"])
 def test_a_word_that_says_nothing_is_refused(word: str, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="--arm"):
+    with pytest.raises(UserError, match="--arm"):
         plan_host_arms([word], DRAFT_FOLDER, 8, tmp_path)
 
 
