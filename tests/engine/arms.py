@@ -19,6 +19,8 @@ from vllm_spec_plugin.tools.serving import runs_on_cpu
 REPOSITORY = Path(__file__).parent.parent.parent
 LOOKUP = fixed_length("ngram")
 FREQUENCY = fixed_length("ngram_frequency")
+SUFFIX = fixed_length("suffix")
+SUFFIX_DRAWN = str(REPOSITORY / "tests/engine/configs/suffix_drawn.yaml")
 DRAFT_MODEL = fixed_length("draft_model")
 CONFIDENT = str(REPOSITORY / "tests/engine/configs/draft_model_confident.yaml")
 DISTANT = str(REPOSITORY / "tests/engine/configs/draft_model_distant.yaml")

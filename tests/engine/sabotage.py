@@ -12,7 +12,7 @@ from unittest import mock
 
 import torch
 
-from vllm_spec_plugin.verification import chain, noise, tree
+from vllm_spec_plugin.verification import block, chain, noise, tree
 
 _ENTRY_POINT, _ROOT = Path(__file__).parent / "vllm_plugin", Path(__file__).parents[2]
 _NAME = "TEST_SABOTAGE"
@@ -23,6 +23,9 @@ def accept_everything() -> Iterator[None]:
     """Every draft token is kept."""
     from vllm_spec_plugin.verification import sampler
 
+    def keep_lengths(probs: Any, p: Any, tokens: Any, lengths: torch.Tensor, *_: Any) -> Any:
+        return lengths, torch.ones(len(lengths), device=lengths.device)
+
     def keep_all(most_likely: Any, drafts: Any, rows: Any) -> Any:
         most_likely = most_likely.copy()
         most_likely[rows.draft_row.numpy()] = drafts
@@ -30,6 +33,7 @@ def accept_everything() -> Iterator[None]:
 
     with (
         mock.patch.object(chain, "_leading", lambda accepted, rows: rows.num_draft_tokens.clone()),
+        mock.patch.object(block, "accept_blocks", keep_lengths),
         mock.patch.object(sampler, "verify_greedy", keep_all),
     ):
         yield
@@ -39,6 +43,25 @@ def accept_everything() -> Iterator[None]:
 def recover_from_p() -> Iterator[None]:
     """After a rejection the token is drawn from p instead of norm(max(0, p - q))."""
     with mock.patch.object(chain, "_residual", lambda probs, *_: probs):
+        yield
+
+
+@contextlib.contextmanager
+def residual_of_one_token() -> Iterator[None]:
+    """After a block the token is drawn from norm(max(0, p - q)), where p should be multiplied by the block's weight."""
+    residual = chain._residual
+
+    def without_weight(*args: Any) -> torch.Tensor:
+        return residual(*[*args[:-1], None])
+
+    with mock.patch.object(chain, "_residual", without_weight):
+        yield
+
+
+@contextlib.contextmanager
+def block_ends_at_first_failure() -> Iterator[None]:
+    """The tests of a block end at the first that fails, where later ones should be made, too."""
+    with mock.patch.object(block, "_largest", lambda passes, columns: passes.long().cumprod(1).sum(1)):
         yield
 
 
@@ -162,6 +185,8 @@ SABOTAGES: dict[str, Callable[[], AbstractContextManager[None]]] = {
     for sabotage in (
         accept_everything,
         recover_from_p,
+        residual_of_one_token,
+        block_ends_at_first_failure,
         ignore_temperature,
         siblings_from_p,
         lenient,

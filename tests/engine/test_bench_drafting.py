@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from vllm_spec_plugin.tools.bench.drafting.parts import FORWARD, PARTS
 
 pytestmark = pytest.mark.engine

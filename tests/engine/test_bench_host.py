@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from vllm_spec_plugin.tools.bench.host.parts import DRAFT, LENGTHS, PARTS, PROPOSER, VIEWS
 
 pytestmark = pytest.mark.engine

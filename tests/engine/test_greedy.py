@@ -13,6 +13,7 @@ from tests.engine.arms import (
     MEDUSA_TREE,
     MEDUSA_TREE_RANDOM,
     MULTI_DRAFT,
+    SUFFIX,
     TIGHT,
     Arms,
     Engine,
@@ -27,6 +28,7 @@ NUM_PROMPTS, LONGEST, NUM_TOKENS = 64, 600, 64
 CONFIGS = {
     "lookup": LOOKUP,
     "frequency": FREQUENCY,
+    "suffix": SUFFIX,
     "draft_model_optimal": DRAFT_MODEL_OPTIMAL,
     "medusa_tree": MEDUSA_TREE,
     "multi_draft": MULTI_DRAFT,

@@ -24,6 +24,7 @@ pytestmark = [pytest.mark.engine, pytest.mark.statistical]
 PARAMS: dict[str, dict[str, Any]] = {
     "accept_everything": {"temperature": 1.0},
     "recover_from_p": {"temperature": 1.0},
+    "block_ends_at_first_failure": {"temperature": 1.0},
     "ignore_temperature": {"temperature": 0.7},
     "siblings_from_p": {"temperature": 1.0},
 }
@@ -43,6 +44,7 @@ CASES = [
         for name in ("accept_everything", "recover_from_p", "ignore_temperature")
         for proposer in CHAINS
     ],
+    ("block_ends_at_first_failure", "draft_model"),
     *[("siblings_from_p", proposer) for proposer in TREES],
 ]
 

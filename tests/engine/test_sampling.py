@@ -16,6 +16,7 @@ from tests.engine.arms import (
     MEDUSA_TREE,
     MEDUSA_TREE_DRAWN,
     MULTI_DRAFT,
+    SUFFIX_DRAWN,
     Arms,
     Engine,
 )
@@ -29,6 +30,7 @@ PLAIN = Engine()
 SPECULATING = {
     "lookup": Engine(config=LOOKUP),
     "frequency": Engine(config=FREQUENCY),
+    "suffix_drawn": Engine(config=SUFFIX_DRAWN),
     "draft_model": Engine(config=DRAFT_MODEL),
     "medusa_tree_drawn": Engine(config=MEDUSA_TREE_DRAWN),
     "multi_draft": Engine(config=MULTI_DRAFT),
@@ -43,8 +45,8 @@ if is_full():
         "medusa_tree": Engine(config=MEDUSA_TREE),
     }
 FALSE_ALARMS = 1e-3
-# 7 settings, 4 prompts, 3 positions; eleven engines against exact probabilities, ten against the plain one.
-NUM_TESTS = 7 * 4 * 3 * (11 + 10)
+# 7 settings, 4 prompts, 3 positions; twelve engines against exact probabilities, eleven against the plain one.
+NUM_TESTS = 7 * 4 * 3 * (12 + 11)
 
 
 @pytest.fixture(scope="module")

@@ -7,11 +7,10 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from vllm_spec_plugin.tools.bench.provenance import provenance
-
 from tests.matrix.cells import ROWS, UNTESTED, WRONG
 from tests.matrix.page import PAGE, RESULTS, render
 from tests.matrix.workers import run
+from vllm_spec_plugin.tools.bench.provenance import provenance
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

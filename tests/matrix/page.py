@@ -139,7 +139,7 @@ def _layouts() -> list[str]:
         served = dict.fromkeys(rule.allowed for rule in rules) or ["any"]
         lines.append(f"| `{flag}` | {'; '.join(served)} | {run} |")
     where = "All on one host; layouts over several hosts use vLLM's own executors and were not run."
-    return [*lines, "", f"{where} [How ranks agree](architecture.md#parallel-layouts)."]
+    return [*lines, "", f"{where} [How ranks agree](design/vllm.md#parallel-layouts)."]
 
 
 def _requests() -> list[str]:

@@ -1,10 +1,14 @@
 """The command line. Each command imports what it needs when it runs, so that `--help` is quick."""
 
+from typing import Annotated
+
 import typer
 
+from vllm_spec_plugin import __version__
 from vllm_spec_plugin.cli.bench import bench
 from vllm_spec_plugin.cli.certify import certify
 from vllm_spec_plugin.cli.check import check
+from vllm_spec_plugin.cli.errors import Commands
 from vllm_spec_plugin.cli.mock_server import mock_server
 from vllm_spec_plugin.cli.plan import plan
 from vllm_spec_plugin.cli.theory import theory
@@ -14,12 +18,28 @@ from vllm_spec_plugin.cli.widen import widen
 
 app = typer.Typer(
     name="vllm-spec",
-    help="Speculative decoding for vLLM: check a configuration, measure a drafter, see it work.",
+    cls=Commands,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",  # its paragraphs flow; the others keep the line ends of the docstring
 )
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"vllm_spec_plugin {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_show_version, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Speculative decoding for vLLM: check a configuration, measure a drafter, see it work."""
+
+
 app.add_typer(bench, name="bench")
 # What follows "--" are vLLM's own options.
 app.command("certify", context_settings={"allow_extra_args": True})(certify)

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vllm_spec_plugin.cli.bench_drafting import bench_drafting
-from vllm_spec_plugin.cli.bench_errors import fail, told_errors
 from vllm_spec_plugin.cli.bench_host import bench_host
 from vllm_spec_plugin.cli.bench_ngram import bench_ngram
 from vllm_spec_plugin.cli.bench_options import (
@@ -26,6 +25,8 @@ from vllm_spec_plugin.cli.bench_options import (
 from vllm_spec_plugin.cli.bench_planning import bench_planning
 from vllm_spec_plugin.cli.bench_record import bench_record
 from vllm_spec_plugin.cli.bench_replay import bench_replay
+from vllm_spec_plugin.cli.bench_verification import bench_verification
+from vllm_spec_plugin.cli.errors import fail
 from vllm_spec_plugin.tools.bench.load.switching import WINDOW
 from vllm_spec_plugin.tools.bench.load.workloads import EASY, SWITCHING, WORKLOADS
 
@@ -40,6 +41,7 @@ bench.command("ngram")(bench_ngram)
 bench.command("planning")(bench_planning)
 bench.command("record")(bench_record)
 bench.command("replay")(bench_replay)
+bench.command("verification")(bench_verification)
 
 _ARMS = ("none", "optimal", "fixed:1,2,4,8")
 _MOST_STREAMS, _MOST_SWITCHING_STREAMS = 1024, 64
@@ -117,38 +119,37 @@ def compare(
     from vllm_spec_plugin.tools.bench.quiet import QuietMachine
     from vllm_spec_plugin.tools.bench.running import describe, running_engines, shown_progress
 
-    with told_errors(errors):
-        for option, path in (("--json", json_path), ("--markdown", markdown), ("--png", png)):
-            check_output(option, path)
-        texts = BEGINNINGS if prompts is None else read_prompts(prompts)
-        workloads = words("--workload", workload or [EASY], WORKLOADS)
-        steady = whole_numbers("--levels", levels, _MOST_STREAMS)
-        turning = whole_numbers("--switching-levels", switching_levels, _MOST_SWITCHING_STREAMS)
-        cells = tuple((name, level) for name in workloads for level in (turning if name == SWITCHING else steady))
-        sizes = Sizes(request_tokens, tokens, least_tokens, phase_tokens, temperature)
-        plan = Plan(cells, texts, sizes, rounds, seed)
-        choices = choose_arms(arm or _ARMS)
-        source = model_source("--target", target, "target")
-        base = base_of(proposer, draft and model_source("--draft", draft, "draft"), "greedy")
-        origin = provenance(sys.argv[1:], seed, texts) | {"target": source, "sizes": asdict(sizes)}
-        with tempfile.TemporaryDirectory(prefix="vllm-spec-bench-") as name:
-            folder = Path(name)
-            arms = plan_arms(choices, base, optimal_tokens, folder)
-            with (
-                running_engines(arms, source, seed, enforce_eager, folder, errors) as engines,
-                shown_progress(num_runs(len(arms), plan), errors) as on_run,
-            ):
-                results = run_sweep(arms, engines, plan, QuietMachine(patience), on_run)
-                origin |= {"rounds": results.rounds, "arms": describe(arms, engines)}
-        show(results, console)
-        write(results, origin, Files(json_path, markdown, png))
+    for option, path in (("--json", json_path), ("--markdown", markdown), ("--png", png)):
+        check_output(option, path)
+    texts = BEGINNINGS if prompts is None else read_prompts(prompts)
+    workloads = words("--workload", workload or [EASY], WORKLOADS)
+    steady = whole_numbers("--levels", levels, _MOST_STREAMS)
+    turning = whole_numbers("--switching-levels", switching_levels, _MOST_SWITCHING_STREAMS)
+    cells = tuple((name, level) for name in workloads for level in (turning if name == SWITCHING else steady))
+    sizes = Sizes(request_tokens, tokens, least_tokens, phase_tokens, temperature)
+    plan = Plan(cells, texts, sizes, rounds, seed)
+    choices = choose_arms(arm or _ARMS)
+    source = model_source("--target", target, "target")
+    base = base_of(proposer, draft and model_source("--draft", draft, "draft"), "greedy")
+    origin = provenance(sys.argv[1:], seed, texts) | {"target": source, "sizes": asdict(sizes)}
+    with tempfile.TemporaryDirectory(prefix="vllm-spec-bench-") as name:
+        folder = Path(name)
+        arms = plan_arms(choices, base, optimal_tokens, folder)
+        with (
+            running_engines(arms, source, seed, enforce_eager, folder, errors) as engines,
+            shown_progress(num_runs(len(arms), plan), errors) as on_run,
+        ):
+            results = run_sweep(arms, engines, plan, QuietMachine(patience), on_run)
+            origin |= {"rounds": results.rounds, "arms": describe(arms, engines)}
+    show(results, console)
+    write(results, origin, Files(json_path, markdown, png))
     problems = []
     if results.rounds < rounds:
         problems.append(f"interrupted: these are the first {results.rounds} of {rounds} rounds")
     if results.num_wrong:
         problems.append(f"{results.num_wrong} greedy outputs differ from those of arm {results.reference}")
     if problems:
-        fail("; ".join(problems), errors, 1)
+        fail("; ".join(problems), 1)
 
 
 def _refuse_options(context: typer.Context, errors: "Console") -> None:
@@ -161,4 +162,4 @@ def _refuse_options(context: typer.Context, errors: "Console") -> None:
         source = context.get_parameter_source(parameter.name or "")
         if source is not None and source.name == "COMMANDLINE":
             option, command = parameter.opts[0], context.invoked_subcommand
-            fail(f"{option}: goes with `vllm-spec bench` itself; options of {command} come after its name", errors, 2)
+            fail(f"{option}: goes with `vllm-spec bench` itself; options of {command} come after its name", 2)

@@ -4,7 +4,6 @@ from typing import Annotated
 
 import typer
 
-from vllm_spec_plugin.cli.bench_errors import told_errors
 from vllm_spec_plugin.cli.bench_options import (
     Arms,
     Draft,
@@ -71,31 +70,30 @@ def bench_drafting(
     from vllm_spec_plugin.tools.serving import runs_on_cpu
 
     console, errors = Console(), Console(stderr=True)
-    with told_errors(errors):
-        check_output("--json", json_path)
-        texts = PROMPTS if prompts is None else read_prompts(prompts)
-        batches, temperatures = dict.fromkeys(batch or (1, 8)), dict.fromkeys(temperature or (0.0, 1.0))
-        if max(batches) > len(texts):
-            raise InputError(
-                f"--batch {max(batches)} needs as many prompts, and there are {len(texts)}; allowed: smaller batches, "
-                "or --prompts with more texts"
-            )
-        workload = Workload(texts, tuple(batches), tuple(temperatures), output_tokens, rounds, seed, profile)
-        choices = choose_arms(arm or _ARMS, least_fixed=1)
-        source = model_source("--target", target, "target")
-        base = base_of(proposer, draft and model_source("--draft", draft, "draft"), "probabilistic")
-        origin = provenance(sys.argv[1:], seed, texts) | {"target": source}
-        with tempfile.TemporaryDirectory(prefix="vllm-spec-bench-") as name:
-            folder = Path(name)
-            # A whole batch's K is that of its engine.
-            arms = plan_arms(choices, base, optimal_tokens, folder, may_share=False)
-            with (
-                running_engines(arms, source, seed, enforce_eager, folder, errors) as engines,
-                shown_progress(num_runs(len(arms), workload), errors) as on_run,
-            ):
-                results = run_all(arms, engines, workload, QuietMachine(patience), on_run)
-                origin |= {"arms": describe(arms, engines)}
-        if json_path is not None:
-            json_path.write_text(json.dumps(to_json(results, origin), indent=1) + "\n", encoding="utf-8")
-        texts_below = (*sentences(results), *notes(results, runs_on_cpu()))
-        show_report(tables(results), texts_below, results.others, console)
+    check_output("--json", json_path)
+    texts = PROMPTS if prompts is None else read_prompts(prompts)
+    batches, temperatures = dict.fromkeys(batch or (1, 8)), dict.fromkeys(temperature or (0.0, 1.0))
+    if max(batches) > len(texts):
+        raise InputError(
+            f"--batch {max(batches)} needs as many prompts, and there are {len(texts)}; allowed: smaller batches, "
+            "or --prompts with more texts"
+        )
+    workload = Workload(texts, tuple(batches), tuple(temperatures), output_tokens, rounds, seed, profile)
+    choices = choose_arms(arm or _ARMS, least_fixed=1)
+    source = model_source("--target", target, "target")
+    base = base_of(proposer, draft and model_source("--draft", draft, "draft"), "probabilistic")
+    origin = provenance(sys.argv[1:], seed, texts) | {"target": source}
+    with tempfile.TemporaryDirectory(prefix="vllm-spec-bench-") as name:
+        folder = Path(name)
+        # A whole batch's K is that of its engine.
+        arms = plan_arms(choices, base, optimal_tokens, folder, may_share=False)
+        with (
+            running_engines(arms, source, seed, enforce_eager, folder, errors) as engines,
+            shown_progress(num_runs(len(arms), workload), errors) as on_run,
+        ):
+            results = run_all(arms, engines, workload, QuietMachine(patience), on_run)
+            origin |= {"arms": describe(arms, engines)}
+    if json_path is not None:
+        json_path.write_text(json.dumps(to_json(results, origin), indent=1) + "\n", encoding="utf-8")
+    texts_below = (*sentences(results), *notes(results, runs_on_cpu()))
+    show_report(tables(results), texts_below, results.others, console)

@@ -5,7 +5,6 @@ from typing import Annotated
 
 import typer
 
-from vllm_spec_plugin.cli.bench_errors import told_errors
 from vllm_spec_plugin.cli.bench_options import (
     Draft,
     EnforceEager,
@@ -80,40 +79,39 @@ def bench_host(
     from vllm_spec_plugin.tools.bench.tables import new_table
 
     console, errors = Console(), Console(stderr=True)
-    with told_errors(errors):
-        for option, path in (("--json", json_path), ("--markdown", markdown), ("--png", png)):
-            check_output(option, path)
-        numbers = whole_numbers("--levels", levels, _MOST_REQUESTS)
-        targets = [_TARGETS[word] for word in words("--forward", forward or list(_TARGETS), list(_TARGETS))]
-        cells = [(is_computed, num_requests) for is_computed in targets for num_requests in numbers]
-        source, draft_source = model_source("--target", target, "target"), model_source("--draft", draft, "draft")
-        job = HostJob(0, steps, False, temperature=temperature)
-        # Room for the drafts of all requests in one step.
-        batched = max(_LEAST_BATCHED_TOKENS, max(numbers) * (optimal_tokens + 2))
-        origin = provenance(sys.argv[1:], seed, ()) | {"target": source, "draft": draft_source, "rounds": rounds}
-        with tempfile.TemporaryDirectory(prefix="vllm-spec-bench-") as name:
-            folder = Path(name)
-            arms = plan_host_arms(arm or ARMS, draft_source, optimal_tokens, folder)
-            planned = {name: arm.planned for name, arm in arms.items()}
-            options = {"max_num_seqs": max(numbers), "max_num_batched_tokens": batched}
-            with (
-                running_engines(planned, source, seed, enforce_eager, folder, errors, **options) as engines,
-                shown_progress(num_runs(len(arms), len(cells), rounds), errors) as on_run,
-            ):
-                results = run_all(arms, engines, cells, job, rounds, QuietMachine(patience), on_run)
-                origin |= {"arms": describe(planned, engines)}
-        if json_path is not None:
-            json_path.write_text(json.dumps(to_json(results, origin), indent=1) + "\n", encoding="utf-8")
-        if png is not None:
-            models = f"{Path(source).name} with {Path(draft_source).name}"
-            draw(results, f"Where the time of a decoding step goes\n{models}, {origin['machine']['cpu']}", png)
-        if markdown is not None:
-            address = picture_address(png, markdown)
-            markdown.write_text(to_markdown(results, origin, address), encoding="utf-8")
-        shown = []
-        for title, (head, *rows) in tables(results):
-            table = new_table(title, (name.replace("K = ", "K=").replace(" ", "\n") for name in head), ("part", "arm"))
-            for row in rows:
-                table.add_row(*map(escape, row))
-            shown.append(table)
-        show_report(shown, (NOTE,), results.others, console)
+    for option, path in (("--json", json_path), ("--markdown", markdown), ("--png", png)):
+        check_output(option, path)
+    numbers = whole_numbers("--levels", levels, _MOST_REQUESTS)
+    targets = [_TARGETS[word] for word in words("--forward", forward or list(_TARGETS), list(_TARGETS))]
+    cells = [(is_computed, num_requests) for is_computed in targets for num_requests in numbers]
+    source, draft_source = model_source("--target", target, "target"), model_source("--draft", draft, "draft")
+    job = HostJob(0, steps, False, temperature=temperature)
+    # Room for the drafts of all requests in one step.
+    batched = max(_LEAST_BATCHED_TOKENS, max(numbers) * (optimal_tokens + 2))
+    origin = provenance(sys.argv[1:], seed, ()) | {"target": source, "draft": draft_source, "rounds": rounds}
+    with tempfile.TemporaryDirectory(prefix="vllm-spec-bench-") as name:
+        folder = Path(name)
+        arms = plan_host_arms(arm or ARMS, draft_source, optimal_tokens, folder)
+        planned = {name: arm.planned for name, arm in arms.items()}
+        options = {"max_num_seqs": max(numbers), "max_num_batched_tokens": batched}
+        with (
+            running_engines(planned, source, seed, enforce_eager, folder, errors, **options) as engines,
+            shown_progress(num_runs(len(arms), len(cells), rounds), errors) as on_run,
+        ):
+            results = run_all(arms, engines, cells, job, rounds, QuietMachine(patience), on_run)
+            origin |= {"arms": describe(planned, engines)}
+    if json_path is not None:
+        json_path.write_text(json.dumps(to_json(results, origin), indent=1) + "\n", encoding="utf-8")
+    if png is not None:
+        models = f"{Path(source).name} with {Path(draft_source).name}"
+        draw(results, f"Where the time of a decoding step goes\n{models}, {origin['machine']['cpu']}", png)
+    if markdown is not None:
+        address = picture_address(png, markdown)
+        markdown.write_text(to_markdown(results, origin, address), encoding="utf-8")
+    shown = []
+    for title, (head, *rows) in tables(results):
+        table = new_table(title, (name.replace("K = ", "K=").replace(" ", "\n") for name in head), ("part", "arm"))
+        for row in rows:
+            table.add_row(*map(escape, row))
+        shown.append(table)
+    show_report(shown, (NOTE,), results.others, console)

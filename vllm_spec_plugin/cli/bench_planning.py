@@ -4,7 +4,6 @@ from typing import Annotated
 
 import typer
 
-from vllm_spec_plugin.cli.bench_errors import told_errors
 from vllm_spec_plugin.cli.bench_options import JsonFile
 
 _REQUESTS = (1, 4, 16, 64)
@@ -38,19 +37,18 @@ def bench_planning(
     from vllm_spec_plugin.tools.bench.tables import new_table
 
     console, results = Console(), []
-    with told_errors(Console(stderr=True)):
-        check_output("--json", json_path)
-        for case in CASES:
-            config = config_of(case, tokens)
-            methods = [proposer.method for proposer in config.proposers]
-            title = f"{', '.join(methods)}: µs per step, K={tokens}, {rounds} rounds of {steps} steps"
-            table = new_table(title, ("requests", "plan", "verified+advance", "measured", "total", "drafted"))
-            for num_requests in sorted(set(requests or _REQUESTS)):
-                cost = measure(config, num_requests, steps, rounds, seed)
-                parts = (cost.plan_us, cost.outcomes_us, cost.measured_us, cost.total_us, cost.draft_length)
-                table.add_row(str(num_requests), *(f"{part:.1f}" for part in parts))
-                results.append({"proposers": methods, "requests": num_requests, **asdict(cost)})
-            console.print(table)
-        if json_path is not None:
-            facts = {"tokens": tokens, "acceptance": ACCEPTANCE, "steps": steps, "rounds": rounds, "seed": seed}
-            json_path.write_text(json.dumps({**facts, "results": results}, indent=1) + "\n", encoding="utf-8")
+    check_output("--json", json_path)
+    for case in CASES:
+        config = config_of(case, tokens)
+        methods = [proposer.method for proposer in config.proposers]
+        title = f"{', '.join(methods)}: µs per step, K={tokens}, {rounds} rounds of {steps} steps"
+        table = new_table(title, ("requests", "plan", "verified+advance", "measured", "total", "drafted"))
+        for num_requests in sorted(set(requests or _REQUESTS)):
+            cost = measure(config, num_requests, steps, rounds, seed)
+            parts = (cost.plan_us, cost.outcomes_us, cost.measured_us, cost.total_us, cost.draft_length)
+            table.add_row(str(num_requests), *(f"{part:.1f}" for part in parts))
+            results.append({"proposers": methods, "requests": num_requests, **asdict(cost)})
+        console.print(table)
+    if json_path is not None:
+        facts = {"tokens": tokens, "acceptance": ACCEPTANCE, "steps": steps, "rounds": rounds, "seed": seed}
+        json_path.write_text(json.dumps({**facts, "results": results}, indent=1) + "\n", encoding="utf-8")

@@ -5,7 +5,6 @@ from typing import Annotated
 
 import typer
 
-from vllm_spec_plugin.cli.bench_errors import told_errors
 from vllm_spec_plugin.cli.bench_options import Draft, Patience, Proposer, Rounds, Seed, Target
 
 
@@ -55,41 +54,38 @@ def bench_record(
     from vllm_spec_plugin.tools.bench.replay.recording import Recording, read
 
     errors = Console(stderr=True)
-    with told_errors(errors):
-        check_output("OUT", out)
-        known, priced = (None if path is None else read(path) for path in (outcomes_of, costs_of))
-        numbers = {*whole_numbers("--lengths", lengths, tokens), tokens}
-        sizes = record.Sizes(
-            requests,
-            output_tokens,
-            whole_numbers("--levels", levels, 1024),
-            tuple(sorted(numbers)),
-            steps,
-            rounds,
-            seed,
-        )
-        source = model_source("--target", target, "target")
-        config = record.fixed(
-            base_of(proposer, draft and model_source("--draft", draft, "draft"), "greedy").config, tokens
-        )
-        origin = provenance(sys.argv[1:], seed, PROMPTS) | {"sizes": dataclasses.asdict(sizes)}
+    check_output("OUT", out)
+    known, priced = (None if path is None else read(path) for path in (outcomes_of, costs_of))
+    numbers = {*whole_numbers("--lengths", lengths, tokens), tokens}
+    sizes = record.Sizes(
+        requests,
+        output_tokens,
+        whole_numbers("--levels", levels, 1024),
+        tuple(sorted(numbers)),
+        steps,
+        rounds,
+        seed,
+    )
+    source = model_source("--target", target, "target")
+    config = record.fixed(base_of(proposer, draft and model_source("--draft", draft, "draft"), "greedy").config, tokens)
+    origin = provenance(sys.argv[1:], seed, PROMPTS) | {"sizes": dataclasses.asdict(sizes)}
 
-        def on_run(what: str) -> None:
-            errors.print(what, soft_wrap=True, highlight=False)
+    def on_run(what: str) -> None:
+        errors.print(what, soft_wrap=True, highlight=False)
 
-        with (
-            tempfile.TemporaryDirectory(prefix="vllm-spec-record-") as name,
-            record.running(config, source, seed, Path(name), with_none=priced is None) as arms,
-        ):
-            if known is None:
-                traces = record.record_outcomes(arms["plugin"], config, sizes, on_run)
-            else:
-                traces = known.traces
-                origin["outcomes"] = known.provenance
-            if priced is None:
-                costs = record.record_costs(arms, config, sizes, QuietMachine(patience), on_run)
-            else:
-                costs = priced.costs
-                origin["costs"] = priced.provenance
-        Recording(record.nameless(config), traces, costs, origin).write(out)
+    with (
+        tempfile.TemporaryDirectory(prefix="vllm-spec-record-") as name,
+        record.running(config, source, seed, Path(name), with_none=priced is None) as arms,
+    ):
+        if known is None:
+            traces = record.record_outcomes(arms["plugin"], config, sizes, on_run)
+        else:
+            traces = known.traces
+            origin["outcomes"] = known.provenance
+        if priced is None:
+            costs = record.record_costs(arms, config, sizes, QuietMachine(patience), on_run)
+        else:
+            costs = priced.costs
+            origin["costs"] = priced.provenance
+    Recording(record.nameless(config), traces, costs, origin).write(out)
     errors.print(f"{out}: {len(traces)} responses, {out.stat().st_size:,} bytes", soft_wrap=True, highlight=False)

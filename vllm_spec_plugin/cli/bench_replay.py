@@ -5,7 +5,6 @@ from typing import Annotated
 
 import typer
 
-from vllm_spec_plugin.cli.bench_errors import told_errors
 from vllm_spec_plugin.cli.bench_options import Seed
 
 
@@ -51,30 +50,29 @@ def bench_replay(
     from vllm_spec_plugin.tools.bench.tables import markdown_table, new_table
 
     console, texts = Console(), []
-    with told_errors(Console(stderr=True)):
-        check_output("--markdown", markdown)
-        chosen = words("--workload", workload or list(WORKLOADS), list(WORKLOADS))
-        mechanisms = words("--without", without or list(MECHANISMS), list(MECHANISMS))
-        streams = whole_numbers("--levels", levels, 1024)
-        sizes = Sizes(tokens, request_tokens, tuple(range(seed, seed + seeds)))
-        for path in recording or bundled():
-            known = read(path)
-            cells = [(name, count) for name in chosen for count in streams]
-            if ablate:
-                gains = (gain for name, count in cells for gain in gains_of(known, name, count, sizes, mechanisms))
-                table = gains_table(gains)
-            else:
-                table = rates_table(
-                    {
-                        (name, count): {arm.name: replay(known, arm, name, count, sizes) for arm in arms_of(known)}
-                        for name, count in cells
-                    }
-                )
-            title = f"{path.stem}: {', '.join(known.methods)}"
-            shown = new_table(title, table[0], ("workload", "best", "without"))
-            for row in table[1]:
-                shown.add_row(*map(escape, row))
-            console.print(shown)
-            texts.append(f"{title}\n\n{markdown_table([table[0], *table[1]])}\n")
-        if markdown is not None:
-            markdown.write_text("\n".join(texts), encoding="utf-8")
+    check_output("--markdown", markdown)
+    chosen = words("--workload", workload or list(WORKLOADS), list(WORKLOADS))
+    mechanisms = words("--without", without or list(MECHANISMS), list(MECHANISMS))
+    streams = whole_numbers("--levels", levels, 1024)
+    sizes = Sizes(tokens, request_tokens, tuple(range(seed, seed + seeds)))
+    for path in recording or bundled():
+        known = read(path)
+        cells = [(name, count) for name in chosen for count in streams]
+        if ablate:
+            gains = (gain for name, count in cells for gain in gains_of(known, name, count, sizes, mechanisms))
+            table = gains_table(gains)
+        else:
+            table = rates_table(
+                {
+                    (name, count): {arm.name: replay(known, arm, name, count, sizes) for arm in arms_of(known)}
+                    for name, count in cells
+                }
+            )
+        title = f"{path.stem}: {', '.join(known.methods)}"
+        shown = new_table(title, table[0], ("workload", "best", "without"))
+        for row in table[1]:
+            shown.add_row(*map(escape, row))
+        console.print(shown)
+        texts.append(f"{title}\n\n{markdown_table([table[0], *table[1]])}\n")
+    if markdown is not None:
+        markdown.write_text("\n".join(texts), encoding="utf-8")

@@ -53,43 +53,41 @@ def certify(
 
     from rich.console import Console
 
-    from vllm_spec_plugin.cli.bench_errors import fail, told_errors
     from vllm_spec_plugin.cli.certify_progress import shown
+    from vllm_spec_plugin.config import load_config
     from vllm_spec_plugin.tools.bench.input import check_output
     from vllm_spec_plugin.tools.bench.plans import model_source
     from vllm_spec_plugin.tools.bench.provenance import provenance
     from vllm_spec_plugin.tools.certify import prompts as texts
     from vllm_spec_plugin.tools.certify.baseline import DEFAULT, QUICK
     from vllm_spec_plugin.tools.certify.options import context_of, engine_options
-    from vllm_spec_plugin.tools.certify.session import Certification, RefusedError
+    from vllm_spec_plugin.tools.certify.session import Certification
     from vllm_spec_plugin.tools.certify.session import certify as run
 
     # A pipe has no width of its own, and a cut table says little.
-    console, errors = Console(width=None if sys.stdout.isatty() else 170), Console(stderr=True)
-    with told_errors(errors):
-        for option, path in (("--json", json_path), ("--png", png)):
-            check_output(option, path)
-        options = engine_options(context.args)
-        given = None if prompts is None else texts.read_prompts(prompts)
-        source = model_source("--model", model, "target")
-        plan = Certification(
-            source,
-            config,
-            context_of(source),
-            options,
-            given,
-            QUICK if quick else DEFAULT,
-            false_alarm,
-            tolerance,
-            enforce_eager or quick,
-        )
-        origin = provenance(sys.argv[1:], 0, given or texts.built_in())
-        with tempfile.TemporaryDirectory(prefix="vllm-spec-certify-") as folder, shown(console) as say:
-            try:
-                report = run(plan, Path(folder), origin, say)
-            except RefusedError as error:
-                fail(str(error), errors, 2)
-        finish(report, model, json_path, png, console)
+    console = Console(width=None if sys.stdout.isatty() else 170)
+    for option, path in (("--json", json_path), ("--png", png)):
+        check_output(option, path)
+    # A mistake in the file is told before a model is looked for.
+    load_config(config)
+    options = engine_options(context.args)
+    given = None if prompts is None else texts.read_prompts(prompts)
+    source = model_source("--model", model, "target")
+    plan = Certification(
+        source,
+        config,
+        context_of(source),
+        options,
+        given,
+        QUICK if quick else DEFAULT,
+        false_alarm,
+        tolerance,
+        enforce_eager or quick,
+    )
+    origin = provenance(sys.argv[1:], 0, given or texts.built_in())
+    with tempfile.TemporaryDirectory(prefix="vllm-spec-certify-") as folder, shown(console) as say:
+        report = run(plan, Path(folder), origin, say)
+    finish(report, model, json_path, png, console)
 
 
 def finish(report: Any, model: str, json_path: Path | None, png: Path | None, console: Any) -> None:

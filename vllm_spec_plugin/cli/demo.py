@@ -18,6 +18,7 @@ from rich.progress import track
 from rich.syntax import Syntax
 from rich.table import Table
 
+from vllm_spec_plugin.cli.errors import fail
 from vllm_spec_plugin.tools.demo import model_path
 from vllm_spec_plugin.tools.serving import Server, ServerError
 
@@ -205,8 +206,7 @@ def demo(
             with Server(target, setting, timeout=timeout, console=console) as server:
                 runs.append(complete_all(server, max_tokens, console))
     except (ServerError, OpenAIError, httpx.HTTPError) as error:
-        errors.print(f"[red]error:[/red] {escape(str(error))}", soft_wrap=True)
-        raise typer.Exit(1) from None
+        fail(str(error), 1)
 
     without, with_plugin = runs
     console.print()

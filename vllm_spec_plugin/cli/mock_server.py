@@ -43,23 +43,19 @@ def mock_server(
     has max_tokens tokens, whatever ignore_eos says. A request with "vllm_xargs": {"spec": "off"} gets one token per
     chunk.
     """
-    from vllm_spec_plugin.tools.mock_server.options import MockOptions, MockOptionsError
-    from vllm_spec_plugin.tools.mock_server.running import MockServerError, run_mock_server
+    from vllm_spec_plugin.tools.mock_server.options import MockOptions
+    from vllm_spec_plugin.tools.mock_server.running import run_mock_server
 
-    try:
-        options = MockOptions(
-            host=host,
-            port=port,
-            model=model,
-            ttft_ms=ttft_ms,
-            itl_ms=itl_ms,
-            jitter=jitter,
-            tokens_per_chunk=tokens_per_chunk,
-            error_rate=error_rate,
-            max_running=max_running,
-            seed=seed,
-        )
-        run_mock_server(options, lambda url: typer.echo(f"{url}/v1 serves {model!r}, a mock. Ctrl-C ends it."))
-    except (MockOptionsError, MockServerError) as error:
-        typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(1) from None
+    options = MockOptions(
+        host=host,
+        port=port,
+        model=model,
+        ttft_ms=ttft_ms,
+        itl_ms=itl_ms,
+        jitter=jitter,
+        tokens_per_chunk=tokens_per_chunk,
+        error_rate=error_rate,
+        max_running=max_running,
+        seed=seed,
+    )
+    run_mock_server(options, lambda url: typer.echo(f"{url}/v1 serves {model!r}, a mock. Ctrl-C ends it."))

@@ -5,7 +5,6 @@ from typing import Annotated
 
 import typer
 
-from vllm_spec_plugin.cli.bench_errors import told_errors
 from vllm_spec_plugin.cli.bench_options import EnforceEager, JsonFile, Patience, Seed
 
 _MOST_TOKENS, _MOST_STREAMS = 64, 256
@@ -85,21 +84,20 @@ def plan(
     from vllm_spec_plugin.tools.planner.texts import as_traffic
 
     console, errors = Console(), Console(stderr=True)
-    with told_errors(errors):
-        levels = whole_numbers("--concurrency", concurrency, _MOST_STREAMS)
-        for option, path in (("--out", out), ("--json", json_path), ("--markdown", markdown), ("--png", png)):
-            check_output(option, path)
-        given = read_given(prompts)
-        served = model_source("--model", model, "target")
-        small = None if draft is None else model_source("--draft", draft, "draft")
-        heads = None if medusa is None else read_heads(model_source("--medusa", medusa, "medusa"))
-        for warning in check_models(served, small, heads):
-            errors.print(f"[yellow]warning:[/yellow] {escape(warning)}", soft_wrap=True)
-        sizes = Sizes(tuple(sorted(levels)), rounds, seed)
-        wanted = planning.Wanted(served, small, heads, tokens, sizes, verify, enforce_eager)
-        traffic = as_traffic(given, served, temperature, output_tokens)
-        origin = provenance(sys.argv[1:], seed, [prompt.text for prompt in traffic]) | {"model": served}
-        with tempfile.TemporaryDirectory(prefix="vllm-spec-plan-") as folder:
-            results = planning.make_plan(wanted, traffic, origin, Path(folder), patience, errors)
-        show(results, console)
-        write(results, origin, Files(out, out_anyway, json_path, markdown, png), console)
+    levels = whole_numbers("--concurrency", concurrency, _MOST_STREAMS)
+    for option, path in (("--out", out), ("--json", json_path), ("--markdown", markdown), ("--png", png)):
+        check_output(option, path)
+    given = read_given(prompts)
+    served = model_source("--model", model, "target")
+    small = None if draft is None else model_source("--draft", draft, "draft")
+    heads = None if medusa is None else read_heads(model_source("--medusa", medusa, "medusa"))
+    for warning in check_models(served, small, heads):
+        errors.print(f"[yellow]warning:[/yellow] {escape(warning)}", soft_wrap=True)
+    sizes = Sizes(tuple(sorted(levels)), rounds, seed)
+    wanted = planning.Wanted(served, small, heads, tokens, sizes, verify, enforce_eager)
+    traffic = as_traffic(given, served, temperature, output_tokens)
+    origin = provenance(sys.argv[1:], seed, [prompt.text for prompt in traffic]) | {"model": served}
+    with tempfile.TemporaryDirectory(prefix="vllm-spec-plan-") as folder:
+        results = planning.make_plan(wanted, traffic, origin, Path(folder), patience, errors)
+    show(results, console)
+    write(results, origin, Files(out, out_anyway, json_path, markdown, png), console)

@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from vllm_spec_plugin.cli.errors import fail
+from vllm_spec_plugin.schema.errors import UserError
+
 if TYPE_CHECKING:
     from rich.table import Table
 
@@ -22,10 +25,6 @@ _RATE = "a number from 0 to 1"
 _HIGHEST_RATIO = 1000
 _RATIO = f"a number from 0 to {_HIGHEST_RATIO}"
 _LENGTHS = f"whole numbers from 0 to {_LONGEST}, such as 4 or 1,2,5 or 1..10"
-
-
-class _InputError(ValueError):
-    """An option's value that does not go; str() is the message."""
 
 
 def theory(
@@ -74,19 +73,15 @@ def theory(
     Tokens per step (equation 1), speedup (theorem 3.8), arithmetic operations (theorem 3.11) and the best K, for an
     acceptance rate alpha and a cost ratio c.
     """
-    try:
-        _check_path("--out", out, ".png")
-        _check_path("--json", json_path, "")
-        if paper:
-            given = {"--alpha": alpha, "--cost": cost, "--tokens": tokens, "--ops-cost": ops_cost, "--verify": verify}
-            if used := [option for option, value in given.items() if value is not None]:
-                raise _InputError(f"{', '.join(used)}: not with --paper, which takes the paper's values; leave one out")
-            report = _paper()
-        else:
-            report = _study(alpha, cost, tokens, ops_cost, verify, drawn=out is not None)
-    except _InputError as error:
-        typer.echo(str(error), err=True)
-        raise typer.Exit(2) from None
+    _check_path("--out", out, ".png")
+    _check_path("--json", json_path, "")
+    if paper:
+        given = {"--alpha": alpha, "--cost": cost, "--tokens": tokens, "--ops-cost": ops_cost, "--verify": verify}
+        if used := [option for option, value in given.items() if value is not None]:
+            raise UserError(f"{', '.join(used)}: not with --paper, which takes the paper's values; leave one out")
+        report = _paper()
+    else:
+        report = _study(alpha, cost, tokens, ops_cost, verify, drawn=out is not None)
 
     from rich.console import Console
 
@@ -119,7 +114,7 @@ def _study(
     default = "1..10" if steps is None else f"1..{len(steps) - 1}"
     lengths = _each_once(length for text in _items(tokens or [default]) for length in _lengths(text))
     if steps is not None and max(lengths) >= len(steps):
-        raise _InputError(
+        raise UserError(
             f"--verify: got {len(steps)} numbers; allowed: at least {max(lengths) + 1}, for 1 to K + 1 tokens with "
             f"K = {max(lengths)}"
         )
@@ -129,7 +124,7 @@ def _study(
 
     for option, values in (("--alpha", rates), ("--cost", costs)):
         if drawn and len(values) > plot.MOST_CURVES:
-            raise _InputError(f"{option}: got {len(values)} numbers; allowed: up to {plot.MOST_CURVES} with --out")
+            raise UserError(f"{option}: got {len(values)} numbers; allowed: up to {plot.MOST_CURVES} with --out")
     picture = plot.Picture(
         rates if alpha else (0.5, 0.6, 0.7, 0.8, 0.9),
         costs if cost else (0.01, 0.02, 0.05, 0.1, 0.2),
@@ -165,8 +160,7 @@ def _write(report: _Report, out: Path | None, json_path: Path | None) -> None:
             else:
                 path.write_text(json.dumps(report.data, indent=1, allow_nan=False) + "\n", encoding="utf-8")
         except OSError as error:
-            typer.echo(f"{option} {path}: cannot be written: {error.strerror or error}", err=True)
-            raise typer.Exit(1) from None
+            fail(f"{option} {path}: cannot be written: {error.strerror or error}", 1)
         typer.echo(f"written to {path}")
 
 
@@ -174,9 +168,9 @@ def _check_path(option: str, path: Path | None, suffix: str) -> None:
     if path is None:
         return
     if not path.name.lower().endswith(suffix):
-        raise _InputError(f"{option} {path}: allowed: a name that ends in {suffix}")
+        raise UserError(f"{option} {path}: allowed: a name that ends in {suffix}")
     if not path.absolute().parent.is_dir():
-        raise _InputError(f"{option} {path}: there is no folder {path.absolute().parent}")
+        raise UserError(f"{option} {path}: there is no folder {path.absolute().parent}")
 
 
 def _items(texts: Sequence[str]) -> list[str]:
@@ -189,7 +183,7 @@ def _number(option: str, text: str, allowed: str, lowest: float, highest: float)
     except ValueError:
         value = math.nan
     if not lowest <= value <= highest:
-        raise _InputError(f"{option}: got {_shown(text)}; allowed: {allowed}")
+        raise UserError(f"{option}: got {_shown(text)}; allowed: {allowed}")
     return value
 
 
@@ -197,7 +191,7 @@ def _verify_curve(text: str) -> list[float]:
     allowed = "at least two numbers from 0.000001 to 1000000, for 1, 2, ... tokens, such as 1,1.1,1.2"
     values = [_number("--verify", item, allowed, 1e-6, 1e6) for item in _items([text])]
     if len(values) < 2:
-        raise _InputError(f"--verify: got {_shown(text)}; allowed: {allowed}")
+        raise UserError(f"--verify: got {_shown(text)}; allowed: {allowed}")
     return values
 
 
@@ -205,7 +199,7 @@ def _lengths(text: str) -> range:
     match = re.fullmatch(r"(\d{1,9})(?:\.\.(\d{1,9}))?", text, re.ASCII)
     first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
     if not first <= last <= _LONGEST:
-        raise _InputError(f"--tokens: got {_shown(text)}; allowed: {_LENGTHS}")
+        raise UserError(f"--tokens: got {_shown(text)}; allowed: {_LENGTHS}")
     return range(first, last + 1)
 
 

@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from vllm_spec_plugin.cli.errors import fail
+
 
 def train_demo(
     out: Annotated[
@@ -29,8 +31,7 @@ def train_demo(
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        typer.echo(f"--out {out}: cannot be made: {error.strerror}", err=True)
-        raise typer.Exit(1) from None
+        fail(f"--out {out}: cannot be made: {error.strerror}", 1)
     from vllm_spec_plugin.tools.demo import train as training
 
     target = training.TARGET_STEPS if target_steps is None else target_steps
@@ -38,5 +39,4 @@ def train_demo(
     try:
         training.train(out, target, draft)
     except OSError as error:
-        typer.echo(f"--out {out}: cannot be written: {error.strerror or error}", err=True)
-        raise typer.Exit(1) from None
+        fail(f"--out {out}: cannot be written: {error.strerror or error}", 1)

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from vllm_spec_plugin.cli.errors import fail
 from vllm_spec_plugin.cli.widen import parse_count
 
 
@@ -101,12 +102,10 @@ def train_medusa(
     interrupted run goes on where it was when the same command is given again.
     """
     if start is None and steps == 0:
-        typer.echo("--steps: got 0; allowed: from 1, or 0 with --from, to measure heads that there are", err=True)
-        raise typer.Exit(2)
+        fail("--steps: got 0; allowed: from 1, or 0 with --from, to measure heads that there are", 2)
 
     from rich.console import Console
 
-    from vllm_spec_plugin.tools.training import TrainingError
     from vllm_spec_plugin.tools.training.options import Options
     from vllm_spec_plugin.tools.training.train import train_heads
 
@@ -128,12 +127,8 @@ def train_medusa(
     )
     try:
         train_heads(options, out, Console(), restart=restart)
-    except TrainingError as error:
-        typer.echo(str(error), err=True)
-        raise typer.Exit(1) from None
     except OSError as error:
-        typer.echo(f"--out {out}: cannot be written: {error.strerror or error}", err=True)
-        raise typer.Exit(1) from None
+        fail(f"--out {out}: cannot be written: {error.strerror or error}", 1)
     except KeyboardInterrupt:
         typer.echo("interrupted; the same command goes on from here", err=True)
         sys.exit(130)

@@ -1,13 +1,13 @@
 """`vllm-spec widen`: a model of larger cost that computes the same."""
 
 import re
-import signal
-import sys
 from decimal import Decimal
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from vllm_spec_plugin.cli.errors import fail
 
 _SCALES = {"": 1, "K": 10**3, "M": 10**6, "B": 10**9}
 
@@ -50,8 +50,7 @@ def widen(
     outputs stay, the cost grows. For measuring real drafts against a target of a real size.
     """
     if (parameters is None) == (intermediate_size is None):
-        typer.echo("give exactly one of --parameters and --intermediate-size", err=True)
-        raise typer.Exit(2)
+        fail("give exactly one of --parameters and --intermediate-size", 2)
 
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -59,27 +58,21 @@ def widen(
     from vllm_spec_plugin.tools.demo import model_path
     from vllm_spec_plugin.tools.demo import widen as widening
 
-    # A terminated run takes what it has half written along, as an interrupted one does.
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     source = model_path("target") if model is None else model
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    try:
-        if intermediate_size is None:
-            assert parameters is not None
-            intermediate_size = widening.intermediate_size_for(source, parameters)
-        with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-            task = progress.add_task("layers", total=None)
-            result = widening.widen(
-                source,
-                out,
-                intermediate_size,
-                force=force,
-                on_layer=lambda done, total: progress.update(task, completed=done, total=total),
-            )
-    except (widening.WidenError, OSError) as error:
-        typer.echo(str(error), err=True)
-        raise typer.Exit(1) from None
+    if intermediate_size is None:
+        assert parameters is not None
+        intermediate_size = widening.intermediate_size_for(source, parameters)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task("layers", total=None)
+        result = widening.widen(
+            source,
+            out,
+            intermediate_size,
+            force=force,
+            on_layer=lambda done, total: progress.update(task, completed=done, total=total),
+        )
     typer.echo(f"parameters         {result.parameters_before:,} -> {result.parameters_after:,}")
     typer.echo(f"intermediate size  {result.intermediate_size_before:,} -> {result.intermediate_size_after:,}")
     typer.echo(f"size on disk       {result.bytes_on_disk / 1e6:,.1f} MB")

@@ -12,6 +12,7 @@ from vllm_spec_plugin.config.reading import load_config, parse_config
 from vllm_spec_plugin.proposers.draft_model.config import DraftModelConfig
 from vllm_spec_plugin.proposers.medusa.config import MedusaConfig
 from vllm_spec_plugin.proposers.ngram.config import NgramConfig
+from vllm_spec_plugin.proposers.suffix.config import SuffixConfig
 from vllm_spec_plugin.schema.errors import ConfigError
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "NgramConfig",
     "OptimalDraftLength",
     "PluginConfig",
+    "SuffixConfig",
     "VerificationConfig",
     "load_config",
     "parse_config",

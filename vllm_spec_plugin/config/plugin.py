@@ -27,6 +27,18 @@ class VerificationConfig(Section):
         le=1,
         description="1 keeps the target's distribution exactly; below 1 accepts more drafts and changes the output.",
     )
+    method: Literal["block", "token"] = Field(
+        default_factory=lambda known: "token" if known["lenience"] < 1 else "block",
+        description="How drawn drafts of chains are kept, exactly: block decides all tokens of a request together and "
+        "keeps more of them, token decides one after the other.",
+    )
+
+    @model_validator(mode="after")
+    def _blocks_are_exact(self) -> Self:
+        if self.method == "block" and self.lenience < 1:
+            text = f"got block, but verification.lenience is {show(self.lenience)}"
+            conflicts([("method", f"{text}; allowed: token, or lenience 1")])
+        return self
 
 
 class PluginConfig(Section):

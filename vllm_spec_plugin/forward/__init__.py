@@ -1,1 +1,1 @@
-"""Running on vLLM's workers: drafting, verifying and keeping book of both."""
+"""The target's forward pass with drafts: vLLM's runner for CPU and CUDA, and the layout of trees."""

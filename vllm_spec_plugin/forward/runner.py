@@ -47,9 +47,14 @@ class SpecRunnerMixin(Runner):
         self._went_stock_way = False
         with compat.all_logits_processors():
             super().__init__(*args, **kwargs)
-        lenience = self.drafter.config.verification.lenience
+        verification = self.drafter.config.verification
         self.rejection_sampler = SpecRejectionSampler(
-            self.sampler, self.speculative_config, self.device, lenience=lenience, counts_outputs=False
+            self.sampler,
+            self.speculative_config,
+            self.device,
+            lenience=verification.lenience,
+            method=verification.method,
+            counts_outputs=False,
         )
 
     def _update_states(self, scheduler_output: Any) -> Any:

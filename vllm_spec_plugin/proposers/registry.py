@@ -15,6 +15,7 @@ from vllm_spec_plugin.proposers.draft_model.config import DraftModelConfig
 from vllm_spec_plugin.proposers.medusa.config import MedusaConfig
 from vllm_spec_plugin.proposers.ngram.config import NgramConfig
 from vllm_spec_plugin.proposers.section import ProposerConfig
+from vllm_spec_plugin.proposers.suffix.config import SuffixConfig
 from vllm_spec_plugin.schema.errors import show_reason
 
 logger = logging.getLogger("vllm.vllm_spec_plugin")
@@ -23,7 +24,7 @@ GROUP = "vllm_spec_plugin.proposers"
 CASCADE = "cascade"
 
 # A new method of the plugin's is its name here.
-BundledConfig = NgramConfig | DraftModelConfig | MedusaConfig
+BundledConfig = NgramConfig | SuffixConfig | DraftModelConfig | MedusaConfig
 
 Kind = type[ProposerConfig]
 BUNDLED: tuple[Kind, ...] = get_args(BundledConfig)

@@ -7,9 +7,10 @@ import difflib
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel, ValidationError
+if TYPE_CHECKING:
+    from pydantic import BaseModel
 
 # JSON schema's types, in words.
 _NUMBERS = {"integer": "a whole number", "number": "a number"}
@@ -21,7 +22,17 @@ MAX_MISTAKES = 20
 Schema = Mapping[str, Any]
 
 
-class ConfigError(ValueError):
+class UserError(Exception):
+    """What its reader can mend; str() is the whole message. Commands print it as one line and end.
+
+    Attributes:
+        exit_status: of a command that ends with it: 2 is bad input, 1 that something else went wrong.
+    """
+
+    exit_status = 2
+
+
+class ConfigError(UserError, ValueError):
     """A configuration that cannot be used; str() is the whole message for the person who wrote it."""
 
 
@@ -110,7 +121,7 @@ def unknown_word(value: object, known: Sequence[str], or_null: str = "") -> str:
     return f"got {show(value)}; allowed: {', '.join(known)}{or_null}{did_you_mean(value, known)}"
 
 
-def mistakes_in(data: Mapping[str, Any], model: type[BaseModel]) -> list[Mistake]:
+def mistakes_in(data: Mapping[str, Any], model: "type[BaseModel]") -> list[Mistake]:
     """One mistake per thing that is wrong with `data`."""
     root = _schema(model)
     found: list[Mistake] = []
@@ -133,11 +144,13 @@ def mistakes_in(data: Mapping[str, Any], model: type[BaseModel]) -> list[Mistake
 
 
 @functools.cache
-def _schema(model: type[BaseModel]) -> dict[str, Any]:
+def _schema(model: "type[BaseModel]") -> dict[str, Any]:
     return model.model_json_schema()
 
 
-def _errors(data: Mapping[str, Any], model: type[BaseModel]) -> list[dict[str, Any]]:
+def _errors(data: Mapping[str, Any], model: "type[BaseModel]") -> list[dict[str, Any]]:
+    from pydantic import ValidationError
+
     try:
         model.model_validate(data)
     except ValidationError as error:

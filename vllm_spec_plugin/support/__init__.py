@@ -1,1 +1,1 @@
-"""What can be served exactly with drafts, and what is refused at start-up. Pure."""
+"""Refuses at start-up what cannot be served exactly with drafts."""

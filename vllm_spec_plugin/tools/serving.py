@@ -19,6 +19,7 @@ from typing import NoReturn, Self
 import httpx
 from rich.console import Console
 
+from vllm_spec_plugin.schema.errors import UserError
 from vllm_spec_plugin.tools.server_metrics import ServerMetrics
 
 HOST = "127.0.0.1"
@@ -26,7 +27,7 @@ _TAIL_LINES = 30
 _POLL_SECONDS = 0.2
 
 
-class ServerError(RuntimeError):
+class ServerError(UserError, RuntimeError):
     """A server could not be started; the message says why and shows the end of its log."""
 
 

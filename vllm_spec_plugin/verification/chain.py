@@ -1,16 +1,20 @@
-"""Chain verification: Algorithm 1 of Leviathan et al. (2023) over a ragged batch, in torch alone."""
+"""Chain verification over a ragged batch, in torch alone: Algorithm 1 of Leviathan et al. (2023), or by blocks."""
 
 import functools
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
+from vllm_spec_plugin.verification import block
 from vllm_spec_plugin.verification.draft_probs import DraftProbs, SparseProbs, token_probs
 from vllm_spec_plugin.verification.noise import Noise
 from vllm_spec_plugin.verification.rows import Rows
 
 NO_TOKEN = -1
+
+Method = Literal["block", "token"]
 
 
 class ChainVerdict:
@@ -71,13 +75,17 @@ def verify_chain(
     lenience: float = 1.0,
     most_likely: torch.Tensor | None = None,
     *,
+    method: Method = "token",
     in_place: bool = False,
 ) -> torch.Tensor:
     """Decides which draft tokens are kept and samples the token that follows them.
 
-    A sampled request keeps draft token x with probability min(1, p(x) / q(x)); after the first
+    Token by token, a sampled request keeps draft token x with probability min(1, p(x) / q(x)); after the first
     rejection it outputs a token of norm(max(0, p - q)), after none a bonus token of p. A greedy
     request keeps a token that is p's most likely one. The output is then distributed as p.
+
+    By blocks, sampled requests whose drafts were drawn keep more on average, see `accept_blocks`. Certain drafts are
+    kept with the same probabilities by both methods, greedy requests have the same output.
 
     A seeded request whose draft is certain (q(x) = 1) draws its token from p first and keeps the
     draft if they are equal: the same probabilities, and an output that does not depend on the draft.
@@ -95,6 +103,7 @@ def verify_chain(
         lenience: l in (0, 1]; 1 is exact, less multiplies q before comparing (appendix A.5, where no
             token becomes likelier than p / l), and lets greedy requests keep x if p(x) >= l max(p).
         most_likely: [num_rows] int64, argmax of `target_logits`, if it is known.
+        method: how drawn drafts of sampled requests are kept; block is for lenience 1 only.
         in_place: `target_logits` may be written over; a CPU then need not find memory for as many numbers again.
 
     Returns:
@@ -109,22 +118,56 @@ def verify_chain(
     probs = torch.softmax(target_logits, -1, out=target_logits if is_reused else None)
     p = probs[rows.draft_row, tokens]
     if greedy is False or most_likely is None:
-        accepted = _kept(probs, p, tokens, draft_probs, rows, noise, lenience)
-        num_accepted = _leading(accepted & drafted, rows)
-        next_token = _recovered(probs, p, tokens, drafted, draft_probs, rows, num_accepted, noise)
+        num_accepted, weight = _accepted(probs, p, tokens, drafted, draft_probs, rows, False, noise, lenience, method)
+        next_token = _recovered(probs, p, tokens, drafted, draft_probs, rows, num_accepted, weight, noise)
         return _output(tokens, next_token, num_accepted, rows)
     accepted = most_likely[rows.draft_row] == tokens
     if lenience < 1:
         accepted = p >= lenience * probs.amax(-1)[rows.draft_row]
-    if greedy is not True:
-        kept = _kept(probs, p, tokens, draft_probs, rows, noise, lenience)
-        accepted = torch.where(greedy[rows.request[rows.draft_row]], accepted, kept)
     num_accepted = _leading(accepted & drafted, rows)
-    next_token = most_likely[rows.first + num_accepted]
-    if greedy is not True:
-        sampled = _recovered(probs, p, tokens, drafted, draft_probs, rows, num_accepted, noise)
-        next_token = torch.where(greedy, next_token, sampled)
+    if greedy is True:
+        return _output(tokens, most_likely[rows.first + num_accepted], num_accepted, rows)
+    kept, weight = _accepted(probs, p, tokens, drafted, draft_probs, rows, greedy, noise, lenience, method)
+    num_accepted = torch.where(greedy, num_accepted, kept)
+    sampled = _recovered(probs, p, tokens, drafted, draft_probs, rows, num_accepted, weight, noise)
+    next_token = torch.where(greedy, most_likely[rows.first + num_accepted], sampled)
     return _output(tokens, next_token, num_accepted, rows)
+
+
+def _accepted(
+    probs: torch.Tensor,
+    p: torch.Tensor,
+    tokens: torch.Tensor,
+    drafted: torch.Tensor,
+    draft_probs: DraftProbs,
+    rows: Rows,
+    greedy: torch.Tensor | Literal[False],
+    noise: Noise,
+    lenience: float,
+    method: Method,
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """How many draft tokens sampled requests keep, [batch_size] int64, and what p is multiplied by in their residuals.
+
+    The latter is [batch_size] float32; None is 1 for all. What is said of greedy requests means nothing.
+    """
+    if method == "token" or draft_probs is None or not len(tokens):
+        kept = _kept(probs, p, tokens, draft_probs, rows, noise, lenience)
+        return _leading(kept & drafted, rows), None
+    if lenience < 1:
+        raise ValueError(f"lenience {lenience} is for method token only")
+    lengths = _leading(drafted, rows)
+    in_blocks = None if greedy is False else ~greedy
+    if noise.seeded is not None:
+        # All certain: their output must not depend on the draft.
+        certain = _leading((token_probs(draft_probs, tokens) == 1) & drafted, rows) == lengths
+        coupled = noise.seeded[rows.first] & certain
+        in_blocks = ~coupled if in_blocks is None else in_blocks & ~coupled
+    counted = lengths if in_blocks is None else torch.where(in_blocks, lengths, 0)
+    num_accepted, weight = block.accept_blocks(probs, p, tokens, counted, draft_probs, rows, noise)
+    if noise.seeded is not None:
+        kept = _kept(probs, p, tokens, draft_probs, rows, noise, lenience)
+        num_accepted = torch.where(coupled, _leading(kept & drafted, rows), num_accepted)
+    return num_accepted, weight
 
 
 def _kept(
@@ -155,7 +198,7 @@ def _kept(
 def _leading(accepted: torch.Tensor, rows: Rows) -> torch.Tensor:
     """[batch_size] int64: how many of each request's draft tokens are accepted before the first that is not."""
     grid = torch.zeros(len(rows.first), rows.width, dtype=torch.int64, device=accepted.device)
-    grid[rows.request[rows.draft_row], rows.offset[rows.draft_row]] = accepted.long()
+    grid[rows.draft_request, rows.draft_offset] = accepted.long()
     return grid.cumprod(1).sum(1)
 
 
@@ -167,6 +210,7 @@ def _recovered(
     draft_probs: DraftProbs,
     rows: Rows,
     num_accepted: torch.Tensor,
+    weight: torch.Tensor | None,
     noise: Noise,
 ) -> torch.Tensor:
     """[batch_size] int64: a token of the residual where a draft token was rejected, of p elsewhere."""
@@ -176,7 +220,7 @@ def _recovered(
         # Where all were accepted, or none was drafted, any other draft token, of which nothing is taken off.
         draft = (rows.draft_start + num_accepted).clamp_max(len(tokens) - 1)
         rejected = (num_accepted < rows.num_draft_tokens) & drafted[draft]
-        weights = _residual(weights, p, tokens, draft_probs, draft, rejected)
+        weights = _residual(weights, p, tokens, draft_probs, draft, rejected, weight)
     return noise.sample(weights, stop)
 
 
@@ -187,8 +231,9 @@ def _residual(
     draft_probs: DraftProbs,
     draft: torch.Tensor,
     rejected: torch.Tensor,
+    weight: torch.Tensor | None,
 ) -> torch.Tensor:
-    """[batch_size, vocab_size]: max(0, p - q) where a draft token was rejected, p elsewhere; unnormalised.
+    """[batch_size, vocab_size]: max(0, w p - q) where a draft token was rejected, p elsewhere; unnormalised.
 
     Args:
         probs: [batch_size, vocab_size], p at the row each request stopped at; may be changed.
@@ -197,22 +242,24 @@ def _residual(
         draft_probs: q of each draft token.
         draft: [batch_size] int64, a draft token of each request.
         rejected: [batch_size] bool, whether that is the one that was rejected.
+        weight: [batch_size] float32, w; None is 1 for all.
     """
     if draft_probs is None:
         return probs.scatter_add_(1, tokens[draft, None], torch.where(rejected, -p[draft], 0)[:, None])
+    times = rejected.float() if weight is None else torch.where(rejected, block.times_taken(weight), 0)
     if isinstance(draft_probs, SparseProbs):
-        left = probs.scatter_add(1, draft_probs.token_ids[draft], draft_probs.probs[draft] * -rejected.float()[:, None])
+        left = probs.scatter_add(1, draft_probs.token_ids[draft], draft_probs.probs[draft] * -times[:, None])
     else:
-        left = probs.addcmul(draft_probs[draft], rejected[:, None], value=-1)
+        left = probs.addcmul(draft_probs[draft], times[:, None], value=-1)
     left.clamp_min_(0)
     # Nothing left means p = q up to rounding; such a rejection has probability 0 in exact arithmetic.
     empty = left.sum(-1, keepdim=True) <= 0
-    return torch.where(empty, probs, left)
+    return torch.where(empty, probs, left, out=left)
 
 
 def _output(tokens: torch.Tensor, next_token: torch.Tensor, num_accepted: torch.Tensor, rows: Rows) -> torch.Tensor:
     output = torch.full((len(rows.first), rows.width), NO_TOKEN, dtype=torch.int64, device=tokens.device)
-    output[rows.request[rows.draft_row], rows.offset[rows.draft_row]] = tokens
+    output[rows.draft_request, rows.draft_offset] = tokens
     columns = torch.arange(rows.width, device=tokens.device)
     output = torch.where(columns < num_accepted[:, None], output, NO_TOKEN)
     output.scatter_(1, num_accepted[:, None], next_token[:, None])

@@ -4,8 +4,9 @@ Requests without a seed share torch's default generator. A seeded request's nois
 seed, the position of the output token it decides, and the vocabulary entry: it does not depend on the
 batch, on how many tokens were drafted, on preemption, or on the device.
 
-The uniform for the trial of an output position's j-th draft token (siblings in a tree, in the order of rank; chains
-have only j = 0) is hashed with -2 - j, an entry that no vocabulary has.
+The uniform for the j-th trial at an output position is hashed with -2 - j, an entry that no vocabulary has. Trials are
+those of siblings in a tree, in the order of rank; of a chain's one token, j = 0; or, in block verification, of all
+draft tokens of the step that begins at the position.
 """
 
 from dataclasses import dataclass
@@ -68,11 +69,16 @@ class Noise:
     keys: torch.Tensor | None = None
     seeded: torch.Tensor | None = None
 
-    def uniform(self, rows: torch.Tensor, trial: int = 0) -> torch.Tensor:
-        """[len(rows)] float64 in [0, 1), for accepting the draft token that is tried as the `trial`-th at its row."""
+    def uniform(self, rows: torch.Tensor, trial: int | torch.Tensor = 0) -> torch.Tensor:
+        """[len(rows)] float64 in [0, 1), for accepting the draft token that is tried as the `trial`-th at its row.
+
+        Args:
+            rows: [len(rows)] int64, rows of the target's output.
+            trial: one for all, or [len(rows)] int64.
+        """
         values = torch.rand(len(rows), dtype=torch.float64, device=self.device)
         if self.keys is not None and self.seeded is not None:
-            own = hashed_uniform(self.keys[rows], torch.full_like(rows, -2 - trial))
+            own = hashed_uniform(self.keys[rows], torch.zeros_like(rows) - 2 - trial)
             values = torch.where(self.seeded[rows], own, values)
         return values
 

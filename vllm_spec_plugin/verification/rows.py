@@ -22,6 +22,7 @@ class Rows:
         num_draft_tokens: [batch_size] int64, K.
         draft_row: [num_draft_tokens] int64, the row that judges each draft token.
         draft_start: [batch_size] int64, each request's first draft token.
+        later_drafts: [n] int64, the draft tokens that another one of their request comes before.
         width: most rows of a request, max K + 1.
     """
 
@@ -31,12 +32,34 @@ class Rows:
     num_draft_tokens: torch.Tensor
     draft_row: torch.Tensor
     draft_start: torch.Tensor
+    later_drafts: torch.Tensor
     width: int
 
     @classmethod
     def of(cls, num_draft_tokens: Sequence[int], device: torch.device) -> "Rows":
         """The layout for that many draft tokens per request; not to be written, it may be shared."""
         return _layout(tuple(num_draft_tokens), device)
+
+    # Worked out once per layout.
+    @functools.cached_property
+    def draft_request(self) -> torch.Tensor:
+        """[num_draft_tokens] int64: the request of each draft token."""
+        return self.request[self.draft_row]
+
+    @functools.cached_property
+    def draft_offset(self) -> torch.Tensor:
+        """[num_draft_tokens] int64: how many of its request's drafts come before each draft token."""
+        return self.offset[self.draft_row]
+
+    @functools.cached_property
+    def draft_first(self) -> torch.Tensor:
+        """[num_draft_tokens] int64: the first row of each draft token's request."""
+        return self.first[self.draft_request]
+
+    @functools.cached_property
+    def columns(self) -> torch.Tensor:
+        """[width - 1] int64: 0 to the most draft tokens of a request less one."""
+        return torch.arange(self.width - 1, device=self.request.device)
 
     def context(self, draft_token_ids: torch.Tensor) -> torch.Tensor:
         """[num_rows, width - 1] int64: the drafts before each row, negative where there are fewer.
@@ -45,7 +68,7 @@ class Rows:
             draft_token_ids: [num_draft_tokens] int64, negative where nothing was drafted.
         """
         drafts = draft_token_ids.new_full((len(self.first), self.width), -1)
-        drafts[self.request[self.draft_row], self.offset[self.draft_row]] = draft_token_ids
+        drafts[self.draft_request, self.draft_offset] = draft_token_ids
         columns = torch.arange(self.width - 1, device=drafts.device)
         return drafts[self.request, :-1].masked_fill_(columns >= self.offset[:, None], -1)
 
@@ -60,9 +83,9 @@ def _layout(num_draft_tokens: tuple[int, ...], device: torch.device) -> Rows:
     draft_request = requests.repeat(counts)
     offset = np.arange(len(request)) - first[request]
     draft_row = np.arange(len(draft_request)) + draft_request
-    parts = (request, offset, first, counts, draft_row, counts.cumsum() - counts)
+    parts = (request, offset, first, counts, draft_row, counts.cumsum() - counts, offset[draft_row].nonzero()[0])
     # One transfer for all.
     packed = torch.from_numpy(np.concatenate(parts)).to(device, non_blocking=True)
     tensors = torch.split(packed, [len(part) for part in parts])
-    names = ("request", "offset", "first", "num_draft_tokens", "draft_row", "draft_start")
+    names = ("request", "offset", "first", "num_draft_tokens", "draft_row", "draft_start", "later_drafts")
     return Rows(**dict(zip(names, tensors, strict=True)), width=max(num_draft_tokens, default=0) + 1)

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import torch
 
 from vllm_spec_plugin.compat import sampling as compat
-from vllm_spec_plugin.verification.chain import NO_TOKEN, ChainVerdict, verify_chain, verify_greedy
+from vllm_spec_plugin.verification.chain import NO_TOKEN, ChainVerdict, Method, verify_chain, verify_greedy
 from vllm_spec_plugin.verification.constraints import GREEDY_TEMPERATURE, TargetRows, constrain
 from vllm_spec_plugin.verification.draft_probs import DraftProbs
 from vllm_spec_plugin.verification.noise import Noise, position_keys, signed
@@ -43,6 +43,7 @@ class SpecRejectionSampler(torch.nn.Module):
         device: torch.device | None = None,
         *,
         lenience: float = 1.0,
+        method: Method = "block",
         counts_outputs: bool = True,
     ) -> None:
         """Takes vLLM's arguments.
@@ -51,7 +52,8 @@ class SpecRejectionSampler(torch.nn.Module):
             sampler: vLLM's `Sampler`: gives the logprobs mode, and gathers logprobs.
             spec_config: vLLM's `SpeculativeConfig`; synthetic acceptance is refused.
             device: unused, tensors say where they are.
-            lenience: 1 is exact (see `verify_chain`).
+            lenience: 1 is exact (see `verify_chain`); less is verified token by token.
+            method: how drawn drafts of chains are kept (see `verify_chain`).
             counts_outputs: whether `forward` counts the tokens of seeded requests, for which it waits for the device.
                 Else `positions` is to be advanced once they are on the host.
 
@@ -63,6 +65,7 @@ class SpecRejectionSampler(torch.nn.Module):
             raise ValueError("rejection_sample_method 'synthetic' is not supported: this sampler is exact")
         self.sampler = sampler
         self.lenience = lenience
+        self.method = method
         self.positions = OutputPositions()
         self._counts_outputs = counts_outputs
 
@@ -139,7 +142,8 @@ class SpecRejectionSampler(torch.nn.Module):
             most_likely = compat.most_likely(logits)
             greedy = greedy or sampling_metadata.temperature < GREEDY_TEMPERATURE
         args = logits, draft_token_ids, draft_probs, rows, greedy, noise, self.lenience, most_likely
-        return ChainVerdict(verify_chain(*args, in_place=in_place), rows)
+        method: Method = self.method if self.lenience == 1 else "token"
+        return ChainVerdict(verify_chain(*args, method=method, in_place=in_place), rows)
 
     @staticmethod
     def parse_output(*args: Any, **kwargs: Any) -> Any:

@@ -28,6 +28,7 @@ class TreeRows(Rows):
         num_draft_tokens: [batch_size] int64, N.
         draft_row: [num_draft_tokens] int64, the row that judges each draft token: its parent's.
         draft_start: [batch_size] int64, each request's first draft token.
+        later_drafts: [n] int64, the draft tokens that another one comes before on their way.
         width: most tokens that a request can output: the deepest tree and one.
         ancestors: [num_rows, width - 1] int64, the draft tokens before each row from the text on, as
             indices into the step's, -1 where there are fewer.
@@ -115,13 +116,15 @@ def _layout(trees: tuple[Topology, ...], device: torch.device) -> TreeRows:
     offset = np.concatenate([p.depths for p in pieces]) if pieces else request
     parents = np.concatenate([p.parents for p in pieces]) if pieces else request
     node_row = np.arange(int(counts.sum())) + 1 + np.arange(len(trees)).repeat(counts)
+    draft_row = parents + first.repeat(counts)
     on_device = {
         "request": request,
         "offset": offset,
         "first": first,
         "num_draft_tokens": counts,
-        "draft_row": parents + first.repeat(counts),
+        "draft_row": draft_row,
         "draft_start": draft_start,
+        "later_drafts": offset[draft_row].nonzero()[0],
         "ancestors": _stacked([p.ancestors for p in pieces], draft_start[request]),
         "children": _stacked([p.children for p in pieces], draft_start[request]),
         "node_row": node_row,

@@ -8,14 +8,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.unit.tools.bench.load.cases import results
 from typer.testing import CliRunner, Result
+
+from tests.unit.tools.bench.load.cases import results
+from vllm_spec_plugin.cli import app
+from vllm_spec_plugin.tools.bench import running
 from vllm_spec_plugin.tools.bench.load import sweep
 from vllm_spec_plugin.tools.bench.load.agreement import Agreement
 from vllm_spec_plugin.tools.bench.load.sweep import Plan, SweepResults
-
-from vllm_spec_plugin.cli import app
-from vllm_spec_plugin.tools.bench import running
 
 
 def run(*arguments: str | Path) -> Result:

@@ -8,13 +8,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.unit.tools.bench.drafting.cases import results
 from typer.testing import CliRunner, Result
-from vllm_spec_plugin.tools.bench.drafting import comparison
-from vllm_spec_plugin.tools.bench.drafting.comparison import Results, Workload
 
+from tests.unit.tools.bench.drafting.cases import results
 from vllm_spec_plugin.cli import app
 from vllm_spec_plugin.tools.bench import running
+from vllm_spec_plugin.tools.bench.drafting import comparison
+from vllm_spec_plugin.tools.bench.drafting.comparison import Results, Workload
 
 
 def run(*arguments: str | Path) -> Result:

@@ -8,13 +8,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.unit.tools.bench.host.cases import results
 from typer.testing import CliRunner, Result
-from vllm_spec_plugin.tools.bench.host import comparison
-from vllm_spec_plugin.tools.bench.host.comparison import HostResults
 
+from tests.unit.tools.bench.host.cases import results
 from vllm_spec_plugin.cli import app
 from vllm_spec_plugin.tools.bench import running
+from vllm_spec_plugin.tools.bench.host import comparison
+from vllm_spec_plugin.tools.bench.host.comparison import HostResults
 
 
 def run(*arguments: str | Path) -> Result:

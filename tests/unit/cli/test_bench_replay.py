@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
-from tests.unit.tools.bench.replay.cases import recording
 from typer.testing import CliRunner, Result
 
+from tests.unit.tools.bench.replay.cases import recording
 from vllm_spec_plugin.cli import app
 
 SIZES = ("--levels", "2", "--tokens", "30", "--request-tokens", "30", "--seeds", "1")

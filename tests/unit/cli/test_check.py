@@ -52,6 +52,7 @@ def test_a_good_file_prints_every_setting_and_where_it_is_from(tmp_path: Path) -
         "draft_length.half_life": ["64.0", "default"],
         "draft_length.explore": ["0.01", "default"],
         "verification.lenience": ["1.0", "(exact)", "default"],
+        "verification.method": ["block", "default"],
         "stream_granularity": ["free", "default"],
         "stream_tokens": ["not", "used", "default"],
     }
@@ -66,7 +67,7 @@ def test_lenience_below_one_is_called_lossy(tmp_path: Path) -> None:
 def test_shipped_files_pass() -> None:
     result = run("check", *sorted(CONFIGS.glob("*.yaml")))
     assert result.exit_code == 0
-    assert result.stdout.count(": OK") == 7
+    assert result.stdout.count(": OK") == 8
 
 
 def test_every_file_is_checked_and_one_bad_one_fails_all(tmp_path: Path) -> None:
@@ -77,7 +78,7 @@ def test_every_file_is_checked_and_one_bad_one_fails_all(tmp_path: Path) -> None
     assert "plugin.yaml: OK" in result.stdout
     assert result.stderr.splitlines() == [
         f"{tmp_path}/none.yaml: no such file; allowed: a YAML file that can be read",
-        f"{bad}: proposer.method: got the text 'ngarm'; allowed: cascade, draft_model, medusa, ngram; "
+        f"{bad}: proposer.method: got the text 'ngarm'; allowed: cascade, draft_model, medusa, ngram, suffix; "
         "did you mean ngram?",
     ]
 

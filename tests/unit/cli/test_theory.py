@@ -155,13 +155,13 @@ def test_what_does_not_go_is_one_line_and_nothing_is_printed(options: list[str],
     result = run(*options)
     assert result.exit_code == 2
     assert result.stdout == ""
-    assert result.stderr == message + "\n"
+    assert result.stderr == f"error: {message}\n"
 
 
 def test_a_picture_has_as_many_curves_as_can_be_told_apart(tmp_path: Path) -> None:
     result = run("--cost", "1,2,3,4,5,6,7,8", "--out", tmp_path / "a.png")
     assert result.exit_code == 2
-    assert result.stderr == "--cost: got 8 numbers; allowed: up to 7 with --out\n"
+    assert result.stderr == "error: --cost: got 8 numbers; allowed: up to 7 with --out\n"
     assert run("--cost", "1,2,3,4,5,6,7,8", "--tokens", "1").exit_code == 0
 
 
@@ -169,11 +169,11 @@ def test_a_picture_has_as_many_curves_as_can_be_told_apart(tmp_path: Path) -> No
 def test_files_that_cannot_be_written_are_named(tmp_path: Path, option: str, name: str) -> None:
     result = run(option, tmp_path / "none" / name)
     assert result.exit_code == 2
-    assert result.stderr == f"{option} {tmp_path}/none/{name}: there is no folder {tmp_path}/none\n"
+    assert result.stderr == f"error: {option} {tmp_path}/none/{name}: there is no folder {tmp_path}/none\n"
     (tmp_path / name).mkdir()
     result = run(option, tmp_path / name)
     assert result.exit_code == 1
-    assert result.stderr == f"{option} {tmp_path}/{name}: cannot be written: Is a directory\n"
+    assert result.stderr == f"error: {option} {tmp_path}/{name}: cannot be written: Is a directory\n"
 
 
 def test_it_is_one_of_the_commands() -> None:

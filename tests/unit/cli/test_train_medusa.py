@@ -76,7 +76,7 @@ def test_an_error_is_one_line(given: list[str | Path], change: list[str], messag
 def test_nothing_to_do_is_refused(given: list[str | Path]) -> None:
     result = run(*given, "--steps", "0")
     assert result.exit_code == 2
-    assert result.stderr.startswith("--steps: got 0; allowed: from 1")
+    assert result.stderr.startswith("error: --steps: got 0; allowed: from 1")
 
 
 @pytest.mark.parametrize(
@@ -101,4 +101,4 @@ def test_a_folder_that_cannot_be_written_is_named(given: list[str | Path], tmp_p
     (tmp_path / "file").write_text("")
     result = run(*given, "--out", tmp_path / "file" / "out")
     assert result.exit_code == 1
-    assert result.stderr == f"--out {tmp_path / 'file' / 'out'}: cannot be written: Not a directory\n"
+    assert result.stderr == f"error: --out {tmp_path / 'file' / 'out'}: cannot be written: Not a directory\n"

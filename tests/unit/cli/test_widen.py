@@ -46,14 +46,14 @@ def test_the_bundled_target_is_widened_and_the_figures_printed(tmp_path: Path) -
 def test_exactly_one_size_is_asked_for(tmp_path: Path, options: list[str]) -> None:
     result = run(tmp_path / "out", *options)
     assert result.exit_code == 2
-    assert result.stderr == "give exactly one of --parameters and --intermediate-size\n"
+    assert result.stderr == "error: give exactly one of --parameters and --intermediate-size\n"
 
 
 def test_an_error_is_one_line_and_leaves_no_folder(tmp_path: Path) -> None:
     model = tmp_path / "none"
     for options in (["--parameters", "4M"], ["--intermediate-size", "896"]):
         result = run(tmp_path / "out", "--model", model, *options)
-        assert result.exit_code == 1
+        assert result.exit_code == 2
         assert result.stdout == ""
-        assert result.stderr == f"{model}: no such folder; allowed: a folder with config.json and safetensors\n"
+        assert result.stderr == f"error: {model}: no such folder; allowed: a folder with config.json and safetensors\n"
     assert not (tmp_path / "out").exists()

@@ -44,7 +44,9 @@ class Scripted:
 
     def __init__(self):
         self.config = SimpleNamespace(
-            draft_length=SimpleNamespace(tokens=2), drafts_trees=False, verification=SimpleNamespace(lenience=1)
+            draft_length=SimpleNamespace(tokens=2),
+            drafts_trees=False,
+            verification=SimpleNamespace(lenience=1, method="block"),
         )
         self.engine, self.siblings, self.scopes, self.sources = None, 1, {}, {}
         self.uses_states, self.dropped, self.views = False, [], []

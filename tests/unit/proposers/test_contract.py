@@ -65,6 +65,9 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "shared": ({"method": "ngram", "shared": True}, {}),
     "frequency": ({"method": "ngram", "mode": "frequency", "min_order": 1}, {}),
     "frequency, drawn": ({"method": "ngram", "mode": "frequency", "min_order": 1, "draft_sampling": "sample"}, {}),
+    "suffix": ({"method": "suffix"}, {}),
+    "suffix, shared": ({"method": "suffix", "shared": True, "shared_tokens": 1024}, {}),
+    "suffix, drawn": ({"method": "suffix", "min_order": 1, "draft_sampling": "sample"}, {}),
     "draft model": (DRAFT, {"worker": table_worker, "vocab_size": TABLE_VOCABULARY}),
     "greedy draft model": (
         {**DRAFT, "draft_sampling": "greedy", "min_confidence": 0.4},

@@ -69,7 +69,7 @@ def test_a_third_partys_section_is_read_and_travels(proposer: dict[str, Any], ex
     assert parse_config(sent, "elsewhere") == config
 
 
-METHODS = "allowed: bigram, draft_model, medusa, ngram"
+METHODS = "allowed: bigram, draft_model, medusa, ngram, suffix"
 
 
 @pytest.mark.parametrize(
@@ -77,10 +77,10 @@ METHODS = "allowed: bigram, draft_model, medusa, ngram"
     [
         (
             {"method": "bigramm"},
-            "proposer.method: got the text 'bigramm'; allowed: bigram, cascade, draft_model, medusa, ngram; "
+            "proposer.method: got the text 'bigramm'; allowed: bigram, cascade, draft_model, medusa, ngram, suffix; "
             "did you mean bigram?",
         ),
-        ({}, "proposer.method: missing; allowed: bigram, cascade, draft_model, medusa, ngram"),
+        ({}, "proposer.method: missing; allowed: bigram, cascade, draft_model, medusa, ngram, suffix"),
         ({**BIGRAM, "window": 1}, "proposer.window: got 1; allowed: a whole number from 2 to 65536"),
         (
             {**BIGRAM, "windw": 8},
@@ -157,7 +157,7 @@ def test_a_broken_one_is_told_by_its_distribution_and_harms_no_other(
     assert cascade.startswith(f"proposer.proposers[1].method: {start}")
     assert parse_config({"proposer": NGRAM}, "spec.yaml").proposer.method == "ngram"
     assert message_of({"method": "nothing"}) == (
-        "proposer.method: got the text 'nothing'; allowed: cascade, draft_model, medusa, ngram"
+        "proposer.method: got the text 'nothing'; allowed: cascade, draft_model, medusa, ngram, suffix"
     )
     assert any(start in record.message for record in caplog.records)
 

@@ -15,7 +15,7 @@ from vllm.v1.worker.gpu_model_runner import GPUModelRunner
 import vllm_spec_plugin
 from tests.engine.integrity import unknown_excess
 from tests.fixed_length import fixed_length
-from tests.unit.scheduling.cases import BLOCK_SIZE, MAX_MODEL_LEN, kv_cache_config
+from tests.unit.scheduling.cases import BLOCK_SIZE, MAX_MODEL_LEN, kv_cache_config, prompt, request
 from vllm_spec_plugin.config.settings import KEY
 from vllm_spec_plugin.forward.runner import SpecRunnerMixin
 from vllm_spec_plugin.messages import StepResult, plan_of, send
@@ -236,9 +236,9 @@ class Core:
         """The worker's tables are the scheduler's, and all books of blocks agree."""
         self.scheduler.check_integrity()
         assert not unknown_excess(self.scheduler)
-        for request in self.scheduler.running:
-            real = self.manager.get_blocks(request.request_id).blocks
-            for tables in self.worker.tables(request.request_id):
+        for running in self.scheduler.running:
+            real = self.manager.get_blocks(running.request_id).blocks
+            for tables in self.worker.tables(running.request_id):
                 for table, blocks in zip(tables, real, strict=True):
                     assert len(table) == len(blocks)
                     # Of a sliding window's past, which becomes null blocks, the worker is not told.
@@ -280,3 +280,21 @@ class Core:
                 for block_id in table[start // BLOCK_SIZE : -(-stop // BLOCK_SIZE)]:
                     assert block_id != 0
                     assert writers.setdefault(block_id, request_id) == request_id
+
+
+HEADS = {"method": "medusa", "model": "org/heads", "tree": "auto"}
+
+
+def branching(*branches):
+    """A draft model that follows several drafts at once."""
+    return {"method": "draft_model", "model": "org/small", "branches": list(branches)}
+
+
+def add(core, request_id, family, num_tokens, max_tokens=MAX_MODEL_LEN):
+    new = request(request_id, prompt(family, num_tokens), max_tokens)
+    core.scheduler.add_request(new)
+    return new
+
+
+def held(core, request_id="a"):
+    return len(core.manager.get_block_ids(request_id)[0])

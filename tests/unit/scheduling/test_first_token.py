@@ -3,8 +3,7 @@
 import pytest
 
 from tests.unit.scheduling.cases import FULL
-from tests.unit.scheduling.steps import NUM_DRAFTS, Core
-from tests.unit.scheduling.test_scheduler import add
+from tests.unit.scheduling.steps import NUM_DRAFTS, Core, add
 from vllm_spec_plugin.scheduling.first_token import MOST_DELAY, FirstTokenBound, share_out
 from vllm_spec_plugin.scheduling.prompt_priority import PromptPriority
 

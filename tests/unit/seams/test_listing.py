@@ -117,7 +117,7 @@ def test_the_report_groups_names_with_the_modules_that_use_them() -> None:
     found = Changes(gone=["lib:a", "lib:b"], body=["lib:c"])
     assert report(found, {"lib:a": {"vllm_spec_plugin.forward.runner"}}).splitlines() == [
         "Gone (2)",
-        "  lib:a  [worker.runner]",
+        "  lib:a  [forward.runner]",
         "  lib:b",
         "",
         "Body changed (1)",

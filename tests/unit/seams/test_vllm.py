@@ -68,7 +68,7 @@ def test_another_vllm_is_compared(
     assert command.main(["--vllm", "9.9"]) == 1
     printed = capsys.readouterr().out
     assert "Gone (1)\n  vllm.v1.request:Request.num_tokens  [" in printed
-    assert "Signature changed (1)\n  vllm.v1.core.block_pool:BlockPool.free_blocks  [scheduling.kv]" in printed
+    assert "Signature changed (1)\n  vllm.v1.core.block_pool:BlockPool.free_blocks  [kv.manager]" in printed
     assert "      + reason\n" in printed
     assert "Body changed" not in printed
 

@@ -83,7 +83,7 @@ def as_probs(q, shape, device):
     return SparseProbs(order.contiguous(), dense.gather(1, order))
 
 
-def verify_many(case, shape, repeats, device, greedy=None, seeds=None, lenience=1.0):
+def verify_many(case, shape, repeats, device, greedy=None, seeds=None, lenience=1.0, method="token"):
     """Verifies `case` in `repeats` copies at once, `greedy` per copy and request: [repeats][request] output tokens."""
     counts = [len(d) for d in case.drafts] * repeats
     rows = Rows.of(counts, device)
@@ -95,7 +95,7 @@ def verify_many(case, shape, repeats, device, greedy=None, seeds=None, lenience=
     if seeds is not None:
         keys = position_keys(seeds.to(device)[rows.request], rows.offset)
         noise = Noise(VOCAB, device, keys, torch.ones(len(keys), dtype=torch.bool, device=device))
-    output = verify_chain(logits, drafts.repeat(repeats), probs, rows, is_greedy, noise, lenience)
+    output = verify_chain(logits, drafts.repeat(repeats), probs, rows, is_greedy, noise, lenience, method=method)
     tokens = [[t for t in row if t != -1] for row in output.tolist()]
     size = len(case.drafts)
     return [tokens[i : i + size] for i in range(0, len(tokens), size)]

@@ -142,8 +142,8 @@ def test_a_verdict_says_where_each_token_was_decided(rng, device):
 
 @pytest.mark.parametrize("shape", ["none", "sparse", "dense"])
 @pytest.mark.parametrize("greedy", [True, False, [True, False, True, False]], ids=["greedy", "sampled", "mixed"])
-@pytest.mark.parametrize("lenience", [1.0, 0.7])
-def test_nothing_is_read_back_from_the_device(shape, greedy, lenience):
+@pytest.mark.parametrize(("method", "lenience"), [("token", 1.0), ("token", 0.7), ("block", 1.0)])
+def test_nothing_is_read_back_from_the_device(shape, greedy, method, lenience):
     rng = np.random.default_rng(9)
     case = random_case(rng, max_requests=4)
     while len(case.drafts) < 4:
@@ -154,7 +154,7 @@ def test_nothing_is_read_back_from_the_device(shape, greedy, lenience):
         drafts = torch.tensor([token for draft in case.drafts for token in draft], dtype=torch.int64, device=device)
         wanted = greedy if isinstance(greedy, bool) else torch.tensor(greedy, device=device)
         with waits() as found:
-            output = verify_chain(logits, drafts, probs, rows, wanted, Noise(VOCAB, device), lenience)
+            output = verify_chain(logits, drafts, probs, rows, wanted, Noise(VOCAB, device), lenience, method=method)
         assert found == []
         assert output.shape == (4, rows.width)
 
@@ -218,3 +218,5 @@ def test_rows_are_laid_out_request_by_request(rng, device):
     expected = [(i, j) for i, k in enumerate(counts) for j in range(k + 1)]
     assert list(zip(rows.request.tolist(), rows.offset.tolist(), strict=True)) == expected
     assert rows.draft_row.tolist() == [r for r, (i, j) in enumerate(expected) if j < counts[i]]
+    drafts = [j for i, j in expected if j < counts[i]]
+    assert rows.later_drafts.tolist() == [draft for draft, j in enumerate(drafts) if j > 0]

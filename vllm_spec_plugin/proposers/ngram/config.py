@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from vllm_spec_plugin.proposers.section import ProposerConfig
-from vllm_spec_plugin.schema.errors import show
+from vllm_spec_plugin.proposers.sharing import DEFAULT_SHARED_TOKENS, sharing_problems
 from vllm_spec_plugin.schema.section import conflicts
 
 if TYPE_CHECKING:
     from vllm_spec_plugin.proposers.base import Proposer
 
 DEFAULT_WINDOW = 8192
-DEFAULT_SHARED_TOKENS = 1_000_000
 
 
 class NgramConfig(ProposerConfig):
@@ -73,26 +72,9 @@ class NgramConfig(ProposerConfig):
         if self.mode == "lookup" and self.draft_sampling == "sample":
             text = "got the text 'sample', but proposer.mode is lookup, which has no counts to draw from"
             problems.append(("draft_sampling", f"{text}; allowed: greedy, or set proposer.mode to frequency"))
-        problems += self._sharing_problems()
+        problems += sharing_problems(self.shared, self.shared_tokens, self.shared_scope)
         conflicts(problems)
         return self
-
-    def _sharing_problems(self) -> list[tuple[str, str]]:
-        given = {"shared_tokens": self.shared_tokens, "shared_scope": self.shared_scope}
-        if not self.shared:
-            text = "but proposer.shared is false, so no texts are kept"
-            allowed = "leave it out, or set proposer.shared to true"
-            return [
-                (key, f"got {show(value)}, {text}; allowed: {allowed}")
-                for key, value in given.items()
-                if value is not None
-            ]
-        allowed_by = {
-            "shared_tokens": f"a whole number from 1024 to 1000000000, or leave it out for {DEFAULT_SHARED_TOKENS}",
-            "shared_scope": "salt, global, or leave it out for salt",
-        }
-        text = "got nothing (null), but proposer.shared is true"
-        return [(key, f"{text}; allowed: {allowed_by[key]}") for key, value in given.items() if value is None]
 
     @property
     def text_scope(self) -> Literal["salt", "global"] | None:

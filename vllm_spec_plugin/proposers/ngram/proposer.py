@@ -76,6 +76,12 @@ class NgramProposer:
             self.propose([RequestView("", text, 1, uniforms, point_mass)])
         self.forget("")
 
+    @property
+    def num_bytes(self) -> int:
+        """Memory held by requests and reserved for texts that have ended, in bytes."""
+        shared = 0 if self._shared is None else self._shared.num_bytes
+        return shared + sum(state.num_bytes for state in self._states.values())
+
     def propose(self, requests: Sequence[RequestView]) -> list[Draft]:
         """One draft per request, in order; the first one of a request takes in its whole text."""
         return [self._draft(request) for request in requests]

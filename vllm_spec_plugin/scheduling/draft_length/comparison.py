@@ -1,7 +1,6 @@
 """Compares steps with drafts against steps without any, by measurement, and says when drafting loses."""
 
 import math
-from collections import deque
 from typing import NamedTuple
 
 import numpy as np
@@ -142,8 +141,7 @@ class _Class:
     """
 
     def __init__(self) -> None:
-        self._on: deque[ComparedStep] = deque(maxlen=_ON_WINDOW)
-        self._off: deque[ComparedStep] = deque(maxlen=_OFF_WINDOW)
+        self._on, self._off = _Window(_ON_WINDOW), _Window(_OFF_WINDOW)
         # Steps without drafts since drafting seemed to lose; None if it does not.
         self._num_confirming: int | None = None
         self._retry = _FIRST_RETRY
@@ -212,7 +210,7 @@ class _Class:
             return
         on, off = self._gains(self._on, cost), self._gains(self._off, cost)
         (gain, error), (without, error_without) = _mean(on), _mean(off)
-        luck = math.sqrt(self._chance) / self._expected * self._num_accepted(self._on)
+        luck = math.sqrt(self._chance) / self._expected * self._on.expected_per_request()
         self.verdict = verdict = Verdict(gain - without, math.hypot(error, error_without, luck))
         is_full = len(on) == _ON_WINDOW
         if verdict.gain + _SIGMAS * verdict.error < 0 or (is_full and verdict.gain < _LEAST_GAIN):
@@ -227,20 +225,19 @@ class _Class:
     def _confirm(self, cost: StepCost) -> None:
         """Ends drafting if it loses against the steps without drafts that followed, too."""
         num_fresh, self._num_confirming, self.verdict = self._num_confirming or 0, None, None
-        if num_fresh and self._on:
+        if num_fresh and len(self._on):
             gains, fresh = self._gains(self._on, cost), self._gains(self._off, cost)[-num_fresh:]
             loss = _mean(fresh)[0] - _mean(gains)[0]
             if loss > -_LEAST_GAIN:
-                self._on.clear()
+                self._on.keep(0)
                 # The price of trying again, unless drafting gained for a while and then did not.
                 price = self._lost / RETRY_SHARE if self._num_tried <= _ON_WINDOW else 0
                 self.is_off, self._left = True, max(self._retry, int(price))
                 self._retry = min(2 * self._retry, _LAST_RETRY)
                 self._num_tried, self._lost = 0, 0.0
                 return
-            while len(self._off) > num_fresh:
-                self._off.popleft()
-        self._on.clear()
+            self._off.keep(num_fresh)
+        self._on.keep(0)
         self.is_off, self._left = False, _ON_BLOCK
 
     @property
@@ -248,14 +245,9 @@ class _Class:
         """Whether drafting is known to gain."""
         return self.verdict is not None and self.verdict.gain > _SIGMAS * self.verdict.error
 
-    @staticmethod
-    def _num_accepted(steps: deque[ComparedStep]) -> float:
-        """Accepted draft tokens per request that are expected of a step."""
-        return sum([step.expected / step.num_requests for step in steps]) / len(steps)
-
-    def _gains(self, steps: deque[ComparedStep], cost: StepCost) -> Floats:
+    def _gains(self, steps: "_Window", cost: StepCost) -> Floats:
         """[n]: what each step gained, in steps without drafts."""
-        tokens, requests, context, seconds, expected = np.array(steps)[:, :5].T
+        tokens, requests, context, seconds, expected = steps.rows.T
         plain = cost.seconds_of(tokens, requests, context)
         one = plain if (tokens == requests).all() else cost.seconds_of(requests, requests, context)
         gains: Floats = expected * (self._accepted / self._expected) / requests - (seconds - plain) / one
@@ -263,9 +255,8 @@ class _Class:
 
     def _restart(self, num_kept: int) -> None:
         """Compares anew, with the latest steps with drafts and fresh ones without."""
-        while len(self._on) > num_kept:
-            self._on.popleft()
-        self._off.clear()
+        self._on.keep(num_kept)
+        self._off.keep(0)
         self.verdict = None
         self.is_off, self._left = True, _OFF_BLOCK
 
@@ -286,9 +277,46 @@ class _Class:
         return int(min(max(price / SHARE, _ON_BLOCK), _LONGEST_ON))
 
 
+class _Window:
+    """The latest steps of a kind, oldest first, as far as they are compared.
+
+    Args:
+        most: how many.
+    """
+
+    def __init__(self, most: int) -> None:
+        # The latest is the last row: moving all by one is quicker than making an array of records.
+        self._rows, self._count = np.zeros((most, 5)), 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def rows(self) -> Floats:
+        """[n, 5]: the first five attributes of `ComparedStep`."""
+        return self._rows[len(self._rows) - self._count :]
+
+    def append(self, step: ComparedStep) -> None:
+        """Adds a step; the oldest goes where there are too many."""
+        self._rows[:-1] = self._rows[1:]
+        self._rows[-1] = step[:5]
+        self._count = min(self._count + 1, len(self._rows))
+
+    def keep(self, count: int) -> None:
+        """Forgets all but the latest steps."""
+        self._count = min(self._count, count)
+
+    def expected_per_request(self) -> float:
+        """Draft tokens per request that were expected to be accepted in a step; the mean of the steps."""
+        return float((self.rows[:, 4] / self.rows[:, 1]).mean())
+
+
 def _mean(values: Floats) -> tuple[float, float]:
     """Mean and standard error; a tenth of the values at either end, rounded up, counts as the next ones."""
-    values = np.sort(values)
-    trimmed = -(-len(values) // 10) if len(values) > 2 else 0
-    values[:trimmed], values[len(values) - trimmed :] = values[trimmed], values[len(values) - trimmed - 1]
-    return float(values.mean()), max(float(values.std()), _NOISE) / math.sqrt(len(values))
+    # A few dozen numbers: Python's lists are quicker than arrays.
+    ordered, count = sorted(values.tolist()), len(values)
+    trimmed = -(-count // 10) if count > 2 else 0
+    ordered[:trimmed] = ordered[trimmed : trimmed + 1] * trimmed
+    ordered[count - trimmed :] = ordered[count - trimmed - 1 : count - trimmed] * trimmed
+    mean = sum(ordered) / count
+    return mean, max(math.sqrt(sum([(value - mean) ** 2 for value in ordered]) / count), _NOISE) / math.sqrt(count)

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from vllm_spec_plugin.schema.errors import UserError
 from vllm_spec_plugin.tools.bench.host.records import HostAnswer, HostJob
 from vllm_spec_plugin.tools.bench.load.records import LoadAnswer, LoadJob
 from vllm_spec_plugin.tools.bench.records import Answer, Job
@@ -21,8 +22,10 @@ _TAIL_LINES = 30
 _POLL_SECONDS = 0.2
 
 
-class ArmError(RuntimeError):
+class ArmError(UserError, RuntimeError):
     """An arm ended before its time; the message says which and shows the end of its log."""
+
+    exit_status = 1
 
 
 class Arm:

@@ -4,8 +4,10 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from vllm_spec_plugin.schema.errors import UserError
 
-class InputError(ValueError):
+
+class InputError(UserError, ValueError):
     """An option's value that does not go; str() is the message."""
 
 

@@ -1,7 +1,7 @@
-"""The n-gram proposer by itself, on synthetic text: what it costs, and how often it is right."""
+"""The proposers of repeated text by themselves, on synthetic text: what they cost, and how often they are right."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,13 +9,58 @@ import numpy.typing as npt
 
 from vllm_spec_plugin.proposers.base import RequestView
 from vllm_spec_plugin.proposers.ngram.proposer import DraftSampling, Mode, NgramProposer
+from vllm_spec_plugin.proposers.ngram.shared import SharedTexts
+from vllm_spec_plugin.proposers.suffix.proposer import SuffixProposer
+from vllm_spec_plugin.proposers.suffix.store import TextStore
 
-VARIANTS: tuple[tuple[Mode, DraftSampling], ...] = (
-    ("lookup", "greedy"),
-    ("frequency", "greedy"),
-    ("frequency", "sample"),
-)
+RepeatProposer = NgramProposer | SuffixProposer
+
 MAX_NEW_TOKENS = 4
+SCOPE = "one"
+
+
+@dataclass(frozen=True)
+class Variants:
+    """What the proposers are made with.
+
+    Attributes:
+        min_order: fewest tokens that must match.
+        max_order: most tokens that lookup and frequency match.
+        window: tokens that frequency counts.
+        vocab_size: of the target.
+        shared_tokens: most tokens of ended texts that are kept.
+        min_probability: below which a suffix draft ends.
+    """
+
+    min_order: int
+    max_order: int
+    window: int
+    vocab_size: int
+    shared_tokens: int
+    min_probability: float
+
+    def proposers(self) -> dict[tuple[str, str], Callable[[], RepeatProposer]]:
+        """Makes each proposer by its name and by how it chooses tokens; of `+ shared` with a store."""
+
+        def ngram(mode: Mode, sampling: DraftSampling, shared: bool = False) -> NgramProposer:
+            # The orders of frequency count the token that follows too.
+            least, most = (order + (mode == "frequency") for order in (self.min_order, self.max_order))
+            texts = SharedTexts(least, most, self.shared_tokens, self.vocab_size) if shared else None
+            return NgramProposer(mode, least, most, self.window, sampling, self.vocab_size, texts)
+
+        def suffix(sampling: DraftSampling, shared: bool = False) -> SuffixProposer:
+            store = TextStore(self.shared_tokens, self.vocab_size) if shared else None
+            return SuffixProposer(self.min_order, self.min_probability, sampling, self.vocab_size, store)
+
+        return {
+            ("lookup", "greedy"): lambda: ngram("lookup", "greedy"),
+            ("frequency", "greedy"): lambda: ngram("frequency", "greedy"),
+            ("suffix", "greedy"): lambda: suffix("greedy"),
+            ("frequency", "sample"): lambda: ngram("frequency", "sample"),
+            ("suffix", "sample"): lambda: suffix("sample"),
+            ("lookup + shared", "greedy"): lambda: ngram("lookup", "greedy", shared=True),
+            ("suffix + shared", "greedy"): lambda: suffix("greedy", shared=True),
+        }
 
 
 @dataclass(frozen=True)
@@ -27,12 +72,14 @@ class Measurement:
         step_us: [steps] microseconds per request of each later step.
         right: how many drafted tokens were what followed, up to each draft's first wrong one.
         drafted: how many tokens were drafted.
+        num_bytes: memory held at the end.
     """
 
     indexing_ms: float
     step_us: npt.NDArray[np.float64]
     right: int
     drafted: int
+    num_bytes: int
 
 
 def text_stream(num_tokens: int, vocab_size: int, rng: np.random.Generator) -> npt.NDArray[np.int32]:
@@ -56,14 +103,14 @@ def text_lengths(context: int, steps: int, rng: np.random.Generator) -> Iterator
 
 
 def measure(
-    proposer: NgramProposer, texts: list[npt.NDArray[np.int32]], context: int, steps: int, num_draft_tokens: int
+    proposer: RepeatProposer, texts: list[npt.NDArray[np.int32]], context: int, steps: int, num_draft_tokens: int
 ) -> Measurement:
     """Runs one proposer over `texts`, each beginning with `context` tokens and at least as long as needed."""
     rng = np.random.default_rng(1)
 
     def views(length: int) -> list[RequestView]:
         return [
-            RequestView(str(index), text[:length], num_draft_tokens, rng.random(num_draft_tokens))
+            RequestView(str(index), text[:length], num_draft_tokens, rng.random(num_draft_tokens), scope=SCOPE)
             for index, text in enumerate(texts)
         ]
 
@@ -81,4 +128,12 @@ def measure(
             matches = np.array(draft.token_ids, np.int32) == text[length : length + len(draft.token_ids)]
             right += int(np.cumprod(matches).sum())
             drafted += len(matches)
-    return Measurement(indexing, np.array(seconds) / len(texts) * 1e6, right, drafted)
+    return Measurement(indexing, np.array(seconds) / len(texts) * 1e6, right, drafted, proposer.num_bytes)
+
+
+def fill(proposer: RepeatProposer, texts: Iterable[npt.NDArray[np.int32]]) -> None:
+    """Shows a proposer texts that end."""
+    for index, text in enumerate(texts):
+        name = f"ended {index}"
+        proposer.propose([RequestView(name, text, 1, np.zeros(1), scope=SCOPE)])
+        proposer.finish(name)

@@ -11,14 +11,17 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self
 
+from vllm_spec_plugin.schema.errors import UserError
 from vllm_spec_plugin.tools.certify.jobs import Job, Result
 
 _POLL_SECONDS = 0.05
 _TAIL_CHARACTERS = 6000
 
 
-class EngineError(RuntimeError):
+class EngineError(UserError, RuntimeError):
     """An engine ended before its time; the message has the end of its log."""
+
+    exit_status = 1
 
 
 class StartError(EngineError):

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import yaml
 
 from vllm_spec_plugin.config import PluginConfig, load_config
+from vllm_spec_plugin.schema.errors import UserError
 from vllm_spec_plugin.tools.bench.plans import arm_environment
 from vllm_spec_plugin.tools.certify.baseline import Baseline, Say, Sizes, run_baseline
 from vllm_spec_plugin.tools.certify.checks import check_greedy, check_json, check_samples, check_seeds, sampling_check
@@ -30,7 +31,7 @@ _TIGHT = {"max_num_seqs": 24, "max_num_batched_tokens": 128, "block_size": 32, "
 _PARALLEL = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")
 
 
-class RefusedError(RuntimeError):
+class RefusedError(UserError, RuntimeError):
     """An engine did not start, or ended; str() says which one and why."""
 
 

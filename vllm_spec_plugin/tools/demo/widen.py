@@ -19,6 +19,8 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
+from vllm_spec_plugin.schema.errors import UserError
+
 MULTIPLE = 64
 SHARD_BYTES = 5_000_000_000
 
@@ -39,7 +41,7 @@ _OTHER_WEIGHTS = {".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".gguf", ".h5"
 _NOT_THE_MODEL = {".git", ".cache"}
 
 
-class WidenError(ValueError):
+class WidenError(UserError, ValueError):
     """A model that cannot be widened as asked; str() is the whole message, one line."""
 
 

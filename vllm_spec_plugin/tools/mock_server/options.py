@@ -2,10 +2,11 @@
 
 from dataclasses import dataclass
 
+from vllm_spec_plugin.schema.errors import UserError
 from vllm_spec_plugin.tools.serving import HOST
 
 
-class MockOptionsError(ValueError):
+class MockOptionsError(UserError, ValueError):
     """Options that cannot be served; str() names the option and what it may be."""
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Self
 
+from vllm_spec_plugin.schema.errors import UserError
 from vllm_spec_plugin.tools.mock_server.options import MockOptions
 
 if TYPE_CHECKING:
@@ -19,8 +20,10 @@ _POLL_SECONDS = 0.01
 _START_SECONDS = 30.0
 
 
-class MockServerError(RuntimeError):
+class MockServerError(UserError, RuntimeError):
     """The server could not be started; str() says why."""
+
+    exit_status = 1
 
 
 class MockServer:

@@ -8,10 +8,9 @@ from vllm_spec_plugin.proposers.registry import BUNDLED, CASCADE, method_of
 
 
 def _method(*, keeps_kv: bool = False, uses_hidden_states: bool = False) -> str:
-    """The plugin's method with these needs: the planner tries one of each kind."""
+    """The plugin's first method with these needs: the planner tries one of each kind."""
     wanted = (keeps_kv, uses_hidden_states)
-    [method] = [method_of(kind) for kind in BUNDLED if (kind.keeps_kv, kind.uses_hidden_states) == wanted]
-    return method
+    return next(method_of(kind) for kind in BUNDLED if (kind.keeps_kv, kind.uses_hidden_states) == wanted)
 
 
 NGRAM, DRAFT_MODEL, MEDUSA = _method(), _method(keeps_kv=True), _method(uses_hidden_states=True)

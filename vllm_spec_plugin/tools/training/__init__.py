@@ -1,5 +1,9 @@
 """Training Medusa heads for a target whose own weights stay as they are."""
 
+from vllm_spec_plugin.schema.errors import UserError
 
-class TrainingError(ValueError):
+
+class TrainingError(UserError, ValueError):
     """Training that cannot be begun or gone on with; str() is the whole message."""
+
+    exit_status = 1

@@ -2,10 +2,9 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
+from vllm_spec_plugin.proposers.registry import CASCADE
 from vllm_spec_plugin.tools.bench.load.records import LoadAnswer, PhaseAnswer, Progress
 from vllm_spec_plugin.tools.bench.records import Answer, Step
-
-from vllm_spec_plugin.proposers.registry import CASCADE
 from vllm_spec_plugin.tools.planner.candidates import DRAFT_MODEL, NGRAM, Engine, chain_engines
 from vllm_spec_plugin.tools.planner.forecast import forecasts
 from vllm_spec_plugin.tools.planner.measuring import joining, settings

@@ -3,12 +3,11 @@
 from collections import Counter
 from typing import Any
 
+from tests.unit.tools.planner.cases import answer
+from vllm_spec_plugin.proposers.registry import CASCADE
 from vllm_spec_plugin.tools.bench.load.records import LoadAnswer, LoadJob, PhaseAnswer, Progress
 from vllm_spec_plugin.tools.bench.quiet import QuietMachine
 from vllm_spec_plugin.tools.bench.records import Answer, Job
-
-from tests.unit.tools.planner.cases import answer
-from vllm_spec_plugin.proposers.registry import CASCADE
 from vllm_spec_plugin.tools.planner.candidates import NGRAM, chain_engines
 from vllm_spec_plugin.tools.planner.measuring import Sizes, joining, measure, num_runs, settings
 from vllm_spec_plugin.tools.planner.samples import NONE, Setting

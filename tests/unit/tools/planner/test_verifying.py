@@ -3,10 +3,10 @@
 from typing import Any
 
 import pytest
-from vllm_spec_plugin.tools.bench.load.records import LoadAnswer, LoadJob, PhaseAnswer, Progress
-from vllm_spec_plugin.tools.bench.quiet import QuietMachine
 
 from tests.unit.tools.planner.cases import verified
+from vllm_spec_plugin.tools.bench.load.records import LoadAnswer, LoadJob, PhaseAnswer, Progress
+from vllm_spec_plugin.tools.bench.quiet import QuietMachine
 from vllm_spec_plugin.tools.planner.measuring import Sizes
 from vllm_spec_plugin.tools.planner.samples import NONE
 from vllm_spec_plugin.tools.planner.traffic import Prompt

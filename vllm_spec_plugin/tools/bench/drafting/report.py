@@ -16,7 +16,7 @@ GREEDY_NOTE = (
     "longer and is accepted more often."
 )
 STOCK_NOTE = (
-    "On CPU stock vLLM's sampled outputs are wrong with speculation (docs/architecture.md, \"Why not vLLM's own "
+    "On CPU stock vLLM's sampled outputs are wrong with speculation (docs/design/verification.md, \"Why not vLLM's own "
     'sampler"), its greedy ones are right: above temperature 0 read its draft step, not its acceptance.'
 )
 

@@ -10,7 +10,7 @@ from vllm_spec_plugin.tools.bench.load.switching import RECOVERED, WINDOW
 from vllm_spec_plugin.tools.bench.load.workloads import EASY, MIXED, SWITCHING
 
 STOCK_NOTE = (
-    "On CPU stock vLLM's sampled outputs are wrong with speculation (docs/architecture.md, \"Why not vLLM's own "
+    "On CPU stock vLLM's sampled outputs are wrong with speculation (docs/design/verification.md, \"Why not vLLM's own "
     'sampler"), and so are greedy ones that share a batch with them, as in the workload mixed: its figures tell '
     "something of the workload easy only."
 )

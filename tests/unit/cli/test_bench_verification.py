@@ -1,0 +1,60 @@
+"""`vllm-spec bench verification`: it runs, tells times and gains, and says what does not go."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from typer.testing import CliRunner, Result
+
+from vllm_spec_plugin.cli import app
+
+
+def run(*arguments: str | Path) -> Result:
+    result = CliRunner().invoke(app, ["bench", "verification", *map(str, arguments)], env={"COLUMNS": "100"})
+    assert result.exception is None or isinstance(result.exception, SystemExit)
+    return result
+
+
+def test_times_and_gains_are_told_and_written(tmp_path: Path) -> None:
+    path = tmp_path / "verification.json"
+    sizes = ("--vocab-size", "50", "--vocab-size", "70000", "--requests", "2", "--requests", "1")
+    result = run(*sizes, "--rounds", "2", "--steps", "600", "--gain-vocab-size", "20", "--json", path)
+    assert result.exit_code == 0, result.output
+    assert "block / token" in result.stdout
+    report = json.loads(path.read_text())
+    assert [(case["vocab_size"], case["requests"]) for case in report["times"]] == [
+        (50, 2),
+        (50, 1),
+        (70_000, 2),
+        (70_000, 1),
+    ]
+    assert all(min(case["token"], case["block"], case["ratio"]) > 0 for case in report["times"])
+    assert len(report["gains"]) == 10
+    for gain in report["gains"]:
+        assert 0 < gain["acceptance_rate"] < 1
+        assert 0 < gain["token"] < gain["block"] < gain["tokens"]
+        assert gain["ratio"] == pytest.approx((1 + gain["block"]) / (1 + gain["token"]))
+        # The draft's first token is accepted as often by either, later ones more seldom than by itself.
+        assert gain["token"] < gain["tokens"] * gain["acceptance_rate"] * 1.1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--tokens", "65"], "--tokens"),
+        (["--rounds", "0"], "--rounds"),
+        (["--device", "abacus"], "--device abacus: allowed: cpu, or cuda where there is a GPU"),
+        (["--json", "nothing/here.json"], "--json nothing/here.json: there is no folder"),
+    ],
+)
+def test_mistakes_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], message: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert message in " ".join(result.output.split())
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_gpu_that_is_not_there_is_told() -> None:
+    assert run("--device", "cuda").exit_code == 2

@@ -1,0 +1,324 @@
+"""Configurations that are taken, and their defaults."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from pydantic import ValidationError
+
+from tests.unit.config.cases import DRAFT, FIXED, MEDUSA, NGRAM, SEVEN, SHARED, SUFFIX
+from vllm_spec_plugin.config import (
+    DraftModelConfig,
+    MedusaConfig,
+    NgramConfig,
+    PluginConfig,
+    SuffixConfig,
+    load_config,
+    parse_config,
+)
+from vllm_spec_plugin.proposers.medusa import check
+from vllm_spec_plugin.proposers.section import DraftWeights, FixedTree
+
+CONFIGS = Path(__file__).parents[3] / "configs"
+
+
+def test_the_least_file_has_the_documented_defaults() -> None:
+    config = parse_config({"proposer": NGRAM}, "spec.yaml")
+    assert config.model_dump() == {
+        "proposer": {
+            "method": "ngram",
+            "mode": "lookup",
+            "min_order": 2,
+            "max_order": 5,
+            "window": None,
+            "draft_sampling": "greedy",
+            "shared": False,
+            "shared_tokens": None,
+            "shared_scope": None,
+        },
+        "draft_length": {"policy": "optimal", "tokens": 4, "half_life": 64.0, "explore": 0.01},
+        "verification": {"lenience": 1.0, "method": "block"},
+        "stream_granularity": "free",
+        "stream_tokens": None,
+    }
+
+
+def test_a_draft_model_has_the_documented_defaults() -> None:
+    assert parse_config({"proposer": DRAFT}, "spec.yaml").proposer.model_dump() == {
+        "method": "draft_model",
+        "model": "org/small",
+        "draft_sampling": "probabilistic",
+        "draft_temperature": None,
+        "min_confidence": 0.0,
+        "dtype": None,
+        "quantization": None,
+        "catch_up_tokens": 2048,
+        "branches": None,
+    }
+
+
+def test_suffix_has_the_documented_defaults() -> None:
+    assert parse_config({"proposer": {"method": "suffix"}}, "spec.yaml").proposer.model_dump() == {
+        "method": "suffix",
+        "min_order": 2,
+        "min_probability": 0.02,
+        "draft_sampling": "greedy",
+        "shared": False,
+        "shared_tokens": None,
+        "shared_scope": None,
+    }
+
+
+def test_medusa_has_the_documented_defaults() -> None:
+    assert parse_config({"proposer": MEDUSA}, "spec.yaml").proposer.model_dump() == {
+        "method": "medusa",
+        "model": "org/heads",
+        "draft_sampling": "greedy",
+        "tree": None,
+    }
+
+
+def test_only_a_draft_model_keeps_kv_and_only_medusa_looks_at_hidden_states() -> None:
+    methods = (NgramConfig, DraftModelConfig, MedusaConfig)
+    assert [method.keeps_kv for method in methods] == [False, True, False]
+    assert [method.uses_hidden_states for method in methods] == [False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("proposer", "drafts_trees"),
+    [
+        (NGRAM, False),
+        (DRAFT, False),
+        ({**DRAFT, "branches": [1]}, True),
+        (MEDUSA, False),
+        ({**MEDUSA, "tree": "auto"}, True),
+        ({**MEDUSA, "tree": [[0]]}, True),
+    ],
+)
+def test_who_drafts_trees(proposer: dict[str, Any], drafts_trees: bool) -> None:
+    assert parse_config({"proposer": proposer}, "spec.yaml").proposers[0].drafts_trees is drafts_trees
+
+
+@pytest.mark.parametrize(
+    ("branches", "num_branches", "num_nodes"), [(None, 1, 0), ([1, 1], 1, 2), ([3], 3, 3), ([2, 3, 1], 6, 2 + 6 + 6)]
+)
+def test_what_branches_come_to(branches: list[int] | None, num_branches: int, num_nodes: int) -> None:
+    data = {"proposer": {**DRAFT, "branches": branches}, "draft_length": {"policy": "fixed", "tokens": 14}}
+    proposer = parse_config(data, "spec.yaml").proposer
+    assert isinstance(proposer, DraftModelConfig)
+    assert proposer.draft_weights == DraftWeights("org/small", num_branches=num_branches)
+    assert proposer.fixed_tree == (FixedTree("branches", num_nodes, len(branches)) if branches else None)
+
+
+@pytest.mark.parametrize(("tree", "num_heads"), [(None, 7), ("auto", None), ([[0], [0, 5], [2]], 2)])
+def test_how_many_heads_drafts_need(tree: object, num_heads: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted: list[int | None] = []
+
+    def check_heads(
+        target: object, model: str, num_heads: int | None, where: str, *, needs_accuracy: bool
+    ) -> list[str]:
+        assert needs_accuracy is (tree == "auto")
+        wanted.append(num_heads)
+        return []
+
+    monkeypatch.setattr(check, "check_heads", check_heads)
+    data = {"proposer": {**MEDUSA, "tree": tree}, "draft_length": {"policy": "fixed", "tokens": 7}}
+    parse_config(data, "spec.yaml").check_proposers(None, "spec.yaml")
+    assert wanted == [num_heads]
+
+
+def test_frequency_has_a_window_by_default() -> None:
+    proposer = parse_config({"proposer": {**NGRAM, "mode": "frequency"}}, "spec.yaml").proposer
+    assert isinstance(proposer, NgramConfig)
+    assert proposer.window == 8192
+
+
+def test_shared_texts_have_the_documented_defaults() -> None:
+    proposer = parse_config({"proposer": SHARED}, "spec.yaml").proposer
+    assert isinstance(proposer, NgramConfig)
+    assert (proposer.shared_tokens, proposer.shared_scope) == (1_000_000, "salt")
+
+
+@pytest.mark.parametrize("given", [{"shared_tokens": 1024}, {"shared_tokens": 10**9}, {"shared_scope": "global"}])
+def test_what_sharing_may_be_given(given: dict[str, Any]) -> None:
+    config = parse_config({"proposer": {**SHARED, **given}}, "spec.yaml")
+    assert given.items() <= config.proposer.model_dump().items()
+
+
+@pytest.mark.parametrize(
+    ("data", "stream_tokens"),
+    [
+        ({"proposer": NGRAM}, None),
+        ({"proposer": NGRAM, "stream_granularity": "free", "stream_tokens": None}, None),
+        (FIXED, 5),
+        ({**FIXED, "stream_tokens": 5}, 5),
+        ({**FIXED, "stream_tokens": 1024}, 1024),
+        ({**FIXED, "draft_length": SEVEN}, 8),
+        ({**FIXED, "draft_length": SEVEN, "stream_tokens": 8}, 8),
+    ],
+)
+def test_a_group_of_the_stream_holds_what_a_step_may_give(data: dict[str, Any], stream_tokens: int | None) -> None:
+    config = parse_config(data, "spec.yaml")
+    assert config.stream_tokens == stream_tokens
+    assert PluginConfig.model_validate(config.model_dump(mode="json")) == config
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "values"),
+    [
+        ("proposer", "min_order", (1, 5)),
+        ("proposer", "max_order", (2, 16)),
+        ("proposer", "window", (64, 1048576)),
+        ("draft_length", "tokens", (1, 64)),
+        ("verification", "lenience", (1e-9, 0.5, 1, 1.0)),
+    ],
+)
+def test_the_ends_of_every_range_are_allowed(section: str, key: str, values: tuple[float, ...]) -> None:
+    for value in values:
+        data: dict[str, Any] = {"proposer": {**NGRAM, "mode": "frequency"}, "draft_length": {"policy": "fixed"}}
+        data.setdefault(section, {})[key] = value
+        assert getattr(getattr(parse_config(data, "spec.yaml"), section), key) == value
+
+
+@pytest.mark.parametrize(
+    ("key", "values"),
+    [
+        ("draft_temperature", (None, 1e-9, 1, 10)),
+        ("min_confidence", (0, 0.999)),
+        ("dtype", (None, "auto", "float32", "float16", "bfloat16")),
+        ("quantization", (None, "fp8")),
+        ("catch_up_tokens", (1, 10**9)),
+    ],
+)
+def test_what_a_draft_model_may_be_given(key: str, values: tuple[object, ...]) -> None:
+    for value in values:
+        assert getattr(parse_config({"proposer": {**DRAFT, key: value}}, "spec.yaml").proposer, key) == value
+
+
+@pytest.mark.parametrize(
+    ("proposer", "key", "value"),
+    [
+        (DRAFT, "branches", (1,)),
+        (DRAFT, "branches", (64,)),
+        (DRAFT, "branches", (1,) * 16),
+        (DRAFT, "branches", (2, 2, 1)),
+        (MEDUSA, "draft_sampling", "probabilistic"),
+        (MEDUSA, "tree", "auto"),
+        (MEDUSA, "tree", ((63,),)),
+        (MEDUSA, "tree", ((0,), (0, 0), (7,))),
+        (MEDUSA, "tree", tuple((0,) * depth for depth in range(1, 17))),
+    ],
+)
+def test_what_trees_may_be(proposer: dict[str, Any], key: str, value: object) -> None:
+    """Lists of a file become tuples, which nothing changes."""
+    given = yaml.safe_load(yaml.dump(value).replace("!!python/tuple", ""))
+    data = {"proposer": {**proposer, key: given}, "draft_length": {"policy": "fixed", "tokens": 64}}
+    config = parse_config(data, "spec.yaml")
+    assert getattr(config.proposer, key) == value
+    assert PluginConfig.model_validate(config.model_dump(mode="json")) == config
+
+
+SHIPPED = {
+    "cascade.yaml": 8,
+    "ngram.yaml": 8,
+    "ngram_frequency.yaml": 8,
+    "suffix.yaml": 8,
+    "draft_model.yaml": 8,
+    "medusa.yaml": 4,
+    "medusa_tree.yaml": 5,
+    "multi_draft.yaml": 14,
+}
+
+
+@pytest.mark.parametrize("name", sorted(SHIPPED))
+def test_shipped_files_are_valid_and_name_every_key_that_applies(name: str) -> None:
+    config = load_config(CONFIGS / name)
+    unused = set()
+    if isinstance(config.proposer, NgramConfig):
+        unused |= {"window"} if config.proposer.mode == "lookup" else set()
+    if isinstance(config.proposer, NgramConfig | SuffixConfig):
+        unused |= set() if config.proposer.shared else {"shared_tokens", "shared_scope"}
+    for section in (config.proposer, config.draft_length, config.verification):
+        assert section.model_fields_set == set(type(section).model_fields) - unused
+    assert config.draft_length.tokens == SHIPPED[name]
+    assert config.verification.lenience == 1
+
+
+def test_the_shipped_file_for_a_start_names_the_keys_beside_its_sections_too() -> None:
+    config = load_config(CONFIGS / "ngram.yaml")
+    assert config.model_fields_set == set(PluginConfig.model_fields) - {"stream_tokens"}
+    assert config.stream_granularity == "free"
+
+
+def test_every_shipped_file_is_among_those_checked_here() -> None:
+    assert {path.name for path in CONFIGS.glob("*.yaml")} == set(SHIPPED)
+
+
+@pytest.mark.parametrize(
+    "proposer", [{**NGRAM, "mode": "lookup"}, {**NGRAM, "mode": "frequency"}, SHARED, SUFFIX, DRAFT, MEDUSA]
+)
+def test_survives_json(proposer: dict[str, Any]) -> None:
+    config = parse_config({"proposer": proposer, "verification": {"lenience": 1}}, "spec.yaml")
+    assert PluginConfig.model_validate(config.model_dump(mode="json")) == config
+
+
+def test_cannot_be_changed() -> None:
+    config = parse_config({"proposer": NGRAM}, "spec.yaml")
+    assert isinstance(config.proposer, NgramConfig)
+    with pytest.raises(ValidationError):
+        config.proposer.min_order = 3
+
+
+def draft_of(path: Path, model: str) -> str:
+    """Writes a file at `path` that names `model`, and tells the one that is meant."""
+    path.write_text(yaml.safe_dump({"proposer": {"method": "draft_model", "model": model}}))
+    proposer = load_config(path).proposer
+    assert isinstance(proposer, DraftModelConfig)
+    return proposer.model
+
+
+def test_a_folder_beside_the_file_is_meant_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    beside, here = tmp_path / "conf", tmp_path / "here"
+    for folder in (beside / "org" / "small", here / "org" / "small", tmp_path / "up"):
+        folder.mkdir(parents=True)
+    monkeypatch.chdir(here)
+    assert draft_of(beside / "spec.yaml", "org/small") == str(beside / "org" / "small")
+    assert draft_of(beside / "spec.yaml", "../up") == str(tmp_path / "up")
+    monkeypatch.chdir(tmp_path)
+    (beside / "spec.yaml").rename(beside / "other.yaml")
+    proposer = load_config("conf/other.yaml").proposer
+    assert isinstance(proposer, DraftModelConfig)
+    assert proposer.model == str(tmp_path / "up")
+
+
+@pytest.mark.parametrize("model", ["org/small", "here/small", "a\0b", "x" * 5000, "../none"])
+def test_what_is_not_beside_the_file_is_left_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: str
+) -> None:
+    (tmp_path / "here" / "small").mkdir(parents=True)
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "org").touch()
+    monkeypatch.chdir(tmp_path)
+    assert draft_of(tmp_path / "conf" / "spec.yaml", model) == model
+
+
+def test_plain_data_is_not_looked_for_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "small").mkdir()
+    monkeypatch.chdir(tmp_path)
+    proposer = parse_config({"proposer": {**DRAFT, "model": "small"}}, "spec.yaml").proposer
+    assert isinstance(proposer, DraftModelConfig)
+    assert proposer.model == "small"
+
+
+@pytest.mark.parametrize(("lenience", "method"), [(1, "block"), (0.9, "token")])
+def test_drafts_are_verified_by_blocks_where_that_is_exact(lenience: float, method: str) -> None:
+    config = parse_config({"proposer": NGRAM, "verification": {"lenience": lenience}}, "spec.yaml")
+    assert config.verification.method == method
+    assert PluginConfig.model_validate(config.model_dump(mode="json")) == config
+
+
+@pytest.mark.parametrize("lenience", [1.0, 0.5])
+def test_drafts_can_be_verified_token_by_token(lenience: float) -> None:
+    config = parse_config({"proposer": NGRAM, "verification": {"method": "token", "lenience": lenience}}, "spec.yaml")
+    assert config.verification.method == "token"

@@ -1,0 +1,371 @@
+"""Mistakes in a configuration, and the words they are refused with."""
+
+from typing import Any
+
+import pytest
+
+from tests.unit.config.cases import DRAFT, FIXED, FREQUENCY, MEDUSA, NGRAM, SEVEN, SHARED, message_of
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (
+            {"proposer": {**NGRAM, "max_order": 99}},
+            "proposer.max_order: got 99; allowed: a whole number from 1 to 16",
+        ),
+        ({"proposer": {**NGRAM, "max_order": 17}}, "proposer.max_order: got 17; allowed: a whole number from 1 to 16"),
+        (
+            {"proposer": {**NGRAM, "min_order": "5"}},
+            "proposer.min_order: got the text '5'; allowed: a whole number from 1 to 16",
+        ),
+        (
+            {"proposer": {**NGRAM, "min_order": True}},
+            "proposer.min_order: got true; allowed: a whole number from 1 to 16",
+        ),
+        (
+            {"proposer": {**NGRAM, "min_order": 2.0}},
+            "proposer.min_order: got 2.0; allowed: a whole number from 1 to 16",
+        ),
+        (
+            {"proposer": {**FREQUENCY, "window": 63}},
+            "proposer.window: got 63; allowed: a whole number from 64 to 1048576",
+        ),
+        (
+            {"proposer": {**NGRAM, "mode": "freqency"}},
+            "proposer.mode: got the text 'freqency'; allowed: lookup, frequency; did you mean frequency?",
+        ),
+        ({"proposer": {**NGRAM, "mode": None}}, "proposer.mode: got nothing (null); allowed: lookup, frequency"),
+        (
+            {"proposer": {"method": "ngarm"}},
+            "proposer.method: got the text 'ngarm'; allowed: cascade, draft_model, medusa, ngram, suffix; "
+            "did you mean ngram?",
+        ),
+        ({"proposer": {"method": 5}}, "proposer.method: got 5; allowed: cascade, draft_model, medusa, ngram, suffix"),
+        ({"proposer": {}}, "proposer.method: missing; allowed: cascade, draft_model, medusa, ngram, suffix"),
+        ({"proposer": NGRAM, "draft_length": {}}, "draft_length.policy: missing; allowed: fixed, heuristic, optimal"),
+        (
+            {"proposer": NGRAM, "draft_length": {"policy": "fixed", "tokens": 0}},
+            "draft_length.tokens: got 0; allowed: a whole number from 1 to 64",
+        ),
+        (
+            {"proposer": {**NGRAM, "max_ordr": 3}},
+            "proposer.max_ordr: unknown key (got 3); allowed: method, mode, min_order, max_order, window, "
+            "draft_sampling, shared, shared_tokens, shared_scope; did you mean max_order?",
+        ),
+        (
+            {"proposer": NGRAM, "tokens": 3},
+            "tokens: unknown key (got 3); allowed: proposer, draft_length, verification, stream_granularity, "
+            "stream_tokens; did you mean draft_length.tokens?",
+        ),
+        (
+            {"proposer": NGRAM, "verification": None},
+            "verification: got nothing (null); allowed: a section with keys of its own: lenience, method",
+        ),
+        (
+            {"proposer": NGRAM, "verification": {7: 1}},
+            "verification.7: got 7 as a key; allowed: lenience, method",
+        ),
+        (
+            {},
+            "proposer: missing; allowed: a section with the key method (cascade or draft_model or medusa or ngram or "
+            "suffix) and those that go with it",
+        ),
+        (
+            None,
+            "it is empty; allowed: a YAML mapping with the keys proposer, draft_length, verification, "
+            "stream_granularity, stream_tokens (proposer is required)",
+        ),
+        (
+            [1],
+            "got a list; allowed: a YAML mapping with the keys proposer, draft_length, verification, "
+            "stream_granularity, stream_tokens (proposer is required)",
+        ),
+        (
+            {"proposer": {**NGRAM, "min_order": 7}},
+            "proposer.min_order: got 7, which is above proposer.max_order (5, its default); "
+            "allowed: at most proposer.max_order",
+        ),
+        (
+            {"proposer": {**NGRAM, "max_order": 1}},
+            "proposer.max_order: got 1, which is below proposer.min_order (2, its default); "
+            "allowed: at least proposer.min_order",
+        ),
+        (
+            {"proposer": {**NGRAM, "window": 100}},
+            "proposer.window: got 100, but proposer.mode is lookup, which has no window; "
+            "allowed: leave it out, or set proposer.mode to frequency",
+        ),
+        (
+            {"proposer": NGRAM, "stream_granularity": "fix"},
+            "stream_granularity: got the text 'fix'; allowed: free, fixed; did you mean fixed?",
+        ),
+        (
+            {"proposer": NGRAM, "stream_granularity": None},
+            "stream_granularity: got nothing (null); allowed: free, fixed",
+        ),
+        (
+            {"proposer": NGRAM, "stream_tokens": 8},
+            "stream_tokens: got 8, but stream_granularity is free, so tokens are not grouped; "
+            "allowed: leave it out, or set stream_granularity to fixed",
+        ),
+        (
+            {**FIXED, "stream_tokens": None},
+            "stream_tokens: got nothing (null), but stream_granularity is fixed; "
+            "allowed: a whole number from 5 to 1024, or leave it out for 5",
+        ),
+        (
+            {**FIXED, "stream_tokens": 4},
+            "stream_tokens: got 4, but with draft_length.tokens 4 a step may give 5 tokens; "
+            "allowed: a whole number from 5 to 1024, or leave it out for 5",
+        ),
+        (
+            {**FIXED, "draft_length": SEVEN, "stream_tokens": 7},
+            "stream_tokens: got 7, but with draft_length.tokens 7 a step may give 8 tokens; "
+            "allowed: a whole number from 8 to 1024, or leave it out for 8",
+        ),
+        (
+            {**FIXED, "stream_tokens": 1025},
+            "stream_tokens: got 1025; allowed: a whole number from draft_length.tokens + 1 to 1024",
+        ),
+        (
+            {**FIXED, "stream_tokens": "5"},
+            "stream_tokens: got the text '5'; allowed: a whole number from draft_length.tokens + 1 to 1024",
+        ),
+        (
+            {**FIXED, "draft_length": {"policy": "fixed", "tokens": 0}},
+            "draft_length.tokens: got 0; allowed: a whole number from 1 to 64",
+        ),
+        (
+            {"proposer": {**NGRAM, "shared": "yes"}},
+            "proposer.shared: got the text 'yes'; allowed: true or false",
+        ),
+        (
+            {"proposer": {**SHARED, "shared_tokens": 1023}},
+            "proposer.shared_tokens: got 1023; allowed: a whole number from 1024 to 1000000000",
+        ),
+        (
+            {"proposer": {**SHARED, "shared_scope": "everybody"}},
+            "proposer.shared_scope: got the text 'everybody'; allowed: salt, global",
+        ),
+        (
+            {"proposer": {**NGRAM, "shared_tokens": 5000}},
+            "proposer.shared_tokens: got 5000, but proposer.shared is false, so no texts are kept; "
+            "allowed: leave it out, or set proposer.shared to true",
+        ),
+        (
+            {"proposer": {**NGRAM, "shared": False, "shared_scope": "salt"}},
+            "proposer.shared_scope: got the text 'salt', but proposer.shared is false, so no texts are kept; "
+            "allowed: leave it out, or set proposer.shared to true",
+        ),
+        (
+            {"proposer": {**SHARED, "shared_tokens": None}},
+            "proposer.shared_tokens: got nothing (null), but proposer.shared is true; allowed: a whole number from "
+            "1024 to 1000000000, or leave it out for 1000000",
+        ),
+        (
+            {"proposer": {**SHARED, "shared_scope": None}},
+            "proposer.shared_scope: got nothing (null), but proposer.shared is true; allowed: salt, global, or leave "
+            "it out for salt",
+        ),
+        (
+            {"proposer": {**FREQUENCY, "window": None}},
+            "proposer.window: got nothing (null), but proposer.mode is frequency; "
+            "allowed: a whole number from 64 to 1048576, or leave it out for 8192",
+        ),
+        (
+            {"proposer": {**NGRAM, "draft_sampling": "sample"}},
+            "proposer.draft_sampling: got the text 'sample', but proposer.mode is lookup, which has no counts to "
+            "draw from; allowed: greedy, or set proposer.mode to frequency",
+        ),
+        (
+            {"proposer": {"method": "draft_model"}},
+            "proposer.model: missing; allowed: a model's folder or its name on the Hugging Face hub",
+        ),
+        (
+            {"proposer": {**DRAFT, "model": ""}},
+            "proposer.model: got the text ''; allowed: a model's folder or its name on the Hugging Face hub",
+        ),
+        (
+            {"proposer": {**DRAFT, "model": None}},
+            "proposer.model: got nothing (null); allowed: a model's folder or its name on the Hugging Face hub",
+        ),
+        (
+            {"proposer": {**DRAFT, "min_order": 3}},
+            "proposer.min_order: unknown key (got 3); allowed: method, model, draft_sampling, draft_temperature, "
+            "min_confidence, dtype, quantization, catch_up_tokens, branches; it belongs to proposer.method ngram and "
+            "suffix",
+        ),
+        (
+            {"proposer": {**NGRAM, "model": "x"}},
+            "proposer.model: unknown key (got the text 'x'); allowed: method, mode, min_order, max_order, window, "
+            "draft_sampling, shared, shared_tokens, shared_scope; it belongs to proposer.method draft_model and medusa",
+        ),
+        (
+            {"proposer": {**DRAFT, "tokens": 3}},
+            "proposer.tokens: unknown key (got 3); allowed: method, model, draft_sampling, draft_temperature, "
+            "min_confidence, dtype, quantization, catch_up_tokens, branches; did you mean draft_length.tokens?",
+        ),
+        (
+            {"proposer": {**DRAFT, "draft_sampling": "sample"}},
+            "proposer.draft_sampling: got the text 'sample'; allowed: probabilistic, greedy",
+        ),
+        (
+            {"proposer": {**DRAFT, "draft_temperature": 0}},
+            "proposer.draft_temperature: got 0; allowed: a number above 0 up to 10, or null",
+        ),
+        (
+            {"proposer": {**DRAFT, "draft_temperature": 10.5}},
+            "proposer.draft_temperature: got 10.5; allowed: a number above 0 up to 10, or null",
+        ),
+        (
+            {"proposer": {**DRAFT, "draft_temperature": 0.7, "draft_sampling": "greedy"}},
+            "proposer.draft_temperature: got 0.7, but proposer.draft_sampling is greedy, which draws nothing; "
+            "allowed: leave it out, or set proposer.draft_sampling to probabilistic",
+        ),
+        (
+            {"proposer": {**DRAFT, "min_confidence": 1}},
+            "proposer.min_confidence: got 1; allowed: a number from 0, below 1",
+        ),
+        (
+            {"proposer": {**DRAFT, "dtype": "fp16"}},
+            "proposer.dtype: got the text 'fp16'; allowed: auto, float32, float16, bfloat16, or null; "
+            "did you mean float16?",
+        ),
+        (
+            {"proposer": {**DRAFT, "quantization": ""}},
+            "proposer.quantization: got the text ''; allowed: a name that vLLM's --quantization takes, or null",
+        ),
+        (
+            {"proposer": {**DRAFT, "catch_up_tokens": 0}},
+            "proposer.catch_up_tokens: got 0; allowed: a whole number from 1 up",
+        ),
+        (
+            {"proposer": {**DRAFT, "branches": [2], "min_confidence": 0.5}},
+            "proposer.min_confidence: got 0.5, but proposer.branches fixes the drafts' shape; allowed: 0, or leave "
+            "proposer.branches out",
+        ),
+        (
+            {"proposer": {**DRAFT, "branches": [2, 2]}},
+            "draft_length.tokens: got 4, but proposer.branches has 6 tokens; allowed: from 6 to 64",
+        ),
+        (
+            {"proposer": {**MEDUSA, "tree": [[0], [1], [2], [3], [4]]}},
+            "draft_length.tokens: got 4, but proposer.tree has 5 tokens; allowed: from 5 to 64",
+        ),
+        (
+            {"proposer": {**DRAFT, "branches": [2]}, "verification": {"lenience": 0.9}},
+            "verification.lenience: got 0.9, but the proposer drafts trees, which are verified exactly; allowed: 1",
+        ),
+        (
+            {"proposer": {**MEDUSA, "tree": "auto"}, "verification": {"lenience": 0.9}},
+            "verification.lenience: got 0.9, but the proposer drafts trees, which are verified exactly; allowed: 1",
+        ),
+        (
+            {"proposer": NGRAM, "verification": {"lenience": 0.9, "method": "block"}},
+            "verification.method: got block, but verification.lenience is 0.9; allowed: token, or lenience 1",
+        ),
+        (
+            {"proposer": {**MEDUSA, "tree": [[0], [1, 0]]}},
+            "proposer.tree: path [1, 0] has no parent; allowed: add [1], or leave it out",
+        ),
+        (
+            {"proposer": {**MEDUSA, "tree": [[0], [1], [0]]}},
+            "proposer.tree: path [0] is there twice; allowed: each path once",
+        ),
+        (
+            {"proposer": {"method": "medusa"}},
+            "proposer.model: missing; allowed: a folder of Medusa heads or its name on the Hugging Face hub",
+        ),
+        (
+            {"proposer": {**MEDUSA, "draft_sampling": "sample"}},
+            "proposer.draft_sampling: got the text 'sample'; allowed: greedy, probabilistic",
+        ),
+        (
+            {"proposer": {**MEDUSA, "branches": [2]}},
+            "proposer.branches: unknown key (got a list); allowed: method, model, draft_sampling, tree; it belongs to "
+            "proposer.method draft_model",
+        ),
+    ],
+)
+def test_one_mistake_is_one_line(data: object, message: str) -> None:
+    assert message_of(data) == f"spec.yaml: {message}"
+
+
+@pytest.mark.parametrize(
+    "value", [[], 3, "2", [0], [65], [True], [2.0], ["2"], [[2]], [None], {"a": 1}, [1] * 17, "auto", True]
+)
+def test_what_branches_are_not(value: object) -> None:
+    message = message_of({"proposer": {**DRAFT, "branches": value}})
+    assert message.startswith("spec.yaml: proposer.branches: got ")
+    allowed = "; allowed: a list of 1 to 16 whole numbers from 1 to 64 such as [3, 1, 1], or null"
+    assert message.endswith(allowed)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [[], [[]], [0], 3, "best", True, [[0, -1]], [[64]], [[0.0]], [["0"]], [[True]], ["auto"], {"a": 1}, [[0] * 17]],
+)
+def test_what_a_tree_is_not(value: object) -> None:
+    message = message_of({"proposer": {**MEDUSA, "tree": value}})
+    assert message.startswith("spec.yaml: proposer.tree: got ")
+    allowed = "auto, null, or a list of paths such as [[0], [1], [0, 0]]: each a list of 1 to 16 ranks from 0 to 63"
+    assert message.endswith(f"; allowed: {allowed}")
+
+
+@pytest.mark.parametrize("tokens", [0, 65, -1, 4.0, "4", None])
+def test_numbers_of_draft_tokens_out_of_range(tokens: object) -> None:
+    message = message_of({"proposer": NGRAM, "draft_length": {"policy": "fixed", "tokens": tokens}})
+    assert message.startswith("spec.yaml: draft_length.tokens: got ")
+    assert message.endswith("; allowed: a whole number from 1 to 64")
+
+
+@pytest.mark.parametrize("value", [0, 0.0, -0.5, 1.01, 2, float("nan"), float("inf"), True, "1.0", 10**400])
+def test_lenience_out_of_range(value: object) -> None:
+    message = message_of({"proposer": NGRAM, "verification": {"lenience": value}})
+    assert message.startswith("spec.yaml: verification.lenience: got ")
+    assert message.endswith("; allowed: a number above 0 up to 1")
+
+
+@pytest.mark.parametrize("value", ["blocks", "", None, True, 1, ["block"]])
+def test_what_a_method_of_verification_is_not(value: object) -> None:
+    message = message_of({"proposer": NGRAM, "verification": {"method": value}})
+    assert message.startswith("spec.yaml: verification.method: got ")
+    assert "; allowed: block, token" in message
+
+
+def test_all_mistakes_are_listed_even_under_an_unknown_method() -> None:
+    data = {"proposer": {"method": "ngrm", "max_order": 99, "min_order": 0}, "verification": {"lenience": 2}}
+    lines = message_of(data).splitlines()
+    assert lines[0] == "spec.yaml: 4 mistakes:"
+    assert {line.split(":")[0].strip() for line in lines[1:]} == {
+        "proposer.method",
+        "proposer.max_order",
+        "proposer.min_order",
+        "verification.lenience",
+    }
+
+
+@pytest.mark.parametrize(
+    ("proposer", "keys"),
+    [
+        # A slip of the pen: its keys are checked as those of the method meant.
+        ({"method": "draftmodel"}, ["method", "model"]),
+        ({"method": "draftmodel", "model": "x", "window": 9}, ["method", "window"]),
+        # Another method or none: keys are checked as those of the method most of them belong to ...
+        ({"method": "eagle", "model": 3, "dtype": "float16"}, ["method", "model"]),
+        ({"method": "eagle", "model": 3, "tree": "auto"}, ["method", "model"]),
+        ({"model": "x", "dtype": "bad"}, ["method", "dtype"]),
+        ({"method": "eagle", "mode": "lookup", "max_order": 99}, ["method", "max_order"]),
+        # ... or, where that is none or more than one, not at all.
+        ({"method": "eagle", "heads": 5}, ["method"]),
+        ({"method": "eagle", "model": 3, "heads": 5}, ["method"]),
+        ({"draft_sampling": "sample"}, ["method"]),
+    ],
+)
+def test_under_an_unknown_method_only_what_is_certainly_wrong_is_listed(
+    proposer: dict[str, Any], keys: list[str]
+) -> None:
+    lines = message_of({"proposer": proposer}).removeprefix("spec.yaml: ").splitlines()
+    mistakes = lines[1:] if len(lines) > 1 else lines
+    assert [line.split(":")[0].strip() for line in mistakes] == [f"proposer.{key}" for key in keys]

@@ -1,0 +1,200 @@
+"""Drafts of requests: certain and drawn, from their own text and from texts of their scope that have ended."""
+
+import numpy as np
+import pytest
+import torch
+
+from tests.unit.p_values import chi_square
+from tests.unit.proposers.suffix import oracle
+from vllm_spec_plugin.proposers.base import NO_DRAFT, RequestView
+from vllm_spec_plugin.proposers.suffix.proposer import DraftSampling, SuffixProposer
+from vllm_spec_plugin.proposers.suffix.store import GENERATIONS, OVERLAP, TextStore
+from vllm_spec_plugin.verification.draft_probs import SparseProbs, token_probs
+
+VOCAB_SIZE = 12
+K = 5
+
+
+def view(name: str, tokens, count: int = K, scope: str | None = None, seed: int = 0, **keys) -> RequestView:
+    uniforms = np.random.default_rng(seed).random(count)
+    return RequestView(name, np.array(tokens, np.int32), count, uniforms, scope=scope, **keys)
+
+
+def make(
+    sampling: DraftSampling = "greedy", min_order: int = 1, least: float = 0.0, shared: int | None = None
+) -> SuffixProposer:
+    store = None if shared is None else TextStore(shared, VOCAB_SIZE)
+    return SuffixProposer(min_order, least, sampling, VOCAB_SIZE, store)
+
+
+def draft(proposer: SuffixProposer, *arguments, **keys) -> list[int]:
+    [made] = proposer.propose([view(*arguments, **keys)])
+    return made.token_ids
+
+
+def end(proposer: SuffixProposer, name: str, tokens, scope: str | None) -> None:
+    draft(proposer, name, tokens, scope=scope)
+    proposer.finish(name)
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"min_order": 0}, "min_order must be at least 1, got 0"),
+        ({"least": 1.0}, "min_probability must be at least 0 and below 1, got 1.0"),
+        ({"sampling": "drawn"}, "draft_sampling must be 'greedy' or 'sample', got 'drawn'"),
+    ],
+)
+def test_impossible_settings_are_refused(changes: dict, text: str) -> None:
+    with pytest.raises(ValueError, match=text):
+        make(**changes)
+
+
+def test_shorter_matches_than_the_least_give_no_guess() -> None:
+    assert draft(make(min_order=3), "a", [1, 2, 3, 9, 2, 3]) == []
+    assert draft(make(min_order=2), "a", [1, 2, 3, 9, 2, 3]) == [9, 2, 3, 9, 2]
+
+
+def test_a_draft_ends_where_its_probability_falls_below_the_least() -> None:
+    """Two tokens matched once: 3/4, 3/4 * 4/5 = 3/5, 3/5 * 5/6 = 1/2, 3/7."""
+    text = [1, 2, 3, 4, 5, 6, 7, 1, 2]
+    assert draft(make(least=0.5), "a", text) == [3, 4, 5]
+    assert draft(make(least=0.51), "a", text) == [3, 4]
+    assert draft(make(least=0.76), "a", text) == []
+
+
+def test_a_text_that_is_another_one_is_taken_in_anew() -> None:
+    proposer = make()
+    draft(proposer, "a", [1, 2, 3, 1, 2])
+    assert draft(proposer, "a", [4, 5, 4]) == [5, 4, 5, 4, 5]
+    assert draft(proposer, "a", [4, 5, 4, 6, 7, 6]) == [7, 6, 7, 6, 7]
+    proposer.forget("a")
+    assert proposer.num_bytes == 0
+
+
+def test_drawn_tokens_follow_q() -> None:
+    """4,000 pairs of tokens of a split match, seeds 0 to 3,999; false-alarm rate 1e-6."""
+    proposer = make("sample")
+    text = [1, 2, 3, 1, 2, 4, 1, 2, 3, 1, 5, 1, 2, 6, 1]
+    observed, expected = np.zeros((VOCAB_SIZE, VOCAB_SIZE)), np.zeros((VOCAB_SIZE, VOCAB_SIZE))
+    # 1 was followed by 2 four times, by 5 once; 1 2 by 3 twice, 4 and 6; 1 5 by 1.
+    expected[2, 3], expected[2, 4], expected[2, 6], expected[5, 1] = 0.4, 0.2, 0.2, 0.2
+    for seed in range(4000):
+        [made] = proposer.propose([view("a", text, 2, seed=seed)])
+        assert isinstance(made.probs, SparseProbs)
+        np.testing.assert_allclose(made.probs.probs.sum(1), 1, atol=1e-6)
+        of_each = token_probs(made.probs, torch.tensor(made.token_ids))
+        assert float(of_each.prod()) == pytest.approx(expected[tuple(made.token_ids)])
+        observed[tuple(made.token_ids)] += 1
+    assert observed[expected == 0].sum() == 0
+    assert chi_square(observed[expected > 0], expected[expected > 0]) > 1e-6
+
+
+def test_the_length_of_a_drawn_draft_does_not_depend_on_its_draws() -> None:
+    """By the rule of succession one matched token is worth 2/3, 2/4, 2/5 of a draft; counts are in q."""
+    text = [1, 2, 3, 1, 2, 4, 1, 2, 3, 1, 5, 1, 2, 6, 1]
+    proposer = make("sample", least=0.4)
+    assert {len(draft(proposer, "a", text, seed=seed)) for seed in range(50)} == {3}
+    [certain] = proposer.propose([view("a", text, point_mass=True)])
+    assert certain.probs is None
+    assert certain.token_ids == draft(make(least=0.4), "a", text)
+
+
+def test_ended_texts_are_drafted_from_in_their_scope_only() -> None:
+    for scope, expected in (("one", [4, 5, 6]), ("other", []), (None, [])):
+        proposer = make(shared=4096)
+        end(proposer, "a", [1, 2, 3, 4, 5, 6], "one")
+        assert draft(proposer, "b", [2, 3], scope=scope) == expected
+
+
+def test_private_and_forgotten_texts_are_not_kept() -> None:
+    proposer = make(shared=4096)
+    end(proposer, "a", [1, 2, 3, 4, 5, 6], None)
+    draft(proposer, "b", [1, 2, 3, 4, 5, 6], scope="one")
+    proposer.forget("b")
+    assert draft(proposer, "c", [2, 3], scope="one") == []
+    assert proposer.propose([view("c", [2, 3], scope="one")]) == [NO_DRAFT]
+
+
+def test_the_longer_match_wins_and_the_own_text_among_equals() -> None:
+    proposer = make(shared=4096)
+    end(proposer, "a", [1, 2, 3, 7], "one")
+    assert draft(proposer, "b", [2, 3, 8, 2, 3], scope="one")[0] == 8
+    assert draft(proposer, "c", [3, 8, 1, 2, 3], scope="one") == [7]
+
+
+@pytest.mark.parametrize("least", [0.0, 0.2])
+def test_matches_with_ended_texts_are_those_of_a_search(least: float) -> None:
+    """30 stores of up to 6 texts that come while a request runs, seed 5; texts are shorter than the overlap."""
+    rng = np.random.default_rng(5)
+    for _ in range(30):
+        proposer, others = make(shared=100_000, least=least), []
+        text = rng.integers(0, 3, 90)
+        for length in range(2, 90, 3):
+            if rng.random() < 0.2:
+                others.append(rng.integers(0, 3, rng.integers(2, 60)).tolist())
+                end(proposer, f"ended {length}", others[-1], "one")
+            own, kept = text[:length].tolist(), [other for other in others if not _begins(other, others)]
+            # The end of each text follows its last token.
+            kept = [[*other, -2 - number] for number, other in enumerate(kept)]
+            shared = oracle.longest_match(own, kept)
+            if shared > oracle.longest_match(own):
+                expected = oracle.continuation(own, K, least, kept)
+            else:
+                expected = oracle.continuation(own, K, least)
+            assert draft(proposer, "b", own, scope="one") == expected
+
+
+def _begins(text: list[int], others: list[list[int]]) -> bool:
+    """Whether an earlier text has all of it: then it is not kept."""
+    earlier = others[: next(place for place, other in enumerate(others) if other is text)]
+    return any(other[at : at + len(text)] == text for other in earlier for at in range(len(other)))
+
+
+def test_a_beginning_that_is_kept_is_not_kept_again() -> None:
+    store, rng = TextStore(100_000, VOCAB_SIZE), np.random.default_rng(6)
+    text = rng.integers(0, VOCAB_SIZE, 3000).astype(np.int32)
+    for length in range(1000, 3001, 500):
+        store.add("one", text[:length])
+        store.add("one", text[:length])
+    assert store.num_tokens <= 3000 + 4 * (OVERLAP + 1) + 1
+    [generation] = store.generations("one")
+    assert generation.tree.num_matched == 0, "all that is kept is counted, as each text's end is its own"
+
+
+def test_what_was_least_recently_used_goes_and_memory_is_bounded() -> None:
+    """60 texts of two scopes, seed 7, of which one generation is drafted from again and again."""
+    most, rng = 8192, np.random.default_rng(7)
+    store = TextStore(most, 1000)
+    proposer = SuffixProposer(3, 0.0, "greedy", 1000, store)
+    texts = [rng.integers(0, 1000, 500) for _ in range(60)]
+    for number, text in enumerate(texts):
+        end(proposer, f"ended {number}", text, f"scope {number % 2}")
+        assert draft(proposer, f"asking {number}", texts[0][:50], scope="scope 0") == texts[0][50:55].tolist()
+        assert store.num_tokens <= most
+        kept = [other for scope in ("scope 0", "scope 1") for other in store.generations(scope)]
+        assert sum(other.tree.num_tokens for other in kept) <= store.num_tokens
+        assert all(other.tree.num_tokens <= most // GENERATIONS for other in kept)
+        proposer.forget(f"asking {number}")
+    assert draft(proposer, "gone", texts[4][:50], scope="scope 0") == []
+    assert draft(proposer, "kept", texts[58][:50], scope="scope 0") == texts[58][50:55].tolist()
+    proposer.reset()
+    assert proposer.num_bytes == store.num_tokens == store.num_scopes == 0
+
+
+def test_many_small_scopes_are_bounded_too() -> None:
+    store = TextStore(4096, VOCAB_SIZE)
+    for number in range(100):
+        store.add(f"scope {number}", np.arange(10, dtype=np.int32))
+    assert store.num_scopes == 4096 // 256
+    assert store.generations("scope 99")
+    assert not store.generations("scope 0")
+
+
+def test_texts_longer_than_a_generation_keep_their_end() -> None:
+    store, rng = TextStore(8192, 1000), np.random.default_rng(8)
+    proposer = SuffixProposer(3, 0.0, "greedy", 1000, store)
+    text = rng.integers(0, 1000, 3000)
+    end(proposer, "a", text, "one")
+    assert draft(proposer, "b", text[2900:2950], scope="one") == text[2950:2955].tolist()
+    assert draft(proposer, "c", text[100:150], scope="one") == []

@@ -1,0 +1,109 @@
+"""The suffix tree and its drafts against a search of the whole text."""
+
+import numpy as np
+import pytest
+
+from tests.unit.proposers.suffix import oracle
+from vllm_spec_plugin.proposers.suffix import tree
+from vllm_spec_plugin.proposers.suffix.text_tree import TextTree
+
+VOCAB_SIZE = 10
+K = 7
+
+
+def int32(tokens) -> np.ndarray:
+    return np.array(tokens, np.int32)
+
+
+def tree_of(tokens) -> TextTree:
+    made = TextTree(VOCAB_SIZE)
+    made.extend(int32(tokens))
+    return made
+
+
+def random_texts(seed: int, count: int, most: int) -> list[list[int]]:
+    rng = np.random.default_rng(seed)
+    return [rng.integers(0, rng.integers(1, 6), rng.integers(2, most)).tolist() for _ in range(count)]
+
+
+@pytest.mark.parametrize("least", [0.0, 0.2, 0.5])
+def test_drafts_are_those_of_a_search(least: float) -> None:
+    """200 texts of 1 to 5 different tokens, seed 1, at each length."""
+    for text in random_texts(1, 200, 40):
+        made = TextTree(VOCAB_SIZE)
+        for end, token in enumerate(text, 1):
+            made.extend(int32([token]))
+            assert made.num_matched == oracle.longest_match(text[:end])
+            if made.num_matched:
+                draft = made.draft_after(*made.place(), made, K, least)
+                assert draft == oracle.continuation(text[:end], K, least), text[:end]
+
+
+def test_a_text_taken_in_at_once_drafts_as_one_that_grew() -> None:
+    """Arrays grow in the middle of a token's leaves too: 30 texts of up to 3,000 tokens, seed 2."""
+    rng = np.random.default_rng(2)
+    for text in random_texts(2, 30, 3000):
+        grown, at = TextTree(VOCAB_SIZE), 0
+        while at < len(text):
+            step = int(rng.integers(1, 60))
+            grown.extend(int32(text[at : at + step]))
+            at += step
+        whole = tree_of(text)
+        assert grown.text.tolist() == whole.text.tolist() == text
+        assert grown.num_matched == whole.num_matched
+        assert grown.draft_after(*grown.place(), grown, K, 0) == whole.draft_after(*whole.place(), whole, K, 0)
+
+
+def test_every_repeated_string_is_counted() -> None:
+    """Nodes against a count of substrings; 60 texts, seed 3, each with a last token of its own."""
+    for text in random_texts(3, 60, 30):
+        made = tree_of([*text, VOCAB_SIZE])
+        nodes, state = made.arrays.nodes, made.arrays.state
+        assert state[tree.PENDING] == 0
+        strings = {}
+        for node in nodes[1 : state[tree.NUM_NODES]]:
+            string = tuple(made.text[node[tree.START] : node[tree.START] + node[tree.DEPTH]].tolist())
+            strings[string] = node[tree.COUNT]
+        branching = {}
+        for length in range(1, len(text)):
+            for start in range(len(text) - length + 1):
+                string = tuple(text[start : start + length])
+                after = [
+                    ([*text, VOCAB_SIZE])[at + length]
+                    for at in range(len(text))
+                    if tuple(text[at : at + length]) == string
+                ]
+                if len(set(after)) > 1:
+                    branching[string] = len(after)
+        assert strings == branching
+
+
+def test_tokens_outside_the_vocabulary_end_drafts() -> None:
+    for outside in (-1, VOCAB_SIZE):
+        made = tree_of([1, 2, 3, outside, 5, 1, 2])
+        assert made.draft_after(*made.place(), made, K, 0) == [3]
+        made = tree_of([1, 2, outside, 1, 2, 4, 1, 2, outside, 1, 2])
+        assert made.draft_after(*made.place(), made, 1, 0) == [4], "more often, but not to be drafted"
+
+
+def test_long_runs_of_one_token_are_matched_whole() -> None:
+    """Their nodes lie below each other; a leaf is counted in the nearest ones only."""
+    text = np.zeros(100_000, np.int32)
+    text[50_000] = 1
+    made = tree_of(text)
+    assert made.num_matched == 49_999
+    assert made.draft_after(*made.place(), made, 3, 0) == [1, 0, 0]
+    made.extend(int32([2]))
+    assert made.num_matched == 0
+    assert made.arrays.nodes[0, tree.COUNT] <= 50_200, "of 100,001 leaves"
+
+
+@pytest.mark.parametrize(("different", "most"), [(2, 66), (2000, 45), (30_000, 45)])
+def test_memory_per_token_is_as_documented(different: int, most: int) -> None:
+    """Random tokens, seed 4: two different ones are the worst case of 1 node and 2 edges per token."""
+    rng = np.random.default_rng(4)
+    made = TextTree(30_000)
+    made.extend(rng.integers(0, different, 40_000).astype(np.int32))
+    for _ in range(200):
+        made.extend(rng.integers(0, different, 5).astype(np.int32))
+    assert made.num_bytes <= most * made.num_tokens

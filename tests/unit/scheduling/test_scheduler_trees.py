@@ -1,0 +1,183 @@
+"""Steps of the real scheduler with trees: branches get blocks of their own, and give them back."""
+
+from unittest import mock
+
+import pytest
+
+from tests.engine.books import holding
+from tests.unit.scheduling.cases import BLOCK_SIZE, FULL
+from tests.unit.scheduling.steps import HEADS, Core, add, blocks_between, branching, held
+from vllm_spec_plugin.compat.kv_cache import RequestStatus, cached_blocks
+from vllm_spec_plugin.messages import plan_of
+from vllm_spec_plugin.scheduling.draft_length.fixed import FixedControl
+
+
+def trees_core(num_blocks=20, proposer=HEADS):
+    """One request with a text of 8 tokens, for which a tree of 2 branches beside the trunk was drafted, 2 deep."""
+    core = Core(num_blocks, FULL, reserves=proposer is not HEADS, proposer=proposer)
+    add(core, "a", 1, 7)
+    core.step(num_branches=2)
+    return core
+
+
+def test_branches_of_waiting_drafts_get_blocks_of_their_own():
+    core = trees_core()
+    core.begin()
+    # Positions 8 and 9.
+    assert [len(fork) for fork in core.forks["a"]] == [1, 1]
+    assert held(core) == 3
+    assert core.manager.block_pool.get_num_free_blocks() == 19 - 3 - 2
+    core.end()
+    assert core.manager.block_pool.get_num_free_blocks() == 19 - 3 - 2, "the worker may still copy out of them"
+    core.begin()
+    assert core.forks == {}
+    assert core.manager.block_pool.get_num_free_blocks() == 19 - 4
+
+
+def test_a_chain_gets_no_forks():
+    core = Core(20, FULL, reserves=False, proposer=HEADS)
+    add(core, "a", 1, 7)
+    core.step()
+    core.begin()
+    assert core.output.scheduled_spec_decode_tokens["a"]
+    assert not plan_of(core.output).forks
+
+
+def test_a_tree_that_crosses_blocks_gets_forks_of_as_many():
+    core = Core(20, FULL, reserves=False, proposer=HEADS)
+    add(core, "a", 1, 6)
+    core.step(num_branches=2)
+    core.begin()
+    # Positions 7 and 8.
+    assert [len(fork) for fork in core.forks["a"]] == [2, 2]
+
+
+def test_forks_are_whole_or_not_there():
+    """Three blocks are left, and a branch takes two."""
+    core = Core(7, FULL, reserves=False, proposer=HEADS)
+    add(core, "a", 1, 6)
+    core.step(num_branches=2)
+    core.begin()
+    assert [len(fork) for fork in core.forks["a"]] == [2]
+    assert core.manager.block_pool.get_num_free_blocks() == 1
+
+
+def test_forks_of_a_request_that_is_aborted_are_free():
+    core = trees_core()
+    core.begin()
+    core.scheduler.finish_requests("a", RequestStatus.FINISHED_ABORTED)
+    core.scheduler.check_integrity()
+    assert core.manager.block_pool.get_num_free_blocks() == 19
+    core.end()
+
+
+@pytest.mark.parametrize("is_delayed", [False, True], ids=["at_once", "by_a_connector"])
+def test_nothing_is_kept_of_a_request_that_ended_while_it_was_drafted_for(monkeypatch, is_delayed):
+    """Aborted while the model computes, or stopped by that step; a KV connector may hold its blocks for longer."""
+    core = trees_core()
+    monkeypatch.setattr(core.scheduler, "_connector_finished", lambda request: (is_delayed, None))
+    add(core, "b", 1, 7, max_tokens=2)
+    core.begin()
+    core.scheduler.finish_requests("a", RequestStatus.FINISHED_ABORTED)
+    core.end(num_branches=2)
+    assert [request.request_id for request in core.scheduler.running] == ["b"]
+    core.step(num_branches=2)
+    assert core.scheduler.running == []
+    for ended in list(core.scheduler.requests.values()):
+        core.scheduler._free_blocks(ended)
+    core.step()
+    assert not holding(core.scheduler, frozenset("ab"), "scheduler")
+
+
+def test_a_waiting_tree_is_forgotten_with_its_request():
+    core = trees_core()
+    core.scheduler.finish_requests("a", RequestStatus.FINISHED_ABORTED)
+    core.step()
+    assert not holding(core.scheduler, frozenset("a"), "scheduler")
+
+
+def test_a_tree_whose_drafts_were_all_cut_is_forgotten():
+    """What is drafted next is a chain: no forks for it, and every place of it counts."""
+    core = trees_core()
+    core.scheduler.requests["a"].spec_token_ids = []
+    core.begin()
+    assert core.forks == {}
+    core.end(num_drafts=3)
+    core.begin()
+    assert core.forks == {}
+    core.end(num_accepted=3)
+    assert core.counters.verified_per_position == [1, 1, 1]
+
+
+def test_places_of_a_tree_are_its_levels():
+    core = trees_core()
+    core.begin()
+    assert len(core.output.scheduled_spec_decode_tokens["a"]) == 4
+    core.end(num_accepted=1)
+    core.step()
+    assert core.counters.verified_per_position == [2, 2, 1, 1]
+    assert core.counters.accepted_per_position == [1]
+
+
+@pytest.mark.parametrize(("branches", "num_forks"), [((3,), 2), ((2, 2), 3), ((2, 1, 1), 1), ((1, 1), 0)])
+def test_a_model_that_follows_branches_gets_blocks_for_them_wherever_the_text_ends(branches, num_forks):
+    """From the first step on, and for the longest text that the step may leave; `check_forks` looks."""
+    for length in range(1, 2 * BLOCK_SIZE + 1):
+        core = Core(40, FULL, proposer=branching(*branches))
+        add(core, "a", 1, length)
+        for _ in range(4):
+            core.begin()
+            forks = core.forks.get("a", [])
+            assert len(forks) == max(num_forks, core.trees.get("a", (0, 0))[0])
+            core.end(num_accepted=4, num_branches=2)
+            end = int(core.worker.input_batch.num_tokens_no_spec[0])
+            # All but the last draft of a branch are computed.
+            assert all(len(fork) >= blocks_between(end, end + len(branches) - 2) for fork in forks)
+
+
+@pytest.mark.parametrize(("tokens", "num_forks"), [(1, 0), (3, 0), (4, 1), (5, 2), (6, 2), (9, 3), (14, 3)])
+def test_blocks_are_given_for_the_branches_of_as_many_tokens_as_are_drafted(tokens, num_forks):
+    """(2, 2, 1): its order is (0) (0, 0) (0, 0, 0), then (1) (0, 1) (1, 0) and what follows these."""
+    core = Core(40, FULL, proposer=branching(2, 2, 1))
+    with mock.patch.object(FixedControl, "plan", lambda self, requests, batch: [((0, tokens),) for _ in requests]):
+        add(core, "a", 1, 7)
+        core.begin()
+    assert len(core.forks.get("a", [])) == num_forks
+
+
+def test_the_prefix_cache_loses_no_more_to_forks_than_are_held_at_a_time():
+    core = Core(24, FULL, reserves=False, proposer=HEADS)
+    for family in (2, 3, 4):
+        add(core, f"old {family}", family, 21, max_tokens=1)
+        while core.scheduler.has_requests():
+            core.step(num_drafts=0)
+    old = {block.block_id for _, block in cached_blocks(core.manager.block_pool)}
+    assert len(old) == 15
+    add(core, "a", 1, 7)
+    most = 0
+    for _ in range(20):
+        core.begin()
+        most = max(most, held(core) + sum(map(len, core.forks.get("a", []))))
+        core.end(num_branches=3)
+    assert most > 8
+    of_a = set(core.manager.get_block_ids("a")[0])
+    left = {block.block_id for _, block in cached_blocks(core.manager.block_pool)} - of_a
+    assert len(old - left) <= most
+
+
+def test_slots_of_drafts_that_waited_and_were_dropped_are_given_back():
+    """The first three requests' drafts use the tokens of a step up; then the fourth's are dropped, as for a prompt."""
+    core = Core(60, FULL)
+    for i, name in enumerate("abcd"):
+        add(core, name, i, 3)
+    core.step(num_drafts=4)
+    core.scheduler.max_num_scheduled_tokens = 15
+    core.begin()
+    assert "d" not in core.output.num_scheduled_tokens
+    assert held(core, "d") == 2
+    core.end(num_drafts=0)
+    core.scheduler.requests["d"].spec_token_ids = []
+    core.blocks.kv_proposer = None
+    core.begin()
+    assert held(core, "d") == 1
+    core.end(num_drafts=0)

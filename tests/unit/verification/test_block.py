@@ -1,0 +1,277 @@
+"""Block verification as implemented: every outcome of every test, and sampled; against the oracle, which is exact."""
+
+import itertools
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+
+from tests.engine.sabotage import SABOTAGES
+from tests.unit import p_values
+from tests.unit.verification.block_oracle import (
+    floats,
+    next_token,
+    output_distribution,
+    random_drafting,
+    weights_and_thresholds,
+)
+from tests.unit.verification.cases import VOCAB, as_logits, random_case, random_cases, verify_many
+from tests.unit.verification.oracle import greedy_output
+from tests.unit.verification.test_chain import FALSE_ALARM, SAMPLES, p_value
+from vllm_spec_plugin.verification import block
+from vllm_spec_plugin.verification.chain import NO_TOKEN, verify_chain
+from vllm_spec_plugin.verification.draft_probs import SparseProbs
+from vllm_spec_plugin.verification.noise import Noise, position_keys
+from vllm_spec_plugin.verification.rows import Rows
+
+# From a threshold to the uniforms on either side of it: above the rounding of float32.
+NEAR = 1e-5
+
+
+class GivenNoise(Noise):
+    """Tests that pass or fail as wanted; and what the last tokens are drawn from is kept."""
+
+    def __init__(self, uniforms, vocab_size, device):
+        super().__init__(vocab_size, device)
+        # The class is frozen.
+        self.__dict__["kept"] = {"uniforms": uniforms}
+
+    def uniform(self, rows, trial=0):
+        """Of a request's first row and one of its draft tokens."""
+        return self.__dict__["kept"]["uniforms"][rows, trial]
+
+    def sample(self, weights, rows):
+        """The most likely tokens."""
+        self.__dict__["kept"]["drawn_from"] = weights / weights.sum(-1, keepdim=True)
+        return weights.argmax(-1)
+
+
+def cells(thresholds):
+    """Uniforms on either side of every threshold, in all combinations; each test that may pass or fail does so."""
+    sides = [{max(h - NEAR, 0) if h > NEAR else h + NEAR, h + NEAR if h < 1 - NEAR else 0.5} for h in thresholds]
+    return itertools.product(*map(sorted, sides))
+
+
+def probs_of(q, shape, vocab_size, device):
+    dense = torch.tensor(np.array(q), dtype=torch.float32, device=device).reshape(-1, vocab_size)
+    if shape == "dense":
+        return dense
+    order = torch.arange(vocab_size, device=device).flip(0).expand(len(dense), vocab_size)
+    return SparseProbs(order.contiguous(), dense.gather(1, order))
+
+
+@pytest.mark.parametrize("shape", ["dense", "sparse"])
+@pytest.mark.parametrize(("vocab_size", "depth"), [(2, 1), (2, 2), (2, 3), (3, 2), (3, 3)])
+@random_cases(8, 80)
+def test_every_decision_and_every_residual_are_the_oracles(rng, vocab_size, depth, shape, device):
+    """All drafts of a pair in one ragged batch, each with all outcomes of its tests."""
+    drafting = random_drafting(rng, vocab_size, depth, stops=0.2)
+    steps = []
+    for draft, _ in drafting.all_drafts():
+        p, q = map(floats, drafting.rows(draft))
+        weights, thresholds = weights_and_thresholds(p, q, draft)
+        steps += [(p, q, draft, weights, thresholds, uniforms) for uniforms in cells(thresholds)]
+    rows = Rows.of([len(draft) for _, _, draft, *_ in steps], device)
+    uniforms = torch.zeros(len(rows.request), depth, dtype=torch.float64)
+    for first, (*_, given) in zip(rows.first.tolist(), steps, strict=True):
+        uniforms[first, : len(given)] = torch.tensor(given)
+    noise = GivenNoise(uniforms.to(device), vocab_size, device)
+    drafts = torch.tensor([x for step in steps for x in step[2]], dtype=torch.int64, device=device)
+    draft_probs = probs_of([row for step in steps for row in step[1]], shape, vocab_size, device)
+    logits = as_logits([step[0] for step in steps], device)
+    output = verify_chain(logits, drafts, draft_probs, rows, False, noise, method="block").tolist()
+    drawn_from = noise.__dict__["kept"]["drawn_from"].tolist() if len(drafts) else None
+    for i, (p, q, draft, weights, thresholds, given) in enumerate(steps):
+        passed = [place + 1 for place, (u, h) in enumerate(zip(given, thresholds, strict=True)) if u < h]
+        count = max(passed, default=0)
+        assert [token for token in output[i] if token != NO_TOKEN][:-1] == list(draft[:count])
+        expected = next_token(p, q, count, len(draft), weights)
+        if drawn_from:
+            np.testing.assert_allclose(drawn_from[i], expected, atol=NEAR)
+
+
+def assert_as_oracle(case, shape, device, seeds=None):
+    outputs = verify_many(case, shape, SAMPLES, device, seeds=seeds, method="block")
+    for i in range(len(case.drafts)):
+        expected = output_distribution(case.p[i], case.drafts[i], case.q[i])
+        # Rounding leaves as good as nothing of what fractions leave nothing of.
+        expected = {output: float(own) for output, own in expected.items() if own > 1e-12}
+        assert p_value([o[i] for o in outputs], expected) > FALSE_ALARM
+
+
+@random_cases(15, 100)
+def test_outputs_are_distributed_as_the_oracle_says(rng, device):
+    """1,500 samples a case, false alarm 1e-7 each."""
+    torch.manual_seed(1)
+    assert_as_oracle(random_case(rng), rng.choice(["dense", "sparse"]), device)
+
+
+@random_cases(15, 100)
+def test_seeded_outputs_are_distributed_as_the_oracle_says(rng, device):
+    """1,500 seeds a case, false alarm 1e-7 each."""
+    case = random_case(rng)
+    seeds = torch.arange(SAMPLES * len(case.drafts)) * 7919
+    assert_as_oracle(case, rng.choice(["dense", "sparse"]), device, seeds=seeds)
+
+
+@random_cases(15, 100)
+def test_certain_drafts_are_distributed_as_the_oracle_says(rng, device):
+    """1,500 samples a case, false alarm 1e-7 each."""
+    torch.manual_seed(2)
+    assert_as_oracle(random_case(rng, point_mass=True), rng.choice(["none", "dense", "sparse"]), device)
+
+
+@random_cases(15, 100)
+def test_seeded_certain_drafts_are_output_as_token_by_token(rng, device):
+    case = random_case(rng, point_mass=True)
+    seeds = torch.arange(50 * len(case.drafts))
+    for shape in ("none", "dense", "sparse"):
+        token, by_block = (verify_many(case, shape, 50, device, seeds=seeds, method=m) for m in ("token", "block"))
+        assert token == by_block
+
+
+@random_cases(15, 100)
+def test_greedy_rows_stay_greedy_in_a_mixed_batch(rng, device):
+    case = random_case(rng, max_requests=4)
+    greedy = [i % 2 == 0 for i in range(len(case.drafts))]
+    [outputs] = verify_many(case, rng.choice(["dense", "sparse"]), 1, device, greedy, method="block")
+    for i in range(0, len(case.drafts), 2):
+        assert outputs[i] == greedy_output(case.p[i].astype(np.float32), case.drafts[i])
+
+
+@pytest.mark.parametrize("shape", ["dense", "sparse"])
+def test_mixed_batches_are_distributed_as_the_oracle_says(shape, device):
+    """Greedy, sampled and seeded requests side by side, certain and drawn. 20,000 copies, false alarm 1e-7 each."""
+    torch.manual_seed(6)
+    rng = np.random.default_rng(6)
+    p = rng.dirichlet(np.ones(VOCAB), size=(4, 4))
+    q = rng.dirichlet(np.ones(VOCAB), size=(4, 3))
+    q[2] = np.eye(VOCAB)[[1, 2, 0]]
+    drafts = [[int(rng.choice(VOCAB, p=row)) for row in rows] for rows in q]
+    # Two copies of the first: greedy, and not. Of the others the last is seeded.
+    case_p, case_q, case_drafts = ([x[0], *x] for x in (list(p), list(q), drafts))
+    size, copies = len(case_drafts), 20_000
+    rows = Rows.of([3] * size * copies, device)
+    is_greedy = torch.tensor([True, *[False] * (size - 1)], device=device).repeat(copies)
+    is_seeded = torch.tensor([*[False] * (size - 1), True], device=device).repeat(copies)
+    seeds = torch.arange(copies, device=device).repeat_interleave(size)
+    keys = position_keys(seeds[rows.request], rows.offset)
+    noise = Noise(VOCAB, device, keys, is_seeded[rows.request])
+    logits = as_logits(case_p, device).repeat(copies, 1)
+    tokens = torch.tensor(case_drafts, device=device).flatten().repeat(copies)
+    draft_probs = probs_of(np.tile(np.concatenate(case_q), (copies, 1)), shape, VOCAB, device)
+    output = verify_chain(logits, tokens, draft_probs, rows, is_greedy, noise, method="block").cpu()
+    for i in range(size):
+        own = [tuple(token for token in line if token != NO_TOKEN) for line in output[i::size].tolist()]
+        if i == 0:
+            assert set(own) == {tuple(greedy_output(case_p[0].astype(np.float32), case_drafts[0]))}
+        else:
+            assert p_value(own, output_distribution(case_p[i], case_drafts[i], case_q[i])) > FALSE_ALARM
+
+
+def test_places_without_a_draft_token_end_a_draft(device):
+    """As the same draft without them. 20,000 samples, false alarm 1e-7, seed 3."""
+    torch.manual_seed(3)
+    rng = np.random.default_rng(3)
+    p, q = rng.dirichlet(np.ones(VOCAB), size=4), rng.dirichlet(np.ones(VOCAB), size=3)
+    rows = Rows.of([3] * 20_000, device)
+    drafts = torch.tensor([1, 2, NO_TOKEN], device=device).repeat(20_000)
+    probs = probs_of(np.tile(q, (20_000, 1)), "dense", VOCAB, device)
+    logits = as_logits([p], device).repeat(20_000, 1)
+    output = verify_chain(logits, drafts, probs, rows, False, Noise(VOCAB, device), method="block").tolist()
+    seen = [tuple(token for token in line if token != NO_TOKEN) for line in output]
+    assert p_value(seen, output_distribution(p[:3], [1, 2], q[:2])) > FALSE_ALARM
+
+
+def test_lenience_is_for_tokens(device):
+    case = random_case(np.random.default_rng(2))
+    with pytest.raises(ValueError, match=r"lenience 0.5 is for method token only"):
+        verify_many(case, "dense", 1, device, lenience=0.5, method="block")
+
+
+def test_equal_p_and_q_accept_everything(device):
+    torch.manual_seed(4)
+    p = np.random.default_rng(6).dirichlet(np.ones(VOCAB), size=4)
+    case = random_case(np.random.default_rng(0))
+    case.p, case.drafts, case.q = [p], [[int(row.argmax()) for row in p[:3]]], [p[:3]]
+    assert all(len(o[0]) == 4 for o in verify_many(case, "dense", 500, device, method="block"))
+
+
+@random_cases(10, 100)
+def test_rows_of_large_vocabularies_are_compared_as_those_of_small_ones(rng, monkeypatch):
+    """Row by row on the CPU, several rows at a time, and as on a GPU."""
+    sums = []
+    p, q = (torch.tensor(rng.dirichlet(np.ones(50), size=7), dtype=torch.float32) for _ in range(2))
+    at, drafts, weight = (torch.tensor(x) for x in ([0, 3, 6], [6, 2, 2], [1.0, 0.4, 1e-30]))
+    for most in (50, 100, 1000):
+        monkeypatch.setattr(block, "_COMPARED_AT_ONCE", {"cpu": most})
+        sums.append(block._left(p, q, at, drafts, weight))
+    expected = (p[at] * weight[:, None] - q[drafts]).clamp_min(0).sum(-1)
+    for found in sums:
+        torch.testing.assert_close(found, expected)
+
+
+def texts_of_steps(target, draft, num_tokens, depth, seeds, noise_class):
+    """[n, num_tokens]: texts of seeded requests, whose tokens depend on the one before; steps until each has enough."""
+    rng, n, vocab_size = np.random.default_rng(11), len(seeds), target.shape[1]
+    texts = [[0] for _ in range(n)]
+    while waiting := [i for i in range(n) if len(texts[i]) <= num_tokens]:
+        size, own = len(waiting), np.array([texts[i][-1] for i in waiting])
+        positions = torch.tensor([len(texts[i]) - 1 for i in waiting])
+        drafts, rows_of_q, rows_of_p = [], [], []
+        for _ in range(depth):
+            rows_of_q.append(draft[own])
+            rows_of_p.append(target[own])
+            own = (draft[own].cumsum(1) < rng.random(size)[:, None]).sum(1).clip(max=vocab_size - 1)
+            drafts.append(own)
+        rows_of_p.append(target[own])
+        rows = Rows.of([depth] * size, torch.device("cpu"))
+        keys = position_keys(seeds[waiting][rows.request], positions[rows.request] + rows.offset)
+        noise = noise_class(vocab_size, keys.device, keys, torch.ones(len(keys), dtype=torch.bool))
+        p, q = (np.stack(lines, 1).reshape(-1, vocab_size) for lines in (rows_of_p, rows_of_q))
+        tokens = torch.from_numpy(np.stack(drafts, 1).flatten())
+        logits, draft_probs = torch.tensor(p).float().log(), torch.tensor(q).float()
+        output = verify_chain(logits, tokens, draft_probs, rows, False, noise, method="block").tolist()
+        for i, line in zip(waiting, output, strict=True):
+            texts[i] += [token for token in line if token != NO_TOKEN]
+    return [tuple(text[1 : 1 + num_tokens]) for text in texts]
+
+
+class ReusedNoise(Noise):
+    """A mistake: the test of a draft token has the noise of its own output position, which a later step tests again."""
+
+    def uniform(self, rows, trial=0):
+        return super().uniform(rows + trial)
+
+
+EVEN = np.array([[0.5, 0.5], [0.5, 0.5]]), np.array([[0.8, 0.2], [0.2, 0.8]])
+# Residuals of two tokens, of which w changes the proportion.
+UNEVEN = np.tile([0.2, 0.35, 0.45], (3, 1)), np.tile([0.7, 0.2, 0.1], (3, 1))
+
+
+def p_value_of_texts(pair, depth, noise_class=Noise):
+    """Chi-square of all texts of four tokens, 60,000 seeds, over one to four steps each."""
+    target, draft = pair
+    found = Counter(texts_of_steps(target, draft, 4, depth, torch.arange(60_000) * 7919, noise_class))
+    texts = list(itertools.product(range(len(target)), repeat=4))
+    expected = [np.prod([target[a, b] for a, b in itertools.pairwise((0, *text))]) for text in texts]
+    return p_values.chi_square([found[text] for text in texts], expected)
+
+
+@pytest.mark.parametrize("pair", [EVEN, UNEVEN], ids=["even", "uneven"])
+@pytest.mark.parametrize("depth", [2, 3, 4])
+def test_steps_of_a_seeded_request_are_independent(pair, depth):
+    """The joint distribution of tokens from several steps is the target's. False alarm 1e-6 each."""
+    assert p_value_of_texts(pair, depth) > 1e-6
+
+
+@pytest.mark.parametrize("depth", [2, 3, 4])
+def test_noise_that_two_steps_use_is_noticed(depth):
+    assert p_value_of_texts(EVEN, depth, ReusedNoise) < 1e-12
+
+
+@pytest.mark.parametrize("name", ["recover_from_p", "residual_of_one_token", "block_ends_at_first_failure"])
+def test_a_scorer_that_is_wrong_is_noticed(name):
+    with SABOTAGES[name]():
+        assert p_value_of_texts(UNEVEN, 3) < 1e-12

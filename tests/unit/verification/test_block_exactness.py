@@ -1,0 +1,78 @@
+"""The algorithm itself: over every draft and every test, texts are distributed as the target's, in fractions."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from tests.unit.verification.block_oracle import (
+    BLOCK,
+    MISTAKES,
+    TOKEN,
+    Drafting,
+    continuations,
+    random_drafting,
+    random_model,
+)
+from tests.unit.verification.cases import random_cases
+
+SIZES = [(2, 1), (2, 2), (2, 3), (3, 1), (3, 2), (3, 3)]
+
+
+def is_exact(drafting, depth, rule):
+    """Whether texts of as many tokens as a step may output are distributed as the target's."""
+    return dict(drafting.texts(depth + 1, rule)) == dict(continuations(drafting.target, (), depth + 1))
+
+
+@pytest.mark.parametrize(("vocab_size", "depth"), SIZES)
+@pytest.mark.parametrize("stops", [0.0, 0.4], ids=["", "stopping"])
+@random_cases(20, 200)
+def test_texts_are_distributed_exactly_as_the_targets(rng, vocab_size, depth, stops):
+    """Also where what was drafted so far decides whether another token is."""
+    assert is_exact(random_drafting(rng, vocab_size, depth, stops), depth, BLOCK)
+
+
+@pytest.mark.parametrize(("vocab_size", "depth"), SIZES)
+@random_cases(20, 200)
+def test_no_fewer_tokens_are_accepted_than_token_by_token(rng, vocab_size, depth):
+    drafting = random_drafting(rng, vocab_size, depth)
+    for block, token in zip(drafting.survival(depth, BLOCK), drafting.survival(depth, TOKEN), strict=True):
+        assert block >= token
+
+
+def test_more_tokens_are_accepted_than_token_by_token():
+    """The paper's example: p = (1/3, 2/3) and q = (2/3, 1/3) everywhere, two draft tokens: 11/9 over 10/9."""
+    third = Fraction(1, 3)
+    drafting = Drafting(lambda _: (third, 2 * third), lambda _: (2 * third, third), lambda before: len(before) < 2)
+    assert sum(drafting.survival(2, TOKEN)) == 10 * third / 3
+    assert sum(drafting.survival(2, BLOCK)) == 11 * third / 3
+
+
+@random_cases(20, 200)
+def test_longer_drafts_leave_how_often_the_first_tokens_are_accepted(rng):
+    """What the draft-length policy and replays rely on: acceptance of position i does not depend on K."""
+    drafting = random_drafting(rng, 2, 4)
+    longest = drafting.survival(4)
+    for depth in (1, 2, 3):
+        shorter = Drafting(drafting.target, drafting.draft, lambda before, depth=depth: len(before) < depth)
+        assert shorter.survival(depth) == longest[:depth]
+
+
+@pytest.mark.parametrize(("vocab_size", "depth"), SIZES)
+@random_cases(10, 100)
+def test_certain_drafts_are_accepted_as_token_by_token(rng, vocab_size, depth):
+    target, other = random_model(rng, vocab_size), random_model(rng, vocab_size)
+
+    def certain(context):
+        best = max(range(vocab_size), key=other(context).__getitem__)
+        return tuple(Fraction(token == best) for token in range(vocab_size))
+
+    drafting = Drafting(target, certain, lambda before: len(before) < depth)
+    assert dict(drafting.outputs(BLOCK)) == dict(drafting.outputs(TOKEN))
+
+
+@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda rule: type(rule).__name__)
+def test_mistakes_are_noticed(mistake):
+    """Each is exact where p and q are alike or far apart, but not in 6 and more of 20 cases."""
+    rng = np.random.default_rng(7)
+    assert sum(not is_exact(random_drafting(rng, 3, 3), 3, mistake) for _ in range(20)) >= 6

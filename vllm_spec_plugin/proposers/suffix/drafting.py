@@ -1,0 +1,265 @@
+"""Matching a text with a suffix tree, and drafting what followed the match; compiled code only.
+
+A match is a place in the tree: `length` tokens below `node`, on the edge that the text's last tokens name.
+"""
+
+import numpy as np
+import numpy.typing as npt
+
+from vllm_spec_plugin.jit import compiled
+from vllm_spec_plugin.proposers.suffix.tree import (
+    BEST,
+    CHILD,
+    COUNT,
+    DEPTH,
+    FIRST,
+    LINK,
+    NEXT,
+    NUM_TOKENS,
+    Int32s,
+    Int64s,
+    count_of,
+    find_child,
+    start_of,
+)
+
+Float32s = npt.NDArray[np.float32]
+Float64s = npt.NDArray[np.float64]
+
+
+@compiled
+def _descend(
+    tokens: Int32s, parents: Int32s, nodes: Int32s, edges: Int32s, node: int, length: int, text: Int32s, end: int
+) -> tuple[int, int, int]:
+    """Goes down to the deepest node on the way; returns it, the length below it, and the child there or 0."""
+    while length > 0:
+        child = find_child(tokens, parents, nodes, edges, node, text[end - length])
+        if child < 0 or length < nodes[child, DEPTH] - nodes[node, DEPTH]:
+            return node, length, child
+        length -= nodes[child, DEPTH] - nodes[node, DEPTH]
+        node = child
+    return node, 0, 0
+
+
+@compiled
+def match(
+    tokens: Int32s,
+    parents: Int32s,
+    nodes: Int32s,
+    edges: Int32s,
+    state: Int64s,
+    place: Int64s,
+    text: Int32s,
+    begin: int,
+    end: int,
+) -> int:
+    """Goes on with text[begin:end] from `place`, the longest end of text[:begin] that the tree has.
+
+    Args:
+        tokens: of other texts, without pending suffixes.
+        place: [2] int64, node and length; changed.
+        text: whose end is matched.
+        begin: first token that is new.
+        end: after the last one.
+
+    Returns:
+        How many of the last tokens match.
+    """
+    node, length = place[0], place[1]
+    for position in range(begin, end):
+        token = text[position]
+        while True:
+            node, length, child = _descend(tokens, parents, nodes, edges, node, length, text, position)
+            if length == 0:
+                if find_child(tokens, parents, nodes, edges, node, token) != 0:
+                    length = 1
+                    break
+            elif tokens[start_of(nodes, child) + nodes[node, DEPTH] + length] == token:
+                length += 1
+                break
+            if node != 0:
+                node = nodes[node, LINK]
+            elif length > 0:
+                length -= 1
+            else:
+                break
+    place[0], place[1] = node, length
+    return int(nodes[node, DEPTH] + length)
+
+
+@compiled
+def longest_from(
+    tokens: Int32s, parents: Int32s, nodes: Int32s, edges: Int32s, state: Int64s, text: Int32s, begin: int
+) -> int:
+    """The end of the longest part of `text` from `begin` on that the tree has."""
+    node, position = 0, begin
+    while position < text.shape[0]:
+        child = find_child(tokens, parents, nodes, edges, node, text[position])
+        if child == 0:
+            break
+        at = start_of(nodes, child) + nodes[node, DEPTH]
+        past = state[NUM_TOKENS] if child < 0 else at + nodes[child, DEPTH] - nodes[node, DEPTH]
+        while at < past and position < text.shape[0] and tokens[at] == text[position]:
+            at, position = at + 1, position + 1
+        if child < 0 or at < past:
+            break
+        node = child
+    return int(position)
+
+
+@compiled
+def _token_at(tokens: Int32s, num_tokens: int, position: int, draft: Int32s) -> int:
+    """A token of the tree's text, and behind its end of the draft that follows it."""
+    return int(tokens[position] if position < num_tokens else draft[position - num_tokens])
+
+
+@compiled
+def draft_certain(
+    tokens: Int32s,
+    parents: Int32s,
+    nodes: Int32s,
+    edges: Int32s,
+    state: Int64s,
+    node: int,
+    length: int,
+    text: Int32s,
+    end: int,
+    vocab_size: int,
+    least: float,
+    draft: Int32s,
+) -> int:
+    """Fills `draft` with the most frequent continuation of a match; returns how many tokens.
+
+    A token that followed in c of n cases, m tokens after the beginning of the match, counts as right with probability
+    c / n * (m + 1) / (m + 2): by the rule of succession, as the match was right m times.
+
+    Args:
+        tokens: where the match is.
+        node: of the match.
+        length: of the match, below the node.
+        text: whose last tokens are matched.
+        end: how long `text` is.
+        vocab_size: the draft ends before a token that is not in the vocabulary.
+        least: it ends before its probability falls below this.
+        draft: [most tokens] int32.
+    """
+    node, length, child = _descend(tokens, parents, nodes, edges, node, length, text, end)
+    matched, probability = nodes[node, DEPTH] + length, 1.0
+    for index in range(draft.shape[0]):
+        if length == 0:
+            child = nodes[node, BEST]
+            if child == 0:
+                return index
+            # Nodes far above a leaf may count too little.
+            probability *= min(count_of(nodes, child) / max(nodes[node, COUNT], 1), 1.0)
+        token = _token_at(tokens, state[NUM_TOKENS], start_of(nodes, child) + nodes[node, DEPTH] + length, draft)
+        probability *= (matched + index + 1) / (matched + index + 2)
+        if token < 0 or token >= vocab_size or probability < least:
+            return index
+        draft[index] = token
+        length += 1
+        if child > 0 and nodes[node, DEPTH] + length == nodes[child, DEPTH]:
+            node, length = child, 0
+    return int(draft.shape[0])
+
+
+@compiled
+def _ranks_before(nodes: Int32s, child: int, other: int) -> bool:
+    if count_of(nodes, child) != count_of(nodes, other):
+        return bool(count_of(nodes, child) > count_of(nodes, other))
+    return bool(start_of(nodes, child) > start_of(nodes, other))
+
+
+@compiled
+def _most_frequent(
+    tokens: Int32s, nodes: Int32s, edges: Int32s, node: int, vocab_size: int, top: Int32s
+) -> tuple[int, int]:
+    """Fills `top` with the most frequent children, best first; returns how many and their total count."""
+    size, slot = 0, nodes[node, FIRST]
+    while slot >= 0:
+        child = edges[slot, CHILD]
+        slot = edges[slot, NEXT]
+        token = tokens[start_of(nodes, child) + nodes[node, DEPTH]]
+        if token < 0 or token >= vocab_size:
+            continue
+        if size < top.shape[0] or _ranks_before(nodes, child, top[size - 1]):
+            size = min(size + 1, top.shape[0])
+            place = size - 1
+            while place > 0 and _ranks_before(nodes, child, top[place - 1]):
+                top[place] = top[place - 1]
+                place -= 1
+            top[place] = child
+    total = 0
+    for place in range(size):
+        total += count_of(nodes, top[place])
+    return size, total
+
+
+@compiled
+def draft_drawn(
+    tokens: Int32s,
+    parents: Int32s,
+    nodes: Int32s,
+    edges: Int32s,
+    state: Int64s,
+    node: int,
+    length: int,
+    text: Int32s,
+    end: int,
+    vocab_size: int,
+    least: float,
+    uniforms: Float64s,
+    row_tokens: Int64s,
+    row_probs: Float32s,
+    draft: Int32s,
+) -> tuple[int, int]:
+    """Fills `draft` with a continuation drawn by the counts, and its q; returns how many tokens, and the widest row.
+
+    The draft's length does not depend on the token at its end: only the rule of succession is applied, as q accounts
+    for the counts.
+
+    Args:
+        tokens: as of `draft_certain`, so the next six.
+        node: of the match.
+        length: of the match, below the node.
+        text: whose last tokens are matched.
+        end: how long `text` is.
+        vocab_size: the draft ends before a place where no token is in the vocabulary.
+        least: it ends before its probability falls below this.
+        uniforms: [most tokens] float64 in [0, 1).
+        row_tokens: [most tokens, most per row] int64; written.
+        row_probs: [most tokens, most per row] float32; written.
+        draft: [most tokens] int32; written.
+    """
+    node, length, child = _descend(tokens, parents, nodes, edges, node, length, text, end)
+    matched, probability = nodes[node, DEPTH] + length, 1.0
+    top, widest = np.empty(row_tokens.shape[1], np.int32), 0
+    for index in range(draft.shape[0]):
+        probability *= (matched + index + 1) / (matched + index + 2)
+        if probability < least:
+            return index, widest
+        size, depth = 1, nodes[node, DEPTH]
+        if length == 0:
+            size, total = _most_frequent(tokens, nodes, edges, node, vocab_size, top)
+            if size == 0:
+                return index, widest
+            drawn, below = 0, count_of(nodes, top[0])
+            while below <= uniforms[index] * total and drawn < size - 1:
+                drawn += 1
+                below += count_of(nodes, top[drawn])
+            child = top[drawn]
+            for place in range(size):
+                row_tokens[index, place] = tokens[start_of(nodes, top[place]) + depth]
+                row_probs[index, place] = count_of(nodes, top[place]) / total
+        token = _token_at(tokens, state[NUM_TOKENS], start_of(nodes, child) + depth + length, draft)
+        if token < 0 or token >= vocab_size:
+            return index, widest
+        if length > 0:
+            row_tokens[index, 0], row_probs[index, 0] = token, 1.0
+        row_tokens[index, size:], row_probs[index, size:] = row_tokens[index, 0], 0.0
+        draft[index] = token
+        widest = max(widest, size)
+        length += 1
+        if child > 0 and depth + length == nodes[child, DEPTH]:
+            node, length = child, 0
+    return int(draft.shape[0]), widest

@@ -1,0 +1,137 @@
+"""The suffix tree of a text that grows, in arrays that grow with it."""
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from vllm_spec_plugin.proposers.suffix import drafting, tree
+from vllm_spec_plugin.proposers.suffix.tree import Int32s, Int64s, Tree
+from vllm_spec_plugin.verification.draft_probs import SparseProbs
+
+MAX_SUPPORT = 64
+_FEWEST = 64
+# By how much an array grows, of its length: the most that is reserved and not used.
+_GROWTH = 8
+
+
+class TextTree:
+    """Finds what followed earlier occurrences of a text's end, however long these are.
+
+    Memory: 8 bytes per token, 28 per internal node and 11 to 12 per edge, and an eighth more
+    of each as room to grow. Text has about 0.4 nodes and 1.4 edges per token; 1 and 2 are the most.
+
+    Args:
+        vocab_size: only tokens below it are drafted; others may occur in texts.
+    """
+
+    def __init__(self, vocab_size: int) -> None:
+        self._vocab_size = vocab_size
+        nodes = np.zeros((_FEWEST, tree.NUM_COLUMNS), np.int32)
+        nodes[0, tree.FIRST] = -1
+        state = np.zeros(tree.NUM_STATE, np.int64)
+        state[tree.NUM_NODES] = 1
+        empty = np.zeros(_FEWEST, np.int32)
+        self.arrays = Tree(empty, empty.copy(), nodes, np.zeros((2 * _FEWEST, 2), np.int32), state)
+
+    @property
+    def num_tokens(self) -> int:
+        """How many tokens were taken in."""
+        return int(self.arrays.state[tree.NUM_TOKENS])
+
+    @property
+    def text(self) -> Int32s:
+        """[num_tokens], what was taken in; not to be written."""
+        return self.arrays.tokens[: self.num_tokens]
+
+    @property
+    def num_matched(self) -> int:
+        """How many tokens the longest end of the text has that occurred before."""
+        return int(self.arrays.state[tree.PENDING])
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory held, in bytes."""
+        return sum(array.nbytes for array in self.arrays)
+
+    def extend(self, new_tokens: Int32s) -> None:
+        """Takes in the tokens that follow what was taken in before, [num_new_tokens], contiguous."""
+        while True:
+            done = tree.extend(*self.arrays, new_tokens, self._vocab_size)
+            new_tokens = new_tokens[done:]
+            if not len(new_tokens):
+                return
+            self._grow(len(new_tokens))
+
+    def draft_after(
+        self, node: int, length: int, matched: "TextTree", num_draft_tokens: int, least: float
+    ) -> list[int]:
+        """The most frequent continuation of a match, while its probability is at least `least`.
+
+        Args:
+            node: of the match, in this tree.
+            length: tokens of the match below the node.
+            matched: the text whose end is matched; this one, or another.
+            num_draft_tokens: most tokens.
+            least: probability.
+        """
+        draft = np.empty(num_draft_tokens, np.int32)
+        count = drafting.draft_certain(
+            *self.arrays, node, length, matched.arrays.tokens, matched.num_tokens, self._vocab_size, least, draft
+        )
+        chain: list[int] = draft[:count].tolist()
+        return chain
+
+    def draw_after(
+        self, node: int, length: int, matched: "TextTree", uniforms: npt.NDArray[np.float64], least: float
+    ) -> tuple[list[int], SparseProbs]:
+        """A chain drawn by the counts with `uniforms`, [K] in [0, 1), and what each token was drawn from."""
+        draft = np.empty(len(uniforms), np.int32)
+        tokens = np.empty((len(uniforms), MAX_SUPPORT), np.int64)
+        probs = np.empty((len(uniforms), MAX_SUPPORT), np.float32)
+        count, width = drafting.draft_drawn(
+            *self.arrays,
+            node,
+            length,
+            matched.arrays.tokens,
+            matched.num_tokens,
+            self._vocab_size,
+            least,
+            uniforms,
+            tokens,
+            probs,
+            draft,
+        )
+        rows = SparseProbs(
+            torch.from_numpy(tokens[:count, :width].copy()), torch.from_numpy(probs[:count, :width].copy())
+        )
+        return draft[:count].tolist(), rows
+
+    def place(self) -> tuple[int, int]:
+        """Where the longest match ends: a node and the tokens below it."""
+        state: Int64s = self.arrays.state
+        return int(state[tree.AT]), int(state[tree.LENGTH])
+
+    def _grow(self, num_new_tokens: int) -> None:
+        """Makes room where there is none."""
+        text, parents, nodes, edges, state = self.arrays
+        num_tokens, num_nodes, num_edges = (
+            int(state[entry]) for entry in (tree.NUM_TOKENS, tree.NUM_NODES, tree.NUM_EDGES)
+        )
+        if num_tokens == len(text):
+            capacity = num_tokens + max(num_new_tokens, num_tokens // _GROWTH)
+            text, parents = _longer(text, capacity), _longer(parents, capacity)
+        if num_nodes == len(nodes):
+            nodes = _longer(nodes, num_nodes + max(num_nodes // _GROWTH, num_new_tokens // _GROWTH))
+        is_full = 8 * (num_edges + 2) > tree.MOST_LOAD * len(edges)
+        if is_full:
+            more = max(num_edges // _GROWTH, num_new_tokens // _GROWTH, 2)
+            edges = np.zeros(((num_edges + more) * 8 // tree.MOST_LOAD + 1, 2), np.int32)
+        self.arrays = Tree(text, parents, nodes, edges, state)
+        if is_full:
+            tree.rehash(*self.arrays)
+
+
+def _longer(array: Int32s, capacity: int) -> Int32s:
+    grown = np.zeros((capacity, *array.shape[1:]), np.int32)
+    grown[: len(array)] = array
+    return grown
