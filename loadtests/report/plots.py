@@ -88,8 +88,9 @@ def draw_load(figure: Figure, result: Result) -> None:
     """Draws users and requests in flight above, output tokens per second below."""
     above, below = figure.subplots(2, 1, sharex=True)
     for label, changes, style in (("requests in flight", result.in_flight, "-"), ("users", result.users, "--")):
-        times = [when - result.started for when, _ in changes]
-        above.step(times, [held for _, held in changes], style, where="post", label=label, linewidth=1.2)
+        shown = [*changes[:: _stride(len(changes))], *changes[-1:]]
+        times = [when - result.started for when, _ in shown]
+        above.step(times, [held for _, held in shown], style, where="post", label=label, linewidth=1.2)
     above.set_ylabel("users, requests")
     above.yaxis.set_major_locator(MaxNLocator(5, integer=True))
     figure.legend(loc="outside upper left", ncols=2)

@@ -22,11 +22,6 @@ def test_a_completion_tells_text_tokens_usage_and_why_it_ended() -> None:
     assert read({"choices": [choice], "usage": usage}) == Chunk(" a", (5, 6), Usage(3, 8), "length")
 
 
-def test_what_a_server_does_not_tell_is_none_rather_than_nothing() -> None:
-    assert read({"choices": [{"text": " a"}]}) == Chunk(" a")
-    assert read({"choices": [{"text": "", "token_ids": []}]}) == Chunk("", ())
-
-
 def test_a_chat_tells_its_content_or_its_reasoning() -> None:
     for key in ("content", "reasoning", "reasoning_content"):
         assert read({"choices": [{"index": 0, "delta": {key: "a"}}]}) == Chunk("a")
@@ -54,10 +49,6 @@ def test_errors_keep_their_message() -> None:
     assert read({"error": told}) == read(told, name="error") == ErrorEvent("out of memory")
     assert read({"error": "no"}) == ErrorEvent("no")
     assert read({"error": {"why": 1}}) == ErrorEvent('{"why": 1}')
-
-
-def test_an_error_that_is_null_is_none() -> None:
-    assert read({"choices": [{"text": "a"}], "error": None}) == Chunk("a")
 
 
 @pytest.mark.parametrize(
@@ -100,10 +91,3 @@ JSON = st.recursive(
 def test_no_json_raises_anything_else(body: object, name: str) -> None:
     with suppress(ChunkError):
         read(body, name)
-
-
-@settings(max_examples=examples(100, 2000), deadline=None)
-@given(st.text())
-def test_no_text_raises_anything_else(data: str) -> None:
-    with suppress(ChunkError):
-        read_event(Event(data))

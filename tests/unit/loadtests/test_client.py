@@ -5,12 +5,9 @@ from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from loadtests.stream.client import CHAT, COMPLETIONS, StreamingClient, StreamReader, status_error
 from loadtests.stream.timing import ErrorKind, Measures, StreamRecord, measure
-from tests.sizes import examples
 from vllm_spec_plugin.tools.mock_server.options import MockOptions
 from vllm_spec_plugin.tools.mock_server.running import MockServer
 
@@ -124,20 +121,6 @@ def test_a_stream_that_is_cut_at_any_byte_is_told_from_a_whole_one() -> None:
     assert read(STREAM).error is None
 
 
-def test_an_error_within_the_stream_ends_it() -> None:
-    error = b'data: {"error":{"message":"out of memory","type":"E","code":500}}\n\ndata: [DONE]\n\n'
-    record = read(b"data: " + CHUNK.encode() + b"\n\n", error)
-    assert (record.error, record.message) == (ErrorKind.ERROR_EVENT, "out of memory")
-    assert len(record.chunks) == 1
-
-
-def test_what_is_not_json_is_malformed() -> None:
-    record = read(b"data: <html>\n\n", STREAM)
-    assert record.error is ErrorKind.MALFORMED
-    assert "<html>" in record.message
-    assert record.chunks == ()
-
-
 def test_nothing_counts_after_the_end_and_the_first_failure_is_kept() -> None:
     reader = StreamReader(1.0)
     reader.feed(STREAM, 2.0)
@@ -166,9 +149,3 @@ def test_nothing_counts_after_the_end_and_the_first_failure_is_kept() -> None:
 )
 def test_statuses_have_their_kinds(status: int, kind: ErrorKind | None) -> None:
     assert status_error(status) is kind
-
-
-@settings(max_examples=examples(100, 3000), deadline=None)
-@given(st.lists(st.sampled_from([STREAM[:70], b"data: ", b"\n\n", CHUNK.encode()]) | st.binary(max_size=8)))
-def test_no_bytes_make_a_reader_raise(pieces: list[bytes]) -> None:
-    read(*pieces)

@@ -17,7 +17,7 @@ from loadtests.report.plots import draw_chunks, draw_distribution, draw_latencie
 from loadtests.report.result import LATENCIES, as_json
 from loadtests.report.tables import by_scenario, counted, failures, key_figures
 from loadtests.stream.timing import ErrorKind
-from tests.unit.loadtests.results import MIXED, SERVER, STARTED, answered, failed, result
+from tests.unit.loadtests.results import MIXED, SERVER, answered, failed, result
 
 FORMULA = "$\\frac{$"
 HOSTILE = "<script src=http://evil.example/a.js></script>\"'&$\\frac{$ </text></style>"
@@ -212,7 +212,3 @@ def test_hostile_text_stays_text() -> None:
 )
 def test_tests_that_show_little_have_a_page_too(measures: Any, num_plots: int) -> None:
     assert Page(page(result(measures, server=None))).count("svg") == num_plots
-
-
-def test_the_length_of_a_test_lasts_to_the_last_end() -> None:
-    assert result({"chat": [answered(0.0)]}, users=[(STARTED, 1), (STARTED + 9, 0)]).seconds == 9

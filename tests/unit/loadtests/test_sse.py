@@ -86,16 +86,6 @@ def test_an_event_is_given_out_as_soon_as_its_empty_line_has_come() -> None:
     assert parser.feed(b"\n") == [Event("b")]
 
 
-def test_bytes_that_are_not_utf_8_become_replacement_characters() -> None:
-    assert parse(b"data: a\xffb\n\n")[0] == [Event("a\ufffdb")]
-
-
-def test_a_byte_order_mark_counts_for_nothing_at_the_beginning_only() -> None:
-    mark = "\ufeff".encode()
-    assert parse(mark[:2], mark[2:] + b"data: a\n\n")[0] == [Event("a")]
-    assert parse(b"\n" + mark + b"data: a\n\n")[0] == []
-
-
 @pytest.mark.parametrize(
     ("stream", "ending"),
     [

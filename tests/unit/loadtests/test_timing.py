@@ -36,13 +36,6 @@ def test_time_per_token_is_vllms_whatever_the_first_chunk_has() -> None:
     assert measures.tpot == pytest.approx(0.6 / 8)
 
 
-def test_where_only_the_last_usage_is_told_tokens_per_chunk_are_not_known() -> None:
-    measures = measure(record((10.5, Chunk("abc")), (11.3, Chunk("d")), (11.4, FINAL)))
-    assert measures.tokens_per_chunk is None
-    assert measures.output_tokens == 9
-    assert measures.tpot == pytest.approx(0.8 / 8)
-
-
 def test_continuous_usage_tells_tokens_per_chunk() -> None:
     chunks = [(10.0 + count, Chunk("a", usage=Usage(7, count))) for count in (1, 4, 9)]
     measures = measure(record((10.9, Chunk(usage=Usage(7, 0), is_opening=True)), *chunks, (20.0, FINAL)))
@@ -57,11 +50,6 @@ def test_without_any_usage_token_ids_are_counted_and_without_both_nothing_is() -
     assert unknown.tpot is None
     assert unknown.output_tokens_per_second is None
     assert unknown.ttft == 0.5
-
-
-def test_a_usage_that_goes_back_does_not_tell_tokens_per_chunk() -> None:
-    chunks = [(11.0 + place, Chunk("a", usage=Usage(7, count))) for place, count in enumerate((2, 1))]
-    assert measure(record(*chunks)).tokens_per_chunk is None
 
 
 def test_openings_and_chunks_without_tokens_are_not_what_a_reader_waits_for() -> None:
