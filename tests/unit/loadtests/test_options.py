@@ -34,8 +34,8 @@ def test_credentials_in_a_url_are_not_shown(url: str, shown: str) -> None:
 
 
 def test_a_report_shows_no_secrets() -> None:
-    names = ("locustfile", "num_users", "run_time", "spawn_rate", "stop_timeout", "load_profile", "rate", "max_tokens")
-    names += ("temperature", "body", "prompts", "think", "seed")
+    users = ("num_users", "run_time", "spawn_rate", "stop_timeout", "load_profile", "rate", "think")
+    names = ("locustfile", *users, "max_tokens", "temperature", "body", "prompts", "seed")
     options = Namespace(**dict.fromkeys(names, 1), api_key="secret", host="http://me:secret@localhost")
     assert report_options(options) == dict.fromkeys(names, 1)
 
