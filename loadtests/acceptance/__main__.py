@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, NoReturn
 
+import httpx
 import typer
 from rich.console import Console
 
@@ -79,7 +80,7 @@ def _chaos(settings: Settings) -> Iterator[Verdict]:
 def _guarded(name: str, work: Callable[[], Iterable[Verdict]]) -> Iterator[Verdict]:
     try:
         yield from work()
-    except (ServerError, ServerNotThereError) as error:
+    except (ServerError, ServerNotThereError, httpx.HTTPError) as error:
         typer.echo(f"error: {name}: {error}", err=True)
         first = next(iter(str(error).splitlines()), repr(error))
         yield Verdict(name, "can be carried out", False, first)

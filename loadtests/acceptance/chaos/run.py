@@ -36,7 +36,8 @@ def run_chaos(settings: Settings) -> Iterator[Verdict]:
 
     Raises:
         ServerError: an engine does not start, or its process of the models is not found.
-        ServerNotThereError: an engine does not answer.
+        ServerNotThereError: an engine's metrics cannot be read.
+        httpx.HTTPError: an engine does not answer.
     """
     prompts = texts("code", "edit")
     log = settings.out / "chaos-server.log"
