@@ -10,7 +10,7 @@ import httpx
 import openai
 import pytest
 
-from loadtests.stream.reading import StreamReader, status_error
+from loadtests.stream.client import StreamReader, status_error
 from loadtests.stream.summary import summarise
 from loadtests.stream.timing import ErrorKind, Measures, measure
 from vllm_spec_plugin.schema.errors import UserError
