@@ -18,8 +18,10 @@ from vllm_spec_plugin.turns import Turns
 
 # How much better than no drafts a plan must be, as a share: the best of many plans is partly the luckiest.
 MARGIN = 0.02
-# Most steps for which a plan without drafts stands, if requests neither come nor go.
-_LONGEST_REST = 16
+# Most steps for which a plan stands, if requests neither come nor go: without drafts, and with drafts that gain.
+_LONGEST_REST, _LONGEST_STAND = 16, 4
+# Accepted draft tokens of a step, as a share of the expected ones, below which its plan stands no longer.
+_LEAST_AS_EXPECTED = 0.7
 
 
 class OptimalControl:
@@ -71,6 +73,10 @@ class OptimalControl:
         self._step, self._num_unlearned = 0, 0
         # Steps for which the latest plan without drafts stands, those that are left, and its number of requests.
         self._rest, self._rest_left, self._num_resting = 0, 0, 0
+        # What the latest plan with drafts was made for, its turns, their draft tokens, and steps for which it stands yet.
+        self._made_for: tuple[object, ...] | None = None
+        self._turns: list[Turns] = []
+        self._num_planned, self._stand_left = 0, 0
         self._most_positions = max(proposer.num_positions for proposer in proposers)
         self._num_positions = np.array([proposer.num_positions for proposer in proposers])
         # Of the latest plan: tokens per second over those of no drafts, and draft tokens per request.
@@ -92,18 +98,28 @@ class OptimalControl:
             self._rest_left -= 1
             is_off = True
         if is_off:
-            self.forecast = None
+            self.forecast, self._stand_left = None, 0
             self._learn()
         return is_off
 
     def plan(self, requests: Sequence[DraftRequest], batch: Batch) -> list[Turns]:
-        """Each request's turns, within its limits."""
-        self.forecast = None
-        self._learn()
+        """Each request's turns, within its limits.
+
+        A plan with drafts stands for `_LONGEST_STAND` steps of the same batch where drafting is known to gain: planning
+        takes time, too.
+        """
         self._step += 1
         if not requests:
+            self.forecast = None
+            self._learn()
             return []
         request_ids, limits, uncomputed, _ = zip(*requests, strict=True)
+        made_for = request_ids, limits, batch.base_tokens, batch.num_requests, batch.others
+        if self._stand_left > 0 and made_for == self._made_for and self._num_planned <= batch.most_tokens:
+            self._stand_left -= 1
+            return self._turns
+        self.forecast = None
+        self._learn()
         rows = self._requests.add(request_ids)
         catch_up, offers = self._offers(rows, limits, uncomputed, batch)
         num_outputs, plain_seconds = len(requests) + batch.others, float(offers.step[0])
@@ -122,6 +138,9 @@ class OptimalControl:
         drafts = value.positions > 0 or trial is not None
         self._rest = 0 if drafts else min(max(2 * self._rest, 1), _LONGEST_REST)
         self._rest_left, self._num_resting = self._rest, batch.num_requests
+        stands = value.positions > 0 and trial is None and self._comparison.is_sure(batch.num_requests)
+        self._stand_left = _LONGEST_STAND - 1 if stands else 0
+        self._made_for, self._turns, self._num_planned = made_for, turns, int(lengths.sum())
         self.forecast = Forecast(value.tokens, value.seconds, num_outputs, plain_seconds, is_trial=trial is not None)
         return turns
 
@@ -208,6 +227,8 @@ class OptimalControl:
         expected = float(step.num_accepted)
         if step.forecast is not None:
             expected = step.forecast.tokens - step.forecast.plain_tokens
+            if step.num_accepted < _LEAST_AS_EXPECTED * expected:
+                self._stand_left = 0
         compared = ComparedStep(
             step.num_tokens - step.num_drafts,
             step.num_requests,
