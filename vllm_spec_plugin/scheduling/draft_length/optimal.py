@@ -73,7 +73,7 @@ class OptimalControl:
         self._step, self._num_unlearned = 0, 0
         # Steps for which the latest plan without drafts stands, those that are left, and its number of requests.
         self._rest, self._rest_left, self._num_resting = 0, 0, 0
-        # What the latest plan with drafts was made for, its turns, their draft tokens, and steps for which it stands yet.
+        # What the latest plan was made for, its turns, their draft tokens, and steps for which it stands yet.
         self._made_for: tuple[object, ...] | None = None
         self._turns: list[Turns] = []
         self._num_planned, self._stand_left = 0, 0
