@@ -18,8 +18,11 @@ from vllm_spec_plugin.turns import Turns
 
 # How much better than no drafts a plan must be, as a share: the best of many plans is partly the luckiest.
 MARGIN = 0.02
-# Most steps for which a plan stands, if requests neither come nor go: without drafts, and with drafts that gain.
-_LONGEST_REST, _LONGEST_STAND = 16, 4
+# Most steps for which a plan without drafts stands, if requests neither come nor go.
+_LONGEST_REST = 16
+# Most further steps for which a plan with drafts that gain stands; seconds of planning, and the share of a step that
+# planning may take.
+_LONGEST_STAND, _PLANNING, _PLANNING_SHARE = 3, 1e-4, 0.01
 # Accepted draft tokens of a step, as a share of the expected ones, below which its plan stands no longer.
 _LEAST_AS_EXPECTED = 0.7
 
@@ -105,8 +108,7 @@ class OptimalControl:
     def plan(self, requests: Sequence[DraftRequest], batch: Batch) -> list[Turns]:
         """Each request's turns, within its limits.
 
-        A plan with drafts stands for `_LONGEST_STAND` steps of the same batch where drafting is known to gain: planning
-        takes time, too.
+        Where steps are fast and drafting is known to gain, a plan stands for a few steps of the same batch.
         """
         self._step += 1
         if not requests:
@@ -139,7 +141,7 @@ class OptimalControl:
         self._rest = 0 if drafts else min(max(2 * self._rest, 1), _LONGEST_REST)
         self._rest_left, self._num_resting = self._rest, batch.num_requests
         stands = value.positions > 0 and trial is None and self._comparison.is_sure(batch.num_requests)
-        self._stand_left = _LONGEST_STAND - 1 if stands else 0
+        self._stand_left = min(int(_PLANNING / (_PLANNING_SHARE * plain_seconds)), _LONGEST_STAND) if stands else 0
         self._made_for, self._turns, self._num_planned = made_for, turns, int(lengths.sum())
         self.forecast = Forecast(value.tokens, value.seconds, num_outputs, plain_seconds, is_trial=trial is not None)
         return turns
