@@ -137,13 +137,16 @@ def test_requests_with_the_same_new_beginning_compute_it_once_in_a_step():
     assert scene.engine.num_computed == {"one": 14, "two": 3}
 
 
-def test_what_is_forgotten_is_computed_again_from_whole_blocks():
+def test_what_is_forgotten_is_computed_again_from_whole_blocks_and_after_a_reset_from_none():
     scene, request = Scene(), Request("a", text(1, 11))
     scene.propose([request])
     scene.proposer.forget("a")
     scene.proposer.forget("nobody")
     assert_drafts(scene, [request], scene.propose([request]))
     assert scene.engine.num_computed == {"a": 3}
+    scene.proposer.reset()
+    scene.propose([request])
+    assert scene.engine.num_computed == {"a": 11}, "blocks are forgotten too"
 
 
 @pytest.mark.parametrize("settings", VARIANTS, ids=repr)

@@ -136,11 +136,6 @@ def test_a_folder_without_a_config_is_refused(tmp_path: Path) -> None:
     assert "has no config.json" in refusal_of(write(tmp_path, random_state(), None))
 
 
-def test_a_folder_without_weights_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text("{}")
-    assert "no weights there" in refusal_of(str(tmp_path))
-
-
 class Anything:
     pass
 

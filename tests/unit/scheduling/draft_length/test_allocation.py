@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from tests.sizes import examples
 from tests.unit.scheduling.draft_length.simulator import all_turns
 from vllm_spec_plugin.scheduling.draft_length.allocation import Offers, Value, allocate
 from vllm_spec_plugin.scheduling.draft_length.outcomes import turns_of
@@ -129,19 +130,19 @@ def cascade(seed: int) -> Offers:
 
 
 def test_hardly_any_plan_of_two_proposers_is_better() -> None:
-    """All orders, choices and lengths, 60 batches: the greedy choice is 0.9991 of the best on average, at worst 0.98.
+    """All orders, choices and lengths, 30 batches (full: 60). The greedy choice is 0.9991 of the best on average.
 
-    At most 3 batches lose more than a hundredth, and none more than 3 hundredths.
+    At most one in 20 batches loses more than a hundredth, and none more than 3 hundredths.
     """
-    shares = []
-    for seed in range(60):
+    shares, num_batches = [], examples(30, 60)
+    for seed in range(num_batches):
         offers = cascade(seed)
         plan, value = planned(offers, num_rounds=3)
         assert value == pytest.approx(value_of(offers, plan))
         shares.append(value.tokens / value.seconds / best_rate(offers))
     assert max(shares) < 1 + 1e-9
     assert np.mean(shares) > 0.998
-    assert np.sum(np.array(shares) < 0.99) <= 3
+    assert np.sum(np.array(shares) < 0.99) <= num_batches / 20
     assert min(shares) > 0.97
 
 
