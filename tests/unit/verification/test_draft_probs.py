@@ -20,6 +20,13 @@ def test_sparse_and_certain_drafts_become_one_sparse_table(device):
     torch.testing.assert_close(dense, expected)
 
 
+def test_rows_of_drafts_that_were_cut_are_left_out(device):
+    q = collate([[2]], [SPARSE], device)
+    assert isinstance(q, SparseProbs)
+    assert len(q) == 1
+    assert q.probs.tolist() == [[0.5, 0.5]]
+
+
 def test_one_dense_q_makes_all_dense(device):
     dense = torch.full((1, 5), 0.2)
     q = collate([[0], [2, 3], [4]], [dense, SPARSE, None], device)
