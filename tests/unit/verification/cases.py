@@ -33,7 +33,7 @@ def random_cases(default, full):
 
         # What pytest is asked for: all but the generator.
         rest = [parameter for name, parameter in signature.parameters.items() if name != "rng"]
-        run.__signature__ = signature.replace(parameters=rest)
+        run.__signature__ = signature.replace(parameters=rest)  # type: ignore[attr-defined]
         return run
 
     return repeated

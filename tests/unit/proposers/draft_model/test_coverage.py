@@ -132,29 +132,17 @@ tokens = st.sampled_from(TOKENS)
 
 
 class Plan(NamedTuple):
-    """What becomes of one request in a step.
+    """What becomes of one request in a step."""
 
-    Attributes:
-        keeps_drafts: they are verified if it is served; else they are dropped.
-        rolls_back: blocks behind text and drafts are taken back.
-        freed_at: where among the free blocks they go.
-        is_served: the target computes something of it.
-        num_prompt_tokens: tokens of its prompt that are computed if that is not through.
-        num_accepted: drafts that are accepted, or as many as there are.
-        token: what follows them.
-        reserve: tokens beyond its text that it gets slots for.
-        num_draft_tokens: K.
-    """
-
-    keeps_drafts: bool
-    rolls_back: bool
-    freed_at: int
-    is_served: bool
-    num_prompt_tokens: int
-    num_accepted: int
-    token: int
-    reserve: int
-    num_draft_tokens: int
+    keeps_drafts: bool  # They are verified if it is served; else they are dropped.
+    rolls_back: bool  # Blocks behind text and drafts are taken back.
+    freed_at: int  # Where among the free blocks they go.
+    is_served: bool  # The target computes something of it.
+    num_prompt_tokens: int  # Tokens of its prompt that are computed if that is not through.
+    num_accepted: int  # Drafts that are accepted, or as many as there are.
+    token: int  # What follows them.
+    reserve: int  # Tokens beyond its text that it gets slots for.
+    num_draft_tokens: int  # K.
 
 
 MOSTLY = st.sampled_from([True, True, True, False])
