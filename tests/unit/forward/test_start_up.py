@@ -1,10 +1,10 @@
-"""Measuring steps at start-up."""
+"""Steps that are run at start-up: measured, or for the kernels that they make."""
 
 import time
 
 import pytest
 
-from vllm_spec_plugin.forward.start_up import probe_steps
+from vllm_spec_plugin.forward.start_up import make_kernels, probe_steps
 
 
 class Clock:
@@ -46,3 +46,14 @@ def test_no_step_is_larger_than_the_largest(monkeypatch: pytest.MonkeyPatch) -> 
     clock = Clock(monkeypatch, 1e-6)
     probe_steps(clock.run, 8, 1.0)
     assert max(clock.sizes) == 8
+
+
+@pytest.mark.parametrize(
+    ("most", "seconds_per_token", "sizes"), [(5, 1e-6, [1, 2, 3, 4, 5]), (1000, 0.1, [1, 2, 3, 4]), (0, 1e-6, [])]
+)
+def test_kernels_are_made_size_by_size_until_the_time_is_up(
+    monkeypatch: pytest.MonkeyPatch, most: int, seconds_per_token: float, sizes: list[int]
+) -> None:
+    clock = Clock(monkeypatch, seconds_per_token)
+    assert make_kernels(clock.run, most, 1.0) == len(sizes)
+    assert clock.sizes == sizes
