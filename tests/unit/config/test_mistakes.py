@@ -116,12 +116,12 @@ from tests.unit.config.cases import DRAFT, FIXED, FREQUENCY, MEDUSA, NGRAM, SEVE
         ),
         (
             {**FIXED, "stream_tokens": 4},
-            "stream_tokens: got 4, but with draft_length.tokens 4 a step may give 5 tokens; "
+            "stream_tokens: got 4, but with draft_length.tokens 4 a step may output 5 tokens; "
             "allowed: a whole number from 5 to 1024, or leave it out for 5",
         ),
         (
             {**FIXED, "draft_length": SEVEN, "stream_tokens": 7},
-            "stream_tokens: got 7, but with draft_length.tokens 7 a step may give 8 tokens; "
+            "stream_tokens: got 7, but with draft_length.tokens 7 a step may output 8 tokens; "
             "allowed: a whole number from 8 to 1024, or leave it out for 8",
         ),
         (
@@ -150,12 +150,12 @@ from tests.unit.config.cases import DRAFT, FIXED, FREQUENCY, MEDUSA, NGRAM, SEVE
         ),
         (
             {"proposer": {**NGRAM, "shared_tokens": 5000}},
-            "proposer.shared_tokens: got 5000, but proposer.shared is false, so no texts are kept; "
+            "proposer.shared_tokens: got 5000, but proposer.shared is false, so no text is kept; "
             "allowed: leave it out, or set proposer.shared to true",
         ),
         (
             {"proposer": {**NGRAM, "shared": False, "shared_scope": "salt"}},
-            "proposer.shared_scope: got the text 'salt', but proposer.shared is false, so no texts are kept; "
+            "proposer.shared_scope: got the text 'salt', but proposer.shared is false, so no text is kept; "
             "allowed: leave it out, or set proposer.shared to true",
         ),
         (
@@ -220,7 +220,7 @@ from tests.unit.config.cases import DRAFT, FIXED, FREQUENCY, MEDUSA, NGRAM, SEVE
         ),
         (
             {"proposer": {**DRAFT, "draft_temperature": 0.7, "draft_sampling": "greedy"}},
-            "proposer.draft_temperature: got 0.7, but proposer.draft_sampling is greedy, which draws nothing; "
+            "proposer.draft_temperature: got 0.7, but proposer.draft_sampling is greedy, which does not sample; "
             "allowed: leave it out, or set proposer.draft_sampling to probabilistic",
         ),
         (

@@ -212,7 +212,7 @@ BROKEN = {
 class ToyConfig(ProposerConfig):
     """Makes whatever proposer a test wants."""
 
-    method: Literal["toy"] = Field(description="How drafts are made.")
+    method: Literal["toy"] = Field(description="The method of drafting.")
 
     def create(self, num_tokens, vocab_size, engine):
         return engine(self, vocab_size)
