@@ -60,7 +60,7 @@ from tests.unit.config.cases import DRAFT, FIXED, FREQUENCY, MEDUSA, NGRAM, SEVE
         ),
         (
             {"proposer": NGRAM, "verification": None},
-            "verification: got nothing (null); allowed: a section with keys of its own: lenience, method",
+            "verification: got nothing (null); allowed: a section with the keys lenience, method",
         ),
         (
             {"proposer": NGRAM, "verification": {7: 1}},
@@ -69,7 +69,7 @@ from tests.unit.config.cases import DRAFT, FIXED, FREQUENCY, MEDUSA, NGRAM, SEVE
         (
             {},
             "proposer: missing; allowed: a section with the key method (cascade or draft_model or medusa or ngram or "
-            "suffix) and those that go with it",
+            "suffix) and the keys of that choice",
         ),
         (
             None,

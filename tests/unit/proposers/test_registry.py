@@ -134,7 +134,7 @@ BROKEN = {
     "empty": ("", "importing broken:Config failed: AttributeError: module 'broken' has no attribute 'Config'"),
     "no section": (
         "Config = 3",
-        "broken:Config is no subclass of vllm_spec_plugin.proposers.section.ProposerConfig",
+        "broken:Config is not a subclass of vllm_spec_plugin.proposers.section.ProposerConfig",
     ),
     "other name": (MINE.replace("class Mine", "class Config"), 'its key must be method: Literal["broken"]'),
     "no schema": (

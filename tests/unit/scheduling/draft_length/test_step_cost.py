@@ -193,7 +193,7 @@ def test_a_probe_that_falls_is_taken_as_flat():
 
 
 def test_an_empty_budget_is_refused():
-    with pytest.raises(ValueError, match="max_tokens is 0; a step has at least 1 token"):
+    with pytest.raises(ValueError, match="max_tokens must be at least 1, got 0"):
         StepCost(0)
 
 
