@@ -136,7 +136,7 @@ def _job(params: dict[str, Any], options: Sequence[Mapping[str, Any]], lora: str
 
 def refusal(message: str) -> list[str]:
     """The reasons in the gate's message, without the names of files and models."""
-    _, _, text = message.partition("can't be served here")
+    _, _, text = message.partition("cannot be served here")
     text = text.partition(":\n" if "\n" in text else ": ")[2]
     return [_NAME.sub("it", line.strip().partition("; allowed: ")[0]) for line in text.splitlines()]
 

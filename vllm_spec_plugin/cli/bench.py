@@ -1,4 +1,4 @@
-"""`vllm-spec bench`: arms side by side under one or more concurrent streams; below it, parts by themselves."""
+"""`vllm-spec bench`: compares arms under concurrent streams; its subcommands measure single parts."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -60,22 +60,27 @@ def compare(
         list[str] | None,
         typer.Option(
             metavar="|".join(WORKLOADS),
-            help="What the streams ask for, as often as there are workloads: predictable text, unpredictable text, "
-            "both among the streams, or all streams turning from one to the other and back. [default: easy]",
+            help="Workload; repeatable. easy is predictable text, hard unpredictable text, mixed both at once, "
+            "switching all streams alternating between them. [default: easy]",
         ),
     ] = None,
     levels: Annotated[str, typer.Option(metavar="N,...", help="Numbers of concurrent streams.")] = "1,2,4,8,16,32",
-    switching_levels: Annotated[str, typer.Option(metavar="N,...", help="Those of the workload switching.")] = "1,4",
-    tokens: Annotated[int, typer.Option(min=2, help="Output tokens per stream after which a run ends.")] = 64,
-    least_tokens: Annotated[int, typer.Option(min=2, help="But not before the streams have so many together.")] = 192,
+    switching_levels: Annotated[
+        str, typer.Option(metavar="N,...", help="Numbers of concurrent streams of the workload switching.")
+    ] = "1,4",
+    tokens: Annotated[int, typer.Option(min=2, help="Minimum output tokens per stream of a run.")] = 64,
+    least_tokens: Annotated[
+        int, typer.Option(min=2, help="Minimum output tokens of a run, all streams together.")
+    ] = 192,
     request_tokens: Annotated[
-        int, typer.Option(min=2, max=1024, help="Output tokens per request, on average: half to one and a half of it.")
+        int,
+        typer.Option(min=2, max=1024, help="Mean output tokens per request; requests have 0.5 to 1.5 times as many."),
     ] = 64,
     phase_tokens: Annotated[
-        int, typer.Option(min=2 * WINDOW, max=800, help="Output tokens per stream and phase of switching.")
+        int, typer.Option(min=2 * WINDOW, max=800, help="Output tokens per stream and phase of the workload switching.")
     ] = 400,
     temperature: Annotated[
-        float, typer.Option(min=0.1, max=10.0, help="Of unpredictable text; predictable text is at 0.")
+        float, typer.Option(min=0.1, max=10.0, help="Temperature of unpredictable text; predictable text has 0.")
     ] = 1.5,
     rounds: Rounds = 3,
     prompts: Prompts = None,
@@ -85,17 +90,16 @@ def compare(
     json_path: JsonFile = None,
     markdown: Markdown = None,
     png: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Also draw ratios and times per token into this file.")
+        Path | None, typer.Option(metavar="FILE", help="Also plot ratios and times per output token to this file.")
     ] = None,
 ) -> None:
-    """Compare speculation with none: tokens per second, latency, and whether greedy outputs are the same.
+    """Compare speculation with no speculation: tokens per second, latency, and equality of greedy outputs.
 
-    At each level so many streams always have a request in flight; who has got a text asks for the
-    next. Arms are engines in processes of their own, all in one run: they take turns within each round.
-    Without --arm they are none, optimal and fixed:1,2,4,8, which draft greedily with the draft model.
-    Leave the machine alone meanwhile. Interrupted, it reports the rounds that are done.
+    Closed loop: each level keeps N requests in flight. Each arm is an engine in its own process; within each
+    round the arms run alternately. Without --arm they are none, optimal and fixed:1,2,4,8, which draft greedily
+    with the draft model. Keep the machine otherwise idle. After an interrupt the finished rounds are reported.
 
-    The commands below measure parts: their options are their own.
+    The commands below measure single parts and have their own options.
     """
     from vllm_spec_plugin.cli.console import new_console
 
@@ -154,13 +158,13 @@ def compare(
 
 
 def _refuse_options(context: typer.Context) -> None:
-    """Options of the comparison would do nothing for a part.
+    """Refuses options of the comparison before a subcommand, which would ignore them.
 
     Raises:
-        UserError: there is one.
+        UserError: an option was given.
     """
     for parameter in context.command.params:
         source = context.get_parameter_source(parameter.name or "")
         if source is not None and source.name == "COMMANDLINE":
             option, command = parameter.opts[0], context.invoked_subcommand
-            raise UserError(f"{option}: goes with `vllm-spec bench` itself; options of {command} come after its name")
+            raise UserError(f"{option}: an option of `vllm-spec bench` alone; give options of {command} after its name")

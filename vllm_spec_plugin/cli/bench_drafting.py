@@ -1,4 +1,4 @@
-"""`vllm-spec bench drafting`: what drafting costs beside stock vLLM's, and the limit of the speedup."""
+"""`vllm-spec bench drafting`: times drafting next to stock vLLM's, and derives the limit of the speedup."""
 
 from typing import Annotated
 
@@ -28,27 +28,27 @@ def bench_drafting(
     optimal_tokens: OptimalTokens = 8,
     target: Target = None,
     draft: Draft = None,
-    batch: Annotated[list[int] | None, typer.Option(min=1, help="Requests at once. [default: 1, 8]")] = None,
+    batch: Annotated[list[int] | None, typer.Option(min=1, help="Batch size; repeatable. [default: 1, 8]")] = None,
     temperature: Annotated[
-        list[float] | None, typer.Option(min=0.0, max=10.0, help="Of all requests. [default: 0, 1]")
+        list[float] | None,
+        typer.Option(min=0.0, max=10.0, help="Temperature of all requests; repeatable. [default: 0, 1]"),
     ] = None,
-    output_tokens: Annotated[int, typer.Option(min=2, help="Tokens that each request gets.")] = 128,
+    output_tokens: Annotated[int, typer.Option(min=2, help="Output tokens per request.")] = 128,
     rounds: Rounds = 7,
     prompts: Prompts = None,
     patience: Patience = 120.0,
     seed: Seed = 0,
     enforce_eager: EnforceEager = False,
     profile: Annotated[
-        bool, typer.Option("--profile", help="Further rounds that tell which parts of drafting take how long.")
+        bool, typer.Option("--profile", help="Run more rounds that time the parts of drafting.")
     ] = False,
     json_path: JsonFile = None,
 ) -> None:
-    """Time draft steps and verification, and tell what they limit the speedup to.
+    """Time draft steps and verification, and derive the limit of the speedup.
 
-    Batches of requests run to their end; only regular steps are timed, those in which all of them are
-    drafted for. Without --arm the arms are none, stock:draft_model and fixed:4, which draws its drafts
-    from the draft model. Leave the machine alone meanwhile: other processes make every figure worse,
-    and not every arm's by as much.
+    Batches of requests run to their end; only steps in which every request has drafts are timed. Without --arm
+    the arms are none, stock:draft_model and fixed:4, which samples its drafts from the draft model. Keep the
+    machine otherwise idle: other processes distort the arms unequally.
     """
     import json
     import sys
@@ -77,8 +77,8 @@ def bench_drafting(
     batches, temperatures = dict.fromkeys(batch or (1, 8)), dict.fromkeys(temperature or (0.0, 1.0))
     if max(batches) > len(texts):
         raise UserError(
-            f"--batch {max(batches)} needs as many prompts, and there are {len(texts)}; allowed: smaller batches, "
-            "or --prompts with more texts"
+            f"--batch {max(batches)}: needs as many prompts, got {len(texts)}; allowed: smaller batches, or --prompts "
+            "with more texts"
         )
     workload = Workload(texts, tuple(batches), tuple(temperatures), output_tokens, rounds, seed, profile)
     choices = choose_arms(arm or _ARMS, least_fixed=1)
@@ -86,7 +86,7 @@ def bench_drafting(
     origin = provenance(sys.argv[1:], seed, texts) | {"target": source}
     with tempfile.TemporaryDirectory(prefix="vllm-spec-bench-") as name:
         folder = Path(name)
-        # A whole batch's K is that of its engine.
+        # All requests of a batch have their engine's K.
         arms = plan_arms(choices, base, optimal_tokens, folder, may_share=False)
         with (
             running_engines(arms, source, seed, enforce_eager, folder, errors) as engines,

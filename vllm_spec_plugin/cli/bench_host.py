@@ -1,4 +1,4 @@
-"""`vllm-spec bench host`: what a step takes beside the models, by part."""
+"""`vllm-spec bench host`: times a step's host work, outside the models, by part."""
 
 from pathlib import Path
 from typing import Annotated
@@ -27,12 +27,12 @@ def bench_host(
         typer.Option(
             "--arm",
             metavar="ARM",
-            help="What to compare, as often as wanted: as of `vllm-spec bench`, and ngram:K,... or draft_model:K,... "
-            "(ours with that proposer; 0 is with nothing drafted). [default: none, stock:ngram, stock:draft_model, "
+            help="Arm to compare; repeatable. As in `vllm-spec bench`, and ngram:K,... or draft_model:K,... (the "
+            "plugin with that proposer; K = 0 drafts nothing). [default: none, stock:ngram, stock:draft_model, "
             "ngram:0,4, draft_model:0,4, optimal]",
         ),
     ] = None,
-    levels: Annotated[str, typer.Option(metavar="N,...", help="Numbers of requests in a step.")] = "1,8,32,128,256",
+    levels: Annotated[str, typer.Option(metavar="N,...", help="Numbers of requests per step.")] = "1,8,32,128,256",
     forward: Annotated[
         list[str] | None,
         typer.Option(
@@ -40,8 +40,8 @@ def bench_host(
             help="The target's forward pass: replaced by a constant, or computed. [default: both]",
         ),
     ] = None,
-    steps: Annotated[int, typer.Option(min=1, max=100, help="Steps per run and way of measuring them.")] = 32,
-    temperature: Annotated[float, typer.Option(min=0.0, max=10.0, help="Of all requests.")] = 0.0,
+    steps: Annotated[int, typer.Option(min=1, max=100, help="Steps per run and kind of measurement.")] = 32,
+    temperature: Annotated[float, typer.Option(min=0.0, max=10.0, help="Temperature of all requests.")] = 0.0,
     optimal_tokens: OptimalTokens = 8,
     target: Target = None,
     draft: Draft = None,
@@ -51,12 +51,12 @@ def bench_host(
     enforce_eager: EnforceEager = False,
     json_path: JsonFile = None,
     markdown: Markdown = None,
-    png: Annotated[Path | None, typer.Option(metavar="FILE", help="Also draw the parts into this file.")] = None,
+    png: Annotated[Path | None, typer.Option(metavar="FILE", help="Also plot the parts to this file.")] = None,
 ) -> None:
-    """Time the parts of decoding steps, ours beside stock vLLM's and no speculation.
+    """Time the parts of decode steps: the plugin, stock vLLM, and no speculation.
 
-    All requests are in the middle of their output; their text is scripted. Arms are engines in processes
-    of their own, which take turns. CPU times stand a busy machine, wall times do not. One thread is best:
+    All requests are in the middle of their scripted output. Each arm is an engine in its own process; the arms run
+    alternately. CPU times are robust on a busy machine, wall times are not. Use one thread:
     `OMP_NUM_THREADS=1 taskset -c 0 vllm-spec bench host`.
     """
     import json
@@ -104,7 +104,7 @@ def bench_host(
         json_path.write_text(json.dumps(to_json(results, origin), indent=1) + "\n", encoding="utf-8")
     if png is not None:
         models = f"{Path(source).name} with {Path(draft_source).name}"
-        draw(results, f"Where the time of a decoding step goes\n{models}, {origin['machine']['cpu']}", png)
+        draw(results, f"Time of a decode step by part\n{models}, {origin['machine']['cpu']}", png)
     if markdown is not None:
         address = picture_address(png, markdown)
         markdown.write_text(to_markdown(results, origin, address), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""`vllm-spec bench ngram`: what the proposers of repeated text cost and gain on this machine, without a model."""
+"""`vllm-spec bench ngram`: measures cost and acceptance of the proposers of repeated text, without a model."""
 
 from typing import Annotated
 
@@ -8,12 +8,12 @@ from vllm_spec_plugin.schema.errors import UserError
 
 
 def bench_ngram(
-    context: Annotated[int, typer.Option(min=64, help="Tokens of text each request starts with.")] = 32768,
+    context: Annotated[int, typer.Option(min=64, help="Context tokens with which each request starts.")] = 32768,
     steps: Annotated[int, typer.Option(min=1, help="Steps to measure, of 1 to 4 new tokens each.")] = 2000,
-    num_draft_tokens: Annotated[int, typer.Option(min=1, help="K, the most tokens drafted per step.")] = 8,
+    num_draft_tokens: Annotated[int, typer.Option(min=1, help="Maximum draft tokens per step.")] = 8,
     batch: Annotated[int, typer.Option(min=1, help="Requests per call in the batched rows.")] = 8,
-    min_order: Annotated[int, typer.Option(min=1, help="Fewest tokens that must match.")] = 2,
-    max_order: Annotated[int, typer.Option(min=1, help="Most tokens that lookup and frequency match.")] = 5,
+    min_order: Annotated[int, typer.Option(min=1, help="Minimum match length, in tokens.")] = 2,
+    max_order: Annotated[int, typer.Option(min=1, help="Maximum match length of lookup and frequency, in tokens.")] = 5,
     window: Annotated[int, typer.Option(min=1, help="Tokens counted by mode frequency.")] = 32768,
     vocab_size: Annotated[int, typer.Option(min=2, help="Vocabulary of the synthetic text.")] = 32768,
     shared_tokens: Annotated[

@@ -1,4 +1,4 @@
-"""`vllm-spec bench planning`: what choosing draft lengths by `policy: optimal` costs the scheduler per step."""
+"""`vllm-spec bench planning`: times `policy: optimal` in the scheduler, per step."""
 
 from typing import Annotated
 
@@ -11,21 +11,20 @@ _REQUESTS = (1, 4, 16, 64)
 
 def bench_planning(
     requests: Annotated[
-        list[int] | None, typer.Option(min=1, help="Requests per step, as often as wanted. [default: 1, 4, 16, 64]")
+        list[int] | None, typer.Option(min=1, help="Requests per step; repeatable. [default: 1, 4, 16, 64]")
     ] = None,
-    tokens: Annotated[int, typer.Option(min=1, help="K, the most tokens drafted per request and step.")] = 8,
-    steps: Annotated[int, typer.Option(min=1, help="Steps of a round.")] = 200,
-    rounds: Annotated[int, typer.Option(min=1, help="Rounds, each with a figure of its own.")] = 9,
-    seed: Annotated[int, typer.Option(min=0, help="Of what becomes of the drafts.")] = 0,
+    tokens: Annotated[int, typer.Option(min=1, help="Maximum draft tokens per request and step.")] = 8,
+    steps: Annotated[int, typer.Option(min=1, help="Steps per round.")] = 200,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds; figures are their medians.")] = 9,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the drafts' acceptance.")] = 0,
     json_path: JsonFile = None,
 ) -> None:
     """Time the policy that chooses draft lengths by measured acceptance and cost, per step of all requests.
 
-    CPU time of the thread that the scheduler would be in, without models or a server: a draft token is
-    accepted with probability 0.7 if those before it were. Medians of the rounds. "verified+advance" is
-    told once per request; what the policy puts off until it plans counts as planning. "drafted" is the
-    draft length asked for, per request. Leave the machine alone meanwhile: other processes make every
-    figure worse.
+    Measures CPU time of one thread, without models or a server. A draft token is accepted with probability 0.7 if
+    all before it were. Figures are medians of the rounds. "verified+advance" is called once per request; work that
+    the policy postpones until it plans counts as planning. "drafted" is the mean draft length per request. Keep
+    the machine otherwise idle: other processes raise every figure.
     """
     import json
     from dataclasses import asdict

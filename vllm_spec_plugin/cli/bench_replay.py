@@ -1,4 +1,4 @@
-"""`vllm-spec bench replay`: the policy of draft lengths against recorded outcomes and costs."""
+"""`vllm-spec bench replay`: runs the draft-length policy on recorded outcomes and costs."""
 
 from pathlib import Path
 from typing import Annotated
@@ -14,29 +14,32 @@ def bench_replay(
         typer.Argument(metavar="FILE...", show_default=False, help="Recordings. [default: the bundled ones]"),
     ] = None,
     workload: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="As often as there are workloads. [default: all]")
+        list[str] | None, typer.Option(metavar="NAME", help="Workload; repeatable. [default: all]")
     ] = None,
     levels: Annotated[str, typer.Option(metavar="N,...", help="Numbers of concurrent streams.")] = "1,2,4,8,16,32",
-    tokens: Annotated[int, typer.Option(min=16, help="Output tokens per stream, in each phase of switching.")] = 400,
-    request_tokens: Annotated[int, typer.Option(min=2, help="Output tokens per request, on average.")] = 96,
-    seeds: Annotated[int, typer.Option(min=1, help="How often everything is replayed, each time by another seed.")] = 3,
+    tokens: Annotated[
+        int, typer.Option(min=16, help="Output tokens per stream, or per phase of the workload switching.")
+    ] = 400,
+    request_tokens: Annotated[int, typer.Option(min=2, help="Mean output tokens per request.")] = 96,
+    seeds: Annotated[int, typer.Option(min=1, help="Number of replays, each with another seed.")] = 3,
     seed: Seed = 0,
     ablate: Annotated[
-        bool, typer.Option("--ablate", help="Switch off each mechanism of the policy by itself instead.")
+        bool, typer.Option("--ablate", help="Instead, switch off one mechanism of the policy at a time.")
     ] = False,
     without: Annotated[
-        list[str] | None, typer.Option(metavar="MECHANISM", help="With --ablate: only these. [default: all]")
+        list[str] | None,
+        typer.Option(metavar="MECHANISM", help="With --ablate: only this mechanism; repeatable. [default: all]"),
     ] = None,
-    markdown: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the tables here.")] = None,
+    markdown: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the tables to this file.")] = None,
 ) -> None:
     """Replay recorded outcomes and costs under the policy `optimal`, and compare it.
 
-    Requests come in a closed loop and are batched continuously. Each gets a recorded response; a draft at an
-    output position fares as recorded there. Seconds are the recorded ones, with their noise. The same seed gives the
-    same figures. Shown are tokens per second of no speculation, those of the plugin with nothing drafted over it, and
-    those of `optimal` over it (in all, and in the first 100 steps), over the best fixed draft length, and over
-    `optimal` with one proposer of a cascade; then verified draft tokens per request and step. With --ablate
-    it is what each mechanism gains, in percent.
+    Closed loop with continuous batching. Each request gets a recorded response; a draft's acceptance is the one
+    recorded at its output position. Step times are the recorded ones, with their noise. Equal seeds give equal
+    figures. The table has tokens per second without speculation; the ratio of the plugin with K = 0 to that; the
+    ratios of `optimal` to no speculation (overall, and in the first 100 steps), to the best fixed draft length and to
+    `optimal` with one proposer of a cascade; and verified draft tokens per request and step. With --ablate the table
+    has each mechanism's gain in percent.
     """
     from rich.markup import escape
 

@@ -1,4 +1,4 @@
-"""`vllm-spec check`: what a configuration file means, or what is wrong with it, for a server or by itself."""
+"""`vllm-spec check`: validates configuration files, alone or for a model, and prints the resolved settings."""
 
 import contextlib
 import logging
@@ -19,14 +19,14 @@ STDIN = "-"
 
 @dataclass
 class Checked:
-    """What was found of a file, or of the model.
+    """The result for one file, or for the model.
 
     Attributes:
-        name: of the file, as it was given.
+        name: name of the file, as given.
         config: its configuration; None if it cannot be read.
-        errors: messages about it; empty if all is well.
-        warnings: what the plugin would log at a server's start.
-        features: what of it the model is served with; None without a model.
+        errors: messages about its mistakes; empty if there are none.
+        warnings: warnings that the plugin would log at start-up.
+        features: features of the plugin that the model is served with; None without a model.
     """
 
     name: str
@@ -37,7 +37,7 @@ class Checked:
 
     @contextlib.contextmanager
     def noting(self) -> Iterator[None]:
-        """Notes what is wrong and what is warned of in the block."""
+        """Collects the errors and warnings of the `with` block."""
         from vllm_spec_plugin.config import ConfigError
 
         with _warnings(self.warnings):
@@ -52,25 +52,25 @@ def check(
         list[str],
         typer.Argument(
             metavar="FILE...",
-            help="Configuration files, - for standard input; behind them, options of `vllm serve`.",
+            help="Configuration files, or - for standard input; options of `vllm serve` may follow.",
             show_default=False,
         ),
     ],
     model: Annotated[
         str | None,
         typer.Option(
-            help="Also check whether this model is served with them, a folder or a name on the Hugging Face hub. Its "
-            "weights are not read.",
+            help="Also check the files for this served model: a folder or a name on the Hugging Face hub. Its weights "
+            "are not read.",
             show_default=False,
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")] = False,
 ) -> None:
-    """Check configuration files and print what they come to.
+    """Check configuration files and print the resolved settings.
 
-    With --model, also whether the model is served exactly, as a server would find at its start: its layers, a draft
-    model or heads, and the options of `vllm serve` that are given, such as --tensor-parallel-size 2.
-    Exit status 0 if all is well, 2 if anything is wrong or refused.
+    With --model, also check what a server would check at start-up: the model's layers, a draft model or heads, and
+    options of `vllm serve` that follow, such as --tensor-parallel-size 2.
+    Exit status: 0 valid, 2 wrong or refused.
     """
     from vllm_spec_plugin.cli.check_report import as_data, print_file, print_model
 
@@ -98,7 +98,7 @@ def check(
         for error in served.errors:
             typer.echo(error, err=True)
         for each in found:
-            # Nothing is well where the model that was asked about is not known.
+            # No file is valid for a model that was refused.
             print_file(each, is_ok=not each.errors and not served.errors)
     if served.errors or any(each.errors for each in found):
         raise typer.Exit(BAD)
@@ -114,7 +114,7 @@ def _load(name: str) -> Checked:
 
 
 def _server(model: str, options: list[str], configs: "Sequence[PluginConfig]") -> tuple[Any, Any]:
-    """vLLM's arguments for the server, and its configuration of the model."""
+    """Returns vLLM's engine arguments of the server, and its `ModelConfig`."""
     from vllm_spec_plugin.register import serve_options
 
     serve_options.quiet_vllm()
@@ -126,10 +126,10 @@ def _server(model: str, options: list[str], configs: "Sequence[PluginConfig]") -
 
 
 def _check_file(checked: Checked, arguments: Any) -> None:
-    """Checks a file, for the server with `arguments` where there is one.
+    """Checks a file, for a server with `arguments` if given.
 
     Raises:
-        ConfigError: something is wrong.
+        ConfigError: the file is wrong, or refused for that server.
     """
     if checked.config is None:
         return
@@ -146,7 +146,7 @@ def _check_file(checked: Checked, arguments: Any) -> None:
 
 @contextlib.contextmanager
 def _warnings(found: list[str]) -> Iterator[None]:
-    """Collects what the plugin would log at a server's start."""
+    """Collects the warnings that the plugin would log at start-up."""
 
     class Collector(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:

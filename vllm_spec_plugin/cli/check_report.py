@@ -1,4 +1,4 @@
-"""What `vllm-spec check` prints, as text or as JSON."""
+"""Prints the results of `vllm-spec check`, as text or as JSON."""
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -15,11 +15,11 @@ SCHEMA = 1
 
 
 def as_data(files: "Sequence[Checked]", served: "Checked | None", facts: Any) -> dict[str, Any]:
-    """Everything that was found, as JSON takes it.
+    """Builds a JSON object of all results.
 
     Args:
         files: checked files.
-        served: the model that was asked about; None without.
+        served: result for the model; None without `--model`.
         facts: vLLM's `ModelConfig`; None if it was not read.
     """
     model: dict[str, Any] | None = None
@@ -51,7 +51,7 @@ def as_data(files: "Sequence[Checked]", served: "Checked | None", facts: Any) ->
 
 
 def print_model(name: str, facts: Any) -> None:
-    """Prints what vLLM reads of the model."""
+    """Prints the model's properties as vLLM reads them."""
     typer.echo(f"{show_source(name)}:")
     rows = [
         ("architecture", facts.architecture),
@@ -62,7 +62,7 @@ def print_model(name: str, facts: Any) -> None:
 
 
 def print_file(checked: "Checked", *, is_ok: bool) -> None:
-    """Prints what is wrong with a file, or else every setting and where it is from."""
+    """Prints a file's errors, or every setting and its origin: given or default."""
     for warning in checked.warnings:
         typer.echo(f"warning: {warning}", err=True)
     for error in checked.errors:
@@ -84,8 +84,8 @@ def _settings(section: BaseModel, prefix: str, *, given: bool) -> Iterator[tuple
             yield from _settings(value, f"{name}.", given=is_given)
             continue
         if isinstance(value, tuple) and value and isinstance(value[0], BaseModel):
-            for place, item in enumerate(value):
-                yield from _settings(item, f"{name}[{place}].", given=is_given)
+            for i, item in enumerate(value):
+                yield from _settings(item, f"{name}[{i}].", given=is_given)
             continue
         meanings = field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
         shown = str(meanings.get("null", "not used") if value is None else value)
@@ -94,7 +94,7 @@ def _settings(section: BaseModel, prefix: str, *, given: bool) -> Iterator[tuple
         if value == 0 and "zero" in meanings:
             shown += f" ({meanings['zero']})"
         if name == "verification.lenience":
-            shown += " (exact)" if value == 1 else " (LOSSY: the output differs from the model's own)"
+            shown += " (exact)" if value == 1 else " (LOSSY: outputs do not have the model's distribution)"
         yield name, shown, "given" if is_given else "default"
 
 

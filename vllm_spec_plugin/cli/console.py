@@ -1,4 +1,4 @@
-"""Consoles that print text from users as it is."""
+"""Consoles that print users' text unchanged."""
 
 from typing import TYPE_CHECKING
 
@@ -7,7 +7,7 @@ if TYPE_CHECKING:
 
 
 def new_console(*, stderr: bool = False, width: int | None = None) -> "Console":
-    """A console that draws no emoji for `:name:`, which `rich.markup.escape` leaves as it is."""
+    """Creates a console that prints `:name:` unchanged; `rich.markup.escape` does not prevent emoji."""
     from rich.console import Console
 
     return Console(stderr=stderr, width=width, emoji=False)

@@ -1,4 +1,4 @@
-"""The keys of proposers that also draft from texts that have ended, and which of them go together.
+"""The keys of proposers that also draft from finished responses, and their allowed combinations.
 
 A section names them in its own order: `shared: bool = SHARED`, `shared_tokens: SharedTokens = SHARED_TOKENS`, and
 `shared_scope: SharedScope = SHARED_SCOPE`.
@@ -17,25 +17,25 @@ SharedScope = Literal["salt", "global"] | None
 
 SHARED: Any = Field(
     default=False,
-    description="Drafts also from texts that have ended, of requests with the same cache_salt.",
+    description="Also drafts from the text of finished requests with the same cache_salt.",
     json_schema_extra={"allowed": "true or false"},
 )
 SHARED_TOKENS: Any = Field(
     default_factory=lambda known: DEFAULT_SHARED_TOKENS if known["shared"] else None,
-    description="Most tokens of such texts that are kept, in all; shared only.",
+    description="Maximum tokens of finished requests that are kept, in all; only with shared.",
 )
 SHARED_SCOPE: Any = Field(
     default_factory=lambda known: "salt" if known["shared"] else None,
-    description="Requests without a cache_salt: salt keeps each one private, global lets them draft from each "
-    "other's texts; shared only.",
+    description="Scope of requests without a cache_salt: salt keeps each one private, global shares among them; only "
+    "with shared.",
 )
 
 
 def sharing_problems(shared: bool, shared_tokens: int | None, shared_scope: str | None) -> list[tuple[str, str]]:
-    """Keys that do not go with `shared`, each with what is wrong."""
+    """Returns each key that conflicts with `shared`, and the message about it."""
     given = {"shared_tokens": shared_tokens, "shared_scope": shared_scope}
     if not shared:
-        text = "but proposer.shared is false, so no texts are kept"
+        text = "but proposer.shared is false, so no text is kept"
         allowed = "leave it out, or set proposer.shared to true"
         return [
             (key, f"got {show(value)}, {text}; allowed: {allowed}") for key, value in given.items() if value is not None

@@ -1,6 +1,6 @@
-"""The start-up gate: refuses models and servers that drafts would not be exact on.
+"""The start-up gate: refuses models and servers on which drafts would not be exact.
 
-It looks twice: at vLLM's configuration before any process starts, and at the layers and KV cache of each worker.
+It checks twice: vLLM's configuration before any process starts, and the layers and KV cache of each worker.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -17,27 +17,27 @@ if TYPE_CHECKING:
 
 
 def check_served(vllm_config: Any, config: "PluginConfig", source: str) -> None:
-    """Refuses what vLLM's configuration tells is not served.
+    """Refuses a server by vLLM's configuration.
 
     Args:
         vllm_config: vLLM's `VllmConfig`.
-        config: the plugin's.
-        source: the configuration file, for the message.
+        config: the plugin's configuration.
+        source: name of the configuration file, for the message.
 
     Raises:
-        ConfigError: names everything in the way.
+        ConfigError: lists every refusal.
     """
     rules.check(rules.features_of(config), facts_of(vllm_config, config), source)
 
 
 def check_runner(runner: Any) -> None:
-    """Refuses what only shows once the KV cache is laid out, such as layers of a model that vLLM does not know.
+    """Refuses a server by the layers and KV cache of its model runner.
 
     Args:
-        runner: our model runner.
+        runner: the plugin's model runner, after its KV cache was initialised.
 
     Raises:
-        ConfigError: names everything in the way.
+        ConfigError: lists every refusal.
     """
     config = runner.drafter.config
     facts = read_runner_facts(runner, facts_of(runner.vllm_config, config), runner.drafter.layers)
@@ -45,10 +45,10 @@ def check_runner(runner: Any) -> None:
 
 
 def facts_of(vllm_config: Any, config: "PluginConfig") -> Facts:
-    """The facts that decide, before weights are loaded.
+    """Reads the properties that rules check, before weights are loaded.
 
     Raises:
-        ConfigError: vLLM does not take the draft model.
+        ConfigError: vLLM cannot run the draft model.
     """
     weights = next((proposer.draft_weights for proposer in config.proposers if proposer.draft_weights), None)
     draft = None
@@ -57,5 +57,5 @@ def facts_of(vllm_config: Any, config: "PluginConfig") -> Facts:
         try:
             draft = draft_model_config(vllm_config.model_config, model=model, dtype=dtype, quantization=quantization)
         except ValueError as error:
-            raise ConfigError(f"proposer.model: vLLM can't run '{model}': {show_reason(error)}") from None
+            raise ConfigError(f"proposer.model: vLLM cannot run '{model}': {show_reason(error)}") from None
     return read_facts(vllm_config, draft)

@@ -35,7 +35,10 @@ from vllm_spec_plugin.tools.bench.load.sweep import Plan, SweepResults
         (["--levels", "1,x"], "--levels: got '1,x'; allowed: whole numbers from 1 to 1024"),
         (["--levels", "0"], "--levels: got '0'"),
         (["--workload", "odd"], "--workload: got 'odd'; allowed: easy, hard, mixed, switching"),
-        (["--rounds", "2", "planning"], "--rounds: goes with `vllm-spec bench` itself; options of planning come after"),
+        (
+            ["--rounds", "2", "planning"],
+            "--rounds: an option of `vllm-spec bench` alone; give options of planning after",
+        ),
     ],
 )
 def test_mistakes_are_told_before_anything_starts(

@@ -24,7 +24,7 @@ from vllm_spec_plugin.tools.bench.drafting.comparison import Results, Workload
         (["--target", "./nothing"], "--target ./nothing: no such folder"),
         (["--draft", "/nothing"], "--draft /nothing: no such folder"),
         (["--prompts", "nothing.json"], "--prompts nothing.json: cannot be read"),
-        (["--batch", "50"], "--batch 50 needs as many prompts, and there are 12"),
+        (["--batch", "50"], "--batch 50: needs as many prompts, got 12"),
         (["--json", "nothing/here.json"], "--json nothing/here.json: there is no folder"),
     ],
 )

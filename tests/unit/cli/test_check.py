@@ -72,7 +72,7 @@ def test_every_file_is_checked_and_one_bad_one_fails_all(tmp_path: Path) -> None
     assert result.exit_code == 2
     assert "plugin.yaml: OK" in result.stdout
     assert result.stderr.splitlines() == [
-        f"{tmp_path}/none.yaml: no such file; allowed: a YAML file that can be read",
+        f"{tmp_path}/none.yaml: no such file; allowed: a readable YAML file",
         f"{bad}: proposer.method: got the text 'ngarm'; allowed: cascade, draft_model, medusa, ngram, suffix; "
         "did you mean ngram?",
     ]
@@ -99,15 +99,15 @@ def test_options_of_a_server_are_checked_too(tmp_path: Path) -> None:
     assert result.exit_code == 2
     assert "OK" not in result.stdout
     [line] = result.stderr.splitlines()
-    assert line.startswith(f"{tmp_path}/plugin.yaml can't be served here: --pipeline-parallel-size: got 2; ")
+    assert line.startswith(f"{tmp_path}/plugin.yaml cannot be served here: --pipeline-parallel-size: got 2; ")
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
         (["-tp", "2"], "-tp is an option of vllm serve; allowed: with --model only"),
-        (["--model", "x", "--speculative-config", "{}"], "--speculative-config: FILE takes its place"),
-        (["--model", "x", "--port", "80", "more.yaml"], "got 'more.yaml' behind an option; allowed: FILEs first"),
+        (["--model", "x", "--speculative-config", "{}"], "--speculative-config: given by FILE"),
+        (["--model", "x", "--port", "80", "more.yaml"], "got 'more.yaml' after an option; allowed: FILEs first"),
     ],
 )
 def test_a_command_line_that_makes_no_sense(tmp_path: Path, arguments: list[str], said: str) -> None:
@@ -124,7 +124,7 @@ def test_a_model_that_cannot_be_read(tmp_path: Path, model: str) -> None:
     assert result.stdout == ""  # nothing is well where the model is not known
     assert len(result.stderr.splitlines()) == 1
     assert result.stderr.startswith("--model '")
-    assert "no such folder, not in the cache, and the hub can't be reached" in result.stderr
+    assert "no such folder, not in the cache, and the hub cannot be reached" in result.stderr
     assert "\x1b" not in result.stderr
 
 
@@ -223,7 +223,7 @@ def test_a_fit_with_reservations_is_ok_and_says_them(tmp_path: Path) -> None:
     assert result.exit_code == 0
     assert "served with this model: a draft model" in result.stdout
     assert result.stderr.startswith(f"warning: {tmp_path}/plugin.yaml: proposer.model: ")
-    assert "drafts stop at token 64" in result.stderr
+    assert "drafts end at token 64" in result.stderr
 
 
 def test_a_model_that_cannot_be_read_is_not_compared_but_the_draft_is_looked_for(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ def test_it_serves_until_it_is_told_to_end(number: signal.Signals) -> None:
             assert process.stdout is not None
             line = process.stdout.readline()
             url = line.split()[0]
-            assert line == f"{url} serves 'm', a mock. Ctrl-C ends it.\n"
+            assert line == f"{url} serves 'm', a mock. Press Ctrl-C to stop.\n"
             body = {"model": "m", "prompt": "a", "max_tokens": 2}
             assert httpx.post(f"{url}/completions", json=body, trust_env=False).status_code == 200
             process.send_signal(number)

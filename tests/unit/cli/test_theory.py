@@ -141,7 +141,7 @@ STEPS = "at least two numbers from 0.000001 to 1000000, for 1, 2, ... tokens, su
         ),
         (
             ["--paper", "--alpha", "0.5", "--cost", "0"],
-            "--alpha, --cost: not with --paper, which takes the paper's values; leave one out",
+            "--alpha, --cost: not allowed with --paper, which uses the paper's values",
         ),
         (["--out", "theory.svg"], "--out theory.svg: allowed: a name that ends in .png"),
     ],

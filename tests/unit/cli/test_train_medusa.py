@@ -98,7 +98,7 @@ def test_an_interrupt_says_how_to_go_on(given: list[str | Path], monkeypatch: py
 
     monkeypatch.setattr(train, "train_heads", interrupted)
     result = run("train-medusa", *given)
-    assert (result.exit_code, result.stderr) == (130, "interrupted; the same command goes on from here\n")
+    assert (result.exit_code, result.stderr) == (130, "interrupted; repeat the same command to resume\n")
 
 
 def test_a_folder_that_cannot_be_written_is_named(given: list[str | Path], tmp_path: Path) -> None:

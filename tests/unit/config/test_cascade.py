@@ -33,7 +33,7 @@ NGRAM_ITEM = {"method": "ngram"}
         ),
         (
             [NGRAM_ITEM, NGRAM_ITEM],
-            "proposers[1].method: got the text 'ngram', which is there already; allowed: each method once",
+            "proposers[1].method: got the text 'ngram' a second time; allowed: each method once",
         ),
         (
             [{**NGRAM_ITEM, "min_order": 0}, MEDUSA],

@@ -35,12 +35,12 @@ proposer: {method: ngram}, tokens: 3
     tokens: unknown key (got 3); allowed: proposer, draft_length, verification, stream_granularity, stream_tokens;
     did you mean draft_length.tokens?
 proposer: {method: ngram}, verification: null
-    verification: got nothing (null); allowed: a section with keys of its own: lenience, method
+    verification: got nothing (null); allowed: a section with the keys lenience, method
 proposer: {method: ngram}, verification: {7: 1}
     verification.7: got 7 as a key; allowed: lenience, method
 {}
     proposer: missing; allowed: a section with the key method (cascade or draft_model or medusa or ngram or
-    suffix) and those that go with it
+    suffix) and the keys of that choice
 null
     it is empty; allowed: a YAML mapping with the keys proposer, draft_length, verification, stream_granularity,
     stream_tokens (proposer is required)
@@ -65,7 +65,7 @@ proposer: {method: ngram}, stream_granularity: fixed, stream_tokens: null
     stream_tokens: got nothing (null), but stream_granularity is fixed; allowed: a whole number from 5 to 1024, or
     leave it out for 5
 proposer: {method: ngram}, stream_granularity: fixed, stream_tokens: 4
-    stream_tokens: got 4, but with draft_length.tokens 4 a step may give 5 tokens; allowed: a whole number from 5
+    stream_tokens: got 4, but with draft_length.tokens 4 a step may output 5 tokens; allowed: a whole number from 5
     to 1024, or leave it out for 5
 proposer: {method: ngram}, stream_granularity: fixed, stream_tokens: 1025
     stream_tokens: got 1025; allowed: a whole number from draft_length.tokens + 1 to 1024
@@ -76,7 +76,7 @@ proposer: {method: ngram, shared: true, shared_tokens: 1023}
 proposer: {method: ngram, shared: true, shared_scope: everybody}
     proposer.shared_scope: got the text 'everybody'; allowed: salt, global
 proposer: {method: ngram, shared_tokens: 5000}
-    proposer.shared_tokens: got 5000, but proposer.shared is false, so no texts are kept; allowed: leave it out,
+    proposer.shared_tokens: got 5000, but proposer.shared is false, so no text is kept; allowed: leave it out,
     or set proposer.shared to true
 proposer: {method: ngram, shared: true, shared_tokens: null}
     proposer.shared_tokens: got nothing (null), but proposer.shared is true; allowed: a whole number from 1024 to
@@ -105,7 +105,7 @@ proposer: {method: draft_model, model: org/small, draft_sampling: sample}
 proposer: {method: draft_model, model: org/small, draft_temperature: 0}
     proposer.draft_temperature: got 0; allowed: a number above 0 up to 10, or null
 proposer: {method: draft_model, model: org/small, draft_temperature: 0.7, draft_sampling: greedy}
-    proposer.draft_temperature: got 0.7, but proposer.draft_sampling is greedy, which draws nothing; allowed:
+    proposer.draft_temperature: got 0.7, but proposer.draft_sampling is greedy, which does not sample; allowed:
     leave it out, or set proposer.draft_sampling to probabilistic
 proposer: {method: draft_model, model: org/small, min_confidence: 1}
     proposer.min_confidence: got 1; allowed: a number from 0, below 1

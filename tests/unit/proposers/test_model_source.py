@@ -33,8 +33,8 @@ def test_what_may_be_a_hub_name_is_left_to_the_hub(name: str) -> None:
         ("a/b/c", "there is no folder 'a/b/c'"),
         ("a b", "there is no folder 'a b'"),
         ("a\0\x1b", r"there is no folder 'a\x00\x1b'"),
-        (".", "the folder '.' has no config.json, so it is no model"),
-        ("file", "'file' is no folder"),
+        (".", "the folder '.' has no config.json"),
+        ("file", "'file' is not a folder"),
         ("x" * 5000, "cannot be read: File name too long"),
     ],
 )
@@ -123,7 +123,7 @@ def test_a_missing_tokenizer_is_not_taken_for_an_empty_one(tmp_path: Path) -> No
     with pytest.raises(UnreadableError):
         read_tokens(ModelSource(llama))
     Qwen2Config().save_pretrained(tmp_path / "qwen")  # for this one transformers makes up a tokenizer of one token
-    with pytest.raises(UnreadableError, match="no files"):
+    with pytest.raises(UnreadableError, match="no tokenizer files"):
         read_tokens(ModelSource(str(tmp_path / "qwen")))
 
 

@@ -97,7 +97,7 @@ METHODS = "allowed: bigram, draft_model, medusa, ngram, suffix"
         ),
         (
             {"method": "cascade", "proposers": [BIGRAM, BIGRAM]},
-            "proposer.proposers[1].method: got the text 'bigram', which is there already; allowed: each method once",
+            "proposer.proposers[1].method: got the text 'bigram' a second time; allowed: each method once",
         ),
     ],
 )
@@ -134,7 +134,7 @@ BROKEN = {
     "empty": ("", "importing broken:Config failed: AttributeError: module 'broken' has no attribute 'Config'"),
     "no section": (
         "Config = 3",
-        "broken:Config is no subclass of vllm_spec_plugin.proposers.section.ProposerConfig",
+        "broken:Config is not a subclass of vllm_spec_plugin.proposers.section.ProposerConfig",
     ),
     "other name": (MINE.replace("class Mine", "class Config"), 'its key must be method: Literal["broken"]'),
     "no schema": (
@@ -225,8 +225,8 @@ class Keeping(ProposerConfig):
 @pytest.mark.parametrize(
     ("first", "keys", "message"),
     [
-        ({"method": "draft_model", "model": "small"}, {}, "a second method that keeps keys and values; allowed: one"),
-        ({**NGRAM, "shared": True}, {"scope": "global"}, "a method that shares texts in another scope than the others"),
+        ({"method": "draft_model", "model": "small"}, {}, "a second method that keeps a KV cache; allowed: one"),
+        ({**NGRAM, "shared": True}, {"scope": "global"}, "a method whose shared_scope differs from the others'"),
     ],
 )
 def test_one_member_keeps_kv_and_all_that_learn_share_a_scope(

@@ -107,7 +107,7 @@ def test_settings_become_stock_ones(config_path):
 
 @pytest.mark.parametrize("name", ["worker_cls", "scheduler_cls"])
 def test_a_class_of_the_users_own_is_refused_by_name(config_path, name):
-    with pytest.raises(ValueError, match=f"{name}='mine.Own'"):
+    with pytest.raises(ValueError, match=f"{name}: got 'mine.Own'"):
         engine_args.translate(Arguments(**{name: "mine.Own"}), vllm_spec_plugin.speculative_config(config_path))
 
 
@@ -136,7 +136,7 @@ def test_wrapping_somebody_elses_replacement_is_logged(caplog):
     with caplog.at_level(logging.WARNING, logger="vllm.vllm_spec_plugin"):
         wrap(Owner, "method", lambda original: lambda self: original(self) + " wrapped")
     assert Owner().method() == "theirs wrapped"
-    assert "already replaced" in caplog.text
+    assert "already patched" in caplog.text
 
 
 def test_asking_for_a_switched_off_plugin_is_an_error(monkeypatch, config_path):
@@ -219,7 +219,7 @@ def test_as_long_as_fits_is_at_most_the_targets_context(draft_config, warnings, 
         engine_args.translate(
             Arguments(max_model_len=max_model_len, skip_tokenizer_init=True), draft_config(other_draft)
         )
-    stops = [warning for warning in warnings() if "drafts stop at token 64" in warning]
+    stops = [warning for warning in warnings() if "drafts end at token 64" in warning]
     assert len(stops) == 2
     assert "may have 2,048" in stops[0]
 

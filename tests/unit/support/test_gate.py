@@ -87,7 +87,7 @@ def test_experts_and_the_layout_are_read(arguments, models):
     ],
 )
 def test_what_is_not_served_is_refused_before_an_engine_starts(arguments, model, options, said):
-    with pytest.raises(ConfigError, match=f"plugin.yaml can't be served here: {said}"):
+    with pytest.raises(ConfigError, match=f"plugin.yaml cannot be served here: {said}"):
         arguments(model, **options).create_engine_config()
 
 

@@ -186,7 +186,7 @@ def test_places_without_a_draft_token_end_a_draft(device):
 
 def test_lenience_is_for_tokens(device):
     case = random_case(np.random.default_rng(2))
-    with pytest.raises(ValueError, match=r"lenience 0.5 is for method token only"):
+    with pytest.raises(ValueError, match=r"lenience 0.5 needs method token"):
         verify_many(case, "dense", 1, device, lenience=0.5, method="block")
 
 

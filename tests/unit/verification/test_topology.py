@@ -113,7 +113,7 @@ def test_chains_and_the_empty_tree():
         ([()], r"tree node \(\) is not a path"),
         ([0], r"tree node 0 is not a path"),
         (["0"], r"tree node '0' is not a path"),
-        ([(0,), (-1,)], r"tree node \[-1\]: rank -1 must be an integer from 0 on"),
+        ([(0,), (-1,)], r"tree node \[-1\]: rank -1 must be an integer of at least 0"),
         ([(0,), (0, 1.0)], r"tree node \[0, 1.0\]: rank 1.0 must be an integer"),
         ([(True,)], r"tree node \[True\]: rank True must be an integer"),
     ],

@@ -24,25 +24,28 @@ DEFAULT_WINDOW = 8192
 
 
 class NgramConfig(ProposerConfig):
-    """Drafts from the request's own text: what followed the last time the text ended like this."""
+    """Drafts what followed an earlier occurrence of the request's last tokens."""
 
-    # Shorter matches are wrong too often to be worth a target that is not idle, and for a draft model to wait for.
+    # Shorter matches are rejected too often to pay on a busy target, or to be tried before a draft model.
     planned_keys: ClassVar[Mapping[str, Any]] = MappingProxyType({"min_order": 3})
 
-    method: Literal["ngram"] = Field(description="How drafts are made.")
+    method: Literal["ngram"] = Field(description="The method of drafting.")
     mode: Literal["lookup", "frequency"] = Field(
         default="lookup",
-        description="lookup copies what followed the latest match; frequency counts what followed all of them.",
+        description="lookup copies the continuation of the latest match; frequency counts those of all matches.",
     )
-    min_order: int = Field(default=2, ge=1, le=16, description="Fewest tokens that must match.")
-    max_order: int = Field(default=5, ge=1, le=16, description="Most tokens that are matched; longer matches win.")
+    min_order: int = Field(default=2, ge=1, le=16, description="Minimum n-gram length that must match, in tokens.")
+    max_order: int = Field(
+        default=5, ge=1, le=16, description="Maximum n-gram length, in tokens; longer matches are tried first."
+    )
     window: Annotated[int, Field(ge=64, le=1_048_576)] | None = Field(
         default_factory=lambda known: DEFAULT_WINDOW if known["mode"] == "frequency" else None,
-        description="How many of the latest tokens are counted; mode frequency only.",
+        description="Number of a request's latest tokens that are counted; only with mode frequency.",
     )
     draft_sampling: Literal["greedy", "sample"] = Field(
         default="greedy",
-        description="greedy drafts the likeliest token; sample draws from the counts, mode frequency only.",
+        description="greedy drafts the most frequent token; sample draws in proportion to the counts, only with mode "
+        "frequency.",
     )
     shared: bool = SHARED
     shared_tokens: SharedTokens = SHARED_TOKENS
@@ -79,7 +82,7 @@ class NgramConfig(ProposerConfig):
 
     @classmethod
     def vllm_settings(cls, draft: str) -> dict[str, Any]:
-        """vLLM's n-grams, which match as many tokens as ours do by default."""
+        """vLLM's n-gram method, with this method's default n-gram lengths."""
         known = cls.model_fields
         return {"prompt_lookup_min": known["min_order"].default, "prompt_lookup_max": known["max_order"].default}
 

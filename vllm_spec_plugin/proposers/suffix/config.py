@@ -20,21 +20,21 @@ if TYPE_CHECKING:
 
 
 class SuffixConfig(ProposerConfig):
-    """Drafts from repeated text: what followed the longest match most often."""
+    """Drafts the most frequent continuation of the longest repeated suffix."""
 
-    method: Literal["suffix"] = Field(description="How drafts are made.")
-    min_order: int = Field(default=2, ge=1, le=64, description="Fewest tokens that must match.")
+    method: Literal["suffix"] = Field(description="The method of drafting.")
+    min_order: int = Field(default=2, ge=1, le=64, description="Minimum match length, in tokens.")
     min_probability: float = Field(
         default=0.02,
         ge=0,
         lt=1,
-        description="A draft ends before the probability that all of it is right, estimated from counts and from the "
-        "length of the match, falls below this; 0 is off.",
+        description="A draft ends before its estimated probability of full acceptance, from the counts and the match "
+        "length, falls below this; 0 is off.",
         json_schema_extra={"zero": "off"},
     )
     draft_sampling: Literal["greedy", "sample"] = Field(
         default="greedy",
-        description="greedy drafts the most frequent continuation; sample draws from the counts.",
+        description="greedy drafts the most frequent continuation; sample draws in proportion to the counts.",
     )
     shared: bool = SHARED
     shared_tokens: SharedTokens = SHARED_TOKENS

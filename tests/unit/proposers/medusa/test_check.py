@@ -45,11 +45,11 @@ def test_another_vocabulary_is_refused(tmp_path: Path) -> None:
 
 
 def test_too_few_heads_are_refused(tmp_path: Path) -> None:
-    assert "has 2 heads and 3 are asked for" in refusal_of(heads_folder(tmp_path), 3)
+    assert "has 2 heads, drafts of 3 tokens need 3" in refusal_of(heads_folder(tmp_path), 3)
 
 
 def test_a_folder_without_heads_is_refused(tmp_path: Path) -> None:
-    assert "no weights there" in refusal_of(str(tmp_path))
+    assert "has no weights" in refusal_of(str(tmp_path))
 
 
 def test_a_target_that_cannot_be_read_is_a_warning_and_the_number_of_heads_is_still_checked(tmp_path: Path) -> None:
@@ -59,4 +59,4 @@ def test_a_target_that_cannot_be_read_is_a_warning_and_the_number_of_heads_is_st
     heads = write(tmp_path / "heads", random_state(), original_config())
     (warning,) = check_heads(ModelSource(str(target)), heads, 3, "conf/spec.yaml")
     assert warning.startswith(f"{START}not compared with the target '{target}'")
-    assert "has 3 heads and 4 are asked for" in refusal_of(heads, 4, ModelSource(str(target)))
+    assert "has 3 heads, drafts of 4 tokens need 4" in refusal_of(heads, 4, ModelSource(str(target)))

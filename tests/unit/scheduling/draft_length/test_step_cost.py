@@ -145,7 +145,7 @@ def test_beyond_the_probe_its_last_piece_goes_on():
 
 
 def test_an_empty_budget_is_refused():
-    with pytest.raises(ValueError, match="max_tokens is 0; a step has at least 1 token"):
+    with pytest.raises(ValueError, match="max_tokens must be at least 1, got 0"):
         StepCost(0)
 
 
