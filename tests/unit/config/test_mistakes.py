@@ -6,8 +6,11 @@ import pytest
 import yaml
 
 from tests.unit.config.cases import DRAFT, MEDUSA, NGRAM, message_of
+from vllm_spec_plugin.proposers import registry
 
-# What a file says, in one line, and below it the message.
+MEMBERS = ", ".join(sorted(map(registry.method_of, registry.BUNDLED)))
+METHODS = f"cascade, {MEMBERS}"
+# What a file says, in one line, and below it the message, in which METHODS and MEMBERS stand for these.
 MISTAKES = """
 proposer: {method: ngram, max_order: 99}
     proposer.max_order: got 99; allowed: a whole number from 1 to 16
@@ -22,10 +25,9 @@ proposer: {method: ngram, mode: freqency}
 proposer: {method: ngram, mode: null}
     proposer.mode: got nothing (null); allowed: lookup, frequency
 proposer: {method: ngarm}
-    proposer.method: got the text 'ngarm'; allowed: cascade, draft_model, medusa, ngram, suffix; did you mean
-    ngram?
+    proposer.method: got the text 'ngarm'; allowed: METHODS; did you mean ngram?
 proposer: {}
-    proposer.method: missing; allowed: cascade, draft_model, medusa, ngram, suffix
+    proposer.method: missing; allowed: METHODS
 proposer: {method: ngram}, draft_length: {}
     draft_length.policy: missing; allowed: fixed, heuristic, optimal
 proposer: {method: ngram, max_ordr: 3}
@@ -137,6 +139,28 @@ proposer: {method: medusa, model: org/heads, draft_sampling: sample}
 proposer: {method: medusa, model: org/heads, branches: [2]}
     proposer.branches: unknown key (got a list); allowed: method, model, draft_sampling, tree; it belongs to
     proposer.method draft_model
+proposer: {method: cascade, proposers: [{method: ngram}]}
+    proposer.proposers: got a list of 1; allowed: a list of 2 to 3 proposers, each with its method
+proposer: {method: cascade, proposers: [{method: ngram}, {method: ngram}, {method: ngram}, {method: ngram}]}
+    proposer.proposers: got a list of 4; allowed: a list of 2 to 3 proposers, each with its method
+proposer: {method: cascade, proposers: {method: ngram}}
+    proposer.proposers: got a section; allowed: a list of 2 to 3 proposers, each with its method
+proposer: {method: cascade, proposers: [{method: ngram}, {method: ngrm}]}
+    proposer.proposers[1].method: got the text 'ngrm'; allowed: MEMBERS; did you mean ngram?
+proposer: {method: cascade, proposers: [{method: ngram}, {model: x}]}
+    proposer.proposers[1].method: missing; allowed: MEMBERS
+proposer: {method: cascade, proposers: [{method: ngram}, {method: cascade, proposers: []}]}
+    proposer.proposers[1].method: got the text 'cascade'; allowed: MEMBERS
+proposer: {method: cascade, proposers: [{method: ngram}, {method: ngram}]}
+    proposer.proposers[1].method: got the text 'ngram', which is there already; allowed: each method once
+proposer: {method: cascade, proposers: [{method: ngram, min_order: 0}, {method: medusa, model: org/heads}]}
+    proposer.proposers[0].min_order: got 0; allowed: a whole number from 1 to 16
+proposer: {method: cascade, proposers: [{method: ngram, tree: null}, {method: medusa, model: org/heads}]}
+    proposer.proposers[0].tree: unknown key (got nothing (null)); allowed: method, mode, min_order, max_order,
+    window, draft_sampling, shared, shared_tokens, shared_scope; it belongs to proposer.proposers[0].method medusa
+proposer: {method: cascade, proposers: [{method: ngram, window: 100}, {method: medusa, model: org/heads}]}
+    proposer.proposers[0].window: got 100, but proposer.proposers[0].mode is lookup, which has no window; allowed:
+    leave it out, or set proposer.proposers[0].mode to frequency
 """
 
 
@@ -146,7 +170,8 @@ def mistakes() -> list[tuple[object, str]]:
     for line in MISTAKES.strip().splitlines():
         if line.startswith(" "):
             data, message = cases.pop()
-            cases.append((data, f"{message} {line.strip()}".strip()))
+            said = line.strip().replace("METHODS", METHODS).replace("MEMBERS", MEMBERS)
+            cases.append((data, f"{message} {said}".strip()))
         else:
             cases.append((yaml.safe_load(line if line[0] in "{[n" else f"{{{line}}}"), ""))
     return cases
