@@ -36,16 +36,17 @@ _REQUESTS = {
 _HOW = """\
 ### Method
 
-`make matrix` runs all rows, `make matrix ONLY=gemma3,gpt_oss` only these. Each target is a tiny model of its architecture
-with random weights: hidden size 128, two layers, one of each kind if there are two, windows of 64 tokens. The draft model is
-the target with 5% noise on its weights. Each cell is a separate engine:
+`make matrix` runs all rows, `make matrix ONLY=gemma3,gpt_oss` only these. Each target is a tiny model of its
+architecture with random weights: hidden size 128, two layers, one of each kind if there are two, windows of 64 tokens.
+The draft model is the target with 5% noise on its weights. Each cell is a separate engine:
 
-- One batch of 16 requests, prompts of 20 to 160 tokens in chunks, {tokens} output tokens each. Neighbours have different draft
-  lengths; every fourth pair of requests has none (`spec: off`).
-- At temperature 0 the outputs equal those of vLLM without the plugin. They may differ only where the logits of vLLM's two
-  most likely tokens differ by less than {tie:g}.
+- One batch of 16 requests, prompts of 20 to 160 tokens in chunks, {tokens} output tokens each. Neighbours have
+  different draft lengths; every fourth pair of requests has none (`spec: off`).
+- At temperature 0 the outputs equal those of vLLM without the plugin. They may differ only where the logits of vLLM's
+  two most likely tokens differ by less than {tie:g}.
 - Sampled with seeds, the outputs equal those of the same requests with `spec: off`.
-- Drafts were accepted and rejected in both runs. In every step the scheduler's KV blocks were compared with the worker's.
+- Drafts were accepted and rejected in both runs. In every step the scheduler's KV blocks were compared with the
+  worker's.
 
 The cascade has policy `optimal`, the others draft in every step. Random models do not show quality or speed. They show
 whether vLLM computes the same logits when it verifies drafts.
