@@ -152,7 +152,7 @@ proposer: {method: cascade, proposers: [{method: ngram}, {model: x}]}
 proposer: {method: cascade, proposers: [{method: ngram}, {method: cascade, proposers: []}]}
     proposer.proposers[1].method: got the text 'cascade'; allowed: MEMBERS
 proposer: {method: cascade, proposers: [{method: ngram}, {method: ngram}]}
-    proposer.proposers[1].method: got the text 'ngram', which is there already; allowed: each method once
+    proposer.proposers[1].method: got the text 'ngram' a second time; allowed: each method once
 proposer: {method: cascade, proposers: [{method: ngram, min_order: 0}, {method: medusa, model: org/heads}]}
     proposer.proposers[0].min_order: got 0; allowed: a whole number from 1 to 16
 proposer: {method: cascade, proposers: [{method: ngram, tree: null}, {method: medusa, model: org/heads}]}
