@@ -41,6 +41,9 @@ class RequestView:
             private. It is None for a seeded request whose drafts are verified with lenience: its output would depend
             on what was said before.
         turns: who may draft, and how much.
+        num_prompt_tokens: how many of `token_ids` are the prompt.
+        prediction: tokens that the client predicts for the output; None if it predicts nothing. Only for proposers that
+            draft from it.
     """
 
     request_id: str
@@ -57,6 +60,8 @@ class RequestView:
     hidden: "torch.Tensor | None" = None
     scope: str | None = None
     turns: "Turns" = ()
+    num_prompt_tokens: int = 0
+    prediction: Sequence[int] | None = None
 
     def uniforms_of_siblings(self, depth: int, count: int) -> "npt.NDArray[np.float64]":
         """Returns [count] float64: one number per sibling drawn at `depth`, which counts from 0.

@@ -70,6 +70,7 @@ class ProposerConfig(Section):
     Attributes:
         keeps_kv: whether the drafts need slots in the KV cache; then `draft_weights` says of which model.
         uses_hidden_states: whether it drafts from the target's last hidden states.
+        uses_predictions: whether it drafts from a request's predicted output: requests without one are not drafted for.
         model_keys: keys whose values are a model's folder or its name on the Hugging Face hub. A relative path becomes
             an absolute one where it names a folder beside the configuration file.
         planned_keys: keys that `vllm-spec plan` measures the method with, where they are not its defaults.
@@ -77,6 +78,7 @@ class ProposerConfig(Section):
 
     keeps_kv: ClassVar[bool] = False
     uses_hidden_states: ClassVar[bool] = False
+    uses_predictions: ClassVar[bool] = False
     model_keys: ClassVar[tuple[str, ...]] = ()
     planned_keys: ClassVar[Mapping[str, Any]] = MappingProxyType({})
 
