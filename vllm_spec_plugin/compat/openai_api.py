@@ -11,9 +11,10 @@ from vllm_spec_plugin.compat.patching import wrap
 _PREDICTION, _DETAILS = "prediction", "completion_tokens_details"
 _DATA = "data: "
 
-# A prediction as given, tokenizer and most tokens of a text: its tokens. Raises ValueError.
+# A prediction, in a dictionary of its own if it is of OpenAI's API, tokenizer and most tokens of a text: its tokens.
+# Raises ValueError.
 Tokenize = Callable[[Any, Any, int], list[int]]
-# A prediction as given, tokenizer and tokens of each choice: fields of `completion_tokens_details`.
+# A prediction, tokenizer and tokens of each choice: fields of `completion_tokens_details`.
 Count = Callable[[Any, Any, Iterable[Sequence[int]]], dict[str, int]]
 
 
@@ -55,10 +56,7 @@ def _reading(key: str, original: Callable[..., Any]) -> Callable[..., Any]:
             given = params.extra_args or {}
             if key in given:
                 raise VLLMValidationError(f"got {_PREDICTION} and vllm_xargs.{key}; allowed: one of them")
-            if not isinstance(prediction, dict):
-                # What vllm_xargs may have besides is not of OpenAI's API.
-                prediction = {"type": prediction}
-            params.extra_args = {**given, key: prediction}
+            params.extra_args = {**given, key: {_PREDICTION: prediction}}
         return params
 
     return to_sampling_params

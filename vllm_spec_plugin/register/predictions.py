@@ -16,7 +16,7 @@ def tokens_of(given: Any, tokenizer: Any, max_model_len: int) -> list[int]:
     """Tokenizes a prediction; empty for one without text.
 
     Args:
-        given: the request's `prediction` as OpenAI's API has it, or of `vllm_xargs` a text or a list of tokens.
+        given: of `vllm_xargs` a text or a list of tokens; {"prediction": P} for the request's `prediction` P.
         tokenizer: the target's; None is a server that takes tokens only.
         max_model_len: most tokens of a request's text: no longer prediction can be of use.
 
@@ -29,7 +29,9 @@ def tokens_of(given: Any, tokenizer: Any, max_model_len: int) -> list[int]:
             raise ValueError(f"vllm_xargs.spec_prediction: got {show(wrong)} as a token; allowed: a text or tokens")
         tokens = given
     else:
-        text = given if isinstance(given, str) else _text_of(given)
+        text = _text_of(given["prediction"]) if isinstance(given, Mapping) else given
+        if not isinstance(text, str):
+            raise ValueError(f"vllm_xargs.spec_prediction: got {show(text)}; allowed: a text or tokens")
         if tokenizer is None:
             raise ValueError("prediction: the server has no tokenizer; allowed: tokens in vllm_xargs.spec_prediction")
         if len(text) > _CHARACTERS * max_model_len:
@@ -47,15 +49,12 @@ def details(given: Any, tokenizer: Any, outputs: Iterable[Sequence[int]]) -> dic
     alone, not on draft lengths.
 
     Args:
-        given: as of `tokens_of`, which has accepted it.
+        given: a text, tokens, or a `prediction` of OpenAI's API; `tokens_of` has accepted it.
         tokenizer: the target's.
         outputs: tokens of each choice; each has the whole prediction to itself.
     """
-    prediction = (
-        given
-        if isinstance(given, list)
-        else _tokenized(tokenizer, given if isinstance(given, str) else _text_of(given))
-    )
+    text = _text_of(given) if isinstance(given, Mapping) else given
+    prediction = _tokenized(tokenizer, text) if isinstance(text, str) else text
     accepted = rejected = 0
     for output in outputs:
         alignment = Alignment(prediction)
@@ -95,6 +94,4 @@ def _wrong(got: str) -> ValueError:
 
 
 def _too_long(got: str, max_model_len: int) -> ValueError:
-    return ValueError(
-        f"prediction: got {got}; allowed: at most {max_model_len:,} tokens, the longest text of this model"
-    )
+    return ValueError(f"prediction: got {got}; allowed: at most {max_model_len:,} tokens, the model's longest text")
