@@ -9,7 +9,8 @@ from vllm_spec_plugin.schema.errors import show
 
 # Characters per token of the longest text, beyond which a prediction is refused before it is tokenized.
 _CHARACTERS = 16
-_FORM = '{"type": "content", "content": CONTENT}, CONTENT being a text or a list of {"type": "text", "text": TEXT}'
+_PART = '{"type": "text", "text": TEXT}'
+_FORM = f'{{"type": "content", "content": CONTENT}}, where CONTENT is a text or a list of {_PART}'
 
 
 def tokens_of(given: Any, tokenizer: Any, max_model_len: int) -> list[int]:
@@ -67,19 +68,19 @@ def details(given: Any, tokenizer: Any, outputs: Iterable[Sequence[int]]) -> dic
 def _text_of(given: Any) -> str:
     """The text of a `prediction` of OpenAI's API."""
     if not isinstance(given, Mapping):
-        raise _wrong(show(given))
+        raise ValueError(f"prediction: got {show(given)}; allowed: {_FORM}")
     if given.get("type") != "content":
-        raise _wrong(f"type {show(given.get('type'))}")
+        raise ValueError(f"prediction.type: got {show(given.get('type'))}; allowed: content")
     if unknown := sorted(set(given) - {"type", "content"}):
-        raise _wrong(f"the key {unknown[0]}")
+        raise ValueError(f"prediction.{unknown[0]}: unknown key; allowed: type, content")
     content = given.get("content")
     if isinstance(content, str):
         return content
     if not isinstance(content, list):
-        raise _wrong(f"content {show(content)}")
-    for part in content:
+        raise ValueError(f"prediction.content: got {show(content)}; allowed: a text or a list of {_PART}")
+    for number, part in enumerate(content):
         if not (isinstance(part, Mapping) and part.get("type") == "text" and isinstance(part.get("text"), str)):
-            raise _wrong(f"the part {show(part)}")
+            raise ValueError(f"prediction.content[{number}]: got another kind of part; allowed: {_PART}")
     return "".join(part["text"] for part in content)
 
 
@@ -87,10 +88,6 @@ def _text_of(given: Any) -> str:
 def _tokenized(tokenizer: Any, text: str) -> tuple[int, ...]:
     """Tokens of a text; kept until the request's usage is counted."""
     return tuple(tokenizer.encode(text, add_special_tokens=False))
-
-
-def _wrong(got: str) -> ValueError:
-    return ValueError(f"prediction: got {got}; allowed: {_FORM}")
 
 
 def _too_long(got: str, max_model_len: int) -> ValueError:

@@ -153,6 +153,7 @@ SHIPPED = {
     "cascade.yaml": 8,
     "ngram.yaml": 8,
     "ngram_frequency.yaml": 8,
+    "prediction.yaml": 16,
     "suffix.yaml": 8,
     "draft_model.yaml": 8,
     "medusa.yaml": 4,
