@@ -41,8 +41,8 @@ proposer: {method: ngram}, verification: null
 proposer: {method: ngram}, verification: {7: 1}
     verification.7: got 7 as a key; allowed: lenience, method
 {}
-    proposer: missing; allowed: a section with the key method (cascade or draft_model or medusa or ngram or prediction or
-    suffix) and the keys of that choice
+    proposer: missing; allowed: a section with the key method (cascade or draft_model or medusa or ngram or
+    prediction or suffix) and the keys of that choice
 null
     it is empty; allowed: a YAML mapping with the keys proposer, draft_length, verification, stream_granularity,
     stream_tokens (proposer is required)

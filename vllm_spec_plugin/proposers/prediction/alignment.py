@@ -19,7 +19,7 @@ class Alignment:
     While output tokens are the predicted ones, the place moves with them. At the first other token the predicted one
     is taken as replaced, unless the token is the one after it: then one was left out. If the next token does not fit
     either, but is the one that seemed replaced, the other was inserted. Otherwise the place is lost until the last
-    three tokens occur in the prediction: of several places the one with the longest match, then the nearest.
+    three tokens occur in the prediction: of several places the one with the longest match, then the next one ahead.
 
     Attributes:
         num_tokens: output tokens so far.
@@ -81,7 +81,10 @@ class Alignment:
         recent = list(self._recent)
         places = self._index.places_after(recent[-_ORDER:])
         if places:
-            self._place = max(places, key=lambda place: (self._matched(place, recent), -abs(place - self._last_place)))
+            last = self._last_place
+            self._place = max(
+                places, key=lambda place: (self._matched(place, recent), place > last, -abs(place - last))
+            )
 
     def _matched(self, place: int, recent: list[int]) -> int:
         """Tokens before `place` that equal the last ones of the output; 0 if the index was wrong."""
