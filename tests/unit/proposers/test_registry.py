@@ -78,8 +78,8 @@ METHODS = "allowed: bigram, draft_model, medusa, ngram, prediction, suffix"
     [
         (
             {"method": "bigramm"},
-            "proposer.method: got the text 'bigramm'; allowed: bigram, cascade, draft_model, medusa, ngram, prediction, "
-            "suffix; did you mean bigram?",
+            "proposer.method: got the text 'bigramm'; allowed: bigram, cascade, draft_model, medusa, ngram, "
+            "prediction, suffix; did you mean bigram?",
         ),
         ({}, "proposer.method: missing; allowed: bigram, cascade, draft_model, medusa, ngram, prediction, suffix"),
         ({**BIGRAM, "window": 1}, "proposer.window: got 1; allowed: a whole number from 2 to 65536"),
