@@ -11,7 +11,7 @@ class Clock:
     """Runs take what they are told to."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, seconds_per_token: float) -> None:
-        self.now, self.sizes, self._cost = 0.0, list[int](), seconds_per_token
+        self.now, self.sizes, self._cost = 50.0, list[int](), seconds_per_token
         monkeypatch.setattr(time, "perf_counter", lambda: self.now)
 
     def run(self, size: int) -> None:
@@ -31,7 +31,7 @@ def test_ends_before_the_time_is_up_on_a_slow_machine(monkeypatch: pytest.Monkey
     clock = Clock(monkeypatch, 0.02)
     measured = probe_steps(clock.run, 2048, 1.0)
     assert [size for size, _ in measured] == [1, 8, 32]
-    assert clock.now <= 1.0
+    assert clock.now <= 51.0
 
 
 def test_ranks_that_must_agree_run_the_same_steps_whatever_they_take(monkeypatch: pytest.MonkeyPatch) -> None:

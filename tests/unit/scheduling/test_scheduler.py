@@ -161,15 +161,6 @@ def test_admission_waits_while_running_requests_would_lose_their_draft_slots():
     core.end()
 
 
-def test_without_draft_kv_admission_is_stock():
-    core = Core(7, FULL, reserves=False)
-    add(core, "a", 1, 7)
-    core.step()
-    waiting = add(core, "b", 2, 7)
-    core.begin()
-    assert waiting.status == RequestStatus.RUNNING
-
-
 def test_with_a_connector_tables_are_left_as_vllm_makes_them():
     core = Core(20, FULL)
     core.scheduler._manages_kv = False

@@ -33,25 +33,6 @@ def test_branches_of_waiting_drafts_get_blocks_of_their_own():
     assert core.manager.block_pool.get_num_free_blocks() == 19 - 4
 
 
-def test_a_tree_that_crosses_blocks_gets_forks_of_as_many():
-    core = Core(20, FULL, reserves=False, proposer=HEADS)
-    add(core, "a", 1, 6)
-    core.step(num_branches=2)
-    core.begin()
-    # Positions 7 and 8.
-    assert [len(fork) for fork in core.forks["a"]] == [2, 2]
-
-
-def test_forks_are_whole_or_not_there():
-    """Three blocks are left, and a branch takes two."""
-    core = Core(7, FULL, reserves=False, proposer=HEADS)
-    add(core, "a", 1, 6)
-    core.step(num_branches=2)
-    core.begin()
-    assert [len(fork) for fork in core.forks["a"]] == [2]
-    assert core.manager.block_pool.get_num_free_blocks() == 1
-
-
 @pytest.mark.parametrize("is_delayed", [False, True], ids=["at_once", "by_a_connector"])
 def test_nothing_is_kept_of_a_request_that_ended_while_it_was_drafted_for(monkeypatch, is_delayed):
     """Aborted while the model computes, or stopped by that step; a KV connector may hold its blocks for longer."""

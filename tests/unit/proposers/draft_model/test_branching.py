@@ -112,16 +112,6 @@ def test_trees_of_different_sizes_grow_together(branches):
             scene.proposer.forget(request.request_id)
 
 
-def test_few_blocks_cost_the_least_probable_branches():
-    scene = Scene(DraftSettings(branches=(2, 2, 1)))
-    requests = [scene.fork(Request(f"r{count}", text(count, 5), 10), count) for count in range(4)]
-    whole = NodeOrder.of_branches((2, 2, 1)).tree
-    trees = [tree_of(draft) for draft in scene.propose(requests)]
-    assert trees == [whole.narrowed(count + 1) for count in range(4)]
-    assert [len(tree.chains) for tree in trees] == [1, 2, 3, 4]
-    assert [tree.choices[chain[-1]] for tree in trees[:2] for chain in tree.chains] == [(0, 0, 0), (0, 0, 0), (1, 0, 0)]
-
-
 def test_requests_without_room_get_no_draft():
     scene = Scene(DraftSettings(branches=(2, 1)))
     requests = [

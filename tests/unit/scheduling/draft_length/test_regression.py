@@ -1,7 +1,5 @@
 """The regression learns, forgets, and takes no notice of outliers."""
 
-import math
-
 import numpy as np
 import pytest
 
@@ -18,28 +16,10 @@ def regression(**given):
     return ForgetfulRegression(MEAN, COVARIANCE, **given)
 
 
-def draw(rng):
-    return np.array([1.0, rng.integers(1, 20), rng.integers(1, 200)])
-
-
-def learn(model, steps, noise, weights=TRUE, outliers=0.0):
-    """Predictions over true values after each step, at the middle of what is observed."""
-    middle = np.array([1.0, 10.0, 100.0])
-    ratios = []
+def learn(model, steps, noise, weights=TRUE):
     for _ in range(steps):
-        features = draw(noise.rng)
-        value = noise(features @ weights)
-        if noise.rng.random() < outliers:
-            value *= noise.rng.uniform(20, 100)
-        model.observe(features, value)
-        ratios.append(model.predict(middle) / (middle @ weights))
-    return np.array(ratios)
-
-
-def test_without_noise_it_is_exact_within_a_hundred_observations():
-    model = regression()
-    learn(model, 100, Noise(0.0))
-    assert model.weights == pytest.approx(TRUE, rel=0.02)
+        features = np.array([1.0, noise.rng.integers(1, 20), noise.rng.integers(1, 200)])
+        model.observe(features, noise(features @ weights))
 
 
 @pytest.mark.parametrize("place", range(NUM_ANCHORS + 1))
@@ -49,15 +29,6 @@ def test_an_outlier_among_the_first_does_not_set_the_level(place):
         model.observe(features, 1000.0 if i == place else 10.0)
         if i:
             assert model.predict(features) == pytest.approx(10, rel=0.15)
-
-
-@pytest.mark.parametrize("factor", [0.02, 50.0])
-def test_a_level_that_is_far_off_at_first_is_left_within_a_hundred_steps(factor):
-    # As when the first ten steps wait for a compiler, or are those of a cache.
-    model, noise = ForgetfulRegression(MEAN, np.diag((0.5 * MEAN) ** 2)), Noise()
-    learn(model, 10, noise, weights=factor * TRUE)
-    ratios = learn(model, 100, noise)
-    assert abs(ratios[-20:].mean() - 1) < 0.1
 
 
 def test_many_observations_of_one_point_leave_it_bounded():
@@ -110,15 +81,3 @@ def test_what_was_believed_impossible_is_learnt_from():
         model.observe(np.array([1.0, x]), 10 - x)
     assert model.observe(features, 3.0) == 0
     assert model.predict(features) > 0
-
-
-@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, -1.0, 0.0, 1e9])
-def test_what_cannot_be_a_time_is_ignored(value):
-    model = regression()
-    learn(model, 20, Noise())
-    weights, covariance = model.weights.copy(), model._covariance.copy()
-    features = np.array([1.0, 10.0, 100.0])
-    assert model.observe(features, value) == model.predict(features)
-    assert (model.weights == weights).all()
-    assert (model._covariance == covariance).all()
-    assert model.num_observations == 20

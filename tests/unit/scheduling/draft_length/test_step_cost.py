@@ -48,15 +48,6 @@ def test_twenty_steps_at_one_size_correct_the_probes_level_at_all(curve, factor,
     assert ratios_at(cost, curve) == pytest.approx(1, abs=0.06)
 
 
-def test_an_offset_is_believed_in_beyond_the_sizes_that_show_it():
-    # 100 steps of up to 8 tokens, 5% noise. Twice the probe's curve would be off by 1.36 and 1.48.
-    cost = StepCost(MAX_TOKENS, probe(cpu))
-    learn(cost, 100, Noise(), lambda num_tokens: cpu(num_tokens) + 0.045, (1, 2, 4, 8))
-    ratios = ratios_at(cost, lambda sizes: cpu(sizes) + 0.045, [16, 24])
-    assert (ratios > 0.9).all()
-    assert (ratios < [1.2, 1.3]).all()
-
-
 def test_an_offset_is_found_by_steps_of_several_sizes():
     # Sampling and scheduling take twice the time of the smallest forward: 100 steps, 5% noise.
     cost = StepCost(MAX_TOKENS, probe(cpu))
@@ -157,8 +148,7 @@ def test_a_probe_may_be_unordered_repeated_and_disturbed():
 
 @pytest.mark.parametrize(
     "step",
-    [(0, 1, 10, 0.1), (4, -1, 10, 0.1), (4, 1, -1, 0.1), (4, 1, 10, math.nan), (4, 1, 10, math.inf)]
-    + [(4, 1, 10, seconds) for seconds in (-1.0, 0.0)],
+    [(0, 1, 10, 0.1), (4, -1, 10, 0.1), (4, 1, -1, 0.1), (4, 1, 10, math.nan), (4, 1, 10, -1.0)],
 )
 def test_a_step_that_cannot_be_is_ignored(step):
     cost, same = (StepCost(MAX_TOKENS, probe(cpu)) for _ in range(2))
@@ -189,21 +179,6 @@ def test_garbage_leaves_it_positive_and_monotone(max_tokens, measured, steps):
         assert np.isfinite(seconds).all()
         assert (seconds > 0).all()
         assert (np.diff(seconds) >= -1e-9 * seconds[1:]).all()
-
-
-def test_steep_steps_do_not_make_smaller_ones_take_no_time():
-    cost = StepCost(MAX_TOKENS)
-    for num_tokens in 50 * [4, 5, 6]:
-        cost.observe(num_tokens, 0, 0, 0.1 * (num_tokens - 3.5))
-    assert (cost.seconds(QUERY, 0, 0) > 0).all()
-
-
-def test_noise_does_not_make_it_fall():
-    # 50% noise, so that what is learnt is far from monotone.
-    cost = StepCost(MAX_TOKENS)
-    learn(cost, 200, Noise(0.5), gpu, SIZES)
-    assert (np.diff(cost.seconds(QUERY, 1, 200)) >= 0).all()
-    assert float(cost.seconds(1, 1, 200)) == pytest.approx(0.007, rel=0.5)
 
 
 def test_noise_does_not_lift_what_is_flat():
