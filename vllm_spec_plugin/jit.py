@@ -1,4 +1,4 @@
-"""numba's compiler as a decorator that keeps the function's type, and the arrays that compiled functions take."""
+"""Compiles functions with numba, keeping their type, and names the array types that they take."""
 
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar, cast
@@ -15,9 +15,9 @@ R = TypeVar("R")
 
 
 def compiled(function: Callable[P, R]) -> Callable[P, R]:
-    """Compiles at the first call and keeps the machine code on disk for the next process.
+    """Compiles at the first call, and caches the machine code on disk.
 
-    numba notices edits to the file a function is written in, not to those it calls into: after
-    editing trie.py, backoff.py has to be touched too (installing writes both).
+    numba detects edits of the function's file, not of files with functions that it calls: after editing trie.py, touch
+    backoff.py too (installing writes both).
     """
     return cast(Callable[P, R], numba.njit(cache=True)(function))

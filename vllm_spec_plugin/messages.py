@@ -1,6 +1,6 @@
 """Messages between scheduler and workers: a step's plan and its result, each one attribute on vLLM's own message.
 
-vLLM pickles its `SchedulerOutput` and `ModelRunnerOutput` with their attributes. A step with nothing to say has none.
+vLLM pickles its `SchedulerOutput` and `ModelRunnerOutput` with their attributes. Empty messages are not sent.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,12 +20,12 @@ TreeShape = tuple[int, int]
 
 
 class StepPlan(NamedTuple):
-    """What the scheduler tells the workers of a step, beside vLLM's plan. Keys are request ids.
+    """The scheduler's plan of a step for the workers, in addition to vLLM's. Keys are request ids.
 
     Attributes:
-        turns: proposers to ask for a draft, and tokens; requests without turns are not drafted for.
-        scopes: scopes that texts of new requests are shared in; None is private.
-        rollback: lengths of block tables that got shorter.
+        turns: proposers to try, with draft lengths; requests without turns get no drafts.
+        scopes: scopes of new requests' texts; None is private.
+        rollback: new lengths of shortened block tables.
         forks: KV blocks for branches of trees that are verified or drafted.
     """
 
@@ -36,15 +36,15 @@ class StepPlan(NamedTuple):
 
 
 class StepResult(NamedTuple):
-    """What the workers tell the scheduler of a step, beside vLLM's output. Keys are request ids.
+    """The workers' result of a step for the scheduler, in addition to vLLM's. Keys are request ids.
 
     Attributes:
-        counters: counts of the step; None if nothing was counted.
-        sources: index in the configuration of the proposer that drafted.
-        trees: shapes of drafted trees, of those with branches only.
-        accepted_nodes: accepted nodes of verified trees with branches, as numbered by `tree_order` of the proposer's
-            configuration. Of a chain the first nodes are accepted.
-        probe: (tokens, seconds) of steps that were run at start-up; sent once.
+        counters: counts of the step; None if there are none.
+        sources: index of the proposer that drafted, in the configuration.
+        trees: shapes of drafted trees with branches.
+        accepted_nodes: accepted nodes of verified trees with branches, numbered by `tree_order` of the proposer's
+            configuration; in a chain the accepted nodes are the first ones.
+        probe: (tokens, seconds) of steps run at start-up; sent once.
     """
 
     counters: CountersByMethod | None = None
@@ -58,11 +58,11 @@ NO_PLAN, NO_RESULT = StepPlan(), StepResult()
 
 
 def send(output: Any, message: StepPlan | StepResult) -> None:
-    """Sends a message along with one of vLLM's.
+    """Attaches a message to one of vLLM's.
 
     Args:
         output: vLLM's `SchedulerOutput` for a plan, `ModelRunnerOutput` for a result; changed in place.
-        message: not empty, and not changed afterwards: within one process it is not copied.
+        message: a message that is not empty; it must not be changed afterwards, as it is not copied within one process.
     """
     setattr(output, _ATTRIBUTE, message)
 

@@ -1,4 +1,4 @@
-"""vLLM's CPU worker and runner: the classes to build on."""
+"""Base classes from vLLM: its CPU worker and runner."""
 
 import contextlib
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ __all__ = ["CPUModelRunner", "CPUWorker", "cpu_runner_in_place"]
 
 @contextlib.contextmanager
 def cpu_runner_in_place(runner_cls: type) -> Iterator[None]:
-    """While it lasts, vLLM's CPU worker builds `runner_cls`: it names its runner's class in no hook."""
+    """Makes vLLM's CPU worker build `runner_cls` within the context; the worker has no hook for its runner."""
     stock = cpu_worker.CPUModelRunner
     cpu_worker.CPUModelRunner = runner_cls
     try:

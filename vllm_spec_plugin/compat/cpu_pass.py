@@ -1,4 +1,4 @@
-"""A pass of the draft model as one compiled graph, for vLLM's CPU backend: a small model's time is mostly Python.
+"""Compiles the draft model's pass as one graph, for vLLM's CPU backend: a small model's time is mostly Python.
 
 vLLM compiles a model's layers, but calls its attention, its output head and its metadata from Python, about twenty
 times in a pass. Here the graph goes from tokens to logits, and attention is one operator that calls vLLM's two kernels.
@@ -27,11 +27,11 @@ _TOLERANCE = 0.02
 
 @dataclass
 class _Pass:
-    """What attention must know of a pass; shared by a model's layers.
+    """Attention metadata of a pass, shared by a model's layers.
 
     Attributes:
         batch: the pass's requests; None while there is no KV cache.
-        schedules: per attention group, how vLLM's kernel divides the pass's work.
+        schedules: per attention group, the division of the pass's work by vLLM's kernel.
     """
 
     batch: PassBatch | None = None
@@ -39,7 +39,7 @@ class _Pass:
 
 
 class _Layer:
-    """An attention layer: what vLLM's kernels need to know of it."""
+    """The properties of an attention layer that vLLM's kernels need."""
 
     def __init__(self, layer: Any, current: _Pass) -> None:
         impl = layer.impl
@@ -53,7 +53,7 @@ class _Layer:
         layer.forward = self.forward
 
     def bind(self, group: int, table: int) -> None:
-        """Takes the layer's part of the KV cache, and its places in a pass's schedules and block tables."""
+        """Sets the layer's part of the KV cache, and its indices in a pass's schedules and block tables."""
         self._group, self._table = group, table
         cache = self._layer.kv_cache
         num_blocks, num_kv_heads, block_size, _ = cache.shape
@@ -71,7 +71,7 @@ class _Layer:
         output_shape: torch.Size | None = None,
         output_dtype: torch.dtype | None = None,
     ) -> torch.Tensor:
-        """In place of the layer's own."""
+        """Replaces the layer's own `forward`."""
         num_heads, num_kv_heads, size = self._heads
         output: torch.Tensor = torch.ops.vllm_spec_plugin.paged_attention(
             query.view(-1, num_heads, size),
@@ -82,7 +82,7 @@ class _Layer:
         return output.view(query.shape[0], -1) if output_shape is None else output.view(output_shape)
 
     def attend(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-        """Puts keys and values into the KV cache, then attends.
+        """Writes keys and values to the KV cache, then computes attention.
 
         Args:
             query: [num_tokens, num_heads, head_size].
@@ -137,12 +137,12 @@ _library.impl("paged_attention", _paged_attention_shape, "Meta")
 
 
 class CPUPass(DraftPass):
-    """Compiled unless vLLM was told not to compile; and then still with less Python than vLLM's."""
+    """Runs the draft model as one compiled graph, or uncompiled with `--enforce-eager`, with less Python than vLLM."""
 
     how = "uncompiled"
 
     def __init__(self, vllm_config: Any, model: Any, layers: dict[str, Any]) -> None:
-        """See `DraftPass`. The model can't be run in vLLM's way any more."""
+        """See `DraftPass`. Afterwards the model cannot run in vLLM's way."""
         super().__init__(vllm_config, model, layers)
         self._current = _Pass()
         self._own_layers = {name: _Layer(layer, self._current) for name, layer in layers.items()}
@@ -155,7 +155,7 @@ class CPUPass(DraftPass):
 
     @staticmethod
     def suits(vllm_config: Any, model: Any, layers: dict[str, Any]) -> bool:
-        """Whether this model can be run so: nothing but plain decoder attention looks at vLLM's forward context."""
+        """Whether the model suits: only plain decoder attention uses vLLM's forward context."""
         modules = {id(module) for module in model.modules()}
         stateful = vllm_config.compilation_config.static_forward_context
         return (
@@ -205,7 +205,7 @@ class CPUPass(DraftPass):
         return logits
 
     def _compiled(self) -> Any:
-        """`_forward` as one graph; as it is if that does not work."""
+        """Returns `_forward` as one compiled graph, or uncompiled if that fails."""
         try:
             graph = _Graph(self._forward)
             for sizes in ((1, 1), (2 * _NUM_TOKENS, _NUM_ROWS)):

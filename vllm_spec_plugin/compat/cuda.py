@@ -1,4 +1,4 @@
-"""vLLM's CUDA worker and its V1 runner, the one that takes custom proposers: the classes to build on."""
+"""Base classes from vLLM: its CUDA worker and its V1 runner, which supports custom proposers."""
 
 from vllm.v1.worker.gpu_model_runner import GPUModelRunner
 from vllm.v1.worker.gpu_worker import Worker

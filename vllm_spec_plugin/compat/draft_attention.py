@@ -1,4 +1,4 @@
-"""The draft's attention layers in vLLM's KV cache, and what they need to know of a pass."""
+"""The draft model's attention layers in vLLM's KV cache, and their inputs in a pass."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,14 +15,14 @@ class PassBatch:
     """The requests of one pass of the draft model: n of them, with num_tokens tokens in all.
 
     Attributes:
-        query_start: [n + 1] int32, where each one's tokens begin.
-        query_start_cpu: the same, on the CPU.
-        lengths: [n] int32, each one's text up to its last token of this pass.
-        blocks: per KV cache group [n, any] int32, their block tables.
-        slots: [num_groups, num_tokens] int64, where the tokens' keys and values go.
-        longest_query: most tokens of one request.
-        longest: greatest of `lengths`, or above it.
-        step: which pass of the current step this is.
+        query_start: [n + 1] int32, index of each request's first token, then num_tokens.
+        query_start_cpu: `query_start` on the CPU.
+        lengths: [n] int32, each request's tokens up to its last one in this pass.
+        blocks: per KV cache group [n, any] int32, the block tables.
+        slots: [num_groups, num_tokens] int64, slots of the tokens' keys and values.
+        longest_query: maximum tokens of one request.
+        longest: maximum of `lengths`, or an upper bound.
+        step: index of this pass in the step.
     """
 
     query_start: torch.Tensor
@@ -37,14 +37,14 @@ class PassBatch:
 
 @dataclass
 class DraftAttention:
-    """The draft's attention layers in vLLM's KV cache.
+    """The draft model's attention layers in vLLM's KV cache.
 
     Attributes:
-        kv_cache_groups: which of the runner's block tables are theirs, ascending.
+        kv_cache_groups: indices of the layers' KV cache groups in the runner, ascending.
         block_sizes: tokens per block of each of those tables.
         num_blocks: blocks of the pool.
         groups: vLLM's attention groups of these layers.
-        tables: per attention group, the place of its block table in `kv_cache_groups`.
+        tables: per attention group, the index of its block table in `kv_cache_groups`.
     """
 
     kv_cache_groups: tuple[int, ...]
@@ -55,10 +55,10 @@ class DraftAttention:
 
     @classmethod
     def of(cls, runner: Any, vllm_config: Any, layer_names: set[str]) -> "DraftAttention":
-        """Finds the layers in the runner's KV cache, once vLLM has laid it out.
+        """Finds the layers in the runner's KV cache, after vLLM has laid it out.
 
         Raises:
-            ValueError: vLLM splits the blocks of one of their KV cache groups.
+            ValueError: the attention backend splits the blocks of one of the layers' KV cache groups.
         """
         for name in _SET_LATE:
             setattr(vllm_config.cache_config, name, getattr(runner.cache_config, name))

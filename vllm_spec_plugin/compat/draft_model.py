@@ -1,4 +1,4 @@
-"""A second model beside the target: its configuration and its loading."""
+"""Configures and loads a draft model next to the target."""
 
 import copy
 from typing import Any
@@ -9,13 +9,13 @@ _WRITTEN = ("cache_config", "parallel_config", "scheduler_config", "structured_o
 
 
 def draft_model_config(target: Any, *, model: str, dtype: str | None, quantization: str | None) -> Any:
-    """vLLM's `ModelConfig` of a draft model.
+    """Creates vLLM's `ModelConfig` of a draft model.
 
     Args:
-        target: the target's.
-        model: folder or name of the draft.
-        dtype: None for the target's, "auto" for the checkpoint's own.
-        quantization: vLLM's name for it; None reads the checkpoint's.
+        target: the target's `ModelConfig`.
+        model: folder or hub name of the draft model.
+        dtype: data type of the weights; None is the target's, "auto" the checkpoint's.
+        quantization: vLLM's name of the quantization; None is the checkpoint's.
     """
     from vllm.config import ModelConfig
 
@@ -37,7 +37,7 @@ def draft_model_config(target: Any, *, model: str, dtype: str | None, quantizati
 
 
 def draft_vllm_config(vllm_config: Any, *, model: str, dtype: str | None, quantization: str | None) -> Any:
-    """Makes a `VllmConfig` like the target's with a draft model in it; the target's stays as it is.
+    """Creates a `VllmConfig` like the target's with a draft model in it; does not modify the target's.
 
     Arguments: see `draft_model_config`.
     """
@@ -53,7 +53,7 @@ def draft_vllm_config(vllm_config: Any, *, model: str, dtype: str | None, quanti
 
 
 def _window_of_all_layers(model_config: Any) -> int | None:
-    """The window that layers have unless the model's code gives them their own, as vLLM's `EngineArgs` finds it."""
+    """Returns the default sliding window of the model's layers, as vLLM's `EngineArgs` finds it."""
     layer_types = getattr(model_config.hf_text_config, "layer_types", None)
     if layer_types is None or all(kind == "sliding_attention" for kind in layer_types):
         window: int | None = model_config.get_sliding_window()
@@ -65,11 +65,11 @@ def load_draft_model(vllm_config: Any) -> tuple[torch.nn.Module, dict[str, Any]]
     """Loads the model of `draft_vllm_config` through vLLM's loader.
 
     Returns:
-        The model, and its attention layers by name, which have joined the target's: vLLM will give
-        them room in the same KV cache blocks.
+        The model, and its attention layers by name. They are registered with the target's, so vLLM lays out one KV
+        cache for both.
 
     Raises:
-        ValueError: a layer keeps anything but plain keys and values of all its tokens.
+        ValueError: a layer keeps other state than keys and values of all its tokens.
     """
     from vllm.compilation.backends import set_model_tag
     from vllm.config import get_layers_from_vllm_config
@@ -96,7 +96,7 @@ def load_draft_model(vllm_config: Any) -> tuple[torch.nn.Module, dict[str, Any]]
 
 
 def _init_expert_group() -> None:
-    """Makes the group of ranks that share experts, as vLLM does only for a target with experts.
+    """Creates the group of ranks that share experts, which vLLM does only for a target with experts.
 
     Without data parallelism, which is refused for drafts with experts, it has the ranks of tensor parallelism.
     """
@@ -111,9 +111,9 @@ def _init_expert_group() -> None:
 
 
 def keep_all_tokens(layer: Any) -> None:
-    """Makes vLLM keep a sliding-window layer's keys and values of all tokens; the window still bounds attention.
+    """Makes vLLM keep a sliding-window layer's keys and values of all tokens; the window still limits attention.
 
-    Blocks that a window frees would have to be computed anew whenever a draft falls behind its text.
+    Otherwise blocks outside the window would be recomputed whenever the draft model lags behind the text.
     """
     # The layer reads this for its KV cache spec only; its implementation has its own.
     if getattr(layer, "sliding_window", None) is not None:
@@ -121,7 +121,7 @@ def keep_all_tokens(layer: Any) -> None:
 
 
 def layer_obstacle(layer: Any, vllm_config: Any) -> str:
-    """Why a draft model can't have this layer; empty if it can."""
+    """Returns why a draft model may not have this layer; empty if it may."""
     from vllm.v1.kv_cache_interface import FullAttentionSpec
 
     if getattr(layer, "kv_sharing_target_layer_name", None) is not None:
@@ -136,7 +136,7 @@ def layer_obstacle(layer: Any, vllm_config: Any) -> str:
 
 
 def draft_pass(vllm_config: Any, model: Any, layers: dict[str, Any]) -> Any:
-    """The `DraftPass` for a model of `load_draft_model`: the fastest that suits it."""
+    """Creates the fastest `DraftPass` that suits a model of `load_draft_model`."""
     from vllm.platforms import current_platform
 
     if current_platform.is_cpu():

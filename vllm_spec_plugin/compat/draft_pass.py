@@ -1,4 +1,4 @@
-"""A pass of the draft model, from tokens to logits, in the way that vLLM runs models on any device."""
+"""Runs a pass of the draft model, from tokens to logits, in vLLM's way on any device."""
 
 import dataclasses
 from contextlib import AbstractContextManager
@@ -14,7 +14,7 @@ class DraftPass:
 
     Attributes:
         layers: the model's attention layers, by name.
-        how: "vllm" as vLLM runs models; "compiled" as one graph; "uncompiled" as that graph's Python.
+        how: "vllm" for vLLM's way; "compiled" for one graph; "uncompiled" for that graph's Python code.
     """
 
     layers: dict[str, Any]
@@ -35,11 +35,11 @@ class DraftPass:
         self._slots: dict[str, torch.Tensor] = {}
 
     def warm_up(self, num_tokens: int, num_rows: int) -> None:
-        """Runs the model once without a KV cache: compiles it, and shows vLLM how much memory it needs.
+        """Runs the model once without a KV cache: compiles it, and lets vLLM measure its memory.
 
         Args:
-            num_tokens: most tokens of a pass.
-            num_rows: most logits of a pass.
+            num_tokens: maximum tokens of a pass.
+            num_rows: maximum rows of logits of a pass.
         """
         device = self._vllm_config.device_config.device
         token_ids = torch.zeros(num_tokens, dtype=torch.int32, device=device)
@@ -48,11 +48,11 @@ class DraftPass:
             self._model.compute_logits(states[:num_rows])
 
     def bind(self, attention: DraftAttention) -> None:
-        """Takes note of where vLLM has put the KV cache."""
+        """Sets the layers' KV cache, after vLLM has laid it out."""
         self._attention = attention
 
     def prepare(self, batch: PassBatch) -> None:
-        """Tells the attention layers about the pass that comes."""
+        """Sets the attention layers' metadata for the next pass."""
         from vllm.v1.attention.backend import CommonAttentionMetadata
 
         common = CommonAttentionMetadata(
@@ -76,12 +76,12 @@ class DraftPass:
             self._slots.update(dict.fromkeys(group.layer_names, batch.slots[table]))
 
     def run(self, token_ids: torch.Tensor, positions: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-        """Computes the pass that was prepared.
+        """Computes the prepared pass.
 
         Args:
             token_ids: [num_tokens] int32.
             positions: [num_tokens] int64.
-            rows: [n] int64, the tokens whose logits are wanted.
+            rows: [n] int64, indices of the tokens whose logits are returned.
 
         Returns:
             [n, vocab_size].

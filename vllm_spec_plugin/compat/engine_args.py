@@ -1,4 +1,4 @@
-"""vLLM's engine arguments: its options of `vllm serve`, and what it makes of them."""
+"""vLLM's engine arguments: the options of `vllm serve`, and the configuration made from them."""
 
 import functools
 from collections.abc import Callable
@@ -8,11 +8,11 @@ from vllm_spec_plugin.compat.patching import wrap
 
 
 def patch(parse_path: Callable[[str], Any], configure: Callable[[Any, Callable[[], Any]], Any]) -> None:
-    """Lets `--speculative-config` take more than JSON, and has engine configurations made by the plugin.
+    """Makes `--speculative-config` accept paths, and lets the plugin create engine configurations.
 
     Args:
-        parse_path: the setting for a value of the option that is not JSON; raises `argparse.ArgumentTypeError`.
-        configure: gets the `EngineArgs` and vLLM's own way from them to a `VllmConfig`; returns one.
+        parse_path: parses a value of the option that is not JSON; raises `argparse.ArgumentTypeError`.
+        configure: gets the `EngineArgs` and vLLM's function that makes a `VllmConfig` from them; returns one.
     """
     from vllm.engine.arg_utils import EngineArgs
 
@@ -39,7 +39,7 @@ def patch(parse_path: Callable[[str], Any], configure: Callable[[Any, Callable[[
 
 
 def path_or_json(parse_json: Callable[[str], Any], parse_path: Callable[[str], Any]) -> Callable[[str], Any]:
-    """The type of the option: vLLM's for JSON, `parse_path` for the rest."""
+    """Parses the option: JSON as vLLM does, other values by `parse_path`."""
 
     def speculative_config(value: str) -> Any:
         is_json = value in ("", "None") or value.lstrip().startswith("{")
@@ -49,21 +49,21 @@ def path_or_json(parse_json: Callable[[str], Any], parse_path: Callable[[str], A
 
 
 def platform() -> str | None:
-    """`cpu` or `cuda`; None is another one."""
+    """Returns `cpu` or `cuda`; None on other platforms."""
     from vllm.platforms import current_platform
 
     return "cpu" if current_platform.is_cpu() else "cuda" if current_platform.is_cuda() else None
 
 
 def quantization_methods() -> tuple[str, ...]:
-    """The names of quantizations that vLLM knows."""
+    """Returns the names of vLLM's quantization methods."""
     from vllm.model_executor.layers.quantization import QUANTIZATION_METHODS
 
     return tuple(QUANTIZATION_METHODS)
 
 
 def serve_parser(prog: str, usage: str) -> Any:
-    """The parser of `vllm serve` for another program."""
+    """Creates the parser of `vllm serve` for another program."""
     # vLLM 0.33 moves the function to another module; both versions have it here.
     from vllm.entrypoints.cli.serve import make_arg_parser
     from vllm.utils.argparse_utils import FlexibleArgumentParser
@@ -72,14 +72,14 @@ def serve_parser(prog: str, usage: str) -> Any:
 
 
 def engine_args_of(arguments: Any) -> Any:
-    """`AsyncEngineArgs` of what the parser of `vllm serve` returned."""
+    """Creates `AsyncEngineArgs` from the result of the parser of `vllm serve`."""
     from vllm.engine.arg_utils import AsyncEngineArgs
 
     return AsyncEngineArgs.from_cli_args(arguments)
 
 
 def create_server_config(engine_args: Any, headless: bool) -> Any:
-    """The `VllmConfig` of an OpenAI server."""
+    """Creates the `VllmConfig` of an OpenAI server."""
     from vllm.usage.usage_lib import UsageContext
 
     return engine_args.create_engine_config(UsageContext.OPENAI_API_SERVER, headless=headless)

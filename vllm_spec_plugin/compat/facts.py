@@ -1,4 +1,4 @@
-"""What decides whether a server can speculate exactly: facts about its target, its draft model and its settings."""
+"""Properties of target, draft model and server that decide whether speculation is exact."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -23,9 +23,9 @@ class ModelFacts:
     Attributes:
         name: folder or name on the Hugging Face hub.
         architecture: class name of the model in vLLM.
-        layers: kinds of its layers that keep state; `Layer`, or the name of a kind that is not known.
+        layers: kinds of its layers with state; `Layer`, or the name of an unknown kind.
         is_moe: whether it has experts.
-        generates: whether it writes text token by token; pooling, diffusion and encoder-decoder models do not.
+        generates: whether it generates text token by token; pooling, diffusion and encoder-decoder models do not.
         takes_media: whether requests may have images, audio or video.
         attends_both_ways: whether tokens of an image attend to later ones of it (prefix language models).
         has_mrope: whether positions have several dimensions (M-RoPE).
@@ -54,13 +54,13 @@ class ServerFacts:
         moves_experts: whether experts move between ranks while serving (EPLB, elastic expert parallelism).
         kv_connector: name of the KV connector; empty is none.
         has_fast_prefill: whether layers that share KV skip prompts (`--kv-sharing-fast-prefill`).
-        logits_processors: custom ones, by name.
+        logits_processors: names of custom logits processors.
         full_cuda_graphs: whether CUDA graphs hold whole steps.
         captures_kv_writes: whether piecewise CUDA graphs hold the calls that write keys and values.
         fused_kv_writes: compiler passes that write keys and values in a fused kernel.
         num_kv_groups: KV cache groups.
         split_block_size: tokens of a KV cache block that the attention backend splits; None if it splits none.
-        backends_that_write: attention backends that write keys and values while they attend.
+        backends_that_write: attention backends that write keys and values during attention.
         other_layers: attention layers that do not write keys and values by vLLM's common call.
     """
 
@@ -84,12 +84,12 @@ class ServerFacts:
 
 @dataclass(frozen=True)
 class Facts:
-    """All that `rules.refusals` looks at.
+    """The input of `rules.refusals`.
 
     Attributes:
-        target: the model that is served.
-        draft: the draft model; None where no proposer has one.
-        server: how they run.
+        target: the served model.
+        draft: the draft model; None if no proposer has one.
+        server: settings of the server.
     """
 
     target: ModelFacts

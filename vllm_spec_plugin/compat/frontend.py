@@ -1,4 +1,4 @@
-"""vLLM's frontend process: request validation, and statistics that arrive from the engine."""
+"""vLLM's frontend process: request validation, and statistics from the engine."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,12 +11,12 @@ Payload = list[dict[str, Any]]
 
 
 def patch(is_ours: Callable[[Any], bool], check: Callable[[Any, Any], None], export: Callable[[Payload], None]) -> None:
-    """Lifts refusals that the plugin's scorer makes needless, and exports the plugin's metrics.
+    """Allows sampling parameters that the plugin's sampler supports, and exports the plugin's metrics.
 
     Args:
         is_ours: whether vLLM's `SpeculativeConfig` is the plugin's.
         check: checks a request's `extra_args` for that `SpeculativeConfig`; raises ValueError.
-        export: takes the engine's counters of a step.
+        export: receives the engine's counters of a step.
     """
     from vllm.sampling_params import SamplingParams
     from vllm.v1.metrics.loggers import StatLoggerManager
@@ -59,5 +59,5 @@ def _exporting(export: Callable[[Payload], None]) -> Callable[..., Any]:
 
 
 def carry(scheduler_stats: Any, payload: Payload) -> None:
-    """Puts the plugin's counters on vLLM's `SchedulerStats`; `record` takes them off again before vLLM looks."""
+    """Attaches the plugin's counters to vLLM's `SchedulerStats`; `record` removes them before vLLM reads it."""
     scheduler_stats.kv_connector_stats = {**(scheduler_stats.kv_connector_stats or {}), _ENTRY: payload}

@@ -1,4 +1,4 @@
-"""A running engine in this process: its parts, and how long they take."""
+"""Inspects and times an engine in this process."""
 
 import functools
 import itertools
@@ -23,12 +23,12 @@ __all__ = [
 
 
 def live_runner(llm: Any) -> Any:
-    """The model runner of a `vllm.LLM` without processes of its own (`VLLM_ENABLE_V1_MULTIPROCESSING=0`)."""
+    """Returns the model runner of a `vllm.LLM` in this process (`VLLM_ENABLE_V1_MULTIPROCESSING=0`)."""
     return llm.llm_engine.engine_core.engine_core.model_executor.driver_worker.worker.model_runner
 
 
 def speculation_counts(llm: Any) -> tuple[int, int, int]:
-    """Drafts verified, their tokens, and those accepted, since the engine started; needs `disable_log_stats=False`."""
+    """Returns drafts, draft tokens and accepted tokens since the engine started; needs `disable_log_stats=False`."""
     values = {metric.name: metric.value for metric in llm.get_metrics() if hasattr(metric, "value")}
     drafts, draft_tokens, accepted = (
         int(values.get(f"vllm:spec_decode_num_{name}", 0)) for name in ("drafts", "draft_tokens", "accepted_tokens")
@@ -37,13 +37,13 @@ def speculation_counts(llm: Any) -> tuple[int, int, int]:
 
 
 def accepted_by_place(llm: Any) -> list[int]:
-    """Drafts whose first token was accepted, whose second was, and so on, since the engine started; none: empty."""
+    """Returns accepted tokens per draft position since the engine started; empty if there are none."""
     name = "vllm:spec_decode_num_accepted_tokens_per_pos"
     return next((list(metric.values) for metric in llm.get_metrics() if metric.name == name), [])
 
 
 def kv_bytes_per_token(runner: Any) -> dict[str, int]:
-    """Bytes that a token takes in the KV cache: `target`, and `draft`, the part of a draft model of ours."""
+    """Returns KV cache bytes per token: `target`, and `draft` for the plugin's draft model."""
     drafts: set[str] = getattr(getattr(runner, "drafter", None), "layers", set())
     found = {"target": 0, "draft": 0}
     for group in runner.kv_cache_config.kv_cache_groups:
@@ -55,15 +55,15 @@ def kv_bytes_per_token(runner: Any) -> dict[str, int]:
 
 
 class SteppedEngine:
-    """A `vllm.LLM` that is driven step by step, for `bench.load.closed_loop`."""
+    """Drives a `vllm.LLM` step by step, for `bench.load.closed_loop`."""
 
     def __init__(self, llm: Any, prompts: Iterable[str], extra_args: dict[str, Any] | None) -> None:
-        """Reads the prompts, which is not to be timed.
+        """Tokenizes the prompts, so that it is not timed.
 
         Args:
-            llm: without requests.
-            prompts: all that will be asked for.
-            extra_args: of each request's `SamplingParams`.
+            llm: an engine without requests.
+            prompts: all prompts of later requests.
+            extra_args: `extra_args` of each request's `SamplingParams`.
         """
         self._engine = llm.llm_engine
         tokenizer = llm.get_tokenizer()
@@ -72,11 +72,11 @@ class SteppedEngine:
         self._names = (f"stream-{number}" for number in itertools.count())
 
     def add(self, request: Any) -> str:
-        """Adds a `bench.load.records.Request`, and returns its name."""
+        """Adds a `bench.load.records.Request`, and returns its id."""
         return self.add_tokens(self._token_ids[request.prompt], request.temperature, request.num_tokens)
 
     def add_tokens(self, token_ids: list[int], temperature: float, num_tokens: int) -> str:
-        """Adds a request with a prompt of token ids, and returns its name."""
+        """Adds a request with a prompt of token ids, and returns its id."""
         name = next(self._names)
         params = SamplingParams(
             temperature=temperature,
@@ -89,29 +89,29 @@ class SteppedEngine:
         return name
 
     def step(self) -> list[tuple[str, list[int], bool]]:
-        """Makes a step: of each request that got something, its name, new tokens, and whether it has ended."""
+        """Runs a step; returns each updated request's id, new tokens, and whether it has ended."""
         outputs = self._engine.step()
         return [(output.request_id, list(output.outputs[0].token_ids), output.finished) for output in outputs]
 
     def abort(self, names: Iterable[str]) -> None:
-        """Gives requests up."""
+        """Aborts requests."""
         self._engine.abort_request(list(names))
         # An asynchronous scheduler is a step ahead, and has to get to know.
         self._engine.step()
 
 
 class StepWatch:
-    """Notes what each step of an engine held and how long its parts took.
+    """Records the contents of each step of an engine, and the time of its parts.
 
-    On a device that computes while Python goes on, drafting is waited for, before and after: the parts
-    are right, the whole is slower than without the watch.
+    On an asynchronous device it waits before and after drafting: parts are exact, the whole step is slower than without
+    the watch.
 
     Attributes:
         steps: steps since the last `clear`, each with the attributes of `bench.records.Step`.
     """
 
     def __init__(self, llm: Any) -> None:
-        """Looks at every step of `llm` from now on."""
+        """Records every step of `llm` from now on."""
         self.steps: list[dict[str, Any]] = []
         self._seen: dict[str, Any] = {}
         runner = live_runner(llm)
@@ -129,7 +129,7 @@ class StepWatch:
             _replace(trees.attention, "write_shared", self._tree)
 
     def clear(self) -> None:
-        """Forgets the steps so far."""
+        """Drops the recorded steps."""
         self.steps = []
 
     def _whole(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

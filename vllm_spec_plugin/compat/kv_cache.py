@@ -1,4 +1,4 @@
-"""vLLM's KV cache bookkeeping: the manager to build on, and which groups of it are tables of positions."""
+"""vLLM's KV cache bookkeeping: the base class of the manager, and its groups that are indexed by position."""
 
 import contextlib
 from collections.abc import Iterator
@@ -39,13 +39,13 @@ def is_position_indexed(manager: Any) -> bool:
 
 
 def pending_copies(manager: Any) -> Iterator[KVCacheBlock]:
-    """Both ends of the block copies that a per-group manager holds until the scheduler sends them to the workers."""
+    """Returns sources and targets of block copies that a per-group manager has not yet sent to the workers."""
     for pair in manager._pending_cow_copies:
         yield from pair
 
 
 def cached_blocks(pool: BlockPool) -> Iterator[tuple[Any, KVCacheBlock]]:
-    """Hash and block of every entry of the prefix cache; a hash may find several blocks, a block have several."""
+    """Returns hash and block of every entry of the prefix cache; hashes and blocks may repeat."""
     for key, found in pool.cached_block_hash_to_block._cache.items():
         for block in found.values() if isinstance(found, dict) else (found,):
             yield key, block
@@ -53,9 +53,9 @@ def cached_blocks(pool: BlockPool) -> Iterator[tuple[Any, KVCacheBlock]]:
 
 @contextlib.contextmanager
 def kv_cache_manager_in_place(manager_cls: type) -> Iterator[None]:
-    """While it lasts, vLLM's scheduler builds `manager_cls`: it names its manager's class in no hook.
+    """Makes vLLM's scheduler build `manager_cls` within the context; the scheduler has no hook for its manager.
 
-    Connectors take hold of the manager in the scheduler's constructor, so it can't be replaced later.
+    Connectors get the manager in the scheduler's constructor, so it cannot be replaced later.
     """
     stock = scheduler_module.KVCacheManager
     scheduler_module.KVCacheManager = manager_cls

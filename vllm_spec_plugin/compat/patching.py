@@ -1,4 +1,4 @@
-"""Replacing vLLM's functions: once, by name, and never over somebody else's replacement unnoticed."""
+"""Replaces vLLM's functions by name, once, and logs if another package has patched them already."""
 
 import functools
 import logging
@@ -10,15 +10,15 @@ _MARK = "__vllm_spec_plugin_original__"
 
 
 def wrap(owner: Any, name: str, make: Callable[[Any], Any]) -> None:
-    """Puts `make(original)` in the place of `owner.name`; a second call changes nothing.
+    """Replaces `owner.name` by `make(original)`; a second call changes nothing.
 
     Args:
         owner: class or module.
-        name: its attribute, a function.
-        make: gets the function found there and returns the one to put there.
+        name: name of its attribute, a function.
+        make: gets the present function and returns its replacement.
 
     Raises:
-        AttributeError: vLLM has no such function: not the version this was written for.
+        AttributeError: this version of vLLM has no such function.
     """
     found = getattr(owner, name)
     if hasattr(found, _MARK):

@@ -1,4 +1,4 @@
-"""Reads the facts that decide whether drafts are served from vLLM's configuration, and from a runner."""
+"""Reads `Facts` from vLLM's configuration, and from a model runner."""
 
 import dataclasses
 from importlib.metadata import entry_points
@@ -32,7 +32,7 @@ _FUSED_KV_WRITES = ("fuse_rope_kvcache", "fuse_rope_kvcache_cat_mla", "fuse_qk_n
 
 
 def read_facts(vllm_config: Any, draft: Any) -> Facts:
-    """The facts that vLLM's configuration tells, before weights are loaded.
+    """Reads the properties that vLLM's configuration has, before weights are loaded.
 
     Args:
         vllm_config: vLLM's `VllmConfig`.
@@ -43,11 +43,11 @@ def read_facts(vllm_config: Any, draft: Any) -> Facts:
 
 
 def read_runner_facts(runner: Any, facts: Facts, draft_layers: set[str]) -> Facts:
-    """`facts` with what is known once a runner has laid out its KV cache.
+    """Completes `facts` from a runner that has laid out its KV cache.
 
     Args:
         runner: vLLM's model runner.
-        facts: what `read_facts` told.
+        facts: result of `read_facts`.
         draft_layers: names of the draft model's attention layers.
     """
     from vllm.model_executor.layers.attention import Attention

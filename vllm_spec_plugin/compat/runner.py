@@ -1,4 +1,4 @@
-"""vLLM's model runners: what is different about them while ours is built or keeps book."""
+"""vLLM's model runners: changes while the plugin's runner is built, and during its bookkeeping."""
 
 import contextlib
 from collections.abc import Iterator
@@ -7,9 +7,9 @@ from typing import Any
 
 @contextlib.contextmanager
 def all_logits_processors() -> Iterator[None]:
-    """While it lasts, a runner is built with min-p and logit bias, which vLLM leaves out with speculation.
+    """Makes vLLM build a runner with min-p and logit bias within the context, which it omits with speculation.
 
-    Custom processors stay refused: nothing tells how to apply them at speculated positions.
+    Custom processors stay refused: they cannot be applied at draft positions.
     """
     from vllm.v1.sample import logits_processor
     from vllm.v1.worker import gpu_model_runner
@@ -34,8 +34,8 @@ def all_logits_processors() -> Iterator[None]:
 def without_generators(runner: Any) -> Iterator[None]:
     """Hides the requests' generators from vLLM's bookkeeping.
 
-    It winds the generator of a request that is still in its prompt back by one draw, which raises on
-    CPU; our scorer draws nothing from generators.
+    vLLM resets the generator of a request in prefill by one draw, which raises on CPU; the plugin's sampler uses no
+    generators.
     """
     generators = runner.input_batch.generators
     runner.input_batch.generators = {}
@@ -46,9 +46,9 @@ def without_generators(runner: Any) -> Iterator[None]:
 
 
 def hide_speculation(runner: Any) -> None:
-    """Has vLLM run the rest of a step, which neither verifies nor drafts, as if speculation were not configured.
+    """Makes vLLM run the rest of a step as without speculation, if it neither verifies nor drafts.
 
-    With it, vLLM prepares every step for drafts: 0.1 ms a step on a CPU.
+    This saves vLLM's preparation for drafts: 0.1 ms per step on a CPU.
     """
     runner.hidden_speculation, runner.speculative_config = runner.speculative_config, None
 
@@ -60,18 +60,18 @@ def show_speculation(runner: Any) -> None:
 
 
 def booked_tokens(booked: Any) -> list[list[int]]:
-    """Per request the tokens that vLLM's bookkeeping appended to its text."""
+    """Returns per request the tokens that vLLM's bookkeeping appended to its text."""
     token_ids: list[list[int]] = booked[3]
     return token_ids
 
 
 def attention_layers(runner: Any) -> set[str]:
-    """Names of all attention layers that have a part of the KV cache, a draft model's too."""
+    """Returns the names of all attention layers with a part of the KV cache, a draft model's included."""
     return {name for group in runner.kv_cache_config.kv_cache_groups for name in group.layer_names}
 
 
 def attention_groups_of_target(runner: Any, draft_layers: set[str]) -> list[list[Any]]:
-    """Per KV cache group vLLM's attention groups, but for last ones that have the draft model's layers only."""
+    """Returns vLLM's attention groups per KV cache group, without trailing ones of the draft model only."""
     groups_of_target = [list(groups) for groups in runner.attn_groups]
     for groups in groups_of_target:
         # Last ones only: vLLM finds groups by their place.
@@ -81,7 +81,7 @@ def attention_groups_of_target(runner: Any, draft_layers: set[str]) -> list[list
 
 
 def tensor_parallel_cpu_group() -> Any:
-    """The CPU process group of the ranks that run the same steps with this one; None where there is but one."""
+    """Returns the CPU process group of the ranks that run the same steps; None for a single rank."""
     from vllm.distributed.parallel_state import get_tp_group
 
     group = get_tp_group()
@@ -89,7 +89,7 @@ def tensor_parallel_cpu_group() -> Any:
 
 
 def dummy_step(runner: Any, num_tokens: int) -> None:
-    """Runs the target over that many tokens of no request, with their logits, and waits until it is through."""
+    """Runs the target over `num_tokens` dummy tokens, with their logits, and waits for the device."""
     hidden, last = runner._dummy_run(num_tokens, skip_eplb=True)
     # The adapters of a dummy step are laid out for one row of logits per request.
     runner.model.compute_logits(last if runner.lora_config else hidden[:num_tokens])

@@ -1,4 +1,4 @@
-"""vLLM's sampling: the types of its sampler's contract and the parts of its pipeline that are used."""
+"""vLLM's sampling: the types of its sampler's contract, and the parts of its pipeline that the plugin uses."""
 
 from typing import Any
 
@@ -32,13 +32,13 @@ __all__ = [
 def apply_at_rows(
     processor: Any, logits: torch.Tensor, request_of_row: torch.Tensor, context: torch.Tensor
 ) -> torch.Tensor:
-    """Applies a built-in logits processor, which knows one row per request, to any number of rows of each.
+    """Applies a built-in logits processor, made for one row per request, to any number of rows per request.
 
     Args:
         processor: one of vLLM's three built-in processors.
         logits: [num_rows, vocab_size] float32, changed in place.
         request_of_row: [num_rows] int64.
-        context: [num_rows, most] int64, drafts before each row, negative where there are fewer.
+        context: [num_rows, any] int64, draft tokens before each row, padded with negative values.
 
     Raises:
         TypeError: any other processor; vLLM refuses custom ones together with speculation.
@@ -77,7 +77,7 @@ def _keep_going(processor: Any, logits: torch.Tensor, request_of_row: torch.Tens
 
 
 def leaves_logits_alone(metadata: Any) -> bool:
-    """Whether nothing in vLLM's `SamplingMetadata` can change the argmax of any request."""
+    """Whether vLLM's `SamplingMetadata` cannot change the argmax of any request."""
     holder = metadata.thinking_budget_state_holder
     return (
         metadata.no_penalties
@@ -92,7 +92,7 @@ def leaves_logits_alone(metadata: Any) -> bool:
 
 
 def most_likely(logits: torch.Tensor) -> torch.Tensor:
-    """[num_rows] int64: the token of greedy requests, by the function that vLLM takes it with; the first of equals."""
+    """Returns [num_rows] int64, the tokens of greedy requests by vLLM's function: the first maximum."""
     if logits.device.type == "cpu":
         logits = logits.float()
     greedy: torch.Tensor = Sampler.greedy_sample(logits)
@@ -100,9 +100,9 @@ def most_likely(logits: torch.Tensor) -> torch.Tensor:
 
 
 def needs_own_sampler(metadata: Any) -> bool:
-    """Whether requests of a step without drafts can't be sampled by vLLM's sampler.
+    """Whether a step without drafts needs the plugin's sampler instead of vLLM's.
 
-    Noise of seeded requests belongs to the output position. Of thinking budgets see `limit_thinking`.
+    Seeded requests need it, as their noise belongs to the output position, and thinking budgets (`limit_thinking`).
     """
     holder = metadata.thinking_budget_state_holder
     return bool(metadata.generators) or (holder is not None and holder.has_tracked_requests())
@@ -111,7 +111,7 @@ def needs_own_sampler(metadata: Any) -> bool:
 def limit_thinking(logits: torch.Tensor, rows: torch.Tensor, metadata: Any) -> torch.Tensor:
     """Applies thinking budgets as vLLM's sampler does without speculation.
 
-    With speculation its holder lays out bonus rows and draft rows differently, and may leave out a second forced end.
+    With speculation vLLM's holder has another layout of rows, and may miss a second forced end.
 
     Args:
         logits: [num_rows, vocab_size] float32, changed in place.
@@ -129,17 +129,17 @@ def limit_thinking(logits: torch.Tensor, rows: torch.Tensor, metadata: Any) -> t
 def apply_bad_words(
     logits: torch.Tensor, bad_words: dict[int, list[list[int]]], contexts: dict[int, list[int]]
 ) -> None:
-    """Excludes, per row, the last tokens of bad words whose beginning the row's context ends with."""
+    """Excludes, per row, the last token of each bad word whose other tokens end the row's context."""
     _apply_bad_words(logits, bad_words, contexts)
 
 
 def apply_top_k_top_p(logits: torch.Tensor, top_k: torch.Tensor | None, top_p: torch.Tensor | None) -> torch.Tensor:
-    """vLLM's own masking, in its torch form on every device: Triton's is another algorithm."""
+    """Applies vLLM's masking in its torch version on every device; its Triton version is another algorithm."""
     if top_k is None and top_p is None:
         return logits
     return apply_top_k_top_p_pytorch(logits, top_k, top_p, allow_cpu_sync=logits.device.type == "cpu")
 
 
 def padded(token_ids: list[list[int]], padding: int, device: torch.device) -> torch.Tensor:
-    """[batch_size, longest] int64, rows filled up with `padding`."""
+    """Returns [batch_size, longest] int64, rows padded with `padding`."""
     return make_tensor_with_pad(token_ids, pad=padding, dtype=torch.int64, device="cpu").to(device)

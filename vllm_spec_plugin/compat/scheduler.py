@@ -1,4 +1,4 @@
-"""vLLM's scheduler: the class to build on, one of its switches, and its outputs to the workers and the frontend."""
+"""vLLM's scheduler: the base class, one of its switches, and its messages to the workers and the frontend."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -24,21 +24,21 @@ StreamToken = tuple[int, tuple[Any, Any, Any] | None]
 
 
 def disable_placeholder_drafts(scheduler: Any) -> None:
-    """Stops vLLM from giving a request that has no drafts yet K placeholders to reject.
+    """Stops vLLM from padding a request without drafts with K placeholders.
 
-    It does so to keep CUDA graphs uniform; here draft lengths differ anyway, and the placeholders would
-    count as rejected drafts. It pads only while this table, batch size to draft length, is absent.
+    vLLM pads for uniform CUDA graphs; here draft lengths differ anyway, and the placeholders would count as rejected
+    drafts. It pads only while this table of draft lengths by batch size is absent.
     """
     scheduler.dynamic_sd_lookup = [scheduler.num_spec_tokens] * (scheduler.max_num_running_reqs + 1)
 
 
 def append_blocks(scheduler: Any, scheduler_output: Any, block_ids: dict[str, tuple[list[int], ...]]) -> None:
-    """Adds blocks to the end of requests' tables in a step's message to the workers, whatever it says of them so far.
+    """Appends blocks to requests' tables in a step's message to the workers.
 
-    Where vLLM zeroes new blocks, the step zeroes these too: a step later they hold drafts' KV.
+    If vLLM zeroes new blocks, the same step zeroes these: a step later they have drafts' KV.
 
     Args:
-        scheduler: gave the blocks in this step.
+        scheduler: the scheduler that allocated the blocks in this step.
         scheduler_output: vLLM's `SchedulerOutput`, changed in place.
         block_ids: per scheduled request and KV group, the added ones.
     """
@@ -63,7 +63,7 @@ def _extend(tables: tuple[list[int], ...], added: tuple[list[int], ...]) -> None
 
 
 def stream_tokens(output: Any) -> list[StreamToken]:
-    """The tokens of a request's output of a step.
+    """Returns the tokens of a request's output of a step.
 
     Args:
         output: vLLM's `EngineCoreOutput`.
@@ -77,7 +77,7 @@ def stream_tokens(output: Any) -> list[StreamToken]:
 
 
 def set_stream_tokens(output: Any, tokens: Sequence[StreamToken]) -> None:
-    """Puts others in their place.
+    """Replaces the tokens of a request's output.
 
     Args:
         output: vLLM's `EngineCoreOutput`, changed in place.
@@ -104,11 +104,11 @@ def _table(rows: Sequence[np.ndarray], filling: float) -> np.ndarray:
 
 
 def merge_metadata(output: Any, earlier: Any) -> None:
-    """Has a request's output say too what an earlier one would have said beside its tokens.
+    """Merges the metadata of an earlier output, everything but tokens, into a request's output.
 
     Args:
         output: vLLM's `EngineCoreOutput`, changed in place.
-        earlier: another one, without tokens; what is set in both is taken from the later one, but for events.
+        earlier: an earlier one, without tokens; fields set in both keep the later value, events are joined.
     """
     events = [*(earlier.events or ()), *(output.events or ())]
     for field in output.__struct_fields__:

@@ -16,13 +16,13 @@ _CERTAIN = 1e4
 def scripted_target(
     runner: Any, script: Callable[[torch.Tensor, torch.Tensor], torch.Tensor], *, is_computed: bool
 ) -> Iterator[None]:
-    """Replaces what a runner's target answers while the context lasts.
+    """Replaces the outputs of a runner's target within the context.
 
     Args:
         runner: vLLM's model runner.
         script: takes token ids and positions, both [num_tokens], and returns the next token of each row.
-        is_computed: whether the target's forward pass and its logits are computed first, so that a step takes what it
-            does; else hidden states are zeros.
+        is_computed: whether the target's forward pass and logits are computed first, to keep a step's time; else hidden
+            states are zeros.
     """
     forward, head = runner._model_forward, runner.model.compute_logits
     config = runner.model_config

@@ -1,8 +1,8 @@
-"""Tree attention out of vLLM's ordinary one: sequences that share blocks, and keys and values in several places.
+"""Tree attention by vLLM's causal attention: sequences that share blocks, and shared tokens in several blocks.
 
-vLLM's backends write a step's keys and values before they attend, in a call of its own per layer
-(`do_kv_cache_update`). That call is wrapped on the target's layers, for the life of a runner: what branches share is
-written to their blocks as well.
+vLLM's backends write a step's keys and values before attention, in a separate call per layer (`do_kv_cache_update`).
+That call is wrapped on the target's layers for the life of a runner: shared tokens are written to the branches' blocks
+as well.
 """
 
 from collections.abc import Sequence
@@ -18,17 +18,17 @@ class TreeAttention:
 
     Attributes:
         block_size: tokens per block of the table.
-        group: which of the runner's KV cache groups it is.
+        group: index of the KV cache group in the runner.
     """
 
     group = 0
 
     def __init__(self, runner: Any, layer_names: set[str]) -> None:
-        """Hooks into the layers.
+        """Wraps the layers' KV cache update.
 
         Args:
             runner: vLLM's model runner, its KV cache laid out.
-            layer_names: the target's attention layers; a draft model's stay as they are.
+            layer_names: the target's attention layers; a draft model's are not changed.
         """
         self._runner = runner
         self.block_size: int = runner.kv_cache_config.kv_cache_groups[self.group].kv_cache_spec.block_size
@@ -58,13 +58,13 @@ class TreeAttention:
         num_tokens: int,
         slots: torch.Tensor,
     ) -> tuple[dict[str, Any], Any]:
-        """vLLM's attention metadata, per layer, and what it was made of.
+        """Builds vLLM's attention metadata, per layer and in common.
 
         Args:
-            query_start: [n + 1], where each sequence's tokens begin.
+            query_start: [n + 1], index of each sequence's first token, then the number of tokens.
             lengths: [n], tokens in the cache at the end of the step.
             tables: [n, any].
-            num_tokens: of the step, with padding.
+            num_tokens: tokens of the step, with padding.
             slots: [num_tokens] int64.
         """
         from vllm.v1.attention.backend import CommonAttentionMetadata
@@ -91,7 +91,7 @@ class TreeAttention:
         return per_layer, common
 
     def copy_blocks(self, copies: Sequence[tuple[int, int]]) -> None:
-        """Copies blocks (from, to), all layers' state in them, whatever their layout."""
+        """Copies blocks (from, to) with all layers' state, in any layout."""
         from vllm.v1.worker.utils import copy_kv_cache_blocks_inplace
 
         if copies:

@@ -1,4 +1,4 @@
-"""The draft model on vLLM's worker, in the target's KV cache blocks."""
+"""Runs the draft model in vLLM's worker, in the target's block pool."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -16,11 +16,11 @@ from vllm_spec_plugin.verification.constraints import SpeculatedRows, constrain
 
 
 class VllmDraftEngine:
-    """A `DraftEngine` whose model vLLM loads, compiles and gives its KV cache.
+    """Implements `DraftEngine` with a model that vLLM loads, compiles and gives a KV cache.
 
     Attributes:
-        coverage: what the draft has computed; there from `bind` on.
-        max_len: the draft's context, in tokens.
+        coverage: positions that the draft model has computed; set by `bind`.
+        max_len: the draft model's context length, in tokens.
         ranks: agreement of the tensor-parallel ranks on passes; None on one rank.
     """
 
@@ -28,11 +28,11 @@ class VllmDraftEngine:
     ranks: RankAgreement | None = None
 
     def __init__(self, vllm_config: Any, weights: DraftWeights) -> None:
-        """Reads the draft's configuration.
+        """Creates the draft model's configuration.
 
         Args:
-            vllm_config: the target's.
-            weights: which model.
+            vllm_config: the target's `VllmConfig`.
+            weights: the draft model.
         """
         self._vllm_config = draft_vllm_config(
             vllm_config, model=weights.model, dtype=weights.dtype, quantization=weights.quantization
@@ -42,20 +42,20 @@ class VllmDraftEngine:
 
     @property
     def how(self) -> str:
-        """How the model runs, see `DraftPass`."""
+        """The way in which the model runs, see `DraftPass`."""
         return self._pass.how
 
     @property
     def layers(self) -> set[str]:
-        """Names of its attention layers."""
+        """Names of the model's attention layers."""
         return set(self._pass.layers)
 
     def load(self) -> None:
-        """Loads the weights; before vLLM measures memory and lays out the KV cache."""
+        """Loads the weights; call it before vLLM measures memory and lays out the KV cache."""
         self._pass = draft_pass(self._vllm_config, *load_draft_model(self._vllm_config))
 
     def bind(self, runner: Any) -> None:
-        """Finds the draft's place in the KV cache; after vLLM has laid it out."""
+        """Finds the draft model's layers in the KV cache; call it after vLLM has laid it out."""
         # Late: vLLM's worker looks at all loaded modules when it starts, and stumbles over numba's.
         from vllm_spec_plugin.drafting.pass_inputs import pass_inputs
 
@@ -76,13 +76,13 @@ class VllmDraftEngine:
         pass_inputs([(0, 0, 1)], 1, 1, nothing, [nothing], [1], torch.device("cpu"))
 
     def warm_up(self, num_tokens: int) -> None:
-        """Runs the model once without a KV cache: compiles it, and shows vLLM how much memory it needs."""
+        """Runs the model once without a KV cache: compiles it, and lets vLLM measure its memory."""
         most = min(num_tokens, self._vllm_config.scheduler_config.max_num_seqs)
         with torch.inference_mode():
             self._pass.warm_up(num_tokens, most)
 
     def note_blocks(self, runner: Any, scheduler_output: Any) -> None:
-        """Takes note of the blocks this step gives to requests; before the runner takes them over."""
+        """Records the blocks that a step gives to requests; call it before the runner updates its tables."""
         for new in scheduler_output.scheduled_new_reqs:
             self._fresh(new.req_id, new.num_computed_tokens, new.block_ids)
         cached = scheduler_output.scheduled_cached_reqs
@@ -104,7 +104,7 @@ class VllmDraftEngine:
         return [table.block_table.np[row, : table.num_blocks_per_row[row]] for table in self._tables]
 
     def num_slots(self, row: int) -> int:
-        """Tokens that the blocks of the request at that place have room for."""
+        """Returns the number of slots in the blocks of the request in batch row `row`."""
         return min(
             int(table.num_blocks_per_row[row]) * size for table, size in zip(self._tables, self._sizes, strict=True)
         )
@@ -213,7 +213,7 @@ class VllmDraftEngine:
         return logits
 
     def _fork_size(self, length: int, depth: int) -> int:
-        """Blocks that a branch of `depth` tokens after a text of `length` writes to: its last token is not computed."""
+        """Returns the blocks that a branch of `depth` tokens after `length` tokens writes, all tokens but its last."""
         [size] = self._sizes
         return (length + depth - 2) // size - length // size + 1
 

@@ -1,4 +1,4 @@
-"""Drafting for a step: builds the configured proposers, and asks them for drafts."""
+"""Builds the configured proposers, and drafts with them in each step."""
 
 import functools
 from collections.abc import Mapping, Sequence
@@ -19,22 +19,21 @@ from vllm_spec_plugin.proposers.registry import create_proposer
 
 
 class Drafter:
-    """What vLLM knows as the custom proposer; our runner calls `draft` instead of `propose`.
+    """vLLM's custom proposer; the plugin's runner calls `draft` instead of `propose`.
 
     Attributes:
-        pending: drafts that wait to be verified.
-        siblings: most tokens that are drawn for the same place.
-        uses_states: whether drafts are made from the target's hidden states.
-        sources: of requests that were drafted for since this was last emptied: by whom, by its place in the
-            configuration.
-        scopes: of each request, the scope that its text is shared in; None is nobody's but its own.
+        pending: drafts that wait for verification.
+        siblings: maximum tokens that are sampled for one position.
+        uses_states: whether a proposer uses the target's hidden states.
+        sources: per request with a draft since the last reset, the index of its proposer in the configuration.
+        scopes: scope of each request's text; None is private.
     """
 
     def __init__(self, vllm_config: Any) -> None:
         """Builds the configured proposer.
 
         Args:
-            vllm_config: vLLM's configuration, which carries the plugin's in `additional_config`.
+            vllm_config: vLLM's configuration, with the plugin's in `additional_config`.
         """
         self.config = config_in(vllm_config.additional_config)
         configs = self.config.proposers
@@ -64,12 +63,12 @@ class Drafter:
         )
 
     def load_model(self, target: Any) -> None:
-        """Called by vLLM after the target is loaded: loads the draft, if there is one."""
+        """Loads the draft model, if there is one; vLLM calls it after the target is loaded."""
         if self.engine is not None:
             self.engine.load()
 
     def bind(self, runner: Any) -> None:
-        """Called when vLLM has laid out the KV cache."""
+        """Binds the proposers to a runner whose KV cache is laid out."""
         for source in (self.engine, self._states):
             if source is not None:
                 source.bind(runner)
@@ -84,12 +83,12 @@ class Drafter:
             self.engine.warm_up(num_tokens)
 
     def note_step(self, runner: Any, scheduler_output: Any, scopes: Mapping[str, str | None]) -> None:
-        """Takes note of what a step brings, before the runner does.
+        """Records a step's plan, before the runner updates its state.
 
         Args:
             runner: vLLM's model runner.
-            scheduler_output: the step's.
-            scopes: of new requests, the scope that their texts are shared in.
+            scheduler_output: vLLM's plan of the step.
+            scopes: scopes of new requests' texts.
         """
         if scheduler_output.finished_req_ids:
             self.pending.drop(scheduler_output.finished_req_ids)
@@ -111,18 +110,18 @@ class Drafter:
         return self.engine.layers if self.engine is not None else set()
 
     def propose(self, *args: Any, **kwargs: Any) -> list[list[int]]:
-        """Never called: vLLM only looks whether it is there."""
+        """Never called: vLLM only requires that it exists."""
         raise NotImplementedError("the plugin's runner drafts through `draft`")
 
     def draft(self, requests: Sequence[RequestView]) -> list[Draft]:
-        """Drafts for the next step; what must be known to verify the drafts is in `pending`.
+        """Drafts for the next step, and keeps q and shapes in `pending`.
 
         Args:
-            requests: those that want a draft.
+            requests: views of the requests to draft for.
 
         Returns:
-            One draft per request; empty where there is no guess, or where the proposers failed. Of all requests empty
-            where tensor-parallel ranks drafted differently.
+            One draft per request; empty if no proposer has one, or after a fault. All are empty if tensor-parallel
+            ranks drafted differently.
         """
         drafts = self._cascade.propose(requests)
         if self._ranks is not None and requests and not self._ranks.at_end(drafts):
@@ -137,7 +136,7 @@ class Drafter:
         return drafts
 
     def _note(self, place: int, requests: Sequence[RequestView], drafts: Sequence[Draft], seconds: float) -> None:
-        """Counts what a proposer did."""
+        """Counts a proposer's drafts and time."""
         config = self.config.proposers[place]
         counters = self._counters.of(config.method)
         counters.proposer_seconds += seconds
@@ -150,7 +149,7 @@ class Drafter:
                 counters.drafts_cut_for_memory += max(request.num_draft_tokens - request.num_draft_slots, 0)
 
     def forget(self, request_id: str) -> None:
-        """Drops what is kept for a request that was preempted."""
+        """Drops the state of a preempted request."""
         self.pending.drop((request_id,))
         for proposer in self._proposers:
             proposer.forget(request_id)
@@ -161,7 +160,7 @@ class Drafter:
         return self._counters.of(self.config.proposer.method)
 
     def take_counters(self) -> CountersByMethod:
-        """What was counted since the last call."""
+        """Returns the counts since the last call."""
         counters, self._counters = self._counters, CountersByMethod()
         return counters
 

@@ -1,4 +1,4 @@
-"""Where the tokens of a step's passes stand, and where their keys and values go."""
+"""Computes positions and KV cache slots of the tokens of a step's draft passes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -37,7 +37,7 @@ def _fill_slots(
 
 @compiled
 def _fill(chunks: Int64s, num_drafting: int, num_steps: int, texts: Int32s, longs: Int64s, ints: Int32s) -> None:
-    """Fills all but the slots, in the order in which `pass_inputs` takes both arrays apart."""
+    """Fills everything but the slots, in the order in which `pass_inputs` splits both arrays."""
     n, num_tokens = chunks.shape[0], (chunks[:, 2] - chunks[:, 1]).sum()
     ints[num_tokens] = at = 0
     for i in range(n):
@@ -60,22 +60,22 @@ def _fill(chunks: Int64s, num_drafting: int, num_steps: int, texts: Int32s, long
 
 @dataclass
 class PassInputs:
-    """What a step's passes need to know of n chunks of texts, num_tokens in all, the first m of which are drafted for.
+    """The inputs of a step's passes: n chunks of num_tokens tokens in all, of which the first m get drafts.
 
     Attributes:
         token_ids: [num_tokens] int32.
         positions: [num_tokens] int64.
         slots: [num_groups, num_tokens] int64, in the KV cache.
-        last: [n] int64, the place in `token_ids` of each chunk's last token.
-        query_start: [n + 1] int32, the place of its first one.
-        query_start_cpu: the same, on the CPU.
-        stops: [n] int32, the position after its last one.
-        rows: [n] int64, places in the batch.
-        positions_ahead: [num_steps, m] int64, of the tokens that are drafted.
-        slots_ahead: [num_groups, num_steps, m] int64, of the same.
-        stops_ahead: the same for the position after them, int32.
-        longest_chunk: most tokens of one chunk.
-        longest_text: greatest of `stops`.
+        last: [n] int64, index in `token_ids` of each chunk's last token.
+        query_start: [n + 1] int32, index of each chunk's first token, then num_tokens.
+        query_start_cpu: `query_start` on the CPU.
+        stops: [n] int32, position after each chunk's last token.
+        rows: [n] int64, rows of the batch.
+        positions_ahead: [num_steps, m] int64, positions of the draft tokens.
+        slots_ahead: [num_groups, num_steps, m] int64, slots of the draft tokens.
+        stops_ahead: [num_steps, m] int32, positions after the draft tokens.
+        longest_chunk: maximum tokens of one chunk.
+        longest_text: maximum of `stops`.
     """
 
     token_ids: torch.Tensor
@@ -114,16 +114,16 @@ def pass_inputs(
     block_sizes: Sequence[int],
     device: torch.device,
 ) -> PassInputs:
-    """The inputs of a step's passes; in two transfers to the device.
+    """Computes the inputs of a step's passes, with two transfers to the device.
 
     Args:
         chunks: per chunk its row in the batch, and the positions of its first and after its last token.
-        num_drafting: m, how many of them, from the first, are drafted for.
-        num_steps: most passes after the first.
+        num_drafting: m, the number of first chunks that get drafts.
+        num_steps: maximum passes after the first.
         texts: [num_rows, any], tokens by row of the batch.
         tables: per KV group [num_rows, most blocks], block tables by row of the batch.
         block_sizes: tokens per block of each KV group.
-        device: where the draft model is.
+        device: device of the draft model.
     """
     n, m = len(chunks), num_drafting
     counts = [stop - start for _, start, stop in chunks]

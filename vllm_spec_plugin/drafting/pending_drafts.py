@@ -1,4 +1,4 @@
-"""Drafts on their way through the scheduler: by priority there, where they may be cut, and depth first back."""
+"""Keeps drafts while the scheduler has their tokens: sent by priority, since it may cut them; verified depth first."""
 
 from collections.abc import Iterable, Sequence
 
@@ -10,14 +10,14 @@ from vllm_spec_plugin.verification.topology import Topology, chain
 
 
 class PendingDrafts:
-    """Keeps q and shape of drafts until they are verified, by request."""
+    """Keeps q and shape of each request's draft until it is verified."""
 
     def __init__(self) -> None:
         """Starts without drafts."""
         self._drafts: dict[str, Draft] = {}
 
     def store(self, requests: Sequence[RequestView], drafts: Sequence[Draft]) -> None:
-        """Keeps the draft of each request in place of an earlier one."""
+        """Keeps the draft of each request, replacing an earlier one."""
         for request, draft in zip(requests, drafts, strict=True):
             # Of a certain chain there is nothing to remember.
             if draft.probs is not None or draft.tree is not None:
@@ -29,7 +29,7 @@ class PendingDrafts:
         """Puts the nodes of trees that a step verifies in depth-first order, as the target computes them.
 
         Args:
-            scheduled: per request the draft tokens that the scheduler has left of what it was sent; changed in place.
+            scheduled: per request the draft tokens that the scheduler has kept; changed in place.
         """
         for request_id, sent in scheduled.items():
             draft = self._drafts.get(request_id, NO_DRAFT)
@@ -38,9 +38,9 @@ class PendingDrafts:
                 scheduled[request_id] = draft.token_ids or sent
 
     def tree(self, request_id: str, draft_token_ids: Sequence[int]) -> Topology:
-        """The shape of a request's drafts that are verified in this step, after `lay_out`.
+        """Returns the shape of a request's drafts that are verified in this step, after `lay_out`.
 
-        Others than were drafted are verified one after the other.
+        Unknown tokens are verified as a chain.
         """
         tree, count = self._of(request_id, draft_token_ids).tree, len(draft_token_ids)
         return chain(count) if tree is None else tree.first(count)
@@ -48,16 +48,16 @@ class PendingDrafts:
     def take_probs(
         self, request_ids: Sequence[str], draft_token_ids: Sequence[Sequence[int]], device: torch.device
     ) -> DraftProbs:
-        """q of the drafts that are verified in this step, which is then forgotten.
+        """Returns q of the drafts that are verified in this step, and drops it.
 
-        A request that is not scheduled for some steps has its draft verified later. The scheduler may
-        have cut a draft short, but for the sake of its tokens' values only if they were point masses:
-        q's rows of the tokens that are left are still right. Tokens that were not drafted count as certain.
+        A request that is not scheduled for some steps has its draft verified later. The scheduler may have cut a draft,
+        but because of tokens' values only for point masses, so q's rows of the kept tokens are still correct. Unknown
+        tokens are verified as point masses.
 
         Args:
-            request_ids: the step's requests.
-            draft_token_ids: per request, the drafted tokens it verifies.
-            device: where the scorer runs.
+            request_ids: ids of the step's requests.
+            draft_token_ids: per request, the draft tokens to verify.
+            device: device of the verification.
         """
         if not self._drafts:
             return None
@@ -67,33 +67,33 @@ class PendingDrafts:
         return collate(draft_token_ids, probs, device)
 
     def drop(self, request_ids: Iterable[str]) -> None:
-        """Forgets the drafts of requests whose text goes on without them, or has ended."""
+        """Drops the drafts of requests that continue without them, or have ended."""
         if self._drafts:
             for request_id in request_ids:
                 self._drafts.pop(request_id, None)
 
     def _of(self, request_id: str, draft_token_ids: Sequence[int]) -> Draft:
-        """The draft that begins with these tokens; of others neither shape nor q is known."""
+        """Returns the draft that begins with these tokens; for other tokens one without q and shape."""
         draft = self._drafts.get(request_id, NO_DRAFT)
         return draft if draft.token_ids[: len(draft_token_ids)] == list(draft_token_ids) else NO_DRAFT
 
 
 def tokens_to_send(draft: Draft) -> list[int]:
-    """A draft's tokens by priority: what the scheduler cuts for want of room is the least probable."""
+    """Returns a draft's tokens by priority, so that the scheduler's cuts drop the least probable ones."""
     if draft.tree is None:
         return draft.token_ids
     return [draft.token_ids[node] for node in draft.tree.order]
 
 
 def as_cut(draft: Draft, sent: Sequence[int]) -> Draft:
-    """The part of a draft that the scheduler has left.
+    """Returns the part of a draft that the scheduler has kept.
 
     Args:
-        draft: as it was proposed.
-        sent: what came back from the scheduler.
+        draft: the proposed draft.
+        sent: its tokens that came back from the scheduler.
 
     Returns:
-        A tree with its tokens and q depth first; no draft if `sent` is not what the draft's tokens begin with.
+        A tree with tokens and q depth first; no draft if `sent` is not a prefix of the tokens that were sent.
     """
     if tokens_to_send(draft)[: len(sent)] != list(sent):
         return NO_DRAFT

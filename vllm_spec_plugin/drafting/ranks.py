@@ -1,7 +1,7 @@
-"""Agreement of tensor-parallel ranks on what is drafted.
+"""Checks that tensor-parallel ranks have the same drafts.
 
-Every rank drafts for itself and keeps its own q and trees; the scheduler gets rank 0's tokens. A fault on one rank only
-would make the ranks verify the same tokens differently, or leave one of them alone in a draft model's all-reduce.
+Every rank drafts and keeps its own q and trees; the scheduler gets rank 0's tokens. A fault on one rank would make
+ranks verify the same tokens differently, or leave one of them alone in a draft model's all-reduce.
 """
 
 import datetime
@@ -27,14 +27,14 @@ _PASSES, _END = 0, 1
 
 
 class RanksDifferError(Exception):
-    """The ranks are not about to run the same passes."""
+    """The ranks would run different passes of the draft model."""
 
 
 class RankAgreement:
-    """Compares what the ranks do at two points of a step: before a draft model's passes, and when all drafts are made.
+    """Compares the ranks at two points of a step: before a draft model's passes, and after drafting.
 
-    A rank whose proposer failed skips the passes, so ranks may meet at different points: the one before its passes
-    then skips them, the one at the end waits for it there.
+    A rank whose proposer failed skips the passes, so ranks may be at different points: ranks before their passes then
+    skip them, and those after drafting wait.
     """
 
     def __init__(self, group: Any) -> None:
@@ -45,14 +45,14 @@ class RankAgreement:
         self._last_log = -SECONDS_BETWEEN_LOGS
 
     def note_fault(self) -> None:
-        """Takes note of a fault of a proposer on this rank."""
+        """Records a proposer's fault on this rank."""
         self._has_fault = True
 
     def before_passes(self, plan: Sequence[int]) -> None:
-        """Lets passes with collectives begin if all ranks are about to run the same ones.
+        """Returns if all ranks are about to run the same passes with collectives.
 
         Raises:
-            RanksDifferError: they are not; no rank runs them.
+            RanksDifferError: they are not; no rank runs its passes.
         """
         point, same = self._meet(_PASSES, hash(tuple(plan)))
         if not (same and point == _PASSES):
@@ -61,7 +61,7 @@ class RankAgreement:
         self._in_passes = True
 
     def at_end(self, drafts: Sequence[Draft]) -> bool:
-        """Whether all ranks made the same drafts, with the same q and trees, in the same passes."""
+        """Whether all ranks have the same drafts, with the same q and trees, from the same passes."""
         digest = draft_digest(drafts)
         while True:
             point, same = self._meet(_END, digest)
@@ -80,7 +80,7 @@ class RankAgreement:
         return is_same
 
     def _meet(self, point: int, digest: int) -> tuple[int, bool]:
-        """The earliest point that a rank is at, and whether all are at the same one with the same digest."""
+        """Returns the earliest point of any rank, and whether all are at that point with the same digest."""
         mine = torch.tensor([point, digest, -point, -digest])
         work = dist.all_reduce(mine, dist.ReduceOp.MAX, self._group, async_op=True)
         if not (self._in_passes and self._has_fault):
@@ -95,7 +95,7 @@ class RankAgreement:
 
 
 def _end_engine() -> NoReturn:
-    """Ends this process, and so the engine: other ranks wait for this one in a pass, and nothing can call them back."""
+    """Ends this process, and so the engine: other ranks wait for it in a collective, which cannot be cancelled."""
     logger.critical(
         "the draft model failed on one tensor-parallel rank only, in the middle of a pass that the others wait in: "
         "the engine ends; see the proposer fault in this log"
@@ -106,7 +106,7 @@ def _end_engine() -> NoReturn:
 
 
 def draft_digest(drafts: Sequence[Draft]) -> int:
-    """A number that differs where tokens, trees or a bit of q do."""
+    """Returns a hash of tokens, trees and every bit of q."""
     # Of integers only: their hashes are the same in every process.
     return hash(
         tuple(

@@ -1,4 +1,4 @@
-"""What proposers that draft from the target's hidden states need of the worker."""
+"""Connects proposers that use the target's hidden states to the worker."""
 
 from typing import Any
 
@@ -8,12 +8,12 @@ from vllm_spec_plugin.verification.constraints import SpeculatedRows, constrain
 
 
 class TargetStates:
-    """A `StatesEngine` on vLLM's runner.
+    """Implements `StatesEngine` on vLLM's runner.
 
     Attributes:
-        hidden_size: of the target's hidden states.
-        dtype: theirs.
-        device: where they are.
+        hidden_size: size of the target's hidden states.
+        dtype: data type of the hidden states.
+        device: device of the hidden states.
     """
 
     def __init__(self, vllm_config: Any) -> None:
@@ -23,7 +23,7 @@ class TargetStates:
         self.device: torch.device = vllm_config.device_config.device
 
     def bind(self, runner: Any) -> None:
-        """Takes the runner whose batch is drafted for."""
+        """Sets the runner whose batch gets drafts."""
         self._runner = runner
 
     def constrain(self, logits: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:

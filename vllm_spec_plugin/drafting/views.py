@@ -1,4 +1,4 @@
-"""What a proposer gets to see of vLLM's batch."""
+"""Builds proposers' views of vLLM's batch."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -19,25 +19,24 @@ def request_views(
     plan: Mapping[str, Turns],
     hidden: torch.Tensor | None = None,
 ) -> tuple[list[int], list[RequestView]]:
-    """The requests that are to be drafted for, after a step's tokens are on their texts.
+    """Builds the views of requests to draft for, after a step's tokens were appended to their texts.
 
     Args:
         runner: vLLM's model runner.
-        sampled_token_ids: per request of the batch the tokens of this step; empty while its prompt is
-            not through.
-        drafter: whose proposer is going to draft.
-        plan: who is to draft for each request, and how much, at least one turn each; nobody for those it does not name.
-        hidden: [batch_size, hidden_size], what each request's last token was sampled from.
+        sampled_token_ids: per request of the batch the tokens of this step; empty during its prefill.
+        drafter: drafter whose proposers get the views.
+        plan: proposers and draft lengths per request, at least one turn each; other requests get no drafts.
+        hidden: [batch_size, hidden_size], hidden states from which the last tokens were sampled.
 
     Returns:
-        Their places in the batch, and their views. A request that has no room for a draft before `max_model_len` or
-        its `max_tokens` is left out. With a draft model, those in the middle of their prompt have K = 0.
+        Rows of the batch, and views. Requests without room for a draft before `max_model_len` or their `max_tokens`
+        are left out. With a draft model, requests in prefill have K = 0.
     """
     batch, engine, most = runner.input_batch, drafter.engine, drafter.config.draft_length.tokens
     trees = drafter.config.drafts_trees
     is_exact = drafter.config.verification.lenience == 1
     rows = sorted([row for row in map(batch.req_id_to_index.get, plan) if row is not None])
-    # One draw for all that are planned, used or not: ranks stay in step, and so does torch's default generator.
+    # One call for all planned requests, used or not, keeps ranks and torch's default generator in step.
     shared = torch.rand(len(rows), drafter.siblings, most, dtype=torch.float64).numpy()
     # Views of the runner's own buffer.
     texts = batch.token_ids_cpu[:]
@@ -66,7 +65,7 @@ def request_views(
                 token_ids=texts[i, :length],
                 num_draft_tokens=count,
                 uniforms=own[0, :depth],
-                # What is drafted depends on contention and time: of certain drafts seeded output shows nothing.
+                # Draft lengths depend on contention and time; with point masses seeded outputs do not depend on drafts.
                 point_mass=is_seeded or has_grammar or params.temperature < GREEDY_TEMPERATURE,
                 row=i,
                 num_slots=engine.num_slots(i) if engine else 0,

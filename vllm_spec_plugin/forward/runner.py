@@ -1,4 +1,4 @@
-"""The part of a model runner that speculates, for vLLM's CPU and CUDA runners alike."""
+"""Speculation in the model runner, for vLLM's CPU and CUDA runners."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -25,7 +25,7 @@ else:
 
 
 class SpecRunnerMixin(Runner):
-    """Put before a vLLM model runner: its steps are drafted and verified by the plugin."""
+    """Mixin before a vLLM model runner: the plugin verifies and drafts in its steps."""
 
     drafter: Drafter
     attn_groups: list[list[Any]]
@@ -34,7 +34,7 @@ class SpecRunnerMixin(Runner):
     hidden_speculation: Any = None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        # What the scheduler says of the step.
+        # The scheduler's plan of the step.
         self._plan: StepPlan = NO_PLAN
         # Per request drafted a tree with branches for in this step.
         self._drafted_trees: dict[str, TreeShape] = {}
@@ -70,7 +70,7 @@ class SpecRunnerMixin(Runner):
         return super()._update_states(scheduler_output)
 
     def initialize_kv_cache(self, *args: Any, **kwargs: Any) -> None:
-        """Lays out the KV cache, the draft's with it."""
+        """Lays out the KV cache, the draft model's included."""
         super().initialize_kv_cache(*args, **kwargs)
         check_runner(self)
         self._groups_of_target = compat.attention_groups_of_target(self, self.drafter.layers)
@@ -80,30 +80,30 @@ class SpecRunnerMixin(Runner):
         self.drafter.bind(self)
 
     def profile_run(self, *args: Any, **kwargs: Any) -> None:
-        """Runs the models once, for vLLM to see what memory they need, and to compile them."""
+        """Runs the models once, to compile them and to measure their memory."""
         self.drafter.warm_up(self.max_num_tokens)
         make_kernels(self.drafter.warm_up, self._most_kernels, DRAFT_SECONDS)
         super().profile_run(*args, **kwargs)
 
     @property
     def _is_alone(self) -> bool:
-        """Whether no other rank must run the same steps."""
+        """Whether this is the only rank."""
         return bool(self.parallel_config.world_size_across_dp == 1)
 
     @property
     def _most_kernels(self) -> int:
-        """The largest step to make kernels for: all requests verify the longest draft."""
+        """The largest step for which kernels are created: all requests verify the longest draft."""
         if self.device.type != "cpu" or not self._is_alone:
             return 0
         step = self.scheduler_config.max_num_seqs * (1 + self.drafter.config.draft_length.tokens)
         return int(min(step, self.max_num_tokens))
 
     def make_kernels(self) -> None:
-        """Runs the target's small sizes once, where that makes later ones quicker."""
+        """Runs small steps once, on devices where that creates kernels."""
         make_kernels(lambda size: compat.dummy_step(self, size), self._most_kernels, TARGET_SECONDS)
 
     def probe_steps(self) -> None:
-        """Measures what steps of some sizes take, once everything is warm, if a policy wants to know."""
+        """Times steps of several sizes after warm-up, if a policy uses it."""
         if self.drafter.config.draft_length.policy == "optimal":
             seconds = PROBE_SECONDS if self._is_alone else None
             self._step_probe = probe_steps(lambda size: compat.dummy_step(self, size), self.max_num_tokens, seconds)
@@ -183,7 +183,7 @@ class SpecRunnerMixin(Runner):
         return booked
 
     def _input_fits_in_drafter(self, common_attn_metadata: Any) -> bool:
-        # vLLM stops drafting for everybody when one request nears its end; we cut each request's own K.
+        # vLLM disables drafts for the batch when one request nears its end; the plugin limits that request's K.
         return common_attn_metadata is not None
 
     def propose_draft_token_ids(
@@ -196,7 +196,7 @@ class SpecRunnerMixin(Runner):
         *args: Any,
         **kwargs: Any,
     ) -> list[list[int]]:
-        """Drafts for the requests of this step, in batch order; gives nothing where the plan names none of them."""
+        """Drafts for the requests of this step, in batch order; returns nothing if the plan has no turns for them."""
         turns = self._plan.turns
         if not turns:
             return []
@@ -212,7 +212,7 @@ class SpecRunnerMixin(Runner):
         return draft_token_ids
 
     def sample_tokens(self, grammar_output: Any) -> Any:
-        """vLLM's step from logits to tokens; sends along what there is to tell of it."""
+        """Runs vLLM's step from logits to tokens, and sends its `StepResult`."""
         output = super().sample_tokens(grammar_output)
         compat.show_speculation(self)
         if output is not None:
@@ -220,7 +220,7 @@ class SpecRunnerMixin(Runner):
         return output
 
     def _tell(self, output: Any) -> None:
-        """Sends the step's result to the scheduler, unless there is none."""
+        """Sends the step's `StepResult` to the scheduler, unless it is empty."""
         drafter, trees, nodes, probe = self.drafter, self._drafted_trees, self._accepted_nodes, self._step_probe
         counters = drafter.take_counters() or None
         if counters is not None or drafter.sources or trees or nodes or probe:

@@ -1,8 +1,8 @@
-"""Runs steps when a server starts: makes kernels of small sizes, and measures what steps take.
+"""Runs steps at start-up: creates kernels of small sizes, and times steps.
 
-On CPU oneDNN makes a kernel for each number of tokens when that first comes, which can take as long as a small model's
-step. With drafts the numbers vary: without this, a server's first minutes would be slower with drafts than without, and
-the policy of draft lengths would learn from it.
+On CPU oneDNN creates a kernel for each new number of tokens, which can take as long as a small model's step. With
+drafts the numbers vary: without this, a server's first minutes would be slower with drafts than without, and the policy
+of draft lengths would learn from it. See docs/design/scheduling.md.
 """
 
 import time
@@ -14,18 +14,18 @@ if TYPE_CHECKING:
 else:
     Worker = object
 
-# Of `make_kernels`, for the target and for a draft model.
+# Time limits of `make_kernels`, for the target and for a draft model.
 TARGET_SECONDS, DRAFT_SECONDS = 4.0, 1.0
 PROBE_SECONDS = 1.0
-# What tells most comes first, as time may run out. The first step of a size may have something to set up.
+# The most informative sizes come first, as time may run out. The first step of a size may include set-up.
 _SIZES = (1, 8, 32, 4, 16, 2, 64, 128, 1, 4, 8)
 
 
 class SpecWorkerMixin(Worker):
-    """Put before a vLLM worker whose runner is the plugin's."""
+    """Mixin before a vLLM worker whose runner is the plugin's."""
 
     def compile_or_warm_up_model(self) -> Any:
-        """Warms up, then measures what steps take."""
+        """Warms up, creates kernels, then times steps."""
         times = super().compile_or_warm_up_model()
         self.model_runner.make_kernels()
         self.model_runner.probe_steps()
@@ -38,7 +38,7 @@ def make_kernels(run: Callable[[int], None], most: int, seconds: float) -> int:
     Args:
         run: computes a step of that many tokens, and waits for it.
         most: the largest size.
-        seconds: how long to go on; the step that is begun last goes beyond.
+        seconds: time limit; the last step may exceed it.
 
     Returns:
         The largest size that was run; 0 if none was.
@@ -52,13 +52,12 @@ def make_kernels(run: Callable[[int], None], most: int, seconds: float) -> int:
 
 
 def probe_steps(run: Callable[[int], None], max_tokens: int, seconds: float | None) -> list[tuple[int, float]]:
-    """Runs steps until the time is up.
+    """Times steps until the time is up.
 
     Args:
         run: computes a step of that many tokens, and waits for it.
         max_tokens: most tokens of a step.
-        seconds: how long to go on; None runs the first three sizes whatever they take, for ranks that must run the
-            same steps.
+        seconds: time limit; None runs the first three sizes without a limit, for ranks that must run the same steps.
 
     Returns:
         (tokens, seconds) of each step that was measured.
@@ -72,7 +71,7 @@ def probe_steps(run: Callable[[int], None], max_tokens: int, seconds: float | No
         run(size)
         end = time.perf_counter()
         measured.append((size, end - start))
-        # The next one is likely to take no longer than all so far.
+        # The next step probably takes no longer than all before it.
         if seconds is not None and 2 * (end - begin) > seconds:
             break
     return measured

@@ -1,10 +1,10 @@
-"""Where the tokens of a step that verifies trees stand, and which blocks they see.
+"""Lays out a step that verifies trees: positions, slots and block tables of its tokens.
 
-Each way from the end of the text to a leaf is a sequence of its own for the attention layers. The first one, the
-trunk, goes on in the request's own blocks; each other one, a branch, has blocks of its own (a fork) from the first
-position after the text on, filled with a copy of what the request's block holds. No token is computed twice: a branch
-begins with the first token that it does not share with those before it, and the keys and values of what it does share
-are written to its blocks too, while they are written to the others'. So ordinary causal attention is tree attention.
+Each path from the end of the text to a leaf is one sequence for the attention layers. The first path, the trunk, uses
+the request's own blocks. Each other one, a branch, has its own blocks (a fork) from the first position after the text
+on, with a copy of the request's partly filled block. No token is computed twice: a branch begins with the first node
+that no earlier path has, and keys and values of shared nodes are written to its blocks too. So causal attention is tree
+attention. See docs/design/trees.md.
 """
 
 import functools
@@ -26,12 +26,12 @@ class StepRequest:
     """One request of the step.
 
     Attributes:
-        row: its place in the batch.
-        num_computed: tokens whose keys and values are in the cache.
+        row: its row of the batch.
+        num_computed: tokens with keys and values in the cache.
         num_tokens: tokens in the step: text, then the tree's nodes.
-        tree: of the drafts; empty if there are none.
-        forks: ids of the blocks that its branches got, those of a branch together.
-        fork_size: how many blocks a branch got.
+        tree: shape of the drafts; empty if there are none.
+        forks: block ids of its branches, branch by branch.
+        fork_size: number of blocks per branch.
     """
 
     row: int
@@ -48,10 +48,10 @@ class Branched:
 
     Attributes:
         tree: all its nodes.
-        num_nodes: how many of them, from the first, can be verified: those of branches that got blocks.
+        num_nodes: number of first nodes that can be verified: those of branches with blocks.
         length: tokens of the text.
-        first_block: the place in the block table from which on branches have their own.
-        tails: [branches and trunk, blocks], from that place on; the trunk's are first.
+        first_block: index in the block table of the first block that branches have of their own.
+        tails: [branches and trunk, blocks], block tables from that index on; the trunk's is first.
     """
 
     tree: Topology
@@ -61,7 +61,7 @@ class Branched:
     tails: Int32s
 
     def join(self, node: int, block_size: int) -> list[BlockCopy]:
-        """Copies (from, to) that bring the way to `node` (-1 is none) into the request's own blocks."""
+        """Returns the copies (from, to) that bring the path to `node` (-1 is none) into the request's own blocks."""
         owner = _branches(self.tree).owner[node] if node >= 0 else 0
         if not owner:
             return []
@@ -71,17 +71,17 @@ class Branched:
 
 @dataclass(frozen=True)
 class TreeStep:
-    """What attention must know of the step: its n sequences, in the order of the batch's tokens.
+    """Attention inputs of the step: its n sequences, in the order of the batch's tokens.
 
     Attributes:
-        query_start: [n + 1] int32, where each one's tokens begin.
-        lengths: [n] int32, each one's tokens in the cache at the end of the step.
+        query_start: [n + 1] int32, index of each sequence's first token, then the number of tokens.
+        lengths: [n] int32, each sequence's tokens in the cache at the end of the step.
         tables: [n, most blocks] int32.
-        nodes: [any] int64, places in the batch of the nodes, of which vLLM thinks as one chain.
-        positions: their positions in the text.
-        slots: their slots in the cache.
-        shared: [any] int64, places in the batch of tokens that are written to further slots.
-        shared_slots: these slots.
+        nodes: [any] int64, indices of the nodes among the step's tokens; vLLM treats them as one chain.
+        positions: [any] int64, positions of the nodes.
+        slots: [any] int64, KV cache slots of the nodes.
+        shared: [any] int64, indices of tokens that are also written to other slots.
+        shared_slots: [any] int64, those other slots.
         copies: blocks to copy (from, to) before the step.
         branched: the requests with trees, by row.
     """
@@ -100,14 +100,14 @@ class TreeStep:
 
 @dataclass(frozen=True)
 class _Branches:
-    """A tree's ways to its leaves.
+    """A tree's paths to its leaves.
 
     Attributes:
-        owner: [nodes], which one computes each node: the first one it is on.
-        begins: per way its first own node; the end of the last one.
-        ends: per way the depth of its leaf.
-        shared: [any], nodes on a way that others own.
-        shared_by: [any], that way.
+        owner: [nodes], the path that computes each node: the first one through it.
+        begins: per path its first own node, then the number of nodes.
+        ends: per path the depth of its leaf.
+        shared: [any], nodes on a path that another path owns.
+        shared_by: [any], the path that shares each of them.
     """
 
     owner: Int64s
@@ -138,16 +138,16 @@ def _branches(tree: Topology) -> _Branches:
 
 
 def plan_tree_step(requests: Sequence[StepRequest], tables: Int32s, block_size: int, copy_all: bool) -> TreeStep:
-    """Lays a step out.
+    """Lays out a step.
 
-    A branch that got no blocks is left out: its nodes are computed behind the trunk's, where they disturb
-    nobody, and mean nothing.
+    A branch without blocks is left out: its nodes are computed after the trunk's, where they change no other result,
+    and are ignored.
 
     Args:
-        requests: all of the step's, in the order of the batch.
+        requests: all requests of the step, in the order of the batch.
         tables: [rows, any], the batch's block tables.
         block_size: tokens per block.
-        copy_all: copy all of a branch's blocks, not only those with text: other layers have state there.
+        copy_all: whether to copy all of a branch's blocks, not only those with text, as other layers have state there.
     """
     queries, lengths, rows, width = [0], [], [], 1
     placed: list[_Placed] = []
@@ -193,16 +193,16 @@ def plan_tree_step(requests: Sequence[StepRequest], tables: Int32s, block_size: 
 
 @dataclass(frozen=True, slots=True)
 class _Placed:
-    """A tree of the step.
+    """A tree with its place in the step.
 
     Attributes:
-        request: of it.
-        part: the ways that have blocks.
-        length: tokens of its text.
-        root: place in the batch of the text's last token.
-        at: its first sequence of the step.
-        first: place in the block table of the first block that branches have their own of.
-        num_blocks: blocks from there on, of each way.
+        request: the tree's request.
+        part: the paths that have blocks.
+        length: tokens of the request's text.
+        root: index of the text's last token among the step's tokens.
+        at: index of its first sequence in the step.
+        first: index in the block table of the first block that branches have of their own.
+        num_blocks: blocks per path from that index on.
     """
 
     request: StepRequest
@@ -216,15 +216,15 @@ class _Placed:
 
 @dataclass(frozen=True)
 class _Part:
-    """The first ways of a tree, which have blocks.
+    """The first paths of a tree, which have blocks.
 
     Attributes:
-        count: how many, the trunk among them.
-        num_nodes: of them.
-        begins: per way its first own node; the end of the last one.
-        ends: per way the depth of its leaf.
-        nodes: [3, num_nodes] per node: itself, the way that computes it, its depth.
-        shared: [3, any] per further way that a node is on: the node, that way, its depth.
+        count: number of these paths, trunk included.
+        num_nodes: number of their nodes.
+        begins: per path its first own node, then the number of nodes.
+        ends: per path the depth of its leaf.
+        nodes: [3, num_nodes], per node: its number, the path that computes it, its depth.
+        shared: [3, any], per other path through a node: the node, that path, its depth.
     """
 
     count: int
@@ -260,7 +260,7 @@ def _placed(request: StepRequest, length: int, root: int, at: int, block_size: i
 
 
 def _tails(placed: Sequence[_Placed], tables: Int32s) -> list[Int32s]:
-    """Per tree [ways, blocks]: the blocks of each way from the first one on that branches have their own of."""
+    """Returns per tree [paths, blocks], the blocks of each path from the first one that branches have of their own."""
     tails = []
     for this in placed:
         request, num_blocks, size = this.request, this.num_blocks, this.request.fork_size
@@ -274,7 +274,7 @@ def _tails(placed: Sequence[_Placed], tables: Int32s) -> list[Int32s]:
 
 
 def _copies(placed: Sequence[_Placed], tails: Sequence[Int32s], block_size: int, copy_all: bool) -> list[BlockCopy]:
-    """Blocks of the requests' own to copy to those of branches."""
+    """Returns the copies from requests' own blocks to those of branches."""
     copies: list[BlockCopy] = []
     for this, own in zip(placed, tails, strict=True):
         # Where a block begins with this step's tokens there is nothing to copy.
@@ -287,11 +287,11 @@ def _copies(placed: Sequence[_Placed], tails: Sequence[Int32s], block_size: int,
 
 
 def _slots(placed: Sequence[_Placed], tails: Sequence[Int32s], own: Int32s, block_size: int) -> dict[str, Int64s]:
-    """Places, positions and slots of all trees' tokens, and the tokens that are written to further slots.
+    """Returns indices, positions and slots of all trees' tokens, and the tokens that are also written to other slots.
 
     Args:
         placed: the trees.
-        tails: per tree the blocks of its ways.
+        tails: per tree the blocks of its paths.
         own: [sequences, blocks], the block tables, to which those of branches are written.
     """
     if not placed:
@@ -301,7 +301,7 @@ def _slots(placed: Sequence[_Placed], tails: Sequence[Int32s], own: Int32s, bloc
         own[this.at : this.at + this.part.count, this.first : this.first + this.num_blocks] = blocks
 
     def located(parts: Sequence[Int64s]) -> tuple[Int64s, Int64s, Int64s]:
-        """Of (node, way, depth): places in the batch, positions, slots."""
+        """Returns indices in the step, positions and slots of (node, path, depth)."""
         root, length, at = facts.repeat([part.shape[1] for part in parts], axis=0).T
         nodes, ways, depths = np.concatenate(parts, axis=1)
         positions = length + depths - 1
@@ -321,7 +321,7 @@ def _slots(placed: Sequence[_Placed], tails: Sequence[Int32s], own: Int32s, bloc
 
 @functools.lru_cache(maxsize=4096)
 def _text(num_tokens: int, count: int) -> Int64s:
-    """[3, any]: the last tokens of a text as nodes before the first one, on all ways but the trunk."""
+    """Returns [3, any], the last tokens of a text as nodes before the first one, on all paths but the trunk."""
     before = np.arange(-max(num_tokens, 0), 0)
     ways = np.arange(1, count).repeat(len(before))
     return np.stack([np.tile(before, count - 1), ways, np.tile(before + 1, count - 1)])

@@ -1,4 +1,4 @@
-"""Verifying trees on vLLM's runner: the step laid out before the forward pass, branches joined after it."""
+"""Verifies trees on vLLM's runner: lays out the step before the forward pass, joins branches after it."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,20 +12,20 @@ from vllm_spec_plugin.verification.topology import Topology
 
 
 class TreeSteps:
-    """Holds what is known of the step at hand.
+    """Keeps the layout of the current step.
 
     Attributes:
-        attention: the target's.
-        step: its layout; None where it verifies chains only.
-        trees: per request of the batch what it verifies.
-        forks: per request id, ids of the blocks of its branches, and how many make one.
+        attention: the target's attention layers.
+        step: layout of the step; None if it verifies chains only.
+        trees: per request of the batch the tree to verify.
+        forks: per request id, block ids of its branches, and the number of blocks per branch.
     """
 
     def __init__(self, attention: TreeAttention, keeps_kv: bool) -> None:
-        """Takes the hooked attention layers.
+        """Takes the wrapped attention layers.
 
         Args:
-            attention: the target's.
+            attention: the target's attention layers.
             keeps_kv: whether a draft model has state in the same blocks.
         """
         self.attention = attention
@@ -35,19 +35,19 @@ class TreeSteps:
         self.forks: Mapping[str, Forks] = {}
 
     def without_drafts(self, forks: Mapping[str, Forks]) -> None:
-        """Takes note of a step that verifies nothing; `forks` are those of trees that are drafted in it."""
+        """Records a step that verifies nothing; `forks` are for trees that it drafts."""
         self.trees, self.step, self.forks = [], None, forks
 
     def prepare(
         self, runner: Any, num_scheduled: Mapping[str, int], trees: list[Topology], forks: Mapping[str, Forks]
     ) -> None:
-        """Lays the step out, once vLLM has as if all drafts were chains: mends positions and slots, copies blocks.
+        """Lays out the step after vLLM has done so for chains: corrects positions and slots, and copies blocks.
 
         Args:
             runner: vLLM's model runner.
             num_scheduled: per request id the tokens that the step computes.
-            trees: per request of the batch its drafts.
-            forks: per request id, ids of the blocks of its branches, and how many make one.
+            trees: per request of the batch the shape of its drafts.
+            forks: per request id, block ids of its branches, and the number of blocks per branch.
         """
         self.trees, self.step, self.forks = trees, None, forks
         if not any(len(tree.chains) > 1 for tree in trees):
@@ -71,18 +71,18 @@ class TreeSteps:
         self.attention.share(shared, shared_slots)
 
     def metadata(self, num_tokens: int, slots: torch.Tensor) -> tuple[dict[str, Any], Any]:
-        """Attention metadata of the step; `num_tokens` and `slots` ([num_tokens] int64) with padding."""
+        """Builds the attention metadata of the step; `num_tokens` and `slots` ([num_tokens] int64) include padding."""
         assert self.step is not None
         return self.attention.metadata(self.step.query_start, self.step.lengths, self.step.tables, num_tokens, slots)
 
     @property
     def num_left_out(self) -> int:
-        """Draft tokens of the step that could not be computed, for want of blocks."""
+        """Number of the step's draft tokens that cannot be verified for lack of blocks."""
         branched = self.step.branched.values() if self.step is not None else ()
         return sum(this.tree.num_nodes - this.num_nodes for this in branched)
 
     def without_left_out(self, draft_token_ids: torch.Tensor, nothing: int) -> torch.Tensor:
-        """[num_draft_tokens]: the step's draft tokens, `nothing` in the place of those that could not be computed."""
+        """Returns [num_draft_tokens], the step's draft tokens, with `nothing` for those that cannot be verified."""
         assert self.step is not None
         if not self.num_left_out:
             return draft_token_ids
@@ -97,13 +97,13 @@ class TreeSteps:
         return draft_token_ids.index_fill(0, mask, nothing)
 
     def join(self, nodes: torch.Tensor) -> dict[int, tuple[int, ...]]:
-        """Brings what was accepted into the requests' own blocks.
+        """Copies accepted branches into the requests' own blocks.
 
         Args:
-            nodes: [batch_size] int64, each request's last accepted node, -1 if none.
+            nodes: [batch_size] int64, each request's last accepted node, -1 for none.
 
         Returns:
-            Per row with a tree the numbers of its accepted nodes.
+            Per row with a tree, the numbers of its accepted nodes.
         """
         self.attention.stop_sharing()
         if self.step is None:

@@ -1,4 +1,4 @@
-"""Keeping the worker's block tables in step with the scheduler's when it takes blocks back."""
+"""Cuts the worker's block tables when the scheduler rolls blocks back."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,9 +9,9 @@ from vllm_spec_plugin.messages import TableLengths
 def cut_block_tables(runner: Any, rollback: Mapping[str, TableLengths]) -> None:
     """Cuts requests' block tables to the lengths that the scheduler rolled them back to.
 
-    vLLM's runner only ever appends to its tables: without this, blocks that are added later would
-    stand behind the freed ones, and KV be written to blocks of somebody else. Must run before vLLM
-    looks at the step's new blocks, which come after the cut; also requests that are not in the step are cut.
+    vLLM's runner only appends to its tables: without this, new blocks would follow freed ones, and KV be written to
+    other requests' blocks. Call it before vLLM appends the step's new blocks; it also cuts tables of requests that are
+    not in the step.
 
     Args:
         runner: vLLM's model runner, changed in place.

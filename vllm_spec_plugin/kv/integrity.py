@@ -1,4 +1,4 @@
-"""Whether vLLM's books of KV blocks agree with each other."""
+"""Checks the consistency of vLLM's bookkeeping of KV blocks."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -8,7 +8,7 @@ from vllm_spec_plugin.compat.kv_cache import BlockPool, KVCacheBlock, cached_blo
 
 
 class KVIntegrityError(RuntimeError):
-    """A block of the KV cache is owned, counted or cached in a way that can't be."""
+    """A block's owners, reference count or prefix-cache entry are inconsistent."""
 
 
 def check_blocks(
@@ -17,18 +17,18 @@ def check_blocks(
     retained: Iterable[KVCacheBlock] = (),
     forks: Mapping[str, Iterable[KVCacheBlock]] | None = None,
 ) -> None:
-    """Checks every block of a pool against every table that it may be in.
+    """Checks every block of a pool against all tables.
 
-    Takes time in proportion to the pool and the tables: for tests and for finding faults.
+    Takes time proportional to the pool and the tables: for tests and debugging.
 
     Args:
         pool: vLLM's pool of blocks.
         managers: vLLM's managers of the KV groups, with each request's table.
-        retained: blocks that somebody else holds, once per reference.
-        forks: blocks that requests hold beside their tables, by request.
+        retained: blocks with other owners, once per reference.
+        forks: blocks that requests own outside their tables, by request.
 
     Raises:
-        KVIntegrityError: names each block that is wrong and the requests that own it.
+        KVIntegrityError: names each inconsistent block and its owners.
     """
     owners: defaultdict[int, list[str]] = defaultdict(list)
     faults: list[str] = []

@@ -1,4 +1,4 @@
-"""vLLM's KV cache manager with slots for drafts: reserved from free blocks, taken back when not used."""
+"""vLLM's KV cache manager with slots for drafts: reserved from free blocks, rolled back when not used."""
 
 import bisect
 from collections.abc import Iterable, Mapping
@@ -18,15 +18,15 @@ _ADMITTED_FROM = (RequestStatus.WAITING, RequestStatus.PREEMPTED)
 
 
 class SpecKVCacheManager(KVCacheManager):
-    """Gives a running request's drafts what is free, and the pool back what they did not need.
+    """Reserves free blocks for drafts of running requests, and returns unused ones to the pool.
 
-    Accepted tokens need no call: vLLM counts them as the request's text, and their blocks stay.
-    Only KV groups whose blocks are indexed by position are extended and cut; others are left alone.
+    Accepted tokens need no call: vLLM counts them as the request's text, and their blocks stay. Only KV groups that are
+    indexed by position are extended and cut; other groups are not changed.
 
     Attributes:
-        block_sizes: tokens per block of each of those groups.
-        oversized: ids of running requests that may hold blocks beyond their text: those that slots were reserved for,
-            or that the scheduler gave slots for drafts. An ordered set.
+        block_sizes: tokens per block of each group that is indexed by position.
+        oversized: ids of running requests that may hold blocks beyond their text: those with reserved slots, or with
+            slots for drafts from the scheduler. An ordered set.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -39,18 +39,18 @@ class SpecKVCacheManager(KVCacheManager):
         self._forks: dict[str, list[KVCacheBlock]] = {}
 
     def num_blocks(self, request_id: str) -> tuple[int, ...]:
-        """How many blocks a request holds in each position-indexed KV group."""
+        """Returns the number of blocks of a request in each KV group that is indexed by position."""
         return tuple(len(manager.req_to_blocks.get(request_id, ())) for manager in self._groups)
 
     def num_missing_blocks(self, request_id: str, num_tokens: int) -> int:
-        """How many blocks a request lacks for slots of its first `num_tokens` tokens."""
+        """Returns the number of blocks that a request lacks for its first `num_tokens` tokens."""
         missing = 0
         for manager in self._groups:
             missing += max(0, -(-num_tokens // manager.block_size) - len(manager.req_to_blocks.get(request_id, ())))
         return missing
 
     def free_kv_tokens(self, most: int) -> int:
-        """How many tokens of a new request would find slots in free blocks now, at most `most`."""
+        """Returns the number of tokens of a new request that would find slots in free blocks now, at most `most`."""
         free, sizes = self.block_pool.get_num_free_blocks(), self.block_sizes
         if sum([-(-most // size) for size in sizes]) <= free:
             return most
@@ -58,18 +58,17 @@ class SpecKVCacheManager(KVCacheManager):
         return bisect.bisect_right(tokens, free, key=lambda count: sum([-(-count // size) for size in sizes])) - 1
 
     def reserve(self, request: Request, num_tokens: int) -> KVCacheBlocks:
-        """Gives a request slots for its first `num_tokens` tokens, as far as free blocks reach.
+        """Reserves slots for a request's first `num_tokens` tokens, limited by free blocks.
 
-        Free blocks include those that the prefix cache could still have used, as for every allocation of
-        vLLM's. No request loses anything. A slot counts only if every KV group has it, so all groups
-        reach equally far.
+        Free blocks include evictable blocks of the prefix cache, as in all of vLLM's allocations. Other requests keep
+        theirs. All KV groups get the same number of slots.
 
         Args:
-            request: a running one, after its slots for the step were allocated.
-            num_tokens: text and drafts; never more than `max_model_len` are served.
+            request: a running request whose slots for the step are allocated.
+            num_tokens: text and drafts, limited to `max_model_len`.
 
         Returns:
-            The added blocks per KV group, to be appended to the worker's tables; maybe none.
+            The added blocks per KV group, to be appended to the worker's tables; possibly none.
         """
         request_id = request.request_id
         num_tokens = min(num_tokens, self.max_model_len)
@@ -86,18 +85,18 @@ class SpecKVCacheManager(KVCacheManager):
         return self.create_kv_cache_blocks(tuple(added))
 
     def rollback(self, request: Request, num_tokens: int) -> tuple[int | None, ...] | None:
-        """Frees a request's blocks that begin at or beyond position `num_tokens`.
+        """Frees a request's blocks that begin at or after position `num_tokens`.
 
-        A last block that is partly below stays, its further slots are written again. From the first
-        block on, counted from the end, that is in the prefix cache, shared or null, nothing is freed.
+        A partly used last block stays. Blocks are freed from the end of the table, up to the first one that is in the
+        prefix cache, shared or null.
 
         Args:
-            request: none of its tokens may be in flight.
-            num_tokens: how many tokens keep their slots.
+            request: a request without tokens in flight.
+            num_tokens: number of tokens that keep their slots.
 
         Returns:
-            Per KV group how many blocks are left, the length to cut the worker's table to, or None where
-            the group is not indexed by position; None if nothing was freed.
+            Per KV group the number of blocks left, to which the worker's table is cut, or None if the group is not
+            indexed by position; None if nothing was freed.
         """
         request_id, freed = request.request_id, False
         for manager in self._groups:
@@ -119,17 +118,17 @@ class SpecKVCacheManager(KVCacheManager):
         )
 
     def fork(self, request: Request, num_forks: int, blocks_per_fork: int) -> list[int]:
-        """Gives a request blocks for branches of its drafts, as far as free blocks reach.
+        """Allocates blocks for branches of a request's drafts, limited by free blocks.
 
-        They are in no table of the request's, and never cached: the workers fill them, see `TreeStep`.
+        They are in no table of the request, and never cached; the workers fill them, see `TreeStep`.
 
         Args:
-            request: a running one that has none of these yet.
-            num_forks: how many branches want blocks of their own.
-            blocks_per_fork: how many each of them needs; it gets all or none.
+            request: a running request without forks.
+            num_forks: number of branches that need blocks.
+            blocks_per_fork: blocks per branch; a branch gets all or none.
 
         Returns:
-            Block ids, those of a branch together; maybe none.
+            Block ids, branch by branch; possibly none.
         """
         num_forks = min(num_forks, self.block_pool.get_num_free_blocks() // blocks_per_fork)
         if num_forks <= 0:
@@ -138,16 +137,16 @@ class SpecKVCacheManager(KVCacheManager):
         return [block.block_id for block in blocks]
 
     def release_forks(self) -> None:
-        """Takes all forks back: what was accepted in them is in the requests' own blocks by now.
+        """Frees all forks; accepted branches are already copied to the requests' own blocks.
 
-        They go to the head of the free list, from where the next ones are taken: the prefix cache loses
-        no more blocks to forks than are held at a time.
+        They go to the head of the free list and are reused first, so the prefix cache loses no more blocks than forks
+        hold at a time.
         """
         for request_id in list(self._forks):
             self._release(request_id)
 
     def free(self, request: Request) -> None:
-        """Frees a request's blocks, those of its forks too."""
+        """Frees a request's blocks, forks included."""
         self._release(request.request_id)
         self.oversized.pop(request.request_id, None)
         super().free(request)
@@ -157,17 +156,17 @@ class SpecKVCacheManager(KVCacheManager):
             self.block_pool.free_blocks(blocks)
 
     def set_draft_headroom(self, wanted: Mapping[str, int]) -> None:
-        """Takes how many tokens' slots each running request will need for its drafts after admission.
+        """Sets the slots that each running request will need for its drafts after admission.
 
-        Until the next call, a waiting request is admitted only if, besides it, these find their blocks.
+        Until the next call, a waiting request is admitted only if blocks for these slots remain free.
         """
         self._wanted, self._headroom = wanted, None
 
     def allocate_slots(self, request: Request, num_new_tokens: int, *args: Any, **kwargs: Any) -> KVCacheBlocks | None:
-        """vLLM's, leaving the draft headroom to running requests when it admits another.
+        """Allocates slots as vLLM does, keeping the draft headroom of running requests free at admissions.
 
-        With nobody running nothing is left to anybody. So the first request in the queue waits at most
-        until those that run have ended.
+        Without running requests there is no headroom. So the first request in the queue waits at most until the running
+        ones have ended.
         """
         if self._wanted and request.status in _ADMITTED_FROM and kwargs.get("has_scheduled_reqs", True):
             # Once per step: vLLM admits after all running requests have what they need.
@@ -177,13 +176,13 @@ class SpecKVCacheManager(KVCacheManager):
         return super().allocate_slots(request, num_new_tokens, *args, **kwargs)
 
     def check_integrity(self, retained: Iterable[KVCacheBlock] = ()) -> None:
-        """Checks all books of blocks against each other; see `check_blocks`.
+        """Checks the consistency of all block bookkeeping; see `check_blocks`.
 
         Args:
             retained: blocks that the scheduler frees later, once per reference.
 
         Raises:
-            KVIntegrityError: they disagree.
+            KVIntegrityError: the bookkeeping is inconsistent.
         """
         managers = [m for m in self.coordinator.single_type_managers if m.block_pool is self.block_pool]
         check_blocks(self.block_pool, managers, retained, self._forks)

@@ -1,4 +1,4 @@
-"""Which drafts are given up when KV blocks run short."""
+"""Chooses the drafts to drop when KV blocks run short."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Demand:
-    """What a running request holds of the KV cache and wants of it in the coming step.
+    """KV blocks that a running request holds, and tokens that need slots in the next step.
 
     Attributes:
         num_blocks: blocks it holds, per KV group.
-        num_tokens: length of its text; drafts are not counted.
-        num_new_tokens: tokens of its text that are still to be computed.
-        num_drafts: drafted tokens that wait to be verified.
+        num_tokens: tokens of its text, without drafts.
+        num_new_tokens: tokens of its text that are not computed yet.
+        num_drafts: draft tokens that wait for verification.
     """
 
     num_blocks: tuple[int, ...]
@@ -24,24 +24,23 @@ class Demand:
 def keep_drafts(
     demands: Sequence[Demand], block_sizes: Sequence[int], num_free_blocks: int, token_budget: int
 ) -> list[int]:
-    """Plans a step so that drafts get only what the running requests' texts leave.
+    """Keeps only drafts that fit in the blocks that running requests' texts leave free.
 
-    Texts come first, all of them: whatever order the scheduler takes the requests in, and however it
-    splits its token budget, each finds its blocks if the drafts were not there to take them. Then the
-    drafts, those of earlier requests first, each as long as it fits. Drafts that fit in the blocks of
-    their own text cost none and are always kept.
+    All texts come first: in any order of scheduling and with any split of the token budget, each text finds the blocks
+    that it would find without drafts. Then come drafts, those of earlier requests first. Drafts that fit in the blocks
+    of their own text are always kept.
 
-    The plan holds once each request was rolled back to its text and the drafts it keeps: blocks that
-    were held for drafts only are counted as free.
+    The plan assumes that each request is then rolled back to its text and its kept drafts: blocks held only for drafts
+    count as free.
 
     Args:
-        demands: of the running requests, in scheduling order.
+        demands: demands of the running requests, in scheduling order.
         block_sizes: tokens per block of each KV group.
-        num_free_blocks: in the pool, for all groups.
-        token_budget: most tokens that the step can give to one request.
+        num_free_blocks: free blocks in the pool, for all groups.
+        token_budget: maximum tokens of one request in the step.
 
     Returns:
-        How many of its drafts each request keeps.
+        The number of drafts that each request keeps.
     """
     of_texts = [
         [

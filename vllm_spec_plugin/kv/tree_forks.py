@@ -1,4 +1,4 @@
-"""KV blocks for the branches of trees: of those to verify, and of those that a draft model follows."""
+"""Allocates KV blocks for branches of trees: those to verify, and those that a draft model drafts."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,18 +11,18 @@ from vllm_spec_plugin.turns import Turns, length_of
 
 
 class TreeForks:
-    """Keeps the shapes of trees until they are verified, and gives their branches blocks of their own.
+    """Keeps the shapes of trees until they are verified, and allocates blocks for their branches.
 
     Attributes:
-        verifying: per request that verifies a tree with branches in the planned step, its shape.
+        verifying: shape of each tree with branches that the planned step verifies, by request.
     """
 
     def __init__(self, manager: SpecKVCacheManager, config: PluginConfig) -> None:
         """Starts without trees.
 
         Args:
-            manager: gives the blocks.
-            config: the plugin's.
+            manager: KV cache manager that allocates the blocks.
+            config: the plugin's configuration.
         """
         self._manager, self._kv_proposer = manager, config.kv_proposer
         # By the tokens of a draft: branches that a draft model follows, each with keys and values of its own, and
@@ -35,26 +35,26 @@ class TreeForks:
         self.verifying: dict[str, TreeShape] = {}
 
     def add(self, request_id: str, shape: TreeShape) -> None:
-        """Keeps the shape of a tree that was drafted, until it is verified."""
+        """Keeps the shape of a drafted tree until it is verified."""
         self._waiting[request_id] = shape
 
     def forget(self, request_id: str) -> None:
-        """Drops the waiting tree of a request that ended."""
+        """Drops the waiting tree of a finished request."""
         self._waiting.pop(request_id, None)
 
     def give(self, output: Any, running: Sequence[Request], turns: Mapping[str, Turns]) -> dict[str, Forks]:
-        """Gives requests that verify a tree in the planned step, or draft one, blocks for its branches.
+        """Allocates blocks for branches of requests that verify or draft a tree in the planned step.
 
-        Earlier requests come first. What is missing costs branches: the workers leave out a tree's last ones,
-        whatever their tokens are.
+        Earlier requests come first. With too few blocks the workers leave out a tree's last branches, regardless of
+        their tokens.
 
         Args:
             output: vLLM's plan of the step.
             running: all running requests.
-            turns: the step's, by request id.
+            turns: turns of the step, by request id.
 
         Returns:
-            The blocks of each request that got some.
+            The blocks of each request that got any.
         """
         waiting, drafts, scheduled = self._waiting, output.scheduled_spec_decode_tokens, output.num_scheduled_tokens
         self.verifying = {}
@@ -76,13 +76,13 @@ class TreeForks:
         return forks
 
     def branches_to_draft(self, turns: Turns) -> TreeShape:
-        """Branches that the draft model follows for a request with these turns, and their depth."""
+        """Returns the branches that the draft model drafts for a request with these turns, and their depth."""
         if not self._drafting:
             return 0, 0
         return self._drafting[min(length_of(turns, self._kv_proposer), len(self._drafting) - 1)]
 
     def _demand(self, request: Request, num_drafts: int, turns: Turns) -> tuple[int, int]:
-        """Branches of a request that need blocks, and the number of blocks that each of them needs."""
+        """Returns the branches of a request that need blocks, and the number of blocks per branch."""
         # vLLM counts the step's tokens as computed already, drafts too.
         length = request.num_computed_tokens - num_drafts
         num_forks, depth = self.verifying.get(request.request_id, (0, 0))
@@ -95,7 +95,7 @@ class TreeForks:
         return num_forks, size
 
     def _num_blocks(self, first: int, last: int) -> int:
-        """Blocks that hold the positions from `first` to `last`, `first` at least."""
+        """Returns the number of blocks with positions from `first` to `last`, at least that of `first`."""
         size: int
         [size] = self._manager.block_sizes
         return max(last, first) // size - first // size + 1

@@ -1,4 +1,4 @@
-"""How the drafts of each request fare."""
+"""Acceptance of each request's drafts."""
 
 
 class AcceptanceLog:
@@ -14,8 +14,8 @@ class AcceptanceLog:
 
         Args:
             request_id: the request.
-            drafted: draft tokens that were verified, at least 1.
-            accepted: how many of them were kept.
+            drafted: number of verified draft tokens, at least 1.
+            accepted: number of accepted draft tokens.
         """
         tally = self._tallies.get(request_id)
         if tally is None:
@@ -25,11 +25,11 @@ class AcceptanceLog:
         tally[2] += accepted
 
     def ended(self, request_id: str) -> tuple[float, float] | None:
-        """Forgets a request.
+        """Drops a request.
 
         Returns:
-            Its acceptance rate (accepted / drafted) and acceptance length (1 + accepted / steps); None
-            if no draft of it was ever verified.
+            Its acceptance rate (accepted / drafted) and acceptance length (1 + accepted / steps); None if no draft of
+            it was verified.
         """
         tally = self._tallies.pop(request_id, None)
         if tally is None:

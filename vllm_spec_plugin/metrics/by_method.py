@@ -1,4 +1,4 @@
-"""Counters of several proposers side by side."""
+"""Counters by method."""
 
 from collections.abc import Iterable
 from typing import Any, Self
@@ -7,9 +7,9 @@ from vllm_spec_plugin.metrics.counters import StepCounters
 
 
 class CountersByMethod:
-    """One `StepCounters` per method, made when it is first asked for.
+    """Keeps one `StepCounters` per method, created at the first access.
 
-    What belongs to no single proposer of a cascade is counted by the cascade's own name.
+    Counts for a whole cascade have the method `cascade`.
     """
 
     def __init__(self, steps: Iterable[StepCounters] = ()) -> None:
@@ -19,37 +19,37 @@ class CountersByMethod:
             self.of(step.method).add(step)
 
     def __bool__(self) -> bool:
-        """Whether anything was ever asked for."""
+        """Whether any counters exist."""
         return bool(self._by_method)
 
     def of(self, method: str) -> StepCounters:
-        """Those of one method, to be changed in place."""
+        """Returns the counters of one method, to be changed in place."""
         counters = self._by_method.get(method)
         if counters is None:
             counters = self._by_method[method] = StepCounters(method)
         return counters
 
     def add(self, other: Self) -> None:
-        """Adds all of another's."""
+        """Adds all counters of another object."""
         for method, step in other._by_method.items():
             self.of(method).add(step)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickles what is not zero: a step counts little, and is sent from process to process."""
+        """Pickles only counts that are not zero, to keep messages between processes small."""
         return CountersByMethod.from_payload, (self.to_payload(),)
 
     def to_payload(self) -> list[dict[str, Any]]:
-        """Plain values, for sending between processes; empty if nothing was ever asked for."""
+        """Returns plain values for sending between processes; empty if there are no counters."""
         return [step.to_payload() for step in self._by_method.values()]
 
     def take_payload(self) -> list[dict[str, Any]]:
-        """As `to_payload`, and begins anew."""
+        """Returns `to_payload`, and clears the counters."""
         payload = self.to_payload()
         self.clear()
         return payload
 
     def clear(self) -> None:
-        """Begins anew."""
+        """Removes all counters."""
         self._by_method = {}
 
     @classmethod

@@ -1,4 +1,4 @@
-"""What one step did, in numbers that can be added up."""
+"""Counts of steps, which can be added."""
 
 import time
 from dataclasses import dataclass, field
@@ -37,26 +37,25 @@ class StepCounters:
     Attributes:
         method: the proposer's name in the configuration.
         drafts: drafts with at least one token.
-        draft_tokens: their tokens.
-        proposer_errors: drafts or steps lost, by what was wrong.
-        proposer_seconds: time spent proposing.
-        verification_seconds: time spent in the scorer; steps that vLLM's own sampler sampled are not included.
-        tree_seconds: time spent laying out steps that verify trees, and copying KV blocks for them.
-        kv_blocks_reserved: KV blocks given to requests for tokens that were still to be drafted.
-        kv_blocks_rolled_back: KV blocks taken back from requests whose drafts did not need them.
-        drafts_cut_for_memory: draft tokens dropped before they were verified, or not drafted, because
-            there were no KV blocks for them.
-        verified_per_position: draft tokens verified, by their place in the draft.
-        accepted_per_position: how many of those were kept.
-        ended: acceptance rate and acceptance length of each request that ended, if it had drafts.
-        chosen_lengths: how often a request was to be drafted so many tokens for, by their number from 0.
+        draft_tokens: draft tokens in these drafts.
+        proposer_errors: drafts or steps lost, by reason.
+        proposer_seconds: time of drafting.
+        verification_seconds: time of verification, without steps of vLLM's own sampler.
+        tree_seconds: time of laying out steps with trees, and of copying their KV blocks.
+        kv_blocks_reserved: KV blocks reserved for tokens to be drafted.
+        kv_blocks_rolled_back: KV blocks returned by requests whose drafts did not need them.
+        drafts_cut_for_memory: draft tokens dropped before verification, or not drafted, for lack of KV blocks.
+        verified_per_position: verified draft tokens, by position in the draft.
+        accepted_per_position: accepted draft tokens, by position in the draft.
+        ended: acceptance rate and acceptance length of each finished request with drafts.
+        chosen_lengths: number of planned drafts, by draft length from 0.
         without_drafts: requests that are served without drafts, by reason.
-        switched_off: how often a request was no longer to be drafted for that was in the step before.
-        predicted_seconds: what steps were expected to take, where the policy reckons with it.
-        measured_seconds: what the same steps took.
-        expected_saved_seconds: what drafting was expected to save in them.
-        realised_saved_seconds: what it saved, by what steps without drafts are expected to take.
-        acceptance: the policy's latest estimate per place; empty if it makes none.
+        switched_off: times that a request with drafts in the step before got none.
+        predicted_seconds: forecast time of steps, if the policy makes forecasts.
+        measured_seconds: measured time of the same steps.
+        expected_saved_seconds: time that drafting was expected to save in these steps.
+        realised_saved_seconds: time that it saved, compared with the forecast for steps without drafts.
+        acceptance: the policy's latest estimate per position; empty if it has none.
     """
 
     method: str
@@ -82,12 +81,12 @@ class StepCounters:
     acceptance: list[float] = field(default_factory=list)
 
     def count_verified(self, drafted: int, accepted: int, num_drafts: int = 1) -> None:
-        """Adds drafts of one length that were verified, and of which as many tokens were kept."""
+        """Adds verified drafts of equal length and equal number of accepted tokens."""
         _grow(self.verified_per_position, [num_drafts] * drafted)
         _grow(self.accepted_per_position, [num_drafts] * accepted)
 
     def count_chosen(self, length: int, num_requests: int = 1) -> None:
-        """Adds requests that so many tokens each are to be drafted for."""
+        """Adds requests with the same planned draft length."""
         lengths = self.chosen_lengths
         if length >= len(lengths):
             lengths += [0] * (length + 1 - len(lengths))
@@ -119,7 +118,7 @@ class StepCounters:
                 setattr(self, name, own + more)
 
     def to_payload(self) -> dict[str, Any]:
-        """Plain values of what is not zero or empty, for sending between processes."""
+        """Returns plain values that are not zero or empty, for sending between processes."""
         return {name: value for name, value in vars(self).items() if value}
 
     @classmethod
@@ -129,7 +128,7 @@ class StepCounters:
 
 
 class Timing:
-    """Adds the seconds that a `with` block takes to counters."""
+    """Adds the duration of a `with` block to counters."""
 
     __slots__ = ("_counters", "_name", "_start")
 
@@ -152,7 +151,7 @@ def _add(counts: dict[str, int], more: dict[str, int]) -> None:
 
 
 def _grow(counts: list[int], more: list[int]) -> None:
-    """Adds `more` to `counts`, place by place."""
+    """Adds `more` to `counts`, index by index."""
     counts += [0] * (len(more) - len(counts))
     for place, count in enumerate(more):
         counts[place] += count

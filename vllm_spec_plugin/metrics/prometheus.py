@@ -1,4 +1,4 @@
-"""The counters as Prometheus metrics, in the process that answers GET /metrics."""
+"""Exports the counters as Prometheus metrics, in the process that serves GET /metrics."""
 
 import functools
 from typing import Any, Literal
@@ -13,7 +13,7 @@ _LENGTHS = (1, 1.25, 1.5, 1.75, 2, 2.5, 3, 3.5, 4, 5, 6, 8, 12, 16, 32)
 
 
 class Exporter:
-    """Adds step counters to Prometheus counters under `vllm_spec_plugin:`."""
+    """Adds step counters to Prometheus metrics with the prefix `vllm_spec_plugin:`."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         """Registers the metrics in `registry`."""
@@ -32,7 +32,7 @@ class Exporter:
         self._verified = counter("verified_tokens", "Draft tokens verified, by place.", "method", "position")
         self._accepted = counter("accepted_tokens", "Draft tokens accepted, by place.", "method", "position")
 
-        # Several API servers, one per replica, are shown as one: how their gauges become one is said by the mode.
+        # The mode says how the gauges of several API servers, one per replica, are combined.
         def gauge(name: str, documentation: str, *labels: str, mode: Literal["sum", "mostrecent"]) -> Gauge:
             name = f"vllm_spec_plugin:{name}"
             return Gauge(name, documentation, labels, registry=registry, multiprocess_mode=mode)
@@ -101,5 +101,5 @@ class Exporter:
 
 @functools.cache
 def exporter() -> Exporter:
-    """The process's exporter, on the registry that vLLM serves."""
+    """Returns the process's exporter, on the registry that vLLM serves."""
     return Exporter(REGISTRY)
