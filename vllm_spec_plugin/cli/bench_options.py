@@ -1,4 +1,4 @@
-"""Options that several benchmarks have."""
+"""Options of several benchmarks."""
 
 from pathlib import Path
 from typing import Annotated
@@ -10,10 +10,9 @@ Arms = Annotated[
     typer.Option(
         "--arm",
         metavar="ARM",
-        help="What to compare, as often as wanted: none (always there), optimal, without:MECHANISM (of "
-        "`bench replay --without`), fixed:0,2,4 (an arm per K, 0 "
-        "being the plugin with drafts off), stock:draft_model or stock:ngram (vLLM's own, with K = 4 or as "
-        "stock:ngram:8), or a plugin.yaml as it is.",
+        help="Arm to compare; repeatable. none (always included), optimal, fixed:0,2,4 (one arm per K; 0 is the plugin "
+        "with drafts off), stock:draft_model or stock:ngram (vLLM's own with K = 4; stock:ngram:8 sets K), a "
+        "plugin.yaml, or without:MECHANISM (of `bench replay --without`).",
     ),
 ]
 Target = Annotated[str | None, typer.Option(help="Folder or hub name of the target. [default: the bundled one]")]
@@ -33,18 +32,29 @@ Proposer = Annotated[
     ),
 ]
 OptimalTokens = Annotated[int, typer.Option(min=1, help="Most tokens that optimal drafts.")]
-Rounds = Annotated[int, typer.Option(min=1, help="How often each arm does everything; they take turns.")]
+Rounds = Annotated[int, typer.Option(min=1, help="Rounds that count; arms take turns in each.")]
 Prompts = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Texts to complete, a JSON list. [default: beginnings of Python]")
+    Path | None,
+    typer.Option(metavar="FILE", help="Prompts: a JSON list of texts, or JSONL. [default: beginnings of Python files]"),
 ]
-Patience = Annotated[
+NoiseBudget = Annotated[
     float,
     typer.Option(
+        "--noise-budget",
+        "--patience",
         min=0.0,
         help="Seconds to spend, in all, on waiting for other processes to pause and on repeating what they disturbed.",
     ),
 ]
 Seed = Annotated[int, typer.Option(min=0, help="Of the first round; each has its own.")]
 EnforceEager = Annotated[bool, typer.Option("--enforce-eager", help="Do not compile the models.")]
-JsonFile = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Also write everything here.")]
-Markdown = Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the tables here, as Markdown.")]
+JsonFile = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write all figures to this file.")]
+CsvFile = Annotated[
+    Path | None,
+    typer.Option("--csv", metavar="FILE", help="Write a row per arm, workload, level, round and metric; needs pandas."),
+]
+MarkdownFile = Annotated[Path | None, typer.Option("--markdown", metavar="FILE", help="Write the report as Markdown.")]
+PngFile = Annotated[Path | None, typer.Option("--png", metavar="FILE", help="Draw the figures into this file.")]
+HtmlFile = Annotated[
+    Path | None, typer.Option("--html", metavar="FILE", help="Write the report with its picture as one HTML file.")
+]

@@ -1,11 +1,11 @@
-"""`vllm-spec bench replay`: the policy of draft lengths against recorded outcomes and costs."""
+"""`vllm-spec bench replay`: the draft-length policy replayed against recorded outcomes and costs."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from vllm_spec_plugin.cli.bench_options import Seed
+from vllm_spec_plugin.cli.bench_options import CsvFile, HtmlFile, JsonFile, MarkdownFile, PngFile, Seed
 
 
 def bench_replay(
@@ -14,12 +14,12 @@ def bench_replay(
         typer.Argument(metavar="FILE...", show_default=False, help="Recordings. [default: the bundled ones]"),
     ] = None,
     workload: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="As often as there are workloads. [default: all]")
+        list[str] | None, typer.Option(metavar="NAME", help="Workload; repeatable. [default: all]")
     ] = None,
     levels: Annotated[str, typer.Option(metavar="N,...", help="Numbers of concurrent streams.")] = "1,2,4,8,16,32",
     tokens: Annotated[int, typer.Option(min=16, help="Output tokens per stream, in each phase of switching.")] = 400,
     request_tokens: Annotated[int, typer.Option(min=2, help="Output tokens per request, on average.")] = 96,
-    seeds: Annotated[int, typer.Option(min=1, help="How often everything is replayed, each time by another seed.")] = 3,
+    seeds: Annotated[int, typer.Option(min=1, help="Number of seeds; everything is replayed with each.")] = 3,
     seed: Seed = 0,
     ablate: Annotated[
         bool, typer.Option("--ablate", help="Switch off each mechanism of the policy by itself instead.")
@@ -27,52 +27,52 @@ def bench_replay(
     without: Annotated[
         list[str] | None, typer.Option(metavar="MECHANISM", help="With --ablate: only these. [default: all]")
     ] = None,
-    markdown: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the tables here.")] = None,
+    json_file: JsonFile = None,
+    csv: CsvFile = None,
+    markdown: MarkdownFile = None,
+    png: PngFile = None,
+    html: HtmlFile = None,
 ) -> None:
     """Replay recorded outcomes and costs under the policy `optimal`, and compare it.
 
-    Requests come in a closed loop and are batched continuously. Each gets a recorded response; a draft at an
-    output position fares as recorded there. Seconds are the recorded ones, with their noise. The same seed gives the
-    same figures. Shown are tokens per second of no speculation, those of the plugin with nothing drafted over it, and
-    those of `optimal` over it (in all, and in the first 100 steps), over the best fixed draft length, and over
-    `optimal` with one proposer of a cascade; then verified draft tokens per request and step. With --ablate
-    it is what each mechanism gains, in percent.
+    Requests come in a closed loop and are batched continuously. Each gets a recorded response; a draft at an output
+    position fares as recorded there. Steps take the recorded seconds, with their noise. The same seed gives the same
+    figures. With --ablate it reports what each mechanism of the policy gains, in percent.
     """
-    from rich.console import Console
-    from rich.markup import escape
+    import sys
 
-    from vllm_spec_plugin.tools.bench.input import check_output, whole_numbers, words
+    from rich.console import Console
+
+    from vllm_spec_plugin.tools.bench.input import whole_numbers, words
     from vllm_spec_plugin.tools.bench.replay.ablation import MECHANISMS
     from vllm_spec_plugin.tools.bench.replay.ablation import ablate as gains_of
     from vllm_spec_plugin.tools.bench.replay.recording import bundled, read
-    from vllm_spec_plugin.tools.bench.replay.report import gains_table, rates_table
-    from vllm_spec_plugin.tools.bench.replay.settings import WORKLOADS, Sizes, arms_of, replay
-    from vllm_spec_plugin.tools.bench.tables import markdown_table, new_table
+    from vllm_spec_plugin.tools.bench.replay.report import gains_report, rates_report
+    from vllm_spec_plugin.tools.bench.replay.settings import WORKLOADS, Sizes, arms_of
+    from vllm_spec_plugin.tools.bench.replay.settings import replay as rates_of
+    from vllm_spec_plugin.tools.report import Files, Measurements, check_files, write
+    from vllm_spec_plugin.tools.report.provenance import provenance
 
-    console, texts = Console(), []
-    check_output("--markdown", markdown)
+    files = Files(markdown, json_file, csv, png, html)
+    check_files(files)
     chosen = words("--workload", workload or list(WORKLOADS), list(WORKLOADS))
     mechanisms = words("--without", without or list(MECHANISMS), list(MECHANISMS))
     streams = whole_numbers("--levels", levels, 1024)
     sizes = Sizes(tokens, request_tokens, tuple(range(seed, seed + seeds)))
+    measured = {}
     for path in recording or bundled():
         known = read(path)
-        cells = [(name, count) for name in chosen for count in streams]
-        if ablate:
-            gains = (gain for name, count in cells for gain in gains_of(known, name, count, sizes, mechanisms))
-            table = gains_table(gains)
-        else:
-            table = rates_table(
-                {
-                    (name, count): {arm.name: replay(known, arm, name, count, sizes) for arm in arms_of(known)}
-                    for name, count in cells
-                }
-            )
         title = f"{path.stem}: {', '.join(known.methods)}"
-        shown = new_table(title, table[0], ("workload", "best", "without"))
-        for row in table[1]:
-            shown.add_row(*map(escape, row))
-        console.print(shown)
-        texts.append(f"{title}\n\n{markdown_table([table[0], *table[1]])}\n")
-    if markdown is not None:
-        markdown.write_text("\n".join(texts), encoding="utf-8")
+        measured[title] = found = Measurements()
+        for name, count in ((name, count) for name in chosen for count in streams):
+            rows: dict[str, list[dict[str, float]]]
+            if ablate:
+                rows = {m: [{"gain": gain} for gain in gains_of(known, name, count, sizes, m)] for m in mechanisms}
+            else:
+                rows = {arm.name: rates_of(known, arm, name, count, sizes) for arm in arms_of(known)}
+            for arm, by_seed in rows.items():
+                for number, values in enumerate(by_seed):
+                    found.add(arm, f"{path.stem}: {name}", count, seed + number, values)
+    origin = provenance(sys.argv[1:], seed, ())
+    report = gains_report(measured, origin) if ablate else rates_report(measured, origin)
+    write(report, terminal=Console(), **vars(files))

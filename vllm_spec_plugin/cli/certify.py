@@ -55,14 +55,14 @@ def certify(
 
     from vllm_spec_plugin.cli.certify_progress import shown
     from vllm_spec_plugin.config import load_config
-    from vllm_spec_plugin.tools.bench.input import check_output
-    from vllm_spec_plugin.tools.bench.plans import model_source
-    from vllm_spec_plugin.tools.bench.provenance import provenance
+    from vllm_spec_plugin.tools.bench.engine_args import model_source
     from vllm_spec_plugin.tools.certify import prompts as texts
     from vllm_spec_plugin.tools.certify.baseline import DEFAULT, QUICK
     from vllm_spec_plugin.tools.certify.options import context_of, engine_options
     from vllm_spec_plugin.tools.certify.session import Certification
     from vllm_spec_plugin.tools.certify.session import certify as run
+    from vllm_spec_plugin.tools.report.output import check_output
+    from vllm_spec_plugin.tools.report.provenance import provenance
 
     # A pipe has no width of its own, and a cut table says little.
     console = Console(width=None if sys.stdout.isatty() else 170)

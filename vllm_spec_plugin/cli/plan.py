@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from vllm_spec_plugin.cli.bench_options import EnforceEager, JsonFile, Patience, Seed
+from vllm_spec_plugin.cli.bench_options import EnforceEager, JsonFile, NoiseBudget, Seed
 
 _MOST_TOKENS, _MOST_STREAMS = 64, 256
 
@@ -42,7 +42,7 @@ def plan(
     verify: Annotated[
         bool, typer.Option(help="In the end run the best against no speculation, in a closed loop.")
     ] = True,
-    patience: Patience = 60.0,
+    patience: NoiseBudget = 60.0,
     seed: Seed = 0,
     enforce_eager: EnforceEager = False,
     out: Annotated[
@@ -73,15 +73,16 @@ def plan(
     from rich.console import Console
     from rich.markup import escape
 
-    from vllm_spec_plugin.tools.bench.input import check_output, whole_numbers
-    from vllm_spec_plugin.tools.bench.plans import model_source
-    from vllm_spec_plugin.tools.bench.provenance import provenance
+    from vllm_spec_plugin.tools.bench.engine_args import model_source
+    from vllm_spec_plugin.tools.bench.input import whole_numbers
     from vllm_spec_plugin.tools.planner import planning
     from vllm_spec_plugin.tools.planner.measuring import Sizes
     from vllm_spec_plugin.tools.planner.models import check_models, read_heads
     from vllm_spec_plugin.tools.planner.prompts import read_given
     from vllm_spec_plugin.tools.planner.report.output import Files, show, write
     from vllm_spec_plugin.tools.planner.texts import as_traffic
+    from vllm_spec_plugin.tools.report.output import check_output
+    from vllm_spec_plugin.tools.report.provenance import provenance
 
     console, errors = Console(), Console(stderr=True)
     levels = whole_numbers("--concurrency", concurrency, _MOST_STREAMS)

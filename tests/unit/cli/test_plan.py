@@ -10,7 +10,7 @@ from typer.testing import CliRunner, Result
 from tests.unit.tools.planner.cases import cheap, dear, plan
 from vllm_spec_plugin.cli import app
 from vllm_spec_plugin.config import load_config
-from vllm_spec_plugin.tools.bench.arms import ArmError
+from vllm_spec_plugin.tools.bench.arm import ArmError
 from vllm_spec_plugin.tools.demo import model_path
 from vllm_spec_plugin.tools.planner import planning
 from vllm_spec_plugin.tools.planner.forecast import TooLittleError

@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Any, Self
 
+from vllm_spec_plugin.tools.bench.rounds import Run
+
 
 @dataclass(frozen=True)
 class Request:
@@ -155,22 +157,5 @@ class LoadAnswer:
         return sum(phase.tokens[-1] for phase in progress) / sum(phase.seconds[-1] for phase in progress)
 
 
-@dataclass(frozen=True)
-class LoadRun:
-    """One arm's answer in one round.
-
-    Attributes:
-        arm: its name.
-        workload: its name.
-        streams: requests in flight.
-        round: counted from 0; all arms do the same job in it.
-        answer: what came of it.
-        others: cores that other processes used meanwhile, on average; None is not known.
-    """
-
-    arm: str
-    workload: str
-    streams: int
-    round: int
-    answer: LoadAnswer
-    others: float | None = None
+# Of a workload and its number of streams.
+LoadRun = Run[tuple[str, int], LoadAnswer]

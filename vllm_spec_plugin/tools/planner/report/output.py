@@ -8,14 +8,14 @@ from typing import Any
 from rich.console import Console
 from rich.markup import escape
 
-from vllm_spec_plugin.tools.bench.load.report.output import picture_address
-from vllm_spec_plugin.tools.bench.running import show_report
-from vllm_spec_plugin.tools.bench.tables import new_table
+from vllm_spec_plugin.tools.bench.noise_gate import disturbance_text
 from vllm_spec_plugin.tools.planner.plugin_yaml import plugin_yaml
 from vllm_spec_plugin.tools.planner.report.data import to_json
 from vllm_spec_plugin.tools.planner.report.page import remarks, sections, to_markdown
 from vllm_spec_plugin.tools.planner.report.picture import draw
 from vllm_spec_plugin.tools.planner.results import Results
+from vllm_spec_plugin.tools.report.output import picture_address
+from vllm_spec_plugin.tools.report.table import new_table
 
 _WORDS = ("", "proposer", "workload", "alpha by place, %")
 
@@ -53,7 +53,10 @@ def show(results: Results, console: Console) -> None:
         console.print(table)
         if section.note:
             console.print(escape(section.note), style="dim", highlight=False)
-    show_report((), (), results.others, console)
+    disturbed = disturbance_text(results.others)
+    if disturbed is not None:
+        console.print()
+        console.print(disturbed)
 
 
 def write(results: Results, origin: dict[str, Any], files: Files, console: Console) -> None:

@@ -3,12 +3,12 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from vllm_spec_plugin.tools.bench.quiet import DISTURBING, disturbance, disturbance_text
-from vllm_spec_plugin.tools.bench.tables import markdown_table
+from vllm_spec_plugin.tools.bench.noise_gate import DISTURBING, disturbance, disturbance_text
 from vllm_spec_plugin.tools.planner.report import expected, measured, verified
 from vllm_spec_plugin.tools.planner.report.section import Section
 from vllm_spec_plugin.tools.planner.results import Results
 from vllm_spec_plugin.tools.planner.words import streams
+from vllm_spec_plugin.tools.report.table import markdown_table
 
 _AGAIN = "ask again when the machine is quiet."
 _MORE = "longer ones may be better still (--tokens; Medusa has a head per token)."

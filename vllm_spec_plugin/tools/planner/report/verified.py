@@ -2,12 +2,12 @@
 
 import statistics
 
-from vllm_spec_plugin.tools.bench.spread import Spread, show_spread
 from vllm_spec_plugin.tools.planner.predicting import predict
 from vllm_spec_plugin.tools.planner.report.section import Section
 from vllm_spec_plugin.tools.planner.results import Results
 from vllm_spec_plugin.tools.planner.samples import NONE
 from vllm_spec_plugin.tools.planner.verifying import RECOMMENDED
+from vllm_spec_plugin.tools.report.measurements import Spread, show_spread
 
 
 def time_per_request(results: Results) -> Section:

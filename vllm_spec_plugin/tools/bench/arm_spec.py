@@ -1,4 +1,4 @@
-"""The words of `--arm`, and the arms that they stand for."""
+"""What `--arm` may say, and the arms that it stands for, named for people."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -9,12 +9,13 @@ from vllm_spec_plugin.config import MAX_TOKENS
 from vllm_spec_plugin.proposers.registry import BUNDLED, method_of
 from vllm_spec_plugin.tools.bench.input import InputError, whole_numbers, words
 
-NONE, OPTIMAL = "none", "optimal"
+NONE, OPTIMAL = "no speculation", "optimal"
 STOCK_METHODS = tuple(sorted(method_of(kind) for kind in BUNDLED if kind.vllm_settings("") is not None))
 _STOCK_WORDS = " or ".join(f"stock:{method}" for method in STOCK_METHODS)
 ALLOWED = f"none, optimal, without:MECHANISM, fixed:K,K,..., {_STOCK_WORDS} (also with :K), or a plugin.yaml"
 
-_FIXED, _STOCK, _WITHOUT = "fixed", "stock", "without"
+_NONE, _FIXED, _STOCK, _WITHOUT = "none", "fixed", "stock", "without"
+_VLLM = "vLLM's "
 _STOCK_TOKENS, _MOST_STOCK_TOKENS = 4, 32
 
 
@@ -59,7 +60,7 @@ class Fixed:
 
     @property
     def name(self) -> str:
-        return f"K = {self.tokens}"
+        return f"fixed K = {self.tokens}"
 
 
 @dataclass(frozen=True)
@@ -76,8 +77,7 @@ class Stock:
 
     @property
     def name(self) -> str:
-        name = f"{_STOCK} {self.method}"
-        return name if self.tokens == _STOCK_TOKENS else f"{name}, K = {self.tokens}"
+        return f"{_VLLM}{self.method}, K = {self.tokens}"
 
 
 @dataclass(frozen=True)
@@ -116,12 +116,12 @@ def stock_of(names: Iterable[str]) -> str | None:
 
 def is_stock(name: str) -> bool:
     """Whether an arm of that name is vLLM's own speculation."""
-    return name.startswith(f"{_STOCK} ")
+    return name.startswith(_VLLM)
 
 
 def _choices(word: str, least_fixed: int) -> Iterator[Choice]:
     kind, colon, rest = word.partition(":")
-    if word == NONE:
+    if word == _NONE:
         yield NoDrafts()
     elif word == OPTIMAL:
         yield Optimal()

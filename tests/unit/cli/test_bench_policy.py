@@ -1,4 +1,4 @@
-"""`vllm-spec bench planning`: it runs, tells all parts, and says what does not go."""
+"""`vllm-spec bench policy`: it runs, tells all parts, and says what does not go."""
 
 import json
 from pathlib import Path
@@ -10,30 +10,27 @@ from vllm_spec_plugin.cli import app
 
 
 def run(*arguments: str | Path) -> Result:
-    result = CliRunner().invoke(app, ["bench", "planning", *map(str, arguments)], env={"COLUMNS": "80"})
+    result = CliRunner().invoke(app, ["bench", "policy", *map(str, arguments)], env={"COLUMNS": "80"})
     assert result.exception is None or isinstance(result.exception, SystemExit)
     return result
 
 
 def test_all_parts_are_told_and_written_for_one_proposer_and_for_two(tmp_path: Path) -> None:
-    path = tmp_path / "planning.json"
+    path = tmp_path / "policy.json"
     sizes = ("--requests", "3", "--requests", "1", "--requests", "3")
     result = run(*sizes, "--tokens", "2", "--steps", "4", "--rounds", "3", "--json", path)
     assert result.exit_code == 0, result.output
-    for part in ("plan", "verified+advance", "measured", "total", "drafted", "ngram, draft_model"):
+    for part in ("plan", "outcomes", "measured", "total", "drafted", "ngram, draft_model"):
         assert part in result.stdout
-    report = json.loads(path.read_text())
-    assert (report["tokens"], report["steps"], report["rounds"], report["seed"]) == (2, 4, 3, 0)
-    results = report["results"]
-    assert [(case["proposers"], case["requests"]) for case in results] == [
-        (proposers, requests) for proposers in (["draft_model"], ["ngram", "draft_model"]) for requests in (1, 3)
-    ]
-    for case in results:
-        parts = [case[part] for part in ("plan_us", "outcomes_us", "measured_us")]
-        assert min(parts) > 0
-        assert case["total_us"] >= max(parts)
-        assert 0 < case["draft_length"] <= 2
-        assert f"{case['total_us']:.1f}" in result.stdout
+    found = json.loads(path.read_text())
+    assert (found["tokens"], found["steps"], found["rounds"], found["provenance"]["seed"]) == (2, 4, 3, 0)
+    medians = {(row["arm"], row["level"], row["metric"]): row["median"] for row in found["medians"]}
+    assert {key[:2] for key in medians} == {(arm, n) for arm in ("draft_model", "ngram, draft_model") for n in (1, 3)}
+    for arm, level, metric in medians:
+        if metric == "total":
+            parts = [medians[arm, level, part] for part in ("plan", "outcomes", "measured")]
+            assert 0 < min(parts) <= max(parts) <= medians[arm, level, "total"]
+            assert 0 < medians[arm, level, "draft_length"] <= 2
 
 
 @pytest.mark.parametrize(
@@ -53,5 +50,5 @@ def test_mistakes_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, argu
 
 
 def test_it_is_listed_and_has_its_own_help() -> None:
-    assert "planning" in CliRunner().invoke(app, ["bench", "--help"]).stdout
+    assert "policy" in CliRunner().invoke(app, ["bench", "--help"]).stdout
     assert "--requests" in run("--help").stdout
