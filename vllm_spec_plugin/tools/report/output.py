@@ -202,7 +202,10 @@ def _show(report: Report, console: Console) -> None:
         console.print(Text(text))
     for table in report.tables:
         console.print()
-        console.print(table.rich())
+        shown = table.rich()
+        # A file or a pipe has no width: figures are not cut there.
+        width = None if console.is_terminal else max(console.width, console.measure(shown).maximum)
+        console.print(shown, width=width, crop=False)
         if table.note:
             console.print(Text(table.note, style="dim"))
     for note in report.notes:

@@ -1,12 +1,16 @@
 """A table, for a terminal, Markdown and HTML alike."""
 
 import html
+import textwrap
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table as RichTable
+
+# Of columns of figures in a terminal, and of words where there is no room.
+_HEADER_WIDTH, _LEAST_WORDS = 8, 12
 
 
 @dataclass(frozen=True)
@@ -33,6 +37,10 @@ class Table:
         shown = new_table(escape(self.title), map(_narrow, self.header), map(_narrow, self.header[: self.text_columns]))
         for row in self.rows:
             shown.add_row(*map(escape, row))
+        for i in range(self.text_columns):
+            longest = max((len(row[i]) for row in self.rows), default=0)
+            shown.columns[i].min_width = min(longest, _LEAST_WORDS)
+            shown.columns[i].no_wrap = longest <= _LEAST_WORDS
         return shown
 
     def markdown(self) -> str:
@@ -101,4 +109,5 @@ def _plain(text: str) -> str:
 
 
 def _narrow(header: str) -> str:
-    return header.replace(", ", ",\n") if len(header) > 12 else header
+    longest = max(map(len, header.split()), default=0)
+    return "\n".join(textwrap.wrap(header, max(longest, _HEADER_WIDTH), break_long_words=False))

@@ -88,9 +88,8 @@ def _rates_table(title: str, one: Measurements) -> Table:
         best = _best(one, cell)
         rows.append(
             [
-                cell[0].rpartition(": ")[2],
+                f"{cell[0].rpartition(': ')[2]}, {cell[1]}",
                 best.removeprefix("fixed "),
-                str(cell[1]),
                 f"{one.median(NONE, *cell, _SPEED):.0f}",
                 _over(one, OFF, NONE, cell),
                 _over(one, OPTIMAL, NONE, cell),
@@ -100,7 +99,7 @@ def _rates_table(title: str, one: Measurements) -> Table:
                 f"{(one.median(OPTIMAL, *cell, 'draft_tokens') or 0.0) / cell[1]:.1f}",
             ]
         )
-    header = ["workload", "best", "streams", "none, tok/s", "K = 0 / none", "/ none", f"first {FIRST_STEPS}", "/ best"]
+    header = ["streams", "best", "none, tok/s", "K = 0 / none", "/ none", f"first {FIRST_STEPS}", "/ best"]
     return Table(title, [*header, *alone, "drafted"], rows, text_columns=2)
 
 

@@ -47,7 +47,7 @@ def test_the_report_tells_ratios() -> None:
     (table,) = report.tables
     row = dict(zip(table.header, table.rows[0], strict=True))
     assert (row["/ none"], row["K = 0 / none"], row["/ best"], row["best"]) == ("1.80", "0.90", "1.20", "K = 4")
-    assert (row["/ ngram"], row["drafted"], row["workload"]) == ("3.00", "1.5", "easy")
+    assert (row["/ ngram"], row["drafted"], row["streams"]) == ("3.00", "1.5", "easy, 2")
     assert report.conclusion[0] == "one: optimal is at 1.80 to 1.80 of no speculation."
     assert len(report.charts) == 1
 
