@@ -13,6 +13,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from pydantic import TypeAdapter
+
 from vllm_spec_plugin.schema.errors import UserError
 from vllm_spec_plugin.tools.bench.host.records import HostAnswer, HostJob
 from vllm_spec_plugin.tools.bench.load.records import LoadAnswer, LoadJob
@@ -71,7 +73,7 @@ class Arm:
         Raises:
             ArmError: the arm ended.
         """
-        return Answer.from_json(self._ask({"run": dataclasses.asdict(job)}))
+        return TypeAdapter(Answer).validate_python(self._ask({"run": dataclasses.asdict(job)}))
 
     def load(self, job: LoadJob) -> LoadAnswer:
         """Runs a job of concurrent streams.
@@ -79,7 +81,7 @@ class Arm:
         Raises:
             ArmError: the arm ended.
         """
-        return LoadAnswer.from_json(self._ask({"load": dataclasses.asdict(job)}))
+        return TypeAdapter(LoadAnswer).validate_python(self._ask({"load": dataclasses.asdict(job)}))
 
     def host(self, job: HostJob) -> HostAnswer:
         """Measures decoding steps by part.

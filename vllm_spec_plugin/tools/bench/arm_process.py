@@ -16,6 +16,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from vllm_spec_plugin.config.request_options import draft_options
 from vllm_spec_plugin.tools.bench.drafting.parts import has_draft_model, timed_parts
 from vllm_spec_plugin.tools.bench.host.records import HostAnswer, HostJob
@@ -167,7 +169,7 @@ class Session:
         if "host" in command:
             return dataclasses.asdict(self.host(HostJob(**command["host"])))
         if "load" in command:
-            return dataclasses.asdict(self.load(LoadJob.from_json(command["load"])))
+            return dataclasses.asdict(self.load(TypeAdapter(LoadJob).validate_python(command["load"])))
         return dataclasses.asdict(self.run(Job(**command["run"])))
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import yaml
 
 from vllm_spec_plugin.config import PluginConfig, load_config, parse_config
-from vllm_spec_plugin.tools.bench.arm_spec import Choice, Fixed, NoDrafts, Optimal, OwnFile, Stock, Without
+from vllm_spec_plugin.tools.bench.arm_spec import Choice
 from vllm_spec_plugin.tools.bench.engine_args import ArmPlan, plan_file, stock_plan
 from vllm_spec_plugin.tools.demo import model_path
 
@@ -89,26 +89,25 @@ def plan_arms(
         path.write_text(yaml.safe_dump(sections), encoding="utf-8")
         return plan_file(path)
 
-    longest = max((choice.tokens for choice in choices if isinstance(choice, Fixed)), default=0)
+    longest = max((choice.tokens for choice in choices if choice.kind == "fixed"), default=0)
     is_shared = may_share and _is_the_same_shared(base.config)
 
     def planned(choice: Choice) -> PlannedArm:
-        match choice:
-            case NoDrafts():
+        tokens = choice.tokens
+        match choice.kind:
+            case "none":
                 return PlannedArm(ArmPlan(None, 0, None))
-            case Optimal():
-                return PlannedArm(written("optimal", optimal_tokens))
-            case Without(mechanism):
-                return PlannedArm(replace(written("optimal", optimal_tokens), without=mechanism))
-            case Fixed(tokens) if tokens == 0 or is_shared:
+            case "optimal":
+                return PlannedArm(replace(written("optimal", optimal_tokens), without=choice.detail or None))
+            case "fixed" if tokens == 0 or is_shared:
                 plan = written("fixed", longest or base.config.draft_length.tokens)
                 return PlannedArm(plan, tokens, is_fixed=tokens > 0)
-            case Fixed(tokens):
+            case "fixed":
                 return PlannedArm(written("fixed", tokens), is_fixed=True)
-            case Stock(method, tokens):
-                return PlannedArm(stock_plan(method, base.draft, tokens))
-            case OwnFile(path):
-                return PlannedArm(plan_file(path))
+            case "stock":
+                return PlannedArm(stock_plan(choice.detail, base.draft, tokens))
+            case "file":
+                return PlannedArm(plan_file(Path(choice.detail)))
 
     return {choice.name: planned(choice) for choice in choices}
 

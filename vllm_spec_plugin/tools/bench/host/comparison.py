@@ -8,7 +8,7 @@ from pathlib import Path
 
 from vllm_spec_plugin.config import parse_config
 from vllm_spec_plugin.tools.bench.arm import Arm
-from vllm_spec_plugin.tools.bench.arm_spec import STOCK_METHODS, Fixed, choose_arms
+from vllm_spec_plugin.tools.bench.arm_spec import STOCK_METHODS, choose_arms
 from vllm_spec_plugin.tools.bench.arms import Base, PlannedArm, base_of, plan_arms
 from vllm_spec_plugin.tools.bench.host.parts import PARTS
 from vllm_spec_plugin.tools.bench.host.records import HostAnswer, HostJob
@@ -84,7 +84,7 @@ def plan_host_arms(specs: Sequence[str], draft: str, optimal_tokens: int, folder
         base = draft_model
         if method == "ngram":
             base = Base(parse_config({"proposer": {"method": "ngram"}}, "n-grams"), "n-grams", draft)
-        choices = [choice for choice in choose_arms([f"fixed:{lengths}"]) if isinstance(choice, Fixed)]
+        choices = [choice for choice in choose_arms([f"fixed:{lengths}"]) if choice.kind == "fixed"]
         for choice, arm in zip(choices, plan_arms(choices, base, optimal_tokens, own).values(), strict=True):
             repeats = method == "ngram" and arm.spec_tokens != 0
             found[f"{method.replace('_', ' ')}, K = {choice.tokens}"] = HostArm(arm, repeats)

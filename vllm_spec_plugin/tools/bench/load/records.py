@@ -1,7 +1,6 @@
 """What is asked of an arm under load, and what comes back."""
 
 from dataclasses import dataclass, field
-from typing import Any, Self
 
 from vllm_spec_plugin.tools.bench.rounds import Run
 
@@ -55,15 +54,6 @@ class LoadJob:
     spec_tokens: int | None = None
     spec_method: str | None = None
 
-    @classmethod
-    def from_json(cls, values: dict[str, Any]) -> Self:
-        """The inverse of `dataclasses.asdict`."""
-        phases = (
-            Phase(tuple(Request(**request) for request in phase["requests"]), phase["num_tokens"])
-            for phase in values["phases"]
-        )
-        return cls(**values | {"phases": tuple(phases)})
-
 
 @dataclass(frozen=True)
 class Output:
@@ -102,11 +92,6 @@ class Progress:
     tpot: list[float] = field(default_factory=list)
     outputs: list[Output] = field(default_factory=list)
 
-    @classmethod
-    def from_json(cls, values: dict[str, Any]) -> Self:
-        """The inverse of `dataclasses.asdict`."""
-        return cls(**values | {"outputs": [Output(**output) for output in values["outputs"]]})
-
     @property
     def tokens_per_second(self) -> float:
         """Of the whole phase."""
@@ -141,14 +126,6 @@ class LoadAnswer:
 
     cpu_seconds: float
     phases: list[PhaseAnswer]
-
-    @classmethod
-    def from_json(cls, values: dict[str, Any]) -> Self:
-        """The inverse of `dataclasses.asdict`."""
-        phases = [
-            PhaseAnswer(**phase | {"progress": Progress.from_json(phase["progress"])}) for phase in values["phases"]
-        ]
-        return cls(values["cpu_seconds"], phases)
 
     @property
     def tokens_per_second(self) -> float:
