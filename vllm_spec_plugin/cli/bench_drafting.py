@@ -63,12 +63,12 @@ def bench_drafting(
 
     from rich.console import Console
 
+    from vllm_spec_plugin.schema.errors import UserError
     from vllm_spec_plugin.tools.bench.arm_spec import choose_arms
     from vllm_spec_plugin.tools.bench.arms import base_of, plan_arms
     from vllm_spec_plugin.tools.bench.drafting.comparison import Workload, run_all
     from vllm_spec_plugin.tools.bench.drafting.report import report_of
     from vllm_spec_plugin.tools.bench.engine_args import model_source
-    from vllm_spec_plugin.tools.bench.input import InputError
     from vllm_spec_plugin.tools.bench.noise_gate import NoiseGate
     from vllm_spec_plugin.tools.bench.prompts import PROMPTS, read_prompts
     from vllm_spec_plugin.tools.bench.rounds import num_runs
@@ -83,7 +83,7 @@ def bench_drafting(
     texts = PROMPTS if prompts is None else read_prompts(prompts)
     batches, temperatures = dict.fromkeys(batch or (1, 8)), dict.fromkeys(temperature or (0.0, 1.0))
     if max(batches) > len(texts):
-        raise InputError(
+        raise UserError(
             f"--batch {max(batches)} needs as many prompts, and there are {len(texts)}; allowed: smaller batches, "
             "or --prompts with more texts"
         )

@@ -41,7 +41,7 @@ def bench_ngram(
     from rich.console import Console
     from tokenizers import Tokenizer
 
-    from vllm_spec_plugin.tools.bench.input import InputError
+    from vllm_spec_plugin.schema.errors import UserError
     from vllm_spec_plugin.tools.bench.ngram import MAX_NEW_TOKENS, Variants, fill, measure, text_stream
     from vllm_spec_plugin.tools.bench.source_texts import simulate, workloads
     from vllm_spec_plugin.tools.demo import model_path
@@ -61,7 +61,7 @@ def bench_ngram(
             try:
                 proposer = create()
             except ValueError as error:
-                raise InputError(str(error)) from None
+                raise UserError(str(error)) from None
             num_tokens = size * (context + steps * (MAX_NEW_TOKENS + 1) // 2)
             if mode.endswith("shared"):
                 fill(proposer, (ended[at : at + context] for at in range(0, shared_tokens, context)))

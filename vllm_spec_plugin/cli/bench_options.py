@@ -34,8 +34,7 @@ Proposer = Annotated[
 OptimalTokens = Annotated[int, typer.Option(min=1, help="Most tokens that optimal drafts.")]
 Rounds = Annotated[int, typer.Option(min=1, help="Rounds that count; arms take turns in each.")]
 Prompts = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE", help="Prompts: a JSON list of texts, or JSONL. [default: beginnings of Python files]"),
+    Path | None, typer.Option(metavar="FILE", help="Texts to complete, a JSON list. [default: beginnings of Python]")
 ]
 NoiseBudget = Annotated[
     float,

@@ -41,7 +41,7 @@ def bench_verification(
     import torch
     from rich.console import Console
 
-    from vllm_spec_plugin.tools.bench.input import InputError
+    from vllm_spec_plugin.schema.errors import UserError
     from vllm_spec_plugin.tools.bench.verification import APART, measure_gain, time_verification
     from vllm_spec_plugin.tools.report import Chart, Files, Line, Measurements, Report, Table, check_files, write
     from vllm_spec_plugin.tools.report.provenance import provenance
@@ -49,7 +49,7 @@ def bench_verification(
     files = Files(markdown, json_file, csv, png, html)
     check_files(files)
     if device not in ("cpu", "cuda") or (device == "cuda" and not torch.cuda.is_available()):
-        raise InputError(f"--device {device}: allowed: cpu, or cuda where there is a GPU")
+        raise UserError(f"--device {device}: allowed: cpu, or cuda where there is a GPU")
     torch.set_num_threads(1)
     measured, times, gains, ratios = Measurements(), [], [], []
     sizes, levels = vocab_size or _VOCABULARIES, requests or _REQUESTS

@@ -7,7 +7,8 @@ from typing import Literal
 
 from vllm_spec_plugin.config import MAX_TOKENS
 from vllm_spec_plugin.proposers.registry import BUNDLED, method_of
-from vllm_spec_plugin.tools.bench.input import InputError, whole_numbers, words
+from vllm_spec_plugin.schema.errors import UserError
+from vllm_spec_plugin.tools.bench.input import whole_numbers, words
 
 NONE, OPTIMAL = "no speculation", "optimal"
 STOCK_METHODS = tuple(sorted(method_of(kind) for kind in BUNDLED if kind.vllm_settings("") is not None))
@@ -43,7 +44,7 @@ def choose_arms(given: Sequence[str], least_fixed: int = 0) -> tuple[Choice, ...
         least_fixed: the least K of `fixed`.
 
     Raises:
-        InputError: a word says nothing.
+        UserError: a word says nothing.
     """
     chosen = (choice for word in given for choice in _choices(word, least_fixed))
     return tuple(dict.fromkeys((Choice(NONE, "none"), *chosen)))
@@ -77,10 +78,10 @@ def _choices(word: str, least_fixed: int) -> Iterator[Choice]:
     elif kind == "stock" and colon:
         method, colon, lengths = rest.partition(":")
         if method not in STOCK_METHODS:
-            raise InputError(f"--arm {word}: got {method!r}; allowed: {', '.join(STOCK_METHODS)}")
+            raise UserError(f"--arm {word}: got {method!r}; allowed: {', '.join(STOCK_METHODS)}")
         for tokens in whole_numbers(f"--arm {word}", lengths, _MOST_STOCK_TOKENS) if colon else (_STOCK_TOKENS,):
             yield Choice(f"{_VLLM}{method}, K = {tokens}", "stock", tokens, method)
     elif Path(word).is_file():
         yield Choice(word, "file", detail=word)
     else:
-        raise InputError(f"--arm: got {word!r}, which is no file either; allowed: {ALLOWED}")
+        raise UserError(f"--arm: got {word!r}, which is no file either; allowed: {ALLOWED}")

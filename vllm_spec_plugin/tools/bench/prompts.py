@@ -42,22 +42,18 @@ class PromptsError(InputError):
 
 
 def read_prompts(path: Path) -> tuple[str, ...]:
-    """Reads texts: a JSON list of strings, or JSON Lines of objects with the key "prompt".
+    """The texts of a JSON file, a list of strings.
 
     Raises:
-        PromptsError: the file holds anything else.
+        PromptsError: it is anything else.
     """
-    allowed = 'allowed: a JSON list of texts, or a line {"prompt": "..."} per text; none of them empty'
+    allowed = "allowed: a JSON list of texts, none of them empty"
     try:
-        text = path.read_text(encoding="utf-8")
-        is_lines = text.lstrip().startswith("{")
-        prompts = [json.loads(line) for line in text.splitlines() if line.strip()] if is_lines else json.loads(text)
+        prompts = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise PromptsError(f"--prompts {path}: cannot be read: {error.strerror}; {allowed}") from None
     except ValueError as error:
         raise PromptsError(f"--prompts {path}: no JSON in UTF-8: {error}; {allowed}") from None
-    if is_lines:
-        prompts = [value.get("prompt") if isinstance(value, dict) else None for value in prompts]
     if not isinstance(prompts, list) or not prompts or not all(isinstance(text, str) and text for text in prompts):
         raise PromptsError(f"--prompts {path}: {allowed}")
     return tuple(prompts)

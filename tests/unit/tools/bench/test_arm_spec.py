@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from vllm_spec_plugin.schema.errors import UserError
 from vllm_spec_plugin.tools.bench.arm_spec import NONE, choose_arms, is_stock, stock_of
-from vllm_spec_plugin.tools.bench.input import InputError
 
 
 def names(*words: str) -> list[str]:
@@ -78,11 +78,11 @@ def test_other_words_are_refused_with_what_is_allowed(
     word: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(InputError) as refused:
+    with pytest.raises(UserError) as refused:
         names(word)
     assert str(refused.value).startswith(message)
 
 
 def test_where_drafts_must_be_made_0_is_refused() -> None:
-    with pytest.raises(InputError, match="allowed: whole numbers from 1 to 64"):
+    with pytest.raises(UserError, match="allowed: whole numbers from 1 to 64"):
         choose_arms(["fixed:0"], least_fixed=1)
