@@ -17,7 +17,7 @@ from vllm_spec_plugin.schema.errors import UserError
 from vllm_spec_plugin.tools.report.chart import AnyChart, picture
 from vllm_spec_plugin.tools.report.measurements import Measurements
 from vllm_spec_plugin.tools.report.provenance import command_line, machine_text, models_text
-from vllm_spec_plugin.tools.report.table import Table
+from vllm_spec_plugin.tools.report.table import Table, escape_markdown
 
 SCHEMA = 3
 """Of the JSON: 3 has `measurements` in long format; 1 and 2 were one per benchmark."""
@@ -154,11 +154,18 @@ def as_markdown(report: Report, picture: str | None) -> str:
         report: what was found.
         picture: address of the PNG from the page; None is none.
     """
-    parts = [f"# {report.title}", *(f"**{problem}**" for problem in report.problems), *report.conclusion]
+    where = filter(None, [models_text(report.provenance)])
+    parts = [f"# {report.title}", *map(escape_markdown, where)]
+    parts += [f"**{escape_markdown(problem)}**" for problem in report.problems]
+    parts += map(escape_markdown, report.conclusion)
     if picture is not None:
         parts.append(f"![{report.title}]({picture})")
     parts += [table.markdown() for table in report.tables]
-    parts += [*report.notes, f"```\n{command_line(report.provenance)}\n```", machine_text(report.provenance)]
+    parts += [
+        *map(escape_markdown, report.notes),
+        f"```\n{command_line(report.provenance)}\n```",
+        machine_text(report.provenance),
+    ]
     return "\n\n".join(parts) + "\n"
 
 

@@ -45,8 +45,8 @@ class Table:
 
     def markdown(self) -> str:
         """Returns it as Markdown: title, table and note."""
-        parts = [f"**{_plain(self.title)}**", markdown_table([self.header, *self.rows])]
-        return "\n\n".join([*parts, self.note] if self.note else parts)
+        parts = [f"**{escape_markdown(self.title)}**", markdown_table([self.header, *self.rows])]
+        return "\n\n".join([*parts, escape_markdown(self.note)] if self.note else parts)
 
     def html(self) -> str:
         """Returns it as an HTML table, all texts escaped."""
@@ -97,12 +97,12 @@ def new_table(title: str, headers: Iterable[str], words: Iterable[str] = ("arm",
 
 def markdown_table(rows: Sequence[Sequence[str]]) -> str:
     """Formats a table in Markdown; the first row is its head."""
-    lines = [f"| {' | '.join(map(_plain, row))} |" for row in rows]
+    lines = [f"| {' | '.join(map(escape_markdown, row))} |" for row in rows]
     return "\n".join([lines[0], "|---" * len(rows[0]) + "|", *lines[1:]])
 
 
-def _plain(text: str) -> str:
-    """Returns text that neither ends a Markdown cell nor opens an HTML element or emphasis."""
+def escape_markdown(text: str) -> str:
+    """Returns text that Markdown shows as it is, also in a cell of a table."""
     for special in ("\\", "|", "*", "<", "`"):
         text = text.replace(special, f"\\{special}" if special != "<" else "&lt;")
     return text.replace("\n", " ")

@@ -92,6 +92,7 @@ def test_markdown_has_conclusion_picture_tables_and_command(tmp_path: Path) -> N
     assert places == sorted(places)
     assert "| fixed:a [red]&lt;b>\\|\\*$x$ | 2.0 |" in text
     assert "seed 3, rounds: 2, " in text
+    assert EVIL not in text.split("```")[0]
 
 
 def test_html_is_one_file_that_loads_nothing_and_escapes_all_texts(tmp_path: Path) -> None:
