@@ -1,14 +1,15 @@
-"""Users that stream from an OpenAI-compatible server, each asking again when it has been answered.
+"""Users that stream from an OpenAI-compatible server.
 
-    locust -f loadtests/locustfile.py --host http://localhost:8000 --headless -u 16 -t 2m --report figures.json
+locust -f loadtests/locustfile.py --host http://localhost:8000 --headless -u 16 -t 2m --report report.json
 
-With `-f loadtests/locustfile.py,loadtests/shapes/spike.py` the number of users takes a course. Scenarios can be named
-at the end of the line, as `CodeCompletion OpenChat`.
+A closed loop: each user sends its next request after the response to the last. `--rate 4` makes it an open loop,
+`--load-profile spike` changes the number of users over time. Scenarios can be named at the end of the line, such as
+`CodeCompletion OpenChat`.
 """
 
-from loadtests.users.closed import CodeCompletion, CopyHeavyEdit, Extraction, OpenChat
-from loadtests.wiring import wire
+from loadtests.events import listen
+from loadtests.users import CodeCompletion, CopyHeavyEdit, Extraction, OpenChat, OpenLoop
 
-__all__ = ["CodeCompletion", "CopyHeavyEdit", "Extraction", "OpenChat"]
+__all__ = ["CodeCompletion", "CopyHeavyEdit", "Extraction", "OpenChat", "OpenLoop"]
 
-wire()
+listen()

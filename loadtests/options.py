@@ -1,71 +1,115 @@
-"""Options of the load test beside Locust's own; each can come from the environment."""
+"""Command-line options of the load tests beside Locust's own; each can be set in the environment."""
 
+import json
 from argparse import Namespace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from loadtests.stream.goodput import Slo
+from loadtests.profiles import PROFILES
+from loadtests.stream.summary import Slo
 
 if TYPE_CHECKING:
     from locust.argument_parser import LocustArgumentParser
 
-# What a report tells of the options: how the test was made, and no secrets.
-_TOLD = (
+# Options that a report shows: how the test was made, without secrets.
+_REPORTED = (
     "locustfile",
     "num_users",
     "run_time",
     "spawn_rate",
+    "stop_timeout",
+    "load_profile",
+    "rate",
     "max_tokens",
     "temperature",
+    "body",
     "prompts",
     "think",
-    "rate",
     "seed",
 )
 
 
 def add_options(parser: "LocustArgumentParser") -> None:
-    """Adds them to Locust's parser."""
+    """Adds the options to Locust's parser."""
 
-    def add(name: str, kind: type, default: object, text: str) -> None:
+    def add(name: str, kind: type, default: object, text: str, **more: Any) -> None:
         variable = f"LOADTEST_{name.upper().replace('-', '_')}"
-        parser.add_argument(f"--{name}", type=kind, default=default, env_var=variable, help=text)
+        parser.add_argument(f"--{name}", type=kind, default=default, env_var=variable, help=text, **more)
 
-    add("model", str, "", "Name of the model; the first that the server names if not given")
-    # From the environment rather: others on the machine can read a command line.
+    add("model", str, "", "Name of the model. Default: the first one that the server lists")
+    # Preferably from the environment: other users of the machine can read a command line.
     parser.add_argument(
-        "--api-key", default="", env_var="OPENAI_API_KEY", include_in_web_ui=False, help="Key, if the server wants one"
+        "--api-key",
+        default="",
+        env_var="OPENAI_API_KEY",
+        include_in_web_ui=False,
+        help="API key, if the server needs one",
     )
-    add("max-tokens", int, 64, "Most output tokens of a request whose prompt does not say")
-    add("temperature", float, 0.7, "Of a request whose prompt does not say")
-    add("prompts", str, "", "A JSONL file of prompts that all users ask, in place of their scenario's own")
-    add("think", float, 0.0, "Mean seconds that a user thinks before asking again, exponentially distributed")
-    add("rate", float, 1.0, "Requests per second of the user class OpenLoop")
-    add("patience", float, 120.0, "Most seconds to wait for a connection, or for the next piece of an answer")
-    add("slo-ttft", float, None, "Seconds: goodput counts requests whose time to first token is no longer")
-    add("slo-tpot", float, None, "Seconds: and whose time per output token is no longer")
-    add("slo-e2e", float, None, "Seconds: and which take no longer in all")
-    add("seed", int, 0, "Of the choice of prompts, of thinking and of arrivals")
-    add("report", str, "", "Write all figures here, as JSON")
-    add("report-html", str, "", "Write a page with tables and plots here, one HTML file")
+    add("max-tokens", int, 64, "Most output tokens of a request whose prompt sets none")
+    add("temperature", float, 0.7, "Sampling temperature of a request whose prompt sets none")
+    add("body", str, "", 'JSON object with further fields of each request, such as {"vllm_xargs": {"spec": "off"}}')
+    add("prompts", str, "", "JSONL file of prompts that replaces those of all scenarios")
+    add("think", float, 0.0, "Mean think time of a user between two requests, in seconds, exponentially distributed")
+    add("load-profile", str, "", "Number of users over time, up to -u within -t", choices=["", *PROFILES])
+    add("rate", float, None, "Open loop: requests per second in total, as a Poisson process, instead of waiting users")
+    add("patience", float, 120.0, "Most seconds to wait for a connection, or for the next piece of a response")
+    add("slo-ttft", float, None, "Goodput: longest time to first token, in seconds")
+    add("slo-tpot", float, None, "Goodput: longest time per output token, in seconds")
+    add("slo-e2e", float, None, "Goodput: longest end-to-end time, in seconds")
+    add("seed", int, 0, "Seed of prompts, think times and arrivals")
+    add("report", str, "", "JSON file for the report")
+    add("report-html", str, "", "HTML file for the report, with tables and plots")
+
+
+def check_options(options: Namespace) -> None:
+    """Checks what Locust's parser cannot.
+
+    Raises:
+        ValueError: an option has an invalid value; str() names it and what is allowed.
+    """
+    slo_of(options)
+    extra_fields(options)
+    if options.rate is not None and not options.rate > 0:
+        raise ValueError(f"--rate is {options.rate}: it must be a positive number of requests per second")
+    if options.rate is not None and options.load_profile:
+        raise ValueError("--rate and --load-profile exclude each other: a rate does not depend on the number of users")
+    for name, given in (("--report", options.report), ("--report-html", options.report_html)):
+        if given and not Path(given).parent.is_dir():
+            raise ValueError(f"{name} {given}: there is no folder {Path(given).parent}")
 
 
 def slo_of(options: Namespace) -> Slo | None:
-    """The limits that were given; None if none was.
+    """The SLO; None if no limit is set.
 
     Raises:
-        ValueError: one of them is not positive.
+        ValueError: a limit is not positive.
     """
     limits = (options.slo_ttft, options.slo_tpot, options.slo_e2e)
     return None if all(limit is None for limit in limits) else Slo(*limits)
 
 
-def told(options: Namespace) -> dict[str, Any]:
-    """The options that a report tells."""
-    return {name: getattr(options, name) for name in _TOLD}
+def extra_fields(options: Namespace) -> dict[str, Any]:
+    """Fields of `--body`.
+
+    Raises:
+        ValueError: it is not a JSON object.
+    """
+    try:
+        fields = json.loads(options.body or "{}")
+    except ValueError as error:
+        raise ValueError(f"--body is not JSON ({error}): {options.body}") from None
+    if not isinstance(fields, dict):
+        raise ValueError(f"--body must be a JSON object: {options.body}")
+    return fields
+
+
+def report_options(options: Namespace) -> dict[str, Any]:
+    """The options that a report shows."""
+    return {name: getattr(options, name) for name in _REPORTED}
 
 
 def without_credentials(url: str) -> str:
-    """A URL without what some carry before the host."""
+    """A URL without user name and password."""
     parts = urlsplit(url)
     return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()

@@ -23,7 +23,9 @@ def speculative_config(path: str | os.PathLike[str]) -> dict[str, Any]:
     from vllm_spec_plugin.register.version import check_vllm_version
 
     if switched_off():
-        raise RuntimeError(f"{SWITCH}={os.environ[SWITCH]} switches the plugin off: unset it, or leave the config out")
+        raise RuntimeError(
+            f"{SWITCH}={os.environ[SWITCH]} disables the plugin; unset it, or start without a plugin.yaml"
+        )
     register()
     check_vllm_version()
     return settings_for(path)

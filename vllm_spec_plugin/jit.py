@@ -9,7 +9,6 @@ import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -84,20 +84,20 @@ def _check_config(section: dict[str, Any], num_tokens: int) -> ProposerConfig:
     try:
         sent = parse_config(config.model_dump(mode="json"), "section")
     except ConfigError as error:
-        raise ContractError(f"its section is refused after a way through JSON: {error}") from error
-    _must(sent == config, "its section changes on a way through JSON")
+        raise ContractError(f"its section is refused after a JSON round trip: {error}") from error
+    _must(sent == config, "its section changes in a JSON round trip")
     [proposer] = config.proposers
     for key, field in type(proposer).model_fields.items():
         _must(bool(field.description), f"its key {key} has no description")
-        _must(not hasattr(ProposerConfig, key), f"its key {key} hides what the contract calls {key}")
-    _must(proposer.keeps_kv == (proposer.draft_weights is not None), "keeps_kv and draft_weights do not agree")
+        _must(not hasattr(ProposerConfig, key), f"its key {key} shadows the contract's {key}")
+    _must(proposer.keeps_kv == (proposer.draft_weights is not None), "keeps_kv and draft_weights disagree")
     unknown = "no_such_key_of_any_method"
     try:
         parse_config({**data, "proposer": {**section, unknown: 1}}, "section")
     except ConfigError as error:
         _must(unknown in str(error), f"the message about an unknown key does not name it: {error}")
     else:
-        raise ContractError("its section takes any key")
+        raise ContractError("its section accepts unknown keys")
     return proposer
 
 
@@ -208,9 +208,9 @@ class _Check:
             sound = check_draft(draft, view, self._vocab_size)
         except Exception as error:
             raise ContractError(f"an unsound draft: {error}") from error
-        _must(not (view.point_mass and draft.probs is not None), "a point mass was asked for, and the draft has q")
+        _must(not (view.point_mass and draft.probs is not None), "the draft has q although point_mass is set")
         if sound.probs is not None:
-            _must(are_sound([sound.probs], self._vocab_size), "q is no distribution over the vocabulary")
+            _must(are_sound([sound.probs], self._vocab_size), "q is not a distribution over the vocabulary")
 
     def _same(self, drafts: Sequence[Draft], others: Sequence[Draft], text: str) -> None:
         for draft, other in zip(drafts, others, strict=True):

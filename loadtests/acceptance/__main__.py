@@ -1,56 +1,124 @@
-"""`python -m loadtests.acceptance`: serves the bundled models, and proves how they behave under load."""
+"""`python -m loadtests.acceptance`: proves how the served engine behaves under load and among faults."""
 
 import contextlib
 import signal
 import sys
 import time
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator
+from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Annotated, NoReturn
 
+import httpx
 import typer
 from rich.console import Console
 
-from loadtests.acceptance.parts import COURSES, Part, run_parts
-from loadtests.acceptance.settings import Settings
-from loadtests.acceptance.verdicts import Verdict, all_passed, summary_json, summary_table
+from loadtests.acceptance.compare import run_compare
+from loadtests.acceptance.load import run_profile
+from loadtests.acceptance.served import WatchedServer, ending_check, log_check
+from loadtests.acceptance.verdicts import Settings, Verdict, all_passed, summary_json, summary_table
+from loadtests.server import ServerNotThereError
 from vllm_spec_plugin.config import load_config
 from vllm_spec_plugin.schema.errors import ConfigError
+from vllm_spec_plugin.tools.demo import model_path
+from vllm_spec_plugin.tools.serving import ServerError
+
+
+class Part(StrEnum):
+    """A part of the test that can be run by itself."""
+
+    RAMP = "ramp"
+    SPIKE = "spike"
+    COMPARE = "compare"
+    CHAOS = "chaos"
+
+
+PROFILES = (Part.RAMP, Part.SPIKE)
+
+
+def run_parts(chosen: Collection[Part], host: str, settings: Settings) -> Generator[Verdict, None, None]:
+    """Runs parts one after the other.
+
+    A part that cannot be run is a failed check; the reason goes to standard error, and the next part follows.
+
+    Args:
+        chosen: parts to run.
+        host: URL of a running server; empty to start one.
+        settings: settings of all parts.
+    """
+    profiles = [part for part in PROFILES if part in chosen]
+    if host:
+        for profile in profiles:
+            yield from _guarded(profile, partial(run_profile, profile, host, settings, has_plugin=False))
+    elif profiles or Part.COMPARE in chosen:
+        yield from _guarded("server", partial(_served, chosen, settings))
+    if Part.CHAOS in chosen:
+        yield from _guarded(Part.CHAOS, partial(_chaos, settings))
+
+
+def _served(chosen: Collection[Part], settings: Settings) -> Iterator[Verdict]:
+    """The parts that share a server, and its end."""
+    log = settings.out / "server.log"
+    with WatchedServer(model_path("target"), str(settings.config), log_path=log, console=settings.console) as server:
+        for profile in PROFILES:
+            if profile in chosen:
+                yield from _guarded(profile, partial(run_profile, profile, server.base_url, settings, has_plugin=True))
+        if Part.COMPARE in chosen:
+            yield from _guarded(Part.COMPARE, partial(run_compare, server.base_url, server.model, settings))
+        yield ending_check("server", server.terminate())
+    yield log_check("server", log.read_text(errors="replace"))
+
+
+def _chaos(settings: Settings) -> Iterator[Verdict]:
+    # Faults of proposers are tensors, and torch takes seconds to import.
+    from loadtests.acceptance.chaos.run import run_chaos
+
+    return run_chaos(settings)
+
+
+def _guarded(name: str, work: Callable[[], Iterable[Verdict]]) -> Iterator[Verdict]:
+    try:
+        yield from work()
+    except (ServerError, ServerNotThereError, httpx.HTTPError) as error:
+        typer.echo(f"error: {name}: {error}", err=True)
+        first = next(iter(str(error).splitlines()), repr(error))
+        yield Verdict(name, "can be carried out", False, first)
 
 
 def main(
     only: Annotated[
-        list[Part] | None, typer.Option(help="Make this part only; can be given several times. [default: all]")
+        list[Part] | None, typer.Option(help="Run this part only; can be given several times. [default: all]")
     ] = None,
     config: Annotated[Path, typer.Option(help="The plugin.yaml to serve.")] = Path("configs/cascade.yaml"),
     users: Annotated[int, typer.Option(min=1, help="Most users of ramp and spike.")] = 64,
+    processes: Annotated[int, typer.Option(min=1, help="Locust's worker processes.")] = 1,
     seconds: Annotated[float, typer.Option(min=1, help="Length of ramp, and of spike.")] = 90.0,
     chaos_seconds: Annotated[float, typer.Option(min=1, help="Length of the chaos.")] = 30.0,
-    host: Annotated[
-        str, typer.Option(help="Put load on this running server, http://HOST:PORT: ramp and spike, no look at its end.")
-    ] = "",
+    host: Annotated[str, typer.Option(help="Running server to load, http://HOST:PORT: ramp and spike only.")] = "",
     out: Annotated[Path, typer.Option(help="Folder for reports, logs and summary.json.")] = Path("loadtest-results"),
 ) -> None:
-    """Serve the bundled target with drafts, put it under load and among faults, and check what comes of it.
+    """Serve the bundled target with speculation, load it, inject faults, and check the results.
 
     The exit status is 0 if all checks pass, 1 if one fails.
     """
-    chosen = set(only or (COURSES if host else Part))
-    if host and not chosen <= {*COURSES}:
-        _refuse(f"--host is for {' and '.join(COURSES)}, not for --only {', '.join(sorted(chosen - {*COURSES}))}")
+    chosen = set(only or (PROFILES if host else Part))
+    if host and not chosen <= {*PROFILES}:
+        _refuse(f"--host is for {' and '.join(PROFILES)}, not for --only {', '.join(sorted(chosen - {*PROFILES}))}")
     if not host:
         try:
             load_config(config)
         except ConfigError as error:
             _refuse(str(error))
     out.mkdir(parents=True, exist_ok=True)
-    # A terminated test takes its servers along, as an interrupted one does.
+    # SIGTERM ends the servers of the test too, as Ctrl-C does.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
 
     console = Console()
-    settings = Settings(config.resolve(), users, seconds, chaos_seconds, out.resolve(), Console(stderr=True))
+    settings = Settings(config.resolve(), users, processes, seconds, chaos_seconds, out.resolve(), Console(stderr=True))
     verdicts: list[Verdict] = []
     start = time.monotonic()
-    # Closed at once, and not some time later: this is what ends servers.
+    # Closed at once: this ends servers.
     with contextlib.closing(run_parts(chosen, host.rstrip("/"), settings)) as found:
         for verdict in found:
             verdicts.append(verdict)
@@ -62,19 +130,20 @@ def main(
         "parts": sorted(chosen),
         "config": None if host else str(config),
         "users": users,
+        "processes": processes,
         "seconds": seconds,
         "chaos_seconds": chaos_seconds,
         "host": host or None,
     }
     summary = out / "summary.json"
     summary.write_text(summary_json(verdicts, took, options))
-    console.print(f"{summary} has this, {out} the reports and logs.", soft_wrap=True, highlight=False)
+    console.print(f"Summary: {summary}; reports and logs: {out}", soft_wrap=True, highlight=False, markup=False)
     if not all_passed(verdicts):
         raise typer.Exit(1)
 
 
-def _refuse(what: str) -> NoReturn:
-    typer.echo(f"error: {what}", err=True)
+def _refuse(message: str) -> NoReturn:
+    typer.echo(f"error: {message}", err=True)
     raise typer.Exit(2)
 
 

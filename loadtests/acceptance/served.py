@@ -1,5 +1,6 @@
-"""A served engine whose processes are looked at, and its end."""
+"""A served engine: its processes, its end and its log."""
 
+import re
 import socket
 import subprocess
 import time
@@ -12,20 +13,26 @@ from loadtests.acceptance.verdicts import Verdict
 from vllm_spec_plugin.tools.serving import HOST, Server, ServerError
 
 _GRACE = 30.0
+# vLLM names the process first: "(EngineCore pid=7) ERROR 11-22 01:02:03 [core.py:1] ...".
+_BAD = re.compile(r"^(\([^)]*\) )?(ERROR|CRITICAL)\b|Traceback \(most recent call last\)")
+# vLLM 0.32 ends its engine before the task that waits for it, which may then log the engine's death, with or without
+# this project (https://github.com/vllm-project/vllm/issues/48745).
+_ENDING, _WAITING, _DEATH = "[shutdown] API server: shutdown triggered", "[async_llm.py:", "EngineDeadError"
+_MOST_SHOWN = 200
 _POLL_SECONDS = 0.05
 
 
 @dataclass(frozen=True)
 class Ending:
-    """How a server ended that was told to.
+    """How a server ended after SIGTERM.
 
     Attributes:
-        exit_status: its own; None if it did not end in time.
-        seconds: until all its processes were gone, or nobody waited any longer.
-        processes: how many there were.
-        left: names of those that were still there then.
-        ports: that they had listened on.
-        open_ports: of these, those that are still listened on.
+        exit_status: exit status of the leader; None if it did not end in time.
+        seconds: time until all processes were gone, or until the deadline.
+        processes: number of processes at first.
+        left: names of processes left at the deadline.
+        ports: ports that they listened on.
+        open_ports: ports that are still open.
     """
 
     exit_status: int | None
@@ -37,7 +44,7 @@ class Ending:
 
 
 def ending_check(part: str, ending: Ending) -> Verdict:
-    """Whether all of a server ended in order."""
+    """Checks that all processes ended in time, with status 0 and free ports."""
     passed = ending.exit_status == 0 and not ending.left and bool(ending.ports) and not ending.open_ports
     figures = [f"exit status {ending.exit_status}, {ending.processes} processes gone after {ending.seconds:.1f} s"]
     if ending.left:
@@ -50,10 +57,10 @@ def ending_check(part: str, ending: Ending) -> Verdict:
 
 
 class WatchedServer(Server):
-    """A `vllm serve` whose processes are known."""
+    """A `vllm serve` with access to its processes."""
 
     def processes(self) -> list[psutil.Process]:
-        """The server itself, and all that it started."""
+        """The server's process and all its descendants."""
         assert self._process is not None
         leader = psutil.Process(self._process.pid)
         return [leader, *leader.children(recursive=True)]
@@ -69,11 +76,7 @@ class WatchedServer(Server):
         raise ServerError(f"no worker of vLLM's among {', '.join(process.name() for process in family)}")
 
     def terminate(self, within: float = _GRACE) -> Ending:
-        """Tells the server to end, and sees whether it does.
-
-        Args:
-            within: seconds that it has.
-        """
+        """Sends SIGTERM and waits up to `within` seconds for all processes to end."""
         assert self._process is not None
         family = self.processes()
         names = {process.pid: process.name() for process in family}
@@ -98,7 +101,7 @@ class WatchedServer(Server):
 
 def _is_alive(process: psutil.Process) -> bool:
     try:
-        # Where nobody reaps orphans (a container without an init) dead processes stay listed.
+        # A container without an init keeps dead orphans listed.
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
@@ -116,3 +119,21 @@ def _listened_ports(processes: Sequence[psutil.Process]) -> tuple[int, ...]:
 def _is_open(port: int) -> bool:
     with socket.socket() as client:
         return client.connect_ex((HOST, port)) == 0
+
+
+def bad_lines(text: str) -> list[str]:
+    """Log lines of errors and tracebacks, without those of vLLM's own shutdown."""
+    running, _, ending = text.partition(_ENDING)
+    last_words = [line for line in ending.splitlines() if _BAD.search(line)]
+    if any(_WAITING in line and _DEATH in line for line in last_words):
+        last_words = [line for line in last_words if _WAITING not in line]
+    return [line for line in running.splitlines() if _BAD.search(line)] + last_words
+
+
+def log_check(part: str, text: str) -> Verdict:
+    """Checks that a log has no error and no traceback."""
+    found = bad_lines(text)
+    first = f"; the first: {found[0][:_MOST_SHOWN]}" if found else ""
+    lines = len(text.splitlines())
+    check = "the server's log has no error and no traceback"
+    return Verdict(part, check, bool(lines) and not found, f"{len(found)} of {lines} lines{first}")

@@ -1,4 +1,4 @@
-"""Numbers for people."""
+"""Formats numbers for people."""
 
 import math
 from collections.abc import Iterable
@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 UNKNOWN = "-"
 _DIGITS = 3
-# From so many seconds on, times are told in seconds.
+# From this time on, in seconds, times are shown in seconds.
 _LONG = 10.0
 
 
 def number(value: float | None) -> str:
-    """To three significant digits, and all of those before the point: 0.0123, 1.23, 12.3, 1,234."""
+    """Three significant digits, and all digits before the point: 0.0123, 1.23, 12.3, 1,234."""
     if value is None or not math.isfinite(value):
         return UNKNOWN
     # Rounded first: 9.999 is 10.0.
@@ -35,7 +35,7 @@ class Unit:
 
     Attributes:
         name: its symbol.
-        per_second: how many make a second.
+        per_second: number of units in a second.
     """
 
     name: str
@@ -47,7 +47,7 @@ class Unit:
 
 
 def unit_for(times: Iterable[float | None]) -> Unit:
-    """In which to tell times, of seconds, that are to be compared: milliseconds if none is as long as 10 s."""
+    """Unit for times, in seconds, that are shown together: milliseconds if all are below 10 s."""
     is_long = max((time for time in times if time is not None), default=0.0) >= _LONG
     return Unit("s", 1.0) if is_long else Unit("ms", 1000.0)
 
@@ -61,7 +61,7 @@ def time_text(seconds: float | None) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Of a test: 59.7 s, 12 min 5 s, 8 h 0 min."""
+    """A length of time: 59.7 s, 12 min 5 s, 8 h 0 min."""
     whole = round(seconds)
     if whole < 120:
         return f"{number(seconds)} s"

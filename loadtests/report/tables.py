@@ -1,49 +1,60 @@
-"""A load test's figures as the texts of tables."""
+"""The figures of a load test as texts: key figures and tables."""
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
-from loadtests.report.latencies import LATENCIES
-from loadtests.report.numbers import UNKNOWN, Unit, count, number, percent, unit_for
-from loadtests.report.result import Result
-from loadtests.stream.summary import Summary
+from loadtests.report.numbers import UNKNOWN, Unit, count, number, percent, time_text, unit_for
+from loadtests.report.result import LATENCIES, Result
+from loadtests.stream.summary import Distribution, Slo, Summary
 
 
-@dataclass(frozen=True)
-class Table:
-    """Texts in rows.
+class KeyFigure(NamedTuple):
+    """One of the few figures that a page begins with; `is_bad` highlights it."""
 
-    Attributes:
-        groups: names of neighbouring columns together, and how many they are.
-        columns: their names, without that of the first, which has the rows' names.
-        rows: name and cells.
-    """
+    name: str
+    value: str
+    note: str
+    is_bad: bool = False
+
+
+class Table(NamedTuple):
+    """Groups of columns with their widths, the columns after the first one, and each row's name and cells."""
 
     groups: Sequence[tuple[str, int]]
     columns: Sequence[str]
-    rows: Sequence[tuple[str, Sequence[str]]]
+    rows: Sequence[tuple[str, list[str]]]
 
 
-@dataclass(frozen=True)
-class Failure:
-    """Requests that failed in one way.
+def key_figures(result: Result) -> list[KeyFigure]:
+    """The key figures of all requests."""
+    total, server = result.total, result.server
+    failed = total.requests - total.succeeded
+    share = failed / total.requests if total.requests else None
+    rate, tokens = number(total.output_tokens_per_second), count(total.output_tokens)
+    found = [
+        KeyFigure("Requests", count(total.requests), f"{number(total.requests_per_second)} succeeded per second"),
+        KeyFigure("Failed", count(failed), percent(share), failed > 0),
+        KeyFigure("Output tokens/s", rate, f"{tokens} in total"),
+        *(_latency(latency.short, latency.distribution(total)) for latency in LATENCIES[:2]),
+    ]
+    if total.goodput is not None:
+        note = f"{number(total.goodput.requests_per_second)} per second with {limits(total.goodput.slo)}"
+        found.append(KeyFigure("Goodput", percent(total.goodput.share), note))
+    if server is not None and server.acceptance_rate is not None:
+        note = f"{number(server.acceptance_length)} tokens per step with a draft"
+        found.append(KeyFigure("Acceptance rate", percent(server.acceptance_rate), note))
+    return found
 
-    Attributes:
-        kind: which.
-        requests: how many.
-        share: of all requests.
-        example: what the first of them was told.
-    """
 
-    kind: str
-    requests: str
-    share: str
-    example: str
+def limits(slo: Slo) -> str:
+    """The limits of an SLO."""
+    pairs = [(latency.short, latency.limit(slo)) for latency in LATENCIES]
+    return ", ".join(f"{name} ≤ {time_text(limit)}" for name, limit in pairs if limit is not None)
 
 
 def by_scenario(result: Result) -> Table:
-    """All requests, and each scenario's."""
+    """One row for all requests, and one per scenario."""
     summaries = [("all", result.total), *result.scenarios.items()]
     groups, columns = [("", 2)], ["requests", "failed"]
     rows = [
@@ -64,23 +75,24 @@ def by_scenario(result: Result) -> Table:
     return Table(groups, columns, rows)
 
 
-def failures(result: Result) -> list[Failure]:
-    """By kind, the most frequent first."""
+def failures(result: Result) -> list[tuple[str, str, str, str]]:
+    """Kind, number, share and first message of failed requests, the most frequent kind first."""
     failed = [one for one in result.everything if one.error is not None]
-    # Of each kind the last in this order stays.
+    # The dict keeps the last message of each kind: that of the earliest failure in this order.
     examples = {one.error: one.message for one in sorted(failed, key=lambda one: -one.ended)}
     return [
-        Failure(kind.value, count(number), percent(number / len(result.everything)), examples[kind] or UNKNOWN)
+        (kind.value, count(number), percent(number / len(result.everything)), examples[kind] or UNKNOWN)
         for kind, number in Counter(one.error for one in failed if one.error is not None).most_common()
     ]
 
 
 def counted(result: Result) -> list[tuple[str, str, str]]:
-    """What, as its clients counted, as the server did; nothing if it does not tell."""
+    """Name, clients' figure and server's figure; empty without the server's counts."""
     total, server = result.total, result.server
     if server is None:
         return []
     return [
+        ("requests", count(total.succeeded), count(server.requests)),
         ("prompt tokens", count(total.prompt_tokens), count(server.prompt_tokens)),
         ("output tokens", count(total.output_tokens), count(server.output_tokens)),
         ("drafts verified", "", count(server.drafts)),
@@ -92,6 +104,11 @@ def counted(result: Result) -> list[tuple[str, str, str]]:
         ("requests running at the end", "", count(server.running)),
         ("requests waiting at the end", "", count(server.waiting)),
     ]
+
+
+def _latency(name: str, found: Distribution | None) -> KeyFigure:
+    p50, p95 = (None, None) if found is None else (found.p50, found.p95)
+    return KeyFigure(f"{name}, p50", time_text(p50), f"p95 {time_text(p95)}")
 
 
 def _stream(summary: Summary, unit: Unit) -> list[str]:

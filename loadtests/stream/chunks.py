@@ -1,15 +1,15 @@
-"""What the events of a completion or a chat say."""
+"""Reads the events of a completion or a chat into chunks."""
 
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeGuard
+from typing import Any
 
 from loadtests.stream.sse import Event
 
 
 class ChunkError(ValueError):
-    """An event that no OpenAI-compatible server sends; str() says what is wrong with it."""
+    """An event that breaks OpenAI's protocol; str() says how."""
 
 
 @dataclass(frozen=True)
@@ -25,13 +25,12 @@ class Chunk:
     """A chunk of a stream.
 
     Attributes:
-        text: what was written: the text, or a chat's content, or its reasoning. May be empty though there are tokens,
-            such as special ones or the first half of a character.
-        token_ids: of this chunk; None if the server does not tell (`return_token_ids` makes vLLM tell).
-        usage: tokens up to and with this chunk; None if the server does not tell.
-        finish_reason: why the text ended; None if it goes on.
-        has_choice: whether it is part of the text. The last chunk that carries the usage is not.
-        is_opening: whether it only says whose turn it is, as a chat's first chunk does.
+        text: completion text, chat content or reasoning. May be empty although there are tokens, such as special ones.
+        token_ids: tokens of this chunk; None if not reported (vLLM reports them with `return_token_ids`).
+        usage: token counts up to this chunk; None if not reported.
+        finish_reason: why the response ended; None before its end.
+        has_choice: whether the chunk belongs to the text. The last chunk, with the usage, does not.
+        is_opening: whether the chunk only names the role, as a chat's first one does.
     """
 
     text: str = ""
@@ -44,17 +43,9 @@ class Chunk:
 
 @dataclass(frozen=True)
 class ErrorEvent:
-    """An error that came within the stream.
-
-    Attributes:
-        message: for people.
-        type: the error's class by its name; empty if not told.
-        code: as an HTTP status, or whatever the server says; None if not told.
-    """
+    """An error that came within the stream, with its message."""
 
     message: str
-    type: str = ""
-    code: int | str | None = None
 
 
 def read_event(event: Event) -> Chunk | ErrorEvent | None:
@@ -64,93 +55,60 @@ def read_event(event: Event) -> Chunk | ErrorEvent | None:
         None for `[DONE]`.
 
     Raises:
-        ChunkError: it is neither JSON nor `[DONE]`, or not a chunk.
+        ChunkError: the event is neither JSON nor `[DONE]`, or not a chunk.
     """
     if event.is_done:
         return None
     try:
         body = json.loads(event.data)
-    except (ValueError, RecursionError) as error:
-        raise ChunkError(f"not JSON ({_short(error)}): {_short(event.data)}") from None
-    if not isinstance(body, dict):
-        raise ChunkError(f"not a JSON object: {_short(event.data)}")
-    try:
-        # Some servers name the event and put the error into its data as it is.
-        if body.get("error") is not None or event.name == "error":
-            return _error(body.get("error") or body)
+        if not isinstance(body, dict):
+            raise ChunkError("not a JSON object")
+        error = body.get("error")
+        # Some servers name the event, and its data are the error itself.
+        if error is not None or event.name == "error":
+            error = body if error is None else error
+            message = error.get("message") if isinstance(error, dict) else str(error)
+            return ErrorEvent(message if isinstance(message, str) else json.dumps(error))
         return _chunk(body)
-    except ChunkError as error:
-        raise ChunkError(f"{error}: {_short(event.data)}") from None
-
-
-def _error(told: object) -> ErrorEvent:
-    if not isinstance(told, dict):
-        return ErrorEvent(str(told))
-    code = told.get("code")
-    message, kind = told.get("message"), told.get("type")
-    return ErrorEvent(
-        message if isinstance(message, str) else json.dumps(told),
-        kind if isinstance(kind, str) else "",
-        code if isinstance(code, int | str) else None,
-    )
+    except (ValueError, RecursionError) as error:
+        kind = "" if isinstance(error, ChunkError) else "not JSON: "
+        raise ChunkError(f"{kind}{_short(error)}: {_short(event.data)}") from None
 
 
 def _chunk(body: Mapping[str, Any]) -> Chunk:
-    choices = body.get("choices")
-    if not isinstance(choices, list):
-        raise ChunkError("no list of `choices`")
-    usage = _usage(body.get("usage"))
+    choices = _checked("choices", body.get("choices"), list)
+    usage = _checked("usage", body.get("usage"), dict | None)
+    counts = None
+    if usage is not None:
+        counts = Usage(*(_checked(name, usage.get(name), int) for name in ("prompt_tokens", "completion_tokens")))
     if not choices:
-        return Chunk(usage=usage, has_choice=False)
-    choice = choices[0]
-    if len(choices) > 1 or not isinstance(choice, dict) or choice.get("index", 0) != 0:
-        raise ChunkError("more than one choice, or none that can be read (ask for n = 1)")
-    finish_reason = choice.get("finish_reason")
-    if not isinstance(finish_reason, str | None):
-        raise ChunkError("`finish_reason` is not a string")
-    token_ids = _token_ids(choice.get("token_ids"))
+        return Chunk(usage=counts, has_choice=False)
+    choice = _checked("choice", choices[0], dict)
+    if len(choices) > 1 or choice.get("index", 0) != 0:
+        raise ChunkError("more than one choice (ask for n = 1)")
+    finish_reason = _checked("finish_reason", choice.get("finish_reason"), str | None)
+    ids = _checked("token_ids", choice.get("token_ids"), list | None)
+    token_ids = None if ids is None else tuple(_checked("token_ids", token, int) for token in ids)
     if "delta" not in choice:
-        return Chunk(_text(choice, "text"), token_ids, usage, finish_reason)
-    delta = choice["delta"]
-    if not isinstance(delta, dict):
-        raise ChunkError("`delta` is not an object")
+        return Chunk(_text(choice, "text"), token_ids, counts, finish_reason)
+    delta = _checked("delta", choice["delta"], dict)
     text = _text(delta, "content") or _text(delta, "reasoning") or _text(delta, "reasoning_content")
-    says_more = text or token_ids or finish_reason is not None or delta.get("tool_calls")
-    return Chunk(text, token_ids, usage, finish_reason, is_opening="role" in delta and not says_more)
+    has_content = text or token_ids or finish_reason is not None or delta.get("tool_calls")
+    return Chunk(text, token_ids, counts, finish_reason, is_opening="role" in delta and not has_content)
 
 
 def _text(part: Mapping[str, Any], key: str) -> str:
-    text = part.get(key)
-    if text is None:
-        return ""
-    if not isinstance(text, str):
-        raise ChunkError(f"`{key}` is not a string")
-    return text
+    text: str | None = _checked(key, part.get(key), str | None)
+    return text or ""
 
 
-def _token_ids(told: object) -> tuple[int, ...] | None:
-    if told is None:
-        return None
-    if not isinstance(told, list) or not all(_is_count(token) for token in told):
-        raise ChunkError("`token_ids` is not a list of token ids")
-    return tuple(told)
+def _checked(name: str, value: Any, kind: Any) -> Any:
+    """The value, if it is of a kind; numbers must be counts."""
+    if not isinstance(value, kind) or isinstance(value, bool) or (isinstance(value, int) and value < 0):
+        raise ChunkError(f"`{name}` is {_short(value)}")
+    return value
 
 
-def _usage(told: object) -> Usage | None:
-    if told is None:
-        return None
-    if not isinstance(told, dict):
-        raise ChunkError("`usage` is not an object")
-    prompt_tokens, completion_tokens = told.get("prompt_tokens"), told.get("completion_tokens")
-    if not (_is_count(prompt_tokens) and _is_count(completion_tokens)):
-        raise ChunkError("`usage` does not count tokens")
-    return Usage(prompt_tokens, completion_tokens)
-
-
-def _is_count(value: object) -> TypeGuard[int]:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
-
-
-def _short(what: object) -> str:
-    text = str(what)
+def _short(value: object) -> str:
+    text = str(value)
     return text if len(text) <= 200 else f"{text[:200]}..."

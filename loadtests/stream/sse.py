@@ -1,4 +1,9 @@
-"""Server-sent events out of bytes that come in any pieces."""
+"""Parses server-sent events from the pieces of a byte stream.
+
+A parser of our own, since every event needs its arrival time: it is fed pieces as they are read and returns the events
+that each one completes. sseclient-py and httpx-sse iterate over whole lines of a response that they read themselves;
+httpx-sse holds a line back that ends in CR until more comes. Neither tells whether a stream was cut within an event.
+"""
 
 import re
 from dataclasses import dataclass
@@ -13,7 +18,7 @@ class Event:
     """A server-sent event.
 
     Attributes:
-        data: of all its data lines, with a line feed between them.
+        data: its data lines, joined by line feeds.
         name: its `event` field; empty for none.
     """
 
@@ -22,15 +27,15 @@ class Event:
 
     @property
     def is_done(self) -> bool:
-        """Whether it is OpenAI's mark for the end of a stream."""
+        """Whether the event is OpenAI's end of a stream."""
         return self.data.strip() == "[DONE]"
 
 
 class Ending(StrEnum):
-    """How a stream stands where it ends.
+    """State of a stream at its end.
 
-    DONE: its last event was `[DONE]`. OPEN: it ends between two events, before `[DONE]`. UNFINISHED: it ends within an
-    event, or within a line. Whoever waits for `[DONE]` was cut off in the last two.
+    DONE: the last event was `[DONE]`. OPEN: the stream ends between two events, before `[DONE]`. UNFINISHED: it ends
+    within an event or a line.
     """
 
     DONE = "done"
@@ -41,14 +46,13 @@ class Ending(StrEnum):
 class EventParser:
     """Parses a stream by WHATWG's rules (HTML, "Server-sent events", 9.2.6).
 
-    Lines end with CR, LF or CRLF; lines that begin with a colon are comments, as keep-alives are; fields that are not
-    known count for nothing. Bytes that are not UTF-8 become U+FFFD, so no bytes whatever are an error. How they are cut
-    into pieces makes no difference to the events. A line is kept until it ends, however long it is.
+    Lines end with CR, LF or CRLF. Comments (keep-alives) and unknown fields are ignored. Bytes that are not UTF-8
+    become U+FFFD, so no input is an error. The events do not depend on how the bytes are cut into pieces.
     """
 
     def __init__(self) -> None:
         self._pending = bytearray()
-        # Of what is pending, so much has no line end: a long line in small pieces is looked through once.
+        # Pending bytes known to have no line end: a long line in small pieces is searched once.
         self._searched = 0
         self._skips_line_feed = False
         self._is_first_line = True
@@ -58,11 +62,7 @@ class EventParser:
         self._is_done = False
 
     def feed(self, piece: bytes) -> list[Event]:
-        """Takes the next bytes.
-
-        Returns:
-            The events that they complete, in order.
-        """
+        """Takes the next bytes and returns the events that they complete, in order."""
         pending = self._pending
         pending += piece
         if self._skips_line_feed and pending:
@@ -109,7 +109,7 @@ class EventParser:
 
     @property
     def ending(self) -> Ending:
-        """How the stream stands, if these were all of its bytes."""
+        """State of the stream, if these were all of its bytes."""
         if self._pending or self._has_fields:
             return Ending.UNFINISHED
         return Ending.DONE if self._is_done else Ending.OPEN

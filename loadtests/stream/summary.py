@@ -1,13 +1,79 @@
-"""A load test in figures that can be written as JSON."""
+"""Sums the requests of a load test up in figures: distributions, rates, goodput."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from loadtests.stream.distribution import Distribution, distribution
-from loadtests.stream.goodput import Slo
+import numpy as np
+
 from loadtests.stream.timing import Measures
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """Figures of at least one value, in the values' unit. Percentiles are interpolated, numpy's default."""
+
+    count: int
+    mean: float
+    min: float
+    p50: float
+    p90: float
+    p95: float
+    p99: float
+    max: float
+
+
+def distribution(values: Iterable[float | None]) -> Distribution | None:
+    """Figures of the known values; None if all are None."""
+    known = np.array([value for value in values if value is not None], dtype=np.float64)
+    if not known.size:
+        return None
+    p50, p90, p95, p99 = (float(value) for value in np.percentile(known, (50, 90, 95, 99)))
+    return Distribution(known.size, float(known.mean()), float(known.min()), p50, p90, p95, p99, float(known.max()))
+
+
+@dataclass(frozen=True)
+class Slo:
+    """Service level objective of a request, in seconds; None sets no limit.
+
+    Attributes:
+        ttft: longest time to first token.
+        tpot: longest time per output token after the first.
+        e2e: longest end-to-end time.
+    """
+
+    ttft: float | None = None
+    tpot: float | None = None
+    e2e: float | None = None
+
+    def __post_init__(self) -> None:
+        """Checks the limits.
+
+        Raises:
+            ValueError: a limit is not positive.
+        """
+        for name, limit in self.limits().items():
+            if limit is not None and not limit > 0:
+                raise ValueError(f"SLO {name} is {limit}: it must be a positive number of seconds")
+
+    def limits(self) -> Mapping[str, float | None]:
+        """Limits by the name of the measure."""
+        return {"ttft": self.ttft, "tpot": self.tpot, "e2e": self.e2e}
+
+    def is_met(self, measures: Measures) -> bool:
+        """Whether a request succeeded within every limit.
+
+        A response of one token has no TPOT and meets that limit, as in `vllm bench serve`. A response whose number of
+        tokens is unknown does not.
+        """
+        if measures.error is not None:
+            return False
+        tpot = measures.tpot
+        if tpot is None and measures.output_tokens is not None:
+            tpot = 0.0
+        pairs = ((self.ttft, measures.ttft), (self.tpot, tpot), (self.e2e, measures.e2e))
+        return all(limit is None or (value is not None and value <= limit) for limit, value in pairs)
 
 
 @dataclass(frozen=True)
@@ -16,9 +82,9 @@ class Goodput:
 
     Attributes:
         slo: the limits.
-        good: how many met it.
-        share: of all requests, failed ones among them; None without any.
-        requests_per_second: good ones; None in a window without length.
+        good: number of requests that met it.
+        share: good requests of all, failed ones included; None without requests.
+        requests_per_second: rate of good requests; None in a window without length.
     """
 
     slo: Slo
@@ -29,26 +95,25 @@ class Goodput:
 
 @dataclass(frozen=True)
 class Summary:
-    """Figures of many requests. Times are in seconds. Those of failed requests count in nothing but their number.
+    """Figures of many requests; times in seconds. Failed requests count in `requests` and `errors` only.
 
     Attributes:
-        window_seconds: the window's length.
-        requests: that ended in the window.
-        succeeded: of them.
-        errors: how many failed, by kind; only the kinds that there were.
-        requests_per_second: that succeeded; None in a window without length.
-        output_tokens: of requests that succeeded and told.
-        output_tokens_per_second: over the window, all streams together; None in a window without length.
-        prompt_tokens: like `output_tokens`.
-        ttft: per request, and so the next four.
-        tpot: see `Measures`.
-        tpot_after_first_chunk: see `Measures`.
-        e2e: see `Measures`.
-        stream_tokens_per_second: of a request by itself.
-        gaps: of all requests together.
-        tokens_per_chunk: of all requests together; None if nobody told.
-        chunks_by_tokens: how many chunks had so many tokens.
-        goodput: None if there is no SLO.
+        window_seconds: length of the window.
+        requests: number of requests that ended in the window.
+        succeeded: number of these without an error.
+        errors: number of failed requests by kind; kinds that occurred.
+        requests_per_second: rate of successes; None in a window without length.
+        output_tokens: sum over successes that report it.
+        output_tokens_per_second: throughput of all streams together; None in a window without length.
+        prompt_tokens: sum over successes that report it.
+        ttft: over requests; see `Measures`, also for the next three.
+        tpot: over requests.
+        e2e: over requests.
+        stream_tokens_per_second: over requests, each by itself.
+        gaps: over all gaps between chunks.
+        tokens_per_chunk: over all chunks; None if no server reported it.
+        chunks_by_tokens: number of chunks by their number of tokens.
+        goodput: None without an SLO.
     """
 
     window_seconds: float
@@ -61,7 +126,6 @@ class Summary:
     prompt_tokens: int
     ttft: Distribution | None
     tpot: Distribution | None
-    tpot_after_first_chunk: Distribution | None
     e2e: Distribution | None
     stream_tokens_per_second: Distribution | None
     gaps: Distribution | None
@@ -70,35 +134,17 @@ class Summary:
     goodput: Goodput | None
 
     def as_json(self) -> dict[str, Any]:
-        """The figures in what `json.dumps` takes; numbers of tokens that are keys become strings."""
+        """The figures as plain values for `json.dumps`."""
         body = asdict(self)
         body["chunks_by_tokens"] = {str(tokens): count for tokens, count in self.chunks_by_tokens.items()}
         return body
 
 
-def summarise(
-    measures: Iterable[Measures], slo: Slo | None = None, window: tuple[float, float] | None = None
-) -> Summary:
-    """Sums requests up.
-
-    Args:
-        measures: of each request.
-        slo: for the goodput.
-        window: first and last moment, seconds of the measures' clock. Requests that end in it count as a whole, others
-            not at all. If not given it reaches from the first request's sending to the last one's end.
-
-    Raises:
-        ValueError: the window ends before it begins.
-    """
+def summarise(measures: Iterable[Measures], slo: Slo | None = None) -> Summary:
+    """Sums requests up, over the window from the first one's start to the last one's end."""
     counted = list(measures)
-    if window is None:
-        begin = min((one.started for one in counted), default=0.0)
-        window = (begin, max((one.ended for one in counted), default=begin))
-    begin, end = window
-    if not begin <= end:
-        raise ValueError(f"the window ends at {end}, before it begins at {begin}")
-    counted = [one for one in counted if begin <= one.ended <= end]
-    seconds = end - begin
+    begin = min((one.started for one in counted), default=0.0)
+    seconds = max((one.ended for one in counted), default=begin) - begin
     good = [one for one in counted if one.error is None]
     output_tokens = sum(one.output_tokens or 0 for one in good)
     sizes = [size for one in good for size in one.tokens_per_chunk or ()]
@@ -106,6 +152,7 @@ def summarise(
     def rate(amount: int) -> float | None:
         return amount / seconds if seconds else None
 
+    num_met = sum(slo.is_met(one) for one in counted) if slo is not None else 0
     return Summary(
         window_seconds=seconds,
         requests=len(counted),
@@ -117,16 +164,12 @@ def summarise(
         prompt_tokens=sum(one.prompt_tokens or 0 for one in good),
         ttft=distribution(one.ttft for one in good),
         tpot=distribution(one.tpot for one in good),
-        tpot_after_first_chunk=distribution(one.tpot_after_first_chunk for one in good),
         e2e=distribution(one.e2e for one in good),
         stream_tokens_per_second=distribution(one.output_tokens_per_second for one in good),
         gaps=distribution(gap for one in good for gap in one.gaps),
         tokens_per_chunk=distribution(sizes),
         chunks_by_tokens=dict(sorted(Counter(sizes).items())),
-        goodput=None if slo is None else _goodput(counted, slo, seconds),
+        goodput=None
+        if slo is None
+        else Goodput(slo, num_met, num_met / len(counted) if counted else None, rate(num_met)),
     )
-
-
-def _goodput(counted: list[Measures], slo: Slo, seconds: float) -> Goodput:
-    good = sum(slo.is_met(one) for one in counted)
-    return Goodput(slo, good, good / len(counted) if counted else None, good / seconds if seconds else None)

@@ -1,4 +1,4 @@
-"""How long a request's tokens took, as its client saw it."""
+"""Measures one request as its client saw it: time to first token, time per output token, gaps."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,22 +18,22 @@ class ErrorKind(StrEnum):
     # The stream ended before `[DONE]`.
     CUT = "cut"
     TIMEOUT = "timeout"
-    # No connection came about.
+    # No connection was made.
     CONNECT = "connect"
-    # What came was not what an OpenAI-compatible server sends.
+    # The response breaks OpenAI's protocol.
     MALFORMED = "malformed"
 
 
 @dataclass(frozen=True)
 class StreamRecord:
-    """What came of a request, and when. Moments are seconds of one monotonic clock.
+    """Chunks of one response and their arrival times, seconds of one monotonic clock.
 
     Attributes:
-        started: when it was sent.
-        ended: when the stream was over, or had failed.
-        chunks: with the moment of each, in order.
+        started: time at which the request was sent.
+        ended: time at which the stream ended or failed.
+        chunks: arrival time and chunk, in order.
         error: None for success.
-        message: about the error.
+        message: text of the error.
     """
 
     started: float
@@ -45,30 +45,25 @@ class StreamRecord:
 
 @dataclass(frozen=True)
 class Measures:
-    """Figures of one request. Times are in seconds; None is not known, or not defined for it.
+    """Figures of one request, times in seconds. None: unknown, or undefined for this request.
 
-    Output chunks are the chunks of text that carry tokens. A chat's opening chunk and the last usage are none. Where
-    the server does not tell how many tokens a chunk has, every chunk of text counts as one that carries some.
+    Output chunks are chunks of text with tokens: not a chat's opening chunk, not the last usage. If the server does not
+    report tokens per chunk, every chunk of text counts as an output chunk.
 
     Attributes:
-        started: moment of sending.
-        ended: moment of its end.
-        error: None for success; the other figures are of what came before it.
-        message: about the error.
+        started: time of sending.
+        ended: time of the end or the failure.
+        error: None for success; after an error the figures cover what came before it.
+        message: text of the error.
         prompt_tokens: from the usage.
-        output_tokens: from the last usage, or else by counting token ids. Never by counting chunks: a step can deliver
-            several tokens.
-        ttft: time to first token: from sending to the first output chunk.
-        e2e: from sending to the last output chunk. Neither `[DONE]` nor the usage is waited for, as in
-            `vllm bench serve`.
-        tpot: time per output token after the first: (e2e - ttft) / (output_tokens - 1), which is what
-            `vllm bench serve` calls TPOT. 0 if all tokens came at once; None for fewer than two.
-        tpot_after_first_chunk: (e2e - ttft) / (output_tokens - tokens of the first chunk). The first chunk's tokens all
-            came at the first moment, none of the time after it was spent on them, so this is what a token cost. It
-            equals `tpot` where the first chunk has one token, which is vLLM's rule after a prompt; it is more where
-            tokens are gathered. None if it is not known what the first chunk had, or nothing came after it.
-        gaps: between one output chunk and the next: what a reader waits for, however many tokens come then.
-        tokens_per_chunk: of each output chunk; None if not known (only the final usage was told).
+        output_tokens: from the last usage, otherwise the number of token ids. Never the number of chunks: one step can
+            deliver several tokens.
+        ttft: time to first token, from sending to the first output chunk.
+        e2e: end-to-end time, from sending to the last output chunk, as in `vllm bench serve`: without `[DONE]`.
+        tpot: time per output token after the first, (e2e - ttft) / (output_tokens - 1), as in `vllm bench serve`.
+            0 if all tokens came at once; None for fewer than two.
+        gaps: times between consecutive output chunks.
+        tokens_per_chunk: tokens of each output chunk; None if unknown (the server reports the final usage only).
         output_tokens_per_second: output_tokens / e2e.
     """
 
@@ -81,14 +76,13 @@ class Measures:
     ttft: float | None = None
     e2e: float | None = None
     tpot: float | None = None
-    tpot_after_first_chunk: float | None = None
     gaps: tuple[float, ...] = ()
     tokens_per_chunk: tuple[int, ...] | None = None
     output_tokens_per_second: float | None = None
 
 
 def measure(record: StreamRecord) -> Measures:
-    """The figures of a record."""
+    """Measures a recorded response."""
     written = [(moment, chunk) for moment, chunk in record.chunks if chunk.has_choice and not chunk.is_opening]
     sizes = _sizes([chunk for _, chunk in written])
     moments = [moment for moment, _ in written]
@@ -109,8 +103,7 @@ def measure(record: StreamRecord) -> Measures:
         output_tokens=output_tokens,
         ttft=ttft,
         e2e=e2e,
-        tpot=_per_token(decoding, output_tokens, 1),
-        tpot_after_first_chunk=_per_token(decoding, output_tokens, sizes[0]) if sizes else None,
+        tpot=None if decoding is None or output_tokens is None or output_tokens < 2 else decoding / (output_tokens - 1),
         gaps=tuple(after - before for before, after in pairwise(moments)),
         tokens_per_chunk=sizes,
         output_tokens_per_second=output_tokens / e2e if output_tokens is not None and e2e else None,
@@ -118,7 +111,7 @@ def measure(record: StreamRecord) -> Measures:
 
 
 def _sizes(chunks: Sequence[Chunk]) -> tuple[int, ...] | None:
-    """Tokens of each chunk, if there are chunks and all of them tell."""
+    """Tokens of each chunk; None without chunks, or if one does not report them."""
     if not chunks:
         return None
     if all(chunk.token_ids is not None for chunk in chunks):
@@ -128,9 +121,3 @@ def _sizes(chunks: Sequence[Chunk]) -> tuple[int, ...] | None:
         return None
     sizes = tuple(after - before for before, after in pairwise([0, *counts]))
     return sizes if min(sizes) >= 0 else None
-
-
-def _per_token(seconds: float | None, num_tokens: int | None, num_first: int) -> float | None:
-    if seconds is None or num_tokens is None or num_tokens <= num_first:
-        return None
-    return seconds / (num_tokens - num_first)

@@ -38,6 +38,6 @@ def test_a_target_with_recurrent_state_is_refused_in_one_message(tmp_path: Path)
     plugin = tmp_path / "plugin.yaml"
     plugin.write_text("proposer: {method: ngram}\n")
     model = tiny_model("granite_moe_hybrid", tmp_path)
-    line = refusal(model, str(plugin), "--skip-tokenizer-init", said=["can't be served here: --model: got"])
+    line = refusal(model, str(plugin), "--skip-tokenizer-init", said=["cannot be served here: --model: got"])
     assert "GraniteMoeHybridForCausalLM" in line
     assert "recurrent state" in line

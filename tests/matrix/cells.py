@@ -26,19 +26,12 @@ _OPTIONS: tuple[Mapping[str, Any], ...] = ({}, {"spec_tokens": 2}, _SPEC_OFF, {"
 
 @dataclass(frozen=True)
 class Row:
-    """A target of the matrix.
+    """A target of the matrix."""
 
-    Attributes:
-        architecture: a key of `ARCHITECTURES`.
-        title: what the page calls it.
-        options: keyword arguments of `vllm.LLM` that it needs.
-        lora: whether every other request uses an adapter.
-    """
-
-    architecture: str
-    title: str
-    options: Mapping[str, Any] = field(default_factory=dict)
-    lora: bool = False
+    architecture: str  # A key of `ARCHITECTURES`.
+    title: str  # What the page calls it.
+    options: Mapping[str, Any] = field(default_factory=dict)  # Keyword arguments of `vllm.LLM` that it needs.
+    lora: bool = False  # Whether every other request uses an adapter.
 
 
 # vLLM's CPU kernels of recurrent layers run with these only.
@@ -143,7 +136,7 @@ def _job(params: dict[str, Any], options: Sequence[Mapping[str, Any]], lora: str
 
 def refusal(message: str) -> list[str]:
     """The reasons in the gate's message, without the names of files and models."""
-    _, _, text = message.partition("can't be served here")
+    _, _, text = message.partition("cannot be served here")
     text = text.partition(":\n" if "\n" in text else ": ")[2]
     return [_NAME.sub("it", line.strip().partition("; allowed: ")[0]) for line in text.splitlines()]
 

@@ -23,33 +23,33 @@ _RUN_LAYOUTS = {
 _REQUESTS = {
     THINKING_BUDGET: (
         "with `thinking_token_budget`",
-        "vLLM counts thinking tokens one per step and cannot take a rejected one back",
+        "vLLM counts one thinking token per step, and cannot undo it after a rejection",
     ),
     RESUMABLE: (
         "of a streaming session",
-        "a stop inside accepted drafts cuts vLLM's text, but not the tokens that count as computed",
+        "a stop inside accepted drafts cuts vLLM's text, but not its computed tokens",
     ),
-    PROMPT_EMBEDS: ("whose prompt is embeddings", "there are no token ids to draft from"),
-    POOLING: ("that pool", "nothing is sampled"),
+    PROMPT_EMBEDS: ("with embeddings in the prompt", "these positions have no token ids to draft from"),
+    POOLING: ("for pooling", "nothing is sampled"),
 }
 
 _HOW = """\
-### How it was run
+### Method
 
-`make matrix` runs it, `make matrix ONLY=gemma3,gpt_oss` only these rows. Each target is a tiny model of its
-architecture with random weights: hidden size 128, two layers, one of each kind where there are two, windows of 64
-tokens. The draft model is the target with 5% noise on its weights. Each cell is an engine of its own:
+`make matrix` runs all rows, `make matrix ONLY=gemma3,gpt_oss` only these. Each target is a tiny model of its
+architecture with random weights: hidden size 128, two layers, one of each kind if there are two, windows of 64 tokens.
+The draft model is the target with 5% noise on its weights. Each cell is a separate engine:
 
-- 16 requests, prompts of 20 to 160 tokens in chunks, {tokens} tokens each, together. Neighbours have different draft
-  lengths, every fourth pair of requests has none (`spec: off`).
-- At temperature 0 the outputs equal those of vLLM without the plugin. They may part only where vLLM's own two likeliest
-  tokens are less than {tie:g} apart in logits.
+- One batch of 16 requests, prompts of 20 to 160 tokens in chunks, {tokens} output tokens each. Neighbours have
+  different draft lengths; every fourth pair of requests has none (`spec: off`).
+- At temperature 0 the outputs equal those of vLLM without the plugin. They may differ only where the logits of vLLM's
+  two most likely tokens differ by less than {tie:g}.
 - Sampled with seeds, the outputs equal those of the same requests with `spec: off`.
-- Both times drafts were accepted and drafts were rejected. In every step the scheduler's KV blocks were compared with
-  the worker's.
+- Drafts were accepted and rejected in both runs. In every step the scheduler's KV blocks were compared with the
+  worker's.
 
-The cascade has policy `optimal`, the others draft in every step. Random models say nothing about quality or speed. They
-show whether vLLM computes the same when it verifies drafts.
+The cascade has policy `optimal`, the others draft in every step. Random models do not show quality or speed. They show
+whether vLLM computes the same logits when it verifies drafts.
 
 Run {dates}, {seconds:.0f} s of one core in all, on {cpu}, {cores} cores, float32. Versions: {versions}.
 """
@@ -74,13 +74,13 @@ def render(results: Mapping[str, Any]) -> str:
             "**Decoder-only models whose layers are full or sliding-window attention are served exactly. Others are",
             "refused at start-up, with the reason.**",
             f"Of {len(cells)} cells below, {count[EXACT]} are exact and {count[REFUSED]} refused; "
-            f"{len(cells) - sum(count.values())} are anything else.",
+            f"{len(cells) - sum(count.values())} have another result.",
             "",
             "## Models",
             "",
             *table,
             "",
-            '"exact" has two figures: draft tokens that were accepted, and that were rejected, while it was tested.',
+            '"exact" has two figures: draft tokens accepted, and draft tokens rejected, in the test.',
             "",
             *(f"{number}. {note}" for note, number in notes.items()),
             "",
@@ -138,7 +138,7 @@ def _layouts() -> list[str]:
         rules = [rule for rule in RULES if rule.subject == flag]
         served = dict.fromkeys(rule.allowed for rule in rules) or ["any"]
         lines.append(f"| `{flag}` | {'; '.join(served)} | {run} |")
-    where = "All on one host; layouts over several hosts use vLLM's own executors and were not run."
+    where = "All on one host; layouts over several hosts use vLLM's executors and are untested."
     return [*lines, "", f"{where} [How ranks agree](design/vllm.md#parallel-layouts)."]
 
 
@@ -146,7 +146,7 @@ def _requests() -> list[str]:
     return [
         "## Requests",
         "",
-        "Requests are never refused for what follows. They are served without drafts, exactly, and counted in",
+        "These requests are served without drafts, exactly, and counted in",
         "`vllm_spec_plugin:requests_without_drafts_total` by reason:",
         "",
         "| reason | requests | why |",

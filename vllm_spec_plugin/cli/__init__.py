@@ -1,4 +1,4 @@
-"""The command line. Each command imports what it needs when it runs, so that `--help` is quick."""
+"""The command line. Each command imports its modules when it runs, so that `--help` is fast."""
 
 from typing import Annotated
 
@@ -21,7 +21,7 @@ app = typer.Typer(
     cls=Commands,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    rich_markup_mode="markdown",  # its paragraphs flow; the others keep the line ends of the docstring
+    rich_markup_mode="markdown",  # reflows paragraphs; the other modes keep the docstring's line ends
 )
 
 
@@ -37,7 +37,7 @@ def main(
         bool, typer.Option("--version", is_eager=True, callback=_show_version, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    """Speculative decoding for vLLM: check a configuration, measure a drafter, see it work."""
+    """Speculative decoding for vLLM: check configurations, plan and measure speedups, certify exactness."""
 
 
 app.add_typer(bench, name="bench")
@@ -51,12 +51,12 @@ app.command("train-demo")(train_demo)
 app.command("train-medusa")(train_medusa)
 app.command("widen")(widen)
 
-# A forwarded command reads its own options, `--help` among them.
+# A forwarded command parses its own options, `--help` included.
 _FORWARD = {"ignore_unknown_options": True, "allow_extra_args": True, "allow_interspersed_args": False}
 
 
 def _forward(context: typer.Context, module: str, function: str) -> None:
-    """Hands the rest of the command line to a command whose module is not cheap to import."""
+    """Passes the rest of the command line to a command whose module is slow to import."""
     from importlib import import_module
 
     command = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="markdown")
@@ -66,5 +66,5 @@ def _forward(context: typer.Context, module: str, function: str) -> None:
 
 @app.command("demo", context_settings={**_FORWARD, "help_option_names": []})
 def demo(context: typer.Context) -> None:
-    """Run the bundled models with and without speculation and compare."""
+    """Serve the bundled models without and with speculation, and compare speed and outputs."""
     _forward(context, "vllm_spec_plugin.cli.demo", "demo")

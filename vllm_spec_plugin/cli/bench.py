@@ -1,7 +1,7 @@
-"""`vllm-spec bench`: arms compared under concurrent streams; its commands measure parts."""
+"""`vllm-spec bench`: compares arms under concurrent streams; its subcommands measure single parts."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -25,23 +25,20 @@ from vllm_spec_plugin.cli.bench_options import (
     Seed,
     Target,
 )
-from vllm_spec_plugin.cli.bench_policy import bench_policy
+from vllm_spec_plugin.cli.bench_planning import bench_planning
 from vllm_spec_plugin.cli.bench_record import bench_record
 from vllm_spec_plugin.cli.bench_replay import bench_replay
 from vllm_spec_plugin.cli.bench_verification import bench_verification
 from vllm_spec_plugin.cli.errors import fail
+from vllm_spec_plugin.schema.errors import UserError
 from vllm_spec_plugin.tools.bench.load.switching import WINDOW
 from vllm_spec_plugin.tools.bench.load.workloads import EASY, SWITCHING, WORKLOADS
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
 
 bench = typer.Typer(invoke_without_command=True, rich_markup_mode="markdown")
 bench.command("drafting")(bench_drafting)
 bench.command("host")(bench_host)
 bench.command("ngram")(bench_ngram)
-bench.command("policy")(bench_policy)
+bench.command("planning")(bench_planning)
 bench.command("record")(bench_record)
 bench.command("replay")(bench_replay)
 bench.command("verification")(bench_verification)
@@ -62,24 +59,27 @@ def compare(
         list[str] | None,
         typer.Option(
             metavar="|".join(WORKLOADS),
-            help="Workload; repeatable. easy: predictable text. hard: unpredictable text. mixed: both alternately. "
-            "switching: all streams turn from one to the other and back. [default: easy]",
+            help="Workload; repeatable. easy is predictable text, hard unpredictable text, mixed both at once, "
+            "switching all streams alternating between them. [default: easy]",
         ),
     ] = None,
     levels: Annotated[str, typer.Option(metavar="N,...", help="Numbers of concurrent streams.")] = "1,2,4,8,16,32",
     switching_levels: Annotated[
         str, typer.Option(metavar="N,...", help="Numbers of concurrent streams of the workload switching.")
     ] = "1,4",
-    tokens: Annotated[int, typer.Option(min=2, help="Output tokens per stream after which a run ends.")] = 64,
-    least_tokens: Annotated[int, typer.Option(min=2, help="Fewest output tokens of all streams together.")] = 192,
+    tokens: Annotated[int, typer.Option(min=2, help="Minimum output tokens per stream of a run.")] = 64,
+    least_tokens: Annotated[
+        int, typer.Option(min=2, help="Minimum output tokens of a run, all streams together.")
+    ] = 192,
     request_tokens: Annotated[
-        int, typer.Option(min=2, max=1024, help="Mean output tokens per request; lengths vary by half of it.")
+        int,
+        typer.Option(min=2, max=1024, help="Mean output tokens per request; requests have 0.5 to 1.5 times as many."),
     ] = 64,
     phase_tokens: Annotated[
-        int, typer.Option(min=2 * WINDOW, max=800, help="Output tokens per stream and phase of switching.")
+        int, typer.Option(min=2 * WINDOW, max=800, help="Output tokens per stream and phase of the workload switching.")
     ] = 400,
     temperature: Annotated[
-        float, typer.Option(min=0.1, max=10.0, help="Temperature of unpredictable text; predictable text is greedy.")
+        float, typer.Option(min=0.1, max=10.0, help="Temperature of unpredictable text; predictable text has 0.")
     ] = 1.5,
     rounds: Rounds = 3,
     prompts: Prompts = None,
@@ -92,19 +92,19 @@ def compare(
     png: PngFile = None,
     html: HtmlFile = None,
 ) -> None:
-    """Compare speculation with none: tokens per second, latency, and whether greedy outputs are the same.
+    """Compare speculation with no speculation: tokens per second, latency, and equality of greedy outputs.
 
-    Closed loop: each level keeps that number of requests in flight. Arms are engines in processes of their own; they
-    take turns within each round. Without --arm they are none, optimal and fixed:1,2,4,8, which draft greedily with the
-    draft model. Leave the machine idle meanwhile. An interrupted run reports the rounds that are done.
+    Closed loop: each level keeps N requests in flight. Each arm is an engine in its own process; within each
+    round the arms run alternately. Without --arm they are none, optimal and fixed:1,2,4,8, which draft greedily
+    with the draft model. Keep the machine otherwise idle. After an interrupt the finished rounds are reported.
 
-    The commands below measure parts and have their own options.
+    The commands below measure single parts and have their own options.
     """
-    from rich.console import Console
+    from vllm_spec_plugin.cli.console import new_console
 
-    console, errors = Console(), Console(stderr=True)
+    console, errors = new_console(), new_console(stderr=True)
     if context.invoked_subcommand is not None:
-        _refuse_options(context, errors)
+        _refuse_options(context)
         return
 
     import sys
@@ -119,16 +119,17 @@ def compare(
     from vllm_spec_plugin.tools.bench.load.sweep import Plan, run_sweep
     from vllm_spec_plugin.tools.bench.load.workloads import BEGINNINGS, Sizes
     from vllm_spec_plugin.tools.bench.noise_gate import NoiseGate
-    from vllm_spec_plugin.tools.bench.prompts import read_prompts
     from vllm_spec_plugin.tools.bench.rounds import num_runs
     from vllm_spec_plugin.tools.bench.running import describe, running_engines, shown_progress
+    from vllm_spec_plugin.tools.prompts import read_texts
     from vllm_spec_plugin.tools.report import Files, check_files, write
     from vllm_spec_plugin.tools.report.provenance import provenance
     from vllm_spec_plugin.tools.serving import runs_on_cpu
 
     files = Files(markdown, json_file, csv, png, html)
     check_files(files)
-    texts = BEGINNINGS if prompts is None else read_prompts(prompts)
+    source = model_source("--target", target, "target")
+    texts = BEGINNINGS if prompts is None else read_texts(prompts, source)
     workloads = words("--workload", workload or [EASY], WORKLOADS)
     steady = whole_numbers("--levels", levels, _MOST_STREAMS)
     turning = whole_numbers("--switching-levels", switching_levels, _MOST_SWITCHING_STREAMS)
@@ -136,7 +137,6 @@ def compare(
     sizes = Sizes(request_tokens, tokens, least_tokens, phase_tokens, temperature)
     plan = Plan(cells, texts, sizes, rounds, seed)
     choices = choose_arms(arm or _ARMS)
-    source = model_source("--target", target, "target")
     base = base_of(proposer, draft and model_source("--draft", draft, "draft"), "greedy")
     origin = provenance(sys.argv[1:], seed, texts, {"target": source} | base.models) | {"sizes": asdict(sizes)}
     with tempfile.TemporaryDirectory(prefix="vllm-spec-bench-") as name:
@@ -154,14 +154,14 @@ def compare(
         fail("; ".join(report.problems), 1)
 
 
-def _refuse_options(context: typer.Context, errors: "Console") -> None:
-    """Options of the comparison would do nothing for a part.
+def _refuse_options(context: typer.Context) -> None:
+    """Refuses options of the comparison before a subcommand, which would ignore them.
 
     Raises:
-        Exit: there is one.
+        UserError: an option was given.
     """
     for parameter in context.command.params:
         source = context.get_parameter_source(parameter.name or "")
         if source is not None and source.name == "COMMANDLINE":
             option, command = parameter.opts[0], context.invoked_subcommand
-            fail(f"{option}: goes with `vllm-spec bench` itself; options of {command} come after its name", 2)
+            raise UserError(f"{option}: an option of `vllm-spec bench` alone; give options of {command} after its name")

@@ -1,4 +1,4 @@
-"""`vllm-spec bench drafting`: cost of drafting beside vLLM's own, and the limit of the speedup."""
+"""`vllm-spec bench drafting`: times drafting next to stock vLLM's, and derives the limit of the speedup."""
 
 from typing import Annotated
 
@@ -22,6 +22,7 @@ from vllm_spec_plugin.cli.bench_options import (
     Target,
 )
 from vllm_spec_plugin.cli.errors import fail
+from vllm_spec_plugin.schema.errors import UserError
 
 _ARMS = ("none", "stock:draft_model", "fixed:4")
 
@@ -32,11 +33,10 @@ def bench_drafting(
     optimal_tokens: OptimalTokens = 8,
     target: Target = None,
     draft: Draft = None,
-    batch: Annotated[
-        list[int] | None, typer.Option(min=1, help="Concurrent requests; repeatable. [default: 1, 8]")
-    ] = None,
+    batch: Annotated[list[int] | None, typer.Option(min=1, help="Batch size; repeatable. [default: 1, 8]")] = None,
     temperature: Annotated[
-        list[float] | None, typer.Option(min=0.0, max=10.0, help="Temperature; repeatable. [default: 0, 1]")
+        list[float] | None,
+        typer.Option(min=0.0, max=10.0, help="Temperature of all requests; repeatable. [default: 0, 1]"),
     ] = None,
     output_tokens: Annotated[int, typer.Option(min=2, help="Output tokens per request.")] = 128,
     rounds: Rounds = 7,
@@ -51,50 +51,49 @@ def bench_drafting(
     png: PngFile = None,
     html: HtmlFile = None,
 ) -> None:
-    """Time draft steps and verification, and compute the limit of the speedup from them.
+    """Time draft steps and verification, and derive the limit of the speedup.
 
-    Batches of requests run to their end; only steps in which all of them are drafted for are timed. Without --arm the
-    arms are none, stock:draft_model and fixed:4, which draws its drafts from the draft model. Leave the machine idle
-    meanwhile: other processes slow arms down, and not all arms alike.
+    Batches of requests run to their end; only steps in which every request has drafts are timed. Without --arm
+    the arms are none, stock:draft_model and fixed:4, which samples its drafts from the draft model. Keep the
+    machine otherwise idle: other processes distort the arms unequally.
     """
     import sys
     import tempfile
     from pathlib import Path
 
-    from rich.console import Console
-
-    from vllm_spec_plugin.schema.errors import UserError
+    from vllm_spec_plugin.cli.console import new_console
     from vllm_spec_plugin.tools.bench.arm_spec import choose_arms
     from vllm_spec_plugin.tools.bench.arms import base_of, plan_arms
     from vllm_spec_plugin.tools.bench.drafting.comparison import Workload, run_all
     from vllm_spec_plugin.tools.bench.drafting.report import report_of
     from vllm_spec_plugin.tools.bench.engine_args import model_source
     from vllm_spec_plugin.tools.bench.noise_gate import NoiseGate
-    from vllm_spec_plugin.tools.bench.prompts import PROMPTS, read_prompts
+    from vllm_spec_plugin.tools.bench.prompts import PROMPTS
     from vllm_spec_plugin.tools.bench.rounds import num_runs
     from vllm_spec_plugin.tools.bench.running import describe, running_engines, shown_progress
+    from vllm_spec_plugin.tools.prompts import read_texts
     from vllm_spec_plugin.tools.report import Files, check_files, write
     from vllm_spec_plugin.tools.report.provenance import provenance
     from vllm_spec_plugin.tools.serving import runs_on_cpu
 
-    console, errors = Console(), Console(stderr=True)
+    console, errors = new_console(), new_console(stderr=True)
     files = Files(markdown, json_file, csv, png, html)
     check_files(files)
-    texts = PROMPTS if prompts is None else read_prompts(prompts)
+    source = model_source("--target", target, "target")
+    texts = PROMPTS if prompts is None else read_texts(prompts, source)
     batches, temperatures = dict.fromkeys(batch or (1, 8)), dict.fromkeys(temperature or (0.0, 1.0))
     if max(batches) > len(texts):
         raise UserError(
-            f"--batch {max(batches)} needs as many prompts, and there are {len(texts)}; allowed: smaller batches, "
-            "or --prompts with more texts"
+            f"--batch {max(batches)}: needs as many prompts, got {len(texts)}; allowed: smaller batches, or --prompts "
+            "with more texts"
         )
     workload = Workload(texts, tuple(batches), tuple(temperatures), output_tokens, rounds, seed, profile)
     choices = choose_arms(arm or _ARMS, least_fixed=1)
-    source = model_source("--target", target, "target")
     base = base_of(proposer, draft and model_source("--draft", draft, "draft"), "probabilistic")
     origin = provenance(sys.argv[1:], seed, texts, {"target": source} | base.models)
     with tempfile.TemporaryDirectory(prefix="vllm-spec-bench-") as name:
         folder = Path(name)
-        # A whole batch's K is that of its engine.
+        # All requests of a batch have their engine's K.
         arms = plan_arms(choices, base, optimal_tokens, folder, may_share=False)
         with (
             running_engines(arms, source, seed, enforce_eager, folder, errors) as engines,

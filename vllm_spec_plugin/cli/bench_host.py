@@ -1,4 +1,4 @@
-"""`vllm-spec bench host`: host time of a decoding step, by part."""
+"""`vllm-spec bench host`: times a step's host work, outside the models, by part."""
 
 from pathlib import Path
 from typing import Annotated
@@ -31,12 +31,12 @@ def bench_host(
         typer.Option(
             "--arm",
             metavar="ARM",
-            help="Arm to compare; repeatable. As of `vllm-spec bench`, and ngram:K,... or draft_model:K,... (the "
+            help="Arm to compare; repeatable. As in `vllm-spec bench`, and ngram:K,... or draft_model:K,... (the "
             "plugin with that proposer; K = 0 drafts nothing). [default: none, stock:ngram, stock:draft_model, "
             "ngram:0,4, draft_model:0,4, optimal]",
         ),
     ] = None,
-    levels: Annotated[str, typer.Option(metavar="N,...", help="Numbers of requests in a step.")] = "1,8,32,128,256",
+    levels: Annotated[str, typer.Option(metavar="N,...", help="Numbers of requests per step.")] = "1,8,32,128,256",
     forward: Annotated[
         list[str] | None,
         typer.Option(
@@ -44,7 +44,7 @@ def bench_host(
             help="The target's forward pass: replaced by a constant, or computed. [default: both]",
         ),
     ] = None,
-    steps: Annotated[int, typer.Option(min=1, max=100, help="Steps per run and clock.")] = 32,
+    steps: Annotated[int, typer.Option(min=1, max=100, help="Steps per run and kind of measurement.")] = 32,
     temperature: Annotated[float, typer.Option(min=0.0, max=10.0, help="Temperature of all requests.")] = 0.0,
     optimal_tokens: OptimalTokens = 8,
     target: Target = None,
@@ -59,17 +59,16 @@ def bench_host(
     png: PngFile = None,
     html: HtmlFile = None,
 ) -> None:
-    """Time the parts of decoding steps beside vLLM's own speculation and no speculation.
+    """Time the parts of decode steps: the plugin, stock vLLM, and no speculation.
 
-    All requests are decoding; their text is scripted. Arms are engines in processes of their own, which take turns.
-    CPU times hold on a busy machine, wall times do not. Use one thread:
+    All requests are in the middle of their scripted output. Each arm is an engine in its own process; the arms run
+    alternately. CPU times are robust on a busy machine, wall times are not. Use one thread:
     `OMP_NUM_THREADS=1 taskset -c 0 vllm-spec bench host`.
     """
     import sys
     import tempfile
 
-    from rich.console import Console
-
+    from vllm_spec_plugin.cli.console import new_console
     from vllm_spec_plugin.tools.bench.engine_args import model_source
     from vllm_spec_plugin.tools.bench.host.comparison import ARMS, plan_host_arms, run_all
     from vllm_spec_plugin.tools.bench.host.records import HostJob
@@ -81,7 +80,7 @@ def bench_host(
     from vllm_spec_plugin.tools.report import Files, check_files, write
     from vllm_spec_plugin.tools.report.provenance import provenance
 
-    console, errors = Console(), Console(stderr=True)
+    console, errors = new_console(), new_console(stderr=True)
     files = Files(markdown, json_file, csv, png, html)
     check_files(files)
     numbers = whole_numbers("--levels", levels, _MOST_REQUESTS)

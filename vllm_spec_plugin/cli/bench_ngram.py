@@ -1,19 +1,20 @@
-"""`vllm-spec bench ngram`: cost and gain of the proposers of repeated text on this machine, without a model."""
+"""`vllm-spec bench ngram`: measures cost and acceptance of the proposers of repeated text, without a model."""
 
 from typing import Annotated
 
 import typer
 
 from vllm_spec_plugin.cli.bench_options import CsvFile, HtmlFile, JsonFile, MarkdownFile, PngFile
+from vllm_spec_plugin.schema.errors import UserError
 
 
 def bench_ngram(
-    context: Annotated[int, typer.Option(min=64, help="Tokens of text that each request starts with.")] = 32768,
+    context: Annotated[int, typer.Option(min=64, help="Context tokens with which each request starts.")] = 32768,
     steps: Annotated[int, typer.Option(min=1, help="Steps to measure, of 1 to 4 new tokens each.")] = 2000,
-    num_draft_tokens: Annotated[int, typer.Option(min=1, help="K, most tokens drafted per step.")] = 8,
+    num_draft_tokens: Annotated[int, typer.Option(min=1, help="Maximum draft tokens per step.")] = 8,
     batch: Annotated[int, typer.Option(min=1, help="Requests per call in the batched rows.")] = 8,
-    min_order: Annotated[int, typer.Option(min=1, help="n: fewest tokens that must match.")] = 2,
-    max_order: Annotated[int, typer.Option(min=1, help="n: most tokens that lookup and frequency match.")] = 5,
+    min_order: Annotated[int, typer.Option(min=1, help="Minimum match length, in tokens.")] = 2,
+    max_order: Annotated[int, typer.Option(min=1, help="Maximum match length of lookup and frequency, in tokens.")] = 5,
     window: Annotated[int, typer.Option(min=1, help="Tokens counted by mode frequency.")] = 32768,
     vocab_size: Annotated[int, typer.Option(min=2, help="Vocabulary of the synthetic text.")] = 32768,
     shared_tokens: Annotated[
@@ -38,10 +39,9 @@ def bench_ngram(
     from dataclasses import replace
 
     import numpy as np
-    from rich.console import Console
     from tokenizers import Tokenizer
 
-    from vllm_spec_plugin.schema.errors import UserError
+    from vllm_spec_plugin.cli.console import new_console
     from vllm_spec_plugin.tools.bench.ngram import MAX_NEW_TOKENS, Variants, fill, measure, text_stream
     from vllm_spec_plugin.tools.bench.source_texts import simulate, workloads
     from vllm_spec_plugin.tools.demo import model_path
@@ -117,4 +117,4 @@ def bench_ngram(
         measurements=measured,
         data={"context": context, "steps": steps, "tokens": num_draft_tokens},
     )
-    write(report, terminal=Console(), **vars(files))
+    write(report, terminal=new_console(), **vars(files))

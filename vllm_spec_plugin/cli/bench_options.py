@@ -1,4 +1,4 @@
-"""Options of several benchmarks."""
+"""Options that several benchmarks share."""
 
 from pathlib import Path
 from typing import Annotated
@@ -10,16 +10,16 @@ Arms = Annotated[
     typer.Option(
         "--arm",
         metavar="ARM",
-        help="Arm to compare; repeatable. none (always included), optimal, fixed:0,2,4 (one arm per K; 0 is the plugin "
-        "with drafts off), stock:draft_model or stock:ngram (vLLM's own with K = 4; stock:ngram:8 sets K), a "
-        "plugin.yaml, or without:MECHANISM (of `bench replay --without`).",
+        help="Arm to compare; repeatable: none (always included), optimal, without:MECHANISM (see `bench replay "
+        "--without`), fixed:0,2,4 (an arm per K; K = 0 is the plugin with drafts off), stock:draft_model or "
+        "stock:ngram (vLLM's own, K = 4, or as in stock:ngram:8), or a plugin.yaml.",
     ),
 ]
 Target = Annotated[str | None, typer.Option(help="Folder or hub name of the target. [default: the bundled one]")]
 Draft = Annotated[
     str | None,
     typer.Option(
-        help="Folder or hub name of the draft model: of stock:draft_model, and without --proposer of optimal and "
+        help="Folder or hub name of the draft model of stock:draft_model and, without --proposer, of optimal and "
         "fixed. [default: the proposer's, or the bundled one]"
     ),
 ]
@@ -27,14 +27,21 @@ Proposer = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
-        help="A plugin.yaml whose proposer optimal and fixed draft with; its draft_length is ignored. "
+        help="A plugin.yaml with the proposer of the arms optimal and fixed; its draft_length is ignored. "
         "[default: the draft model]",
     ),
 ]
-OptimalTokens = Annotated[int, typer.Option(min=1, help="Most tokens that optimal drafts.")]
-Rounds = Annotated[int, typer.Option(min=1, help="Rounds that count; arms take turns in each.")]
+OptimalTokens = Annotated[
+    int, typer.Option(min=1, help="Maximum draft tokens per request and step of the arm optimal.")
+]
+Rounds = Annotated[int, typer.Option(min=1, help="Repetitions of each arm; arms alternate within a round.")]
 Prompts = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Texts to complete, a JSON list. [default: beginnings of Python]")
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Prompts: JSON Lines or a JSON list of texts, chats or ShareGPT conversations. [default: beginnings of "
+        "Python files]",
+    ),
 ]
 NoiseBudget = Annotated[
     float,
@@ -42,10 +49,10 @@ NoiseBudget = Annotated[
         "--noise-budget",
         "--patience",
         min=0.0,
-        help="Seconds to spend, in all, on waiting for other processes to pause and on repeating what they disturbed.",
+        help="Maximum seconds, in all, of waiting for other processes to pause and of repeating disturbed runs.",
     ),
 ]
-Seed = Annotated[int, typer.Option(min=0, help="Of the first round; each has its own.")]
+Seed = Annotated[int, typer.Option(min=0, help="Seed of the first round; each round has its own.")]
 EnforceEager = Annotated[bool, typer.Option("--enforce-eager", help="Do not compile the models.")]
 JsonFile = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write all figures to this file.")]
 CsvFile = Annotated[

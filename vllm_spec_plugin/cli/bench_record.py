@@ -1,4 +1,4 @@
-"""`vllm-spec bench record`: what becomes of drafts and what steps cost, for `bench replay`."""
+"""`vllm-spec bench record`: records drafts' acceptance and steps' costs for `bench replay`."""
 
 from pathlib import Path
 from typing import Annotated
@@ -13,37 +13,38 @@ def bench_record(
     proposer: Proposer = None,
     target: Target = None,
     draft: Draft = None,
-    tokens: Annotated[int, typer.Option(min=1, help="Longest draft.")] = 8,
-    requests: Annotated[int, typer.Option(min=1, help="Responses of each kind of text.")] = 24,
-    output_tokens: Annotated[int, typer.Option(min=16, help="Output tokens of each of them.")] = 160,
-    levels: Annotated[str, typer.Option(metavar="N,...", help="Requests at once that steps are timed with.")] = (
+    tokens: Annotated[int, typer.Option(min=1, help="Maximum draft tokens per request and step.")] = 8,
+    requests: Annotated[int, typer.Option(min=1, help="Responses per kind of text.")] = 24,
+    output_tokens: Annotated[int, typer.Option(min=16, help="Output tokens per response.")] = 160,
+    levels: Annotated[str, typer.Option(metavar="N,...", help="Batch sizes at which steps are timed.")] = (
         "1,2,4,8,16,32"
     ),
-    lengths: Annotated[str, typer.Option(metavar="N,...", help="Draft lengths that steps are timed with.")] = "1,2,4,8",
-    steps: Annotated[int, typer.Option(min=4, help="Steps of each size and round, about.")] = 16,
+    lengths: Annotated[str, typer.Option(metavar="N,...", help="Draft lengths at which steps are timed.")] = "1,2,4,8",
+    steps: Annotated[int, typer.Option(min=4, help="Approximate steps per batch size, draft length and round.")] = 16,
     rounds: Rounds = 2,
     outcomes_of: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Take the outcomes of this recording: for a target that computes the same."),
+        typer.Option(metavar="FILE", help="Reuse the outcomes of this recording, of a target that computes the same."),
     ] = None,
     costs_of: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Take the costs of this recording; only outcomes are recorded.")
+        Path | None, typer.Option(metavar="FILE", help="Reuse the costs of this recording; only outcomes are recorded.")
     ] = None,
     noise_budget_s: NoiseBudget = 60.0,
     seed: Seed = 0,
 ) -> None:
     """Record outcomes and costs of a target with a plugin configuration.
 
-    Outcomes: every proposer drafts its longest draft at every output position of the same responses, and
-    verification says how much of it is accepted. Costs: seconds of steps by requests and draft lengths, with
-    and without the plugin, arms in turn. Leave the machine alone meanwhile.
+    Outcomes: every proposer drafts its longest draft at every output position of the same responses;
+    verification counts the accepted tokens. Costs: seconds per step by batch size and draft length, with and
+    without the plugin, arms alternating. Keep the machine otherwise idle.
     """
     import dataclasses
     import sys
     import tempfile
 
-    from rich.console import Console
+    from rich.markup import escape
 
+    from vllm_spec_plugin.cli.console import new_console
     from vllm_spec_plugin.tools.bench.arms import base_of
     from vllm_spec_plugin.tools.bench.engine_args import model_source
     from vllm_spec_plugin.tools.bench.input import whole_numbers
@@ -54,7 +55,7 @@ def bench_record(
     from vllm_spec_plugin.tools.report.output import check_output
     from vllm_spec_plugin.tools.report.provenance import provenance
 
-    errors = Console(stderr=True)
+    errors = new_console(stderr=True)
     check_output("OUT", out)
     known, priced = (None if path is None else read(path) for path in (outcomes_of, costs_of))
     numbers = {*whole_numbers("--lengths", lengths, tokens), tokens}
@@ -72,7 +73,7 @@ def bench_record(
     origin = provenance(sys.argv[1:], seed, PROMPTS) | {"sizes": dataclasses.asdict(sizes)}
 
     def on_run(what: str) -> None:
-        errors.print(what, soft_wrap=True, highlight=False)
+        errors.print(escape(what), soft_wrap=True, highlight=False)
 
     with (
         tempfile.TemporaryDirectory(prefix="vllm-spec-record-") as name,
@@ -89,4 +90,5 @@ def bench_record(
             costs = priced.costs
             origin["costs"] = priced.provenance
     Recording(record.nameless(config), traces, costs, origin).write(out)
-    errors.print(f"{out}: {len(traces)} responses, {out.stat().st_size:,} bytes", soft_wrap=True, highlight=False)
+    text = f"{out}: {len(traces)} responses, {out.stat().st_size:,} bytes"
+    errors.print(escape(text), soft_wrap=True, highlight=False)

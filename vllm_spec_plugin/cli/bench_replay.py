@@ -1,4 +1,4 @@
-"""`vllm-spec bench replay`: the draft-length policy replayed against recorded outcomes and costs."""
+"""`vllm-spec bench replay`: runs the draft-length policy on recorded outcomes and costs."""
 
 from pathlib import Path
 from typing import Annotated
@@ -17,15 +17,18 @@ def bench_replay(
         list[str] | None, typer.Option(metavar="NAME", help="Workload; repeatable. [default: all]")
     ] = None,
     levels: Annotated[str, typer.Option(metavar="N,...", help="Numbers of concurrent streams.")] = "1,2,4,8,16,32",
-    tokens: Annotated[int, typer.Option(min=16, help="Output tokens per stream, in each phase of switching.")] = 400,
-    request_tokens: Annotated[int, typer.Option(min=2, help="Output tokens per request, on average.")] = 96,
-    seeds: Annotated[int, typer.Option(min=1, help="Number of seeds; everything is replayed with each.")] = 3,
+    tokens: Annotated[
+        int, typer.Option(min=16, help="Output tokens per stream, or per phase of the workload switching.")
+    ] = 400,
+    request_tokens: Annotated[int, typer.Option(min=2, help="Mean output tokens per request.")] = 96,
+    seeds: Annotated[int, typer.Option(min=1, help="Number of replays, each with another seed.")] = 3,
     seed: Seed = 0,
     ablate: Annotated[
-        bool, typer.Option("--ablate", help="Switch off each mechanism of the policy by itself instead.")
+        bool, typer.Option("--ablate", help="Instead, switch off one mechanism of the policy at a time.")
     ] = False,
     without: Annotated[
-        list[str] | None, typer.Option(metavar="MECHANISM", help="With --ablate: only these. [default: all]")
+        list[str] | None,
+        typer.Option(metavar="MECHANISM", help="With --ablate: only this mechanism; repeatable. [default: all]"),
     ] = None,
     json_file: JsonFile = None,
     csv: CsvFile = None,
@@ -35,14 +38,13 @@ def bench_replay(
 ) -> None:
     """Replay recorded outcomes and costs under the policy `optimal`, and compare it.
 
-    Requests come in a closed loop and are batched continuously. Each gets a recorded response; a draft at an output
-    position fares as recorded there. Steps take the recorded seconds, with their noise. The same seed gives the same
-    figures. With --ablate it reports what each mechanism of the policy gains, in percent.
+    Closed loop with continuous batching. Each request gets a recorded response; a draft's acceptance is the one
+    recorded at its output position. Step times are the recorded ones, with their noise. Equal seeds give equal
+    figures. With --ablate the report has each mechanism's gain in percent.
     """
     import sys
 
-    from rich.console import Console
-
+    from vllm_spec_plugin.cli.console import new_console
     from vllm_spec_plugin.tools.bench.input import whole_numbers, words
     from vllm_spec_plugin.tools.bench.replay.ablation import MECHANISMS
     from vllm_spec_plugin.tools.bench.replay.ablation import ablate as gains_of
@@ -75,4 +77,4 @@ def bench_replay(
                     found.add(arm, f"{path.stem}: {name}", count, seed + number, values)
     origin = provenance(sys.argv[1:], seed, ())
     report = gains_report(measured, origin) if ablate else rates_report(measured, origin)
-    write(report, terminal=Console(), **vars(files))
+    write(report, terminal=new_console(), **vars(files))

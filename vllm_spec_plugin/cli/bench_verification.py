@@ -1,10 +1,11 @@
-"""`vllm-spec bench verification`: what block verification takes and gains beside token by token."""
+"""`vllm-spec bench verification`: compares cost and acceptance of block and token verification."""
 
 from typing import Annotated
 
 import typer
 
 from vllm_spec_plugin.cli.bench_options import CsvFile, HtmlFile, JsonFile, MarkdownFile, PngFile
+from vllm_spec_plugin.schema.errors import UserError
 
 _VOCABULARIES, _REQUESTS, _TOKENS = (512, 32_768, 152_064), (8, 32), (4, 8)
 
@@ -12,36 +13,37 @@ _VOCABULARIES, _REQUESTS, _TOKENS = (512, 32_768, 152_064), (8, 32), (4, 8)
 def bench_verification(
     vocab_size: Annotated[
         list[int] | None,
-        typer.Option(min=2, help="Vocabulary, as often as wanted. [default: 512, 32768, 152064]"),
+        typer.Option(min=2, help="Vocabulary size; repeatable. [default: 512, 32768, 152064]"),
     ] = None,
     requests: Annotated[
-        list[int] | None, typer.Option(min=1, help="Requests per step, as often as wanted. [default: 8, 32]")
+        list[int] | None, typer.Option(min=1, help="Requests per step; repeatable. [default: 8, 32]")
     ] = None,
-    tokens: Annotated[int, typer.Option(min=1, max=64, help="K of each request where times are taken.")] = 4,
-    rounds: Annotated[int, typer.Option(min=1, help="Rounds, in each of which both methods verify.")] = 31,
-    steps: Annotated[int, typer.Option(min=2, help="Steps that accepted tokens are averaged over.")] = 4000,
-    gain_vocab_size: Annotated[int, typer.Option(min=2, help="Vocabulary where accepted tokens are averaged.")] = 1000,
-    device: Annotated[str, typer.Option(help="Where times are taken: cpu or cuda.")] = "cpu",
-    seed: Annotated[int, typer.Option(min=0, help="Of distributions and drafts.")] = 0,
+    tokens: Annotated[int, typer.Option(min=1, max=64, help="Draft tokens per request in the timed steps.")] = 4,
+    rounds: Annotated[int, typer.Option(min=1, help="Timed rounds; both methods verify in each.")] = 31,
+    steps: Annotated[int, typer.Option(min=2, help="Steps over which accepted tokens are averaged.")] = 4000,
+    gain_vocab_size: Annotated[
+        int, typer.Option(min=2, help="Vocabulary size for the averages of accepted tokens.")
+    ] = 1000,
+    device: Annotated[str, typer.Option(help="Device on which times are taken: cpu or cuda.")] = "cpu",
+    seed: Annotated[int, typer.Option(min=0, help="Seed of distributions and drafts.")] = 0,
     json_file: JsonFile = None,
     csv: CsvFile = None,
     markdown: MarkdownFile = None,
     png: PngFile = None,
     html: HtmlFile = None,
 ) -> None:
-    """Compare verifying drawn drafts by blocks with verifying them token by token: time, and accepted tokens.
+    """Compare block verification of sampled drafts with token verification: time, and accepted tokens.
 
-    Both methods verify the same drafts in turn, in one process; times are medians of the rounds. Distributions are
-    random: logits are normal, the draft's differ from the target's by normal noise. Nothing else of a step is in
-    the times, which are a thread's CPU time on a CPU. Leave the machine alone meanwhile.
+    Both methods verify the same drafts alternately, in one process; times are medians of the rounds. Logits are
+    random normal numbers; the draft's differ from the target's by normal noise. The times are of verification
+    alone: on a CPU, one thread's CPU time. Keep the machine otherwise idle.
     """
     import sys
     from dataclasses import asdict
 
     import torch
-    from rich.console import Console
 
-    from vllm_spec_plugin.schema.errors import UserError
+    from vllm_spec_plugin.cli.console import new_console
     from vllm_spec_plugin.tools.bench.verification import APART, measure_gain, time_verification
     from vllm_spec_plugin.tools.report import Chart, Files, Line, Measurements, Report, Table, check_files, write
     from vllm_spec_plugin.tools.report.provenance import provenance
@@ -110,4 +112,4 @@ def bench_verification(
         measurements=measured,
         data={"tokens": tokens, "rounds": rounds, "steps": steps, "device": device, "gain_vocab_size": gain_vocab_size},
     )
-    write(report, terminal=Console(), **vars(files))
+    write(report, terminal=new_console(), **vars(files))

@@ -1,4 +1,4 @@
-"""What `vllm-spec certify` shows of itself while it runs."""
+"""Shows the progress of `vllm-spec certify`."""
 
 import contextlib
 import threading
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def shown(console: "Console") -> Iterator[Callable[[str], None]]:
-    """Yields what is told each thing that is done next: a moving line, or without a terminal a line for each."""
+    """Yields a function that shows the next piece of work: in a live line, or without a terminal in a new line."""
     from rich.markup import escape
 
     start, lock = time.monotonic(), threading.Lock()

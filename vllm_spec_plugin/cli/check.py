@@ -1,77 +1,120 @@
-"""`vllm-spec check`: what a configuration file means, or what is wrong with it, for a server or by itself."""
+"""`vllm-spec check`: validates configuration files, alone or for a model, and prints the resolved settings."""
 
 import contextlib
 import logging
+import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 if TYPE_CHECKING:
-    from pydantic import BaseModel
-
     from vllm_spec_plugin.config import PluginConfig
 
 BAD = 2
+STDIN = "-"
+
+
+@dataclass
+class Checked:
+    """The result for one file, or for the model.
+
+    Attributes:
+        name: name of the file, as given.
+        config: its configuration; None if it cannot be read.
+        errors: messages about its mistakes; empty if there are none.
+        warnings: warnings that the plugin would log at start-up.
+        features: features of the plugin that the model is served with; None without a model.
+    """
+
+    name: str
+    config: "PluginConfig | None" = None
+    errors: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    features: list[str] | None = None
+
+    @contextlib.contextmanager
+    def noting(self) -> Iterator[None]:
+        """Collects the errors and warnings of the `with` block."""
+        from vllm_spec_plugin.config import ConfigError
+
+        with _warnings(self.warnings):
+            try:
+                yield
+            except ConfigError as error:
+                self.errors.append(str(error))
 
 
 def check(
     files: Annotated[
         list[str],
         typer.Argument(
-            metavar="FILE...", help="Configuration files; behind them, options of `vllm serve`.", show_default=False
+            metavar="FILE...",
+            help="Configuration files, or - for standard input; options of `vllm serve` may follow.",
+            show_default=False,
         ),
     ],
     model: Annotated[
         str | None,
         typer.Option(
-            help="Also check whether this model is served with them, a folder or a name on the Hugging Face hub. Its "
-            "weights are not read.",
+            help="Also check the files for this served model: a folder or a name on the Hugging Face hub. Its weights "
+            "are not read.",
             show_default=False,
         ),
     ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")] = False,
 ) -> None:
-    """Check configuration files and print what they come to.
+    """Check configuration files and print the resolved settings.
 
-    With --model, also whether the model is served exactly, as a server would find at its start: its layers, a draft
-    model or heads, and the options of `vllm serve` that are given, such as --tensor-parallel-size 2.
-    Exit status 0 if all is well, 2 if anything is wrong or refused.
+    With --model, also check what a server would check at start-up: the model's layers, a draft model or heads, and
+    options of `vllm serve` that follow, such as --tensor-parallel-size 2.
+    Exit status: 0 valid, 2 wrong or refused.
     """
-    from vllm_spec_plugin.config import ConfigError, load_config
+    from vllm_spec_plugin.cli.check_report import as_data, print_file, print_model
 
-    end = next((place for place, word in enumerate(files) if word.startswith("-")), len(files))
-    paths, options = [Path(file) for file in files[:end]], files[end:]
-    if not paths:
+    end = next((i for i, word in enumerate(files) if word.startswith("-") and word != STDIN), len(files))
+    names, options = list(dict.fromkeys(files[:end])), files[end:]
+    if not names:
         raise typer.BadParameter("no FILE given; allowed: FILEs first, then options")
     if options and model is None:
         raise typer.BadParameter(f"{options[0]} is an option of vllm serve; allowed: with --model only")
-    failed, arguments, configs = False, None, {}
+    found = [_load(name) for name in names]
+    served, arguments, facts = Checked(model or ""), None, None
+    if model is not None:
+        with served.noting():
+            arguments, facts = _server(model, options, [each.config for each in found if each.config])
+    for each in found:
+        with each.noting():
+            _check_file(each, arguments)
+    if as_json:
+        import json
 
-    @contextlib.contextmanager
-    def mistakes_shown() -> Iterator[None]:
-        nonlocal failed
-        try:
-            yield
-        except ConfigError as error:
-            typer.echo(str(error), err=True)
-            failed = True
-
-    for path in paths:
-        with mistakes_shown():
-            configs[path] = load_config(path)
-    with mistakes_shown():
-        if model is not None:
-            arguments = _server(model, options, list(configs.values()))
-    for path, config in configs.items():
-        with mistakes_shown(), _warnings_shown():
-            _check_file(path, config, arguments)
-    if failed:
+        typer.echo(json.dumps(as_data(found, served if model else None, facts), indent=2))
+    else:
+        if facts is not None:
+            print_model(served.name, facts)
+        for error in served.errors:
+            typer.echo(error, err=True)
+        for each in found:
+            # No file is valid for a model that was refused.
+            print_file(each, is_ok=not each.errors and not served.errors)
+    if served.errors or any(each.errors for each in found):
         raise typer.Exit(BAD)
 
 
-def _server(model: str, options: list[str], configs: "Sequence[PluginConfig]") -> Any:
-    """vLLM's arguments for the server, its model looked at and printed."""
+def _load(name: str) -> Checked:
+    from vllm_spec_plugin.config.reading import load_config, load_stream
+
+    checked = Checked("stdin" if name == STDIN else name)
+    with checked.noting():
+        checked.config = load_stream(sys.stdin.buffer, checked.name) if name == STDIN else load_config(name)
+    return checked
+
+
+def _server(model: str, options: list[str], configs: "Sequence[PluginConfig]") -> tuple[Any, Any]:
+    """Returns vLLM's engine arguments of the server, and its `ModelConfig`."""
     from vllm_spec_plugin.register import serve_options
 
     serve_options.quiet_vllm()
@@ -79,104 +122,44 @@ def _server(model: str, options: list[str], configs: "Sequence[PluginConfig]") -
     if not all(Path(name).is_dir() for name in (model, *models)):
         serve_options.use_cache_if_offline()
     arguments = serve_options.parse_options(model, options)
-    _print_model(model, serve_options.read_model(arguments))
-    return arguments
+    return arguments, serve_options.read_model(arguments)
 
 
-def _check_file(path: Path, config: "PluginConfig", arguments: Any) -> None:
-    """Checks a file, for the server with `arguments` where there is one, and prints what it comes to.
+def _check_file(checked: Checked, arguments: Any) -> None:
+    """Checks a file, for a server with `arguments` if given.
 
     Raises:
-        ConfigError: something is wrong.
+        ConfigError: the file is wrong, or refused for that server.
     """
+    if checked.config is None:
+        return
     if arguments is None:
-        config.check_proposers(None, str(path))
-        _print_settings(path, config)
+        checked.config.check_proposers(None, checked.name)
         return
     from vllm_spec_plugin.config.settings import settings_of
     from vllm_spec_plugin.register.serve_options import check_server
     from vllm_spec_plugin.support.rules import features_of
 
-    check_server(arguments, settings_of(config, str(path)))
-    _print_settings(path, config)
-    typer.echo(f"  served with this model: {', '.join(sorted(features_of(config)))}")
+    check_server(arguments, settings_of(checked.config, checked.name))
+    checked.features = sorted(features_of(checked.config))
 
 
 @contextlib.contextmanager
-def _warnings_shown() -> Iterator[None]:
-    """Prints what the plugin would log at a server's start."""
+def _warnings(found: list[str]) -> Iterator[None]:
+    """Collects the warnings that the plugin would log at start-up."""
 
-    class Printer(logging.Handler):
+    class Collector(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            typer.echo(f"warning: {record.getMessage()}", err=True)
+            found.append(record.getMessage())
 
-    logger, printer = logging.getLogger("vllm.vllm_spec_plugin"), Printer(logging.WARNING)
+    logger, collector = logging.getLogger("vllm.vllm_spec_plugin"), Collector(logging.WARNING)
     before = logger.level, logger.propagate
-    logger.addHandler(printer)
+    logger.addHandler(collector)
     logger.setLevel(logging.WARNING)
     logger.propagate = False
     try:
         yield
     finally:
-        logger.removeHandler(printer)
+        logger.removeHandler(collector)
         logger.setLevel(before[0])
         logger.propagate = before[1]
-
-
-def _print_model(name: str, model_config: Any) -> None:
-    from vllm_spec_plugin.schema.errors import show_source
-
-    typer.echo(f"{show_source(name)}:")
-    rows = [
-        ("architecture", model_config.architecture),
-        ("vocabulary", f"{model_config.get_vocab_size():,} tokens"),
-        ("context", f"{model_config.max_model_len:,} tokens"),
-    ]
-    _print_table([(key, value, "") for key, value in rows])
-
-
-def _print_settings(path: Path, config: "PluginConfig") -> None:
-    from vllm_spec_plugin.schema.errors import show_source
-
-    typer.echo(f"{show_source(str(path))}: OK")
-    _print_table(list(_settings(config, "", given=True)))
-
-
-def _settings(section: "BaseModel", prefix: str, *, given: bool) -> Iterator[tuple[str, str, str]]:
-    from pydantic import BaseModel
-
-    for key, field in type(section).model_fields.items():
-        value = getattr(section, key)
-        is_given = given and key in section.model_fields_set
-        name = f"{prefix}{key}"
-        if isinstance(value, BaseModel):
-            yield from _settings(value, f"{name}.", given=is_given)
-            continue
-        if isinstance(value, tuple) and value and isinstance(value[0], BaseModel):
-            for place, item in enumerate(value):
-                yield from _settings(item, f"{name}[{place}].", given=is_given)
-            continue
-        meanings = field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
-        shown = str(meanings.get("null", "not used") if value is None else value)
-        if isinstance(value, bool):
-            shown = str(value).lower()  # YAML's word
-        if value == 0 and "zero" in meanings:
-            shown += f" ({meanings['zero']})"
-        if name == "verification.lenience":
-            shown += " (exact)" if value == 1 else " (LOSSY: the output differs from the model's own)"
-        yield name, shown, "given" if is_given else "default"
-
-
-def _print_table(rows: list[tuple[str, str, str]]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
-    table.add_column(no_wrap=True)
-    for key, value, origin in rows:
-        style = "bold red" if "LOSSY" in value else "bold" if origin == "given" else ""
-        table.add_row(Text(f"  {key}"), Text(value, style=style), Text(origin, style="dim"))
-    Console().print(table)

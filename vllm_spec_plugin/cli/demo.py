@@ -1,8 +1,6 @@
-"""`vllm-spec demo`: the same prompts without and with speculation, side by side."""
+"""`vllm-spec demo`: completes the same prompts without and with speculation, and compares."""
 
-import signal
 import statistics
-import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,11 +16,13 @@ from rich.progress import track
 from rich.syntax import Syntax
 from rich.table import Table
 
+from vllm_spec_plugin.cli.console import new_console
 from vllm_spec_plugin.cli.errors import fail
+from vllm_spec_plugin.schema.errors import UserError
 from vllm_spec_plugin.tools.demo import model_path
-from vllm_spec_plugin.tools.serving import Server, ServerError
+from vllm_spec_plugin.tools.serving import Server
 
-# Beginnings as the bundled target knows them; the later ones repeat themselves, as much code does.
+# Code like the bundled target's training data; the later prompts are repetitive, as much code is.
 PROMPTS = (
     'def fibonacci(n):\n    """Return the n-th Fibonacci number."""\n',
     "class Stack:\n    def __init__(self):\n        self._items = []\n\n    def push(self, item):\n",
@@ -38,14 +38,14 @@ PROMPTS = (
 _DRAFTS = "vllm:spec_decode_num_drafts_total"
 _DRAFT_TOKENS = "vllm:spec_decode_num_draft_tokens_total"
 _ACCEPTED_TOKENS = "vllm:spec_decode_num_accepted_tokens_total"
-# vLLM counts a step just after it has sent the step's tokens.
+# vLLM updates its counters just after it has sent a step's tokens.
 _SETTLE_SECONDS = 0.2
 _REPEATS = 3
 
 
 @dataclass(frozen=True)
 class Speculation:
-    """What was drafted and accepted in some span of time."""
+    """Drafts, draft tokens and accepted tokens of a span of time."""
 
     drafts: float = 0.0
     draft_tokens: float = 0.0
@@ -53,7 +53,7 @@ class Speculation:
 
     @classmethod
     def between(cls, before: Mapping[str, float], after: Mapping[str, float]) -> "Speculation":
-        """The difference of two readings of vLLM's counters, which start when speculation first does."""
+        """The difference of two readings of vLLM's counters, which do not exist before the first draft."""
         return cls(
             *(after.get(name, 0.0) - before.get(name, 0.0) for name in (_DRAFTS, _DRAFT_TOKENS, _ACCEPTED_TOKENS))
         )
@@ -72,13 +72,13 @@ class Speculation:
 
     @property
     def acceptance_rate(self) -> float | None:
-        """Alpha: accepted/drafted; None if nothing was drafted."""
+        """Accepted/drafted; None if nothing was drafted."""
         return self.accepted_tokens / self.draft_tokens if self.draft_tokens else None
 
 
 @dataclass(frozen=True)
 class Completion:
-    """One answer: its text, its length in tokens, the seconds it took and what was speculated on the way."""
+    """One response: text, output tokens, median seconds, and its drafts."""
 
     text: str
     tokens: int
@@ -87,19 +87,19 @@ class Completion:
 
 
 def complete_all(server: Server, max_tokens: int, console: Console) -> list[Completion]:
-    """Completes the demo's prompts one at a time, greedily, each a few times; the median time counts.
+    """Completes the demo's prompts one at a time, greedily, each several times; times are medians.
 
     Raises:
         OpenAIError: a request failed.
     """
-    # Without a retry: a repeated request would be timed twice. Without a proxy: the server is on this machine.
+    # No retry: a repeated request would be timed twice. No proxy: the server is local.
     with OpenAI(
         base_url=f"{server.base_url}/v1",
         api_key="not needed",
         max_retries=0,
         http_client=DefaultHttpxClient(trust_env=False, timeout=600.0),
     ) as client:
-        # The first request of a server pays for what is set up lazily.
+        # Warm-up: the first request includes lazy initialisation.
         client.completions.create(model=server.model, prompt="import ", max_tokens=max_tokens, temperature=0)
         completions = []
         for prompt in track(PROMPTS, description="completing", console=console, transient=True):
@@ -121,7 +121,7 @@ def complete_all(server: Server, max_tokens: int, console: Console) -> list[Comp
 
 
 def comparison_table(without: list[Completion], with_plugin: list[Completion]) -> Table:
-    """One row per prompt and a row for all of them."""
+    """Builds a table with a row per prompt and a row of totals."""
     table = Table(title="tokens per second, one request at a time, temperature 0", show_footer=True)
     rows = [
         (_first_line(prompt), old.tokens, old.seconds, new.tokens, new.seconds, new.speculation, old.text == new.text)
@@ -137,7 +137,7 @@ def comparison_table(without: list[Completion], with_plugin: list[Completion]) -
         sum((row[5] for row in rows), Speculation()),
         all(row[6] for row in rows),
     )
-    headers = ("prompt", "without", "with", "speedup", "acceptance length", "alpha", "identical")
+    headers = ("prompt", "without", "with", "speedup", "acceptance length", "acceptance rate", "identical")
     for header, footer in zip(headers, total, strict=True):
         table.add_column(header, footer, justify="left" if header == "prompt" else "right")
     for row in cells:
@@ -156,14 +156,14 @@ def _cells(
 ) -> tuple[str, ...]:
     old, new = old_tokens / old_seconds, new_tokens / new_seconds
     speedup = f"{new / old:.2f}x" if old else "-"
-    length, alpha = speculation.acceptance_length, speculation.acceptance_rate
+    length, rate = speculation.acceptance_length, speculation.acceptance_rate
     return (
         escape(name),
         f"{old:.1f}",
         f"{new:.1f}",
         speedup,
         "-" if length is None else f"{length:.2f}",
-        "-" if alpha is None else f"{alpha:.2f}",
+        "-" if rate is None else f"{rate:.2f}",
         "yes" if identical else "[red]NO[/red]",
     )
 
@@ -173,29 +173,25 @@ def _first_line(prompt: str) -> str:
 
 
 def demo(
-    config: Annotated[Path, typer.Option(help="The plugin.yaml to compare with.")] = Path("configs/ngram.yaml"),
-    max_tokens: Annotated[int, typer.Option(min=1, help="Tokens to generate per prompt.")] = 128,
+    config: Annotated[Path, typer.Option(help="The plugin.yaml of the second server.")] = Path("configs/ngram.yaml"),
+    max_tokens: Annotated[int, typer.Option(min=1, help="Maximum output tokens per prompt.")] = 128,
     model: Annotated[
         str | None, typer.Option(help="Folder or hub name of another target. [default: the bundled one]")
     ] = None,
     timeout: Annotated[float, typer.Option(min=1, help="Seconds to wait for a server to start.")] = 300.0,
 ) -> None:
-    """Serve a model without and then with speculation, send both the same prompts, and compare."""
-    console = Console()
-    errors = Console(stderr=True)
+    """Serve a model without and with speculation, complete the same prompts, and compare speed and outputs."""
+    console = new_console()
     if not config.is_file():
-        errors.print(
-            f"[red]error:[/red] no file {escape(str(config))} in {escape(str(Path.cwd()))}. "
-            "Run this in the project's folder, or name a plugin.yaml with --config."
+        raise UserError(
+            f"--config {config}: no such file in {Path.cwd()}; allowed: a plugin.yaml; the default is found in the "
+            "project's folder"
         )
-        raise typer.Exit(2)
-    # A terminated demo takes its server along, as an interrupted one does.
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
 
     target = model or str(model_path("target"))
     console.print(f"Target: {escape(target)}")
     console.print(
-        f"{len(PROMPTS)} prompts, up to {max_tokens} tokens each, by two servers one after the other; "
+        f"{len(PROMPTS)} prompts, up to {max_tokens} tokens each, on two servers one after the other; "
         f"medians of {_REPEATS}.\n"
     )
     runs: list[list[Completion]] = []
@@ -205,13 +201,13 @@ def demo(
             console.print(f"[bold]{len(runs) + 1}/2[/bold] {escape(title)}")
             with Server(target, setting, timeout=timeout, console=console) as server:
                 runs.append(complete_all(server, max_tokens, console))
-    except (ServerError, OpenAIError, httpx.HTTPError) as error:
-        fail(str(error), 1)
+    except (OpenAIError, httpx.HTTPError) as error:
+        raise UserError(f"the server did not answer: {error}") from None
 
     without, with_plugin = runs
     console.print()
     console.print(comparison_table(without, with_plugin))
-    console.print("\nWhat the model writes, with speculation:\n")
+    console.print("\nFirst output, with speculation:\n")
     console.print(Syntax(PROMPTS[0] + with_plugin[0].text, "python", word_wrap=True, background_color="default"))
     differing = [
         (_first_line(prompt), old.text, new.text)
@@ -220,10 +216,10 @@ def demo(
     ]
     if differing:
         prompt, old_text, new_text = differing[0]
-        errors.print(
-            f"\n[red]error:[/red] {len(differing)} of {len(PROMPTS)} outputs differ. The first:\n"
-            f"  prompt:  {escape(repr(prompt))}\n"
-            f"  without: {escape(repr(old_text))}\n"
-            f"  with:    {escape(repr(new_text))}"
+        fail(
+            f"{len(differing)} of {len(PROMPTS)} outputs differ. The first:\n"
+            f"  prompt:  {prompt!r}\n"
+            f"  without: {old_text!r}\n"
+            f"  with:    {new_text!r}",
+            1,
         )
-        raise typer.Exit(1)

@@ -1,4 +1,4 @@
-"""How commands end that do not go well: one line, and an exit status."""
+"""Ends failed commands with one message, without a traceback, and an exit status."""
 
 import signal
 import sys
@@ -11,9 +11,9 @@ from vllm_spec_plugin.schema.errors import UserError
 
 
 class Commands(TyperGroup):
-    """Commands that print what is wrong as one line: exit status 2 is bad input, 1 that something else failed.
+    """Commands that print user errors as one message and exit with status 2.
 
-    A terminated command cleans up and takes its engines along, as an interrupted one does.
+    A terminated command cleans up and stops its engines, like an interrupted one.
     """
 
     def invoke(self, ctx: Any) -> Any:
@@ -22,18 +22,18 @@ class Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except UserError as error:
-            fail(str(error), error.exit_status)
+            fail(str(error), 2)
         except OSError as error:
-            fail(str(error), 1)
+            fail(f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error), 2)
         finally:
             signal.signal(signal.SIGTERM, before)
 
 
 def fail(message: str, status: int) -> NoReturn:
-    """Says what is wrong, and ends the command.
+    """Prints an error message, and ends the command.
 
     Raises:
-        Exit: with that status.
+        Exit: always, with `status`.
     """
     typer.echo(f"error: {message}", err=True)
     raise typer.Exit(status) from None

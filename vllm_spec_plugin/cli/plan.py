@@ -1,4 +1,4 @@
-"""`vllm-spec plan`: whether to switch speculation on for a model and its traffic, and with what."""
+"""`vllm-spec plan`: recommends whether to use speculation for a model and its traffic, and with which proposer."""
 
 from pathlib import Path
 from typing import Annotated
@@ -11,15 +11,15 @@ _MOST_TOKENS, _MOST_STREAMS = 64, 256
 
 
 def plan(
-    model: Annotated[str, typer.Option(help="Folder or hub name of the model that is served.", show_default=False)],
+    model: Annotated[str, typer.Option(help="Folder or hub name of the served model.", show_default=False)],
     prompts: Annotated[
         list[Path],
         typer.Option(
             metavar="FILE",
             show_default=False,
-            help='What it is asked, JSON Lines: {"prompt": ...} or {"messages": [...]}, if wanted with "workload" (a '
-            'word that figures are told apart by), "max_tokens" and "temperature". Or a JSON list of texts. '
-            "Several times: each file is a workload.",
+            help='Prompts of the traffic: JSON Lines or a JSON list of texts, {"prompt": ...}, {"messages": [...]} or '
+            'ShareGPT conversations, optionally with "workload" (a name to group figures by), "max_tokens" and '
+            '"temperature". Repeatable: each file is a workload.',
         ),
     ],
     draft: Annotated[
@@ -29,67 +29,72 @@ def plan(
         str | None, typer.Option(help="Folder or hub name of Medusa heads to consider.", show_default=False)
     ] = None,
     concurrency: Annotated[
-        str, typer.Option(metavar="N,...", help="Requests at once; the answer is for all these, each counting alike.")
+        str, typer.Option(metavar="N,...", help="Numbers of concurrent requests, weighted equally.")
     ] = "1,8",
-    tokens: Annotated[int, typer.Option(min=1, max=_MOST_TOKENS, help="Longest draft to consider.")] = 8,
+    tokens: Annotated[
+        int, typer.Option(min=1, max=_MOST_TOKENS, help="Maximum draft length to consider, in tokens.")
+    ] = 8,
     output_tokens: Annotated[
-        int, typer.Option(min=8, help="Output tokens of a request; a prompt's own max_tokens counts where it is less.")
+        int, typer.Option(min=8, help="Maximum output tokens per request; a prompt's own max_tokens applies if lower.")
     ] = 64,
-    temperature: Annotated[
-        float, typer.Option(min=0.0, max=10.0, help="Of prompts that have none of their own.")
-    ] = 0.0,
-    rounds: Annotated[int, typer.Option(min=1, help="How often each thing is measured; they take turns.")] = 2,
+    temperature: Annotated[float, typer.Option(min=0.0, max=10.0, help="Temperature of prompts that give none.")] = 0.0,
+    rounds: Annotated[int, typer.Option(min=1, help="Repetitions of each measurement; they alternate.")] = 2,
     verify: Annotated[
-        bool, typer.Option(help="In the end run the best against no speculation, in a closed loop.")
+        bool, typer.Option(help="Finally run the best proposer against no speculation, in a closed loop.")
     ] = True,
     patience: NoiseBudget = 60.0,
     seed: Seed = 0,
     enforce_eager: EnforceEager = False,
     out: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", show_default=False, help="Write the recommended plugin.yaml here, if any is."),
+        typer.Option(
+            metavar="FILE", show_default=False, help="Write the recommended plugin.yaml to this file, if there is one."
+        ),
     ] = None,
     out_anyway: Annotated[
-        bool, typer.Option("--out-anyway", help="Also write --out where the answer is to leave it off.")
+        bool, typer.Option("--out-anyway", help="Write --out even if the recommendation is not to speculate.")
     ] = False,
     json_path: JsonFile = None,
     markdown: Annotated[
-        Path | None, typer.Option(metavar="FILE", show_default=False, help="Also write the report here, as Markdown.")
+        Path | None,
+        typer.Option(metavar="FILE", show_default=False, help="Also write the report to this file, as Markdown."),
     ] = None,
     png: Annotated[
-        Path | None, typer.Option(metavar="FILE", show_default=False, help="Also draw the speedups into this file.")
+        Path | None, typer.Option(metavar="FILE", show_default=False, help="Also plot the speedups to this file.")
     ] = None,
 ) -> None:
-    """Tell whether to switch speculation on for a model and its traffic, with what, and what it gains.
+    """Recommend whether to use speculation for a model and its traffic, with which proposer, and predict the speedup.
 
-    Measures on this machine what steps, drafts and prompts take and how often drafts are right, predicts
-    every proposer's speedup from that, runs the best against no speculation, and recommends. n-grams are
-    always considered, a draft model and Medusa heads where they are given. Two engines at most run at
-    once. Leave the machine alone meanwhile.
+    Measures on this machine the time of steps, drafts and prefill, and the acceptance of drafts. Predicts every
+    proposer's speedup, runs the best one against no speculation, and recommends. n-grams are always considered,
+    a draft model and Medusa heads if given. At most two engines run at once. Keep the machine otherwise idle.
     """
     import sys
     import tempfile
 
-    from rich.console import Console
     from rich.markup import escape
 
+    from vllm_spec_plugin.cli.console import new_console
+    from vllm_spec_plugin.register.serve_options import use_cache_if_offline
     from vllm_spec_plugin.tools.bench.engine_args import model_source
     from vllm_spec_plugin.tools.bench.input import whole_numbers
     from vllm_spec_plugin.tools.planner import planning
     from vllm_spec_plugin.tools.planner.measuring import Sizes
     from vllm_spec_plugin.tools.planner.models import check_models, read_heads
-    from vllm_spec_plugin.tools.planner.prompts import read_given
     from vllm_spec_plugin.tools.planner.report.output import Files, show, write
     from vllm_spec_plugin.tools.planner.texts import as_traffic
+    from vllm_spec_plugin.tools.prompts import read_prompts
     from vllm_spec_plugin.tools.report.output import check_output
     from vllm_spec_plugin.tools.report.provenance import provenance
 
-    console, errors = Console(), Console(stderr=True)
+    console, errors = new_console(), new_console(stderr=True)
     levels = whole_numbers("--concurrency", concurrency, _MOST_STREAMS)
     for option, path in (("--out", out), ("--json", json_path), ("--markdown", markdown), ("--png", png)):
         check_output(option, path)
-    given = read_given(prompts)
+    given = read_prompts(prompts)
     served = model_source("--model", model, "target")
+    if not all(Path(name).is_dir() for name in (served, draft, medusa) if name):
+        use_cache_if_offline()
     small = None if draft is None else model_source("--draft", draft, "draft")
     heads = None if medusa is None else read_heads(model_source("--medusa", medusa, "medusa"))
     for warning in check_models(served, small, heads):

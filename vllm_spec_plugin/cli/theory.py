@@ -1,4 +1,4 @@
-"""`vllm-spec theory`: what Leviathan et al. (2023) promise for an acceptance rate and a cost ratio."""
+"""`vllm-spec theory`: predicts speedups by Leviathan et al. (2023) from an acceptance rate and a cost ratio."""
 
 import math
 import re
@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from vllm_spec_plugin.cli.errors import fail
 from vllm_spec_plugin.schema.errors import UserError
 
 if TYPE_CHECKING:
@@ -34,7 +33,10 @@ def theory(
     ] = None,
     cost: Annotated[
         list[str] | None,
-        typer.Option(metavar="C", help="One draft step over one target step; several as 0.02,0.1. [default: 0.05]"),
+        typer.Option(
+            metavar="C",
+            help="Cost ratio c: time of a draft step / time of a target step; several as 0.02,0.1. [default: 0.05]",
+        ),
     ] = None,
     tokens: Annotated[
         list[str] | None,
@@ -45,7 +47,7 @@ def theory(
         typer.Option(
             metavar="C_HAT",
             show_default=False,
-            help="Operations of the draft per token over the target's. [default: as --cost]",
+            help="Arithmetic operations per token: draft / target. [default: as --cost]",
         ),
     ] = None,
     verify: Annotated[
@@ -53,39 +55,40 @@ def theory(
         typer.Option(
             metavar="T1,T2,...",
             show_default=False,
-            help="What a target step with 1, 2, ... tokens takes, in any unit: also gives the speedup that is left "
-            "where verifying is not free.",
+            help="Time of a target step with 1, 2, ... tokens, in any unit; adds the speedup where verification is not "
+            "free.",
         ),
     ] = None,
     paper: Annotated[
         bool,
-        typer.Option("--paper", help="Instead: the paper's Tables 1 and 4, its Figure 3 and section 3.5, computed."),
+        typer.Option("--paper", help="Instead, compute the paper's Tables 1 and 4, its Figure 3 and section 3.5."),
     ] = False,
     out: Annotated[
-        Path | None, typer.Option(metavar="PNG", show_default=False, help="Also draw the curves into this file.")
+        Path | None, typer.Option(metavar="PNG", show_default=False, help="Also plot the curves to this file.")
     ] = None,
     json_path: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", show_default=False, help="Also write all figures here.")
+        Path | None,
+        typer.Option("--json", metavar="FILE", show_default=False, help="Also write all figures to this file."),
     ] = None,
 ) -> None:
-    """Tell what speculation gains by the formulas of Leviathan et al. (2023).
+    """Predict the gain of speculation by the formulas of Leviathan et al. (2023).
 
-    Tokens per step (equation 1), speedup (theorem 3.8), arithmetic operations (theorem 3.11) and the best K, for an
-    acceptance rate alpha and a cost ratio c.
+    Prints tokens per step (equation 1), speedup (theorem 3.8), arithmetic operations (theorem 3.11) and the best K,
+    for an acceptance rate alpha and a cost ratio c.
     """
     _check_path("--out", out, ".png")
     _check_path("--json", json_path, "")
     if paper:
         given = {"--alpha": alpha, "--cost": cost, "--tokens": tokens, "--ops-cost": ops_cost, "--verify": verify}
         if used := [option for option, value in given.items() if value is not None]:
-            raise UserError(f"{', '.join(used)}: not with --paper, which takes the paper's values; leave one out")
+            raise UserError(f"{', '.join(used)}: not allowed with --paper, which uses the paper's values")
         report = _paper()
     else:
         report = _study(alpha, cost, tokens, ops_cost, verify, drawn=out is not None)
 
-    from rich.console import Console
+    from vllm_spec_plugin.cli.console import new_console
 
-    console = Console()
+    console = new_console()
     for part in report.parts:
         console.print(part, highlight=False)
     _write(report, out, json_path)
@@ -151,16 +154,13 @@ def _write(report: _Report, out: Path | None, json_path: Path | None) -> None:
 
     from vllm_spec_plugin.tools.theory.plot import draw
 
-    for option, path in (("--out", out), ("--json", json_path)):
+    for path in (out, json_path):
         if path is None:
             continue
-        try:
-            if path is out:
-                draw(report.picture, path)
-            else:
-                path.write_text(json.dumps(report.data, indent=1, allow_nan=False) + "\n", encoding="utf-8")
-        except OSError as error:
-            fail(f"{option} {path}: cannot be written: {error.strerror or error}", 1)
+        if path is out:
+            draw(report.picture, path)
+        else:
+            path.write_text(json.dumps(report.data, indent=1, allow_nan=False) + "\n", encoding="utf-8")
         typer.echo(f"written to {path}")
 
 
@@ -214,7 +214,7 @@ def _each_once(values: Iterable[_T]) -> list[_T]:
 
 
 def _spread(values: list[int], most: int) -> list[int]:
-    """All of them, or `most` at equal distances, the first and the last among them."""
+    """Returns all values, or `most` of them at equal distances with the first and the last."""
     if len(values) <= most:
         return values
     return [values[round(number * (len(values) - 1) / (most - 1))] for number in range(most)]

@@ -1,4 +1,4 @@
-"""`vllm-spec train-medusa`: heads for a model of one's own."""
+"""`vllm-spec train-medusa`: trains Medusa heads for a model."""
 
 import sys
 from enum import StrEnum
@@ -7,19 +7,19 @@ from typing import Annotated
 
 import typer
 
-from vllm_spec_plugin.cli.errors import fail
 from vllm_spec_plugin.cli.widen import parse_count
+from vllm_spec_plugin.schema.errors import UserError
 
 
 class Labels(StrEnum):
-    """What a head is to say."""
+    """What a head is trained to predict."""
 
     SOFT = "soft"
     HARD = "hard"
 
 
 class WeightType(StrEnum):
-    """Of the saved weights."""
+    """Data type of the saved weights."""
 
     FLOAT16 = "float16"
     BFLOAT16 = "bfloat16"
@@ -35,46 +35,49 @@ def train_medusa(
         typer.Option(
             metavar="FILE|DIR|stdlib",
             show_default=False,
-            help='Texts to learn from, as often as you like: text files, folders of them, .jsonl with "text", "prompt" '
-            'and "completion", or "messages". stdlib is the bundled models\' own corpus.',
+            help='Training text; repeatable: text files, folders of them, .jsonl with "text", "prompt" and '
+            '"completion", or "messages". stdlib is the corpus of the bundled models.',
         ),
     ],
     out: Annotated[
         Path,
         typer.Option(
-            metavar="DIR", file_okay=False, show_default=False, help="Folder to write to; made if it is not there."
+            metavar="DIR", file_okay=False, show_default=False, help="Folder to write to; created if missing."
         ),
     ],
     heads: Annotated[
         int | None,
         typer.Option(
-            min=1, max=16, metavar="N", show_default=False, help="Heads to train. [default: 4, or those of --from]"
+            min=1, max=16, metavar="N", show_default=False, help="Number of heads. [default: 4, or that of --from]"
         ),
     ] = None,
-    layers: Annotated[int, typer.Option(min=1, max=8, help="Residual blocks of each head.")] = 1,
+    layers: Annotated[int, typer.Option(min=1, max=8, help="Residual blocks per head.")] = 1,
     steps: Annotated[int, typer.Option(min=0, help="Optimiser steps.")] = 2000,
     batch_tokens: Annotated[int, typer.Option(min=1, help="Tokens per step.")] = 2048,
     learning_rate: Annotated[
         float | None,
         typer.Option(
-            min=1e-9, max=1.0, show_default=False, help="The highest. [default: 0.064 / sqrt(hidden size of the model)]"
+            min=1e-9,
+            max=1.0,
+            show_default=False,
+            help="Peak learning rate. [default: 0.064 / sqrt(hidden size of the model)]",
         ),
     ] = None,
-    max_length: Annotated[int, typer.Option(min=3, help="Tokens of a text that the model reads at once.")] = 512,
+    max_length: Annotated[int, typer.Option(min=3, help="Maximum tokens per training sequence.")] = 512,
     self_distill: Annotated[
         int | None,
         typer.Option(
             metavar="N",
             parser=parse_count,
             show_default=False,
-            help="Tokens of the model's own continuations of the data to make and learn from, such as 2M. They make "
-            "heads better at what they are for. [default: none]",
+            help="Tokens to generate with the model, as continuations of the data, and to train on, such as 2M. "
+            "Raises acceptance on the model's own outputs. [default: none]",
         ),
     ] = None,
     self_distill_temperature: Annotated[
         list[float] | None,
         typer.Option(
-            min=0.0, max=10.0, help="At which they are made, as often as you like, equally many each. [default: 0, 1]"
+            min=0.0, max=10.0, help="Temperature of those continuations; repeatable, equally many each. [default: 0, 1]"
         ),
     ] = None,
     start: Annotated[
@@ -83,29 +86,28 @@ def train_medusa(
             "--from",
             metavar="HEADS",
             show_default=False,
-            help="Heads to start from, in this layout or the original Medusa one. With --steps 0 they are only "
-            "measured, and written in this one.",
+            help="Heads to start from, in this project's layout or Medusa's original one. With --steps 0 they are only "
+            "measured, and written in this project's layout.",
         ),
     ] = None,
     labels: Annotated[
-        Labels, typer.Option(help="Learn the model's distribution of each token, or the token.")
+        Labels, typer.Option(help="Train on the model's distribution of each token (soft), or on the token (hard).")
     ] = Labels.SOFT,
-    dtype: Annotated[WeightType, typer.Option(help="Of the saved weights.")] = WeightType.FLOAT16,
-    seed: Annotated[int, typer.Option(min=0, help="Of all that is drawn.")] = 0,
+    dtype: Annotated[WeightType, typer.Option(help="Data type of the saved weights.")] = WeightType.FLOAT16,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of everything random.")] = 0,
     restart: Annotated[
-        bool, typer.Option("--restart", help="Forget an interrupted run in DIR, and replace heads that are there.")
+        bool, typer.Option("--restart", help="Discard an interrupted run in DIR, and replace heads in it.")
     ] = False,
 ) -> None:
-    """Train Medusa heads for a model, whose own weights stay as they are.
+    """Train Medusa heads for a model. The model's weights do not change.
 
-    DIR gets the heads, their config with held-out accuracies and where they come from, and training.png. An
-    interrupted run goes on where it was when the same command is given again.
+    Writes the heads, their config with held-out accuracies and provenance, and training.png to DIR. To resume an
+    interrupted run, repeat the same command.
     """
     if start is None and steps == 0:
-        fail("--steps: got 0; allowed: from 1, or 0 with --from, to measure heads that there are", 2)
+        raise UserError("--steps: got 0; allowed: from 1, or 0 with --from, to measure existing heads")
 
-    from rich.console import Console
-
+    from vllm_spec_plugin.cli.console import new_console
     from vllm_spec_plugin.tools.training.options import Options
     from vllm_spec_plugin.tools.training.train import train_heads
 
@@ -126,10 +128,8 @@ def train_medusa(
         seed=seed,
     )
     try:
-        train_heads(options, out, Console(), restart=restart)
-    except OSError as error:
-        fail(f"--out {out}: cannot be written: {error.strerror or error}", 1)
+        train_heads(options, out, new_console(), restart=restart)
     except KeyboardInterrupt:
-        typer.echo("interrupted; the same command goes on from here", err=True)
+        typer.echo("interrupted; repeat the same command to resume", err=True)
         sys.exit(130)
     typer.echo(f"written to {out}")

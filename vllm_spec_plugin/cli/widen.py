@@ -1,4 +1,4 @@
-"""`vllm-spec widen`: a model of larger cost that computes the same."""
+"""`vllm-spec widen`: makes a costlier model with the same outputs."""
 
 import re
 from decimal import Decimal
@@ -7,59 +7,62 @@ from typing import Annotated
 
 import typer
 
-from vllm_spec_plugin.cli.errors import fail
+from vllm_spec_plugin.schema.errors import UserError
 
 _SCALES = {"": 1, "K": 10**3, "M": 10**6, "B": 10**9}
 
 
 def parse_count(text: str) -> int:
-    """A plain number, or one with k, M or B behind it.
+    """Parses a number with an optional suffix k, M or B.
 
     Raises:
-        typer.BadParameter: it is neither.
+        typer.BadParameter: it is no such number.
     """
     match = re.fullmatch(r"(\d{1,18}(?:\.\d{1,18})?)([kmb]?)", text, re.ASCII | re.IGNORECASE)
     if match is None:
-        raise typer.BadParameter(f"got {text!r}; allowed: a number, with k, M or B behind it or not, such as 200M")
+        raise typer.BadParameter(f"got {text!r}; allowed: a number, optionally with the suffix k, M or B, such as 200M")
     return int(Decimal(match[1]) * _SCALES[match[2].upper()])
 
 
 def widen(
     out: Annotated[
-        Path, typer.Argument(metavar="OUT", show_default=False, help="Folder to write; made if it is not there.")
+        Path, typer.Argument(metavar="OUT", show_default=False, help="Folder to write; created if missing.")
     ],
     parameters: Annotated[
         int | None,
         typer.Option(
-            metavar="N", parser=parse_count, show_default=False, help="Parameters to reach, such as 200M or 1.5B."
+            metavar="N",
+            parser=parse_count,
+            show_default=False,
+            help="Number of parameters to reach, such as 200M or 1.5B.",
         ),
     ] = None,
     intermediate_size: Annotated[
         int | None,
-        typer.Option(min=1, metavar="N", show_default=False, help="Or: neurons per MLP of the result."),
+        typer.Option(min=1, metavar="N", show_default=False, help="Alternatively, neurons per MLP of the result."),
     ] = None,
     model: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="Folder of the model to widen. [default: the bundled target]"),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace the model that is in OUT.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace the model in OUT.")] = False,
 ) -> None:
-    """Make a model as costly as a larger one that still computes the same.
+    """Make a model costlier without changing its outputs.
 
-    Adds neurons whose weights are zero to the MLPs of a Llama, Qwen2, Qwen3 or Mistral checkpoint: the
-    outputs stay, the cost grows. For measuring real drafts against a target of a real size.
+    Adds neurons with zero weights to the MLPs of a Llama, Qwen2, Qwen3 or Mistral checkpoint: outputs stay the
+    same, cost grows. Use it to measure real drafts against a target of realistic size.
     """
     if (parameters is None) == (intermediate_size is None):
-        fail("give exactly one of --parameters and --intermediate-size", 2)
+        raise UserError("give exactly one of --parameters and --intermediate-size")
 
-    from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+    from vllm_spec_plugin.cli.console import new_console
     from vllm_spec_plugin.tools.demo import model_path
     from vllm_spec_plugin.tools.demo import widen as widening
 
     source = model_path("target") if model is None else model
-    console = Console(stderr=True)
+    console = new_console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     if intermediate_size is None:
         assert parameters is not None

@@ -211,10 +211,10 @@ class CPUPass(DraftPass):
             for sizes in ((1, 1), (2 * _NUM_TOKENS, _NUM_ROWS)):
                 found, expected = graph(*_example(*sizes)), self._forward(*_example(*sizes))
                 if (found - expected).abs().max() > _TOLERANCE * expected.abs().max():
-                    raise RuntimeError(f"with {sizes[0]} tokens the compiled model gives other logits")
+                    raise RuntimeError(f"compiled and uncompiled logits differ with {sizes[0]} tokens")
         except Exception:
-            # Only the draft's speed is at stake.
-            logger.warning("The draft model could not be compiled as a whole; it runs uncompiled", exc_info=True)
+            # Affects the draft model's speed only.
+            logger.warning("draft model could not be compiled; it runs uncompiled, drafts cost more", exc_info=True)
             return self._forward
         self.how = "compiled"
         return graph

@@ -81,8 +81,8 @@ class DraftAttention:
             if kernel_size != size:
                 raise ValueError(
                     f"proposer.model {vllm_config.model_config.model}: attention backend {group.backend.get_name()} "
-                    f"splits its blocks of {size} tokens into {kernel_size}, which a draft model can't use; start with "
-                    f"--block-size {kernel_size} or another --attention-backend, or choose another draft"
+                    f"splits blocks of {size} tokens into {kernel_size}, which draft models do not support; start "
+                    f"with --block-size {kernel_size} or another --attention-backend, or choose another draft model"
                 )
         tables = [ids.index(group.kv_cache_group_id) for group in own]
         return cls(ids, sizes, runner.kv_cache_config.num_blocks, own, tables)

@@ -89,8 +89,8 @@ def load_draft_model(vllm_config: Any) -> tuple[torch.nn.Module, dict[str, Any]]
         keep_all_tokens(layer)
         if reason := layer_obstacle(layer, vllm_config):
             raise ValueError(
-                f"proposer.model {vllm_config.model_config.model}: layer {name} {reason}; a draft model's layers must "
-                "be full or sliding-window attention; choose another draft"
+                f"proposer.model {vllm_config.model_config.model}: layer {name} {reason}; allowed: layers of full or "
+                "sliding-window attention; choose another draft model"
             )
     return model, mine
 

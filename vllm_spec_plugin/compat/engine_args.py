@@ -1,5 +1,6 @@
 """vLLM's engine arguments: its options of `vllm serve`, and what it makes of them."""
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -27,8 +28,14 @@ def patch(parse_path: Callable[[str], Any], configure: Callable[[Any, Callable[[
 
         return add_cli_args
 
+    def configured(original: Callable[..., Any]) -> Callable[..., Any]:
+        def create_engine_config(self: Any, *args: Any, **kwargs: Any) -> Any:
+            return configure(self, functools.partial(original, self, *args, **kwargs))
+
+        return create_engine_config
+
     wrap(EngineArgs, "add_cli_args", accept_paths)
-    wrap(EngineArgs, "create_engine_config", configured(configure))
+    wrap(EngineArgs, "create_engine_config", configured)
 
 
 def path_or_json(parse_json: Callable[[str], Any], parse_path: Callable[[str], Any]) -> Callable[[str], Any]:
@@ -39,18 +46,6 @@ def path_or_json(parse_json: Callable[[str], Any], parse_path: Callable[[str], A
         return parse_json(value) if is_json else parse_path(value)
 
     return speculative_config
-
-
-def configured(configure: Callable[[Any, Callable[[], Any]], Any]) -> Callable[..., Any]:
-    """Makes the replacement of `create_engine_config`."""
-
-    def replace(original: Callable[..., Any]) -> Callable[..., Any]:
-        def create_engine_config(self: Any, *args: Any, **kwargs: Any) -> Any:
-            return configure(self, lambda: original(self, *args, **kwargs))
-
-        return create_engine_config
-
-    return replace
 
 
 def platform() -> str | None:

@@ -25,7 +25,9 @@ def wrap(owner: Any, name: str, make: Callable[[Any], Any]) -> None:
         return
     module = getattr(found, "__module__", "") or ""
     if module.split(".")[0] != "vllm":
-        logger.warning("%s.%s was already replaced by %s; wrapping that", owner.__name__, name, module)
+        logger.warning(
+            "%s.%s is already patched by %s; the plugin wraps the patched version", owner.__name__, name, module
+        )
     replacement = functools.wraps(found)(make(found))
     setattr(replacement, _MARK, found)
     setattr(owner, name, staticmethod(replacement) if _is_static(owner, name) else replacement)

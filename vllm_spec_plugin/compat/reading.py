@@ -4,7 +4,6 @@ import dataclasses
 from importlib.metadata import entry_points
 from typing import Any
 
-from vllm_spec_plugin.compat.draft_model import draft_model_config
 from vllm_spec_plugin.compat.facts import Facts, Layer, ModelFacts, ServerFacts
 
 # The words of transformers' `layer_types` and `layers_block_type`.
@@ -32,22 +31,15 @@ _SPECS = {
 _FUSED_KV_WRITES = ("fuse_rope_kvcache", "fuse_rope_kvcache_cat_mla", "fuse_qk_norm_rope_kvcache")
 
 
-def read_facts(vllm_config: Any, draft: tuple[str, str | None, str | None] | None) -> Facts:
+def read_facts(vllm_config: Any, draft: Any) -> Facts:
     """The facts that vLLM's configuration tells, before weights are loaded.
 
     Args:
         vllm_config: vLLM's `VllmConfig`.
-        draft: folder or hub name of the draft model, its dtype and its quantization; None is no draft model.
-
-    Raises:
-        ValueError: vLLM does not take the draft model.
+        draft: vLLM's `ModelConfig` of the draft model; None if there is none.
     """
-    target, draft_config = vllm_config.model_config, None
-    if draft is not None:
-        model, dtype, quantization = draft
-        draft_config = draft_model_config(target, model=model, dtype=dtype, quantization=quantization)
-    server = _server_facts(vllm_config)
-    return Facts(_model_facts(target), draft_config and _model_facts(draft_config), server)
+    target, server = vllm_config.model_config, _server_facts(vllm_config)
+    return Facts(_model_facts(target), None if draft is None else _model_facts(draft), server)
 
 
 def read_runner_facts(runner: Any, facts: Facts, draft_layers: set[str]) -> Facts:

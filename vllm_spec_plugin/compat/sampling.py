@@ -59,7 +59,7 @@ def apply_at_rows(
             floor = probs.amax(-1, keepdim=True) * processor.min_p[request_of_row]
             logits.masked_fill_(probs < floor, float("-inf"))
         return logits
-    raise TypeError(f"no way to apply {type(processor).__name__} at speculated positions")
+    raise TypeError(f"logits processor {type(processor).__name__} is not supported at draft positions")
 
 
 def _keep_going(processor: Any, logits: torch.Tensor, request_of_row: torch.Tensor, context: torch.Tensor) -> None:

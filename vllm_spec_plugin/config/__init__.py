@@ -1,4 +1,4 @@
-"""The configuration file: its keys, their bounds and how they go together."""
+"""The configuration file: its keys, their bounds, and which combinations are allowed."""
 
 from vllm_spec_plugin.config.cascade import CascadeConfig
 from vllm_spec_plugin.config.draft_length import (

@@ -1,4 +1,4 @@
-"""The section `proposer` of a cascade: several proposers that take turns."""
+"""The section `proposer` of a cascade: several proposers, tried in order."""
 
 from pathlib import Path
 from typing import Annotated, Literal, Self
@@ -14,15 +14,15 @@ MAX_PROPOSERS = 3
 
 
 class CascadeConfig(Section):
-    """Asks several proposers in their order, or, with policy optimal, in the order of expected gain."""
+    """Tries several proposers in the given order or, with policy optimal, in the order of expected gain."""
 
-    method: Literal["cascade"] = Field(description="How drafts are made.")
+    method: Literal["cascade"] = Field(description="The method of drafting.")
     proposers: tuple[Annotated[BundledConfig, ChosenBy("method")], ...] = Field(
         strict=False,
         min_length=2,
         max_length=MAX_PROPOSERS,
-        description="Who drafts: the first has the first turn, the next one where that has no guess; each is a "
-        "section as proposer is, each method at most once.",
+        description="The proposers, in the order in which they are tried; the next one drafts for requests that the "
+        "previous ones have no draft for. Each is a section like proposer; each method at most once.",
         json_schema_extra={"allowed": f"a list of 2 to {MAX_PROPOSERS} proposers, each with its method"},
     )
 
@@ -33,30 +33,30 @@ class CascadeConfig(Section):
 
     @property
     def models(self) -> tuple[str, ...]:
-        """Folders and names of all models that they need."""
+        """Folders and hub names of all models that they need."""
         return tuple(model for proposer in self.proposers for model in proposer.models)
 
     def resolved(self, folder: Path) -> Self:
-        """The same with absolute paths of the models that lie beside the file, in `folder`."""
+        """A copy with absolute paths of the models that lie in `folder`, beside the file."""
         return self.model_copy(update={"proposers": tuple(proposer.resolved(folder) for proposer in self.proposers)})
 
     @model_validator(mode="after")
     def _each_once(self) -> Self:
         methods = [proposer.method for proposer in self.proposers]
-        for place, method in enumerate(methods):
-            if method in methods[:place]:
-                text = f"got {show(method)}, which is there already; allowed: each method once"
-                conflicts([(f"proposers[{place}].method", text)])
+        for i, method in enumerate(methods):
+            if method in methods[:i]:
+                text = f"got {show(method)} a second time; allowed: each method once"
+                conflicts([(f"proposers[{i}].method", text)])
         return self
 
     @model_validator(mode="after")
     def _one_cache_and_one_scope(self) -> Self:
         keeping = [i for i, proposer in enumerate(self.proposers) if proposer.keeps_kv]
         if len(keeping) > 1:
-            text = "a second method that keeps keys and values; allowed: one such method"
+            text = "a second method that keeps a KV cache; allowed: one such method"
             conflicts([(f"proposers[{keeping[1]}].method", f"got {text}")])
         scopes = {proposer.text_scope: i for i, proposer in enumerate(self.proposers) if proposer.text_scope}
         if len(scopes) > 1:
-            text = "a method that shares texts in another scope than the others; allowed: one scope"
+            text = "a method whose shared_scope differs from the others'; allowed: one scope"
             conflicts([(f"proposers[{max(scopes.values())}].method", f"got {text}")])
         return self

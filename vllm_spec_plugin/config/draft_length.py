@@ -10,38 +10,38 @@ MAX_TOKENS = 64
 
 
 class DraftLength(Section):
-    """What every policy has."""
+    """The key that all policies have."""
 
-    tokens: int = Field(default=4, ge=1, le=MAX_TOKENS, description="Most tokens drafted per request and step.")
+    tokens: int = Field(default=4, ge=1, le=MAX_TOKENS, description="Maximum draft tokens per request and step.")
 
 
 class FixedDraftLength(DraftLength):
-    """The same number of draft tokens in every step."""
+    """Drafts the same number of tokens in every step."""
 
-    policy: Literal["fixed"] = Field(description="How many tokens to draft in a step is decided like this.")
+    policy: Literal["fixed"] = Field(description="The policy that chooses draft lengths.")
 
 
 class HeuristicDraftLength(DraftLength):
-    """Longer after drafts that were wholly accepted, shorter after others, request by request."""
+    """Lengthens a request's drafts after full acceptance, and shortens them after a rejection."""
 
-    policy: Literal["heuristic"] = Field(description="How many tokens to draft in a step is decided like this.")
+    policy: Literal["heuristic"] = Field(description="The policy that chooses draft lengths.")
 
 
 class OptimalDraftLength(DraftLength):
-    """What pays most by measured acceptance and measured time, request by request, none included."""
+    """Chooses each request's draft length, 0 included, by measured acceptance and measured time."""
 
-    policy: Literal["optimal"] = Field(description="How many tokens to draft in a step is decided like this.")
+    policy: Literal["optimal"] = Field(description="The policy that chooses draft lengths.")
     half_life: float = Field(
         default=64.0,
         ge=8,
         le=65_536,
-        description="Output tokens of a request after which what was seen of its drafts counts half.",
+        description="Half-life of a request's acceptance history, in output tokens.",
     )
     explore: float = Field(
         default=0.01,
         ge=0,
         le=0.2,
-        description="Share of the time that may go into trying what does not look best; 0 is never.",
+        description="Maximum share of time spent on exploring other draft lengths and proposers; 0 is never.",
         json_schema_extra={"zero": "never"},
     )
 

@@ -1,4 +1,4 @@
-"""A whole plugin.yaml, and the sections that are not those of proposers or draft lengths."""
+"""A whole plugin.yaml, and its sections other than `proposer` and `draft_length`."""
 
 import functools
 import logging
@@ -19,18 +19,19 @@ MAX_STREAM_TOKENS = 1024
 
 
 class VerificationConfig(Section):
-    """How drafts are accepted."""
+    """How drafts are verified."""
 
     lenience: float = Field(
         default=1.0,
         gt=0,
         le=1,
-        description="1 keeps the target's distribution exactly; below 1 accepts more drafts and changes the output.",
+        description="1 is exact: outputs have the target's distribution. Below 1 is lossy: more drafts are accepted "
+        "and the outputs change.",
     )
     method: Literal["block", "token"] = Field(
         default_factory=lambda known: "token" if known["lenience"] < 1 else "block",
-        description="How drawn drafts of chains are kept, exactly: block decides all tokens of a request together and "
-        "keeps more of them, token decides one after the other.",
+        description="How sampled draft chains are verified. Both are exact; block verifies all draft tokens of a "
+        "request jointly and accepts more of them, token verifies one after the other.",
     )
 
     @model_validator(mode="after")
@@ -42,24 +43,25 @@ class VerificationConfig(Section):
 
 
 class PluginConfig(Section):
-    """A whole plugin.yaml; `model_for` is the same with the proposers of other distributions."""
+    """A whole plugin.yaml; `model_for` adds the proposers of other distributions."""
 
     proposer: Annotated[BundledConfig | CascadeConfig, ChosenBy("method")] = Field(
-        description="Who guesses the next tokens."
+        description="The proposer that drafts tokens."
     )
     draft_length: Annotated[DraftLengthConfig, ChosenBy("policy")] = Field(
-        default=OptimalDraftLength(policy="optimal"), description="How many tokens are guessed."
+        default=OptimalDraftLength(policy="optimal"), description="How many tokens are drafted."
     )
-    verification: VerificationConfig = Field(default=VerificationConfig(), description="Which guesses are kept.")
+    verification: VerificationConfig = Field(default=VerificationConfig(), description="Which drafts are accepted.")
     stream_granularity: Literal["free", "fixed"] = Field(
         default="free",
-        description="How tokens leave: free is after every step, as many as it gave; fixed is in groups of one size.",
+        description="How tokens are streamed: free sends each step's tokens at once; fixed sends groups of "
+        "stream_tokens.",
     )
     stream_tokens: Annotated[int, Field(ge=2, le=MAX_STREAM_TOKENS)] | None = Field(
         default_factory=lambda known: (
             known["draft_length"].tokens + 1 if known["stream_granularity"] == "fixed" else None
         ),
-        description="Tokens of a group; stream_granularity fixed only.",
+        description="Tokens per group; only with stream_granularity fixed.",
         json_schema_extra={"allowed": f"a whole number from draft_length.tokens + 1 to {MAX_STREAM_TOKENS}"},
     )
 
@@ -70,8 +72,8 @@ class PluginConfig(Section):
 
     @property
     def kv_proposer(self) -> int | None:
-        """The place of the proposer whose drafts need slots in the KV cache; None if there is none."""
-        return next((place for place, proposer in enumerate(self.proposers) if proposer.keeps_kv), None)
+        """The index of the proposer whose drafts need slots in the KV cache; None if there is none."""
+        return next((i for i, proposer in enumerate(self.proposers) if proposer.keeps_kv), None)
 
     @property
     def drafts_trees(self) -> bool:
@@ -80,18 +82,18 @@ class PluginConfig(Section):
 
     @property
     def text_scope(self) -> Literal["salt", "global"] | None:
-        """See `ProposerConfig`; of the proposer that learns from texts that have ended, if there is one."""
+        """See `ProposerConfig`; of the proposer that drafts from finished responses, if there is one."""
         return next((proposer.text_scope for proposer in self.proposers if proposer.text_scope), None)
 
     def check_proposers(self, target: Target | None, source: str) -> None:
         """Checks whether the proposers can draft for a target; logs warnings.
 
         Args:
-            target: None is not known: only what can be checked without it.
-            source: the configuration file, for messages.
+            target: the served model; None checks only what needs no target.
+            source: name of the configuration file, for messages.
 
         Raises:
-            ConfigError: one cannot.
+            ConfigError: a proposer cannot draft for it.
         """
         for proposer in self.proposers:
             where = self.where(proposer, source)
@@ -108,7 +110,7 @@ class PluginConfig(Section):
                 logger.warning("%s", warning)
 
     def where(self, proposer: ProposerConfig, source: str) -> str:
-        """What to call a proposer's section of the file `source` in messages."""
+        """Names a proposer's section of the file `source` in messages."""
         return source if proposer is self.proposer else f"{source}: the cascade's {proposer.method}"
 
     @model_validator(mode="after")
@@ -116,10 +118,10 @@ class PluginConfig(Section):
         if self.verification.lenience < 1 and self.drafts_trees:
             text = f"got {show(self.verification.lenience)}, but the proposer drafts trees, which are verified exactly"
             conflicts([("verification.lenience", f"{text}; allowed: 1")])
-        for place, proposer in enumerate(self.proposers):
+        for i, proposer in enumerate(self.proposers):
             tree = proposer.fixed_tree
             if tree is not None and tree.num_nodes > self.draft_length.tokens:
-                section = "proposer" if proposer is self.proposer else f"proposer.proposers[{place}]"
+                section = "proposer" if proposer is self.proposer else f"proposer.proposers[{i}]"
                 text = f"got {self.draft_length.tokens}, but {section}.{tree.key} has {tree.num_nodes} tokens"
                 conflicts([("draft_length.tokens", f"{text}; allowed: from {tree.num_nodes} to {MAX_TOKENS}")])
         return self
@@ -138,14 +140,14 @@ class PluginConfig(Section):
             text = "got nothing (null), but stream_granularity is fixed"
             conflicts([("stream_tokens", f"{text}; allowed: {allowed}")])
         elif given < least:
-            text = f"got {given}, but with draft_length.tokens {least - 1} a step may give {least} tokens"
+            text = f"got {given}, but with draft_length.tokens {least - 1} a step may output {least} tokens"
             conflicts([("stream_tokens", f"{text}; allowed: {allowed}")])
         return self
 
 
 @functools.cache
 def model_for(kinds: tuple[Kind, ...]) -> type[PluginConfig]:
-    """The model of a plugin.yaml that may choose from these methods."""
+    """The pydantic model of a plugin.yaml that may name these methods."""
     if kinds == BUNDLED:
         return PluginConfig
     members: Any = Annotated[Union[kinds], ChosenBy("method")]  # noqa: UP007

@@ -3,22 +3,22 @@
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from pydantic import ValidationError
 
 from vllm_spec_plugin.config.plugin import PluginConfig, model_for
 from vllm_spec_plugin.proposers.registry import CASCADE, BrokenProposerError, kinds_for
 from vllm_spec_plugin.schema.errors import Mistake, config_error, mistakes_in, show, show_reason, show_source
-from vllm_spec_plugin.schema.safe_yaml import parse_text, read_text
+from vllm_spec_plugin.schema.safe_yaml import MAX_BYTES, decode, parse_text, read_text
 
 
 def parse_config(data: object, source: str) -> PluginConfig:
     """Checks a configuration that has been read already.
 
     Args:
-        data: nested dicts, as YAML or JSON give them.
-        source: what to call it in messages.
+        data: nested dicts, as from YAML or JSON.
+        source: its name in messages.
 
     Raises:
         ConfigError: lists every mistake.
@@ -32,18 +32,31 @@ def parse_config(data: object, source: str) -> PluginConfig:
 def load_config(path: str | os.PathLike[str]) -> PluginConfig:
     """Reads and checks a configuration file.
 
-    A relative path of a model becomes an absolute one where it names a folder beside the file.
+    A model's relative path becomes absolute where it names a folder beside the file.
 
     Raises:
-        ConfigError: the file cannot be read, or lists every mistake in it.
+        ConfigError: the file cannot be read or is wrong; lists every mistake.
     """
     source = show_source(str(path))
-    document = parse_text(read_text(Path(path), source), source)
+    return _load(read_text(Path(path), source), source, Path(path).parent)
+
+
+def load_stream(stream: BinaryIO, source: str) -> PluginConfig:
+    """Reads and checks a stream; models' relative paths are resolved in the working directory.
+
+    Raises:
+        ConfigError: lists every mistake.
+    """
+    return _load(decode(stream.read(MAX_BYTES + 1), source), source, Path())
+
+
+def _load(text: str, source: str, folder: Path) -> PluginConfig:
+    document = parse_text(text, source)
     config, mistakes = _check(document.data)
     if config is None or document.mistakes:
         raise config_error(source, document.mistakes + mistakes)
     # Every process finds the models, wherever it runs.
-    return config.model_copy(update={"proposer": config.proposer.resolved(Path(path).parent)})
+    return config.model_copy(update={"proposer": config.proposer.resolved(folder)})
 
 
 def _check(data: object) -> tuple[PluginConfig | None, list[Mistake]]:
@@ -64,12 +77,12 @@ def _check(data: object) -> tuple[PluginConfig | None, list[Mistake]]:
     except Exception as error:
         if model is PluginConfig:
             raise
-        # A check of another distribution's.
+        # A validator of another distribution failed.
         return None, [Mistake("proposer", f"checking it failed: {type(error).__name__}: {show_reason(error)}")]
 
 
 def _methods(data: Mapping[Any, Any]) -> dict[str, object]:
-    """What is given for each `method`, by its key; None where it is missing."""
+    """The value of each `method`, by its dotted key; None where it is missing."""
     section = data.get("proposer")
     if not isinstance(section, Mapping):
         return {"proposer": None}

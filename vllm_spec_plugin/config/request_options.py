@@ -1,4 +1,4 @@
-"""What a single request may say about its drafts: `vllm_xargs` of the API, `extra_args` offline."""
+"""A request's own options for speculation: `vllm_xargs` of the API, `SamplingParams.extra_args` offline."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,11 +12,11 @@ _ALL = (SPEC, SPEC_TOKENS, SPEC_METHOD)
 
 @dataclass(frozen=True)
 class RequestOptions:
-    """A request's wishes.
+    """A request's own limits on speculation.
 
     Attributes:
-        most: most draft tokens per step; None is as many as the server drafts, 0 none at all.
-        method: the only proposer that may draft for it; None is any.
+        most: maximum draft tokens per step; None is the server's maximum, 0 switches drafts off.
+        method: the only method that may draft for it; None allows every method of the server.
     """
 
     most: int | None = None
@@ -27,15 +27,15 @@ _USUAL = RequestOptions()
 
 
 def check_options(extra_args: Mapping[str, Any] | None, most: int, methods: Sequence[str]) -> None:
-    """Refuses what the server can't do, or what is likely a slip.
+    """Refuses options that the server cannot honour, and unknown keys that begin with `spec_`.
 
     Args:
-        extra_args: the request's; other keys than this plugin's are nobody's business here.
-        most: the longest draft that is served.
-        methods: the proposers that are served.
+        extra_args: the request's; keys of other plugins are ignored.
+        most: the server's maximum draft length, in tokens.
+        methods: the server's methods of drafting.
 
     Raises:
-        ValueError: says which key, what it was given and what is allowed.
+        ValueError: names the key, the value given and what is allowed.
     """
     given = {key: value for key, value in (extra_args or {}).items() if key == SPEC or key.startswith(f"{SPEC}_")}
     for key, value in given.items():
@@ -56,7 +56,7 @@ def check_options(extra_args: Mapping[str, Any] | None, most: int, methods: Sequ
 
 
 def read_options(extra_args: Mapping[str, Any] | None) -> RequestOptions:
-    """The wishes of a request that was let through."""
+    """Reads the options of a request that `check_options` has accepted."""
     if not extra_args:
         return _USUAL
     if extra_args.get(SPEC) == "off":
@@ -69,11 +69,11 @@ def _refusal(key: str, problem: str, allowed: str) -> ValueError:
 
 
 def draft_options(spec_tokens: int | None, spec_method: str | None = None) -> dict[str, Any] | None:
-    """What a request says about its drafts, as `SamplingParams.extra_args`.
+    """Builds a request's options as `SamplingParams.extra_args` takes them.
 
     Args:
-        spec_tokens: most draft tokens, 0 is off; None is as the engine does.
-        spec_method: the only proposer that may draft; None is any.
+        spec_tokens: maximum draft tokens per step, 0 for none; None is the engine's maximum.
+        spec_method: the only method that may draft; None allows every method.
     """
     if spec_tokens == 0:
         return {SPEC: "off"}

@@ -1,4 +1,4 @@
-"""How a plugin.yaml travels through vLLM: as one entry of a dict that vLLM passes along."""
+"""Carries a plugin.yaml through vLLM, as one entry of a dict that vLLM passes on to its processes."""
 
 import os
 from collections.abc import Mapping
@@ -11,10 +11,10 @@ KEY = "vllm_spec_plugin"
 
 
 def settings_for(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Reads a plugin.yaml into what vLLM's `speculative_config` takes.
+    """Reads a plugin.yaml into a value for vLLM's `speculative_config`.
 
     Raises:
-        ConfigError: the file has a mistake; the message says which and where.
+        ConfigError: the file has mistakes; the message names each key.
     """
     from vllm_spec_plugin.config import load_config
 
@@ -22,15 +22,15 @@ def settings_for(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def settings_of(config: "PluginConfig", source: str) -> dict[str, Any]:
-    """The same for a configuration that has been read from the file `source`."""
+    """Builds the same value from a configuration that was read from the file `source`."""
     return {KEY: {"config": config.model_dump(mode="json"), "source": source}}
 
 
 def config_in(settings: Mapping[str, Any]) -> "PluginConfig":
-    """The configuration in a dict that `settings_of` made, in whichever process.
+    """Reads the configuration from a dict made by `settings_of`, in any process.
 
     Raises:
-        ConfigError: it names a proposer of a distribution that this process does not have.
+        ConfigError: it names a proposer of a distribution that is not installed for this process.
     """
     from vllm_spec_plugin.config import parse_config
 

@@ -57,7 +57,7 @@ class RankAgreement:
         point, same = self._meet(_PASSES, hash(tuple(plan)))
         if not (same and point == _PASSES):
             self._same = False
-            raise RanksDifferError("the ranks' plans for the draft model differ")
+            raise RanksDifferError("the ranks' draft-model inputs differ")
         self._in_passes = True
 
     def at_end(self, drafts: Sequence[Draft]) -> bool:
@@ -73,8 +73,8 @@ class RankAgreement:
         if not is_same and time.monotonic() - self._last_log >= SECONDS_BETWEEN_LOGS:
             self._last_log = time.monotonic()
             logger.warning(
-                "tensor-parallel ranks drafted differently (%s), shown at most once a minute: the step's drafts are "
-                "dropped on all ranks; a proposer fault logged by one rank only is a likely cause",
+                "tensor-parallel ranks drafted differently (%s): the step's drafts are dropped on all ranks; look for "
+                "a proposer fault that only one rank logged (shown at most once a minute)",
                 RANKS_DIFFER,
             )
         return is_same

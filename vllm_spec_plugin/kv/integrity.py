@@ -57,7 +57,7 @@ def check_blocks(
 
     faults += _reference_faults(pool, owners) + _queue_faults(pool, owners) + _cache_faults(pool)
     if faults:
-        raise KVIntegrityError("the KV cache's books disagree: " + "; ".join(faults))
+        raise KVIntegrityError("KV cache bookkeeping is inconsistent: " + "; ".join(faults))
 
 
 def _reference_faults(pool: BlockPool, owners: dict[int, list[str]]) -> list[str]:

@@ -57,7 +57,7 @@ class SpecKVCacheManager(KVCacheManager):
         tokens = range(most + 1)
         return bisect.bisect_right(tokens, free, key=lambda count: sum([-(-count // size) for size in sizes])) - 1
 
-    def reserve(self, request: Request, num_tokens: int, keep_free: int = 0) -> KVCacheBlocks:
+    def reserve(self, request: Request, num_tokens: int) -> KVCacheBlocks:
         """Gives a request slots for its first `num_tokens` tokens, as far as free blocks reach.
 
         Free blocks include those that the prefix cache could still have used, as for every allocation of
@@ -67,14 +67,13 @@ class SpecKVCacheManager(KVCacheManager):
         Args:
             request: a running one, after its slots for the step were allocated.
             num_tokens: text and drafts; never more than `max_model_len` are served.
-            keep_free: blocks to leave in the pool.
 
         Returns:
             The added blocks per KV group, to be appended to the worker's tables; maybe none.
         """
         request_id = request.request_id
         num_tokens = min(num_tokens, self.max_model_len)
-        room = max(0, self.block_pool.get_num_free_blocks() - keep_free)
+        room = self.block_pool.get_num_free_blocks()
         while (missing := self.num_missing_blocks(request_id, num_tokens)) > room:
             num_tokens = max((num_tokens - 1) // size * size for size in self.block_sizes)
         if not missing:

@@ -58,17 +58,19 @@ class RequestView:
     scope: str | None = None
     turns: "Turns" = ()
 
-    def uniforms_of_siblings(self, place: int, count: int) -> "npt.NDArray[np.float64]":
-        """[count]: one for each token drawn for that place. Nodes with other parents may be drawn with the same.
+    def uniforms_of_siblings(self, depth: int, count: int) -> "npt.NDArray[np.float64]":
+        """Returns [count] float64: one number per sibling drawn at `depth`, which counts from 0.
+
+        Nodes with different parents may be drawn with the same numbers.
 
         Raises:
-            ValueError: there are not so many; a number used twice for siblings would bias the output.
+            ValueError: fewer are available; using a number twice among siblings would bias the output.
         """
         given = self.sibling_uniforms
-        if given is None or place >= len(given) or given.shape[1] < count:
+        if given is None or depth >= len(given) or given.shape[1] < count:
             shape = None if given is None else given.shape
-            raise ValueError(f"{count} random numbers are wanted for place {place}, of {shape}")
-        return given[place, :count]
+            raise ValueError(f"{count} random numbers requested at depth {depth}; available: {shape}")
+        return given[depth, :count]
 
     @property
     def num_draft_slots(self) -> int:

@@ -1,10 +1,10 @@
-"""Choosing draft tokens from the draft's distributions, in torch alone."""
+"""Chooses draft tokens from the draft's distributions, one or several for a position, in torch alone."""
 
 import torch
 
 from vllm_spec_plugin.verification.draw import draw
 
-__all__ = ["confidence", "draw"]
+__all__ = ["confidence", "draw", "draw_siblings", "most_likely"]
 
 
 def confidence(logits: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
@@ -18,3 +18,39 @@ def most_likely(logits: torch.Tensor) -> torch.Tensor:
         # A tenth of the time that torch takes.
         return torch.from_numpy(logits.numpy().argmax(-1))
     return logits.argmax(-1)
+
+
+def draw_siblings(logits: torch.Tensor, uniforms: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Tokens drawn without replacement, and what each was drawn from given those before it.
+
+    Sequoia (Chen et al., arXiv 2402.12374) draws like this: no token is verified twice, and siblings
+    cover more of p than independent draws.
+
+    Args:
+        logits: [n, vocab_size] float32; softmax of it is q.
+        uniforms: [n, k] float64 in [0, 1).
+
+    Returns:
+        [n, k] int64 tokens, and [n, k, vocab_size] float32, q of each. Where q has fewer than k tokens
+        with any probability, further ones are certain, and worth nothing.
+    """
+    n, k = uniforms.shape
+    tokens = torch.empty(n, k, dtype=torch.int64, device=logits.device)
+    if k == 1:
+        q = logits.softmax(-1)
+        tokens[:, 0] = draw(q, uniforms[:, 0])
+        return tokens, q[:, None]
+    probs = torch.empty(n, k, logits.shape[-1], device=logits.device)
+    left = torch.softmax(logits, -1, out=probs[:, 0]).clone()
+    for rank in range(k):
+        q = probs[:, rank]
+        if rank:
+            left.scatter_(1, tokens[:, rank - 1, None], 0)
+            total = left.sum(-1, keepdim=True)
+            torch.div(left, total, out=q)
+            used_up = (total <= 0).squeeze(1)
+            if bool(used_up.any()):
+                q[used_up] = 0
+                q[used_up, 0] = 1
+        tokens[:, rank] = draw(q, uniforms[:, rank])
+    return tokens, probs

@@ -123,7 +123,7 @@ class GuardedProposer:
         now = time.monotonic()
         if now - self._last_log.get(reason, -SECONDS_BETWEEN_LOGS) >= SECONDS_BETWEEN_LOGS:
             self._last_log[reason] = now
-            logger.warning("proposer fault (%s), shown at most once a minute: %s", reason, message)
+            logger.warning("proposer fault (%s): %s (shown at most once a minute)", reason, message)
 
 
 class _FaultError(Exception):
@@ -139,19 +139,19 @@ def check_draft(draft: Draft, request: RequestView, vocab_size: int) -> Draft:
         The draft in the scorer's types: a list of ints, float32 q.
     """
     if not isinstance(draft, Draft):
-        raise _FaultError(WRONG_TYPE, f"{type(draft).__name__} where a Draft is due")
+        raise _FaultError(WRONG_TYPE, f"got {type(draft).__name__}, not a Draft")
     tokens, tree = _token_ids(draft.token_ids), draft.tree
     if len(tokens) > request.num_draft_tokens:
-        raise _FaultError(TOO_MANY_TOKENS, f"{len(tokens)} tokens where {request.num_draft_tokens} were asked for")
+        raise _FaultError(TOO_MANY_TOKENS, f"{len(tokens)} draft tokens, at most {request.num_draft_tokens} allowed")
     if tree is not None:
         if not isinstance(tree, Topology):
-            raise _FaultError(WRONG_TYPE, f"a tree that is a {type(tree).__name__}, not a Topology")
+            raise _FaultError(WRONG_TYPE, f"tree is {type(tree).__name__}, not a Topology")
         if tree.num_nodes != len(tokens):
             raise _FaultError(WRONG_TREE, f"{len(tokens)} tokens for a tree of {tree.num_nodes} nodes")
         if tree.depth > request.depth:
-            raise _FaultError(WRONG_TREE, f"a tree of depth {tree.depth} where {request.depth} is the most")
+            raise _FaultError(WRONG_TREE, f"a tree of depth {tree.depth}, at most {request.depth} allowed")
         if request.chain_only and len(tree.chains) > 1:
-            raise _FaultError(WRONG_TREE, "a tree with branches where a chain was asked for")
+            raise _FaultError(WRONG_TREE, "a tree with branches where only a chain is allowed")
     if tokens and not (min(tokens) >= 0 and max(tokens) < vocab_size):
         raise _FaultError(OUT_OF_VOCABULARY, f"token ids {tokens} with a vocabulary of {vocab_size}")
     probs = None if draft.probs is None or not tokens else _probs(draft.probs, len(tokens), vocab_size)
@@ -162,14 +162,14 @@ def _token_ids(given: Any) -> list[int]:
     """Token ids of any sequence, array or tensor of whole numbers; no bools, no floats."""
     values = given.tolist() if isinstance(given, np.ndarray | torch.Tensor) else given
     if not isinstance(values, Sequence) or isinstance(values, str | bytes):
-        raise _FaultError(WRONG_TYPE, f"token ids that are a {type(given).__name__}")
+        raise _FaultError(WRONG_TYPE, f"token_ids is {type(given).__name__}")
     kinds = set(map(type, values))
     if kinds <= {int}:
         # A copy: a proposer may use its list again.
         return list(values)
     for kind in kinds:
         if kind is not int and not issubclass(kind, np.integer):
-            raise _FaultError(WRONG_TYPE, f"a token id that is a {kind.__name__}")
+            raise _FaultError(WRONG_TYPE, f"a token id is {kind.__name__}")
     return [int(value) for value in values]
 
 
@@ -177,7 +177,7 @@ def _probs(given: Any, num_tokens: int, vocab_size: int) -> SparseProbs | torch.
     """q in the scorer's types."""
     values = given.probs if isinstance(given, SparseProbs) else given
     if not isinstance(values, torch.Tensor) or values.layout != torch.strided or not values.is_floating_point():
-        raise _FaultError(WRONG_TYPE, f"q that is a {type(values).__name__}, not a dense tensor of floats")
+        raise _FaultError(WRONG_TYPE, f"q is {type(values).__name__}, not a dense tensor of floats")
     shape = values.shape
     if len(shape) != 2 or shape[0] != num_tokens:
         raise _FaultError(BAD_PROBS, f"q of shape {tuple(shape)} for {num_tokens} tokens")
@@ -186,7 +186,7 @@ def _probs(given: Any, num_tokens: int, vocab_size: int) -> SparseProbs | torch.
     if isinstance(given, SparseProbs):
         ids = given.token_ids
         if not isinstance(ids, torch.Tensor) or ids.dtype not in _WHOLE or ids.device != values.device:
-            raise _FaultError(WRONG_TYPE, "q of token ids that are no whole numbers, or on another device")
+            raise _FaultError(WRONG_TYPE, "q's token ids are not integers, or on another device")
         if ids.shape != shape:
             raise _FaultError(BAD_PROBS, f"q of shape {tuple(shape)} for token ids of shape {tuple(ids.shape)}")
         return given if is_ready and ids.dtype == torch.int64 else SparseProbs(ids.long(), values)

@@ -1,4 +1,4 @@
-"""A model by its name, and what can be read of it without its weights."""
+"""A model's name, and its properties that are readable without weights."""
 
 import re
 from collections.abc import Iterable
@@ -10,30 +10,26 @@ from vllm_spec_plugin.schema.errors import ConfigError, show_reason, show_source
 
 ALLOWED = "a model's folder (relative to this file or to the working directory) or its name on the Hugging Face hub"
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/\w[\w.-]*)?", re.ASCII)
-# The rope types whose factor vLLM multiplies the context by; the others leave it in max_position_embeddings.
+# Rope types by whose factor vLLM multiplies the context; others include it in max_position_embeddings.
 _STRETCHING = ("linear", "dynamic")
 
 
-class DraftModelError(ConfigError):
-    """A draft model that cannot be used with this target; str() is the whole message."""
-
-
 class UnreadableError(ValueError):
-    """A config or tokenizer that cannot be read; str() is the reason, one line."""
+    """A config or tokenizer cannot be read; str() is the reason, one line."""
 
 
-def refusal(where: str, text: str) -> DraftModelError:
+def refusal(where: str, text: str) -> ConfigError:
     """An error about the key `proposer.model`.
 
     Args:
-        where: the configuration file.
-        text: what is wrong, what is allowed and what to do.
+        where: name of the configuration file.
+        text: the mistake, the allowed values, and what to do.
     """
-    return DraftModelError(f"{show_source(where)}: proposer.model: {text}")
+    return ConfigError(f"{show_source(where)}: proposer.model: {text}")
 
 
-def unreadable(model: str, reason: UnreadableError, where: str) -> DraftModelError:
-    """The error for a draft whose config cannot be read."""
+def unreadable(model: str, reason: UnreadableError, where: str) -> ConfigError:
+    """An error about a draft model whose config cannot be read."""
     what = "" if Path(model).is_dir() else f"there is no folder '{show_text(model, 200)}' and "
     return refusal(where, f"{what}the config of '{show_text(model, 200)}' cannot be read: {reason}; allowed: {ALLOWED}")
 
@@ -44,11 +40,11 @@ class ModelSource:
 
     Attributes:
         model: a folder or a name on the Hugging Face hub.
-        tokenizer: the same for its tokenizer; None is the model's own.
-        revision: branch, tag or commit of the model on the hub; None is the main one.
-        tokenizer_revision: the same for its tokenizer; None is the model's.
+        tokenizer: folder or hub name of the tokenizer; None is the model's own.
+        revision: branch, tag or commit of the model on the hub; None is the default branch.
+        tokenizer_revision: branch, tag or commit of the tokenizer; None is the model's.
         trust_remote_code: whether code that comes with the model may run.
-        skip_tokenizer: the model is used without a tokenizer: none is to be loaded.
+        skip_tokenizer: whether the model is used without a tokenizer, so that none is loaded.
     """
 
     model: str
@@ -71,14 +67,14 @@ class ModelSource:
 
 @dataclass(frozen=True)
 class ModelFacts:
-    """What a model's config says; None is not known.
+    """Properties from a model's config; None is not known.
 
     Attributes:
-        vocab_size: entries of its distributions.
-        context: most tokens of a text.
+        vocab_size: size of the model's vocabulary.
+        context: maximum context length, in tokens.
         num_heads: attention heads per layer.
-        num_kv_heads: of those, heads with keys and values of their own.
-        end_ids: token ids that end a text.
+        num_kv_heads: KV heads per layer.
+        end_ids: ids of the EOS tokens.
     """
 
     vocab_size: int | None
@@ -90,11 +86,11 @@ class ModelFacts:
 
 @dataclass(frozen=True)
 class Tokens:
-    """What a tokenizer says.
+    """A tokenizer's vocabulary.
 
     Attributes:
-        ids: id of each token.
-        end_ids: the token that ends a text; empty if it has none.
+        ids: id of each token, by its text.
+        end_ids: id of the EOS token; empty if there is none.
     """
 
     ids: dict[str, int]
@@ -102,10 +98,10 @@ class Tokens:
 
 
 def check_name(model: str, where: str) -> None:
-    """Refuses what is plainly no model, without asking the hub: a path with nothing there, or without a config.
+    """Refuses a path that does not exist or has no config, without a request to the hub.
 
     Raises:
-        DraftModelError: names the file `where` and the key `proposer.model`.
+        ConfigError: names the file `where` and the key `proposer.model`.
     """
     shown = f"'{show_text(model, 200)}'"
     folder = Path(model)
@@ -113,9 +109,9 @@ def check_name(model: str, where: str) -> None:
         if folder.is_dir():
             if (folder / "config.json").is_file():
                 return
-            reason = f"the folder {shown} has no config.json, so it is no model"
+            reason = f"the folder {shown} has no config.json"
         elif folder.exists():
-            reason = f"{shown} is no folder"
+            reason = f"{shown} is not a folder"
         elif _HUB_NAME.fullmatch(model):
             return
         else:
@@ -141,7 +137,7 @@ def read_facts(source: ModelSource) -> ModelFacts:
         raise UnreadableError(show_reason(error)) from None
     try:
         generation_ends = GenerationConfig.from_pretrained(source.model, **origin).eos_token_id
-    except Exception:  # a model need not have one, and a broken one is vLLM's to complain of
+    except Exception:  # optional; vLLM reports a broken one
         generation_ends = None
     num_heads = _count(config, "num_attention_heads")
     return ModelFacts(
@@ -160,7 +156,7 @@ def read_tokens(source: ModelSource) -> Tokens:
         UnreadableError: there is none, or it cannot be read, or `source.skip_tokenizer`.
     """
     if source.skip_tokenizer:
-        raise UnreadableError("it is used without one")
+        raise UnreadableError("it is served without one")
     from transformers import AutoTokenizer
 
     name, revision = source.tokenizer_key
@@ -173,12 +169,12 @@ def read_tokens(source: ModelSource) -> Tokens:
     except Exception as error:  # as above, and a tokenizer may be code of its own
         raise UnreadableError(show_reason(error)) from None
     if ids.keys() <= set(special):  # transformers makes up an empty one where files are missing
-        raise UnreadableError("there are no files of one")
+        raise UnreadableError("it has no tokenizer files")
     return Tokens(ids, _ids(end))
 
 
 def _origin(name: str, revision: str | None) -> dict[str, Any]:
-    """How to ask for `name`: nothing is asked of the hub for a folder."""
+    """Keyword arguments of `from_pretrained` for `name`; a folder causes no request to the hub."""
     return {"local_files_only": Path(name).is_dir()} | ({} if revision is None else {"revision": revision})
 
 

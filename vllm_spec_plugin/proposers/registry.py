@@ -1,4 +1,4 @@
-"""The methods of drafting: the plugin's own, and those of other distributions.
+"""The registry of drafting methods: the plugin's own, and those of other distributions.
 
 A distribution registers a method by an entry point of the group `vllm_spec_plugin.proposers`: its name is the method,
 its value a subclass of `ProposerConfig`.
@@ -23,7 +23,7 @@ logger = logging.getLogger("vllm.vllm_spec_plugin")
 GROUP = "vllm_spec_plugin.proposers"
 CASCADE = "cascade"
 
-# A new method of the plugin's is its name here.
+# The plugin's own methods are listed here.
 BundledConfig = NgramConfig | SuffixConfig | DraftModelConfig | MedusaConfig
 
 Kind = type[ProposerConfig]
@@ -31,10 +31,10 @@ BUNDLED: tuple[Kind, ...] = get_args(BundledConfig)
 
 
 class BrokenProposerError(ValueError):
-    """A method of another distribution that cannot be used; str() says which, and why.
+    """A method of another distribution cannot be used; str() names the method and the reason.
 
     Attributes:
-        method: its name.
+        method: name of the method.
     """
 
     def __init__(self, method: str, owners: str, reason: str) -> None:
@@ -43,21 +43,21 @@ class BrokenProposerError(ValueError):
 
 
 def method_of(kind: Kind) -> str:
-    """The word that chooses a method; empty if its key `method` is not of one word."""
+    """Returns the value of `method` that chooses `kind`; empty if its key `method` is not one literal."""
     words = get_args(kind.model_fields["method"].annotation)
     return words[0] if len(words) == 1 and isinstance(words[0], str) else ""
 
 
 def kinds_for(methods: Iterable[object]) -> tuple[Kind, ...]:
-    """The methods that a configuration chooses from: the plugin's own, and the others that it names.
+    """Returns the methods for a configuration: the plugin's own, and methods of other distributions that it names.
 
-    If it names a method that does not exist, all methods: the message lists them. Nothing else is imported.
+    Only named methods are imported. If a named method does not exist, all are, for the error message to list.
 
     Args:
-        methods: what the configuration says for each `method`.
+        methods: the configuration's values of `method`.
 
     Raises:
-        BrokenProposerError: a method that it names cannot be used.
+        BrokenProposerError: a named method cannot be used.
     """
     named, others = list(methods), _entry_points()
     known = {*map(method_of, BUNDLED), CASCADE}
@@ -73,7 +73,7 @@ def kinds_for(methods: Iterable[object]) -> tuple[Kind, ...]:
 
 @functools.cache
 def _entry_points() -> dict[str, list[EntryPoint]]:
-    """Entry points of other distributions by method, none of them loaded."""
+    """Returns other distributions' entry points by method, without loading them."""
     own = {*map(method_of, BUNDLED), CASCADE}
     found: dict[str, list[EntryPoint]] = {}
     for entry in entry_points(group=GROUP):
@@ -98,10 +98,10 @@ def _load(method: str) -> Kind:
         raise broken("only one distribution may register a method; uninstall the others")
     try:
         kind = entries[0].load()
-    except (Exception, SystemExit) as error:  # whatever the import of foreign code may raise
+    except (Exception, SystemExit) as error:  # importing foreign code may raise anything
         raise broken(f"importing {entries[0].value} failed: {type(error).__name__}: {show_reason(error)}") from error
     if not (isinstance(kind, type) and issubclass(kind, ProposerConfig)):
-        raise broken(f"{entries[0].value} is no subclass of vllm_spec_plugin.proposers.section.ProposerConfig")
+        raise broken(f"{entries[0].value} is not a subclass of vllm_spec_plugin.proposers.section.ProposerConfig")
     if method_of(kind) != method:
         raise broken(f'its key must be method: Literal["{method}"]')
     try:

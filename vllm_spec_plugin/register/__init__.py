@@ -1,1 +1,1 @@
-"""What vLLM calls when it starts: where a plugin.yaml comes in."""
+"""Registers the plugin with vLLM, and turns a plugin.yaml into engine arguments."""

@@ -12,7 +12,7 @@ from vllm_spec_plugin.compat import engine_args as vllm_args
 from vllm_spec_plugin.config.settings import KEY, config_in, settings_for
 from vllm_spec_plugin.register import frontend
 from vllm_spec_plugin.register.version import UnsupportedVersionError, check_vllm_version
-from vllm_spec_plugin.support.rules import UnsupportedError
+from vllm_spec_plugin.schema.errors import ConfigError
 
 if TYPE_CHECKING:
     from vllm_spec_plugin.config import PluginConfig
@@ -30,11 +30,11 @@ REPLACED = ("speculative_config", "worker_cls", "scheduler_cls", "additional_con
 
 
 class _FromCommandLine(dict[str, Any]):
-    """Settings that were named on a command line: what is wrong with them ends the program with one message."""
+    """Settings from a command line, whose mistakes end the program with one message."""
 
 
 def patch() -> None:
-    """Lets `--speculative-config` and `speculative_config=` take a plugin.yaml."""
+    """Makes `--speculative-config` and `speculative_config=` accept a plugin.yaml."""
     vllm_args.patch(_parse_path, _configure)
 
 
@@ -47,12 +47,12 @@ def _parse_path(value: str) -> Any:
 
 
 def _configure(engine_args: Any, create: Callable[[], Any]) -> Any:
-    """Makes vLLM's configuration, of a plugin.yaml if the arguments have one."""
+    """Creates vLLM's configuration, with the plugin's settings if the arguments have a plugin.yaml."""
     given = engine_args.speculative_config
     if not (isinstance(given, dict) and KEY in given):
         return create()
     check_vllm_version()
-    # vLLM may ask for the config again, so the arguments stay as they were given.
+    # vLLM may create the config again, so the arguments keep their values.
     before = {name: getattr(engine_args, name) for name in REPLACED}
     try:
         with _one_message(given):
@@ -72,7 +72,7 @@ def _configure(engine_args: Any, create: Callable[[], Any]) -> Any:
 
 @contextlib.contextmanager
 def _one_message(given: dict[str, Any]) -> Iterator[None]:
-    """Ends a program whose command line named the settings with one message, as its parser does for a mistake."""
+    """Ends the program with one message, like its argument parser, if the settings come from its command line."""
     try:
         yield
     except ValueError as error:
@@ -87,24 +87,26 @@ def translate(engine_args: Any, given: dict[str, Any]) -> "PluginConfig":
 
     Args:
         engine_args: vLLM's `EngineArgs`.
-        given: what `vllm_spec_plugin.speculative_config` returned.
+        given: value of `vllm_spec_plugin.speculative_config`.
 
     Returns:
         The plugin's configuration.
 
     Raises:
-        ConfigError: other settings are in the way, the platform is not supported, or a draft model does not fit.
+        ConfigError: settings conflict, the platform is not supported, or a draft model does not fit.
     """
     extra = sorted(set(given) - {KEY})
     if extra:
-        raise UnsupportedError(f"speculative_config: {', '.join(extra)} can't be given beside a plugin.yaml")
+        raise ConfigError(
+            f"speculative_config: got {', '.join(extra)} beside a plugin.yaml; allowed: a plugin.yaml only"
+        )
     platform = vllm_args.platform()
     if platform is None:
-        raise UnsupportedError("vllm_spec_plugin runs on CPU and CUDA, not on this platform")
+        raise ConfigError("vllm_spec_plugin does not support this platform; allowed: CPU, CUDA")
     for name, default in (("worker_cls", "auto"), ("scheduler_cls", None)):
         if getattr(engine_args, name, default) not in (default, None):
-            raise UnsupportedError(
-                f"{name}={getattr(engine_args, name)!r}: the plugin needs its own {name}, leave it out"
+            raise ConfigError(
+                f"{name}: got {getattr(engine_args, name)!r}, but the plugin sets its own; allowed: leave it out"
             )
     config = config_in(given)
     config.check_proposers(_target(engine_args), given[KEY]["source"])
@@ -119,7 +121,7 @@ def translate(engine_args: Any, given: dict[str, Any]) -> "PluginConfig":
     engine_args.additional_config = {**(additional or {}), KEY: given[KEY]}
     if config.verification.lenience < 1:
         logger.warning(
-            "%s: verification.lenience is %g: speculation is LOSSY, outputs differ from the model's own",
+            "%s: verification.lenience is %g: speculation is LOSSY, outputs do not have the model's distribution",
             given[KEY]["source"],
             config.verification.lenience,
         )
@@ -138,7 +140,7 @@ def _target(engine_args: Any) -> "Target":
         trust_remote_code=engine_args.trust_remote_code,
         skip_tokenizer=engine_args.skip_tokenizer_init,
     )
-    # vLLM's -1 is "as much as fits", at most what the target's config says.
+    # vLLM's -1 is as much as fits in memory, at most the context of the target's config.
     given = engine_args.max_model_len
     max_model_len = given if given is not None and given > 0 else None
     return Target(source, engine_args.tensor_parallel_size, max_model_len, vllm_args.quantization_methods())

@@ -6,12 +6,12 @@ from vllm_spec_plugin.compat import frontend
 from vllm_spec_plugin.config.request_options import check_options
 
 PROPOSER = "vllm_spec_plugin.drafting.drafter.Drafter"
-# Set on vLLM's `SpeculativeConfig`: the methods of the proposers that are served.
+# Attribute of vLLM's `SpeculativeConfig`: the served methods.
 METHODS = "vllm_spec_plugin_methods"
 
 
 def patch() -> None:
-    """Has vLLM ask the plugin about requests, and hand over the plugin's counters."""
+    """Makes vLLM check requests with the plugin, and pass on the plugin's counters."""
     frontend.patch(is_ours, _check_request, _export)
 
 

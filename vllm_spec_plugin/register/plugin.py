@@ -9,15 +9,15 @@ logger = logging.getLogger("vllm.vllm_spec_plugin")
 
 
 def switched_off() -> bool:
-    """Whether the environment keeps the plugin out."""
+    """Whether the environment disables the plugin."""
     return os.environ.get(SWITCH, "1").strip().lower() in ("0", "false", "off", "no")
 
 
 def register() -> None:
-    """Teaches vLLM to take a plugin.yaml; without one, vLLM behaves as if this were not installed.
+    """Makes vLLM accept a plugin.yaml; without one, vLLM behaves as if the plugin were not installed.
 
-    `VLLM_SPEC_PLUGIN=0` switches it off altogether. Nothing is checked here: an unsupported vLLM is
-    an error only for those who ask for the plugin.
+    `VLLM_SPEC_PLUGIN=0` disables it. Versions are not checked here: an unsupported vLLM is an error only with a
+    plugin.yaml.
     """
     if switched_off():
         return
@@ -26,4 +26,4 @@ def register() -> None:
     try:
         engine_args.patch()
     except (ImportError, AttributeError) as error:
-        logger.warning("vllm_spec_plugin can't register with this vLLM and stays out: %s", error)
+        logger.warning("plugin disabled: incompatible vLLM: %s", error)

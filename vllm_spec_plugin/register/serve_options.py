@@ -1,4 +1,4 @@
-"""vLLM's configuration for the options of a server that is not started."""
+"""Creates vLLM's configuration of a server without starting it."""
 
 import os
 import urllib.error
@@ -15,14 +15,14 @@ _TIMEOUT_S = 5.0
 
 
 def quiet_vllm() -> None:
-    """Keeps vLLM's log to errors; to be called before vLLM is imported."""
+    """Limits vLLM's log to errors; call it before vLLM is imported."""
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
 
 
 def use_cache_if_offline() -> None:
-    """Asks the Hugging Face hub once whether it is there, and if not, has everything look in the cache only.
+    """Makes vLLM and transformers use only the cache if the Hugging Face hub cannot be reached.
 
-    To be called before vLLM or transformers are imported. They would try six times, for each file.
+    Call it before they are imported. They would retry six times for each file.
     """
     endpoint = os.environ.get("HF_ENDPOINT", "https://huggingface.co")
     try:
@@ -34,31 +34,31 @@ def use_cache_if_offline() -> None:
 
 
 def parse_options(model: str, options: Sequence[str]) -> Any:
-    """Reads options of `vllm serve`.
+    """Parses options of `vllm serve`.
 
     Args:
         model: folder or name on the hub.
-        options: the rest of the command line.
+        options: the options after `--model`.
 
     Raises:
-        ConfigError: they hold what belongs elsewhere.
-        SystemExit: there is no such option, or not with this value; vLLM's parser has said so.
+        ConfigError: a file or --speculative-config is among them.
+        SystemExit: unknown option or value; vLLM's parser has printed the reason.
     """
     usage = "vllm-spec check FILE... --model MODEL [options of vllm serve]"
     parser = vllm_args.serve_parser("vllm-spec check", usage)
     arguments = parser.parse_args(["--model", model, *options])
     if arguments.model_tag is not None:
-        raise ConfigError(f"got {show_text(arguments.model_tag, 200)!r} behind an option; allowed: FILEs first")
+        raise ConfigError(f"got {show_text(arguments.model_tag, 200)!r} after an option; allowed: FILEs first")
     if arguments.speculative_config is not None:
-        raise ConfigError("--speculative-config: FILE takes its place; allowed: leave it out")
+        raise ConfigError("--speculative-config: given by FILE; allowed: leave it out")
     return arguments
 
 
 def read_model(arguments: Any) -> Any:
-    """vLLM's `ModelConfig` of the target.
+    """Creates vLLM's `ModelConfig` of the target.
 
     Raises:
-        ConfigError: vLLM cannot read the model, or not with these options.
+        ConfigError: vLLM cannot read the model with these options.
     """
     model, shown = arguments.model, f"--model '{show_text(arguments.model, 200)}'"
     allowed = "allowed: a model's folder or a hub name"
@@ -66,23 +66,23 @@ def read_model(arguments: Any) -> Any:
         raise ConfigError(f"{shown}: this folder has no config.json; {allowed}")
     try:
         return _engine_args(arguments).create_model_config()
-    except Exception as error:  # whatever a model from anywhere makes of the libraries that read it
+    except Exception as error:  # an unknown model may raise anything
         if not Path(model).exists() and os.environ.get("HF_HUB_OFFLINE") == "1":
-            reason = f"no such folder, not in the cache, and the hub can't be reached; {allowed}"
+            reason = f"no such folder, not in the cache, and the hub cannot be reached; {allowed}"
         else:
-            reason = f"vLLM does not take it with these options: {show_reason(error)}"
+            reason = f"vLLM refuses it with these options: {show_reason(error)}"
         raise ConfigError(f"{shown}: {reason}") from None
 
 
 def check_server(arguments: Any, settings: dict[str, Any]) -> None:
-    """Does what a server does with its options before it starts a process or reads weights.
+    """Runs the checks that a server runs before it starts a process or reads weights.
 
     Args:
-        arguments: of `parse_options`.
-        settings: of a configuration file, as `settings_for` gives them.
+        arguments: result of `parse_options`.
+        settings: result of `settings_for`.
 
     Raises:
-        ConfigError: vLLM or the plugin refuses them.
+        ConfigError: vLLM or the plugin refuses the server.
     """
     engine_args = _engine_args(arguments)
     engine_args.speculative_config = settings

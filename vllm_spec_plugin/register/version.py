@@ -1,4 +1,4 @@
-"""Which vLLM this plugin was tested with."""
+"""The vLLM versions that the plugin supports."""
 
 from importlib.metadata import PackageNotFoundError, version
 
@@ -8,7 +8,7 @@ SUPPORTED = SpecifierSet(">=0.32,<0.33")
 
 
 class UnsupportedVersionError(RuntimeError):
-    """The installed vLLM is not one the plugin was tested with."""
+    """The installed vLLM is missing or not supported."""
 
 
 def check_vllm_version() -> None:
@@ -19,10 +19,10 @@ def check_vllm_version() -> None:
         found = version("vllm")
     except PackageNotFoundError:
         raise UnsupportedVersionError(
-            f"vllm_spec_plugin {__version__} needs vLLM {SUPPORTED}, and none is installed"
+            f"vllm_spec_plugin {__version__} needs vLLM {SUPPORTED}; none is installed"
         ) from None
     if not SUPPORTED.contains(found, prereleases=True):
         raise UnsupportedVersionError(
-            f"vllm_spec_plugin {__version__} works with vLLM {SUPPORTED}, this is {found}: install a supported "
-            "vLLM, or start without a plugin.yaml (vLLM's own --speculative-config JSON is unaffected)"
+            f"vllm_spec_plugin {__version__} supports vLLM {SUPPORTED}, this is {found}; install a supported vLLM, or "
+            "start without a plugin.yaml (vLLM's own --speculative-config JSON is unaffected)"
         )

@@ -1,6 +1,6 @@
-"""Turns what is wrong with a configuration into lines for the person at the terminal.
+"""Turns validation errors of a configuration into messages.
 
-What is allowed is read from the models' JSON schema, so it cannot differ from what is checked.
+Allowed values are read from the models' JSON schema, so messages cannot differ from the checks.
 """
 
 import difflib
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-# JSON schema's types, in words.
+# JSON schema's types in messages.
 _NUMBERS = {"integer": "a whole number", "number": "a number"}
 _KINDS = {"string": "a text", "boolean": "true or false", "array": "a list"}
 
@@ -23,26 +23,20 @@ Schema = Mapping[str, Any]
 
 
 class UserError(Exception):
-    """What its reader can mend; str() is the whole message. Commands print it as one line and end.
-
-    Attributes:
-        exit_status: of a command that ends with it: 2 is bad input, 1 that something else went wrong.
-    """
-
-    exit_status = 2
+    """A mistake of the user; str() is the whole message. Commands print it and exit with status 2."""
 
 
 class ConfigError(UserError, ValueError):
-    """A configuration that cannot be used; str() is the whole message for the person who wrote it."""
+    """A configuration cannot be used; str() is the whole message."""
 
 
 @dataclass(frozen=True)
 class Mistake:
-    """One thing to mend.
+    """One mistake in a file.
 
     Attributes:
-        key: dotted path; empty is the file as a whole.
-        text: the value given and what is allowed.
+        key: dotted path of the key; empty is the whole file.
+        text: the value given, and the allowed values.
     """
 
     key: str
@@ -50,7 +44,7 @@ class Mistake:
 
 
 def config_error(source: str, mistakes: Sequence[Mistake]) -> ConfigError:
-    """All mistakes of one file as one error."""
+    """Combines all mistakes of one file in one error."""
     lines = [f"{mistake.key}: {mistake.text}" if mistake.key else mistake.text for mistake in mistakes]
     if len(lines) == 1:
         return ConfigError(f"{source}: {lines[0]}")
@@ -61,14 +55,14 @@ def config_error(source: str, mistakes: Sequence[Mistake]) -> ConfigError:
 
 
 def show_text(text: str, limit: int = MAX_SHOWN) -> str:
-    """Text for one line of a terminal: no control characters, not too long."""
+    """Makes text fit one line of a terminal: escapes control characters, cuts at `limit` characters."""
     if not text.isprintable():
         text = repr(text)[1:-1]
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 
 def show_reason(error: BaseException) -> str:
-    """The first line of what a library says went wrong."""
+    """Returns the first line of an exception's message."""
     details = getattr(error, "errors", None)  # pydantic's first line is a count
     text = details()[0]["msg"] if callable(details) and details() else str(error)
     text = text.removeprefix("Value error, ").strip() or type(error).__name__
@@ -76,12 +70,12 @@ def show_reason(error: BaseException) -> str:
 
 
 def show_source(path: str) -> str:
-    """A file's name for messages; any name, but whole."""
+    """Makes a file's name printable, without cutting it."""
     return path if path.isprintable() and path else repr(path)
 
 
 def show(value: object) -> str:
-    """A value in YAML's words, short."""
+    """Describes a YAML value, briefly."""
     if value is None or isinstance(value, bool):
         return {None: "nothing (null)", True: "true", False: "false"}[value]
     if isinstance(value, str):
@@ -96,14 +90,14 @@ def show(value: object) -> str:
 
 
 def join_key(path: str, key: object) -> str:
-    """The dotted path of a key in the section at `path`."""
+    """Returns the dotted path of a key in the section at `path`."""
     name = key if isinstance(key, str) else show(key)
     name = show_text(name) if name and "." not in name else f"'{show_text(name)}'"
     return f"{path}.{name}" if path else name
 
 
 def closest(word: object, known: Sequence[str]) -> str | None:
-    """The known word that `word` looks like a slip of; None if there is none."""
+    """Returns the known word that `word` probably misspells; None if there is none."""
     if not isinstance(word, str) or len(word) > 100:  # comparing is quadratic, and no known word is that long
         return None
     close = difflib.get_close_matches(word.lower(), known, n=1, cutoff=0.5)
@@ -111,18 +105,18 @@ def closest(word: object, known: Sequence[str]) -> str | None:
 
 
 def did_you_mean(word: object, known: Sequence[str]) -> str:
-    """The end of a sentence about an unknown word."""
+    """Ends a message about an unknown word with a suggestion, if there is one."""
     close = closest(word, known)
     return f"; did you mean {close}?" if close else ""
 
 
 def unknown_word(value: object, known: Sequence[str], or_null: str = "") -> str:
-    """What to say of `value`, given where one of `known` goes."""
+    """Builds the message about `value`, which is not one of `known`."""
     return f"got {show(value)}; allowed: {', '.join(known)}{or_null}{did_you_mean(value, known)}"
 
 
 def mistakes_in(data: Mapping[str, Any], model: "type[BaseModel]") -> list[Mistake]:
-    """One mistake per thing that is wrong with `data`."""
+    """Returns every mistake in `data`."""
     root = _schema(model)
     found: list[Mistake] = []
     guesses: dict[str, _Guess] = {}
@@ -134,10 +128,10 @@ def mistakes_in(data: Mapping[str, Any], model: "type[BaseModel]") -> list[Mista
             guesses |= {section: guess} if guess else {}
     if not guesses:
         return found
-    # Without a known method nothing else in its section was checked: check it as the likeliest one's.
+    # With an unknown method nothing else in its section was checked: check it as the most likely method's.
     for entry in _errors({**data, **{section: guess.section for section, guess in guesses.items()}}, model):
         unsure = entry["loc"][0] in guesses and not guesses[str(entry["loc"][0])].is_slip
-        # Which keys there must and may be, only the right method can tell.
+        # Required and unknown keys depend on the method.
         if not (unsure and entry["type"] in ("missing", "extra_forbidden")):
             found += [mistake for mistake in _mistakes(entry, root) if mistake not in found]
     return found
@@ -160,7 +154,7 @@ def _errors(data: Mapping[str, Any], model: "type[BaseModel]") -> list[dict[str,
 
 
 def _follows(entry: dict[str, Any], entries: list[dict[str, Any]]) -> bool:
-    """Whether a mistake is one only because of another: pydantic counts the sound items of a list."""
+    """Whether a mistake follows from another one: pydantic counts only the valid items of a list."""
     location = entry["loc"]
     if entry["type"] == "too_short":
         return any(other["loc"][: len(location)] == location for other in entries if other is not entry)
@@ -169,11 +163,11 @@ def _follows(entry: dict[str, Any], entries: list[dict[str, Any]]) -> bool:
 
 @dataclass(frozen=True)
 class _Guess:
-    """A section as it may have been meant.
+    """A section as it was probably meant.
 
     Attributes:
         section: its keys, with a known method.
-        is_slip: the method given looks like that one misspelt; else the other keys decided.
+        is_slip: whether the given method is that one misspelt; otherwise the other keys decided.
     """
 
     section: dict[str, Any]
@@ -196,16 +190,25 @@ def _mistakes(entry: dict[str, Any], root: Schema) -> list[Mistake]:
     kind, value = entry["type"], entry["input"]
     if kind == "conflict":
         problems = entry["ctx"]["problems"]
-        # A proposer of a cascade is not at `proposer`.
+        # A cascade's members are not at `proposer`.
         texts = [text.replace("proposer.", f"{path}.") if path.endswith("]") else text for _, text in problems]
         keys = [f"{path}.{key}" if path else key for key, _ in problems]
         return [Mistake(key, text) for key, text in zip(keys, texts, strict=True)]
     if kind in ("union_tag_invalid", "union_tag_not_found"):
         tag = schema["discriminator"]["propertyName"]
         known = list(schema["discriminator"]["mapping"])
-        given = tag in value
-        text = unknown_word(value[tag], known) if given else f"missing; allowed: {', '.join(known)}"
+        if tag in value:
+            text = unknown_word(value[tag], known)
+        else:
+            used = {key for model in _choices(schema["discriminator"], root).values() for key in model["properties"]}
+            slip = next((key for key in value if key not in used and closest(key, [tag])), None)
+            hint = f"; got the key {show_text(slip)}, did you mean {tag}?" if slip else ""
+            text = f"missing; allowed: {', '.join(known)}{hint}"
         return [Mistake(join_key(path, tag), text)]
+    if kind == "wrong_element":
+        wrong = entry["ctx"]
+        told = wrong["allowed"] if wrong["at"] else allowed(schema, root)
+        return [Mistake(path + wrong["at"], f"got {show(wrong['value'])}; allowed: {told}")]
     if kind == "missing":
         return [Mistake(path, f"missing; allowed: {allowed(schema, root)}")]
     if kind == "extra_forbidden":
@@ -246,7 +249,7 @@ def _owners(section: str, key: str, container: Schema, root: Schema) -> str:
 
 
 def _choices(discriminator: Schema, root: Schema) -> dict[str, Schema]:
-    """The models that a discriminator chooses from, by the word that chooses them."""
+    """Returns the models of a discriminator, by the values that choose them."""
     return {tag: _definition(reference, root) for tag, reference in discriminator["mapping"].items()}
 
 
@@ -260,7 +263,7 @@ def _sections(root: Schema) -> dict[str, list[str]]:
 
 
 def _models(schema: Schema, root: Schema) -> list[Schema]:
-    """The models that a section's schema may stand for."""
+    """Returns the models that a section's schema allows."""
     return [_definition(choice["$ref"], root) for choice in schema.get("oneOf", [schema]) if "$ref" in choice]
 
 
@@ -269,10 +272,10 @@ def _keys(schema: Schema, root: Schema) -> list[str]:
 
 
 def _walk(location: Sequence[str | int], root: Schema) -> tuple[str, Schema, Schema]:
-    """Follows pydantic's location: the dotted path, the schema there, and the schema of the section it is in."""
+    """Follows pydantic's location; returns the dotted path, the schema there, and the schema of its section."""
     path, schema, container = "", root, root
     for step in location:
-        if "discriminator" in schema:  # here pydantic names the choice made, which is no key of the file
+        if "discriminator" in schema:  # pydantic's location has the choice made here, which is not a key of the file
             schema = _choices(schema["discriminator"], root)[str(step)]
             continue
         if "items" in schema:
@@ -291,17 +294,17 @@ def _words(schema: Schema) -> list[str]:
 
 
 def _nullable(schema: Schema) -> tuple[Schema, str]:
-    """The schema of what may stand beside null, and how to say that null may stand here as well."""
+    """Returns the schema of values other than null, and the words for null if it is allowed."""
     choices = [choice for choice in schema.get("anyOf", []) if choice.get("type") != "null"]
-    # Where null is not the default, other keys decide whether it goes.
+    # Where null is not the default, other keys decide whether it is allowed.
     or_null = ", or null" if choices and schema.get("default", ...) is None else ""
     return (choices[0] if choices else schema), or_null
 
 
 def allowed(schema: Schema, root: Schema) -> str:
-    """What may stand where `schema` is checked, in words."""
+    """Describes the allowed values of `schema`."""
     bare, or_null = _nullable(schema)
-    if "allowed" in schema:  # said beside the key
+    if "allowed" in schema:  # given with the key
         return f"{schema['allowed']}{or_null}"
     if "enum" in bare or "const" in bare:
         return ", ".join(_words(bare)) + or_null
@@ -315,11 +318,11 @@ def _section(schema: Schema, root: Schema) -> str:
     models = _models(schema, root)
     if len(models) > 1:
         tags = " or ".join(_choices(schema["discriminator"], root))
-        return f"a section with the key {schema['discriminator']['propertyName']} ({tags}) and those that go with it"
+        return f"a section with the key {schema['discriminator']['propertyName']} ({tags}) and the keys of that choice"
     keys = _keys(schema, root) or list(schema.get("properties", {}))
     if not keys:
         return str(schema.get("description", "see the documentation of its method"))
-    return f"a section with keys of its own: {', '.join(keys)}"
+    return f"a section with the keys {', '.join(keys)}"
 
 
 def _range(schema: Schema) -> str:

@@ -1,4 +1,4 @@
-"""Reads one small YAML file from a hand that may be careless or hostile: bounded time, memory and depth."""
+"""Reads one small, untrusted YAML file in bounded time, memory and depth."""
 
 import re
 import stat
@@ -19,13 +19,13 @@ _INT, _FLOAT, _BOOL, _NULL, _STR = (_TAG + name for name in ("int", "float", "bo
 
 
 class _Refused(yaml.MarkedYAMLError):
-    """Valid YAML that no configuration needs."""
+    """Valid YAML that a configuration may not have."""
 
 
 class _Loader(
     yaml.reader.Reader, yaml.scanner.Scanner, yaml.parser.Parser, yaml.composer.Composer, yaml.resolver.BaseResolver
 ):
-    """Builds the node tree only; nothing in the text can name Python code.
+    """Builds the node tree only, so that the text cannot run Python code.
 
     Scalars follow YAML 1.2: PyYAML's own rules read 1e-2 as text, 010 as 8 and `on` as true.
     """
@@ -40,7 +40,7 @@ class _Loader(
         self._values = 0
 
     def compose_node(self, parent: Node | None, index: object) -> Node | None:
-        """As the base class, within bounds. Called once per value and key."""
+        """Composes a node within the bounds. Called once per key and value."""
         event = self.peek_event()  # type: ignore[no-untyped-call]
         mark = event.start_mark
         if isinstance(event, yaml.AliasEvent):
@@ -76,22 +76,22 @@ for _tag, _pattern, _first in (
 
 @dataclass
 class Document:
-    """What a file said, as plain Python values.
+    """A file's content as plain Python values.
 
     Attributes:
-        data: without the keys that `mistakes` tell of.
-        mistakes: keys given twice and keys that are not text.
+        data: the values, without the keys of `mistakes`.
+        mistakes: duplicate keys, and keys that are not text.
     """
 
     data: object = None
     mistakes: list[Mistake] = field(default_factory=list)
 
     def convert(self, node: Node, path: str) -> object:
-        """The value of a node, noting mistakes on the way."""
+        """Returns the value of a node, and adds its mistakes to `mistakes`."""
         if isinstance(node, ScalarNode):
             return _scalar(node)
         if isinstance(node, SequenceNode):
-            return [self.convert(item, f"{path}[{place}]") for place, item in enumerate(node.value)]
+            return [self.convert(item, f"{path}[{i}]") for i, item in enumerate(node.value)]
         lines: dict[str, int] = {}
         values: dict[str, object] = {}
         for key_node, value_node in node.value:
@@ -118,7 +118,7 @@ class Document:
 def _scalar(node: ScalarNode) -> object:
     text = str(node.value)
     if node.tag == _INT:
-        if len(text) > 100:  # Python itself refuses to read or print numbers of thousands of digits
+        if len(text) > 100:  # Python refuses to parse numbers of thousands of digits
             raise _Refused(problem=f"a number of {len(text)} digits", problem_mark=node.start_mark)
         return int(text)
     if node.tag == _FLOAT:
@@ -129,10 +129,10 @@ def _scalar(node: ScalarNode) -> object:
 
 
 def read_text(path: Path, source: str) -> str:
-    """The text of a regular file of at most `MAX_BYTES`.
+    """Reads a regular file of at most `MAX_BYTES`.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: there is no such file, or it cannot be read.
     """
     try:
         mode = path.stat().st_mode
@@ -141,13 +141,22 @@ def read_text(path: Path, source: str) -> str:
             with path.open("rb") as file:
                 raw = file.read(MAX_BYTES + 1)
     except FileNotFoundError:
-        raise ConfigError(f"{source}: no such file; allowed: a YAML file that can be read") from None
+        raise ConfigError(f"{source}: no such file; allowed: a readable YAML file") from None
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise ConfigError(f"{source}: cannot be read: {reason}; allowed: a YAML file that can be read") from None
+        raise ConfigError(f"{source}: cannot be read: {reason}; allowed: a readable YAML file") from None
     if not stat.S_ISREG(mode):
         kind = "a directory" if stat.S_ISDIR(mode) else "not a regular file"
         raise ConfigError(f"{source}: {kind}; allowed: a YAML file")
+    return decode(raw, source)
+
+
+def decode(raw: bytes, source: str) -> str:
+    """Decodes at most `MAX_BYTES` of UTF-8.
+
+    Raises:
+        ConfigError: there are more bytes, or they are not UTF-8.
+    """
     if len(raw) > MAX_BYTES:
         raise ConfigError(f"{source}: larger than {MAX_BYTES:,} bytes; allowed: at most that")
     try:
@@ -158,10 +167,10 @@ def read_text(path: Path, source: str) -> str:
 
 
 def parse_text(text: str, source: str) -> Document:
-    """The one document in `text`.
+    """Parses the single document in `text`.
 
     Raises:
-        ConfigError: it is not YAML, or goes beyond the bounds.
+        ConfigError: it is not YAML, or exceeds the bounds.
     """
     loader = None
     document = Document()
@@ -180,7 +189,7 @@ def parse_text(text: str, source: str) -> Document:
         before = text[: error.position]
         place = f"line {before.count(chr(10)) + 1}, column {len(before) - before.rfind(chr(10))}"
         raise ConfigError(f"{source}: not YAML: {place}: character U+{ord(text[error.position]):04X}") from None
-    except Exception as error:  # PyYAML lets Python's own errors out for some malformed escapes and directives
+    except Exception as error:  # PyYAML raises other errors for some malformed escapes and directives
         place = _place(loader.get_mark()) if loader else "line 1, column 1"
         raise ConfigError(f"{source}: not YAML: {place}: {show_text(str(error), 200)}") from None
     return document

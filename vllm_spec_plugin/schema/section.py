@@ -6,13 +6,13 @@ from typing import Any, get_args
 from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
-# Of a draft tree: its depth in tokens, and the children of one node.
+# Bounds of a draft tree: its depth in tokens, and the children per node.
 MAX_DEPTH = 16
 MAX_SIBLINGS = 64
 
 
 class Section(BaseModel):
-    """Refuses unknown keys, conversions between types, and changes after it was read."""
+    """Refuses unknown keys, type conversions, and changes after validation."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
@@ -21,14 +21,13 @@ class Section(BaseModel):
 class ChosenBy:
     """Marks a section whose model is chosen by one of its keys.
 
-    Pydantic's own discriminator refuses a union of one, so adding a second model would change code
-    everywhere instead of one line.
+    Unlike pydantic's own discriminator it also takes a union of one model.
     """
 
     key: str
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        """A union of the models in `source`, told apart by the one word their `key` takes."""
+        """Builds a union of the models in `source`, discriminated by the literal value of `key`."""
         models = get_args(source) or (source,)
         choices = {
             get_args(model.model_fields[self.key].annotation)[0]: handler.generate_schema(model) for model in models
@@ -37,11 +36,11 @@ class ChosenBy:
 
 
 def conflicts(problems: list[tuple[str, str]]) -> None:
-    """Refuses keys that do not go together; to be called in a model validator.
+    """Refuses a combination of keys; for use in a model validator.
 
     Args:
-        problems: per mistake the key to change, and the message about it; may be empty. A message names other keys of
-            the section as `proposer.KEY`.
+        problems: per mistake, the key to change and the message; may be empty. A message names other keys of the
+            section as `proposer.KEY`.
 
     Raises:
         PydanticCustomError: there are problems.
@@ -51,14 +50,25 @@ def conflicts(problems: list[tuple[str, str]]) -> None:
         raise PydanticCustomError("conflict", text, {"problems": problems})
 
 
-def numbers_by_depth(value: object, allowed: range) -> tuple[int, ...]:
-    """Reads a list of one whole number per depth of a draft.
+def numbers_by_depth(value: object, allowed: range, at: str = "") -> tuple[int, ...]:
+    """Validates a list of one whole number per depth of a draft.
+
+    Args:
+        value: the value given.
+        allowed: range of allowed numbers.
+        at: index of the list in its key's value, for messages, such as `[1]`.
 
     Raises:
-        ValueError: it is no such list, or too long.
+        PydanticCustomError: not such a list, or too long; names the element.
     """
+    numbers = f"from {allowed[0]} to {allowed[-1]}"
     if not isinstance(value, list | tuple) or not 1 <= len(value) <= MAX_DEPTH:
-        raise ValueError
-    if any(type(number) is not int or number not in allowed for number in value):
-        raise ValueError
+        raise _wrong_element(value, at, f"a list of 1 to {MAX_DEPTH} whole numbers {numbers}")
+    for i, number in enumerate(value):
+        if type(number) is not int or number not in allowed:
+            raise _wrong_element(number, f"{at}[{i}]", f"a whole number {numbers}")
     return tuple(value)
+
+
+def _wrong_element(value: object, at: str, allowed: str) -> PydanticCustomError:
+    return PydanticCustomError("wrong_element", "wrong", {"value": value, "at": at, "allowed": allowed})

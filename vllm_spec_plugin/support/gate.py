@@ -1,14 +1,15 @@
-"""The start-up gate: refuses models and servers that drafts would not be exact on.
+"""The start-up gate: refuses models and servers on which drafts would not be exact.
 
-It looks twice: at vLLM's configuration before any process starts, and at the layers and KV cache of each worker.
+It checks twice: vLLM's configuration before any process starts, and the layers and KV cache of each worker.
 """
 
 from typing import TYPE_CHECKING, Any
 
+from vllm_spec_plugin.compat.draft_model import draft_model_config
 from vllm_spec_plugin.compat.facts import Facts
 from vllm_spec_plugin.compat.reading import read_facts, read_runner_facts
 from vllm_spec_plugin.config.settings import KEY
-from vllm_spec_plugin.schema.errors import show_reason
+from vllm_spec_plugin.schema.errors import ConfigError, show_reason
 from vllm_spec_plugin.support import rules
 
 if TYPE_CHECKING:
@@ -16,27 +17,27 @@ if TYPE_CHECKING:
 
 
 def check_served(vllm_config: Any, config: "PluginConfig", source: str) -> None:
-    """Refuses what vLLM's configuration tells is not served.
+    """Refuses a server by vLLM's configuration.
 
     Args:
         vllm_config: vLLM's `VllmConfig`.
-        config: the plugin's.
-        source: the configuration file, for the message.
+        config: the plugin's configuration.
+        source: name of the configuration file, for the message.
 
     Raises:
-        UnsupportedError: names everything in the way.
+        ConfigError: lists every refusal.
     """
     rules.check(rules.features_of(config), facts_of(vllm_config, config), source)
 
 
 def check_runner(runner: Any) -> None:
-    """Refuses what only shows once the KV cache is laid out, such as layers of a model that vLLM does not know.
+    """Refuses a server by the layers and KV cache of its model runner.
 
     Args:
-        runner: our model runner.
+        runner: the plugin's model runner, after its KV cache was initialised.
 
     Raises:
-        UnsupportedError: names everything in the way.
+        ConfigError: lists every refusal.
     """
     config = runner.drafter.config
     facts = read_runner_facts(runner, facts_of(runner.vllm_config, config), runner.drafter.layers)
@@ -44,16 +45,17 @@ def check_runner(runner: Any) -> None:
 
 
 def facts_of(vllm_config: Any, config: "PluginConfig") -> Facts:
-    """The facts that decide, before weights are loaded.
+    """Reads the properties that rules check, before weights are loaded.
 
     Raises:
-        UnsupportedError: vLLM does not take the draft model.
+        ConfigError: vLLM cannot run the draft model.
     """
     weights = next((proposer.draft_weights for proposer in config.proposers if proposer.draft_weights), None)
-    try:
-        return read_facts(vllm_config, weights and weights[:3])
-    except ValueError as error:
-        if weights is None:
-            raise
-        reason = show_reason(error)
-        raise rules.UnsupportedError(f"proposer.model: vLLM can't run '{weights.model}': {reason}") from None
+    draft = None
+    if weights is not None:
+        model, dtype, quantization, _ = weights
+        try:
+            draft = draft_model_config(vllm_config.model_config, model=model, dtype=dtype, quantization=quantization)
+        except ValueError as error:
+            raise ConfigError(f"proposer.model: vLLM cannot run '{model}': {show_reason(error)}") from None
+    return read_facts(vllm_config, draft)

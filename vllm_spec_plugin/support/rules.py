@@ -1,7 +1,7 @@
-"""The one table of what is refused at start-up: which features do not go with which models and servers.
+"""The table of features that are refused at start-up, by model and server.
 
-What no test runs through the engine is refused: outputs that differ silently are worse than a server that does not
-start. To serve more, prove it with an engine test and take the rule out.
+Everything that no engine test covers is refused: silently wrong outputs are worse than a server that does not start.
+To serve more, add an engine test and remove the rule.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Feature(StrEnum):
-    """What a configuration needs the engine to do."""
+    """What a configuration requires of the engine."""
 
     CHAIN = "chains"
     TREE = "trees"
@@ -38,14 +38,14 @@ _INSTEAD = {
 
 @dataclass(frozen=True)
 class Rule:
-    """Refuses features where it finds something in their way.
+    """Refuses features with certain models or servers.
 
     Attributes:
-        subject: the key or flag to change.
-        features: what is refused.
-        found: what is in the way; empty is nothing.
-        reason: why the features are not served with it.
-        allowed: what is served.
+        subject: the key or option to change.
+        features: the features that are refused.
+        found: returns the value that is refused; empty if there is none.
+        reason: why the features are not served with that value.
+        allowed: the values that are served.
     """
 
     subject: str
@@ -56,34 +56,30 @@ class Rule:
 
     @property
     def instead(self) -> str:
-        """What to do without changing the subject."""
+        """The way out without changing the subject."""
         return _INSTEAD[self.features]
 
 
 @dataclass(frozen=True)
 class Refusal:
-    """One thing in the way of a configuration.
+    """A configuration that one rule refuses.
 
     Attributes:
-        rule: the rule that found it.
-        found: what it found.
+        rule: the rule.
+        found: the refused value.
     """
 
     rule: Rule
     found: str
 
     def __str__(self) -> str:
-        """The line for the person at the terminal."""
+        """The message, one line."""
         rule = self.rule
         return f"{rule.subject}: got {self.found}; {rule.reason}; allowed: {rule.allowed}. Or {rule.instead}"
 
 
-class UnsupportedError(ConfigError):
-    """A server that would not be exact, or would not run, with this configuration; str() is the whole message."""
-
-
 def features_of(config: "PluginConfig") -> frozenset[Feature]:
-    """What `config` needs. Every proposer may draft a chain or nothing for some requests."""
+    """Returns the features that `config` needs; every proposer may draft chains or nothing for some requests."""
     features = {Feature.CHAIN, Feature.NO_DRAFTS}
     if config.drafts_trees:
         features.add(Feature.TREE)
@@ -95,31 +91,31 @@ def features_of(config: "PluginConfig") -> frozenset[Feature]:
 
 
 def refusals(features: frozenset[Feature], facts: Facts) -> list[Refusal]:
-    """Everything in the way of `features`; empty if they are served."""
+    """Returns every refusal of `features`; empty if they are served."""
     found = [(rule, rule.found(facts)) for rule in RULES if rule.features & features]
     return [Refusal(rule, text) for rule, text in found if text]
 
 
 def check(features: frozenset[Feature], facts: Facts, source: str) -> None:
-    """Refuses what is not served.
+    """Refuses features that are not served.
 
     Args:
-        features: of the configuration.
-        facts: of the server.
-        source: the configuration file, for the message.
+        features: features of the configuration.
+        facts: properties of models and server.
+        source: name of the configuration file, for the message.
 
     Raises:
-        UnsupportedError: names everything in the way.
+        ConfigError: lists every refusal.
     """
     lines = [str(refusal) for refusal in refusals(features, facts)]
     if lines:
-        raise UnsupportedError(_message(show_source(source), lines))
+        raise ConfigError(_message(show_source(source), lines))
 
 
 def _message(source: str, lines: Sequence[str]) -> str:
     if len(lines) == 1:
-        return f"{source} can't be served here: {lines[0]}"
-    return "\n  ".join([f"{source} can't be served here, for {len(lines)} reasons:", *lines])
+        return f"{source} cannot be served here: {lines[0]}"
+    return "\n  ".join([f"{source} cannot be served here, for {len(lines)} reasons:", *lines])
 
 
 def _target_has(kind: Layer) -> Callable[[Facts], str]:
@@ -172,14 +168,14 @@ RULES: tuple[Rule, ...] = (
         "--model",
         EVERYTHING,
         _target_has(Layer.RECURRENT),
-        "vLLM 0.32 computes such state wrongly where drafts are verified or left out",
+        "vLLM 0.32 computes recurrent state wrongly with speculation",
         SERVED_LAYERS,
     ),
     Rule(
         "--model",
         EVERYTHING,
         _target_has(Layer.MLA),
-        "vLLM 0.32 computes other logits when it verifies drafts with it",
+        "vLLM 0.32 computes different logits when it verifies drafts",
         SERVED_LAYERS,
     ),
     Rule(
@@ -206,7 +202,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "--model",
         EVERYTHING,
-        lambda facts: f"{_shown(facts.target)}, whose positions have several dimensions" * facts.target.has_mrope,
+        lambda facts: f"{_shown(facts.target)}, which has M-RoPE positions" * facts.target.has_mrope,
         "drafts were not tested with it",
         "models without M-RoPE",
     ),
@@ -228,13 +224,13 @@ RULES: tuple[Rule, ...] = (
         "--prefill-context-parallel-size",
         EVERYTHING,
         _above_one("prefill_context_parallel_size"),
-        "the model runner that takes drafts does not have it",
+        "vLLM's model runner for drafts does not support it",
         "1",
     ),
     Rule(
         "--enable-dbo",
         EVERYTHING,
-        lambda facts: "steps split into micro-batches" if facts.server.splits_batches else "",
+        lambda facts: "micro-batched steps" if facts.server.splits_batches else "",
         "drafts were not tested with it",
         "no --enable-dbo and no --ubatch-size",
     ),
@@ -243,27 +239,27 @@ RULES: tuple[Rule, ...] = (
         EVERYTHING,
         lambda facts: "layers that skip prompts" if facts.server.has_fast_prefill else "",
         "drafts were not tested with it",
-        "leave it out",
+        "no --kv-sharing-fast-prefill",
     ),
     Rule(
         "--logits-processors",
         EVERYTHING,
         lambda facts: ", ".join(facts.server.logits_processors),
-        "nothing tells how to apply a custom logits processor to drafted tokens",
-        "none, and no installed package that brings one (entry point vllm.logits_processors)",
+        "custom logits processors cannot be applied at draft positions",
+        "none, and no installed package that registers one (entry point vllm.logits_processors)",
     ),
     Rule(
         "proposer.model",
         DRAFT_MODELS,
         _draft_has(Layer.RECURRENT),
-        "such state can't be taken back when drafts are rejected",
+        "such state cannot be rolled back when drafts are rejected",
         SERVED_LAYERS,
     ),
     Rule(
         "proposer.model",
         DRAFT_MODELS,
         _draft_has(Layer.MLA),
-        "its drafts are not accepted: vLLM lays out its KV cache in another way",
+        "its drafts are not accepted: its KV cache has another layout",
         SERVED_LAYERS,
     ),
     Rule(
@@ -277,29 +273,29 @@ RULES: tuple[Rule, ...] = (
         "proposer.model",
         DRAFT_MODELS,
         lambda facts: _not_generating(facts.draft),
-        "it can't draft",
+        "it cannot draft",
         "decoder-only models that generate text",
     ),
     Rule(
         "--data-parallel-size",
         EVERYTHING,
         lambda facts: _shared_experts(facts, facts.target),
-        "replicas share their experts in every pass, and drafts were not tested so: vLLM's CPU build can't run it",
+        "replicas share experts in every pass; drafts were not tested with it, as vLLM's CPU build cannot run it",
         "1, or models without experts",
     ),
     Rule(
         "--data-parallel-size",
         DRAFT_MODELS,
         lambda facts: _shared_experts(facts, facts.draft),
-        "replicas share their experts in every pass, and only some would run the draft model",
+        "replicas share experts in every pass, and only some would run the draft model",
         "1, or models without experts",
     ),
     Rule(
         "--enable-eplb",
         DRAFT_MODELS,
         lambda facts: _with_experts(facts.draft) if facts.server.moves_experts else "",
-        "experts of a draft model are not moved",
-        "no --enable-eplb and no --enable-elastic-ep, or a draft without experts",
+        "a draft model's experts are not rebalanced",
+        "no --enable-eplb and no --enable-elastic-ep, or a draft model without experts",
     ),
     Rule(
         "--model",
@@ -311,7 +307,9 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "--model",
         TREES,
-        lambda facts: f"{_shown(facts.target)}, whose images attend both ways" * facts.target.attends_both_ways,
+        lambda facts: (
+            f"{_shown(facts.target)}, which has bidirectional attention for images" * facts.target.attends_both_ways
+        ),
         "branches attend causally",
         "causal models",
     ),
@@ -319,14 +317,14 @@ RULES: tuple[Rule, ...] = (
         "--kv-transfer-config",
         TREES,
         lambda facts: facts.server.kv_connector,
-        "a KV connector keeps block tables of its own",
+        "a KV connector keeps its own block tables",
         "no KV connector",
     ),
     Rule(
         "--compilation-config",
         TREES,
         lambda facts: "full CUDA graphs" if facts.server.full_cuda_graphs else "",
-        "they have the sequences of a step built in",
+        "they capture the step's number of sequences",
         "cudagraph_mode PIECEWISE, or --enforce-eager",
     ),
     Rule(
@@ -347,15 +345,15 @@ RULES: tuple[Rule, ...] = (
         "--attention-backend",
         TREES,
         lambda facts: ", ".join(facts.server.backends_that_write),
-        "it writes keys and values while it attends, so branches can't share them",
+        "it writes keys and values during attention, so branches cannot share them",
         "a backend with a separate KV cache update",
     ),
     Rule(
         "--model",
         TREES,
         lambda facts: f"layers such as {facts.server.other_layers[0]}" if facts.server.other_layers else "",
-        "they do not write keys and values by vLLM's common call, so branches can't share them",
-        "models of vLLM's standard attention layers",
+        "they do not write keys and values by vLLM's common call, so branches cannot share them",
+        "models with vLLM's standard attention layers",
     ),
     Rule(
         "--model",
@@ -369,6 +367,6 @@ RULES: tuple[Rule, ...] = (
         TREES,
         lambda facts: str(facts.server.split_block_size or ""),
         "the attention backend splits blocks of this size",
-        "a block size of the attention backend's own",
+        "a block size that the attention backend does not split",
     ),
 )

@@ -18,6 +18,7 @@ from typing import NoReturn, Self
 
 import httpx
 from rich.console import Console
+from rich.markup import escape
 
 from vllm_spec_plugin.schema.errors import UserError
 from vllm_spec_plugin.tools.server_metrics import ServerMetrics
@@ -188,7 +189,7 @@ class Server:
                     env=serving_environment(self.model) | self.environment,
                     start_new_session=True,
                 )
-            with self._console.status(f"starting vllm serve {self.model} (about a minute)"):
+            with self._console.status(f"starting vllm serve {escape(self.model)} (about a minute)"):
                 self._wait_until_healthy(self._process)
         except BaseException:
             self.stop(keep_log=True)
@@ -302,8 +303,8 @@ def _exec_serve(arguments: Sequence[str]) -> NoReturn:
         _check_port(options.port)
         command = serve_command(options.model, options.config, options.port, extra)
         environment = serving_environment(options.model)
-    except ServerError as error:
-        parser.exit(1, f"error: {error}\n")
+    except UserError as error:
+        parser.exit(2, f"error: {error}\n")
     print(" ".join(command), flush=True)
     os.execve(command[0], command, environment)
 

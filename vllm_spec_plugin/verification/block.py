@@ -104,7 +104,7 @@ def _left(
         weight: [n] float32, w.
     """
     if draft_probs is None:
-        raise ValueError("certain drafts are verified token by token")
+        raise ValueError("block verification needs sampled drafts: greedy ones are verified token by token")
     if isinstance(draft_probs, SparseProbs):
         q = draft_probs.probs[drafts]
         both = torch.minimum(probs[at[:, None], draft_probs.token_ids[drafts]] * weight[:, None], q)

@@ -154,7 +154,7 @@ def _accepted(
         kept = _kept(probs, p, tokens, draft_probs, rows, noise, lenience)
         return _leading(kept & drafted, rows), None
     if lenience < 1:
-        raise ValueError(f"lenience {lenience} is for method token only")
+        raise ValueError(f"lenience {lenience} needs method token")
     lengths = _leading(drafted, rows)
     in_blocks = None if greedy is False else ~greedy
     if noise.seeded is not None:

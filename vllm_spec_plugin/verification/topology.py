@@ -111,7 +111,7 @@ def topology(choices: Iterable[Sequence[int]]) -> Topology:
         if len(path) > 1 and path[:-1] not in known:
             raise ValueError(
                 f"tree node {list(path)} has no parent: {list(path[:-1])} is not in the tree; "
-                "list every node on the way to a node"
+                "list every prefix of a path"
             )
     if len(known) < len(paths):
         twice = next(path for path in paths if paths.count(path) > 1)
@@ -147,7 +147,9 @@ def _path(path: object) -> Path:
         raise ValueError(f"tree node {path!r} is not a path: a node is a list of ranks, [0] or [0, 2]")
     for rank in path:
         if not isinstance(rank, int) or isinstance(rank, bool) or rank < 0:
-            raise ValueError(f"tree node {list(path)}: rank {rank!r} must be an integer from 0 on (0 is the likeliest)")
+            raise ValueError(
+                f"tree node {list(path)}: rank {rank!r} must be an integer of at least 0 (0 is the most likely)"
+            )
     return tuple(path)
 
 

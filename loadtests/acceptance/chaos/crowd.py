@@ -1,58 +1,69 @@
-"""Clients of a served engine, each in a thread: some that stay to the end, some that leave, one that makes no sense."""
+"""Clients of a served engine, each in a thread: some stay, some disconnect, one sends invalid requests."""
 
 import random
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 import httpx
 
-from loadtests.acceptance.chaos.agreement import Answer
-from loadtests.acceptance.chaos.moments import drawn_leaving
-from loadtests.acceptance.chaos.refusals import BadRequest
+from loadtests.acceptance.chaos.agreement import Answer, greedy_body
+from loadtests.acceptance.chaos.bad_requests import BadRequest
+from loadtests.acceptance.verdicts import Verdict
 from loadtests.stream.client import COMPLETIONS, StreamingClient
 from loadtests.stream.timing import ErrorKind, StreamRecord
 
-NUM_TOKENS = 96
 _LEAVERS = 6
 _LEAVER_TOKENS = 400
+# Share of clients that leave before the first token, and mean pieces that the others read.
+_EARLY, _MEAN_PIECES = 0.25, 12.0
 _REFUSED_PAUSE = 0.1
 _PATIENCE = 120.0
+_MOST_SHOWN = 3
 
 
-def survivor_body(model: str, prompt: str) -> dict[str, Any]:
-    """What a client asks that stays: so many tokens, exactly, at temperature 0."""
-    return {
-        "model": model,
-        "prompt": prompt,
-        "max_tokens": NUM_TOKENS,
-        "temperature": 0,
-        "ignore_eos": True,
-        "return_token_ids": True,
-    }
+@dataclass(frozen=True)
+class Leaving:
+    """When a client disconnects.
+
+    Attributes:
+        pieces: number of pieces of the stream after which it does; None if it waits for none.
+        patience: seconds that it waits for a piece.
+    """
+
+    pieces: int | None
+    patience: float
+
+
+def drawn_leaving(rng: random.Random) -> Leaving:
+    """Draws a time: within the queue or the prompt, or anywhere in the output."""
+    if rng.random() < _EARLY:
+        return Leaving(None, rng.uniform(0.005, 0.2))
+    return Leaving(1 + int(rng.expovariate(1 / _MEAN_PIECES)), 120.0)
 
 
 class Crowd:
-    """All of them, as a context manager: while it lasts they ask, again and again.
+    """Clients that send requests repeatedly, as a context manager.
 
     Attributes:
-        answers: of those that stay.
-        left_early: how many left before anything had come.
-        left_midway: how many left within their stream.
-        refusals: names of bad requests, and the HTTP status of the answer to each; 0 for none.
+        answers: answers to clients that stay.
+        left_early: number of clients that left before the first token.
+        left_midway: number of clients that left within their stream.
+        refusals: names of invalid requests, and the HTTP status of each response; 0 for none.
     """
 
     def __init__(self, base_url: str, model: str, prompts: Sequence[str], bad: Sequence[BadRequest], seed: int) -> None:
-        """Asks nothing yet.
+        """Creates the threads.
 
         Args:
-            base_url: of the server.
-            model: its name.
-            prompts: one client stays for each of them.
-            bad: requests that are to be refused.
-            seed: of what is random.
+            base_url: URL of the server.
+            model: name of its model.
+            prompts: prompts, each with one client that stays.
+            bad: requests that must be refused.
+            seed: seed of all random draws.
         """
         self.answers: list[Answer] = []
         self.left_early = self.left_midway = 0
@@ -61,11 +72,11 @@ class Crowd:
         self._is_over = threading.Event()
         self._lock = threading.Lock()
         works: list[Callable[[], None]] = [
-            self._make_no_sense,
+            self._send_invalid,
             *(partial(self._stay, number) for number in range(len(prompts))),
             *(partial(self._leave, random.Random(f"{seed} {number}")) for number in range(_LEAVERS)),
         ]
-        # Daemons: an interrupted test does not wait for answers.
+        # Daemons: an interrupted test does not wait for responses.
         self._threads = [threading.Thread(target=work, daemon=True) for work in works]
 
     def __enter__(self) -> Self:
@@ -76,7 +87,7 @@ class Crowd:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Lets them finish what they are at, but after an error."""
+        """Waits for the open requests, unless an error ended the test."""
         self._is_over.set()
         for thread in self._threads if kind is None else ():
             thread.join(_PATIENCE)
@@ -84,7 +95,7 @@ class Crowd:
     def _stay(self, number: int) -> None:
         client = StreamingClient(self._base_url, timeout=_PATIENCE)
         while not self._is_over.is_set():
-            record = client.ask(COMPLETIONS, survivor_body(self._model, self._prompts[number]))
+            record = client.ask(COMPLETIONS, greedy_body(self._model, self._prompts[number]))
             error = "" if record.error is None else f"{record.error}: {record.message}"
             self.answers.append(Answer(number, tokens_of(record), error))
         client.close()
@@ -108,7 +119,7 @@ class Crowd:
                 elif record.error is ErrorKind.CUT:
                     self.left_midway += 1
 
-    def _make_no_sense(self) -> None:
+    def _send_invalid(self) -> None:
         with httpx.Client(base_url=self._base_url, trust_env=False, timeout=_PATIENCE) as client:
             while not self._is_over.is_set():
                 for bad in self._bad:
@@ -128,5 +139,33 @@ def _status(client: httpx.Client, bad: BadRequest) -> int:
 
 
 def tokens_of(record: StreamRecord) -> tuple[int, ...]:
-    """The token ids of a stream that tells them."""
+    """The token ids of a stream that reports them."""
     return tuple(token for _, chunk in record.chunks for token in chunk.token_ids or ())
+
+
+def survivors_check(part: str, answers: Sequence[Answer], prompts: int, num_tokens: int) -> Verdict:
+    """Checks that every client that stayed was answered, to the last token.
+
+    Args:
+        part: part of the test.
+        answers: answers to clients that stayed.
+        prompts: number of prompts.
+        num_tokens: length of an answer.
+    """
+    errors = [answer.error for answer in answers if answer.error]
+    short = sum(len(answer.tokens) != num_tokens for answer in answers if not answer.error)
+    num_answered = len({answer.prompt for answer in answers})
+    figures = (
+        f"{len(answers)} answers to {num_answered} prompts, {len(errors)} failed, {short} without {num_tokens} tokens"
+    )
+    if errors:
+        figures += f": {'; '.join(errors[:_MOST_SHOWN])}"
+    return Verdict(
+        part, "clients that stay are answered", num_answered == prompts and not errors and not short, figures
+    )
+
+
+def leavers_check(part: str, early: int, midway: int) -> Verdict:
+    """Checks that clients did disconnect; otherwise nothing was tested."""
+    figures = f"{midway} within their stream, {early} before it began"
+    return Verdict(part, "clients leave at random moments", early > 0 and midway > 0, figures)

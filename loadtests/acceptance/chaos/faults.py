@@ -1,4 +1,4 @@
-"""What a proposer may get wrong. Pure."""
+"""Faults of a proposer: functions from its requests and drafts to a wrong result. Pure."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -48,7 +48,6 @@ def _no_list(requests: Sequence[RequestView], drafts: Drafts) -> Any:
     return None
 
 
-# What becomes of a sound proposer's drafts for these requests.
 FAULTS: dict[str, Callable[[Sequence[RequestView], Drafts], Any]] = {
     "raise": _raise,
     "out_of_vocabulary": _out_of_vocabulary,

@@ -1,6 +1,7 @@
-"""Makes the proposers of a served engine fail at random: a plugin of vLLM's, which loads it in each of its processes.
+"""Makes the proposers of a served engine fail at random.
 
-vLLM finds it by the entry point in `vllm_plugin/`, where that folder is on the path (`faulty_environment`).
+A plugin for vLLM, which loads it in each of its processes, by the entry point in `vllm_plugin/` (`faulty_environment`
+puts that folder on the path).
 """
 
 import os
@@ -18,25 +19,15 @@ _ENTRY_POINT = Path(__file__).parent / "vllm_plugin"
 
 
 class RandomlyFaultyProposer:
-    """Passes a sound proposer's drafts on, and now and then what a fault makes of them.
-
-    Attributes:
-        num_siblings: the sound one's.
-    """
+    """Returns a sound proposer's drafts, or at random what a fault makes of them."""
 
     def __init__(self, sound: Proposer, rate: float, rng: random.Random) -> None:
-        """Wraps a proposer.
-
-        Args:
-            sound: which.
-            rate: the probability of a fault, step by step.
-            rng: draws when, and which.
-        """
+        """Wraps a proposer; each step fails with probability `rate`."""
         self._sound, self._rate, self._rng = sound, rate, rng
         self.num_siblings: int = getattr(sound, "num_siblings", 1)
 
     def propose(self, requests: Sequence[RequestView]) -> list[Draft]:
-        """One draft per request, or something else."""
+        """One draft per request, or the result of a fault."""
         drafts = self._sound.propose(requests)
         fault = drawn_fault(self._rate, self._rng)
         if fault is None:
@@ -49,34 +40,29 @@ class RandomlyFaultyProposer:
         self._sound.forget(request_id)
 
     def finish(self, request_id: str) -> None:
-        """Forwarded, to a proposer that learns from texts that ended."""
+        """Forwarded, if the proposer learns from finished responses."""
         getattr(self._sound, "finish", self._sound.forget)(request_id)
 
 
 def drawn_fault(rate: float, rng: random.Random) -> str | None:
-    """A fault's name, or None: each kind is as likely as the others."""
+    """The name of a fault, each equally likely, or None."""
     return rng.choice(list(FAULTS)) if rng.random() < rate else None
 
 
 def faulty_environment(rate: float, seed: int) -> dict[str, str]:
-    """What a server needs in its environment for its proposers to fail.
-
-    Args:
-        rate: the probability of a fault, step by step.
-        seed: of all that is drawn.
-    """
+    """Environment variables with which a server's proposers fail, with probability `rate` per step."""
     path = [str(_ENTRY_POINT), str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     return {"PYTHONPATH": os.pathsep.join(path), _RATE: str(rate), _SEED: str(seed)}
 
 
 def register(environment: Mapping[str, str] = os.environ) -> None:
-    """Called by vLLM in each process, before a proposer is made: makes every one faulty."""
+    """Makes every proposer faulty; vLLM calls it in each process before one is created."""
     from vllm_spec_plugin.proposers import registry
 
     create, rate = registry.create_proposer, float(environment[_RATE])
 
     def create_faulty(config: Any, *args: Any) -> Proposer:
-        # Those of a cascade fail in different steps.
+        # The proposers of a cascade fail in different steps.
         rng = random.Random(f"{environment[_SEED]} {config.method}")
         return RandomlyFaultyProposer(create(config, *args), rate, rng)
 

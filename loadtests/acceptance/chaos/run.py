@@ -1,35 +1,24 @@
-"""The chaos: one served engine among all that can go wrong, then one without speculation to compare with."""
+"""The chaos: an engine with faulty proposers, disconnecting clients, invalid requests and a stopped worker."""
 
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import httpx
 import yaml
 
-from loadtests.acceptance.chaos.agreement import compare
-from loadtests.acceptance.chaos.checks import (
-    agreement_check,
-    faults_check,
-    freeze_check,
-    leavers_check,
-    survivors_check,
-)
-from loadtests.acceptance.chaos.crowd import NUM_TOKENS, Crowd
+from loadtests.acceptance.chaos.agreement import NUM_TOKENS, PlainServer, agreement_check, compare
+from loadtests.acceptance.chaos.bad_requests import bad_requests, refusal_check
+from loadtests.acceptance.chaos.crowd import Crowd, leavers_check, survivors_check
 from loadtests.acceptance.chaos.faulty_proposer import faulty_environment
-from loadtests.acceptance.chaos.moments import freezes
-from loadtests.acceptance.chaos.plain import PlainServer
-from loadtests.acceptance.chaos.refusals import bad_requests, refusal_check
-from loadtests.acceptance.metrics import ERRORS, by_label, idle_check, read_text, settled_text
-from loadtests.acceptance.progress import shown_time
-from loadtests.acceptance.prompts import texts
-from loadtests.acceptance.served import WatchedServer, ending_check
-from loadtests.acceptance.server_log import log_check
-from loadtests.acceptance.settings import Settings
-from loadtests.acceptance.verdicts import Verdict
-from loadtests.server.counters import Reading
+from loadtests.acceptance.load import idle_check
+from loadtests.acceptance.served import WatchedServer, ending_check, log_check
+from loadtests.acceptance.verdicts import Settings, Verdict, texts
+from loadtests.server import ACCEPTED_TOKENS, OUTPUT_TOKENS, PROPOSER_ERRORS, ServerUnderTest
 from vllm_spec_plugin.config import load_config
+from vllm_spec_plugin.metrics.counters import PROPOSER_ERRORS as ALL_REASONS
+from vllm_spec_plugin.metrics.counters import RANKS_DIFFER, WRONG_TREE
 from vllm_spec_plugin.register.plugin import SWITCH
 from vllm_spec_plugin.tools.demo import model_path
 
@@ -37,18 +26,20 @@ _PART = "chaos"
 _FAULT_RATE = 0.2
 _SEED = 0
 _DRAFT_TOKENS = 4
-_POLL_SECONDS = 0.25
-_TOKENS, _ACCEPTED = "vllm:generation_tokens_total", "vllm:spec_decode_num_accepted_tokens_total"
+_FREEZES, _FREEZE_SECONDS = 2, 3.0
+# Reasons as which the guard counts the injected faults.
+_REASONS = tuple(reason for reason in ALL_REASONS if reason not in (WRONG_TREE, RANKS_DIFFER))
 
 
 def run_chaos(settings: Settings) -> Iterator[Verdict]:
-    """Runs both engines, one after the other, and judges.
+    """Runs an engine among faults, then one without speculation, and checks.
 
     Raises:
-        ServerError: one of them does not start.
-        httpx.HTTPError: it does not answer.
+        ServerError: an engine does not start, or its process of the models is not found.
+        ServerNotThereError: an engine's metrics cannot be read.
+        httpx.HTTPError: an engine does not answer.
     """
-    prompts = texts(("code", "edit"))
+    prompts = texts("code", "edit")
     log = settings.out / "chaos-server.log"
     with WatchedServer(
         model_path("target"),
@@ -61,14 +52,13 @@ def run_chaos(settings: Settings) -> Iterator[Verdict]:
         crowd = Crowd(server.base_url, server.model, prompts, bad, _SEED)
         with crowd:
             stopped, at_last_stop = _among_freezes(server, crowd, settings)
-        text = settled_text(server.base_url)
-        reading = Reading.of(text)
+        found = ServerUnderTest(server.base_url).idle_metrics()
         yield survivors_check(_PART, crowd.answers, len(prompts), NUM_TOKENS)
         yield leavers_check(_PART, crowd.left_early, crowd.left_midway)
         yield refusal_check(_PART, crowd.refusals, len(bad))
-        yield faults_check(_PART, by_label(text, ERRORS, "reason"), reading.values.get(_ACCEPTED))
-        yield freeze_check(_PART, stopped, reading.values.get(_TOKENS, 0.0) - at_last_stop)
-        yield idle_check(_PART, reading)
+        yield faults_check(_PART, found.by_label(PROPOSER_ERRORS, "reason"), found.totals.get(ACCEPTED_TOKENS))
+        yield freeze_check(_PART, stopped, found.totals.get(OUTPUT_TOKENS, 0.0) - at_last_stop)
+        yield idle_check(_PART, found)
         yield ending_check(_PART, server.terminate())
     yield log_check(_PART, log.read_text(errors="replace"))
 
@@ -79,14 +69,12 @@ def run_chaos(settings: Settings) -> Iterator[Verdict]:
         console=settings.console,
     ) as server:
         plain = PlainServer(server.base_url, server.model)
-        with settings.console.status("the same prompts without speculation"):
-            expected = plain.expected(prompts)
-            yield agreement_check(_PART, compare(crowd.answers, expected, plain.gap))
+        yield agreement_check(_PART, compare(crowd.answers, plain.expected(prompts), plain.gap))
         plain.close()
 
 
 def _always_drafting(config: Path, path: Path) -> str:
-    """A file of the same proposers, exact, that always draft: a policy might find that it does not pay."""
+    """Writes a config with the same proposers that always drafts: a policy might stop drafting."""
     data = load_config(config).model_dump(mode="json", include={"proposer"})
     data["draft_length"] = {"policy": "fixed", "tokens": _DRAFT_TOKENS}
     path.write_text(yaml.safe_dump(data, sort_keys=False))
@@ -94,40 +82,73 @@ def _always_drafting(config: Path, path: Path) -> str:
 
 
 def _context(server: WatchedServer) -> int:
-    """Most tokens of a prompt and its output."""
+    """Length of the model's context."""
     answer = httpx.get(f"{server.base_url}/v1/models", trust_env=False)
     answer.raise_for_status()
     return int(answer.json()["data"][0]["max_model_len"])
 
 
 def _among_freezes(server: WatchedServer, crowd: Crowd, settings: Settings) -> tuple[list[float], float]:
-    """Lets the crowd ask, and stops the worker now and then.
+    """Lets the crowd send requests, and stops the worker now and then.
 
     Returns:
-        The seconds of each stop, and the tokens that had been made by the end of the last one.
+        The seconds of each stop, and the output tokens until the end of the last one.
     """
-    worker = server.worker()
-    stopped = []
+    worker, metrics = server.worker(), ServerUnderTest(server.base_url)
+    stopped: list[float] = []
     tokens = 0.0
     start = time.monotonic()
 
-    with shown_time(_PART, settings.chaos_seconds, settings.console) as show:
+    def wait_until(when: float) -> None:
+        time.sleep(max(start + when - time.monotonic(), 0.0))
+        left = crowd.left_early + crowd.left_midway
+        line = f"{_PART}: {when:.0f} s, {len(crowd.answers)} answers, {left} left, {len(crowd.refusals)} refusals"
+        settings.console.print(line, markup=False, highlight=False)
 
-        def wait_until(moment: float, what: str = "") -> None:
-            while time.monotonic() < start + moment:
-                left = crowd.left_early + crowd.left_midway
-                show(f"{len(crowd.answers)} answers, {left} clients left, {len(crowd.refusals)} refusals{what}")
-                time.sleep(_POLL_SECONDS)
-
-        for begin, end in freezes(settings.chaos_seconds):
-            wait_until(begin)
-            since = time.monotonic()
-            worker.send_signal(signal.SIGSTOP)
-            try:
-                wait_until(end, ", the worker stands still")
-                tokens = Reading.of(read_text(server.base_url)).values.get(_TOKENS, 0.0)
-            finally:
-                worker.send_signal(signal.SIGCONT)
-            stopped.append(time.monotonic() - since)
-        wait_until(settings.chaos_seconds)
+    for begin, end in freezes(settings.chaos_seconds):
+        wait_until(begin)
+        since = time.monotonic()
+        worker.send_signal(signal.SIGSTOP)
+        try:
+            wait_until(end)
+            tokens = metrics.metrics().totals.get(OUTPUT_TOKENS, 0.0)
+        finally:
+            worker.send_signal(signal.SIGCONT)
+        stopped.append(time.monotonic() - since)
+    wait_until(settings.chaos_seconds)
     return stopped, tokens
+
+
+def freezes(seconds: float) -> tuple[tuple[float, float], ...]:
+    """Begin and end of each stop, in seconds, spread evenly over the test."""
+    length = min(_FREEZE_SECONDS, seconds / (2 * _FREEZES + 1))
+    free = (seconds - _FREEZES * length) / (_FREEZES + 1)
+    starts = [free + number * (free + length) for number in range(_FREEZES)]
+    return tuple((start, start + length) for start in starts)
+
+
+def faults_check(part: str, errors: Mapping[str, float], accepted: float | None) -> Verdict:
+    """Checks that faults of each kind were counted, and that other drafts were accepted.
+
+    Args:
+        part: part of the test.
+        errors: drafts lost, by reason.
+        accepted: accepted draft tokens; None if not exported.
+    """
+    counted = ", ".join(f"{count:.0f} {reason}" for reason, count in errors.items() if count) or "none"
+    passed = all(errors.get(reason, 0) > 0 for reason in _REASONS) and bool(accepted)
+    figures = f"{counted}; {accepted or 0:.0f} tokens of sound drafts accepted"
+    return Verdict(part, "faults of proposers are counted and cost drafts only", passed, figures)
+
+
+def freeze_check(part: str, lengths: Sequence[float], tokens_after: float) -> Verdict:
+    """Checks that the worker was stopped, and continued.
+
+    Args:
+        part: part of the test.
+        lengths: seconds of each stop.
+        tokens_after: output tokens after the last stop.
+    """
+    times = ", ".join(f"{length:.1f} s" for length in lengths)
+    figures = f"stopped for {times or 'no time'}; {tokens_after:.0f} tokens afterwards"
+    return Verdict(part, "a stopped worker continues", bool(lengths) and tokens_after > 0, figures)

@@ -8,27 +8,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
 
+from tests.unit.cli.running import assert_mistake, run
 from tests.unit.tools.bench.load.cases import results
-from vllm_spec_plugin.cli import app
 from vllm_spec_plugin.tools.bench import running
 from vllm_spec_plugin.tools.bench.load import sweep
 from vllm_spec_plugin.tools.bench.load.agreement import Agreement
 from vllm_spec_plugin.tools.bench.load.sweep import Plan, SweepResults
-
-
-def run(*arguments: str | Path) -> Result:
-    result = CliRunner().invoke(app, ["bench", *map(str, arguments)], env={"COLUMNS": "200"})
-    assert result.exception is None or isinstance(result.exception, SystemExit)
-    return result
-
-
-def test_its_help_has_its_options_and_the_commands_below_it() -> None:
-    result = run("--help")
-    assert result.exit_code == 0
-    for word in ("--arm", "--switching-levels", "drafting", "ngram", "policy"):
-        assert word in result.stdout
 
 
 @pytest.mark.parametrize(
@@ -49,7 +35,10 @@ def test_its_help_has_its_options_and_the_commands_below_it() -> None:
         (["--levels", "1,x"], "--levels: got '1,x'; allowed: whole numbers from 1 to 1024"),
         (["--levels", "0"], "--levels: got '0'"),
         (["--workload", "odd"], "--workload: got 'odd'; allowed: easy, hard, mixed, switching"),
-        (["--rounds", "2", "policy"], "--rounds: goes with `vllm-spec bench` itself; options of policy come after"),
+        (
+            ["--rounds", "2", "planning"],
+            "--rounds: an option of `vllm-spec bench` alone; give options of planning after",
+        ),
     ],
 )
 def test_mistakes_are_told_before_anything_starts(
@@ -58,18 +47,8 @@ def test_mistakes_are_told_before_anything_starts(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "folder").mkdir()
     (tmp_path / "wrong.yaml").write_text("proposer: {method: nothing}\n")
-    result = run(*arguments)
-    assert result.exit_code == 2
-    assert result.stderr.startswith("error: ")
-    assert message in result.stderr
-    assert result.stdout == ""
-
-
-@pytest.mark.parametrize("arguments", [["--phase-tokens", "20"], ["--rounds", "0"], ["load"]])
-def test_typer_refuses_the_rest(arguments: list[str]) -> None:
-    result = run(*arguments)
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert arguments[0] in result.stderr
+    result = run("bench", *arguments)
+    assert_mistake(result, message)
 
 
 @pytest.fixture
@@ -100,7 +79,7 @@ def test_options_come_to_cells_and_arms_and_everything_is_written(
         "--arm stock:ngram --arm fixed:2",
         "--json a.json --csv a.csv --markdown docs/a.md --png docs/a.png --html a.html",
     )
-    result = run(*f"{options} {arms} {files}".split())
+    result = run("bench", *f"{options} {arms} {files}".split())
     assert result.exit_code == 0, result.output
     assert swept.plan.cells == (("mixed", 2), ("mixed", 1), ("switching", 4))
     assert swept.arms == ["no speculation", "vLLM's ngram, K = 4", "fixed K = 2"]
@@ -116,13 +95,13 @@ def test_options_come_to_cells_and_arms_and_everything_is_written(
 
 
 def test_without_arms_there_are_the_usual_ones(swept: SimpleNamespace) -> None:
-    assert run().exit_code == 0
+    assert run("bench").exit_code == 0
     assert swept.arms == ["no speculation", "optimal", "fixed K = 1", "fixed K = 2", "fixed K = 4", "fixed K = 8"]
 
 
 def test_wrong_outputs_fail_the_run_after_it_has_told_all(tmp_path: Path, swept: SimpleNamespace) -> None:
     swept.found = results(agreements={("optimal", "easy", 1): Agreement(9, 1, 2)})
-    result = run("--json", tmp_path / "a.json")
+    result = run("bench", "--json", tmp_path / "a.json")
     assert result.exit_code == 1
     assert "2 WRONG" in result.stdout
     assert result.stderr == "error: 2 greedy outputs differ from those of arm no speculation\n"
@@ -130,7 +109,7 @@ def test_wrong_outputs_fail_the_run_after_it_has_told_all(tmp_path: Path, swept:
 
 
 def test_an_interrupted_run_fails_after_it_has_told_what_there_is(swept: SimpleNamespace) -> None:
-    result = run("--rounds", "5")
+    result = run("bench", "--rounds", "5")
     assert result.exit_code == 1
     assert "easy: tokens/s" in result.stdout
     assert result.stderr == "error: interrupted: these are the first 3 of 5 rounds\n"

@@ -8,19 +8,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
 
+from tests.unit.cli.running import assert_mistake, run
 from tests.unit.tools.bench.host.cases import results
-from vllm_spec_plugin.cli import app
 from vllm_spec_plugin.tools.bench import running
 from vllm_spec_plugin.tools.bench.host import comparison
 from vllm_spec_plugin.tools.bench.host.comparison import HostResults
-
-
-def run(*arguments: str | Path) -> Result:
-    result = CliRunner().invoke(app, ["bench", "host", *map(str, arguments)], env={"COLUMNS": "200"})
-    assert result.exception is None or isinstance(result.exception, SystemExit)
-    return result
 
 
 @pytest.mark.parametrize(
@@ -37,10 +30,8 @@ def test_mistakes_are_told_before_anything_starts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], message: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    result = run(*arguments)
-    assert result.exit_code == 2
-    assert message in result.stderr
-    assert result.stdout == ""
+    result = run("bench", "host", *arguments)
+    assert_mistake(result, message)
 
 
 def test_options_come_to_engines_jobs_and_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -59,7 +50,7 @@ def test_options_come_to_engines_jobs_and_files(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(comparison, "run_all", measured)
     files = [f"--{name}={tmp_path / f'host.{name}'}" for name in ("json", "markdown", "png")]
     options = "--arm ngram:4 --levels 1,512 --forward constant --rounds 2 --steps 7 --optimal-tokens 8"
-    result = run(*options.split(), *files)
+    result = run("bench", "host", *options.split(), *files)
     assert result.exit_code == 0, result.stderr
     assert asked.arms == ["no speculation", "ngram, K = 4"]
     assert asked.cells == [(False, 1), (False, 512)]

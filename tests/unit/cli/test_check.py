@@ -11,19 +11,14 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import CliRunner
 
+from tests.unit.cli.running import run
 from vllm_spec_plugin.cli import app
 from vllm_spec_plugin.tools.demo import model_path
 
 CONFIGS = Path(__file__).parents[3] / "configs"
 GOOD = "proposer: {method: ngram, max_order: 3}\n"
-
-
-def run(*arguments: str | Path) -> Result:
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    assert result.exception is None or isinstance(result.exception, SystemExit)
-    return result
 
 
 def write(folder: Path, text: str, name: str = "plugin.yaml") -> Path:
@@ -77,7 +72,7 @@ def test_every_file_is_checked_and_one_bad_one_fails_all(tmp_path: Path) -> None
     assert result.exit_code == 2
     assert "plugin.yaml: OK" in result.stdout
     assert result.stderr.splitlines() == [
-        f"{tmp_path}/none.yaml: no such file; allowed: a YAML file that can be read",
+        f"{tmp_path}/none.yaml: no such file; allowed: a readable YAML file",
         f"{bad}: proposer.method: got the text 'ngarm'; allowed: cascade, draft_model, medusa, ngram, suffix; "
         "did you mean ngram?",
     ]
@@ -104,15 +99,15 @@ def test_options_of_a_server_are_checked_too(tmp_path: Path) -> None:
     assert result.exit_code == 2
     assert "OK" not in result.stdout
     [line] = result.stderr.splitlines()
-    assert line.startswith(f"{tmp_path}/plugin.yaml can't be served here: --pipeline-parallel-size: got 2; ")
+    assert line.startswith(f"{tmp_path}/plugin.yaml cannot be served here: --pipeline-parallel-size: got 2; ")
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
         (["-tp", "2"], "-tp is an option of vllm serve; allowed: with --model only"),
-        (["--model", "x", "--speculative-config", "{}"], "--speculative-config: FILE takes its place"),
-        (["--model", "x", "--port", "80", "more.yaml"], "got 'more.yaml' behind an option; allowed: FILEs first"),
+        (["--model", "x", "--speculative-config", "{}"], "--speculative-config: given by FILE"),
+        (["--model", "x", "--port", "80", "more.yaml"], "got 'more.yaml' after an option; allowed: FILEs first"),
     ],
 )
 def test_a_command_line_that_makes_no_sense(tmp_path: Path, arguments: list[str], said: str) -> None:
@@ -126,11 +121,31 @@ def test_a_command_line_that_makes_no_sense(tmp_path: Path, arguments: list[str]
 def test_a_model_that_cannot_be_read(tmp_path: Path, model: str) -> None:
     result = run("check", write(tmp_path, GOOD), "--model", model)
     assert result.exit_code == 2
-    assert "plugin.yaml: OK" in result.stdout  # the file itself is still checked
+    assert result.stdout == ""  # nothing is well where the model is not known
     assert len(result.stderr.splitlines()) == 1
     assert result.stderr.startswith("--model '")
-    assert "no such folder, not in the cache, and the hub can't be reached" in result.stderr
+    assert "no such folder, not in the cache, and the hub cannot be reached" in result.stderr
     assert "\x1b" not in result.stderr
+
+
+def test_a_file_from_standard_input() -> None:
+    for text, status in ((GOOD, 0), ("proposer: {Method: ngram}", 2), (b"\xff", 2)):
+        result = CliRunner().invoke(app, ["check", "-"], input=text)
+        assert result.exit_code == status
+        assert (result.stdout if status == 0 else result.stderr).startswith("stdin: ")
+
+
+def test_json_says_what_the_text_says(tmp_path: Path) -> None:
+    bad = write(tmp_path, "proposer: {Method: ngram}", "bad.yaml")
+    result = run("check", write(tmp_path, GOOD), bad, "--model", TARGET, "--json")
+    assert (result.exit_code, result.stderr) == (2, "")
+    found = json.loads(result.stdout)
+    assert (found["schema"], found["ok"], found["model"]["vocab_size"]) == (1, False, 2048)
+    good, wrong = found["files"]
+    assert (good["ok"], good["errors"], good["config"]["proposer"]["max_order"]) == (True, [], 3)
+    assert "chains" in good["served_with"]
+    assert (wrong["ok"], wrong["config"]) == (False, None)
+    assert "did you mean method?" in wrong["errors"][0]
 
 
 def test_a_folder_that_is_no_model(tmp_path: Path) -> None:
@@ -208,7 +223,7 @@ def test_a_fit_with_reservations_is_ok_and_says_them(tmp_path: Path) -> None:
     assert result.exit_code == 0
     assert "served with this model: a draft model" in result.stdout
     assert result.stderr.startswith(f"warning: {tmp_path}/plugin.yaml: proposer.model: ")
-    assert "drafts stop at token 64" in result.stderr
+    assert "drafts end at token 64" in result.stderr
 
 
 def test_a_model_that_cannot_be_read_is_not_compared_but_the_draft_is_looked_for(tmp_path: Path) -> None:

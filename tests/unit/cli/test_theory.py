@@ -6,15 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
 
-from vllm_spec_plugin.cli import app
-
-
-def run(*arguments: str | Path) -> Result:
-    result = CliRunner().invoke(app, ["theory", *map(str, arguments)])
-    assert result.exception is None or isinstance(result.exception, SystemExit)
-    return result
+from tests.unit.cli.running import run
 
 
 def rows(text: str) -> list[list[str]]:
@@ -27,7 +20,7 @@ def words(text: str) -> str:
 
 
 def test_without_options_it_tells_tokens_speedup_operations_and_the_best_k() -> None:
-    result = run()
+    result = run("theory")
     assert result.exit_code == 0
     assert result.stderr == ""
     assert "alpha 0.8, c 0.05, c_hat 0.05" in result.stdout
@@ -41,19 +34,21 @@ def test_without_options_it_tells_tokens_speedup_operations_and_the_best_k() -> 
 
 
 def test_lists_and_repeated_options_are_all_told_once() -> None:
-    result = run("--alpha", "0.5,0.6", "--alpha", "0.5", "--cost", "0.1", "--cost", "0.2", "--tokens", "2,4..5,4")
+    result = run(
+        "theory", "--alpha", "0.5,0.6", "--alpha", "0.5", "--cost", "0.1", "--cost", "0.2", "--tokens", "2,4..5,4"
+    )
     titles = re.findall(r"alpha (\S+), c (\S+), c_hat (\S+)", result.stdout)
     assert titles == [("0.5", "0.1", "0.1"), ("0.5", "0.2", "0.2"), ("0.6", "0.1", "0.1"), ("0.6", "0.2", "0.2")]
     assert [row[0] for row in rows(result.stdout)] == ["2", "4", "5"] * 4
 
 
 def test_operations_go_by_their_own_cost() -> None:
-    result = run("--alpha", "0.5", "--cost", "0.1", "--ops-cost", "0.5", "--tokens", "1")
+    result = run("theory", "--alpha", "0.5", "--cost", "0.1", "--ops-cost", "0.5", "--tokens", "1")
     assert rows(result.stdout) == [["1", "1.50", "1.36x", "1.67x"]]
 
 
 def test_verification_that_takes_time_is_counted() -> None:
-    result = run("--alpha", "0.5", "--cost", "0.1", "--verify", "10,11,20")
+    result = run("theory", "--alpha", "0.5", "--cost", "0.1", "--verify", "10,11,20")
     assert rows(result.stdout) == [
         ["1", "1.50", "1.36x", "1.40x", "1.25x"],
         ["2", "1.75", "1.46x", "1.83x", "0.80x"],
@@ -71,11 +66,11 @@ def test_verification_that_takes_time_is_counted() -> None:
     ],
 )
 def test_where_there_is_no_best_k_or_it_is_0_it_says_why(alpha: str, cost: str, sentence: str) -> None:
-    assert sentence in words(run("--alpha", alpha, "--cost", cost).stdout)
+    assert sentence in words(run("theory", "--alpha", alpha, "--cost", cost).stdout)
 
 
 def test_the_paper_stands_beside_what_is_computed() -> None:
-    result = run("--paper")
+    result = run("theory", "--paper")
     assert result.exit_code == 0
     table = rows(result.stdout)
     assert table[0] == ["0.6", "2", "1.53x", "1.5306x", "1.96x", "1.9600x"]
@@ -88,7 +83,7 @@ def test_the_paper_stands_beside_what_is_computed() -> None:
 @pytest.mark.parametrize("paper", [[], ["--paper"]])
 def test_files_are_written_and_named(tmp_path: Path, paper: list[str]) -> None:
     png, data = tmp_path / "theory.png", tmp_path / "theory.json"
-    result = run(*paper, "--out", png, "--json", data)
+    result = run("theory", *paper, "--out", png, "--json", data)
     assert result.exit_code == 0
     assert result.stdout.endswith(f"written to {png}\nwritten to {data}\n")
     assert png.read_bytes().startswith(b"\x89PNG")
@@ -98,7 +93,7 @@ def test_files_are_written_and_named(tmp_path: Path, paper: list[str]) -> None:
 
 
 def test_json_has_all_figures(tmp_path: Path) -> None:
-    run("--alpha", "0.5", "--cost", "0.1,0", "--tokens", "1", "--json", tmp_path / "a.json")
+    run("theory", "--alpha", "0.5", "--cost", "0.1,0", "--tokens", "1", "--json", tmp_path / "a.json")
     first, second = json.loads((tmp_path / "a.json").read_text())["cells"]
     assert first["rows"] == [
         {
@@ -146,36 +141,31 @@ STEPS = "at least two numbers from 0.000001 to 1000000, for 1, 2, ... tokens, su
         ),
         (
             ["--paper", "--alpha", "0.5", "--cost", "0"],
-            "--alpha, --cost: not with --paper, which takes the paper's values; leave one out",
+            "--alpha, --cost: not allowed with --paper, which uses the paper's values",
         ),
         (["--out", "theory.svg"], "--out theory.svg: allowed: a name that ends in .png"),
     ],
 )
 def test_what_does_not_go_is_one_line_and_nothing_is_printed(options: list[str], message: str) -> None:
-    result = run(*options)
+    result = run("theory", *options)
     assert result.exit_code == 2
     assert result.stdout == ""
     assert result.stderr == f"error: {message}\n"
 
 
 def test_a_picture_has_as_many_curves_as_can_be_told_apart(tmp_path: Path) -> None:
-    result = run("--cost", "1,2,3,4,5,6,7,8", "--out", tmp_path / "a.png")
+    result = run("theory", "--cost", "1,2,3,4,5,6,7,8", "--out", tmp_path / "a.png")
     assert result.exit_code == 2
     assert result.stderr == "error: --cost: got 8 numbers; allowed: up to 7 with --out\n"
-    assert run("--cost", "1,2,3,4,5,6,7,8", "--tokens", "1").exit_code == 0
+    assert run("theory", "--cost", "1,2,3,4,5,6,7,8", "--tokens", "1").exit_code == 0
 
 
 @pytest.mark.parametrize(("option", "name"), [("--out", "a.png"), ("--json", "a.json")])
 def test_files_that_cannot_be_written_are_named(tmp_path: Path, option: str, name: str) -> None:
-    result = run(option, tmp_path / "none" / name)
+    result = run("theory", option, tmp_path / "none" / name)
     assert result.exit_code == 2
     assert result.stderr == f"error: {option} {tmp_path}/none/{name}: there is no folder {tmp_path}/none\n"
     (tmp_path / name).mkdir()
-    result = run(option, tmp_path / name)
-    assert result.exit_code == 1
-    assert result.stderr == f"error: {option} {tmp_path}/{name}: cannot be written: Is a directory\n"
-
-
-def test_it_is_one_of_the_commands() -> None:
-    result = CliRunner().invoke(app, ["--help"])
-    assert "theory" in result.stdout
+    result = run("theory", option, tmp_path / name)
+    assert result.exit_code == 2
+    assert result.stderr == f"error: {tmp_path}/{name}: Is a directory\n"

@@ -4,16 +4,9 @@ import json
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
 
+from tests.unit.cli.running import run
 from tests.unit.tools.training.tiny import LETTERS, saved_model
-from vllm_spec_plugin.cli import app
-
-
-def run(*arguments: str | Path) -> Result:
-    result = CliRunner().invoke(app, ["train-medusa", *map(str, arguments)])
-    assert result.exception is None or isinstance(result.exception, SystemExit)
-    return result
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +26,18 @@ def test_heads_are_trained_and_their_accuracies_printed(
     from vllm_spec_plugin.tools.training import distill
 
     monkeypatch.setitem(distill._ROWS, "cpu", 8)
-    result = run(*given, "--heads", "2", "--steps", "3", "--self-distill", "0.1k", "--self-distill-temperature", "0.5")
+    result = run(
+        "train-medusa",
+        *given,
+        "--heads",
+        "2",
+        "--steps",
+        "3",
+        "--self-distill",
+        "0.1k",
+        "--self-distill-temperature",
+        "0.5",
+    )
     assert (result.exit_code, result.stderr) == (0, "")
     assert "Held out, data" in result.stdout
     assert "own text at temperature 0.5" in result.stdout
@@ -49,7 +53,7 @@ def test_plain_arguments_are_enough(given: list[str | Path], tmp_path: Path, mon
 
     seen = []
     monkeypatch.setattr(train, "train_heads", lambda options, out, console, restart: seen.append((options, restart)))
-    assert run(*given).exit_code == 0
+    assert run("train-medusa", *given).exit_code == 0
     ((options, restart),) = seen
     assert (options.heads, options.layers, options.labels, options.dtype) == (None, 1, "soft", "float16")
     assert (options.temperatures, options.start, restart) == ((0.0, 1.0), None, False)
@@ -66,15 +70,15 @@ def test_plain_arguments_are_enough(given: list[str | Path], tmp_path: Path, mon
     ],
 )
 def test_an_error_is_one_line(given: list[str | Path], change: list[str], message: str, tmp_path: Path) -> None:
-    result = run(*given, *change)
-    assert result.exit_code == 1
+    result = run("train-medusa", *given, *change)
+    assert result.exit_code == 2
     assert message in result.stderr
     assert len(result.stderr.splitlines()) == 1
     assert not (tmp_path / "out").exists()
 
 
 def test_nothing_to_do_is_refused(given: list[str | Path]) -> None:
-    result = run(*given, "--steps", "0")
+    result = run("train-medusa", *given, "--steps", "0")
     assert result.exit_code == 2
     assert result.stderr.startswith("error: --steps: got 0; allowed: from 1")
 
@@ -83,7 +87,7 @@ def test_nothing_to_do_is_refused(given: list[str | Path]) -> None:
     "option", [["--heads", "0"], ["--labels", "firm"], ["--self-distill", "many"], ["--dtype", "x"]]
 )
 def test_values_out_of_range_are_refused(given: list[str | Path], option: list[str]) -> None:
-    assert run(*given, *option).exit_code == 2
+    assert run("train-medusa", *given, *option).exit_code == 2
 
 
 def test_an_interrupt_says_how_to_go_on(given: list[str | Path], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,12 +97,12 @@ def test_an_interrupt_says_how_to_go_on(given: list[str | Path], monkeypatch: py
         raise KeyboardInterrupt
 
     monkeypatch.setattr(train, "train_heads", interrupted)
-    result = run(*given)
-    assert (result.exit_code, result.stderr) == (130, "interrupted; the same command goes on from here\n")
+    result = run("train-medusa", *given)
+    assert (result.exit_code, result.stderr) == (130, "interrupted; repeat the same command to resume\n")
 
 
 def test_a_folder_that_cannot_be_written_is_named(given: list[str | Path], tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    result = run(*given, "--out", tmp_path / "file" / "out")
-    assert result.exit_code == 1
-    assert result.stderr == f"error: --out {tmp_path / 'file' / 'out'}: cannot be written: Not a directory\n"
+    result = run("train-medusa", *given, "--out", tmp_path / "file" / "out")
+    assert result.exit_code == 2
+    assert result.stderr == f"error: {tmp_path / 'file' / 'out' / 'checkpoint'}: Not a directory\n"

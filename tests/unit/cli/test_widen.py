@@ -5,16 +5,9 @@ from pathlib import Path
 
 import pytest
 import typer
-from typer.testing import CliRunner, Result
 
-from vllm_spec_plugin.cli import app
+from tests.unit.cli.running import run
 from vllm_spec_plugin.cli.widen import parse_count
-
-
-def run(*arguments: str | Path) -> Result:
-    result = CliRunner().invoke(app, ["widen", *map(str, arguments)])
-    assert result.exception is None or isinstance(result.exception, SystemExit)
-    return result
 
 
 @pytest.mark.parametrize(
@@ -32,7 +25,7 @@ def test_other_counts_are_refused(text: str) -> None:
 
 
 def test_the_bundled_target_is_widened_and_the_figures_printed(tmp_path: Path) -> None:
-    result = run(tmp_path / "out", "--parameters", "4M")
+    result = run("widen", tmp_path / "out", "--parameters", "4M")
     assert result.exit_code == 0
     assert result.stderr == ""
     lines = result.stdout.splitlines()
@@ -44,7 +37,7 @@ def test_the_bundled_target_is_widened_and_the_figures_printed(tmp_path: Path) -
 
 @pytest.mark.parametrize("options", [[], ["--parameters", "4M", "--intermediate-size", "896"]])
 def test_exactly_one_size_is_asked_for(tmp_path: Path, options: list[str]) -> None:
-    result = run(tmp_path / "out", *options)
+    result = run("widen", tmp_path / "out", *options)
     assert result.exit_code == 2
     assert result.stderr == "error: give exactly one of --parameters and --intermediate-size\n"
 
@@ -52,7 +45,7 @@ def test_exactly_one_size_is_asked_for(tmp_path: Path, options: list[str]) -> No
 def test_an_error_is_one_line_and_leaves_no_folder(tmp_path: Path) -> None:
     model = tmp_path / "none"
     for options in (["--parameters", "4M"], ["--intermediate-size", "896"]):
-        result = run(tmp_path / "out", "--model", model, *options)
+        result = run("widen", tmp_path / "out", "--model", model, *options)
         assert result.exit_code == 2
         assert result.stdout == ""
         assert result.stderr == f"error: {model}: no such folder; allowed: a folder with config.json and safetensors\n"

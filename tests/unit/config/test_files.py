@@ -118,7 +118,7 @@ def test_an_unreadable_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     def refuse(*_: object, **__: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(Path, "open", refuse)  # file modes do not stop root, who may run this
+    monkeypatch.setattr(Path, "open", refuse)  # file modes do not stop root, which may run this
     with pytest.raises(ConfigError, match="cannot be read: Permission denied"):
         load_config(path)
 

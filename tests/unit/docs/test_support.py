@@ -8,7 +8,7 @@ import vllm_spec_plugin
 from tests.engine.tiny import tiny_model
 from tests.matrix.cells import COLUMNS, EXACT, REFUSED, ROWS, plugin_yaml, refusal
 from tests.matrix.page import PAGE, RESULTS, render
-from vllm_spec_plugin.support.rules import UnsupportedError
+from vllm_spec_plugin.schema.errors import ConfigError
 
 EngineArgs = pytest.importorskip("vllm.engine.arg_utils").EngineArgs
 RECORDED = json.loads(RESULTS.read_text())
@@ -47,7 +47,7 @@ def test_the_page_and_the_gate_agree(name, models, tmp_path):
         reasons = []
         try:
             arguments.create_engine_config()
-        except UnsupportedError as error:
+        except ConfigError as error:
             reasons = refusal(str(error))
         recorded = RECORDED["rows"][name]["cells"][column]
         assert (recorded["verdict"], recorded["reasons"]) == (REFUSED if reasons else EXACT, reasons), column

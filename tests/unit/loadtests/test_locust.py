@@ -12,6 +12,7 @@ import pytest
 
 from vllm_spec_plugin.tools.mock_server.options import MockOptions
 from vllm_spec_plugin.tools.mock_server.running import MockServer
+from vllm_spec_plugin.tools.serving import free_port
 
 # Not imported: that would turn this process's threads into gevent's.
 if importlib.util.find_spec("locust") is None:
@@ -66,26 +67,45 @@ def test_failures_are_counted_by_kind_and_make_locust_fail(tmp_path: Path) -> No
 
 def test_arrivals_do_not_wait_for_answers(tmp_path: Path) -> None:
     """Answers take 0.3 s: somebody who waited for them would make at most 4 requests per second, on any machine."""
-    options = ("-f", "loadtests/open_locustfile.py", "-u", "1", "--rate", "40", "--max-tokens", "64", "-s", "5")
+    options = ("-f", "loadtests/locustfile.py", "--rate", "40", "--max-tokens", "64", "-s", "5")
     found, done = run(tmp_path, *options, itl_ms=10)
     assert done.returncode == 0, done.stderr
     assert found["all"]["requests_per_second"] > 5
 
 
-def test_several_processes_load_a_server_but_write_no_report(tmp_path: Path) -> None:
-    report = tmp_path / "report.json"
-    options = ("-f", "loadtests/locustfile.py", "-u", "4", "-r", "100", "-t", "2s", "--processes", "2")
-    with MockServer(MockOptions(port=0, ttft_ms=20, itl_ms=2)) as mock:
-        done = locust(*options, "--host", mock.base_url)
-        refused = locust(*options, "--host", mock.base_url, "--report", str(report))
+def test_four_worker_processes_write_one_report_that_the_server_agrees_with(tmp_path: Path) -> None:
+    options = ("-f", "loadtests/locustfile.py", "-u", "12", "-r", "100", "--processes", "4", "--stop-timeout", "10")
+    page = tmp_path / "page.html"
+    found, done = run(tmp_path, *options, "--report-html", str(page))
     assert done.returncode == 0, done.stderr
-    assert refused.returncode == 2
-    assert "--report and --report-html need all users in one process" in refused.stderr
-    assert not report.exists()
+    assert found["workers"] == {"count": 4, "missing": 0}
+    assert found["server"]["agrees_with_clients"] is True
+    assert found["sent"] == found["all"]["succeeded"] == found["server"]["requests"] > 12
+    assert set(found["scenarios"]) == {"code", "edit", "extract", "chat"}
+    assert found["conclusion"] in done.stderr.replace("\n", " ")
+    assert "4 worker processes" in page.read_text()
 
 
-def test_a_course_ends_by_itself(tmp_path: Path) -> None:
-    found, done = run(tmp_path, "-f", "loadtests/locustfile.py,loadtests/shapes/ramp.py", "-u", "6")
+def test_a_master_and_a_worker_that_knows_no_options_write_one_report(tmp_path: Path) -> None:
+    port, report = free_port(), tmp_path / "report.json"
+    with MockServer(MockOptions(port=0, ttft_ms=20, itl_ms=2)) as mock:
+        command = [sys.executable, "-m", "locust", "-f", "loadtests/locustfile.py", "--worker"]
+        worker = subprocess.Popen([*command, "--master-port", str(port)], cwd=ROOT, stderr=subprocess.DEVNULL)
+        options = ("--rate", "30", "--stop-timeout", "10", "--body", '{"vllm_xargs": {"spec": "off"}}')
+        master = ("--master", "--master-bind-port", str(port), "--expect-workers", "1", "--report", str(report))
+        files = ("-f", "loadtests/locustfile.py")
+        done = locust(*files, "--host", mock.base_url, "-t", "2s", *options, *master)
+        assert worker.wait(20) == 0
+    assert done.returncode == 0, done.stderr
+    found = json.loads(report.read_text())
+    assert found["workers"] == {"count": 1, "missing": 0}
+    assert found["server"]["agrees_with_clients"] is True
+    # A Poisson process of 60 expected arrivals: 6 standard deviations.
+    assert 13 < found["sent"] < 107
+
+
+def test_a_load_profile_ends_by_itself(tmp_path: Path) -> None:
+    found, done = run(tmp_path, "-f", "loadtests/locustfile.py", "--load-profile", "ramp", "-u", "6")
     assert done.returncode == 0, done.stderr
     assert found["all"]["window_seconds"] < 6
 

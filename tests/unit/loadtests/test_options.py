@@ -1,10 +1,24 @@
-"""What a report tells of the options."""
+"""Options and load profiles."""
 
 from argparse import Namespace
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from loadtests.options import told, without_credentials
+from loadtests.options import check_options, extra_fields, report_options, without_credentials
+from loadtests.profiles import PROFILES, ramp, spike, steps
+
+OPTIONS: dict[str, Any] = {
+    "slo_ttft": None,
+    "slo_tpot": None,
+    "slo_e2e": None,
+    "body": "",
+    "rate": None,
+    "load_profile": "",
+    "report": "",
+    "report_html": "",
+}
 
 
 @pytest.mark.parametrize(
@@ -19,17 +33,43 @@ def test_credentials_in_a_url_are_not_shown(url: str, shown: str) -> None:
     assert without_credentials(url) == shown
 
 
-def test_secrets_are_not_told() -> None:
-    names = (
-        "locustfile",
-        "num_users",
-        "run_time",
-        "spawn_rate",
-        "max_tokens",
-        "temperature",
-        "prompts",
-        "think",
-        "rate",
-    )
-    options = Namespace(**dict.fromkeys(names, 1), seed=2, api_key="secret", host="http://me:secret@localhost")
-    assert told(options) == dict.fromkeys(names, 1) | {"seed": 2}
+def test_a_report_shows_no_secrets() -> None:
+    users = ("num_users", "run_time", "spawn_rate", "stop_timeout", "load_profile", "rate", "think")
+    names = ("locustfile", *users, "max_tokens", "temperature", "body", "prompts", "seed")
+    options = Namespace(**dict.fromkeys(names, 1), api_key="secret", host="http://me:secret@localhost")
+    assert report_options(options) == dict.fromkeys(names, 1)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"slo_tpot": -1.0}, r"SLO tpot is -1\.0: it must be a positive number"),
+        ({"rate": 0.0}, r"--rate is 0\.0: it must be a positive number"),
+        ({"rate": 4.0, "load_profile": "ramp"}, "--rate and --load-profile exclude each other"),
+        ({"body": "{"}, "--body is not JSON"),
+        ({"body": "[1]"}, "--body must be a JSON object"),
+        ({"report_html": "nowhere/page.html"}, "--report-html nowhere/page.html: there is no folder nowhere"),
+    ],
+)
+def test_invalid_options_are_named(change: dict[str, Any], words: str, tmp_path: Path) -> None:
+    check_options(Namespace(**OPTIONS | {"report": str(tmp_path / "report.json")}))
+    with pytest.raises(ValueError, match=words):
+        check_options(Namespace(**OPTIONS | change))
+
+
+def test_further_fields_are_json() -> None:
+    assert extra_fields(Namespace(body='{"vllm_xargs": {"spec": "off"}}')) == {"vllm_xargs": {"spec": "off"}}
+    assert extra_fields(Namespace(body="")) == {}
+
+
+@pytest.mark.parametrize("name", PROFILES)
+@pytest.mark.parametrize("most", [1, 2, 7, 64])
+def test_a_profile_always_has_users_and_reaches_the_most(name: str, most: int) -> None:
+    found = [PROFILES[name](most, i / 800) for i in range(800)]
+    assert (min(found) >= 1, max(found)) == (True, most)
+
+
+def test_the_course_of_each_profile() -> None:
+    assert [ramp(8, share / 80) for share in (0, 4.9, 5, 20, 35, 40, 79.9)] == [1, 1, 2, 5, 8, 8, 8]
+    assert [steps(6, share) for share in (0, 0.25, 0.5, 0.75, 0.99)] == [1, 2, 4, 6, 6]
+    assert [spike(64, share) for share in (0, 0.49, 0.5, 0.74, 0.75, 0.99)] == [4, 4, 64, 64, 4, 4]

@@ -55,8 +55,8 @@ def test_a_cell_without_accepted_or_rejected_drafts_is_untested(drafts):
 
 
 def test_reasons_are_read_without_the_names_of_models():
-    one = "p.yaml can't be served here: --model: got '/m/x' (X), which has y; z; allowed: a: b. Or c"
+    one = "p.yaml cannot be served here: --model: got '/m/x' (X), which has y; z; allowed: a: b. Or c"
     lines = "  --model: got '/m/x' (X), which has y; z; allowed: a. Or c", "  --f: got 2; w; allowed: 1. Or c"
-    two = "\n".join(["p.yaml can't be served here, for 2 reasons:", *lines])
+    two = "\n".join(["p.yaml cannot be served here, for 2 reasons:", *lines])
     assert refusal(one) == ["--model: it has y; z"]
     assert refusal(two) == ["--model: it has y; z", "--f: got 2; w"]

@@ -204,7 +204,7 @@ BROKEN = {
     Stale: "a text that grew drafts otherwise than one shown whole",
     GuessByDraw: "whether it has a guess depends on its draws",
     WrongQ: "drawn tokens are not distributed as q says",
-    NoPointMass: "a point mass was asked for, and the draft has q",
+    NoPointMass: "the draft has q although point_mass is set",
     Silent: "0 drafts for 4 requests",
 }
 
@@ -212,7 +212,7 @@ BROKEN = {
 class ToyConfig(ProposerConfig):
     """Makes whatever proposer a test wants."""
 
-    method: Literal["toy"] = Field(description="How drafts are made.")
+    method: Literal["toy"] = Field(description="The method of drafting.")
 
     def create(self, num_tokens, vocab_size, engine):
         return engine(self, vocab_size)
@@ -262,5 +262,5 @@ class TupleConfig(ToyConfig):
 
 def test_a_section_that_does_not_survive_json_is_caught(toy: object, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "_load", lambda method: TupleConfig)
-    with pytest.raises(ContractError, match="its section is refused after a way through JSON: "):
+    with pytest.raises(ContractError, match="its section is refused after a JSON round trip: "):
         check_contract({"method": "toy"}, worker=lambda: Worker(Sound))

@@ -7,14 +7,8 @@ import pytest
 from transformers import Qwen2Config
 
 from tests.unit.proposers.draft_model.folders import VOCAB_SIZE, copy_model, edit
-from vllm_spec_plugin.proposers.model_source import (
-    DraftModelError,
-    ModelSource,
-    UnreadableError,
-    check_name,
-    read_facts,
-    read_tokens,
-)
+from vllm_spec_plugin.proposers.model_source import ModelSource, UnreadableError, check_name, read_facts, read_tokens
+from vllm_spec_plugin.schema.errors import ConfigError
 
 
 def test_a_folder_with_a_config_is_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -39,8 +33,8 @@ def test_what_may_be_a_hub_name_is_left_to_the_hub(name: str) -> None:
         ("a/b/c", "there is no folder 'a/b/c'"),
         ("a b", "there is no folder 'a b'"),
         ("a\0\x1b", r"there is no folder 'a\x00\x1b'"),
-        (".", "the folder '.' has no config.json, so it is no model"),
-        ("file", "'file' is no folder"),
+        (".", "the folder '.' has no config.json"),
+        ("file", "'file' is not a folder"),
         ("x" * 5000, "cannot be read: File name too long"),
     ],
 )
@@ -49,7 +43,7 @@ def test_what_is_plainly_no_model_is_refused(
 ) -> None:
     (tmp_path / "file").touch()
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(DraftModelError) as caught:
+    with pytest.raises(ConfigError) as caught:
         check_name(name, "spec.yaml")
     message = str(caught.value)
     assert message.startswith("spec.yaml: proposer.model: ")
@@ -129,7 +123,7 @@ def test_a_missing_tokenizer_is_not_taken_for_an_empty_one(tmp_path: Path) -> No
     with pytest.raises(UnreadableError):
         read_tokens(ModelSource(llama))
     Qwen2Config().save_pretrained(tmp_path / "qwen")  # for this one transformers makes up a tokenizer of one token
-    with pytest.raises(UnreadableError, match="no files"):
+    with pytest.raises(UnreadableError, match="no tokenizer files"):
         read_tokens(ModelSource(str(tmp_path / "qwen")))
 
 

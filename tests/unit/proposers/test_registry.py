@@ -9,7 +9,8 @@ import pytest
 import yaml
 
 from tests.third_party import find, install, install_example
-from vllm_spec_plugin.cli.check import _print_settings
+from vllm_spec_plugin.cli.check import Checked
+from vllm_spec_plugin.cli.check_report import print_file
 from vllm_spec_plugin.config import ConfigError, PluginConfig, load_config, parse_config
 from vllm_spec_plugin.proposers import registry
 
@@ -96,7 +97,7 @@ METHODS = "allowed: bigram, draft_model, medusa, ngram, suffix"
         ),
         (
             {"method": "cascade", "proposers": [BIGRAM, BIGRAM]},
-            "proposer.proposers[1].method: got the text 'bigram', which is there already; allowed: each method once",
+            "proposer.proposers[1].method: got the text 'bigram' a second time; allowed: each method once",
         ),
     ],
 )
@@ -133,7 +134,7 @@ BROKEN = {
     "empty": ("", "importing broken:Config failed: AttributeError: module 'broken' has no attribute 'Config'"),
     "no section": (
         "Config = 3",
-        "broken:Config is no subclass of vllm_spec_plugin.proposers.section.ProposerConfig",
+        "broken:Config is not a subclass of vllm_spec_plugin.proposers.section.ProposerConfig",
     ),
     "other name": (MINE.replace("class Mine", "class Config"), 'its key must be method: Literal["broken"]'),
     "no schema": (
@@ -201,7 +202,7 @@ def test_its_check_is_asked(mine: None, caplog: pytest.LogCaptureFixture) -> Non
 
 
 def test_check_prints_its_keys(example: None, capsys: pytest.CaptureFixture[str]) -> None:
-    _print_settings(Path("spec.yaml"), parse_config({"proposer": {**BIGRAM, "window": 8}}, "spec.yaml"))
+    print_file(Checked("spec.yaml", parse_config({"proposer": {**BIGRAM, "window": 8}}, "spec.yaml")), is_ok=True)
     rows = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert ["proposer.method", "bigram", "given"] in rows
     assert ["proposer.window", "8", "given"] in rows
@@ -224,8 +225,8 @@ class Keeping(ProposerConfig):
 @pytest.mark.parametrize(
     ("first", "keys", "message"),
     [
-        ({"method": "draft_model", "model": "small"}, {}, "a second method that keeps keys and values; allowed: one"),
-        ({**NGRAM, "shared": True}, {"scope": "global"}, "a method that shares texts in another scope than the others"),
+        ({"method": "draft_model", "model": "small"}, {}, "a second method that keeps a KV cache; allowed: one"),
+        ({**NGRAM, "shared": True}, {"scope": "global"}, "a method whose shared_scope differs from the others'"),
     ],
 )
 def test_one_member_keeps_kv_and_all_that_learn_share_a_scope(

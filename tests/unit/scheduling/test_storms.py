@@ -1,4 +1,4 @@
-"""Random lives of requests: drafts cost nobody a block, and the books hold after every step."""
+"""Random sequences of requests: drafts take no block that a request needs, and all books agree after every step."""
 
 import copy
 
@@ -19,8 +19,8 @@ SETTINGS = settings(max_examples=examples(8, 100), stateful_step_count=40, deadl
 class Steps(RuleBasedStateMachine):
     """Requests come, are drafted for, preempted, aborted, and all end. Checked in every step, see `Core`.
 
-    Also checked: a step preempts nobody whom vLLM's own scheduler would not preempt in the same state
-    without any draft; and in the end, whatever happened, all that is left is served and all blocks are free.
+    Also checked: a step preempts no request that vLLM's own scheduler keeps in the same state without any draft; and in
+    the end, whatever happened, all remaining requests are served and all blocks are free.
     """
 
     specs: tuple = (FULL,)
@@ -79,11 +79,11 @@ class Steps(RuleBasedStateMachine):
             assert not self.core.scheduler.waiting
 
     def preempted_without_drafts(self):
-        """Whom vLLM would preempt, had nobody ever drafted: no drafts to verify, no blocks held for them."""
+        """The requests that vLLM would preempt without any drafting: no drafts to verify, no blocks held for them."""
         ours = self.core.scheduler
         config = ours.vllm_config
         shared = [config, *vars(config).values(), ours.kv_cache_config, ours.structured_output_manager]
-        # Copying takes most of these tests' time; nobody writes these.
+        # Copying takes most of these tests' time, and these are not written.
         shared += [request.sampling_params for request in ours.requests.values()]
         stock = copy.deepcopy(ours, {id(thing): thing for thing in shared})
         stock.kv_cache_manager.release_forks()

@@ -7,8 +7,9 @@ from tests.engine.tiny import tiny_model
 from vllm_spec_plugin.compat.facts import Layer
 from vllm_spec_plugin.config.settings import config_in
 from vllm_spec_plugin.register.frontend import METHODS
+from vllm_spec_plugin.schema.errors import ConfigError
+from vllm_spec_plugin.support import gate
 from vllm_spec_plugin.support.gate import facts_of
-from vllm_spec_plugin.support.rules import UnsupportedError
 
 EngineArgs = pytest.importorskip("vllm.engine.arg_utils").EngineArgs
 NGRAM = "{method: ngram}"
@@ -86,14 +87,23 @@ def test_experts_and_the_layout_are_read(arguments, models):
     ],
 )
 def test_what_is_not_served_is_refused_before_an_engine_starts(arguments, model, options, said):
-    with pytest.raises(UnsupportedError, match=f"plugin.yaml can't be served here: {said}"):
+    with pytest.raises(ConfigError, match=f"plugin.yaml cannot be served here: {said}"):
         arguments(model, **options).create_engine_config()
 
 
 def test_a_draft_model_is_looked_at_too(arguments, models):
     proposer = f"{{method: draft_model, model: {models('mamba2')}}}"
-    with pytest.raises(UnsupportedError, match=r"here: proposer\.model: got .*recurrent state"):
+    with pytest.raises(ConfigError, match=r"here: proposer\.model: got .*recurrent state"):
         arguments("llama", proposer).create_engine_config()
+
+
+def test_what_is_wrong_elsewhere_is_not_said_of_the_draft_model(arguments, models, monkeypatch):
+    def fail(*_):
+        raise ValueError("the target is to blame")
+
+    monkeypatch.setattr(gate, "read_facts", fail)
+    with pytest.raises(ValueError, match=r"^the target is to blame"):
+        facts_of(*plain(arguments("llama", f"{{method: draft_model, model: {models('llama')}}}")))
 
 
 def test_the_config_can_be_made_twice(arguments):

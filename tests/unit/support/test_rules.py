@@ -6,15 +6,8 @@ import pytest
 
 from vllm_spec_plugin.compat.facts import Facts, Layer, ModelFacts, ServerFacts
 from vllm_spec_plugin.config import parse_config
-from vllm_spec_plugin.support.rules import (
-    EVERYTHING,
-    RULES,
-    Feature,
-    UnsupportedError,
-    check,
-    features_of,
-    refusals,
-)
+from vllm_spec_plugin.schema.errors import ConfigError
+from vllm_spec_plugin.support.rules import EVERYTHING, RULES, Feature, check, features_of, refusals
 
 TARGET = ModelFacts("/models/target", "LlamaForCausalLM")
 DRAFT = ModelFacts("/models/draft", "Qwen3ForCausalLM")
@@ -46,7 +39,7 @@ CASES = [
     (server(pipeline_parallel_size=2), CHAINS, "--pipeline-parallel-size: got 2; "),
     (server(decode_context_parallel_size=2), CHAINS, "--decode-context-parallel-size: got 2; "),
     (server(prefill_context_parallel_size=4), CHAINS, "--prefill-context-parallel-size: got 4; "),
-    (server(splits_batches=True), CHAINS, "--enable-dbo: got steps split into micro-batches"),
+    (server(splits_batches=True), CHAINS, "--enable-dbo: got micro-batched steps"),
     (server(has_fast_prefill=True), CHAINS, "--kv-sharing-fast-prefill: got layers that skip prompts"),
     (server(logits_processors=("mine.Own",)), CHAINS, "--logits-processors: got mine.Own; "),
     (draft(Layer.RECURRENT), DRAFTED, "proposer.model: got '/models/draft' (Qwen3ForCausalLM), which has recurrent"),
@@ -69,8 +62,8 @@ CASES = [
         "--enable-eplb: got '/models/draft'",
     ),
     (target(Layer.FULL, Layer.SLIDING), TREES, "which has sliding-window attention; branches were not tested with it"),
-    (target(has_mrope=True), CHAINS, "whose positions have several dimensions"),
-    (target(attends_both_ways=True), TREES, "whose images attend both ways"),
+    (target(has_mrope=True), CHAINS, "which has M-RoPE positions"),
+    (target(attends_both_ways=True), TREES, "which has bidirectional attention for images"),
     (server(kv_connector="NixlConnector"), TREES, "--kv-transfer-config: got NixlConnector; "),
     (server(full_cuda_graphs=True), TREES, "--compilation-config: got full CUDA graphs; "),
     (server(captures_kv_writes=True), TREES, "--compilation-config: got CUDA graphs that hold vllm::unified_kv_cache"),
@@ -134,17 +127,17 @@ def test_a_server_that_is_fine_passes():
 
 
 def test_one_reason_is_one_line():
-    with pytest.raises(UnsupportedError) as caught:
+    with pytest.raises(ConfigError) as caught:
         check(CHAINS, server(pipeline_parallel_size=2), "plugin.yaml")
     assert str(caught.value) == (
-        "plugin.yaml can't be served here: --pipeline-parallel-size: got 2; drafts were not tested across pipeline "
+        "plugin.yaml cannot be served here: --pipeline-parallel-size: got 2; drafts were not tested across pipeline "
         "stages; allowed: 1, with --tensor-parallel-size or --data-parallel-size. Or start without the plugin"
     )
 
 
 def test_several_reasons_are_listed():
-    with pytest.raises(UnsupportedError) as caught:
+    with pytest.raises(ConfigError) as caught:
         check(CHAINS, replace(target(Layer.MLA), server=ServerFacts(pipeline_parallel_size=2)), "plugin.yaml")
     first, *rest = str(caught.value).splitlines()
-    assert first == "plugin.yaml can't be served here, for 2 reasons:"
+    assert first == "plugin.yaml cannot be served here, for 2 reasons:"
     assert [line.split(":")[0] for line in rest] == ["  --model", "  --pipeline-parallel-size"]

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from vllm_spec_plugin.proposers.base import Draft, RequestView
-from vllm_spec_plugin.proposers.siblings import draw_siblings
+from vllm_spec_plugin.proposers.draw import draw_siblings
 from vllm_spec_plugin.verification.topology import Topology
 from vllm_spec_plugin.verification.tree_rows import TreePieces
 

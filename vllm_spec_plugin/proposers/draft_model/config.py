@@ -21,53 +21,53 @@ def _branches(value: object) -> tuple[int, ...] | None:
 
 
 class DraftModelConfig(ProposerConfig):
-    """Drafts from a small model that has the target's vocabulary."""
+    """Drafts with a small model that has the target's vocabulary."""
 
     keeps_kv: ClassVar[bool] = True
     model_keys: ClassVar[tuple[str, ...]] = ("model",)
 
-    method: Literal["draft_model"] = Field(description="How drafts are made.")
+    method: Literal["draft_model"] = Field(description="The method of drafting.")
     model: str = Field(
         min_length=1,
-        description="The draft: a folder or a name on the Hugging Face hub. A relative path means the folder of that "
-        "name beside the configuration file if there is one, else one in the working directory.",
+        description="The draft model: a folder or a name on the Hugging Face hub. A relative path is looked for beside "
+        "the configuration file first, then in the working directory.",
         json_schema_extra={"allowed": "a model's folder or its name on the Hugging Face hub"},
     )
     draft_sampling: Literal["probabilistic", "greedy"] = Field(
         default="probabilistic",
-        description="probabilistic draws drafts from the draft's distribution; greedy takes its likeliest token.",
+        description="probabilistic samples from the draft model's distribution; greedy takes its most likely token.",
     )
     draft_temperature: Annotated[float, Field(gt=0, le=10)] | None = Field(
         default=None,
-        description="Temperature that drafts of sampled requests are drawn at; null is each request's own.",
+        description="Temperature at which drafts of sampled requests are sampled; null is each request's own.",
         json_schema_extra={"null": "each request's own"},
     )
     min_confidence: float = Field(
         default=0.0,
         ge=0,
         lt=1,
-        description="Drafting of a request ends early where the draft gives its token less probability; 0 is off.",
+        description="A draft ends before a token that the draft model gives less probability than this; 0 is off.",
         json_schema_extra={"zero": "off"},
     )
     dtype: Literal["auto", "float32", "float16", "bfloat16"] | None = Field(
         default=None,
-        description="Number format of the draft's weights; null is the target's, auto the checkpoint's own.",
+        description="Data type of the draft model's weights; null is the target's, auto the checkpoint's.",
         json_schema_extra={"null": "the target's"},
     )
     quantization: Annotated[str, Field(min_length=1)] | None = Field(
         default=None,
-        description="How the draft's weights are quantised, in vLLM's words; null is as the checkpoint says.",
+        description="Quantization of the draft model's weights, by vLLM's name; null is the checkpoint's.",
         json_schema_extra={"allowed": "a name that vLLM's --quantization takes", "null": "as the checkpoint says"},
     )
     catch_up_tokens: int = Field(
         default=2048,
         ge=1,
-        description="Most tokens per step that the draft computes to catch up with prompts and gaps.",
+        description="Maximum tokens per step that the draft model prefills: prompts, and output tokens of steps "
+        "without drafts.",
     )
     branches: Annotated[Any, PlainValidator(_branches)] = Field(
         default=None,
-        description="Several drafts at once, merged into a tree: how many tokens follow each one, place by place; "
-        "null is one chain.",
+        description="Drafts a tree: the number of children of each node, by depth; null is one chain.",
         json_schema_extra={
             "allowed": f"a list of 1 to {MAX_DEPTH} whole numbers from 1 to {MAX_SIBLINGS} such as [3, 1, 1], or null",
             "null": "one chain",
@@ -78,7 +78,7 @@ class DraftModelConfig(ProposerConfig):
     def _keys_go_together(self) -> Self:
         problems = []
         if self.draft_temperature is not None and self.draft_sampling == "greedy":
-            text = f"got {show(self.draft_temperature)}, but proposer.draft_sampling is greedy, which draws nothing"
+            text = f"got {show(self.draft_temperature)}, but proposer.draft_sampling is greedy, which does not sample"
             allowed = "leave it out, or set proposer.draft_sampling to probabilistic"
             problems.append(("draft_temperature", f"{text}; allowed: {allowed}"))
         if self.branches is not None and self.min_confidence:
@@ -115,7 +115,7 @@ class DraftModelConfig(ProposerConfig):
 
     @property
     def _node_order(self) -> "NodeOrder":
-        """The nodes of the branches by path probability."""
+        """The tree's nodes in the order of path probability."""
         from vllm_spec_plugin.proposers.node_order import NodeOrder
 
         return NodeOrder.of_branches(self.branches or ())

@@ -1,10 +1,9 @@
-"""Whether a draft model can draft for a target: what is found out before any weights are loaded."""
+"""Checks before weights are loaded whether a draft model can draft for a target."""
 
 from dataclasses import dataclass
 
 from vllm_spec_plugin.proposers.draft_model.vocabulary import compare
 from vllm_spec_plugin.proposers.model_source import (
-    DraftModelError,
     ModelFacts,
     ModelSource,
     Tokens,
@@ -17,20 +16,20 @@ from vllm_spec_plugin.proposers.model_source import (
 )
 from vllm_spec_plugin.schema.errors import show_source, show_text
 
-__all__ = ["DraftModelError", "ModelSource", "check_name", "check_pair"]
+__all__ = ["ModelSource", "check_name", "check_pair"]
 
 _SHOWN = 3
-_ADVICE = "choose one of the target's own family, with the same tokenizer"
+_ADVICE = "choose a model of the target's family, with the same tokenizer"
 
 
 @dataclass(frozen=True)
 class _Model:
-    """One of the two.
+    """The target or the draft model.
 
     Attributes:
-        name: what it is called in messages.
-        facts: what its config says.
-        tokens: what its tokenizer says; None is not known.
+        name: its name in messages.
+        facts: properties from its config.
+        tokens: its tokenizer's vocabulary; None is not known.
     """
 
     name: str
@@ -45,25 +44,24 @@ class _Model:
 def check_pair(
     target: ModelSource, draft: ModelSource, tensor_parallel_size: int, max_model_len: int | None, where: str
 ) -> list[str]:
-    """Checks that the draft's tokens are the target's, and that it can be split as the target is.
+    """Checks that the two vocabularies are equal, and that the draft model can be split like the target.
 
-    The two may be one and the same. What cannot be read of the target is not compared: vLLM serves
-    models that transformers does not know. End tokens may differ as long as one is shared, as a base
-    model's and its chat model's do: only the target's end a text, so others cost accepted drafts and
-    nothing else.
+    Properties of the target that cannot be read are not compared: vLLM serves models that transformers does not
+    know. EOS tokens may differ as long as one is shared, as those of a base and a chat model do: only the target's
+    EOS tokens stop generation; extra draft EOS tokens merely lower acceptance.
 
     Args:
-        target: the model served.
+        target: the served model; may equal `draft`.
         draft: the value of `proposer.model`.
-        tensor_parallel_size: over how many devices both models are split.
-        max_model_len: most tokens of a request; None is what the target's config says.
-        where: the configuration file, for messages.
+        tensor_parallel_size: number of devices over which both models are split.
+        max_model_len: maximum tokens of a request; None is the context length in the target's config.
+        where: name of the configuration file, for messages.
 
     Returns:
-        Warnings: what works less well than might be expected, and what could not be checked.
+        Warnings about lower acceptance, and about properties that could not be checked.
 
     Raises:
-        DraftModelError: the draft cannot be read or does not fit; one message for the person who chose it.
+        ConfigError: the draft model cannot be read or does not fit.
     """
     notes: list[str] = []
     check_name(draft.model, where)
@@ -75,7 +73,7 @@ def check_pair(
     try:
         target_facts = read_facts(target)
     except UnreadableError as error:
-        notes.append(f"not compared with the target {target.shown}, whose config cannot be read: {error}")
+        notes.append(f"not compared with the target {target.shown}: its config cannot be read: {error}")
     else:
         max_model_len = max_model_len or target_facts.context
         target_tokens, draft_tokens = _read_both_tokens(target, draft, notes)
@@ -86,8 +84,8 @@ def check_pair(
         _check_ends(target_model, draft_model, where, notes)
     if draft_facts.context is not None and draft_facts.context < (max_model_len or 0):
         notes.append(
-            f"{draft.shown} reads up to {draft_facts.context:,} tokens and a request may have {max_model_len:,}: "
-            f"drafts stop at token {draft_facts.context:,}"
+            f"the context of {draft.shown} is {draft_facts.context:,} tokens, requests may have {max_model_len:,}: "
+            f"drafts end at token {draft_facts.context:,}"
         )
     return [f"{show_source(where)}: proposer.model: {note}" for note in notes]
 
@@ -96,7 +94,7 @@ def _check_heads(name: str, facts: ModelFacts, size: int, where: str) -> None:
     heads, kv_heads = facts.num_heads, facts.num_kv_heads
 
     def can_split(size: int) -> bool:
-        # vLLM copies KV heads where there are fewer than devices.
+        # vLLM replicates KV heads if there are fewer than devices.
         return heads is None or (heads % size == 0 and (not kv_heads or kv_heads % size == 0 or size % kv_heads == 0))
 
     if not can_split(size):
@@ -104,8 +102,8 @@ def _check_heads(name: str, facts: ModelFacts, size: int, where: str) -> None:
         raise refusal(
             where,
             f"the {heads} attention heads and {kv_heads} KV heads of {name} cannot be split over "
-            f"tensor_parallel_size {size}; allowed with this draft: {sizes}. Serve with one of these, or choose a "
-            "draft with other heads",
+            f"tensor_parallel_size {size}; allowed with this draft model: {sizes}; serve with one of these, or choose "
+            "another draft model",
         )
 
 
@@ -115,7 +113,7 @@ def _check_vocab_size(target: _Model, draft: _Model, where: str) -> None:
         raise refusal(
             where,
             f"{draft.name} has a vocabulary of {found:,} tokens, the target {target.name} one of {wanted:,} "
-            f"(vocab_size in their config.json); allowed: a draft with {wanted:,}; {_ADVICE}",
+            f"(vocab_size in config.json); allowed: a draft model with {wanted:,}; {_ADVICE}",
         )
 
 
@@ -130,7 +128,7 @@ def _read_both_tokens(
         name = draft.shown
         return target_tokens, read_tokens(draft)
     except UnreadableError as error:
-        notes.append(f"the draft's tokens are not compared with the target's: no tokenizer of {name} ({error})")
+        notes.append(f"the draft model's tokens are not compared with the target's: no tokenizer of {name} ({error})")
         return None, None
 
 
@@ -140,20 +138,20 @@ def _check_tokens(target: _Model, draft: _Model, where: str, notes: list[str]) -
     found = compare(target.tokens.ids, draft.tokens.ids)
     if found.differing:
         first = "; ".join(
-            f"{token_id} is {_shown(ours)} to the draft and {_shown(theirs)} to the target"
+            f"{token_id} is {_shown(ours)} in the draft model and {_shown(theirs)} in the target"
             for token_id, (theirs, ours) in list(found.differing.items())[:_SHOWN]
         )
         total = len({*target.tokens.ids.values(), *draft.tokens.ids.values()})
         more = "; ..." if len(found.differing) > _SHOWN else ""
         raise refusal(
             where,
-            f"{len(found.differing):,} of {total:,} token ids do not mean the same to {draft.name} and the target "
-            f"{target.name}: {first}{more}; allowed: a draft with the target's token ids; {_ADVICE}",
+            f"{len(found.differing):,} of {total:,} token ids differ between {draft.name} and the target "
+            f"{target.name}: {first}{more}; allowed: a draft model with the target's token ids; {_ADVICE}",
         )
     if found.unshared:
         token_id, token = next(iter(found.unshared.items()))
         notes.append(
-            f"token ids that only one of the two tokenizers knows: {len(found.unshared):,}, such as {token_id} "
+            f"{len(found.unshared):,} token ids are in only one of the two tokenizers, such as {token_id} "
             f"{_shown(token)}: drafts of them will rarely be accepted"
         )
 
@@ -172,13 +170,13 @@ def _check_ends(target: _Model, draft: _Model, where: str, notes: list[str]) -> 
     if theirs.isdisjoint(ours):
         raise refusal(
             where,
-            f"{draft.name} ends a text with token {shown(ours)}, the target {target.name} with {shown(theirs)} "
-            "(eos_token_id in config.json, generation_config.json and the tokenizer); allowed: a draft with an end "
-            f"token of the target's; {_ADVICE}",
+            f"{draft.name} has the EOS tokens {shown(ours)}, the target {target.name} has {shown(theirs)} "
+            "(eos_token_id in config.json, generation_config.json and the tokenizer); allowed: a draft model with an "
+            f"EOS token of the target; {_ADVICE}",
         )
     notes.append(
-        f"{draft.name} ends a text with token {shown(ours)}, the target {target.name} with {shown(theirs)}: only the "
-        "target's count, drafts at the end of a text may be accepted less often"
+        f"{draft.name} has the EOS tokens {shown(ours)}, the target {target.name} has {shown(theirs)}: only the "
+        "target's stop generation; drafts at the end of a response may be accepted less often"
     )
 
 

@@ -143,8 +143,8 @@ def check_sizes(
             )
     if num_heads is not None and num_heads > config.num_heads:
         raise MedusaCheckpointError(
-            f"{shown} has {config.num_heads} heads and {num_heads} are asked for; allowed: up to {config.num_heads} "
-            f"drafted tokens per path; draft fewer or train {num_heads} heads with vllm-spec train-medusa"
+            f"{shown} has {config.num_heads} heads, drafts of {num_heads} tokens need {num_heads}; allowed: up to "
+            f"{config.num_heads} tokens per path; draft fewer or train {num_heads} heads with vllm-spec train-medusa"
         )
 
 
@@ -156,8 +156,8 @@ def check_measured(config: MedusaConfig) -> None:
     """
     if config.accuracy is None:
         raise MedusaCheckpointError(
-            "these heads' config.json has no measured accuracies, which proposer.tree auto goes by; allowed: a list of "
-            "paths for proposer.tree, or measure them: vllm-spec train-medusa --from HEADS --steps 0 writes a copy "
+            "the heads' config.json has no measured accuracies, which proposer.tree auto needs; allowed: a list of "
+            "paths for proposer.tree; or measure them: vllm-spec train-medusa --from HEADS --steps 0 writes a copy "
             "with accuracies"
         )
 
@@ -211,7 +211,7 @@ def _folder(model: str) -> Path:
     except OSError as error:
         raise MedusaCheckpointError(f"{show_file(folder)}: cannot be read: {error.strerror}") from None
     if is_file:
-        raise MedusaCheckpointError(f"{show_file(folder)}: is no folder; allowed: {ALLOWED}")
+        raise MedusaCheckpointError(f"{show_file(folder)}: not a folder; allowed: {ALLOWED}")
     from huggingface_hub import snapshot_download
 
     try:
@@ -219,7 +219,7 @@ def _folder(model: str) -> Path:
     except Exception as error:  # a name it does not take, no network, no such repository, no space
         reason = show_text((str(error).strip() or type(error).__name__).splitlines()[0], 200).rstrip(".")
         raise MedusaCheckpointError(
-            f"there is no folder {show_file(folder)} and the hub does not give it: {reason}; allowed: {ALLOWED}, or "
+            f"there is no folder {show_file(folder)}, and it cannot be downloaded: {reason}; allowed: {ALLOWED}, or "
             "its name on the Hugging Face hub"
         ) from None
 
@@ -233,7 +233,7 @@ def _read_config(folder: Path, file: TensorFile) -> MedusaConfig:
     except OSError as error:
         raise MedusaCheckpointError(f"{show_file(path)}: cannot be read: {error.strerror}") from None
     except ValueError as error:
-        raise MedusaCheckpointError(f"{show_file(path)}: no JSON: {error}; download or write it again") from None
+        raise MedusaCheckpointError(f"{show_file(path)}: not JSON: {error}; download or write it again") from None
     if not isinstance(data, dict):
         raise MedusaCheckpointError(f"{show_file(path)}: got {show(data)}; allowed: an object with medusa_num_heads")
     counted = {
@@ -247,8 +247,8 @@ def _read_config(folder: Path, file: TensorFile) -> MedusaConfig:
         named, found = data.get(key), allowed[-1]
         if named is not None and named not in allowed:
             raise MedusaCheckpointError(
-                f"{show_file(path)}: {key}: got {show(named)}; allowed: {found}, which is what the tensors in "
-                f"{file.path.name} have; train or download the heads again"
+                f"{show_file(path)}: {key}: got {show(named)}; allowed: {found}, as in the tensors of "
+                f"{file.path.name}; train or download the heads again"
             )
     base_model, measured_on = data.get("base_model_name_or_path"), data.get("measured_on")
     return MedusaConfig(
@@ -296,8 +296,8 @@ def _paths(value: Any, path: Path, num_heads: int) -> dict[str, dict[tuple[int, 
     if not set(paths) <= {GREEDY, SAMPLED, DRAWN} or not all(_is_tree(found, num_heads) for found in paths.values()):
         raise MedusaCheckpointError(
             f"{show_file(path)}: paths: allowed: {GREEDY}, {SAMPLED} and {DRAWN}, each pairs of up to {num_heads} "
-            f"ranks below {NUM_RANKS} and a probability, with each path's beginnings among them; measure the heads "
-            "again with vllm-spec train-medusa --from ... --steps 0"
+            f"ranks below {NUM_RANKS} and a probability, each path's prefixes included; measure the heads again with "
+            "vllm-spec train-medusa --from ... --steps 0"
         )
     return paths
 

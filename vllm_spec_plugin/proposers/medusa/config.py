@@ -1,4 +1,4 @@
-"""The section of Medusa heads in a plugin.yaml."""
+"""The Medusa heads' section of a plugin.yaml."""
 
 import logging
 from collections.abc import Mapping
@@ -24,31 +24,31 @@ def _tree(value: object) -> Literal["auto"] | tuple[tuple[int, ...], ...] | None
         return "auto"
     if not isinstance(value, list | tuple) or not value:
         raise ValueError
-    return tuple(numbers_by_depth(path, range(MAX_SIBLINGS)) for path in value)
+    return tuple(numbers_by_depth(path, range(MAX_SIBLINGS), f"[{i}]") for i, path in enumerate(value))
 
 
 class MedusaConfig(ProposerConfig):
-    """Drafts from heads on the target's last hidden state, one head per token ahead."""
+    """Drafts with heads on the target's last hidden state, one head per token ahead."""
 
     uses_hidden_states: ClassVar[bool] = True
     model_keys: ClassVar[tuple[str, ...]] = ("model",)
     planned_keys: ClassVar[Mapping[str, Any]] = MappingProxyType({"draft_sampling": "probabilistic"})
 
-    method: Literal["medusa"] = Field(description="How drafts are made.")
+    method: Literal["medusa"] = Field(description="The method of drafting.")
     model: str = Field(
         min_length=1,
-        description="The heads: a folder or a name on the Hugging Face hub. A relative path means the folder of that "
-        "name beside the configuration file if there is one, else one in the working directory.",
+        description="The heads: a folder or a name on the Hugging Face hub. A relative path is looked for beside the "
+        "configuration file first, then in the working directory.",
         json_schema_extra={"allowed": "a folder of Medusa heads or its name on the Hugging Face hub"},
     )
     draft_sampling: Literal["greedy", "probabilistic"] = Field(
         default="greedy",
-        description="greedy takes each head's likeliest tokens; probabilistic draws them from its distribution.",
+        description="greedy takes each head's most likely tokens; probabilistic samples from its distribution.",
     )
     tree: Annotated[Any, PlainValidator(_tree)] = Field(
         default=None,
-        description="Which of the heads' tokens are verified together: null is a chain of the likeliest; auto is the "
-        "best tree of draft_length.tokens nodes by the heads' measured accuracies; or a list of paths of ranks.",
+        description="The shape of drafts: null is a chain; auto is the best tree of draft_length.tokens nodes by the "
+        "heads' measured accuracies; or a list of paths of ranks.",
         json_schema_extra={
             "allowed": f"auto, null, or a list of paths such as [[0], [1], [0, 0]]: each a list of 1 to {MAX_DEPTH} "
             f"ranks from 0 to {MAX_SIBLINGS - 1}",
@@ -80,11 +80,11 @@ class MedusaConfig(ProposerConfig):
         return FixedTree("tree", len(self.tree), max(map(len, self.tree))) if isinstance(self.tree, tuple) else None
 
     def tree_size(self, most: int) -> tuple[int, int]:
-        """See `ProposerConfig`; the depth of an automatic tree is a guess."""
+        """See `ProposerConfig`; the depth of an automatic tree is an estimate."""
         return super().tree_size(most) if self.fixed_tree is not None else (most, min(most, 4))
 
     def tree_order(self, most: int) -> tuple[int, ...]:
-        """See `ProposerConfig`; reads the heads' measured accuracies where they decide."""
+        """See `ProposerConfig`; an automatic tree reads the heads' measured accuracies."""
         return super().tree_order(most) if self.tree is None else self._node_order(most).parents
 
     def _node_order(self, most: int) -> "NodeOrder":
@@ -102,7 +102,7 @@ class MedusaConfig(ProposerConfig):
         """See `ProposerConfig`."""
         from vllm_spec_plugin.proposers.medusa.check import check_heads
 
-        # Of an automatic tree any number of heads will do.
+        # An automatic tree fits any number of heads.
         wanted = None if self.tree == "auto" else self.fixed_tree.depth if self.fixed_tree else num_tokens
         source = None if target is None else target.source
         return check_heads(source, self.model, wanted, where, needs_accuracy=self.tree == "auto")

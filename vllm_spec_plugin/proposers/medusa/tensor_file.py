@@ -78,12 +78,12 @@ class TensorFile:
         for (_, rest), name in self.names.items():
             if rest not in wanted:
                 raise MedusaCheckpointError(
-                    f"{show_file(self.path)}: tensor {name!r} has no place in heads of {layers} layers; allowed: "
+                    f"{show_file(self.path)}: unknown tensor {name!r} in heads of {layers} layers; allowed: "
                     f"{', '.join(wanted)} of each head"
                 )
             size = sizes[wanted[rest]] if ".linear." in rest else (vocab_size, hidden_size)
             if self.shapes[name] != size:
-                raise self._misshapen(name, f"{list(size)}, as the first head's projection says")
+                raise self._misshapen(name, f"{list(size)}, by the first head's projection")
 
     def _missing(self, head: int, rest: str, layers: int) -> MedusaCheckpointError:
         return MedusaCheckpointError(
@@ -124,13 +124,13 @@ def open_tensors(folder: Path) -> TensorFile:
         if path.is_file():
             break
     else:
-        raise MedusaCheckpointError(f"{show_file(folder)}: no weights there; allowed: {ALLOWED}")
+        raise MedusaCheckpointError(f"{show_file(folder)}: has no weights; allowed: {ALLOWED}")
     shapes = _torch_shapes(path) if path.suffix == ".pt" else _safetensors_shapes(path)
     names = _heads_tensors(shapes)
     if not names:
         shown = ", ".join(show_text(name) for name in list(shapes)[:3]) or "nothing"
         raise MedusaCheckpointError(
-            f"{show_file(path)}: holds no Medusa heads but {shown}; allowed: tensors '0.0.linear.weight', "
+            f"{show_file(path)}: has no Medusa heads, but {shown}; allowed: tensors '0.0.linear.weight', "
             "'0.0.linear.bias', '0.1.weight' and so on, with or without 'medusa_head.' before them"
         )
     file = TensorFile(path, names, {name: shapes[name] for name in names.values()})

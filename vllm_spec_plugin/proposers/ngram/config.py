@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from vllm_spec_plugin.proposers.section import ProposerConfig
-from vllm_spec_plugin.proposers.sharing import DEFAULT_SHARED_TOKENS, sharing_problems
+from vllm_spec_plugin.proposers.sharing import (
+    SHARED,
+    SHARED_SCOPE,
+    SHARED_TOKENS,
+    SharedScope,
+    SharedTokens,
+    sharing_problems,
+)
 from vllm_spec_plugin.schema.section import conflicts
 
 if TYPE_CHECKING:
@@ -17,40 +24,32 @@ DEFAULT_WINDOW = 8192
 
 
 class NgramConfig(ProposerConfig):
-    """Drafts from the request's own text: what followed the last time the text ended like this."""
+    """Drafts what followed an earlier occurrence of the request's last tokens."""
 
-    # Shorter matches are wrong too often to be worth a target that is not idle, and for a draft model to wait for.
+    # Shorter matches are rejected too often to pay on a busy target, or to be tried before a draft model.
     planned_keys: ClassVar[Mapping[str, Any]] = MappingProxyType({"min_order": 3})
 
-    method: Literal["ngram"] = Field(description="How drafts are made.")
+    method: Literal["ngram"] = Field(description="The method of drafting.")
     mode: Literal["lookup", "frequency"] = Field(
         default="lookup",
-        description="lookup copies what followed the latest match; frequency counts what followed all of them.",
+        description="lookup copies the continuation of the latest match; frequency counts those of all matches.",
     )
-    min_order: int = Field(default=2, ge=1, le=16, description="Fewest tokens that must match.")
-    max_order: int = Field(default=5, ge=1, le=16, description="Most tokens that are matched; longer matches win.")
+    min_order: int = Field(default=2, ge=1, le=16, description="Minimum n-gram length that must match, in tokens.")
+    max_order: int = Field(
+        default=5, ge=1, le=16, description="Maximum n-gram length, in tokens; longer matches are tried first."
+    )
     window: Annotated[int, Field(ge=64, le=1_048_576)] | None = Field(
         default_factory=lambda known: DEFAULT_WINDOW if known["mode"] == "frequency" else None,
-        description="How many of the latest tokens are counted; mode frequency only.",
+        description="Number of a request's latest tokens that are counted; only with mode frequency.",
     )
     draft_sampling: Literal["greedy", "sample"] = Field(
         default="greedy",
-        description="greedy drafts the likeliest token; sample draws from the counts, mode frequency only.",
+        description="greedy drafts the most frequent token; sample draws in proportion to the counts, only with mode "
+        "frequency.",
     )
-    shared: bool = Field(
-        default=False,
-        description="Drafts also from texts that have ended, of requests with the same cache_salt.",
-        json_schema_extra={"allowed": "true or false"},
-    )
-    shared_tokens: Annotated[int, Field(ge=1024, le=10**9)] | None = Field(
-        default_factory=lambda known: DEFAULT_SHARED_TOKENS if known["shared"] else None,
-        description="Most tokens of such texts that are kept, in all; shared only.",
-    )
-    shared_scope: Literal["salt", "global"] | None = Field(
-        default_factory=lambda known: "salt" if known["shared"] else None,
-        description="Requests without a cache_salt: salt keeps each one private, global lets them draft from each "
-        "other's texts; shared only.",
-    )
+    shared: bool = SHARED
+    shared_tokens: SharedTokens = SHARED_TOKENS
+    shared_scope: SharedScope = SHARED_SCOPE
 
     @model_validator(mode="after")
     def _keys_go_together(self) -> Self:
@@ -77,13 +76,13 @@ class NgramConfig(ProposerConfig):
         return self
 
     @property
-    def text_scope(self) -> Literal["salt", "global"] | None:
+    def text_scope(self) -> SharedScope:
         """See `ProposerConfig`."""
         return self.shared_scope
 
     @classmethod
     def vllm_settings(cls, draft: str) -> dict[str, Any]:
-        """vLLM's n-grams, which match as many tokens as ours do by default."""
+        """vLLM's n-gram method, with this method's default n-gram lengths."""
         known = cls.model_fields
         return {"prompt_lookup_min": known["min_order"].default, "prompt_lookup_max": known["max_order"].default}
 

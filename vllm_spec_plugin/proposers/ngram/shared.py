@@ -98,11 +98,6 @@ class SharedTexts:
         self.clear()
 
     @property
-    def num_scopes(self) -> int:
-        """How many scopes have texts."""
-        return len(self._scopes)
-
-    @property
     def num_bytes(self) -> int:
         """Memory reserved, in bytes, without Python's own books."""
         return self._pieces.nbytes + self._books.nbytes + self._ways.nbytes + self._unused.nbytes

@@ -1,11 +1,18 @@
 """The suffix proposer's section of a plugin.yaml."""
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
 from vllm_spec_plugin.proposers.section import ProposerConfig
-from vllm_spec_plugin.proposers.sharing import DEFAULT_SHARED_TOKENS, sharing_problems
+from vllm_spec_plugin.proposers.sharing import (
+    SHARED,
+    SHARED_SCOPE,
+    SHARED_TOKENS,
+    SharedScope,
+    SharedTokens,
+    sharing_problems,
+)
 from vllm_spec_plugin.schema.section import conflicts
 
 if TYPE_CHECKING:
@@ -13,36 +20,25 @@ if TYPE_CHECKING:
 
 
 class SuffixConfig(ProposerConfig):
-    """Drafts from repeated text: what followed the longest match most often."""
+    """Drafts the most frequent continuation of the longest repeated suffix."""
 
-    method: Literal["suffix"] = Field(description="How drafts are made.")
-    min_order: int = Field(default=2, ge=1, le=64, description="Fewest tokens that must match.")
+    method: Literal["suffix"] = Field(description="The method of drafting.")
+    min_order: int = Field(default=2, ge=1, le=64, description="Minimum match length, in tokens.")
     min_probability: float = Field(
         default=0.02,
         ge=0,
         lt=1,
-        description="A draft ends before the probability that all of it is right, estimated from counts and from the "
-        "length of the match, falls below this; 0 is off.",
+        description="A draft ends before its estimated probability of full acceptance, from the counts and the match "
+        "length, falls below this; 0 is off.",
         json_schema_extra={"zero": "off"},
     )
     draft_sampling: Literal["greedy", "sample"] = Field(
         default="greedy",
-        description="greedy drafts the most frequent continuation; sample draws from the counts.",
+        description="greedy drafts the most frequent continuation; sample draws in proportion to the counts.",
     )
-    shared: bool = Field(
-        default=False,
-        description="Drafts also from texts that have ended, of requests with the same cache_salt.",
-        json_schema_extra={"allowed": "true or false"},
-    )
-    shared_tokens: Annotated[int, Field(ge=1024, le=10**9)] | None = Field(
-        default_factory=lambda known: DEFAULT_SHARED_TOKENS if known["shared"] else None,
-        description="Most tokens of such texts that are kept, in all; shared only.",
-    )
-    shared_scope: Literal["salt", "global"] | None = Field(
-        default_factory=lambda known: "salt" if known["shared"] else None,
-        description="Requests without a cache_salt: salt keeps each one private, global lets them draft from each "
-        "other's texts; shared only.",
-    )
+    shared: bool = SHARED
+    shared_tokens: SharedTokens = SHARED_TOKENS
+    shared_scope: SharedScope = SHARED_SCOPE
 
     @model_validator(mode="after")
     def _keys_go_together(self) -> Self:
@@ -50,7 +46,7 @@ class SuffixConfig(ProposerConfig):
         return self
 
     @property
-    def text_scope(self) -> Literal["salt", "global"] | None:
+    def text_scope(self) -> SharedScope:
         """See `ProposerConfig`."""
         return self.shared_scope
 

@@ -219,11 +219,7 @@ def draft_drawn(
     for the counts.
 
     Args:
-        tokens: as of `draft_certain`, so the next six.
-        node: of the match.
-        length: of the match, below the node.
-        text: whose last tokens are matched.
-        end: how long `text` is.
+        tokens: this and all up to `end` as of `draft_certain`.
         vocab_size: the draft ends before a place where no token is in the vocabulary.
         least: it ends before its probability falls below this.
         uniforms: [most tokens] float64 in [0, 1).

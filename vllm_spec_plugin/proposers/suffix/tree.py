@@ -6,6 +6,9 @@ last suffixes of the text get their leaves once something new follows them: unti
 of them is the longest end of the text that occurred before.
 
 An edge is found by hashing (node, first token) and accepted only if both are equal: hashes that collide cost time only.
+
+Functions take the arrays one by one. With one `Tree` in their place, compiled code took 64 ms instead of 10 for a text
+of 32,768 tokens (`vllm-spec bench ngram`).
 """
 
 from typing import NamedTuple

@@ -73,11 +73,6 @@ class ForgetfulRegression:
         return self._weights
 
     @property
-    def covariance(self) -> Floats:
-        """[num_weights, num_weights], of the weights as they are now; read only."""
-        return self._covariance
-
-    @property
     def num_observations(self) -> int:
         """How many observations were learnt from."""
         return self._num_observations

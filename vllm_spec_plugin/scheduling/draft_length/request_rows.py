@@ -1,7 +1,6 @@
 """One row per request, the same in several arrays, so that compiled code finds all that is known of it."""
 
 from collections.abc import Sequence
-from itertools import repeat
 
 import numpy as np
 
@@ -39,10 +38,6 @@ class RequestRows:
         column = Column(self._num_rows, shape)
         self._columns.append(column)
         return column
-
-    def find(self, request_ids: Sequence[str]) -> Ints:
-        """[n]: their rows, `NO_ROW` of those that have none. Valid until one is forgotten."""
-        return np.fromiter(map(self._row_of.get, request_ids, repeat(NO_ROW)), np.int64, len(request_ids))
 
     def add(self, request_ids: Sequence[str]) -> Ints:
         """[n]: their rows; those that have none get one. Valid until one is forgotten."""

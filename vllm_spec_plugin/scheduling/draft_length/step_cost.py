@@ -51,7 +51,7 @@ class StepCost:
             ValueError: `max_tokens` is below 1.
         """
         if max_tokens < 1:
-            raise ValueError(f"max_tokens is {max_tokens}; a step has at least 1 token")
+            raise ValueError(f"max_tokens must be at least 1, got {max_tokens}")
         self._knots = _knots(max_tokens)
         at = np.array(self._knots, np.float64)
         probed = _clean(probe)

@@ -24,12 +24,6 @@ _TAIL_LINES = 30
 _POLL_SECONDS = 0.2
 
 
-class ArmError(UserError, RuntimeError):
-    """An arm ended before its time; the message says which and shows the end of its log."""
-
-    exit_status = 1
-
-
 class Arm:
     """An engine in a process of its own, as a context manager: ready when entered, gone when left.
 
@@ -71,7 +65,7 @@ class Arm:
         """Runs a job.
 
         Raises:
-            ArmError: the arm ended.
+            UserError: the arm ended.
         """
         return TypeAdapter(Answer).validate_python(self._ask({"run": dataclasses.asdict(job)}))
 
@@ -79,7 +73,7 @@ class Arm:
         """Runs a job of concurrent streams.
 
         Raises:
-            ArmError: the arm ended.
+            UserError: the arm ended.
         """
         return TypeAdapter(LoadAnswer).validate_python(self._ask({"load": dataclasses.asdict(job)}))
 
@@ -87,7 +81,7 @@ class Arm:
         """Measures decoding steps by part.
 
         Raises:
-            ArmError: the arm ended.
+            UserError: the arm ended.
         """
         return HostAnswer(**self._ask({"host": dataclasses.asdict(job)}))
 
@@ -95,7 +89,7 @@ class Arm:
         """How far apart two tokens' log-probabilities are after a prompt and a beginning of its output.
 
         Raises:
-            ArmError: the arm ended.
+            UserError: the arm ended.
         """
         return float(self._ask({"gap": {"prompt": prompt, "token_ids": token_ids, "candidates": candidates}}))
 
@@ -168,7 +162,7 @@ class Arm:
         self._is_owed = False
         return json.loads(line)
 
-    def _death(self) -> ArmError:
+    def _death(self) -> UserError:
         assert self._process is not None
         try:
             status = f"with exit status {self._process.wait(timeout=10)}"
@@ -176,4 +170,4 @@ class Arm:
             status = "without ending its process"
         lines = (self._folder / "log").read_text(errors="replace").splitlines()
         text = "\n".join(f"  | {line}" for line in lines[-_TAIL_LINES:]) or "  (it wrote nothing)"
-        return ArmError(f"arm {self.name} ended {status}; the end of its log:\n{text}")
+        return UserError(f"arm {self.name} ended {status}; the end of its log:\n{text}")

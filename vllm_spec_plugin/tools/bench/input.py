@@ -6,19 +6,15 @@ from collections.abc import Sequence
 from vllm_spec_plugin.schema.errors import UserError
 
 
-class InputError(UserError, ValueError):
-    """An option's value that does not go; str() is the message."""
-
-
 def whole_numbers(option: str, text: str, most: int, least: int = 1) -> tuple[int, ...]:
     """The numbers of a list such as 1,2,4, once each.
 
     Raises:
-        InputError: it is anything else, or one is out of range.
+        UserError: it is anything else, or one is out of range.
     """
     items = [item.strip() for item in text.split(",")]
     if not all(re.fullmatch(r"\d{1,6}", item, re.ASCII) and least <= int(item) <= most for item in items):
-        raise InputError(f"{option}: got {text!r}; allowed: whole numbers from {least} to {most}, such as 1,2,4")
+        raise UserError(f"{option}: got {text!r}; allowed: whole numbers from {least} to {most}, such as 1,2,4")
     return tuple(dict.fromkeys(map(int, items)))
 
 
@@ -26,9 +22,9 @@ def words(option: str, given: Sequence[str], allowed: Sequence[str]) -> tuple[st
     """The words, once each.
 
     Raises:
-        InputError: one is not allowed.
+        UserError: one is not allowed.
     """
     for word in given:
         if word not in allowed:
-            raise InputError(f"{option}: got {word!r}; allowed: {', '.join(allowed)}")
+            raise UserError(f"{option}: got {word!r}; allowed: {', '.join(allowed)}")
     return tuple(dict.fromkeys(given))

@@ -1,7 +1,7 @@
 """The proposers of repeated text by themselves, on synthetic text: what they cost, and how often they are right."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -125,10 +125,15 @@ def measure(
         drafts = proposer.propose(requests)
         seconds.append(time.perf_counter() - begin)
         for draft, text in zip(drafts, texts, strict=True):
-            matches = np.array(draft.token_ids, np.int32) == text[length : length + len(draft.token_ids)]
-            right += int(np.cumprod(matches).sum())
-            drafted += len(matches)
+            right += num_right(draft.token_ids, text[length:])
+            drafted += len(draft.token_ids)
     return Measurement(indexing, np.array(seconds) / len(texts) * 1e6, right, drafted, proposer.num_bytes)
+
+
+def num_right(token_ids: Sequence[int], following: npt.NDArray[np.int32]) -> int:
+    """How many drafted tokens are those that follow, up to the first wrong one."""
+    matches = np.array(token_ids, np.int32) == following[: len(token_ids)]
+    return int(np.cumprod(matches).sum())
 
 
 def fill(proposer: RepeatProposer, texts: Iterable[npt.NDArray[np.int32]]) -> None:

@@ -1,10 +1,5 @@
 """The texts that are completed."""
 
-import json
-from pathlib import Path
-
-from vllm_spec_plugin.tools.bench.input import InputError
-
 # Beginnings of Python as the bundled models know it, none of it from their training text, each about something
 # else: one text that repeats itself would be accepted far more often than what people ask for.
 PROMPTS = (
@@ -35,28 +30,6 @@ PROMPTS = (
     "class Server(threading.Thread):\n    daemon = True\n\n    def __init__(self, address, handler):\n"
     "        super().__init__()\n        self.socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)\n",
 )
-
-
-class PromptsError(InputError):
-    """A file of prompts that cannot be used; str() is the message."""
-
-
-def read_prompts(path: Path) -> tuple[str, ...]:
-    """The texts of a JSON file, a list of strings.
-
-    Raises:
-        PromptsError: it is anything else.
-    """
-    allowed = "allowed: a JSON list of texts, none of them empty"
-    try:
-        prompts = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise PromptsError(f"--prompts {path}: cannot be read: {error.strerror}; {allowed}") from None
-    except ValueError as error:
-        raise PromptsError(f"--prompts {path}: no JSON in UTF-8: {error}; {allowed}") from None
-    if not isinstance(prompts, list) or not prompts or not all(isinstance(text, str) and text for text in prompts):
-        raise PromptsError(f"--prompts {path}: {allowed}")
-    return tuple(prompts)
 
 
 def prompts_of_round(prompts: tuple[str, ...], batch: int, number: int) -> tuple[str, ...]:

@@ -70,7 +70,7 @@ def run_rounds(
         on_run: called before each run with the number of runs done and a description of the run.
 
     Raises:
-        ArmError: an arm ended.
+        UserError: an arm ended.
     """
     num_done = itertools.count()
 

@@ -32,7 +32,7 @@ def started_arms(
         console: where it is told which one starts.
 
     Raises:
-        ArmError: one did not start.
+        UserError: one did not start.
     """
     with contextlib.ExitStack() as stack:
         arms = {}
@@ -70,7 +70,7 @@ def running_engines(
         Each arm's engine, by the arm's name.
 
     Raises:
-        ArmError: one did not start.
+        UserError: one did not start.
     """
     groups = engines(arms)
     memory = min(_MEMORY / len(groups), _MOST_MEMORY)

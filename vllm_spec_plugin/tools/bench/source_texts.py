@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vllm_spec_plugin.proposers.base import Proposer, RequestView
-from vllm_spec_plugin.tools.bench.ngram import SCOPE
+from vllm_spec_plugin.tools.bench.ngram import SCOPE, num_right
 
 Tokens = npt.NDArray[np.int32]
 
@@ -104,9 +104,8 @@ def simulate(proposer: Proposer, requests: Sequence[Known], num_draft_tokens: in
             if length > len(request.prompt):
                 seconds += time.perf_counter() - begin
                 timed += 1
-            matches = np.array(draft.token_ids, np.int32) == text[length : length + len(draft.token_ids)]
-            right = int(np.cumprod(matches).sum())
-            accepted, drafted, steps = accepted + right, drafted + len(matches), steps + 1
+            right = num_right(draft.token_ids, text[length:])
+            accepted, drafted, steps = accepted + right, drafted + len(draft.token_ids), steps + 1
             length += right + 1
         getattr(proposer, "finish", proposer.forget)(str(number))
     return Gain(accepted / steps, drafted / steps, seconds / max(timed, 1) * 1e6)

@@ -21,8 +21,6 @@ _TAIL_CHARACTERS = 6000
 class EngineError(UserError, RuntimeError):
     """An engine ended before its time; the message has the end of its log."""
 
-    exit_status = 1
-
 
 class StartError(EngineError):
     """An engine refused to start; the message is its own."""

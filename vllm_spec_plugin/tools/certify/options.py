@@ -5,7 +5,7 @@ from typing import Any
 
 import yaml
 
-from vllm_spec_plugin.tools.bench.input import InputError
+from vllm_spec_plugin.schema.errors import UserError
 
 # What a certification sets itself.
 _OWN = {"model": "--model", "speculative_config": "--config", "seed": None, "disable_log_stats": None}
@@ -15,7 +15,7 @@ def engine_options(arguments: Sequence[str]) -> dict[str, Any]:
     """Keyword arguments of `vllm.LLM` from `--name value`, `--name=value`, `--flag`, `--no-flag` or `name=value`.
 
     Raises:
-        InputError: one can't be read, or is not to be set.
+        UserError: one can't be read, or is not to be set.
     """
     options: dict[str, Any] = {}
     words = list(arguments)
@@ -24,11 +24,11 @@ def engine_options(arguments: Sequence[str]) -> dict[str, Any]:
         name, sign, value = word.removeprefix("--").partition("=")
         if not word.startswith("--") and not sign:
             allowed = "allowed after --: vLLM's options, as --name value or name=value"
-            raise InputError(f"engine options: got {word!r}; {allowed}")
+            raise UserError(f"engine options: got {word!r}; {allowed}")
         name = name.replace("-", "_")
         if name in _OWN:
             instead = f"use {_OWN[name]}" if _OWN[name] else "leave it out: it is set by certify"
-            raise InputError(f"engine options: got {word!r}; {instead}")
+            raise UserError(f"engine options: got {word!r}; {instead}")
         if sign:
             options[name] = _value(word, value)
         elif words and not words[0].startswith("--"):
@@ -44,7 +44,7 @@ def _value(word: str, text: str) -> Any:
     try:
         return yaml.safe_load(text)
     except yaml.YAMLError:
-        raise InputError(f"engine options: {word}: cannot read {text!r}; allowed: a number, text, or JSON") from None
+        raise UserError(f"engine options: {word}: cannot read {text!r}; allowed: a number, text, or JSON") from None
 
 
 def context_of(model: str) -> int | None:

@@ -1,11 +1,8 @@
-"""Prompts: a file's, or built-in texts that repeat themselves, code, and random tokens."""
+"""Built-in prompts: texts that repeat themselves, code, and random tokens."""
 
-import json
 import random
 from collections.abc import Sequence
-from pathlib import Path
 
-from vllm_spec_plugin.tools.bench.input import InputError
 from vllm_spec_plugin.tools.bench.prompts import PROMPTS
 from vllm_spec_plugin.tools.certify.jobs import Tokens
 
@@ -62,38 +59,6 @@ def main(args):
 DASHES = "# ------------------------------\n# ------------------------------\n# -----"
 # What JSON is asked after: drafts can be copied from it.
 JSON_PROMPT = "Settings in JSON:\n" + '[{"name":"self","size":true},{"name":"value","size":false}]\n' * 3
-
-
-def read_prompts(path: Path) -> list[str]:
-    """Reads texts from JSON Lines: {"prompt": ...} or {"messages": [{"content": ...}]}, or a text per line.
-
-    Raises:
-        InputError: it is anything else; names the line.
-    """
-    allowed = 'allowed: JSON Lines, each {"prompt": "text"} or a text in quotes'
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise InputError(f"--prompts {path}: cannot be read: {reason}; {allowed}") from None
-    texts = []
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        try:
-            value = json.loads(line)
-        except ValueError as error:
-            raise InputError(f"--prompts {path}, line {number}: not JSON: {error}; {allowed}") from None
-        if isinstance(value, dict) and isinstance(value.get("messages"), list):
-            value = "\n".join(str(m.get("content", "")) for m in value["messages"] if isinstance(m, dict))
-        elif isinstance(value, dict):
-            value = value.get("prompt")
-        if not isinstance(value, str) or not value:
-            raise InputError(f"--prompts {path}, line {number}: no text; {allowed}")
-        texts.append(value)
-    if not texts:
-        raise InputError(f"--prompts {path}: no prompts in it; {allowed}")
-    return texts
 
 
 def built_in() -> list[str]:

@@ -31,10 +31,6 @@ _TIGHT = {"max_num_seqs": 24, "max_num_batched_tokens": 128, "block_size": 32, "
 _PARALLEL = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")
 
 
-class RefusedError(UserError, RuntimeError):
-    """An engine did not start, or ended; str() says which one and why."""
-
-
 @dataclass(frozen=True)
 class Certification:
     """What is certified.
@@ -73,7 +69,7 @@ def certify(plan: Certification, folder: Path, provenance: dict[str, Any], say: 
 
     Raises:
         ConfigError: the plugin.yaml has mistakes.
-        RefusedError: an engine did not start, or ended.
+        UserError: an engine did not start, or ended.
     """
     start = time.monotonic()
     config = load_config(plan.config)
@@ -194,12 +190,12 @@ class _Engines:
         self._running.append(engine)
         try:
             if self._is_over:
-                raise RefusedError("stopped")
+                raise UserError("stopped")
             return work(engine)
         except StartError as error:
-            raise RefusedError(f"the engine ({label}) did not start: {error}") from None
+            raise UserError(f"the engine ({label}) did not start: {error}") from None
         except EngineError as error:
-            raise RefusedError(f"{label}: {error}") from None
+            raise UserError(f"{label}: {error}") from None
         finally:
             engine.stop()
             self._free.put(lane)
@@ -252,4 +248,4 @@ def _lanes(options: Mapping[str, Any]) -> list[list[int]]:
     return [cores[:half], cores[half : 2 * half]]
 
 
-__all__ = ["AS_GIVEN", "FIXED", "PLAIN", "TIGHT", "Certification", "RefusedError", "certify"]
+__all__ = ["AS_GIVEN", "FIXED", "PLAIN", "TIGHT", "Certification", "certify"]

@@ -6,10 +6,6 @@ from vllm_spec_plugin.schema.errors import UserError
 from vllm_spec_plugin.tools.serving import HOST
 
 
-class MockOptionsError(UserError, ValueError):
-    """Options that cannot be served; str() names the option and what it may be."""
-
-
 @dataclass(frozen=True)
 class MockOptions:
     """What is served, and how fast and how reliably.
@@ -44,7 +40,7 @@ class MockOptions:
         """Checks the ranges.
 
         Raises:
-            MockOptionsError: a value is outside of its range.
+            UserError: a value is outside of its range.
         """
         # Written so that NaN is refused as well.
         for name, value, is_allowed, allowed in (
@@ -59,4 +55,4 @@ class MockOptions:
             ("max_model_len", self.max_model_len, self.max_model_len >= 2, "2 or more"),
         ):
             if not is_allowed:
-                raise MockOptionsError(f"{name} is {value!r}: it must be {allowed}")
+                raise UserError(f"{name} is {value!r}: it must be {allowed}")

@@ -20,12 +20,6 @@ _POLL_SECONDS = 0.01
 _START_SECONDS = 30.0
 
 
-class MockServerError(UserError, RuntimeError):
-    """The server could not be started; str() says why."""
-
-    exit_status = 1
-
-
 class MockServer:
     """A mock server in a thread of this process, as a context manager: answering when entered, gone when left.
 
@@ -50,7 +44,7 @@ class MockServer:
         """Starts the server and returns when it answers.
 
         Raises:
-            MockServerError: its address cannot be listened on, or it ended at once.
+            UserError: its address cannot be listened on, or it ended at once.
         """
         self._listener = _listen(self.options)
         self.port = self._listener.getsockname()[1]
@@ -64,7 +58,7 @@ class MockServer:
             waited += _POLL_SECONDS
             if not self._thread.is_alive() or waited > _START_SECONDS:
                 self.stop()
-                raise MockServerError(f"the mock server did not start on {self.base_url}; its log says why")
+                raise UserError(f"the mock server did not start on {self.base_url}; its log says why")
 
     def stop(self) -> None:
         """Ends the server; open streams are cut after a second. Does nothing if it is not running."""
@@ -93,7 +87,7 @@ def run_mock_server(options: MockOptions, say: Callable[[str], None]) -> None:
         say: is told the server's URL when it listens.
 
     Raises:
-        MockServerError: its address cannot be listened on.
+        UserError: its address cannot be listened on.
     """
     with _listen(options) as listener:
         server = _uvicorn(options)
@@ -122,9 +116,7 @@ def _listen(options: MockOptions) -> socket.socket:
     except OSError as error:
         listener.close()
         where = f"{options.host}:{options.port}"
-        raise MockServerError(
-            f"{where} cannot be listened on ({error.strerror}): choose another host or port"
-        ) from None
+        raise UserError(f"{where} cannot be listened on ({error.strerror}): choose another host or port") from None
     return listener
 
 

@@ -4,18 +4,14 @@ import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from vllm_spec_plugin.schema.errors import UserError
 from vllm_spec_plugin.tools.bench.curves import DraftingCost, StepCurve, drafting_cost, drafting_seconds, step_curve
-from vllm_spec_plugin.tools.bench.input import InputError
 from vllm_spec_plugin.tools.bench.records import Step
 from vllm_spec_plugin.tools.planner.acceptance import Acceptance
 from vllm_spec_plugin.tools.planner.candidates import Candidate
 from vllm_spec_plugin.tools.planner.predicting import Costs, Load, Prediction, best, predict
 from vllm_spec_plugin.tools.planner.samples import NONE, Measured, Sample, Setting
 from vllm_spec_plugin.tools.planner.traffic import Workload
-
-
-class TooLittleError(InputError):
-    """The jobs were too short to tell what steps cost."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +69,7 @@ def forecasts(measured: Measured, workloads: Sequence[Workload], levels: Sequenc
     """What is expected of each candidate of an engine.
 
     Raises:
-        TooLittleError: there are no steps of whole batches.
+        UserError: there are no steps of whole batches.
     """
     for candidate in measured.engine.candidates:
         loads = tuple(_load(measured, candidate, workload) for workload in workloads)
@@ -93,11 +89,11 @@ def plain_step(samples: Iterable[Sample], level: int) -> float:
     """Median seconds of a step with one token per request, without speculation.
 
     Raises:
-        TooLittleError: there are none.
+        UserError: there are none.
     """
     curve = step_curve(steps_of(samples), level)
     if curve is None:
-        raise TooLittleError(
+        raise UserError(
             f"no step had {level} requests at once; allowed: more --output-tokens, or prompts with more max_tokens"
         )
     return curve.at(level)
@@ -107,12 +103,12 @@ def pooled_curve(measured: Measured, level: int) -> StepCurve:
     """The target's step by tokens in an engine, over all its candidates; without drafts as the engine without them.
 
     Raises:
-        TooLittleError: there are no steps of whole batches.
+        UserError: there are no steps of whole batches.
     """
     plain = plain_step(measured.of(NONE, level), level)
     found = step_curve(steps_of(measured.at(level)), level)
     if found is None:
-        raise TooLittleError(f"no step of {measured.engine.name} had {level} requests at once; allowed: more tokens")
+        raise UserError(f"no step of {measured.engine.name} had {level} requests at once; allowed: more tokens")
     if found.tokens[0] > level:
         # Drafts were always there.
         return StepCurve((level, *found.tokens), (min(plain, found.seconds[0]), *found.seconds))
@@ -164,7 +160,7 @@ def _with_prompt(measured: Measured, setting: Setting, level: int) -> float:
     """Median seconds of a step with a prompt."""
     found = measured.first_token_seconds(setting, level)
     if not found:
-        raise TooLittleError(f"no request joined {level - 1} others; allowed: fewer --output-tokens, or more --rounds")
+        raise UserError(f"no request joined {level - 1} others; allowed: fewer --output-tokens, or more --rounds")
     return statistics.median(found)
 
 

@@ -71,7 +71,7 @@ def measure(
         on_run: told before each run what it is.
 
     Raises:
-        ArmError: an arm ended.
+        UserError: an arm ended.
     """
     methods = {candidate.name: candidate.method for candidate in engine.candidates}
     workloads = workloads_of(prompts)

@@ -1,9 +1,8 @@
 """Whether the models that are given go together, found out before an engine starts."""
 
-from vllm_spec_plugin.proposers.draft_model.pair import DraftModelError, ModelSource, check_name, check_pair
+from vllm_spec_plugin.proposers.draft_model.pair import ModelSource, check_name, check_pair
 from vllm_spec_plugin.proposers.medusa.check import check_heads
 from vllm_spec_plugin.proposers.medusa.checkpoint import read_heads_config
-from vllm_spec_plugin.tools.bench.input import InputError
 from vllm_spec_plugin.tools.planner.candidates import Heads
 
 
@@ -11,12 +10,9 @@ def read_heads(model: str) -> Heads:
     """What a folder of Medusa heads says of them.
 
     Raises:
-        InputError: it has none.
+        ConfigError: it has none.
     """
-    try:
-        check_heads(None, model, None, "--medusa")
-    except DraftModelError as error:
-        raise InputError(str(error)) from None
+    check_heads(None, model, None, "--medusa")
     return Heads(model, read_heads_config(model))
 
 
@@ -32,15 +28,12 @@ def check_models(model: str, draft: str | None, heads: Heads | None) -> list[str
         Warnings.
 
     Raises:
-        InputError: one cannot be read, or does not fit.
+        ConfigError: one cannot be read, or does not fit.
     """
     target, warnings = ModelSource(model), []
-    try:
-        check_name(model, "--model")
-        if draft is not None:
-            warnings += check_pair(target, ModelSource(draft), 1, None, "--draft")
-        if heads is not None:
-            warnings += check_heads(target, heads.model, None, "--medusa")
-    except DraftModelError as error:
-        raise InputError(str(error)) from None
+    check_name(model, "--model")
+    if draft is not None:
+        warnings += check_pair(target, ModelSource(draft), 1, None, "--draft")
+    if heads is not None:
+        warnings += check_heads(target, heads.model, None, "--medusa")
     return warnings

@@ -68,14 +68,14 @@ def make_plan(
     Args:
         wanted: what.
         prompts: the traffic.
-        provenance: what `bench.provenance.provenance` gives, with the model served.
+        provenance: what `report.provenance.provenance` gives, with the model served.
         folder: where files may be written that the engines can read.
         patience: seconds to spend on waiting for a quiet machine and on repeating; half of them for the verification.
         console: where progress is shown.
 
     Raises:
-        ArmError: an engine did not start, or ended.
-        TooLittleError: the jobs were too short.
+        UserError: an engine did not start, or ended.
+        UserError: the jobs were too short.
     """
     workloads, sizes = workloads_of(prompts), wanted.sizes
     machine = NoiseGate(patience / 2)
@@ -153,7 +153,7 @@ class _Engines:
         """While it lasts an engine with that plugin.yaml runs: it and `NONE`, by name.
 
         Raises:
-            ArmError: one did not start.
+            UserError: one did not start.
         """
         if self._none is None:
             self._stages.begin("the engine without speculation starts (about a minute)")

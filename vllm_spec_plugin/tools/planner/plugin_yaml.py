@@ -18,7 +18,7 @@ def plugin_yaml(choice: Forecast, verdict: Verdict | None, provenance: Mapping[s
     Args:
         choice: what it switches on; at least one draft token.
         verdict: the answer; None if it is not known yet.
-        provenance: what `bench.provenance.provenance` gives, with the model served.
+        provenance: what `report.provenance.provenance` gives, with the model served.
     """
     machine, model = provenance["machine"], provenance["model"]
     lines = [

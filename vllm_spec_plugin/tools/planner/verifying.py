@@ -67,7 +67,7 @@ def verify(
         on_run: told before each run what it is.
 
     Raises:
-        ArmError: an arm ended.
+        UserError: an arm ended.
     """
     for _, level, name in in_turn([NONE, RECOMMENDED], sizes.levels, 1):
         on_run(f"warming up: {name}, {level} streams")

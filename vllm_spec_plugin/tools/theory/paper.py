@@ -3,8 +3,13 @@
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from vllm_spec_plugin.tools.theory.leviathan import best_draft_lengths, operations_factor, speedup
-from vllm_spec_plugin.tools.theory.varying_gamma import LARGEST_GAIN, oracle_gain
+from vllm_spec_plugin.tools.theory.leviathan import (
+    LARGEST_GAIN,
+    best_draft_length,
+    operations_factor,
+    oracle_gain,
+    speedup,
+)
 
 _SCHEMA = 1
 # The paper's text names no values for its Figure 3 but "always less than 0.05" for c in its own experiments.
@@ -97,7 +102,7 @@ def computed_range(row: Experiment) -> tuple[float, float, float]:
 
 def figure_3() -> list[list[int | None]]:
     """The best K, one row per cost ratio, one column per acceptance rate."""
-    return best_draft_lengths(FIGURE_3_RATES, FIGURE_3_COSTS)
+    return [[best_draft_length(rate, cost) for rate in FIGURE_3_RATES] for cost in FIGURE_3_COSTS]
 
 
 def largest_gains() -> list[OracleGain]:

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator, Sequence
 
-from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
+from vllm_spec_plugin.tools.report.table import new_table
 from vllm_spec_plugin.tools.theory import paper
+from vllm_spec_plugin.tools.theory.leviathan import LARGEST_GAIN
 from vllm_spec_plugin.tools.theory.study import Best, Cell
-from vllm_spec_plugin.tools.theory.varying_gamma import LARGEST_GAIN
 
 NOTE = (
     "Every draft token is taken to be accepted with probability alpha if the one before it was; accepted over drafted "
@@ -97,10 +97,7 @@ def paper_tables() -> Iterator[Table]:
 
 
 def _table(title: str, headers: Sequence[str]) -> Table:
-    table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    for header in headers:
-        table.add_column(header, justify="left" if header in ("task", "draft") else "right")
-    return table
+    return new_table(title, headers, words=("task", "draft"))
 
 
 def _best(best: Best) -> str:

@@ -6,8 +6,7 @@ from typing import Any
 
 import torch
 
-from vllm_spec_plugin.schema.errors import show_text
-from vllm_spec_plugin.tools.training import TrainingError
+from vllm_spec_plugin.schema.errors import UserError, show_text
 
 
 class Backbone:
@@ -69,7 +68,7 @@ def load_backbone(name: str) -> Backbone:
         name: a folder or a name on the Hugging Face hub.
 
     Raises:
-        TrainingError: there is no such model, or none that can be trained for.
+        UserError: there is no such model, or none that can be trained for.
     """
     from transformers import AutoModelForCausalLM, AutoTokenizer
     from transformers.utils import logging
@@ -78,7 +77,7 @@ def load_backbone(name: str) -> Backbone:
     allowed = "a causal language model's folder or its name on the Hugging Face hub"
     local = Path(name).is_dir()
     if local and not (Path(name) / "config.json").is_file():
-        raise TrainingError(f"{shown}: this folder has no config.json; allowed: {allowed}")
+        raise UserError(f"{shown}: this folder has no config.json; allowed: {allowed}")
     logging.disable_progress_bar()
     device = "cuda" if torch.cuda.is_available() else "cpu"
     try:
@@ -87,7 +86,7 @@ def load_backbone(name: str) -> Backbone:
         tokenizer = AutoTokenizer.from_pretrained(name, local_files_only=local)
     except Exception as error:  # whatever a model from anywhere makes of the library that reads it
         reason = show_text((str(error).strip() or type(error).__name__).splitlines()[0], 300).rstrip(".")
-        raise TrainingError(f"{shown}: cannot be loaded: {reason}; allowed: {allowed}") from None
+        raise UserError(f"{shown}: cannot be loaded: {reason}; allowed: {allowed}") from None
     if getattr(model.get_output_embeddings(), "weight", None) is None:
-        raise TrainingError(f"{shown}: has no output layer that heads could start from; allowed: {allowed}")
+        raise UserError(f"{shown}: has no output layer that heads could start from; allowed: {allowed}")
     return Backbone(model, tokenizer)

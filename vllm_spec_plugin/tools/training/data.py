@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vllm_spec_plugin.schema.errors import show, show_text
-from vllm_spec_plugin.tools.training import TrainingError
+from vllm_spec_plugin.schema.errors import UserError, show, show_text
 
 STDLIB = "stdlib"
 HELD_OUT_SHARE = 0.05
@@ -57,11 +56,11 @@ def read_data(sources: Sequence[str], render: Render) -> Data:
         render: applies the model's chat template.
 
     Raises:
-        TrainingError: a source cannot be read, or there is no text in all of them.
+        UserError: a source cannot be read, or there is no text in all of them.
     """
     if STDLIB in sources:
         if len(sources) > 1:
-            raise TrainingError(f"--data {STDLIB}: got other data beside it; allowed: {STDLIB} alone, or other data")
+            raise UserError(f"--data {STDLIB}: got other data beside it; allowed: {STDLIB} alone, or other data")
         return _stdlib()
     by_digest: dict[str, Document] = {}
     for source in sources:
@@ -69,7 +68,7 @@ def read_data(sources: Sequence[str], render: Render) -> Data:
             if document.text.strip():
                 by_digest[_digest(document)] = document
     if not by_digest:
-        raise TrainingError(f"--data {' '.join(map(_shown, sources))}: no text in there; allowed: {_ALLOWED}")
+        raise UserError(f"--data {' '.join(map(_shown, sources))}: no text in there; allowed: {_ALLOWED}")
     digests = sorted(by_digest)
     num_held_out = sum(int(digest[:8], 16) < HELD_OUT_SHARE * 2**32 for digest in digests)
     total = hashlib.sha256("".join(digests).encode()).hexdigest()
@@ -86,7 +85,7 @@ def _stdlib() -> Data:
     try:
         corpus = load_corpus()
     except FileNotFoundError as error:
-        raise TrainingError(f"--data {STDLIB}: {error}") from None
+        raise UserError(f"--data {STDLIB}: {error}") from None
     parts = [sorted(map(Document, texts), key=_digest) for texts in (corpus.train, corpus.held_out)]
     digests = sorted(_digest(document) for part in parts for document in part)
     return Data(tuple(parts[0]), tuple(parts[1]), hashlib.sha256("".join(digests).encode()).hexdigest())
@@ -100,7 +99,7 @@ def _split_in_two(document: Document, sha256: str) -> Data:
     """A single text's end is held out: of everything else nothing would be left to measure on."""
     end = int(len(document.text) * (1 - 2 * HELD_OUT_SHARE))
     if not 0 < end < len(document.text):
-        raise TrainingError("--data: a single text of less than two characters; allowed: more text")
+        raise UserError("--data: a single text of less than two characters; allowed: more text")
     return Data((Document(document.text[:end]),), (Document(document.text[end:]),), sha256)
 
 
@@ -114,9 +113,9 @@ def _read(source: str, render: Render) -> Iterator[Document]:
         elif path.exists():
             yield from _read_file(path, render, skip=False)
         else:
-            raise TrainingError(f"--data {_shown(source)}: no such file or folder; allowed: {_ALLOWED}")
+            raise UserError(f"--data {_shown(source)}: no such file or folder; allowed: {_ALLOWED}")
     except OSError as error:
-        raise TrainingError(f"--data {_shown(source)}: cannot be read: {error.strerror or error}") from None
+        raise UserError(f"--data {_shown(source)}: cannot be read: {error.strerror or error}") from None
 
 
 def _read_file(path: Path, render: Render, *, skip: bool) -> Iterator[Document]:
@@ -126,7 +125,7 @@ def _read_file(path: Path, render: Render, *, skip: bool) -> Iterator[Document]:
         text = "\0"
     if "\0" in text:
         if not skip:
-            raise TrainingError(f"--data {_shown(str(path))}: is no text in UTF-8; allowed: {_ALLOWED}")
+            raise UserError(f"--data {_shown(str(path))}: is no text in UTF-8; allowed: {_ALLOWED}")
     elif path.suffix == ".jsonl":
         yield from _read_jsonl(path, text, render)
     else:
@@ -141,7 +140,7 @@ def _read_jsonl(path: Path, text: str, render: Render) -> Iterator[Document]:
         try:
             entry = json.loads(line)
         except ValueError as error:
-            raise TrainingError(f"{place}: no JSON: {error}; allowed: an object per line with {_KEYS}") from None
+            raise UserError(f"{place}: no JSON: {error}; allowed: an object per line with {_KEYS}") from None
         match entry:
             case {"text": str(whole)}:
                 yield Document(whole)
@@ -150,7 +149,7 @@ def _read_jsonl(path: Path, text: str, render: Render) -> Iterator[Document]:
             case {"messages": [*messages]} if messages and all(isinstance(message, dict) for message in messages):
                 yield _chat(messages, render, place)
             case _:
-                raise TrainingError(f"{place}: got {show(entry)}; allowed: an object with {_KEYS}")
+                raise UserError(f"{place}: got {show(entry)}; allowed: an object with {_KEYS}")
 
 
 def _chat(messages: list[dict[str, Any]], render: Render, place: str) -> Document:
@@ -160,7 +159,7 @@ def _chat(messages: list[dict[str, Any]], render: Render, place: str) -> Documen
         return Document(render(messages, False), render(asked, True), is_rendered=True)
     except Exception as error:  # a template is a program of its own
         reason = show_text((str(error).strip() or type(error).__name__).splitlines()[0], 200)
-        raise TrainingError(
+        raise UserError(
             f'{place}: the model\'s chat template does not take these messages: {reason}; allowed: "role" and '
             '"content" as the model wants them'
         ) from None

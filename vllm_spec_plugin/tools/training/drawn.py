@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 import torch
 
+from vllm_spec_plugin.proposers.draw import draw_siblings
 from vllm_spec_plugin.proposers.medusa.heads import MedusaHeads
-from vllm_spec_plugin.proposers.siblings import draw_siblings
 from vllm_spec_plugin.tools.training.backbone import Backbone
 from vllm_spec_plugin.tools.training.objective import Lesson
 from vllm_spec_plugin.tools.training.rows import Row, batches_once

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from vllm_spec_plugin.tools.training import TrainingError
+from vllm_spec_plugin.schema.errors import UserError
 from vllm_spec_plugin.tools.training.backbone import Backbone
 from vllm_spec_plugin.tools.training.data import Data, Document
 from vllm_spec_plugin.tools.training.distill import OwnText
@@ -40,14 +40,14 @@ def data_kind(backbone: Backbone, data: Data, options: Options, tasks: Tasks) ->
     """The documents as rows; no more of them than the steps can use.
 
     Raises:
-        TrainingError: they are too short to learn from.
+        UserError: they are too short to learn from.
     """
     wanted = options.steps * options.batch_tokens
     with tasks.task("reading tokens", min(wanted, sum(len(document.text) for document in data.train))) as advance:
         train = tuple(_rows(backbone, data.train, options, wanted, advance))
     held_out = tuple(_rows(backbone, data.held_out, options, HELD_OUT_TOKENS, lambda done: None))
     if not (train or options.steps == 0) or not held_out:
-        raise TrainingError(
+        raise UserError(
             f"--data {' '.join(options.data)}: no text of {_shortest(options)} tokens "
             f"{'to train on' if held_out else 'to hold out'}; allowed: longer texts or fewer heads"
         )
@@ -67,7 +67,7 @@ def own_kinds(backbone: Backbone, own: OwnText, data: Data, options: Options, ta
                 made = own.rows(documents, count, temperature, part, advance)
             rows.append(tuple(row for row in made if len(row.tokens) - row.first > options.num_heads))
         if not all(rows[0 if options.steps else 1 :]):
-            raise TrainingError(
+            raise UserError(
                 f"--self-distill: the model's own texts end within {options.num_heads} tokens of these data; allowed: "
                 "data whose beginnings it goes on from"
             )

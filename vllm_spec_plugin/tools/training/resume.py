@@ -8,8 +8,7 @@ from typing import Any
 import torch
 
 from vllm_spec_plugin.proposers.medusa.tensor_file import OUR_FILE
-from vllm_spec_plugin.schema.errors import show
-from vllm_spec_plugin.tools.training import TrainingError
+from vllm_spec_plugin.schema.errors import UserError, show
 
 
 class Checkpoint:
@@ -33,7 +32,7 @@ class Checkpoint:
             restart: throw away what is there.
 
         Raises:
-            TrainingError: there is a run with other arguments, or finished heads.
+            UserError: there is a run with other arguments, or finished heads.
         """
         advice = "or begin anew with --restart"
         if restart:
@@ -46,13 +45,13 @@ class Checkpoint:
                 if before.get(key) != arguments.get(key)
             ]
             if differing:
-                raise TrainingError(
+                raise UserError(
                     f"--out {self._out}: holds an interrupted run with other arguments: {'; '.join(differing)}; "
                     f"allowed: the same ones, to go on with it; {advice}"
                 )
             return
         elif (self._out / OUR_FILE).is_file():
-            raise TrainingError(f"--out {self._out}: holds heads already; allowed: another folder; {advice}")
+            raise UserError(f"--out {self._out}: holds heads already; allowed: another folder; {advice}")
         self.folder.mkdir(parents=True, exist_ok=True)
         self._write(self._arguments, json.dumps(arguments, indent=2))
 
@@ -60,14 +59,14 @@ class Checkpoint:
         """What was saved last; None is nothing yet.
 
         Raises:
-            TrainingError: the file is broken.
+            UserError: the file is broken.
         """
         if not self._state.is_file():
             return None
         try:
             state: dict[str, Any] = torch.load(self._state, weights_only=True)
         except Exception as error:  # a broken zip, pickle or tensor
-            raise TrainingError(
+            raise UserError(
                 f"{self._state}: cannot be read: {type(error).__name__}; begin anew with --restart"
             ) from None
         return state

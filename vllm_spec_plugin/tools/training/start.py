@@ -4,7 +4,7 @@ import torch
 
 from vllm_spec_plugin.proposers.medusa.checkpoint import MedusaCheckpointError, load_heads, read_heads_config
 from vllm_spec_plugin.proposers.medusa.heads import MedusaHeads
-from vllm_spec_plugin.tools.training import TrainingError
+from vllm_spec_plugin.schema.errors import UserError
 from vllm_spec_plugin.tools.training.backbone import Backbone
 
 
@@ -25,14 +25,14 @@ def given_heads(backbone: Backbone, model: str, num_heads: int | None) -> Medusa
     """Heads from a folder or the hub, in either layout, to go on with.
 
     Raises:
-        TrainingError: they cannot be read or do not fit the target.
+        UserError: they cannot be read or do not fit the target.
     """
     try:
         heads = load_heads(
             model, backbone.hidden_size, backbone.vocab_size, torch.float32, backbone.device, num_heads=num_heads
         )
     except MedusaCheckpointError as error:
-        raise TrainingError(f"--from: {error}") from None
+        raise UserError(f"--from: {error}") from None
     return heads.requires_grad_(True)
 
 
@@ -40,10 +40,10 @@ def given_shape(model: str) -> tuple[int, int]:
     """How many heads there are in a folder or on the hub, and of how many layers.
 
     Raises:
-        TrainingError: they cannot be read.
+        UserError: they cannot be read.
     """
     try:
         config = read_heads_config(model)
     except MedusaCheckpointError as error:
-        raise TrainingError(f"--from: {error}") from None
+        raise UserError(f"--from: {error}") from None
     return config.num_heads, config.num_layers

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from vllm_spec_plugin.proposers.medusa.checkpoint import load_heads, read_heads_config, save_heads
 from vllm_spec_plugin.proposers.medusa.heads import MedusaHeads
-from vllm_spec_plugin.tools.training import TrainingError
+from vllm_spec_plugin.schema.errors import UserError
 from vllm_spec_plugin.tools.training.backbone import Backbone, load_backbone
 from vllm_spec_plugin.tools.training.curves import draw_curves
 from vllm_spec_plugin.tools.training.data import read_data
@@ -46,7 +46,7 @@ def train_heads(options: Options, out: Path, console: Console, *, restart: bool 
         restart: forget an interrupted run, and replace heads that are there.
 
     Raises:
-        TrainingError: one message for the person who gave the options.
+        UserError: one message for the person who gave the options.
         KeyboardInterrupt: after a checkpoint was written.
     """
     begin = time.time()
@@ -107,7 +107,7 @@ def _settle(options: Options) -> Options:
         return replace(options, heads=options.heads or HEADS)
     num_heads, num_layers = given_shape(options.start)
     if (options.heads or 0) > num_heads:
-        raise TrainingError(
+        raise UserError(
             f"--heads: got {options.heads}, and {options.start} has {num_heads}; allowed: up to {num_heads} with --from"
         )
     return replace(options, heads=options.heads or num_heads, layers=num_layers)
@@ -115,13 +115,13 @@ def _settle(options: Options) -> Options:
 
 def _check(options: Options, backbone: Backbone) -> None:
     if backbone.context is not None and options.max_length > backbone.context:
-        raise TrainingError(
+        raise UserError(
             f"--max-length: got {options.max_length}; allowed: up to {backbone.context}, which is all that "
             f"{options.model} reads"
         )
     shortest = options.num_heads + 2
     if options.max_length < shortest:
-        raise TrainingError(
+        raise UserError(
             f"--max-length: got {options.max_length} for {options.num_heads} heads; allowed: from {shortest}"
         )
 

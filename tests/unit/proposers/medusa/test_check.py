@@ -8,9 +8,10 @@ import torch
 
 from tests.unit.proposers.medusa.folders import original_config, random_state, write
 from vllm_spec_plugin.proposers.draft_model.pair import ModelSource
-from vllm_spec_plugin.proposers.medusa.check import DraftModelError, check_heads
+from vllm_spec_plugin.proposers.medusa.check import check_heads
 from vllm_spec_plugin.proposers.medusa.checkpoint import save_heads
 from vllm_spec_plugin.proposers.medusa.heads import MedusaHeads
+from vllm_spec_plugin.schema.errors import ConfigError
 from vllm_spec_plugin.tools.demo import model_path
 
 TARGET = ModelSource(str(model_path("target")))
@@ -23,7 +24,7 @@ def heads_folder(folder: Path, hidden: int = 256, vocabulary: int = 2048) -> str
 
 
 def refusal_of(model: str, num_heads: int | None = None, target: ModelSource = TARGET) -> str:
-    with pytest.raises(DraftModelError) as caught:
+    with pytest.raises(ConfigError) as caught:
         check_heads(target, model, num_heads, "conf/spec.yaml")
     message = str(caught.value)
     assert message.startswith(START)
@@ -44,11 +45,11 @@ def test_another_vocabulary_is_refused(tmp_path: Path) -> None:
 
 
 def test_too_few_heads_are_refused(tmp_path: Path) -> None:
-    assert "has 2 heads and 3 are asked for" in refusal_of(heads_folder(tmp_path), 3)
+    assert "has 2 heads, drafts of 3 tokens need 3" in refusal_of(heads_folder(tmp_path), 3)
 
 
 def test_a_folder_without_heads_is_refused(tmp_path: Path) -> None:
-    assert "no weights there" in refusal_of(str(tmp_path))
+    assert "has no weights" in refusal_of(str(tmp_path))
 
 
 def test_a_target_that_cannot_be_read_is_a_warning_and_the_number_of_heads_is_still_checked(tmp_path: Path) -> None:
@@ -58,4 +59,4 @@ def test_a_target_that_cannot_be_read_is_a_warning_and_the_number_of_heads_is_st
     heads = write(tmp_path / "heads", random_state(), original_config())
     (warning,) = check_heads(ModelSource(str(target)), heads, 3, "conf/spec.yaml")
     assert warning.startswith(f"{START}not compared with the target '{target}'")
-    assert "has 3 heads and 4 are asked for" in refusal_of(heads, 4, ModelSource(str(target)))
+    assert "has 3 heads, drafts of 4 tokens need 4" in refusal_of(heads, 4, ModelSource(str(target)))

@@ -64,22 +64,12 @@ def test_sizes_come_from_the_tensors_where_the_config_has_none(tmp_path: Path) -
     assert (config.accuracy, config.paths, config.measured_on, config.provenance) == (None,) * 4
 
 
-def test_more_heads_than_the_config_names_are_there_to_use(tmp_path: Path) -> None:
-    assert read_heads_config(write(tmp_path, random_state(3), original_config(2))).num_heads == 3
-
-
 def test_fewer_heads_may_be_loaded(tmp_path: Path) -> None:
     folder = write(tmp_path, random_state(3), original_config())
     hidden = torch.ones(1, HIDDEN)
     two = load(folder, num_heads=2)
     assert two.num_heads == 2
     torch.testing.assert_close(two(hidden), load(folder)(hidden)[:2])
-
-
-def test_loaded_heads_have_the_dtype_asked_for_and_no_gradients(tmp_path: Path) -> None:
-    state = {name: tensor.half() for name, tensor in random_state().items()}
-    heads = load_heads(write(tmp_path, state, original_config()), HIDDEN, VOCABULARY, torch.bfloat16, "cpu")
-    assert {(weight.dtype, weight.requires_grad) for weight in heads.parameters()} == {(torch.bfloat16, False)}
 
 
 def test_tensors_of_the_model_itself_may_lie_beside_prefixed_heads(tmp_path: Path) -> None:
@@ -125,7 +115,7 @@ def test_no_such_folder_says_that_the_hub_has_none_either(monkeypatch: pytest.Mo
         raise OSError("we could not find it\nat all")
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot_download)
-    assert refusal_of("no/such").startswith("there is no folder 'no/such' and the hub does not give it: we could not ")
+    assert refusal_of("no/such").startswith("there is no folder 'no/such', and it cannot be downloaded: we could not ")
 
 
 def test_a_hub_name_is_downloaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,16 +129,11 @@ def test_a_hub_name_is_downloaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_a_file_is_no_folder(tmp_path: Path) -> None:
     path = tmp_path / "heads.pt"
     path.write_text("")
-    assert "is no folder" in refusal_of(str(path))
+    assert "not a folder" in refusal_of(str(path))
 
 
 def test_a_folder_without_a_config_is_refused(tmp_path: Path) -> None:
     assert "has no config.json" in refusal_of(write(tmp_path, random_state(), None))
-
-
-def test_a_folder_without_weights_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text("{}")
-    assert "no weights there" in refusal_of(str(tmp_path))
 
 
 class Anything:
@@ -170,7 +155,7 @@ def test_a_broken_file_is_refused(tmp_path: Path, file: str, content: bytes) -> 
 
 
 def test_a_file_without_heads_names_what_it_holds(tmp_path: Path) -> None:
-    assert "holds no Medusa heads but lm_head.weight" in refusal_of(
+    assert "has no Medusa heads, but lm_head.weight" in refusal_of(
         write(tmp_path, {"lm_head.weight": torch.ones(1)}, original_config())
     )
 
@@ -198,7 +183,7 @@ def test_a_tensor_of_another_shape_is_named(tmp_path: Path, name: str, shape: tu
 
 def test_a_projection_with_a_bias_is_refused(tmp_path: Path) -> None:
     message = refusal_of(write(tmp_path, random_state() | {"0.1.bias": torch.ones(VOCABULARY)}, original_config()))
-    assert "tensor '0.1.bias' has no place" in message
+    assert "unknown tensor '0.1.bias'" in message
 
 
 @pytest.mark.parametrize(("options", "what"), [({"hidden": 16}, "hidden size"), ({"vocabulary": 31}, "vocabulary")])
@@ -210,7 +195,7 @@ def test_heads_for_another_target_name_both_sizes(tmp_path: Path, options: dict[
 
 def test_too_few_heads_name_both_numbers(tmp_path: Path) -> None:
     message = refusal_of(write(tmp_path, random_state(), original_config()), num_heads=4)
-    assert "has 3 heads and 4 are asked for" in message
+    assert "has 3 heads, drafts of 4 tokens need 4" in message
 
 
 @pytest.mark.parametrize(
@@ -240,5 +225,5 @@ def test_a_config_that_does_not_go_with_the_tensors_is_refused(tmp_path: Path, c
 def test_a_config_that_is_no_json_is_refused(tmp_path: Path) -> None:
     folder = write(tmp_path, random_state(), original_config())
     (tmp_path / "config.json").write_text("{")
-    with pytest.raises(MedusaCheckpointError, match=re.escape("config.json': no JSON")):
+    with pytest.raises(MedusaCheckpointError, match=re.escape("config.json': not JSON")):
         load(folder)

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.unit.processes import is_running
-from vllm_spec_plugin.tools.bench.arm import Arm, ArmError
+from vllm_spec_plugin.schema.errors import UserError
+from vllm_spec_plugin.tools.bench.arm import Arm
 from vllm_spec_plugin.tools.bench.records import Job
 
 JOB = Job(("a",), 0.0, 4, 0)
@@ -83,20 +84,20 @@ def test_an_interrupt_ends_the_process(tmp_path: Path) -> None:
 
 def test_an_arm_that_does_not_start_shows_the_end_of_its_log(tmp_path: Path) -> None:
     script = START + "print('no weights', file=sys.stderr)\nsys.exit(3)"
-    with pytest.raises(ArmError, match=r"arm scripted ended with exit status 3; .*\n  \| a log line\n  \| no weights"):
+    with pytest.raises(UserError, match=r"arm scripted ended with exit status 3; .*\n  \| a log line\n  \| no weights"):
         ScriptArm(script, tmp_path).__enter__()
 
 
 def test_an_arm_that_dies_at_work_shows_the_end_of_its_log(tmp_path: Path) -> None:
     script = READY + "sys.stdin.readline()\nprint('out of memory')\nsys.exit(1)"
-    with ScriptArm(script, tmp_path) as arm, pytest.raises(ArmError, match=r"exit status 1; .*\n.*log line\n.*memory"):
+    with ScriptArm(script, tmp_path) as arm, pytest.raises(UserError, match=r"exit status 1; .*\n.*log line\n.*memory"):
         arm.run(JOB)
 
 
 def test_an_arm_that_was_killed_is_noticed_though_its_child_holds_the_pipe(tmp_path: Path) -> None:
     child = "if os.fork() == 0:\n    time.sleep(5)\n    os._exit(0)\n"
     script = READY + child + "sys.stdin.readline()\nos.kill(os.getpid(), 9)"
-    with ScriptArm(script, tmp_path) as arm, pytest.raises(ArmError, match="exit status -9"):
+    with ScriptArm(script, tmp_path) as arm, pytest.raises(UserError, match="exit status -9"):
         arm.run(JOB)
 
 
@@ -122,5 +123,5 @@ def test_a_dead_arm_cannot_be_asked(tmp_path: Path) -> None:
     with ScriptArm(READY + "sys.exit(0)", tmp_path) as arm:
         while is_running(arm.facts["pid"]):
             time.sleep(0.02)
-        with pytest.raises(ArmError, match="exit status 0"):
+        with pytest.raises(UserError, match="exit status 0"):
             arm.run(JOB)

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from vllm_spec_plugin.tools.mock_server.options import MockOptions, MockOptionsError
+from vllm_spec_plugin.schema.errors import UserError
+from vllm_spec_plugin.tools.mock_server.options import MockOptions
 
 
 @pytest.mark.parametrize(
@@ -22,6 +23,6 @@ from vllm_spec_plugin.tools.mock_server.options import MockOptions, MockOptionsE
     ],
 )
 def test_what_cannot_be_served_is_refused_by_name_with_what_is_allowed(name: str, value: Any, allowed: str) -> None:
-    with pytest.raises(MockOptionsError) as caught:
+    with pytest.raises(UserError) as caught:
         MockOptions(**{name: value})
     assert str(caught.value) == f"{name} is {value!r}: it must be {allowed}"

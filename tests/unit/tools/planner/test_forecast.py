@@ -4,8 +4,9 @@ import pytest
 
 from tests.unit.tools.planner.cases import ALPHA, DRAFTING, LEVELS, PROMPT, WORKLOADS, cheap, dear, measured
 from vllm_spec_plugin.proposers.registry import CASCADE
+from vllm_spec_plugin.schema.errors import UserError
 from vllm_spec_plugin.tools.planner.candidates import DRAFT_MODEL, NGRAM
-from vllm_spec_plugin.tools.planner.forecast import TooLittleError, forecasts, plain_step, pooled_curve
+from vllm_spec_plugin.tools.planner.forecast import forecasts, plain_step, pooled_curve
 from vllm_spec_plugin.tools.planner.samples import NONE, Measured
 from vllm_spec_plugin.tools.theory.leviathan import expected_tokens
 
@@ -60,12 +61,12 @@ def test_where_verifying_is_dear_nothing_is_drafted() -> None:
 
 def test_jobs_too_short_for_whole_batches_are_said() -> None:
     part = measured()
-    with pytest.raises(TooLittleError, match="no step had 4 requests at once; allowed: more --output-tokens"):
+    with pytest.raises(UserError, match="no step had 4 requests at once; allowed: more --output-tokens"):
         plain_step(part.of(NONE), 4)
     without = Measured(part.engine, tuple(part.of(NONE)), part.first_tokens)
-    with pytest.raises(TooLittleError, match="no step of ngram and draft_model had 8 requests"):
+    with pytest.raises(UserError, match="no step of ngram and draft_model had 8 requests"):
         pooled_curve(without, 8)
-    with pytest.raises(TooLittleError, match="no request joined 7 others"):
+    with pytest.raises(UserError, match="no request joined 7 others"):
         list(forecasts(Measured(part.engine, part.samples), WORKLOADS, LEVELS))
 
 

@@ -2,9 +2,10 @@
 
 import pytest
 
+from vllm_spec_plugin.schema.errors import UserError
 from vllm_spec_plugin.tools.demo import model_path
-from vllm_spec_plugin.tools.planner.prompts import GivenPrompt, PromptsError
 from vllm_spec_plugin.tools.planner.texts import as_traffic
+from vllm_spec_plugin.tools.prompts import GivenPrompt
 
 TARGET = str(model_path("target"))
 
@@ -35,10 +36,5 @@ def test_chats_go_through_the_models_template() -> None:
 
 def test_what_does_not_fit_the_context_is_told() -> None:
     given = GivenPrompt(prompt="x " * 3000, where="--prompts p, line 7")
-    with pytest.raises(PromptsError, match=r"--prompts p, line 7: \d+ tokens, and 64 to come, .* context is 2048"):
+    with pytest.raises(UserError, match=r"--prompts p, line 7: \d+ tokens, and 64 to come, .* context is 2048"):
         as_traffic([given], TARGET, 0.0, 64)
-
-
-def test_a_model_without_a_tokenizer_is_told(tmp_path) -> None:
-    with pytest.raises(PromptsError, match=f"--model {tmp_path}: its tokenizer cannot be read"):
-        as_traffic([GivenPrompt(prompt="x")], str(tmp_path), 0.0, 64)

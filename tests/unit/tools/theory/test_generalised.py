@@ -53,28 +53,3 @@ def test_counts_per_position_become_rates_that_give_the_same_tokens() -> None:
     assert generalised.expected_tokens(rates) == pytest.approx(1 + sum(reached))
     assert conditional_rates([0.5, 0.0, 0.0]) == [0.5, 0.0, 0.0]
     assert conditional_rates([]) == []
-
-
-def test_a_position_cannot_be_accepted_more_often_than_that_before() -> None:
-    with pytest.raises(ValueError, match=r"positions: got \[0.5, 0.6\]; allowed: none accepted more often"):
-        conditional_rates([0.5, 0.6])
-
-
-@pytest.mark.parametrize("verify", [[], [1, 0], [1, -1], [float("nan")], [float("inf")]])
-def test_steps_that_cannot_be_are_refused(verify: list[float]) -> None:
-    with pytest.raises(ValueError, match=r"verify: got .*; allowed: at least one, finite numbers above 0"):
-        StepCosts(verify)
-
-
-def test_drafts_that_cannot_be_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"draft_token: got -1; allowed: a finite number from 0 up"):
-        StepCosts([1], draft_token=-1)
-    with pytest.raises(ValueError, match="draft_fixed: got nan"):
-        StepCosts([1], draft_fixed=float("nan"))
-
-
-def test_a_draft_longer_than_what_was_measured_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"draft length: got 2; allowed: 0 to 1"):
-        generalised.speedup([0.5, 0.5], StepCosts([1, 1]))
-    with pytest.raises(ValueError, match=r"acceptance rate: got 1\.5"):
-        generalised.expected_tokens([0.5, 1.5])

@@ -5,7 +5,7 @@ import itertools
 import pytest
 import torch
 
-from vllm_spec_plugin.proposers.siblings import draw_siblings
+from vllm_spec_plugin.proposers.draw import draw_siblings
 from vllm_spec_plugin.tools.training.drawn import accepted_shares, drawn_paths
 
 P = torch.tensor([0.5, 0.3, 0.15, 0.05])
@@ -31,14 +31,6 @@ def test_shares_are_those_of_trying_siblings_in_turn_by_hand():
     second = min(1.0, float(left[1] / probs[0, 1, 1]))
     shares = accepted_shares(P[None], tokens, probs)
     assert shares.tolist()[0] == pytest.approx([first, (1 - first) * second], abs=1e-6)
-
-
-def test_siblings_without_replacement_from_the_target_itself_are_accepted_at_once():
-    uniforms = torch.rand(50, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    tokens, probs = draw_siblings(P.log().expand(50, -1), uniforms)
-    shares = accepted_shares(P.expand(50, -1), tokens, probs)
-    torch.testing.assert_close(shares[:, 0], torch.ones(50))
-    torch.testing.assert_close(shares[:, 1:], torch.zeros(50, 2))
 
 
 def test_paths_are_means_of_products_likeliest_first_with_their_beginnings():

@@ -120,7 +120,7 @@ def run_all(
         on_run: called before each run with the number of runs done and a description.
 
     Raises:
-        ArmError: an arm ended.
+        UserError: an arm ended.
     """
 
     def do(name: str, cell: Cell, number: int, is_warm_up: bool) -> Answer:

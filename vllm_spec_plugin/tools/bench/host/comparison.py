@@ -68,7 +68,7 @@ def plan_host_arms(specs: Sequence[str], draft: str, optimal_tokens: int, folder
         folder: where files may be written that the engines can read.
 
     Raises:
-        InputError: a value names no arm.
+        UserError: a word says nothing.
         ConfigError: a plugin.yaml is not there, or has a mistake.
     """
     draft_model = base_of(None, draft, "greedy")
@@ -112,7 +112,7 @@ def run_all(
         on_run: called before each run with the number of runs done and a description.
 
     Raises:
-        ArmError: an arm ended.
+        UserError: an arm ended.
     """
 
     def do(name: str, cell: Cell, number: int, is_warm_up: bool) -> HostAnswer:

@@ -108,7 +108,7 @@ def run_sweep(
         on_run: called before each run with the number of runs done and a description.
 
     Raises:
-        ArmError: an arm ended.
+        UserError: an arm ended.
     """
 
     def do(name: str, cell: Cell, number: int, is_warm_up: bool) -> LoadAnswer:

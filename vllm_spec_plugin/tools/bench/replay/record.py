@@ -13,9 +13,9 @@ from typing import Any
 import yaml
 
 from vllm_spec_plugin.config import PluginConfig, parse_config
+from vllm_spec_plugin.schema.errors import UserError
 from vllm_spec_plugin.tools.bench.arm import Arm
 from vllm_spec_plugin.tools.bench.engine_args import ArmPlan, arm_environment, engine_arguments, plan_file
-from vllm_spec_plugin.tools.bench.input import InputError
 from vllm_spec_plugin.tools.bench.load.records import Request
 from vllm_spec_plugin.tools.bench.load.workloads import BEGINNINGS, EASY, HARD
 from vllm_spec_plugin.tools.bench.noise_gate import NoiseGate
@@ -65,7 +65,7 @@ class RecordingArm(Arm):
         """Records one proposer's outcomes: see `RecordingSession.record`.
 
         Raises:
-            ArmError: the engine ended.
+            UserError: the engine ended.
         """
         fields = {"spec_method": spec_method, "responses": responses, "seed": seed}
         answer: dict[str, Any] = self._ask({"record": {"requests": list(map(dataclasses.asdict, requests)), **fields}})
@@ -75,7 +75,7 @@ class RecordingArm(Arm):
         """What a policy is told of the target's steps at start-up, as (tokens, seconds).
 
         Raises:
-            ArmError: the engine ended.
+            UserError: the engine ended.
         """
         return [(size, seconds) for size, seconds in self._ask({"probe": {}})]
 
@@ -97,10 +97,10 @@ def fixed(config: PluginConfig, tokens: int) -> PluginConfig:
     """The configuration with that draft length in every step.
 
     Raises:
-        InputError: a draft has more tokens than a recording holds.
+        UserError: a draft has more tokens than a recording holds.
     """
     if tokens > MOST_NODES:
-        raise InputError(f"--tokens {tokens}; allowed: up to {MOST_NODES}")
+        raise UserError(f"--tokens {tokens}; allowed: up to {MOST_NODES}")
     sections = config.model_dump(mode="json") | {"draft_length": {"policy": "fixed", "tokens": tokens}}
     return parse_config(sections, "the configuration to record")
 
@@ -112,7 +112,7 @@ def running(
     """Starts the engine that records, and one without speculation to compare with; they end with the context.
 
     Raises:
-        ArmError: one did not start.
+        UserError: one did not start.
     """
     path = folder / "plugin.yaml"
     path.write_text(yaml.safe_dump(config.model_dump(mode="json")), encoding="utf-8")
@@ -134,7 +134,7 @@ def record_outcomes(
     """Records all proposers' outcomes for the same responses.
 
     Raises:
-        ArmError: the engine ended.
+        UserError: the engine ended.
     """
     traces = []
     for kind in KINDS:
@@ -167,7 +167,7 @@ def record_costs(
     """Times steps of all sizes, arms in turn.
 
     Raises:
-        ArmError: an engine ended.
+        UserError: an engine ended.
     """
     wanted: dict[str, tuple[int | None, int]] = {"none": (None, 0), "nothing drafted": (0, 0)}
     for number, proposer in enumerate(config.proposers):

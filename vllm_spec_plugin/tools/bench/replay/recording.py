@@ -7,15 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from vllm_spec_plugin.config import PluginConfig, parse_config
-from vllm_spec_plugin.tools.bench.input import InputError
+from vllm_spec_plugin.schema.errors import UserError
 from vllm_spec_plugin.tools.bench.replay.costs import Costs
 from vllm_spec_plugin.tools.bench.replay.traces import Trace
 
 SCHEMA = 1
-
-
-class RecordingError(InputError):
-    """A file that is no recording; str() is the message."""
 
 
 @dataclass(frozen=True)
@@ -63,17 +59,17 @@ def read(path: Path) -> Recording:
     """Reads a recording.
 
     Raises:
-        RecordingError: the file is not there, or is no recording of this schema.
+        UserError: the file is not there, or is no recording of this schema.
     """
     allowed = f"allowed: a file of `vllm-spec bench record`, schema {SCHEMA}"
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise RecordingError(f"{path}: cannot be read: {error.strerror}; {allowed}") from None
+        raise UserError(f"{path}: cannot be read: {error.strerror}; {allowed}") from None
     except ValueError as error:
-        raise RecordingError(f"{path}: no JSON in UTF-8: {error}; {allowed}") from None
+        raise UserError(f"{path}: no JSON in UTF-8: {error}; {allowed}") from None
     if not isinstance(values, dict) or values.get("schema") != SCHEMA:
-        raise RecordingError(f"{path}: no recording, or one of another schema; {allowed}")
+        raise UserError(f"{path}: no recording, or one of another schema; {allowed}")
     return Recording(
         parse_config(values["config"], str(path)),
         tuple(map(Trace.from_json, values["traces"])),

@@ -15,7 +15,7 @@ def to_json(results: Results, provenance: Mapping[str, Any]) -> dict[str, Any]:
 
     Args:
         results: of the plan.
-        provenance: what `bench.provenance.provenance` gives.
+        provenance: what `report.provenance.provenance` gives.
     """
     return {
         "schema": _SCHEMA,

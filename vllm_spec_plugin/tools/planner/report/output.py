@@ -46,7 +46,7 @@ def show(results: Results, console: Console) -> None:
     for text in remarks(results):
         console.print(escape(text), highlight=False)
     for section in sections(results):
-        table = new_table(section.title, section.header, _WORDS)
+        table = new_table(escape(section.title), section.header, _WORDS)
         for row in section.rows:
             table.add_row(*map(escape, row))
         console.print()
@@ -64,7 +64,7 @@ def write(results: Results, origin: dict[str, Any], files: Files, console: Conso
 
     Args:
         results: of the plan.
-        origin: what `bench.provenance.provenance` gives, and "model", what is served.
+        origin: what `report.provenance.provenance` gives, and "model", what is served.
         files: which.
         console: where it is told what became of the plugin.yaml.
 

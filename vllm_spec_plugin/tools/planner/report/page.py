@@ -48,7 +48,7 @@ def to_markdown(results: Results, provenance: Mapping[str, Any], picture: str | 
 
     Args:
         results: of the plan.
-        provenance: what `bench.provenance.provenance` gives.
+        provenance: what `report.provenance.provenance` gives.
         picture: the PNG's address from the page; None is none.
     """
     machine = provenance["machine"]

@@ -7,8 +7,9 @@ import pytest
 
 from tests.unit.tools.bench.replay.cases import recording
 from vllm_spec_plugin.config import parse_config
+from vllm_spec_plugin.schema.errors import UserError
 from vllm_spec_plugin.tools.bench.replay.record import KINDS, fixed, nameless, requests_of
-from vllm_spec_plugin.tools.bench.replay.recording import RecordingError, bundled, read
+from vllm_spec_plugin.tools.bench.replay.recording import bundled, read
 
 MOST_BYTES = 200_000
 
@@ -23,9 +24,9 @@ def test_a_recording_comes_back_from_its_file(tmp_path: Path) -> None:
 def test_other_files_are_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "recording.json"
     path.write_text(text)
-    with pytest.raises(RecordingError, match="bench record"):
+    with pytest.raises(UserError, match="bench record"):
         read(path)
-    with pytest.raises(RecordingError, match="cannot be read"):
+    with pytest.raises(UserError, match="cannot be read"):
         read(tmp_path / "nothing.json")
 
 

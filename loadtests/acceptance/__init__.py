@@ -1,1 +1,0 @@
-"""Proves how the served engine behaves under load: `python -m loadtests.acceptance`."""

@@ -1,1 +1,0 @@
-"""Clients that leave, requests that make no sense, proposers that fail, a process that stands still."""

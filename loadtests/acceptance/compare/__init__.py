@@ -1,1 +1,0 @@
-"""The same requests measured by these load tests and by `vllm bench serve`."""

@@ -1,1 +1,0 @@
-"""How many users there are, and when requests arrive."""

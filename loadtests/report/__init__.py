@@ -1,1 +1,0 @@
-"""The report of a load test, as JSON and as a page. Pure: knows neither Locust nor HTTP."""

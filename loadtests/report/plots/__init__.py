@@ -1,1 +1,0 @@
-"""The report's plots: each is drawn into a figure, and becomes SVG within the page."""

@@ -1,0 +1,130 @@
+"""The server under test: its model, its `/metrics`, and what it counted during a load test."""
+
+import time
+from dataclasses import dataclass
+
+import requests
+
+from vllm_spec_plugin.tools.server_metrics import ExpositionError, ServerMetrics
+
+PREFIX = "vllm:"
+REQUESTS, PROMPT_TOKENS, OUTPUT_TOKENS = (
+    f"{PREFIX}{name}_total" for name in ("request_success", "prompt_tokens", "generation_tokens")
+)
+DRAFTS, DRAFT_TOKENS, ACCEPTED_TOKENS = (
+    f"{PREFIX}spec_decode_num_{name}_total" for name in ("drafts", "draft_tokens", "accepted_tokens")
+)
+KV_USAGE, RUNNING, WAITING = (
+    f"{PREFIX}{name}" for name in ("kv_cache_usage_perc", "num_requests_running", "num_requests_waiting")
+)
+PROPOSER_ERRORS = "vllm_spec_plugin:proposer_errors_total"
+_TIMEOUT = 10.0
+_POLL_SECONDS = 0.2
+
+
+class ServerNotThereError(Exception):
+    """The server does not answer as an OpenAI-compatible one; str() says how."""
+
+
+class ServerUnderTest:
+    """Reads a server's model and metrics."""
+
+    def __init__(self, host: str, api_key: str = "") -> None:
+        """Asks for nothing yet.
+
+        Args:
+            host: URL without "/v1".
+            api_key: empty for none.
+        """
+        self._host = host.rstrip("/")
+        self._session = requests.Session()
+        if api_key:
+            self._session.headers["Authorization"] = f"Bearer {api_key}"
+
+    def first_model(self) -> str:
+        """The first model that the server lists.
+
+        Raises:
+            ServerNotThereError: it lists none.
+        """
+        url = f"{self._host}/v1/models"
+        try:
+            response = self._session.get(url, timeout=_TIMEOUT)
+            response.raise_for_status()
+            return str(response.json()["data"][0]["id"])
+        except (requests.exceptions.RequestException, LookupError, TypeError, ValueError) as error:
+            raise ServerNotThereError(
+                f"{url} does not name a model ({error}); is the server up, is --host right?"
+            ) from None
+
+    def metrics(self) -> ServerMetrics:
+        """One scrape of `/metrics`.
+
+        Raises:
+            ServerNotThereError: the server does not answer, or not in Prometheus' text format.
+        """
+        try:
+            response = self._session.get(f"{self._host}/metrics", timeout=_TIMEOUT)
+            response.raise_for_status()
+            return ServerMetrics.parse(response.text)
+        except (requests.exceptions.RequestException, ExpositionError) as error:
+            raise ServerNotThereError(f"{self._host}/metrics cannot be read ({error})") from None
+
+    def idle_metrics(self, within: float = 20.0) -> ServerMetrics:
+        """A scrape with no request running or waiting, or the one after `within` seconds. Raises as `metrics`."""
+        deadline = time.monotonic() + within
+        while True:
+            found = self.metrics()
+            if is_idle(found) or time.monotonic() > deadline:
+                return found
+            time.sleep(_POLL_SECONDS)
+
+
+def is_idle(metrics: ServerMetrics) -> bool:
+    """Whether no request runs or waits and no KV block is in use."""
+    return all(metrics.totals.get(name) == 0 for name in (KV_USAGE, RUNNING, WAITING))
+
+
+@dataclass(frozen=True)
+class ServerCounts:
+    """Increase of a server's counters during a load test. None: the server does not export the counter.
+
+    Attributes:
+        requests: responses that ended without an error.
+        prompt_tokens: tokens of prompts.
+        output_tokens: generated tokens, also for clients that disconnected.
+        drafts: verified drafts.
+        draft_tokens: tokens of verified drafts.
+        accepted_tokens: accepted draft tokens.
+        kv_usage: share of the KV cache in use at the end.
+        running: requests running at the end.
+        waiting: requests waiting at the end.
+    """
+
+    requests: float | None
+    prompt_tokens: float | None
+    output_tokens: float | None
+    drafts: float | None
+    draft_tokens: float | None
+    accepted_tokens: float | None
+    kv_usage: float | None
+    running: float | None
+    waiting: float | None
+
+    @classmethod
+    def between(cls, before: ServerMetrics, after: ServerMetrics) -> "ServerCounts":
+        """The counts from one scrape to the next."""
+        counters = (REQUESTS, PROMPT_TOKENS, OUTPUT_TOKENS, DRAFTS, DRAFT_TOKENS, ACCEPTED_TOKENS)
+        increases = [after.increase(before, name) for name in counters]
+        return cls(*increases, *(after.totals.get(name) for name in (KV_USAGE, RUNNING, WAITING)))
+
+    @property
+    def acceptance_rate(self) -> float | None:
+        """Accepted / draft tokens; None without drafts."""
+        known = self.draft_tokens and self.accepted_tokens is not None
+        return self.accepted_tokens / self.draft_tokens if known else None  # type: ignore[operator]
+
+    @property
+    def acceptance_length(self) -> float | None:
+        """1 + accepted tokens / drafts: tokens per step with a draft. None without drafts."""
+        return 1 + self.accepted_tokens / self.drafts if self.drafts and self.accepted_tokens is not None else None

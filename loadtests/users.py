@@ -1,0 +1,177 @@
+"""Locust's users: a closed loop per scenario, and an open loop at a given rate."""
+
+import itertools
+import random
+import time
+from dataclasses import replace
+from typing import Any
+
+import gevent.pool
+from locust import User, task
+
+from loadtests.options import extra_fields
+from loadtests.prompt_file import Prompt, prompts_of
+from loadtests.samples import Samples
+from loadtests.stream.client import StreamingClient
+from loadtests.stream.timing import measure
+
+_numbers = itertools.count()
+
+
+class StreamError(Exception):
+    """A failed request in Locust's statistics."""
+
+
+def send(environment: Any, samples: Samples, client: StreamingClient, scenario: str, prompt: Prompt) -> None:
+    """Sends one request and records its measures, here and in Locust's statistics."""
+    options = environment.parsed_options
+    fields = {"max_tokens": options.max_tokens, "temperature": options.temperature} | extra_fields(options)
+    samples.count_in_flight(1)
+    try:
+        measures = measure(client.ask(prompt.path, prompt.body(options.model, fields)))
+    finally:
+        # Also if the user is stopped meanwhile.
+        samples.count_in_flight(-1)
+    if options.api_key:
+        # A server may quote the key that it refuses, and reports are public.
+        measures = replace(measures, message=measures.message.replace(options.api_key, "***"))
+    samples.add(scenario, measures)
+    seconds = measures.ended - measures.started if measures.e2e is None else measures.e2e
+    environment.events.request.fire(
+        request_type="stream",
+        name=scenario,
+        response_time=seconds * 1000,
+        response_length=measures.output_tokens or 0,
+        exception=None if measures.error is None else StreamError(f"{measures.error}: {measures.message}"),
+        context={},
+    )
+
+
+class LoadUser(User):
+    """A user with its own random numbers, by `--seed`, worker process, class and number."""
+
+    abstract = True
+
+    def on_start(self) -> None:
+        """Counts the user."""
+        options, worker = self.environment.parsed_options, getattr(self.environment.runner, "worker_index", 0)
+        self.rng = random.Random(f"{options.seed} {worker} {type(self).__name__} {next(_numbers)}")
+        self.samples = Samples.current
+        self.samples.count_users(1)
+
+    def on_stop(self) -> None:
+        """Stops counting the user."""
+        self.samples.count_users(-1)
+
+    def new_client(self) -> StreamingClient:
+        """A connection to the server under test."""
+        options = self.environment.parsed_options
+        return StreamingClient(self.environment.host, options.api_key, options.patience)
+
+
+class ClosedLoopUser(LoadUser):
+    """Sends a request, reads its response to the end, waits for the think time, and repeats.
+
+    Attributes:
+        scenario: name of its file of prompts, and in reports.
+    """
+
+    abstract = True
+    scenario: str
+
+    def on_start(self) -> None:
+        """Opens the user's own connection."""
+        super().on_start()
+        self._client = self.new_client()
+        self._prompts = prompts_of(self.scenario, self.environment.parsed_options.prompts)
+
+    def on_stop(self) -> None:
+        """Closes the connection."""
+        super().on_stop()
+        self._client.close()
+
+    def wait_time(self) -> float:
+        """The think time, in seconds."""
+        mean = self.environment.parsed_options.think
+        return self.rng.expovariate(1 / mean) if mean else 0.0
+
+    @task
+    def send(self) -> None:
+        """Sends one request."""
+        send(self.environment, self.samples, self._client, self.scenario, self.rng.choice(self._prompts))
+
+
+class CodeCompletion(ClosedLoopUser):
+    """Completes code."""
+
+    weight = 4
+    scenario = "code"
+
+
+class CopyHeavyEdit(ClosedLoopUser):
+    """Rewrites a text with small changes: most output can be copied from the prompt."""
+
+    weight = 2
+    scenario = "edit"
+
+
+class Extraction(ClosedLoopUser):
+    """Extracts short answers from a longer text."""
+
+    weight = 2
+    scenario = "extract"
+
+
+class OpenChat(ClosedLoopUser):
+    """Chats, through the chat API."""
+
+    weight = 2
+    scenario = "chat"
+
+
+SCENARIOS: tuple[type[ClosedLoopUser], ...] = (CodeCompletion, CopyHeavyEdit, Extraction, OpenChat)
+
+
+class OpenLoop(LoadUser):
+    """Sends requests of all scenarios as a Poisson process, without waiting for responses.
+
+    The users of this class share `--rate` equally. A server too slow for the rate builds up a queue, which a closed
+    loop cannot show.
+    """
+
+    def on_start(self) -> None:
+        """Starts the arrivals."""
+        super().on_start()
+        options = self.environment.parsed_options
+        self._rate = options.rate / options.rate_users
+        self._due, self._has_begun = time.perf_counter(), False
+        self._requests = gevent.pool.Group()
+        self._prompts = {one.scenario: prompts_of(one.scenario, options.prompts) for one in SCENARIOS}
+        self._weights = [one.weight for one in SCENARIOS]
+
+    def on_stop(self) -> None:
+        """Waits for the open responses as long as `--stop-timeout` says, then gives them up."""
+        self._requests.join(timeout=self.environment.stop_timeout)
+        self._requests.kill()
+        super().on_stop()
+
+    def wait_time(self) -> float:
+        """Seconds until the next arrival."""
+        self._due += self.rng.expovariate(self._rate)
+        return max(self._due - time.perf_counter(), 0)
+
+    @task
+    def arrive(self) -> None:
+        """Sends one request. Locust runs a task before the first wait: that one is no arrival."""
+        if not self._has_begun:
+            self._has_begun = True
+            return
+        scenario = self.rng.choices(SCENARIOS, self._weights)[0].scenario
+        self._requests.spawn(self._send, scenario, self.rng.choice(self._prompts[scenario]))
+
+    def _send(self, scenario: str, prompt: Prompt) -> None:
+        client = self.new_client()
+        try:
+            send(self.environment, self.samples, client, scenario, prompt)
+        finally:
+            client.close()

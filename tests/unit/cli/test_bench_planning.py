@@ -1,0 +1,39 @@
+"""`vllm-spec bench planning`: it runs, tells all parts, and says what does not go."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.unit.cli.running import assert_mistake, run
+
+
+def test_all_parts_are_told_and_written_for_one_proposer_and_for_two(tmp_path: Path) -> None:
+    path = tmp_path / "planning.json"
+    sizes = ("--requests", "3", "--requests", "1", "--requests", "3")
+    result = run("bench", "planning", *sizes, "--tokens", "2", "--steps", "4", "--rounds", "3", "--json", path)
+    assert result.exit_code == 0, result.output
+    for part in ("plan", "outcomes", "measured", "total", "drafted", "ngram, draft_model"):
+        assert part in result.stdout
+    found = json.loads(path.read_text())
+    assert (found["tokens"], found["steps"], found["rounds"], found["provenance"]["seed"]) == (2, 4, 3, 0)
+    medians = {(row["arm"], row["level"], row["metric"]): row["median"] for row in found["medians"]}
+    assert {key[:2] for key in medians} == {(arm, n) for arm in ("draft_model", "ngram, draft_model") for n in (1, 3)}
+    for arm, level, metric in medians:
+        if metric == "total":
+            parts = [medians[arm, level, part] for part in ("plan", "outcomes", "measured")]
+            assert 0 < min(parts) <= max(parts) <= medians[arm, level, "total"]
+            assert 0 < medians[arm, level, "draft_length"] <= 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--tokens", "65"], "--tokens"),
+        (["--json", "nothing/here.json"], "--json nothing/here.json: there is no folder"),
+    ],
+)
+def test_mistakes_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], message: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = run("bench", "planning", *arguments)
+    assert_mistake(result, message)

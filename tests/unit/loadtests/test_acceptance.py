@@ -1,0 +1,217 @@
+"""The acceptance test: its checks by invented figures, and the command against a mock server."""
+
+import dataclasses
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from loadtests.acceptance.compare import Run, latency_check, run_of, run_ours, sharegpt
+from loadtests.acceptance.load import load_checks
+from loadtests.acceptance.verdicts import Verdict, all_passed, summary_json, summary_table
+from vllm_spec_plugin.tools.mock_server.options import MockOptions
+from vllm_spec_plugin.tools.mock_server.running import MockServer
+from vllm_spec_plugin.tools.server_metrics import ServerMetrics
+from vllm_spec_plugin.tools.serving import ServerError
+
+ROOT = Path(__file__).parents[3]
+
+
+def run(*options: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "loadtests.acceptance", *options]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("locust") is None, reason="the extra `loadtest` is not installed")
+def test_a_load_profile_is_run_and_checked(tmp_path: Path) -> None:
+    out = tmp_path / "results"
+    with MockServer(MockOptions(port=0, ttft_ms=20, itl_ms=2, tokens_per_chunk=2.5)) as mock:
+        done = run("--host", mock.base_url, "--only", "ramp", "--users", "6", "--seconds", "2", "--out", str(out))
+    assert done.returncode == 0, done.stdout + done.stderr
+    summary = json.loads((out / "summary.json").read_text())
+    assert summary["passed"]
+    checks = {check["check"]: check["passed"] for check in summary["checks"]}
+    assert checks["no request fails"]
+    assert checks["no KV block is in use, no request is left"]
+    assert len(checks) == 6
+    assert json.loads((out / "ramp.json").read_text())["all"]["requests"] > 10
+    assert (out / "ramp_stats.csv").exists()
+    assert "passed  ramp: no KV block is in use" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--host", "http://127.0.0.1:1", "--only", "chaos"), "--host is for ramp and spike, not for --only chaos"),
+        (("--config", "nowhere.yaml"), "nowhere.yaml"),
+    ],
+)
+def test_what_cannot_be_is_told_in_a_line(options: tuple[str, ...], words: str, tmp_path: Path) -> None:
+    done = run(*options, "--out", str(tmp_path))
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: ")
+    assert words in done.stderr
+
+
+def test_a_server_that_is_not_there_is_a_failed_check(tmp_path: Path) -> None:
+    done = run("--host", "http://127.0.0.1:1", "--only", "spike", "--out", str(tmp_path))
+    assert done.returncode == 1
+    assert "error: spike:" in done.stderr
+    assert not json.loads((tmp_path / "summary.json").read_text())["passed"]
+
+
+BEFORE = {"vllm:request_success_total": 5.0, "vllm:generation_tokens_total": 300.0, "vllm:prompt_tokens_total": 50.0}
+AFTER = {
+    "vllm:request_success_total": 105.0,
+    "vllm:generation_tokens_total": 6300.0,
+    "vllm:prompt_tokens_total": 9050.0,
+    "vllm:spec_decode_num_draft_tokens_total": 4000.0,
+    "vllm:spec_decode_num_accepted_tokens_total": 2500.0,
+    "vllm_spec_plugin:proposer_errors_total": 0.0,
+}
+CLIENTS: dict[str, Any] = {
+    "requests": 100,
+    "succeeded": 100,
+    "errors": {},
+    "output_tokens": 6000,
+    "prompt_tokens": 9000,
+    "output_tokens_per_second": 400.0,
+}
+
+
+def judged(
+    clients: dict[str, Any] | None = None,
+    after: dict[str, float | None] | None = None,
+    exit_status: int | None = 0,
+    has_plugin: bool = True,
+) -> list[Verdict]:
+    values = {name: value for name, value in {**AFTER, **(after or {})}.items() if value is not None}
+    report = {"all": CLIENTS | (clients or {})}
+    return load_checks("ramp", report, exit_status, ServerMetrics(BEFORE), ServerMetrics(values), has_plugin=has_plugin)
+
+
+def failed(verdicts: list[Verdict]) -> list[str]:
+    return [verdict.check for verdict in verdicts if not verdict.passed]
+
+
+def test_figures_that_agree_pass() -> None:
+    verdicts = judged()
+    assert failed(verdicts) == []
+    assert len(verdicts) == 6
+    assert any("server 6,000, clients 6,000" in verdict.figures for verdict in verdicts)
+
+
+@pytest.mark.parametrize(
+    ("changes", "check", "words"),
+    [
+        ({"clients": {"errors": {"timeout": 2}}}, "no request fails", "2 timeout"),
+        ({"exit_status": 1}, "no request fails", "exit status 1"),
+        ({"exit_status": None}, "no request fails", "exit status None"),
+        ({"clients": {"succeeded": 99}}, "requests:", "server 100, clients 99"),
+        ({"clients": {"output_tokens": 6001}}, "output tokens:", "server 6,000, clients 6,001"),
+        ({"clients": {"prompt_tokens": 8999}}, "prompt tokens:", "server 9,000, clients 8,999"),
+        ({"after": {"vllm:generation_tokens_total": None}}, "output tokens:", "server not in /metrics"),
+        ({"after": {"vllm:spec_decode_num_draft_tokens_total": 0.0}}, "drafts are made", "0 tokens drafted"),
+        ({"after": {"vllm:spec_decode_num_accepted_tokens_total": 4001.0}}, "drafts are made", "4,001 accepted"),
+        ({"after": {"vllm:spec_decode_num_accepted_tokens_total": 0.0}}, "drafts are made", "0 accepted"),
+        ({"after": {"vllm:spec_decode_num_draft_tokens_total": None}}, "drafts are made", "not in /metrics"),
+        ({"after": {"vllm_spec_plugin:proposer_errors_total": 1.0}}, "no proposer fails", "1 faults"),
+        ({"after": {"vllm_spec_plugin:proposer_errors_total": None}}, "no proposer fails", "not in /metrics"),
+    ],
+)
+def test_each_figure_that_does_not_fails_its_check_only(changes: dict[str, Any], check: str, words: str) -> None:
+    verdicts = judged(**changes)
+    assert len(failed(verdicts)) == 1
+    assert failed(verdicts)[0].startswith(check)
+    assert words in next(verdict.figures for verdict in verdicts if not verdict.passed)
+
+
+def test_no_request_at_all_is_a_failure() -> None:
+    clients = {"requests": 0, "succeeded": 0, "output_tokens": 0, "prompt_tokens": 0, "output_tokens_per_second": None}
+    assert "no request fails" in failed(judged(clients))
+
+
+def test_another_server_is_not_asked_for_faults_of_proposers() -> None:
+    without: dict[str, float | None] = {"vllm_spec_plugin:proposer_errors_total": None}
+    verdicts = judged(after=without, has_plugin=False)
+    assert failed(verdicts) == []
+    assert len(verdicts) == 5
+
+
+GOOD = Verdict("ramp", "no request fails", True, "812 requests")
+BAD = Verdict("chaos", "clients that stay are answered", False, "1 failed: [timeout]")
+
+
+def test_one_failure_is_enough_and_nothing_checked_is_one() -> None:
+    assert all_passed([GOOD, GOOD])
+    assert not all_passed([GOOD, BAD])
+    assert not all_passed([])
+
+
+def test_json_has_every_check() -> None:
+    found = json.loads(summary_json([GOOD, BAD], 61.26, {"users": 64}))
+    assert (found["passed"], found["seconds"], found["options"]) == (False, 61.3, {"users": 64})
+    assert found["checks"][0] == {
+        "part": "ramp",
+        "check": "no request fails",
+        "passed": True,
+        "figures": "812 requests",
+    }
+    assert [check["passed"] for check in found["checks"]] == [True, False]
+
+
+def test_people_see_what_failed_and_square_brackets() -> None:
+    console = Console(width=200)
+    with console.capture() as shown:
+        console.print(summary_table([GOOD, BAD], 61.26))
+        console.print(BAD.line())
+    *rows, line = shown.get().splitlines()
+    assert any("ramp" in row and "passed" in row and "812 requests" in row for row in rows)
+    assert any("chaos" in row and "FAILED" in row and "[timeout]" in row for row in rows)
+    assert line == "FAILED  chaos: clients that stay are answered (1 failed: [timeout])"
+
+
+RUN = Run(latency=12.0, tpot=0.2, requests=20, failed=0, tokens=1280)
+
+
+@pytest.mark.parametrize(("factor", "passed"), [(1.0, True), (1.09, True), (0.91, True), (1.11, False), (0.89, False)])
+def test_latency_of_both_clients_may_differ_by_a_tenth(factor: float, passed: bool) -> None:
+    verdict = latency_check("compare", 8, [dataclasses.replace(RUN, latency=12.0 * factor)] * 2, [RUN] * 2)
+    assert verdict.passed is passed
+    assert f"ratio {factor:.3f}" in verdict.figures
+
+
+@pytest.mark.parametrize("change", [{"requests": 0, "tokens": 0}, {"tokens": 1279}, {"failed": 1}])
+def test_runs_with_failures_or_short_responses_are_not_compared(change: dict[str, int]) -> None:
+    verdict = latency_check("compare", 1, [RUN], [dataclasses.replace(RUN, **change)])
+    assert not verdict.passed
+    assert "requests, tokens, failed of each run" in verdict.figures
+
+
+def test_a_server_that_is_faster_in_some_runs_does_not_count() -> None:
+    """By its own clock the server was a third faster for our client; only a client that reads late differs."""
+    plain, faster = dataclasses.replace(RUN, served=11.5), dataclasses.replace(RUN, latency=8.0, served=11.5 * 2 / 3)
+    assert latency_check("compare", 1, [faster], [plain]).passed
+    verdict = latency_check("compare", 1, [dataclasses.replace(RUN, latency=8.0, served=11.5)], [plain])
+    assert not verdict.passed
+    assert "ratio of the means over the server's 0.667" in verdict.figures
+
+
+def test_vllm_reads_first_turns_as_prompts_and_its_result_is_read() -> None:
+    entries = json.loads(sharegpt(["def a", "def b"]))
+    assert [entry["conversations"][0]["value"] for entry in entries] == ["def a", "def b"]
+    assert all(len(entry["conversations"]) >= 2 for entry in entries)
+    figures = {"mean_e2el_ms": 99.0, "mean_tpot_ms": 6.5, "completed": 20, "failed": 1, "total_output_tokens": 1216}
+    assert run_of(figures) == Run(latency=99.0, tpot=6.5, requests=20, failed=1, tokens=1216)
+    with pytest.raises(KeyError):
+        run_of({"completed": 20})
+
+
+def test_our_client_that_fails_says_how(tmp_path: Path) -> None:
+    with pytest.raises(ServerError, match=r"our client ended with 2 and no result; log: .*; its last line: "):
+        run_ours(["def a"], 1, "http://127.0.0.1:1", tmp_path / "ours")

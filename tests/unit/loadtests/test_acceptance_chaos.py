@@ -1,0 +1,165 @@
+"""The chaos: its checks by invented figures, and its clients against a mock server."""
+
+import itertools
+import random
+import time
+
+import pytest
+
+from loadtests.acceptance.chaos.agreement import (
+    NUM_TOKENS,
+    Agreement,
+    Answer,
+    Expected,
+    Tokens,
+    agreement_check,
+    compare,
+)
+from loadtests.acceptance.chaos.bad_requests import BadRequest, bad_requests, refusal_check
+from loadtests.acceptance.chaos.crowd import Crowd, drawn_leaving, leavers_check, survivors_check
+from loadtests.acceptance.chaos.run import faults_check, freeze_check, freezes
+from loadtests.stream.client import COMPLETIONS
+from vllm_spec_plugin.metrics.counters import PROPOSER_ERRORS, RANKS_DIFFER, WRONG_TREE
+from vllm_spec_plugin.tools.mock_server.options import MockOptions
+from vllm_spec_plugin.tools.mock_server.running import MockServer
+
+EXPECTED = [Expected((1, 2), (10, 11, 12, 13)), Expected((3,), (20, 21, 22, 23))]
+
+
+class Gaps:
+    """Log-probabilities that are so far apart; notes what is asked."""
+
+    def __init__(self, gap: float) -> None:
+        self.asked: list[tuple[Tokens, tuple[int, int]]] = []
+        self._gap = gap
+
+    def __call__(self, text: Tokens, pair: tuple[int, int]) -> float:
+        self.asked.append((text, pair))
+        return self._gap
+
+
+def test_the_same_tokens_are_identical_and_nothing_is_asked() -> None:
+    gaps = Gaps(9.0)
+    found = compare([Answer(0, (10, 11, 12, 13)), Answer(1, (20, 21, 22, 23))], EXPECTED, gaps)
+    assert (found.identical, found.rounding, found.wrong, gaps.asked) == (2, 0, (), [])
+
+
+def test_where_they_part_the_two_tokens_must_tie() -> None:
+    answers = [Answer(0, (10, 11, 99, 5))]
+    tied, apart = Gaps(5e-4), Gaps(5e-3)
+    assert compare(answers, EXPECTED, tied).rounding == 1
+    assert tied.asked == [((1, 2, 10, 11), (99, 12))]
+    wrong = compare(answers, EXPECTED, apart)
+    assert (wrong.identical, wrong.rounding) == (0, 0)
+    assert wrong.wrong == ("prompt 0, token 3: 99 in place of 12, log-probabilities 0.0050 apart",)
+
+
+def test_an_output_that_ends_early_or_goes_on_is_wrong_wherever() -> None:
+    found = compare([Answer(1, (20, 21)), Answer(1, (20, 21, 22, 23, 24)), Answer(1, ())], EXPECTED, Gaps(0.0))
+    assert found.wrong == (
+        "prompt 1, token 3: one of them ends",
+        "prompt 1, token 5: one of them ends",
+        "prompt 1, token 1: one of them ends",
+    )
+
+
+ERRORS = {reason: 5.0 for reason in PROPOSER_ERRORS if reason not in (WRONG_TREE, RANKS_DIFFER)}
+WHOLE = [Answer(prompt, (1, 2, 3)) for prompt in (0, 1, 1)]
+
+
+def test_all_are_answered_to_the_last_token() -> None:
+    assert survivors_check("chaos", WHOLE, 2, 3).passed
+    assert not survivors_check("chaos", WHOLE, 3, 3).passed
+    assert not survivors_check("chaos", WHOLE, 2, 4).passed
+    failed = survivors_check("chaos", [*WHOLE, Answer(0, (1,), "cut: gone")], 2, 3)
+    assert not failed.passed
+    assert "cut: gone" in failed.figures
+
+
+def test_one_wrong_output_is_too_many() -> None:
+    assert agreement_check("chaos", Agreement(40, 2, ())).passed
+    assert not agreement_check("chaos", Agreement(40, 2, ("prompt 3, token 9: 1 in place of 2",))).passed
+    assert not agreement_check("chaos", Agreement(0, 2, ())).passed
+
+
+@pytest.mark.parametrize(("early", "midway", "passed"), [(3, 40, True), (0, 40, False), (3, 0, False)])
+def test_clients_did_leave(early: int, midway: int, passed: bool) -> None:
+    assert leavers_check("chaos", early, midway).passed is passed
+
+
+def test_each_kind_of_fault_is_counted() -> None:
+    assert faults_check("chaos", ERRORS, 100.0).passed
+    assert not faults_check("chaos", ERRORS, 0.0).passed
+    assert not faults_check("chaos", ERRORS, None).passed
+    assert not faults_check("chaos", {}, 100.0).passed
+    for reason in ERRORS:
+        assert not faults_check("chaos", ERRORS | {reason: 0.0}, 100.0).passed
+
+
+def test_a_worker_goes_on() -> None:
+    assert freeze_check("chaos", [3.0, 3.1], 500.0).passed
+    assert not freeze_check("chaos", [3.0, 3.1], 0.0).passed
+    assert not freeze_check("chaos", [], 500.0).passed
+
+
+def test_every_kind_of_nonsense_is_refused_with_400() -> None:
+    bad = bad_requests("m", 2048)
+    kinds = [one.name for one in bad]
+    assert len(set(kinds)) == len(kinds)
+    answers = [(name, 400) for name in kinds]
+    assert refusal_check("chaos", answers * 2, len(kinds)).passed
+    assert not refusal_check("chaos", answers[1:], len(kinds)).passed
+    crash = refusal_check("chaos", [*answers, (kinds[4], 500)], len(kinds))
+    assert not crash.passed
+    assert f"500 for {kinds[4]}" in crash.figures
+
+
+def test_clients_leave_before_the_stream_and_anywhere_in_it() -> None:
+    rng = random.Random(0)
+    drawn = [drawn_leaving(rng) for _ in range(400)]
+    early = [one for one in drawn if one.pieces is None]
+    pieces = [one.pieces for one in drawn if one.pieces is not None]
+    # Of 400, 100 +- 9; these bounds are 5 standard deviations away.
+    assert 56 <= len(early) <= 144
+    assert all(0 < one.patience < 1 for one in early)
+    assert min(pieces) == 1
+    assert max(pieces) > 30
+
+
+@pytest.mark.parametrize("seconds", [2.0, 45.0, 600.0])
+def test_standing_still_is_short_and_work_goes_on_around_it(seconds: float) -> None:
+    times = freezes(seconds)
+    assert len(times) == 2
+    moments = [0.0, *itertools.chain(*times), seconds]
+    assert moments == sorted(set(moments))
+    lengths = [end - begin for begin, end in times]
+    assert max(lengths) <= 3.0 + 1e-9
+    assert sum(lengths) <= seconds / 2
+
+
+BAD = [
+    BadRequest("negative max_tokens", COMPLETIONS, {"model": "mock", "prompt": "x", "max_tokens": -5}),
+    BadRequest("no JSON", COMPLETIONS, b'{"model": '),
+]
+
+
+def has_seen_all(crowd: Crowd) -> bool:
+    answered = {answer.prompt for answer in crowd.answers}
+    return bool(crowd.left_early and crowd.left_midway) and answered == {0, 1} and len(crowd.refusals) >= len(BAD)
+
+
+def test_some_stay_some_leave_and_nonsense_is_refused() -> None:
+    with MockServer(MockOptions(port=0, ttft_ms=30, itl_ms=1, tokens_per_chunk=2.5)) as mock:
+        with Crowd(mock.base_url, "mock", ["def a", "def b"], BAD, seed=0) as crowd:
+            deadline = time.monotonic() + 20
+            while time.monotonic() < deadline and not has_seen_all(crowd):
+                time.sleep(0.05)
+        count = len(crowd.answers)
+        time.sleep(0.2)
+    # Nobody asks any more.
+    assert len(crowd.answers) == count
+    assert has_seen_all(crowd)
+    assert all(not answer.error and len(answer.tokens) == NUM_TOKENS for answer in crowd.answers)
+    # The same prompt gets the same text.
+    assert len({answer.tokens for answer in crowd.answers}) == 2
+    assert set(crowd.refusals) == {(bad.name, 400) for bad in BAD}

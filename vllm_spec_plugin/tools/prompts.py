@@ -1,0 +1,208 @@
+"""Reads files of prompts: JSON Lines or a JSON list, of texts, chats or ShareGPT conversations."""
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from vllm_spec_plugin.schema.errors import UserError
+
+_ALLOWED = (
+    'allowed: JSON Lines or a JSON list, each "a text", {"prompt": "..."}, {"messages": [{"role": "user", "content": '
+    '"..."}, ...]} or {"conversations": [{"from": "human", "value": "..."}, ...]}, optionally with "workload", '
+    '"max_tokens" and "temperature"'
+)
+# ShareGPT's names of the roles.
+_ROLES = {"human": "user", "gpt": "assistant", "chatgpt": "assistant", "bing": "assistant", "bard": "assistant"}
+
+
+class Message(BaseModel):
+    """One message of a chat."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    role: str
+    content: str
+
+    @field_validator("content", mode="before")
+    @classmethod
+    def _joined(cls, value: object) -> object:
+        """The text of a content given in parts."""
+        if isinstance(value, list) and all(isinstance(part, dict) and part.get("type") == "text" for part in value):
+            return "".join(str(part.get("text", "")) for part in value)
+        return value
+
+
+class GivenPrompt(BaseModel):
+    """A text to complete, or a chat to answer.
+
+    Attributes:
+        prompt: text to complete; None for a chat.
+        messages: chat to answer; None for a text.
+        workload: name of the traffic it is an example of.
+        max_tokens: most output tokens; None takes the command's option.
+        temperature: sampling temperature; None takes the command's option.
+        where: option, file and line, for messages.
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    prompt: str | None = Field(default=None, min_length=1)
+    messages: list[Message] | None = Field(default=None, min_length=1)
+    workload: str = Field(default="all", min_length=1, max_length=40)
+    max_tokens: int | None = Field(default=None, ge=1)
+    temperature: float | None = Field(default=None, ge=0, le=10)
+    where: str = Field(default="", exclude=True)
+
+    @model_validator(mode="after")
+    def _is_one_of_both(self) -> "GivenPrompt":
+        if (self.prompt is None) == (self.messages is None):
+            raise ValueError("either `prompt` or `messages`")
+        # Recorded chats end with the response that is to be generated.
+        while self.messages and self.messages[-1].role == "assistant":
+            self.messages.pop()
+        if self.messages == []:
+            raise ValueError("messages: nothing before the assistant's")
+        return self
+
+    def render(self, tokenizer: Any) -> str:
+        """Returns the text that the model reads, a chat through the model's template.
+
+        Raises:
+            UserError: the template does not take the messages.
+        """
+        if self.messages is None:
+            return self.prompt or ""
+        messages = [message.model_dump() for message in self.messages]
+        try:
+            text: str = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+        except Exception as error:  # templates are programs
+            reason = str(error).strip().splitlines()[0]
+            problem = f"{self.where}: the model's chat template does not take these messages: {reason}"
+            raise UserError(f'{problem}; allowed: other messages, or the whole text as "prompt"') from None
+        begin = tokenizer.bos_token
+        # Templates write the first token themselves, and so do some tokenizers.
+        if begin and text.startswith(begin) and tokenizer(text).input_ids[:2] == [tokenizer.bos_token_id] * 2:
+            return text.removeprefix(begin)
+        return text
+
+
+def read_prompts(paths: Sequence[Path]) -> tuple[GivenPrompt, ...]:
+    """Reads files of prompts; empty lines do not count.
+
+    Args:
+        paths: at least one; of several each is a workload of its file's name, unless a prompt names another.
+
+    Raises:
+        UserError: a file cannot be read, has no prompts, or has something else; names the line.
+    """
+    several = len(paths) > 1
+    return tuple(prompt for path in paths for prompt in _read(path, path.stem[:40] if several else "all"))
+
+
+def read_texts(path: Path, model: str) -> tuple[str, ...]:
+    """Reads a file of prompts as the texts that a model reads.
+
+    Args:
+        path: the file.
+        model: folder or hub name, for the chat template; not looked at if there are no chats.
+
+    Raises:
+        UserError: see `read_prompts`; or a chat cannot be rendered.
+    """
+    given = read_prompts([path])
+    tokenizer = None if all(one.messages is None for one in given) else load_tokenizer(model)
+    return tuple(one.render(tokenizer) for one in given)
+
+
+def load_tokenizer(model: str) -> Any:
+    """Loads the tokenizer of a model, a folder or a hub name.
+
+    Raises:
+        UserError: it cannot be read.
+    """
+    from transformers import AutoTokenizer
+
+    try:
+        return AutoTokenizer.from_pretrained(model, local_files_only=Path(model).is_dir())
+    except Exception as error:  # files from anywhere, and the library that reads them
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise UserError(f"{model}: its tokenizer cannot be read: {reason}") from None
+
+
+def _read(path: Path, workload: str) -> list[GivenPrompt]:
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not in UTF-8"
+        raise UserError(f"--prompts {path}: cannot be read: {reason}; {_ALLOWED}") from None
+    found = [_prompt(value, where, workload) for where, value in _values(text, f"--prompts {path}")]
+    if not found:
+        raise UserError(f"--prompts {path}: there are no prompts in it; {_ALLOWED}")
+    return found
+
+
+def _values(text: str, source: str) -> Iterator[tuple[str, Any]]:
+    """Yields what each prompt is given as, and where: the items of one JSON list, or a value per line."""
+    try:
+        whole = json.loads(text)
+    except ValueError:
+        whole = None
+    if isinstance(whole, list) and not _is_chat(whole):
+        yield from ((f"{source}, prompt {number}", value) for number, value in enumerate(whole, 1))
+        return
+    if whole is not None:
+        yield source, whole
+        return
+    # Lines end where JSON Lines do: a text may hold other characters that end lines.
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.strip():
+            where = f"{source}, line {number}"
+            try:
+                yield where, json.loads(line)
+            except ValueError as error:
+                raise UserError(f"{where}: no JSON: {error}; {_ALLOWED}") from None
+
+
+def _prompt(value: Any, where: str, workload: str) -> GivenPrompt:
+    if isinstance(value, str):
+        value = {"prompt": value}
+    elif isinstance(value, list) and _is_chat(value):
+        value = {"messages": value}
+    if not isinstance(value, dict):
+        raise UserError(f"{where}: neither a text nor a JSON object; {_ALLOWED}")
+    if "conversations" in value:
+        value = _from_sharegpt(value)
+    if "where" in value:
+        raise UserError(f"{where}: where: unknown key; {_ALLOWED}")
+    try:
+        return GivenPrompt.model_validate({"workload": workload} | value | {"where": where})
+    except ValidationError as error:
+        raise UserError(f"{where}: {_short(error)}; {_ALLOWED}") from None
+
+
+def _is_chat(value: list[Any]) -> bool:
+    return bool(value) and all(isinstance(item, dict) and "role" in item for item in value)
+
+
+def _from_sharegpt(value: dict[str, Any]) -> dict[str, Any]:
+    """Returns the keys of a prompt; ShareGPT's others tell where a conversation is from."""
+    turns = value["conversations"]
+    if isinstance(turns, list):
+        turns = [
+            {"role": _ROLES.get(str(turn.get("from")), turn.get("from")), "content": turn.get("value")}
+            if isinstance(turn, dict)
+            else turn
+            for turn in turns
+        ]
+    kept = {key: value[key] for key in ("workload", "max_tokens", "temperature") if key in value}
+    return kept | {"messages": turns}
+
+
+def _short(error: ValidationError) -> str:
+    first = error.errors()[0]
+    key = ".".join(map(str, first["loc"]))
+    text = "unknown key" if first["type"] == "extra_forbidden" else str(first["msg"]).removeprefix("Value error, ")
+    return f"{key}: {text}" if key else text
