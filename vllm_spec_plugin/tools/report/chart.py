@@ -30,6 +30,7 @@ _FILLS = (
     ("#ffffff", ""),
 )
 _BLACK, _GREY = "#000000", "#555555"
+_MOST_MARKERS = 40  # of a line; more hide its stroke
 _COLUMNS, _WIDTH, _HEIGHT, _DPI = 2, 6.0, 4.0, 130
 
 
@@ -81,6 +82,8 @@ class Chart:
             place += line.role == "other"
             points = {x: _as_spread(y) for x, y in line.points.items() if y is not None}
             medians = [spread.median for spread in points.values()]
+            if len(points) > _MOST_MARKERS:
+                style["marker"] = ""
             errors = [
                 [max(spread.median - spread.low, 0.0) for spread in points.values()],
                 [max(spread.high - spread.median, 0.0) for spread in points.values()],
@@ -148,7 +151,7 @@ def picture(charts: Sequence[AnyChart], title: str, subtitle: str) -> bytes:
     """Draws charts side by side and returns a PNG.
 
     Args:
-        charts: at least one, all with the same legend.
+        charts: at least one. Charts with names in common share a legend; otherwise each has its own.
         title: what is measured.
         subtitle: models and machine.
     """
@@ -157,6 +160,7 @@ def picture(charts: Sequence[AnyChart], title: str, subtitle: str) -> bytes:
 
     columns = min(len(charts), _COLUMNS)
     rows = math.ceil(len(charts) / columns)
+    is_shared = bool(set.intersection(*(set(_legend(chart)) for chart in charts)))
     names = list(dict.fromkeys(name for chart in charts for name in _legend(chart)))
     per_row = max(1, int(_WIDTH * columns / (0.075 * max(map(len, names)) + 0.75)))
     height = rows * max(chart.height for chart in charts) + 0.8 + 0.25 * math.ceil(len(names) / per_row)
@@ -174,6 +178,9 @@ def picture(charts: Sequence[AnyChart], title: str, subtitle: str) -> bytes:
         axes.tick_params(labelsize=9)
         axes.spines[["top", "right"]].set_visible(False)
         handles, labels = axes.get_legend_handles_labels()
+        if not is_shared:
+            axes.legend(frameon=False, fontsize=9, handlelength=3.5)
+            continue
         entries |= {label: handle for label, handle in zip(labels, handles, strict=True) if label not in entries}
     for axes in panels[len(charts) :]:
         axes.set_visible(False)

@@ -40,7 +40,7 @@ class Report:
         provenance: what `provenance.provenance` gives.
         conclusion: the answer in sentences, before any table.
         tables: in order.
-        charts: in order, all with the same legend; none is no picture.
+        charts: in order; none is no picture.
         notes: how it was measured and the limits, after the tables.
         problems: reasons not to trust it.
         measurements: every value.
