@@ -76,6 +76,8 @@ class Chart:
 
     def draw(self, axes: "Axes") -> None:
         """Draws into axes."""
+        from matplotlib.ticker import MaxNLocator
+
         place = 0
         for line in self.lines:
             style = _style(line.role, place)
@@ -94,8 +96,11 @@ class Chart:
                 axes.errorbar(
                     list(points), medians, errors, label=line.name, elinewidth=0.8, capsize=2, capthick=0.8, **style
                 )
+        values = sorted({x for line in self.lines for x in line.points})
         if self.has_levels:
-            _mark_levels(axes, sorted({x for line in self.lines for x in line.points}))
+            _mark_levels(axes, values)
+        elif all(float(x).is_integer() for x in values):
+            axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         start = 0.0
         for end, name in self.sections:
             at = ((start + end) / 2, 0.99)
@@ -104,7 +109,7 @@ class Chart:
                 axes.axvline(end, color=_GREY, linewidth=0.8)
             start = end
         top = axes.get_ylim()[1]
-        axes.set_ylim(0, top * (1.08 if self.sections else 1.0))
+        axes.set_ylim(0, top * (1.08 if self.sections else 1.02))
         axes.grid(color="#dddddd", linewidth=0.6)
         axes.set_xlabel(self.x_label)
         axes.set_ylabel(self.y_label)

@@ -25,15 +25,13 @@ def provenance(
         prompts: all that were used.
         models: folder or hub name by role, such as "target".
     """
-    from vllm_spec_plugin import __version__
-
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "arguments": list(arguments),
         "seed": seed,
         "models": dict(models or {}),
         "prompts": {"count": len(prompts), "sha256": hashlib.sha256("\0".join(prompts).encode()).hexdigest()},
-        "versions": {"vllm_spec_plugin": __version__, "python": platform.python_version()}
+        "versions": {"vllm_spec_plugin": _version("vllm-spec-plugin"), "python": platform.python_version()}
         | {name: _version(name) for name in _PACKAGES},
         "machine": {
             "cpu": _cpu_name(),
