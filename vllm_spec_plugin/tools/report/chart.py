@@ -4,7 +4,7 @@ import io
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from vllm_spec_plugin.tools.report.measurements import Spread
 
@@ -70,6 +70,11 @@ class Chart:
     sections: Sequence[tuple[float, str]] = ()
 
     @property
+    def names(self) -> list[str]:
+        """Entries of the legend."""
+        return [line.name for line in self.lines]
+
+    @property
     def height(self) -> float:
         """Height in inches."""
         return _HEIGHT
@@ -130,6 +135,11 @@ class StackedBars:
     parts: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
     @property
+    def names(self) -> list[str]:
+        """Entries of the legend."""
+        return list(self.parts)
+
+    @property
     def height(self) -> float:
         """Height in inches."""
         return 1.0 + 0.36 * len(next(iter(self.parts.values())))
@@ -149,7 +159,23 @@ class StackedBars:
         axes.set_xlabel(self.x_label)
 
 
-AnyChart = Chart | StackedBars
+class AnyChart(Protocol):
+    """A panel of a picture."""
+
+    @property
+    def title(self) -> str:
+        """What it shows."""
+
+    @property
+    def names(self) -> list[str]:
+        """Entries of its legend."""
+
+    @property
+    def height(self) -> float:
+        """Height in inches."""
+
+    def draw(self, axes: "Axes") -> None:
+        """Draws into axes."""
 
 
 def picture(charts: Sequence[AnyChart], title: str, subtitle: str) -> bytes:
@@ -165,8 +191,8 @@ def picture(charts: Sequence[AnyChart], title: str, subtitle: str) -> bytes:
 
     columns = min(len(charts), _COLUMNS)
     rows = math.ceil(len(charts) / columns)
-    is_shared = bool(set.intersection(*(set(_legend(chart)) for chart in charts)))
-    names = list(dict.fromkeys(name for chart in charts for name in _legend(chart)))
+    is_shared = bool(set.intersection(*(set(chart.names) for chart in charts)))
+    names = list(dict.fromkeys(name for chart in charts for name in chart.names))
     per_row = max(1, int(_WIDTH * columns / (0.075 * max(map(len, names)) + 0.75)))
     height = rows * max(chart.height for chart in charts) + 0.8 + 0.25 * math.ceil(len(names) / per_row)
     figure = Figure(figsize=(_WIDTH * columns + 0.6, height), layout="constrained")
@@ -197,10 +223,6 @@ def picture(charts: Sequence[AnyChart], title: str, subtitle: str) -> bytes:
     written = io.BytesIO()
     figure.savefig(written, dpi=_DPI, format="png")
     return written.getvalue()
-
-
-def _legend(chart: AnyChart) -> list[str]:
-    return [line.name for line in chart.lines] if isinstance(chart, Chart) else list(chart.parts)
 
 
 def _as_spread(value: Spread | float) -> Spread:
