@@ -1,4 +1,4 @@
-"""How busy other processes keep the machine, and getting figures past them."""
+"""The noise gate: runs jobs while other processes are idle, and repeats what they disturbed."""
 
 import statistics
 import time
@@ -35,12 +35,12 @@ def busy_seconds(path: Path = Path("/proc/stat")) -> float | None:
         return None
 
 
-class QuietMachine:
-    """Runs jobs when other processes pause, and again if they did not, until it is out of patience."""
+class NoiseGate:
+    """Runs jobs when other processes pause, and again if they did not, until its budget is spent."""
 
     def __init__(
         self,
-        patience: float,
+        budget_s: float,
         *,
         busy: Callable[[], float | None] = busy_seconds,
         clock: Callable[[], float] = time.monotonic,
@@ -49,12 +49,12 @@ class QuietMachine:
         """Takes what it may cost.
 
         Args:
-            patience: seconds to spend, in all, on waiting and on repeating.
+            budget_s: seconds to spend, in all, on waiting and on repeating.
             busy: see `busy_seconds`.
             clock: tells seconds.
             sleep: waits that many seconds.
         """
-        self._patience = patience
+        self._budget_s = budget_s
         self._busy, self._clock, self._sleep = busy, clock, sleep
 
     def run(self, job: Callable[[], _Timed]) -> tuple[_Timed, float | None]:
@@ -72,9 +72,9 @@ class QuietMachine:
             others = self._others(busy, answer.cpu_seconds, seconds)
             if best is None or (others or 0.0) < (best[1] or 0.0):
                 best = answer, others
-            if (best[1] or 0.0) <= DISTURBING or self._patience <= 0:
+            if (best[1] or 0.0) <= DISTURBING or self._budget_s <= 0:
                 return best
-            self._patience -= seconds
+            self._budget_s -= seconds
 
     def _settle(self) -> None:
         while True:
@@ -82,9 +82,9 @@ class QuietMachine:
             self._sleep(_SETTLE_SECONDS)
             seconds = self._clock() - start
             # The arms are idle: whoever works is somebody else.
-            if (self._others(busy, 0.0, seconds) or 0.0) <= DISTURBING or self._patience <= 0:
+            if (self._others(busy, 0.0, seconds) or 0.0) <= DISTURBING or self._budget_s <= 0:
                 return
-            self._patience -= seconds
+            self._budget_s -= seconds
 
     def _others(self, busy_before: float | None, own_seconds: float, seconds: float) -> float | None:
         busy = self._busy()

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from vllm_spec_plugin.tools.bench.quiet import QuietMachine, busy_seconds
+from vllm_spec_plugin.tools.bench.noise_gate import NoiseGate, busy_seconds
 from vllm_spec_plugin.tools.bench.records import Answer
 
 
@@ -27,8 +27,8 @@ class Machine:
         self.num_jobs += 1
         return Answer(2.0, 4.0, [], [], [], self.num_jobs, 0, 0)
 
-    def quiet(self, patience: float) -> QuietMachine:
-        return QuietMachine(patience, busy=lambda: self.busy, clock=lambda: self.now, sleep=self.spend)
+    def quiet(self, patience: float) -> NoiseGate:
+        return NoiseGate(patience, busy=lambda: self.busy, clock=lambda: self.now, sleep=self.spend)
 
 
 def test_on_a_quiet_machine_a_job_runs_once() -> None:
@@ -80,7 +80,7 @@ def test_without_patience_nothing_is_repeated() -> None:
 
 def test_where_nothing_tells_a_job_runs_once() -> None:
     machine = Machine()
-    quiet = QuietMachine(60, busy=lambda: None, clock=lambda: machine.now, sleep=machine.spend)
+    quiet = NoiseGate(60, busy=lambda: None, clock=lambda: machine.now, sleep=machine.spend)
     assert quiet.run(machine.job)[1] is None
     assert machine.num_jobs == 1
 

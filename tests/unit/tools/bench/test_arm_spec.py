@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from vllm_spec_plugin.schema.errors import UserError
-from vllm_spec_plugin.tools.bench.arm_words import choose_arms, is_stock, stock_of
+from vllm_spec_plugin.tools.bench.arm_spec import NONE, choose_arms, is_stock, stock_of
 
 
 def names(*words: str) -> list[str]:
@@ -13,37 +13,44 @@ def names(*words: str) -> list[str]:
 
 
 def test_no_drafts_is_first_and_always_there() -> None:
-    assert names() == ["none"]
-    assert names("optimal", "none") == ["none", "optimal"]
+    assert names() == [NONE]
+    assert names("optimal", "none") == [NONE, "optimal"]
 
 
 def test_each_word_stands_for_one_or_more_arms_in_order() -> None:
     words = ("fixed:0,4", "stock:ngram", "optimal", "stock:draft_model:8")
-    assert names(*words) == ["none", "K = 0", "K = 4", "stock ngram", "optimal", "stock draft_model, K = 8"]
+    assert names(*words) == [
+        NONE,
+        "fixed K = 0",
+        "fixed K = 4",
+        "vLLM's ngram, K = 4",
+        "optimal",
+        "vLLM's draft_model, K = 8",
+    ]
 
 
 def test_a_mechanism_of_the_policy_can_be_switched_off() -> None:
-    assert names("optimal", "without:trials") == ["none", "optimal", "without trials"]
+    assert names("optimal", "without:trials") == [NONE, "optimal", "without trials"]
 
 
 def test_arms_are_there_once() -> None:
     assert names("fixed:1,2", "fixed:2,3", "stock:ngram:4", "stock:ngram") == [
-        "none",
-        "K = 1",
-        "K = 2",
-        "K = 3",
-        "stock ngram",
+        NONE,
+        "fixed K = 1",
+        "fixed K = 2",
+        "fixed K = 3",
+        "vLLM's ngram, K = 4",
     ]
 
 
 def test_a_file_is_an_arm_of_its_path(tmp_path: Path) -> None:
     path = tmp_path / "fixed.yaml"
     path.touch()
-    assert names(str(path)) == ["none", str(path)]
+    assert names(str(path)) == [NONE, str(path)]
 
 
 def test_vllms_own_arms_are_known_by_their_names() -> None:
-    assert stock_of(names("optimal", "stock:ngram:2", "stock:draft_model")) == "stock ngram, K = 2"
+    assert stock_of(names("optimal", "stock:ngram:2", "stock:draft_model")) == "vLLM's ngram, K = 2"
     assert stock_of(names("optimal")) is None
     assert not is_stock("stock.yaml")
 

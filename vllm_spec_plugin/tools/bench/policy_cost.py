@@ -1,9 +1,8 @@
-"""Steps of a server that only the draft-length policy is real of, to see what it costs itself."""
+"""Cost of the draft-length policy: it runs as in a server, everything else is made up."""
 
 import gc
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -13,6 +12,7 @@ from vllm_spec_plugin.scheduling.draft_length.control import Batch, Drafting, Dr
 from vllm_spec_plugin.scheduling.draft_length.create import create_control
 from vllm_spec_plugin.turns import Turns, length_of, longest
 
+PARTS = ("plan", "outcomes", "measured")
 ACCEPTANCE = 0.7
 # Of a proposer that is not the last one asked: how often it has a guess.
 _HAS_GUESS = 0.5
@@ -34,25 +34,6 @@ CASES = {
 }
 
 
-@dataclass(frozen=True)
-class Cost:
-    """CPU time of the policy's parts, in microseconds per step of all requests; medians over rounds.
-
-    Attributes:
-        plan_us: choosing draft lengths.
-        outcomes_us: being told of each request what became of its drafts, and by how much its text grew.
-        measured_us: being told what the step took.
-        total_us: of all three.
-        draft_length: tokens that were asked for per request and step.
-    """
-
-    plan_us: float
-    outcomes_us: float
-    measured_us: float
-    total_us: float
-    draft_length: float
-
-
 def config_of(case: str, num_tokens: int) -> PluginConfig:
     """The configuration of one of `CASES`.
 
@@ -68,29 +49,34 @@ def config_of(case: str, num_tokens: int) -> PluginConfig:
     )
 
 
-def measure(config: PluginConfig, num_requests: int, steps: int, rounds: int, seed: int) -> Cost:
-    """Runs the policy for so many rounds of steps, after some to warm up, which also compile what there is to compile.
+def measure(config: PluginConfig, num_requests: int, steps: int, rounds: int, seed: int) -> list[dict[str, float]]:
+    """Runs the policy for rounds of steps, after a warm-up that also compiles.
 
     Args:
         config: of the policy and its proposers.
-        num_requests: that are drafted for in each step.
+        num_requests: requests drafted for in each step.
         steps: of a round, at least 1.
         rounds: at least 1.
         seed: of the drafts' fate.
+
+    Returns:
+        By round: CPU seconds per step of all requests to choose draft lengths ("plan"), to take in what became of
+        drafts ("outcomes") and what the step took ("measured"), "total", and "draft_length", tokens per request.
     """
     server = _Server(config, num_requests, seed)
     for _ in range(_WARM_UP):
         server.step()
-    # vLLM freezes what is on its heap; here each collection would go through all that is imported.
+    # vLLM freezes its heap; here each collection would go through all that is imported.
     gc.collect()
     gc.disable()
     try:
         times = np.array([[server.step() for _ in range(steps)] for _ in range(rounds)]).mean(axis=1)
     finally:
         gc.enable()
-    parts = times[:, :3] / 1e3
-    medians = np.median(np.column_stack([parts, parts.sum(axis=1), times[:, 3]]), axis=0).tolist()
-    return Cost(*medians)
+    return [
+        {**dict(zip(PARTS, parts, strict=True)), "total": sum(parts), "draft_length": length}
+        for *parts, length in (times * [1e-9, 1e-9, 1e-9, 1]).tolist()
+    ]
 
 
 class _Fate(NamedTuple):

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from vllm_spec_plugin.config import ConfigError
-from vllm_spec_plugin.tools.bench import plans
-from vllm_spec_plugin.tools.bench.plans import ArmPlan, engine_arguments, model_source, plan_file, stock_plan
+from vllm_spec_plugin.tools.bench import engine_args
+from vllm_spec_plugin.tools.bench.engine_args import ArmPlan, engine_arguments, model_source, plan_file, stock_plan
 from vllm_spec_plugin.tools.serving import ServerError
 
 NGRAM = "proposer:\n  method: ngram\ndraft_length:\n  policy: fixed\n  tokens: 7\n"
@@ -52,7 +52,7 @@ def test_a_model_is_a_folder_that_is_there_or_a_name_on_the_hub(
 def test_engines_differ_in_their_speculation_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on_cpu: bool
 ) -> None:
-    monkeypatch.setattr(plans, "runs_on_cpu", lambda: on_cpu)
+    monkeypatch.setattr(engine_args, "runs_on_cpu", lambda: on_cpu)
     (tmp_path / "own.yaml").write_text(NGRAM)
     found = (NONE, stock_plan("draft_model", "draft", 3), plan_file(tmp_path / "own.yaml"))
     none, stock, plugin = (engine_arguments(plan, "target", 5, False) for plan in found)
@@ -65,6 +65,6 @@ def test_engines_differ_in_their_speculation_only(
 
 @pytest.mark.parametrize("on_cpu", [True, False])
 def test_engines_may_share_the_memory(monkeypatch: pytest.MonkeyPatch, on_cpu: bool) -> None:
-    monkeypatch.setattr(plans, "runs_on_cpu", lambda: on_cpu)
+    monkeypatch.setattr(engine_args, "runs_on_cpu", lambda: on_cpu)
     assert engine_arguments(NONE, "target", 5, False, 0.125)["gpu_memory_utilization"] == 0.125
     assert engine_arguments(NONE, "target", 5, False).get("gpu_memory_utilization") == (0.5 if on_cpu else None)
