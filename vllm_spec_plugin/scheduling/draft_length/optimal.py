@@ -257,6 +257,7 @@ class OptimalControl:
     def forget(self, request_id: str) -> None:
         """Drops what is known of a request that ended."""
         self._learn()
+        self._made_for, self._stand_left = None, 0
         self._notes.forget(request_id)
         self._requests.forget(request_id)
 
