@@ -148,6 +148,11 @@ def test_what_is_wrong_is_refused_with_words(server: Server, client: openai.Open
     answer = httpx.post(f"{server.base_url}/v1/completions", json=body, trust_env=False, timeout=60)
     assert answer.status_code == 400
     assert REFUSED[kind] in answer.json()["error"]["message"]
+    streamed = httpx.post(
+        f"{server.base_url}/v1/completions", json={**body, "stream": True}, trust_env=False, timeout=60
+    )
+    assert REFUSED[kind] in streamed.text.replace("\\", "")
+    assert kind == "long" or streamed.status_code == 400
     assert complete(client, model, max_tokens=4).usage.completion_tokens == 4
 
 

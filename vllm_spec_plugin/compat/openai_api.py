@@ -11,6 +11,8 @@ from vllm_spec_plugin.compat.patching import wrap
 _PREDICTION, _DETAILS = "prediction", "completion_tokens_details"
 _DATA = "data: "
 
+# A prediction of OpenAI's API: its text. Raises ValueError.
+Read = Callable[[Any], str]
 # A prediction, in a dictionary of its own if it is of OpenAI's API, tokenizer and most tokens of a text: its tokens.
 # Raises ValueError.
 Tokenize = Callable[[Any, Any, int], list[int]]
@@ -18,12 +20,13 @@ Tokenize = Callable[[Any, Any, int], list[int]]
 Count = Callable[[Any, Any, Iterable[Sequence[int]]], dict[str, int]]
 
 
-def patch(key: str, is_served: Callable[[Any], bool], tokenize: Tokenize, count: Count) -> None:
+def patch(key: str, is_served: Callable[[Any], bool], read: Read, tokenize: Tokenize, count: Count) -> None:
     """Has predicted outputs of requests tokenized, sent to the engine, and counted in the responses' usage.
 
     Args:
         key: of `SamplingParams.extra_args`, which carries the tokens.
         is_served: whether a server with that `SpeculativeConfig` drafts from predictions; without, they are dropped.
+        read: checks a prediction of OpenAI's API, before a stream begins.
         tokenize: checks and tokenizes a prediction.
         count: counts its tokens in outputs.
     """
@@ -36,7 +39,7 @@ def patch(key: str, is_served: Callable[[Any], bool], tokenize: Tokenize, count:
     wrap(SamplingParams, "verify", functools.partial(_tokenizing, key, is_served, tokenize))
     usage = functools.partial(_Usage, key, is_served, count)
     for request in (ChatCompletionRequest, CompletionRequest):
-        wrap(request, "to_sampling_params", functools.partial(_reading, key))
+        wrap(request, "to_sampling_params", functools.partial(_reading, key, read))
     wrap(OpenAIServingChat, "chat_completion_full_generator", functools.partial(_counting_chat, usage))
     for serving, name in (
         (OpenAIServingChat, "chat_completion_stream_generator"),
@@ -46,7 +49,7 @@ def patch(key: str, is_served: Callable[[Any], bool], tokenize: Tokenize, count:
     wrap(OpenAIServingCompletion, "request_output_to_completion_response", functools.partial(_counting_batch, usage))
 
 
-def _reading(key: str, original: Callable[..., Any]) -> Callable[..., Any]:
+def _reading(key: str, read: Read, original: Callable[..., Any]) -> Callable[..., Any]:
     from vllm.exceptions import VLLMValidationError
 
     def to_sampling_params(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -56,6 +59,10 @@ def _reading(key: str, original: Callable[..., Any]) -> Callable[..., Any]:
             given = params.extra_args or {}
             if key in given:
                 raise VLLMValidationError(f"got {_PREDICTION} and vllm_xargs.{key}; allowed: one of them")
+            try:
+                read(prediction)
+            except ValueError as error:
+                raise VLLMValidationError(str(error), parameter=_PREDICTION) from None
             params.extra_args = {**given, key: {_PREDICTION: prediction}}
         return params
 

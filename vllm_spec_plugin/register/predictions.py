@@ -30,7 +30,7 @@ def tokens_of(given: Any, tokenizer: Any, max_model_len: int) -> list[int]:
             raise ValueError(f"vllm_xargs.spec_prediction: got {show(wrong)} as a token; allowed: a text or tokens")
         tokens = given
     else:
-        text = _text_of(given["prediction"]) if isinstance(given, Mapping) else given
+        text = text_of(given["prediction"]) if isinstance(given, Mapping) else given
         if not isinstance(text, str):
             raise ValueError(f"vllm_xargs.spec_prediction: got {show(text)}; allowed: a text or tokens")
         if tokenizer is None:
@@ -54,7 +54,7 @@ def details(given: Any, tokenizer: Any, outputs: Iterable[Sequence[int]]) -> dic
         tokenizer: the target's.
         outputs: tokens of each choice; each has the whole prediction to itself.
     """
-    text = _text_of(given) if isinstance(given, Mapping) else given
+    text = text_of(given) if isinstance(given, Mapping) else given
     prediction = _tokenized(tokenizer, text) if isinstance(text, str) else text
     accepted = rejected = 0
     for output in outputs:
@@ -65,8 +65,12 @@ def details(given: Any, tokenizer: Any, outputs: Iterable[Sequence[int]]) -> dic
     return {"accepted_prediction_tokens": accepted, "rejected_prediction_tokens": rejected}
 
 
-def _text_of(given: Any) -> str:
-    """The text of a `prediction` of OpenAI's API."""
+def text_of(given: Any) -> str:
+    """Reads the text of a `prediction` of OpenAI's API.
+
+    Raises:
+        ValueError: names what is wrong and what is allowed.
+    """
     if not isinstance(given, Mapping):
         raise ValueError(f"prediction: got {show(given)}; allowed: {_FORM}")
     if given.get("type") != "content":
