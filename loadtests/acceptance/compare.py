@@ -1,4 +1,4 @@
-"""TPOT of the same requests by these load tests and by `vllm bench serve`, vLLM's own client."""
+"""Latency of the same requests by these load tests and by `vllm bench serve`, vLLM's own client."""
 
 import dataclasses
 import itertools
@@ -24,23 +24,26 @@ _OUR_SECONDS, _STOP_SECONDS = 10.0, 60.0
 # Steady changes meanwhile, by a policy that learns or another program, affect both clients alike.
 _ORDER = ("vllm", "ours", "ours", "vllm")
 _LEAST, _MOST = 0.9, 1.1
-# Sum of the times per output token by the server's clock, in seconds, and the number of requests.
-_SECONDS, _ENDED = (f"vllm:request_time_per_output_token_seconds_{name}" for name in ("sum", "count"))
+# Sum of the requests' latencies by the server's clock, in seconds, and the number of requests.
+_SECONDS, _ENDED = (f"vllm:e2e_request_latency_seconds_{name}" for name in ("sum", "count"))
 
 
 @dataclass(frozen=True)
-class Tpot:
-    """Time per output token of one run, in milliseconds.
+class Run:
+    """Latency of one run's requests, in milliseconds.
 
     Attributes:
-        mean: mean over its requests, as the client measured it.
+        latency: mean from asking to the last token, as the client measured it.
+        tpot: mean time per output token, as the client measured it; shown, not compared: where steps take a
+            millisecond, a client on the same cores gets a response's chunks all at once.
         requests: number of requests that succeeded.
         failed: number of requests that failed.
         tokens: output tokens of all requests.
-        served: mean by the server's own clock, which no slow client affects; None if the server does not export it.
+        served: mean latency by the server's own clock, which no slow client affects; None if it is not exported.
     """
 
-    mean: float
+    latency: float
+    tpot: float
     requests: int
     failed: int
     tokens: int
@@ -48,7 +51,7 @@ class Tpot:
 
 
 def run_compare(base_url: str, model: str, settings: Settings) -> Iterator[Verdict]:
-    """Measures the TPOT of the same requests with both clients.
+    """Measures the latency of the same requests with both clients.
 
     Raises:
         ServerError: a client wrote no result.
@@ -56,7 +59,7 @@ def run_compare(base_url: str, model: str, settings: Settings) -> Iterator[Verdi
     """
     prompts, server = texts("code", "edit", "extract"), ServerUnderTest(base_url)
     for concurrency, count in _REQUESTS.items():
-        runs: dict[str, list[Tpot]] = {client: [] for client in _ORDER}
+        runs: dict[str, list[Run]] = {client: [] for client in _ORDER}
         # The first run warms the server up and does not count.
         for number, client in enumerate(("ours", *_ORDER)):
             settings.console.print(f"compare: {client}, concurrency {concurrency}, run {number} of {len(_ORDER)}")
@@ -71,10 +74,10 @@ def run_compare(base_url: str, model: str, settings: Settings) -> Iterator[Verdi
             if number:
                 served = 1000 * seconds / ended if seconds and ended else None
                 runs[client].append(dataclasses.replace(found, served=served))
-        yield tpot_check(_PART, concurrency, runs["ours"], runs["vllm"])
+        yield latency_check(_PART, concurrency, runs["ours"], runs["vllm"])
 
 
-def run_ours(prompts: Sequence[str], concurrency: int, base_url: str, prefix: Path) -> Tpot:
+def run_ours(prompts: Sequence[str], concurrency: int, base_url: str, prefix: Path) -> Run:
     """Measures with Locust, in a closed loop.
 
     Raises:
@@ -86,16 +89,17 @@ def run_ours(prompts: Sequence[str], concurrency: int, base_url: str, prefix: Pa
     options += ["--temperature", "0", "--body", '{"ignore_eos": true}']
     status = run_locust(base_url, _OUR_SECONDS, _STOP_SECONDS, report, options)
     found = read_report(report)
-    if found is None or found["all"]["tpot"] is None:
+    if found is None or found["all"]["e2e"] is None or found["all"]["tpot"] is None:
         raise _no_result("our client", status, report)
     total = found["all"]
     failed = total["requests"] - total["succeeded"]
-    return Tpot(total["tpot"]["mean"] * 1000, total["succeeded"], failed, total["output_tokens"])
+    latency, tpot = (total[name]["mean"] * 1000 for name in ("e2e", "tpot"))
+    return Run(latency, tpot, total["succeeded"], failed, total["output_tokens"])
 
 
 def _run_vllm_bench(
     prompts: Sequence[str], count: int, concurrency: int, base_url: str, model: str, prefix: Path
-) -> Tpot:
+) -> Run:
     asked, result = prefix.with_suffix(".prompts.json"), prefix.with_suffix(".json")
     asked.write_text(sharegpt(list(itertools.islice(itertools.cycle(prompts), count))))
     result.unlink(missing_ok=True)
@@ -105,12 +109,13 @@ def _run_vllm_bench(
         *("--dataset-name", "sharegpt", "--dataset-path", str(asked), "--disable-shuffle"),
         *("--num-prompts", str(count), "--sharegpt-output-len", str(_NUM_TOKENS)),
         *("--max-concurrency", str(concurrency), "--temperature", "0", "--ignore-eos", "--disable-tqdm"),
+        *("--percentile-metrics", "tpot,e2el"),
         *("--save-result", "--result-dir", str(result.parent), "--result-filename", result.name),
     ]
     with child(command, prefix.with_suffix(".log"), serving_environment(model)) as process:
         status = process.wait()
     try:
-        return tpot_of(json.loads(result.read_text()))
+        return run_of(json.loads(result.read_text()))
     except (OSError, ValueError, KeyError, TypeError):
         raise _no_result("vllm bench serve", status, result) from None
 
@@ -124,44 +129,45 @@ def sharegpt(prompts: Sequence[str]) -> str:
     return json.dumps([{"conversations": conversation} for conversation in turns])
 
 
-def tpot_of(result: Mapping[str, Any]) -> Tpot:
+def run_of(result: Mapping[str, Any]) -> Run:
     """Reads what `vllm bench serve --save-result` wrote.
 
     Raises:
         KeyError: a figure is missing.
     """
-    figures = (int(result[name]) for name in ("completed", "failed", "total_output_tokens"))
-    return Tpot(float(result["mean_tpot_ms"]), *figures)
+    counts = (int(result[name]) for name in ("completed", "failed", "total_output_tokens"))
+    return Run(float(result["mean_e2el_ms"]), float(result["mean_tpot_ms"]), *counts)
 
 
-def tpot_check(part: str, concurrency: int, ours: Sequence[Tpot], theirs: Sequence[Tpot]) -> Verdict:
-    """Checks that both clients measured the same mean TPOT within 10%.
+def latency_check(part: str, concurrency: int, ours: Sequence[Run], theirs: Sequence[Run]) -> Verdict:
+    """Checks that both clients measured the same mean latency within 10%.
 
-    The server's speed differs by a fifth between runs of a few seconds. Where the server exports its own TPOT, the
+    The server's speed differs by a fifth between runs of a few seconds. Where the server exports its own latency, the
     clients' means are compared as multiples of it.
     """
     runs = [*ours, *theirs]
     same_work = all(run.requests and run.tokens == _NUM_TOKENS * run.requests and not run.failed for run in runs)
-    shown = [f"mean ours {_shown(ours, 'mean')}, vllm bench {_shown(theirs, 'mean')} ms"]
+    shown = [f"mean ours {_shown(ours, 'latency')}, vllm bench {_shown(theirs, 'latency')} ms"]
     if all(run.served for run in runs):
-        ratio = _ratio(ours, theirs, lambda run: run.mean / (run.served or 1))
+        ratio = _ratio(ours, theirs, lambda run: run.latency / (run.served or 1))
         shown.append(f"mean by the server itself {_shown(ours, 'served')}, {_shown(theirs, 'served')} ms")
         shown.append(f"ratio of the means over the server's {ratio:.3f}")
     else:
-        ratio = _ratio(ours, theirs, lambda run: run.mean)
+        ratio = _ratio(ours, theirs, lambda run: run.latency)
         shown.append(f"ratio {ratio:.3f}")
+    shown.append(f"TPOT ours {_shown(ours, 'tpot')}, vllm bench {_shown(theirs, 'tpot')} ms")
     if not same_work:
         works = ", ".join(f"{run.requests} {run.tokens} {run.failed}" for run in runs)
         shown.append(f"requests, tokens, failed of each run: {works}")
     passed = same_work and _LEAST <= ratio <= _MOST
-    return Verdict(part, f"TPOT at concurrency {concurrency} is that of vllm bench serve", passed, "; ".join(shown))
+    return Verdict(part, f"latency at concurrency {concurrency} is that of vllm bench serve", passed, "; ".join(shown))
 
 
-def _ratio(ours: Sequence[Tpot], theirs: Sequence[Tpot], figure: Callable[[Tpot], float]) -> float:
+def _ratio(ours: Sequence[Run], theirs: Sequence[Run], figure: Callable[[Run], float]) -> float:
     return statistics.fmean(map(figure, ours)) / statistics.fmean(map(figure, theirs))
 
 
-def _shown(runs: Sequence[Tpot], name: str) -> str:
+def _shown(runs: Sequence[Run], name: str) -> str:
     return " and ".join(f"{getattr(run, name):.2f}" for run in runs)
 
 

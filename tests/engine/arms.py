@@ -48,33 +48,21 @@ ENVIRONMENT = {
 
 @dataclasses.dataclass(frozen=True)
 class Engine:
-    """Which engine an arm has.
+    """Which engine an arm has."""
 
-    Attributes:
-        config: path of a plugin.yaml, or stock JSON; empty is no speculation.
-        max_num_seqs: most requests in a step.
-        max_num_batched_tokens: most tokens in a step; few make prompts be computed in chunks.
-        num_blocks: KV cache blocks of 32 tokens; few make requests be preempted.
-        max_model_len: longest text.
-        check: whether it checks its KV blocks in each step, see `integrity.py`; with a plugin.yaml only.
-        compiled: whether its models are compiled, which takes half a minute.
-        generic_pass: whether a draft model runs in the way that suits any model and device.
-        random_lengths: whether draft lengths and the order of proposers are random (see `lengths.py`), as always with
-            some configs; the note "lengths" has those of trees.
-        model: folder of the target; empty is the bundled one.
-        options: further keyword arguments of `vllm.LLM`, which win over these, as pairs; so is a dict among them.
-    """
-
-    config: str = ""
-    max_num_seqs: int = 256
-    max_num_batched_tokens: int = 2048
-    num_blocks: int = 1536
-    max_model_len: int = 1024
-    check: bool = False
-    compiled: bool = False
-    generic_pass: bool = False
+    config: str = ""  # Path of a plugin.yaml, or stock JSON; empty is no speculation.
+    max_num_seqs: int = 256  # Most requests in a step.
+    max_num_batched_tokens: int = 2048  # Most tokens in a step; few make prompts be computed in chunks.
+    num_blocks: int = 1536  # KV cache blocks of 32 tokens; few make requests be preempted.
+    max_model_len: int = 1024  # Longest text.
+    check: bool = False  # Whether it checks its KV blocks in each step, see `integrity.py`; with a plugin.yaml only.
+    compiled: bool = False  # Whether its models are compiled, which takes half a minute.
+    generic_pass: bool = False  # Whether a draft model runs in the way that suits any model and device.
+    # Whether draft lengths and the order of proposers are random (see `lengths.py`), as always with some
+    # configs; the note "lengths" has those of trees.
     random_lengths: bool = False
-    model: str = ""
+    model: str = ""  # Folder of the target; empty is the bundled one.
+    # Further keyword arguments of `vllm.LLM`, which win over these, as pairs; so is a dict among them.
     options: tuple[tuple[str, Any], ...] = ()
 
     def arguments(self) -> dict[str, Any]:

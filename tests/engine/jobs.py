@@ -11,32 +11,22 @@ __all__ = ["Job", "Output", "Request", "Result", "Session", "Tokens"]
 
 @dataclass(frozen=True)
 class Session:
-    """A streaming session.
+    """A streaming session."""
 
-    Attributes:
-        turns: its prompts, each sent when the answer to the one before has stopped.
-        params: keyword arguments of vLLM's `SamplingParams`, for each turn.
-    """
-
-    turns: list[Tokens]
-    params: dict[str, Any]
+    turns: list[Tokens]  # Its prompts, each sent when the answer to the one before has stopped.
+    params: dict[str, Any]  # Keyword arguments of vLLM's `SamplingParams`, for each turn.
 
 
 @dataclass(frozen=True)
 class Job(jobs.Job):
-    """Requests that are given to the engine together.
+    """Requests that are given to the engine together."""
 
-    Attributes:
-        sabotage: name of a fault of the scorer, in force during the job (see `sabotage.py`).
-        fault: name of a fault of the proposer, in force during the job (see `faults.py`); with "@1" on rank 1 only
-            (see `rank_faults.py`).
-        record_drafting: share of the draft model's outputs to record as the note "drafting" (see `recorder.py`).
-        storm: a `storm.Storm` before the requests; the note "storm" has what came of each of its own.
-        sessions: run side by side before the requests; the note "sessions" has the tokens of each one's turns.
-    """
-
-    sabotage: str = ""
+    sabotage: str = ""  # Name of a fault of the scorer, in force during the job (see `sabotage.py`).
+    # Name of a fault of the proposer, in force during the job (see `faults.py`); with "@1" on rank 1 only (see
+    # `rank_faults.py`).
     fault: str = ""
+    # Share of the draft model's outputs to record as the note "drafting" (see `recorder.py`).
     record_drafting: float = 0.0
+    # Run side by side before the requests; the note "sessions" has the tokens of each one's turns.
     sessions: list[Session] = field(default_factory=list)
-    storm: Any = None
+    storm: Any = None  # A `storm.Storm` before the requests; the note "storm" has what came of each of its own.

@@ -24,17 +24,11 @@ Samples = dict[tuple[str, Tokens], list[Tokens]]
 
 @dataclass(frozen=True)
 class Plan:
-    """What is sampled.
+    """What is sampled."""
 
-    Attributes:
-        settings: sampling parameters, by a name to report.
-        prompts: all are continued with all settings.
-        size: continuations of each prompt in each setting, a multiple of 25.
-    """
-
-    settings: Settings
-    prompts: Sequence[Tokens]
-    size: int
+    settings: Settings  # Sampling parameters, by a name to report.
+    prompts: Sequence[Tokens]  # All are continued with all settings.
+    size: int  # Continuations of each prompt in each setting, a multiple of 25.
 
 
 def sample(arms: Arms, engine: Engine, plan: Plan, sabotage: str = "") -> tuple[Samples, Result]:

@@ -14,36 +14,22 @@ OPTIONS: tuple[dict[str, Any], ...] = ({}, {}, {}, {"spec": "off"}, {"spec_token
 
 @dataclass(frozen=True)
 class Storm:
-    """What is sent.
+    """What is sent."""
 
-    Attributes:
-        prompts: each request has one of them.
-        num_requests: a third of them is aborted, a tenth refused.
-        num_tokens: most tokens of an output.
-        seed: decides what comes when.
-    """
-
-    prompts: list[Tokens]
-    num_requests: int
-    num_tokens: int
-    seed: int = 0
+    prompts: list[Tokens]  # Each request has one of them.
+    num_requests: int  # A third of them is aborted, a tenth refused.
+    num_tokens: int  # Most tokens of an output.
+    seed: int = 0  # Decides what comes when.
 
 
 @dataclass
 class Outcome:
-    """What came of a request.
+    """What came of a request."""
 
-    Attributes:
-        prompt: which one it had.
-        num_tokens: how many tokens it asked for.
-        token_ids: its output as it was last seen.
-        end: "finished", "aborted", "refused", or empty where it was lost.
-    """
-
-    prompt: int
-    num_tokens: int
-    token_ids: Sequence[int] = ()
-    end: str = ""
+    prompt: int  # Which one it had.
+    num_tokens: int  # How many tokens it asked for.
+    token_ids: Sequence[int] = ()  # Its output as it was last seen.
+    end: str = ""  # "finished", "aborted", "refused", or empty where it was lost.
 
 
 def run(llm: Any, storm: Storm) -> list[Outcome]:

@@ -27,24 +27,29 @@ def test_arms_are_compared_and_fixed_draft_lengths_are_kept(tmp_path: Path) -> N
     assert done.returncode == 0, done.stderr
     found = json.loads((tmp_path / "load.json").read_text())
     assert found["provenance"]["versions"]["vllm"].startswith("0.32")
-    cells = {(cell["arm"], cell["workload"]): cell for cell in found["cells"]}
-    assert {arm for arm, _ in cells} == {"none", "K = 1", "K = 3"}
+    cells: dict[tuple[str, str], dict[str, float]] = {}
+    for row in found["medians"]:
+        cells.setdefault((row["arm"], row["workload"]), {})[row["metric"]] = row["median"]
+    assert found["arms"] == ["no speculation", "fixed K = 1", "fixed K = 3"]
+    assert len(cells) == 3 * 2
+    agreements = {(one["arm"], one["workload"]): one for one in found["agreements"]}
+    # All arms but the first are compared with it.
+    assert set(agreements) == {(arm, workload) for arm, workload in cells if arm != "no speculation"}
+    assert not any(one["wrong"] for one in agreements.values())
     for (arm, workload), cell in cells.items():
-        assert sum(cell["tokens_by_kind"].values()) >= {"mixed": 2 * 48, "switching": 3 * 100}[workload]
+        assert cell["output_tokens"] >= {"mixed": 2 * 48, "switching": 3 * 100}[workload]
         # The n-gram drafter has not always a guess.
-        assert cell["draft_length"] <= {"none": 0, "K = 1": 1, "K = 3": 3}[arm]
-        assert (cell["acceptance_length"] is None) == (arm == "none")
-        assert (cell["agreement"] is None) == (arm == "none")
+        assert cell["draft_length"] <= {"no speculation": 0, "fixed K = 1": 1, "fixed K = 3": 3}[arm]
+        assert ("acceptance_length" not in cell) == (arm == "no speculation")
         # With as many streams, a token for each of them takes about as long as these figures say of each other.
         streams = {"mixed": 2, "switching": 1}[workload]
-        assert 0.2 < cell["median_tpot"]["median"] * cell["median"]["median"] / streams < 5
+        assert 0.2 < cell["tpot"] * cell["tokens_per_second"] / streams < 5
         # One request per phase of `switching` begins, before the measured time.
-        assert (cell["median_ttft"] is None) == (workload == "switching")
-    assert cells["K = 1", "switching"]["draft_length"] < cells["K = 3", "switching"]["draft_length"]
+        assert ("ttft" not in cell) == (workload == "switching")
+    assert cells["fixed K = 1", "switching"]["draft_length"] < cells["fixed K = 3", "switching"]["draft_length"]
     # Two of its phases are greedy, with a request each.
-    assert cells["K = 3", "switching"]["agreement"]["outputs"] == 2
-    assert cells["K = 3", "switching"]["agreement"]["wrong"] == 0
+    assert agreements["fixed K = 3", "switching"]["outputs"] == 2
     (level,) = found["switching"]["levels"]
-    assert [len(phase["rates"]["none"]) for phase in level["phases"]] == [2, 2, 2]
+    assert [len(phase["rates"]["no speculation"]) for phase in level["phases"]] == [2, 2, 2]
     assert (tmp_path / "load.png").read_bytes().startswith(b"\x89PNG")
     assert "](load.png)" in (tmp_path / "load.md").read_text()

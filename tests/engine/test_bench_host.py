@@ -12,10 +12,10 @@ from vllm_spec_plugin.tools.bench.host.parts import DRAFT, LENGTHS, PARTS, PROPO
 
 pytestmark = pytest.mark.engine
 
-NGRAM_OFF, NGRAM, OURS, STOCK = "ngram, K = 0", "ngram, K = 4", "draft model, K = 2", "stock draft_model, K = 2"
+NGRAM_OFF, NGRAM, OURS, STOCK = "ngram, K = 0", "ngram, K = 4", "draft model, K = 2", "vLLM's draft_model, K = 2"
 # Per arm the parts that it never has, and those that it may have.
 LACKING = {
-    "none": ({LENGTHS, VIEWS, PROPOSER, DRAFT}, set()),
+    "no speculation": ({LENGTHS, VIEWS, PROPOSER, DRAFT}, set()),
     NGRAM_OFF: ({DRAFT}, {VIEWS, PROPOSER}),
     NGRAM: ({DRAFT}, set()),
     OURS: (set(), set()),
@@ -30,20 +30,20 @@ def test_the_parts_of_a_step_are_measured(tmp_path: Path) -> None:
     command += f"{arms} --levels 3 --steps 6 --rounds 1 --enforce-eager".split()
     done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"COLUMNS": "80"}, check=False)
     assert done.returncode == 0, done.stderr
-    cells = {(cell["arm"], cell["is_computed"]): cell for cell in json.loads(path.read_text())["cells"]}
+    cells: dict[tuple[str, bool], dict[str, float]] = {}
+    for row in json.loads(path.read_text())["medians"]:
+        cells.setdefault((row["arm"], row["workload"] == "target computed"), {})[row["metric"]] = row["median"]
     assert len(cells) == 5 * 2
     for (arm, is_computed), cell in cells.items():
-        (whole,), (host,) = cell["cpu"].values(), cell["host"].values()
-        parts = {part: seconds["0"] for part, seconds in cell["cpu_parts"].items()}
-        assert set(parts) == set(PARTS)
-        assert 0 < host < whole < 1
+        parts = {part: cell[f"cpu, {part}"] for part in PARTS}
+        assert 0 < cell["host"] < cell["cpu"] < 1
         # Every part is found under the names that the code has today. Nothing to draft may leave parts out.
         lacking, may_lack = LACKING[arm]
         assert lacking <= {part for part, seconds in parts.items() if not seconds} <= lacking | may_lack
         # The text is scripted: in both ways of running the target the same drafts come to the same tokens.
         assert cell["output_tokens"] == cells[arm, not is_computed]["output_tokens"]
         assert cell["draft_tokens"] == cells[arm, not is_computed]["draft_tokens"]
-    for arm in ("none", NGRAM_OFF):
+    for arm in ("no speculation", NGRAM_OFF):
         assert (cells[arm, False]["draft_tokens"], cells[arm, False]["output_tokens"]) == (0, 1)
     for arm, k in ((NGRAM, 4), (OURS, 2), (STOCK, 2)):
         cell = cells[arm, False]

@@ -26,29 +26,18 @@ ATOL = 2e-3
 
 @dataclass(frozen=True)
 class Pair:
-    """A target and a draft.
+    """A target and a draft."""
 
-    Attributes:
-        target: name of its architecture.
-        draft: name of its architecture.
-        num_blocks: of the KV cache, too few for all requests that run together.
-        target_shape: entries of the target's config that differ from the usual.
-        draft_shape: the same for the draft.
-        branches: of draft trees.
-        draft_pass: how the draft runs, see `DraftPass.how`.
-        accepted: draft tokens that are accepted at least; a draft with a shape of its own is a stranger.
-        options: further arguments of `Engine`.
-    """
-
-    target: str
-    draft: str
-    num_blocks: int
+    target: str  # Name of its architecture.
+    draft: str  # Name of its architecture.
+    num_blocks: int  # Of the KV cache, too few for all requests that run together.
+    # Entries of the target's config that differ from the usual.
     target_shape: dict[str, Any] = field(default_factory=dict)
-    draft_shape: dict[str, Any] = field(default_factory=dict)
-    branches: tuple[int, ...] = ()
-    draft_pass: str = "uncompiled"
-    accepted: int = 100
-    options: dict[str, Any] = field(default_factory=dict)
+    draft_shape: dict[str, Any] = field(default_factory=dict)  # The same for the draft.
+    branches: tuple[int, ...] = ()  # Of draft trees.
+    draft_pass: str = "uncompiled"  # How the draft runs, see `DraftPass.how`.
+    accepted: int = 100  # Draft tokens that are accepted at least; a draft with a shape of its own is a stranger.
+    options: dict[str, Any] = field(default_factory=dict)  # Further arguments of `Engine`.
 
 
 PAIRS = {

@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.matrix.cells import ROWS, UNTESTED, WRONG
 from tests.matrix.page import PAGE, RESULTS, render
 from tests.matrix.workers import run
-from vllm_spec_plugin.tools.bench.provenance import provenance
+from vllm_spec_plugin.tools.report.provenance import provenance
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -26,19 +26,12 @@ _OPTIONS: tuple[Mapping[str, Any], ...] = ({}, {"spec_tokens": 2}, _SPEC_OFF, {"
 
 @dataclass(frozen=True)
 class Row:
-    """A target of the matrix.
+    """A target of the matrix."""
 
-    Attributes:
-        architecture: a key of `ARCHITECTURES`.
-        title: what the page calls it.
-        options: keyword arguments of `vllm.LLM` that it needs.
-        lora: whether every other request uses an adapter.
-    """
-
-    architecture: str
-    title: str
-    options: Mapping[str, Any] = field(default_factory=dict)
-    lora: bool = False
+    architecture: str  # A key of `ARCHITECTURES`.
+    title: str  # What the page calls it.
+    options: Mapping[str, Any] = field(default_factory=dict)  # Keyword arguments of `vllm.LLM` that it needs.
+    lora: bool = False  # Whether every other request uses an adapter.
 
 
 # vLLM's CPU kernels of recurrent layers run with these only.

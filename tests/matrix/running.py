@@ -19,21 +19,13 @@ _TIMEOUT_SECONDS = 300.0
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    """What came of a cell.
+    """What came of a cell."""
 
-    Attributes:
-        verdict: of `cells`.
-        reasons: why it is refused, or what is wrong; empty if it is exact.
-        accepted: drafts that were verified and accepted.
-        rejected: drafts that were verified and rejected.
-        seconds: how long its engine took, start included.
-    """
-
-    verdict: str
-    reasons: Sequence[str] = ()
-    accepted: int = 0
-    rejected: int = 0
-    seconds: float = 0.0
+    verdict: str  # Of `cells`.
+    reasons: Sequence[str] = ()  # Why it is refused, or what is wrong; empty if it is exact.
+    accepted: int = 0  # Drafts that were verified and accepted.
+    rejected: int = 0  # Drafts that were verified and rejected.
+    seconds: float = 0.0  # How long its engine took, start included.
 
 
 def run_row(name: str, folder: Path, python: Sequence[str]) -> Iterator[tuple[str, Cell]]:

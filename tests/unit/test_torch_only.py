@@ -13,10 +13,16 @@ from tests.pretended_gpu import pretended, waits
 REPOSITORY = Path(__file__).parents[2]
 NOT_NEEDED = ["vllm", "xformers", "pydantic", "numba", "scipy", "hypothesis", "transformers"]
 TESTS = ["tests/unit/verification", "tests/unit/proposers/test_draw.py", "tests/unit/proposers/test_siblings.py"]
+# Those that have no tensors on the device run without it; of random cases a third shows what is left on the CPU.
 RUN = f"""
 import sys, pytest
 sys.modules.update(dict.fromkeys({NOT_NEEDED}))
-sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", "--device", "pretended", *{TESTS}]))
+from tests import sizes
+sizes.examples = lambda default, full: max(default // 3, 1)
+class OnDevice:
+    def pytest_collection_modifyitems(self, items):
+        items[:] = [item for item in items if "device" in item.fixturenames]
+sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", "--device", "pretended", *{TESTS}], plugins=[OnDevice()]))
 """
 
 
@@ -31,8 +37,9 @@ def test_they_pass_with_nothing_else_installed_on_a_device_that_is_not_the_cpu()
         check=False,
     )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]
-    # The sampler's own tests and those of its pipeline need vLLM, and one of topologies xformers.
-    assert "3 skipped" in done.stdout
+    # The sampler's own tests and those of its pipeline need vLLM.
+    assert "2 skipped" in done.stdout
+    assert int(done.stdout.split(" passed")[0].split()[-1]) > 70
 
 
 def test_the_device_refuses_tensors_of_two_devices():

@@ -1,7 +1,7 @@
 """`vllm-spec bench`: compares arms under concurrent streams; its subcommands measure single parts."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -10,12 +10,15 @@ from vllm_spec_plugin.cli.bench_host import bench_host
 from vllm_spec_plugin.cli.bench_ngram import bench_ngram
 from vllm_spec_plugin.cli.bench_options import (
     Arms,
+    CsvFile,
     Draft,
     EnforceEager,
+    HtmlFile,
     JsonFile,
-    Markdown,
+    MarkdownFile,
+    NoiseBudget,
     OptimalTokens,
-    Patience,
+    PngFile,
     Prompts,
     Proposer,
     Rounds,
@@ -30,10 +33,6 @@ from vllm_spec_plugin.cli.errors import fail
 from vllm_spec_plugin.schema.errors import UserError
 from vllm_spec_plugin.tools.bench.load.switching import WINDOW
 from vllm_spec_plugin.tools.bench.load.workloads import EASY, SWITCHING, WORKLOADS
-
-if TYPE_CHECKING:
-    pass
-
 
 bench = typer.Typer(invoke_without_command=True, rich_markup_mode="markdown")
 bench.command("drafting")(bench_drafting)
@@ -84,14 +83,14 @@ def compare(
     ] = 1.5,
     rounds: Rounds = 3,
     prompts: Prompts = None,
-    patience: Patience = 120.0,
+    noise_budget_s: NoiseBudget = 120.0,
     seed: Seed = 0,
     enforce_eager: EnforceEager = False,
-    json_path: JsonFile = None,
-    markdown: Markdown = None,
-    png: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Also plot ratios and times per output token to this file.")
-    ] = None,
+    json_file: JsonFile = None,
+    csv: CsvFile = None,
+    markdown: MarkdownFile = None,
+    png: PngFile = None,
+    html: HtmlFile = None,
 ) -> None:
     """Compare speculation with no speculation: tokens per second, latency, and equality of greedy outputs.
 
@@ -112,20 +111,23 @@ def compare(
     import tempfile
     from dataclasses import asdict
 
-    from vllm_spec_plugin.tools.bench.arm_words import choose_arms
-    from vllm_spec_plugin.tools.bench.input import check_output, whole_numbers, words
-    from vllm_spec_plugin.tools.bench.load.report.output import Files, show, write
-    from vllm_spec_plugin.tools.bench.load.sweep import Plan, num_runs, run_sweep
+    from vllm_spec_plugin.tools.bench.arm_spec import choose_arms
+    from vllm_spec_plugin.tools.bench.arms import base_of, plan_arms
+    from vllm_spec_plugin.tools.bench.engine_args import model_source
+    from vllm_spec_plugin.tools.bench.input import whole_numbers, words
+    from vllm_spec_plugin.tools.bench.load.report import report_of
+    from vllm_spec_plugin.tools.bench.load.sweep import Plan, run_sweep
     from vllm_spec_plugin.tools.bench.load.workloads import BEGINNINGS, Sizes
-    from vllm_spec_plugin.tools.bench.planned_arms import base_of, plan_arms
-    from vllm_spec_plugin.tools.bench.plans import model_source
-    from vllm_spec_plugin.tools.bench.provenance import provenance
-    from vllm_spec_plugin.tools.bench.quiet import QuietMachine
+    from vllm_spec_plugin.tools.bench.noise_gate import NoiseGate
+    from vllm_spec_plugin.tools.bench.rounds import num_runs
     from vllm_spec_plugin.tools.bench.running import describe, running_engines, shown_progress
     from vllm_spec_plugin.tools.prompts import read_texts
+    from vllm_spec_plugin.tools.report import Files, check_files, write
+    from vllm_spec_plugin.tools.report.provenance import provenance
+    from vllm_spec_plugin.tools.serving import runs_on_cpu
 
-    for option, path in (("--json", json_path), ("--markdown", markdown), ("--png", png)):
-        check_output(option, path)
+    files = Files(markdown, json_file, csv, png, html)
+    check_files(files)
     source = model_source("--target", target, "target")
     texts = BEGINNINGS if prompts is None else read_texts(prompts, source)
     workloads = words("--workload", workload or [EASY], WORKLOADS)
@@ -136,25 +138,20 @@ def compare(
     plan = Plan(cells, texts, sizes, rounds, seed)
     choices = choose_arms(arm or _ARMS)
     base = base_of(proposer, draft and model_source("--draft", draft, "draft"), "greedy")
-    origin = provenance(sys.argv[1:], seed, texts) | {"target": source, "sizes": asdict(sizes)}
+    origin = provenance(sys.argv[1:], seed, texts, {"target": source} | base.models) | {"sizes": asdict(sizes)}
     with tempfile.TemporaryDirectory(prefix="vllm-spec-bench-") as name:
         folder = Path(name)
         arms = plan_arms(choices, base, optimal_tokens, folder)
         with (
             running_engines(arms, source, seed, enforce_eager, folder, errors) as engines,
-            shown_progress(num_runs(len(arms), plan), errors) as on_run,
+            shown_progress(num_runs(len(arms), len(cells), rounds), errors) as on_run,
         ):
-            results = run_sweep(arms, engines, plan, QuietMachine(patience), on_run)
+            results = run_sweep(arms, engines, plan, NoiseGate(noise_budget_s), on_run)
             origin |= {"rounds": results.rounds, "arms": describe(arms, engines)}
-    show(results, console)
-    write(results, origin, Files(json_path, markdown, png))
-    problems = []
-    if results.rounds < rounds:
-        problems.append(f"interrupted: these are the first {results.rounds} of {rounds} rounds")
-    if results.num_wrong:
-        problems.append(f"{results.num_wrong} greedy outputs differ from those of arm {results.reference}")
-    if problems:
-        fail("; ".join(problems), 1)
+    report = report_of(results, origin, rounds, runs_on_cpu())
+    write(report, terminal=console, **vars(files))
+    if report.problems:
+        fail("; ".join(report.problems), 1)
 
 
 def _refuse_options(context: typer.Context) -> None:

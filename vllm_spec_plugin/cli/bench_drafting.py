@@ -6,17 +6,22 @@ import typer
 
 from vllm_spec_plugin.cli.bench_options import (
     Arms,
+    CsvFile,
     Draft,
     EnforceEager,
+    HtmlFile,
     JsonFile,
+    MarkdownFile,
+    NoiseBudget,
     OptimalTokens,
-    Patience,
+    PngFile,
     Prompts,
     Proposer,
     Rounds,
     Seed,
     Target,
 )
+from vllm_spec_plugin.cli.errors import fail
 from vllm_spec_plugin.schema.errors import UserError
 
 _ARMS = ("none", "stock:draft_model", "fixed:4")
@@ -36,13 +41,15 @@ def bench_drafting(
     output_tokens: Annotated[int, typer.Option(min=2, help="Output tokens per request.")] = 128,
     rounds: Rounds = 7,
     prompts: Prompts = None,
-    patience: Patience = 120.0,
+    noise_budget_s: NoiseBudget = 120.0,
     seed: Seed = 0,
     enforce_eager: EnforceEager = False,
-    profile: Annotated[
-        bool, typer.Option("--profile", help="Run more rounds that time the parts of drafting.")
-    ] = False,
-    json_path: JsonFile = None,
+    profile: Annotated[bool, typer.Option("--profile", help="Add rounds that time the parts of drafting.")] = False,
+    json_file: JsonFile = None,
+    csv: CsvFile = None,
+    markdown: MarkdownFile = None,
+    png: PngFile = None,
+    html: HtmlFile = None,
 ) -> None:
     """Time draft steps and verification, and derive the limit of the speedup.
 
@@ -50,28 +57,28 @@ def bench_drafting(
     the arms are none, stock:draft_model and fixed:4, which samples its drafts from the draft model. Keep the
     machine otherwise idle: other processes distort the arms unequally.
     """
-    import json
     import sys
     import tempfile
     from pathlib import Path
 
     from vllm_spec_plugin.cli.console import new_console
-    from vllm_spec_plugin.tools.bench.arm_words import choose_arms
-    from vllm_spec_plugin.tools.bench.drafting.comparison import Workload, num_runs, run_all
-    from vllm_spec_plugin.tools.bench.drafting.report import notes, sentences, to_json
-    from vllm_spec_plugin.tools.bench.drafting.tables import tables
-    from vllm_spec_plugin.tools.bench.input import check_output
-    from vllm_spec_plugin.tools.bench.planned_arms import base_of, plan_arms
-    from vllm_spec_plugin.tools.bench.plans import model_source
+    from vllm_spec_plugin.tools.bench.arm_spec import choose_arms
+    from vllm_spec_plugin.tools.bench.arms import base_of, plan_arms
+    from vllm_spec_plugin.tools.bench.drafting.comparison import Workload, run_all
+    from vllm_spec_plugin.tools.bench.drafting.report import report_of
+    from vllm_spec_plugin.tools.bench.engine_args import model_source
+    from vllm_spec_plugin.tools.bench.noise_gate import NoiseGate
     from vllm_spec_plugin.tools.bench.prompts import PROMPTS
-    from vllm_spec_plugin.tools.bench.provenance import provenance
-    from vllm_spec_plugin.tools.bench.quiet import QuietMachine
-    from vllm_spec_plugin.tools.bench.running import describe, running_engines, show_report, shown_progress
+    from vllm_spec_plugin.tools.bench.rounds import num_runs
+    from vllm_spec_plugin.tools.bench.running import describe, running_engines, shown_progress
     from vllm_spec_plugin.tools.prompts import read_texts
+    from vllm_spec_plugin.tools.report import Files, check_files, write
+    from vllm_spec_plugin.tools.report.provenance import provenance
     from vllm_spec_plugin.tools.serving import runs_on_cpu
 
     console, errors = new_console(), new_console(stderr=True)
-    check_output("--json", json_path)
+    files = Files(markdown, json_file, csv, png, html)
+    check_files(files)
     source = model_source("--target", target, "target")
     texts = PROMPTS if prompts is None else read_texts(prompts, source)
     batches, temperatures = dict.fromkeys(batch or (1, 8)), dict.fromkeys(temperature or (0.0, 1.0))
@@ -83,18 +90,18 @@ def bench_drafting(
     workload = Workload(texts, tuple(batches), tuple(temperatures), output_tokens, rounds, seed, profile)
     choices = choose_arms(arm or _ARMS, least_fixed=1)
     base = base_of(proposer, draft and model_source("--draft", draft, "draft"), "probabilistic")
-    origin = provenance(sys.argv[1:], seed, texts) | {"target": source}
+    origin = provenance(sys.argv[1:], seed, texts, {"target": source} | base.models)
     with tempfile.TemporaryDirectory(prefix="vllm-spec-bench-") as name:
         folder = Path(name)
         # All requests of a batch have their engine's K.
         arms = plan_arms(choices, base, optimal_tokens, folder, may_share=False)
         with (
             running_engines(arms, source, seed, enforce_eager, folder, errors) as engines,
-            shown_progress(num_runs(len(arms), workload), errors) as on_run,
+            shown_progress(num_runs(len(arms), len(workload.cells), workload.all_rounds), errors) as on_run,
         ):
-            results = run_all(arms, engines, workload, QuietMachine(patience), on_run)
-            origin |= {"arms": describe(arms, engines)}
-    if json_path is not None:
-        json_path.write_text(json.dumps(to_json(results, origin), indent=1) + "\n", encoding="utf-8")
-    texts_below = (*sentences(results), *notes(results, runs_on_cpu()))
-    show_report(tables(results), texts_below, results.others, console)
+            results = run_all(arms, engines, workload, NoiseGate(noise_budget_s), on_run)
+            origin |= {"rounds": results.rounds, "arms": describe(arms, engines)}
+    report = report_of(results, origin, rounds, runs_on_cpu())
+    write(report, terminal=console, **vars(files))
+    if report.problems:
+        fail("; ".join(report.problems), 1)

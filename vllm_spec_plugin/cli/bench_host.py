@@ -6,16 +6,20 @@ from typing import Annotated
 import typer
 
 from vllm_spec_plugin.cli.bench_options import (
+    CsvFile,
     Draft,
     EnforceEager,
+    HtmlFile,
     JsonFile,
-    Markdown,
+    MarkdownFile,
+    NoiseBudget,
     OptimalTokens,
-    Patience,
+    PngFile,
     Rounds,
     Seed,
     Target,
 )
+from vllm_spec_plugin.cli.errors import fail
 
 _MOST_REQUESTS, _LEAST_BATCHED_TOKENS = 1024, 2048
 _TARGETS = {"constant": False, "computed": True}
@@ -46,12 +50,14 @@ def bench_host(
     target: Target = None,
     draft: Draft = None,
     rounds: Rounds = 3,
-    patience: Patience = 0.0,
+    noise_budget_s: NoiseBudget = 0.0,
     seed: Seed = 0,
     enforce_eager: EnforceEager = False,
-    json_path: JsonFile = None,
-    markdown: Markdown = None,
-    png: Annotated[Path | None, typer.Option(metavar="FILE", help="Also plot the parts to this file.")] = None,
+    json_file: JsonFile = None,
+    csv: CsvFile = None,
+    markdown: MarkdownFile = None,
+    png: PngFile = None,
+    html: HtmlFile = None,
 ) -> None:
     """Time the parts of decode steps: the plugin, stock vLLM, and no speculation.
 
@@ -59,28 +65,24 @@ def bench_host(
     alternately. CPU times are robust on a busy machine, wall times are not. Use one thread:
     `OMP_NUM_THREADS=1 taskset -c 0 vllm-spec bench host`.
     """
-    import json
     import sys
     import tempfile
 
-    from rich.markup import escape
-
     from vllm_spec_plugin.cli.console import new_console
-    from vllm_spec_plugin.tools.bench.host.comparison import ARMS, num_runs, plan_host_arms, run_all
-    from vllm_spec_plugin.tools.bench.host.picture import draw
+    from vllm_spec_plugin.tools.bench.engine_args import model_source
+    from vllm_spec_plugin.tools.bench.host.comparison import ARMS, plan_host_arms, run_all
     from vllm_spec_plugin.tools.bench.host.records import HostJob
-    from vllm_spec_plugin.tools.bench.host.report import NOTE, tables, to_json, to_markdown
-    from vllm_spec_plugin.tools.bench.input import check_output, whole_numbers, words
-    from vllm_spec_plugin.tools.bench.load.report.output import picture_address
-    from vllm_spec_plugin.tools.bench.plans import model_source
-    from vllm_spec_plugin.tools.bench.provenance import provenance
-    from vllm_spec_plugin.tools.bench.quiet import QuietMachine
-    from vllm_spec_plugin.tools.bench.running import describe, running_engines, show_report, shown_progress
-    from vllm_spec_plugin.tools.bench.tables import new_table
+    from vllm_spec_plugin.tools.bench.host.report import report_of
+    from vllm_spec_plugin.tools.bench.input import whole_numbers, words
+    from vllm_spec_plugin.tools.bench.noise_gate import NoiseGate
+    from vllm_spec_plugin.tools.bench.rounds import num_runs
+    from vllm_spec_plugin.tools.bench.running import describe, running_engines, shown_progress
+    from vllm_spec_plugin.tools.report import Files, check_files, write
+    from vllm_spec_plugin.tools.report.provenance import provenance
 
     console, errors = new_console(), new_console(stderr=True)
-    for option, path in (("--json", json_path), ("--markdown", markdown), ("--png", png)):
-        check_output(option, path)
+    files = Files(markdown, json_file, csv, png, html)
+    check_files(files)
     numbers = whole_numbers("--levels", levels, _MOST_REQUESTS)
     targets = [_TARGETS[word] for word in words("--forward", forward or list(_TARGETS), list(_TARGETS))]
     cells = [(is_computed, num_requests) for is_computed in targets for num_requests in numbers]
@@ -88,7 +90,7 @@ def bench_host(
     job = HostJob(0, steps, False, temperature=temperature)
     # Room for the drafts of all requests in one step.
     batched = max(_LEAST_BATCHED_TOKENS, max(numbers) * (optimal_tokens + 2))
-    origin = provenance(sys.argv[1:], seed, ()) | {"target": source, "draft": draft_source, "rounds": rounds}
+    origin = provenance(sys.argv[1:], seed, (), {"target": source, "draft": draft_source})
     with tempfile.TemporaryDirectory(prefix="vllm-spec-bench-") as name:
         folder = Path(name)
         arms = plan_host_arms(arm or ARMS, draft_source, optimal_tokens, folder)
@@ -98,20 +100,9 @@ def bench_host(
             running_engines(planned, source, seed, enforce_eager, folder, errors, **options) as engines,
             shown_progress(num_runs(len(arms), len(cells), rounds), errors) as on_run,
         ):
-            results = run_all(arms, engines, cells, job, rounds, QuietMachine(patience), on_run)
-            origin |= {"arms": describe(planned, engines)}
-    if json_path is not None:
-        json_path.write_text(json.dumps(to_json(results, origin), indent=1) + "\n", encoding="utf-8")
-    if png is not None:
-        models = f"{Path(source).name} with {Path(draft_source).name}"
-        draw(results, f"Time of a decode step by part\n{models}, {origin['machine']['cpu']}", png)
-    if markdown is not None:
-        address = picture_address(png, markdown)
-        markdown.write_text(to_markdown(results, origin, address), encoding="utf-8")
-    shown = []
-    for title, (head, *rows) in tables(results):
-        table = new_table(title, (name.replace("K = ", "K=").replace(" ", "\n") for name in head), ("part", "arm"))
-        for row in rows:
-            table.add_row(*map(escape, row))
-        shown.append(table)
-    show_report(shown, (NOTE,), results.others, console)
+            results = run_all(arms, engines, cells, job, rounds, NoiseGate(noise_budget_s), on_run)
+            origin |= {"rounds": results.rounds, "arms": describe(planned, engines)}
+    report = report_of(results, origin, rounds)
+    write(report, terminal=console, **vars(files))
+    if report.problems:
+        fail("; ".join(report.problems), 1)

@@ -43,14 +43,24 @@ Prompts = Annotated[
         "Python files]",
     ),
 ]
-Patience = Annotated[
+NoiseBudget = Annotated[
     float,
     typer.Option(
+        "--noise-budget",
+        "--patience",
         min=0.0,
         help="Maximum seconds, in all, of waiting for other processes to pause and of repeating disturbed runs.",
     ),
 ]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of the first round; each round has its own.")]
 EnforceEager = Annotated[bool, typer.Option("--enforce-eager", help="Do not compile the models.")]
-JsonFile = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Also write all figures to this file.")]
-Markdown = Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the tables to this file, as Markdown.")]
+JsonFile = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write all figures to this file.")]
+CsvFile = Annotated[
+    Path | None,
+    typer.Option("--csv", metavar="FILE", help="Write a row per arm, workload, level, round and metric; needs pandas."),
+]
+MarkdownFile = Annotated[Path | None, typer.Option("--markdown", metavar="FILE", help="Write the report as Markdown.")]
+PngFile = Annotated[Path | None, typer.Option("--png", metavar="FILE", help="Draw the figures into this file.")]
+HtmlFile = Annotated[
+    Path | None, typer.Option("--html", metavar="FILE", help="Write the report with its picture as one HTML file.")
+]

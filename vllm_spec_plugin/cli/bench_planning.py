@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from vllm_spec_plugin.cli.bench_options import JsonFile
+from vllm_spec_plugin.cli.bench_options import CsvFile, HtmlFile, JsonFile, MarkdownFile, PngFile
 
 _REQUESTS = (1, 4, 16, 64)
 
@@ -17,36 +17,61 @@ def bench_planning(
     steps: Annotated[int, typer.Option(min=1, help="Steps per round.")] = 200,
     rounds: Annotated[int, typer.Option(min=1, help="Rounds; figures are their medians.")] = 9,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the drafts' acceptance.")] = 0,
-    json_path: JsonFile = None,
+    json_file: JsonFile = None,
+    csv: CsvFile = None,
+    markdown: MarkdownFile = None,
+    png: PngFile = None,
+    html: HtmlFile = None,
 ) -> None:
     """Time the policy that chooses draft lengths by measured acceptance and cost, per step of all requests.
 
     Measures CPU time of one thread, without models or a server. A draft token is accepted with probability 0.7 if
-    all before it were. Figures are medians of the rounds. "verified+advance" is called once per request; work that
-    the policy postpones until it plans counts as planning. "drafted" is the mean draft length per request. Keep
-    the machine otherwise idle: other processes raise every figure.
+    all before it were. Keep the machine otherwise idle: other processes raise every figure.
     """
-    import json
-    from dataclasses import asdict
+    import sys
 
     from vllm_spec_plugin.cli.console import new_console
-    from vllm_spec_plugin.tools.bench.input import check_output
-    from vllm_spec_plugin.tools.bench.planning import ACCEPTANCE, CASES, config_of, measure
-    from vllm_spec_plugin.tools.bench.tables import new_table
+    from vllm_spec_plugin.tools.bench.policy_cost import ACCEPTANCE, CASES, PARTS, config_of, measure
+    from vllm_spec_plugin.tools.report import Chart, Files, Line, Measurements, Report, Table, check_files, write
+    from vllm_spec_plugin.tools.report import show_spread as show
+    from vllm_spec_plugin.tools.report.provenance import provenance
 
-    console, results = new_console(), []
-    check_output("--json", json_path)
+    files = Files(markdown, json_file, csv, png, html)
+    check_files(files)
+    levels = sorted(set(requests or _REQUESTS))
+    measured, workload, conclusion, tables, lines = Measurements(), "acceptance 0.7", [], [], []
     for case in CASES:
         config = config_of(case, tokens)
-        methods = [proposer.method for proposer in config.proposers]
-        title = f"{', '.join(methods)}: µs per step, K={tokens}, {rounds} rounds of {steps} steps"
-        table = new_table(title, ("requests", "plan", "verified+advance", "measured", "total", "drafted"))
-        for num_requests in sorted(set(requests or _REQUESTS)):
-            cost = measure(config, num_requests, steps, rounds, seed)
-            parts = (cost.plan_us, cost.outcomes_us, cost.measured_us, cost.total_us, cost.draft_length)
-            table.add_row(str(num_requests), *(f"{part:.1f}" for part in parts))
-            results.append({"proposers": methods, "requests": num_requests, **asdict(cost)})
-        console.print(table)
-    if json_path is not None:
-        facts = {"tokens": tokens, "acceptance": ACCEPTANCE, "steps": steps, "rounds": rounds, "seed": seed}
-        json_path.write_text(json.dumps({**facts, "results": results}, indent=1) + "\n", encoding="utf-8")
+        arm = ", ".join(proposer.method for proposer in config.proposers)
+        for level in levels:
+            for number, cost in enumerate(measure(config, level, steps, rounds, seed)):
+                measured.add(arm, workload, level, number, cost)
+        rows = [
+            [
+                str(level),
+                *(show(measured.spread(arm, workload, level, part), 1e6, 1) for part in (*PARTS, "total")),
+                show(measured.spread(arm, workload, level, "draft_length"), 1, 1),
+            ]
+            for level in levels
+        ]
+        tables.append(Table(f"{arm}: µs per step, K = {tokens}", ["requests", *PARTS, "total", "drafted"], rows))
+        totals = {level: measured.median(arm, workload, level, "total") or 0.0 for level in levels}
+        lines.append(Line(arm, {level: 1e6 * total for level, total in totals.items()}))
+        conclusion.append(f"{arm}: {1e6 * totals[levels[-1]]:.0f} µs per step of {levels[-1]} requests.")
+    notes = [
+        "plan: choosing draft lengths, with the work that the policy postpones until then. outcomes: updates from each "
+        "request's accepted tokens. measured: updates from the step's time. drafted: mean draft length per request. "
+        f"Medians of {rounds} rounds of {steps} steps, ± half the distance of the quartiles."
+    ]
+    report = Report(
+        "bench planning",
+        "Cost of choosing draft lengths",
+        provenance(sys.argv[1:], seed, ()),
+        conclusion,
+        tables,
+        [Chart("policy optimal", "requests per step", "CPU time per step, µs", lines)],
+        notes,
+        measurements=measured,
+        data={"tokens": tokens, "acceptance": ACCEPTANCE, "steps": steps, "rounds": rounds},
+    )
+    write(report, terminal=new_console(), **vars(files))

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from vllm_spec_plugin.cli.bench_options import Draft, Patience, Proposer, Rounds, Seed, Target
+from vllm_spec_plugin.cli.bench_options import Draft, NoiseBudget, Proposer, Rounds, Seed, Target
 
 
 def bench_record(
@@ -29,7 +29,7 @@ def bench_record(
     costs_of: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Reuse the costs of this recording; only outcomes are recorded.")
     ] = None,
-    patience: Patience = 60.0,
+    noise_budget_s: NoiseBudget = 60.0,
     seed: Seed = 0,
 ) -> None:
     """Record outcomes and costs of a target with a plugin configuration.
@@ -45,14 +45,15 @@ def bench_record(
     from rich.markup import escape
 
     from vllm_spec_plugin.cli.console import new_console
-    from vllm_spec_plugin.tools.bench.input import check_output, whole_numbers
-    from vllm_spec_plugin.tools.bench.planned_arms import base_of
-    from vllm_spec_plugin.tools.bench.plans import model_source
+    from vllm_spec_plugin.tools.bench.arms import base_of
+    from vllm_spec_plugin.tools.bench.engine_args import model_source
+    from vllm_spec_plugin.tools.bench.input import whole_numbers
+    from vllm_spec_plugin.tools.bench.noise_gate import NoiseGate
     from vllm_spec_plugin.tools.bench.prompts import PROMPTS
-    from vllm_spec_plugin.tools.bench.provenance import provenance
-    from vllm_spec_plugin.tools.bench.quiet import QuietMachine
     from vllm_spec_plugin.tools.bench.replay import record
     from vllm_spec_plugin.tools.bench.replay.recording import Recording, read
+    from vllm_spec_plugin.tools.report.output import check_output
+    from vllm_spec_plugin.tools.report.provenance import provenance
 
     errors = new_console(stderr=True)
     check_output("OUT", out)
@@ -84,7 +85,7 @@ def bench_record(
             traces = known.traces
             origin["outcomes"] = known.provenance
         if priced is None:
-            costs = record.record_costs(arms, config, sizes, QuietMachine(patience), on_run)
+            costs = record.record_costs(arms, config, sizes, NoiseGate(noise_budget_s), on_run)
         else:
             costs = priced.costs
             origin["costs"] = priced.provenance

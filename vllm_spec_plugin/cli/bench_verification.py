@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from vllm_spec_plugin.cli.bench_options import JsonFile
+from vllm_spec_plugin.cli.bench_options import CsvFile, HtmlFile, JsonFile, MarkdownFile, PngFile
 from vllm_spec_plugin.schema.errors import UserError
 
 _VOCABULARIES, _REQUESTS, _TOKENS = (512, 32_768, 152_064), (8, 32), (4, 8)
@@ -26,7 +26,11 @@ def bench_verification(
     ] = 1000,
     device: Annotated[str, typer.Option(help="Device on which times are taken: cpu or cuda.")] = "cpu",
     seed: Annotated[int, typer.Option(min=0, help="Seed of distributions and drafts.")] = 0,
-    json_path: JsonFile = None,
+    json_file: JsonFile = None,
+    csv: CsvFile = None,
+    markdown: MarkdownFile = None,
+    png: PngFile = None,
+    html: HtmlFile = None,
 ) -> None:
     """Compare block verification of sampled drafts with token verification: time, and accepted tokens.
 
@@ -34,44 +38,78 @@ def bench_verification(
     random normal numbers; the draft's differ from the target's by normal noise. The times are of verification
     alone: on a CPU, one thread's CPU time. Keep the machine otherwise idle.
     """
-    import json
+    import sys
     from dataclasses import asdict
 
     import torch
 
     from vllm_spec_plugin.cli.console import new_console
-    from vllm_spec_plugin.tools.bench.input import check_output
-    from vllm_spec_plugin.tools.bench.tables import new_table
     from vllm_spec_plugin.tools.bench.verification import APART, measure_gain, time_verification
+    from vllm_spec_plugin.tools.report import Chart, Files, Line, Measurements, Report, Table, check_files, write
+    from vllm_spec_plugin.tools.report.provenance import provenance
 
-    console = new_console()
-    check_output("--json", json_path)
+    files = Files(markdown, json_file, csv, png, html)
+    check_files(files)
     if device not in ("cpu", "cuda") or (device == "cuda" and not torch.cuda.is_available()):
         raise UserError(f"--device {device}: allowed: cpu, or cuda where there is a GPU")
     torch.set_num_threads(1)
-    times, gains = [], []
-    table = new_table(
-        f"time per verification on {device}, K={tokens}, {rounds} rounds",
-        ("vocabulary", "requests", "token, ms", "block, ms", "block / token"),
-    )
-    for size in vocab_size or _VOCABULARIES:
-        for count in requests or _REQUESTS:
-            cost = time_verification(size, count, tokens, rounds, seed, torch.device(device))
-            figures = f"{cost.token * 1e3:.2f}", f"{cost.block * 1e3:.2f}", f"{cost.ratio:.3f}"
-            table.add_row(str(size), str(count), *figures)
-            times.append({"vocab_size": size, "requests": count, **asdict(cost)})
-    console.print(table)
-    headers = ("draft apart", "K", "acceptance", "token", "block", "tokens/step, block / token")
-    table = new_table(f"accepted tokens per step, {steps} steps, vocabulary {gain_vocab_size}", headers)
+    measured, times, gains, ratios = Measurements(), [], [], []
+    sizes, levels = vocab_size or _VOCABULARIES, requests or _REQUESTS
+    for size in sizes:
+        for level in levels:
+            cost = time_verification(size, level, tokens, rounds, seed, torch.device(device))
+            times.append(
+                [str(size), str(level), f"{cost.token * 1e3:.2f}", f"{cost.block * 1e3:.2f}", f"{cost.ratio:.3f}"]
+            )
+            for arm, seconds in (("token", cost.token), ("block", cost.block)):
+                measured.add(arm, f"vocabulary {size}", level, 0, {"seconds": seconds})
+            measured.add("block", f"vocabulary {size}", level, 0, {"time over token": cost.ratio})
+            ratios.append(cost.ratio)
+    more: dict[int, dict[float, float]] = {length: {} for length in _TOKENS}
     for apart in APART:
         for length in _TOKENS:
             gain = measure_gain(apart, length, gain_vocab_size, steps, seed)
-            accepted = f"{gain.acceptance_rate:.3f}", f"{gain.token:.3f}", f"{gain.block:.3f}"
-            table.add_row(f"{apart:g}", str(length), *accepted, f"{gain.ratio:.4f} ± {gain.error:.4f}")
-            gains.append({"apart": apart, "tokens": length, **asdict(gain)})
-    console.print(table)
-    if json_path is not None:
-        facts = {"tokens": tokens, "rounds": rounds, "steps": steps, "device": device, "seed": seed}
-        facts |= {"gain_vocab_size": gain_vocab_size}
-        text = json.dumps({**facts, "times": times, "gains": gains}, indent=1)
-        json_path.write_text(text + "\n", encoding="utf-8")
+            accepted = (f"{value:.3f}" for value in (gain.acceptance_rate, gain.token, gain.block))
+            gains.append([f"{apart:g}", str(length), *accepted, f"{gain.ratio:.4f} ± {gain.error:.4f}"])
+            measured.add("block over token", f"K = {length}, draft apart {apart:g}", 1, 0, asdict(gain))
+            more[length][apart] = 100 * (gain.ratio - 1)
+    best = max(value for found in more.values() for value in found.values())
+    report = Report(
+        "bench verification",
+        "Block verification beside token by token",
+        provenance(sys.argv[1:], seed, ()),
+        [
+            f"Block verification gives up to {best:.1f}% more tokens per step and takes at most "
+            f"{max(ratios):.2f}x as long."
+        ],
+        [
+            Table(
+                f"Verification on {device}, ms, K = {tokens}",
+                ["vocabulary", "requests", "token", "block", "block / token"],
+                times,
+                text_columns=0,
+            ),
+            Table(
+                f"Accepted tokens per step, vocabulary {gain_vocab_size}",
+                ["draft apart", "K", "acceptance", "token", "block", "tokens/step, block / token"],
+                gains,
+                text_columns=0,
+            ),
+        ],
+        [
+            Chart(
+                "tokens per step, block over token by token",
+                "standard deviation of the draft's logits from the target's",
+                "more tokens per step, %",
+                [Line(f"K = {length}", dict(found)) for length, found in more.items()],
+                has_levels=False,
+            )
+        ],
+        [
+            f"Times: medians of {rounds} rounds on the same drafts, CPU time of one thread on a CPU. Accepted tokens: "
+            f"means of {steps} steps with random distributions. acceptance: of a draft token by itself."
+        ],
+        measurements=measured,
+        data={"tokens": tokens, "rounds": rounds, "steps": steps, "device": device, "gain_vocab_size": gain_vocab_size},
+    )
+    write(report, terminal=new_console(), **vars(files))

@@ -5,6 +5,8 @@ from typing import Annotated, Any
 
 import typer
 
+from vllm_spec_plugin.cli.bench_options import HtmlFile, JsonFile, MarkdownFile, PngFile
+
 
 def certify(
     context: typer.Context,
@@ -33,10 +35,10 @@ def certify(
         ),
     ] = None,
     enforce_eager: Annotated[bool, typer.Option("--enforce-eager", help="Do not compile the models.")] = False,
-    json_path: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="Also write the report to this file, as JSON.")
-    ] = None,
-    png: Annotated[Path | None, typer.Option(metavar="FILE", help="Also plot the p-values to this file.")] = None,
+    json_file: JsonFile = None,
+    markdown: MarkdownFile = None,
+    png: PngFile = None,
+    html: HtmlFile = None,
 ) -> None:
     """Test whether a model's outputs with a plugin.yaml are exact on this machine.
 
@@ -54,20 +56,18 @@ def certify(
     from vllm_spec_plugin.cli.certify_progress import shown
     from vllm_spec_plugin.cli.console import new_console
     from vllm_spec_plugin.config import load_config
-    from vllm_spec_plugin.tools.bench.input import check_output
-    from vllm_spec_plugin.tools.bench.plans import model_source
-    from vllm_spec_plugin.tools.bench.provenance import provenance
+    from vllm_spec_plugin.tools.bench.engine_args import model_source
     from vllm_spec_plugin.tools.certify import prompts as texts
     from vllm_spec_plugin.tools.certify.baseline import DEFAULT, QUICK
     from vllm_spec_plugin.tools.certify.options import context_of, engine_options
     from vllm_spec_plugin.tools.certify.session import Certification
     from vllm_spec_plugin.tools.certify.session import certify as run
     from vllm_spec_plugin.tools.prompts import read_texts
+    from vllm_spec_plugin.tools.report import Files, check_files
+    from vllm_spec_plugin.tools.report.provenance import provenance
 
-    # A pipe has no width of its own, and a cut table says little.
-    console = new_console(width=None if sys.stdout.isatty() else 170)
-    for option, path in (("--json", json_path), ("--png", png)):
-        check_output(option, path)
+    console, files = new_console(), Files(markdown, json_file, None, png, html)
+    check_files(files)
     # Mistakes in the file are reported before a model is looked for.
     load_config(config)
     options = engine_options(context.args)
@@ -84,26 +84,20 @@ def certify(
         tolerance,
         enforce_eager or quick,
     )
-    origin = provenance(sys.argv[1:], 0, given or texts.built_in())
+    origin = provenance(sys.argv[1:], 0, given or texts.built_in(), {"target": source})
     with tempfile.TemporaryDirectory(prefix="vllm-spec-certify-") as folder, shown(console) as say:
         report = run(plan, Path(folder), origin, say)
-    finish(report, model, json_path, png, console)
+    finish(report, files, console)
 
 
-def finish(report: Any, model: str, json_path: Path | None, png: Path | None, console: Any) -> None:
+def finish(found: Any, files: Any, console: Any) -> None:
     """Shows and writes a report.
 
     Raises:
         Exit: with the report's exit status.
     """
-    import json
+    from vllm_spec_plugin.tools.certify.report import report_of
+    from vllm_spec_plugin.tools.report import write
 
-    from vllm_spec_plugin.tools.certify.picture import draw
-    from vllm_spec_plugin.tools.certify.report import as_json, show
-
-    show(report, console)
-    if json_path is not None:
-        json_path.write_text(json.dumps(as_json(report), indent=2) + "\n")
-    if png is not None:
-        draw(report, model, png)
-    raise typer.Exit(report.exit_status)
+    write(report_of(found), terminal=console, **vars(files))
+    raise typer.Exit(found.exit_status)

@@ -5,7 +5,16 @@ from typing import Annotated
 
 import typer
 
-from vllm_spec_plugin.cli.bench_options import EnforceEager, JsonFile, Patience, Seed
+from vllm_spec_plugin.cli.bench_options import (
+    CsvFile,
+    EnforceEager,
+    HtmlFile,
+    JsonFile,
+    MarkdownFile,
+    NoiseBudget,
+    PngFile,
+    Seed,
+)
 
 _MOST_TOKENS, _MOST_STREAMS = 64, 256
 
@@ -42,7 +51,7 @@ def plan(
     verify: Annotated[
         bool, typer.Option(help="Finally run the best proposer against no speculation, in a closed loop.")
     ] = True,
-    patience: Patience = 60.0,
+    patience: NoiseBudget = 60.0,
     seed: Seed = 0,
     enforce_eager: EnforceEager = False,
     out: Annotated[
@@ -54,14 +63,11 @@ def plan(
     out_anyway: Annotated[
         bool, typer.Option("--out-anyway", help="Write --out even if the recommendation is not to speculate.")
     ] = False,
-    json_path: JsonFile = None,
-    markdown: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", show_default=False, help="Also write the report to this file, as Markdown."),
-    ] = None,
-    png: Annotated[
-        Path | None, typer.Option(metavar="FILE", show_default=False, help="Also plot the speedups to this file.")
-    ] = None,
+    json_file: JsonFile = None,
+    csv: CsvFile = None,
+    markdown: MarkdownFile = None,
+    png: PngFile = None,
+    html: HtmlFile = None,
 ) -> None:
     """Recommend whether to use speculation for a model and its traffic, with which proposer, and predict the speedup.
 
@@ -76,20 +82,24 @@ def plan(
 
     from vllm_spec_plugin.cli.console import new_console
     from vllm_spec_plugin.register.serve_options import use_cache_if_offline
-    from vllm_spec_plugin.tools.bench.input import check_output, whole_numbers
-    from vllm_spec_plugin.tools.bench.plans import model_source
-    from vllm_spec_plugin.tools.bench.provenance import provenance
+    from vllm_spec_plugin.tools.bench.engine_args import model_source
+    from vllm_spec_plugin.tools.bench.input import whole_numbers
     from vllm_spec_plugin.tools.planner import planning
     from vllm_spec_plugin.tools.planner.measuring import Sizes
     from vllm_spec_plugin.tools.planner.models import check_models, read_heads
-    from vllm_spec_plugin.tools.planner.report.output import Files, show, write
+    from vllm_spec_plugin.tools.planner.plugin_yaml import write_plugin_yaml
+    from vllm_spec_plugin.tools.planner.report.page import report_of
     from vllm_spec_plugin.tools.planner.texts import as_traffic
     from vllm_spec_plugin.tools.prompts import read_prompts
+    from vllm_spec_plugin.tools.report import Files, check_files, write
+    from vllm_spec_plugin.tools.report.output import check_output
+    from vllm_spec_plugin.tools.report.provenance import provenance
 
     console, errors = new_console(), new_console(stderr=True)
     levels = whole_numbers("--concurrency", concurrency, _MOST_STREAMS)
-    for option, path in (("--out", out), ("--json", json_path), ("--markdown", markdown), ("--png", png)):
-        check_output(option, path)
+    files = Files(markdown, json_file, csv, png, html)
+    check_files(files)
+    check_output("--out", out)
     given = read_prompts(prompts)
     served = model_source("--model", model, "target")
     if not all(Path(name).is_dir() for name in (served, draft, medusa) if name):
@@ -101,8 +111,11 @@ def plan(
     sizes = Sizes(tuple(sorted(levels)), rounds, seed)
     wanted = planning.Wanted(served, small, heads, tokens, sizes, verify, enforce_eager)
     traffic = as_traffic(given, served, temperature, output_tokens)
-    origin = provenance(sys.argv[1:], seed, [prompt.text for prompt in traffic]) | {"model": served}
+    models = {role: name for role, name in (("target", served), ("draft", small), ("medusa", medusa)) if name}
+    origin = provenance(sys.argv[1:], seed, [prompt.text for prompt in traffic], models) | {"model": served}
     with tempfile.TemporaryDirectory(prefix="vllm-spec-plan-") as folder:
         results = planning.make_plan(wanted, traffic, origin, Path(folder), patience, errors)
-    show(results, console)
-    write(results, origin, Files(out, out_anyway, json_path, markdown, png), console)
+    write(report_of(results, origin), terminal=console, **vars(files))
+    if out is not None:
+        done = write_plugin_yaml(results, origin, out, anyway=out_anyway)
+        console.print(f"\n{escape(done)}", soft_wrap=True, highlight=False)

@@ -2,12 +2,15 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vllm_spec_plugin.schema.errors import show, unknown_word
 
-SPEC, SPEC_TOKENS, SPEC_METHOD = "spec", "spec_tokens", "spec_method"
-_ALL = (SPEC, SPEC_TOKENS, SPEC_METHOD)
+if TYPE_CHECKING:
+    from vllm_spec_plugin.proposers.section import ProposerConfig
+
+SPEC, SPEC_TOKENS, SPEC_METHOD, SPEC_PREDICTION = "spec", "spec_tokens", "spec_method", "spec_prediction"
+_ALL = (SPEC, SPEC_TOKENS, SPEC_METHOD, SPEC_PREDICTION)
 
 
 @dataclass(frozen=True)
@@ -17,22 +20,32 @@ class RequestOptions:
     Attributes:
         most: maximum draft tokens per step; None is the server's maximum, 0 switches drafts off.
         method: the only method that may draft for it; None allows every method of the server.
+        has_prediction: whether it predicts its output.
     """
 
     most: int | None = None
     method: str | None = None
+    has_prediction: bool = False
+
+    def allows(self, proposer: "ProposerConfig") -> bool:
+        """Whether a proposer may draft for it."""
+        return self.method in (None, proposer.method) and (self.has_prediction or not proposer.uses_predictions)
 
 
 _USUAL = RequestOptions()
 
 
-def check_options(extra_args: Mapping[str, Any] | None, most: int, methods: Sequence[str]) -> None:
+def check_options(
+    extra_args: Mapping[str, Any] | None, most: int, methods: Sequence[str], *, takes_predictions: bool = False
+) -> None:
     """Refuses options that the server cannot honour, and unknown keys that begin with `spec_`.
 
     Args:
         extra_args: the request's; keys of other plugins are ignored.
         most: the server's maximum draft length, in tokens.
         methods: the server's methods of drafting.
+        takes_predictions: whether one of them drafts from predicted outputs. A request's `prediction`, which is a
+            mapping here, is allowed without, as other servers ignore it.
 
     Raises:
         ValueError: names the key, the value given and what is allowed.
@@ -50,8 +63,10 @@ def check_options(extra_args: Mapping[str, Any] | None, most: int, methods: Sequ
             if not isinstance(value, str):
                 raise _refusal(key, f"got {show(value)}", ", ".join(methods))
             raise ValueError(f"vllm_xargs.{key}: {unknown_word(value, list(methods))}")
-    if given.get(SPEC) == "off" and len(given) > 1:
-        others = ", ".join(sorted(set(given) - {SPEC}))
+        if key == SPEC_PREDICTION and not takes_predictions and not isinstance(value, Mapping):
+            raise _refusal(key, "the server does not draft from predictions", "a server with method prediction")
+    others = ", ".join(sorted(set(given) - {SPEC, SPEC_PREDICTION}))
+    if given.get(SPEC) == "off" and others:
         raise _refusal(SPEC, f"got 'off' beside {others}", f"off by itself, or {others} without it")
 
 
@@ -61,7 +76,14 @@ def read_options(extra_args: Mapping[str, Any] | None) -> RequestOptions:
         return _USUAL
     if extra_args.get(SPEC) == "off":
         return RequestOptions(most=0)
-    return RequestOptions(extra_args.get(SPEC_TOKENS), extra_args.get(SPEC_METHOD))
+    return RequestOptions(
+        extra_args.get(SPEC_TOKENS), extra_args.get(SPEC_METHOD), bool(extra_args.get(SPEC_PREDICTION))
+    )
+
+
+def read_prediction(extra_args: Mapping[str, Any]) -> list[int] | None:
+    """Reads the tokens of a request's predicted output; None if it has none."""
+    return extra_args.get(SPEC_PREDICTION)
 
 
 def _refusal(key: str, problem: str, allowed: str) -> ValueError:

@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 
+from vllm_spec_plugin.config.request_options import read_prediction
 from vllm_spec_plugin.drafting.drafter import Drafter
 from vllm_spec_plugin.proposers.base import RequestView
 from vllm_spec_plugin.turns import Turns, longest
@@ -76,6 +77,8 @@ def request_views(
                 hidden=None if hidden is None else hidden[i],
                 scope=drafter.scopes.get(request_id) if is_exact or not is_seeded else None,
                 turns=turns,
+                num_prompt_tokens=len(request.prompt_token_ids),
+                prediction=read_prediction(params.extra_args) if params.extra_args else None,
             )
         )
         places.append(i)

@@ -40,6 +40,9 @@ class RequestView:
         scope: requests of the same scope may draft from each other's text once it is finished; None is private. It is
             None for a seeded request with lenience below 1, whose output would depend on earlier text.
         turns: proposers that may draft, with draft lengths.
+        num_prompt_tokens: number of prompt tokens in `token_ids`.
+        prediction: the client's predicted output, as token ids; None without one. Only for proposers with
+            `uses_predictions`.
     """
 
     request_id: str
@@ -56,6 +59,8 @@ class RequestView:
     hidden: "torch.Tensor | None" = None
     scope: str | None = None
     turns: "Turns" = ()
+    num_prompt_tokens: int = 0
+    prediction: Sequence[int] | None = None
 
     def uniforms_of_siblings(self, depth: int, count: int) -> "npt.NDArray[np.float64]":
         """Returns [count] float64: one number per sibling drawn at `depth`, which counts from 0.

@@ -14,6 +14,7 @@ from vllm_spec_plugin.proposers.base import Proposer
 from vllm_spec_plugin.proposers.draft_model.config import DraftModelConfig
 from vllm_spec_plugin.proposers.medusa.config import MedusaConfig
 from vllm_spec_plugin.proposers.ngram.config import NgramConfig
+from vllm_spec_plugin.proposers.prediction.config import PredictionConfig
 from vllm_spec_plugin.proposers.section import ProposerConfig
 from vllm_spec_plugin.proposers.suffix.config import SuffixConfig
 from vllm_spec_plugin.schema.errors import show_reason
@@ -24,7 +25,7 @@ GROUP = "vllm_spec_plugin.proposers"
 CASCADE = "cascade"
 
 # The plugin's own methods are listed here.
-BundledConfig = NgramConfig | SuffixConfig | DraftModelConfig | MedusaConfig
+BundledConfig = NgramConfig | SuffixConfig | DraftModelConfig | MedusaConfig | PredictionConfig
 
 Kind = type[ProposerConfig]
 BUNDLED: tuple[Kind, ...] = get_args(BundledConfig)

@@ -70,6 +70,7 @@ class ProposerConfig(Section):
     Attributes:
         keeps_kv: whether drafts need slots in the KV cache; `draft_weights` then has the model.
         uses_hidden_states: whether it drafts from the target's last hidden states.
+        uses_predictions: whether it drafts from a request's predicted output; requests without one get no drafts of it.
         model_keys: keys whose values are a model's folder or hub name. A relative path becomes absolute where it names
             a folder beside the configuration file.
         planned_keys: keys that `vllm-spec plan` sets to other values than the defaults.
@@ -77,6 +78,7 @@ class ProposerConfig(Section):
 
     keeps_kv: ClassVar[bool] = False
     uses_hidden_states: ClassVar[bool] = False
+    uses_predictions: ClassVar[bool] = False
     model_keys: ClassVar[tuple[str, ...]] = ()
     planned_keys: ClassVar[Mapping[str, Any]] = MappingProxyType({})
 

@@ -67,6 +67,8 @@ def _configure(engine_args: Any, create: Callable[[], Any]) -> Any:
         check_served(config, plugin, given[KEY]["source"])
     frontend.patch()
     setattr(config.speculative_config, frontend.METHODS, tuple(proposer.method for proposer in plugin.proposers))
+    takes_predictions = any(proposer.uses_predictions for proposer in plugin.proposers)
+    setattr(config.speculative_config, frontend.PREDICTIONS, takes_predictions)
     return config
 
 

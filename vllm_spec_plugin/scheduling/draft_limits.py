@@ -47,7 +47,7 @@ class DraftLimits:
         most = most if options.most is None else min(options.most, most)
         end = request.num_prompt_tokens + request.max_tokens
         return cls(
-            tuple(most if options.method in (None, proposer.method) else 0 for proposer in proposers),
+            tuple(most if options.allows(proposer) else 0 for proposer in proposers),
             min(max_model_len, end) - 2 - most,
             max_model_len,
             end,

@@ -75,23 +75,28 @@ def test_options_come_to_cells_and_arms_and_everything_is_written(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "docs").mkdir()
     options = "--workload mixed --workload switching --levels 2,1,2 --switching-levels 4"
-    arms, files = "--arm stock:ngram --arm fixed:2", "--json a.json --markdown docs/a.md --png docs/a.png"
+    arms, files = (
+        "--arm stock:ngram --arm fixed:2",
+        "--json a.json --csv a.csv --markdown docs/a.md --png docs/a.png --html a.html",
+    )
     result = run("bench", *f"{options} {arms} {files}".split())
     assert result.exit_code == 0, result.output
     assert swept.plan.cells == (("mixed", 2), ("mixed", 1), ("switching", 4))
-    assert swept.arms == ["none", "stock ngram", "K = 2"]
-    assert "Throughput: easy" in result.stdout
+    assert swept.arms == ["no speculation", "vLLM's ngram, K = 4", "fixed K = 2"]
+    assert "easy: tokens/s" in result.stdout
     origin = json.loads((tmp_path / "a.json").read_text())["provenance"]
     assert (origin["sizes"]["phase_tokens"], origin["rounds"], origin["seed"]) == (400, 3, 0)
     assert list(origin["arms"]) == swept.arms
-    assert origin["arms"]["K = 2"]["engine"] == {"device": "none"}
+    assert origin["arms"]["fixed K = 2"]["engine"] == {"device": "none"}
     assert (tmp_path / "docs" / "a.png").stat().st_size > 1000
+    assert (tmp_path / "a.csv").read_text().startswith("arm,workload,level,round,metric,value\n")
+    assert "data:image/png;base64," in (tmp_path / "a.html").read_text()
     assert "](a.png)" in (tmp_path / "docs" / "a.md").read_text()
 
 
 def test_without_arms_there_are_the_usual_ones(swept: SimpleNamespace) -> None:
     assert run("bench").exit_code == 0
-    assert swept.arms == ["none", "optimal", "K = 1", "K = 2", "K = 4", "K = 8"]
+    assert swept.arms == ["no speculation", "optimal", "fixed K = 1", "fixed K = 2", "fixed K = 4", "fixed K = 8"]
 
 
 def test_wrong_outputs_fail_the_run_after_it_has_told_all(tmp_path: Path, swept: SimpleNamespace) -> None:
@@ -99,12 +104,12 @@ def test_wrong_outputs_fail_the_run_after_it_has_told_all(tmp_path: Path, swept:
     result = run("bench", "--json", tmp_path / "a.json")
     assert result.exit_code == 1
     assert "2 WRONG" in result.stdout
-    assert result.stderr == "error: 2 greedy outputs differ from those of arm none\n"
+    assert result.stderr == "error: 2 greedy outputs differ from those of arm no speculation\n"
     assert (tmp_path / "a.json").is_file()
 
 
 def test_an_interrupted_run_fails_after_it_has_told_what_there_is(swept: SimpleNamespace) -> None:
     result = run("bench", "--rounds", "5")
     assert result.exit_code == 1
-    assert "Throughput: easy" in result.stdout
+    assert "easy: tokens/s" in result.stdout
     assert result.stderr == "error: interrupted: these are the first 3 of 5 rounds\n"

@@ -52,16 +52,17 @@ def test_options_come_to_arms_with_engines_of_their_own_and_a_report(
     monkeypatch.setattr(running, "running_engines", no_engines)
     monkeypatch.setattr(comparison, "run_all", run_nothing)
     result = run(
-        "bench", "drafting", "--arm", "fixed:2,3", "--batch", "2", "--temperature", "1", "--json", tmp_path / "a.json"
+        *("bench", "drafting", "--arm", "fixed:2,3", "--batch", "2", "--temperature", "1"),
+        *("--json", tmp_path / "a.json", "--rounds", "3"),
     )
     assert result.exit_code == 0, result.output
     assert {name: (arm.plan.num_draft_tokens, arm.spec_tokens) for name, arm in asked.arms.items()} == {
-        "none": (0, None),
-        "K = 2": (2, None),
-        "K = 3": (3, None),
+        "no speculation": (0, None),
+        "fixed K = 2": (2, None),
+        "fixed K = 3": (3, None),
     }
     assert (asked.workload.batches, asked.workload.temperatures) == ((2,), (1.0,))
     assert "Limit of the speedup" in result.stdout
     found = json.loads((tmp_path / "a.json").read_text())
-    proposer = found["provenance"]["arms"]["K = 3"]["speculation"]["proposer"]
+    proposer = found["provenance"]["arms"]["fixed K = 3"]["speculation"]["proposer"]
     assert proposer["draft_sampling"] == "probabilistic"

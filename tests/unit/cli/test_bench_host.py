@@ -52,7 +52,7 @@ def test_options_come_to_engines_jobs_and_files(tmp_path: Path, monkeypatch: pyt
     options = "--arm ngram:4 --levels 1,512 --forward constant --rounds 2 --steps 7 --optimal-tokens 8"
     result = run("bench", "host", *options.split(), *files)
     assert result.exit_code == 0, result.stderr
-    assert asked.arms == ["none", "ngram, K = 4"]
+    assert asked.arms == ["no speculation", "ngram, K = 4"]
     assert asked.cells == [(False, 1), (False, 512)]
     assert (asked.rounds, asked.job.num_steps) == (2, 7)
     # All requests may verify 8 tokens each.
@@ -61,4 +61,4 @@ def test_options_come_to_engines_jobs_and_files(tmp_path: Path, monkeypatch: pyt
     assert "](host.png)" in (tmp_path / "host.markdown").read_text()
     found = json.loads((tmp_path / "host.json").read_text())
     assert found["provenance"]["rounds"] == 2
-    assert list(found["provenance"]["arms"]) == ["none", "ngram, K = 4"]
+    assert list(found["provenance"]["arms"]) == ["no speculation", "ngram, K = 4"]

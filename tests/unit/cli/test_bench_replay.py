@@ -25,7 +25,8 @@ def test_rates_are_shown_and_written(recorded: Path, tmp_path: Path) -> None:
     assert first.stdout == again.stdout
     assert "tiny: ngram, draft_model" in first.stdout
     lines = markdown.read_text().splitlines()
-    assert [line.split(" | ")[0] for line in lines if line.startswith("| ")] == ["| workload", "| easy", "| switching"]
+    names = [line.split(" | ")[0] for line in lines if line.startswith("| ")]
+    assert names == ["| streams", "| easy, 2", "| switching, 2"]
 
 
 def test_one_mechanism_can_be_switched_off(recorded: Path) -> None:

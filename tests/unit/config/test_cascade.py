@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-import pytest
-
 from tests.unit.config.cases import MEDUSA, message_of
 from vllm_spec_plugin.config import (
     DraftModelConfig,
@@ -13,47 +11,6 @@ from vllm_spec_plugin.config import (
 )
 
 NGRAM_ITEM = {"method": "ngram"}
-
-
-@pytest.mark.parametrize(
-    ("proposers", "message"),
-    [
-        ([NGRAM_ITEM], "proposers: got a list of 1; allowed: a list of 2 to 3 proposers, each with its method"),
-        ([NGRAM_ITEM] * 4, "proposers: got a list of 4; allowed: a list of 2 to 3 proposers, each with its method"),
-        (NGRAM_ITEM, "proposers: got a section; allowed: a list of 2 to 3 proposers, each with its method"),
-        (
-            [NGRAM_ITEM, {"method": "ngrm"}],
-            "proposers[1].method: got the text 'ngrm'; allowed: draft_model, medusa, ngram, suffix; "
-            "did you mean ngram?",
-        ),
-        ([NGRAM_ITEM, {"model": "x"}], "proposers[1].method: missing; allowed: draft_model, medusa, ngram, suffix"),
-        (
-            [NGRAM_ITEM, {"method": "cascade", "proposers": []}],
-            "proposers[1].method: got the text 'cascade'; allowed: draft_model, medusa, ngram, suffix",
-        ),
-        (
-            [NGRAM_ITEM, NGRAM_ITEM],
-            "proposers[1].method: got the text 'ngram' a second time; allowed: each method once",
-        ),
-        (
-            [{**NGRAM_ITEM, "min_order": 0}, MEDUSA],
-            "proposers[0].min_order: got 0; allowed: a whole number from 1 to 16",
-        ),
-        (
-            [{**NGRAM_ITEM, "tree": None}, MEDUSA],
-            "proposers[0].tree: unknown key (got nothing (null)); allowed: method, mode, min_order, max_order, window, "
-            "draft_sampling, shared, shared_tokens, shared_scope; it belongs to proposer.proposers[0].method medusa",
-        ),
-        (
-            [{**NGRAM_ITEM, "window": 100}, MEDUSA],
-            "proposers[0].window: got 100, but proposer.proposers[0].mode is lookup, which has no window; "
-            "allowed: leave it out, or set proposer.proposers[0].mode to frequency",
-        ),
-    ],
-)
-def test_a_mistake_in_a_cascade_says_where(proposers: object, message: str) -> None:
-    data = {"proposer": {"method": "cascade", "proposers": proposers}}
-    assert message_of(data) == f"spec.yaml: proposer.{message}"
 
 
 def test_a_cascade_has_its_proposers_in_order() -> None:

@@ -3,291 +3,181 @@
 from typing import Any
 
 import pytest
+import yaml
 
-from tests.unit.config.cases import DRAFT, FIXED, FREQUENCY, MEDUSA, NGRAM, SEVEN, SHARED, message_of
+from tests.unit.config.cases import DRAFT, MEDUSA, NGRAM, message_of
+from vllm_spec_plugin.proposers import registry
+
+MEMBERS = ", ".join(sorted(map(registry.method_of, registry.BUNDLED)))
+METHODS = f"cascade, {MEMBERS}"
+# What a file says, in one line, and below it the message, in which METHODS and MEMBERS stand for these.
+MISTAKES = """
+proposer: {method: ngram, max_order: 99}
+    proposer.max_order: got 99; allowed: a whole number from 1 to 16
+proposer: {method: ngram, min_order: '5'}
+    proposer.min_order: got the text '5'; allowed: a whole number from 1 to 16
+proposer: {method: ngram, min_order: true}
+    proposer.min_order: got true; allowed: a whole number from 1 to 16
+proposer: {method: ngram, mode: frequency, window: 63}
+    proposer.window: got 63; allowed: a whole number from 64 to 1048576
+proposer: {method: ngram, mode: freqency}
+    proposer.mode: got the text 'freqency'; allowed: lookup, frequency; did you mean frequency?
+proposer: {method: ngram, mode: null}
+    proposer.mode: got nothing (null); allowed: lookup, frequency
+proposer: {method: ngarm}
+    proposer.method: got the text 'ngarm'; allowed: METHODS; did you mean ngram?
+proposer: {}
+    proposer.method: missing; allowed: METHODS
+proposer: {method: ngram}, draft_length: {}
+    draft_length.policy: missing; allowed: fixed, heuristic, optimal
+proposer: {method: ngram, max_ordr: 3}
+    proposer.max_ordr: unknown key (got 3); allowed: method, mode, min_order, max_order, window, draft_sampling,
+    shared, shared_tokens, shared_scope; did you mean max_order?
+proposer: {method: ngram}, tokens: 3
+    tokens: unknown key (got 3); allowed: proposer, draft_length, verification, stream_granularity, stream_tokens;
+    did you mean draft_length.tokens?
+proposer: {method: ngram}, verification: null
+    verification: got nothing (null); allowed: a section with the keys lenience, method
+proposer: {method: ngram}, verification: {7: 1}
+    verification.7: got 7 as a key; allowed: lenience, method
+{}
+    proposer: missing; allowed: a section with the key method (cascade or draft_model or medusa or ngram or
+    prediction or suffix) and the keys of that choice
+null
+    it is empty; allowed: a YAML mapping with the keys proposer, draft_length, verification, stream_granularity,
+    stream_tokens (proposer is required)
+[1]
+    got a list; allowed: a YAML mapping with the keys proposer, draft_length, verification, stream_granularity,
+    stream_tokens (proposer is required)
+proposer: {method: ngram, min_order: 7}
+    proposer.min_order: got 7, which is above proposer.max_order (5, its default); allowed: at most
+    proposer.max_order
+proposer: {method: ngram, max_order: 1}
+    proposer.max_order: got 1, which is below proposer.min_order (2, its default); allowed: at least
+    proposer.min_order
+proposer: {method: ngram, window: 100}
+    proposer.window: got 100, but proposer.mode is lookup, which has no window; allowed: leave it out, or set
+    proposer.mode to frequency
+proposer: {method: ngram}, stream_granularity: fix
+    stream_granularity: got the text 'fix'; allowed: free, fixed; did you mean fixed?
+proposer: {method: ngram}, stream_tokens: 8
+    stream_tokens: got 8, but stream_granularity is free, so tokens are not grouped; allowed: leave it out, or set
+    stream_granularity to fixed
+proposer: {method: ngram}, stream_granularity: fixed, stream_tokens: null
+    stream_tokens: got nothing (null), but stream_granularity is fixed; allowed: a whole number from 5 to 1024, or
+    leave it out for 5
+proposer: {method: ngram}, stream_granularity: fixed, stream_tokens: 4
+    stream_tokens: got 4, but with draft_length.tokens 4 a step may output 5 tokens; allowed: a whole number from 5
+    to 1024, or leave it out for 5
+proposer: {method: ngram}, stream_granularity: fixed, stream_tokens: 1025
+    stream_tokens: got 1025; allowed: a whole number from draft_length.tokens + 1 to 1024
+proposer: {method: ngram, shared: 'yes'}
+    proposer.shared: got the text 'yes'; allowed: true or false
+proposer: {method: ngram, shared: true, shared_tokens: 1023}
+    proposer.shared_tokens: got 1023; allowed: a whole number from 1024 to 1000000000
+proposer: {method: ngram, shared: true, shared_scope: everybody}
+    proposer.shared_scope: got the text 'everybody'; allowed: salt, global
+proposer: {method: ngram, shared_tokens: 5000}
+    proposer.shared_tokens: got 5000, but proposer.shared is false, so no text is kept; allowed: leave it out,
+    or set proposer.shared to true
+proposer: {method: ngram, shared: true, shared_tokens: null}
+    proposer.shared_tokens: got nothing (null), but proposer.shared is true; allowed: a whole number from 1024 to
+    1000000000, or leave it out for 1000000
+proposer: {method: ngram, mode: frequency, window: null}
+    proposer.window: got nothing (null), but proposer.mode is frequency; allowed: a whole number from 64 to
+    1048576, or leave it out for 8192
+proposer: {method: ngram, draft_sampling: sample}
+    proposer.draft_sampling: got the text 'sample', but proposer.mode is lookup, which has no counts to draw from;
+    allowed: greedy, or set proposer.mode to frequency
+proposer: {method: draft_model}
+    proposer.model: missing; allowed: a model's folder or its name on the Hugging Face hub
+proposer: {method: draft_model, model: ''}
+    proposer.model: got the text ''; allowed: a model's folder or its name on the Hugging Face hub
+proposer: {method: draft_model, model: org/small, min_order: 3}
+    proposer.min_order: unknown key (got 3); allowed: method, model, draft_sampling, draft_temperature,
+    min_confidence, dtype, quantization, catch_up_tokens, branches; it belongs to proposer.method ngram and suffix
+proposer: {method: ngram, model: x}
+    proposer.model: unknown key (got the text 'x'); allowed: method, mode, min_order, max_order, window,
+    draft_sampling, shared, shared_tokens, shared_scope; it belongs to proposer.method draft_model and medusa
+proposer: {method: draft_model, model: org/small, tokens: 3}
+    proposer.tokens: unknown key (got 3); allowed: method, model, draft_sampling, draft_temperature,
+    min_confidence, dtype, quantization, catch_up_tokens, branches; did you mean draft_length.tokens?
+proposer: {method: draft_model, model: org/small, draft_sampling: sample}
+    proposer.draft_sampling: got the text 'sample'; allowed: probabilistic, greedy
+proposer: {method: draft_model, model: org/small, draft_temperature: 0}
+    proposer.draft_temperature: got 0; allowed: a number above 0 up to 10, or null
+proposer: {method: draft_model, model: org/small, draft_temperature: 0.7, draft_sampling: greedy}
+    proposer.draft_temperature: got 0.7, but proposer.draft_sampling is greedy, which does not sample; allowed:
+    leave it out, or set proposer.draft_sampling to probabilistic
+proposer: {method: draft_model, model: org/small, min_confidence: 1}
+    proposer.min_confidence: got 1; allowed: a number from 0, below 1
+proposer: {method: draft_model, model: org/small, dtype: fp16}
+    proposer.dtype: got the text 'fp16'; allowed: auto, float32, float16, bfloat16, or null; did you mean float16?
+proposer: {method: draft_model, model: org/small, quantization: ''}
+    proposer.quantization: got the text ''; allowed: a name that vLLM's --quantization takes, or null
+proposer: {method: draft_model, model: org/small, catch_up_tokens: 0}
+    proposer.catch_up_tokens: got 0; allowed: a whole number from 1 up
+proposer: {method: draft_model, model: org/small, branches: [2], min_confidence: 0.5}
+    proposer.min_confidence: got 0.5, but proposer.branches fixes the drafts' shape; allowed: 0, or leave
+    proposer.branches out
+proposer: {method: draft_model, model: org/small, branches: [2, 2]}
+    draft_length.tokens: got 4, but proposer.branches has 6 tokens; allowed: from 6 to 64
+proposer: {method: draft_model, model: org/small, branches: [2]}, verification: {lenience: 0.9}
+    verification.lenience: got 0.9, but the proposer drafts trees, which are verified exactly; allowed: 1
+proposer: {method: medusa, model: org/heads, tree: auto}, verification: {lenience: 0.9}
+    verification.lenience: got 0.9, but the proposer drafts trees, which are verified exactly; allowed: 1
+proposer: {method: ngram}, verification: {lenience: 0.9, method: block}
+    verification.method: got block, but verification.lenience is 0.9; allowed: token, or lenience 1
+proposer: {method: medusa, model: org/heads, tree: [[0], [1, 0]]}
+    proposer.tree: path [1, 0] has no parent; allowed: add [1], or leave it out
+proposer: {method: medusa, model: org/heads, tree: [[0], [1], [0]]}
+    proposer.tree: path [0] is there twice; allowed: each path once
+proposer: {method: medusa}
+    proposer.model: missing; allowed: a folder of Medusa heads or its name on the Hugging Face hub
+proposer: {method: medusa, model: org/heads, draft_sampling: sample}
+    proposer.draft_sampling: got the text 'sample'; allowed: greedy, probabilistic
+proposer: {method: medusa, model: org/heads, branches: [2]}
+    proposer.branches: unknown key (got a list); allowed: method, model, draft_sampling, tree; it belongs to
+    proposer.method draft_model
+proposer: {method: cascade, proposers: [{method: ngram}]}
+    proposer.proposers: got a list of 1; allowed: a list of 2 to 3 proposers, each with its method
+proposer: {method: cascade, proposers: [{method: ngram}, {method: ngram}, {method: ngram}, {method: ngram}]}
+    proposer.proposers: got a list of 4; allowed: a list of 2 to 3 proposers, each with its method
+proposer: {method: cascade, proposers: {method: ngram}}
+    proposer.proposers: got a section; allowed: a list of 2 to 3 proposers, each with its method
+proposer: {method: cascade, proposers: [{method: ngram}, {method: ngrm}]}
+    proposer.proposers[1].method: got the text 'ngrm'; allowed: MEMBERS; did you mean ngram?
+proposer: {method: cascade, proposers: [{method: ngram}, {model: x}]}
+    proposer.proposers[1].method: missing; allowed: MEMBERS
+proposer: {method: cascade, proposers: [{method: ngram}, {method: cascade, proposers: []}]}
+    proposer.proposers[1].method: got the text 'cascade'; allowed: MEMBERS
+proposer: {method: cascade, proposers: [{method: ngram}, {method: ngram}]}
+    proposer.proposers[1].method: got the text 'ngram' a second time; allowed: each method once
+proposer: {method: cascade, proposers: [{method: ngram, min_order: 0}, {method: medusa, model: org/heads}]}
+    proposer.proposers[0].min_order: got 0; allowed: a whole number from 1 to 16
+proposer: {method: cascade, proposers: [{method: ngram, tree: null}, {method: medusa, model: org/heads}]}
+    proposer.proposers[0].tree: unknown key (got nothing (null)); allowed: method, mode, min_order, max_order,
+    window, draft_sampling, shared, shared_tokens, shared_scope; it belongs to proposer.proposers[0].method medusa
+proposer: {method: cascade, proposers: [{method: ngram, window: 100}, {method: medusa, model: org/heads}]}
+    proposer.proposers[0].window: got 100, but proposer.proposers[0].mode is lookup, which has no window; allowed:
+    leave it out, or set proposer.proposers[0].mode to frequency
+"""
 
 
-@pytest.mark.parametrize(
-    ("data", "message"),
-    [
-        (
-            {"proposer": {**NGRAM, "max_order": 99}},
-            "proposer.max_order: got 99; allowed: a whole number from 1 to 16",
-        ),
-        ({"proposer": {**NGRAM, "max_order": 17}}, "proposer.max_order: got 17; allowed: a whole number from 1 to 16"),
-        (
-            {"proposer": {**NGRAM, "min_order": "5"}},
-            "proposer.min_order: got the text '5'; allowed: a whole number from 1 to 16",
-        ),
-        (
-            {"proposer": {**NGRAM, "min_order": True}},
-            "proposer.min_order: got true; allowed: a whole number from 1 to 16",
-        ),
-        (
-            {"proposer": {**NGRAM, "min_order": 2.0}},
-            "proposer.min_order: got 2.0; allowed: a whole number from 1 to 16",
-        ),
-        (
-            {"proposer": {**FREQUENCY, "window": 63}},
-            "proposer.window: got 63; allowed: a whole number from 64 to 1048576",
-        ),
-        (
-            {"proposer": {**NGRAM, "mode": "freqency"}},
-            "proposer.mode: got the text 'freqency'; allowed: lookup, frequency; did you mean frequency?",
-        ),
-        ({"proposer": {**NGRAM, "mode": None}}, "proposer.mode: got nothing (null); allowed: lookup, frequency"),
-        (
-            {"proposer": {"method": "ngarm"}},
-            "proposer.method: got the text 'ngarm'; allowed: cascade, draft_model, medusa, ngram, suffix; "
-            "did you mean ngram?",
-        ),
-        ({"proposer": {"method": 5}}, "proposer.method: got 5; allowed: cascade, draft_model, medusa, ngram, suffix"),
-        ({"proposer": {}}, "proposer.method: missing; allowed: cascade, draft_model, medusa, ngram, suffix"),
-        ({"proposer": NGRAM, "draft_length": {}}, "draft_length.policy: missing; allowed: fixed, heuristic, optimal"),
-        (
-            {"proposer": NGRAM, "draft_length": {"policy": "fixed", "tokens": 0}},
-            "draft_length.tokens: got 0; allowed: a whole number from 1 to 64",
-        ),
-        (
-            {"proposer": {**NGRAM, "max_ordr": 3}},
-            "proposer.max_ordr: unknown key (got 3); allowed: method, mode, min_order, max_order, window, "
-            "draft_sampling, shared, shared_tokens, shared_scope; did you mean max_order?",
-        ),
-        (
-            {"proposer": NGRAM, "tokens": 3},
-            "tokens: unknown key (got 3); allowed: proposer, draft_length, verification, stream_granularity, "
-            "stream_tokens; did you mean draft_length.tokens?",
-        ),
-        (
-            {"proposer": NGRAM, "verification": None},
-            "verification: got nothing (null); allowed: a section with the keys lenience, method",
-        ),
-        (
-            {"proposer": NGRAM, "verification": {7: 1}},
-            "verification.7: got 7 as a key; allowed: lenience, method",
-        ),
-        (
-            {},
-            "proposer: missing; allowed: a section with the key method (cascade or draft_model or medusa or ngram or "
-            "suffix) and the keys of that choice",
-        ),
-        (
-            None,
-            "it is empty; allowed: a YAML mapping with the keys proposer, draft_length, verification, "
-            "stream_granularity, stream_tokens (proposer is required)",
-        ),
-        (
-            [1],
-            "got a list; allowed: a YAML mapping with the keys proposer, draft_length, verification, "
-            "stream_granularity, stream_tokens (proposer is required)",
-        ),
-        (
-            {"proposer": {**NGRAM, "min_order": 7}},
-            "proposer.min_order: got 7, which is above proposer.max_order (5, its default); "
-            "allowed: at most proposer.max_order",
-        ),
-        (
-            {"proposer": {**NGRAM, "max_order": 1}},
-            "proposer.max_order: got 1, which is below proposer.min_order (2, its default); "
-            "allowed: at least proposer.min_order",
-        ),
-        (
-            {"proposer": {**NGRAM, "window": 100}},
-            "proposer.window: got 100, but proposer.mode is lookup, which has no window; "
-            "allowed: leave it out, or set proposer.mode to frequency",
-        ),
-        (
-            {"proposer": NGRAM, "stream_granularity": "fix"},
-            "stream_granularity: got the text 'fix'; allowed: free, fixed; did you mean fixed?",
-        ),
-        (
-            {"proposer": NGRAM, "stream_granularity": None},
-            "stream_granularity: got nothing (null); allowed: free, fixed",
-        ),
-        (
-            {"proposer": NGRAM, "stream_tokens": 8},
-            "stream_tokens: got 8, but stream_granularity is free, so tokens are not grouped; "
-            "allowed: leave it out, or set stream_granularity to fixed",
-        ),
-        (
-            {**FIXED, "stream_tokens": None},
-            "stream_tokens: got nothing (null), but stream_granularity is fixed; "
-            "allowed: a whole number from 5 to 1024, or leave it out for 5",
-        ),
-        (
-            {**FIXED, "stream_tokens": 4},
-            "stream_tokens: got 4, but with draft_length.tokens 4 a step may output 5 tokens; "
-            "allowed: a whole number from 5 to 1024, or leave it out for 5",
-        ),
-        (
-            {**FIXED, "draft_length": SEVEN, "stream_tokens": 7},
-            "stream_tokens: got 7, but with draft_length.tokens 7 a step may output 8 tokens; "
-            "allowed: a whole number from 8 to 1024, or leave it out for 8",
-        ),
-        (
-            {**FIXED, "stream_tokens": 1025},
-            "stream_tokens: got 1025; allowed: a whole number from draft_length.tokens + 1 to 1024",
-        ),
-        (
-            {**FIXED, "stream_tokens": "5"},
-            "stream_tokens: got the text '5'; allowed: a whole number from draft_length.tokens + 1 to 1024",
-        ),
-        (
-            {**FIXED, "draft_length": {"policy": "fixed", "tokens": 0}},
-            "draft_length.tokens: got 0; allowed: a whole number from 1 to 64",
-        ),
-        (
-            {"proposer": {**NGRAM, "shared": "yes"}},
-            "proposer.shared: got the text 'yes'; allowed: true or false",
-        ),
-        (
-            {"proposer": {**SHARED, "shared_tokens": 1023}},
-            "proposer.shared_tokens: got 1023; allowed: a whole number from 1024 to 1000000000",
-        ),
-        (
-            {"proposer": {**SHARED, "shared_scope": "everybody"}},
-            "proposer.shared_scope: got the text 'everybody'; allowed: salt, global",
-        ),
-        (
-            {"proposer": {**NGRAM, "shared_tokens": 5000}},
-            "proposer.shared_tokens: got 5000, but proposer.shared is false, so no text is kept; "
-            "allowed: leave it out, or set proposer.shared to true",
-        ),
-        (
-            {"proposer": {**NGRAM, "shared": False, "shared_scope": "salt"}},
-            "proposer.shared_scope: got the text 'salt', but proposer.shared is false, so no text is kept; "
-            "allowed: leave it out, or set proposer.shared to true",
-        ),
-        (
-            {"proposer": {**SHARED, "shared_tokens": None}},
-            "proposer.shared_tokens: got nothing (null), but proposer.shared is true; allowed: a whole number from "
-            "1024 to 1000000000, or leave it out for 1000000",
-        ),
-        (
-            {"proposer": {**SHARED, "shared_scope": None}},
-            "proposer.shared_scope: got nothing (null), but proposer.shared is true; allowed: salt, global, or leave "
-            "it out for salt",
-        ),
-        (
-            {"proposer": {**FREQUENCY, "window": None}},
-            "proposer.window: got nothing (null), but proposer.mode is frequency; "
-            "allowed: a whole number from 64 to 1048576, or leave it out for 8192",
-        ),
-        (
-            {"proposer": {**NGRAM, "draft_sampling": "sample"}},
-            "proposer.draft_sampling: got the text 'sample', but proposer.mode is lookup, which has no counts to "
-            "draw from; allowed: greedy, or set proposer.mode to frequency",
-        ),
-        (
-            {"proposer": {"method": "draft_model"}},
-            "proposer.model: missing; allowed: a model's folder or its name on the Hugging Face hub",
-        ),
-        (
-            {"proposer": {**DRAFT, "model": ""}},
-            "proposer.model: got the text ''; allowed: a model's folder or its name on the Hugging Face hub",
-        ),
-        (
-            {"proposer": {**DRAFT, "model": None}},
-            "proposer.model: got nothing (null); allowed: a model's folder or its name on the Hugging Face hub",
-        ),
-        (
-            {"proposer": {**DRAFT, "min_order": 3}},
-            "proposer.min_order: unknown key (got 3); allowed: method, model, draft_sampling, draft_temperature, "
-            "min_confidence, dtype, quantization, catch_up_tokens, branches; it belongs to proposer.method ngram and "
-            "suffix",
-        ),
-        (
-            {"proposer": {**NGRAM, "model": "x"}},
-            "proposer.model: unknown key (got the text 'x'); allowed: method, mode, min_order, max_order, window, "
-            "draft_sampling, shared, shared_tokens, shared_scope; it belongs to proposer.method draft_model and medusa",
-        ),
-        (
-            {"proposer": {**DRAFT, "tokens": 3}},
-            "proposer.tokens: unknown key (got 3); allowed: method, model, draft_sampling, draft_temperature, "
-            "min_confidence, dtype, quantization, catch_up_tokens, branches; did you mean draft_length.tokens?",
-        ),
-        (
-            {"proposer": {**DRAFT, "draft_sampling": "sample"}},
-            "proposer.draft_sampling: got the text 'sample'; allowed: probabilistic, greedy",
-        ),
-        (
-            {"proposer": {**DRAFT, "draft_temperature": 0}},
-            "proposer.draft_temperature: got 0; allowed: a number above 0 up to 10, or null",
-        ),
-        (
-            {"proposer": {**DRAFT, "draft_temperature": 10.5}},
-            "proposer.draft_temperature: got 10.5; allowed: a number above 0 up to 10, or null",
-        ),
-        (
-            {"proposer": {**DRAFT, "draft_temperature": 0.7, "draft_sampling": "greedy"}},
-            "proposer.draft_temperature: got 0.7, but proposer.draft_sampling is greedy, which does not sample; "
-            "allowed: leave it out, or set proposer.draft_sampling to probabilistic",
-        ),
-        (
-            {"proposer": {**DRAFT, "min_confidence": 1}},
-            "proposer.min_confidence: got 1; allowed: a number from 0, below 1",
-        ),
-        (
-            {"proposer": {**DRAFT, "dtype": "fp16"}},
-            "proposer.dtype: got the text 'fp16'; allowed: auto, float32, float16, bfloat16, or null; "
-            "did you mean float16?",
-        ),
-        (
-            {"proposer": {**DRAFT, "quantization": ""}},
-            "proposer.quantization: got the text ''; allowed: a name that vLLM's --quantization takes, or null",
-        ),
-        (
-            {"proposer": {**DRAFT, "catch_up_tokens": 0}},
-            "proposer.catch_up_tokens: got 0; allowed: a whole number from 1 up",
-        ),
-        (
-            {"proposer": {**DRAFT, "branches": [2], "min_confidence": 0.5}},
-            "proposer.min_confidence: got 0.5, but proposer.branches fixes the drafts' shape; allowed: 0, or leave "
-            "proposer.branches out",
-        ),
-        (
-            {"proposer": {**DRAFT, "branches": [2, 2]}},
-            "draft_length.tokens: got 4, but proposer.branches has 6 tokens; allowed: from 6 to 64",
-        ),
-        (
-            {"proposer": {**MEDUSA, "tree": [[0], [1], [2], [3], [4]]}},
-            "draft_length.tokens: got 4, but proposer.tree has 5 tokens; allowed: from 5 to 64",
-        ),
-        (
-            {"proposer": {**DRAFT, "branches": [2]}, "verification": {"lenience": 0.9}},
-            "verification.lenience: got 0.9, but the proposer drafts trees, which are verified exactly; allowed: 1",
-        ),
-        (
-            {"proposer": {**MEDUSA, "tree": "auto"}, "verification": {"lenience": 0.9}},
-            "verification.lenience: got 0.9, but the proposer drafts trees, which are verified exactly; allowed: 1",
-        ),
-        (
-            {"proposer": NGRAM, "verification": {"lenience": 0.9, "method": "block"}},
-            "verification.method: got block, but verification.lenience is 0.9; allowed: token, or lenience 1",
-        ),
-        (
-            {"proposer": {**MEDUSA, "tree": [[0], [1, 0]]}},
-            "proposer.tree: path [1, 0] has no parent; allowed: add [1], or leave it out",
-        ),
-        (
-            {"proposer": {**MEDUSA, "tree": [[0], [1], [0]]}},
-            "proposer.tree: path [0] is there twice; allowed: each path once",
-        ),
-        (
-            {"proposer": {"method": "medusa"}},
-            "proposer.model: missing; allowed: a folder of Medusa heads or its name on the Hugging Face hub",
-        ),
-        (
-            {"proposer": {**MEDUSA, "draft_sampling": "sample"}},
-            "proposer.draft_sampling: got the text 'sample'; allowed: greedy, probabilistic",
-        ),
-        (
-            {"proposer": {**MEDUSA, "branches": [2]}},
-            "proposer.branches: unknown key (got a list); allowed: method, model, draft_sampling, tree; it belongs to "
-            "proposer.method draft_model",
-        ),
-    ],
-)
+def mistakes() -> list[tuple[object, str]]:
+    """Data of a file and what is said of it."""
+    cases: list[tuple[object, str]] = []
+    for line in MISTAKES.strip().splitlines():
+        if line.startswith(" "):
+            data, message = cases.pop()
+            said = line.strip().replace("METHODS", METHODS).replace("MEMBERS", MEMBERS)
+            cases.append((data, f"{message} {said}".strip()))
+        else:
+            cases.append((yaml.safe_load(line if line[0] in "{[n" else f"{{{line}}}"), ""))
+    return cases
+
+
+@pytest.mark.parametrize(("data", "message"), mistakes())
 def test_one_mistake_is_one_line(data: object, message: str) -> None:
     assert message_of(data) == f"spec.yaml: {message}"
 

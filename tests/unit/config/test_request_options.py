@@ -4,9 +4,11 @@ import re
 
 import pytest
 
+from vllm_spec_plugin.config import parse_config
 from vllm_spec_plugin.config.request_options import RequestOptions, check_options, read_options
 
 METHODS = ("ngram", "draft_model")
+API = {"prediction": {"type": "content", "content": "a"}}
 
 
 @pytest.mark.parametrize(
@@ -18,6 +20,8 @@ METHODS = ("ngram", "draft_model")
         ({"spec": "on"}, RequestOptions()),
         ({"spec": "off"}, RequestOptions(most=0)),
         ({"spec_tokens": 1}, RequestOptions(most=1)),
+        # Servers that do not draft from it ignore it; the frontend drops it.
+        ({"spec_prediction": API}, RequestOptions(has_prediction=True)),
         ({"spec": "on", "spec_tokens": 8, "spec_method": "draft_model"}, RequestOptions(8, "draft_model")),
     ],
 )
@@ -45,6 +49,7 @@ def test_what_is_let_through_is_read(given, meaning):
         ),
         ({"spec_method": 3}, "vllm_xargs.spec_method: got 3; allowed: ngram, draft_model"),
         ({"spec_mode": "x"}, "vllm_xargs.spec_mode: unknown key; allowed: spec, spec_tokens, spec_method"),
+        ({"spec_prediction": "a"}, "vllm_xargs.spec_prediction: the server does not draft from predictions; allowed: "),
         (
             {"spec": "off", "spec_tokens": 2},
             "vllm_xargs.spec: got 'off' beside spec_tokens; allowed: off by itself, or spec_tokens without it",
@@ -54,3 +59,21 @@ def test_what_is_let_through_is_read(given, meaning):
 def test_what_makes_no_sense_is_refused_in_words(given, message):
     with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
         check_options(given, 8, METHODS)
+
+
+def test_a_request_without_drafts_may_have_a_prediction():
+    for given in ({"spec": "off", "spec_prediction": API}, {"spec_prediction": [1, 2]}):
+        check_options(given, 8, METHODS, takes_predictions=True)
+
+
+def test_only_requests_with_a_prediction_are_drafted_for_from_it():
+    ngram, prediction = (
+        parse_config({"proposer": {"method": method}}, "a").proposers[0] for method in ("ngram", "prediction")
+    )
+    for options, allowed in (
+        (RequestOptions(), (True, False)),
+        (RequestOptions(has_prediction=True), (True, True)),
+        (RequestOptions(method="ngram", has_prediction=True), (True, False)),
+        (RequestOptions(method="prediction"), (False, False)),
+    ):
+        assert (options.allows(ngram), options.allows(prediction)) == allowed

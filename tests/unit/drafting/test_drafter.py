@@ -134,12 +134,6 @@ def test_what_is_known_of_a_tree_goes_with_its_q(with_a_tree):
     assert with_a_tree.pending.tree("a", [3, 4, 5, 6]) is chain(4)
 
 
-def test_drafts_without_a_tree_are_chains(drafter):
-    drafter.draft([view("a", 3)])
-    assert drafter.pending.tree("a", [3]) is chain(1)
-    assert drafter.pending.tree("unknown", []) is chain(0)
-
-
 def test_the_proposer_says_how_many_siblings_it_draws(drafter, monkeypatch, proposer):
     assert drafter.siblings == 1
     proposer.num_siblings = 5
@@ -174,9 +168,3 @@ def test_each_proposer_of_a_cascade_is_counted_and_told_by_itself(monkeypatch):
     assert first.forgotten == ["a", "b"]
     cascade.forget("a")
     assert second.forgotten == ["a"]
-
-
-def test_no_requests_no_drafts(drafter):
-    assert drafter.draft([]) == []
-    assert drafter.pending.take_probs(["a"], [[]], CPU) is None
-    assert NO_DRAFT.token_ids == []

@@ -23,6 +23,7 @@ def request(length, num_output=1, seed=None, **params):
         "temperature": 1.0,
         "max_tokens": None,
         "structured_outputs": None,
+        "extra_args": None,
     }
     return SimpleNamespace(
         length=length,
@@ -58,6 +59,13 @@ def test_a_chain_goes_as_far_as_context_and_max_tokens_leave_room():
     assert places == [0, 1, 3]
     assert [view.num_draft_tokens for view in found] == [4, 2, 2]
     assert [view.depth for view in found] == [4, 2, 2]
+
+
+def test_a_predicted_output_is_shown_and_where_the_output_begins():
+    requests = [request(20, num_output=3, extra_args={"spec_prediction": [5, 6]}), request(20, extra_args={"a": 1})]
+    _, found = views([*requests, request(20)])
+    assert [view.prediction for view in found] == [[5, 6], None, None]
+    assert [view.num_prompt_tokens for view in found] == [17, 19, 19]
 
 
 def test_a_tree_may_have_more_tokens_than_may_follow_each_other():

@@ -81,7 +81,7 @@ class SpecRunner(SpecRunnerMixin, Stock):
     """Ours over it."""
 
     def __init__(self):
-        params = SimpleNamespace(temperature=0.0, max_tokens=None, structured_outputs=None)
+        params = SimpleNamespace(temperature=0.0, max_tokens=None, structured_outputs=None, extra_args=None)
         request = SimpleNamespace(prompt_token_ids=[1], sampling_params=params, generator=None)
         self.drafter: Any = Scripted()
         self.requests = dict.fromkeys(NAMES, request)

@@ -108,11 +108,6 @@ def test_a_step_ends_with_the_accepted_ways_in_the_requests_own_blocks(seed):
     assert scene.attention.shared == ([], [])
 
 
-def test_positions_of_nodes_are_their_depths_below_the_text():
-    scene = Scene([one()]).prepare()
-    assert scene.runner.positions.tolist() == [5, 6, 7, 6, 7, 6]
-
-
 def test_attention_is_told_of_a_sequence_per_branch():
     scene = Scene([one()]).prepare()
     starts, lengths, tables, num_tokens, slots = scene.steps.metadata(8, scene.slots)
@@ -162,8 +157,3 @@ def test_drafts_that_could_not_be_computed_are_no_drafts():
     kept = steps.without_left_out(drafts, NOTHING)
     assert kept.tolist() == [0, 1, 2, 3, NOTHING, 5, 6, 7, 8, *[NOTHING] * 3, *range(12, 17)]
     assert drafts.tolist() == list(range(17))
-
-
-def test_where_all_was_computed_drafts_stay_as_they_are():
-    drafts = torch.arange(5)
-    assert Scene([one()]).prepare().steps.without_left_out(drafts, NOTHING) is drafts

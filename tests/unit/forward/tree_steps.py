@@ -16,25 +16,15 @@ Words = tuple[object, ...]
 
 @dataclass(frozen=True)
 class Verifying:
-    """A request that verifies drafts.
+    """A request that verifies drafts."""
 
-    Attributes:
-        row: its place in the batch.
-        length: tokens of its text.
-        num_computed: how many of them are in the cache.
-        tree: of its drafts.
-        blocks: its block table, which reaches to the end of the step.
-        forks: blocks of its branches.
-        fork_size: how many make one.
-    """
-
-    row: int
-    length: int
-    num_computed: int
-    tree: Topology
-    blocks: tuple[int, ...]
-    forks: tuple[int, ...] = ()
-    fork_size: int = 1
+    row: int  # Its place in the batch.
+    length: int  # Tokens of its text.
+    num_computed: int  # How many of them are in the cache.
+    tree: Topology  # Of its drafts.
+    blocks: tuple[int, ...]  # Its block table, which reaches to the end of the step.
+    forks: tuple[int, ...] = ()  # Blocks of its branches.
+    fork_size: int = 1  # How many make one.
 
     @property
     def step_request(self) -> StepRequest:
@@ -75,15 +65,10 @@ def blocks_of(first: int, last: int, block_size: int) -> int:
 
 @dataclass
 class PagedCache:
-    """One layer's keys and values.
+    """One layer's keys and values."""
 
-    Attributes:
-        block_size: tokens per block.
-        slots: what is in each.
-    """
-
-    block_size: int
-    slots: dict[int, Words] = field(default_factory=dict)
+    block_size: int  # Tokens per block.
+    slots: dict[int, Words] = field(default_factory=dict)  # What is in each.
 
     def slot(self, blocks: Sequence[int], position: int) -> int:
         return int(blocks[position // self.block_size]) * self.block_size + position % self.block_size

@@ -29,30 +29,11 @@ def ids(manager, request_id="a"):
     return manager.get_block_ids(request_id)[0]
 
 
-def test_reserved_blocks_come_after_those_that_are_there(manager, running):
-    before = ids(manager)
-    added = manager.reserve(running, 13).get_block_ids()[0]
-    assert len(added) == 2
-    assert ids(manager) == before + added
-    manager.check_integrity()
-
-
 def test_slots_that_are_there_are_not_reserved_again(manager, running):
     assert manager.reserve(running, 8).get_block_ids(allow_none=True) is None
     manager.reserve(running, 9)
     assert manager.reserve(running, 12).get_block_ids(allow_none=True) is None
     assert manager.reserve(running, 3).get_block_ids(allow_none=True) is None
-
-
-def test_reserving_goes_as_far_as_free_blocks_reach(manager, running):
-    assert len(manager.reserve(running, 16).get_block_ids()[0]) == 2
-    assert manager.block_pool.get_num_free_blocks() == 5
-    other = request("b", prompt(2, 16))
-    start(manager, other)
-    assert len(manager.reserve(running, 26).get_block_ids()[0]) == 1
-    assert manager.block_pool.get_num_free_blocks() == 0
-    assert len(ids(manager, "b")) == 4
-    manager.check_integrity()
 
 
 def test_no_slot_is_reserved_beyond_the_longest_text():
@@ -71,18 +52,6 @@ def test_reserving_reaches_equally_far_in_all_groups():
     added = manager.reserve(running, 20).get_block_ids()
     assert [len(group) for group in added] == [2, 2]
     assert manager.block_pool.get_num_free_blocks() == 1
-    manager.check_integrity()
-
-
-def test_rollback_frees_blocks_that_begin_beyond_and_keeps_a_partial_one(manager, running):
-    before = ids(manager)
-    manager.reserve(running, 20)
-    assert manager.rollback(running, 9) == (3,)
-    assert ids(manager)[:2] == before
-    assert manager.rollback(running, 8) == (2,)
-    assert manager.rollback(running, 7) is None
-    assert ids(manager) == before
-    assert manager.block_pool.get_num_free_blocks() == 7
     manager.check_integrity()
 
 
@@ -130,40 +99,6 @@ def test_rolled_back_blocks_are_taken_again_before_the_prefix_cache_loses_any(ma
         manager.reserve(running, 16)
         manager.rollback(running, 6)
     assert manager.get_computed_blocks(request("c", prompt(2, 20)))[1] == 16
-
-
-def test_forks_are_in_no_table_and_go_back_all_together(manager, running):
-    before = ids(manager)
-    forks = manager.fork(running, 3, 2)
-    assert len(set(forks)) == 6
-    assert not set(forks) & {0, *before}
-    assert ids(manager) == before
-    assert manager.block_pool.get_num_free_blocks() == 1
-    manager.check_integrity()
-    manager.release_forks()
-    assert manager.block_pool.get_num_free_blocks() == 7
-    manager.release_forks()
-    manager.check_integrity()
-
-
-def test_forks_are_given_whole_and_only_from_free_blocks(manager, running):
-    assert len(manager.fork(running, 3, 3)) == 6
-    other = request("b", prompt(2, 4))
-    start(manager, other)
-    assert manager.fork(other, 1, 1) == []
-    assert manager.fork(other, 0, 1) == []
-    manager.check_integrity()
-
-
-def test_forks_of_a_request_that_ends_are_free_those_of_others_are_not(manager, running):
-    other = request("b", prompt(2, 3))
-    start(manager, other)
-    manager.fork(running, 1, 2)
-    kept = manager.fork(other, 2, 1)
-    manager.free(running)
-    manager.check_integrity()
-    assert manager.block_pool.get_num_free_blocks() == 9 - 1 - 2
-    assert all(manager.block_pool.blocks[block_id].ref_cnt == 1 for block_id in kept)
 
 
 def test_forks_are_taken_again_before_the_prefix_cache_loses_any(manager, running):

@@ -81,16 +81,6 @@ def test_no_draft_is_cut_without_need(step):
 
 
 @relaxed
-@given(steps())
-def test_drafts_in_the_blocks_of_their_text_are_kept(step):
-    demands, sizes, _, budget = step
-    kept = keep_drafts(demands, sizes, 0, budget)
-    for n, demand in zip(kept, demands, strict=True):
-        free_of_charge = min(blocks(demand.num_tokens, size) * size for size in sizes) - demand.num_tokens
-        assert n >= min(demand.num_drafts, free_of_charge)
-
-
-@relaxed
 @given(steps(), st.integers(0, 4))
 def test_later_requests_do_not_cost_earlier_ones_their_drafts(step, index):
     demands, sizes, num_free, budget = step
@@ -100,13 +90,6 @@ def test_later_requests_do_not_cost_earlier_ones_their_drafts(step, index):
         keep_drafts(demands, sizes, num_free, budget)[: index + 1]
         == (keep_drafts(silent, sizes, num_free, budget)[: index + 1])
     )
-
-
-@relaxed
-@given(steps())
-def test_plenty_keeps_everything(step):
-    demands, sizes, _, budget = step
-    assert keep_drafts(demands, sizes, 1000, budget) == [demand.num_drafts for demand in demands]
 
 
 @pytest.mark.parametrize(

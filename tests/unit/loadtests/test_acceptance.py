@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from loadtests.acceptance.compare import Tpot, run_ours, sharegpt, tpot_check, tpot_of
+from loadtests.acceptance.compare import Run, latency_check, run_of, run_ours, sharegpt
 from loadtests.acceptance.load import load_checks
 from loadtests.acceptance.verdicts import Verdict, all_passed, summary_json, summary_table
 from vllm_spec_plugin.tools.mock_server.options import MockOptions
@@ -176,28 +176,28 @@ def test_people_see_what_failed_and_square_brackets() -> None:
     assert line == "FAILED  chaos: clients that stay are answered (1 failed: [timeout])"
 
 
-RUN = Tpot(mean=12.0, requests=20, failed=0, tokens=1280)
+RUN = Run(latency=12.0, tpot=0.2, requests=20, failed=0, tokens=1280)
 
 
 @pytest.mark.parametrize(("factor", "passed"), [(1.0, True), (1.09, True), (0.91, True), (1.11, False), (0.89, False)])
-def test_tpot_of_both_clients_may_differ_by_a_tenth(factor: float, passed: bool) -> None:
-    verdict = tpot_check("compare", 8, [dataclasses.replace(RUN, mean=12.0 * factor)] * 2, [RUN] * 2)
+def test_latency_of_both_clients_may_differ_by_a_tenth(factor: float, passed: bool) -> None:
+    verdict = latency_check("compare", 8, [dataclasses.replace(RUN, latency=12.0 * factor)] * 2, [RUN] * 2)
     assert verdict.passed is passed
     assert f"ratio {factor:.3f}" in verdict.figures
 
 
 @pytest.mark.parametrize("change", [{"requests": 0, "tokens": 0}, {"tokens": 1279}, {"failed": 1}])
 def test_runs_with_failures_or_short_responses_are_not_compared(change: dict[str, int]) -> None:
-    verdict = tpot_check("compare", 1, [RUN], [dataclasses.replace(RUN, **change)])
+    verdict = latency_check("compare", 1, [RUN], [dataclasses.replace(RUN, **change)])
     assert not verdict.passed
     assert "requests, tokens, failed of each run" in verdict.figures
 
 
 def test_a_server_that_is_faster_in_some_runs_does_not_count() -> None:
     """By its own clock the server was a third faster for our client; only a client that reads late differs."""
-    plain, faster = dataclasses.replace(RUN, served=11.5), dataclasses.replace(RUN, mean=8.0, served=11.5 * 2 / 3)
-    assert tpot_check("compare", 1, [faster], [plain]).passed
-    verdict = tpot_check("compare", 1, [dataclasses.replace(RUN, mean=8.0, served=11.5)], [plain])
+    plain, faster = dataclasses.replace(RUN, served=11.5), dataclasses.replace(RUN, latency=8.0, served=11.5 * 2 / 3)
+    assert latency_check("compare", 1, [faster], [plain]).passed
+    verdict = latency_check("compare", 1, [dataclasses.replace(RUN, latency=8.0, served=11.5)], [plain])
     assert not verdict.passed
     assert "ratio of the means over the server's 0.667" in verdict.figures
 
@@ -206,10 +206,10 @@ def test_vllm_reads_first_turns_as_prompts_and_its_result_is_read() -> None:
     entries = json.loads(sharegpt(["def a", "def b"]))
     assert [entry["conversations"][0]["value"] for entry in entries] == ["def a", "def b"]
     assert all(len(entry["conversations"]) >= 2 for entry in entries)
-    figures = {"mean_tpot_ms": 6.5, "completed": 20, "failed": 1, "total_output_tokens": 1216, "mean_ttft_ms": 99.0}
-    assert tpot_of(figures) == Tpot(mean=6.5, requests=20, failed=1, tokens=1216)
+    figures = {"mean_e2el_ms": 99.0, "mean_tpot_ms": 6.5, "completed": 20, "failed": 1, "total_output_tokens": 1216}
+    assert run_of(figures) == Run(latency=99.0, tpot=6.5, requests=20, failed=1, tokens=1216)
     with pytest.raises(KeyError):
-        tpot_of({"completed": 20})
+        run_of({"completed": 20})
 
 
 def test_our_client_that_fails_says_how(tmp_path: Path) -> None:

@@ -82,12 +82,6 @@ def test_only_who_has_a_turn_is_asked():
     assert first.calls == []
 
 
-def test_nobody_is_asked_for_nobody():
-    made, (only,) = cascade("a")
-    assert made.propose([]) == []
-    assert only.calls == []
-
-
 @pytest.mark.parametrize(("trees", "count", "depth"), [((), 3, 3), ((0,), 6, 3)])
 def test_a_turn_is_no_longer_than_there_is_room(trees, count, depth):
     """For 6 tokens, 3 of them one after the other: a chain of 3, or a tree."""

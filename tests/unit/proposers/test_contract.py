@@ -60,6 +60,11 @@ def heads_worker() -> Worker:
     return Worker(engine, show)
 
 
+def predicting_worker() -> Worker:
+    """Requests that predict their first tokens to come again."""
+    return Worker(None, lambda views: [replace(view, prediction=view.token_ids[:8].tolist()) for view in views])
+
+
 CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "lookup": ({"method": "ngram", "min_order": 1}, {}),
     "shared": ({"method": "ngram", "shared": True}, {}),
@@ -68,6 +73,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "suffix": ({"method": "suffix"}, {}),
     "suffix, shared": ({"method": "suffix", "shared": True, "shared_tokens": 1024}, {}),
     "suffix, drawn": ({"method": "suffix", "min_order": 1, "draft_sampling": "sample"}, {}),
+    "prediction": ({"method": "prediction"}, {"worker": predicting_worker}),
     "draft model": (DRAFT, {"worker": table_worker, "vocab_size": TABLE_VOCABULARY}),
     "greedy draft model": (
         {**DRAFT, "draft_sampling": "greedy", "min_confidence": 0.4},

@@ -46,15 +46,6 @@ def test_each_q_is_the_distribution_without_the_siblings_before(siblings):
         assert all(rows[rank, token] == 0 for rank in range(4) for token in drawn[:rank])
 
 
-def test_each_token_is_where_its_own_distribution_function_passes_its_own_number(siblings):
-    uniforms = np.random.default_rng(2).random((50, 3))
-    tokens, probs = siblings(Q, uniforms)
-    for drawn, rows, numbers in zip(tokens.tolist(), probs.double().numpy(), uniforms, strict=True):
-        assert drawn == [
-            int(np.searchsorted(row.cumsum(), u * row.sum(), "right")) for row, u in zip(rows, numbers, strict=True)
-        ]
-
-
 def test_the_sequences_have_their_exact_probabilities(siblings):
     """All midpoints of a grid of 80 x 80 numbers.
 

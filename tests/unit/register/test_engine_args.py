@@ -262,15 +262,6 @@ def medusa_config(tmp_path):
     return settings
 
 
-def test_heads_that_fit_become_stock_settings(medusa_config, warnings):
-    arguments, given = Arguments(), medusa_config()
-    engine_args.translate(arguments, given)
-    assert arguments.speculative_config["method"] == "custom_class"
-    assert arguments.speculative_config["num_speculative_tokens"] == 3
-    assert arguments.additional_config == {"mine": 1, KEY: given[KEY]}
-    assert warnings() == []
-
-
 @pytest.mark.parametrize(
     ("heads", "said"),
     [
@@ -294,13 +285,6 @@ def test_heads_that_do_not_fit_end_a_command_line_with_one_message(medusa_config
     assert said in line
 
 
-def test_what_cannot_be_compared_with_heads_is_logged(medusa_config, warnings, tmp_path):
-    (tmp_path / "target").mkdir()
-    engine_args.translate(Arguments(model=str(tmp_path / "target")), medusa_config())
-    [warning] = warnings()
-    assert "not compared with the target" in warning
-
-
 def create(speculative_config):
     """What the wrapped `create_engine_config` does with these settings, up to vLLM's part."""
     arguments = Arguments(speculative_config=speculative_config, additional_config={"mine": 1})
@@ -309,20 +293,6 @@ def create(speculative_config):
         return engine_args._configure(arguments, lambda: pytest.fail("vLLM's part"))
     finally:
         assert vars(arguments) == before
-
-
-def test_a_draft_that_does_not_fit_is_a_value_error_in_python(draft_config, other_draft):
-    with pytest.raises(ConfigError, match="vocabulary of 77"):
-        create(draft_config(other_draft))
-
-
-def test_a_draft_that_does_not_fit_ends_a_command_line_with_one_message(draft_config, other_draft, capsys):
-    source = draft_config(other_draft)[KEY]["source"]
-    with pytest.raises(SystemExit) as caught:
-        create(parse(source))
-    assert caught.value.code == 2
-    [line] = capsys.readouterr().err.splitlines()
-    assert f": error: {source}: proposer.model: '{other_draft}' has a vocabulary of 77 tokens" in line
 
 
 def test_what_a_command_line_says_survives_the_way_into_another_process(draft_config, other_draft):

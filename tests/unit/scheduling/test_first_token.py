@@ -56,14 +56,6 @@ def test_a_draft_model_computes_the_prompt_too(share, allowed):
     assert bound.allows_drafting(1000) is allowed
 
 
-def test_one_disturbed_step_of_drafting_forbids_nothing():
-    bound = learned(lambda size: 0.02 + 0.001 * size)
-    for _ in range(20):
-        bound.observe(8, 0.028, 0.002)
-    bound.observe(8, 0.028, 2.0)
-    assert bound.allows_drafting(30)
-
-
 def test_shares_are_equal_and_earlier_requests_get_the_rest():
     assert share_out(5, 3) == [2, 2, 1]
     assert share_out(0, 2) == [0, 0]

@@ -1,11 +1,11 @@
-"""Which requests are served without drafts."""
+"""Which requests are served without drafts, and whose texts they share."""
 
 from types import SimpleNamespace
 
 import pytest
 
 from vllm_spec_plugin.metrics.counters import WITHOUT_DRAFTS
-from vllm_spec_plugin.scheduling.request_gate import why_without_drafts
+from vllm_spec_plugin.scheduling.request_gate import scope_of, why_without_drafts
 
 
 def request(**given):
@@ -29,3 +29,23 @@ def test_an_ordinary_request_may_have_drafts():
 def test_each_reason_is_named(given, reason):
     assert why_without_drafts(request(**given)) == reason
     assert reason in WITHOUT_DRAFTS
+
+
+@pytest.mark.parametrize(
+    ("cache_salt", "shared_scope", "scope"),
+    [
+        ("secret", "salt", "salt:secret"),
+        ("secret", "global", "salt:secret"),
+        (None, "salt", None),
+        ("", "salt", None),
+        (None, "global", "global"),
+        ("", "global", "global"),
+    ],
+)
+def test_the_scope_is_the_salt(cache_salt, shared_scope, scope):
+    assert scope_of(cache_salt, shared_scope) == scope
+
+
+@pytest.mark.parametrize("salt", ["global", "salt:", ":", "salt:global"])
+def test_no_salt_names_the_scope_of_those_without(salt):
+    assert scope_of(salt, "global") != scope_of(None, "global")

@@ -27,32 +27,12 @@ def test_a_new_request_gets_slots_for_its_first_drafts_in_its_first_step():
     assert core.output.scheduled_new_reqs[0].block_ids[0] == core.manager.get_block_ids("a")[0]
 
 
-def test_slots_reach_as_far_as_drafting_after_full_acceptance():
-    core = Core(20, FULL)
-    running = add(core, "a", 1, 7)
-    core.step()
-    core.begin()
-    # 8 tokens, 4 drafts, a bonus token and 4 more drafts.
-    assert core.num_slots("a") >= 8 + 4 + 1 + 4
-    core.end(num_accepted=4)
-    assert running.num_tokens == 13
-
-
 @pytest.mark.parametrize(("max_tokens", "num_slots"), [(1, 8), (2, 8), (3, 12), (MAX_MODEL_LEN, 12)])
 def test_no_slots_beyond_what_a_request_may_still_write(max_tokens, num_slots):
     core = Core(20, FULL)
     add(core, "a", 1, 7, max_tokens)
     core.begin()
     assert core.num_slots("a") == num_slots
-
-
-def test_without_draft_kv_nothing_is_reserved():
-    core = Core(20, FULL, reserves=False)
-    add(core, "a", 1, 7)
-    core.begin()
-    assert held(core) == 2
-    core.end()
-    assert core.counters.kv_blocks_reserved == 0
 
 
 def test_a_prompt_in_chunks_reserves_with_its_last_chunk_only():
@@ -179,15 +159,6 @@ def test_admission_waits_while_running_requests_would_lose_their_draft_slots():
     assert waiting.status == RequestStatus.WAITING
     assert held(core) == 5
     core.end()
-
-
-def test_without_draft_kv_admission_is_stock():
-    core = Core(7, FULL, reserves=False)
-    add(core, "a", 1, 7)
-    core.step()
-    waiting = add(core, "b", 2, 7)
-    core.begin()
-    assert waiting.status == RequestStatus.RUNNING
 
 
 def test_with_a_connector_tables_are_left_as_vllm_makes_them():

@@ -8,7 +8,6 @@ from tests.engine.books import holding
 from tests.unit.scheduling.cases import BLOCK_SIZE, FULL
 from tests.unit.scheduling.steps import HEADS, Core, add, blocks_between, branching, held
 from vllm_spec_plugin.compat.kv_cache import RequestStatus, cached_blocks
-from vllm_spec_plugin.messages import plan_of
 from vllm_spec_plugin.scheduling.draft_length.fixed import FixedControl
 
 
@@ -34,43 +33,6 @@ def test_branches_of_waiting_drafts_get_blocks_of_their_own():
     assert core.manager.block_pool.get_num_free_blocks() == 19 - 4
 
 
-def test_a_chain_gets_no_forks():
-    core = Core(20, FULL, reserves=False, proposer=HEADS)
-    add(core, "a", 1, 7)
-    core.step()
-    core.begin()
-    assert core.output.scheduled_spec_decode_tokens["a"]
-    assert not plan_of(core.output).forks
-
-
-def test_a_tree_that_crosses_blocks_gets_forks_of_as_many():
-    core = Core(20, FULL, reserves=False, proposer=HEADS)
-    add(core, "a", 1, 6)
-    core.step(num_branches=2)
-    core.begin()
-    # Positions 7 and 8.
-    assert [len(fork) for fork in core.forks["a"]] == [2, 2]
-
-
-def test_forks_are_whole_or_not_there():
-    """Three blocks are left, and a branch takes two."""
-    core = Core(7, FULL, reserves=False, proposer=HEADS)
-    add(core, "a", 1, 6)
-    core.step(num_branches=2)
-    core.begin()
-    assert [len(fork) for fork in core.forks["a"]] == [2]
-    assert core.manager.block_pool.get_num_free_blocks() == 1
-
-
-def test_forks_of_a_request_that_is_aborted_are_free():
-    core = trees_core()
-    core.begin()
-    core.scheduler.finish_requests("a", RequestStatus.FINISHED_ABORTED)
-    core.scheduler.check_integrity()
-    assert core.manager.block_pool.get_num_free_blocks() == 19
-    core.end()
-
-
 @pytest.mark.parametrize("is_delayed", [False, True], ids=["at_once", "by_a_connector"])
 def test_nothing_is_kept_of_a_request_that_ended_while_it_was_drafted_for(monkeypatch, is_delayed):
     """Aborted while the model computes, or stopped by that step; a KV connector may hold its blocks for longer."""
@@ -87,13 +49,6 @@ def test_nothing_is_kept_of_a_request_that_ended_while_it_was_drafted_for(monkey
         core.scheduler._free_blocks(ended)
     core.step()
     assert not holding(core.scheduler, frozenset("ab"), "scheduler")
-
-
-def test_a_waiting_tree_is_forgotten_with_its_request():
-    core = trees_core()
-    core.scheduler.finish_requests("a", RequestStatus.FINISHED_ABORTED)
-    core.step()
-    assert not holding(core.scheduler, frozenset("a"), "scheduler")
 
 
 def test_a_tree_whose_drafts_were_all_cut_is_forgotten():

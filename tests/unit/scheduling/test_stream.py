@@ -126,11 +126,6 @@ def test_an_end_without_tokens_brings_what_was_held_back():
     assert end.new_logprobs.sampled_token_ranks.tolist() == [7, 14]
 
 
-def test_an_end_is_told_where_nothing_is_left_to_send():
-    [end] = leave(GroupedStream(SIZE), output_of([], finish_reason=FinishReason.ERROR))
-    assert end.finished
-
-
 def test_what_was_dropped_is_not_said_by_another_request_of_that_name():
     stream = GroupedStream(SIZE)
     leave(stream, output_of([1], prefill_stats=PrefillStats(), events=[EngineCoreEvent.new_event(1)]))

@@ -56,13 +56,6 @@ def test_a_group_leaves_as_soon_as_it_is_whole(steps):
         assert left == seen // SIZE * SIZE
 
 
-@given(steps_of(most=4 * SIZE))
-@SETTINGS
-def test_steps_longer_than_a_group_release_whole_groups(steps):
-    *groups, _ = released(StreamGroups(SIZE), "a", steps)
-    assert {len(group) % SIZE for group in groups} <= {0}
-
-
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, SIZE), st.booleans()), max_size=40))
 @SETTINGS
 def test_requests_do_not_see_each_other(steps):
@@ -85,12 +78,3 @@ def test_what_was_dropped_is_not_released():
     groups.drop("never seen")
     assert groups.release("a", [6], is_last=True) == [6]
     assert groups.release("b", [], is_last=True) == [4, 5]
-
-
-def test_the_tokens_of_a_step_are_left_as_they_are():
-    """vLLM's own list may be in other hands."""
-    groups: StreamGroups[int] = StreamGroups(SIZE)
-    step = [1, 2, 3]
-    groups.release("a", step, is_last=False)
-    groups.release("a", [4, 5, 6], is_last=False)
-    assert step == [1, 2, 3]

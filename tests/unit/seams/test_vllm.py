@@ -1,9 +1,6 @@
 """The installed vLLM is what the plugin was written against, and the list names all that it uses of it."""
 
-import subprocess
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -80,32 +77,11 @@ def test_update_writes_the_list_down(
     monkeypatch.setattr(Listing, "write", lambda self: written.append(self))
     assert command.main(["--update"]) == 0
     assert written == [Listing.read(LIST)]
+    used.clear()
     used["vllm.v1.request:Request.nothing"] = set()
     assert command.main(["--update"]) == 1
     assert "stop using them first:\n  vllm.v1.request:Request.nothing" in capsys.readouterr().err
     assert len(written) == 1
-
-
-def test_a_wheel_is_downloaded_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    calls: list[list[str]] = []
-
-    def pip(arguments: list[str], **_: Any) -> SimpleNamespace:
-        calls.append(arguments)
-        (tmp_path / "vllm-1.2-py3-none-any.whl").touch()
-        return SimpleNamespace(returncode=0)
-
-    monkeypatch.setattr(subprocess, "run", pip)
-    assert command.download("1.2", tmp_path) == command.download("1.2", tmp_path)
-    assert [arguments[-1] for arguments in calls] == ["vllm==1.2"]
-
-
-def test_a_version_that_there_is_not_is_an_error(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(command, "WHEELS", tmp_path)
-    monkeypatch.setattr(subprocess, "run", lambda *_, **__: SimpleNamespace(returncode=1))
-    assert command.main(["--vllm", "9.9"]) == 2
-    assert "no wheel of vllm 9.9" in capsys.readouterr().err
 
 
 def test_a_damaged_wheel_is_an_error(

@@ -162,17 +162,11 @@ def output_distribution(p, drafts, q, rule=BLOCK):
 
 @dataclass(frozen=True)
 class Drafting:
-    """How drafts come about.
+    """How drafts come about."""
 
-    Attributes:
-        target: the model whose text is wanted.
-        draft: the model that drafts are drawn from.
-        goes_on: a function of a tuple of drafted tokens that says whether another one is drafted.
-    """
-
-    target: Callable[..., Any]
-    draft: Callable[..., Any]
-    goes_on: Callable[..., bool]
+    target: Callable[..., Any]  # The model whose text is wanted.
+    draft: Callable[..., Any]  # The model that drafts are drawn from.
+    goes_on: Callable[..., bool]  # A function of a tuple of drafted tokens that says whether another one is drafted.
 
     def all_drafts(self, before=()):
         """Every draft, with its probability."""

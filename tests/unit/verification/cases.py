@@ -1,9 +1,10 @@
 """Random verification steps with the corners that matter. They need torch, numpy and pytest only."""
 
+import functools
+import inspect
 from dataclasses import dataclass
 
 import numpy as np
-import pytest
 import torch
 
 from tests.sizes import examples
@@ -16,8 +17,26 @@ VOCAB = 5
 
 
 def random_cases(default, full):
-    """Runs a test once per seed of its argument `rng`, a numpy generator: `default` times, or with --full `full`."""
-    return pytest.mark.parametrize("rng", range(examples(default, full)), indirect=True)
+    """Runs a test with its argument `rng`, a numpy generator, once per seed: `default` times, or with --full `full`."""
+
+    def repeated(test):
+        signature = inspect.signature(test)
+
+        @functools.wraps(test)
+        def run(**given):
+            for seed in range(examples(default, full)):
+                try:
+                    test(rng=np.random.default_rng(seed), **given)
+                except Exception as error:
+                    error.add_note(f"of random case {seed}")
+                    raise
+
+        # What pytest is asked for: all but the generator.
+        rest = [parameter for name, parameter in signature.parameters.items() if name != "rng"]
+        run.__signature__ = signature.replace(parameters=rest)  # type: ignore[attr-defined]
+        return run
+
+    return repeated
 
 
 @dataclass

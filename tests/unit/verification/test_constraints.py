@@ -130,6 +130,8 @@ def test_only_requests_that_vllm_serves_wrongly_keep_our_sampler():
     assert sampling.needs_own_sampler(metadata)
 
 
+# vLLM compiles how it counts ranks, which takes seconds.
+@torch.compiler.set_stance("force_eager")
 @pytest.mark.parametrize("wanted", [{"max_num_logprobs": 3}, {"logprob_token_ids": {0: [4, 9], 2: [1]}}])
 @pytest.mark.parametrize("mode", ["raw_logprobs", "raw_logits", "processed_logprobs", "processed_logits"])
 def test_logprobs_are_the_same_both_ways(mode, wanted):

@@ -1,6 +1,5 @@
 """The shapes of trees, against their paths."""
 
-import logging
 import os
 import subprocess
 import sys
@@ -95,14 +94,6 @@ def test_xformers_and_the_paths_alone_give_the_same_tree():
         assert module._from_paths(choices) == module._from_xformers(xformers, choices)
 
 
-def test_a_tree_by_hand():
-    tree = topology([(0,), (1,), (0, 0), (0, 1), (1, 0), (0, 0, 0)])
-    assert tree.choices == ((0,), (0, 0), (0, 0, 0), (0, 1), (1,), (1, 0))
-    assert tree.parents == (-1, 0, 1, 0, -1, 4)
-    assert tree.depths == (1, 2, 3, 2, 1, 2)
-    assert tree.chains == ((0, 1, 2), (0, 3), (4, 5))
-
-
 def test_chains_and_the_empty_tree():
     assert chain(3).choices == ((0,), (0, 0), (0, 0, 0))
     assert chain(3).parents == (-1, 0, 1)
@@ -160,8 +151,3 @@ def test_xformers_is_imported_for_trees_only_and_quietly(full, tmp_path):
         environment["PYTHONPATH"] = str(tmp_path)
     done = subprocess.run([sys.executable, "-c", IMPORT], capture_output=True, text=True, check=False, env=environment)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-
-
-def test_xformers_may_log_again_afterwards():
-    topology([(0,), (1,)])
-    assert logging.getLogger("xformers").filters == []

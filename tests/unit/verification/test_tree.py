@@ -208,48 +208,6 @@ def test_the_first_of_two_certain_siblings_with_one_token_counts(device):
         assert verdict.nodes.tolist() == [1]
 
 
-def test_nothing_is_below_a_missing_draft(device):
-    """The missing sibling is passed over, the next one's turn comes, and the missing one's child is not there."""
-    tree = topology([(0,), (0, 0), (1,)])
-    sure = np.eye(VOCAB)
-    case = TreeCase(tree, sure[[2, 0, 0, 1]], [-1, 2, 2], sure[[0, 2, 2]])
-    for greedy in ([True], [False]):
-        verdict = verify([case], "none", device, greedy)
-        assert outputs(verdict) == [[2, 1]]
-        assert verdict.nodes.tolist() == [2]
-        assert verdict.rows.tolist() == [[0, 3, 3]]
-
-
-def test_missing_siblings_are_no_rejections(device):
-    """All are missing: the token comes from p whole, whatever q says. 1,000 samples, false alarm 1e-7, seed 6."""
-    torch.manual_seed(6)
-    case = TreeCase(PAIR, np.array([P] * 3), [-1, -1], np.array([Q, Q]))
-    observed = outputs(verify([case] * SAMPLES, "dense", device))
-    assert p_value(observed, {(i,): x for i, x in enumerate(P) if x}) > FALSE_ALARM
-
-
-def test_equal_p_and_q_keep_the_first_sibling(device):
-    case = TreeCase(PAIR, np.array([P] * 3), [1, 0], np.array([P, P]))
-    assert set(verify([case] * 500, "dense", device).nodes.tolist()) == {0}
-
-
-def test_disjoint_support_keeps_nothing_and_recovers_from_p(device):
-    half = np.array([0.5, 0.5, 0, 0, 0])
-    case = TreeCase(PAIR, np.array([half] * 3), [3, 4], np.array([[0, 0, 0, 0.5, 0.5], [0, 0, 0, 0.5, 0.5]]))
-    verdict = verify([case] * 500, "dense", device)
-    assert set(verdict.nodes.tolist()) == {-1}
-    assert {tuple(tokens) for tokens in outputs(verdict)} == {(0,), (1,)}
-
-
-def test_a_sibling_that_covers_the_rest_of_p_is_always_kept(device):
-    """p = (.5, .5), both tokens drafted for certain beside a drawn one: one of the three is kept."""
-    tree = topology([(0,), (1,), (2,)])
-    half = np.array([0.5, 0.5, 0, 0, 0])
-    case = TreeCase(tree, np.array([half] * 4), [0, 1, 4], np.array([*np.eye(VOCAB)[:2], np.full(VOCAB, 0.2)]))
-    nodes = verify([case] * 500, "dense", device).nodes
-    assert set(nodes.tolist()) == {0, 1}
-
-
 class _SmallestNoise(Noise):
     """Accepts whatever may be accepted at all."""
 
@@ -266,13 +224,6 @@ def test_impossible_tokens_are_not_kept_even_with_the_smallest_noise(device):
     greedy = torch.tensor([False, False], device=device)
     verdict = verify_tree(logits, drafts, probs, rows, greedy, _SmallestNoise(VOCAB, device))
     assert verdict.nodes.tolist() == [-1, -1]
-
-
-def test_the_place_of_a_missing_sibling_is_passed_over(device):
-    """Beside a drawn sibling: the next one's trial is its own, with what p is at the start."""
-    tree = topology([(0,), (1,), (2,)])
-    case = TreeCase(tree, np.array([P] * 4), [-1, 0, 1], np.array([Q, P, P]))
-    assert set(verify([case] * 300, "dense", device).nodes.tolist()) == {1}
 
 
 def test_a_step_without_requests_or_drafts(device):

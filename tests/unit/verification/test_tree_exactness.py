@@ -179,16 +179,3 @@ def test_independent_draws_that_coincide_may_be_one_node_if_the_others_q_leaves_
 
     np.testing.assert_allclose(first_token(merged(without_replacement)), START, atol=1e-6)
     assert np.abs(first_token(merged(independent)) - START).max() > 0.01
-
-
-def test_a_pair_by_hand():
-    """p = (.5, .5), two draws of q = (.8, .2): after a rejected 0, p_1 = (0, 1); after a rejected 1 there is none."""
-    p = np.array([[0.5, 0.5], [1.0, 0.0], [1.0, 0.0]])
-    q = np.array([[0.8, 0.2], [0.8, 0.2]])
-    keep = 0.5 / 0.8
-    for tokens, expected in {
-        (0, 0): {(0, 0): keep, (1,): 1 - keep},
-        (0, 1): {(0, 0): keep, (1, 0): 1 - keep},
-        (1, 0): {(1, 0): 1.0},
-    }.items():
-        assert output_distribution(PAIR, p, list(tokens), q) == pytest.approx(expected)

@@ -107,6 +107,10 @@ class Comparison:
         """Whether the next step is to be without drafts."""
         return self._of(num_requests).is_off
 
+    def is_sure(self, num_requests: int) -> bool:
+        """Whether drafting is known to gain."""
+        return self._of(num_requests).is_sure
+
     def verdict(self, num_requests: int) -> Verdict | None:
         """What the latest comparison says; None before the first."""
         return self._of(num_requests).verdict

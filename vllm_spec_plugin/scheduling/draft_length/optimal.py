@@ -20,6 +20,11 @@ from vllm_spec_plugin.turns import Turns
 MARGIN = 0.02
 # Most steps for which a plan without drafts stands, if requests neither come nor go.
 _LONGEST_REST = 16
+# Most further steps for which a plan with drafts that gain stands; seconds of planning, and the share of a step that
+# planning may take.
+_LONGEST_STAND, _PLANNING, _PLANNING_SHARE = 3, 1e-4, 0.01
+# Accepted draft tokens of a step, as a share of the expected ones, below which its plan stands no longer.
+_LEAST_AS_EXPECTED = 0.7
 
 
 class OptimalControl:
@@ -71,6 +76,10 @@ class OptimalControl:
         self._step, self._num_unlearned = 0, 0
         # Steps for which the latest plan without drafts stands, those that are left, and its number of requests.
         self._rest, self._rest_left, self._num_resting = 0, 0, 0
+        # What the latest plan was made for, its turns, their draft tokens, and steps for which it stands yet.
+        self._made_for: tuple[object, ...] | None = None
+        self._turns: list[Turns] = []
+        self._num_planned, self._stand_left = 0, 0
         self._most_positions = max(proposer.num_positions for proposer in proposers)
         self._num_positions = np.array([proposer.num_positions for proposer in proposers])
         # Of the latest plan: tokens per second over those of no drafts, and draft tokens per request.
@@ -92,18 +101,27 @@ class OptimalControl:
             self._rest_left -= 1
             is_off = True
         if is_off:
-            self.forecast = None
+            self.forecast, self._stand_left = None, 0
             self._learn()
         return is_off
 
     def plan(self, requests: Sequence[DraftRequest], batch: Batch) -> list[Turns]:
-        """Each request's turns, within its limits."""
-        self.forecast = None
-        self._learn()
+        """Each request's turns, within its limits.
+
+        Where steps are fast and drafting is known to gain, a plan stands for a few steps of the same batch.
+        """
         self._step += 1
         if not requests:
+            self.forecast = None
+            self._learn()
             return []
         request_ids, limits, uncomputed, _ = zip(*requests, strict=True)
+        made_for = request_ids, limits, batch.base_tokens, batch.num_requests, batch.others
+        if self._stand_left > 0 and made_for == self._made_for and self._num_planned <= batch.most_tokens:
+            self._stand_left -= 1
+            return self._turns
+        self.forecast = None
+        self._learn()
         rows = self._requests.add(request_ids)
         catch_up, offers = self._offers(rows, limits, uncomputed, batch)
         num_outputs, plain_seconds = len(requests) + batch.others, float(offers.step[0])
@@ -122,6 +140,9 @@ class OptimalControl:
         drafts = value.positions > 0 or trial is not None
         self._rest = 0 if drafts else min(max(2 * self._rest, 1), _LONGEST_REST)
         self._rest_left, self._num_resting = self._rest, batch.num_requests
+        stands = value.positions > 0 and trial is None and self._comparison.is_sure(batch.num_requests)
+        self._stand_left = min(int(_PLANNING / (_PLANNING_SHARE * plain_seconds)), _LONGEST_STAND) if stands else 0
+        self._made_for, self._turns, self._num_planned = made_for, turns, int(lengths.sum())
         self.forecast = Forecast(value.tokens, value.seconds, num_outputs, plain_seconds, is_trial=trial is not None)
         return turns
 
@@ -208,6 +229,8 @@ class OptimalControl:
         expected = float(step.num_accepted)
         if step.forecast is not None:
             expected = step.forecast.tokens - step.forecast.plain_tokens
+            if step.num_accepted < _LEAST_AS_EXPECTED * expected:
+                self._stand_left = 0
         compared = ComparedStep(
             step.num_tokens - step.num_drafts,
             step.num_requests,
@@ -234,6 +257,7 @@ class OptimalControl:
     def forget(self, request_id: str) -> None:
         """Drops what is known of a request that ended."""
         self._learn()
+        self._made_for, self._stand_left = None, 0
         self._notes.forget(request_id)
         self._requests.forget(request_id)
 

@@ -1,171 +1,129 @@
-"""Starting arms, asking them, and ending them."""
+"""Engines of the chosen arms, and which arms can share one."""
 
-import contextlib
-import dataclasses
-import json
-import os
-import select
-import signal
-import subprocess
-import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
 
-from vllm_spec_plugin.schema.errors import UserError
-from vllm_spec_plugin.tools.bench.host.records import HostAnswer, HostJob
-from vllm_spec_plugin.tools.bench.load.records import LoadAnswer, LoadJob
-from vllm_spec_plugin.tools.bench.records import Answer, Job
+import yaml
 
-_TAIL_LINES = 30
-_POLL_SECONDS = 0.2
+from vllm_spec_plugin.config import PluginConfig, load_config, parse_config
+from vllm_spec_plugin.tools.bench.arm_spec import Choice
+from vllm_spec_plugin.tools.bench.engine_args import ArmPlan, plan_file, stock_plan
+from vllm_spec_plugin.tools.demo import model_path
 
 
-class Arm:
-    """An engine in a process of its own, as a context manager: ready when entered, gone when left.
+@dataclass(frozen=True)
+class PlannedArm:
+    """An arm of a comparison.
 
     Attributes:
-        name: as it is called in the report.
-        facts: what the engine chose by itself; there once entered.
+        plan: its engine. Arms whose plans are equal share one: engines cost memory, and a minute to start.
+        spec_tokens: most draft tokens, asked for with each request, 0 is off; None is as the engine does.
+        is_fixed: whether it is one of those that the best fixed draft length is chosen from.
     """
 
-    facts: dict[str, Any]
+    plan: ArmPlan
+    spec_tokens: int | None = None
+    is_fixed: bool = False
 
-    def __init__(self, name: str, arguments: Mapping[str, Any], environment: Mapping[str, str], folder: Path) -> None:
-        """Prepares an arm; nothing is started before the context is entered.
 
-        Args:
-            name: as it is called in the report.
-            arguments: see `arm.py`.
-            environment: of the process, whole.
-            folder: for its files; made.
-        """
-        self.name = name
-        self._arguments, self._environment, self._folder = dict(arguments), dict(environment), folder
-        self._process: subprocess.Popen[str] | None = None
-        self._answers = -1
-        self._received = b""
-        # Whether an answer is still to come: an interrupt leaves one behind.
-        self._is_owed = False
+@dataclass(frozen=True)
+class Base:
+    """The proposer of the plugin's arms.
 
-    def command(self, file_descriptor: int) -> list[str]:
-        """The command line of the process, which answers on that file descriptor."""
-        return [
-            sys.executable,
-            "-m",
-            "vllm_spec_plugin.tools.bench.arm",
-            str(self._folder / "engine"),
-            str(file_descriptor),
-        ]
+    Attributes:
+        config: of the arms `optimal` and `fixed`, which replace its draft_length.
+        source: where it is from, for messages.
+        draft: the draft model of vLLM's own speculation, a folder's absolute path or a hub name.
+    """
 
-    def run(self, job: Job) -> Answer:
-        """Runs a job.
+    config: PluginConfig
+    source: str
+    draft: str
 
-        Raises:
-            UserError: the arm ended.
-        """
-        return Answer.from_json(self._ask({"run": dataclasses.asdict(job)}))
+    @property
+    def models(self) -> dict[str, str]:
+        """The draft model, for the record."""
+        return {"draft": self.draft}
 
-    def load(self, job: LoadJob) -> LoadAnswer:
-        """Runs a job of concurrent streams.
 
-        Raises:
-            UserError: the arm ended.
-        """
-        return LoadAnswer.from_json(self._ask({"load": dataclasses.asdict(job)}))
+def base_of(proposer: Path | None, draft: str | None, draft_sampling: str) -> Base:
+    """Who drafts, by what was said of it.
 
-    def host(self, job: HostJob) -> HostAnswer:
-        """Measures decoding steps by part.
+    Args:
+        proposer: a plugin.yaml; None is a draft model.
+        draft: a folder's absolute path or a hub name. None is the one in `proposer`, or else the bundled one.
+        draft_sampling: of that draft model where there is no `proposer`.
 
-        Raises:
-            UserError: the arm ended.
-        """
-        return HostAnswer(**self._ask({"host": dataclasses.asdict(job)}))
+    Raises:
+        ConfigError: the plugin.yaml is not there, or has a mistake.
+    """
+    bundled = str(model_path("draft"))
+    if proposer is not None:
+        config = load_config(proposer)
+        return Base(config, str(proposer), draft or _draft_of(config) or bundled)
+    section = {"method": "draft_model", "model": draft or bundled, "draft_sampling": draft_sampling}
+    return Base(parse_config({"proposer": section}, "the draft model"), "the draft model", draft or bundled)
 
-    def gap(self, prompt: str, token_ids: Sequence[int], candidates: Sequence[int]) -> float:
-        """How far apart two tokens' log-probabilities are after a prompt and a beginning of its output.
 
-        Raises:
-            UserError: the arm ended.
-        """
-        return float(self._ask({"gap": {"prompt": prompt, "token_ids": token_ids, "candidates": candidates}}))
+def plan_arms(
+    choices: Sequence[Choice], base: Base, optimal_tokens: int, folder: Path, *, may_share: bool = True
+) -> dict[str, PlannedArm]:
+    """The arms by name, in order.
 
-    def __enter__(self) -> Self:
-        self._folder.mkdir(parents=True)
-        (self._folder / "engine").write_text(json.dumps(self._arguments))
-        self._answers, theirs = os.pipe()
-        try:
-            with (self._folder / "log").open("wb") as log, os.fdopen(theirs, "w"):
-                # In a session of its own: Ctrl-C reaches us alone, and its whole family can be ended at once.
-                self._process = subprocess.Popen(
-                    self.command(theirs),
-                    stdin=subprocess.PIPE,
-                    stdout=log,
-                    stderr=subprocess.STDOUT,
-                    pass_fds=(theirs,),
-                    env=self._environment,
-                    start_new_session=True,
-                    text=True,
-                )
-            self.facts = self._answer()
-        except BaseException:
-            self.stop()
-            raise
-        return self
+    Args:
+        choices: which.
+        base: who drafts.
+        optimal_tokens: most that `optimal` drafts.
+        folder: where files may be written that the engines can read.
+        may_share: arms of fixed draft length may be requests of one engine, each saying its own.
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.stop()
+    Raises:
+        ConfigError: a plugin.yaml is not there, has a mistake, or goes with none of the draft lengths.
+    """
 
-    def stop(self) -> None:
-        """Ends the process and those it started; does nothing if it is not running."""
-        process, self._process = self._process, None
-        if process is None:
-            return
-        # An engine takes seconds to end by itself, and has nothing to save.
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        os.close(self._answers)
-        assert process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):
-            process.stdin.close()
+    def written(policy: str, tokens: int) -> ArmPlan:
+        sections = base.config.model_dump(mode="json") | {"draft_length": {"policy": policy, "tokens": tokens}}
+        parse_config(sections, f"{base.source} with draft_length {policy}, {tokens} tokens")
+        path = folder / f"{policy}-{tokens}.yaml"
+        path.write_text(yaml.safe_dump(sections), encoding="utf-8")
+        return plan_file(path)
 
-    def _ask(self, command: dict[str, Any]) -> Any:
-        assert self._process is not None
-        assert self._process.stdin is not None
-        if self._is_owed:
-            self._answer()
-        self._is_owed = True
-        try:
-            print(json.dumps(command), file=self._process.stdin, flush=True)
-        except BrokenPipeError:
-            raise self._death() from None
-        return self._answer()
+    longest = max((choice.tokens for choice in choices if choice.kind == "fixed"), default=0)
+    is_shared = may_share and _is_the_same_shared(base.config)
 
-    def _answer(self) -> Any:
-        assert self._process is not None
-        while b"\n" not in self._received:
-            if select.select([self._answers], [], [], _POLL_SECONDS)[0]:
-                piece = os.read(self._answers, 1 << 16)
-                if not piece:
-                    raise self._death()
-                self._received += piece
-            # A process that it left behind may hold the other end open.
-            elif self._process.poll() is not None:
-                raise self._death()
-        line, _, self._received = self._received.partition(b"\n")
-        self._is_owed = False
-        return json.loads(line)
+    def planned(choice: Choice) -> PlannedArm:
+        tokens = choice.tokens
+        match choice.kind:
+            case "none":
+                return PlannedArm(ArmPlan(None, 0, None))
+            case "optimal":
+                return PlannedArm(replace(written("optimal", optimal_tokens), without=choice.detail or None))
+            case "fixed" if tokens == 0 or is_shared:
+                plan = written("fixed", longest or base.config.draft_length.tokens)
+                return PlannedArm(plan, tokens, is_fixed=tokens > 0)
+            case "fixed":
+                return PlannedArm(written("fixed", tokens), is_fixed=True)
+            case "stock":
+                return PlannedArm(stock_plan(choice.detail, base.draft, tokens))
+            case "file":
+                return PlannedArm(plan_file(Path(choice.detail)))
 
-    def _death(self) -> UserError:
-        assert self._process is not None
-        try:
-            status = f"with exit status {self._process.wait(timeout=10)}"
-        except subprocess.TimeoutExpired:
-            status = "without ending its process"
-        lines = (self._folder / "log").read_text(errors="replace").splitlines()
-        text = "\n".join(f"  | {line}" for line in lines[-_TAIL_LINES:]) or "  (it wrote nothing)"
-        return UserError(f"arm {self.name} ended {status}; the end of its log:\n{text}")
+    return {choice.name: planned(choice) for choice in choices}
+
+
+def engines(arms: Mapping[str, PlannedArm]) -> dict[str, list[str]]:
+    """The arms by engine, each engine called after its arms."""
+    groups: dict[str, list[str]] = {}
+    for name, arm in arms.items():
+        groups.setdefault(repr(arm.plan), []).append(name)
+    return {", ".join(names): names for names in groups.values()}
+
+
+def _is_the_same_shared(config: PluginConfig) -> bool:
+    """Whether requests with `spec_tokens` are drafted for as by an engine of that K."""
+    return config.text_scope is None and not config.drafts_trees
+
+
+def _draft_of(config: PluginConfig) -> str | None:
+    return next((proposer.draft_weights.model for proposer in config.proposers if proposer.draft_weights), None)

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Sequence
-from pathlib import Path
 
 from vllm_spec_plugin.schema.errors import UserError
 
@@ -29,17 +28,3 @@ def words(option: str, given: Sequence[str], allowed: Sequence[str]) -> tuple[st
         if word not in allowed:
             raise UserError(f"{option}: got {word!r}; allowed: {', '.join(allowed)}")
     return tuple(dict.fromkeys(given))
-
-
-def check_output(option: str, path: Path | None) -> None:
-    """Sees that a file can be written when the work is done; None is not asked for.
-
-    Raises:
-        UserError: it has no folder, or is one.
-    """
-    if path is None:
-        return
-    if not path.absolute().parent.is_dir():
-        raise UserError(f"{option} {path}: there is no folder {path.absolute().parent}")
-    if path.is_dir():
-        raise UserError(f"{option} {path}: is a folder; allowed: a file's name")

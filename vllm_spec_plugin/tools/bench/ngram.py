@@ -40,7 +40,7 @@ class Variants:
     min_probability: float
 
     def proposers(self) -> dict[tuple[str, str], Callable[[], RepeatProposer]]:
-        """Makes each proposer by its name and by how it chooses tokens; of `+ shared` with a store."""
+        """Returns what makes each proposer, by mode and sampling; "+ shared" has a store of earlier texts."""
 
         def ngram(mode: Mode, sampling: DraftSampling, shared: bool = False) -> NgramProposer:
             # The orders of frequency count the token that follows too.

@@ -1,7 +1,6 @@
 """What is measured, as it travels from an arm to the report."""
 
 from dataclasses import dataclass, field
-from typing import Any, Self
 
 
 @dataclass(frozen=True)
@@ -80,29 +79,3 @@ class Answer:
     num_accepted_tokens: int
     parts: dict[str, float] = field(default_factory=dict)
     accepted_by_place: list[int] = field(default_factory=list)
-
-    @classmethod
-    def from_json(cls, values: dict[str, Any]) -> Self:
-        """The inverse of `dataclasses.asdict`."""
-        return cls(**values | {"steps": [Step(**step) for step in values["steps"]]})
-
-
-@dataclass(frozen=True)
-class Run:
-    """One arm's answer in one round.
-
-    Attributes:
-        arm: its name.
-        batch: requests at once.
-        temperature: theirs.
-        round: counted from 0; all arms do the same job in it.
-        answer: what came of it.
-        others: cores that other processes used meanwhile, on average; None is not known.
-    """
-
-    arm: str
-    batch: int
-    temperature: float
-    round: int
-    answer: Answer
-    others: float | None = None

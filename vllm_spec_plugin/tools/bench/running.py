@@ -1,19 +1,18 @@
-"""What benchmarks show of themselves: arms that start, rounds that go by."""
+"""Starting the engines of arms, and showing progress."""
 
 import contextlib
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console, RenderableType
+from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from vllm_spec_plugin.tools.bench.arms import Arm
-from vllm_spec_plugin.tools.bench.planned_arms import PlannedArm, engines
-from vllm_spec_plugin.tools.bench.plans import arm_environment, engine_arguments
-from vllm_spec_plugin.tools.bench.quiet import DISTURBING, disturbance, disturbance_text
+from vllm_spec_plugin.tools.bench.arm import Arm
+from vllm_spec_plugin.tools.bench.arms import PlannedArm, engines
+from vllm_spec_plugin.tools.bench.engine_args import arm_environment, engine_arguments
 
 # Of the device's memory, for all engines together; the keys and values of a benchmark need a fraction of it.
 _MEMORY = 0.8
@@ -113,26 +112,3 @@ def shown_progress(total: int, console: Console) -> Iterator[Callable[[int, str]
     with Progress(*columns, TimeRemainingColumn(), console=console, transient=True, refresh_per_second=1) as bar:
         task = bar.add_task("", total=total)
         yield lambda num_done, what: bar.update(task, description=escape(what), completed=num_done)
-
-
-def show_report(
-    tables: Iterable[RenderableType], texts: Iterable[str], others: Sequence[float], console: Console
-) -> None:
-    """Prints tables, then texts, then how much others worked meanwhile, if that is known.
-
-    Args:
-        tables: in order.
-        texts: in order.
-        others: cores that other processes used, per run.
-        console: where.
-    """
-    for table in tables:
-        console.print()
-        console.print(table)
-    for text in texts:
-        console.print()
-        console.print(escape(text))
-    found, text_of_others = disturbance(others), disturbance_text(others)
-    if found is not None and text_of_others is not None:
-        console.print()
-        console.print(text_of_others, style="yellow" if found[0] > DISTURBING else "default")

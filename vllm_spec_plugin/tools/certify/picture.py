@@ -1,54 +1,75 @@
-"""Draws the p-values of all checks."""
+"""A chart of the p-values of all checks."""
 
-from pathlib import Path
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-from vllm_spec_plugin.tools.certify.report import verdict
 from vllm_spec_plugin.tools.certify.results import Report
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
 _LEAST = 1e-16
-_COLOURS = ("#7f7f7f", "#1f77b4", "#ff7f0e", "#2ca02c")
+# Dark and light, so that engines differ in greyscale, too.
+_COLOURS = ("#08306b", "#E69F00", "#74c476", "#7f7f7f")
+_LAW, _SAMPLES, _FEW = "against the target's probabilities", "against samples without speculation", "too few drafts"
 
 
-def draw(report: Report, model: str, path: Path) -> None:
-    """Writes a PNG: each check's always-valid p-values against the threshold."""
-    import matplotlib
+@dataclass(frozen=True)
+class PValues:
+    """Each check's always-valid p-values against the threshold.
 
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
+    Attributes:
+        report: at least one of its checks has a p-value.
+    """
 
-    checks = [check for check in report.checks if check.p_value is not None]
-    engines = list(dict.fromkeys(check.engine for check in checks))
-    names = list(dict.fromkeys(check.name for check in checks))
-    figure, axes = plt.subplots(figsize=(9, 1.8 + 0.45 * len(names)), layout="constrained")
-    for check in checks:
-        place = engines.index(check.engine)
-        row = names.index(check.name) + 0.22 * (place - (len(engines) - 1) / 2)
-        for p, marker in ((check.p_value, "o"), (check.p_two_samples, "^")):
-            if p is not None:
-                fill = "white" if check.outcome == "not tested" else _COLOURS[place]
-                axes.plot(
-                    max(p, _LEAST),
-                    row,
-                    marker,
-                    color=_COLOURS[place],
-                    markerfacecolor=fill,
-                    markersize=7,
-                    clip_on=False,
-                )
-    axes.axvline(report.threshold, color="red", linestyle="--")
-    axes.text(report.threshold, -0.75, " not exact ←", color="red", ha="right", va="bottom", fontsize=9)
-    axes.set(xscale="log", xlim=(_LEAST, 1.5), ylim=(len(names) - 0.4, -0.8), yticks=range(len(names)))
-    axes.set_yticklabels(names)
-    axes.set_xlabel(
-        f"always-valid p-value (threshold {report.threshold:.2g}; false alarms {report.false_alarm:g} in all)"
-    )
-    for place, engine in enumerate(engines):
-        axes.plot([], [], "s", color=_COLOURS[place], label=engine)
-    axes.plot([], [], "ok", label="against the target's probabilities")
-    axes.plot([], [], "^k", label="against samples without speculation")
-    axes.plot([], [], "ok", markerfacecolor="white", label="too few drafts")
-    figure.legend(loc="outside lower center", ncols=4, fontsize=8, frameon=False)
-    figure.suptitle(f"{model}: {verdict(report)}", fontsize=10, wrap=True)
-    axes.grid(axis="x", alpha=0.3)
-    figure.savefig(path, dpi=130)
-    plt.close(figure)
+    report: Report
+    title: str = "Always-valid p-values"
+
+    @property
+    def names(self) -> list[str]:
+        """Entries of the legend."""
+        return [*self._engines, _LAW, _SAMPLES, _FEW]
+
+    @property
+    def height(self) -> float:
+        """Height in inches."""
+        return 1.4 + 0.45 * len(self._checks)
+
+    @property
+    def _engines(self) -> list[str]:
+        return list(dict.fromkeys(check.engine for check in self.report.checks if check.p_value is not None))
+
+    @property
+    def _checks(self) -> list[str]:
+        return list(dict.fromkeys(check.name for check in self.report.checks if check.p_value is not None))
+
+    def draw(self, axes: "Axes") -> None:
+        """Draws into axes."""
+        engines, names, threshold = self._engines, self._checks, self.report.threshold
+        for check in self.report.checks:
+            if check.p_value is None:
+                continue
+            place = engines.index(check.engine)
+            colour = _COLOURS[place % len(_COLOURS)]
+            row = names.index(check.name) + 0.22 * (place - (len(engines) - 1) / 2)
+            fill = "white" if check.outcome == "not tested" else colour
+            for p, marker in ((check.p_value, "o"), (check.p_two_samples, "^")):
+                if p is not None:
+                    style: dict[str, Any] = {
+                        "color": colour,
+                        "markerfacecolor": fill,
+                        "markersize": 7,
+                        "clip_on": False,
+                    }
+                    axes.plot(max(p, _LEAST), row, marker, **style)
+        axes.axvline(threshold, color="black", linestyle="--")
+        axes.text(threshold, -0.78, "not exact ← ", ha="right", va="top", fontsize=9)
+        axes.set(xscale="log", xlim=(_LEAST, 1.5), ylim=(len(names) - 0.4, -0.8), yticks=range(len(names)))
+        axes.set_yticklabels(names)
+        axes.set_xlabel(f"p-value (threshold {threshold:.2g}; false alarms {self.report.false_alarm:g} in all)")
+        for place, engine in enumerate(engines):
+            axes.plot([], [], "s", color=_COLOURS[place % len(_COLOURS)], label=engine)
+        axes.plot([], [], "ok", label=_LAW)
+        axes.plot([], [], "^k", label=_SAMPLES)
+        axes.plot([], [], "ok", markerfacecolor="white", label=_FEW)
+        axes.grid(axis="x", color="#dddddd", linewidth=0.6)

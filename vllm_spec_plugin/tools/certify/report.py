@@ -1,29 +1,27 @@
-"""The report: a table and a verdict for people, JSON for programs."""
+"""The report of a certification: verdict, table, p-values and JSON."""
 
 import dataclasses
-from collections.abc import Sequence
 from typing import Any
 
-from rich.console import Console, RenderableType
-from rich.markup import escape
-from rich.table import Table
-from rich.text import Text
-
+from vllm_spec_plugin.tools import report as kit
+from vllm_spec_plugin.tools.certify.picture import PValues
 from vllm_spec_plugin.tools.certify.results import Check, Report
 
-SCHEMA_VERSION = 1
-_STYLES = {"exact": "green", "not exact": "bold red", "not tested": "yellow"}
+_HEADER = ("engine", "check", "outcome", "finding", "drafted", "accepted", "p", "p, two samples", "p, chi-square")
 
 
-def show(report: Report, console: Console) -> None:
-    """Prints the report."""
-    console.print()
-    console.print(_table(report.checks))
-    console.print()
-    for line in sentences(report):
-        console.print(escape(line), soft_wrap=True, highlight=False)
-    style = {0: "bold green", 1: "bold red", 2: "bold yellow"}[report.exit_status]
-    console.print(Text(verdict(report), style=style), soft_wrap=True)
+def report_of(report: Report) -> kit.Report:
+    """Makes the report, the verdict first."""
+    charts = [PValues(report)] if any(check.p_value is not None for check in report.checks) else []
+    return kit.Report(
+        "certify",
+        "Certification that outputs are exact",
+        report.provenance | {"engine": report.facts},
+        [verdict(report), *sentences(report)],
+        [kit.Table("Checks", _HEADER, [_row(check) for check in report.checks], text_columns=4)],
+        charts,
+        data=_data(report),
+    )
 
 
 def verdict(report: Report) -> str:
@@ -38,7 +36,7 @@ def verdict(report: Report) -> str:
 
 
 def sentences(report: Report) -> list[str]:
-    """What the figures stand on."""
+    """Says what the figures stand on."""
     facts = report.facts
     drafted = sum(check.drafted for check in report.checks)
     accepted = sum(check.accepted for check in report.checks)
@@ -52,10 +50,8 @@ def sentences(report: Report) -> list[str]:
     ]
 
 
-def as_json(report: Report) -> dict[str, Any]:
-    """The whole report as plain data."""
+def _data(report: Report) -> dict[str, Any]:
     return {
-        "schema": SCHEMA_VERSION,
         "verdict": ("exact", "not exact", "could not be told")[report.exit_status],
         "summary": verdict(report),
         "not_tested": report.untested,
@@ -63,30 +59,11 @@ def as_json(report: Report) -> dict[str, Any]:
         "p_threshold": report.threshold,
         "greedy_tolerance": report.tolerance,
         "seconds": round(report.seconds, 1),
-        "engine": report.facts,
         "checks": [dataclasses.asdict(check) for check in report.checks],
-        **report.provenance,
     }
 
 
-def _table(checks: Sequence[Check]) -> RenderableType:
-    table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
-    for name in ("engine", "check", "outcome"):
-        table.add_column(name, no_wrap=True)
-    for name in ("drafted", "accepted", "p", "p, two samples", "p, chi-square"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("", overflow="fold")
-    engine = None
-    for check in checks:
-        p_values = (check.p_value, check.p_two_samples, check.p_chi_square)
-        table.add_row(
-            check.engine if check.engine != engine else "",
-            check.name,
-            Text(check.outcome, style=_STYLES[check.outcome]),
-            f"{check.drafted:,}",
-            f"{check.accepted:,}",
-            *("" if p is None else f"{p:.2g}" for p in p_values),
-            escape(check.detail),
-        )
-        engine = check.engine
-    return table
+def _row(check: Check) -> list[str]:
+    p_values = (check.p_value, check.p_two_samples, check.p_chi_square)
+    figures = [f"{check.drafted:,}", f"{check.accepted:,}", *("" if p is None else f"{p:.2g}" for p in p_values)]
+    return [check.engine, check.name, check.outcome, check.detail, *figures]

@@ -13,7 +13,7 @@ import yaml
 
 from vllm_spec_plugin.config import PluginConfig, load_config
 from vllm_spec_plugin.schema.errors import UserError
-from vllm_spec_plugin.tools.bench.plans import arm_environment
+from vllm_spec_plugin.tools.bench.engine_args import arm_environment
 from vllm_spec_plugin.tools.certify.baseline import Baseline, Say, Sizes, run_baseline
 from vllm_spec_plugin.tools.certify.checks import check_greedy, check_json, check_samples, check_seeds, sampling_check
 from vllm_spec_plugin.tools.certify.engines import EngineError, EngineProcess, StartError

@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from vllm_spec_plugin.tools.bench.arms import Arm
+from vllm_spec_plugin.tools.bench.arm import Arm
+from vllm_spec_plugin.tools.bench.noise_gate import NoiseGate
 from vllm_spec_plugin.tools.bench.prompts import prompts_of_round
-from vllm_spec_plugin.tools.bench.quiet import QuietMachine
 from vllm_spec_plugin.tools.bench.records import Job
 from vllm_spec_plugin.tools.bench.rounds import in_turn
 from vllm_spec_plugin.tools.planner.candidates import Engine
@@ -57,7 +57,7 @@ def measure(
     arms: Mapping[str, Arm],
     prompts: Sequence[Prompt],
     sizes: Sizes,
-    machine: QuietMachine,
+    machine: NoiseGate,
     on_run: Callable[[str], None],
 ) -> Measured:
     """Warms up, and runs the rounds.

@@ -9,9 +9,9 @@ from typing import Any
 import yaml
 from rich.console import Console
 
-from vllm_spec_plugin.tools.bench.arms import Arm
-from vllm_spec_plugin.tools.bench.plans import ArmPlan, arm_environment, engine_arguments, plan_file
-from vllm_spec_plugin.tools.bench.quiet import QuietMachine
+from vllm_spec_plugin.tools.bench.arm import Arm
+from vllm_spec_plugin.tools.bench.engine_args import ArmPlan, arm_environment, engine_arguments, plan_file
+from vllm_spec_plugin.tools.bench.noise_gate import NoiseGate
 from vllm_spec_plugin.tools.planner import measuring, verifying
 from vllm_spec_plugin.tools.planner.candidates import Engine, Heads, chain_engines, tree_engine
 from vllm_spec_plugin.tools.planner.forecast import forecasts
@@ -68,7 +68,7 @@ def make_plan(
     Args:
         wanted: what.
         prompts: the traffic.
-        provenance: what `bench.provenance.provenance` gives, with the model served.
+        provenance: what `report.provenance.provenance` gives, with the model served.
         folder: where files may be written that the engines can read.
         patience: seconds to spend on waiting for a quiet machine and on repeating; half of them for the verification.
         console: where progress is shown.
@@ -78,7 +78,7 @@ def make_plan(
         UserError: the jobs were too short.
     """
     workloads, sizes = workloads_of(prompts), wanted.sizes
-    machine = QuietMachine(patience / 2)
+    machine = NoiseGate(patience / 2)
     verifying_sizes = replace(sizes, rounds=_ROUNDS)
     engines = chain_engines(wanted.draft, wanted.heads, wanted.tokens)
     likely = [*engines, *([tree_engine(wanted.heads, 1)] if wanted.heads is not None else [])]
@@ -106,7 +106,7 @@ def make_plan(
             path = running.new_file()
             path.write_text(plugin_yaml(choice, None, provenance), encoding="utf-8")
             with running.beside_none(RECOMMENDED, path) as arms:
-                verified = verifying.verify(arms, prompts, verifying_sizes, QuietMachine(patience / 2), stages.on_run)
+                verified = verifying.verify(arms, prompts, verifying_sizes, NoiseGate(patience / 2), stages.on_run)
         facts = running.facts
     return Results(
         workloads,

@@ -1,13 +1,15 @@
-"""The recommended plugin.yaml. Pure."""
+"""The recommended plugin.yaml."""
 
 import textwrap
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import yaml
 
 from vllm_spec_plugin.tools.planner.forecast import Forecast
 from vllm_spec_plugin.tools.planner.recommending import Verdict
+from vllm_spec_plugin.tools.planner.results import Results
 
 _WIDTH = 100
 
@@ -18,7 +20,7 @@ def plugin_yaml(choice: Forecast, verdict: Verdict | None, provenance: Mapping[s
     Args:
         choice: what it switches on; at least one draft token.
         verdict: the answer; None if it is not known yet.
-        provenance: what `bench.provenance.provenance` gives, with the model served.
+        provenance: what `report.provenance.provenance` gives, with the model served.
     """
     machine, model = provenance["machine"], provenance["model"]
     lines = [
@@ -50,6 +52,29 @@ def plugin_yaml(choice: Forecast, verdict: Verdict | None, provenance: Mapping[s
         f"{_comment('Exact: the output is distributed as without speculation.', 2)}\n"
         "  lenience: 1.0\n"
     )
+
+
+def write_plugin_yaml(results: Results, origin: Mapping[str, Any], path: Path, *, anyway: bool) -> str:
+    """Writes the recommended file if the answer is to speculate.
+
+    Args:
+        results: of the plan.
+        origin: what `provenance` gives, and "model", the model served.
+        path: file to write.
+        anyway: whether to write it also if the answer is not to speculate.
+
+    Returns:
+        What was done, for people.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    if not results.choice.tokens:
+        return f"{path} is not written: nothing that was considered would draft."
+    if not (results.verdict.is_on or anyway):
+        return f"{path} is not written, as the answer is to leave it off; --out-anyway writes it."
+    path.write_text(plugin_yaml(results.choice, results.verdict, origin), encoding="utf-8")
+    return f"{path} is written: vllm serve {origin['model']} --speculative-config {path}"
 
 
 def _best(choice: Forecast) -> str:

@@ -4,15 +4,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from vllm_spec_plugin.tools.bench.arms import Arm
+from vllm_spec_plugin.tools.bench.arm import Arm
 from vllm_spec_plugin.tools.bench.load.records import LoadAnswer
-from vllm_spec_plugin.tools.bench.quiet import QuietMachine
+from vllm_spec_plugin.tools.bench.noise_gate import NoiseGate
 from vllm_spec_plugin.tools.bench.rounds import in_turn
-from vllm_spec_plugin.tools.bench.spread import Spread, ratio
 from vllm_spec_plugin.tools.planner.loop import load_job
 from vllm_spec_plugin.tools.planner.measuring import Sizes
 from vllm_spec_plugin.tools.planner.samples import NONE
 from vllm_spec_plugin.tools.planner.traffic import Prompt
+from vllm_spec_plugin.tools.report.measurements import Spread, ratio
 
 RECOMMENDED = "recommended"
 # Of a run, per stream.
@@ -54,7 +54,7 @@ def verify(
     arms: Mapping[str, Arm],
     prompts: Sequence[Prompt],
     sizes: Sizes,
-    machine: QuietMachine,
+    machine: NoiseGate,
     on_run: Callable[[str], None],
 ) -> dict[int, Verified]:
     """Runs both arms in turns: what came of it by concurrency.

@@ -11,7 +11,6 @@ from vllm_spec_plugin.tools.theory.leviathan import (
     speedup,
 )
 
-_SCHEMA = 1
 # The paper's text names no values for its Figure 3 but "always less than 0.05" for c in its own experiments.
 FIGURE_3_COSTS = (0.01, 0.02, 0.05, 0.1, 0.2)
 FIGURE_3_RATES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
@@ -118,7 +117,6 @@ def largest_gains() -> list[OracleGain]:
 def to_json() -> dict[str, Any]:
     """Everything, in plain values."""
     return {
-        "schema": _SCHEMA,
         "table_1": [
             asdict(row) | {"computed_operations": computed_operations(row), "computed_speed": computed_speed(row)}
             for row in TABLE_1

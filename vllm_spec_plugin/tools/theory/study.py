@@ -7,8 +7,6 @@ from typing import Any
 
 from vllm_spec_plugin.tools.theory import generalised, leviathan
 
-_SCHEMA = 1
-
 
 @dataclass(frozen=True)
 class Row:
@@ -100,6 +98,6 @@ def study(
     return Cell(rate, cost, operations_ratio, rows, best, bound, ceiling, verified)
 
 
-def to_json(cells: Sequence[Cell]) -> dict[str, Any]:
+def to_json(cells: Sequence[Cell]) -> list[dict[str, Any]]:
     """Everything, in plain values."""
-    return {"schema": _SCHEMA, "cells": [asdict(cell) for cell in cells]}
+    return [asdict(cell) for cell in cells]

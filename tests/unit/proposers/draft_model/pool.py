@@ -17,21 +17,14 @@ Tables = Sequence[Sequence[int] | npt.NDArray[np.int32]]
 
 @dataclass
 class Served:
-    """A request.
+    """A request."""
 
-    Attributes:
-        request_id: its name.
-        text: prompt and output so far.
-        tables: its block tables, one per KV group; empty while it is not running.
-        num_computed: tokens that the target has computed.
-        drafts: what waits to be verified.
-    """
-
-    request_id: str
-    text: list[int]
+    request_id: str  # Its name.
+    text: list[int]  # Prompt and output so far.
+    # Its block tables, one per KV group; empty while it is not running.
     tables: list[list[int]] = field(default_factory=list)
-    num_computed: int = 0
-    drafts: list[int] = field(default_factory=list)
+    num_computed: int = 0  # Tokens that the target has computed.
+    drafts: list[int] = field(default_factory=list)  # What waits to be verified.
 
     @property
     def in_prompt(self) -> bool:

@@ -22,35 +22,20 @@ NUM_BLOCKS = 1200
 
 @dataclass
 class Request:
-    """What is served, and how.
+    """What is served, and how."""
 
-    Attributes:
-        request_id: its name.
-        text: prompt and output so far.
-        k: drafts wanted.
-        temperature: 0 is greedy.
-        uniforms: [k]; made from its name and the length of its text if None.
-        point_mass: None follows from the temperature.
-        in_prompt: the target is not through with it.
-        bias: a token that its sampling pipeline favours.
-        blocks: its block table.
-        depth: most drafts one after the other; k if None.
-        chain_only: no branches.
-        forks: blocks of each branch beside the trunk.
-    """
-
-    request_id: str
-    text: list[int]
-    k: int = 4
-    temperature: float = 1.0
-    uniforms: npt.NDArray[np.float64] | None = None
-    point_mass: bool | None = None
-    in_prompt: bool = False
-    bias: int = 0
-    blocks: npt.NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
-    depth: int | None = None
-    chain_only: bool = False
-    forks: list[list[int]] = field(default_factory=list)
+    request_id: str  # Its name.
+    text: list[int]  # Prompt and output so far.
+    k: int = 4  # Drafts wanted.
+    temperature: float = 1.0  # 0 is greedy.
+    uniforms: npt.NDArray[np.float64] | None = None  # [k]; made from its name and the length of its text if None.
+    point_mass: bool | None = None  # None follows from the temperature.
+    in_prompt: bool = False  # The target is not through with it.
+    bias: int = 0  # A token that its sampling pipeline favours.
+    blocks: npt.NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))  # Its block table.
+    depth: int | None = None  # Most drafts one after the other; k if None.
+    chain_only: bool = False  # No branches.
+    forks: list[list[int]] = field(default_factory=list)  # Blocks of each branch beside the trunk.
 
     def num_branches(self, depth: int) -> int:
         """Branches, the trunk among them, that all but the last of `depth` drafts find slots for."""

@@ -1,6 +1,5 @@
 """Several drafts per request at once: the tree is the one that each request's branches make, drawn one by one."""
 
-from dataclasses import replace
 from random import Random
 
 import numpy as np
@@ -69,14 +68,6 @@ def test_a_batch_of_one_kind(branches, temperature):
     assert_trees(scene, requests, scene.propose(requests))
 
 
-def test_a_request_without_forks_or_that_wants_a_chain_gets_one():
-    scene = Scene(DraftSettings(branches=(2, 2, 1)))
-    alone, chain_only = Request("a", text(1, 5), 10), scene.fork(Request("b", text(2, 5), 10, chain_only=True), 3)
-    drafts = scene.propose([alone, chain_only])
-    assert [tree_of(draft).choices for draft in drafts] == [((0,), (0, 0), (0, 0, 0))] * 2
-    assert_trees(scene, [alone, chain_only], drafts)
-
-
 def test_forks_that_are_too_short_are_not_used():
     """Of 4 places three are fed: positions 7, 8 and 9 are in two blocks."""
     scene = Scene(DraftSettings(branches=(2, 1, 1, 1)))
@@ -121,16 +112,6 @@ def test_trees_of_different_sizes_grow_together(branches):
             scene.proposer.forget(request.request_id)
 
 
-def test_few_blocks_cost_the_least_probable_branches():
-    scene = Scene(DraftSettings(branches=(2, 2, 1)))
-    requests = [scene.fork(Request(f"r{count}", text(count, 5), 10), count) for count in range(4)]
-    whole = NodeOrder.of_branches((2, 2, 1)).tree
-    trees = [tree_of(draft) for draft in scene.propose(requests)]
-    assert trees == [whole.narrowed(count + 1) for count in range(4)]
-    assert [len(tree.chains) for tree in trees] == [1, 2, 3, 4]
-    assert [tree.choices[chain[-1]] for tree in trees[:2] for chain in tree.chains] == [(0, 0, 0), (0, 0, 0), (1, 0, 0)]
-
-
 def test_requests_without_room_get_no_draft():
     scene = Scene(DraftSettings(branches=(2, 1)))
     requests = [
@@ -141,47 +122,6 @@ def test_requests_without_room_get_no_draft():
     drafts = scene.propose(requests)
     assert drafts[:2] == [NO_DRAFT, NO_DRAFT]
     assert len(drafts[2].token_ids) == 4
-
-
-def test_there_is_one_pass_per_place_over_all_branches_that_are_not_through():
-    scene = Scene(DraftSettings(branches=(2, 2, 1)))
-    requests = [scene.fork(Request(f"r{i}", text(i, 4), 20, depth=depth), 3) for i, depth in enumerate([3, 1, 2])]
-    scene.propose(requests)
-    assert scene.engine.passes == [12, 8, 4]
-    scene.propose(requests[1:2])
-    assert scene.engine.passes == [1]
-
-
-def test_the_order_and_size_of_the_batch_change_no_draft():
-    def by_name(chosen):
-        scene = Scene(DraftSettings(branches=(2, 2, 1)))
-        everybody = batch(scene, (2, 2, 1))
-        requests = [everybody[i] for i in chosen]
-        return {r.request_id: d.token_ids for r, d in zip(requests, scene.propose(requests), strict=True)}
-
-    together = by_name(range(9))
-    for chosen in ([8, 3, 1, 0, 7, 2, 5, 6, 4], [1, 4], [5]):
-        assert by_name(chosen) == {f"r{i}": together[f"r{i}"] for i in chosen}
-
-
-def test_each_place_has_random_numbers_of_its_own(monkeypatch):
-    """The last token with any probability comes where a place's number is almost 1, and nothing before it changes."""
-    scene = Scene(DraftSettings(branches=(2, 2)))
-    request = scene.fork(Request("a", text(1, 5), 10, depth=2), 3)
-    [before] = scene.propose([request])
-    plain = Request.view
-
-    def view(self, row):
-        seen = plain(self, row)
-        uniforms = np.array(seen.sibling_uniforms)
-        uniforms[1, 1] = 1 - 2**-53
-        return replace(seen, sibling_uniforms=uniforms)
-
-    monkeypatch.setattr(Request, "view", view)
-    [after] = scene.propose([request])
-    last = [i for i, path in enumerate(tree_of(after).choices) if path[1:] == (1,)]
-    assert [i for i in range(6) if after.token_ids[i] != before.token_ids[i]] == last
-    assert all(after.token_ids[i] >= VOCAB_SIZE - 2 for i in last)
 
 
 def test_what_the_trunk_was_fed_counts_as_far_as_the_text_went_on_like_it():

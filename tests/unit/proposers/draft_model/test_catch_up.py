@@ -12,7 +12,6 @@ from vllm_spec_plugin.proposers.draft_model.catch_up import Limits, num_draft_to
 from vllm_spec_plugin.proposers.draft_model.coverage import DraftCoverage
 
 BLOCK_SIZE = 4
-PLENTY = Limits(1000, 1000)
 
 
 def view(row, length, k=3, num_slots=100, in_prompt=False):
@@ -45,24 +44,9 @@ class Step:
         return [(c.request.request_id, c.start, c.stop, c.num_draft_tokens) for c in chunks]
 
 
-def test_a_new_text_is_computed_whole():
-    assert Step(view(0, 9)).plan() == [("a", 0, 9, 3)]
-
-
 def test_only_what_is_missing_is_computed():
     assert Step(view(0, 9)).computed(0, 7).plan() == [("a", 7, 9, 3)]
     assert Step(view(0, 9)).computed(0, 6, [6, 7]).plan() == [("a", 8, 9, 3)]
-
-
-def test_the_last_token_is_computed_again_where_its_output_is_needed():
-    step = Step(view(0, 9)).computed(0, 9)
-    assert step.plan() == [("a", 8, 9, 3)]
-    assert step.plan() == [("a", 8, 9, 3)]
-
-
-def test_a_text_found_whole_in_the_prefix_cache_costs_one_token():
-    step = Step(view(0, 8), view(1, 8), tables={1: np.arange(25, dtype=np.int32)}).computed(0, 8)
-    assert step.plan() == [("a", 7, 8, 3), ("b", 7, 8, 3)]
 
 
 def test_longest_drafts_come_first_and_chunks_without_drafts_last():
@@ -95,39 +79,11 @@ def test_prompts_are_computed_as_far_as_they_have_slots():
     assert step.plan() == []
 
 
-def test_prompts_are_computed_as_far_as_the_context_reaches():
-    step = Step(view(0, 40, k=0, in_prompt=True))
-    assert step.plan(max_len=30) == [("a", 0, 30, 0)]
-    assert step.plan(max_len=30) == []
-
-
-def test_a_prompt_with_a_full_budget_before_it_waits():
-    step = Step(view(0, 6), view(1, 6, k=0, in_prompt=True))
-    assert step.plan(budget=6) == [("a", 0, 6, 3)]
-
-
-def test_whoever_wants_no_drafts_after_the_prompt_is_left_alone():
-    """It is caught up when it wants some."""
-    step = Step(view(0, 9, k=0), view(1, 9))
-    assert step.plan() == [("b", 0, 9, 3)]
-
-
-def test_there_may_be_nothing_to_do():
-    assert Step(view(0, 9, k=0)).plan() == []
-    assert Step().plan() == []
-
-
 def test_shared_blocks_are_computed_once_in_a_step():
     shared = np.arange(25, dtype=np.int32)
     own = np.array([0, 1, 2, 180, 181], np.int32)
     step = Step(view(0, 18, k=3), view(1, 19, k=2), tables={0: shared, 1: own})
     assert step.plan() == [("a", 0, 18, 3), ("b", 12, 19, 2)]
-
-
-def test_shared_blocks_are_computed_once_for_a_request_that_has_begun_as_well():
-    shared = np.arange(25, dtype=np.int32)
-    step = Step(view(0, 18, k=3), view(1, 19, k=2), tables={0: shared, 1: shared}).computed(1, 5)
-    assert step.plan() == [("a", 4, 18, 3), ("b", 16, 19, 2)]
 
 
 def test_shared_blocks_count_only_as_far_as_they_are_computed():
@@ -162,11 +118,6 @@ def test_k_is_cut_to_slots_and_to_the_drafts_context(num_slots, max_len, expecte
     assert num_draft_tokens(request, Limits(100, max_len)) == expected
     planned = Step(request).plan(max_len=max_len)
     assert planned == ([("a", 0, 10, expected)] if expected else [])
-
-
-def test_k_is_never_raised():
-    assert num_draft_tokens(view(0, 10, k=2), PLENTY) == 2
-    assert num_draft_tokens(view(0, 10, k=0), PLENTY) == 0
 
 
 @st.composite

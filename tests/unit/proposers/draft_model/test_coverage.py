@@ -37,10 +37,6 @@ def text(length, *others):
     return np.append(TEXT[:length], np.array(others, np.int32))
 
 
-def test_nothing_is_covered_at_first(coverage):
-    assert coverage.watermark("a", TEXT, TABLE) == 0
-
-
 def test_what_was_computed_is_covered(coverage):
     coverage.computed("a", 0, 6, TABLE)
     assert coverage.watermark("a", text(6), TABLE) == 6
@@ -64,13 +60,6 @@ def test_a_rejected_draft_and_what_was_fed_after_it_is_not_covered(coverage, num
     assert coverage.watermark("a", grown, TABLE) == 6 + num_accepted
 
 
-def test_computing_on_replaces_what_was_fed(coverage):
-    coverage.computed("a", 0, 6, TABLE, [1, 2])
-    coverage.computed("a", 6, 7, TABLE, [TEXT[7]])
-    assert coverage.watermark("a", text(7, 2), TABLE) == 7
-    assert coverage.watermark("a", text(9), TABLE) == 8
-
-
 def test_a_request_finds_whole_blocks_of_others(coverage):
     coverage.computed("a", 0, 11, TABLE)
     other = [np.array([5, 2, 3], np.int32)]
@@ -84,12 +73,6 @@ def test_blocks_stay_whole_when_their_request_is_forgotten(coverage):
     coverage.forget("a")
     assert coverage.watermark("a", text(11), TABLE) == 8
     coverage.forget("nobody")
-
-
-def test_a_gap_ends_what_is_found(coverage):
-    coverage.computed("a", 0, 12, TABLE)
-    coverage.allocated("b", 0, [2])
-    assert coverage.watermark("c", TEXT, TABLE) == 4
 
 
 def test_blocks_that_will_be_whole_count_when_named(coverage):
@@ -113,13 +96,6 @@ def test_blocks_filled_by_accepted_drafts_become_whole(coverage):
     assert coverage.watermark("b", TEXT, TABLE) == 8
 
 
-def test_blocks_filled_by_rejected_drafts_do_not_become_whole(coverage):
-    coverage.computed("a", 0, 6, TABLE, TEXT[6:9].tolist())
-    assert coverage.watermark("b", TEXT, TABLE) == 4
-    coverage.computed("a", 6, 7, TABLE)
-    assert coverage.watermark("b", TEXT, TABLE) == 4
-
-
 def test_new_blocks_at_the_end_cut_the_watermark_and_void_the_blocks(coverage):
     coverage.computed("a", 0, 11, TABLE)
     coverage.allocated("a", 1, [8, 6])
@@ -127,21 +103,6 @@ def test_new_blocks_at_the_end_cut_the_watermark_and_void_the_blocks(coverage):
     coverage.computed("a", 0, 12, [np.array([1, 8, 6], np.int32)])
     coverage.allocated("b", 0, [8])
     assert coverage.watermark("c", text(12), [np.array([1, 8, 6], np.int32)]) == 4
-
-
-def test_new_blocks_at_the_end_cut_what_was_fed(coverage):
-    coverage.computed("a", 0, 6, TABLE, TEXT[6:10].tolist())
-    coverage.allocated("a", 3, [0])
-    assert coverage.watermark("a", text(12), TABLE) == 10
-    coverage.allocated("a", 2, [7])
-    assert coverage.watermark("a", text(12), TABLE) == 8
-    coverage.allocated("a", 1, [2])
-    assert coverage.watermark("a", text(12), TABLE) == 4
-
-
-def test_a_shorter_text_under_the_same_id_starts_from_whole_blocks(coverage):
-    coverage.computed("a", 0, 11, TABLE)
-    assert coverage.watermark("a", text(10), TABLE) == 8
 
 
 def test_a_position_is_covered_if_it_is_in_every_group():
@@ -171,29 +132,17 @@ tokens = st.sampled_from(TOKENS)
 
 
 class Plan(NamedTuple):
-    """What becomes of one request in a step.
+    """What becomes of one request in a step."""
 
-    Attributes:
-        keeps_drafts: they are verified if it is served; else they are dropped.
-        rolls_back: blocks behind text and drafts are taken back.
-        freed_at: where among the free blocks they go.
-        is_served: the target computes something of it.
-        num_prompt_tokens: tokens of its prompt that are computed if that is not through.
-        num_accepted: drafts that are accepted, or as many as there are.
-        token: what follows them.
-        reserve: tokens beyond its text that it gets slots for.
-        num_draft_tokens: K.
-    """
-
-    keeps_drafts: bool
-    rolls_back: bool
-    freed_at: int
-    is_served: bool
-    num_prompt_tokens: int
-    num_accepted: int
-    token: int
-    reserve: int
-    num_draft_tokens: int
+    keeps_drafts: bool  # They are verified if it is served; else they are dropped.
+    rolls_back: bool  # Blocks behind text and drafts are taken back.
+    freed_at: int  # Where among the free blocks they go.
+    is_served: bool  # The target computes something of it.
+    num_prompt_tokens: int  # Tokens of its prompt that are computed if that is not through.
+    num_accepted: int  # Drafts that are accepted, or as many as there are.
+    token: int  # What follows them.
+    reserve: int  # Tokens beyond its text that it gets slots for.
+    num_draft_tokens: int  # K.
 
 
 MOSTLY = st.sampled_from([True, True, True, False])

@@ -37,17 +37,6 @@ def test_a_target_may_draft_for_itself() -> None:
     assert warnings_of(TARGET.model) == []
 
 
-def test_a_missing_folder_is_refused() -> None:
-    assert refusal_of("/no/such") == (
-        "there is no folder '/no/such'; allowed: a model's folder (relative to this file or to the working directory) "
-        "or its name on the Hugging Face hub"
-    )
-
-
-def test_a_folder_without_a_config_is_refused(tmp_path: Path) -> None:
-    assert "has no config.json" in refusal_of(copy_model(tmp_path / "draft", ("config.json",)))
-
-
 def test_a_config_that_cannot_be_read_is_refused_with_the_reason(tmp_path: Path) -> None:
     message = refusal_of(copy_model(tmp_path / "draft", model_type="nonesuch"))
     assert message.startswith(f"the config of '{tmp_path}/draft' cannot be read: ")

@@ -59,41 +59,11 @@ def test_drafts_and_q_are_those_of_each_request_alone(settings):
         assert [len(draft.token_ids) for draft in drafts] == [request.k for request in requests]
 
 
-@pytest.mark.parametrize("settings", VARIANTS, ids=repr)
-def test_only_drawn_drafts_come_with_q(settings):
-    scene, requests = Scene(settings), batch()
-    for request, draft in zip(requests, scene.propose(requests), strict=True):
-        drawn = request.temperature and not request.point_mass and settings.draft_sampling == "probabilistic"
-        assert (draft.probs is not None) == bool(drawn and draft.token_ids)
-
-
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_a_batch_of_one_kind(temperature):
     requests = [Request(f"r{i}", text(i, 5), 1 + i % 3, temperature) for i in range(5)]
     scene = Scene()
     assert_drafts(scene, requests, scene.propose(requests))
-
-
-def test_the_order_and_size_of_the_batch_change_no_draft():
-    together = {r.request_id: d for r, d in zip(batch(), Scene().propose(batch()), strict=True)}
-    shuffled = batch()
-    Random(1).shuffle(shuffled)
-    some = batch()[::3]
-    alone = batch()[4:5]
-    for requests in (shuffled, some, alone):
-        for request, draft in zip(requests, Scene().propose(requests), strict=True):
-            assert draft.token_ids == together[request.request_id].token_ids
-
-
-def test_each_draft_uses_the_uniform_of_its_place():
-    first = np.array([0.2, 0.4, 0.6, 0.8])
-    (before,) = Scene().propose([Request("a", text(1, 5), uniforms=first)])
-    for place in range(4):
-        (after,) = Scene().propose(
-            [Request("a", text(1, 5), uniforms=np.where(np.arange(4) == place, 1 - 2**-53, first))]
-        )
-        assert after.token_ids[:place] == before.token_ids[:place]
-        assert after.token_ids[place] == VOCAB_SIZE - 1, "the last token with any probability"
 
 
 def test_there_are_as_many_passes_as_the_longest_draft_has_tokens():
@@ -102,13 +72,6 @@ def test_there_are_as_many_passes_as_the_longest_draft_has_tokens():
     scene.propose(requests)
     # One pass over all texts, then those with K above 1, 2, 3, 4.
     assert scene.engine.passes == [16, 3, 3, 1, 1]
-
-
-def test_one_draft_token_each_takes_one_pass():
-    scene = Scene()
-    drafts = scene.propose([Request("a", text(1, 4), 1), Request("b", text(2, 6), 1, 0.0)])
-    assert scene.engine.passes == [10]
-    assert [len(draft.token_ids) for draft in drafts] == [1, 1]
 
 
 def test_requests_without_k_get_no_draft_and_prompts_are_caught_up():
@@ -127,12 +90,6 @@ def test_requests_without_k_get_no_draft_and_prompts_are_caught_up():
     prompt.k, prompt.in_prompt = 2, False
     assert_drafts(scene, [prompt], scene.propose([prompt]))
     assert scene.engine.num_computed == {"p": 1}
-
-
-def test_a_step_may_only_catch_up():
-    scene = Scene()
-    assert scene.propose([Request("p", text(1, 9), 0, in_prompt=True)]) == [NO_DRAFT]
-    assert scene.engine.passes == [9]
 
 
 def test_a_step_may_have_nothing_to_do():
@@ -180,13 +137,16 @@ def test_requests_with_the_same_new_beginning_compute_it_once_in_a_step():
     assert scene.engine.num_computed == {"one": 14, "two": 3}
 
 
-def test_what_is_forgotten_is_computed_again_from_whole_blocks():
+def test_what_is_forgotten_is_computed_again_from_whole_blocks_and_after_a_reset_from_none():
     scene, request = Scene(), Request("a", text(1, 11))
     scene.propose([request])
     scene.proposer.forget("a")
     scene.proposer.forget("nobody")
     assert_drafts(scene, [request], scene.propose([request]))
     assert scene.engine.num_computed == {"a": 3}
+    scene.proposer.reset()
+    scene.propose([request])
+    assert scene.engine.num_computed == {"a": 11}, "blocks are forgotten too"
 
 
 @pytest.mark.parametrize("settings", VARIANTS, ids=repr)
@@ -272,21 +232,6 @@ def test_a_drawn_draft_ends_with_a_token_the_draft_is_not_sure_of():
     assert [draft.token_ids for draft in drafts] == [[5, 11], [3, 4, 5], [0]]
     assert [0 if draft.probs is None else len(draft.probs) for draft in drafts] == [2, 0, 1]
     assert scene.engine.passes == [6, 2, 1, 1]
-
-
-def test_drafting_ends_when_nobody_is_sure():
-    scene = Chains(min_confidence=0.5)
-    drafts = scene.propose([counting(5), Request("other", [1, 5], 6, 1.0)])
-    assert [len(draft.token_ids) for draft in drafts] == [0, 1]
-    assert scene.engine.passes == [4]
-
-
-def test_confidence_is_of_the_temperature_that_drafts_are_drawn_at():
-    """At temperature 0.2 the same token has a probability of 0.9."""
-    for temperature, length in [(None, 1), (0.2, 2)]:
-        scene = Chains(min_confidence=0.5, draft_temperature=temperature)
-        request = counting(5, k=2, temperature=1.0)
-        assert len(scene.propose([request])[0].token_ids) == length
 
 
 @pytest.mark.statistical

@@ -39,8 +39,8 @@ def test_a_second_name_of_an_id_is_no_difference() -> None:
     assert found.unshared == {}
 
 
-def test_150_000_tokens_are_compared_without_comparing_each_with_each() -> None:
-    """Pairs would take hours."""
-    target = {f"token {i}": i for i in range(150_000)}
-    draft = {f"token {i}": (i + 1) % 150_000 for i in range(150_000)}
-    assert len(compare(target, draft).differing) == 150_000
+def test_30_000_tokens_are_compared_without_comparing_each_with_each() -> None:
+    """Pairs would take minutes."""
+    target = {f"token {i}": i for i in range(30_000)}
+    draft = {f"token {i}": (i + 1) % 30_000 for i in range(30_000)}
+    assert len(compare(target, draft).differing) == 30_000

@@ -106,14 +106,6 @@ def test_contradicting_measurements_do_not_make_a_path_likelier_than_its_beginni
     assert path_probability((2, 0), ACCURACY, {(2, 0): 0.4}) == 0.1
 
 
-def test_the_best_tree_by_hand():
-    """By probability: .6 [0], .3 [0,0], .2 [1], .12 [0,1] and [0,0,0], .1 [2] and [1,0]."""
-    assert best_choices(3, 3, ACCURACY) == ((0,), (0, 0), (1,))
-    assert best_choices(4, 3, ACCURACY) == ((0,), (0, 0), (1,), (0, 1))
-    assert best_choices(3, 1, ACCURACY) == ((0,), (1,), (2,))
-    assert best_choices(0, 3, ACCURACY) == ()
-
-
 def test_impossible_nodes_are_left_out():
     assert best_choices(5, 3, [[0.5, 0.0], [0.0]]) == ((0,),)
 
@@ -127,19 +119,6 @@ def simulated_acceptance(choices, right):
             depth += 1
         lengths.append(1 + depth)
     return np.mean(lengths), np.std(lengths) / np.sqrt(len(lengths))
-
-
-def test_independent_heads_accept_as_expected():
-    """20,000 simulated steps, five standard errors: false alarm 6e-7, seed 1."""
-    rng = np.random.default_rng(1)
-    right = np.stack(
-        [rng.choice([*range(len(p)), -1], size=20_000, p=[*p, 1 - sum(p)]) for p in ACCURACY],
-        axis=1,
-    )
-    tree = best_choices(6, 3, ACCURACY)
-    mean, error = simulated_acceptance(tree, right)
-    assert mean == pytest.approx(expected_acceptance_length(tree, ACCURACY), abs=5 * error)
-    assert abs(mean - expected_acceptance_length(tree[:-1], ACCURACY)) > 5 * error
 
 
 def test_dependent_heads_accept_as_expected_of_measured_paths():

@@ -64,22 +64,12 @@ def test_sizes_come_from_the_tensors_where_the_config_has_none(tmp_path: Path) -
     assert (config.accuracy, config.paths, config.measured_on, config.provenance) == (None,) * 4
 
 
-def test_more_heads_than_the_config_names_are_there_to_use(tmp_path: Path) -> None:
-    assert read_heads_config(write(tmp_path, random_state(3), original_config(2))).num_heads == 3
-
-
 def test_fewer_heads_may_be_loaded(tmp_path: Path) -> None:
     folder = write(tmp_path, random_state(3), original_config())
     hidden = torch.ones(1, HIDDEN)
     two = load(folder, num_heads=2)
     assert two.num_heads == 2
     torch.testing.assert_close(two(hidden), load(folder)(hidden)[:2])
-
-
-def test_loaded_heads_have_the_dtype_asked_for_and_no_gradients(tmp_path: Path) -> None:
-    state = {name: tensor.half() for name, tensor in random_state().items()}
-    heads = load_heads(write(tmp_path, state, original_config()), HIDDEN, VOCABULARY, torch.bfloat16, "cpu")
-    assert {(weight.dtype, weight.requires_grad) for weight in heads.parameters()} == {(torch.bfloat16, False)}
 
 
 def test_tensors_of_the_model_itself_may_lie_beside_prefixed_heads(tmp_path: Path) -> None:
@@ -144,11 +134,6 @@ def test_a_file_is_no_folder(tmp_path: Path) -> None:
 
 def test_a_folder_without_a_config_is_refused(tmp_path: Path) -> None:
     assert "has no config.json" in refusal_of(write(tmp_path, random_state(), None))
-
-
-def test_a_folder_without_weights_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text("{}")
-    assert "has no weights" in refusal_of(str(tmp_path))
 
 
 class Anything:

@@ -117,29 +117,6 @@ def test_drafts_are_those_of_a_plain_computation(heads, name, draws):
     assert_drafts(TREES[name], requests, proposer.propose(requests), draws=draws)
 
 
-@trees
-@pytest.mark.parametrize("chosen", [[8, 0, 3, 1], [1], [0], [4, 6], [2, 7]], ids=str)
-def test_the_order_and_size_of_the_batch_change_no_draft(heads, name, chosen):
-    proposer, requests = MedusaProposer(heads, Engine(), TREES[name], draws=True), [batch()[i] for i in chosen]
-    assert_drafts(TREES[name], requests, proposer.propose(requests), draws=True)
-
-
-@pytest.mark.parametrize("point_mass", [False, True])
-def test_every_prefix_of_the_order_is_drafted_as_in_the_whole_tree(heads, point_mass):
-    """From the chain's first token to all nodes, with the tokens and q of the same draws."""
-    tree = TREES["deep first"]
-    [whole] = MedusaProposer(heads, Engine(), tree, draws=True).propose([view(0, point_mass=point_mass)])
-    for count in range(1, tree.num_nodes + 1):
-        [draft] = MedusaProposer(heads, Engine(), tree, draws=True).propose(
-            [view(0, tokens=count, point_mass=point_mass)]
-        )
-        nodes = sorted(tree.order[:count])
-        assert draft.token_ids == [whole.token_ids[node] for node in nodes]
-        if not point_mass:
-            assert isinstance(whole.probs, torch.Tensor)
-            torch.testing.assert_close(draft.probs, whole.probs[nodes])
-
-
 def test_requests_without_room_or_hidden_state_get_no_draft(heads):
     proposer = MedusaProposer(heads, Engine(), TREES["tree"], draws=True)
     requests = [view(0, tokens=0, depth=0), view(1), view(2, hidden=None)]
@@ -175,21 +152,3 @@ def test_too_few_random_numbers_are_refused(heads):
     proposer = MedusaProposer(heads, Engine(), TREES["wide"], draws=True)
     with pytest.raises(ValueError, match="5 random numbers"):
         proposer.propose([view(0, sibling_uniforms=np.zeros((16, 4)))])
-
-
-def test_ranks_that_are_left_out_are_drawn_all_the_same(heads):
-    """Rank 3 is what is drawn after three others, listed or not."""
-    listed, sparse = topology([[0], [1], [2], [3]]), topology([[0], [3]])
-    [whole] = MedusaProposer(heads, Engine(), listed, draws=True).propose([view(0)])
-    [part] = MedusaProposer(heads, Engine(), sparse, draws=True).propose([view(0)])
-    assert part.token_ids == [whole.token_ids[0], whole.token_ids[3]]
-    assert isinstance(part.probs, torch.Tensor)
-    assert isinstance(whole.probs, torch.Tensor)
-    assert torch.equal(part.probs, whole.probs[[0, 3]])
-
-
-def test_there_is_nothing_to_forget(heads):
-    proposer = MedusaProposer(heads, Engine(), chain(2), draws=False)
-    [before] = proposer.propose([view(0)])
-    proposer.forget("r0")
-    assert proposer.propose([view(0)])[0].token_ids == before.token_ids

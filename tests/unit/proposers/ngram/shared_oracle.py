@@ -1,41 +1,9 @@
-"""The texts of scopes as plainly as they can be kept, slow: one by brute force, one that forgets as the real one."""
+"""The texts of scopes as plainly as they can be kept, slow."""
 
 from collections import OrderedDict
 
 PIECE = 64
 Place = tuple[int, int]
-
-
-class EveryText:
-    """Keeps all texts and searches them from the latest back; never forgets."""
-
-    def __init__(self, min_order: int, max_order: int) -> None:
-        self.min_order, self.max_order = min_order, max_order
-        self.texts: dict[str, list[list[int]]] = {}
-
-    def add(self, scope: str, text: list[int]) -> None:
-        self.texts.setdefault(scope, []).append(text)
-
-    def draft(self, scope: str, text: list[int], num_draft_tokens: int, longer_than: int = 0) -> list[int]:
-        drafted: list[int] = []
-        least = max(longer_than + 1, self.min_order)
-        while len(drafted) < num_draft_tokens:
-            place = self._latest(scope, text + drafted, least)
-            if place is None:
-                break
-            found, at = place
-            piece_end = (at // PIECE + 1) * PIECE
-            drafted += found[at : min(piece_end, at + num_draft_tokens - len(drafted))]
-            least = self.min_order
-        return drafted
-
-    def _latest(self, scope: str, text: list[int], least: int) -> tuple[list[int], int] | None:
-        for order in range(min(self.max_order, len(text)), least - 1, -1):
-            for found in reversed(self.texts.get(scope, [])):
-                for end in range(len(found) - 1, order - 1, -1):
-                    if found[end - order : end] == text[-order:]:
-                        return found, end
-        return None
 
 
 class Forgetful:

@@ -46,34 +46,6 @@ def test_long_text_in_small_steps_agrees_with_one_step_and_brute_force():
             assert stepwise.draft(5) == index_of(text[:at], 2, 4).draft(5) == expected
 
 
-def test_most_recent_occurrence_wins():
-    assert index_of([1, 2, 7, 1, 2, 8, 1, 2, 9, 5, 1, 2]).draft(2) == [9, 5]
-
-
-def test_longest_suffix_wins_over_a_more_recent_shorter_one():
-    assert index_of([3, 1, 2, 7, 4, 1, 2, 8, 3, 1, 2]).draft(1) == [7]
-
-
-def test_suffix_longer_than_max_order_is_not_used():
-    assert index_of([3, 1, 2, 7, 4, 1, 2, 8, 3, 1, 2], max_order=2).draft(1) == [8]
-
-
-def test_suffix_shorter_than_min_order_is_not_used():
-    text = [1, 5, 2, 1]
-    assert index_of(text, min_order=1).draft(1) == [5]
-    assert index_of(text, min_order=2).draft(1) == []
-
-
-def test_copy_continues_over_what_it_copied():
-    assert index_of([1, 2, 3, 1, 2, 3]).draft(7) == [1, 2, 3, 1, 2, 3, 1]
-    assert index_of([4, 4]).draft(3) == [4, 4, 4]
-
-
-@pytest.mark.parametrize("text", [[], [1], [1, 2], [1, 2, 3]])
-def test_text_without_repetition_gives_nothing(text):
-    assert index_of(text).draft(4) == []
-
-
 @pytest.mark.parametrize("outside", [-1, VOCAB_SIZE])
 def test_copy_stops_before_a_token_outside_the_vocabulary(outside):
     assert index_of([1, 2, 3, outside, 4, 1]).draft(4) == [2, 3]

@@ -65,51 +65,9 @@ def test_lookup_does_not_care_about_the_window():
     assert make("lookup", "greedy", window=0).propose([view("a", [1, 2, 1])])[0].token_ids == [2, 1, 2, 1]
 
 
-def test_steps_give_what_the_whole_text_gives(proposer):
-    text = random_text(1)
-    for length in range(1, len(text), 3):
-        (stepwise,) = proposer.propose([view("grows", text[:length])])
-        (at_once,) = proposer.propose([view(f"fresh-{length}", text[:length])])
-        assert same(stepwise, at_once)
-
-
-@pytest.mark.parametrize("num_draft_tokens", [1, 2, 7])
-def test_at_most_k_tokens(proposer, num_draft_tokens):
-    (draft,) = proposer.propose([view("a", [1, 2, 3] * 5, num_draft_tokens)])
-    assert len(draft.token_ids) == num_draft_tokens
-
-
-def test_k_may_change_between_steps(proposer):
-    text = [1, 2, 3] * 5
-    lengths = [len(proposer.propose([view("a", text, k)])[0].token_ids) for k in (5, 1, 3)]
-    assert lengths == [5, 1, 3]
-
-
 def test_empty_text_gives_no_draft_and_may_grow(proposer):
     assert proposer.propose([view("a", [])]) == [NO_DRAFT]
     assert proposer.propose([view("a", [4, 4])])[0].token_ids == [4, 4, 4, 4]
-
-
-def test_a_step_without_new_tokens_gives_the_same_draft(proposer):
-    first, again = (proposer.propose([view("a", random_text(2))])[0] for _ in range(2))
-    assert same(first, again)
-
-
-def test_drafts_come_in_the_order_of_requests(proposer):
-    drafts = proposer.propose([view("a", [1, 1]), view("b", []), view("c", [2, 2])])
-    assert [draft.token_ids[:1] for draft in drafts] == [[1], [], [2]]
-
-
-@pytest.mark.parametrize("variant", VARIANTS, ids="-".join)
-def test_requests_do_not_see_each_others_text(variant):
-    # "a" says only tokens below 8, "b" only others: a leak would show in the tokens themselves.
-    texts = {"a": random_text(3), "b": random_text(4, low=8, high=16)}
-    proposer, alone = make(*variant), make(*variant)
-    for length in range(1, 150, 5):
-        drafts = proposer.propose([view(name, text[:length]) for name, text in texts.items()])
-        assert all(token < 8 for token in drafts[0].token_ids)
-        assert all(token >= 8 for token in drafts[1].token_ids)
-        assert same(drafts[0], alone.propose([view("a", texts["a"][:length])])[0])
 
 
 def test_a_forgotten_request_that_returns_gets_the_same_drafts(proposer):
@@ -120,17 +78,6 @@ def test_a_forgotten_request_that_returns_gets_the_same_drafts(proposer):
     assert proposer._states == {}
     (after,) = proposer.propose([view("a", text)])
     assert same(before, after)
-
-
-def test_an_id_used_again_keeps_nothing_of_the_text_before(proposer):
-    proposer.propose([view("a", [5, 6, 7] * 10)])
-    proposer.forget("a")
-    (draft,) = proposer.propose([view("a", [1, 2] * 20 + [5])])
-    assert not {6, 7} & set(draft.token_ids)
-
-
-def test_forgetting_the_unknown_is_nothing(proposer):
-    proposer.forget("never seen")
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ from vllm_spec_plugin.proposers.guard import GuardedProposer
 from vllm_spec_plugin.proposers.ngram.proposer import DraftSampling, Mode, NgramProposer
 from vllm_spec_plugin.proposers.ngram.shared import SharedTexts
 from vllm_spec_plugin.proposers.registry import create_proposer
-from vllm_spec_plugin.scheduling.request_gate import scope_of
 
 VOCAB_SIZE = 1000
 VARIANTS: list[tuple[Mode, DraftSampling]] = [("lookup", "greedy"), ("frequency", "greedy"), ("frequency", "sample")]
@@ -92,18 +91,6 @@ def test_a_preempted_request_publishes_nothing(proposer):
     assert proposer._states == proposer._scopes == {}
 
 
-def test_a_finished_request_is_forgotten(proposer):
-    say(proposer, "x", varied(1), "a")
-    assert proposer._states == proposer._scopes == {}
-    assert draft(proposer, "x", varied(1)[50:60], None) == NO_DRAFT
-
-
-def test_a_running_request_is_not_drafted_from(proposer):
-    text = varied(1)
-    draft(proposer, "x", text, "a")
-    assert draft(proposer, "y", text[:50], "a") == NO_DRAFT
-
-
 def test_the_scope_last_seen_counts(proposer):
     text = varied(1)
     for request_id, scopes in (("x", ("a", "b")), ("y", ("a", None))):
@@ -111,17 +98,6 @@ def test_the_scope_last_seen_counts(proposer):
             draft(proposer, request_id, text, scope)
         proposer.finish(request_id)
     assert set(proposer._shared._scopes) == {"b"}
-
-
-def test_finishing_the_unknown_is_nothing(proposer):
-    proposer.finish("never seen")
-
-
-def test_without_a_store_scopes_change_nothing():
-    proposer = NgramProposer("lookup", 2, 4, 64, "greedy", VOCAB_SIZE)
-    say(proposer, "x", varied(1), "a")
-    assert draft(proposer, "y", varied(1)[:50], "a") == NO_DRAFT
-    assert proposer._states == {"y": proposer._states["y"]}
 
 
 OWN = [1, 2, 3, 50, 9, 1, 2, 3]
@@ -181,26 +157,6 @@ def test_the_guard_passes_on_that_a_request_ended():
     guarded.finish("x")
     (drafted,) = guarded.propose([RequestView("y", text[:50], K, np.zeros(K), scope="a")])
     assert drafted.token_ids == text[50:54].tolist()
-
-
-@pytest.mark.parametrize(
-    ("cache_salt", "shared_scope", "scope"),
-    [
-        ("secret", "salt", "salt:secret"),
-        ("secret", "global", "salt:secret"),
-        (None, "salt", None),
-        ("", "salt", None),
-        (None, "global", "global"),
-        ("", "global", "global"),
-    ],
-)
-def test_the_scope_is_the_salt(cache_salt, shared_scope, scope):
-    assert scope_of(cache_salt, shared_scope) == scope
-
-
-@pytest.mark.parametrize("salt", ["global", "salt:", ":", "salt:global"])
-def test_no_salt_names_the_scope_of_those_without(salt):
-    assert scope_of(salt, "global") != scope_of(None, "global")
 
 
 @pytest.mark.parametrize(("given", "num_tokens"), [({"shared": True, "shared_tokens": 2048}, 2048), ({}, None)])

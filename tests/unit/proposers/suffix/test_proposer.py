@@ -6,7 +6,7 @@ import torch
 
 from tests.unit.p_values import chi_square
 from tests.unit.proposers.suffix import oracle
-from vllm_spec_plugin.proposers.base import NO_DRAFT, RequestView
+from vllm_spec_plugin.proposers.base import RequestView
 from vllm_spec_plugin.proposers.suffix.proposer import DraftSampling, SuffixProposer
 from vllm_spec_plugin.proposers.suffix.store import GENERATIONS, OVERLAP, TextStore
 from vllm_spec_plugin.verification.draft_probs import SparseProbs, token_probs
@@ -105,15 +105,6 @@ def test_ended_texts_are_drafted_from_in_their_scope_only() -> None:
         proposer = make(shared=4096)
         end(proposer, "a", [1, 2, 3, 4, 5, 6], "one")
         assert draft(proposer, "b", [2, 3], scope=scope) == expected
-
-
-def test_private_and_forgotten_texts_are_not_kept() -> None:
-    proposer = make(shared=4096)
-    end(proposer, "a", [1, 2, 3, 4, 5, 6], None)
-    draft(proposer, "b", [1, 2, 3, 4, 5, 6], scope="one")
-    proposer.forget("b")
-    assert draft(proposer, "c", [2, 3], scope="one") == []
-    assert proposer.propose([view("c", [2, 3], scope="one")]) == [NO_DRAFT]
 
 
 def test_the_longer_match_wins_and_the_own_text_among_equals() -> None:

@@ -22,43 +22,26 @@ from vllm_spec_plugin.turns import Turns, asked, length_of
 
 
 class Cost(NamedTuple):
-    """What a proposer takes.
+    """What a proposer takes."""
 
-    Attributes:
-        pass_seconds: of each of its passes, one per place of the longest draft that it was asked for.
-        row_seconds: per draft token.
-        any_seconds: of being asked at all.
-    """
-
-    pass_seconds: float
-    row_seconds: float
-    any_seconds: float = 0.0
+    pass_seconds: float  # Of each of its passes, one per place of the longest draft that it was asked for.
+    row_seconds: float  # Per draft token.
+    any_seconds: float = 0.0  # Of being asked at all.
 
 
 class Chance(NamedTuple):
-    """What a proposer's drafts for a request are worth.
+    """What a proposer's drafts for a request are worth."""
 
-    Attributes:
-        right: the probability that a draft token is accepted if those before it were.
-        there: the probability that there is a draft, of all tokens that are asked for.
-    """
-
-    right: float
-    there: float = 1.0
+    right: float  # The probability that a draft token is accepted if those before it were.
+    there: float = 1.0  # The probability that there is a draft, of all tokens that are asked for.
 
 
 class Fate(NamedTuple):
-    """What becomes of a request's drafts.
+    """What becomes of a request's drafts."""
 
-    Attributes:
-        turns: who was to be asked, and for how many tokens.
-        source: who gave a draft; None if nobody did.
-        drafted: tokens of it.
-    """
-
-    turns: Turns
-    source: int | None
-    drafted: int
+    turns: Turns  # Who was to be asked, and for how many tokens.
+    source: int | None  # Who gave a draft; None if nobody did.
+    drafted: int  # Tokens of it.
 
 
 # A GPU that waits for memory up to 64 tokens; this project's two cores; one that is busy with a single token.
@@ -79,25 +62,15 @@ def alone(alphas: Sequence[float]) -> list[Chances]:
 
 @dataclass(frozen=True)
 class Server:
-    """What is true.
+    """What is true."""
 
-    Attributes:
-        step: seconds of a target step by its tokens.
-        costs: of each proposer.
-        most: K.
-        noise: standard deviation of a step's time, as a share.
-        jump: seconds that a target step takes longer if there are drafts in it at all.
-        hidden: seconds of a step that drafts, beside those that the proposer reports.
-        hidden_per_request: of these, per request that is drafted for.
-    """
-
-    step: Callable[[float], float]
-    costs: tuple[Cost, ...]
-    most: int = 8
-    noise: float = 0.05
-    jump: float = 0.0
-    hidden: float = 0.0
-    hidden_per_request: float = 0.0
+    step: Callable[[float], float]  # Seconds of a target step by its tokens.
+    costs: tuple[Cost, ...]  # Of each proposer.
+    most: int = 8  # K.
+    noise: float = 0.05  # Standard deviation of a step's time, as a share.
+    jump: float = 0.0  # Seconds that a target step takes longer if there are drafts in it at all.
+    hidden: float = 0.0  # Seconds of a step that drafts, beside those that the proposer reports.
+    hidden_per_request: float = 0.0  # Of these, per request that is drafted for.
 
     def step_with(self, num_requests: int, num_drafted: float) -> float:
         """Seconds of a target step."""
@@ -175,16 +148,13 @@ def oracle(server: Server, chances: Sequence[Chances]) -> float:
 
 @dataclass
 class Outcome:
-    """How a simulation went.
+    """How a simulation went."""
 
-    Attributes:
-        turns: of each step and request.
-        is_trial: of each step, whether the control says that it tries something.
-        by_step: expected output tokens, given who drafted how much, and seconds of each step, without noise.
-    """
-
-    turns: list[list[Turns]] = field(default_factory=list)
-    is_trial: list[bool] = field(default_factory=list)
+    turns: list[list[Turns]] = field(default_factory=list)  # Of each step and request.
+    is_trial: list[bool] = field(
+        default_factory=list
+    )  # Of each step, whether the control says that it tries something.
+    # Expected output tokens, given who drafted how much, and seconds of each step, without noise.
     by_step: list[tuple[float, float]] = field(default_factory=list)
 
     def rate(self, first: int = 0, last: int | None = None) -> float:

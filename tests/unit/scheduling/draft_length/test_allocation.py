@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from tests.sizes import examples
 from tests.unit.scheduling.draft_length.simulator import all_turns
 from vllm_spec_plugin.scheduling.draft_length.allocation import Offers, Value, allocate
 from vllm_spec_plugin.scheduling.draft_length.outcomes import turns_of
@@ -129,19 +130,19 @@ def cascade(seed: int) -> Offers:
 
 
 def test_hardly_any_plan_of_two_proposers_is_better() -> None:
-    """All orders, choices and lengths, 60 batches: the greedy choice is 0.9991 of the best on average, at worst 0.98.
+    """All orders, choices and lengths, 30 batches (full: 60). The greedy choice is 0.9991 of the best on average.
 
-    At most 3 batches lose more than a hundredth, and none more than 3 hundredths.
+    At most one in 20 batches loses more than a hundredth, and none more than 3 hundredths.
     """
-    shares = []
-    for seed in range(60):
+    shares, num_batches = [], examples(30, 60)
+    for seed in range(num_batches):
         offers = cascade(seed)
         plan, value = planned(offers, num_rounds=3)
         assert value == pytest.approx(value_of(offers, plan))
         shares.append(value.tokens / value.seconds / best_rate(offers))
     assert max(shares) < 1 + 1e-9
     assert np.mean(shares) > 0.998
-    assert np.sum(np.array(shares) < 0.99) <= 3
+    assert np.sum(np.array(shares) < 0.99) <= num_batches / 20
     assert min(shares) > 0.97
 
 
@@ -169,47 +170,11 @@ def test_the_value_of_a_plan_is_that_of_its_turns_and_all_limits_are_kept(seed: 
         assert all(1 <= length <= limits[proposer] for proposer, length in turns)
 
 
-def test_nothing_is_drafted_where_it_loses() -> None:
-    """A draft token adds 0.9 of an output token of 2 and half of the time of a step, or a quarter."""
-    assert lengths_of(offers_of([[0.9], [0.9]], [1, 1.5, 2, 2.5])) == [0, 0]
-    assert lengths_of(offers_of([[0.9], [0.9]], [1, 1.25, 1.5, 1.75])) == [1, 1]
-
-
-def test_a_batch_is_filled_up_to_the_knee_with_the_most_probable_tokens() -> None:
-    """Up to 5 draft tokens cost nothing, each more one a step."""
-    step = np.maximum(1.0, np.arange(11) - 4.0)
-    gains = [[0.9, 0.8, 0.7], [0.6, 0.3, 0.1], [0.85, 0.2, 0.1]]
-    assert lengths_of(offers_of(gains, step)) == [3, 1, 1]
-
-
 def test_a_first_draft_token_that_costs_much_is_made_up_for_by_many() -> None:
     """It takes half a step longer to draft at all: 0.8 + 0.64 + ... of 12 positions make up for it, the first not."""
     gains = [0.8 ** np.arange(1, 13)]
     assert lengths_of(offers_of(np.array(gains)[:, :1], [1, 2, 2])) == [0]
     assert lengths_of(offers_of(gains, [1.0, *[2.0] * 13])) == [12]
-
-
-def test_one_request_s_long_draft_is_not_made_where_each_position_costs_a_pass() -> None:
-    """The last request would bring a fourth pass that pays for no other request; with cheap passes it does."""
-    gains = [*[[0.8, 0.64, 0.51, 0.0]] * 8, [0.85, 0.72, 0.61, 0.52]]
-    assert max(lengths_of(offers_of(gains, np.ones(40), drafting=[[0, 0.2, 0]]))) == 3
-    assert max(lengths_of(offers_of(gains, np.ones(40), drafting=[[0, 0.001, 0]]))) == 4
-
-
-def test_a_free_proposer_s_drafts_are_not_bounded_by_the_other_one_s_passes() -> None:
-    """One request each: copying 4 tokens costs nothing, and a second pass of the model does not pay."""
-    gains = np.full((2, 2, 4), 1e-3)
-    gains[0, 0], gains[1, 1] = [0.9, 0.8, 0.7, 0.6], [0.8, 0.3, 0.2, 0.1]
-    offers = offers_of(gains, np.ones(10), limits=[[4, 0], [0, 4]], drafting=[[0, 0, 0], [0, 0.1, 0]])
-    assert planned(offers)[0] == [((0, 4),), ((1, 1),)]
-
-
-def test_limits_and_room_go_to_the_most_probable_tokens() -> None:
-    gains, free = [[0.9, 0.8, 0.7], [0.85, 0.75, 0.65], [0.9, 0.89, 0.88]], np.ones(11)
-    assert lengths_of(offers_of(gains, free)) == [3, 3, 3]
-    assert lengths_of(offers_of(gains, free, limits=[[0], [1], [3]])) == [0, 1, 3]
-    assert lengths_of(offers_of(gains, free, most_tokens=4)) == [1, 0, 3]
-    assert lengths_of(offers_of(gains, free, most_tokens=0)) == [0, 0, 0]
 
 
 def test_of_a_request_s_turns_the_longest_takes_room() -> None:
@@ -218,38 +183,12 @@ def test_of_a_request_s_turns_the_longest_takes_room() -> None:
     assert planned(offers)[0] == [((0, 2), (1, 2))]
 
 
-def test_tokens_that_seldom_come_are_seldom_verified() -> None:
-    """Half of the drafts come, so that half of them are to be paid for."""
-    plan, value = planned(offers_of([[0.45]], [1.0, 1.8, 2.6], draft_tokens=[[0.5]]))
-    assert plan == [((0, 1),)]
-    assert value == pytest.approx(Value(1, 1.45, 0.5, 1.4))
-
-
-def test_requests_that_wait_make_time_dearer() -> None:
-    """Half a step for 0.9 of a token pays for one request, and not where another one gets none of it."""
-    assert lengths_of(offers_of([[0.9]], [1, 1.5, 2], others=0)) == [1]
-    assert lengths_of(offers_of([[0.9]], [1, 1.5, 2], others=1)) == [0]
-
-
 def test_an_entry_is_paid_by_a_whole_draft_or_not_at_all() -> None:
     """3.1 output tokens in 1.04 steps: 3 more pay for another 0.4 steps, which 0.9 more would not, and not for 10."""
     gains = [[0.9, 0.8, 0.7, 0.6], [0.5, 0.4, 0.1, 0.1]]
     step = np.linspace(1, 1.08, 9)
     for seconds, lengths in ((0.0, [4, 4]), (0.4, [4, 4]), (10.0, [0, 4])):
         assert lengths_of(offers_of(gains, step, entry=[[seconds, 0.0]])) == lengths
-
-
-def test_whoever_is_worth_more_is_asked_first() -> None:
-    """Copies that are right more often go before the model's tokens, others after them, or not at all."""
-    offers = offers_of(
-        [[[0.45, 0.4], [0.05, 0.001]], [[0.7, 0.5], [0.7, 0.5]]],
-        np.ones(10),
-        draft_tokens=[[[0.5, 0.5]] * 2, [[0.9, 0.9]] * 2],
-        drafting=[[0, 0, 0], [0, 0.01, 0]],
-    )
-    first, second = planned(offers)[0]
-    assert first == ((0, 2), (1, 2))
-    assert second[0] == (1, 2)
 
 
 def test_a_turn_that_hardly_ever_comes_is_not_planned() -> None:

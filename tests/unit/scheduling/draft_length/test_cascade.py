@@ -83,12 +83,6 @@ def test_a_proposer_that_takes_a_tenth_of_a_second_is_left_alone_at_a_bounded_pr
     assert sum(longest) > 0
 
 
-def test_nothing_is_tried_if_it_must_not_be() -> None:
-    server, loads = server_of("memory", 0.1), LOADS["one of each"]
-    outcome = simulate(control_for(server, share=0.0), server, lambda _: loads, 300, SEED)
-    assert not any(outcome.is_trial)
-
-
 def test_what_is_tried_is_one_token_before_the_planned_turns() -> None:
     server = server_of("memory", 0.1)
     outcome = simulate(control_for(server), server, lambda _: [NOVEL] * 3, 600, SEED)
@@ -151,14 +145,6 @@ def test_whose_turn_did_not_come_is_thought_of_as_before() -> None:
     assert there(control, "a", 1) == before
     assert there(control, "a", 0) > 0.9
     assert control.acceptance[0][0] < 0.4 < control.acceptance[1][0]
-
-
-def test_a_request_that_ended_is_forgotten_with_what_was_noted_of_it() -> None:
-    control = control_for(server_of("memory", 0.1))
-    control.plan([DraftRequest("a", (5, 5), (0, 0))], Batch(1, 1, 100, 20))
-    control.verified("a", ((0, 5),), None, 0, 0)
-    control.forget("a")
-    assert "a" not in control._requests._row_of
 
 
 @settings(max_examples=60, deadline=None)

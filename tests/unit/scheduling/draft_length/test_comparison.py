@@ -109,10 +109,6 @@ def run(
     return is_off
 
 
-def test_begins_without_drafts() -> None:
-    assert run(Comparison(), 0.01, 0.01, 4) == [True] * 4
-
-
 def test_what_gains_is_interrupted_for_about_its_share_of_the_time() -> None:
     """Twice the tokens in 1.2 times the time: a step without drafts is 0.8 steps lost."""
     comparison = Comparison()
@@ -131,13 +127,6 @@ def test_what_loses_is_off_and_tried_ever_more_seldom() -> None:
     pauses = np.diff(tried)[np.diff(tried) > 100]
     assert len(pauses) >= 1
     assert list(pauses) == sorted(pauses)
-
-
-def test_a_step_of_a_hundred_times_the_time_changes_nothing() -> None:
-    comparison = Comparison()
-    run(comparison, 0.01, 0.012, 60)
-    comparison.measured(step(1.2, drafted=True, gained=4), StepCost(512, [(1, 0.01), (64, 0.02)]), counts=True)
-    assert not any(run(comparison, 0.01, 0.012, 12))
 
 
 def test_a_machine_that_becomes_slow_is_not_taken_for_a_loss() -> None:

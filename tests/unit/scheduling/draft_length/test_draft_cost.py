@@ -78,15 +78,6 @@ def test_a_machine_of_half_the_speed_is_followed_within_fifty_steps():
     )
 
 
-def test_one_in_twenty_outliers_hardly_matter():
-    # 1000 steps with 5% noise, 5% of them 20 to 100 times too long.
-    cost, noise = DraftCost(), Noise()
-    for _ in range(1000):
-        outlier = noise.rng.random() < 0.05
-        learn(cost, 1, noise, of_a_model, factor=noise.rng.uniform(20, 100) if outlier else 1)
-    assert seconds(cost, [2, 5], [6, 15]) == pytest.approx([of_a_model(2, 6, 0), of_a_model(5, 15, 0)], rel=0.15)
-
-
 def test_a_proposer_that_was_not_asked_teaches_nothing():
     cost = DraftCost()
     learn(cost, 20, Noise(), of_a_model)
@@ -107,10 +98,6 @@ def test_what_is_returned_was_predicted_before():
     for i in range(10):
         before = float(seconds(cost, 3, 6, i))
         assert cost.observe(3, 6, i, of_a_model(3, 6, i)) == pytest.approx(before)
-
-
-def test_before_any_step_it_is_the_guess():
-    assert seconds(DraftCost(2e-3), 4, 4) == pytest.approx(2 * seconds(DraftCost(1e-3), 4, 4))
 
 
 def test_no_time_counts_as_a_microsecond():

@@ -3,7 +3,7 @@
 import pytest
 
 from vllm_spec_plugin.scheduling.draft_length.control import Batch, DraftRequest
-from vllm_spec_plugin.scheduling.draft_length.fixed import GROWTH, SHRINKAGE, START, FixedControl, HeuristicControl
+from vllm_spec_plugin.scheduling.draft_length.fixed import SHRINKAGE, START, FixedControl, HeuristicControl
 
 BATCH = Batch(2, 2, 100, 16)
 
@@ -34,19 +34,6 @@ def test_fixed_asks_all_in_their_order_for_as_much_as_may_be() -> None:
     assert not control.is_off(1)
 
 
-def test_heuristic_starts_at_five_or_as_near_as_the_most_allows() -> None:
-    assert length_of(HeuristicControl([8])) == START == 5
-    assert length_of(HeuristicControl([3])) == 3
-    assert not HeuristicControl([8]).is_constant
-
-
-def test_a_draft_that_is_all_accepted_adds_two_up_to_the_most() -> None:
-    control = verified(5, 5, 5)
-    assert length_of(control) == START + GROWTH == 7
-    control.verified("a", ((0, 7),), 0, 7, 7)
-    assert length_of(control) == 8
-
-
 @pytest.mark.parametrize(("drafted", "accepted"), [(5, 4), (5, 0), (2, 1)])
 def test_a_rejection_takes_one_wherever_it_was(drafted: int, accepted: int) -> None:
     assert length_of(verified(5, drafted, accepted)) == START - SHRINKAGE == 4
@@ -55,15 +42,6 @@ def test_a_rejection_takes_one_wherever_it_was(drafted: int, accepted: int) -> N
 @pytest.mark.parametrize("drafted", [0, 1, 4])
 def test_a_draft_shorter_than_asked_for_changes_nothing_if_it_was_right(drafted: int) -> None:
     assert length_of(verified(5, drafted, drafted)) == START
-
-
-def test_a_draft_that_had_to_be_short_counts_in_full() -> None:
-    assert length_of(verified(2, 2, 2)) == 7
-
-
-def test_what_is_beyond_the_turn_does_not_count() -> None:
-    """Of 4 tokens 3 were accepted, and 3 were asked for."""
-    assert length_of(verified(3, 4, 3)) == 7
 
 
 def test_it_shrinks_to_one_and_grows_again() -> None:

@@ -14,10 +14,6 @@ def taken(notes: OutcomeNotes) -> Outcomes:
     return outcomes
 
 
-def test_nothing_noted_is_nothing_to_learn() -> None:
-    assert OutcomeNotes(2).take() is None
-
-
 def test_who_was_asked_before_the_one_with_a_draft_had_none() -> None:
     notes = OutcomeNotes(3)
     notes.verified("a", ((2, 4), (0, 3), (1, 5)), 0, 2, 1)
@@ -39,12 +35,6 @@ def test_steps_of_one_request_stay_apart_and_in_order() -> None:
     outcomes = taken(notes)
     assert outcomes.of_proposers[0].tolist() == [[3, 3], [3, 3], [0, 3]]
     assert outcomes.num_tokens.tolist() == [1, 4]
-
-
-def test_more_than_was_asked_for_is_cut() -> None:
-    notes = OutcomeNotes(1)
-    notes.verified("a", ((0, 2),), 0, 4, 3)
-    assert taken(notes).of_proposers.tolist() == [[[2], [2], [2]]]
 
 
 def test_output_tokens_of_steps_without_drafts_are_added() -> None:

@@ -41,12 +41,6 @@ class Requests:
         return expected
 
 
-def test_before_any_draft_it_is_a_guess_above_none() -> None:
-    expected = Requests(4).expect("a")
-    assert 0.9 < expected.draft_prob[0] < 1
-    assert 0.7 < expected.gains[0, 0] < 0.85
-
-
 def test_a_chain_s_gains_follow_its_acceptance() -> None:
     """40 drafts of 4 tokens: all accepted, or none."""
     chain = Requests(4)
@@ -94,17 +88,6 @@ def test_a_tree_s_gain_is_its_mean_number_of_accepted_nodes() -> None:
     assert expected.gains.sum() == pytest.approx(1.75, abs=0.15)
     assert expected.draft_prob[0] > 0.98
     assert tree.model.acceptance == pytest.approx([1.0, 0.5, 0.25, 0.0], abs=0.2)
-
-
-def test_trees_that_do_not_come_are_expected_not_to() -> None:
-    tree = Requests(5, is_tree=True)
-    for _ in range(40):
-        tree.learn("silent", 5, 0, 0)
-        tree.learn("a", 5, 5, 2, 0b11)
-    expected = tree.expect("silent", "a")
-    assert expected.draft_prob[0] < 0.1 < 0.9 < expected.draft_prob[1]
-    assert expected.gains[0].sum() < 0.3
-    assert expected.gains[1].sum() == pytest.approx(2, abs=0.3)
 
 
 def test_what_was_seen_fades_and_is_forgotten() -> None:

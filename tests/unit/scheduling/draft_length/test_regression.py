@@ -1,11 +1,7 @@
 """The regression learns, forgets, and takes no notice of outliers."""
 
-import math
-
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from vllm_spec_plugin.scheduling.draft_length.regression import NUM_ANCHORS, ForgetfulRegression
 
@@ -20,53 +16,10 @@ def regression(**given):
     return ForgetfulRegression(MEAN, COVARIANCE, **given)
 
 
-def draw(rng):
-    return np.array([1.0, rng.integers(1, 20), rng.integers(1, 200)])
-
-
-def learn(model, steps, noise, weights=TRUE, outliers=0.0):
-    """Predictions over true values after each step, at the middle of what is observed."""
-    middle = np.array([1.0, 10.0, 100.0])
-    ratios = []
+def learn(model, steps, noise, weights=TRUE):
     for _ in range(steps):
-        features = draw(noise.rng)
-        value = noise(features @ weights)
-        if noise.rng.random() < outliers:
-            value *= noise.rng.uniform(20, 100)
-        model.observe(features, value)
-        ratios.append(model.predict(middle) / (middle @ weights))
-    return np.array(ratios)
-
-
-def test_known_weights_are_recovered():
-    # 500 observations with 5% noise, of which some tens count; the slopes are known better than the constant.
-    model = regression()
-    learn(model, 500, Noise())
-    assert model.weights == pytest.approx(TRUE, rel=0.2)
-    for features in ([1, 1, 1], [1, 20, 1], [1, 1, 200], [1, 20, 200]):
-        assert model.predict(np.array(features, float)) == pytest.approx(features @ TRUE, rel=0.1)
-
-
-def test_without_noise_it_is_exact_within_a_hundred_observations():
-    model = regression()
-    learn(model, 100, Noise(0.0))
-    assert model.weights == pytest.approx(TRUE, rel=0.02)
-
-
-def test_one_in_twenty_outliers_hardly_matter():
-    # 2000 observations, 5% of them 20 to 100 times too long.
-    ratios = learn(regression(), 2000, Noise(), outliers=0.05)[20:]
-    assert abs(np.median(ratios) - 1) < 0.03
-    assert np.quantile(abs(ratios - 1), 0.99) < 0.15
-
-
-def test_a_single_outlier_hardly_moves_it():
-    model = regression()
-    learn(model, 200, Noise())
-    features = np.array([1.0, 10.0, 100.0])
-    before = model.predict(features)
-    model.observe(features, 100 * before)
-    assert 1 <= model.predict(features) / before < 1.1
+        features = np.array([1.0, noise.rng.integers(1, 20), noise.rng.integers(1, 200)])
+        model.observe(features, noise(features @ weights))
 
 
 @pytest.mark.parametrize("place", range(NUM_ANCHORS + 1))
@@ -76,29 +29,6 @@ def test_an_outlier_among_the_first_does_not_set_the_level(place):
         model.observe(features, 1000.0 if i == place else 10.0)
         if i:
             assert model.predict(features) == pytest.approx(10, rel=0.15)
-
-
-@pytest.mark.parametrize("factor", [0.02, 50.0])
-def test_a_level_that_is_far_off_at_first_is_left_within_a_hundred_steps(factor):
-    # As when the first ten steps wait for a compiler, or are those of a cache.
-    model, noise = ForgetfulRegression(MEAN, np.diag((0.5 * MEAN) ** 2)), Noise()
-    learn(model, 10, noise, weights=factor * TRUE)
-    ratios = learn(model, 100, noise)
-    assert abs(ratios[-20:].mean() - 1) < 0.1
-
-
-@pytest.mark.parametrize("factor", [0.5, 2.0, 4.0])
-def test_a_new_level_is_followed_within_fifty_steps(factor):
-    model, noise = regression(), Noise()
-    learn(model, 1000, noise)
-    ratios = learn(model, 50, noise, weights=factor * TRUE)
-    assert abs(ratios[-10:].mean() - 1) < 0.07
-
-
-@pytest.mark.parametrize("unit", [1e-4, 1e3])
-def test_all_units_are_alike(unit):
-    ratios = [learn(regression(), 100, Noise(), weights=weights) for weights in (TRUE, unit * TRUE)]
-    assert ratios[1] == pytest.approx(ratios[0], rel=1e-9)
 
 
 def test_many_observations_of_one_point_leave_it_bounded():
@@ -151,30 +81,3 @@ def test_what_was_believed_impossible_is_learnt_from():
         model.observe(np.array([1.0, x]), 10 - x)
     assert model.observe(features, 3.0) == 0
     assert model.predict(features) > 0
-
-
-@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, -1.0, 0.0, 1e9])
-def test_what_cannot_be_a_time_is_ignored(value):
-    model = regression()
-    learn(model, 20, Noise())
-    weights, covariance = model.weights.copy(), model._covariance.copy()
-    features = np.array([1.0, 10.0, 100.0])
-    assert model.observe(features, value) == model.predict(features)
-    assert (model.weights == weights).all()
-    assert (model._covariance == covariance).all()
-    assert model.num_observations == 20
-
-
-VALUES = st.one_of(st.floats(), st.floats(1e-9, 1e6))
-
-
-@settings(max_examples=50, deadline=None)
-@given(st.lists(st.tuples(st.integers(1, 100), st.integers(0, 10**9), VALUES), max_size=60))
-def test_garbage_leaves_it_finite(observations):
-    model = regression(non_negative=(0, 1, 2))
-    for a, b, value in observations:
-        assert model.observe(np.array([1.0, a, b]), value) >= 0
-        assert np.isfinite(model.weights).all()
-        assert (model.weights >= 0).all()
-        assert np.isfinite(model._covariance).all()
-        assert (np.diag(model._covariance) >= 0).all()

@@ -9,15 +9,6 @@ from vllm_spec_plugin.scheduling.draft_length.request_rows import NO_ROW, Reques
 NAMES = [f"r{index}" for index in range(200)]
 
 
-def test_each_request_gets_a_row_of_its_own() -> None:
-    requests = RequestRows()
-    added = requests.add(["a", "b", "a"])
-    assert added[0] == added[2] != added[1]
-    assert NO_ROW not in added
-    assert requests.add(["b", "a"]).tolist() == [added[1], added[0]]
-    assert requests.add([]).tolist() == []
-
-
 @settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.tuples(st.sampled_from(["add", "add one", "forget"]), st.lists(st.sampled_from(NAMES))), max_size=30)

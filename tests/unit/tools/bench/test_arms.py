@@ -1,127 +1,148 @@
-"""Arms as processes, with small scripts instead of engines; real ones are in tests/engine."""
+"""Which engines the chosen arms come to."""
 
-import os
-import select
-import sys
-import time
 from pathlib import Path
 
 import pytest
 
-from tests.unit.processes import is_running
-from vllm_spec_plugin.schema.errors import UserError
-from vllm_spec_plugin.tools.bench.arms import Arm
-from vllm_spec_plugin.tools.bench.records import Job
+from vllm_spec_plugin.config import ConfigError, PluginConfig, load_config
+from vllm_spec_plugin.tools.bench.arm_spec import NONE, choose_arms
+from vllm_spec_plugin.tools.bench.arms import PlannedArm, base_of, engines, plan_arms
+from vllm_spec_plugin.tools.bench.engine_args import engine_arguments
+from vllm_spec_plugin.tools.demo import model_path
 
-JOB = Job(("a",), 0.0, 4, 0)
-START = "import json, os, sys, time\nout = os.fdopen(int(sys.argv[1]), 'w')\nprint('a log line', flush=True)\n"
-READY = START + "print(json.dumps({'pid': os.getpid()}), file=out, flush=True)\n"
-ANSWERING = READY + (
-    "for line in sys.stdin:\n"
-    "    prompts = json.loads(line)['run']['prompts']\n"
-    "    answer = dict(seconds=0.5, cpu_seconds=0.5, prompt_token_ids=[[1]], token_ids=[list(range(100_000))],\n"
-    "                  steps=[], num_drafts=1, num_draft_tokens=4, num_accepted_tokens=2)\n"
-    "    print(json.dumps(answer), file=out, flush=True)\n"
+NGRAM = "proposer:\n  method: ngram\n  max_order: 7\ndraft_length:\n  policy: heuristic\n  tokens: 3\n"
+WORDS = ("fixed:1,4", "optimal")
+
+
+def planned(
+    folder: Path, *words: str, proposer: str | None = None, draft: str | None = None, may_share: bool = True
+) -> dict[str, PlannedArm]:
+    path = None
+    if proposer is not None:
+        path = folder / "own.yaml"
+        path.write_text(proposer)
+    return plan_arms(choose_arms(words), base_of(path, draft, "greedy"), 8, folder, may_share=may_share)
+
+
+def config_of(arm: PlannedArm) -> PluginConfig:
+    assert isinstance(arm.plan.speculative_config, str)
+    return load_config(arm.plan.speculative_config)
+
+
+def test_every_choice_has_its_engine(tmp_path: Path) -> None:
+    arms = planned(tmp_path, *WORDS, "stock:ngram")
+    assert list(arms) == [NONE, "fixed K = 1", "fixed K = 4", "optimal", "vLLM's ngram, K = 4"]
+    assert arms[NONE].plan.speculative_config is None
+    assert [name for name, arm in arms.items() if arm.is_fixed] == ["fixed K = 1", "fixed K = 4"]
+
+
+@pytest.mark.parametrize("draft", [None, "some/draft"])
+def test_without_a_proposer_the_draft_model_drafts(tmp_path: Path, draft: str | None) -> None:
+    arms = planned(tmp_path, *WORDS, "stock:draft_model", draft=draft)
+    proposer = config_of(arms["optimal"]).proposer
+    assert proposer.method == "draft_model"
+    assert (proposer.model, proposer.draft_sampling) == (draft or str(model_path("draft")), "greedy")
+    settings = arms["vLLM's draft_model, K = 4"].plan.speculative_config
+    assert isinstance(settings, dict)
+    assert settings["model"] == proposer.model
+
+
+def test_only_the_draft_length_of_a_given_file_is_replaced(tmp_path: Path) -> None:
+    arms = planned(tmp_path, *WORDS, proposer=NGRAM + "verification:\n  lenience: 0.9\n")
+    for name, policy, tokens in (("fixed K = 4", "fixed", 4), ("optimal", "optimal", 8)):
+        config = config_of(arms[name])
+        assert config.proposer.method == "ngram"
+        assert (config.proposer.max_order, config.verification.lenience) == (7, 0.9)
+        assert (config.draft_length.policy, config.draft_length.tokens) == (policy, tokens)
+
+
+@pytest.mark.parametrize("draft", [None, "some/draft"])
+def test_stock_takes_the_draft_that_was_named_or_the_proposers(tmp_path: Path, draft: str | None) -> None:
+    (tmp_path / "draft").mkdir()
+    (tmp_path / "own.yaml").write_text("proposer: {method: draft_model, model: draft}\n")
+    # Files are written elsewhere, where a relative path would mean something else.
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    base = base_of(tmp_path / "own.yaml", draft, "greedy")
+    arms = plan_arms(choose_arms(["fixed:2", "stock:draft_model:5"]), base, 8, folder)
+    proposer = config_of(arms["fixed K = 2"]).proposer
+    assert proposer.method == "draft_model"
+    assert proposer.model == str(tmp_path / "draft")
+    assert arms["vLLM's draft_model, K = 5"].plan.speculative_config == {
+        "method": "draft_model",
+        "model": draft or str(tmp_path / "draft"),
+        "num_speculative_tokens": 5,
+    }
+
+
+def test_fixed_arms_share_an_engine_of_the_longest_draft(tmp_path: Path) -> None:
+    arms = planned(tmp_path, "fixed:1,4,2", "optimal")
+    assert [arms[name].spec_tokens for name in ("fixed K = 1", "fixed K = 4", "fixed K = 2", "optimal")] == [
+        1,
+        4,
+        2,
+        None,
+    ]
+    assert engines(arms) == {
+        NONE: [NONE],
+        "fixed K = 1, fixed K = 4, fixed K = 2": ["fixed K = 1", "fixed K = 4", "fixed K = 2"],
+        "optimal": ["optimal"],
+    }
+    assert config_of(arms["fixed K = 1"]).draft_length.tokens == 4
+
+
+def test_drafts_switched_off_are_an_arm_that_is_not_compared_as_a_draft_length(tmp_path: Path) -> None:
+    arms = planned(tmp_path, "fixed:0,4")
+    assert engines(arms)["fixed K = 0, fixed K = 4"] == ["fixed K = 0", "fixed K = 4"]
+    assert [(arms[name].spec_tokens, arms[name].is_fixed) for name in ("fixed K = 0", "fixed K = 4")] == [
+        (0, False),
+        (4, True),
+    ]
+    alone = planned(tmp_path, "fixed:0")
+    assert config_of(alone["fixed K = 0"]).draft_length.policy == "fixed"
+
+
+@pytest.mark.parametrize(
+    ("proposer", "may_share"),
+    [
+        ("{method: ngram, shared: true}", True),
+        ("{method: medusa, model: heads, tree: auto}", True),
+        ("{method: ngram}", False),
+    ],
 )
+def test_where_that_would_not_be_the_same_each_has_its_own(tmp_path: Path, proposer: str, may_share: bool) -> None:
+    arms = planned(tmp_path, "fixed:1,4", proposer=f"proposer: {proposer}\n", may_share=may_share)
+    assert len(engines(arms)) == 3
+    assert [(arms[name].spec_tokens, arms[name].plan.num_draft_tokens) for name in ("fixed K = 1", "fixed K = 4")] == [
+        (None, 1),
+        (None, 4),
+    ]
 
 
-class ScriptArm(Arm):
-    """An arm whose process runs a script."""
-
-    def __init__(self, script: str, folder: Path) -> None:
-        super().__init__("scripted", {"model": "some"}, os.environ, folder / "arm")
-        self.script = script
-
-    def command(self, file_descriptor: int) -> list[str]:
-        return [sys.executable, "-c", self.script, str(file_descriptor)]
+def test_files_that_say_the_same_are_arms_of_their_own(tmp_path: Path) -> None:
+    paths = [str(tmp_path / name) for name in ("a.yaml", "b.yaml")]
+    for path in paths:
+        Path(path).write_text(NGRAM)
+    assert list(engines(planned(tmp_path, *paths))) == [NONE, *paths]
 
 
-def open_files() -> int:
-    return len(list(Path("/proc/self/fd").iterdir()))
+def test_a_draft_length_that_the_proposer_cannot_have_is_refused_by_its_file(tmp_path: Path) -> None:
+    proposer = "proposer: {method: medusa, model: heads, tree: [[0], [1]]}\ndraft_length: {policy: fixed}\n"
+    with pytest.raises(ConfigError, match=r"own\.yaml with draft_length fixed, 1 tokens"):
+        planned(tmp_path, "fixed:1,4", proposer=proposer)
 
 
-def test_answers_of_any_length_come_back(tmp_path: Path) -> None:
-    with ScriptArm(ANSWERING, tmp_path) as arm:
-        for _ in range(2):
-            answer = arm.run(JOB)
-            assert answer.token_ids == [list(range(100_000))]
-            assert (answer.num_drafts, answer.num_accepted_tokens, answer.parts) == (1, 2, {})
+def test_a_file_with_a_mistake_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "wrong.yaml"
+    path.write_text("proposer: {method: nothing}\n")
+    with pytest.raises(ConfigError, match=r"wrong\.yaml"):
+        planned(tmp_path, str(path))
 
 
-def test_leaving_ends_the_process_and_closes_its_files(tmp_path: Path) -> None:
-    before = open_files()
-    with ScriptArm(READY + "time.sleep(600)", tmp_path) as arm:
-        pid = arm.facts["pid"]
-        assert is_running(pid)
-    assert not is_running(pid)
-    assert open_files() == before
-
-
-def test_leaving_ends_what_the_process_started(tmp_path: Path) -> None:
-    child = "import subprocess\np = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
-    script = START + child + "print(json.dumps({'pid': p.pid}), file=out, flush=True)\ntime.sleep(600)"
-    with ScriptArm(script, tmp_path) as arm:
-        pid = arm.facts["pid"]
-        assert is_running(pid)
-    deadline = time.monotonic() + 5
-    while is_running(pid) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert not is_running(pid)
-
-
-def test_an_interrupt_ends_the_process(tmp_path: Path) -> None:
-    pids = []
-
-    def interrupted() -> None:
-        with ScriptArm(READY + "time.sleep(600)", tmp_path) as arm:
-            pids.append(arm.facts["pid"])
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        interrupted()
-    assert not is_running(pids[0])
-
-
-def test_an_arm_that_does_not_start_shows_the_end_of_its_log(tmp_path: Path) -> None:
-    script = START + "print('no weights', file=sys.stderr)\nsys.exit(3)"
-    with pytest.raises(UserError, match=r"arm scripted ended with exit status 3; .*\n  \| a log line\n  \| no weights"):
-        ScriptArm(script, tmp_path).__enter__()
-
-
-def test_an_arm_that_dies_at_work_shows_the_end_of_its_log(tmp_path: Path) -> None:
-    script = READY + "sys.stdin.readline()\nprint('out of memory')\nsys.exit(1)"
-    with ScriptArm(script, tmp_path) as arm, pytest.raises(UserError, match=r"exit status 1; .*\n.*log line\n.*memory"):
-        arm.run(JOB)
-
-
-def test_an_arm_that_was_killed_is_noticed_though_its_child_holds_the_pipe(tmp_path: Path) -> None:
-    child = "if os.fork() == 0:\n    time.sleep(5)\n    os._exit(0)\n"
-    script = READY + child + "sys.stdin.readline()\nos.kill(os.getpid(), 9)"
-    with ScriptArm(script, tmp_path) as arm, pytest.raises(UserError, match="exit status -9"):
-        arm.run(JOB)
-
-
-def test_what_an_interrupted_question_was_answered_is_not_taken_for_the_next_answer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    script = READY + "for line in sys.stdin:\n    print(len(json.loads(line)['gap']['prompt']), file=out, flush=True)\n"
-    wait = select.select
-
-    def interrupted(*files: object) -> None:
-        monkeypatch.setattr(select, "select", wait)
-        raise KeyboardInterrupt
-
-    with ScriptArm(script, tmp_path) as arm:
-        monkeypatch.setattr(select, "select", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            arm.gap("four", [], [1, 2])
-        assert arm.gap("seventy", [], [1, 2]) == 7.0
-        assert arm.gap("one", [], [1, 2]) == 3.0
-
-
-def test_a_dead_arm_cannot_be_asked(tmp_path: Path) -> None:
-    with ScriptArm(READY + "sys.exit(0)", tmp_path) as arm:
-        while is_running(arm.facts["pid"]):
-            time.sleep(0.02)
-        with pytest.raises(UserError, match="exit status 0"):
-            arm.run(JOB)
+def test_a_switched_off_mechanism_is_an_engine_of_its_own(tmp_path: Path) -> None:
+    arms = plan_arms(choose_arms(["optimal", "without:trials"]), base_of(None, None, "greedy"), 8, tmp_path)
+    assert arms["without trials"].plan.settings == arms["optimal"].plan.settings
+    assert len(engines(arms)) == 3
+    arguments = engine_arguments(arms["without trials"].plan, "target", 0, enforce_eager=True)
+    assert arguments["without"] == "trials"
+    assert "without" not in engine_arguments(arms["optimal"].plan, "target", 0, enforce_eager=True)

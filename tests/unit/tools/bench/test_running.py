@@ -10,8 +10,8 @@ import pytest
 from rich.console import Console
 
 from vllm_spec_plugin.tools.bench import running
-from vllm_spec_plugin.tools.bench.planned_arms import PlannedArm
-from vllm_spec_plugin.tools.bench.plans import ArmPlan
+from vllm_spec_plugin.tools.bench.arms import PlannedArm
+from vllm_spec_plugin.tools.bench.engine_args import ArmPlan
 from vllm_spec_plugin.tools.bench.running import shown_progress
 
 

@@ -11,4 +11,12 @@ def check(name: str = "greedy", outcome: Any = "exact", engine: str = "fixed dra
 
 def report(*checks: Check) -> Report:
     facts = {"dtype": "float32", "device": "cpu"}
-    return Report(checks, 1e-3, 5e-5, 1e-4, 83.2, facts, {"versions": {"vllm": "0.32.0"}})
+    origin = {
+        "arguments": ["certify"],
+        "seed": 0,
+        "date": "2026-01-02",
+        "models": {"target": "/models/big"},
+        "versions": {"vllm": "0.32.0"},
+        "machine": {"cpu": "a CPU", "cores": 2},
+    }
+    return Report(checks, 1e-3, 5e-5, 1e-4, 83.2, facts, origin)

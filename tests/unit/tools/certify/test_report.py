@@ -8,9 +8,10 @@ import pytest
 from rich.console import Console
 
 from tests.unit.tools.certify.cases import check, report
-from vllm_spec_plugin.tools.certify.picture import draw
-from vllm_spec_plugin.tools.certify.report import as_json, show, verdict
+from vllm_spec_plugin.tools.certify.report import report_of, verdict
 from vllm_spec_plugin.tools.certify.results import Check
+from vllm_spec_plugin.tools.report import write
+from vllm_spec_plugin.tools.report.output import as_json
 
 SAMPLED = check("samples, top-k", p_value=0.3, p_two_samples=1.0, p_chi_square=0.4)
 WRONG = check("samples, top-k", "not exact", p_value=1e-9, p_two_samples=0.02, p_chi_square=1e-12)
@@ -36,7 +37,7 @@ def test_exit_status_and_verdict_follow_the_checks(checks: tuple[Check, ...], st
 
 def test_report_without_a_terminal_shows_every_figure_of_a_check() -> None:
     text = io.StringIO()
-    show(report(check(), WRONG), Console(file=text, width=160))
+    write(report_of(report(check(), WRONG)), terminal=Console(file=text, width=160))
     assert "samples, top-k" in text.getvalue()
     [row] = [line for line in text.getvalue().splitlines() if "not exact" in line and "top-k" in line and "500" in line]
     for figure in ("500", "300", "1e-09", "0.02", "1e-12"):
@@ -46,14 +47,14 @@ def test_report_without_a_terminal_shows_every_figure_of_a_check() -> None:
 
 
 def test_json_has_the_verdict_its_grounds_and_where_it_comes_from() -> None:
-    data = json.loads(json.dumps(as_json(report(check(), WRONG, UNTESTED))))
-    assert data["schema"] == 1
+    data = json.loads(as_json(report_of(report(check(), WRONG, UNTESTED))))
+    assert data["schema"] == 3
     assert data["verdict"] == "not exact"
     assert data["not_tested"] == ["JSON schema"]
     assert data["checks"][1]["p_value"] == 1e-9
-    assert data["versions"] == {"vllm": "0.32.0"}
+    assert data["provenance"]["versions"] == {"vllm": "0.32.0"}
 
 
 def test_picture_is_a_png(tmp_path: Path) -> None:
-    draw(report(check(), SAMPLED, WRONG, UNTESTED), "target", tmp_path / "p.png")
+    write(report_of(report(check(), SAMPLED, WRONG, UNTESTED)), png=tmp_path / "p.png")
     assert (tmp_path / "p.png").read_bytes().startswith(b"\x89PNG")

@@ -13,12 +13,9 @@ from vllm_spec_plugin.tools.mock_server.options import MockOptions
     [
         ("port", 65536, "0 (any free one) to 65535"),
         ("model", "", "a name"),
-        ("ttft_ms", -1.0, "0 or more"),
         ("itl_ms", float("nan"), "0 or more"),
-        ("itl_ms", float("inf"), "0 or more"),
         ("jitter", 1.1, "0 to 1"),
         ("tokens_per_chunk", 0.5, "1 to 64"),
-        ("error_rate", -0.1, "0 to 1"),
         ("max_model_len", 1, "2 or more"),
     ],
 )

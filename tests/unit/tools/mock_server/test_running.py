@@ -1,6 +1,5 @@
 """The server as the real `openai` client sees it."""
 
-import asyncio
 import dataclasses
 import time
 from collections.abc import Iterator
@@ -11,7 +10,6 @@ import openai
 import pytest
 
 from loadtests.stream.client import StreamReader, status_error
-from loadtests.stream.summary import summarise
 from loadtests.stream.timing import ErrorKind, Measures, measure
 from vllm_spec_plugin.schema.errors import UserError
 from vllm_spec_plugin.tools.mock_server.options import MockOptions
@@ -104,24 +102,6 @@ def test_a_chat_is_the_same_streamed_or_not(client: Any) -> None:
     assert last.usage.completion_tokens == 20
 
 
-def test_usage_and_token_ids_come_only_if_asked_for(client: Any) -> None:
-    options = {"model": "mock", "prompt": "a", "max_tokens": 5, "stream": True}
-    # As in vLLM, usage on the way comes with the last one or not at all.
-    chunks = list(client.completions.create(**options, stream_options={"continuous_usage_stats": True}))
-    assert all(chunk.usage is None and chunk.choices[0].token_ids is None for chunk in chunks)
-    *parts, last = client.completions.create(**options, stream_options={"include_usage": True})
-    assert all(part.usage is None for part in parts)
-    assert last.usage.completion_tokens == 5
-
-
-def test_token_ids_are_a_prompt_and_every_seed_and_temperature_gets_the_same_text(client: Any) -> None:
-    def text(prompt: object, **options: object) -> str:
-        return client.completions.create(model="mock", prompt=prompt, max_tokens=8, **options).choices[0].text
-
-    assert text([1, 2, 3]) == text([1, 2, 3], temperature=1, seed=5)
-    assert text([1, 2, 3]) != text([1, 2, 4])
-
-
 @pytest.mark.parametrize(
     ("body", "param", "said"),
     [
@@ -154,23 +134,6 @@ def test_what_is_not_json_is_a_bad_request_and_another_model_is_not_found(server
         client.chat.completions.create(model="mock", messages=[])
 
 
-def test_metrics_count_what_was_delivered(server: MockServer, client: Any) -> None:
-    before = metrics(server)
-    chunks = list(client.completions.create(model="mock", prompt="a b c", max_tokens=30, stream=True, extra_body=IDS))
-    sizes = [len(chunk.choices[0].token_ids) for chunk in chunks]
-    grown = {name: value - before[name] for name, value in metrics(server).items()}
-    assert grown["vllm:prompt_tokens_total"] == 3
-    assert grown["vllm:generation_tokens_total"] == 30
-    assert grown["vllm:request_success_total"] == 1
-    assert grown["vllm:spec_decode_num_drafts_total"] == len(sizes) - 1
-    assert grown["vllm:spec_decode_num_draft_tokens_total"] == 3 * (len(sizes) - 1)
-    assert grown["vllm:spec_decode_num_accepted_tokens_total"] == sum(sizes[1:]) - len(sizes[1:])
-    for gauge in ("num_requests_running", "num_requests_waiting", "kv_cache_usage_perc"):
-        assert metrics(server)[f"vllm:{gauge}"] == 0
-    text = HTTP.get(f"{server.base_url}/metrics").text
-    assert 'vllm:generation_tokens_total{engine="0",model_name="mock"}' in text
-
-
 def test_failures_are_seen_as_what_they_are(failing: MockServer) -> None:
     body = {"prompt": "a", "max_tokens": 20, "return_token_ids": True}
     refused, event, cut = (timed(failing, body) for _ in range(3))
@@ -185,29 +148,6 @@ def test_failures_are_seen_as_what_they_are(failing: MockServer) -> None:
     assert after["vllm:generation_tokens_total"] == (event.output_tokens or 0) + (cut.output_tokens or 0)
     assert after["vllm:request_success_total"] == 0
     assert after["vllm:num_requests_running"] == 0
-
-
-def test_an_error_event_is_vllms_and_is_followed_by_done(failing: MockServer) -> None:
-    body = {"model": "mock", "prompt": "a", "stream": True}
-    url = f"{failing.base_url}/v1/completions"
-    HTTP.post(url, json=body)
-    *_, error, done, end = HTTP.post(url, json=body).text.split("\n\n")
-    assert error.startswith('data: {"error":{"message":"planned')
-    assert '"code":500' in error
-    assert (done, end) == ("data: [DONE]", "")
-
-
-def test_the_openai_client_fails_in_each_way(failing: MockServer) -> None:
-    with openai.OpenAI(base_url=f"{failing.base_url}/v1", api_key="none", max_retries=0) as client:
-        for streamed in (True, False):
-            for expected in (
-                openai.InternalServerError,
-                openai.APIError if streamed else openai.InternalServerError,
-                (openai.APIConnectionError, httpx.RemoteProtocolError),
-            ):
-                with pytest.raises(expected):
-                    for _ in client.completions.create(model="mock", prompt="a", stream=streamed):
-                        pass
 
 
 def test_times_are_those_that_were_asked_for() -> None:
@@ -225,27 +165,6 @@ def test_times_are_those_that_were_asked_for() -> None:
         started = time.monotonic()
         HTTP.post(f"{server.base_url}/v1/completions", json={"model": "mock", "prompt": "a", "max_tokens": 5})
         assert time.monotonic() - started >= 0.08 + 4 * 0.03
-
-
-def test_many_streams_at_once_are_each_whole_and_counted(server: MockServer) -> None:
-    before = metrics(server)["vllm:generation_tokens_total"]
-
-    async def crowd() -> list[str]:
-        url = f"{server.base_url}/v1"
-        async with openai.AsyncOpenAI(base_url=url, api_key="none", max_retries=0) as client:
-
-            async def one(number: int) -> str:
-                stream = await client.completions.create(
-                    model="mock", prompt=[number % 4 + 1], max_tokens=20, stream=True
-                )
-                return "".join([chunk.choices[0].text async for chunk in stream])
-
-            return await asyncio.gather(*map(one, range(24)))
-
-    texts = asyncio.run(crowd())
-    assert len(set(texts)) == 4
-    assert texts[:4] * 6 == texts
-    assert metrics(server)["vllm:generation_tokens_total"] - before == 24 * 20
 
 
 def test_a_client_that_goes_away_ends_its_request() -> None:
@@ -284,16 +203,3 @@ def test_a_server_ends_though_a_stream_is_open_and_its_port_is_free_then() -> No
 def test_a_port_that_is_taken_is_named(server: MockServer) -> None:
     with pytest.raises(UserError, match=rf"127\.0\.0\.1:{server.port} cannot be listened on .*another host or port"):
         MockServer(dataclasses.replace(FAST, port=server.port)).start()
-
-
-def test_a_load_is_summed_up_as_the_server_counted_it() -> None:
-    with MockServer(dataclasses.replace(FAST, error_rate=0.3)) as server:
-        body = {"prompt": "a b", "max_tokens": 40, "stream_options": USAGE}
-        summary = summarise([timed(server, body) for _ in range(20)])
-        after = metrics(server)
-    assert summary.errors == {"cut": 2, "error_event": 2, "http_5xx": 2}
-    assert summary.succeeded == after["vllm:request_success_total"] == 14
-    assert summary.output_tokens == 14 * 40
-    assert summary.tokens_per_chunk is not None
-    # 14 · 16 chunks of a standard deviation of 0.87, the first of one token: 5 standard errors.
-    assert summary.tokens_per_chunk.mean == pytest.approx(2.4, abs=0.3)

@@ -160,6 +160,8 @@ def plan(verify: Callable[[int], float] = cheap, ratios: Mapping[int, float] | N
 PROVENANCE = {
     "date": "2026-01-02T03:04:05+00:00",
     "arguments": ["plan", "--model", "big"],
+    "seed": 0,
+    "models": {"target": "/models/big"},
     "model": "/models/big",
     "prompts": {"count": 3, "sha256": ""},
     "versions": {"vllm": "0.32.0"},

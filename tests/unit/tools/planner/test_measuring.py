@@ -6,7 +6,7 @@ from typing import Any
 from tests.unit.tools.planner.cases import answer
 from vllm_spec_plugin.proposers.registry import CASCADE
 from vllm_spec_plugin.tools.bench.load.records import LoadAnswer, LoadJob, PhaseAnswer, Progress
-from vllm_spec_plugin.tools.bench.quiet import QuietMachine
+from vllm_spec_plugin.tools.bench.noise_gate import NoiseGate
 from vllm_spec_plugin.tools.bench.records import Answer, Job
 from vllm_spec_plugin.tools.planner.candidates import NGRAM, chain_engines
 from vllm_spec_plugin.tools.planner.measuring import Sizes, joining, measure, num_runs, settings
@@ -35,7 +35,7 @@ class FakeArm:
 def test_every_setting_does_every_workload_at_every_level_in_every_round() -> None:
     arms: dict[str, Any] = {NONE: FakeArm(), ENGINE.name: FakeArm()}
     said: list[str] = []
-    machine = QuietMachine(0.0, busy=lambda: 0.0, sleep=lambda seconds: None)
+    machine = NoiseGate(0.0, busy=lambda: 0.0, sleep=lambda seconds: None)
     found = measure(ENGINE, arms, PROMPTS, SIZES, machine, said.append)
     assert len(said) == num_runs(ENGINE, 2, SIZES)
     counted = Counter((sample.setting, sample.workload, sample.concurrency) for sample in found.samples)
@@ -59,7 +59,7 @@ def test_every_setting_does_every_workload_at_every_level_in_every_round() -> No
 def test_jobs_are_the_workloads_prompts_and_a_warm_up_is_short() -> None:
     engine = chain_engines(None, None, 1)[0]
     arms: dict[str, Any] = {NONE: FakeArm(), NGRAM: FakeArm()}
-    machine = QuietMachine(0.0, busy=lambda: 0.0, sleep=lambda seconds: None)
+    machine = NoiseGate(0.0, busy=lambda: 0.0, sleep=lambda seconds: None)
     measure(engine, arms, PROMPTS, Sizes((1,), 2, 7), machine, lambda what: None)
     assert not arms[NGRAM].loops
     warm_up, *jobs = arms[NGRAM].jobs

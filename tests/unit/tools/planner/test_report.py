@@ -2,18 +2,16 @@
 
 import io
 import json
-import struct
+from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from rich.console import Console
 
 from tests.unit.tools.planner.cases import PROVENANCE, cheap, dear, plan
-from vllm_spec_plugin.tools.planner.report.data import to_json
-from vllm_spec_plugin.tools.planner.report.output import show
-from vllm_spec_plugin.tools.planner.report.page import remarks, sections, to_markdown
-from vllm_spec_plugin.tools.planner.report.picture import draw
+from vllm_spec_plugin.tools.planner.report.page import remarks, report_of, tables
 from vllm_spec_plugin.tools.planner.results import Results
+from vllm_spec_plugin.tools.report import Chart, write
+from vllm_spec_plugin.tools.report.output import as_json
 
 TITLES = [
     "1. The target's step",
@@ -29,18 +27,18 @@ TITLES = [
 ]
 
 
-def rows(results: Results, title: str) -> list[tuple[str, ...]]:
-    return list(next(section for section in sections(results) if section.title == title).rows)
+def rows(results: Results, title: str) -> list[Sequence[str]]:
+    return list(next(section for section in tables(results) if section.title == title).rows)
 
 
 def printed(results: Results, width: int = 100) -> str:
     written = io.StringIO()
-    show(results, Console(file=written, width=width))
+    write(report_of(results, PROVENANCE), terminal=Console(file=written, width=width))
     return written.getvalue()
 
 
 def test_seven_answers_then_the_prediction_its_verification_and_what_would_change_it() -> None:
-    found = list(sections(plan()))
+    found = list(tables(plan()))
     assert [section.title for section in found] == TITLES
     for section in found:
         assert section.rows
@@ -71,13 +69,13 @@ def test_effect_and_errors_are_those_of_the_verification() -> None:
 
 def test_the_answer_comes_first() -> None:
     lines = [line for line in printed(plan()).splitlines() if line.strip()]
-    assert lines[0].startswith("Switch it on: cascade, up to 4 tokens: 1.90x at 1 stream, 1.50x at 8 (measured;")
+    assert lines[2].startswith("Switch it on: cascade, up to 4 tokens: 1.90x at 1 stream, 1.50x at 8 (measured;")
     assert "Something was not measured." in printed(plan())
 
 
 def test_without_a_verification_what_was_not_measured_is_left_out() -> None:
     results = plan(verify=dear, ratios={})
-    titles = [section.title for section in sections(results)]
+    titles = [section.title for section in tables(results)]
     assert len(titles) == len(TITLES) - 1
     assert "Leave it off" in printed(results)
     assert "1.00x (off)" in printed(results)
@@ -90,21 +88,9 @@ def test_a_machine_that_was_not_quiet_is_said_at_once() -> None:
     assert not any("Other processes" in text for text in remarks(plan()))
 
 
-def test_markdown_has_the_same_tables() -> None:
-    results = plan()
-    page = to_markdown(results, PROVENANCE, "plan.png")
-    assert page.startswith(f"# Speculation plan\n\n**{results.verdict.answer}**")
-    assert "](plan.png)" in page
-    for section in sections(results):
-        assert f"## {section.title}" in page
-        for row in section.rows:
-            assert f"| {' | '.join(row)} |" in page
-    assert "![" not in to_markdown(results, PROVENANCE, None)
-
-
 def test_json_has_everything() -> None:
     results = plan()
-    found = json.loads(json.dumps(to_json(results, PROVENANCE)))
+    found = json.loads(as_json(report_of(results, PROVENANCE)))
     assert found["answer"]["is_on"]
     assert found["choice"] == {"candidate": "cascade", "tokens": 4}
     assert found["provenance"]["model"] == "/models/big"
@@ -114,14 +100,16 @@ def test_json_has_everything() -> None:
     assert len(found["forecasts"][1]["levels"][0]["all"]) == 4
 
 
-def test_the_picture_is_drawn_with_and_without_a_verification(tmp_path: Path) -> None:
-    draw(plan(), "a title", tmp_path / "one.png")
-    draw(plan(ratios={}), "a title", tmp_path / "other.png")
-    data = (tmp_path / "one.png").read_bytes()
-    assert data.startswith(b"\x89PNG\r\n\x1a\n")
-    width, height = struct.unpack(">II", data[16:24])
-    assert width > 2 * height
-    assert data != (tmp_path / "other.png").read_bytes()
+def test_charts_have_predictions_and_what_was_measured() -> None:
+    speedup, steps = report_of(plan(), PROVENANCE).charts
+    assert isinstance(speedup, Chart)
+    assert isinstance(steps, Chart)
+    names = ["no speculation", "ngram, predicted", "draft_model, predicted", "cascade, predicted", "cascade, measured"]
+    assert [line.name for line in speedup.lines] == names
+    assert [line.name for line in steps.lines] == ["1 stream", "8 streams"]
+    (without, _) = report_of(plan(ratios={}), PROVENANCE).charts
+    assert isinstance(without, Chart)
+    assert len(without.lines) == len(names) - 1
 
 
 def test_one_level_needs_no_word_on_means() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from tests.unit.tools.planner.cases import verified
 from vllm_spec_plugin.tools.bench.load.records import LoadAnswer, LoadJob, PhaseAnswer, Progress
-from vllm_spec_plugin.tools.bench.quiet import QuietMachine
+from vllm_spec_plugin.tools.bench.noise_gate import NoiseGate
 from vllm_spec_plugin.tools.planner.measuring import Sizes
 from vllm_spec_plugin.tools.planner.samples import NONE
 from vllm_spec_plugin.tools.planner.traffic import Prompt
@@ -31,7 +31,7 @@ def test_both_do_the_same_in_turns() -> None:
     arms: dict[str, Any] = {NONE: FakeArm(100), RECOMMENDED: FakeArm(150)}
     sizes = Sizes((1, 4), 3, 0)
     said: list[str] = []
-    machine = QuietMachine(0.0, busy=lambda: 0.0, sleep=lambda seconds: None)
+    machine = NoiseGate(0.0, busy=lambda: 0.0, sleep=lambda seconds: None)
     found = verify(arms, PROMPTS, sizes, machine, said.append)
     assert len(said) == num_runs(sizes)
     assert arms[NONE].jobs == arms[RECOMMENDED].jobs

@@ -36,7 +36,7 @@ def test_figure_3_rises_with_alpha_and_falls_with_c() -> None:
 
 def test_the_json_has_every_table() -> None:
     data = json.loads(json.dumps(paper.to_json(), allow_nan=False))
-    assert data.keys() == {"schema", "table_1", "table_4", "figure_3", "oracle"}
+    assert data.keys() == {"table_1", "table_4", "figure_3", "oracle"}
     first = data["table_1"][0]
     assert (first["acceptance_rate"], first["draft_length"], first["operations"], first["speed"]) == (
         0.6,

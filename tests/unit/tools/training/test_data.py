@@ -103,19 +103,6 @@ def test_the_bundled_corpus_goes_with_no_other_data(tmp_path: Path) -> None:
     assert "got other data beside it" in refusal_of("stdlib", tmp_path)
 
 
-def test_what_is_not_there_is_refused(tmp_path: Path) -> None:
-    assert "no such file or folder" in refusal_of(tmp_path / "none")
-
-
-def test_a_folder_without_text_is_refused(tmp_path: Path) -> None:
-    assert "no text in there" in refusal_of(tmp_path)
-
-
-def test_a_file_that_is_named_must_be_text(tmp_path: Path) -> None:
-    (tmp_path / "x.bin").write_bytes(b"\xff\xfe\x00")
-    assert "is no text in UTF-8" in refusal_of(tmp_path / "x.bin")
-
-
 @pytest.mark.parametrize(
     ("line", "text"),
     [
@@ -131,3 +118,11 @@ def test_a_line_that_says_nothing_is_named(tmp_path: Path, line: str, text: str)
     path = tmp_path / "data.jsonl"
     path.write_text('{"text": "a"}\n' + line)
     assert text in refusal_of(path)
+
+
+def test_what_holds_no_text_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "x.bin").write_bytes(b"\xff\xfe\x00")
+    assert "no such file or folder" in refusal_of(tmp_path / "none")
+    assert "no text in there" in refusal_of(tmp_path / "empty")
+    assert "is no text in UTF-8" in refusal_of(tmp_path / "x.bin")

@@ -1,7 +1,6 @@
 """The target's own text."""
 
 import json
-import random
 from itertools import pairwise
 from pathlib import Path
 
@@ -11,7 +10,7 @@ from tests.unit.tools.training.tiny import LETTERS, alphabet_backbone, random_ba
 from vllm_spec_plugin.tools.training import distill
 from vllm_spec_plugin.tools.training.backbone import Backbone
 from vllm_spec_plugin.tools.training.data import Document
-from vllm_spec_plugin.tools.training.distill import OwnText, cut_prompts
+from vllm_spec_plugin.tools.training.distill import OwnText
 from vllm_spec_plugin.tools.training.rows import Row
 
 DOCUMENTS = [Document(LETTERS * 3), Document((LETTERS * 3)[5:])]
@@ -42,16 +41,6 @@ def test_padding_is_not_read(tmp_path: Path) -> None:
         assert best[row.first - 1 : -1].tolist() == row.tokens[row.first :].tolist()
 
 
-def test_sampled_text_differs_from_greedy_and_from_other_parts(tmp_path: Path) -> None:
-    backbone, path = random_backbone(), tmp_path / "own.jsonl"
-    greedy, drawn, other = (
-        content(make(backbone, path, temperature=temperature, part=part))
-        for temperature, part in ((0.0, "train"), (1.0, "train"), (1.0, "held out"))
-    )
-    assert greedy != drawn != other
-    assert {temperature for _, temperature, _ in drawn} == {1.0}
-
-
 def test_a_text_ends_with_its_end_token(tmp_path: Path) -> None:
     rows = make(random_backbone(), tmp_path / "own.jsonl", tokens=1000, temperature=1.0)
     ended = [row for row in rows if 0 in row.tokens[row.first :].tolist()]
@@ -80,14 +69,3 @@ def test_what_was_made_before_an_interrupt_is_not_made_again(tmp_path: Path, mon
     seconds = [json.loads(line)["seconds"] for line in path.read_text().splitlines()]
     assert own.seconds_before == pytest.approx(sum(seconds))
     assert own.seconds_before > 0
-
-
-def test_a_documents_own_prompt_is_gone_on_from(tmp_path: Path) -> None:
-    documents = [Document("abcdef", prompt="abc"), Document("xyz" * 30, prompt="xyz" * 29)]
-    prompts = cut_prompts(documents, random_backbone(), 16, random.Random(0))
-    assert [next(prompts) for _ in range(3)] == [[2, 3, 4]] * 3
-
-
-def test_nothing_to_go_on_from_is_no_text(tmp_path: Path) -> None:
-    own = OwnText(random_backbone(), tmp_path / "own.jsonl", 16, seed=0)
-    assert own.rows([Document("abcdefghij", prompt="abcdefghij")], 10, 0.0, "train", lambda done: None) == []

@@ -33,14 +33,6 @@ def test_shares_are_those_of_trying_siblings_in_turn_by_hand():
     assert shares.tolist()[0] == pytest.approx([first, (1 - first) * second], abs=1e-6)
 
 
-def test_siblings_without_replacement_from_the_target_itself_are_accepted_at_once():
-    uniforms = torch.rand(50, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    tokens, probs = draw_siblings(P.log().expand(50, -1), uniforms)
-    shares = accepted_shares(P.expand(50, -1), tokens, probs)
-    torch.testing.assert_close(shares[:, 0], torch.ones(50))
-    torch.testing.assert_close(shares[:, 1:], torch.zeros(50, 2))
-
-
 def test_paths_are_means_of_products_likeliest_first_with_their_beginnings():
     shares = torch.rand(2, 30, 3, generator=torch.Generator().manual_seed(1)) / 3
     found = drawn_paths(shares, 100)

@@ -5,14 +5,9 @@ import torch
 
 from tests.unit.tools.training.tiny import alphabet, random_backbone
 from vllm_spec_plugin.proposers.medusa.checkpoint import NUM_RANKS
-from vllm_spec_plugin.tools.training.measurement import accuracy, likeliest_paths, rank_of, rank_rows, tokens_per_step
+from vllm_spec_plugin.tools.training.measurement import accuracy, likeliest_paths, rank_rows, tokens_per_step
 from vllm_spec_plugin.tools.training.rows import Row
 from vllm_spec_plugin.tools.training.start import first_heads
-
-
-def test_a_rank_is_how_many_tokens_are_likelier() -> None:
-    logits = torch.arange(20.0).flip(0).repeat(3, 1)
-    assert rank_of(logits, torch.tensor([0, 7, 15])).tolist() == [0, 7, NUM_RANKS]
 
 
 def test_accuracies_are_shares_of_all_positions() -> None:
@@ -35,15 +30,6 @@ def test_paths_are_counted_with_their_beginnings() -> None:
         ([2], 0.125),
         ([0, 3], 0.125),
     ]
-
-
-def test_only_the_likeliest_paths_are_kept_and_every_beginning_with_them() -> None:
-    generator = torch.Generator().manual_seed(0)
-    ranks = torch.randint(0, 4, (3, 50), generator=generator)
-    paths = [tuple(path) for path, _ in likeliest_paths(ranks, 20)]
-    assert len(paths) == 20
-    for place, path in enumerate(paths):
-        assert len(path) == 1 or path[:-1] in paths[:place]
 
 
 def test_a_chain_gains_the_next_token_and_the_first_right_ones() -> None:

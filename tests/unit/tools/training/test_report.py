@@ -25,11 +25,11 @@ def test_the_table_has_a_line_per_head_below_the_targets_own() -> None:
     assert second.split()[:4] == ["head", "2,", "token", "t+3"]
 
 
-def test_curves_are_drawn_of_any_number_of_heads_and_steps(tmp_path: Path) -> None:
-    for heads, steps in ((1, 1), (12, 40)):
-        history = History([[2.0] * heads] * steps, [0, steps], [[2.0] * heads] * 2, [[0.1] * heads, [0.2] * heads])
-        draw_curves(history, "title", tmp_path / "a.png")
-        assert (tmp_path / "a.png").stat().st_size > 10_000
+def test_curves_are_drawn_of_many_heads_and_few_steps(tmp_path: Path) -> None:
+    heads, steps = 12, 1
+    history = History([[2.0] * heads] * steps, [0, steps], [[2.0] * heads] * 2, [[0.1] * heads, [0.2] * heads])
+    draw_curves(history, "title", tmp_path / "a.png")
+    assert (tmp_path / "a.png").stat().st_size > 10_000
 
 
 def test_the_learning_rate_rises_and_falls() -> None:

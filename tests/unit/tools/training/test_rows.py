@@ -40,15 +40,3 @@ def test_kinds_take_turns_and_every_row_comes_before_any_comes_again() -> None:
     seen = [token for batch in batches[::2] for token in batch.tokens[:, 0].tolist()]
     assert sorted(seen[:6]) == sorted(seen[6:]) == [0, 1, 2, 3, 4, 5]
     assert all(batch.tokens.numel() <= 12 for batch in batches)
-
-
-def test_a_row_longer_than_a_batch_is_a_batch() -> None:
-    batches = islice(batches_forever([rows([50, 50])], 10, 0), 3)
-    assert [batch.lengths for batch in batches] == [[50]] * 3
-
-
-def test_batches_follow_from_the_seed() -> None:
-    def first(seed: int) -> list[list[int]]:
-        return [batch.tokens[:, 0].tolist() for batch in islice(batches_forever([rows([4] * 40)], 12, seed), 6)]
-
-    assert first(1) == first(1) != first(2)

@@ -175,13 +175,6 @@ def test_heads_that_are_there_are_not_replaced_unless_asked(options: Options, tm
     train(options, tmp_path / "out", restart=True)
 
 
-def test_a_broken_checkpoint_is_named(options: Options, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    train_and_interrupt(options, tmp_path / "out", monkeypatch, 3)
-    (tmp_path / "out" / "checkpoint" / "state.pt").write_bytes(b"broken")
-    with pytest.raises(UserError, match=r"state\.pt: cannot be read: .*; begin anew with --restart"):
-        train(options, tmp_path / "out")
-
-
 def test_given_heads_are_measured_and_written_in_this_layout(options: Options, tmp_path: Path) -> None:
     train(options, tmp_path / "out")
     given = tmp_path / "given"
@@ -211,21 +204,11 @@ def test_only_saved_heads_are_measured(options: Options, tmp_path: Path) -> None
     assert first == again
 
 
-def test_without_own_text_figures_are_of_the_data(options: Options, tmp_path: Path) -> None:
-    train(replace(options, self_distill=0, steps=1), tmp_path / "out")
-    assert (read_heads_config(str(tmp_path / "out")).measured_on or "").startswith("held out: data, ")
-
-
 def test_a_model_that_is_not_there_is_refused(options: Options, tmp_path: Path) -> None:
     assert "has no config.json" in refusal_of(replace(options, model=str(tmp_path)), tmp_path / "out")
     (tmp_path / "config.json").write_text('{"model_type": "nonesuch"}')
     assert "cannot be loaded" in refusal_of(replace(options, model=str(tmp_path)), tmp_path / "out")
     assert not (tmp_path / "out").exists()
-
-
-def test_lengths_that_do_not_fit_are_refused(options: Options, tmp_path: Path) -> None:
-    assert "allowed: up to 64" in refusal_of(replace(options, max_length=65), tmp_path / "out")
-    assert "allowed: from 4" in refusal_of(replace(options, max_length=3), tmp_path / "out")
 
 
 def test_more_heads_than_are_given_are_refused(options: Options, tmp_path: Path) -> None:
@@ -235,7 +218,16 @@ def test_more_heads_than_are_given_are_refused(options: Options, tmp_path: Path)
     assert "no such" not in refusal_of(replace(options, start=str(tmp_path)), tmp_path / "more")
 
 
-def test_texts_too_short_for_the_heads_are_refused(options: Options, tmp_path: Path) -> None:
+def test_lengths_and_texts_that_do_not_fit_are_refused(options: Options, tmp_path: Path) -> None:
+    assert "allowed: up to 64" in refusal_of(replace(options, max_length=65), tmp_path / "out")
+    assert "allowed: from 4" in refusal_of(replace(options, max_length=3), tmp_path / "out")
     for path in (tmp_path / "data").iterdir():
         path.write_text(path.name[:2])
     assert "no text of 4 tokens" in refusal_of(options, tmp_path / "out")
+
+
+def test_a_broken_checkpoint_is_named(options: Options, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    train_and_interrupt(options, tmp_path / "out", monkeypatch, 3)
+    (tmp_path / "out" / "checkpoint" / "state.pt").write_bytes(b"broken")
+    with pytest.raises(UserError, match=r"state\.pt: cannot be read: .*; begin anew with --restart"):
+        train(options, tmp_path / "out")

@@ -1,27 +1,26 @@
-"""The arms, the rounds, and what they come to."""
+"""The arms of the host-time benchmark, its rounds, and their figures."""
 
 import dataclasses
-import functools
-import itertools
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from vllm_spec_plugin.config import parse_config
-from vllm_spec_plugin.tools.bench.arm_words import NONE, STOCK_METHODS, Fixed, choose_arms
-from vllm_spec_plugin.tools.bench.arms import Arm
+from vllm_spec_plugin.tools.bench.arm import Arm
+from vllm_spec_plugin.tools.bench.arm_spec import STOCK_METHODS, choose_arms
+from vllm_spec_plugin.tools.bench.arms import Base, PlannedArm, base_of, plan_arms
 from vllm_spec_plugin.tools.bench.host.parts import PARTS
-from vllm_spec_plugin.tools.bench.host.records import HostJob, HostRun
-from vllm_spec_plugin.tools.bench.planned_arms import Base, PlannedArm, base_of, plan_arms
-from vllm_spec_plugin.tools.bench.quiet import QuietMachine
-from vllm_spec_plugin.tools.bench.rounds import in_turn
-from vllm_spec_plugin.tools.bench.spread import Spread
+from vllm_spec_plugin.tools.bench.host.records import HostAnswer, HostJob
+from vllm_spec_plugin.tools.bench.noise_gate import NoiseGate
+from vllm_spec_plugin.tools.bench.rounds import Run, others_of, run_rounds
+from vllm_spec_plugin.tools.report import Measurements
 
 # Whether the target is computed, and the number of requests.
 Cell = tuple[bool, int]
 
 ARMS = ("none", "stock:ngram", "stock:draft_model", "ngram:0,4", "draft_model:0,4", "optimal")
+TARGETS = {False: "target replaced by a constant", True: "target computed"}
 
 
 @dataclass(frozen=True)
@@ -37,14 +36,33 @@ class HostArm:
     repeats: bool = False
 
 
-def plan_host_arms(words: Sequence[str], draft: str, optimal_tokens: int, folder: Path) -> dict[str, HostArm]:
-    """Plans the arms of words, by name; `none` comes first.
+@dataclass(frozen=True)
+class HostResults:
+    """Findings of the benchmark.
 
-    Beside the words of every benchmark there are ngram:K,K,... and draft_model:K,K,...: ours with that proposer. The
-    text of n-gram arms repeats itself where they draft, but not for stock's: that one finds nothing to match.
+    Attributes:
+        arms: names, no speculation first.
+        cells: in order.
+        measurements: metrics of `figures`, by arm, target and number of requests.
+        rounds: number of rounds.
+        others: cores that other processes used, per run; empty where nothing tells.
+    """
+
+    arms: list[str]
+    cells: list[Cell]
+    measurements: Measurements
+    rounds: int
+    others: list[float]
+
+
+def plan_host_arms(specs: Sequence[str], draft: str, optimal_tokens: int, folder: Path) -> dict[str, HostArm]:
+    """Plans arms by name; no speculation comes first.
+
+    Beside what every benchmark accepts there are ngram:K,K,... and draft_model:K,K,...: the plugin with that proposer.
+    The text of n-gram arms repeats itself where they draft. In vLLM's own n-gram arm nothing matches.
 
     Args:
-        words: the words of `--arm`.
+        specs: values of `--arm`.
         draft: the draft model, a folder's absolute path or a hub name.
         optimal_tokens: most tokens that `optimal` drafts.
         folder: where files may be written that the engines can read.
@@ -55,67 +73,22 @@ def plan_host_arms(words: Sequence[str], draft: str, optimal_tokens: int, folder
     """
     draft_model = base_of(None, draft, "greedy")
     found: dict[str, HostArm] = {}
-    for number, word in enumerate((NONE, *words)):
-        own, at = folder / str(number), word.partition(":")
+    for number, spec in enumerate(("none", *specs)):
+        own = folder / str(number)
         own.mkdir()
-        if at[0] not in STOCK_METHODS:
-            planned = plan_arms(choose_arms([word]), draft_model, optimal_tokens, own)
+        method, _, lengths = spec.partition(":")
+        if method not in STOCK_METHODS:
+            planned = plan_arms(choose_arms([spec]), draft_model, optimal_tokens, own)
             found |= {name: HostArm(arm) for name, arm in planned.items() if name not in found}
             continue
         base = draft_model
-        if at[0] == "ngram":
+        if method == "ngram":
             base = Base(parse_config({"proposer": {"method": "ngram"}}, "n-grams"), "n-grams", draft)
-        choices = [choice for choice in choose_arms([f"fixed:{at[2]}"]) if isinstance(choice, Fixed)]
-        for name, arm in plan_arms(choices, base, optimal_tokens, own).items():
-            found[f"{at[0].replace('_', ' ')}, {name}"] = HostArm(
-                arm, repeats=at[0] == "ngram" and arm.spec_tokens != 0
-            )
+        choices = [choice for choice in choose_arms([f"fixed:{lengths}"]) if choice.kind == "fixed"]
+        for choice, arm in zip(choices, plan_arms(choices, base, optimal_tokens, own).values(), strict=True):
+            repeats = method == "ngram" and arm.spec_tokens != 0
+            found[f"{method.replace('_', ' ')}, K = {choice.tokens}"] = HostArm(arm, repeats)
     return found
-
-
-@dataclass(frozen=True)
-class HostSummary:
-    """What one arm's steps took in one cell: per round, the median of its steps, in seconds.
-
-    Attributes:
-        wall: of whole steps.
-        cpu: CPU time of the engine's thread.
-        host: CPU time of the step without the models' passes.
-        wall_parts: by part.
-        cpu_parts: by part, CPU time.
-        output_tokens: per request and step, of all rounds.
-        draft_tokens: as that, verified ones.
-    """
-
-    wall: dict[int, float]
-    cpu: dict[int, float]
-    host: dict[int, float]
-    wall_parts: dict[str, dict[int, float]]
-    cpu_parts: dict[str, dict[int, float]]
-    output_tokens: float
-    draft_tokens: float
-
-
-@dataclass(frozen=True)
-class HostResults:
-    """What the benchmark found.
-
-    Attributes:
-        arms: names, `none` first.
-        cells: in order.
-        summaries: by arm and cell.
-        others: per run, the cores that other processes used meanwhile; empty where nothing tells.
-    """
-
-    arms: list[str]
-    cells: list[Cell]
-    summaries: dict[tuple[str, Cell], HostSummary]
-    others: list[float]
-
-    def added(self, arm: str, cell: Cell) -> Spread | None:
-        """Returns the host seconds per step that an arm has over none, round by round."""
-        ours, none = self.summaries[arm, cell].host, self.summaries[self.arms[0], cell].host
-        return Spread.of(ours[number] - none[number] for number in ours.keys() & none.keys())
 
 
 def run_all(
@@ -124,80 +97,60 @@ def run_all(
     cells: Sequence[Cell],
     job: HostJob,
     rounds: int,
-    machine: QuietMachine,
+    gate: NoiseGate,
     on_run: Callable[[int, str], None],
 ) -> HostResults:
-    """Runs the rounds, arms in turn, after one that does not count.
+    """Runs the rounds after a warm-up; see `run_rounds` for interrupts.
 
     Args:
-        arms: by name, `none` first.
+        arms: by name, no speculation first.
         engines: running, by the arm's name.
         cells: what to measure.
         job: the rest of each job.
-        rounds: how often each arm does everything.
-        machine: chooses the moments.
-        on_run: told before each run how many are done, and what it is.
+        rounds: number of rounds.
+        gate: chooses the moments.
+        on_run: called before each run with the number of runs done and a description.
 
     Raises:
         UserError: an arm ended.
     """
-    runs, num_done = [], itertools.count()
-    for is_warm_up in (True, False):
-        for number, cell, name in in_turn(list(arms), cells, 1 if is_warm_up else rounds):
-            is_computed, num_requests = cell
-            title = "warming up" if is_warm_up else f"round {number + 1}/{rounds}"
-            on_run(next(num_done), f"{title}: {name}, {cell_text(cell)}")
-            own = dataclasses.replace(
-                job,
-                num_requests=num_requests,
-                num_steps=1 if is_warm_up else job.num_steps,
-                is_computed=is_computed,
-                repeats=arms[name].repeats,
-                spec_tokens=arms[name].planned.spec_tokens,
-            )
-            answer, others = machine.run(functools.partial(engines[name].host, own))
-            if not is_warm_up:
-                runs.append(HostRun(name, cell, number, answer, others))
-    return HostResults(
-        list(arms),
-        list(cells),
-        {(name, cell): summarise(runs, name, cell) for cell in cells for name in arms},
-        [run.others for run in runs if run.others is not None],
-    )
+
+    def do(name: str, cell: Cell, number: int, is_warm_up: bool) -> HostAnswer:
+        own = dataclasses.replace(
+            job,
+            num_requests=cell[1],
+            num_steps=1 if is_warm_up else job.num_steps,
+            is_computed=cell[0],
+            repeats=arms[name].repeats,
+            spec_tokens=arms[name].planned.spec_tokens,
+        )
+        return engines[name].host(own)
+
+    return results_of(run_rounds(list(arms), cells, rounds, do, cell_text, gate, on_run), list(arms), cells)
 
 
-def num_runs(num_arms: int, num_cells: int, rounds: int) -> int:
-    """Returns how often an arm runs a job in `run_all`."""
-    return num_arms * num_cells * (1 + rounds)
+def results_of(runs: Sequence[Run[Cell, HostAnswer]], arms: Sequence[str], cells: Sequence[Cell]) -> HostResults:
+    """Sums up the runs of all arms and cells."""
+    measurements = Measurements()
+    for run in runs:
+        measurements.add(run.arm, TARGETS[run.cell[0]], run.cell[1], run.round, figures(run.answer))
+    return HostResults(list(arms), list(cells), measurements, 1 + max(run.round for run in runs), others_of(runs))
 
 
-def summarise(runs: Iterable[HostRun], arm: str, cell: Cell) -> HostSummary:
-    """Summarises one arm's runs in one cell; there is at least one."""
-    own = {run.round: run.answer for run in runs if (run.arm, run.cell) == (arm, cell)}
+def figures(answer: HostAnswer) -> dict[str, float | None]:
+    """Returns medians of a run's steps in seconds, and tokens per request and step.
 
-    def medians(values: Mapping[int, Sequence[float]]) -> dict[int, float]:
-        return {number: statistics.median(steps) for number, steps in values.items()}
-
-    wall_parts, cpu_parts = (
-        {part: medians({number: getattr(answer, clock)[part] for number, answer in own.items()}) for part in PARTS}
-        for clock in ("wall_parts", "cpu_parts")
-    )
-    return HostSummary(
-        medians({number: answer.wall for number, answer in own.items()}),
-        medians({number: answer.cpu for number, answer in own.items()}),
-        medians({number: answer.host for number, answer in own.items()}),
-        wall_parts,
-        cpu_parts,
-        statistics.mean(answer.output_tokens for answer in own.values()),
-        statistics.mean(answer.draft_tokens for answer in own.values()),
-    )
-
-
-def target_text(is_computed: bool) -> str:
-    """Returns a cell's target in words."""
-    return "target computed" if is_computed else "target replaced by a constant"
+    wall, cpu: of whole steps. host: CPU time without the models' passes. "wall, PART" and "cpu, PART": by part.
+    """
+    medians: dict[str, float | None] = {
+        name: statistics.median(getattr(answer, name)) for name in ("wall", "cpu", "host")
+    }
+    for clock in ("wall", "cpu"):
+        parts = getattr(answer, f"{clock}_parts")
+        medians |= {f"{clock}, {part}": statistics.median(parts[part]) for part in PARTS}
+    return medians | {"output_tokens": answer.output_tokens, "draft_tokens": answer.draft_tokens}
 
 
 def cell_text(cell: Cell) -> str:
     """Returns a cell in words."""
-    return f"{cell[1]} {'requests' if cell[1] > 1 else 'request'}, {target_text(cell[0])}"
+    return f"{cell[1]} {'requests' if cell[1] > 1 else 'request'}, {TARGETS[cell[0]]}"

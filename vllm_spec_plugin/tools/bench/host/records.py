@@ -47,22 +47,3 @@ class HostAnswer:
     cpu_parts: dict[str, list[float]]
     output_tokens: float
     draft_tokens: float
-
-
-@dataclass(frozen=True)
-class HostRun:
-    """One arm's answer in one round.
-
-    Attributes:
-        arm: its name.
-        cell: whether the target was computed, and the number of requests.
-        round: counted from 0.
-        answer: what came of it.
-        others: cores that other processes used meanwhile, on average; None is not known.
-    """
-
-    arm: str
-    cell: tuple[bool, int]
-    round: int
-    answer: HostAnswer
-    others: float | None = None

@@ -1,93 +1,103 @@
-"""The report: the same tables for the terminal and for Markdown, and JSON."""
+"""The report of the host-time benchmark."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
+from functools import partial
 from typing import Any
 
-from vllm_spec_plugin.tools.bench.host.comparison import HostResults, cell_text, target_text
+from vllm_spec_plugin.tools.bench.host.comparison import TARGETS, HostResults, cell_text
 from vllm_spec_plugin.tools.bench.host.parts import PARTS
-from vllm_spec_plugin.tools.bench.provenance import page_head
-from vllm_spec_plugin.tools.bench.quiet import disturbance_text
-from vllm_spec_plugin.tools.bench.spread import Spread, show_spread
-from vllm_spec_plugin.tools.bench.tables import markdown_table
+from vllm_spec_plugin.tools.bench.noise_gate import disturbance_text
+from vllm_spec_plugin.tools.report import Report, Spread, StackedBars, Table, show_spread
+from vllm_spec_plugin.tools.report.table import matrix
 
-_SCHEMA = 1
-_MS = 1e3
-NOTE = (
-    "Medians of steady decoding steps, then of the rounds, ± half the distance of their quartiles. CPU: time of the "
-    "engine's thread. Host: a step's CPU time without the passes of the target (forward) and of the draft model. A "
-    "part excludes those inside it. Schedule and bookkeeping: the scheduler's and the runner's; draft lengths: "
-    "choosing them; messages: between scheduler and worker, with the executor; inputs: the batch's, with attention "
-    "metadata; views: the proposer's input; frontend: handing outputs out. Part timers add up to 0.1 ms a step; host "
-    "times and whole steps are measured without them. The text is scripted, three of four draft tokens are accepted; "
-    "it repeats itself in arms that draft by n-gram, and never in others."
+_NOTES = (
+    "Medians of steady decoding steps, then of the rounds, ± half the distance of the quartiles. CPU: time of the "
+    "engine's thread. Host: CPU time of a step without the passes of the target (forward) and the draft model.",
+    "A part excludes those inside it. Schedule and bookkeeping: the scheduler's and the runner's. Draft lengths: "
+    "choosing them. Messages: between scheduler and worker, with the executor. Inputs: the batch's, with attention "
+    "metadata. Views: the proposer's input. Frontend: handing outputs out. Part timers add up to 0.1 ms a step; host "
+    "times and whole steps are measured without them.",
+    "The text is scripted: three of four draft tokens are accepted. It repeats itself in arms that draft by n-gram, "
+    "and never in others.",
 )
 
 
-def tables(results: HostResults) -> Iterator[tuple[str, list[list[str]]]]:
-    """Yields titles and rows, of which the first is the head."""
-    none = results.arms[0]
-    for is_computed in dict.fromkeys(cell[0] for cell in results.cells):
-        target, cells = target_text(is_computed), [cell for cell in results.cells if cell[0] == is_computed]
-        head = ["arm", *(str(num_requests) for _, num_requests in cells)]
-        rows = [[none, *(_ms(results.summaries[none, cell].host) for cell in cells)]]
-        for arm in results.arms[1:]:
-            rows.append([arm, *(_signed(results.added(arm, cell)) for cell in cells)])
-        yield f"Host time per step by requests, ms: of none, and over it; {target}", [head, *rows]
-        for clock, name in (("cpu", "CPU time"), ("wall", "wall time")):
-            rows = [
-                [arm, *(_ms(getattr(results.summaries[arm, cell], clock)) for cell in cells)] for arm in results.arms
-            ]
-            yield f"Whole step by requests, {name}, ms; {target}", [head, *rows]
-        for cell in cells:
-            summaries = [results.summaries[arm, cell] for arm in results.arms]
-            rows = [[part, *(_ms(summary.cpu_parts[part], spread=False) for summary in summaries)] for part in PARTS]
-            rows += [
-                ["drafted per request", *(f"{summary.draft_tokens:.1f}" for summary in summaries)],
-                ["output per request", *(f"{summary.output_tokens:.1f}" for summary in summaries)],
-            ]
-            yield f"CPU time per step by part, ms; {cell_text(cell)}", [["part", *results.arms], *rows]
-
-
-def to_markdown(results: HostResults, provenance: Mapping[str, Any], picture: str | None) -> str:
-    """Returns the page: the command, the machine, the picture and the tables.
+def report_of(results: HostResults, provenance: Mapping[str, Any], rounds: int) -> Report:
+    """Makes the report.
 
     Args:
         results: of the benchmark.
-        provenance: what `bench.provenance.provenance` gives, and "rounds".
-        picture: the PNG's address from the page; None is none.
+        provenance: what `provenance.provenance` gives, and more.
+        rounds: number of rounds that were asked for.
     """
-    parts = ["# Host time of a step", *page_head(provenance, provenance["rounds"])]
-    if picture is not None:
-        parts.append(f"![CPU time per step by part, arm and number of requests]({picture})")
-    for title, rows in tables(results):
-        parts += [f"**{title}**", markdown_table(rows)]
-    parts.append(NOTE)
-    if (text := disturbance_text(results.others)) is not None:
-        parts.append(text)
-    return "\n\n".join(parts) + "\n"
+    short = f"interrupted: these are the first {results.rounds} of {rounds} rounds"
+    return Report(
+        "bench host",
+        "Host time of a decoding step",
+        provenance,
+        list(_conclusion(results)),
+        list(_tables(results)),
+        list(_charts(results)),
+        [*_NOTES, *filter(None, [disturbance_text(results.others)])],
+        [short] if results.rounds < rounds else [],
+        results.measurements,
+        {"arms": results.arms, "others": results.others},
+    )
 
 
-def to_json(results: HostResults, provenance: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns everything in plain values, in seconds."""
-    cells = []
-    for (arm, cell), summary in results.summaries.items():
-        added = results.added(arm, cell)
-        figures = {"host_over_none": None if added is None else asdict(added), **asdict(summary)}
-        cells.append({"arm": arm, "is_computed": cell[0], "num_requests": cell[1], **figures})
-    return {"schema": _SCHEMA, "provenance": dict(provenance), "others": results.others, "cells": cells}
+def _conclusion(results: HostResults) -> Iterator[str]:
+    """Yields what each arm adds at the highest level."""
+    none, (is_computed, level) = results.arms[0], results.cells[-1]
+    for arm in results.arms[1:]:
+        added = results.measurements.difference(arm, none, TARGETS[is_computed], level, "host")
+        yield f"{arm} adds {_signed(added)} ms of host time a step to {none} ({cell_text((is_computed, level))})."
 
 
-def _ms(rounds: Mapping[int, float], *, spread: bool = True) -> str:
-    found = Spread.of(rounds.values())
-    if found is not None and not spread:
-        return f"{_MS * found.median:.2f}"
-    return show_spread(found, _MS)
+def _tables(results: HostResults) -> Iterator[Table]:
+    values, none = results.measurements, results.arms[0]
+    for is_computed in dict.fromkeys(cell[0] for cell in results.cells):
+        target, levels = TARGETS[is_computed], [level for computed, level in results.cells if computed == is_computed]
+        columns = [str(level) for level in levels]
+
+        def host(arm: str, i: int, target: str = target, levels: list[int] = levels) -> str:
+            if arm == none:
+                return show_spread(values.spread(none, target, levels[i], "host"), 1e3)
+            return _signed(values.difference(arm, none, target, levels[i], "host"))
+
+        def whole(clock: str, arm: str, i: int, target: str = target, levels: list[int] = levels) -> str:
+            return show_spread(values.spread(arm, target, levels[i], clock), 1e3)
+
+        yield matrix(
+            f"Host time per step by requests, ms: of {none}, and what others add; {target}", results.arms, columns, host
+        )
+        for clock, name in (("cpu", "CPU time"), ("wall", "wall time")):
+            yield matrix(f"Whole step by requests, {name}, ms; {target}", results.arms, columns, partial(whole, clock))
+        for level in levels:
+            parts = [(part, f"cpu, {part}", 1e3, 2) for part in PARTS]
+            parts += [("drafted per request", "draft_tokens", 1, 1), ("output per request", "output_tokens", 1, 1)]
+            rows = []
+            for name, metric, factor, digits in parts:
+                medians = (values.median(arm, target, level, metric) or 0.0 for arm in results.arms)
+                rows.append([name, *(f"{factor * median:.{digits}f}" for median in medians)])
+            yield Table(
+                f"CPU time per step by part, ms; {cell_text((is_computed, level))}", ["part", *results.arms], rows
+            )
+
+
+def _charts(results: HostResults) -> Iterator[StackedBars]:
+    for is_computed, level in results.cells:
+        parts = {
+            part: {
+                arm: 1e3 * (results.measurements.median(arm, TARGETS[is_computed], level, f"cpu, {part}") or 0.0)
+                for arm in results.arms
+            }
+            for part in PARTS
+        }
+        yield StackedBars(cell_text((is_computed, level)), "CPU time per step, ms", parts)
 
 
 def _signed(spread: Spread | None) -> str:
-    """The difference in ms; its spread in ms too, as a share of a difference near zero tells nothing."""
+    """Formats a difference in ms with its spread in ms: a share of a difference near zero tells nothing."""
     if spread is None:
         return "-"
-    half = (spread.high - spread.low) / 2
-    return f"{_MS * spread.median:+.2f}" + (f" ±{_MS * half:.2f}" if half else "")
+    return f"{1e3 * spread.median:+.2f}" + (f" ±{1e3 * spread.half:.2f}" if spread.half else "")

@@ -1,7 +1,8 @@
 """What is asked of an arm under load, and what comes back."""
 
 from dataclasses import dataclass, field
-from typing import Any, Self
+
+from vllm_spec_plugin.tools.bench.rounds import Run
 
 
 @dataclass(frozen=True)
@@ -53,15 +54,6 @@ class LoadJob:
     spec_tokens: int | None = None
     spec_method: str | None = None
 
-    @classmethod
-    def from_json(cls, values: dict[str, Any]) -> Self:
-        """The inverse of `dataclasses.asdict`."""
-        phases = (
-            Phase(tuple(Request(**request) for request in phase["requests"]), phase["num_tokens"])
-            for phase in values["phases"]
-        )
-        return cls(**values | {"phases": tuple(phases)})
-
 
 @dataclass(frozen=True)
 class Output:
@@ -100,11 +92,6 @@ class Progress:
     tpot: list[float] = field(default_factory=list)
     outputs: list[Output] = field(default_factory=list)
 
-    @classmethod
-    def from_json(cls, values: dict[str, Any]) -> Self:
-        """The inverse of `dataclasses.asdict`."""
-        return cls(**values | {"outputs": [Output(**output) for output in values["outputs"]]})
-
     @property
     def tokens_per_second(self) -> float:
         """Of the whole phase."""
@@ -140,14 +127,6 @@ class LoadAnswer:
     cpu_seconds: float
     phases: list[PhaseAnswer]
 
-    @classmethod
-    def from_json(cls, values: dict[str, Any]) -> Self:
-        """The inverse of `dataclasses.asdict`."""
-        phases = [
-            PhaseAnswer(**phase | {"progress": Progress.from_json(phase["progress"])}) for phase in values["phases"]
-        ]
-        return cls(values["cpu_seconds"], phases)
-
     @property
     def tokens_per_second(self) -> float:
         """Output tokens over the time of all phases."""
@@ -155,22 +134,5 @@ class LoadAnswer:
         return sum(phase.tokens[-1] for phase in progress) / sum(phase.seconds[-1] for phase in progress)
 
 
-@dataclass(frozen=True)
-class LoadRun:
-    """One arm's answer in one round.
-
-    Attributes:
-        arm: its name.
-        workload: its name.
-        streams: requests in flight.
-        round: counted from 0; all arms do the same job in it.
-        answer: what came of it.
-        others: cores that other processes used meanwhile, on average; None is not known.
-    """
-
-    arm: str
-    workload: str
-    streams: int
-    round: int
-    answer: LoadAnswer
-    others: float | None = None
+# Of a workload and its number of streams.
+LoadRun = Run[tuple[str, int], LoadAnswer]

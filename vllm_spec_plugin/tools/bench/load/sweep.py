@@ -1,19 +1,19 @@
-"""The sweep as a whole: warm-up, rounds, and what they came to."""
+"""The load sweep: what every arm does, and what it comes to."""
 
 import functools
-import itertools
+import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from vllm_spec_plugin.tools.bench.arms import Arm
+from vllm_spec_plugin.tools.bench.arm import Arm
+from vllm_spec_plugin.tools.bench.arms import PlannedArm
 from vllm_spec_plugin.tools.bench.load.agreement import Agreement, Gap, compare
-from vllm_spec_plugin.tools.bench.load.records import LoadJob, LoadRun
-from vllm_spec_plugin.tools.bench.load.summary import LoadSummary, summarise
-from vllm_spec_plugin.tools.bench.load.switching import Switch, switches
-from vllm_spec_plugin.tools.bench.load.workloads import SWITCHING, Sizes, load_job
-from vllm_spec_plugin.tools.bench.planned_arms import PlannedArm
-from vllm_spec_plugin.tools.bench.quiet import QuietMachine
-from vllm_spec_plugin.tools.bench.rounds import in_turn
+from vllm_spec_plugin.tools.bench.load.records import LoadAnswer, LoadJob, LoadRun
+from vllm_spec_plugin.tools.bench.load.switching import SwitchPhase, switch_phases
+from vllm_spec_plugin.tools.bench.load.workloads import EASY, SWITCHING, Sizes, load_job
+from vllm_spec_plugin.tools.bench.noise_gate import NoiseGate
+from vllm_spec_plugin.tools.bench.rounds import others_of, run_rounds
+from vllm_spec_plugin.tools.report import Measurements
 
 # A workload and the number of its streams.
 Cell = tuple[str, int]
@@ -26,8 +26,8 @@ class Plan:
     Attributes:
         cells: workloads with numbers of streams.
         prompts: at least one.
-        sizes: how much is asked for.
-        rounds: how often each arm does everything.
+        sizes: amounts of work.
+        rounds: number of rounds.
         seed: of the first round.
     """
 
@@ -38,108 +38,99 @@ class Plan:
     seed: int
 
     def job(self, cell: Cell, number: int, *, is_warm_up: bool = False) -> LoadJob:
-        """The same for all arms."""
+        """Returns the job of a round, the same for all arms."""
         workload, streams = cell
         return load_job(workload, streams, number, self.prompts, self.sizes, self.seed, is_warm_up=is_warm_up)
 
 
 @dataclass(frozen=True)
 class SweepResults:
-    """What a sweep found.
+    """Findings of a sweep.
 
     Attributes:
-        arms: their names, in order; the first drafts nothing.
-        fixed: those of them that the best fixed draft length is chosen from.
-        summaries: by arm, workload and streams.
-        switches: of the workload `switching`, by its streams.
-        rounds: that all arms did.
-        agreements: of greedy outputs with the first arm's, by arm, workload and streams; only where there were any.
-        others: per run that counts, the cores that other processes used meanwhile; empty where nothing tells.
+        arms: names in order; the first is no speculation.
+        fixed: arms that the best fixed draft length is chosen from.
+        cells: workloads with numbers of streams.
+        rounds: number of rounds that all arms did.
+        measurements: metrics of `figures`, by arm, workload, streams and round.
+        switches: phases of the workload `switching`, by streams.
+        agreements: of greedy outputs with the first arm's, by arm, workload and streams.
+        others: cores that other processes used, per run; empty where nothing tells.
     """
 
     arms: tuple[str, ...]
     fixed: tuple[str, ...]
-    summaries: dict[tuple[str, str, int], LoadSummary]
+    cells: tuple[Cell, ...]
     rounds: int
-    switches: dict[int, Switch] = field(default_factory=dict)
+    measurements: Measurements
+    switches: dict[int, list[SwitchPhase]] = field(default_factory=dict)
     agreements: dict[tuple[str, str, int], Agreement] = field(default_factory=dict)
     others: list[float] = field(default_factory=list)
 
     @property
     def reference(self) -> str:
-        """The arm that drafts nothing."""
+        """The arm without speculation."""
         return self.arms[0]
 
     @property
-    def cells(self) -> list[Cell]:
-        """Workloads with numbers of streams, in order."""
-        return list(dict.fromkeys((workload, streams) for _, workload, streams in self.summaries))
+    def levels(self) -> dict[str, list[int]]:
+        """Numbers of streams by workload."""
+        found: dict[str, list[int]] = {}
+        for workload, streams in self.cells:
+            found.setdefault(workload, []).append(streams)
+        return found
 
     @property
     def num_wrong(self) -> int:
         """Greedy outputs that differ from the reference's for another reason than rounding."""
         return sum(agreement.wrong for agreement in self.agreements.values())
 
-
-def num_runs(num_arms: int, plan: Plan) -> int:
-    """How often an arm runs a job in `run_sweep`."""
-    return num_arms * len(plan.cells) * (1 + plan.rounds)
+    def best_fixed(self, workload: str, streams: int) -> str | None:
+        """The fixed draft length with the highest median throughput; None without fixed arms."""
+        speeds = {arm: self.measurements.median(arm, workload, streams, "tokens_per_second") for arm in self.fixed}
+        return max(self.fixed, key=lambda arm: speeds[arm] or 0.0, default=None)
 
 
 def run_sweep(
     arms: Mapping[str, PlannedArm],
     engines: Mapping[str, Arm],
     plan: Plan,
-    machine: QuietMachine,
+    gate: NoiseGate,
     on_run: Callable[[int, str], None],
 ) -> SweepResults:
-    """Warms the arms up, runs the rounds, compares the outputs, and sums up.
-
-    If it is interrupted, or the process told to end, whole rounds that are done count; without any it raises.
+    """Warms the arms up, runs the rounds and compares greedy outputs; see `run_rounds` for interrupts.
 
     Args:
-        arms: by name, the one without drafts first.
+        arms: by name, no speculation first.
         engines: running, by the arm's name.
         plan: what they do.
-        machine: chooses the moments.
-        on_run: told before each run how many are done, and what it is.
+        gate: chooses the moments.
+        on_run: called before each run with the number of runs done and a description.
 
     Raises:
         UserError: an arm ended.
     """
-    num_done = itertools.count()
 
-    def run(title: str, number: int, cell: Cell, name: str, job: LoadJob) -> LoadRun:
-        on_run(next(num_done), f"{title}: {name}, {cell[0]}, {cell[1]} {'streams' if cell[1] > 1 else 'stream'}")
-        own = replace(job, spec_tokens=arms[name].spec_tokens)
-        answer, others = machine.run(lambda: engines[name].load(own))
-        return LoadRun(name, *cell, number, answer, others)
+    def do(name: str, cell: Cell, number: int, is_warm_up: bool) -> LoadAnswer:
+        return engines[name].load(
+            replace(plan.job(cell, number, is_warm_up=is_warm_up), spec_tokens=arms[name].spec_tokens)
+        )
 
     names = list(arms)
-    for number, cell, name in in_turn(names, plan.cells, 1):
-        run("warming up", number, cell, name, plan.job(cell, number, is_warm_up=True))
-    runs: list[LoadRun] = []
-    try:
-        for number, cell, name in in_turn(names, plan.cells, plan.rounds):
-            runs.append(run(f"round {number + 1}/{plan.rounds}", number, cell, name, plan.job(cell, number)))
-    except (KeyboardInterrupt, SystemExit):
-        whole = len(runs) // (len(names) * len(plan.cells))
-        if not whole:
-            raise
-        runs = [run for run in runs if run.round < whole]
-    on_run(next(num_done), "comparing outputs at temperature 0")
+    runs = run_rounds(names, plan.cells, plan.rounds, do, cell_text, gate, on_run)
+    on_run(len(names) * len(plan.cells) + len(runs), "comparing greedy outputs")
     return results_of(runs, arms, plan.cells, agreements(runs, names, plan, engines[names[0]].gap))
 
 
 def agreements(
     runs: Sequence[LoadRun], arms: Sequence[str], plan: Plan, gap: Gap
 ) -> dict[tuple[str, str, int], Agreement]:
-    """How greedy outputs compare with the first arm's, by arm, workload and streams; only where there were any."""
-    # Arms often part from the reference at the same place.
+    """Compares greedy outputs with the first arm's, by arm, workload and streams; only where there are any."""
+    # Arms often part from the reference at the same position.
     asked = functools.cache(gap)
     found = {}
     for cell in plan.cells:
-        here = [run for run in runs if (run.workload, run.streams) == cell]
+        here = [run for run in runs if run.cell == cell]
         jobs = {number: plan.job(cell, number) for number in {run.round for run in here}}
         theirs = [run for run in here if run.arm == arms[0]]
         for name in arms[1:]:
@@ -155,17 +146,59 @@ def results_of(
     cells: Sequence[Cell],
     agreements: Mapping[tuple[str, str, int], Agreement],
 ) -> SweepResults:
-    """What the runs of all arms and cells come to."""
+    """Sums up the runs of all arms and cells."""
+    measurements = Measurements()
+    for cell in cells:
+        for name in arms:
+            for run in runs:
+                if (run.arm, run.cell) == (name, cell):
+                    measurements.add(name, *cell, run.round, figures(run.answer))
     return SweepResults(
         tuple(arms),
         tuple(name for name, arm in arms.items() if arm.is_fixed),
-        {(name, *cell): summarise(runs, name, *cell) for cell in cells for name in arms},
+        tuple(cells),
         1 + max(run.round for run in runs),
-        {
-            streams: switches([run for run in runs if (run.workload, run.streams) == (workload, streams)], list(arms))
-            for workload, streams in cells
-            if workload == SWITCHING
-        },
+        measurements,
+        {cell[1]: switch_phases([r for r in runs if r.cell == cell], list(arms)) for cell in cells if _turns(cell)},
         dict(agreements),
-        [run.others for run in runs if run.others is not None],
+        others_of(runs),
     )
+
+
+def figures(answer: LoadAnswer) -> dict[str, float | None]:
+    """Returns the metrics of one run; times in seconds.
+
+    tokens_per_second: output tokens over the whole time. ttft, tpot: medians of the requests, see `Progress`.
+    acceptance_length: 1 + accepted / drafts. draft_length: verified draft tokens per request and step that brought
+    it tokens. predictable_share: share of the output tokens that belongs to predictable text.
+    """
+    phases = answer.phases
+    ttft = [seconds for phase in phases for seconds in phase.progress.ttft]
+    tpot = [seconds for phase in phases for seconds in phase.progress.tpot]
+    drafts = sum(phase.num_drafts for phase in phases)
+    tokens = sum(sum(phase.progress.tokens_by_kind.values()) for phase in phases)
+    predictable = sum(phase.progress.tokens_by_kind.get(EASY, 0) for phase in phases)
+    return {
+        "tokens_per_second": answer.tokens_per_second,
+        "ttft": statistics.median(ttft) if ttft else None,
+        "tpot": statistics.median(tpot) if tpot else None,
+        "acceptance_length": 1 + sum(phase.num_accepted_tokens for phase in phases) / drafts if drafts else None,
+        "draft_length": sum(phase.num_draft_tokens for phase in phases)
+        / sum(phase.progress.request_steps for phase in phases),
+        "output_tokens": tokens,
+        "predictable_share": predictable / tokens,
+    }
+
+
+def streams_text(number: int) -> str:
+    """Returns a number of streams in words."""
+    return f"{number} stream" if number == 1 else f"{number} streams"
+
+
+def cell_text(cell: Cell) -> str:
+    """Returns a cell in words."""
+    return f"{cell[0]}, {streams_text(cell[1])}"
+
+
+def _turns(cell: Cell) -> bool:
+    return cell[0] == SWITCHING

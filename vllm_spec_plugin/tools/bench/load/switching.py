@@ -1,7 +1,7 @@
-"""How soon an arm does well again when the text turns. Pure."""
+"""Throughput over time where the text turns, and how soon an arm is near the best again."""
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -32,17 +32,6 @@ class SwitchPhase:
     recovered: dict[str, int | None]
 
 
-@dataclass(frozen=True)
-class Switch:
-    """What came of the workload with one number of streams.
-
-    Attributes:
-        phases: in order.
-    """
-
-    phases: list[SwitchPhase]
-
-
 def window_rates(progress: Progress, tokens: int) -> list[float]:
     """Tokens per second of each `tokens` output tokens; what is left at the end is left out.
 
@@ -66,7 +55,7 @@ def recovered_after(ours: Sequence[float], best: Sequence[float]) -> int | None:
     return None
 
 
-def switches(runs: Sequence[LoadRun], arms: Sequence[str]) -> Switch:
+def switch_phases(runs: Sequence[LoadRun], arms: Sequence[str]) -> list[SwitchPhase]:
     """Sums the rounds up.
 
     Args:
@@ -78,14 +67,11 @@ def switches(runs: Sequence[LoadRun], arms: Sequence[str]) -> Switch:
         rates: dict[str, list[float]] = {}
         whole: dict[str, float] = {}
         for arm in arms:
-            own = [(run.streams, run.answer.phases[number].progress) for run in runs if run.arm == arm]
+            own = [(run.cell[1], run.answer.phases[number].progress) for run in runs if run.arm == arm]
             windows = [window_rates(progress, WINDOW * streams) for streams, progress in own]
             rates[arm] = [statistics.median(rounds) for rounds in zip(*windows, strict=False)]
             whole[arm] = statistics.median(progress.tokens_per_second for _, progress in own)
         best = max(whole, key=lambda arm: whole[arm])
-        phases.append(SwitchPhase(kind, rates, best, _recoveries(rates, best)))
-    return Switch(phases)
-
-
-def _recoveries(rates: Mapping[str, Sequence[float]], best: str) -> dict[str, int | None]:
-    return {arm: recovered_after(windows, rates[best]) for arm, windows in rates.items()}
+        recovered = {arm: recovered_after(windows, rates[best]) for arm, windows in rates.items()}
+        phases.append(SwitchPhase(kind, rates, best, recovered))
+    return phases

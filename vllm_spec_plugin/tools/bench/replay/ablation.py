@@ -1,9 +1,7 @@
 """What each mechanism of the policy `optimal` gains: replayed with it and without it."""
 
-import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -13,9 +11,10 @@ from vllm_spec_plugin.scheduling.draft_length.acceptance import AcceptanceModel
 from vllm_spec_plugin.scheduling.draft_length.comparison import Comparison
 from vllm_spec_plugin.scheduling.draft_length.optimal import OptimalControl
 from vllm_spec_plugin.scheduling.draft_length.regression import ForgetfulRegression
+from vllm_spec_plugin.tools.bench.arm_spec import OPTIMAL
 from vllm_spec_plugin.tools.bench.drafting.stopwatch import replaced
 from vllm_spec_plugin.tools.bench.replay.recording import Recording
-from vllm_spec_plugin.tools.bench.replay.settings import OPTIMAL, Arm, Sizes, optimal, replay
+from vllm_spec_plugin.tools.bench.replay.settings import Arm, Sizes, optimal, replay
 
 Switch = Callable[[], AbstractContextManager[None]]
 
@@ -51,35 +50,16 @@ MECHANISMS: dict[str, Switch] = {
 }
 
 
-@dataclass(frozen=True)
-class Gain:
-    """What a mechanism gains in one setting.
+def ablate(recording: Recording, workload: str, streams: int, sizes: Sizes, mechanism: str) -> list[float]:
+    """Replays a setting with and without a mechanism.
 
-    Attributes:
-        mechanism: its name.
-        workload: name of the workload.
-        streams: requests in flight.
-        mean: tokens per second with it over those without it, less 1; mean over seeds.
-        error: standard error of the mean; 0 with one seed.
+    Returns:
+        By seed: tokens per second with it over those without it, less 1.
     """
-
-    mechanism: str
-    workload: str
-    streams: int
-    mean: float
-    error: float
-
-
-def ablate(
-    recording: Recording, workload: str, streams: int, sizes: Sizes, mechanisms: Sequence[str] = tuple(MECHANISMS)
-) -> Iterator[Gain]:
-    """What each mechanism gains in a setting."""
     everyone = tuple(range(len(recording.methods)))
     arm = Arm(OPTIMAL, everyone, recording.config.draft_length.tokens, partial(optimal, recording, everyone))
     whole = replay(recording, arm, workload, streams, sizes)
-    for mechanism in mechanisms:
-        with MECHANISMS[mechanism]():
-            without = replay(recording, arm, workload, streams, sizes)
-        ratios = [own / other - 1 for own, other in zip(whole.by_seed, without.by_seed, strict=True)]
-        error = statistics.stdev(ratios) / len(ratios) ** 0.5 if len(ratios) > 1 else 0.0
-        yield Gain(mechanism, workload, streams, statistics.fmean(ratios), error)
+    with MECHANISMS[mechanism]():
+        without = replay(recording, arm, workload, streams, sizes)
+    metric = "tokens_per_second"
+    return [own[metric] / other[metric] - 1 for own, other in zip(whole, without, strict=True)]

@@ -14,12 +14,12 @@ import yaml
 
 from vllm_spec_plugin.config import PluginConfig, parse_config
 from vllm_spec_plugin.schema.errors import UserError
-from vllm_spec_plugin.tools.bench.arms import Arm
+from vllm_spec_plugin.tools.bench.arm import Arm
+from vllm_spec_plugin.tools.bench.engine_args import ArmPlan, arm_environment, engine_arguments, plan_file
 from vllm_spec_plugin.tools.bench.load.records import Request
 from vllm_spec_plugin.tools.bench.load.workloads import BEGINNINGS, EASY, HARD
-from vllm_spec_plugin.tools.bench.plans import ArmPlan, arm_environment, engine_arguments, plan_file
+from vllm_spec_plugin.tools.bench.noise_gate import NoiseGate
 from vllm_spec_plugin.tools.bench.prompts import PROMPTS
-from vllm_spec_plugin.tools.bench.quiet import QuietMachine
 from vllm_spec_plugin.tools.bench.records import Job
 from vllm_spec_plugin.tools.bench.replay.costs import Costs, Sample, costs_of
 from vllm_spec_plugin.tools.bench.replay.traces import EDIT, MOST_NODES, Trace, Verified
@@ -161,7 +161,7 @@ def record_costs(
     arms: Mapping[str, RecordingArm],
     config: PluginConfig,
     sizes: Sizes,
-    machine: QuietMachine,
+    machine: NoiseGate,
     on_run: Callable[[str], None],
 ) -> Costs:
     """Times steps of all sizes, arms in turn.

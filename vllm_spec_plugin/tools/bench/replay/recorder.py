@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from vllm_spec_plugin.config.request_options import draft_options
-from vllm_spec_plugin.tools.bench.arm import Session, main
+from vllm_spec_plugin.tools.bench.arm_process import Session, main
 from vllm_spec_plugin.tools.bench.load.records import Request
 from vllm_spec_plugin.verification.topology import Topology
 

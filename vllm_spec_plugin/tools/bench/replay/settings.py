@@ -1,6 +1,5 @@
 """Settings that policies are replayed in, and what each policy reaches there."""
 
-import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -8,6 +7,7 @@ from functools import partial
 from vllm_spec_plugin.scheduling.draft_length.control import DraftLengthControl
 from vllm_spec_plugin.scheduling.draft_length.create import create_control
 from vllm_spec_plugin.scheduling.draft_length.fixed import FixedControl
+from vllm_spec_plugin.tools.bench.arm_spec import NONE, OPTIMAL
 from vllm_spec_plugin.tools.bench.load.workloads import EASY, HARD, MIXED, SWITCHES, SWITCHING
 from vllm_spec_plugin.tools.bench.replay.recording import Recording
 from vllm_spec_plugin.tools.bench.replay.server import Load, Result, Server
@@ -21,7 +21,7 @@ WORKLOADS: dict[str, tuple[tuple[str, ...], ...]] = {
     MIXED: ((EASY, HARD),),
     SWITCHING: tuple((kind,) for kind in SWITCHES),
 }
-NONE, OFF, OPTIMAL = "none", "K = 0", "optimal"
+OFF = "fixed K = 0"
 FIXED = (1, 2, 4, 8)
 # A server's first steps, which have to be no slower than without speculation either.
 FIRST_STEPS = 100
@@ -62,26 +62,6 @@ class Arm:
     make: MakeControl
 
 
-@dataclass(frozen=True)
-class Rates:
-    """What an arm reaches in a setting.
-
-    Attributes:
-        by_seed: tokens per second of the whole load, by seed.
-        first: tokens per second of the first steps, median over seeds.
-        draft_tokens: draft tokens that a step verifies, median over seeds of the mean over steps.
-    """
-
-    by_seed: tuple[float, ...]
-    first: float
-    draft_tokens: float
-
-    @property
-    def whole(self) -> float:
-        """Tokens per second of the whole load, median over seeds."""
-        return statistics.median(self.by_seed)
-
-
 def optimal(recording: Recording, proposers: Sequence[int]) -> DraftLengthControl:
     """The policy under test for some of the recorded proposers."""
     config = recording.config_of(proposers, "optimal", recording.config.draft_length.tokens)
@@ -99,7 +79,7 @@ def arms_of(recording: Recording) -> Iterator[Arm]:
         name = name_of(recording, group)
         yield Arm(f"{OPTIMAL}{name}", group, most, partial(optimal, recording, group))
         for tokens in (length for length in FIXED if length <= most):
-            yield Arm(f"K = {tokens}{name}", group, tokens, FixedControl)
+            yield Arm(f"fixed K = {tokens}{name}", group, tokens, FixedControl)
 
 
 def name_of(recording: Recording, proposers: Sequence[int]) -> str:
@@ -108,17 +88,24 @@ def name_of(recording: Recording, proposers: Sequence[int]) -> str:
     return "" if len(proposers) == len(methods) else f", {', '.join(methods[place] for place in proposers)}"
 
 
-def replay(recording: Recording, arm: Arm, workload: str, streams: int, sizes: Sizes) -> Rates:
-    """Serves a workload by one arm."""
+def replay(recording: Recording, arm: Arm, workload: str, streams: int, sizes: Sizes) -> list[dict[str, float]]:
+    """Serves a workload by one arm.
+
+    Returns:
+        By seed: tokens per second of the whole load and of the first steps, and draft tokens verified per step.
+    """
     config = recording.config
     trees = [i for i, proposer in enumerate(config.proposers) if proposer.drafts_trees]
     server = Server(recording.traces, recording.costs, config.kv_proposer, arm.proposers, arm.most, trees)
-    results: list[Result] = []
+    found = []
     for seed in sizes.seeds:
         load = Load(streams, WORKLOADS[workload], sizes.tokens, sizes.request_tokens, seed)
-        results.append(server.serve(load, arm.make()))
-    return Rates(
-        tuple(result.tokens_per_second for result in results),
-        statistics.median(result.first(FIRST_STEPS).tokens_per_second for result in results),
-        statistics.median(result.draft_tokens for result in results),
-    )
+        result: Result = server.serve(load, arm.make())
+        found.append(
+            {
+                "tokens_per_second": result.tokens_per_second,
+                "first_tokens_per_second": result.first(FIRST_STEPS).tokens_per_second,
+                "draft_tokens": result.draft_tokens,
+            }
+        )
+    return found

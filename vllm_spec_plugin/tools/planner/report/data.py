@@ -1,25 +1,16 @@
-"""The whole report as plain values: seconds and bytes. Pure."""
+"""Figures of the report as plain values: seconds and bytes. Pure."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
 from vllm_spec_plugin.tools.planner.forecast import Forecast, acceptance_of, pooled_curve
 from vllm_spec_plugin.tools.planner.results import Results
 
-_SCHEMA = 1
 
-
-def to_json(results: Results, provenance: Mapping[str, Any]) -> dict[str, Any]:
-    """Everything.
-
-    Args:
-        results: of the plan.
-        provenance: what `bench.provenance.provenance` gives.
-    """
+def to_json(results: Results) -> dict[str, Any]:
+    """Returns answer, measurements and predictions, as JSON takes them."""
     return {
-        "schema": _SCHEMA,
-        "provenance": dict(provenance) | {"engines": results.facts},
         "answer": asdict(results.verdict),
         "choice": {"candidate": results.choice.candidate.name, "tokens": results.choice.tokens},
         "workloads": [

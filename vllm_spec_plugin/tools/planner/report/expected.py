@@ -1,11 +1,11 @@
 """What is expected: answer 6, the prediction, and what would change the answer. Pure."""
 
-from vllm_spec_plugin.tools.planner.report.section import Section
 from vllm_spec_plugin.tools.planner.results import Results
 from vllm_spec_plugin.tools.planner.words import streams
+from vllm_spec_plugin.tools.report.table import Table
 
 
-def effect(results: Results) -> Section:
+def effect(results: Results) -> Table:
     """Every candidate's best at each concurrency, and what was measured."""
     rows = []
     for forecast in results.forecasts:
@@ -18,10 +18,10 @@ def effect(results: Results) -> Section:
         ratios = (found.speedup.median for found in results.verified.values())
         rows.append((f"{results.choice.candidate.name}, measured", *(f"{ratio:.2f}x" for ratio in ratios)))
     note = "Tokens/s over no speculation, prompts included, with the draft length that is expected to be best."
-    return Section("6. Effect", ("proposer", *map(streams, results.levels)), tuple(rows), note)
+    return Table("6. Effect", ("proposer", *map(streams, results.levels)), tuple(rows), note)
 
 
-def predictions(results: Results) -> Section:
+def predictions(results: Results) -> Table:
     """What the effect comes from."""
     rows = []
     for forecast in results.forecasts:
@@ -45,10 +45,10 @@ def predictions(results: Results) -> Section:
         "K: best draft length, 0 is none; per step: tokens of a request; step: with drafting; steps: speedup of the "
         "steps alone, theorem 3.8 with what was measured here; all: with prompts."
     )
-    return Section("Prediction", header, tuple(rows), note)
+    return Table("Prediction", header, tuple(rows), note)
 
 
-def limits(results: Results) -> Section:
+def limits(results: Results) -> Table:
     """What the best candidate could gain if one thing were other than it is."""
     choice = results.choice
     rows = tuple(
@@ -63,4 +63,4 @@ def limits(results: Results) -> Section:
     )
     header = ("streams", "as it is", "all accepted", "drafting free", "verifying free")
     title = f"What would change the answer: {choice.candidate.name}"
-    return Section(title, header, rows, "Expected tokens/s over no speculation, each with its best draft length.")
+    return Table(title, header, rows, "Expected tokens/s over no speculation, each with its best draft length.")

@@ -2,13 +2,13 @@
 
 from vllm_spec_plugin.tools.planner.forecast import acceptance_of, plain_step, pooled_curve
 from vllm_spec_plugin.tools.planner.memory import TARGET
-from vllm_spec_plugin.tools.planner.report.section import Section
 from vllm_spec_plugin.tools.planner.results import Results
 from vllm_spec_plugin.tools.planner.samples import NONE
 from vllm_spec_plugin.tools.planner.words import streams
+from vllm_spec_plugin.tools.report.table import Table
 
 
-def target_step(results: Results) -> Section:
+def target_step(results: Results) -> Table:
     """A step of the target without speculation."""
     samples = [sample for part in results.measured for sample in part.of(NONE)]
     rows = []
@@ -16,10 +16,10 @@ def target_step(results: Results) -> Section:
         seconds = plain_step([sample for sample in samples if sample.concurrency == level], level)
         rows.append((str(level), f"{1e3 * seconds:.2f}", f"{level / seconds:.4g}"))
     note = "One token per request and step; tokens/s of the steps alone, without prompts."
-    return Section("1. The target's step", ("streams", "ms", "tokens/s"), tuple(rows), note)
+    return Table("1. The target's step", ("streams", "ms", "tokens/s"), tuple(rows), note)
 
 
-def verification(results: Results) -> Section:
+def verification(results: Results) -> Table:
     """A step of the target by tokens per request."""
     part = results.measured[0]
     curves = {level: pooled_curve(part, level) for level in results.levels}
@@ -34,10 +34,10 @@ def verification(results: Results) -> Section:
         f"In the engine of {part.engine.name}, without the drafting; in brackets over a step without speculation, in "
         "turns with which it was measured."
     )
-    return Section("2. Verification: ms of a step by the tokens in it", header, tuple(rows), note)
+    return Table("2. Verification: ms of a step by the tokens in it", header, tuple(rows), note)
 
 
-def drafting(results: Results) -> Section:
+def drafting(results: Results) -> Table:
     """What drafting takes in a step."""
     rows = []
     for forecast in results.forecasts:
@@ -45,10 +45,10 @@ def drafting(results: Results) -> Section:
         cells = [f"{1e3 * cost.fixed:.2f}" + (f" + {1e3 * cost.token:.2f} K" if cost.token else "") for cost in costs]
         rows.append((forecast.candidate.name, *cells))
     note = "For all requests of a step together, K tokens each; on average also over steps without a guess."
-    return Section("3. Drafting: ms per step", ("proposer", *map(streams, results.levels)), tuple(rows), note)
+    return Table("3. Drafting: ms per step", ("proposer", *map(streams, results.levels)), tuple(rows), note)
 
 
-def acceptance(results: Results) -> Section:
+def acceptance(results: Results) -> Table:
     """How drafts fare, by workload and place."""
     rows = []
     for part in results.measured:
@@ -71,10 +71,10 @@ def acceptance(results: Results) -> Section:
         "With drafts as long as was measured. drafts: of a request's steps, those with a draft; alpha: a place is "
         "accepted, if those before it are (of trees a level); length: 1 + accepted / drafts; per step: output tokens."
     )
-    return Section("4. Acceptance", header, tuple(rows), note)
+    return Table("4. Acceptance", header, tuple(rows), note, text_columns=2)
 
 
-def memory(results: Results) -> Section:
+def memory(results: Results) -> Table:
     """Weights and KV cache."""
     target = results.memory[TARGET]
     rows = []
@@ -87,7 +87,7 @@ def memory(results: Results) -> Section:
             kv += f" ({taken.kv_per_token / target.kv_per_token:.1%})"
         rows.append((name, weights, kv))
     note = "Beside the target's, in its number format; in brackets over the target's."
-    return Section("5. Memory", ("", "weights", "KV per token"), tuple(rows), note)
+    return Table("5. Memory", ("", "weights", "KV per token"), tuple(rows), note)
 
 
 def _size(count: int) -> str:

@@ -2,15 +2,15 @@
 
 import statistics
 
-from vllm_spec_plugin.tools.bench.spread import Spread, show_spread
 from vllm_spec_plugin.tools.planner.predicting import predict
-from vllm_spec_plugin.tools.planner.report.section import Section
 from vllm_spec_plugin.tools.planner.results import Results
 from vllm_spec_plugin.tools.planner.samples import NONE
 from vllm_spec_plugin.tools.planner.verifying import RECOMMENDED
+from vllm_spec_plugin.tools.report.measurements import Spread, show_spread
+from vllm_spec_plugin.tools.report.table import Table
 
 
-def time_per_request(results: Results) -> Section:
+def time_per_request(results: Results) -> Table:
     """Times to first token and per token, without and with the best candidate."""
     title = f"7. Times of a request without and with {results.choice.candidate.name}, ms"
     header = ("streams", "TTFT without", "TTFT with", "TPOT without", "TPOT with")
@@ -21,16 +21,16 @@ def time_per_request(results: Results) -> Section:
             plain = predict(results.choice.costs[level], results.choice.loads, 0)
             expected = (plain.ttft, best.ttft, plain.tpot, best.tpot)
             rows.append((str(level), *(f"{1e3 * seconds:.2f}" for seconds in expected)))
-        return Section(title, header, tuple(rows), f"Expected, not measured. {note}")
+        return Table(title, header, tuple(rows), f"Expected, not measured. {note}")
     for level, found in results.verified.items():
         measured = (times[arm] for times in (found.ttft, found.tpot) for arm in (NONE, RECOMMENDED))
         rows.append(
             (str(level), *(show_spread(spread, 1e3, 1 if _is_above(spread, 0.1) else 2) for spread in measured))
         )
-    return Section(title, header, tuple(rows), f"Medians of requests, ± half the distance of quartiles. {note}")
+    return Table(title, header, tuple(rows), f"Medians of requests, ± half the distance of quartiles. {note}")
 
 
-def verification(results: Results) -> Section:
+def verification(results: Results) -> Table:
     """The prediction against what was measured."""
     rows = []
     for level, found in results.verified.items():
@@ -53,7 +53,7 @@ def verification(results: Results) -> Section:
         "In a closed loop of the prompts, in turns; medians of rounds, ± half the distance of quartiles. errors: of "
         "the prediction, over what was measured; drafted: tokens per request and step, as the policy chose."
     )
-    return Section(f"Verification: {results.choice.candidate.name} against no speculation", header, tuple(rows), note)
+    return Table(f"Verification: {results.choice.candidate.name} against no speculation", header, tuple(rows), note)
 
 
 def _is_above(spread: Spread | None, limit: float) -> bool:

@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 
-from vllm_spec_plugin.tools.bench.arm_words import NONE
-from vllm_spec_plugin.tools.bench.drafting.comparison import Results
-from vllm_spec_plugin.tools.bench.drafting.summary import summarise
-from vllm_spec_plugin.tools.bench.records import Answer, Run, Step
+from vllm_spec_plugin.tools.bench.arm_spec import NONE
+from vllm_spec_plugin.tools.bench.drafting.comparison import Cell, Results, results_of
+from vllm_spec_plugin.tools.bench.records import Answer, Step
+from vllm_spec_plugin.tools.bench.rounds import Run
 
-STOCK, PLUGIN = "stock draft_model", "K = 4"
+STOCK, PLUGIN = "vLLM's draft_model, K = 4", "fixed K = 4"
 K = 4
 
 
@@ -35,15 +35,17 @@ def run(
     token_ids: list[list[int]] | None = None,
     counts: tuple[int, int, int] = (0, 0, 0),
     parts: dict[str, float] | None = None,
-) -> Run:
+) -> Run[Cell, Answer]:
     """A run; drafts, drafted and accepted tokens are `counts`, and unless told otherwise no time is between steps."""
     outputs = [[1, 2, 3]] * batch if token_ids is None else token_ids
     total = sum(s.seconds for s in steps) if seconds is None else seconds
     answer = Answer(total, total, [[7]] * len(outputs), outputs, list(steps), *counts, parts or {})
-    return Run(arm, batch, temperature, number, answer)
+    return Run(arm, (batch, temperature), number, answer)
 
 
-def speculating(arm: str, drafting_ms: float, temperature: float, number: int, parts: dict[str, float]) -> Run:
+def speculating(
+    arm: str, drafting_ms: float, temperature: float, number: int, parts: dict[str, float]
+) -> Run[Cell, Answer]:
     """A prompt, eight regular steps of 3 ms besides drafting that accept 2 of 4 drafts each, and 2 ms between steps."""
     regular = step(1, K + 1, 3 + drafting_ms, drafting_ms, K)
     steps = [step(1, 9, 5 + drafting_ms, drafting_ms, K, in_prompt=True), *[regular] * 8]
@@ -69,8 +71,8 @@ def results(temperature: float = 0.0, rounds: int = 3, parts: dict[str, float] |
         runs += [
             run(NONE, plain, temperature=temperature, number=number, token_ids=[list(range(25))]),
             speculating(STOCK, 3.2, temperature, number, {}),
-            speculating(PLUGIN, 1.6, temperature, number, parts or {}),
+            speculating(PLUGIN, 1.6, temperature, number, {}),
         ]
-    arms = {NONE: 0, STOCK: K, PLUGIN: K}
-    summaries = {(arm, 1, temperature): summarise(runs, runs, arm, 1, temperature, k) for arm, k in arms.items()}
-    return Results(arms, summaries, [])
+        if parts:
+            runs.append(speculating(PLUGIN, 1.6, temperature, rounds + number, parts))
+    return results_of(runs, {NONE: 0, STOCK: K, PLUGIN: K}, [(1, temperature)], rounds)

@@ -1,10 +1,11 @@
 """Runs of the host-time benchmark made by hand."""
 
-from vllm_spec_plugin.tools.bench.host.comparison import Cell, HostResults, summarise
+from vllm_spec_plugin.tools.bench.host.comparison import Cell, HostResults, results_of
 from vllm_spec_plugin.tools.bench.host.parts import DRAFT, FORWARD, PARTS, SAMPLER
-from vllm_spec_plugin.tools.bench.host.records import HostAnswer, HostRun
+from vllm_spec_plugin.tools.bench.host.records import HostAnswer
+from vllm_spec_plugin.tools.bench.rounds import Run
 
-NONE, OURS = "none", "draft model, K = 4"
+NONE, OURS = "no speculation", "draft model, K = 4"
 CELLS: list[Cell] = [(False, 1), (False, 32), (True, 1), (True, 32)]
 
 
@@ -25,13 +26,12 @@ def answer(host: float, *, drafted: float = 0.0, forward: float = 0.0) -> HostAn
     )
 
 
-def results() -> HostResults:
-    """Two rounds: none has 1 ms of host time, and 2 in the second; ours 0.5 ms more, and 0.7."""
-    runs = []
+def results(rounds: int = 2) -> HostResults:
+    """No speculation has 1 ms of host time, and 2 in the second round; ours 0.5 ms more, and 0.7."""
+    runs: list[Run[Cell, HostAnswer]] = []
     for cell in CELLS:
         forward = 0.01 if cell[0] else 0.0
-        for number, (none, ours) in enumerate([(0.001, 0.0015), (0.002, 0.0027)]):
-            runs.append(HostRun(NONE, cell, number, answer(none, forward=forward), 0.25))
-            runs.append(HostRun(OURS, cell, number, answer(ours, drafted=4.0, forward=forward)))
-    summaries = {(arm, cell): summarise(runs, arm, cell) for cell in CELLS for arm in (NONE, OURS)}
-    return HostResults([NONE, OURS], CELLS, summaries, [run.others for run in runs if run.others is not None])
+        for number, (none, ours) in enumerate([(0.001, 0.0015), (0.002, 0.0027)][:rounds]):
+            runs.append(Run(NONE, cell, number, answer(none, forward=forward), 0.25))
+            runs.append(Run(OURS, cell, number, answer(ours, drafted=4.0, forward=forward)))
+    return results_of(runs, [NONE, OURS], CELLS)

@@ -2,15 +2,15 @@
 
 from collections.abc import Mapping, Sequence
 
-from vllm_spec_plugin.tools.bench.arm_words import NONE, OPTIMAL
+from vllm_spec_plugin.tools.bench.arm_spec import NONE, OPTIMAL
+from vllm_spec_plugin.tools.bench.arms import PlannedArm
+from vllm_spec_plugin.tools.bench.engine_args import ArmPlan
 from vllm_spec_plugin.tools.bench.load.agreement import Agreement
 from vllm_spec_plugin.tools.bench.load.records import LoadAnswer, LoadRun, Output, PhaseAnswer, Progress
 from vllm_spec_plugin.tools.bench.load.sweep import Cell, SweepResults, results_of
 from vllm_spec_plugin.tools.bench.load.workloads import EASY, SWITCHES, SWITCHING
-from vllm_spec_plugin.tools.bench.planned_arms import PlannedArm
-from vllm_spec_plugin.tools.bench.plans import ArmPlan
 
-K_1, K_4, STOCK = "K = 1", "K = 4", "stock ngram"
+K_1, K_4, STOCK = "fixed K = 1", "fixed K = 4", "vLLM's ngram, K = 4"
 ARMS = {
     NONE: PlannedArm(ArmPlan(None, 0, None)),
     K_1: PlannedArm(ArmPlan("fixed.yaml", 4, {}), 1, is_fixed=True),
@@ -64,7 +64,7 @@ def run(
     counts: tuple[int, int, int] = (0, 0, 0),
 ) -> LoadRun:
     """A run; drafts, drafted and accepted tokens of each phase are `counts`."""
-    return LoadRun(arm, workload, streams, number, LoadAnswer(1.0, [PhaseAnswer(p, *counts) for p in progress]), 0.1)
+    return LoadRun(arm, (workload, streams), number, LoadAnswer(1.0, [PhaseAnswer(p, *counts) for p in progress]), 0.1)
 
 
 def results(

@@ -5,14 +5,17 @@ from typing import Any, cast
 
 import pytest
 
-from tests.unit.tools.bench.load.cases import ARMS, run, steady
-from vllm_spec_plugin.tools.bench.arms import Arm
+from tests.unit.tools.bench.load.cases import ARMS, results, run, steady, windows
+from vllm_spec_plugin.tools.bench.arm import Arm
+from vllm_spec_plugin.tools.bench.arm_spec import NONE
 from vllm_spec_plugin.tools.bench.load.agreement import Agreement
 from vllm_spec_plugin.tools.bench.load.records import LoadAnswer, LoadJob, Output
-from vllm_spec_plugin.tools.bench.load.sweep import Plan, SweepResults, num_runs, run_sweep
+from vllm_spec_plugin.tools.bench.load.sweep import Plan, SweepResults, figures, run_sweep
 from vllm_spec_plugin.tools.bench.load.workloads import EASY, HARD, MIXED, SWITCHING, Sizes
-from vllm_spec_plugin.tools.bench.quiet import QuietMachine
+from vllm_spec_plugin.tools.bench.noise_gate import NoiseGate
+from vllm_spec_plugin.tools.bench.rounds import num_runs
 
+SPEED = "tokens_per_second"
 PLAN = Plan(((EASY, 1), (MIXED, 2), (SWITCHING, 1)), ("a", "b", "c"), Sizes(), rounds=2, seed=5)
 
 
@@ -27,7 +30,7 @@ class ScriptedEngine:
 
     def load(self, job: LoadJob) -> LoadAnswer:
         self.log.append((self.name, job))
-        outputs = [Output([1, 2, 3 + (self.name == "K = 4")], True), Output([4], False)]
+        outputs = [Output([1, 2, 3 + (self.name == "fixed K = 4")], True), Output([4], False)]
         rate = 10.0 * (1 + (job.spec_tokens or 0) / 3)
         return run(self.name, [steady(rate, 800, outputs=outputs) for _ in job.phases]).answer
 
@@ -43,7 +46,7 @@ def swept(
     told: list[tuple[int, str]] = []
     questions: list[tuple[Any, ...]] = [] if asked is None else asked
     engines: dict[str, Any] = {name: ScriptedEngine(name, log, questions) for name in ARMS}
-    machine = QuietMachine(0.0, busy=lambda: None, sleep=lambda seconds: None)
+    machine = NoiseGate(0.0, busy=lambda: None, sleep=lambda seconds: None)
 
     def on_run(*what: Any) -> None:
         if len(told) == most_runs:
@@ -75,29 +78,32 @@ def test_arms_take_turns_within_a_cell_and_do_the_same() -> None:
     for cell in cells:
         assert {name for name, _ in cell} == set(ARMS)
         assert len({(job.streams, job.phases, job.seed) for _, job in cell}) == 1
-    assert (cells[0][0][0], cells[len(PLAN.cells)][0][0]) == ("none", "K = 1")
+    assert (cells[0][0][0], cells[len(PLAN.cells)][0][0]) == (NONE, "fixed K = 1")
 
 
 def test_arms_that_share_an_engine_ask_for_their_own_draft_length() -> None:
     found, log, _ = swept()
     assert {(name, job.spec_tokens) for name, job in log} == {
-        ("none", None),
-        ("K = 1", 1),
-        ("K = 4", 4),
+        (NONE, None),
+        ("fixed K = 1", 1),
+        ("fixed K = 4", 4),
         ("optimal", None),
-        ("stock ngram", None),
+        ("vLLM's ngram, K = 4", None),
     }
-    assert found.summaries["K = 4", EASY, 1].median > found.summaries["K = 1", EASY, 1].median
+    fast, slow = (found.measurements.median(arm, EASY, 1, SPEED) for arm in ("fixed K = 4", "fixed K = 1"))
+    assert fast is not None
+    assert slow is not None
+    assert fast > slow
 
 
 def test_results_have_every_arm_in_every_cell() -> None:
     found, _, told = swept()
-    assert found.cells == list(PLAN.cells)
+    assert found.cells == PLAN.cells
     assert found.arms == tuple(ARMS)
-    assert found.fixed == ("K = 1", "K = 4")
+    assert found.fixed == ("fixed K = 1", "fixed K = 4")
     assert list(found.switches) == [1]
-    assert [done for done, _ in told] == list(range(num_runs(len(ARMS), PLAN) + 1))
-    assert told[len(ARMS)][1] == "warming up: none, mixed, 2 streams"
+    assert [done for done, _ in told] == list(range(num_runs(len(ARMS), len(PLAN.cells), PLAN.rounds) + 1))
+    assert told[len(ARMS)][1] == "warming up: no speculation, mixed, 2 streams"
 
 
 def test_greedy_outputs_are_compared_with_those_without_drafts() -> None:
@@ -105,15 +111,15 @@ def test_greedy_outputs_are_compared_with_those_without_drafts() -> None:
     found, _, told = swept(asked=asked)
     # Two rounds of two requests; of `mixed` one is greedy, of `switching` two phases are.
     assert found.agreements["optimal", EASY, 1] == Agreement(4, 0, 0)
-    assert found.agreements["K = 4", EASY, 1] == Agreement(4, 0, 2)
-    assert found.agreements["K = 4", MIXED, 2] == Agreement(2, 0, 2)
-    assert found.agreements["stock ngram", SWITCHING, 1] == Agreement(8, 0, 0)
+    assert found.agreements["fixed K = 4", EASY, 1] == Agreement(4, 0, 2)
+    assert found.agreements["fixed K = 4", MIXED, 2] == Agreement(2, 0, 2)
+    assert found.agreements["vLLM's ngram, K = 4", SWITCHING, 1] == Agreement(8, 0, 0)
     assert found.num_wrong == 2 + 2 + 4
-    assert told[-1][1] == "comparing outputs at temperature 0"
+    assert told[-1][1] == "comparing greedy outputs"
     # The arm without drafts is asked, once for each text.
-    assert {name for name, *_ in asked} == {"none"}
+    assert {name for name, *_ in asked} == {NONE}
     assert len(asked) == len(set(asked))
-    assert asked[0] == ("none", "a", (1, 2), (3, 4))
+    assert asked[0] == (NONE, "a", (1, 2), (3, 4))
 
 
 def test_hard_text_is_not_compared() -> None:
@@ -124,11 +130,41 @@ def test_interrupted_it_tells_what_whole_rounds_came_to() -> None:
     per_round = len(ARMS) * len(PLAN.cells)
     found, _, _ = swept(most_runs=3 * per_round - 1)
     assert found.rounds == 1
-    assert found.cells == list(PLAN.cells)
-    assert {len(summary.tokens_per_second) for summary in found.summaries.values()} == {1}
+    assert found.cells == PLAN.cells
+    assert {row.round for row in found.measurements.rows()} == {0}
     assert swept()[0].rounds == 2
 
 
 def test_interrupted_in_the_first_round_it_has_nothing_to_tell() -> None:
     with pytest.raises(KeyboardInterrupt):
         swept(most_runs=2 * len(ARMS) * len(PLAN.cells) - 1)
+
+
+def test_tokens_per_second_are_of_all_phases_together() -> None:
+    assert figures(run("a", [steady(10.0, 100), steady(40.0, 100)]).answer)[SPEED] == pytest.approx(16.0)
+
+
+def test_acceptance_and_draft_length_are_per_draft_and_per_request_and_step() -> None:
+    found = figures(run("a", [steady(10.0, request_steps=10)], counts=(10, 40, 30)).answer)
+    assert (found["acceptance_length"], found["draft_length"]) == (4.0, 4.0)
+    found = figures(run("a", [steady(10.0)]).answer)
+    assert (found["acceptance_length"], found["draft_length"]) == (None, 0.0)
+
+
+def test_a_runs_latency_is_the_median_of_its_requests() -> None:
+    found = figures(run("a", [steady(10.0), steady(10.0)]).answer)
+    assert found["ttft"] == pytest.approx(0.2)
+    assert found["tpot"] == pytest.approx(0.1)
+    found = figures(run("a", [windows((10.0,))]).answer)
+    assert (found["ttft"], found["tpot"]) == (None, None)
+
+
+def test_tokens_are_counted_by_kind_of_text() -> None:
+    found = figures(run("a", [steady(10.0, 40, EASY), steady(10.0, 60, HARD)]).answer)
+    assert (found["output_tokens"], found["predictable_share"]) == (100, 0.4)
+
+
+def test_the_best_fixed_arm_is_another_one_at_each_level() -> None:
+    found = results()
+    assert [found.best_fixed(EASY, streams) for streams in (1, 8)] == ["fixed K = 4", "fixed K = 1"]
+    assert replace(found, fixed=()).best_fixed(EASY, 8) is None

@@ -3,9 +3,9 @@
 import pytest
 
 from tests.unit.tools.bench.load.cases import K_4, results, run, steady, windows
-from vllm_spec_plugin.tools.bench.arm_words import NONE, OPTIMAL
+from vllm_spec_plugin.tools.bench.arm_spec import NONE, OPTIMAL
 from vllm_spec_plugin.tools.bench.load.records import Progress
-from vllm_spec_plugin.tools.bench.load.switching import recovered_after, switches, window_rates
+from vllm_spec_plugin.tools.bench.load.switching import recovered_after, switch_phases, window_rates
 from vllm_spec_plugin.tools.bench.load.workloads import SWITCHES, SWITCHING
 
 
@@ -46,7 +46,7 @@ def test_near_the_best_is_in_two_windows_in_a_row(ours: tuple[float, ...], token
 
 
 def test_the_best_arm_is_found_for_each_phase() -> None:
-    phases = results().switches[1].phases
+    phases = results().switches[1]
     assert [phase.kind for phase in phases] == list(SWITCHES)
     assert [phase.best for phase in phases] == [K_4, NONE, K_4]
     # 25, 46, 40, 44 of 50: the second window is near, but the third is not, nor the fourth.
@@ -59,5 +59,5 @@ def test_rates_are_medians_of_the_rounds_and_per_stream_windows() -> None:
         run("a", [windows((rate, rate), tokens=200)] * 3, workload=SWITCHING, streams=4, number=number)
         for number, rate in enumerate((10.0, 80.0, 20.0))
     ]
-    (phase, *_) = switches(runs, ["a"]).phases
+    (phase, *_) = switch_phases(runs, ["a"])
     assert phase.rates == {"a": pytest.approx([20.0, 20.0])}

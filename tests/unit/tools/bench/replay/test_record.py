@@ -9,7 +9,7 @@ import pytest
 from tests.unit.tools.bench.replay.cases import DRAFT_MODEL, NGRAM
 from vllm_spec_plugin.config import PluginConfig, parse_config
 from vllm_spec_plugin.tools.bench.load.records import Request
-from vllm_spec_plugin.tools.bench.quiet import QuietMachine
+from vllm_spec_plugin.tools.bench.noise_gate import NoiseGate
 from vllm_spec_plugin.tools.bench.records import Answer, Job, Step
 from vllm_spec_plugin.tools.bench.replay.record import KINDS, RecordingArm, Sizes, fixed, record_costs, record_outcomes
 from vllm_spec_plugin.tools.bench.replay.traces import Verified
@@ -65,7 +65,7 @@ def test_all_proposers_draft_for_the_same_responses(config: PluginConfig) -> Non
 
 def test_costs_are_those_of_the_engines(config: PluginConfig) -> None:
     arms = {"none": Formula(has_plugin=False), "plugin": Formula(has_plugin=True)}
-    machine = QuietMachine(0, busy=lambda: None, sleep=lambda seconds: None)
+    machine = NoiseGate(0, busy=lambda: None, sleep=lambda seconds: None)
     costs = record_costs(arms, config, SIZES, machine, lambda what: None)
     assert costs.without_plugin(4, 4) == pytest.approx(0.014)
     assert costs.target(4, 4, has_drafts=False) == pytest.approx(0.015)

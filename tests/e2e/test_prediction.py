@@ -1,0 +1,163 @@
+"""Predicted outputs, as OpenAI documents them, through `vllm serve`."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import openai
+import pytest
+
+from tests.e2e.conftest import MAX_MODEL_LEN, OPTIONS
+from vllm_spec_plugin.tools.demo import model_path
+from vllm_spec_plugin.tools.serving import Server
+
+pytestmark = pytest.mark.e2e
+
+PROMPT = "class Person:\n    def get_name(self):\n        return self.name\n\n    def get_street(self"
+TOKENS = 48
+# A prediction, and fixed drafts: what is drafted depends on nothing else.
+CONFIG = "proposer: {method: cascade, proposers: [{method: prediction}, {method: ngram, min_order: 5}]}\n"
+DRAFTING = "draft_length: {policy: fixed, tokens: 8}\n"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    path: Path = tmp_path_factory.mktemp("prediction") / "plugin.yaml"
+    path.write_text(CONFIG + DRAFTING)
+    with Server(model_path("target"), str(path), extra_args=OPTIONS) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def client(server: Server) -> openai.OpenAI:
+    return openai.OpenAI(base_url=f"{server.base_url}/v1", api_key="none", max_retries=0)
+
+
+@pytest.fixture(scope="module")
+def model(client: openai.OpenAI) -> str:
+    return client.models.list().data[0].id
+
+
+def complete(client: openai.OpenAI, model: str, prediction: Any = None, **options: Any) -> Any:
+    body = {"ignore_eos": True, **({} if prediction is None else {"prediction": content(prediction)})}
+    options = {"temperature": 0, "max_tokens": TOKENS, **options}
+    return client.completions.create(model=model, prompt=PROMPT, extra_body=body, **options)
+
+
+def content(text: Any) -> dict[str, Any]:
+    return {"type": "content", "content": text}
+
+
+@pytest.fixture(scope="module")
+def text(client: openai.OpenAI, model: str) -> str:
+    """What is said without a prediction."""
+    return complete(client, model).choices[0].text
+
+
+def counts(answer: Any) -> tuple[int, int]:
+    details = answer.usage.completion_tokens_details
+    return details.accepted_prediction_tokens, details.rejected_prediction_tokens
+
+
+def test_what_comes_as_predicted_takes_few_steps(client: openai.OpenAI, model: str, text: str) -> None:
+    for prediction in (text, [{"type": "text", "text": text[:40]}, {"type": "text", "text": text[40:]}]):
+        answer = complete(client, model, prediction)
+        assert answer.choices[0].text == text
+        assert counts(answer) == (TOKENS, 0)
+        own = answer.model_extra["metrics"]["speculative_decoding"]
+        assert own["num_accepted_draft_tokens"] == own["num_draft_tokens"] >= TOKENS * 8 // 9 - 1
+
+
+def test_an_edit_is_bridged_and_a_useless_prediction_changes_nothing(
+    client: openai.OpenAI, model: str, text: str
+) -> None:
+    edited = complete(client, model, text[:20] + "EDITED" + text[26:])
+    assert edited.choices[0].text == text
+    assert counts(edited)[0] > TOKENS // 4
+    useless = complete(client, model, "Nothing of this is in the output. " * 20)
+    assert useless.choices[0].text == text
+    accepted, rejected = counts(useless)
+    assert accepted < 8 < rejected
+
+
+def test_sampled_texts_are_what_their_seeds_say(client: openai.OpenAI, model: str) -> None:
+    options: Any = {"temperature": 1.0, "seed": 7, "n": 2}
+    plain = complete(client, model, **options)
+    texts = [choice.text for choice in plain.choices]
+    predicted = complete(client, model, texts[0], **options)
+    assert [choice.text for choice in predicted.choices] == texts
+    accepted, rejected = counts(predicted)
+    assert accepted >= TOKENS - 1
+    assert accepted + rejected >= TOKENS
+
+
+@pytest.mark.parametrize("chat", [False, True])
+def test_streams_and_stop_strings(client: openai.OpenAI, model: str, text: str, chat: bool) -> None:
+    options: Any = {"model": model, "stream": True, "stream_options": {"include_usage": True}, "temperature": 0}
+    body = {"prediction": content(text), "ignore_eos": True}
+    if chat:
+        options["messages"] = [{"role": "user", "content": PROMPT}]
+        stream = client.chat.completions.create(max_tokens=TOKENS, extra_body=body, **options)
+        *chunks, last = stream
+        assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
+    else:
+        stop = text[30:34]
+        stream = client.completions.create(prompt=PROMPT, max_tokens=TOKENS, stop=stop, extra_body=body, **options)
+        *chunks, last = stream
+        assert "".join(chunk.choices[0].text for chunk in chunks) == text[: text.index(stop)]
+    accepted, rejected = counts(last)
+    assert last.usage.completion_tokens >= accepted >= 0
+    assert accepted + rejected > 0
+
+
+def test_a_json_schema_is_kept_to(client: openai.OpenAI, model: str) -> None:
+    schema = {"type": "object", "properties": {"a": {"enum": [1, 2]}}, "required": ["a"], "additionalProperties": False}
+    form: Any = {"type": "json_schema", "json_schema": {"name": "a", "schema": schema}}
+
+    def answer(**options: Any) -> str | None:
+        messages: Any = [{"role": "user", "content": "json"}]
+        options = {"max_tokens": 16, "temperature": 0, "response_format": form, **options}
+        return client.chat.completions.create(model=model, messages=messages, **options).choices[0].message.content
+
+    plain = answer()
+    assert plain is not None
+    assert plain.startswith("{")
+    # Of the first one the schema allows the beginning, of the other everything.
+    for prediction in ('{"a": 3}', plain):
+        assert answer(prediction=content(prediction)) == plain
+
+
+REFUSED = {
+    "text": "prediction: got the text 'text'; allowed: ",
+    "type": "prediction.type: got the text 'text'; allowed: content",
+    "part": "prediction.content[0]: got another kind of part; allowed: ",
+    "long": f"prediction: got {17 * MAX_MODEL_LEN:,} characters; allowed: at most {MAX_MODEL_LEN:,} tokens",
+}
+GIVEN = {
+    "text": "text",
+    "type": {"type": "text", "content": "a"},
+    "part": content([{"type": "image_url"}]),
+    "long": content("a" * 17 * MAX_MODEL_LEN),
+}
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+def test_what_is_wrong_is_refused_with_words(server: Server, client: openai.OpenAI, model: str, kind: str) -> None:
+    body = {"model": model, "prompt": PROMPT, "max_tokens": 4, "prediction": GIVEN[kind]}
+    answer = httpx.post(f"{server.base_url}/v1/completions", json=body, trust_env=False, timeout=60)
+    assert answer.status_code == 400
+    assert REFUSED[kind] in answer.json()["error"]["message"]
+    assert complete(client, model, max_tokens=4).usage.completion_tokens == 4
+
+
+def test_an_empty_prediction_is_none_and_raw_ones_are_taken(client: openai.OpenAI, model: str, text: str) -> None:
+    assert complete(client, model, "").choices[0].text == text
+    body = {"ignore_eos": True, "vllm_xargs": {"spec_prediction": text}}
+    answer = client.completions.create(
+        model=model, prompt=[PROMPT, PROMPT], max_tokens=TOKENS, temperature=0, extra_body=body
+    )
+    assert [choice.text for choice in answer.choices] == [text, text]
+    assert counts(answer) == (2 * TOKENS, 0)
+    with pytest.raises(openai.BadRequestError, match="allowed: one of them"):
+        client.completions.create(model=model, prompt=PROMPT, extra_body={**body, "prediction": content(text)})

@@ -1,0 +1,83 @@
+"""Decisions of a policy, counted and explained."""
+
+import pytest
+
+from tests.unit.scheduling.adapters import CASCADE, Listening, counted_of, end, make, output, plan, request
+from vllm_spec_plugin.scheduling import adapter as module
+from vllm_spec_plugin.scheduling.decisions import explain
+from vllm_spec_plugin.scheduling.draft_length.control import DraftRequest, Forecast
+
+
+def test_a_request_without_drafts_is_counted_once_and_told_from_one_that_wants_none():
+    session, off = request("session"), request("off", spec="off")
+    session.resumable = True
+    control = Listening()
+    adapter = make(control, session, off)
+    for _ in range(3):
+        assert plan(adapter, output({"session": 1, "off": 1}), [session, off]) == {}
+        end(adapter, session, off)
+    assert counted_of(adapter).without_drafts == {"resumable": 1}
+    for one in (session, off):
+        adapter.forget(one.request_id)
+    assert (control.num_plans, control.told, control.forgotten) == (0, [], [])
+
+
+def test_a_policy_that_goes_off_switches_requests_off():
+    control, running = Listening(), [request("a"), request("b"), request("c", spec="off")]
+    adapter, step = make(control, *running), output({"a": 1, "b": 1, "c": 1})
+    plan(adapter, step, running)
+    control.is_on = False
+    for _ in range(2):
+        end(adapter, *running)
+        plan(adapter, step, running)
+    counters = counted_of(adapter)
+    assert (counters.switched_off, counters.chosen_lengths) == (2, [4, 0, 0, 0, 2])
+
+
+def test_counts_and_explains_decisions(clock, caplog):
+    control = Listening([2, 0])
+    control.forecast = Forecast(3.0, 0.05, 2, 0.04, is_trial=True)
+    control.acceptance = ((0.8, 0.5),)
+    running = [request("a"), request("b")]
+    adapter = make(control, *running)
+    with caplog.at_level("DEBUG", logger="vllm.vllm_spec_plugin"):
+        module.logger.propagate = True
+        adapter.started()
+        plan(adapter, output({"a": 1, "b": 1}), running)
+        end(adapter, *running)
+        control.lengths = [0, 1]
+        clock.now = 0.1
+        adapter.started()
+        plan(adapter, output({"a": 3, "b": 1}), running)
+        end(adapter, *running, drafted=2, accepted=1)
+        clock.now = 0.16
+        adapter.started()
+    adapter.note_estimates()
+    counters = counted_of(adapter)
+    assert counters.chosen_lengths == [2, 1, 1]
+    assert counters.switched_off == 1
+    assert counters.predicted_seconds == pytest.approx(0.05)
+    assert counters.measured_seconds == pytest.approx(0.06)
+    assert counters.expected_saved_seconds == pytest.approx(3 * 0.02 - 0.05)
+    assert counters.realised_saved_seconds == pytest.approx(4 * 0.02 - 0.06)
+    assert counters.acceptance == [0.8, 0.5]
+    assert [step.forecast for step in control.steps[:2]] == [None, control.forecast]
+    assert not adapter._decisions._counters
+    assert caplog.messages[0] == (
+        "draft lengths a:2 b:0; expected 3.00 tokens in 50.00 ms, without 2 in 40.00 ms: 1.20 times; "
+        "acceptance 0.80 0.50; with a trial"
+    )
+
+
+def test_explains_who_drafts_in_a_cascade():
+    control = Listening()
+    requests = [DraftRequest("a", (4, 4), (0, 0)), DraftRequest("b", (4, 4), (0, 0))]
+    forecast = Forecast(3.0, 0.05, 2, 0.04)
+    line = explain(requests, [((1, 3), (0, 2)), ()], forecast, ((0.8,), (0.5, 0.25)), ["ngram", "draft_model"])
+    assert line.startswith("draft lengths a:draft_model(3)>ngram(2) b:0; expected 3.00 tokens")
+    assert line.endswith("acceptance 0.80, 0.50 0.25")
+    a = request("a", spec_tokens=3)
+    adapter = make(control, a, config=CASCADE)
+    plan(adapter, output({"a": 1}), [a])
+    lengths = [adapter._decisions._counters.of(method).chosen_lengths for method in ("cascade", "ngram", "draft_model")]
+    assert lengths == [[0, 0, 0, 1]] * 3

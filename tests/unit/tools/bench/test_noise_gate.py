@@ -1,0 +1,99 @@
+"""Waiting for other processes, and repeating what they disturbed, on a machine made up."""
+
+from pathlib import Path
+
+import pytest
+
+from vllm_spec_plugin.tools.bench.noise_gate import NoiseGate, busy_seconds
+from vllm_spec_plugin.tools.bench.records import Answer
+
+
+class Machine:
+    """Time passes when somebody sleeps or works; others use what `others` says at that moment."""
+
+    def __init__(self, *others: tuple[float, float]) -> None:
+        self.now, self.busy, self.num_jobs = 0.0, 0.0, 0
+        self._others = others  # until when, cores
+
+    def spend(self, seconds: float, own: float = 0.0) -> None:
+        """In small steps, for others to change in between."""
+        for _ in range(round(seconds * 100)):
+            self.busy += 0.01 * (own + next((cores for until, cores in self._others if self.now < until), 0.0))
+            self.now += 0.01
+
+    def job(self) -> Answer:
+        """Two seconds on two cores."""
+        self.spend(2.0, own=2.0)
+        self.num_jobs += 1
+        return Answer(2.0, 4.0, [], [], [], self.num_jobs, 0, 0)
+
+    def quiet(self, patience: float) -> NoiseGate:
+        return NoiseGate(patience, busy=lambda: self.busy, clock=lambda: self.now, sleep=self.spend)
+
+
+def test_on_a_quiet_machine_a_job_runs_once() -> None:
+    machine = Machine()
+    answer, others = machine.quiet(60).run(machine.job)
+    assert (answer.num_drafts, machine.num_jobs) == (1, 1)
+    assert others == pytest.approx(0.0, abs=1e-9)
+    assert machine.now < 3
+
+
+def test_a_job_waits_until_others_pause() -> None:
+    machine = Machine((5.0, 1.0))
+    _, others = machine.quiet(60).run(machine.job)
+    assert machine.num_jobs == 1
+    assert others == pytest.approx(0.0, abs=1e-9)
+    assert 7 <= machine.now < 8
+
+
+def test_a_job_that_was_disturbed_is_repeated() -> None:
+    machine = Machine((0.4, 0.0), (4.0, 1.0))
+    answer, others = machine.quiet(60).run(machine.job)
+    assert (answer.num_drafts, machine.num_jobs) == (2, 2)
+    assert others == pytest.approx(0.0, abs=1e-9)
+
+
+def test_out_of_patience_the_least_disturbed_time_counts() -> None:
+    machine = Machine((0.4, 0.0), (3.0, 0.5), (999.0, 1.5))
+    answer, others = machine.quiet(8).run(machine.job)
+    assert machine.num_jobs == 2
+    assert answer.num_drafts == 1
+    assert others == pytest.approx(0.47, abs=0.03)
+
+
+def test_patience_is_spent_once() -> None:
+    machine = Machine((999.0, 1.0))
+    quiet = machine.quiet(10)
+    for _ in range(20):
+        quiet.run(machine.job)
+    assert machine.num_jobs == 20
+    assert machine.now < 10 + 20 * 2.3 + 1
+
+
+def test_without_patience_nothing_is_repeated() -> None:
+    machine = Machine((999.0, 1.0))
+    _, others = machine.quiet(0).run(machine.job)
+    assert machine.num_jobs == 1
+    assert others == pytest.approx(1.0)
+
+
+def test_where_nothing_tells_a_job_runs_once() -> None:
+    machine = Machine()
+    quiet = NoiseGate(60, busy=lambda: None, clock=lambda: machine.now, sleep=machine.spend)
+    assert quiet.run(machine.job)[1] is None
+    assert machine.num_jobs == 1
+
+
+def test_idle_time_and_waiting_for_disks_are_not_work(tmp_path: Path) -> None:
+    path = tmp_path / "stat"
+    path.write_text("cpu  100 200 300 9999 9999 10 20 30 5 5\ncpu0 1 1 1 1 1 1 1 1 1 1\n")
+    assert busy_seconds(path) == pytest.approx(6.6)
+
+
+@pytest.mark.parametrize("text", ["", "nothing here\n", "cpu 1 2\n"])
+def test_a_machine_that_does_not_tell_is_not_known(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "stat"
+    path.write_text(text)
+    assert busy_seconds(path) is None
+    assert busy_seconds(tmp_path / "none") is None

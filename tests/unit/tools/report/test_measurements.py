@@ -1,0 +1,54 @@
+"""Medians over rounds, and ratios of arms."""
+
+import pytest
+
+from vllm_spec_plugin.tools.report import Measurements, Spread, ratio, show_spread
+
+
+def test_a_spread_is_the_median_and_the_quartiles() -> None:
+    assert Spread.of([5, 1, 2, 3, 4]) == Spread(3, 2, 4)
+    assert Spread.of([7]) == Spread(7, 7, 7)
+    assert Spread.of([]) is None
+
+
+def test_ratios_are_taken_round_by_round() -> None:
+    assert ratio({0: 2.0, 1: 9.0, 2: 4.0}, {0: 1.0, 1: 3.0, 5: 1.0}) == Spread(2.5, 2.25, 2.75)
+    assert ratio({0: 1.0}, {1: 1.0}) is None
+
+
+@pytest.mark.parametrize(
+    ("spread", "text"),
+    [(Spread(2, 1, 2), "2.00 ±25%"), (Spread(2, 2, 2), "2.00"), (Spread(0, -1, 1), "0.00"), (None, "-")],
+)
+def test_a_spread_is_shown_with_half_the_distance_of_its_quartiles(spread: Spread | None, text: str) -> None:
+    assert show_spread(spread) == text
+
+
+@pytest.fixture
+def measured() -> Measurements:
+    found = Measurements()
+    for number, (none, ours) in enumerate([(10.0, 20.0), (10.0, 30.0), (20.0, 80.0)]):
+        found.add("none", "easy", 1, number, {"speed": none, "wait": None})
+        found.add("ours", "easy", 1, number, {"speed": ours})
+    return found
+
+
+def test_arms_are_compared_at_the_same_workload_and_level(measured: Measurements) -> None:
+    assert measured.median("ours", "easy", 1, "speed") == 30
+    assert measured.ratio("ours", "none", "easy", 1, "speed") == Spread(3, 2.5, 3.5)
+    assert measured.difference("ours", "none", "easy", 1, "speed") == Spread(20, 15, 40)
+    assert measured.ratio("ours", "none", "easy", 8, "speed") is None
+    assert measured.spread("none", "easy", 1, "wait") is None
+
+
+def test_a_row_per_value_comes_as_a_frame(measured: Measurements) -> None:
+    frame = measured.frame()
+    assert list(frame.columns) == ["arm", "workload", "level", "round", "metric", "value"]
+    assert len(frame) == 6
+    assert frame[frame.arm == "ours"].value.tolist() == [20, 30, 80]
+    again = Measurements(measured.rows())
+    assert again.summary() == measured.summary()
+    assert measured.summary()[1] == {
+        "arm": "ours", "workload": "easy", "level": 1, "metric": "speed", "rounds": 3,
+        "median": 30, "low": 25, "high": 55,
+    }  # fmt: skip

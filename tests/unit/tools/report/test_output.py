@@ -1,0 +1,157 @@
+"""A report in a terminal and as files."""
+
+import csv
+import html.parser
+import importlib.util
+import io
+import json
+import struct
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from vllm_spec_plugin.schema.errors import UserError
+from vllm_spec_plugin.tools.report import (
+    Chart,
+    Files,
+    Line,
+    Measurements,
+    Report,
+    Spread,
+    StackedBars,
+    Table,
+    check_files,
+    output,
+    write,
+)
+from vllm_spec_plugin.tools.report.output import picture_address
+from vllm_spec_plugin.tools.report.provenance import provenance
+
+# Markup of rich, Markdown and HTML, an emoji's code, and mathematics of matplotlib.
+EVIL = "fixed:a [red]<b>|*$x$"
+
+
+def report(arm: str = EVIL, **fields: object) -> Report:
+    measured = Measurements()
+    measured.add(arm, "easy", 1, 0, {"speed": 2.0})
+    models = {"target": "/some/folder/wide", "draft": "small"}
+    values: dict[str, object] = {
+        "conclusion": [f"{arm} is best"],
+        "tables": [Table("Speed, tokens/s", ["arm", "1 stream"], [[arm, "2.0"]], "a note")],
+        "charts": [Chart("throughput", "streams", "tokens/s", [Line(arm, {1: 2.0})])],
+        "notes": ["how it was measured"],
+        "measurements": measured,
+        "data": {"arms": [arm]},
+    }
+    origin = provenance(["bench", "--arm", arm], 3, (), models) | {"rounds": 2}
+    return Report("bench", "What was measured", origin, **(values | fields))  # type: ignore[arg-type]
+
+
+def shown(found: Report) -> str:
+    console = Console(file=io.StringIO(), width=120)
+    write(found, terminal=console)
+    return console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_the_terminal_has_the_conclusion_first_and_texts_as_they_are() -> None:
+    text = shown(report(problems=["interrupted"]))
+    places = [
+        text.index(part) for part in ("What was measured", "interrupted", "is best", "Speed,", "a note", "how it")
+    ]
+    assert places == sorted(places)
+    assert text.count(EVIL) == 2
+    assert "target: wide, draft: small;" in text
+
+
+def test_json_has_schema_provenance_and_every_value(tmp_path: Path) -> None:
+    write(report(), json=tmp_path / "a.json")
+    found = json.loads((tmp_path / "a.json").read_text())
+    assert (found["schema"], found["report"], found["arms"]) == (output.SCHEMA, "bench", [EVIL])
+    assert found["provenance"]["arguments"] == ["bench", "--arm", EVIL]
+    assert found["provenance"]["models"] == {"target": "/some/folder/wide", "draft": "small"}
+    assert found["provenance"]["versions"].keys() >= {"vllm_spec_plugin", "vllm", "torch", "python"}
+    assert found["provenance"]["machine"].keys() >= {"cpu", "cores"}
+    row = {"arm": EVIL, "workload": "easy", "level": 1, "round": 0, "metric": "speed", "value": 2.0}
+    assert found["measurements"] == [row]
+    assert found["medians"][0]["median"] == 2.0
+
+
+def test_csv_has_a_row_per_value(tmp_path: Path) -> None:
+    write(report(), csv=tmp_path / "a.csv")
+    rows = list(csv.DictReader((tmp_path / "a.csv").open()))
+    assert [tuple(row.values()) for row in rows] == [(EVIL, "easy", "1", "0", "speed", "2.0")]
+
+
+def test_markdown_has_conclusion_picture_tables_and_command(tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    write(report(), markdown=tmp_path / "docs/a.md", png=tmp_path / "docs/a.png")
+    text = (tmp_path / "docs/a.md").read_text()
+    parts = ("# What was measured", "is best", "](a.png)", "| arm | 1 stream |", "a note", "vllm-spec bench --arm '")
+    places = [text.index(part) for part in parts]
+    assert places == sorted(places)
+    assert "| fixed:a [red]&lt;b>\\|\\*$x$ | 2.0 |" in text
+    assert "seed 3, rounds: 2, " in text
+    assert EVIL not in text.split("```")[0]
+
+
+def test_html_is_one_file_that_loads_nothing_and_escapes_all_texts(tmp_path: Path) -> None:
+    write(report("<script>alert(1)</script>"), html=tmp_path / "a.html")
+    tags: list[tuple[str, dict[str, str | None]]] = []
+    parser = html.parser.HTMLParser()
+    parser.handle_starttag = lambda tag, attrs: tags.append((tag, dict(attrs)))  # type: ignore[method-assign]
+    parser.feed((tmp_path / "a.html").read_text())
+    names = [tag for tag, _ in tags]
+    assert {"h1", "table", "img", "pre"} <= set(names)
+    assert not {"script", "link", "iframe", "object"} & set(names)
+    (source,) = (found["src"] for tag, found in tags if tag == "img")
+    assert source is not None
+    assert source.startswith("data:image/png;base64,")
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_picture_has_a_panel_per_chart(tmp_path: Path, count: int) -> None:
+    lines = [Line("none", {1: 1.0, 8: 1.0}, "reference"), Line(EVIL, {1: Spread(2, 1, 3), 8: None}, "main")]
+    chart = Chart("throughput", "streams", "tokens/s", lines, sections=[(4.0, "easy"), (8.0, "hard")])
+    write(report(charts=[chart] * count), png=tmp_path / "a.png")
+    width, height = struct.unpack(">II", (tmp_path / "a.png").read_bytes()[16:24])
+    assert width > 0.8 * height
+    assert (width > 1200) == (count > 1)
+
+
+def test_bars_are_drawn_and_change_with_their_values(tmp_path: Path) -> None:
+    for name, value in (("a", 1.0), ("b", 2.0), ("zero", 0.0)):
+        bars = StackedBars("a step", "ms", {"forward": {"none": value}, "sampler": {"none": 0.5 * value}})
+        write(report(charts=[bars]), png=tmp_path / f"{name}.png")
+    assert len({path.read_bytes() for path in tmp_path.glob("*.png")}) == 3
+
+
+def test_a_report_without_charts_has_no_picture(tmp_path: Path) -> None:
+    write(report(charts=[]), png=tmp_path / "a.png", markdown=tmp_path / "a.md", html=tmp_path / "a.html")
+    assert not (tmp_path / "a.png").exists()
+    assert "![" not in (tmp_path / "a.md").read_text()
+    assert "<img" not in (tmp_path / "a.html").read_text()
+
+
+def test_a_long_name_goes_on_in_a_further_line() -> None:
+    path = "configs/of/somebody/with/a/long/name/draft_model_optimal.yaml" * 2
+    console = Console(file=io.StringIO(), width=60)
+    write(report(path, conclusion=[]), terminal=console)
+    assert "…" not in console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_files_are_checked_before_anything_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UserError, match="there is no folder"):
+        check_files(Files(html=tmp_path / "nothing/a.html"))
+    with pytest.raises(UserError, match=r"--csv .*: is a folder"):
+        check_files(Files(csv=tmp_path))
+    check_files(Files(csv=tmp_path / "a.csv"))
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(UserError, match=r"--csv needs pandas: pip install 'vllm-spec-plugin\[report\]'"):
+        check_files(Files(csv=tmp_path / "a.csv"))
+
+
+def test_a_pictures_address_is_relative_where_it_lies_below_the_page() -> None:
+    assert picture_address(Path("docs/img/a.png"), Path("docs/a.md")) == "img/a.png"
+    assert picture_address(Path("/elsewhere/a.png"), Path("docs/a.md")) == "/elsewhere/a.png"
+    assert picture_address(None, Path("a.md")) is None

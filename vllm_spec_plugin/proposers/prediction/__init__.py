@@ -1,0 +1,1 @@
+"""Drafts what a request predicts its output to be."""

@@ -1,0 +1,251 @@
+"""The report of a load sweep."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from functools import partial
+from typing import Any
+
+from vllm_spec_plugin.tools.bench.arm_spec import OPTIMAL, is_stock
+from vllm_spec_plugin.tools.bench.load.sweep import Cell, SweepResults, streams_text
+from vllm_spec_plugin.tools.bench.load.switching import RECOVERED, WINDOW, SwitchPhase
+from vllm_spec_plugin.tools.bench.load.workloads import EASY, HARD, MIXED, SWITCHING
+from vllm_spec_plugin.tools.bench.noise_gate import disturbance_text
+from vllm_spec_plugin.tools.report import Chart, Line, Report, Spread, Table, show_spread
+from vllm_spec_plugin.tools.report.table import matrix
+
+_TEXTS = {
+    EASY: "predictable text (easy)",
+    HARD: "unpredictable text (hard)",
+    MIXED: "predictable and unpredictable text (mixed)",
+    SWITCHING: "text that turns (switching)",
+}
+_SPEED = "tokens_per_second"
+
+
+def report_of(results: SweepResults, provenance: Mapping[str, Any], rounds: int, on_cpu: bool) -> Report:
+    """Makes the report.
+
+    Args:
+        results: of the sweep.
+        provenance: what `provenance.provenance` gives, and more.
+        rounds: number of rounds that were asked for.
+        on_cpu: whether vLLM is its CPU build.
+    """
+    problems = []
+    if results.rounds < rounds:
+        problems.append(f"interrupted: these are the first {results.rounds} of {rounds} rounds")
+    if results.num_wrong:
+        problems.append(f"{results.num_wrong} greedy outputs differ from those of arm {results.reference}")
+    agreements = [
+        {"arm": arm, "workload": workload, "level": streams} | asdict(agreement)
+        for (arm, workload, streams), agreement in results.agreements.items()
+    ]
+    switches = [
+        {"level": streams, "phases": [asdict(phase) for phase in phases]}
+        for streams, phases in results.switches.items()
+    ]
+    return Report(
+        "bench",
+        "Speculative decoding under load",
+        provenance,
+        list(_conclusion(results)),
+        list(_tables(results)),
+        list(_charts(results, on_cpu)),
+        [*_notes(results, on_cpu), *filter(None, [disturbance_text(results.others)])],
+        problems,
+        results.measurements,
+        {
+            "arms": list(results.arms),
+            "best_fixed": [
+                {"workload": workload, "level": streams, "arm": results.best_fixed(workload, streams)}
+                for workload, streams in results.cells
+            ],
+            "agreements": agreements,
+            "switching": {"window": WINDOW, "recovered": RECOVERED, "levels": switches},
+            "others": results.others,
+        },
+    )
+
+
+def _conclusion(results: SweepResults) -> Iterator[str]:
+    """Yields the speedups, whether greedy outputs agree, and how soon `optimal` recovers."""
+    for workload, levels in results.levels.items():
+        arms = [OPTIMAL] if OPTIMAL in results.arms else results.arms[1:]
+        for arm in arms:
+            best = {streams: results.best_fixed(workload, streams) for streams in levels}
+            parts = []
+            for name, others in (
+                (results.reference, dict.fromkeys(levels, results.reference)),
+                ("the best fixed K", best if arm not in results.fixed else {}),
+            ):
+                found = [
+                    (spread.median, streams)
+                    for streams, other in others.items()
+                    if other and (spread := results.measurements.ratio(arm, other, workload, streams, _SPEED))
+                ]
+                if found:
+                    ends = dict.fromkeys((min(found), max(found)))
+                    shown = (f"{times:.2f} ({streams_text(streams)})" for times, streams in ends)
+                    parts.append(f"{' to '.join(shown)} times {name}")
+            if parts:
+                yield f"{workload}: the throughput of {arm} is {' and '.join(parts)}."
+    compared = sum(agreement.outputs for agreement in results.agreements.values())
+    if compared and not results.num_wrong:
+        yield f"All {compared} greedy outputs are those of {results.reference}, up to ties."
+    for streams, phases in results.switches.items():
+        if OPTIMAL in results.arms:
+            found_at = (f"phase {i} ({phase.kind}): {_recovery(phase, OPTIMAL)}" for i, phase in enumerate(phases, 1))
+            where = streams_text(streams)
+            yield f"switching, {where}: tokens until {OPTIMAL} is near the best arm: {', '.join(found_at)}."
+
+
+def _tables(results: SweepResults) -> Iterator[Table]:
+    for workload, levels in results.levels.items():
+        columns = list(map(streams_text, levels))
+        table = partial(_matrix, results, workload, columns)
+        best_note = "*: best fixed K at this level." if results.fixed else ""
+        yield table("tokens/s", partial(_speed, results), best_note)
+        yield table(f"speedup over {results.reference}", partial(_over, results, _SPEED))
+        if results.fixed:
+            yield table("throughput over the best fixed K", partial(_over_best, results))
+        yield table("acceptance length", partial(_figure, results, "acceptance_length"))
+        yield table("draft tokens per request and step", partial(_figure, results, "draft_length"))
+        yield table("TPOT, ms", partial(_milliseconds, results, "tpot"))
+        yield table(f"TPOT over {results.reference}", partial(_over, results, "tpot"))
+        yield table("TTFT, ms", partial(_milliseconds, results, "ttft"))
+        if workload == MIXED:
+            share = partial(_figure, results, "predictable_share")
+            yield table("share of predictable text in the output", share)
+        if any(key[1] == workload for key in results.agreements):
+            yield table(f"greedy outputs beside those of {results.reference}", partial(_greedy, results))
+    for streams, phases in results.switches.items():
+        for i, phase in enumerate(phases, 1):
+            count = _num_windows(phase)
+            yield Table(
+                f"switching, {streams_text(streams)}, phase {i} ({phase.kind}): tokens/s from output token ... on",
+                ["arm", *(str(window * WINDOW) for window in range(count)), "near best"],
+                [
+                    [arm, *(f"{rate:.3g}" for rate in phase.rates[arm][:count]), _recovery(phase, arm)]
+                    for arm in results.arms
+                ],
+            )
+
+
+def _matrix(
+    results: SweepResults, workload: str, columns: Sequence[str], title: str, show: Any, note: str = ""
+) -> Table:
+    levels = results.levels[workload]
+    return matrix(f"{workload}: {title}", results.arms, columns, lambda arm, i: show(arm, (workload, levels[i])), note)
+
+
+def _speed(results: SweepResults, arm: str, cell: Cell) -> str:
+    spread = results.measurements.spread(arm, *cell, _SPEED)
+    digits = 0 if spread is not None and spread.median >= 100 else 1
+    return show_spread(spread, digits=digits) + (" *" if arm == results.best_fixed(*cell) else "")
+
+
+def _over(results: SweepResults, metric: str, arm: str, cell: Cell) -> str:
+    return show_spread(results.measurements.ratio(arm, results.reference, *cell, metric))
+
+
+def _over_best(results: SweepResults, arm: str, cell: Cell) -> str:
+    return show_spread(results.measurements.ratio(arm, results.best_fixed(*cell) or "", *cell, _SPEED))
+
+
+def _figure(results: SweepResults, metric: str, arm: str, cell: Cell) -> str:
+    value = results.measurements.median(arm, *cell, metric)
+    return "-" if value is None else f"{value:.2f}"
+
+
+def _milliseconds(results: SweepResults, metric: str, arm: str, cell: Cell) -> str:
+    spread = results.measurements.spread(arm, *cell, metric)
+    return show_spread(spread, 1e3, digits=2 if spread is None or spread.median < 0.01 else 1)
+
+
+def _greedy(results: SweepResults, arm: str, cell: Cell) -> str:
+    agreement = results.agreements.get((arm, *cell))
+    if agreement is None:
+        return "-"
+    if agreement.wrong:
+        return f"{agreement.wrong} WRONG"
+    return f"{agreement.rounding} tied" if agreement.rounding else "equal"
+
+
+def _recovery(phase: SwitchPhase, arm: str) -> str:
+    tokens = phase.recovered[arm]
+    return "never" if tokens is None else str(tokens)
+
+
+def _num_windows(phase: SwitchPhase) -> int:
+    """Returns the number of windows that all arms have."""
+    return min(map(len, phase.rates.values()))
+
+
+def _charts(results: SweepResults, on_cpu: bool) -> Iterator[Chart]:
+    """Yields speedup and time per token by workload, and throughput over time of `switching`."""
+    for workload, levels in results.levels.items():
+        # What the notes call wrong is not drawn.
+        arms = [arm for arm in results.arms if not (on_cpu and is_stock(arm) and workload != EASY)]
+        values = results.measurements
+        if workload != SWITCHING:
+            speed, time = f"tokens/s over {results.reference}", "TPOT, ms"
+            speedups, tpots = [], []
+            for arm in arms:
+                ratios = {n: values.ratio(arm, results.reference, workload, n, _SPEED) for n in levels}
+                times = {n: _scaled(values.spread(arm, workload, n, "tpot")) for n in levels}
+                speedups.append(Line(arm, ratios, _role(results, arm)))
+                tpots.append(Line(arm, times, _role(results, arm)))
+            yield Chart(f"throughput, {_TEXTS[workload]}", "concurrent streams", speed, speedups)
+            yield Chart(f"time per output token, {_TEXTS[workload]}", "concurrent streams", time, tpots)
+            continue
+        for streams in levels:
+            phases = results.switches[streams]
+            counts = [_num_windows(phase) for phase in phases]
+            ends = [(float(sum(counts[: i + 1]) * WINDOW), phase.kind) for i, phase in enumerate(phases)]
+            lines = []
+            for arm in arms:
+                rates = [rate for phase, count in zip(phases, counts, strict=True) for rate in phase.rates[arm][:count]]
+                points = {(i + 0.5) * WINDOW: rate for i, rate in enumerate(rates)}
+                lines.append(Line(arm, points, _role(results, arm)))
+            yield Chart(
+                f"throughput, {_TEXTS[SWITCHING]}, {streams_text(streams)}",
+                "output tokens per stream",
+                "tokens/s of all streams",
+                lines,
+                has_levels=False,
+                sections=ends,
+            )
+
+
+def _scaled(spread: Spread | None) -> Spread | None:
+    return spread and Spread(1e3 * spread.median, 1e3 * spread.low, 1e3 * spread.high)
+
+
+def _role(results: SweepResults, arm: str) -> Any:
+    return {results.reference: "reference", OPTIMAL: "main"}.get(arm, "other")
+
+
+def _notes(results: SweepResults, on_cpu: bool) -> Iterator[str]:
+    yield (
+        "Closed loop: each level keeps that number of requests in flight. Tokens and time count from when each stream "
+        "has its first token; later prompts are in the time. Each arm ran each level once in short before, which does "
+        "not count. Medians of the rounds, ± half the distance of the quartiles; ratios are taken round by round."
+    )
+    yield (
+        "Acceptance length: 1 + accepted draft tokens / drafts. TPOT: time per output token after the first. TTFT: "
+        "time to first token. Both are medians of the requests. Greedy outputs are compared as far as both arms got. "
+        "Tied: they part at two tokens of equal probability."
+    )
+    if results.switches:
+        yield (
+            f"switching: all streams turn at once, with a new request each. Windows of {WINDOW} output tokens per "
+            "stream; the first window of a phase has its prompts. Near best: tokens per stream before the first two "
+            f"windows in a row with at least {RECOVERED:.0%} of the throughput of the arm that is fastest over "
+            "the phase."
+        )
+    if on_cpu and any(map(is_stock, results.arms)) and any(workload != EASY for workload, _ in results.cells):
+        yield (
+            "On CPU vLLM's own sampler gives wrong outputs with speculation (docs/design/verification.md, \"Why not "
+            "vLLM's own sampler\"). Greedy requests in the same batch are wrong too. Figures of vLLM's own arms are "
+            "meaningful for the workload easy only, and only drawn there."
+        )

@@ -1,1 +1,0 @@
-"""What a sweep found, for people and for programs."""

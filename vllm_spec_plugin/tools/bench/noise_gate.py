@@ -1,0 +1,106 @@
+"""The noise gate: runs jobs while other processes are idle, and repeats what they disturbed."""
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+# Of one core. Two threads that wait for each other at every operator feel much less than a whole core's work.
+DISTURBING = 0.2
+# An arm's OpenMP threads may spin this long after its last operator, on the next arm's cores.
+_SETTLE_SECONDS = 0.3
+_TICKS_PER_SECOND = 100
+_BUSY_FIELDS = (0, 1, 2, 5, 6, 7)  # user, nice, system, interrupts, soft interrupts, stolen by the hypervisor
+
+
+class Timed(Protocol):
+    """What came of a job."""
+
+    @property
+    def cpu_seconds(self) -> float:
+        """Seconds of all cores together that the job itself used."""
+        ...
+
+
+_Timed = TypeVar("_Timed", bound=Timed)
+
+
+def busy_seconds(path: Path = Path("/proc/stat")) -> float | None:
+    """Seconds that all cores together have worked since the machine started; None where nothing tells."""
+    try:
+        fields = path.read_text().split("\n", 1)[0].split()[1:]
+        return sum(int(fields[place]) for place in _BUSY_FIELDS) / _TICKS_PER_SECOND
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+class NoiseGate:
+    """Runs jobs when other processes pause, and again if they did not, until its budget is spent."""
+
+    def __init__(
+        self,
+        budget_s: float,
+        *,
+        busy: Callable[[], float | None] = busy_seconds,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        """Takes what it may cost.
+
+        Args:
+            budget_s: seconds to spend, in all, on waiting and on repeating.
+            busy: see `busy_seconds`.
+            clock: tells seconds.
+            sleep: waits that many seconds.
+        """
+        self._budget_s = budget_s
+        self._busy, self._clock, self._sleep = busy, clock, sleep
+
+    def run(self, job: Callable[[], _Timed]) -> tuple[_Timed, float | None]:
+        """What came of the job, the least disturbed time of several, and the cores that others used meanwhile.
+
+        Args:
+            job: does the same whenever it is called.
+        """
+        best: tuple[_Timed, float | None] | None = None
+        while True:
+            self._settle()
+            start, busy = self._clock(), self._busy()
+            answer = job()
+            seconds = self._clock() - start
+            others = self._others(busy, answer.cpu_seconds, seconds)
+            if best is None or (others or 0.0) < (best[1] or 0.0):
+                best = answer, others
+            if (best[1] or 0.0) <= DISTURBING or self._budget_s <= 0:
+                return best
+            self._budget_s -= seconds
+
+    def _settle(self) -> None:
+        while True:
+            start, busy = self._clock(), self._busy()
+            self._sleep(_SETTLE_SECONDS)
+            seconds = self._clock() - start
+            # The arms are idle: whoever works is somebody else.
+            if (self._others(busy, 0.0, seconds) or 0.0) <= DISTURBING or self._budget_s <= 0:
+                return
+            self._budget_s -= seconds
+
+    def _others(self, busy_before: float | None, own_seconds: float, seconds: float) -> float | None:
+        busy = self._busy()
+        if busy is None or busy_before is None:
+            return None
+        return max(busy - busy_before - own_seconds, 0.0) / seconds
+
+
+def disturbance(others: Sequence[float]) -> tuple[float, float] | None:
+    """Of cores that other processes used while the runs that count ran: the median and the most; None is not known."""
+    return (statistics.median(others), max(others)) if others else None
+
+
+def disturbance_text(others: Sequence[float]) -> str | None:
+    """That as a sentence."""
+    found = disturbance(others)
+    if found is None:
+        return None
+    return f"Other processes used {found[0]:.2f} cores meanwhile (median of the runs; {found[1]:.2f} at most)."

@@ -1,0 +1,147 @@
+"""Cost of the draft-length policy: it runs as in a server, everything else is made up."""
+
+import gc
+import time
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from vllm_spec_plugin.config import PluginConfig, parse_config
+from vllm_spec_plugin.scheduling.draft_length.control import Batch, Drafting, DraftRequest, Measured
+from vllm_spec_plugin.scheduling.draft_length.create import create_control
+from vllm_spec_plugin.turns import Turns, length_of, longest
+
+PARTS = ("plan", "outcomes", "measured")
+ACCEPTANCE = 0.7
+# Of a proposer that is not the last one asked: how often it has a guess.
+_HAS_GUESS = 0.5
+# A target that drafting pays for with any number of requests: seconds of a step, and of a token in it.
+_STEP, _TOKEN = 0.02, 5e-5
+# Seconds of a place of the longest draft, by who makes it, and of a draft token.
+_PLACE, _DRAFT_TOKEN = {"ngram": 0.0, "draft_model": 2e-4}, 1e-6
+_NOISE = 0.03
+_CONTEXT = 512
+_MAX_STEP_TOKENS = 8192
+_PROBED = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
+_WARM_UP = 64
+
+_NGRAM = {"method": "ngram"}
+_DRAFT_MODEL = {"method": "draft_model", "model": "any"}
+CASES = {
+    "one proposer": _DRAFT_MODEL,
+    "two proposers": {"method": "cascade", "proposers": [_NGRAM, _DRAFT_MODEL]},
+}
+
+
+def config_of(case: str, num_tokens: int) -> PluginConfig:
+    """The configuration of one of `CASES`.
+
+    Args:
+        case: its name.
+        num_tokens: K.
+
+    Raises:
+        ConfigError: K is out of range.
+    """
+    return parse_config(
+        {"proposer": CASES[case], "draft_length": {"policy": "optimal", "tokens": num_tokens}}, f"--tokens {num_tokens}"
+    )
+
+
+def measure(config: PluginConfig, num_requests: int, steps: int, rounds: int, seed: int) -> list[dict[str, float]]:
+    """Runs the policy for rounds of steps, after a warm-up that also compiles.
+
+    Args:
+        config: of the policy and its proposers.
+        num_requests: requests drafted for in each step.
+        steps: of a round, at least 1.
+        rounds: at least 1.
+        seed: of the drafts' fate.
+
+    Returns:
+        By round: CPU seconds per step of all requests to choose draft lengths ("plan"), to take in what became of
+        drafts ("outcomes") and what the step took ("measured"), "total", and "draft_length", tokens per request.
+    """
+    server = _Server(config, num_requests, seed)
+    for _ in range(_WARM_UP):
+        server.step()
+    # vLLM freezes its heap; here each collection would go through all that is imported.
+    gc.collect()
+    gc.disable()
+    try:
+        times = np.array([[server.step() for _ in range(steps)] for _ in range(rounds)]).mean(axis=1)
+    finally:
+        gc.enable()
+    return [
+        {**dict(zip(PARTS, parts, strict=True)), "total": sum(parts), "draft_length": length}
+        for *parts, length in (times * [1e-9, 1e-9, 1e-9, 1]).tolist()
+    ]
+
+
+class _Fate(NamedTuple):
+    """What became of a request's drafts: the last arguments of `DraftLengthControl.verified`."""
+
+    turns: Turns
+    source: int | None
+    drafted: int
+    accepted: int
+
+
+class _Server:
+    """Requests whose drafts are accepted with the same probability at each place, and a clock of its own."""
+
+    def __init__(self, config: PluginConfig, num_requests: int, seed: int) -> None:
+        self._control = create_control(config, _MAX_STEP_TOKENS)
+        self._most = config.draft_length.tokens
+        self._methods = [proposer.method for proposer in config.proposers]
+        self._rng = np.random.default_rng(seed)
+        limits, uncomputed = (self._most,) * len(self._methods), (0,) * len(self._methods)
+        self._requests = [DraftRequest(f"cmpl-{index:032x}-0", limits, uncomputed) for index in range(num_requests)]
+        self._control.probed([(size, _STEP + _TOKEN * size) for size in _PROBED])
+
+    def step(self) -> tuple[int, int, int, float]:
+        """Nanoseconds of planning, of the outcomes and of what the step took, and draft tokens asked per request."""
+        control, clock, num_requests = self._control, time.thread_time_ns, len(self._requests)
+        batch = Batch(num_requests, num_requests, num_requests * _CONTEXT, num_requests * self._most)
+        begin = clock()
+        chosen = control.plan(self._requests, batch)
+        plan = clock() - begin
+
+        fates = self._fates(chosen)
+        happened = [(request.request_id, fate) for request, fate in zip(self._requests, fates, strict=True)]
+        begin = clock()
+        for request_id, fate in happened:
+            control.verified(request_id, *fate)
+        outcomes = clock() - begin
+
+        step = self._measured(fates)
+        begin = clock()
+        control.measured(step)
+        return plan, outcomes, clock() - begin, sum(longest(turns) for turns in chosen) / num_requests
+
+    def _fates(self, chosen: Sequence[Turns]) -> list[_Fate]:
+        # Places before the first token that is rejected.
+        right = (self._rng.geometric(1 - ACCEPTANCE, len(chosen)) - 1).tolist()
+        guesses = self._rng.random((len(chosen), len(self._methods))).tolist()
+        fates = []
+        for turns, accepted, luck in zip(chosen, right, guesses, strict=True):
+            # The last one asked always has a guess.
+            source, drafted = next(
+                (turn for turn in turns if turn is turns[-1] or luck[turn[0]] < _HAS_GUESS), (None, 0)
+            )
+            fates.append(_Fate(turns, source, drafted, min(accepted, drafted)))
+        return fates
+
+    def _measured(self, fates: Sequence[_Fate]) -> Measured:
+        drafting = []
+        for proposer, method in enumerate(self._methods):
+            rows = sum(fate.drafted for fate in fates if fate.source == proposer)
+            places = max(length_of(fate.turns, proposer) for fate in fates)
+            drafting.append(Drafting(places, rows, 0, _PLACE[method] * places + _DRAFT_TOKEN * rows))
+        num_tokens = len(fates) + sum(fate.drafted for fate in fates)
+        seconds = (_STEP + _TOKEN * num_tokens) * float(np.exp(self._rng.normal(0, _NOISE)))
+        seconds += sum(part.seconds for part in drafting)
+        return Measured(
+            num_tokens, len(fates), len(fates) * _CONTEXT, seconds, tuple(drafting), num_tokens > len(fates)
+        )

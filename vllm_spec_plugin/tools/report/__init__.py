@@ -1,0 +1,21 @@
+"""Reports of the tools: measurements, tables and charts, in a terminal and as Markdown, JSON, CSV, PNG and HTML."""
+
+from vllm_spec_plugin.tools.report.chart import Chart, Line, StackedBars
+from vllm_spec_plugin.tools.report.measurements import Measurements, Spread, ratio, show_spread
+from vllm_spec_plugin.tools.report.output import Files, Report, check_files, write
+from vllm_spec_plugin.tools.report.table import Table
+
+__all__ = [
+    "Chart",
+    "Files",
+    "Line",
+    "Measurements",
+    "Report",
+    "Spread",
+    "StackedBars",
+    "Table",
+    "check_files",
+    "ratio",
+    "show_spread",
+    "write",
+]

@@ -1,0 +1,130 @@
+"""Measurements in long format: one value per arm, workload, level, round and metric."""
+
+import statistics
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A median and the quartiles around it."""
+
+    median: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, values: Iterable[float]) -> "Spread | None":
+        """Returns None of no values."""
+        found = list(values)
+        if not found:
+            return None
+        if len(found) == 1:
+            return cls(found[0], found[0], found[0])
+        low, median, high = statistics.quantiles(found, n=4, method="inclusive")
+        return cls(median, low, high)
+
+    @property
+    def half(self) -> float:
+        """Half the distance of the quartiles."""
+        return (self.high - self.low) / 2
+
+
+def ratio(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Spread | None:
+    """Divides round by round; None if no round has both."""
+    return Spread.of(ours[number] / theirs[number] for number in ours.keys() & theirs.keys())
+
+
+def show_spread(spread: Spread | None, factor: float = 1.0, digits: int = 2) -> str:
+    """Formats the median times `factor` and half the distance of the quartiles; a dash for None."""
+    if spread is None:
+        return "-"
+    text = f"{factor * spread.median:.{digits}f}"
+    # One round has no spread.
+    if spread.low == spread.high or not spread.median:
+        return text
+    return f"{text} ±{spread.half / spread.median:.0%}"
+
+
+class Measurement(NamedTuple):
+    """One value.
+
+    Attributes:
+        arm: what was measured, named for people.
+        workload: what it did.
+        level: concurrent requests.
+        round: counted from 0; all arms do the same in a round.
+        metric: name of the figure; times are in seconds.
+        value: the figure.
+    """
+
+    arm: str
+    workload: str
+    level: int
+    round: int
+    metric: str
+    value: float
+
+
+class Measurements:
+    """Values of all arms, with medians over rounds and ratios taken round by round."""
+
+    def __init__(self, rows: Iterable[Measurement] = ()) -> None:
+        """Starts with `rows`."""
+        self._rounds: dict[tuple[str, str, int, str], dict[int, float]] = {}
+        for row in rows:
+            self.add(row.arm, row.workload, row.level, row.round, {row.metric: row.value})
+
+    def add(self, arm: str, workload: str, level: int, number: int, values: Mapping[str, float | None]) -> None:
+        """Adds the metrics of one round; None is not measured."""
+        for metric, value in values.items():
+            if value is not None:
+                self._rounds.setdefault((arm, workload, level, metric), {})[number] = value
+
+    def rows(self) -> Iterator[Measurement]:
+        """Yields every value."""
+        for (arm, workload, level, metric), rounds in self._rounds.items():
+            for number, value in rounds.items():
+                yield Measurement(arm, workload, level, number, metric, value)
+
+    def rounds(self, arm: str, workload: str, level: int, metric: str) -> dict[int, float]:
+        """Returns the values by round; empty if there are none."""
+        return self._rounds.get((arm, workload, level, metric), {})
+
+    def spread(self, arm: str, workload: str, level: int, metric: str) -> Spread | None:
+        """Returns the median over rounds; None if there are none."""
+        return Spread.of(self.rounds(arm, workload, level, metric).values())
+
+    def median(self, arm: str, workload: str, level: int, metric: str) -> float | None:
+        """Returns the median over rounds; None if there are none."""
+        spread = self.spread(arm, workload, level, metric)
+        return None if spread is None else spread.median
+
+    def ratio(self, arm: str, other: str, workload: str, level: int, metric: str) -> Spread | None:
+        """Returns an arm's values over another arm's, round by round; None if no round has both."""
+        return ratio(self.rounds(arm, workload, level, metric), self.rounds(other, workload, level, metric))
+
+    def difference(self, arm: str, other: str, workload: str, level: int, metric: str) -> Spread | None:
+        """Returns an arm's values less another arm's, round by round; None if no round has both."""
+        ours, theirs = self.rounds(arm, workload, level, metric), self.rounds(other, workload, level, metric)
+        return Spread.of(ours[number] - theirs[number] for number in ours.keys() & theirs.keys())
+
+    def frame(self) -> "pd.DataFrame":
+        """Returns all values as a data frame with the columns of `Measurement`; needs pandas."""
+        import pandas as pd
+
+        return pd.DataFrame(list(self.rows()), columns=list(Measurement._fields))
+
+    def summary(self) -> list[dict[str, object]]:
+        """Returns median, low and high quartile per arm, workload, level and metric, as JSON takes them."""
+        found = []
+        for (arm, workload, level, metric), rounds in self._rounds.items():
+            spread = Spread.of(rounds.values())
+            assert spread is not None
+            key = {"arm": arm, "workload": workload, "level": level, "metric": metric, "rounds": len(rounds)}
+            found.append(key | {"median": spread.median, "low": spread.low, "high": spread.high})
+        return found

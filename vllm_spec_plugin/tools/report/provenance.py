@@ -1,0 +1,89 @@
+"""Provenance of figures: versions, machine, models, command line."""
+
+import hashlib
+import os
+import platform
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+_PACKAGES = ("vllm", "torch", "transformers", "numpy")
+
+
+def provenance(
+    arguments: Sequence[str], seed: int, prompts: Sequence[str], models: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """Returns versions, machine, models, arguments, seed and date.
+
+    Args:
+        arguments: the command line, without the program.
+        seed: of the first round.
+        prompts: all that were used.
+        models: folder or hub name by role, such as "target".
+    """
+    return {
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "arguments": list(arguments),
+        "seed": seed,
+        "models": dict(models or {}),
+        "prompts": {"count": len(prompts), "sha256": hashlib.sha256("\0".join(prompts).encode()).hexdigest()},
+        "versions": {"vllm_spec_plugin": _version("vllm-spec-plugin"), "python": platform.python_version()}
+        | {name: _version(name) for name in _PACKAGES},
+        "machine": {
+            "cpu": _cpu_name(),
+            "cores": len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count(),
+            "system": platform.platform(),
+        },
+    }
+
+
+def command_line(provenance: Mapping[str, Any]) -> str:
+    """Returns the command that made the figures."""
+    return f"vllm-spec {shlex.join(provenance['arguments'])}"
+
+
+def machine_text(provenance: Mapping[str, Any], *, short: bool = False) -> str:
+    """Returns the machine in words; unless `short` also versions, seed, rounds and date."""
+    machine, versions = provenance["machine"], provenance["versions"]
+    text = f"{machine['cores']} {'core' if machine['cores'] == 1 else 'cores'} of {machine['cpu']}"
+    if short:
+        return text
+    ours = f"vllm-spec-plugin {versions['vllm_spec_plugin']}, " if "vllm_spec_plugin" in versions else ""
+    rounds = f", rounds: {provenance['rounds']}" if "rounds" in provenance else ""
+    return f"{text}, {ours}vLLM {versions['vllm']}, seed {provenance['seed']}{rounds}, {provenance['date'][:10]}."
+
+
+def models_text(provenance: Mapping[str, Any]) -> str:
+    """Returns the models by role; empty without models."""
+    return ", ".join(f"{role}: {Path(name).name}" for role, name in provenance.get("models", {}).items())
+
+
+def page_head(provenance: Mapping[str, Any], rounds: int) -> tuple[str, str]:
+    """Returns the first paragraphs of a page of figures: the command, and what they were measured on.
+
+    Args:
+        provenance: what `provenance` gives.
+        rounds: how often each arm did everything.
+    """
+    return f"```\n{command_line(provenance)}\n```", machine_text({**provenance, "rounds": rounds})
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _cpu_name() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()

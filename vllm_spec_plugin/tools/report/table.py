@@ -1,0 +1,113 @@
+"""A table, for a terminal, Markdown and HTML alike."""
+
+import html
+import textwrap
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+
+from rich.box import SIMPLE_HEAD
+from rich.markup import escape
+from rich.table import Table as RichTable
+
+# Of columns of figures in a terminal, and of words where there is no room.
+_HEADER_WIDTH, _LEAST_WORDS = 8, 12
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of a report.
+
+    Attributes:
+        title: what it shows, with units.
+        header: names of its columns.
+        rows: cells, as many as the header has.
+        note: explanation of its columns; empty is none.
+        text_columns: number of leading columns that hold words; the others hold figures.
+    """
+
+    title: str
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    note: str = ""
+    text_columns: int = 1
+
+    def rich(self) -> RichTable:
+        """Returns it for a terminal; markup in its texts is not interpreted."""
+        # Long names of columns are broken into lines, which leaves room for figures.
+        shown = new_table(escape(self.title), map(_narrow, self.header), map(_narrow, self.header[: self.text_columns]))
+        for row in self.rows:
+            shown.add_row(*map(escape, row))
+        for i in range(self.text_columns):
+            longest = max((len(row[i]) for row in self.rows), default=0)
+            shown.columns[i].min_width = min(longest, _LEAST_WORDS)
+            shown.columns[i].no_wrap = longest <= _LEAST_WORDS
+        return shown
+
+    def markdown(self) -> str:
+        """Returns it as Markdown: title, table and note."""
+        parts = [f"**{escape_markdown(self.title)}**", markdown_table([self.header, *self.rows])]
+        return "\n\n".join([*parts, escape_markdown(self.note)] if self.note else parts)
+
+    def html(self) -> str:
+        """Returns it as an HTML table, all texts escaped."""
+
+        def row(cells: Sequence[str], tag: str) -> str:
+            kinds = (" class=text" if i < self.text_columns else "" for i in range(len(cells)))
+            parts = (f"<{tag}{kind}>{html.escape(cell)}</{tag}>" for kind, cell in zip(kinds, cells, strict=True))
+            return f"<tr>{''.join(parts)}</tr>"
+
+        lines = [f"<h3>{html.escape(self.title)}</h3>", "<table>", row(self.header, "th")]
+        lines += [row(cells, "td") for cells in self.rows]
+        note = f"\n<p class=note>{html.escape(self.note)}</p>" if self.note else ""
+        return "\n".join([*lines, "</table>"]) + note
+
+
+def matrix(
+    title: str, arms: Sequence[str], columns: Sequence[str], show: Callable[[str, int], str], note: str = ""
+) -> Table:
+    """Makes a table with a row per arm.
+
+    Args:
+        title: its title.
+        arms: names of the rows.
+        columns: names of the columns of figures.
+        show: gives the cell of an arm and the index of a column.
+        note: its note.
+    """
+    return Table(title, ["arm", *columns], [[arm, *(show(arm, i) for i in range(len(columns)))] for arm in arms], note)
+
+
+def new_table(title: str, headers: Iterable[str], words: Iterable[str] = ("arm",)) -> RichTable:
+    """Makes a terminal table without rows.
+
+    Args:
+        title: over it.
+        headers: of its columns.
+        words: columns of words, which continue in a further line where there is no room; the others hold figures.
+    """
+    named: Collection[str] = list(words)
+    table = RichTable(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for header in headers:
+        if header in named:
+            table.add_column(escape(header), overflow="fold")
+        else:
+            table.add_column(escape(header), justify="right", no_wrap=True)
+    return table
+
+
+def markdown_table(rows: Sequence[Sequence[str]]) -> str:
+    """Formats a table in Markdown; the first row is its head."""
+    lines = [f"| {' | '.join(map(escape_markdown, row))} |" for row in rows]
+    return "\n".join([lines[0], "|---" * len(rows[0]) + "|", *lines[1:]])
+
+
+def escape_markdown(text: str) -> str:
+    """Returns text that Markdown shows as it is, also in a cell of a table."""
+    for special in ("\\", "|", "*", "<", "`"):
+        text = text.replace(special, f"\\{special}" if special != "<" else "&lt;")
+    return text.replace("\n", " ")
+
+
+def _narrow(header: str) -> str:
+    longest = max(map(len, header.split()), default=0)
+    return "\n".join(textwrap.wrap(header, max(longest, _HEADER_WIDTH), break_long_words=False))

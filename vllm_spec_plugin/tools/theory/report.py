@@ -1,0 +1,184 @@
+"""Reports of the formulas: the best K in a sentence, tables, and curves after Figures 2 to 4 of the paper."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from vllm_spec_plugin.tools.report import Chart, Line, Report, Table
+from vllm_spec_plugin.tools.theory import paper
+from vllm_spec_plugin.tools.theory.leviathan import (
+    LARGEST_GAIN,
+    best_draft_length,
+    expected_tokens,
+    operations_factor,
+    speedup,
+)
+from vllm_spec_plugin.tools.theory.study import Best, Cell, to_json
+
+_T = TypeVar("_T")
+
+_TITLE = "Speculative decoding by the formulas of Leviathan et al. (2023)"
+_NOTE = (
+    "Every draft token is taken to be accepted with probability alpha if the one before it was; accepted over drafted "
+    "tokens is less than that, since those behind a rejected one count as drafted. Verifying K + 1 "
+    "tokens is taken to cost the target no more than computing one{exception}. The c of a machine and what verifying "
+    "costs it: vllm-spec bench drafting."
+)
+_PAPER_NOTE = (
+    "EXP, EMP: as printed, by theorem 3.8 and measured on a TPU. From, to: theorem 3.8 for what alpha and c may have "
+    "been before they were rounded to two decimals."
+)
+_RATES = [number / 200 for number in range(201)]
+_HIGHEST_BEST = 30  # best draft lengths grow without end towards alpha = 1
+_CURVES = 5  # of a panel; more are hard to tell apart
+_LENGTHS, _ALPHA = "K, draft tokens per step", "alpha, acceptance rate"
+
+
+def study_report(
+    cells: Sequence[Cell], rates: Sequence[float], costs: Sequence[float], origin: Mapping[str, Any]
+) -> Report:
+    """Makes the report of acceptance rates and cost ratios.
+
+    Args:
+        cells: at least one, all with the same draft lengths.
+        rates: acceptance rates whose curves are drawn.
+        costs: cost ratios whose curves of best draft lengths are drawn.
+        origin: what `provenance` gives.
+    """
+    lengths = [row.draft_length for row in cells[0].rows]
+    note = _NOTE.format(exception=', but for "verify counted"' if cells[0].best_verified else "")
+    charts = _charts(rates, costs, lengths, cells[0].cost_ratio, cells[0].operations_ratio)
+    conclusion = [f"alpha {cell.acceptance_rate:g}, c {cell.cost_ratio:g}: {_sentence(cell)}" for cell in cells]
+    return Report(
+        "theory", _TITLE, origin, conclusion, list(map(_table, cells)), charts, [note], data={"cells": to_json(cells)}
+    )
+
+
+def paper_report(origin: Mapping[str, Any]) -> Report:
+    """Makes the report of Tables 1 and 4, Figure 3 and section 3.5's oracle."""
+    table_1 = []
+    for row in paper.TABLE_1:
+        operations = f"{row.operations:.2f}x", f"{paper.computed_operations(row):.4f}x"
+        speeds = f"{row.speed:.2f}x", f"{paper.computed_speed(row):.4f}x"
+        table_1.append([f"{row.acceptance_rate:g}", str(row.draft_length), *operations, *speeds])
+    figure_3 = [
+        [f"{rate:g}", *map(str, lengths)]
+        for rate, *lengths in zip(paper.FIGURE_3_RATES, *paper.figure_3(), strict=True)
+    ]
+    oracle = [
+        [f"{gain.cost_ratio:g}", f"{gain.acceptance_rate:.3f}", f"{gain.gain - 1:.1%}"]
+        for gain in paper.largest_gains()
+    ]
+    oracle += [["to 0", "to 1", f"{LARGEST_GAIN - 1:.1%}"], ["paper", "", "up to ~60%"]]
+    table_4 = []
+    for trial in paper.TABLE_4:
+        least, computed, most = (f"{value:.2f}x" for value in paper.computed_range(trial))
+        given = [str(trial.draft_length), f"{trial.acceptance_rate:.2f}", f"{trial.cost_ratio:.2f}"]
+        figures = [f"{trial.expected:.1f}x", computed, least, most, f"{trial.measured:.1f}x"]
+        table_4.append([trial.task, trial.draft, str(trial.temperature), *given, *figures])
+    compared = ["operations: paper", "operations: computed", "speed: paper", "speed: computed"]
+    tables = [
+        Table("Table 1: operations and speed for c = c_hat = 0", ["alpha", "K", *compared], table_1, text_columns=0),
+        Table(
+            "Figure 3: the best K",
+            ["alpha", *(f"c {cost:g}" for cost in paper.FIGURE_3_COSTS)],
+            figure_3,
+            text_columns=0,
+        ),
+        Table(
+            "Section 3.5: an oracle for K",
+            ["c", "worst alpha for a fixed K", "gain over the best fixed K"],
+            oracle,
+            text_columns=0,
+        ),
+        Table(
+            "Table 4: theorem 3.8 and the paper's experiments",
+            ["task", "draft", "T", "K", "alpha", "c", "EXP", "computed", "from", "to", "EMP"],
+            table_4,
+            text_columns=2,
+        ),
+    ]
+    rates = sorted({row.acceptance_rate for row in paper.TABLE_1})
+    lengths = sorted({row.draft_length for row in paper.TABLE_1})
+    charts = _charts(rates, paper.FIGURE_3_COSTS, lengths, 0.0, 0.0)
+    return Report("theory --paper", _TITLE, origin, (), tables, charts, [_PAPER_NOTE], data=paper.to_json())
+
+
+def _table(cell: Cell) -> Table:
+    """One acceptance rate and cost ratio, a row per K."""
+    title = f"alpha {cell.acceptance_rate:g}, c {cell.cost_ratio:g}, c_hat {cell.operations_ratio:g}"
+    header = ["K", "tokens/step", "speedup", "operations", *(["verify counted"] if cell.best_verified else [])]
+    rows = [
+        [str(row.draft_length), f"{row.expected_tokens:.2f}", f"{row.speedup:.2f}x", f"{row.operations:.2f}x"]
+        + ([] if row.speedup_verified is None else [f"{row.speedup_verified:.2f}x"])
+        for row in cell.rows
+    ]
+    return Table(title, header, rows, text_columns=0)
+
+
+def _sentence(cell: Cell) -> str:
+    """The best K of a cell, and its limit."""
+    best, limit = cell.best, _times(cell.oracle_speedup)
+    if best.draft_length == 0:
+        text = f"best K: 0; drafting does not pay unless alpha is above c. An oracle for K would gain {limit}."
+    elif best.draft_length is None:
+        text = f"there is no best K: longer is faster, {limit if best.speedup is None else f'up to {limit}'}."
+    else:
+        text = (
+            f"best K: {_best(best)}. At least {cell.guaranteed_speedup:.2f}x by corollary 3.9; "
+            f"an oracle that chose K anew in each step: {limit}."
+        )
+    if cell.best_verified is not None:
+        text += f" With what verifying costs, of all K that it is given for: {_best(cell.best_verified)}."
+    return text
+
+
+def _best(best: Best) -> str:
+    return f"{best.draft_length}, {_times(best.speedup)}"
+
+
+def _times(value: float | None) -> str:
+    return "without limit" if value is None else f"{value:.2f}x"
+
+
+def _charts(
+    rates: Sequence[float], costs: Sequence[float], lengths: Sequence[int], cost: float, operations_ratio: float
+) -> list[Chart]:
+    best = []
+    for ratio in _some(costs):
+        found = ((rate, best_draft_length(rate, ratio)) for rate in _RATES) if ratio else ()
+        points: dict[float, float] = {x: y for x, y in found if y is not None and y <= _HIGHEST_BEST}
+        best.append(Line(f"c = {ratio:g}" if ratio else "c = 0: the longer, the faster", points))
+    longest = range(max(1, *lengths, 0) + 1)
+    tokens = [
+        Line(f"alpha = {rate:g}", {float(length): expected_tokens(rate, length) for length in longest})
+        for rate in sorted(_some(rates), reverse=True)
+    ]
+
+    def by_length(value: Callable[[float, int], float]) -> list[Line]:
+        curves = [
+            Line(f"K = {length}", {rate: value(rate, length) for rate in _RATES})
+            for length in sorted(_some(lengths), reverse=True)
+        ]
+        return [Line("no speculation", {0.0: 1.0, 1.0: 1.0}, "reference"), *curves]
+
+    speedups = by_length(lambda rate, length: speedup(rate, length, cost))
+    operations = by_length(lambda rate, length: operations_factor(rate, length, operations_ratio))
+    panels: Iterable[tuple[str, str, str, list[Line]]] = (
+        ("Best draft length (Figure 3)", _ALPHA, _LENGTHS, best),
+        ("Expected tokens (equation 1)", _LENGTHS, "output tokens per target step", tokens),
+        (f"Speedup for c = {cost:g} (theorem 3.8)", _ALPHA, "time without / time with speculation", speedups),
+        (
+            f"Operations for c_hat = {operations_ratio:g} (theorem 3.11)",
+            _ALPHA,
+            "operations with / without speculation",
+            operations,
+        ),
+    )
+    return [Chart(title, x_label, y_label, lines, has_levels=False) for title, x_label, y_label, lines in panels]
+
+
+def _some(values: Sequence[_T]) -> list[_T]:
+    """Returns all values, or `_CURVES` of them at equal distances with the first and the last."""
+    if len(values) <= _CURVES:
+        return list(values)
+    return [values[round(number * (len(values) - 1) / (_CURVES - 1))] for number in range(_CURVES)]
