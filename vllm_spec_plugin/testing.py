@@ -1,4 +1,4 @@
-"""Checks a proposer against the contract: its section of a plugin.yaml, and what it drafts.
+"""Checks a proposer against the contract: its section of a plugin.yaml, and its drafts.
 
 For tests, of the plugin's proposers and of other distributions':
 
@@ -26,7 +26,7 @@ _SEEDS = 8
 
 
 class ContractError(AssertionError):
-    """A proposer that breaks the contract; str() says how."""
+    """A proposer violates the contract; str() is the violation."""
 
 
 @dataclass(frozen=True)
@@ -34,8 +34,8 @@ class Worker:
     """Stands in for the worker, for proposers that keep KV or use hidden states.
 
     Attributes:
-        engine: what `ProposerConfig.create` gets.
-        show: completes the views of a step as the worker does: KV slots, hidden states.
+        engine: argument `engine` of `ProposerConfig.create`.
+        show: completes the views of a step like a worker, with KV slots and hidden states.
     """
 
     engine: Any = None
@@ -49,12 +49,12 @@ def check_contract(
 
     Args:
         section: the section `proposer`.
-        vocab_size: of the target.
-        num_tokens: most tokens of a draft.
-        worker: makes what stands in for a worker; called for each new proposer.
+        vocab_size: size of the target's vocabulary.
+        num_tokens: maximum tokens of a draft.
+        worker: creates a stand-in for the worker; called for each new proposer.
 
     Raises:
-        ContractError: it breaks the contract.
+        ContractError: the proposer violates the contract.
     """
     config = _check_config(dict(section), num_tokens)
     if config.drafts_trees:
@@ -164,7 +164,7 @@ class _Check:
         self._same(step(views[1:]), self._step()(views[1:]), "a private text that ended reaches other requests' drafts")
 
     def draws_follow_q(self) -> None:
-        """Draws the first token of one request often: its frequencies are q's."""
+        """Samples the first token of one request many times, and compares its frequencies with q."""
         view = self._view("repeating", 1)
         step = self._step()
         counts, q = np.zeros(self._vocab_size), None

@@ -1,18 +1,18 @@
-"""Who drafts for a request in a step, and how much. Proposers go by their place in the configuration."""
+"""The proposers of a request in a step, with draft lengths; by their index in the configuration."""
 
-# A proposer, and the most tokens that it is to draft, at least 1.
+# Index of a proposer, and its maximum draft tokens, at least 1.
 Turn = tuple[int, int]
-# Who is asked for a draft, in order, until one has a guess; nobody if it is empty. Each proposer at most once.
+# Proposers in the order in which they are tried, until one has a draft; each at most once. Empty is no drafts.
 Turns = tuple[Turn, ...]
 
 
 def longest(turns: Turns) -> int:
-    """The most tokens that any of them is to draft."""
+    """Returns the maximum draft length of all turns."""
     return turns[0][1] if len(turns) == 1 else max([length for _, length in turns], default=0)
 
 
 def length_of(turns: Turns, proposer: int | None) -> int:
-    """How many tokens that proposer is to draft; 0 if it has no turn."""
+    """Returns the draft length of a proposer; 0 if it has no turn."""
     for place, length in turns:
         if place == proposer:
             return length
@@ -20,7 +20,7 @@ def length_of(turns: Turns, proposer: int | None) -> int:
 
 
 def asked(turns: Turns, source: int | None) -> Turns:
-    """The turns that came: up to the proposer that had a guess, or all of them where nobody (None) had."""
+    """Returns the turns that were tried: up to the proposer that drafted, or all if none (None) did."""
     if len(turns) < 2:
         return turns
     places = [place for place, _ in turns]

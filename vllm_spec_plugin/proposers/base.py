@@ -1,10 +1,10 @@
-"""The contract of every proposer: what it is shown, and what it returns. `section` has its configuration's."""
+"""The contract of every proposer: its input and its result. The contract of its configuration is in `section`."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-# A configuration is read in every process, also where torch is not needed.
+# Configurations are read in every process, also without torch.
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
@@ -17,33 +17,32 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RequestView:
-    """What a proposer may know of one request in one step.
+    """A proposer's view of one request in one step.
 
     Attributes:
-        request_id: the same string as long as the request lives.
+        request_id: id of the request, constant until it ends.
         token_ids: [num_tokens] int32, prompt and output so far. A read-only view of the runner's
             buffer, valid during `propose` only.
-        num_draft_tokens: K, the most tokens to draft; 0 only for proposers that keep KV, which are
-            shown every request, to keep up with its text.
-        uniforms: [K] float64 in [0, 1), the request's own randomness for this step's draws.
-        point_mass: drafts must be certain, not drawn: for greedy requests, for seeded ones, whose output must not show
-            what was drafted, and with a grammar, where the scheduler may drop drafts because of their value.
-        row: the request's place in the step's batch.
-        num_slots: tokens that its KV cache blocks have room for.
-        in_prompt: the target is not through with its text yet.
-        depth: most draft tokens one after the other; below `num_draft_tokens` only for proposers of trees.
-        chain_only: no branches for this request: what it asks for is defined along one continuation.
-        sibling_uniforms: [depth, most siblings] float64, for tokens that may take the same place; the first of each
-            place are those of `uniforms`. Only for proposers that draw them.
-        hidden: [hidden_size], the target's last hidden state before the newest token was sampled; only
-            for proposers that draft from it.
-        scope: requests of the same scope may draft from each other's texts once these have ended; None is
-            private. It is None for a seeded request whose drafts are verified with lenience: its output would depend
-            on what was said before.
-        turns: who may draft, and how much.
-        num_prompt_tokens: how many of `token_ids` are the prompt.
-        prediction: tokens that the client predicts for the output; None if it predicts nothing. Only for proposers that
-            draft from it.
+        num_draft_tokens: K, the maximum number of draft tokens; 0 only for proposers that keep KV, which get
+            every request, to compute its text.
+        uniforms: [K] float64 in [0, 1), the request's random numbers for sampling in this step.
+        point_mass: whether drafts must be greedy, not sampled: for greedy requests, for seeded ones, whose output must
+            not depend on drafts, and with a grammar, as the scheduler may drop tokens because of their value.
+        row: the request's row of the step's batch.
+        num_slots: number of slots in its KV cache blocks.
+        in_prompt: whether the request is in prefill.
+        depth: maximum depth of a draft tree; below `num_draft_tokens` only for proposers of trees.
+        chain_only: whether drafts must have no branches, as with a grammar.
+        sibling_uniforms: [depth, most siblings] float64, random numbers for siblings; the first column is `uniforms`.
+            Only for proposers that sample siblings.
+        hidden: [hidden_size], the target's hidden state from which the newest token was sampled; only for proposers
+            with `uses_hidden_states`.
+        scope: requests of the same scope may draft from each other's text once it is finished; None is private. It is
+            None for a seeded request with lenience below 1, whose output would depend on earlier text.
+        turns: proposers that may draft, with draft lengths.
+        num_prompt_tokens: number of prompt tokens in `token_ids`.
+        prediction: the client's predicted output, as token ids; None without one. Only for proposers with
+            `uses_predictions`.
     """
 
     request_id: str
@@ -79,21 +78,20 @@ class RequestView:
 
     @property
     def num_draft_slots(self) -> int:
-        """How many drafts find a slot after the text."""
+        """The number of slots after the text."""
         return max(self.num_slots - len(self.token_ids), 0)
 
 
 @dataclass(frozen=True)
 class Draft:
-    """Guesses for one request: a chain, or a tree.
+    """Draft tokens for one request: a chain, or a tree.
 
     Attributes:
-        token_ids: at most K tokens, the first to follow the request's text; empty is no guess. Of a tree
-            depth first, in the order of its topology's nodes; the scheduler gets, and cuts, them by priority.
-        probs: q, one row per token of `token_ids`; None where every token was certain (a point mass). Of
-            siblings, which are tried in their order, each one's q is the distribution that it was drawn
-            from given those before it.
-        tree: which token follows which; None is a chain. It must not depend on the tokens that were drawn.
+        token_ids: at most K tokens that continue the request's text; empty is no draft. Nodes of a tree are in
+            depth-first order; the scheduler gets and cuts them by priority.
+        probs: q, one row per token of `token_ids`; None for greedy tokens (point masses). A sibling's q is its
+            distribution given the siblings before it.
+        tree: shape of the draft; None is a chain. It must not depend on sampled tokens.
     """
 
     token_ids: list[int] = field(default_factory=list)
@@ -105,22 +103,22 @@ NO_DRAFT = Draft()
 
 
 class Proposer(Protocol):
-    """Guesses what each request says next.
+    """Drafts tokens for each request.
 
-    A proposer may keep state per request id. It is told with `forget` when that state is to go: the
-    request ended or was preempted (it may come back: then the state is rebuilt from its text). One that
-    learns from texts has a method `finish(request_id: str) -> None`, which is called instead where the request
-    ended. One that keeps more than that has a method `reset() -> None`, which drops everything: under tensor
-    parallelism each rank has a proposer, and all of them must draft the same. Nothing of one request's text may
-    reach another's drafts, unless it has ended and both are of the same `RequestView.scope`.
+    A proposer may keep state per request id. `forget` drops it: the request has ended or was preempted; a resumed
+    request's state is rebuilt from its text. A proposer that drafts from finished responses has a method
+    `finish(request_id: str) -> None`, called instead of `forget` when a request has ended. One that keeps other state
+    has a method `reset() -> None`, which drops all state: with tensor parallelism each rank has a proposer, and all
+    must have the same drafts. One request's text may not influence another's drafts, unless it is finished and both
+    have the same `RequestView.scope`.
 
-    A proposer that draws several tokens for the same place says how many in an attribute `num_siblings`.
+    A proposer that samples siblings has an attribute `num_siblings`, their maximum number.
     """
 
     def propose(self, requests: Sequence[RequestView]) -> list[Draft]:
-        """One draft per request, in order."""
+        """Returns one draft per request, in order."""
         ...
 
     def forget(self, request_id: str) -> None:
-        """Drops what is kept for that request, if anything."""
+        """Drops the state of a request, if there is any."""
         ...

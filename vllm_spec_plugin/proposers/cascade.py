@@ -1,4 +1,4 @@
-"""Several proposers that take turns: for each request the first that has a guess."""
+"""Several proposers in order: the first one with a draft for a request drafts."""
 
 import time
 from collections.abc import Callable, Collection, Sequence
@@ -10,12 +10,12 @@ from vllm_spec_plugin.turns import Turns
 
 @dataclass(frozen=True)
 class Member:
-    """One of the proposers.
+    """A proposer of the cascade.
 
     Attributes:
-        proposer: which.
-        drafts_trees: whether its drafts may have more tokens than may follow each other.
-        keeps_kv: whether it computes texts, and so is shown those that are not through.
+        proposer: the proposer.
+        drafts_trees: whether its drafts may have branches.
+        keeps_kv: whether it keeps KV, and so gets requests in prefill too.
     """
 
     proposer: Proposer
@@ -28,27 +28,26 @@ Note = Callable[[int, Sequence[RequestView], Sequence[Draft], float], None]
 
 
 class Cascade:
-    """Asks each request's proposers in the order of its turns, until one has a guess.
+    """Tries each request's proposers in the order of its turns, until one has a draft.
 
-    All requests of a step that come to a proposer come to it together where their turns allow it: the passes of a
-    draft model are shared. Whether a proposer has a guess must not depend on tokens that it drew.
+    A proposer gets all requests of a step in one call where their turns allow it, as the passes of a draft model are
+    shared. Whether a proposer has a draft must not depend on tokens that it sampled.
 
-    A text that is not through is shown to the first of its proposers only, if that keeps KV: whoever comes later
-    catches up when its turn comes.
+    A request in prefill goes only to the first of its proposers, if that keeps KV; later ones catch up when they draft.
     """
 
     def __init__(self, members: Sequence[Member], note: Note) -> None:
-        """Takes the proposers, by which turns number them.
+        """Takes the proposers.
 
         Args:
-            members: at least one.
-            note: told of each one's work, with the views that it was shown.
+            members: at least one proposer, in the order of the indices in turns.
+            note: called with each proposer's views, drafts and seconds.
         """
         self._members = members
         self._note = note
 
     def propose(self, requests: Sequence[RequestView]) -> list[Draft]:
-        """One draft per request, empty where nobody had a guess."""
+        """Returns one draft per request, empty if no proposer has one."""
         drafts = [NO_DRAFT] * len(requests)
         waiting = {place: request.turns for place, request in enumerate(requests) if request.turns}
         while waiting:
@@ -81,7 +80,7 @@ class Cascade:
         return drafts
 
     def _view(self, request: RequestView, place: int, length: int) -> RequestView | None:
-        """What a proposer is shown of a request of which it may draft `length` tokens; None if it is not asked."""
+        """Returns a proposer's view of a request, with up to `length` draft tokens; None if it gets no view."""
         member = self._members[place]
         if request.in_prompt:
             return request if member.keeps_kv else None
@@ -102,7 +101,7 @@ class Cascade:
 
 
 def _next(waiting: Collection[Turns]) -> int:
-    """Whose turn it is: of those that are the next ones for anybody, one that nobody else may come to later."""
+    """Returns the next proposer to call: the next one of some request that no other request may need later."""
     ready = {turns[0][0] for turns in waiting}
     later = {member for turns in waiting for member, _ in turns[1:]}
     return min(ready - later or ready)

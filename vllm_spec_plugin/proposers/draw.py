@@ -1,4 +1,4 @@
-"""Chooses draft tokens from the draft's distributions, one or several for a position, in torch alone."""
+"""Chooses draft tokens from q, one or several per position, in torch alone."""
 
 import torch
 
@@ -8,12 +8,12 @@ __all__ = ["confidence", "draw", "draw_siblings", "most_likely"]
 
 
 def confidence(logits: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
-    """[n] float32: softmax(logits) at `tokens`."""
+    """Returns [n] float32, softmax(logits) at `tokens`."""
     return logits.log_softmax(-1).gather(1, tokens[:, None]).squeeze(1).exp()
 
 
 def most_likely(logits: torch.Tensor) -> torch.Tensor:
-    """[n] int64: per row of `logits` ([n, vocab_size] float32) the first of its greatest."""
+    """Returns [n] int64, the first maximum per row of `logits` ([n, vocab_size] float32)."""
     if logits.device.type == "cpu":
         # A tenth of the time that torch takes.
         return torch.from_numpy(logits.numpy().argmax(-1))
@@ -21,18 +21,18 @@ def most_likely(logits: torch.Tensor) -> torch.Tensor:
 
 
 def draw_siblings(logits: torch.Tensor, uniforms: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Tokens drawn without replacement, and what each was drawn from given those before it.
+    """Samples siblings without replacement; returns the tokens, and each one's q given those before it.
 
-    Sequoia (Chen et al., arXiv 2402.12374) draws like this: no token is verified twice, and siblings
-    cover more of p than independent draws.
+    As in Sequoia (Chen et al., arXiv 2402.12374): no token is verified twice, and siblings cover more of p than
+    independent samples.
 
     Args:
         logits: [n, vocab_size] float32; softmax of it is q.
         uniforms: [n, k] float64 in [0, 1).
 
     Returns:
-        [n, k] int64 tokens, and [n, k, vocab_size] float32, q of each. Where q has fewer than k tokens
-        with any probability, further ones are certain, and worth nothing.
+        [n, k] int64 tokens, and [n, k, vocab_size] float32, q of each. If q has fewer than k tokens with positive
+        probability, the others are point masses that will be rejected.
     """
     n, k = uniforms.shape
     tokens = torch.empty(n, k, dtype=torch.int64, device=logits.device)

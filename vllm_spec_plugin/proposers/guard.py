@@ -1,4 +1,4 @@
-"""Keeping a faulty proposer from costing more than its drafts."""
+"""Guards the engine against faulty proposers: a fault costs drafts only."""
 
 import logging
 import time
@@ -31,15 +31,15 @@ _WHOLE = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 
 class GuardedProposer:
-    """A proposer whose faults are counted, logged now and then, and answered with no draft."""
+    """Wraps a proposer: its faults are counted and logged, and give no draft."""
 
     def __init__(self, proposer: Proposer, vocab_size: int, on_error: Callable[[str], None]) -> None:
         """Wraps `proposer`.
 
         Args:
             proposer: any proposer.
-            vocab_size: draft tokens must be below.
-            on_error: called with one of `PROPOSER_ERRORS` per draft, or per step where all are lost.
+            vocab_size: size of the vocabulary; draft tokens must be below.
+            on_error: called with one of `PROPOSER_ERRORS` per lost draft, or per step if all are lost.
         """
         self._proposer = proposer
         self._vocab_size = vocab_size
@@ -47,7 +47,7 @@ class GuardedProposer:
         self._last_log: dict[str, float] = {}
 
     def propose(self, requests: Sequence[RequestView]) -> list[Draft]:
-        """One sound draft per request; `NO_DRAFT` in the place of each unsound one."""
+        """Returns one valid draft per request; `NO_DRAFT` in place of each invalid one."""
         try:
             drafts = list(self._proposer.propose(requests))
             if len(drafts) != len(requests):
@@ -55,7 +55,7 @@ class GuardedProposer:
         except Exception as error:
             reason = error.reason if isinstance(error, _FaultError) else RAISED
             self._report(reason, f"no drafts in this step: {type(error).__name__}: {error}")
-            # Its state may be half updated: let it start again from the requests' texts.
+            # Its state may be inconsistent: rebuild it from the requests' texts.
             for request in requests:
                 self.forget(request.request_id)
             return [NO_DRAFT] * len(requests)
@@ -86,7 +86,7 @@ class GuardedProposer:
             self._report(RAISED, f"forgetting a request: {type(error).__name__}: {error}")
 
     def finish(self, request_id: str) -> None:
-        """Tells the proposer that the request ended; one that does not ask for that forgets it."""
+        """Calls the proposer's `finish` for a request that has ended, or `forget` if it has none."""
         finish: Callable[[str], None] | None = getattr(self._proposer, "finish", None)
         if finish is None:
             self.forget(request_id)
@@ -98,7 +98,7 @@ class GuardedProposer:
             self.forget(request_id)
 
     def reset(self, request_ids: Sequence[str]) -> None:
-        """Has the proposer forget all that it keeps, or, where it can't, what it keeps of these requests."""
+        """Calls the proposer's `reset`, or `forget` for these requests if it has none."""
         reset: Callable[[], None] | None = getattr(self._proposer, "reset", None)
         if reset is not None:
             try:
@@ -133,10 +133,10 @@ class _FaultError(Exception):
 
 
 def check_draft(draft: Draft, request: RequestView, vocab_size: int) -> Draft:
-    """Raises unless `draft` is one that the scorer can verify exactly, if the values of its q are sound.
+    """Checks everything about a draft but the values of its q; raises if it cannot be verified exactly.
 
     Returns:
-        The draft in the scorer's types: a list of ints, float32 q.
+        The draft in the types of the verification: a list of ints, float32 q.
     """
     if not isinstance(draft, Draft):
         raise _FaultError(WRONG_TYPE, f"got {type(draft).__name__}, not a Draft")
@@ -159,7 +159,7 @@ def check_draft(draft: Draft, request: RequestView, vocab_size: int) -> Draft:
 
 
 def _token_ids(given: Any) -> list[int]:
-    """Token ids of any sequence, array or tensor of whole numbers; no bools, no floats."""
+    """Converts any sequence, array or tensor of integers to token ids; refuses bools and floats."""
     values = given.tolist() if isinstance(given, np.ndarray | torch.Tensor) else given
     if not isinstance(values, Sequence) or isinstance(values, str | bytes):
         raise _FaultError(WRONG_TYPE, f"token_ids is {type(given).__name__}")
@@ -174,7 +174,7 @@ def _token_ids(given: Any) -> list[int]:
 
 
 def _probs(given: Any, num_tokens: int, vocab_size: int) -> SparseProbs | torch.Tensor:
-    """q in the scorer's types."""
+    """Converts q to the types of the verification."""
     values = given.probs if isinstance(given, SparseProbs) else given
     if not isinstance(values, torch.Tensor) or values.layout != torch.strided or not values.is_floating_point():
         raise _FaultError(WRONG_TYPE, f"q is {type(values).__name__}, not a dense tensor of floats")
@@ -196,11 +196,11 @@ def _probs(given: Any, num_tokens: int, vocab_size: int) -> SparseProbs | torch.
 
 
 def are_sound(probs: Sequence[SparseProbs | torch.Tensor], vocab_size: int) -> bool:
-    """Whether each row of q is a distribution over the vocabulary: one answer, so that the device is asked once.
+    """Whether every row of q is a distribution over the vocabulary; one result, so that the device is read once.
 
     Args:
-        probs: q of some drafts, in the scorer's types.
-        vocab_size: token ids must be below.
+        probs: q of drafts, in the types of the verification.
+        vocab_size: size of the vocabulary; token ids must be below.
     """
     sparse = [q for q in probs if isinstance(q, SparseProbs)]
     dense = [q for q in probs if isinstance(q, torch.Tensor)]

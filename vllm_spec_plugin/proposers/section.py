@@ -1,4 +1,4 @@
-"""What every method says of itself: its section of a plugin.yaml, and all that the rest must know of the method."""
+"""The contract of every method's section of a plugin.yaml, with the properties that other packages need."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 
 from vllm_spec_plugin.schema.section import Section
 
-# A configuration is read in every process, also where torch is not needed.
+# Configurations are read in every process, also without torch.
 if TYPE_CHECKING:
     from vllm_spec_plugin.proposers.base import Proposer
     from vllm_spec_plugin.proposers.model_source import ModelSource
 
 
 class DraftWeights(NamedTuple):
-    """A draft model that the worker loads beside the target.
+    """A draft model that the worker loads next to the target.
 
     Attributes:
         model: folder or name on the Hugging Face hub.
-        dtype: number format of the weights; None is the target's.
-        quantization: in vLLM's words; None is as the checkpoint says.
-        num_branches: sequences that are drafted side by side per request.
+        dtype: data type of the weights; None is the target's.
+        quantization: vLLM's name of the quantization; None is the checkpoint's.
+        num_branches: sequences per request that are drafted at once.
     """
 
     model: str
@@ -34,9 +34,9 @@ class FixedTree(NamedTuple):
     """The size of trees whose shape is configured.
 
     Attributes:
-        key: the key of the section that says the shape.
-        num_nodes: draft tokens in all.
-        depth: draft tokens one after the other.
+        key: the section's key that has the shape.
+        num_nodes: number of draft tokens.
+        depth: number of draft tokens on the longest path.
     """
 
     key: str
@@ -46,13 +46,13 @@ class FixedTree(NamedTuple):
 
 @dataclass(frozen=True)
 class Target:
-    """The model that is served, and how.
+    """The served model and its settings.
 
     Attributes:
-        source: where it comes from.
-        tensor_parallel_size: number of devices that it is split over.
-        max_model_len: most tokens of a text; None is what the model's config says.
-        quantizations: ways of quantization that vLLM knows.
+        source: names of the model and its tokenizer.
+        tensor_parallel_size: number of devices over which it is split.
+        max_model_len: maximum tokens of a request; None is the context length in the model's config.
+        quantizations: names of vLLM's quantization methods.
     """
 
     source: "ModelSource"
@@ -62,18 +62,18 @@ class Target:
 
 
 class ProposerConfig(Section):
-    """The section `proposer` of one method, and all that the rest must know of the method.
+    """The section `proposer` of one method, with the properties that other packages need.
 
-    A subclass has a key `method` of one word, and a `description` for each key. What a default below says holds for a
+    A subclass has a key `method` with one literal value, and a `description` for each key. The defaults below are for a
     method that drafts chains from a request's own text.
 
     Attributes:
-        keeps_kv: whether the drafts need slots in the KV cache; then `draft_weights` says of which model.
+        keeps_kv: whether drafts need slots in the KV cache; `draft_weights` then has the model.
         uses_hidden_states: whether it drafts from the target's last hidden states.
-        uses_predictions: whether it drafts from a request's predicted output: requests without one are not drafted for.
-        model_keys: keys whose values are a model's folder or its name on the Hugging Face hub. A relative path becomes
-            an absolute one where it names a folder beside the configuration file.
-        planned_keys: keys that `vllm-spec plan` measures the method with, where they are not its defaults.
+        uses_predictions: whether it drafts from a request's predicted output; requests without one get no drafts of it.
+        model_keys: keys whose values are a model's folder or hub name. A relative path becomes absolute where it names
+            a folder beside the configuration file.
+        planned_keys: keys that `vllm-spec plan` sets to other values than the defaults.
     """
 
     keeps_kv: ClassVar[bool] = False
@@ -88,38 +88,38 @@ class ProposerConfig(Section):
         """Builds the proposer, in the worker. Import what it needs here, not where the section is defined.
 
         Args:
-            num_tokens: most tokens of a draft.
-            vocab_size: the target's.
+            num_tokens: maximum tokens of a draft.
+            vocab_size: size of the target's vocabulary.
             engine: with `keeps_kv` a `DraftEngine`; with `uses_hidden_states` a `StatesEngine`; else None.
         """
         raise NotImplementedError
 
     def check(self, target: Target | None, num_tokens: int, where: str) -> list[str]:
-        """Checks before a server starts whether the method can draft for its target. Loads no weights.
+        """Checks before start-up whether the method can draft for a target, without loading weights.
 
         Args:
-            target: None is not known: only what can be checked without it.
-            num_tokens: most tokens of a draft.
-            where: the configuration file, for messages.
+            target: the served model; None checks only what needs no target.
+            num_tokens: maximum tokens of a draft.
+            where: name of the configuration file, for messages.
 
         Returns:
             Warnings, one line each.
 
         Raises:
-            ConfigError: it cannot.
+            ConfigError: the method cannot draft for the target.
         """
         return []
 
     @property
     def draft_weights(self) -> DraftWeights | None:
-        """The model whose keys and values are kept beside the target's; None if `keeps_kv` is not set."""
+        """The draft model with KV in the target's block pool; None without `keeps_kv`."""
         return None
 
     @property
     def text_scope(self) -> Literal["salt", "global"] | None:
-        """Where it learns from texts that have ended: requests that share them if they have no cache_salt.
+        """The scope of requests without a cache_salt, for methods that draft from finished responses.
 
-        "salt" keeps each one private, "global" is all of them. None is a method that does not learn.
+        "salt" keeps each request private, "global" shares among them. None is a method that does not use them.
         """
         return None
 
@@ -135,27 +135,27 @@ class ProposerConfig(Section):
 
     @property
     def branch_shapes(self) -> tuple[tuple[int, int], ...]:
-        """[nodes + 1] if branches need KV blocks of their own: chains and depth of the first n nodes; else empty."""
+        """[nodes + 1], (chains, depth) of the first n nodes, if drafting branches needs KV blocks; else empty."""
         return ()
 
     def tree_size(self, most: int) -> tuple[int, int]:
-        """Tokens of a tree, and most of them one after the other, where it has `most` tokens at most."""
+        """Returns nodes and depth of a tree with at most `most` tokens."""
         return (most, most) if self.fixed_tree is None else self.fixed_tree[1:]
 
     def tree_order(self, most: int) -> tuple[int, ...]:
-        """Orders the nodes of a draft of `most` tokens by path probability; a turn of n tokens drafts the first n.
+        """Orders the nodes of a draft of `most` tokens by path probability; a draft of n tokens has the first n.
 
         Returns:
-            Each node's parent in that order, which comes before it; -1 where that is the end of the text.
+            Each node's parent, an earlier node in that order, or -1 for the end of the text.
         """
         return tuple(range(-1, most - 1))
 
     @classmethod
     def vllm_settings(cls, draft: str) -> dict[str, Any] | None:
-        """Settings of vLLM's own speculation by the same method, which benchmarks call `stock:METHOD`.
+        """Returns the settings of vLLM's own version of the method, `stock:METHOD` in benchmarks.
 
         Args:
-            draft: folder or name of a draft model, where one is needed.
+            draft: folder or hub name of a draft model, if the method needs one.
 
         Returns:
             None if vLLM has no such method.
@@ -164,19 +164,19 @@ class ProposerConfig(Section):
 
     @property
     def models(self) -> tuple[str, ...]:
-        """Folders and names of all models that it needs."""
+        """Folders and hub names of all models that the method needs."""
         values = (getattr(self, key) for key in self.model_keys)
         return tuple(value for value in values if isinstance(value, str))
 
     def resolved(self, folder: Path) -> Self:
-        """The same with absolute paths of the models that lie beside the file, in `folder`."""
+        """Returns a copy with absolute paths of the models that lie in `folder`, beside the file."""
         given = {key: getattr(self, key) for key in self.model_keys}
         changed = {key: _beside(value, folder) for key, value in given.items() if isinstance(value, str)}
         return self.model_copy(update=changed) if changed else self
 
     @property
     def members(self) -> "tuple[ProposerConfig, ...]":
-        """The proposers of this section, in their order: one."""
+        """The proposers of this section, in order: this one."""
         return (self,)
 
 

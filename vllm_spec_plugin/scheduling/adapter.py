@@ -1,4 +1,4 @@
-"""Between vLLM's scheduler and the policy of draft lengths: what a step may draft, and what came of it."""
+"""Connects vLLM's scheduler to the draft-length policy: limits of a step's drafts, and their outcomes."""
 
 import logging
 import time
@@ -49,17 +49,17 @@ class _Step:
 
 
 class DraftLengthAdapter:
-    """Has the policy plan each step's drafts, and tells it how drafts fared and what steps took.
+    """Lets the policy plan each step's drafts, and reports outcomes of drafts and times of steps to it.
 
-    All of it happens in the scheduler's process: what the ranks draft is decided once, and sent to them.
+    It runs in the scheduler's process only: draft lengths are decided once, and sent to the ranks.
 
-    Work per request is done only for requests that may be drafted for, in steps that the policy plans drafts for. A
+    Work per request is done only for requests that may have drafts, in steps for which the policy plans drafts. A
     policy whose plans depend on limits alone (`is_constant`) is called once per combination of limits.
 
     Attributes:
         control: the policy.
-        latest: turns of each request that is drafted for by the latest plan.
-        pending: turns and source of requests that were to be drafted for in the latest step that sampled them.
+        latest: turns of each request with turns in the latest plan.
+        pending: turns and source of requests that had turns in the latest step that sampled them.
     """
 
     def __init__(
@@ -69,9 +69,9 @@ class DraftLengthAdapter:
 
         Args:
             control: the policy.
-            config: the plugin's.
-            max_model_len: most tokens of a text.
-            counters: decisions are added to these.
+            config: the plugin's configuration.
+            max_model_len: maximum tokens of a request.
+            counters: counters to which decisions are added.
         """
         self.control = control
         self.latest = _NO_TURNS
@@ -102,7 +102,7 @@ class DraftLengthAdapter:
         self._started: float | None = None
 
     def add(self, request: Request) -> None:
-        """Reads what a new request allows: one that is served without drafts is counted, and never planned for."""
+        """Reads a new request's limits; one that is served without drafts is counted, and never planned for."""
         if reason := why_without_drafts(request):
             self._decisions.without_drafts(reason)
             return
@@ -112,14 +112,14 @@ class DraftLengthAdapter:
             self._limits[request.request_id] = limits
 
     def forget(self, request_id: str) -> None:
-        """Drops what is kept for a request that ended."""
+        """Drops the state of a finished request."""
         self.pending.pop(request_id, None)
         self._computed.pop(request_id, None)
         if self._limits.pop(request_id, None) is not None:
             self.control.forget(request_id)
 
     def started(self) -> None:
-        """Ends the measurement of the step before: another begins to be planned."""
+        """Ends the measurement of the step before, as the next one is being planned."""
         if not self.control.is_constant:
             now = time.perf_counter()
             self._finish(now)
@@ -128,16 +128,16 @@ class DraftLengthAdapter:
     def plan(
         self, output: Any, running: Sequence[Request], most_tokens: Callable[[], int], *, may_draft: bool = True
     ) -> dict[str, Turns]:
-        """Decides what is drafted at the end of a step that vLLM has planned.
+        """Plans the drafts at the end of a step that vLLM has planned.
 
         Args:
             output: vLLM's plan.
             running: all running requests.
-            most_tokens: tells how many tokens the next step has room for.
-            may_draft: False plans none, unless the policy is constant.
+            most_tokens: returns the number of tokens for which the next step has room.
+            may_draft: False plans no drafts, unless the policy is constant.
 
         Returns:
-            Per request that the step computes tokens of and that is to be drafted for: its turns, at least one.
+            The turns, at least one, of each request of the step that gets drafts.
         """
         if self.control.is_constant:
             turns = self._plan_constant(output, running) if self._limits else _NO_TURNS
@@ -216,7 +216,7 @@ class DraftLengthAdapter:
     def _requests(
         self, scheduled: Mapping[str, int], running: Sequence[Request], context: int, most_tokens: int
     ) -> tuple[list[DraftRequest], Batch]:
-        """The planned step's requests that may be drafted for, and the batch that will verify their drafts."""
+        """Returns the planned step's requests that may have drafts, and the batch that will verify them."""
         requests, base_tokens, others = [], 0, 0
         uncomputed, kv_proposer = self._nothing, self._kv_proposer
         for request in running:
@@ -257,32 +257,32 @@ class DraftLengthAdapter:
         return tuple([missing if i == kv_proposer else 0 for i in range(len(self._proposers))])
 
     def source(self, request_id: str) -> int:
-        """Index of the proposer that made the drafts that wait to be verified; the first one's if that is not known."""
+        """Returns the index of the proposer of the waiting drafts; that of the first proposer if it is not known."""
         _, source = self.pending.get(request_id, ((), None))
         return source or 0
 
     def note_estimates(self) -> None:
-        """Has the policy's estimates of acceptance counted, as they are now."""
+        """Adds the policy's present estimates of acceptance to the counters."""
         self._decisions.estimated(self.control.acceptance)
 
     def is_served(self, request_id: str) -> bool:
-        """Whether a request may be drafted for, and has not ended. A KV connector may keep ended ones."""
+        """Whether a request may have drafts, and has not ended. A KV connector may keep finished ones."""
         return request_id in self._limits
 
     def verified(
         self, request_id: str, drafted: int, accepted: int, num_output_tokens: int, nodes: tuple[int, ...] | None
     ) -> int:
-        """Passes on what a step did for a request that had drafts, or was to have some.
+        """Reports the outcome of a step for a request that had drafts or turns.
 
         Args:
             request_id: the request.
             drafted: draft tokens that were verified; 0 if there were none.
-            accepted: draft tokens that were kept.
+            accepted: draft tokens that were accepted.
             num_output_tokens: output tokens of the request, those of the step included.
-            nodes: of a tree, the accepted nodes by their number in the order sent; None for chains.
+            nodes: numbers of a tree's accepted nodes, in the order sent; None for chains.
 
         Returns:
-            Index of the proposer that made the drafts.
+            Index of the drafts' proposer.
         """
         pending = self.pending.pop(request_id, None)
         if pending is None:
@@ -302,10 +302,10 @@ class DraftLengthAdapter:
         num_output: int,
         is_busy: bool,
     ) -> None:
-        """Takes the outcome of the earliest of the planned steps.
+        """Updates the policy from the outcome of the earliest planned step.
 
         Args:
-            requests: requests that vLLM keeps, by id; with a KV connector also ended ones.
+            requests: requests that vLLM keeps, by id; with a KV connector also finished ones.
             outcome: the worker's `ModelRunnerOutput`.
             result: the worker's message with it.
             num_output: output tokens of the step.

@@ -9,7 +9,7 @@ from vllm_spec_plugin.turns import Turns, longest
 
 
 class DecisionCounters:
-    """Counts what a policy decided, what it expected of that, and what came of it."""
+    """Counts a policy's decisions, its forecasts, and their outcomes."""
 
     def __init__(self, counters: CountersByMethod, method: str, methods: Sequence[str]) -> None:
         """Adds to counters.
@@ -48,7 +48,7 @@ class DecisionCounters:
         self._counters.of(self._method).count_without_drafts(reason)
 
     def compare(self, forecast: Forecast, num_output: int, seconds: float) -> None:
-        """Counts what a step was expected to take and to save, and what it did."""
+        """Counts a step's forecast and measured time, and its expected and realised savings."""
         counters = self._counters.of(self._method)
         counters.predicted_seconds += forecast.seconds
         counters.measured_seconds += seconds
@@ -57,7 +57,7 @@ class DecisionCounters:
         counters.realised_saved_seconds += num_output * seconds_per_token - seconds
 
     def estimated(self, acceptance: Sequence[Sequence[float]]) -> None:
-        """Notes the policy's estimates of acceptance: per proposer and position, empty if it makes none."""
+        """Sets the policy's estimates of acceptance, per proposer and position; empty if it has none."""
         for method, rates in zip(self._methods, acceptance, strict=False):
             self._counters.of(method).acceptance = list(rates)
 
@@ -69,7 +69,7 @@ def explain(
     acceptance: Sequence[Sequence[float]],
     methods: Sequence[str],
 ) -> str:
-    """Describes one decision in a line: of several proposers those that have a turn, in order."""
+    """Describes one decision in a line; in a cascade with the proposers that have a turn, in order."""
 
     def named(turns: Turns) -> str:
         if len(methods) == 1 or not turns:

@@ -1,4 +1,4 @@
-"""KV blocks for drafts: reserved from what is free, taken back when not used, and given up where texts need them."""
+"""KV blocks for drafts: reserved from free blocks, rolled back when not used, given up where texts need them."""
 
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -17,11 +17,10 @@ from vllm_spec_plugin.turns import Turns, length_of
 class DraftBlocks:
     """Moves KV blocks between the drafts of a scheduler's requests and the pool.
 
-    Work is done only for requests that have waiting drafts or turns, or that may hold blocks beyond their text.
+    It works only on requests that have waiting drafts or turns, or may hold blocks beyond their text.
 
     Attributes:
-        kv_proposer: index of the proposer that writes KV of its own, so that the tokens it drafts in a step need
-            slots; None if there is none.
+        kv_proposer: index of the proposer that keeps KV, whose drafts need slots; None if there is none.
     """
 
     def __init__(
@@ -35,32 +34,32 @@ class DraftBlocks:
         """Connects to a scheduler.
 
         Args:
-            scheduler: plans the steps.
-            manager: the scheduler's.
-            adapter: plans the drafts.
-            config: the plugin's.
-            counters: blocks and dropped drafts are added to these.
+            scheduler: scheduler that plans the steps.
+            manager: the scheduler's KV cache manager.
+            adapter: adapter that plans the drafts.
+            config: the plugin's configuration.
+            counters: counters to which blocks and dropped drafts are added.
         """
         self._scheduler, self._manager, self._adapter, self._counters = scheduler, manager, adapter, counters
         self.kv_proposer = config.kv_proposer
         self._method, self._methods = config.proposer.method, [proposer.method for proposer in config.proposers]
 
     def most_tokens(self) -> int:
-        """How many tokens the next step has room for."""
+        """Returns the number of tokens for which the next step has room."""
         manager, most = self._manager, self._scheduler.max_num_scheduled_tokens
         num_running = len(self._scheduler.running)
         return num_running + manager.free_kv_tokens(most - num_running) if manager.block_sizes else most
 
     def make_room(self, drafted: Collection[str]) -> dict[str, TableLengths]:
-        """Takes back what the last step's drafts left unused, and what texts need, before a step is planned.
+        """Rolls back unused blocks, and drops drafts whose blocks texts need, before a step is planned.
 
-        The last step's tokens and drafts are known by then.
+        Call it when the last step's tokens and drafts are known.
 
         Args:
-            drafted: requests with drafts that wait to be verified, and maybe others.
+            drafted: requests with waiting drafts, and possibly others.
 
         Returns:
-            The lengths of the tables that got shorter, by request id. vLLM may preempt some of these requests.
+            The lengths of shortened tables, by request id. vLLM may preempt some of these requests.
         """
         manager = self._manager
         manager.release_forks()
@@ -71,7 +70,7 @@ class DraftBlocks:
         return tables
 
     def _roll_back(self) -> dict[str, TableLengths]:
-        """Frees what is held beyond text and waiting drafts."""
+        """Frees blocks beyond text and waiting drafts."""
         manager, requests, tables = self._manager, self._scheduler.requests, {}
         waiting: dict[str, None] = {}
         running = RequestStatus.RUNNING
@@ -92,8 +91,7 @@ class DraftBlocks:
     def _cut_drafts(self) -> dict[str, TableLengths]:
         """Drops drafts whose blocks other requests' texts need.
 
-        How many are dropped depends on lengths and blocks alone, never on the tokens: the output's
-        distribution stays.
+        Their number depends on lengths and blocks alone, never on tokens, so the output's distribution does not change.
         """
         manager, running = self._manager, self._scheduler.running
         free = manager.block_pool.get_num_free_blocks()
@@ -128,7 +126,7 @@ class DraftBlocks:
             self._counters.of(self._method).kv_blocks_rolled_back += num_blocks
 
     def _is_plenty(self, num_free_blocks: int) -> bool:
-        """Whether there are blocks for all that running requests ask of a step: the usual case, told quickly."""
+        """Whether blocks surely suffice for all running requests of a step; a fast check of the usual case."""
         # Besides full blocks, each request may begin one per group.
         sizes, running = self._manager.block_sizes, self._scheduler.running
         num_requests, most = len(running), self._scheduler.max_num_scheduled_tokens
@@ -138,7 +136,7 @@ class DraftBlocks:
         return sum([tokens // size + num_requests for size in sizes]) <= num_free_blocks
 
     def _wanted(self) -> dict[str, int]:
-        """Per running request that this step may draft for, the tokens whose slots it will need."""
+        """Returns the tokens that will need slots, of each running request that this step may draft for."""
         scheduler, turns = self._scheduler, self._adapter.latest
         if self.kv_proposer is None or not (scheduler.waiting or scheduler.kv_holding_waiting):
             return {}
@@ -151,22 +149,21 @@ class DraftBlocks:
         }
 
     def _slots_for_drafting(self, request: Request, num_verified: int, length: int) -> int:
-        """How far a request's slots must reach for `length` drafts after a step that verifies `num_verified`.
+        """Returns the slots that a request needs for `length` draft tokens after a step that verifies `num_verified`.
 
-        Drafting writes KV up to the last but one draft, verifying all of them in the next step one
-        position further.
+        Drafting writes KV of all draft tokens but the last; verification in the next step writes one position more.
         """
         longest = min(self._scheduler.max_model_len, request.num_prompt_tokens + request.max_tokens)
         return min(longest, request.num_tokens + num_verified + 1 + length)
 
     def reserve(self, output: Any, turns: Mapping[str, Turns]) -> None:
-        """Gives the requests that will be drafted for in the planned step slots for it, earlier ones first.
+        """Reserves slots for the drafts of the planned step, for earlier requests first.
 
-        Slots that vLLM gave to the drafts of the step are taken back later, too.
+        Slots from vLLM for the step's drafts are rolled back later, too.
 
         Args:
             output: vLLM's plan of the step; the added blocks are appended to it.
-            turns: the step's, by request id.
+            turns: turns of the step, by request id.
         """
         manager, drafts, added = self._manager, output.scheduled_spec_decode_tokens, {}
         if drafts:

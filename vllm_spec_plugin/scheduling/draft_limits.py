@@ -1,4 +1,4 @@
-"""Draft limits of a request: what it asked for, and what its text has room for."""
+"""Draft limits of a request: its options, and the room until the end of its text."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,14 +10,14 @@ from vllm_spec_plugin.proposers.section import ProposerConfig
 
 @dataclass(frozen=True, slots=True)
 class DraftLimits:
-    """Most draft tokens of a request, by the length of its text.
+    """Maximum draft tokens of a request, by the length of its text.
 
     Attributes:
-        usual: per proposer, most draft tokens while the text is far from its end; 0 is none at all.
-        usual_until: longest text with which these hold, in tokens.
-        max_model_len: most tokens of a text.
-        end: tokens of the text when the request has all its output.
-        drafts_trees: per proposer, whether more tokens may be verified than may follow each other.
+        usual: maximum draft tokens per proposer, far from the end of the text; 0 is none.
+        usual_until: longest text for which `usual` holds, in tokens.
+        max_model_len: maximum tokens of a request.
+        end: tokens of the text with all output tokens of the request.
+        drafts_trees: per proposer, whether drafts may have branches.
     """
 
     usual: tuple[int, ...]
@@ -39,10 +39,10 @@ class DraftLimits:
 
         Args:
             request: vLLM's `Request`.
-            options: what it says of its drafts.
-            most: the configuration's longest draft, in tokens.
-            proposers: of the configuration.
-            max_model_len: most tokens of a text.
+            options: the request's options.
+            most: the configuration's maximum draft length, in tokens.
+            proposers: proposers of the configuration.
+            max_model_len: maximum tokens of a request.
         """
         most = most if options.most is None else min(options.most, most)
         end = request.num_prompt_tokens + request.max_tokens
@@ -55,12 +55,12 @@ class DraftLimits:
         )
 
     def at(self, num_tokens: int) -> tuple[int, ...] | None:
-        """Limits per proposer for the drafts after a step; None if all are 0.
+        """Returns limits per proposer for the drafts after a step; None if all are 0.
 
-        The step adds a token to the text first, and verification one more after the drafts.
+        The step adds one token before the drafts, and verification one after them.
 
         Args:
-            num_tokens: of the text before the step.
+            num_tokens: tokens of the text before the step.
         """
         if num_tokens <= self.usual_until:
             return self.usual

@@ -1,14 +1,14 @@
-"""Bounds the drafts that are verified beside a prompt and made behind it: both delay the prompt's first token."""
+"""Bounds drafts in steps with a prompt: verifying and drafting delay the prompt's first token."""
 
-# Most of a step's time without drafts that verifying them may add while the step computes a prompt, and drafting.
+# Maximum shares of a step's time without drafts that verification and drafting may add in a step with a prompt.
 MOST_DELAY, MOST_DRAFTING = 0.15, 0.1
-# Steps after which an observation counts half, and those before anything is bounded.
+# Half-life of an observation, in steps, and steps before anything is bounded.
 _HALF_LIFE, _LEAST_STEPS = 256, 16
 _KEPT = 0.5 ** (1 / _HALF_LIFE)
 
 
 class FirstTokenBound:
-    """Learns what a token adds to a step and to the drafting behind it, and bounds drafts by it where prompts are."""
+    """Learns the cost per token of a step and of its drafting, and bounds drafts in steps with prompts."""
 
     def __init__(self) -> None:
         """Starts without observations: nothing is bounded."""
@@ -18,20 +18,20 @@ class FirstTokenBound:
         """Updates the estimates from one step.
 
         Args:
-            num_tokens: tokens that the target computed, most of which a draft model computes too.
-            seconds: of the step without drafting.
-            drafting_seconds: of drafting; 0 if nothing was drafted.
+            num_tokens: tokens that the target computed.
+            seconds: time of the step without drafting.
+            drafting_seconds: time of drafting; 0 if nothing was drafted.
         """
         self._step.observe(num_tokens, seconds)
         self._drafting.observe(num_tokens, drafting_seconds)
 
     def most_drafts(self, num_tokens: int) -> int | None:
-        """Most draft tokens of a step of `num_tokens` other tokens; None where their cost is not known, or nothing."""
+        """Returns the maximum draft tokens of a step with `num_tokens` other tokens; None without a known cost."""
         fixed, slope = self._step.fit()
         return int(MOST_DELAY * (fixed / slope + num_tokens)) if slope > 0 else None
 
     def allows_drafting(self, num_tokens: int) -> bool:
-        """Whether the end of a step of `num_tokens` tokens, which brings a first token, may be used for drafting."""
+        """Whether a step of `num_tokens` tokens that outputs a first token may draft."""
         fixed, slope = self._step.fit()
         own_fixed, own_slope = self._drafting.fit()
         seconds = fixed + slope * num_tokens
@@ -50,7 +50,7 @@ class _Line:
         self._sums = (0.0,) * 5
 
     def observe(self, num_tokens: int, seconds: float) -> None:
-        """Updates the fit; what took no time was not done."""
+        """Updates the fit; observations without time are ignored."""
         if num_tokens < 1 or seconds <= 0:
             return
         weight = 1 / seconds**2
@@ -59,7 +59,7 @@ class _Line:
         self._num_steps += 1
 
     def fit(self) -> tuple[float, float]:
-        """The fixed seconds and those per token, none of them negative; zeros while they are not known."""
+        """Returns fixed seconds and seconds per token, not negative; zeros while they are unknown."""
         total, first, second, times, products = self._sums
         if self._num_steps < _LEAST_STEPS:
             return 0.0, 0.0
@@ -69,6 +69,6 @@ class _Line:
 
 
 def share_out(num_tokens: int, num_requests: int) -> list[int]:
-    """[num_requests]: equal shares of `num_tokens`, earlier requests first."""
+    """Returns [num_requests], equal shares of `num_tokens`; earlier requests get the remainder."""
     each, more = divmod(num_tokens, num_requests)
     return [each + (i < more) for i in range(num_requests)]

@@ -1,4 +1,4 @@
-"""Prompts before drafts: first tokens are not delayed by what is verified or drafted in the same step."""
+"""Gives prompts priority over drafts, so that drafts hardly delay first tokens of the same step."""
 
 from collections.abc import Sequence
 from typing import Any, cast
@@ -13,16 +13,16 @@ from vllm_spec_plugin.scheduling.first_token import FirstTokenBound, share_out
 class PromptPriority:
     """Cuts and forbids drafts in steps of the scheduler that compute prompts.
 
-    Numbers of requests and tokens decide, never drafts: the output's distribution stays.
+    Decisions depend on numbers of requests and tokens, never on drafts, so the output's distribution does not change.
     """
 
     def __init__(self, scheduler: Scheduler, bound: FirstTokenBound, methods: Sequence[str]) -> None:
         """Connects a bound.
 
         Args:
-            scheduler: plans the steps.
-            bound: learns what steps take, and says what delays a first token.
-            methods: names of the proposers.
+            scheduler: scheduler that plans the steps.
+            bound: bound on drafts, learned from the time of steps.
+            methods: methods of the proposers.
         """
         self._scheduler, self._bound, self._methods = scheduler, bound, methods
 
@@ -32,7 +32,7 @@ class PromptPriority:
         Args:
             num_tokens: tokens that the target computed.
             seconds: of the step, drafting included.
-            counted: what the workers counted in it; None if nothing.
+            counted: counts of the workers in the step; None if there are none.
         """
         drafting = 0.0
         if counted is not None:
@@ -53,7 +53,7 @@ class PromptPriority:
                 request.spec_token_ids = request.spec_token_ids[:kept]
 
     def allows_drafting(self, output: Any) -> bool:
-        """Whether a planned step brings no first token, or one that drafting hardly delays.
+        """Whether a planned step outputs no first token, or one that drafting hardly delays.
 
         Args:
             output: vLLM's plan of the step.
@@ -65,7 +65,7 @@ class PromptPriority:
         )
 
     def _num_prompt_tokens(self) -> int:
-        """Tokens that the next step may compute of requests without a first token; 0 if there are none."""
+        """Returns the tokens that the next step may compute of requests without a first token; 0 if there are none."""
         scheduler = self._scheduler
         most, manager = scheduler.max_num_scheduled_tokens, cast(SpecKVCacheManager, scheduler.kv_cache_manager)
         lefts = [request.num_tokens - request.num_computed_tokens for request in scheduler.running]

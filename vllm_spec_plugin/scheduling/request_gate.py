@@ -1,4 +1,4 @@
-"""Decides from a request's options whether it may have drafts, and whose texts they may come from."""
+"""Decides from a request's options whether it may have drafts, and the scope of its text."""
 
 from typing import Any, Literal
 
@@ -8,20 +8,19 @@ SharedScope = Literal["salt", "global"]
 
 
 def why_without_drafts(request: Any) -> str | None:
-    """Says why a request gets no drafts, or None if it may have some.
+    """Returns why a request gets no drafts, or None if it may have drafts.
 
-    Decided in the scheduler's process, from what does not change while the request lives, so that all ranks agree.
-    A request's own `spec: off` is not a reason but its choice, see `read_options`.
+    The scheduler's process decides, from constant options of the request, so that all ranks agree. A request's own
+    `spec: off` is no such reason, see `read_options`.
 
     Args:
         request: vLLM's `Request`.
 
     Returns:
         One of `WITHOUT_DRAFTS`:
-        `thinking_budget`: vLLM's account of thinking tokens takes one token per step, and its state cannot be wound
-        back after a rejection.
-        `resumable`: where a session's turn stops inside accepted drafts, vLLM cuts the text, not the computed tokens:
-        the next turn would stand on the keys and values of the cut ones.
+        `thinking_budget`: vLLM counts one thinking token per step, and cannot undo it after a rejection.
+        `resumable`: if a session's turn stops inside accepted drafts, vLLM cuts the text, not the computed tokens; the
+        next turn would use keys and values of the cut tokens.
         `prompt_embeds`: positions of the prompt have no token ids to draft from.
         `pooling`: nothing is sampled.
     """
@@ -38,10 +37,10 @@ def why_without_drafts(request: Any) -> str | None:
 
 
 def scope_of(cache_salt: str | None, shared_scope: SharedScope) -> str | None:
-    """The scope of a request; None is private: it neither reads nor writes anything shared.
+    """Returns the scope of a request; None is private: it neither reads nor writes shared text.
 
     Args:
-        cache_salt: what the request was sent with, the secret of those who may share. Empty is none.
+        cache_salt: the request's salt, a secret of those who may share. Empty is none.
         shared_scope: "salt" keeps requests without a salt private; "global" gives all of them one scope, which
             no salt can name.
     """

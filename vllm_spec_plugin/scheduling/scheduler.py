@@ -1,4 +1,4 @@
-"""vLLM's scheduler with the plugin's part of a step: what is drafted, what came of it, and counters."""
+"""vLLM's scheduler with the plugin's part of a step: draft lengths, outcomes of drafts, and counters."""
 
 import logging
 import time
@@ -29,16 +29,15 @@ COUNTERS_SECONDS = 0.25
 
 
 class SpecScheduler(Scheduler):
-    """Plans a draft length per request, gives drafts free KV blocks, and sends the workers' counters to the frontend.
+    """Plans draft lengths, reserves free KV blocks for drafts, and sends the workers' counters to the frontend.
 
-    A step without drafts goes vLLM's own way: work per request is done only for requests that have drafts, are to be
-    drafted for, or hold blocks because they were.
+    In a step without drafts it works like vLLM's: work per request is done only for requests that have drafts or turns,
+    or hold blocks of earlier drafts.
 
-    With a KV connector, block tables stay as vLLM makes them: connectors keep copies of their own,
-    which only ever grow.
+    With a KV connector block tables are vLLM's, as connectors keep their own copies, which only grow.
 
     Attributes:
-        counters_seconds: least time between two messages of counters to the frontend, while requests run.
+        counters_seconds: minimum time between two messages of counters to the frontend, while requests run.
     """
 
     kv_cache_manager: SpecKVCacheManager
@@ -58,7 +57,7 @@ class SpecScheduler(Scheduler):
         self._adapter = DraftLengthAdapter(control, config, self.max_model_len, self._counters)
         self._blocks = DraftBlocks(self, self.kv_cache_manager, self._adapter, config, self._counters)
         self._forks = TreeForks(self.kv_cache_manager, config)
-        # With a fixed length drafts are verified whatever they delay.
+        # With a fixed length drafts are always verified.
         is_bound = config.draft_length.policy == "optimal"
         self._prompts = PromptPriority(self, FirstTokenBound(), self._methods) if is_bound else None
         self._shared_scope = config.text_scope
@@ -72,13 +71,13 @@ class SpecScheduler(Scheduler):
             logger.warning("KV connector in use: draft-block reservation and rollback are disabled")
 
     def add_request(self, request: Request) -> None:
-        """Registers a request; a further turn of a streaming session is none."""
+        """Registers a request; a further turn of a streaming session is not a new one."""
         if request.request_id not in self.requests:
             self._adapter.add(request)
         super().add_request(request)
 
     def schedule(self, *args: Any, **kwargs: Any) -> Any:
-        """Plans a step: makes room for texts, has vLLM plan it, decides what to draft, and gives drafts free blocks."""
+        """Plans a step: makes room for texts, lets vLLM plan it, chooses draft lengths, and reserves free blocks."""
         self._adapter.started()
         self._started = time.perf_counter()
         if self._drafted and self._prompts is not None and (self.waiting or self._inflight_prefills):
@@ -104,7 +103,7 @@ class SpecScheduler(Scheduler):
         return output
 
     def _of_running(self, tables: dict[str, TableLengths]) -> dict[str, TableLengths]:
-        """Leaves out preempted requests: their tables are gone, and sent whole when they resume."""
+        """Leaves out preempted requests, whose tables are sent whole when they resume."""
         running = {request.request_id for request in self.running}
         return {request_id: lengths for request_id, lengths in tables.items() if request_id in running}
 
@@ -139,7 +138,7 @@ class SpecScheduler(Scheduler):
         return outputs
 
     def update_draft_token_ids(self, draft_token_ids: DraftTokenIds) -> None:
-        """Takes the drafts of a step; vLLM would look at requests without drafts too."""
+        """Takes the drafts of a step, without vLLM's work on requests without drafts."""
         # Where the plan names no request, the worker sends no drafts for any.
         pairs = zip(draft_token_ids.req_ids, draft_token_ids.draft_token_ids, strict=False)
         drafts = {request_id: token_ids for request_id, token_ids in pairs if token_ids}
@@ -163,7 +162,7 @@ class SpecScheduler(Scheduler):
     def _count_acceptance(
         self, scheduler_output: Any, model_runner_output: Any, nodes: Mapping[str, tuple[int, ...]]
     ) -> None:
-        """Counts a step's verified drafts, and passes on what it did for requests that were to be drafted for."""
+        """Counts a step's verified drafts, and reports the outcomes of requests with turns to the policy."""
         drafts, adapter, requests = scheduler_output.scheduled_spec_decode_tokens, self._adapter, self.requests
         invalid = scheduler_output.num_invalid_spec_tokens or {}
         verifying = self._forks.verifying
@@ -192,10 +191,10 @@ class SpecScheduler(Scheduler):
             self._counters.of(self._methods[source]).count_verified(drafted, accepted, num_drafts)
 
     def make_stats(self, *args: Any, **kwargs: Any) -> Any:
-        """vLLM's statistics of the step, now and then with the plugin's."""
+        """Returns vLLM's statistics of the step, with the plugin's counters at intervals of `counters_seconds`."""
         stats = super().make_stats(*args, **kwargs)
         if stats is None:
-            # Where nobody wants statistics they must not pile up.
+            # Without statistics counters must not accumulate.
             self._counters.clear()
         elif self._counters:
             now = time.monotonic()
@@ -206,9 +205,9 @@ class SpecScheduler(Scheduler):
         return stats
 
     def check_integrity(self) -> None:
-        """Checks the books of KV blocks, between steps.
+        """Checks the bookkeeping of KV blocks, between steps.
 
         Raises:
-            KVIntegrityError: they disagree.
+            KVIntegrityError: the bookkeeping is inconsistent.
         """
         self.kv_cache_manager.check_integrity(block for _, blocks in self.deferred_frees for block in blocks)

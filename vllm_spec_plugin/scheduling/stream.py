@@ -1,4 +1,4 @@
-"""A step's tokens on their way to the frontend, in groups of one size whatever the steps gave."""
+"""Sends tokens to the frontend in groups of one size, independent of the tokens per step."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Generic, TypeVar
@@ -11,31 +11,31 @@ Token = TypeVar("Token")
 class StreamGroups(Generic[Token]):
     """Holds each request's tokens back until they make a group.
 
-    A token is whatever travels as one: its id, and with it its logprobs.
+    A token here is its id with its logprobs.
 
     Attributes:
-        size: tokens of a group.
+        size: number of tokens per group.
     """
 
     def __init__(self, size: int) -> None:
         """Holds nothing back yet.
 
         Args:
-            size: at least 1. Where no step gives more, no more than one group is released at a time.
+            size: tokens per group, at least 1. If no step outputs more, at most one group is released at a time.
         """
         self.size = size
         self._held: dict[str, list[Token]] = {}
 
     def release(self, request_id: str, tokens: Sequence[Token], *, is_last: bool) -> list[Token]:
-        """Takes a request's tokens of a step.
+        """Adds a request's tokens of a step, and releases complete groups.
 
         Args:
-            request_id: whose.
-            tokens: in order; maybe none.
+            request_id: id of the request.
+            tokens: tokens in order; possibly none.
             is_last: whether the request ends with them.
 
         Returns:
-            What is to leave now, in order: whole groups, maybe none; all there is if it is the last of the request.
+            Tokens to send now, in order: complete groups, possibly none; all tokens if the request ends.
         """
         waiting = [*self._held.pop(request_id, ()), *tokens]
         count = len(waiting) if is_last else len(waiting) // self.size * self.size
@@ -44,23 +44,22 @@ class StreamGroups(Generic[Token]):
         return waiting[:count]
 
     def drop(self, request_id: str) -> None:
-        """Forgets what is held back of a request that nobody waits for any more."""
+        """Drops held tokens of an aborted request."""
         self._held.pop(request_id, None)
 
 
 class GroupedStream:
-    """Lets tokens go in groups of one size, so that the size of what a client gets does not tell how drafts fared.
+    """Releases tokens in groups of one size, so that chunk sizes do not reveal acceptance.
 
-    What vLLM says beside a request's tokens (events, prefill statistics, prompt logprobs) goes with its first
-    group: an output without tokens before that would cost streaming clients the prompt's token ids, which vLLM's
-    frontend takes to be sent with it, and leaves out.
+    Metadata of a request (events, prefill statistics, prompt logprobs) is sent with its first group: after an earlier
+    output without tokens vLLM's frontend would omit the prompt's token ids for streaming clients.
     """
 
     def __init__(self, size: int) -> None:
         """Holds nothing back yet.
 
         Args:
-            size: tokens of a group, at least what a step may give.
+            size: tokens per group, at least the maximum output of a step.
         """
         self._groups: StreamGroups[StreamToken] = StreamGroups(size)
         # The output that was left out last, per request, with what those before it said.
@@ -70,14 +69,14 @@ class GroupedStream:
         """Moves tokens between the outputs of this step and later ones.
 
         Args:
-            outputs: vLLM's `EngineCoreOutputs` by client, changed in place. Those of requests that end carry all that
-                was held back. Those left without tokens are taken out.
+            outputs: vLLM's `EngineCoreOutputs` by client, changed in place. Outputs of finished requests have all held
+                tokens. Outputs without tokens are removed.
         """
         for answer in outputs.values():
             answer.outputs = [output for output in answer.outputs if self._leaves(output)]
 
     def drop(self, request_id: str) -> None:
-        """Forgets what is held back of a request that was aborted: no output of it will follow."""
+        """Drops held tokens of an aborted request, which gets no more output."""
         self._groups.drop(request_id)
         self._unsaid.pop(request_id, None)
 

@@ -1,7 +1,7 @@
-"""Several drafts per request at once, in torch alone: SpecInfer's prefix trees (Miao et al., arXiv 2305.09781).
+"""Drafts trees with a draft model, in torch alone: SpecInfer's prefix trees (Miao et al., arXiv 2305.09781).
 
-The draft model follows each chain of a tree as a sequence of its own from the end of the text on, as far as tokens
-follow. Chains that have not parted yet are fed the same tokens.
+The draft model computes each chain of a tree as one sequence from the end of the text on, up to the token before its
+last. Chains with a common prefix compute it separately.
 """
 
 import functools
@@ -19,16 +19,16 @@ from vllm_spec_plugin.verification.tree_rows import TreePieces
 
 @dataclass(frozen=True)
 class _Level:
-    """How the tokens of one depth are chosen, of all requests of a batch.
+    """The choice of tokens at one depth, for all requests of a batch.
 
     Attributes:
-        owners: per token that gets children, its request.
-        parents: [n], a sequence through each of these tokens; of the first level the request.
-        width: children to choose for each, used or not.
-        children: [m], indices of the used ones among n * width.
-        nodes: per child its request and node.
-        going_on: [k], of the sequences so far those that are fed one of the children.
-        newest: [k], which one, among the m.
+        owners: request of each token that gets children.
+        parents: [n], a sequence through each of these tokens; at the first level the request.
+        width: children chosen per token, used or not.
+        children: [m], indices of the used children among n * width.
+        nodes: request and node of each child.
+        going_on: [k], earlier sequences that continue with one of the children.
+        newest: [k], index of that child among the m.
     """
 
     owners: tuple[int, ...]
@@ -42,11 +42,11 @@ class _Level:
 
 @dataclass(frozen=True)
 class _Plan:
-    """How a batch of trees grows.
+    """The plan for drafting a batch of trees.
 
     Attributes:
-        counts: per request, sequences that the model follows: chains of more than one token.
-        levels: by depth.
+        counts: sequences per request that the model computes: chains of more than one token.
+        levels: choices of tokens, by depth.
     """
 
     counts: tuple[int, ...]
@@ -96,9 +96,9 @@ class GrowingBranches:
     Sequences are the trees' chains of more than one token, request by request.
 
     Attributes:
-        counts: per request, how many sequences it has.
-        last: [n] int64, the newest token of each sequence that goes on.
-        going_on: [n] int64, which of the sequences before the latest `grow` these are; None if all.
+        counts: number of sequences per request.
+        last: [n] int64, the newest token of each sequence that continues.
+        going_on: [n] int64, indices of these among the sequences before the latest `grow`; None if all.
     """
 
     last: torch.Tensor
@@ -107,13 +107,13 @@ class GrowingBranches:
     def __init__(
         self, requests: Sequence[RequestView], trees: Sequence[Topology], draws: bool, device: torch.device
     ) -> None:
-        """Begins with nothing drafted.
+        """Starts without draft tokens.
 
         Args:
-            requests: whose drafts these are.
-            trees: the shape of each one's draft, at least one node.
-            draws: whether drafts of sampled requests are drawn.
-            device: where logits will be.
+            requests: requests to draft for.
+            trees: shape of each request's draft, at least one node.
+            draws: whether drafts of sampled requests are sampled.
+            device: device of the logits.
         """
         self._requests, self._trees = requests, tuple(trees)
         self._plan = _plan(self._trees, device)
@@ -129,14 +129,15 @@ class GrowingBranches:
 
     @property
     def is_done(self) -> bool:
-        """Whether all trees have their depth."""
+        """Whether all trees are complete."""
         return self._depth == len(self._plan.levels)
 
     def parents(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Finds the tokens that are to get children: their sequences, rows of the batch, and drafts up to them.
+        """Finds the tokens that get children.
 
         Returns:
-            [n] int64 indices of a sequence through each, of those that were fed; [n] int64; [n, tokens so far] int64.
+            [n] int64, index of a computed sequence through each; [n] int64, rows of the batch; [n, tokens so far]
+            int64, draft tokens up to each.
         """
         level = self._plan.levels[self._depth]
         rows = torch.tensor([self._requests[i].row for i in level.owners], device=self._device)
@@ -176,7 +177,7 @@ class GrowingBranches:
             self._drafts = self.last[None]
 
     def finish(self) -> list[tuple[Draft, list[int]]]:
-        """Gives per request its draft, and the tokens that the model was fed of its first sequence."""
+        """Returns each request's draft, and the draft tokens of its first sequence that the model has computed."""
         tokens = [[0] * tree.num_nodes for tree in self._trees]
         # Rows of q, all depths together.
         rows = [[0] * tree.num_nodes for tree in self._trees]

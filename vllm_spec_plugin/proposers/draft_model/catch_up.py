@@ -1,4 +1,4 @@
-"""What the draft computes first in a step: the text it has not seen."""
+"""Chooses the tokens of texts that the draft model computes first in a step."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,13 +10,13 @@ from vllm_spec_plugin.proposers.draft_model.coverage import BlockTables, DraftCo
 
 
 class Chunk(NamedTuple):
-    """A piece of one request's text for the draft to compute.
+    """A part of one request's text for the draft model to compute.
 
     Attributes:
-        request: whose.
+        request: view of the request.
         start: position of its first token.
-        stop: position after its last one.
-        num_draft_tokens: how many drafts to make after it; 0 where the text goes on, or none are wanted.
+        stop: position after its last token.
+        num_draft_tokens: number of tokens to draft after it; 0 if more text follows, or no draft is planned.
         tables: the request's block tables.
     """
 
@@ -29,11 +29,11 @@ class Chunk(NamedTuple):
 
 @dataclass(frozen=True)
 class Limits:
-    """What bounds a step.
+    """Limits of a step.
 
     Attributes:
-        catch_up_tokens: most tokens of text computed in a step.
-        max_len: the draft's context, in tokens.
+        catch_up_tokens: maximum tokens of text computed in a step.
+        max_len: the draft model's context length, in tokens.
     """
 
     catch_up_tokens: int
@@ -46,21 +46,20 @@ def plan_catch_up(
     block_tables: Callable[[int], BlockTables],
     limits: Limits,
 ) -> list[Chunk]:
-    """Chooses what of each request's text is computed in this step.
+    """Chooses the tokens of each request's text that this step computes.
 
-    Requests that want drafts come first, those with least to catch up before others, so that one long
-    prompt does not stop the rest from drafting; what is left of the budget goes to prompts that are not
-    through yet. A request drafts only if its whole text is computed. Two requests that share blocks
-    which are computed in this step do not compute them twice.
+    Requests with planned drafts come first, those with the fewest missing tokens before others, so that one long
+    prompt does not keep the rest from drafting. The remaining budget goes to requests in prefill. A request drafts only
+    if its whole text is computed. Blocks that two requests share are computed once.
 
     Args:
-        requests: the step's.
-        coverage: what has been computed.
-        block_tables: from a request's row to its blocks.
-        limits: of the step.
+        requests: views of the step's requests.
+        coverage: positions that are computed.
+        block_tables: returns the block tables of a row of the batch.
+        limits: limits of the step.
 
     Returns:
-        Chunks; those with drafts to make first, the longest drafts before shorter ones.
+        Chunks, those with drafts first, in the order of falling draft length.
     """
     room = limits.catch_up_tokens
     soon: set[int] = set()
@@ -83,9 +82,9 @@ def plan_catch_up(
 
 
 def num_draft_tokens(request: RequestView, limits: Limits) -> int:
-    """K, cut to the slots the request has and to the draft's context.
+    """Returns K, limited by the request's slots and the draft model's context.
 
-    The target verifies K drafts with slots for all of them; the draft itself computes all but the last.
+    The target needs slots for all K draft tokens; the draft model computes all but the last.
     """
     length = len(request.token_ids)
     return max(min(request.num_draft_tokens, request.num_slots - length, limits.max_len - length + 1), 0)
@@ -97,7 +96,7 @@ def _in_turn(
     block_tables: Callable[[int], BlockTables],
     limits: Limits,
 ) -> list[tuple[RequestView, int, int, BlockTables]]:
-    """Requests with their K, their watermark and their block tables."""
+    """Returns requests with their K, computed tokens and block tables, in the order of the budget."""
     drafting: list[tuple[RequestView, int, int, BlockTables]] = []
     waiting: list[tuple[RequestView, int, int, BlockTables]] = []
     for request in requests:

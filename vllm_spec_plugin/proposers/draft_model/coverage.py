@@ -1,4 +1,4 @@
-"""Which slots of the KV cache hold the draft's keys and values of the text that is there."""
+"""Tracks the KV cache slots with the draft model's keys and values of the present text."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
@@ -12,12 +12,11 @@ BlockTables = Sequence[npt.NDArray[np.int32]]
 
 @dataclass
 class _Known:
-    """What the draft has computed of one request.
+    """Tokens of one request that the draft model has computed.
 
     Attributes:
-        watermark: tokens of the text, from its beginning.
-        fed: drafts fed to the draft model after the whole text, in order: in the cache too, and still
-            right if the text goes on like this.
+        watermark: number of computed tokens from the beginning of the text.
+        fed: draft tokens computed after the whole text, in order; still valid if the text continues with them.
     """
 
     watermark: int
@@ -25,22 +24,21 @@ class _Known:
 
 
 class DraftCoverage:
-    """Keeps a draft watermark per request, and remembers blocks that outlive it in the prefix cache.
+    """Keeps the number of computed tokens per request, and the computed blocks that remain in the prefix cache.
 
-    The draft's keys and values lie in vLLM's blocks. A block is *whole* when all its slots hold the draft's state
-    of the tokens that vLLM has the block for. It stays so until it is allocated anew, whoever finds it in the prefix
-    cache in between. Where vLLM puts the draft's layers into several KV groups, each with blocks of its own, a
-    position is covered if it is in every group.
+    The draft model's keys and values are in vLLM's blocks. A block is *whole* when all its slots have the draft model's
+    state of the block's tokens. It stays whole until it is allocated again, also for requests that find it in the
+    prefix cache. If the draft model's layers are in several KV groups, a position is computed if it is in every group.
 
     Attributes:
         block_sizes: tokens per block of each KV group.
     """
 
     def __init__(self, num_blocks: int, block_sizes: Sequence[int]) -> None:
-        """Nothing is covered.
+        """Starts without computed positions.
 
         Args:
-            num_blocks: of the pool, which all groups share; block ids are below.
+            num_blocks: number of blocks in the pool of all groups; block ids are below.
             block_sizes: tokens per block of each KV group.
         """
         self.block_sizes = tuple(block_sizes)
@@ -48,13 +46,13 @@ class DraftCoverage:
         self._known: dict[str, _Known] = {}
 
     def allocated(self, request_id: str, first: int, block_ids: Sequence[int], group: int = 0) -> None:
-        """Takes note of blocks that a request got to fill: whatever was in them is void.
+        """Records newly allocated blocks, whose previous content is invalid.
 
         Args:
-            request_id: who got them.
-            first: the place in the request's block table of the first of them; later ones follow it.
-            block_ids: which.
-            group: the place of their KV group in `block_sizes`.
+            request_id: request that got them.
+            first: index of the first one in the request's block table; the others follow.
+            block_ids: ids of the blocks.
+            group: index of their KV group in `block_sizes`.
         """
         self._whole[block_ids] = False
         if (known := self._known.get(request_id)) is not None:
@@ -67,13 +65,13 @@ class DraftCoverage:
         tables: BlockTables,
         soon: Collection[int] = (),
     ) -> int:
-        """How many tokens of the text, from its beginning, the draft has in the cache.
+        """Returns the number of computed tokens from the beginning of the text.
 
         Args:
-            request_id: whose.
-            token_ids: [num_tokens], its text.
+            request_id: id of the request.
+            token_ids: [num_tokens], the request's text.
             tables: its block tables, each with blocks for the whole text.
-            soon: blocks that will be whole by the time it matters.
+            soon: blocks that other requests complete in this step.
         """
         known, covered, num_tokens = self._known.get(request_id), 0, len(token_ids)
         if known is not None and known.watermark <= num_tokens:
@@ -87,7 +85,7 @@ class DraftCoverage:
         return covered
 
     def blocks_filled(self, start: int, stop: int, tables: BlockTables) -> list[int]:
-        """The blocks that become whole when positions `start` to `stop` are computed and those before are there."""
+        """Returns the blocks that become whole when positions `start` to `stop` are computed after all before."""
         filled: list[int] = []
         for size, block_ids in zip(self.block_sizes, tables, strict=True):
             first, last = start // size, stop // size
@@ -97,14 +95,14 @@ class DraftCoverage:
         return filled
 
     def computed(self, request_id: str, start: int, stop: int, tables: BlockTables, fed: Sequence[int] = ()) -> None:
-        """Takes note of what the draft has computed.
+        """Records computed tokens.
 
         Args:
-            request_id: for whom.
-            start: position in the text of the first token, at most its watermark.
-            stop: position after the last one.
-            tables: its block tables.
-            fed: drafts fed after position `stop`, if that is the end of the text.
+            request_id: id of the request.
+            start: position of the first token, at most the watermark.
+            stop: position after the last token.
+            tables: the request's block tables.
+            fed: draft tokens computed after position `stop`, if that is the end of the text.
         """
         known = self._known.get(request_id)
         # Blocks may also have been filled by drafts that have been accepted since.
@@ -118,7 +116,7 @@ class DraftCoverage:
         self._known.pop(request_id, None)
 
     def reset(self) -> None:
-        """Nothing is covered any more."""
+        """Drops all computed positions."""
         self._whole[:] = False
         self._known.clear()
 

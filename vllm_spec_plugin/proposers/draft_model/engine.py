@@ -1,4 +1,4 @@
-"""What the proposer asks of whoever runs the draft model."""
+"""The interface between the proposer and the engine that runs the draft model."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -13,22 +13,22 @@ class DraftEngine(Protocol):
     """Runs the draft model on the batch of the current step.
 
     Attributes:
-        coverage: what the draft has computed.
-        max_len: its context, in tokens.
+        coverage: positions that the draft model has computed.
+        max_len: the draft model's context length, in tokens.
     """
 
     coverage: DraftCoverage
     max_len: int
 
     def block_tables(self, row: int) -> BlockTables:
-        """The block ids of the request at that place of the batch, by KV group; views, valid in this step."""
+        """Returns the block ids of the request in batch row `row`, by KV group; views, valid in this step."""
         ...
 
     def start(self, chunks: Sequence[Chunk], num_steps: int) -> torch.Tensor:
-        """Computes the chunks, and gets ready for up to `num_steps` calls of `step`.
+        """Computes the chunks, and prepares up to `num_steps` calls of `step`.
 
         Returns:
-            [number of chunks with drafts to make, vocab_size]: the logits after each one's last token.
+            [number of chunks with drafts, vocab_size], logits after each chunk's last token.
         """
         ...
 
@@ -44,11 +44,11 @@ class DraftEngine(Protocol):
         ...
 
     def num_branches(self, row: int, depth: int) -> int:
-        """How many branches of that many tokens the request at that place of the batch has blocks for, at least 1."""
+        """Returns the number of branches of `depth` tokens for which the request in `row` has blocks, at least 1."""
         ...
 
     def branch(self, counts: Sequence[int]) -> None:
-        """After `start`: makes `counts[i]` sequences, at least 0, of chunk i with drafts to make, in order."""
+        """Replaces each chunk i with drafts by `counts[i]` sequences, at least 0; call it after `start`."""
         ...
 
     def keep(self, chosen: torch.Tensor) -> None:
@@ -58,13 +58,13 @@ class DraftEngine(Protocol):
     def constrain(
         self, logits: torch.Tensor, rows: torch.Tensor, drafts: torch.Tensor, temperature: float | None
     ) -> torch.Tensor:
-        """Applies the requests' sampling pipelines, with the context grown by drafts.
+        """Applies the requests' sampling pipelines, with draft tokens added to the context.
 
         Args:
             logits: [n, vocab_size].
-            rows: [n] int64, places in the batch.
-            drafts: [n, most] int64, negative where there are fewer.
-            temperature: of sampled requests, in place of their own.
+            rows: [n] int64, rows of the batch.
+            drafts: [n, any] int64, padded with negative values.
+            temperature: temperature of sampled requests; None is their own.
 
         Returns:
             [n, vocab_size]; softmax of it is q for sampled requests, its argmax the token of greedy ones.

@@ -1,4 +1,4 @@
-"""The drafts of a step while they grow, token by token, in torch alone."""
+"""Drafts chains token by token, in torch alone."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,14 +13,14 @@ from vllm_spec_plugin.proposers.draw import confidence, draw, most_likely
 
 @dataclass(frozen=True)
 class DraftSettings:
-    """How drafts are made.
+    """Settings of a draft model's section.
 
     Attributes:
-        draft_sampling: probabilistic draws from q; greedy takes the likeliest token.
-        draft_temperature: of q for sampled requests, in place of their own; None keeps theirs.
-        min_confidence: a request's draft ends where the draft gives its own token less probability.
-        catch_up_tokens: most tokens of text computed in a step.
-        branches: of trees, how many tokens follow each one, place by place; empty is chains.
+        draft_sampling: probabilistic samples from q; greedy takes the most likely token.
+        draft_temperature: temperature of q for sampled requests; None is each request's own.
+        min_confidence: probability of a token below which a draft ends before it.
+        catch_up_tokens: maximum tokens of text computed in a step.
+        branches: children of each node of a tree, by depth; empty is chains.
     """
 
     draft_sampling: Literal["probabilistic", "greedy"] = "probabilistic"
@@ -31,12 +31,12 @@ class DraftSettings:
 
 
 class GrowingDrafts:
-    """Chooses the tokens of drafts that are longest first, and drops those that are done from the end.
+    """Chooses the tokens of drafts in the order of falling length, and drops complete ones from the end.
 
     Attributes:
-        lengths: how long the drafts of those that still grow may get, descending.
-        rows: [n] int64, places in the batch of those that still grow.
-        last: [n] int64, their newest tokens.
+        lengths: K of each incomplete draft, descending.
+        rows: [n] int64, rows of the batch of incomplete drafts.
+        last: [n] int64, newest tokens of incomplete drafts.
     """
 
     last: torch.Tensor
@@ -44,13 +44,13 @@ class GrowingDrafts:
     def __init__(
         self, requests: Sequence[RequestView], lengths: Sequence[int], settings: DraftSettings, device: torch.device
     ) -> None:
-        """Begins with nothing drafted.
+        """Starts without draft tokens.
 
         Args:
-            requests: whose drafts these are.
-            lengths: K of each, descending, at least 1.
-            settings: how drafts are made.
-            device: where logits will be.
+            requests: requests to draft for.
+            lengths: K of each request, descending, at least 1.
+            settings: the draft model's settings.
+            device: device of the logits.
         """
         self._settings = settings
         self._is_certain = [request.point_mass or settings.draft_sampling == "greedy" for request in requests]
@@ -72,7 +72,7 @@ class GrowingDrafts:
 
     @property
     def tokens(self) -> torch.Tensor:
-        """[n, tokens so far] int64: what was drafted for those that still grow."""
+        """[n, tokens so far] int64, tokens of incomplete drafts."""
         return self._tokens[: self._place, self._growing].T
 
     def grow(self, logits: torch.Tensor) -> torch.Tensor | None:
@@ -82,8 +82,8 @@ class GrowingDrafts:
             logits: [n, vocab_size], after the requests' sampling pipelines.
 
         Returns:
-            Indices ([m] int64, ascending) of those of the n that are confident enough to go on; None
-            where nobody asks. Those among them whose K is reached are at their end.
+            [m] int64, ascending indices of the drafts that are confident enough to continue, complete ones included;
+            None without a confidence limit.
         """
         place = self._place
         if self._all_certain:
@@ -95,7 +95,7 @@ class GrowingDrafts:
         sure, drafted = None, tokens
         if self._settings.min_confidence:
             unsure = confidence(logits, tokens) < self._settings.min_confidence
-            # A drawn token stays: to drop it for its value would change the output's distribution.
+            # A sampled token stays: dropping it because of its value would change the output's distribution.
             drafted = tokens.masked_fill(unsure if self._all_certain else unsure & self._certain, -1)
             sure = (~unsure).nonzero().squeeze(1)
         self._tokens[place, self._growing] = drafted
@@ -107,7 +107,7 @@ class GrowingDrafts:
         return sure
 
     def finish(self) -> list[tuple[Draft, list[int]]]:
-        """Per request: its draft, and those of its tokens that the model was fed, all but the last."""
+        """Returns each request's draft, and its tokens that the model has computed: all but the last."""
         result = []
         for i, column in enumerate(self._tokens.T.tolist()):
             drafted = [token for token in column if token >= 0]
@@ -120,7 +120,7 @@ class GrowingDrafts:
         return slice(len(self.lengths)) if self._indices is None else self._indices
 
     def _softmax(self, logits: torch.Tensor, place: int) -> torch.Tensor:
-        """[n, vocab_size]: softmax of `logits`, kept as q of that place."""
+        """Returns [n, vocab_size], softmax of `logits`, kept as q of the position."""
         if self._q is None:
             self._q = logits.new_empty(len(self._is_certain), self.lengths[0], logits.shape[-1])
         if self._indices is None:

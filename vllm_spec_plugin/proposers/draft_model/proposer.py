@@ -1,4 +1,4 @@
-"""Drafting with a small model: Leviathan et al. (2023), Algorithm 1, lines 1-4, over a ragged batch."""
+"""Drafts with a small model: Leviathan et al. (2023), Algorithm 1, lines 1-4, over a ragged batch."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -15,31 +15,30 @@ from vllm_spec_plugin.verification.topology import Topology, chain
 
 
 class DraftModelProposer:
-    """Asks a small model what comes next.
+    """Drafts with a small model.
 
-    One pass computes what the draft has not seen of each text, usually the one or two tokens since the
-    last step; then one pass per further draft token, over the requests whose K is not reached. A request
-    for K drafts takes part in K passes.
+    One pass computes the missing tokens of each text, usually the one or two since the last step. Then one pass per
+    further draft token computes the requests with longer drafts. A request with K draft tokens takes part in K passes.
 
-    Where any of n requests that are drafted for is sampled, q takes n * K * vocab_size * 4 bytes until it is
-    verified; where all are greedy, nothing.
+    With any sampled request among n, q takes n * K * vocab_size * 4 bytes until it is verified; with greedy ones only,
+    nothing.
 
-    With `branches` it follows several drafts per request at once, and gives them as a tree: of n tokens the first n
-    nodes by path probability, in as many passes as the deepest of them takes.
+    With `branches` a draft is a tree: a draft of n tokens has the first n nodes by path probability, and takes as many
+    passes as its depth.
 
     Attributes:
-        num_siblings: most tokens that are drawn for the same place.
+        num_siblings: maximum tokens sampled for one position.
     """
 
     def __init__(self, engine: DraftEngine, settings: DraftSettings) -> None:
-        """Takes the model and how to use it."""
+        """Takes the engine of the model and the settings."""
         self._engine = engine
         self._settings = settings
         self._tree = NodeOrder.of_branches(settings.branches).tree
         self.num_siblings = max(settings.branches, default=1)
 
     def propose(self, requests: Sequence[RequestView]) -> list[Draft]:
-        """One draft per request; empty where K, memory or the draft's context leave none."""
+        """Returns one draft per request; empty if K, memory or the draft model's context allow none."""
         trees = {}
         if self._settings.branches:
             trees = {request.request_id: self._shape(request) for request in requests}
@@ -60,21 +59,21 @@ class DraftModelProposer:
         return [answer.get(request.request_id, NO_DRAFT) for request in requests]
 
     def forget(self, request_id: str) -> None:
-        """Drops the request's watermark."""
+        """Drops the request's computed tokens."""
         self._engine.coverage.forget(request_id)
 
     def reset(self) -> None:
-        """Drops all watermarks and computed blocks."""
+        """Drops all computed tokens and blocks."""
         self._engine.coverage.reset()
 
     def _shape(self, request: RequestView) -> Topology:
-        """The request's draft if it has the blocks for it."""
+        """Returns the shape of the request's draft, limited by its blocks."""
         if request.chain_only:
             return chain(min(request.num_draft_tokens, request.depth, self._tree.depth))
         return self._tree.first(request.num_draft_tokens).within(request.depth)
 
     def _draft(self, chunks: list[Chunk], trees: Mapping[str, Topology]) -> list[tuple[Draft, list[int]]]:
-        """Per chunk that wants drafts: its draft, and which of its tokens the draft model has been fed."""
+        """Returns for each chunk with drafts its draft, and the draft tokens that the model has computed."""
         engine, settings = self._engine, self._settings
         lengths = [chunk.num_draft_tokens for chunk in chunks if chunk.num_draft_tokens]
         logits = engine.start(chunks, max(lengths, default=1) - 1)

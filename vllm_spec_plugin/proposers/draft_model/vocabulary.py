@@ -1,4 +1,4 @@
-"""Whether two tokenizers mean the same by a token id."""
+"""Compares the vocabularies of two tokenizers."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Comparison:
-    """What two tokenizers disagree on.
+    """Differences of two vocabularies.
 
     Attributes:
-        differing: per id that means one token to the target and another to the draft: both tokens;
-            None where one of the two has the token under another id and leaves this one unnamed.
-        unshared: ids that only one of the two names, and its token. Drafts rarely get those right,
-            and nothing else comes of it: tokenizers of one family differ in their added tokens.
+        differing: per id that stands for different tokens, the target's token and the draft model's; None where one of
+            them has the token under another id and none under this one.
+        unshared: ids that only one of them has, with the token. They only lower acceptance: tokenizers of one family
+            differ in their added tokens.
     """
 
     differing: dict[int, tuple[str | None, str | None]]
@@ -23,9 +23,9 @@ def compare(target: Mapping[str, int], draft: Mapping[str, int]) -> Comparison:
     """Compares two vocabularies, in order of token ids.
 
     Args:
-        target: id of each token, as a tokenizer's `get_vocab()` gives them. Two tokens may share an
-            id; the two vocabularies then agree on it if they have one of these tokens in common.
-        draft: the same for the draft.
+        target: id of each token, as in a tokenizer's `get_vocab()`. Two tokens may share an id; the vocabularies then
+            agree on it if they have one of these tokens in common.
+        draft: id of each token of the draft model.
     """
     if target == draft:
         return Comparison({}, {})
