@@ -10,11 +10,13 @@ from pathlib import Path
 from tests.engine.arms import ENVIRONMENT, Engine
 from tests.engine.jobs import Job, Result
 from tests.engine.tiny import tiny_adapter, tiny_model
-from tests.matrix.cells import COLUMNS, REFUSED, ROWS, WRONG, jobs, judge, plain_job, plugin_yaml, refusal
+from tests.matrix.cells import COLUMNS, REFUSED, ROWS, UNTESTED, WRONG, jobs, judge, plain_job, plugin_yaml, refusal
 from vllm_spec_plugin.tools.certify.engines import EngineError, EngineProcess
 
 _NOISE = 0.05
 _TIMEOUT_SECONDS = 300.0
+# Further runs of a cell in which no draft was accepted, or none rejected.
+_ATTEMPTS = 3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,8 +68,15 @@ def run_row(name: str, folder: Path, python: Sequence[str]) -> Iterator[tuple[st
                 reasons = refusal(str(error))
                 yield column, Cell(REFUSED, reasons) if reasons else Cell(WRONG, [str(error)])
                 continue
+            verdict, reasons = judge(results, plain)
+            # Whether `optimal` drafts at all depends on what steps took.
+            for attempt in range(_ATTEMPTS):
+                if verdict != UNTESTED:
+                    break
+                results = _run(served, jobs(adapter), Path(scratch) / f"{column}-{attempt}", python)
+                verdict, reasons = judge(results, plain)
             accepted, rejected = (sum(getattr(r, each) for r in results.values()) for each in ("accepted", "rejected"))
-            yield column, Cell(*judge(results, plain), accepted, rejected, round(seconds, 1))
+            yield column, Cell(verdict, reasons, accepted, rejected, round(seconds, 1))
 
 
 def _run(engine: Engine, jobs: Mapping[str, Job], folder: Path, python: Sequence[str]) -> dict[str, Result]:
