@@ -3,8 +3,8 @@
 import functools
 import inspect
 import json
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import AsyncIterator, Callable, Hashable, Iterable
+from typing import Any, Protocol
 
 from vllm_spec_plugin.compat.patching import wrap
 
@@ -16,11 +16,23 @@ Read = Callable[[Any], str]
 # A prediction, in a dictionary of its own if it is of OpenAI's API, tokenizer and most tokens of a text: its tokens.
 # Raises ValueError.
 Tokenize = Callable[[Any, Any, int], list[int]]
-# A prediction, tokenizer and tokens of each choice: fields of `completion_tokens_details`.
-Count = Callable[[Any, Any, Iterable[Sequence[int]]], dict[str, int]]
 
 
-def patch(key: str, is_served: Callable[[Any], bool], read: Read, tokenize: Tokenize, count: Count) -> None:
+class Count(Protocol):
+    """Counts a prediction's tokens in outputs."""
+
+    def __init__(self, given: Any, tokenizer: Any, max_model_len: int) -> None:
+        """Takes a prediction that was accepted, tokenizer and most tokens of a text."""
+
+    def note(self, choice: Hashable, tokens: Iterable[int]) -> None:
+        """Notes new tokens of a choice."""
+
+    def details(self) -> dict[str, int]:
+        """Fields of `completion_tokens_details` so far."""
+        ...
+
+
+def patch(key: str, is_served: Callable[[Any], bool], read: Read, tokenize: Tokenize, count: type[Count]) -> None:
     """Has predicted outputs of requests tokenized, sent to the engine, and counted in the responses' usage.
 
     Args:
@@ -98,23 +110,24 @@ class _Usage:
     """What a response's usage says of its prediction; False if it says nothing."""
 
     def __init__(
-        self, key: str, is_served: Callable[[Any], bool], count: Count, serving: Any, request: Any, tokenizer: Any
+        self, key: str, is_served: Callable[[Any], bool], count: type[Count], serving: Any, request: Any, tokenizer: Any
     ) -> None:
-        config = serving.engine_client.vllm_config.speculative_config
+        config = serving.engine_client.vllm_config
         given = (request.model_extra or {}).get(_PREDICTION)
         if given is None:
             given = (request.vllm_xargs or {}).get(key)
-        self._given = given if is_served(config) else None
-        self._count, self._tokenizer = count, tokenizer
-        self._outputs: dict[tuple[int, int], list[int]] = {}
+        # Beam search makes requests of its own, without predictions.
+        is_counted = given is not None and not request.use_beam_search and is_served(config.speculative_config)
+        self._counted = count(given, tokenizer, config.model_config.max_model_len) if is_counted else None
 
     def __bool__(self) -> bool:
-        return self._given is not None
+        return self._counted is not None
 
     def note(self, result: Any, prompt: int = 0) -> None:
         """Notes the tokens of a `RequestOutput`: new ones, or all of a response that is not streamed."""
+        assert self._counted is not None
         for output in result.outputs:
-            self._outputs.setdefault((prompt, output.index), []).extend(output.token_ids)
+            self._counted.note((prompt, output.index), output.token_ids)
 
     async def noting(self, results: AsyncIterator[Any]) -> AsyncIterator[Any]:
         """Passes results on, noted."""
@@ -125,7 +138,8 @@ class _Usage:
 
     def details(self) -> dict[str, int]:
         """Counts of the tokens noted."""
-        return self._count(self._given, self._tokenizer, self._outputs.values())
+        assert self._counted is not None
+        return self._counted.details()
 
     def add_to(self, response: Any) -> None:
         """Puts the counts into a whole response; an error's has no usage."""

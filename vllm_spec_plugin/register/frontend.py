@@ -17,7 +17,11 @@ def patch() -> None:
     """Makes vLLM check requests with the plugin, take predicted outputs, and pass on the plugin's counters."""
     frontend.patch(is_ours, _check_request, _export)
     openai_api.patch(
-        SPEC_PREDICTION, _takes_predictions, predictions.text_of, predictions.tokens_of, predictions.details
+        SPEC_PREDICTION,
+        _takes_predictions,
+        predictions.text_of,
+        predictions.tokens_of,
+        predictions.PredictionUsage,
     )
 
 

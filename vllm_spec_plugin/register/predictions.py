@@ -1,8 +1,10 @@
 """Reads requests' predicted outputs, and counts which of their tokens the outputs have."""
 
 import functools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping
 from typing import Any
+
+import numpy as np
 
 from vllm_spec_plugin.proposers.prediction.alignment import Alignment
 from vllm_spec_plugin.schema.errors import show
@@ -10,6 +12,8 @@ from vllm_spec_plugin.schema.errors import show
 # Characters per token of the longest text, beyond which a prediction is refused before it is tokenized.
 _CHARACTERS = 16
 _PART = '{"type": "text", "text": TEXT}'
+# Tokens are 32 bits wide in vLLM.
+_NUM_TOKENS = 2**31
 _FORM = f'{{"type": "content", "content": CONTENT}}, where CONTENT is a text or a list of {_PART}'
 
 
@@ -25,7 +29,7 @@ def tokens_of(given: Any, tokenizer: Any, max_model_len: int) -> list[int]:
         ValueError: names what is wrong and what is allowed.
     """
     if isinstance(given, list):
-        wrong = next((token for token in given if type(token) is not int or token < 0), None)
+        wrong = next((token for token in given if type(token) is not int or not 0 <= token < _NUM_TOKENS), None)
         if wrong is not None:
             raise ValueError(f"vllm_xargs.spec_prediction: got {show(wrong)} as a token; allowed: a text or tokens")
         tokens = given
@@ -35,34 +39,47 @@ def tokens_of(given: Any, tokenizer: Any, max_model_len: int) -> list[int]:
             raise ValueError(f"vllm_xargs.spec_prediction: got {show(text)}; allowed: a text or tokens")
         if tokenizer is None:
             raise ValueError("prediction: the server has no tokenizer; allowed: tokens in vllm_xargs.spec_prediction")
-        if len(text) > _CHARACTERS * max_model_len:
-            raise _too_long(f"{len(text):,} characters", max_model_len)
-        tokens = list(_tokenized(tokenizer, text))
+        tokens = _tokenized(tokenizer, text, max_model_len).tolist()
     if len(tokens) > max_model_len:
         raise _too_long(f"{len(tokens):,} tokens", max_model_len)
     return tokens
 
 
-def details(given: Any, tokenizer: Any, outputs: Iterable[Sequence[int]]) -> dict[str, int]:
+class PredictionUsage:
     """Counts, for `usage.completion_tokens_details`, a prediction's tokens that outputs have, and those that not.
 
     A token counts as accepted if it was the predicted one at its place, drafted or not: the figures depend on the texts
-    alone, not on draft lengths.
-
-    Args:
-        given: a text, tokens, or a `prediction` of OpenAI's API; `tokens_of` has accepted it.
-        tokenizer: the target's.
-        outputs: tokens of each choice; each has the whole prediction to itself.
+    alone, not on draft lengths. Each choice has the whole prediction to itself.
     """
-    text = text_of(given) if isinstance(given, Mapping) else given
-    prediction = _tokenized(tokenizer, text) if isinstance(text, str) else text
-    accepted = rejected = 0
-    for output in outputs:
-        alignment = Alignment(prediction)
-        alignment.advance(output)
-        accepted += alignment.num_accepted
-        rejected += max(len(prediction) - alignment.num_accepted, 0)
-    return {"accepted_prediction_tokens": accepted, "rejected_prediction_tokens": rejected}
+
+    def __init__(self, given: Any, tokenizer: Any, max_model_len: int) -> None:
+        """Starts with no output.
+
+        Args:
+            given: a text, tokens, or a `prediction` of OpenAI's API; `tokens_of` accepts it before there is an output.
+            tokenizer: the target's.
+            max_model_len: most tokens of a request's text.
+        """
+        self._given, self._tokenizer, self._max_model_len = given, tokenizer, max_model_len
+        self._choices: dict[Hashable, Alignment] = {}
+
+    @functools.cached_property
+    def _prediction(self) -> list[int]:
+        """The predicted tokens; read with the first output, since before it the request may still be refused."""
+        text = text_of(self._given) if isinstance(self._given, Mapping) else self._given
+        return _tokenized(self._tokenizer, text, self._max_model_len).tolist() if isinstance(text, str) else list(text)
+
+    def note(self, choice: Hashable, tokens: Iterable[int]) -> None:
+        """Notes new tokens of a choice."""
+        if choice not in self._choices:
+            self._choices[choice] = Alignment(self._prediction)
+        self._choices[choice].advance(tokens)
+
+    def details(self) -> dict[str, int]:
+        """Returns the figures of the tokens noted so far, summed over choices."""
+        accepted = [choice.num_accepted for choice in self._choices.values()]
+        rejected = sum(max(len(self._prediction) - count, 0) for count in accepted)
+        return {"accepted_prediction_tokens": sum(accepted), "rejected_prediction_tokens": rejected}
 
 
 def text_of(given: Any) -> str:
@@ -88,10 +105,20 @@ def text_of(given: Any) -> str:
     return "".join(part["text"] for part in content)
 
 
+# What is too long raises, and so is not kept.
 @functools.lru_cache(maxsize=64)
-def _tokenized(tokenizer: Any, text: str) -> tuple[int, ...]:
-    """Tokens of a text; kept until the request's usage is counted."""
-    return tuple(tokenizer.encode(text, add_special_tokens=False))
+def _tokenized(tokenizer: Any, text: str, max_model_len: int) -> "np.ndarray[tuple[int], np.dtype[np.int32]]":
+    """Tokens of a text, at most `max_model_len`; kept until the request's usage is counted."""
+    if len(text) > _CHARACTERS * max_model_len:
+        raise _too_long(f"{len(text):,} characters", max_model_len)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError("prediction: got half a surrogate pair; allowed: a text in Unicode") from None
+    tokens = tokenizer.encode(text, add_special_tokens=False)
+    if len(tokens) > max_model_len:
+        raise _too_long(f"{len(tokens):,} tokens", max_model_len)
+    return np.array(tokens, np.int32)
 
 
 def _too_long(got: str, max_model_len: int) -> ValueError:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from vllm_spec_plugin.register.predictions import details, tokens_of
+from vllm_spec_plugin.register.predictions import PredictionUsage, _tokenized, tokens_of
 
 
 class Letters:
@@ -62,6 +62,8 @@ FORM = f'{{"type": "content", "content": CONTENT}}, where CONTENT is a text or a
         (api("a" * 161), "prediction: got 161 characters; allowed: at most 10 tokens"),
         ([1] * 11, "prediction: got 11 tokens; allowed: at most 10 tokens"),
         ([1, -1], "vllm_xargs.spec_prediction: got -1 as a token; allowed: a text or tokens"),
+        ([2**31], "vllm_xargs.spec_prediction: got 2147483648 as a token; allowed: a text or tokens"),
+        (api("a\ud800"), "prediction: got half a surrogate pair; allowed: a text in Unicode"),
         ([True], "vllm_xargs.spec_prediction: got true as a token; allowed: a text or tokens"),
         (7, "vllm_xargs.spec_prediction: got 7; allowed: a text or tokens"),
     ],
@@ -79,6 +81,19 @@ def test_without_a_tokenizer_there_are_only_tokens() -> None:
 
 @pytest.mark.parametrize("given", ["abcd", [97, 98, 99, 100], {"type": "content", "content": "abcd"}])
 def test_tokens_are_counted_for_each_choice(given: Any) -> None:
-    outputs = [[97, 98, 99], [97, 120, 99, 100], []]
-    # The second: a, x for b, then c and d as predicted.
-    assert details(given, TOKENIZER, outputs) == {"accepted_prediction_tokens": 6, "rejected_prediction_tokens": 6}
+    usage = PredictionUsage(given, TOKENIZER, 10)
+    assert usage.details() == {"accepted_prediction_tokens": 0, "rejected_prediction_tokens": 0}
+    # Token by token, as in a stream. The second: a, x for b, then c and d as predicted.
+    for choice, output in enumerate([[97, 98, 99], [97, 120, 99, 100], []]):
+        usage.note(choice, [])
+        for token in output:
+            usage.note(choice, [token])
+    assert usage.details() == {"accepted_prediction_tokens": 6, "rejected_prediction_tokens": 6}
+
+
+def test_what_is_too_long_is_not_kept() -> None:
+    kept = _tokenized.cache_info().currsize
+    for text in ("b" * 11, "b" * 161):
+        with pytest.raises(ValueError, match="allowed: at most 10 tokens"):
+            tokens_of(text, TOKENIZER, 10)
+    assert _tokenized.cache_info().currsize == kept

@@ -26,17 +26,21 @@ def test_it_drafts_from_the_first_token_to_the_last() -> None:
 @pytest.mark.parametrize(
     ("output", "place", "accepted"),
     [
-        pytest.param([*range(100, 110), 7], 111, 10, id="a token replaced"),
+        pytest.param([*range(100, 110), 7], None, 10, id="in doubt"),
         pytest.param([*range(100, 110), 7, 110], 111, 10, id="a token inserted"),
-        pytest.param([*range(100, 110), 111], 112, 10, id="a token left out"),
+        pytest.param([*range(100, 110), 111], None, 10, id="left out, or another"),
+        pytest.param([*range(100, 110), 111, 112], 113, 11, id="a token left out"),
         pytest.param([*range(100, 110), 7, 111, 112], 113, 12, id="a token replaced, and on"),
+        pytest.param([*range(100, 110), 7, 111, 112, 8], 114, 12, id="after a replaced token one more"),
         pytest.param([*range(100, 110), 7, 8], None, 10, id="lost"),
-        pytest.param([*range(100, 110), 7, 8, 9, 113, 114], None, 10, id="two known tokens are not enough"),
-        pytest.param([*range(100, 110), 7, 8, 9, 113, 114, 115], 116, 10, id="three are: a line replaced"),
-        pytest.param([*range(100, 110), 7, 8, 9, 110, 111, 112], 113, 10, id="a line inserted"),
-        pytest.param([*range(100, 110), *range(150, 156)], 156, 13, id="lines left out"),
-        pytest.param([7, 8, 9, *range(100, 105)], 105, 2, id="something before it all"),
-        pytest.param([*range(150, 160), *range(100, 105)], 105, 9, id="the order changed"),
+        pytest.param([*range(100, 110), 7, 8, 9, 113], None, 10, id="one known token is not enough"),
+        pytest.param([*range(100, 110), 7, 8, 9, 113, 114], 115, 10, id="two are: a line replaced"),
+        pytest.param([*range(100, 110), 7, 8, 9, 110, 111], 112, 10, id="a line inserted"),
+        pytest.param([*range(100, 110), *range(150, 156)], 156, 14, id="lines left out"),
+        pytest.param([*range(100, 110), 7, 8, 190, 191, 192], None, 10, id="far away three are not enough"),
+        pytest.param([*range(100, 110), 7, 8, 9, *[6] * 5, *range(190, 194)], 194, 10, id="far away four are"),
+        pytest.param([7, 8, 9, *range(100, 105)], 105, 3, id="something before it all"),
+        pytest.param([*range(150, 160), *range(100, 105)], 105, 11, id="the order changed"),
     ],
 )
 def test_edits(output: list[int], place: int | None, accepted: int) -> None:
@@ -83,15 +87,26 @@ def test_most_of_an_edited_file_is_predicted() -> None:
     assert found.num_accepted >= len(output) - 13 * num_changed
 
 
+def test_places_found_by_chance_need_ever_longer_matches() -> None:
+    """Pairs of the prediction in an order of their own: after each false place one token more must match."""
+    pairs = [[number, number + 1] for number in range(100, 130, 2)]
+    found, num_drafts = Alignment(PREDICTION), 0
+    for pair in reversed(pairs):
+        found.advance([7, 7, *pair])
+        num_drafts += bool(found.continuation(1))
+    assert num_drafts == 1
+    found.advance([8, 8, *range(140, 150)])
+    assert found.continuation(1) == [150]
+    # Eight tokens that agree, and two are enough again.
+    found.advance([*range(150, 160), 7, 7, 170, 171])
+    assert found.continuation(1) == [172]
+
+
 def test_a_useless_prediction_is_searched_less_and_less(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = Alignment(PREDICTION)
     searches: list[int] = []
-    monkeypatch.setattr(Alignment, "_matched", lambda self, place, recent: 0)
-    found.advance([7, 8, 9])
-    index = found._index
-    assert index is not None
-    monkeypatch.setattr(index, "places_after", searches.extend)
-    found.advance([7] * 2000)
+    monkeypatch.setattr(Alignment, "_places", lambda alignment: searches.append(alignment.num_tokens) or [])
+    found = aligned([7] * 4000)
     assert found.continuation(1) == []
-    # Three tokens are looked for in each search.
-    assert 50 < len(searches) / 3 < 200
+    assert 200 < len(searches) < 320
+    # Never given up: one search in 32 tokens.
+    assert searches[-1] > 3960
