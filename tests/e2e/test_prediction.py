@@ -1,5 +1,6 @@
 """Predicted outputs, as OpenAI documents them, through `vllm serve`."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -132,12 +133,14 @@ REFUSED = {
     "text": "prediction: got the text 'text'; allowed: ",
     "type": "prediction.type: got the text 'text'; allowed: content",
     "part": "prediction.content[0]: got another kind of part; allowed: ",
+    "unicode": "prediction: got half a surrogate pair; allowed: a text in Unicode",
     "long": f"prediction: got {17 * MAX_MODEL_LEN:,} characters; allowed: at most {MAX_MODEL_LEN:,} tokens",
 }
 GIVEN = {
     "text": "text",
     "type": {"type": "text", "content": "a"},
     "part": content([{"type": "image_url"}]),
+    "unicode": content("a\ud800"),
     "long": content("a" * 17 * MAX_MODEL_LEN),
 }
 
@@ -145,14 +148,19 @@ GIVEN = {
 @pytest.mark.parametrize("kind", REFUSED)
 def test_what_is_wrong_is_refused_with_words(server: Server, client: openai.OpenAI, model: str, kind: str) -> None:
     body = {"model": model, "prompt": PROMPT, "max_tokens": 4, "prediction": GIVEN[kind]}
-    answer = httpx.post(f"{server.base_url}/v1/completions", json=body, trust_env=False, timeout=60)
+
+    def post(**options: Any) -> httpx.Response:
+        # Not httpx's own JSON: it refuses what is no Unicode.
+        sent, headers = json.dumps({**body, **options}), {"Content-Type": "application/json"}
+        url = f"{server.base_url}/v1/completions"
+        return httpx.post(url, content=sent, headers=headers, trust_env=False, timeout=60)
+
+    answer = post()
     assert answer.status_code == 400
     assert REFUSED[kind] in answer.json()["error"]["message"]
-    streamed = httpx.post(
-        f"{server.base_url}/v1/completions", json={**body, "stream": True}, trust_env=False, timeout=60
-    )
+    streamed = post(stream=True)
     assert REFUSED[kind] in streamed.text.replace("\\", "")
-    assert kind == "long" or streamed.status_code == 400
+    assert kind in ("long", "unicode") or streamed.status_code == 400
     assert complete(client, model, max_tokens=4).usage.completion_tokens == 4
 
 
@@ -166,3 +174,20 @@ def test_an_empty_prediction_is_none_and_raw_ones_are_taken(client: openai.OpenA
     assert counts(answer) == (2 * TOKENS, 0)
     with pytest.raises(openai.BadRequestError, match="allowed: one of them"):
         client.completions.create(model=model, prompt=PROMPT, extra_body={**body, "prediction": content(text)})
+
+
+def test_a_stream_counts_as_it_goes(client: openai.OpenAI, model: str, text: str) -> None:
+    stream = complete(
+        client, model, text, stream=True, stream_options={"include_usage": True, "continuous_usage_stats": True}
+    )
+    so_far = [(chunk.usage.completion_tokens, *counts(chunk)) for chunk in stream]
+    assert so_far[-1] == (TOKENS, TOKENS, 0)
+    assert all(accepted == tokens and accepted + rejected == TOKENS for tokens, accepted, rejected in so_far)
+
+
+def test_beam_search_ignores_predictions(client: openai.OpenAI, model: str, text: str) -> None:
+    body = {"use_beam_search": True, "prediction": content(text)}
+    answer = client.completions.create(model=model, prompt=PROMPT, n=2, max_tokens=4, temperature=0, extra_body=body)
+    assert len(answer.choices) == 2
+    details = answer.usage.completion_tokens_details if answer.usage else None
+    assert details is None or details.accepted_prediction_tokens is None

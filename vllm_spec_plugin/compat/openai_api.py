@@ -112,13 +112,14 @@ class _Usage:
     def __init__(
         self, key: str, is_served: Callable[[Any], bool], count: type[Count], serving: Any, request: Any, tokenizer: Any
     ) -> None:
-        config = serving.engine_client.vllm_config
+        config = serving.engine_client.vllm_config.speculative_config
+        longest = serving.engine_client.vllm_config.model_config.max_model_len
         given = (request.model_extra or {}).get(_PREDICTION)
         if given is None:
             given = (request.vllm_xargs or {}).get(key)
         # Beam search makes requests of its own, without predictions.
-        is_counted = given is not None and not request.use_beam_search and is_served(config.speculative_config)
-        self._counted = count(given, tokenizer, config.model_config.max_model_len) if is_counted else None
+        is_counted = given is not None and not request.use_beam_search and is_served(config)
+        self._counted = count(given, tokenizer, longest) if is_counted else None
 
     def __bool__(self) -> bool:
         return self._counted is not None

@@ -21,7 +21,7 @@ class Alignment:
     While output tokens are the predicted ones, the place moves with them. At the first other token the predicted one
     is taken as replaced, unless the token is the one after it: then one was left out. If the next token does not fit
     either, but is the one that seemed replaced, the other was inserted. Otherwise the place is lost until the last
-    tokens occur in the prediction: of several places the one with the longest match, then the nearest.
+    tokens occur in the prediction: of several places the one with the longest match, then the next one ahead.
 
     It is a function of the two texts alone: output tokens may come one by one or all at once.
 
@@ -97,13 +97,13 @@ class Alignment:
         self._num_lost += 1
         if len(self._recent) < self._order or self._num_lost % (1 + min(self._num_lost // _PATIENCE, _MOST_SKIPPED)):
             return
-        found: list[tuple[int, int, int]] = []
+        found: list[tuple[int, bool, int, int]] = []
         for place in self._places():
             matched, distance = self._matched(place), abs(place - self._place)
             if matched >= self._order + (_FAR_MORE if distance > _NEAR else 0):
-                found.append((matched, -distance, place))
+                found.append((matched, place >= self._place, -distance, place))
         if found:
-            self._place, self._num_lost, self._run = max(found)[2], 0, 0
+            self._place, self._num_lost, self._run = max(found)[-1], 0, 0
 
     def _places(self) -> list[int]:
         """Places in the searched window that follow the last `_order` tokens, the nearest `_MOST_PLACES`."""

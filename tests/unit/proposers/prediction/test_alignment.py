@@ -59,6 +59,18 @@ def test_of_several_places_the_longest_match_counts_then_the_next() -> None:
     assert aligned([9, *block, 10, 60, 61, *block], prediction).continuation(1) == [20]
 
 
+def test_the_nearest_of_many_places_is_found() -> None:
+    prediction = [token for block in range(200) for token in (1, 2, 1000 + block)]
+    # Lost in block 150 for so long that all blocks are searched; 1 and 2 come in each.
+    assert aligned([*prediction[:450], *[7] * 61, 1, 2], prediction).continuation(1) == [1150]
+
+
+def test_what_is_far_away_is_found_the_longer_it_is_looked_for() -> None:
+    prediction = list(range(100, 3000))
+    for num_lost, place in ((3, []), (48, [2406])):
+        assert aligned([*range(100, 110), *[7] * num_lost, *range(2400, 2406)], prediction).continuation(1) == place
+
+
 def test_pieces_give_what_the_whole_gives() -> None:
     rng = random.Random(0)
     for _ in range(300):
@@ -104,7 +116,12 @@ def test_places_found_by_chance_need_ever_longer_matches() -> None:
 
 def test_a_useless_prediction_is_searched_less_and_less(monkeypatch: pytest.MonkeyPatch) -> None:
     searches: list[int] = []
-    monkeypatch.setattr(Alignment, "_places", lambda alignment: searches.append(alignment.num_tokens) or [])
+
+    def places(alignment: Alignment) -> list[int]:
+        searches.append(alignment.num_tokens)
+        return []
+
+    monkeypatch.setattr(Alignment, "_places", places)
     found = aligned([7] * 4000)
     assert found.continuation(1) == []
     assert 200 < len(searches) < 320
