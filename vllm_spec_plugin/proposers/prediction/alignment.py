@@ -5,14 +5,16 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 # Tokens that must match to find a lost place again, and how many more farther than _NEAR tokens away, where a short
-# match is mostly chance. Most tokens that are compared, and most places.
-_ORDER, _FAR_MORE, _LONGEST, _MOST_PLACES = 2, 2, 32, 64
+# match is mostly chance. Most tokens that must match, most that are compared, and most places.
+_ORDER, _FAR_MORE, _MOST_ORDER, _MOST_PLACES = 2, 2, 6, 64
+_LONGEST = _MOST_ORDER + _FAR_MORE
 # A search covers _NEAR tokens to both sides, twice as many after each further _WIDEN lost tokens.
 _NEAR, _WIDEN = 64, 8
 # After each further _PATIENCE lost tokens one more search is skipped between two: a useless prediction costs little.
 _PATIENCE, _MOST_SKIPPED = 32, 31
-# A place that fails before _GOOD_RUN tokens agreed was found by chance: the next one needs a longer match.
-_GOOD_RUN, _MOST_ORDER = 8, 12
+# A place that fails before _GOOD_RUN tokens agreed was found by chance: the next one needs a longer match, and must not
+# lead to the same place again.
+_GOOD_RUN = 8
 
 
 class Alignment:
@@ -45,7 +47,8 @@ class Alignment:
         self._doubt: int | None = None
         # Whether the last such token was replaced, or left out: then it is drafted as if the next one is, too.
         self._replaces = False
-        self._run, self._order = _GOOD_RUN, _ORDER
+        # Tokens that agreed since the place was last found, tokens that must match to find it, and where it failed.
+        self._run, self._order, self._failed = _GOOD_RUN, _ORDER, -1
         self._recent: list[int] = []
         self.num_tokens = self.num_accepted = 0
 
@@ -80,7 +83,7 @@ class Alignment:
         else:
             self._replaces, self._doubt, self._place = False, None, doubt
             if self._run < _GOOD_RUN:
-                self._order = min(self._order + 1, _MOST_ORDER)
+                self._order, self._failed = min(self._order + 1, _MOST_ORDER), doubt
             self._search()
 
     def _is_at(self, place: int, token: int) -> bool:
@@ -90,7 +93,7 @@ class Alignment:
         self._place = place
         self._run += 1
         if self._run == _GOOD_RUN:
-            self._order = _ORDER
+            self._order, self._failed = _ORDER, -1
 
     def _search(self) -> None:
         """Looks for the last tokens in the prediction."""
@@ -100,7 +103,8 @@ class Alignment:
         found: list[tuple[int, bool, int, int]] = []
         for place in self._places():
             matched, distance = self._matched(place), abs(place - self._place)
-            if matched >= self._order + (_FAR_MORE if distance > _NEAR else 0):
+            needed = self._order + (_FAR_MORE if distance > _NEAR else 0)
+            if matched >= needed and not self._failed - _GOOD_RUN <= place <= self._failed:
                 found.append((matched, place >= self._place, -distance, place))
         if found:
             self._place, self._num_lost, self._run = max(found)[-1], 0, 0

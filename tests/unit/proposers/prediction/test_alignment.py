@@ -57,12 +57,25 @@ def test_of_several_places_the_longest_match_counts_then_the_next() -> None:
     # Nothing tells: lost at the second block's 8, the next one ahead is the second.
     assert aligned([9, *block, 10, 60, 61, 1, 2, 3], prediction).continuation(1) == [4]
     assert aligned([9, *block, 10, 60, 61, *block], prediction).continuation(1) == [20]
+    # A near match of two tokens, and one of four farther away.
+    prediction = [100, 101, 1, 2, 20, *range(200, 300), 7, 8, 1, 2, 30]
+    assert aligned([100, *[50] * 12, 7, 8, 1, 2], prediction).continuation(1) == [30]
 
 
 def test_the_nearest_of_many_places_is_found() -> None:
     prediction = [token for block in range(200) for token in (1, 2, 1000 + block)]
     # Lost in block 150 for so long that all blocks are searched; 1 and 2 come in each.
     assert aligned([*prediction[:450], *[7] * 61, 1, 2], prediction).continuation(1) == [1150]
+
+
+def test_a_line_left_out_among_equal_ones_is_passed_over() -> None:
+    """All tokens around repeat: the longest matches lie before the line, and lead to it again."""
+    prediction = [*[1, 2] * 60, *range(50, 60), *[1, 2] * 60]
+    found, num_drafted = aligned([1, 2] * 60, prediction), 0
+    for _ in range(50):
+        num_drafted += found.continuation(2) == [1, 2]
+        found.advance([1, 2])
+    assert num_drafted >= 45
 
 
 def test_what_is_far_away_is_found_the_longer_it_is_looked_for() -> None:
