@@ -279,7 +279,7 @@ class DraftLengthAdapter:
             drafted: draft tokens that were verified; 0 if there were none.
             accepted: draft tokens that were accepted.
             num_output_tokens: output tokens of the request, those of the step included.
-            nodes: numbers of a tree's accepted nodes, in the order sent; None for chains.
+            nodes: of a tree with branches, numbers of the accepted nodes in the order sent; None for chains.
 
         Returns:
             Index of the drafts' proposer.

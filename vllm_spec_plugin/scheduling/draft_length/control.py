@@ -169,7 +169,7 @@ class DraftLengthControl(Protocol):
             drafted: tokens of it that were verified; what is beyond the source's turn does not count.
             accepted: how many of them were kept.
             num_output_tokens: output tokens of the request, those of the step included; 0 if that is not known.
-            nodes: of a tree, the accepted nodes by their number in the order sent; None for chains.
+            nodes: of a tree with branches, numbers of the accepted nodes in the order sent; None for chains.
         """
         ...
 

@@ -105,7 +105,8 @@ class OutcomeNotes:
             # Steps without drafts are not told of one by one.
             num_tokens = num_output_tokens - self._num_output.get(request_id, num_output_tokens - num_tokens)
             self._num_output[request_id] = num_output_tokens
-        bits = sum([1 << node for node in nodes]) if nodes else 0
+        # A tree without branches is verified as a chain, whose accepted nodes are the first ones.
+        bits = (1 << accepted) - 1 if nodes is None else sum([1 << node for node in nodes])
         # The 64th bit of an int64 is its sign.
         bits -= bits >> 63 << 64
         source = _NO_SOURCE if source is None else source

@@ -49,10 +49,11 @@ def test_output_tokens_of_steps_without_drafts_are_added() -> None:
 
 
 def test_accepted_nodes_of_a_tree_are_bits() -> None:
+    """A tree without branches names no nodes: the first ones are accepted."""
     notes = OutcomeNotes(1)
     for nodes in ((0, 2), (), None, (5,)):
         notes.verified("a", ((0, 6),), 0, 6, 2, nodes=nodes)
-    assert taken(notes).nodes.tolist() == [0b101, 0, 0, 0b100000]
+    assert taken(notes).nodes.tolist() == [0b101, 0, 0b11, 0b100000]
 
 
 def test_the_last_node_of_the_largest_tree_is_a_bit_too() -> None:

@@ -67,7 +67,9 @@ def sizes_of(kind: str, *, is_tree: bool = True) -> list[int]:
             Measured(1 + verified, 1, 100, seconds, (drafting,), verified > 0, expected, verified, len(nodes))
         )
         if size:
-            control.verified("a", turns, 0, size, len(nodes), nodes=nodes if is_tree else None)
+            # The trunk alone has no branches: it is verified as a chain.
+            is_chain = not is_tree or size <= DEPTH
+            control.verified("a", turns, 0, size, len(nodes), nodes=None if is_chain else nodes)
         verified = size
         sizes.append(size)
     return sizes[SETTLED:]
