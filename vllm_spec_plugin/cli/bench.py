@@ -29,7 +29,6 @@ from vllm_spec_plugin.cli.bench_planning import bench_planning
 from vllm_spec_plugin.cli.bench_record import bench_record
 from vllm_spec_plugin.cli.bench_replay import bench_replay
 from vllm_spec_plugin.cli.bench_verification import bench_verification
-from vllm_spec_plugin.cli.errors import fail
 from vllm_spec_plugin.schema.errors import UserError
 from vllm_spec_plugin.tools.bench.load.switching import WINDOW
 from vllm_spec_plugin.tools.bench.load.workloads import EASY, SWITCHING, WORKLOADS
@@ -100,9 +99,9 @@ def compare(
 
     The commands below measure single parts and have their own options.
     """
-    from vllm_spec_plugin.cli.console import new_console
+    from vllm_spec_plugin.cli.console import new_console, write_or_fail
 
-    console, errors = new_console(), new_console(stderr=True)
+    errors = new_console(stderr=True)
     if context.invoked_subcommand is not None:
         _refuse_options(context)
         return
@@ -122,7 +121,7 @@ def compare(
     from vllm_spec_plugin.tools.bench.rounds import num_runs
     from vllm_spec_plugin.tools.bench.running import describe, running_engines, shown_progress
     from vllm_spec_plugin.tools.prompts import read_texts
-    from vllm_spec_plugin.tools.report import Files, check_files, write
+    from vllm_spec_plugin.tools.report import Files, check_files
     from vllm_spec_plugin.tools.report.provenance import provenance
     from vllm_spec_plugin.tools.serving import runs_on_cpu
 
@@ -149,9 +148,7 @@ def compare(
             results = run_sweep(arms, engines, plan, NoiseGate(noise_budget_s), on_run)
             origin |= {"rounds": results.rounds, "arms": describe(arms, engines)}
     report = report_of(results, origin, rounds, runs_on_cpu())
-    write(report, terminal=console, **vars(files))
-    if report.problems:
-        fail("; ".join(report.problems), 1)
+    write_or_fail(report, files)
 
 
 def _refuse_options(context: typer.Context) -> None:

@@ -10,6 +10,7 @@ from vllm_spec_plugin.tools.bench.load.sweep import Cell, SweepResults, streams_
 from vllm_spec_plugin.tools.bench.load.switching import RECOVERED, WINDOW, SwitchPhase
 from vllm_spec_plugin.tools.bench.load.workloads import EASY, HARD, MIXED, SWITCHING
 from vllm_spec_plugin.tools.bench.noise_gate import disturbance_text
+from vllm_spec_plugin.tools.bench.rounds import interruption
 from vllm_spec_plugin.tools.report import Chart, Line, Report, Spread, Table, show_spread
 from vllm_spec_plugin.tools.report.table import matrix
 
@@ -31,9 +32,7 @@ def report_of(results: SweepResults, provenance: Mapping[str, Any], rounds: int,
         rounds: number of rounds that were asked for.
         on_cpu: whether vLLM is its CPU build.
     """
-    problems = []
-    if results.rounds < rounds:
-        problems.append(f"interrupted: these are the first {results.rounds} of {rounds} rounds")
+    problems = interruption(results.rounds, rounds)
     if results.num_wrong:
         problems.append(f"{results.num_wrong} greedy outputs differ from those of arm {results.reference}")
     agreements = [
