@@ -60,8 +60,8 @@ def compare(
             metavar="|".join(WORKLOADS),
             help="Workload; repeatable. easy is predictable text, hard unpredictable text, mixed both at once, "
             "switching all streams alternating between them, edit files to edit with predictions of the answers, "
-            "5% of whose lines differ, agent conversations whose prompts repeat all that was said, samples 8 samples of "
-            "each prompt at temperature 1, retrieval prompts with passages that are copied. edit and retrieval are "
+            "5% of whose lines differ, agent conversations whose prompts repeat all that was said, samples 8 samples "
+            "of each prompt at temperature 1, retrieval prompts with passages that are copied. edit and retrieval are "
             "made of the standard library. [default: easy]",
         ),
     ] = None,
