@@ -85,12 +85,16 @@ class Session:
         # Every round computes its prompts, however often they came before.
         self._llm.reset_prefix_cache()
         torch.manual_seed(job.seed)
-        params = SamplingParams(
-            temperature=job.temperature,
-            max_tokens=job.num_tokens,
-            ignore_eos=True,
-            extra_args=draft_options(job.spec_tokens, job.spec_method),
-        )
+        options = draft_options(job.spec_tokens, job.spec_method) or {}
+        params = [
+            SamplingParams(
+                temperature=job.temperature,
+                max_tokens=job.num_tokens,
+                ignore_eos=True,
+                extra_args={**options, **prediction_options(prediction)} or None,
+            )
+            for prediction in job.predictions or ("",) * len(job.prompts)
+        ]
         before, before_by_place = speculation_counts(self._llm), accepted_by_place(self._llm)
         self._watch.clear()
         parts: dict[str, float] = {}
