@@ -110,8 +110,8 @@ def chain_engines(
     if has_predictions:
         prediction = _section(PREDICTION)
         both = {"method": CASCADE, "proposers": [prediction, suffix]}
-        members = Candidate(PREDICTION, prediction, chain, PREDICTION), Candidate(SUFFIX, suffix, chain, SUFFIX)
-        engines.append(Engine(f"{PREDICTION} and {SUFFIX}", both, tokens, members))
+        pair = Candidate(PREDICTION, prediction, chain, PREDICTION), Candidate(SUFFIX, suffix, chain, SUFFIX)
+        engines.append(Engine(f"{PREDICTION} and {SUFFIX}", both, tokens, pair))
     else:
         engines.append(Engine(SUFFIX, suffix, tokens, (Candidate(SUFFIX, suffix, chain),)))
     if heads is not None:
