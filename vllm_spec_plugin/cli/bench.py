@@ -29,7 +29,6 @@ from vllm_spec_plugin.cli.bench_planning import bench_planning
 from vllm_spec_plugin.cli.bench_record import bench_record
 from vllm_spec_plugin.cli.bench_replay import bench_replay
 from vllm_spec_plugin.cli.bench_verification import bench_verification
-from vllm_spec_plugin.cli.errors import fail
 from vllm_spec_plugin.schema.errors import UserError
 from vllm_spec_plugin.tools.bench.load.switching import WINDOW
 from vllm_spec_plugin.tools.bench.load.workloads import EASY, SWITCHING, WORKLOADS
@@ -60,7 +59,10 @@ def compare(
         typer.Option(
             metavar="|".join(WORKLOADS),
             help="Workload; repeatable. easy is predictable text, hard unpredictable text, mixed both at once, "
-            "switching all streams alternating between them. [default: easy]",
+            "switching all streams alternating between them, edit files to edit with predictions of the answers, "
+            "5% of whose lines differ, agent conversations whose prompts repeat all that was said, samples 8 samples "
+            "of each prompt at temperature 1, retrieval prompts with passages that are copied. edit and retrieval are "
+            "made of the standard library. [default: easy]",
         ),
     ] = None,
     levels: Annotated[str, typer.Option(metavar="N,...", help="Numbers of concurrent streams.")] = "1,2,4,8,16,32",
@@ -100,9 +102,9 @@ def compare(
 
     The commands below measure single parts and have their own options.
     """
-    from vllm_spec_plugin.cli.console import new_console
+    from vllm_spec_plugin.cli.console import new_console, write_or_fail
 
-    console, errors = new_console(), new_console(stderr=True)
+    errors = new_console(stderr=True)
     if context.invoked_subcommand is not None:
         _refuse_options(context)
         return
@@ -117,20 +119,25 @@ def compare(
     from vllm_spec_plugin.tools.bench.input import whole_numbers, words
     from vllm_spec_plugin.tools.bench.load.report import report_of
     from vllm_spec_plugin.tools.bench.load.sweep import Plan, run_sweep
+    from vllm_spec_plugin.tools.bench.load.texts import EDIT, MOST_CHARACTERS, PASSAGE_LINES, RETRIEVAL, Texts
     from vllm_spec_plugin.tools.bench.load.workloads import BEGINNINGS, Sizes
     from vllm_spec_plugin.tools.bench.noise_gate import NoiseGate
     from vllm_spec_plugin.tools.bench.rounds import num_runs
     from vllm_spec_plugin.tools.bench.running import describe, running_engines, shown_progress
+    from vllm_spec_plugin.tools.bench.source_files import passages
+    from vllm_spec_plugin.tools.demo.corpus import load_corpus
     from vllm_spec_plugin.tools.prompts import read_texts
-    from vllm_spec_plugin.tools.report import Files, check_files, write
+    from vllm_spec_plugin.tools.report import Files, check_files
     from vllm_spec_plugin.tools.report.provenance import provenance
     from vllm_spec_plugin.tools.serving import runs_on_cpu
 
     files = Files(markdown, json_file, csv, png, html)
     check_files(files)
     source = model_source("--target", target, "target")
-    texts = BEGINNINGS if prompts is None else read_texts(prompts, source)
+    given = BEGINNINGS if prompts is None else read_texts(prompts, source)
     workloads = words("--workload", workload or [EASY], WORKLOADS)
+    reads_files = not {EDIT, RETRIEVAL}.isdisjoint(workloads)
+    texts = Texts(given, passages(load_corpus().held_out, PASSAGE_LINES, MOST_CHARACTERS) if reads_files else ())
     steady = whole_numbers("--levels", levels, _MOST_STREAMS)
     turning = whole_numbers("--switching-levels", switching_levels, _MOST_SWITCHING_STREAMS)
     cells = tuple((name, level) for name in workloads for level in (turning if name == SWITCHING else steady))
@@ -138,7 +145,7 @@ def compare(
     plan = Plan(cells, texts, sizes, rounds, seed)
     choices = choose_arms(arm or _ARMS)
     base = base_of(proposer, draft and model_source("--draft", draft, "draft"), "greedy")
-    origin = provenance(sys.argv[1:], seed, texts, {"target": source} | base.models) | {"sizes": asdict(sizes)}
+    origin = provenance(sys.argv[1:], seed, given, {"target": source} | base.models) | {"sizes": asdict(sizes)}
     with tempfile.TemporaryDirectory(prefix="vllm-spec-bench-") as name:
         folder = Path(name)
         arms = plan_arms(choices, base, optimal_tokens, folder)
@@ -149,9 +156,7 @@ def compare(
             results = run_sweep(arms, engines, plan, NoiseGate(noise_budget_s), on_run)
             origin |= {"rounds": results.rounds, "arms": describe(arms, engines)}
     report = report_of(results, origin, rounds, runs_on_cpu())
-    write(report, terminal=console, **vars(files))
-    if report.problems:
-        fail("; ".join(report.problems), 1)
+    write_or_fail(report, files)
 
 
 def _refuse_options(context: typer.Context) -> None:

@@ -21,7 +21,6 @@ from vllm_spec_plugin.cli.bench_options import (
     Seed,
     Target,
 )
-from vllm_spec_plugin.cli.errors import fail
 from vllm_spec_plugin.schema.errors import UserError
 
 _ARMS = ("none", "stock:draft_model", "fixed:4")
@@ -61,7 +60,7 @@ def bench_drafting(
     import tempfile
     from pathlib import Path
 
-    from vllm_spec_plugin.cli.console import new_console
+    from vllm_spec_plugin.cli.console import new_console, write_or_fail
     from vllm_spec_plugin.tools.bench.arm_spec import choose_arms
     from vllm_spec_plugin.tools.bench.arms import base_of, plan_arms
     from vllm_spec_plugin.tools.bench.drafting.comparison import Workload, run_all
@@ -72,11 +71,11 @@ def bench_drafting(
     from vllm_spec_plugin.tools.bench.rounds import num_runs
     from vllm_spec_plugin.tools.bench.running import describe, running_engines, shown_progress
     from vllm_spec_plugin.tools.prompts import read_texts
-    from vllm_spec_plugin.tools.report import Files, check_files, write
+    from vllm_spec_plugin.tools.report import Files, check_files
     from vllm_spec_plugin.tools.report.provenance import provenance
     from vllm_spec_plugin.tools.serving import runs_on_cpu
 
-    console, errors = new_console(), new_console(stderr=True)
+    errors = new_console(stderr=True)
     files = Files(markdown, json_file, csv, png, html)
     check_files(files)
     source = model_source("--target", target, "target")
@@ -102,6 +101,4 @@ def bench_drafting(
             results = run_all(arms, engines, workload, NoiseGate(noise_budget_s), on_run)
             origin |= {"rounds": results.rounds, "arms": describe(arms, engines)}
     report = report_of(results, origin, rounds, runs_on_cpu())
-    write(report, terminal=console, **vars(files))
-    if report.problems:
-        fail("; ".join(report.problems), 1)
+    write_or_fail(report, files)

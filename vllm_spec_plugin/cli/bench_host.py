@@ -19,7 +19,6 @@ from vllm_spec_plugin.cli.bench_options import (
     Seed,
     Target,
 )
-from vllm_spec_plugin.cli.errors import fail
 
 _MOST_REQUESTS, _LEAST_BATCHED_TOKENS = 1024, 2048
 _TARGETS = {"constant": False, "computed": True}
@@ -68,7 +67,7 @@ def bench_host(
     import sys
     import tempfile
 
-    from vllm_spec_plugin.cli.console import new_console
+    from vllm_spec_plugin.cli.console import new_console, write_or_fail
     from vllm_spec_plugin.tools.bench.engine_args import model_source
     from vllm_spec_plugin.tools.bench.host.comparison import ARMS, plan_host_arms, run_all
     from vllm_spec_plugin.tools.bench.host.records import HostJob
@@ -77,10 +76,10 @@ def bench_host(
     from vllm_spec_plugin.tools.bench.noise_gate import NoiseGate
     from vllm_spec_plugin.tools.bench.rounds import num_runs
     from vllm_spec_plugin.tools.bench.running import describe, running_engines, shown_progress
-    from vllm_spec_plugin.tools.report import Files, check_files, write
+    from vllm_spec_plugin.tools.report import Files, check_files
     from vllm_spec_plugin.tools.report.provenance import provenance
 
-    console, errors = new_console(), new_console(stderr=True)
+    errors = new_console(stderr=True)
     files = Files(markdown, json_file, csv, png, html)
     check_files(files)
     numbers = whole_numbers("--levels", levels, _MOST_REQUESTS)
@@ -103,6 +102,4 @@ def bench_host(
             results = run_all(arms, engines, cells, job, rounds, NoiseGate(noise_budget_s), on_run)
             origin |= {"rounds": results.rounds, "arms": describe(planned, engines)}
     report = report_of(results, origin, rounds)
-    write(report, terminal=console, **vars(files))
-    if report.problems:
-        fail("; ".join(report.problems), 1)
+    write_or_fail(report, files)

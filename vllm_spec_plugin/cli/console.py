@@ -1,9 +1,13 @@
-"""Consoles that print users' text unchanged."""
+"""Consoles that print users' text unchanged, and reports on them."""
 
 from typing import TYPE_CHECKING
 
+from vllm_spec_plugin.cli.errors import fail
+
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from vllm_spec_plugin.tools.report import Files, Report
 
 
 def new_console(*, stderr: bool = False, width: int | None = None) -> "Console":
@@ -11,3 +15,16 @@ def new_console(*, stderr: bool = False, width: int | None = None) -> "Console":
     from rich.console import Console
 
     return Console(stderr=stderr, width=width, emoji=False)
+
+
+def write_or_fail(report: "Report", files: "Files") -> None:
+    """Writes a report to the terminal and to files.
+
+    Raises:
+        Exit: it has problems.
+    """
+    from vllm_spec_plugin.tools.report import write
+
+    write(report, terminal=new_console(), **vars(files))
+    if report.problems:
+        fail("; ".join(report.problems), 1)

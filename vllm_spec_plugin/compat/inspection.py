@@ -57,32 +57,40 @@ def kv_bytes_per_token(runner: Any) -> dict[str, int]:
 class SteppedEngine:
     """Drives a `vllm.LLM` step by step, for `bench.load.closed_loop`."""
 
-    def __init__(self, llm: Any, prompts: Iterable[str], extra_args: dict[str, Any] | None) -> None:
+    def __init__(
+        self,
+        llm: Any,
+        prompts: Iterable[str],
+        extra_args: dict[str, Any] | None,
+        predicted: Callable[[str], dict[str, Any]] = lambda text: {},
+    ) -> None:
         """Tokenizes the prompts, so that it is not timed.
 
         Args:
             llm: an engine without requests.
             prompts: all prompts of later requests.
             extra_args: `extra_args` of each request's `SamplingParams`.
+            predicted: what they are besides for a request with that prediction.
         """
         self._engine = llm.llm_engine
         tokenizer = llm.get_tokenizer()
         self._token_ids = {prompt: tokenizer.encode(prompt) for prompt in prompts}
-        self._extra_args = extra_args
+        self._extra_args, self._predicted = extra_args, predicted
         self._names = (f"stream-{number}" for number in itertools.count())
 
     def add(self, request: Any) -> str:
         """Adds a `bench.load.records.Request`, and returns its id."""
-        return self.add_tokens(self._token_ids[request.prompt], request.temperature, request.num_tokens)
+        token_ids = self._token_ids[request.prompt]
+        return self.add_tokens(token_ids, request.temperature, request.num_tokens, request.prediction)
 
-    def add_tokens(self, token_ids: list[int], temperature: float, num_tokens: int) -> str:
+    def add_tokens(self, token_ids: list[int], temperature: float, num_tokens: int, prediction: str = "") -> str:
         """Adds a request with a prompt of token ids, and returns its id."""
         name = next(self._names)
         params = SamplingParams(
             temperature=temperature,
             max_tokens=num_tokens,
             ignore_eos=True,
-            extra_args=self._extra_args,
+            extra_args={**(self._extra_args or {}), **self._predicted(prediction)} or None,
             output_kind=RequestOutputKind.DELTA,
         )
         self._engine.add_request(name, {"prompt_token_ids": token_ids}, params)

@@ -101,3 +101,8 @@ def draft_options(spec_tokens: int | None, spec_method: str | None = None) -> di
         return {SPEC: "off"}
     given = {SPEC_TOKENS: spec_tokens, SPEC_METHOD: spec_method}
     return {key: value for key, value in given.items() if value is not None} or None
+
+
+def prediction_options(text: str) -> dict[str, Any]:
+    """Builds a request's predicted output, empty for none, as a server without `method: prediction` takes it too."""
+    return {SPEC_PREDICTION: {"prediction": {"type": "content", "content": text}}} if text else {}

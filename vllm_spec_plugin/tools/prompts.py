@@ -12,7 +12,7 @@ from vllm_spec_plugin.schema.errors import UserError
 _ALLOWED = (
     'allowed: JSON Lines or a JSON list, each "a text", {"prompt": "..."}, {"messages": [{"role": "user", "content": '
     '"..."}, ...]} or {"conversations": [{"from": "human", "value": "..."}, ...]}, optionally with "workload", '
-    '"max_tokens" and "temperature"'
+    '"prediction" (a text), "max_tokens" and "temperature"'
 )
 # ShareGPT's names of the roles.
 _ROLES = {"human": "user", "gpt": "assistant", "chatgpt": "assistant", "bing": "assistant", "bard": "assistant"}
@@ -42,6 +42,7 @@ class GivenPrompt(BaseModel):
         prompt: text to complete; None for a chat.
         messages: chat to answer; None for a text.
         workload: name of the traffic it is an example of.
+        prediction: of the output; None has none.
         max_tokens: most output tokens; None takes the command's option.
         temperature: sampling temperature; None takes the command's option.
         where: option, file and line, for messages.
@@ -52,6 +53,7 @@ class GivenPrompt(BaseModel):
     prompt: str | None = Field(default=None, min_length=1)
     messages: list[Message] | None = Field(default=None, min_length=1)
     workload: str = Field(default="all", min_length=1, max_length=40)
+    prediction: str | None = Field(default=None, min_length=1)
     max_tokens: int | None = Field(default=None, ge=1)
     temperature: float | None = Field(default=None, ge=0, le=10)
     where: str = Field(default="", exclude=True)
@@ -197,7 +199,7 @@ def _from_sharegpt(value: dict[str, Any]) -> dict[str, Any]:
             else turn
             for turn in turns
         ]
-    kept = {key: value[key] for key in ("workload", "max_tokens", "temperature") if key in value}
+    kept = {key: value[key] for key in ("workload", "prediction", "max_tokens", "temperature") if key in value}
     return kept | {"messages": turns}
 
 

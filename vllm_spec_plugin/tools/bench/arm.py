@@ -85,6 +85,14 @@ class Arm:
         """
         return HostAnswer(**self._ask({"host": dataclasses.asdict(job)}))
 
+    def answers(self, prompts: Mapping[str, int]) -> list[str]:
+        """Greedy answers to prompts, each of so many tokens, in one batch.
+
+        Raises:
+            UserError: the arm ended.
+        """
+        return list(self._ask({"answers": prompts}))
+
     def gap(self, prompt: str, token_ids: Sequence[int], candidates: Sequence[int]) -> float:
         """How far apart two tokens' log-probabilities are after a prompt and a beginning of its output.
 

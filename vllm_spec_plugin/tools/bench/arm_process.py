@@ -18,7 +18,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from vllm_spec_plugin.config.request_options import draft_options
+from vllm_spec_plugin.config.request_options import draft_options, prediction_options
 from vllm_spec_plugin.tools.bench.drafting.parts import has_draft_model, timed_parts
 from vllm_spec_plugin.tools.bench.host.records import HostAnswer, HostJob
 from vllm_spec_plugin.tools.bench.load.closed_loop import ClosedLoop
@@ -85,12 +85,16 @@ class Session:
         # Every round computes its prompts, however often they came before.
         self._llm.reset_prefix_cache()
         torch.manual_seed(job.seed)
-        params = SamplingParams(
-            temperature=job.temperature,
-            max_tokens=job.num_tokens,
-            ignore_eos=True,
-            extra_args=draft_options(job.spec_tokens, job.spec_method),
-        )
+        options = draft_options(job.spec_tokens, job.spec_method) or {}
+        params = [
+            SamplingParams(
+                temperature=job.temperature,
+                max_tokens=job.num_tokens,
+                ignore_eos=True,
+                extra_args={**options, **prediction_options(prediction)} or None,
+            )
+            for prediction in job.predictions or ("",) * len(job.prompts)
+        ]
         before, before_by_place = speculation_counts(self._llm), accepted_by_place(self._llm)
         self._watch.clear()
         parts: dict[str, float] = {}
@@ -124,7 +128,8 @@ class Session:
         from vllm_spec_plugin.compat.inspection import SteppedEngine, speculation_counts
 
         prompts = {request.prompt for phase in job.phases for request in phase.requests}
-        engine = SteppedEngine(self._llm, prompts, draft_options(job.spec_tokens, job.spec_method))
+        options = draft_options(job.spec_tokens, job.spec_method)
+        engine = SteppedEngine(self._llm, prompts, options, prediction_options)
         self._llm.reset_prefix_cache()
         torch.manual_seed(job.seed)
         answers: list[PhaseAnswer] = []
@@ -146,6 +151,14 @@ class Session:
         self._llm.reset_prefix_cache()
         return measure_steps(self._llm, self._runner, job)
 
+    def answers(self, prompts: dict[str, int]) -> list[str]:
+        """Answers prompts at temperature 0, each with so many tokens."""
+        from vllm_spec_plugin.compat.inspection import SamplingParams
+
+        params = [SamplingParams(temperature=0.0, max_tokens=count, ignore_eos=True) for count in prompts.values()]
+        results = self._llm.generate(list(prompts), params, use_tqdm=False)
+        return [result.outputs[0].text for result in results]
+
     def gap(self, prompt: str, token_ids: list[int], candidates: list[int]) -> float:
         """How far apart two tokens' log-probabilities are after a prompt and a beginning of its output.
 
@@ -166,6 +179,8 @@ class Session:
         """Does what a command says: the answer, as JSON takes it."""
         if "gap" in command:
             return self.gap(**command["gap"])
+        if "answers" in command:
+            return self.answers(command["answers"])
         if "host" in command:
             return dataclasses.asdict(self.host(HostJob(**command["host"])))
         if "load" in command:

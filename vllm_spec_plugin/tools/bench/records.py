@@ -41,6 +41,7 @@ class Job:
         profiled: measure the parts of drafting; that costs some time itself.
         spec_tokens: most draft tokens of each request, 0 is off; None is as the engine does.
         spec_method: the only proposer that may draft; None is any of the engine's.
+        predictions: of each output, empty for none; none has one if there are none here.
     """
 
     prompts: tuple[str, ...]
@@ -50,6 +51,7 @@ class Job:
     profiled: bool = False
     spec_tokens: int | None = None
     spec_method: str | None = None
+    predictions: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

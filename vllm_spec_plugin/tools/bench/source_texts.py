@@ -1,5 +1,6 @@
 """Proposers of repeated text by themselves, drafting texts that are known: how many tokens a step gains."""
 
+import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -9,14 +10,12 @@ import numpy.typing as npt
 
 from vllm_spec_plugin.proposers.base import Proposer, RequestView
 from vllm_spec_plugin.tools.bench.ngram import SCOPE, num_right
+from vllm_spec_plugin.tools.bench.source_files import INSTRUCTION, changed_lines
 
 Tokens = npt.NDArray[np.int32]
 
 _FILES, _ROUNDS, _LINES = 12, 6, 12
 _MOST_LINES = 160
-CHANGED_LINES = 0.05
-# What a request of an agent adds before the answer.
-_INSTRUCTION = "# Continue this file and print all of it.\n"
 
 
 @dataclass(frozen=True)
@@ -59,10 +58,10 @@ def workloads(sources: Sequence[str], encode: Callable[[str], list[int]], seed: 
         encode: a tokenizer.
         seed: of the choice of files and changed lines.
     """
-    rng = np.random.default_rng(seed)
+    rng, chance = np.random.default_rng(seed), random.Random(seed)
     files = [lines for text in sources if len(lines := text.splitlines(keepends=True)) >= _ROUNDS * _LINES]
     chosen = [files[place][:_MOST_LINES] for place in rng.permutation(len(files))[:_FILES]]
-    others = [line for lines in files for line in lines]
+    others = sorted({line for lines in files for line in lines})
 
     def known(prompt: str, answer: str) -> Known:
         return Known(np.array(encode(prompt), np.int32), np.array(encode(answer), np.int32))
@@ -71,14 +70,14 @@ def workloads(sources: Sequence[str], encode: Callable[[str], list[int]], seed: 
     for lines in chosen:
         half = len(lines) // 2
         found["code"].append(known("".join(lines[:half]), "".join(lines[half:])))
-        changed = [others[rng.integers(len(others))] if rng.random() < CHANGED_LINES else line for line in lines]
+        changed = changed_lines(lines, others, chance)
         found["edit"].append(known("".join(lines), "".join(changed)))
         said = ""
         for count in range(_LINES, (_ROUNDS + 1) * _LINES, _LINES):
             answer = "".join(lines[:count])
-            found["agent"].append(known(said + _INSTRUCTION, answer))
-            found["again"].append(known(_INSTRUCTION, answer))
-            said += _INSTRUCTION + answer
+            found["agent"].append(known(said + INSTRUCTION, answer))
+            found["again"].append(known(INSTRUCTION, answer))
+            said += INSTRUCTION + answer
     return found
 
 

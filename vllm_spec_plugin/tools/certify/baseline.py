@@ -3,7 +3,7 @@
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from vllm_spec_plugin.tools.certify import prompts as texts
@@ -11,6 +11,7 @@ from vllm_spec_plugin.tools.certify.engines import RunsJobs
 from vllm_spec_plugin.tools.certify.greedy import TOLERANCES
 from vllm_spec_plugin.tools.certify.jobs import Job, Output, Request, Result, Tokens
 from vllm_spec_plugin.tools.certify.law import Law, read_law
+from vllm_spec_plugin.tools.certify.predictions import predicting
 from vllm_spec_plugin.tools.certify.samples import MAX_TOKENS, Samples, draw
 from vllm_spec_plugin.tools.certify.settings import Settings, sampling_settings
 
@@ -71,6 +72,7 @@ class Work:
         company: requests beside them.
         prompts: that are sampled from.
         settings: that are sampled with.
+        predictions: by prompt, outputs that samples are given as predictions; empty is none.
     """
 
     greedy: list[Request]
@@ -79,6 +81,7 @@ class Work:
     company: list[Request]
     prompts: list[Tokens]
     settings: Settings
+    predictions: dict[Tokens, list[list[int]]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -104,6 +107,22 @@ class Baseline:
     samples: dict[str, list[tuple[Tokens, Output]]]
     law: Law
     control: dict[str, Samples]
+
+    def predicting(self) -> "Baseline":
+        """Returns it with requests that predict their outputs, some rightly."""
+        work, greedy = self.work, self.greedy.tokens()
+        said: dict[Tokens, list[list[int]]] = {prompt: [] for prompt in work.prompts}
+        for prompt, output in (pair for continuations in self.samples.values() for pair in continuations):
+            said[prompt].append(output.token_ids)
+        predicted = replace(
+            work,
+            greedy=predicting(work.greedy, greedy),
+            json=predicting(work.json, self.json.tokens()) if self.json else work.json,
+            seeded=predicting(work.seeded, greedy),
+            company=predicting(work.company, greedy),
+            predictions=said,
+        )
+        return replace(self, work=predicted)
 
 
 def run_baseline(

@@ -131,7 +131,9 @@ def check_samples(
             if number and (is_decided or time.monotonic() > deadline):
                 continue
             say(f"{label}: samples with {name}, round {number + 1} of {sizes.samples // sizes.round}")
-            outputs, drafted, accepted = draw(engine, baseline.work.prompts, params, sizes.round, 100 * place + number)
+            work, seed = baseline.work, 100 * place + number
+            found_now = draw(engine, work.prompts, params, sizes.round, seed, work.predictions)
+            outputs, drafted, accepted = found_now
             samples.drafted += drafted
             samples.accepted += accepted
             for prompt, output in outputs:

@@ -9,7 +9,7 @@ joint law, one per accepted length.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +19,7 @@ from vllm_spec_plugin.tools.certify.engines import RunsJobs
 from vllm_spec_plugin.tools.certify.evidence import TwoSamples
 from vllm_spec_plugin.tools.certify.jobs import Job, Output, Request, Tokens
 from vllm_spec_plugin.tools.certify.law import Law
+from vllm_spec_plugin.tools.certify.predictions import predicting
 from vllm_spec_plugin.tools.certify.settings import request_params
 
 # The first token of an output, which has no draft, and draft tokens 1 to 4.
@@ -151,7 +152,12 @@ def strata(output: Output, most_accepted: int) -> Iterator[tuple[Stratum, Tokens
 
 
 def draw(
-    engine: RunsJobs, prompts: Sequence[Tokens], params: dict[str, Any], size: int, number: int
+    engine: RunsJobs,
+    prompts: Sequence[Tokens],
+    params: dict[str, Any],
+    size: int,
+    number: int,
+    predictions: Mapping[Tokens, Sequence[Sequence[int]]] | None = None,
 ) -> tuple[list[tuple[Tokens, Output]], int, int]:
     """Draws continuations of each prompt.
 
@@ -161,6 +167,7 @@ def draw(
         params: of the setting.
         size: continuations of each prompt, a multiple of 25.
         number: of the round; no two rounds draw alike.
+        predictions: by prompt; see `predicting`.
 
     Returns:
         Each continuation with its prompt, draft tokens verified, and draft tokens accepted.
@@ -169,6 +176,8 @@ def draw(
     cases = list(prompts) * (size // OUTPUTS)
     start = number * len(cases)
     requests = [Request(prompt, request_params(params, start + i, OUTPUTS) | fixed) for i, prompt in enumerate(cases)]
+    if predictions:
+        requests = predicting(requests, [predictions[prompt][start % len(predictions[prompt])] for prompt in cases])
     result = engine.run(Job(requests, torch_seed=number, by_step=True))
     outputs = [(prompt, o) for prompt, group in zip(cases, result.outputs, strict=True) for o in group]
     return outputs, result.accepted + result.rejected, result.accepted

@@ -4,7 +4,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from vllm_spec_plugin.proposers.medusa.checkpoint import MedusaConfig
+from vllm_spec_plugin.proposers.prediction.config import PredictionConfig
 from vllm_spec_plugin.proposers.registry import BUNDLED, CASCADE, method_of
+from vllm_spec_plugin.proposers.suffix.config import SuffixConfig
 
 
 def _method(*, keeps_kv: bool = False, uses_hidden_states: bool = False) -> str:
@@ -14,6 +16,7 @@ def _method(*, keeps_kv: bool = False, uses_hidden_states: bool = False) -> str:
 
 
 NGRAM, DRAFT_MODEL, MEDUSA = _method(), _method(keeps_kv=True), _method(uses_hidden_states=True)
+SUFFIX, PREDICTION = method_of(SuffixConfig), method_of(PredictionConfig)
 TREE = f"{MEDUSA} tree"
 
 
@@ -76,16 +79,19 @@ class Engine:
         return {"proposer": self.proposer, "draft_length": {"policy": "fixed", "tokens": self.tokens}}
 
 
-def chain_engines(draft: str | None, heads: Heads | None, tokens: int) -> tuple[Engine, ...]:
+def chain_engines(
+    draft: str | None, heads: Heads | None, tokens: int, *, has_predictions: bool = False
+) -> tuple[Engine, ...]:
     """The engines of all candidates that draft chains.
 
     n-grams and a draft model are members of one cascade, whose requests ask for one of them or for both: an engine
-    less to start.
+    less to start. So are predicted outputs and suffixes, where requests have predictions.
 
     Args:
         draft: the draft model's path or name; None is without.
         heads: Medusa heads; None is without.
         tokens: the longest draft.
+        has_predictions: whether requests predict their outputs.
     """
     ngram = _section(NGRAM)
     chain = lengths(tokens)
@@ -100,6 +106,14 @@ def chain_engines(draft: str | None, heads: Heads | None, tokens: int) -> tuple[
             Candidate(CASCADE, both, chain),
         )
         engines = [Engine(f"{NGRAM} and {DRAFT_MODEL}", both, tokens, members)]
+    suffix = _section(SUFFIX)
+    if has_predictions:
+        prediction = _section(PREDICTION)
+        both = {"method": CASCADE, "proposers": [prediction, suffix]}
+        pair = Candidate(PREDICTION, prediction, chain, PREDICTION), Candidate(SUFFIX, suffix, chain, SUFFIX)
+        engines.append(Engine(f"{PREDICTION} and {SUFFIX}", both, tokens, pair))
+    else:
+        engines.append(Engine(SUFFIX, suffix, tokens, (Candidate(SUFFIX, suffix, chain),)))
     if heads is not None:
         most = min(tokens, heads.config.num_heads)
         medusa = _section(MEDUSA, heads.model)

@@ -26,7 +26,10 @@ def load_job(prompts: Sequence[Prompt], streams: int, number: int, seed: int, nu
     order: list[Prompt] = []
     while len(order) < count:
         order += rng.sample(prompts, len(prompts))
-    requests = [Request(one.workload, one.text, one.temperature, _varied(one.num_tokens, rng)) for one in order[:count]]
+    requests = [
+        Request(one.workload, one.text, one.temperature, _varied(one.num_tokens, rng), one.prediction)
+        for one in order[:count]
+    ]
     mean = statistics.fmean(request.num_tokens for request in requests)
     return LoadJob(streams, (Phase(tuple(requests), round(streams * num_requests * mean)),), seed + number)
 

@@ -80,7 +80,9 @@ def measure(
     def run(title: str, setting: Setting, workload: Workload, level: int, number: int, *, is_warm_up: bool) -> Sample:
         on_run(f"{title}: {setting}, {workload.name}, {level} at once")
         texts = prompts_of_round(workload.texts, level, number)
-        job = Job(texts, workload.temperature, workload.num_tokens, sizes.seed + number)
+        predictions = prompts_of_round(workload.predictions, level, number) if workload.predictions else ()
+        seed = sizes.seed + number
+        job = Job(texts, workload.temperature, workload.num_tokens, seed, predictions=predictions)
         if is_warm_up:
             job = replace(job, num_tokens=min(_WARM_UP_TOKENS, job.num_tokens))
         if setting.candidate == NONE:

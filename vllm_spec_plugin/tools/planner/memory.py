@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from vllm_spec_plugin.proposers.registry import CASCADE
-from vllm_spec_plugin.tools.planner.candidates import DRAFT_MODEL, MEDUSA, NGRAM, TREE, Heads
+from vllm_spec_plugin.tools.planner.candidates import DRAFT_MODEL, MEDUSA, NGRAM, PREDICTION, SUFFIX, TREE, Heads
 from vllm_spec_plugin.tools.planner.samples import NONE
 
 TARGET = "target"
@@ -73,7 +73,9 @@ def memory_of(
     """
     dtype = str(facts[NONE]["dtype"])
     kv = facts[NONE]["kv_bytes_per_token"]["target"]
-    found = {TARGET: Memory(weight_bytes(model, dtype), kv), NGRAM: Memory(0, 0)}
+    found = {TARGET: Memory(weight_bytes(model, dtype), kv)}
+    # Engines are named after their proposers.
+    found |= {name: Memory(0, 0) for name in (NGRAM, SUFFIX, PREDICTION) if any(name in engine for engine in facts)}
     if draft is not None:
         kv = max(engine["kv_bytes_per_token"]["draft"] for engine in facts.values())
         found[DRAFT_MODEL] = found[CASCADE] = Memory(weight_bytes(draft, dtype), kv)

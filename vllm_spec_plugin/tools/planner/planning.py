@@ -80,7 +80,9 @@ def make_plan(
     workloads, sizes = workloads_of(prompts), wanted.sizes
     machine = NoiseGate(patience / 2)
     verifying_sizes = replace(sizes, rounds=_ROUNDS)
-    engines = chain_engines(wanted.draft, wanted.heads, wanted.tokens)
+    engines = chain_engines(
+        wanted.draft, wanted.heads, wanted.tokens, has_predictions=any(prompt.prediction for prompt in prompts)
+    )
     likely = [*engines, *([tree_engine(wanted.heads, 1)] if wanted.heads is not None else [])]
     total = sum(measuring.num_runs(engine, len(workloads), sizes) for engine in likely)
     total += verifying.num_runs(verifying_sizes) if wanted.is_verified else 0

@@ -4,6 +4,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from vllm_spec_plugin.tools.planner.candidates import PREDICTION, SUFFIX
 from vllm_spec_plugin.tools.planner.forecast import Forecast
 from vllm_spec_plugin.tools.planner.verifying import Verified
 from vllm_spec_plugin.tools.planner.words import by_level, streams, times
@@ -71,6 +72,23 @@ def verdict(choice: Forecast, verified: Mapping[int, Verified]) -> Verdict:
         advice += f"{','.join(map(str, pays))}."
         return Verdict(False, text, (*whys, advice))
     return Verdict(True, f"Switch it on: {what}: {figures}.", whys)
+
+
+def why(choice: Forecast, forecasts: Sequence[Forecast]) -> str | None:
+    """Why the best candidate is ahead of the next one at the lowest concurrency; None without another one."""
+    level = min(choice.best)
+    others = [forecast for forecast in forecasts if forecast is not choice]
+    if not choice.tokens or not others:
+        return None
+    following = max(others, key=lambda forecast: forecast.best[level].speedup)
+    name = choice.candidate.name
+    reason = {SUFFIX: ", as text repeats", PREDICTION: ", as requests predict much of their outputs"}.get(name, "")
+    gives = ", ".join(
+        f"{one.candidate.name} {found.tokens_per_step:.2f} ({1e3 * found.draft_seconds:.2f} ms to draft)"
+        for one in (choice, following)
+        for found in [one.best[level]]
+    )
+    return f"{name} is the best{reason}: tokens per request and step at {streams(level)}: {gives}."
 
 
 def why_not(forecast: Forecast, level: int) -> str | None:

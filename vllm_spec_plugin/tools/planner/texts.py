@@ -33,7 +33,8 @@ def as_traffic(given: Sequence[GivenPrompt], model: str, temperature: float, num
                 f"{one.where}: {length} tokens, and {tokens} to come, but the model's context is {context}; allowed: "
                 "a shorter prompt, or fewer --output-tokens"
             )
-        found.append(Prompt(text, one.workload, temperature if one.temperature is None else one.temperature, tokens))
+        heat = temperature if one.temperature is None else one.temperature
+        found.append(Prompt(text, one.workload, heat, tokens, one.prediction or ""))
     return tuple(found)
 
 

@@ -14,12 +14,14 @@ class Prompt:
         workload: what it is an example of.
         temperature: of its sampling.
         num_tokens: that it gets, at least 2.
+        prediction: of its output; empty is none.
     """
 
     text: str
     workload: str
     temperature: float
     num_tokens: int
+    prediction: str = ""
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,7 @@ class Workload:
         temperature: theirs.
         num_tokens: that each gets, on average, rounded.
         texts: the prompts.
+        predictions: of each prompt's output; none has one if there are none here.
     """
 
     name: str
@@ -39,6 +42,7 @@ class Workload:
     temperature: float
     num_tokens: int
     texts: tuple[str, ...]
+    predictions: tuple[str, ...] = ()
 
 
 def workloads_of(prompts: Sequence[Prompt]) -> tuple[Workload, ...]:
@@ -54,6 +58,7 @@ def workloads_of(prompts: Sequence[Prompt]) -> tuple[Workload, ...]:
                 temperature,
                 round(statistics.fmean(prompt.num_tokens for prompt in own)),
                 tuple(prompt.text for prompt in own),
+                tuple(prompt.prediction for prompt in own) if any(prompt.prediction for prompt in own) else (),
             )
         )
     return tuple(found)

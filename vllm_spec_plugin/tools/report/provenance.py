@@ -62,16 +62,6 @@ def models_text(provenance: Mapping[str, Any]) -> str:
     return ", ".join(f"{role}: {Path(name).name}" for role, name in provenance.get("models", {}).items())
 
 
-def page_head(provenance: Mapping[str, Any], rounds: int) -> tuple[str, str]:
-    """Returns the first paragraphs of a page of figures: the command, and what they were measured on.
-
-    Args:
-        provenance: what `provenance` gives.
-        rounds: how often each arm did everything.
-    """
-    return f"```\n{command_line(provenance)}\n```", machine_text({**provenance, "rounds": rounds})
-
-
 def _version(package: str) -> str | None:
     try:
         return version(package)

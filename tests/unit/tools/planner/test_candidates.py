@@ -21,17 +21,26 @@ def test_powers_of_2_are_measured_and_the_longest(most: int, expected: tuple[int
     assert lengths(most) == expected
 
 
-def test_n_grams_need_nothing() -> None:
-    (engine,) = chain_engines(None, None, 8)
+def test_n_grams_and_suffixes_need_nothing() -> None:
+    engine, other = chain_engines(None, None, 8)
     (candidate,) = engine.candidates
     assert candidate.name == "ngram"
     # Of an engine that has no other proposer nothing is asked.
     assert candidate.method is None
     assert list(candidate.choices) == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert [(one.name, one.method) for one in other.candidates] == [("suffix", None)]
+
+
+def test_predictions_are_considered_where_there_are_any() -> None:
+    _, engine = chain_engines(None, None, 8, has_predictions=True)
+    methods = {candidate.name: candidate.method for candidate in engine.candidates}
+    assert methods == {"prediction": "prediction", "suffix": "suffix"}
+    config = parse_config(engine.sections, "it")
+    assert [proposer.method for proposer in config.proposers] == ["prediction", "suffix"]
 
 
 def test_a_draft_model_shares_the_engine_of_n_grams_and_is_a_cascade_with_them() -> None:
-    (engine,) = chain_engines(DRAFT, None, 8)
+    engine, _ = chain_engines(DRAFT, None, 8)
     methods = {candidate.name: candidate.method for candidate in engine.candidates}
     assert methods == {"ngram": "ngram", "draft_model": "draft_model", "cascade": None}
     config = parse_config(engine.sections, "it")
@@ -40,7 +49,7 @@ def test_a_draft_model_shares_the_engine_of_n_grams_and_is_a_cascade_with_them()
 
 
 def test_heads_have_an_engine_of_their_own_and_draft_no_more_than_there_are(heads: Heads) -> None:
-    _, engine = chain_engines(DRAFT, heads, 8)
+    *_, engine = chain_engines(DRAFT, heads, 8)
     assert engine.tokens == 4
     assert engine.candidates[0].lengths == (1, 2, 4)
 

@@ -5,9 +5,9 @@ from unittest import mock
 
 from tests.unit.tools.planner.cases import DRAFTING, LEVELS, WORKLOADS, cheap, dear, measured, plan, verified
 from vllm_spec_plugin.proposers.registry import CASCADE
-from vllm_spec_plugin.tools.planner.candidates import DRAFT_MODEL, NGRAM
+from vllm_spec_plugin.tools.planner.candidates import DRAFT_MODEL, NGRAM, SUFFIX
 from vllm_spec_plugin.tools.planner.forecast import Forecast, forecasts
-from vllm_spec_plugin.tools.planner.recommending import choose, verdict, why_not
+from vllm_spec_plugin.tools.planner.recommending import choose, verdict, why, why_not
 
 
 def best(verify=cheap, alpha=0.8) -> Forecast:
@@ -92,3 +92,16 @@ def test_a_gain_that_rounds_contradict_is_none() -> None:
     assert not found.is_on
     assert "gains less than its rounds differ by: 1.20x at 1 stream, 1.00x at 8 (measured" in found.answer
     assert found.reasons[-1] == "In the lower quartile of rounds it was at 1.00x at 1 stream, 0.95x at 8."
+
+
+def test_the_best_is_named_beside_the_next_one() -> None:
+    rates = {NGRAM: 0.02, DRAFT_MODEL: 0.8, CASCADE: 0.01}
+    found = list(forecasts(measured(verify=cheap, alpha=rates), WORKLOADS, LEVELS))
+    choice = choose(found)
+    text = why(choice, found)
+    assert text is not None
+    assert text.startswith("draft_model is the best: tokens per request and step at 1 stream: draft_model ")
+    assert text.count(" ms to draft)") == 2
+    named = replace(choice, candidate=replace(choice.candidate, name=SUFFIX))
+    assert (why(named, found) or "").startswith("suffix is the best, as text repeats: ")
+    assert why(choice, [choice]) is None

@@ -33,7 +33,7 @@ def test_what_the_heads_promise_is_scaled_by_what_their_chain_does() -> None:
 def parts(verify):
     folder = str(model_path("medusa"))
     heads = Heads(folder, read_heads_config(folder))
-    engine = chain_engines(None, heads, 8)[1]
+    engine = chain_engines(None, heads, 8)[-1]
     return heads.config, measured(engine, verify=verify, alpha={"medusa": 0.6})
 
 

@@ -14,6 +14,7 @@ from vllm_spec_plugin.tools.bench.drafting.comparison import (
 )
 from vllm_spec_plugin.tools.bench.drafting.parts import PARTS
 from vllm_spec_plugin.tools.bench.noise_gate import disturbance_text
+from vllm_spec_plugin.tools.bench.rounds import interruption
 from vllm_spec_plugin.tools.report import Report, StackedBars, Table, show_spread
 
 _NOTE = (
@@ -40,7 +41,6 @@ def report_of(results: Results, provenance: Mapping[str, Any], rounds: int, on_c
         rounds: number of rounds that were asked for.
         on_cpu: whether vLLM is its CPU build.
     """
-    short = f"interrupted: these are the first {results.rounds} of {rounds} rounds"
     return Report(
         "bench drafting",
         "Cost of drafting, and the limit of the speedup",
@@ -49,7 +49,7 @@ def report_of(results: Results, provenance: Mapping[str, Any], rounds: int, on_c
         [table for table in _tables(results) if table.rows],
         list(_charts(results)),
         [*_notes(results, on_cpu), *filter(None, [disturbance_text(results.others)])],
-        [short] if results.rounds < rounds else [],
+        interruption(results.rounds, rounds),
         results.measurements,
         {"arms": results.lengths, "others": results.others},
     )

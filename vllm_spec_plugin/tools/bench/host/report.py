@@ -7,6 +7,7 @@ from typing import Any
 from vllm_spec_plugin.tools.bench.host.comparison import TARGETS, HostResults, cell_text
 from vllm_spec_plugin.tools.bench.host.parts import PARTS
 from vllm_spec_plugin.tools.bench.noise_gate import disturbance_text
+from vllm_spec_plugin.tools.bench.rounds import interruption
 from vllm_spec_plugin.tools.report import Report, Spread, StackedBars, Table, show_spread
 from vllm_spec_plugin.tools.report.table import matrix
 
@@ -30,7 +31,6 @@ def report_of(results: HostResults, provenance: Mapping[str, Any], rounds: int) 
         provenance: what `provenance.provenance` gives, and more.
         rounds: number of rounds that were asked for.
     """
-    short = f"interrupted: these are the first {results.rounds} of {rounds} rounds"
     return Report(
         "bench host",
         "Host time of a decoding step",
@@ -39,7 +39,7 @@ def report_of(results: HostResults, provenance: Mapping[str, Any], rounds: int) 
         list(_tables(results)),
         list(_charts(results)),
         [*_NOTES, *filter(None, [disturbance_text(results.others)])],
-        [short] if results.rounds < rounds else [],
+        interruption(results.rounds, rounds),
         results.measurements,
         {"arms": results.arms, "others": results.others},
     )

@@ -14,12 +14,14 @@ class Request:
         prompt: the text.
         temperature: of its sampling.
         num_tokens: that it gets, whatever it says.
+        prediction: of its output, which arms without `method: prediction` ignore; empty is none.
     """
 
     kind: str
     prompt: str
     temperature: float
     num_tokens: int
+    prediction: str = ""
 
 
 @dataclass(frozen=True)

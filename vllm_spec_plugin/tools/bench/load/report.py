@@ -8,17 +8,12 @@ from typing import Any
 from vllm_spec_plugin.tools.bench.arm_spec import OPTIMAL, is_stock
 from vllm_spec_plugin.tools.bench.load.sweep import Cell, SweepResults, streams_text
 from vllm_spec_plugin.tools.bench.load.switching import RECOVERED, WINDOW, SwitchPhase
-from vllm_spec_plugin.tools.bench.load.workloads import EASY, HARD, MIXED, SWITCHING
+from vllm_spec_plugin.tools.bench.load.workloads import GREEDY, MIXED, SWITCHING, TITLES
 from vllm_spec_plugin.tools.bench.noise_gate import disturbance_text
+from vllm_spec_plugin.tools.bench.rounds import interruption
 from vllm_spec_plugin.tools.report import Chart, Line, Report, Spread, Table, show_spread
 from vllm_spec_plugin.tools.report.table import matrix
 
-_TEXTS = {
-    EASY: "predictable text (easy)",
-    HARD: "unpredictable text (hard)",
-    MIXED: "predictable and unpredictable text (mixed)",
-    SWITCHING: "text that turns (switching)",
-}
 _SPEED = "tokens_per_second"
 
 
@@ -31,9 +26,7 @@ def report_of(results: SweepResults, provenance: Mapping[str, Any], rounds: int,
         rounds: number of rounds that were asked for.
         on_cpu: whether vLLM is its CPU build.
     """
-    problems = []
-    if results.rounds < rounds:
-        problems.append(f"interrupted: these are the first {results.rounds} of {rounds} rounds")
+    problems = interruption(results.rounds, rounds)
     if results.num_wrong:
         problems.append(f"{results.num_wrong} greedy outputs differ from those of arm {results.reference}")
     agreements = [
@@ -185,7 +178,7 @@ def _charts(results: SweepResults, on_cpu: bool) -> Iterator[Chart]:
     """Yields speedup and time per token by workload, and throughput over time of `switching`."""
     for workload, levels in results.levels.items():
         # What the notes call wrong is not drawn.
-        arms = [arm for arm in results.arms if not (on_cpu and is_stock(arm) and workload != EASY)]
+        arms = [arm for arm in results.arms if not (on_cpu and is_stock(arm) and workload not in GREEDY)]
         values = results.measurements
         if workload != SWITCHING:
             speed, time = f"tokens/s over {results.reference}", "TPOT, ms"
@@ -195,8 +188,8 @@ def _charts(results: SweepResults, on_cpu: bool) -> Iterator[Chart]:
                 times = {n: _scaled(values.spread(arm, workload, n, "tpot")) for n in levels}
                 speedups.append(Line(arm, ratios, _role(results, arm)))
                 tpots.append(Line(arm, times, _role(results, arm)))
-            yield Chart(f"throughput, {_TEXTS[workload]}", "concurrent streams", speed, speedups)
-            yield Chart(f"time per output token, {_TEXTS[workload]}", "concurrent streams", time, tpots)
+            yield Chart(f"throughput, {TITLES[workload]}", "concurrent streams", speed, speedups)
+            yield Chart(f"time per output token, {TITLES[workload]}", "concurrent streams", time, tpots)
             continue
         for streams in levels:
             phases = results.switches[streams]
@@ -208,7 +201,7 @@ def _charts(results: SweepResults, on_cpu: bool) -> Iterator[Chart]:
                 points = {(i + 0.5) * WINDOW: rate for i, rate in enumerate(rates)}
                 lines.append(Line(arm, points, _role(results, arm)))
             yield Chart(
-                f"throughput, {_TEXTS[SWITCHING]}, {streams_text(streams)}",
+                f"throughput, {TITLES[SWITCHING]}, {streams_text(streams)}",
                 "output tokens per stream",
                 "tokens/s of all streams",
                 lines,
@@ -243,9 +236,9 @@ def _notes(results: SweepResults, on_cpu: bool) -> Iterator[str]:
             f"windows in a row with at least {RECOVERED:.0%} of the throughput of the arm that is fastest over "
             "the phase."
         )
-    if on_cpu and any(map(is_stock, results.arms)) and any(workload != EASY for workload, _ in results.cells):
+    if on_cpu and any(map(is_stock, results.arms)) and any(workload not in GREEDY for workload, _ in results.cells):
         yield (
             "On CPU vLLM's own sampler gives wrong outputs with speculation (docs/design/verification.md, \"Why not "
             "vLLM's own sampler\"). Greedy requests in the same batch are wrong too. Figures of vLLM's own arms are "
-            "meaningful for the workload easy only, and only drawn there."
+            "meaningful for workloads at temperature 0 only, and only drawn there."
         )

@@ -2,7 +2,7 @@
 
 import functools
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from vllm_spec_plugin.tools.bench.arm import Arm
@@ -10,6 +10,7 @@ from vllm_spec_plugin.tools.bench.arms import PlannedArm
 from vllm_spec_plugin.tools.bench.load.agreement import Agreement, Gap, compare
 from vllm_spec_plugin.tools.bench.load.records import LoadAnswer, LoadJob, LoadRun
 from vllm_spec_plugin.tools.bench.load.switching import SwitchPhase, switch_phases
+from vllm_spec_plugin.tools.bench.load.texts import ANSWERED, TURNS, Texts
 from vllm_spec_plugin.tools.bench.load.workloads import EASY, SWITCHING, Sizes, load_job
 from vllm_spec_plugin.tools.bench.noise_gate import NoiseGate
 from vllm_spec_plugin.tools.bench.rounds import others_of, run_rounds
@@ -25,14 +26,14 @@ class Plan:
 
     Attributes:
         cells: workloads with numbers of streams.
-        prompts: at least one.
+        texts: what requests are made of.
         sizes: amounts of work.
         rounds: number of rounds.
         seed: of the first round.
     """
 
     cells: tuple[Cell, ...]
-    prompts: tuple[str, ...]
+    texts: Texts
     sizes: Sizes
     rounds: int
     seed: int
@@ -40,7 +41,27 @@ class Plan:
     def job(self, cell: Cell, number: int, *, is_warm_up: bool = False) -> LoadJob:
         """Returns the job of a round, the same for all arms."""
         workload, streams = cell
-        return load_job(workload, streams, number, self.prompts, self.sizes, self.seed, is_warm_up=is_warm_up)
+        return load_job(workload, streams, number, self.texts, self.sizes, self.seed, is_warm_up=is_warm_up)
+
+    def answered(self, ask: Callable[[Mapping[str, int]], Iterable[str]]) -> "Plan":
+        """Returns the plan with the answers that its requests are made of.
+
+        Args:
+            ask: gives greedy answers to prompts, each of so many tokens.
+        """
+        plan, cells = self, [cell for cell in self.cells if cell[0] in ANSWERED]
+        # A prompt of a conversation has the answers before it; the last answer is in none.
+        for _ in range(TURNS - 1):
+            wanted: dict[str, int] = {}
+            for job in (plan.job(cell, number) for cell in cells for number in range(self.rounds)):
+                for request in (request for phase in job.phases for request in phase.requests):
+                    wanted[request.prompt] = max(request.num_tokens, wanted.get(request.prompt, 0))
+            new = {prompt: count for prompt, count in wanted.items() if prompt not in plan.texts.answers}
+            if not new:
+                break
+            answers = dict(zip(new, ask(new), strict=True))
+            plan = replace(plan, texts=replace(plan.texts, answers={**plan.texts.answers, **answers}))
+        return plan
 
 
 @dataclass(frozen=True)
@@ -103,13 +124,16 @@ def run_sweep(
     Args:
         arms: by name, no speculation first.
         engines: running, by the arm's name.
-        plan: what they do.
+        plan: what they do; answers that it needs are asked of the first arm.
         gate: chooses the moments.
         on_run: called before each run with the number of runs done and a description.
 
     Raises:
         UserError: an arm ended.
     """
+    if any(workload in ANSWERED for workload, _ in plan.cells):
+        on_run(0, "answering prompts without speculation")
+        plan = plan.answered(next(iter(engines.values())).answers)
 
     def do(name: str, cell: Cell, number: int, is_warm_up: bool) -> LoadAnswer:
         return engines[name].load(

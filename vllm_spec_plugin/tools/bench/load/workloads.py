@@ -1,15 +1,28 @@
 """What the streams ask for."""
 
 import random
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import cycle, islice
 
 from vllm_spec_plugin.tools.bench.load.records import LoadJob, Phase, Request
+from vllm_spec_plugin.tools.bench.load.texts import AGENT, EDIT, RETRIEVAL, SAMPLES, Texts, different, known_request
 from vllm_spec_plugin.tools.bench.prompts import PROMPTS
 
 EASY, HARD, MIXED, SWITCHING = "easy", "hard", "mixed", "switching"
-WORKLOADS = (EASY, HARD, MIXED, SWITCHING)
+TITLES = {
+    EASY: "predictable text (easy)",
+    HARD: "unpredictable text (hard)",
+    MIXED: "predictable and unpredictable text (mixed)",
+    SWITCHING: "text that turns (switching)",
+    EDIT: "files to edit, with predictions (edit)",
+    AGENT: "growing conversations (agent)",
+    SAMPLES: "eight samples of a prompt (samples)",
+    RETRIEVAL: "copied passages (retrieval)",
+}
+WORKLOADS = tuple(TITLES)
+_KNOWN = (EDIT, AGENT, SAMPLES, RETRIEVAL)
+# Of which all requests are at temperature 0.
+GREEDY = (EASY, EDIT, AGENT, RETRIEVAL)
 SWITCHES = (EASY, HARD, EASY)
 
 # Short: speculation does not shorten prompts, and a small machine at 32 streams would spend half its time on them.
@@ -26,7 +39,7 @@ class Sizes:
     """How much is asked for.
 
     Attributes:
-        request_tokens: output tokens of a request, on average.
+        request_tokens: output tokens of a request, on average; in `agent` of each.
         stream_tokens: per stream, after which a run ends.
         least_tokens: of all streams together, however few they are.
         phase_tokens: per stream and phase of `switching`.
@@ -41,20 +54,21 @@ class Sizes:
 
 
 def load_job(
-    workload: str, streams: int, number: int, prompts: Sequence[str], sizes: Sizes, seed: int, *, is_warm_up: bool
+    workload: str, streams: int, number: int, texts: Texts, sizes: Sizes, seed: int, *, is_warm_up: bool
 ) -> LoadJob:
     """What every arm does in a round.
 
     `easy` is text at temperature 0: each token is the likeliest one, and a good drafter's guess too. `hard` is the same
     prompts at a high temperature: a drafter that names one token is right about once in ten times, whoever it is. (One
     that draws its drafts from its own distribution is not: the two distributions are flat, and alike.) `mixed` has the
-    two in turn. `switching` is easy, hard and easy again, all streams at once, one request per stream and phase.
+    two in turn. `switching` is easy, hard and easy again, all streams at once, one request per stream and phase. The
+    others are in `known_request`.
 
     Args:
         workload: one of `WORKLOADS`.
         streams: requests in flight.
         number: of the round, from 0; each has other requests.
-        prompts: at least one.
+        texts: what requests are made of.
         sizes: how much.
         seed: of the first round.
         is_warm_up: the same in short.
@@ -66,7 +80,7 @@ def load_job(
         phases = []
         for place, kind in enumerate(SWITCHES):
             # Faster streams go on while slower ones write: nobody's request ends before the phase does.
-            own = (_request(kind, prompts, first + place + n, 2 * num_tokens, sizes) for n in range(streams))
+            own = (_request(kind, texts, first + place + n, 2 * num_tokens, sizes) for n in range(streams))
             phases.append(Phase(tuple(own), streams * num_tokens))
         return LoadJob(streams, tuple(phases), seed + number)
     if is_warm_up:
@@ -79,12 +93,14 @@ def load_job(
     requests = []
     for place, kind in enumerate(islice(kinds, count)):
         length = max(round(sizes.request_tokens * rng.uniform(_SHORTEST, _LONGEST)), 2)
-        requests.append(_request(kind, prompts, first + place, length, sizes))
+        if kind in _KNOWN:
+            # The next prompt has the whole answer.
+            length = sizes.request_tokens if kind == AGENT else length
+            requests.append(known_request(kind, texts, first, place, streams, length))
+        else:
+            requests.append(_request(kind, texts, first + place, length, sizes))
     return LoadJob(streams, (Phase(tuple(requests), num_tokens),), seed + number)
 
 
-def _request(kind: str, prompts: Sequence[str], place: int, num_tokens: int, sizes: Sizes) -> Request:
-    turn, which = divmod(place, len(prompts))
-    # A prompt that came before would be in the prefix cache.
-    prompt = f"# Part {turn + 1}\n{prompts[which]}" if turn else prompts[which]
-    return Request(kind, prompt, sizes.hard_temperature if kind == HARD else 0.0, num_tokens)
+def _request(kind: str, texts: Texts, place: int, num_tokens: int, sizes: Sizes) -> Request:
+    return Request(kind, different(texts.prompts, place), sizes.hard_temperature if kind == HARD else 0.0, num_tokens)

@@ -5,6 +5,7 @@ from typing import Any
 
 from vllm_spec_plugin.tools.bench.noise_gate import DISTURBING, disturbance, disturbance_text
 from vllm_spec_plugin.tools.planner.forecast import pooled_curve
+from vllm_spec_plugin.tools.planner.recommending import why
 from vllm_spec_plugin.tools.planner.report import expected, measured, verified
 from vllm_spec_plugin.tools.planner.report.data import to_json
 from vllm_spec_plugin.tools.planner.results import Results
@@ -35,6 +36,8 @@ def tables(results: Results) -> Iterator[Table]:
 def remarks(results: Results) -> Iterator[str]:
     """What else is to be known besides the answer."""
     yield from results.verdict.reasons
+    if results.verdict.is_on and (reason := why(results.choice, results.forecasts)):
+        yield reason
     found = disturbance(results.others)
     if found is not None and found[0] > DISTURBING:
         yield f"Other processes used {found[0]:.2f} cores meanwhile, so all of this is uncertain: {_AGAIN}"

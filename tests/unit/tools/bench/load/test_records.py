@@ -7,11 +7,12 @@ from pydantic import TypeAdapter
 
 from tests.unit.tools.bench.load.cases import run, steady
 from vllm_spec_plugin.tools.bench.load.records import LoadAnswer, LoadJob, Output
+from vllm_spec_plugin.tools.bench.load.texts import Texts
 from vllm_spec_plugin.tools.bench.load.workloads import SWITCHING, Sizes, load_job
 
 
 def test_a_job_arrives_as_it_was_sent() -> None:
-    job = load_job(SWITCHING, 2, 0, ("a", "b"), Sizes(), 3, is_warm_up=False)
+    job = load_job(SWITCHING, 2, 0, Texts(("a", "b")), Sizes(), 3, is_warm_up=False)
     for sent in (job, dataclasses.replace(job, spec_tokens=2)):
         assert TypeAdapter(LoadJob).validate_python(json.loads(json.dumps(dataclasses.asdict(sent)))) == sent
 

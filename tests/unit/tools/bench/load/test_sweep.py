@@ -1,5 +1,6 @@
 """The order of a sweep's rounds, and what runs in them."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, cast
 
@@ -11,12 +12,13 @@ from vllm_spec_plugin.tools.bench.arm_spec import NONE
 from vllm_spec_plugin.tools.bench.load.agreement import Agreement
 from vllm_spec_plugin.tools.bench.load.records import LoadAnswer, LoadJob, Output
 from vllm_spec_plugin.tools.bench.load.sweep import Plan, SweepResults, figures, run_sweep
+from vllm_spec_plugin.tools.bench.load.texts import AGENT, EDIT, Texts
 from vllm_spec_plugin.tools.bench.load.workloads import EASY, HARD, MIXED, SWITCHING, Sizes
 from vllm_spec_plugin.tools.bench.noise_gate import NoiseGate
 from vllm_spec_plugin.tools.bench.rounds import num_runs
 
 SPEED = "tokens_per_second"
-PLAN = Plan(((EASY, 1), (MIXED, 2), (SWITCHING, 1)), ("a", "b", "c"), Sizes(), rounds=2, seed=5)
+PLAN = Plan(((EASY, 1), (MIXED, 2), (SWITCHING, 1)), Texts(("a", "b", "c")), Sizes(), rounds=2, seed=5)
 
 
 class ScriptedEngine:
@@ -33,6 +35,10 @@ class ScriptedEngine:
         outputs = [Output([1, 2, 3 + (self.name == "fixed K = 4")], True), Output([4], False)]
         rate = 10.0 * (1 + (job.spec_tokens or 0) / 3)
         return run(self.name, [steady(rate, 800, outputs=outputs) for _ in job.phases]).answer
+
+    def answers(self, prompts: Mapping[str, int]) -> list[str]:
+        self.asked.append((self.name, dict(prompts)))
+        return [f"answer {len(prompt)}\nto it\n" for prompt in prompts]
 
     def gap(self, *question: Any) -> float:
         self.asked.append((self.name, *question))
@@ -168,3 +174,28 @@ def test_the_best_fixed_arm_is_another_one_at_each_level() -> None:
     found = results()
     assert [found.best_fixed(EASY, streams) for streams in (1, 8)] == ["fixed K = 4", "fixed K = 1"]
     assert replace(found, fixed=()).best_fixed(EASY, 8) is None
+
+
+def test_answers_that_requests_are_made_of_are_asked_of_no_speculation_once() -> None:
+    asked: list[tuple[Any, ...]] = []
+    texts = Texts(("a", "b"), ("x = 1\ny = 2\n", "z = 3\n"))
+    _, log, told = swept(Plan(((EDIT, 1), (AGENT, 2)), texts, Sizes(), rounds=2, seed=5), asked=asked)
+    # Turn by turn of the conversations.
+    answers = [question for question in asked if len(question) == 2]
+    assert [name for name, _ in answers] == [NONE] * 3
+    prompts = [prompt for _, wanted in answers for prompt in wanted]
+    assert len(prompts) == len(set(prompts))
+    assert told[0] == (0, "answering prompts without speculation")
+    requests = [request for _, job in log for phase in job.phases for request in phase.requests]
+    predictions = {request.prediction for request in requests if request.kind == EDIT}
+    assert all(
+        (len(text.splitlines()) == 2 and not text.startswith("answer")) or "to it" not in text for text in predictions
+    )
+    answered = [request.prompt.count("answer") for request in requests if request.kind == AGENT]
+    assert set(answered) == {0, 1, 2, 3}
+
+
+def test_other_workloads_ask_for_no_answers() -> None:
+    asked: list[tuple[Any, ...]] = []
+    swept(asked=asked)
+    assert all(len(question) > 2 for question in asked)

@@ -5,6 +5,7 @@ import itertools
 import pytest
 
 from vllm_spec_plugin.tools.bench.load.records import LoadJob
+from vllm_spec_plugin.tools.bench.load.texts import Texts
 from vllm_spec_plugin.tools.bench.load.workloads import (
     BEGINNINGS,
     EASY,
@@ -17,10 +18,11 @@ from vllm_spec_plugin.tools.bench.load.workloads import (
 )
 
 SIZES = Sizes(request_tokens=40, stream_tokens=100, least_tokens=300, phase_tokens=400, hard_temperature=1.25)
+TEXTS = Texts(BEGINNINGS, ("a = 1\nb = 2\nc = 3\n", "d = 4\ne = 5\nf = 6\n"))
 
 
 def job(workload: str, streams: int, number: int = 0, is_warm_up: bool = False) -> LoadJob:
-    return load_job(workload, streams, number, BEGINNINGS, SIZES, 7, is_warm_up=is_warm_up)
+    return load_job(workload, streams, number, TEXTS, SIZES, 7, is_warm_up=is_warm_up)
 
 
 def test_easy_text_is_greedy_and_hard_text_is_not() -> None:

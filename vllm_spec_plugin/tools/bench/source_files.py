@@ -1,0 +1,35 @@
+"""Texts made from source files: passages, changed lines, and what an agent's request adds."""
+
+import random
+from collections.abc import Sequence
+
+CHANGED_LINES = 0.05
+# What a request of an agent adds before the answer.
+INSTRUCTION = "# Continue this file and print all of it.\n"
+
+
+def changed_lines(lines: Sequence[str], others: Sequence[str], rng: random.Random) -> list[str]:
+    """Returns the lines with 5% of them, at least one, replaced.
+
+    Args:
+        lines: at least one.
+        others: what replaces them; at least two different lines.
+        rng: chooses.
+    """
+    changed = list(lines)
+    for place in rng.sample(range(len(lines)), max(1, round(CHANGED_LINES * len(lines)))):
+        changed[place] = rng.choice([line for line in others if line != lines[place]])
+    return changed
+
+
+def passages(sources: Sequence[str], num_lines: int, most_characters: int) -> tuple[str, ...]:
+    """Returns a passage from the middle of each file that has one of that size.
+
+    Args:
+        sources: texts of files.
+        num_lines: of a passage.
+        most_characters: of a passage; longer ones are left out.
+    """
+    files = (text.splitlines(keepends=True) for text in sources)
+    middles = ("".join(lines[len(lines) // 2 :][:num_lines]) for lines in files if len(lines) >= 2 * num_lines)
+    return tuple(text for text in middles if len(text) <= most_characters)
