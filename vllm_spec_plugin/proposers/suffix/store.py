@@ -84,13 +84,8 @@ class TextStore:
         self.num_tokens = 0
 
     @property
-    def num_scopes(self) -> int:
-        """How many scopes have texts."""
-        return len(self._scopes)
-
-    @property
     def num_bytes(self) -> int:
-        """Memory held by the trees, in bytes."""
+        """Memory of the trees, in bytes."""
         return sum(generation.tree.num_bytes for generation in self._used)
 
     def generations(self, scope: str) -> list[Generation]:
