@@ -13,8 +13,8 @@ Int32s = npt.NDArray[np.int32]
 Int64s = npt.NDArray[np.int64]
 
 # Columns of `nodes`, [capacity, NUM_COLUMNS] int32. Row 0 is the root, the empty n-gram; no node has it as a child, so
-# 0 in a link is none. LAST: position of the latest occurrence's last token. BEST: child with the highest count, of equal
-# ones the latest; 0 if it is to be searched.
+# 0 in a link is none. LAST: position of the latest occurrence's last token. BEST: child with the highest count, of
+# equal ones the latest; 0 if it is to be searched.
 PARENT, TOKEN, COUNT, LAST, FIRST_CHILD, NEXT, PREVIOUS, BEST, CHAIN, NUM_COLUMNS = range(10)
 # Entries of `state`. BEGIN, END: positions of the window, END excluded. LIVE: number of nodes without the root. USED:
 # highest row used so far. FREE: first row of the list of free rows, linked by CHAIN.
