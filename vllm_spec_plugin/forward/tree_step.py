@@ -48,7 +48,7 @@ class Branched:
 
     Attributes:
         tree: all its nodes.
-        num_nodes: number of first nodes that can be verified: those of branches with blocks.
+        num_nodes: number of nodes, from the first on, of branches with blocks; the others cannot be verified.
         length: tokens of the text.
         first_block: index in the block table of the first block that branches have of their own.
         tails: [branches and trunk, blocks], block tables from that index on; the trunk's is first.
@@ -193,7 +193,7 @@ def plan_tree_step(requests: Sequence[StepRequest], tables: Int32s, block_size: 
 
 @dataclass(frozen=True, slots=True)
 class _Placed:
-    """A tree with its place in the step.
+    """A tree, and its indices in the step.
 
     Attributes:
         request: the tree's request.
