@@ -149,14 +149,14 @@ def _counting(
     def begin(*args: Any, **kwargs: Any) -> tuple[inspect.BoundArguments, _Usage | None]:
         call = bind(*args, **kwargs)
         given, request = call.arguments, call.arguments["request"]
-        config = given["self"].engine_client.vllm_config
+        vllm_config = given["self"].engine_client.vllm_config
         prediction = (request.model_extra or {}).get(_PREDICTION)
         if prediction is None:
             prediction = (request.vllm_xargs or {}).get(key)
         # Beam search makes requests of its own, without predictions.
-        if prediction is None or request.use_beam_search or not is_served(config.speculative_config):
+        if prediction is None or request.use_beam_search or not is_served(vllm_config.speculative_config):
             return call, None
-        usage = _Usage(count(prediction, given["tokenizer"], config.model_config.max_model_len))
+        usage = _Usage(count(prediction, given["tokenizer"], vllm_config.model_config.max_model_len))
         if _RESULTS in given:
             given[_RESULTS] = usage.noting(given[_RESULTS])
         return call, usage

@@ -3,9 +3,8 @@
 import math
 from typing import NamedTuple
 
-import numpy as np
-
 from vllm_spec_plugin.jit import Floats
+from vllm_spec_plugin.scheduling.draft_length.compared_steps import ComparedStep, Window, winsorised_mean
 from vllm_spec_plugin.scheduling.draft_length.step_cost import StepCost
 
 # Maximum shares of the time: for blocks without drafts where drafting gains, and for retrials where it lost.
@@ -19,8 +18,8 @@ _ON_WINDOW, _OFF_WINDOW, _MIN_STEPS, _EVERY = 32, 16, 3, 3
 _MEASURED_EACH = 4
 # Number of latest steps with drafts whose mean shows an outdated verdict.
 _RECENT = 12
-# Standard errors of a significant difference; minimum noise of a step, as a share of it.
-_SIGMAS, _NOISE = 2.0, 0.05
+# Standard errors of a significant difference.
+_SIGMAS = 2.0
 # Shares of a step without drafts: minimum gain of a full window for drafting to continue, and minimum price of a block
 # without drafts.
 _MIN_GAIN, _MIN_PRICE = 0.0, 0.02
@@ -33,34 +32,6 @@ _TRUST_FADE = 0.99
 _MAX_PREFILL = 3.0
 # Steps over which the cost of catching up with a request's text is spread, as drafting for it usually continues.
 CATCH_UP_STEPS = 32
-
-
-class ComparedStep(NamedTuple):
-    """A finished step, for the comparison.
-
-    Attributes:
-        num_tokens: tokens that the target computed, without drafts.
-        num_requests: number of requests in the step.
-        context: total tokens of their texts.
-        seconds: time from the step's planning to the next one's.
-        expected: expected accepted draft tokens, all requests together.
-        accepted: accepted draft tokens, all requests together.
-        catch_up_seconds: seconds in which a proposer computed missing text.
-        verifies: whether the step verified drafts.
-        drafts: whether the step made drafts.
-        planned: whether a plan was made for it, which takes time even if it has no drafts.
-    """
-
-    num_tokens: int
-    num_requests: int
-    context: int
-    seconds: float
-    expected: float = 0.0
-    accepted: float = 0.0
-    catch_up_seconds: float = 0.0
-    verifies: bool = False
-    drafts: bool = False
-    planned: bool = False
 
 
 class Verdict(NamedTuple):
@@ -144,7 +115,7 @@ class _Class:
     """
 
     def __init__(self) -> None:
-        self._on, self._off = _Window(_ON_WINDOW), _Window(_OFF_WINDOW)
+        self._on, self._off = Window(_ON_WINDOW), Window(_OFF_WINDOW)
         # Steps without drafts since an apparent loss; None without one.
         self._num_confirming: int | None = None
         self._retry = _FIRST_RETRY
@@ -212,14 +183,14 @@ class _Class:
         if min(len(self._on), len(self._off)) < _MIN_STEPS:
             return
         on, off = self._gains(self._on, cost), self._gains(self._off, cost)
-        (gain, error), (without, error_without) = _mean(on), _mean(off)
+        (gain, error), (without, error_without) = winsorised_mean(on), winsorised_mean(off)
         luck = math.sqrt(self._chance) / self._expected * self._on.expected_per_request()
         self.verdict = verdict = Verdict(gain - without, math.hypot(error, error_without, luck))
         is_full = len(on) == _ON_WINDOW
         if verdict.gain + _SIGMAS * verdict.error < 0 or (is_full and verdict.gain < _MIN_GAIN):
             self._num_confirming = 0
             self.is_off, self._left = True, _OFF_BLOCK
-        elif is_full and _mean(on[-_RECENT:])[0] < without:
+        elif is_full and winsorised_mean(on[-_RECENT:])[0] < without:
             # The window of steps without drafts may be out of date.
             self._restart(_RECENT)
         elif self.is_sure:
@@ -230,7 +201,7 @@ class _Class:
         num_fresh, self._num_confirming, self.verdict = self._num_confirming or 0, None, None
         if num_fresh and len(self._on):
             gains, fresh = self._gains(self._on, cost), self._gains(self._off, cost)[-num_fresh:]
-            loss = _mean(fresh)[0] - _mean(gains)[0]
+            loss = winsorised_mean(fresh)[0] - winsorised_mean(gains)[0]
             if loss > -_MIN_GAIN:
                 self._on.keep(0)
                 # The loss of the trial; 0 if drafting had gained for a while before.
@@ -248,7 +219,7 @@ class _Class:
         """Whether drafting gains significantly."""
         return self.verdict is not None and self.verdict.gain > _SIGMAS * self.verdict.error
 
-    def _gains(self, steps: "_Window", cost: StepCost) -> Floats:
+    def _gains(self, steps: Window, cost: StepCost) -> Floats:
         """Returns [n], the gain of each step, in steps without drafts."""
         tokens, requests, context, seconds, expected = steps.rows.T
         plain = cost.seconds_of(tokens, requests, context)
@@ -278,48 +249,3 @@ class _Class:
             return _ON_BLOCK
         price = (_OFF_BLOCK - 1) * max(self.verdict.gain, _MIN_PRICE)
         return int(min(max(price / SHARE, _ON_BLOCK), _MAX_ON))
-
-
-class _Window:
-    """The latest steps with drafts, or without, oldest first.
-
-    Args:
-        size: maximum number of steps.
-    """
-
-    def __init__(self, size: int) -> None:
-        # The latest step is the last row: moving all rows is faster than building an array of records.
-        self._rows, self._count = np.zeros((size, 5)), 0
-
-    def __len__(self) -> int:
-        return self._count
-
-    @property
-    def rows(self) -> Floats:
-        """[n, 5], the first five attributes of `ComparedStep`."""
-        return self._rows[len(self._rows) - self._count :]
-
-    def append(self, step: ComparedStep) -> None:
-        """Adds a step, and drops the oldest of a full window."""
-        self._rows[:-1] = self._rows[1:]
-        self._rows[-1] = step[:5]
-        self._count = min(self._count + 1, len(self._rows))
-
-    def keep(self, count: int) -> None:
-        """Keeps the `count` latest steps."""
-        self._count = min(self._count, count)
-
-    def expected_per_request(self) -> float:
-        """Returns the expected accepted draft tokens per request and step, on average."""
-        return float((self.rows[:, 4] / self.rows[:, 1]).mean())
-
-
-def _mean(values: Floats) -> tuple[float, float]:
-    """Returns the winsorised mean, by a tenth of the values at each end, rounded up; and its standard error."""
-    # For a few dozen numbers, lists are faster than arrays.
-    ordered, count = sorted(values.tolist()), len(values)
-    trimmed = -(-count // 10) if count > 2 else 0
-    ordered[:trimmed] = ordered[trimmed : trimmed + 1] * trimmed
-    ordered[count - trimmed :] = ordered[count - trimmed - 1 : count - trimmed] * trimmed
-    mean = sum(ordered) / count
-    return mean, max(math.sqrt(sum([(value - mean) ** 2 for value in ordered]) / count), _NOISE) / math.sqrt(count)

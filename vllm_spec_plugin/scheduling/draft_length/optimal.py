@@ -8,7 +8,8 @@ import numpy as np
 
 from vllm_spec_plugin.jit import Floats, Ints
 from vllm_spec_plugin.scheduling.draft_length.allocation import Offers, Value, allocate
-from vllm_spec_plugin.scheduling.draft_length.comparison import CATCH_UP_STEPS, ComparedStep, Comparison
+from vllm_spec_plugin.scheduling.draft_length.compared_steps import ComparedStep
+from vllm_spec_plugin.scheduling.draft_length.comparison import CATCH_UP_STEPS, Comparison
 from vllm_spec_plugin.scheduling.draft_length.control import Batch, DraftRequest, Forecast, Measured
 from vllm_spec_plugin.scheduling.draft_length.exploration import ExplorationBudget, note_asked, pick_trials
 from vllm_spec_plugin.scheduling.draft_length.outcomes import OutcomeNotes, turns_of
