@@ -13,8 +13,8 @@ def longest(turns: Turns) -> int:
 
 def length_of(turns: Turns, proposer: int | None) -> int:
     """Returns the draft length of a proposer; 0 if it has no turn."""
-    for place, length in turns:
-        if place == proposer:
+    for index, length in turns:
+        if index == proposer:
             return length
     return 0
 
@@ -23,5 +23,5 @@ def asked(turns: Turns, source: int | None) -> Turns:
     """Returns the turns that were tried: up to the proposer that drafted, or all if none (None) did."""
     if len(turns) < 2:
         return turns
-    places = [place for place, _ in turns]
-    return turns[: places.index(source) + 1] if source in places else turns
+    indices = [index for index, _ in turns]
+    return turns[: indices.index(source) + 1] if source in indices else turns

@@ -24,16 +24,26 @@ OPTIONS = (
 )
 
 
-# What n-gram by itself has, the cascade has too.
+def connect(server: Server) -> openai.OpenAI:
+    """Returns a client of a server, which does not repeat failed requests."""
+    return openai.OpenAI(base_url=f"{server.base_url}/v1", api_key="none", max_retries=0)
+
+
+def served_model(client: openai.OpenAI) -> str:
+    """Returns the served model's name."""
+    return client.models.list().data[0].id
+
+
+# The cascade includes all that n-gram by itself has.
 @pytest.fixture(scope="package", params=["cascade", "medusa_tree", *(["ngram"] if is_full() else [])])
 def method(request: pytest.FixtureRequest) -> str:
-    """Who drafts."""
+    """The method of drafting."""
     return str(request.param)
 
 
 @pytest.fixture(scope="package")
 def memory_folder() -> Iterator[Path]:
-    """Where the served engine's processes can be asked for their memory."""
+    """The folder of sockets on which the served engine's processes report their memory."""
     # Not pytest's own: paths of sockets are 107 characters at most.
     with tempfile.TemporaryDirectory() as folder:
         yield Path(folder)
@@ -54,10 +64,10 @@ def server(method: str, memory_folder: Path) -> Iterator[Server]:
 @pytest.fixture(scope="package")
 def client(server: Server) -> openai.OpenAI:
     """An OpenAI client of that server."""
-    return openai.OpenAI(base_url=f"{server.base_url}/v1", api_key="none", max_retries=0)
+    return connect(server)
 
 
 @pytest.fixture(scope="package")
 def model(client: openai.OpenAI) -> str:
     """The served model's name."""
-    return client.models.list().data[0].id
+    return served_model(client)

@@ -9,7 +9,7 @@ import httpx
 import openai
 import pytest
 
-from tests.e2e.conftest import MAX_MODEL_LEN, OPTIONS
+from tests.e2e.conftest import MAX_MODEL_LEN, OPTIONS, connect, served_model
 from vllm_spec_plugin.tools.demo import model_path
 from vllm_spec_plugin.tools.serving import Server
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.e2e
 
 PROMPT = "class Person:\n    def get_name(self):\n        return self.name\n\n    def get_street(self"
 TOKENS = 48
-# A prediction, and fixed drafts: what is drafted depends on nothing else.
+# With fixed lengths drafts depend on the prediction and the text only.
 CONFIG = "proposer: {method: cascade, proposers: [{method: prediction}, {method: ngram, min_order: 5}]}\n"
 DRAFTING = "draft_length: {policy: fixed, tokens: 8}\n"
 
@@ -32,12 +32,12 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def client(server: Server) -> openai.OpenAI:
-    return openai.OpenAI(base_url=f"{server.base_url}/v1", api_key="none", max_retries=0)
+    return connect(server)
 
 
 @pytest.fixture(scope="module")
 def model(client: openai.OpenAI) -> str:
-    return client.models.list().data[0].id
+    return served_model(client)
 
 
 def complete(client: openai.OpenAI, model: str, prediction: Any = None, **options: Any) -> Any:
@@ -52,7 +52,7 @@ def content(text: Any) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def text(client: openai.OpenAI, model: str) -> str:
-    """What is said without a prediction."""
+    """The response without a prediction."""
     return complete(client, model).choices[0].text
 
 

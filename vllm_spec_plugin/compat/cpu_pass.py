@@ -19,9 +19,9 @@ from vllm_spec_plugin.compat.draft_pass import DraftPass
 
 logger = logging.getLogger("vllm.vllm_spec_plugin")
 
-# Sizes to compile for; none is 0 or 1, and no two are equal, so that the graph is good for any.
+# Sizes to compile with: distinct and above 1, so that the graph has both as variables.
 _NUM_TOKENS, _NUM_ROWS = 7, 3
-# Of the greatest logit.
+# Maximum difference of compiled and uncompiled logits, as a share of the largest one.
 _TOLERANCE = 0.02
 
 
@@ -118,7 +118,7 @@ class _Layer:
         return output
 
 
-# By number: an operator is given no objects.
+# Layers by number, as operators take no objects.
 _layers: list[_Layer] = []
 
 
@@ -147,7 +147,7 @@ class CPUPass(DraftPass):
         self._current = _Pass()
         self._own_layers = {name: _Layer(layer, self._current) for name, layer in layers.items()}
         for module in model.modules():
-            # vLLM's compilation of parts.
+            # Disables vLLM's own compilation of parts.
             if hasattr(module, "do_not_compile"):
                 module.do_not_compile = True
         self._run = self._forward
@@ -177,14 +177,14 @@ class CPUPass(DraftPass):
         split = envs.VLLM_CPU_ATTN_SPLIT_KV
         # Per attention group the arguments before and after those that change from pass to pass.
         self._schedule_arguments = []
-        for place, (group, table) in enumerate(zip(attention.groups, attention.tables, strict=True)):
+        for index, (group, table) in enumerate(zip(attention.groups, attention.tables, strict=True)):
             builder = group.get_metadata_builder()
             self._dtype = builder.dtype
             before = (builder.num_heads, builder.num_kv_heads, builder.head_dim)
             after = (True, builder.window_size, builder.isa, split, None, builder.kv_cache_dtype)
             self._schedule_arguments.append((before, after))
             for name in group.layer_names:
-                self._own_layers[name].bind(place, table)
+                self._own_layers[name].bind(index, table)
 
     def prepare(self, batch: PassBatch) -> None:
         """See `DraftPass`."""
@@ -243,18 +243,18 @@ class _Graph:
             torch._inductor.config.patch(size_asserts=False, alignment_asserts=False, scalar_asserts=False),
         ):
             torch.compile(forward, dynamic=True, fullgraph=True, backend=backend)(*example)
-        # What is put where in a call: the place of the input, the index in `values`.
-        self._places: list[tuple[int, int]] = []
-        for place, value in enumerate(self._inputs):
+        # Per replaced input of the graph, its index and that of its value in `__call__`.
+        self._replaced: list[tuple[int, int]] = []
+        for index, value in enumerate(self._inputs):
             known = [i for i, ours in enumerate((*example, _NUM_TOKENS, _NUM_ROWS)) if _same(value, ours)]
-            self._places += [(place, i) for i in known]
+            self._replaced += [(index, i) for i in known]
 
     def __call__(self, token_ids: torch.Tensor, positions: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
         """See `DraftPass.run`."""
         values = (token_ids, positions, rows, len(token_ids), len(rows))
         inputs = self._inputs.copy()
-        for place, kind in self._places:
-            inputs[place] = values[kind]
+        for index, i in self._replaced:
+            inputs[index] = values[i]
         (logits,) = self._compiled(*inputs)
         return logits
 
@@ -276,6 +276,6 @@ def _is_plain(layer: Any) -> bool:
 
 
 def _example(num_tokens: int, num_rows: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    # Not all alike, and in every vocabulary and context.
+    # Different tokens, which every vocabulary and context has.
     tokens = torch.arange(num_tokens) % 4
     return tokens.int(), tokens, torch.arange(num_rows) % num_tokens

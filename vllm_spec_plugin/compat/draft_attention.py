@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-# Of vLLM's cache config, of which the draft has its own: known only once the KV cache is laid out.
+# Fields of vLLM's cache config, set when the KV cache is laid out; the draft has a config of its own.
 _SET_LATE = ("block_size", "num_gpu_blocks", "kv_cache_layout")
 
 

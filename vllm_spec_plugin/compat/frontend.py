@@ -1,6 +1,7 @@
 """vLLM's frontend process: request validation, and statistics from the engine."""
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from vllm_spec_plugin.compat.patching import wrap
@@ -25,19 +26,29 @@ def patch(is_ours: Callable[[Any], bool], check: Callable[[Any, Any], None], exp
     wrap(StatLoggerManager, "record", _exporting(export))
 
 
-def _checked(is_ours: Callable[[Any], bool], check: Callable[[Any, Any], None]) -> Callable[..., Any]:
+@contextlib.contextmanager
+def bad_request(parameter: str) -> Iterator[None]:
+    """Converts a ValueError to the only exception that vLLM's server answers with status 400 and the message.
+
+    Args:
+        parameter: name of the request's parameter, for the response.
+    """
     from vllm.exceptions import VLLMValidationError
 
+    try:
+        yield
+    except ValueError as error:
+        raise VLLMValidationError(str(error), parameter=parameter) from None
+
+
+def _checked(is_ours: Callable[[Any], bool], check: Callable[[Any, Any], None]) -> Callable[..., Any]:
     def replace(original: Callable[..., None]) -> Callable[..., None]:
         def validate_spec_decode(self: Any, speculative_config: Any) -> None:
-            if not is_ours(speculative_config):
+            if is_ours(speculative_config):
+                with bad_request("vllm_xargs"):
+                    check(self.extra_args, speculative_config)
+            else:
                 original(self, speculative_config)
-                return
-            try:
-                check(self.extra_args, speculative_config)
-            except ValueError as error:
-                # The only one that vLLM's server answers with 400 and the message.
-                raise VLLMValidationError(str(error), parameter="vllm_xargs") from None
 
         return validate_spec_decode
 

@@ -104,7 +104,7 @@ class SteppedEngine:
     def abort(self, names: Iterable[str]) -> None:
         """Aborts requests."""
         self._engine.abort_request(list(names))
-        # An asynchronous scheduler is a step ahead, and has to get to know.
+        # An asynchronous scheduler is a step ahead: this step ends the requests.
         self._engine.step()
 
 
@@ -128,7 +128,7 @@ class StepWatch:
         _replace(runner, "execute_model", self._target)
         if hasattr(runner, "drafter"):
             _replace(runner, "propose_draft_token_ids", self._drafting)
-            # Ours is called `draft`; its `propose` is there for vLLM to look at.
+            # The plugin's method is `draft`; its `propose` only satisfies vLLM's checks.
             name = "draft" if hasattr(runner.drafter, "draft") else "propose"
             _replace(runner.drafter, name, self._proposer)
         if (trees := getattr(runner, "tree_steps", None)) is not None:

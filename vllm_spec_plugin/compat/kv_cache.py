@@ -28,8 +28,8 @@ __all__ = [
     "pending_copies",
 ]
 
-# Their block i holds positions i * block_size and on, for as long as the request runs. Subclasses (rings, host
-# copies, sinks) and state caches keep other books: exactly these types are cut and extended.
+# Their block i holds positions from i * block_size on, until the request ends. Subclasses (rings, host copies, sinks)
+# and state caches differ: exactly these types are cut and extended.
 _POSITION_INDEXED = (FullAttentionManager, SlidingWindowManager, ChunkedLocalAttentionManager)
 
 

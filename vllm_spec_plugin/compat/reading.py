@@ -6,7 +6,7 @@ from typing import Any
 
 from vllm_spec_plugin.compat.facts import Facts, Layer, ModelFacts, ServerFacts
 
-# The words of transformers' `layer_types` and `layers_block_type`.
+# Values of transformers' `layer_types` and `layers_block_type`.
 _LAYER_TYPES = {
     "full_attention": Layer.FULL,
     "attention": Layer.FULL,

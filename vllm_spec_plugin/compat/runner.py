@@ -74,7 +74,7 @@ def attention_groups_of_target(runner: Any, draft_layers: set[str]) -> list[list
     """Returns vLLM's attention groups per KV cache group, without trailing ones of the draft model only."""
     groups_of_target = [list(groups) for groups in runner.attn_groups]
     for groups in groups_of_target:
-        # Last ones only: vLLM finds groups by their place.
+        # Trailing ones only: vLLM finds groups by index.
         while groups and draft_layers.issuperset(groups[-1].layer_names):
             groups.pop()
     return groups_of_target

@@ -71,7 +71,7 @@ def _keep_going(processor: Any, logits: torch.Tensor, request_of_row: torch.Tens
         kept = logits[rows, stops]
         logits[rows, stops] = float("-inf")
         if structured:
-            # Where a grammar leaves nothing but an end, the grammar counts.
+            # If a grammar allows stop tokens only, they stay.
             stuck = logits[rows.squeeze(1)].isneginf().all(1, keepdim=True)
             logits[rows, stops] = torch.where(stuck, kept, logits[rows, stops])
 

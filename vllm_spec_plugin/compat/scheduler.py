@@ -18,8 +18,8 @@ __all__ = [
     "stream_tokens",
 ]
 
-# What travels as one: a token's id and, where logprobs were asked for, its row of vLLM's `LogprobsLists`: token ids,
-# logprobs, the sampled token's rank. (Sampling masks and routed experts come from vLLM's other runner only.)
+# A token's id and, with logprobs, its row of vLLM's `LogprobsLists`: token ids, logprobs, the sampled token's rank.
+# (Sampling masks and routed experts come from vLLM's other runner only.)
 StreamToken = tuple[int, tuple[Any, Any, Any] | None]
 
 
@@ -71,7 +71,7 @@ def stream_tokens(output: Any) -> list[StreamToken]:
     rows = output.new_logprobs
     if rows is None:
         return [(token_id, None) for token_id in output.new_token_ids]
-    # They are parts of the step's arrays, which are not to be kept for one row of them.
+    # Copies: views would keep the step's whole arrays in memory.
     own = (column.copy() for column in (rows.logprob_token_ids, rows.logprobs, rows.sampled_token_ranks))
     return list(zip(output.new_token_ids, zip(*own, strict=True), strict=True))
 
@@ -91,8 +91,8 @@ def _logprobs(rows: Sequence[tuple[Any, Any, Any]]) -> LogprobsLists | None:
     if not rows:
         return None
     token_ids, logprobs, ranks = zip(*rows, strict=True)
-    # A row is as wide as the step's widest request asked for. vLLM fills rows up in the same way, and its frontend cuts
-    # them to what their request asked for.
+    # Rows of one step have the width of its widest request. vLLM pads in the same way, and its frontend cuts each row
+    # to its request's width.
     return LogprobsLists(_table(token_ids, 0), _table(logprobs, -np.inf), np.stack(ranks))
 
 

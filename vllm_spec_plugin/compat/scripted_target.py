@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 
-# Token ids travel in two columns of the hidden states, in figures that bfloat16 holds exactly.
+# Base of the token ids' two digits in the hidden states; bfloat16 holds such digits exactly.
 _BASE = 256
-# Above every logit of a model, and finite after a temperature.
+# Above every logit of a model, and finite after division by a temperature.
 _CERTAIN = 1e4
 
 

@@ -81,9 +81,9 @@ def read_options(extra_args: Mapping[str, Any] | None) -> RequestOptions:
     )
 
 
-def read_prediction(extra_args: Mapping[str, Any]) -> list[int] | None:
+def read_prediction(extra_args: Mapping[str, Any] | None) -> list[int] | None:
     """Reads the tokens of a request's predicted output; None if it has none."""
-    return extra_args.get(SPEC_PREDICTION)
+    return extra_args.get(SPEC_PREDICTION) if extra_args else None
 
 
 def _refusal(key: str, problem: str, allowed: str) -> ValueError:

@@ -38,11 +38,10 @@ def request_views(
     rows = sorted([row for row in map(batch.req_id_to_index.get, plan) if row is not None])
     # One call for all planned requests, used or not, keeps ranks and torch's default generator in step.
     shared = torch.rand(len(rows), drafter.siblings, most, dtype=torch.float64).numpy()
-    # Views of the runner's own buffer.
     texts = batch.token_ids_cpu[:]
     texts.flags.writeable = False
     lengths = batch.num_tokens_no_spec[rows].tolist()
-    places, views = [], []
+    used_rows, views = [], []
     for i, length, own in zip(rows, lengths, shared, strict=True):
         new = sampled_token_ids[i]
         if not (new or engine):
@@ -78,8 +77,8 @@ def request_views(
                 scope=drafter.scopes.get(request_id) if is_exact or not is_seeded else None,
                 turns=turns,
                 num_prompt_tokens=len(request.prompt_token_ids),
-                prediction=read_prediction(params.extra_args) if params.extra_args else None,
+                prediction=read_prediction(params.extra_args),
             )
         )
-        places.append(i)
-    return places, views
+        used_rows.append(i)
+    return used_rows, views

@@ -176,7 +176,7 @@ class SpecRunnerMixin(Runner):
             return super()._bookkeeping_sync(*args, **kwargs)
         with compat.without_generators(self):
             booked = super()._bookkeeping_sync(*args, **kwargs)
-        # Rows of a prompt that is not through are sampled by vLLM and thrown away: these have no tokens here.
+        # vLLM samples rows of an unfinished prompt, and drops their tokens.
         token_ids = compat.booked_tokens(booked)
         for i, generator in generators.items():
             self.rejection_sampler.positions.advance(generator, len(token_ids[i]))
@@ -203,10 +203,10 @@ class SpecRunnerMixin(Runner):
         hidden = sample_hidden_states if self.drafter.uses_states else None
         if hidden is not None and not self._went_stock_way:
             hidden = hidden[self.rejection_sampler.verdict.rows[:, -1].to(hidden.device)]
-        places, views = request_views(self, sampled_token_ids, self.drafter, turns, hidden)
+        rows, views = request_views(self, sampled_token_ids, self.drafter, turns, hidden)
         draft_token_ids: list[list[int]] = [[] for _ in sampled_token_ids]
-        for place, view, draft in zip(places, views, self.drafter.draft(views), strict=True):
-            draft_token_ids[place] = tokens_to_send(draft)
+        for row, view, draft in zip(rows, views, self.drafter.draft(views), strict=True):
+            draft_token_ids[row] = tokens_to_send(draft)
             if draft.tree is not None and len(draft.tree.chains) > 1:
                 self._drafted_trees[view.request_id] = (len(draft.tree.chains) - 1, draft.tree.depth)
         return draft_token_ids
@@ -216,10 +216,10 @@ class SpecRunnerMixin(Runner):
         output = super().sample_tokens(grammar_output)
         compat.show_speculation(self)
         if output is not None:
-            self._tell(output)
+            self._send_result(output)
         return output
 
-    def _tell(self, output: Any) -> None:
+    def _send_result(self, output: Any) -> None:
         """Sends the step's `StepResult` to the scheduler, unless it is empty."""
         drafter, trees, nodes, probe = self.drafter, self._drafted_trees, self._accepted_nodes, self._step_probe
         counters = drafter.take_counters() or None
@@ -227,5 +227,5 @@ class SpecRunnerMixin(Runner):
             send(output, StepResult(counters, drafter.sources, trees, nodes, probe))
             drafter.sources, self._drafted_trees, self._accepted_nodes, self._step_probe = {}, {}, {}, []
         if self.tree_steps is not None:
-            # The scheduler takes these blocks back.
+            # The scheduler frees these blocks.
             self.tree_steps.forks = {}

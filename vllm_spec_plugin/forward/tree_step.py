@@ -14,10 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from vllm_spec_plugin.forward.tree_branches import Int64s, Part, branches_of, part_of
 from vllm_spec_plugin.verification.topology import Topology
 
 Int32s = npt.NDArray[np.int32]
-Int64s = npt.NDArray[np.int64]
 BlockCopy = tuple[int, int]
 
 
@@ -48,7 +48,7 @@ class Branched:
 
     Attributes:
         tree: all its nodes.
-        num_nodes: number of first nodes that can be verified: those of branches with blocks.
+        num_nodes: number of nodes, from the first on, of branches with blocks; the others cannot be verified.
         length: tokens of the text.
         first_block: index in the block table of the first block that branches have of their own.
         tails: [branches and trunk, blocks], block tables from that index on; the trunk's is first.
@@ -62,7 +62,7 @@ class Branched:
 
     def join(self, node: int, block_size: int) -> list[BlockCopy]:
         """Returns the copies (from, to) that bring the path to `node` (-1 is none) into the request's own blocks."""
-        owner = _branches(self.tree).owner[node] if node >= 0 else 0
+        owner = branches_of(self.tree).owner[node] if node >= 0 else 0
         if not owner:
             return []
         num_blocks = (self.length + self.tree.depths[node] - 1) // block_size - self.first_block + 1
@@ -96,45 +96,6 @@ class TreeStep:
     shared_slots: Int64s
     copies: list[BlockCopy]
     branched: Mapping[int, Branched]
-
-
-@dataclass(frozen=True)
-class _Branches:
-    """A tree's paths to its leaves.
-
-    Attributes:
-        owner: [nodes], the path that computes each node: the first one through it.
-        begins: per path its first own node, then the number of nodes.
-        ends: per path the depth of its leaf.
-        shared: [any], nodes on a path that another path owns.
-        shared_by: [any], the path that shares each of them.
-    """
-
-    owner: Int64s
-    begins: tuple[int, ...]
-    ends: tuple[int, ...]
-    shared: Int64s
-    shared_by: Int64s
-    depths: Int64s
-
-
-@functools.lru_cache(maxsize=4096)
-def _branches(tree: Topology) -> _Branches:
-    begins, owner, shared, shared_by = [0], np.zeros(tree.num_nodes, dtype=np.int64), [], []
-    for way, nodes in enumerate(tree.chains):
-        before = [node for node in nodes if node < begins[-1]]
-        shared += before
-        shared_by += [way] * len(before)
-        owner[begins[-1] : nodes[-1] + 1] = way
-        begins.append(nodes[-1] + 1)
-    return _Branches(
-        owner=owner,
-        begins=tuple(begins),
-        ends=tuple(len(nodes) for nodes in tree.chains),
-        shared=np.array(shared, dtype=np.int64),
-        shared_by=np.array(shared_by, dtype=np.int64),
-        depths=np.array(tree.depths, dtype=np.int64),
-    )
 
 
 def plan_tree_step(requests: Sequence[StepRequest], tables: Int32s, block_size: int, copy_all: bool) -> TreeStep:
@@ -193,7 +154,7 @@ def plan_tree_step(requests: Sequence[StepRequest], tables: Int32s, block_size: 
 
 @dataclass(frozen=True, slots=True)
 class _Placed:
-    """A tree with its place in the step.
+    """A tree, and its indices in the step.
 
     Attributes:
         request: the tree's request.
@@ -206,7 +167,7 @@ class _Placed:
     """
 
     request: StepRequest
-    part: "_Part"
+    part: Part
     length: int
     root: int
     at: int
@@ -214,49 +175,12 @@ class _Placed:
     num_blocks: int
 
 
-@dataclass(frozen=True)
-class _Part:
-    """The first paths of a tree, which have blocks.
-
-    Attributes:
-        count: number of these paths, trunk included.
-        num_nodes: number of their nodes.
-        begins: per path its first own node, then the number of nodes.
-        ends: per path the depth of its leaf.
-        nodes: [3, num_nodes], per node: its number, the path that computes it, its depth.
-        shared: [3, any], per other path through a node: the node, that path, its depth.
-    """
-
-    count: int
-    num_nodes: int
-    begins: tuple[int, ...]
-    ends: tuple[int, ...]
-    nodes: Int64s
-    shared: Int64s
-
-
-@functools.lru_cache(maxsize=4096)
-def _part(tree: Topology, count: int) -> _Part:
-    branches = _branches(tree)
-    num_nodes = branches.begins[count]
-    used = branches.shared_by < count
-    shared = branches.shared[used]
-    return _Part(
-        count=count,
-        num_nodes=num_nodes,
-        begins=branches.begins,
-        ends=branches.ends,
-        nodes=np.stack([np.arange(num_nodes), branches.owner[:num_nodes], branches.depths[:num_nodes]]),
-        shared=np.stack([shared, branches.shared_by[used], branches.depths[shared]]),
-    )
-
-
 def _placed(request: StepRequest, length: int, root: int, at: int, block_size: int) -> _Placed:
     tree = request.tree
     first, last = length // block_size, (length + tree.depth - 1) // block_size
     num_blocks, size = last - first + 1, request.fork_size
     count = 1 + min(len(request.forks) // size if size >= num_blocks else 0, len(tree.chains) - 1)
-    return _Placed(request, _part(tree, count), length, root, at, first, num_blocks)
+    return _Placed(request, part_of(tree, count), length, root, at, first, num_blocks)
 
 
 def _tails(placed: Sequence[_Placed], tables: Int32s) -> list[Int32s]:

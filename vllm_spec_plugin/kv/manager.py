@@ -25,8 +25,8 @@ class SpecKVCacheManager(KVCacheManager):
 
     Attributes:
         block_sizes: tokens per block of each group that is indexed by position.
-        oversized: ids of running requests that may hold blocks beyond their text: those with reserved slots, or with
-            slots for drafts from the scheduler. An ordered set.
+        oversized: ids of running requests that may have blocks after their text, for reserved slots or scheduled
+            drafts; an ordered set.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

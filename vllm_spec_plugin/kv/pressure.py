@@ -50,7 +50,7 @@ def keep_drafts(
         for demand in demands
     ]
     num_held = sum(sum(demand.num_blocks) for demand in demands)
-    # Below zero, texts alone ask for too much, and somebody will be preempted.
+    # Below zero, texts alone need too many blocks, and vLLM preempts a request.
     left = max(0, num_free_blocks + num_held - sum(map(sum, of_texts)))
     kept = []
     for demand, of_text in zip(demands, of_texts, strict=True):

@@ -1,4 +1,4 @@
-"""Allocates KV blocks for branches of trees: those to verify, and those that a draft model drafts."""
+"""Allocates KV blocks for branches of trees, for verification and for a draft model."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -25,8 +25,7 @@ class TreeForks:
             config: the plugin's configuration.
         """
         self._manager, self._kv_proposer = manager, config.kv_proposer
-        # By the tokens of a draft: branches that a draft model follows, each with keys and values of its own, and
-        # their depth. Empty where it follows none.
+        # By draft length: branches with KV of the draft model's own, and their depth. Empty if it drafts chains.
         self._drafting: tuple[TreeShape, ...] = ()
         for proposer in config.proposers:
             if shapes := proposer.branch_shapes:
@@ -58,7 +57,7 @@ class TreeForks:
         """
         waiting, drafts, scheduled = self._waiting, output.scheduled_spec_decode_tokens, output.num_scheduled_tokens
         self.verifying = {}
-        # A request whose drafts were all cut has none to verify, and its tree is no more.
+        # The tree of a request without scheduled drafts is dropped.
         for request_id in waiting.keys() & scheduled.keys() if waiting else ():
             tree = waiting.pop(request_id)
             if request_id in drafts:

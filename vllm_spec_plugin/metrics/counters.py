@@ -153,5 +153,5 @@ def _add(counts: dict[str, int], more: dict[str, int]) -> None:
 def _grow(counts: list[int], more: list[int]) -> None:
     """Adds `more` to `counts`, index by index."""
     counts += [0] * (len(more) - len(counts))
-    for place, count in enumerate(more):
-        counts[place] += count
+    for i, count in enumerate(more):
+        counts[i] += count

@@ -29,8 +29,8 @@ class Exporter:
         self._tree_seconds = counter("tree_seconds", "Time spent laying out trees and copying KV blocks for them.")
         self._blocks_reserved = counter("kv_blocks_reserved", "KV blocks given out for tokens to be drafted.")
         self._blocks_rolled_back = counter("kv_blocks_rolled_back", "KV blocks taken back from drafts.")
-        self._verified = counter("verified_tokens", "Draft tokens verified, by place.", "method", "position")
-        self._accepted = counter("accepted_tokens", "Draft tokens accepted, by place.", "method", "position")
+        self._verified = counter("verified_tokens", "Draft tokens verified, by position.", "method", "position")
+        self._accepted = counter("accepted_tokens", "Draft tokens accepted, by position.", "method", "position")
 
         # The mode says how the gauges of several API servers, one per replica, are combined.
         def gauge(name: str, documentation: str, *labels: str, mode: Literal["sum", "mostrecent"]) -> Gauge:
@@ -57,7 +57,7 @@ class Exporter:
             "expected_saved_seconds", saved.format("was expected to save"), "method", mode="sum"
         )
         self._realised_saved = gauge("realised_saved_seconds", saved.format("saved"), "method", mode="sum")
-        acceptance = "Estimated probability that a place is accepted if those before it are."
+        acceptance = "Estimated probability that a draft token is accepted if all before it are, by position."
         self._acceptance = gauge("estimated_acceptance", acceptance, "method", "position", mode="mostrecent")
         self._cut_for_memory = counter("drafts_cut_for_memory", "Draft tokens lost to a lack of KV blocks.", "method")
 

@@ -1,1 +1,1 @@
-"""Making guesses."""
+"""Drafting methods, and the contract that they share."""

@@ -23,7 +23,7 @@ class Member:
     keeps_kv: bool = False
 
 
-# Which member drafted for which requests, what came of it, and how many seconds it took.
+# Called with the index of a member, its views, its drafts, and its seconds.
 Note = Callable[[int, Sequence[RequestView], Sequence[Draft], float], None]
 
 
@@ -49,39 +49,39 @@ class Cascade:
     def propose(self, requests: Sequence[RequestView]) -> list[Draft]:
         """Returns one draft per request, empty if no proposer has one."""
         drafts = [NO_DRAFT] * len(requests)
-        waiting = {place: request.turns for place, request in enumerate(requests) if request.turns}
+        waiting = {i: request.turns for i, request in enumerate(requests) if request.turns}
         while waiting:
             at_turn = _next(waiting.values())
-            places, views = [], []
-            for place, turns in list(waiting.items()):
+            indices, views = [], []
+            for i, turns in list(waiting.items()):
                 member, length = turns[0]
                 if member != at_turn:
                     continue
-                view = self._view(requests[place], member, length)
+                view = self._view(requests[i], member, length)
                 if view is not None:
-                    places.append(place)
+                    indices.append(i)
                     views.append(view)
-                if requests[place].in_prompt or len(turns) == 1:
-                    del waiting[place]
+                if requests[i].in_prompt or len(turns) == 1:
+                    del waiting[i]
                 else:
-                    waiting[place] = turns[1:]
-            for place, draft in zip(places, self._ask(at_turn, views), strict=True):
+                    waiting[i] = turns[1:]
+            for i, draft in zip(indices, self._propose(at_turn, views), strict=True):
                 if draft.token_ids:
-                    drafts[place] = draft
-                    waiting.pop(place, None)
+                    drafts[i] = draft
+                    waiting.pop(i, None)
         return drafts
 
-    def _ask(self, place: int, views: Sequence[RequestView]) -> list[Draft]:
+    def _propose(self, index: int, views: Sequence[RequestView]) -> list[Draft]:
         if not views:
             return []
         start = time.perf_counter()
-        drafts = self._members[place].proposer.propose(views)
-        self._note(place, views, drafts, time.perf_counter() - start)
+        drafts = self._members[index].proposer.propose(views)
+        self._note(index, views, drafts, time.perf_counter() - start)
         return drafts
 
-    def _view(self, request: RequestView, place: int, length: int) -> RequestView | None:
+    def _view(self, request: RequestView, index: int, length: int) -> RequestView | None:
         """Returns a proposer's view of a request, with up to `length` draft tokens; None if it gets no view."""
-        member = self._members[place]
+        member = self._members[index]
         if request.in_prompt:
             return request if member.keeps_kv else None
         depth = min(request.depth, length)

@@ -1,7 +1,7 @@
-"""The order in which the nodes of draft trees are worth verifying: by path probability, every prefix a tree.
+"""Orders the nodes of draft trees by path probability; every prefix of the order is a tree.
 
-Both sides derive it from the configuration: the scheduler decides how many nodes a request drafts, a proposer drafts
-the first ones.
+Scheduler and proposer derive it from the configuration: the scheduler chooses the number of nodes to draft, the
+proposer drafts the first ones.
 """
 
 import itertools
@@ -11,13 +11,13 @@ from functools import cached_property
 
 from vllm_spec_plugin.verification.topology import Path, Topology, by_priority
 
-# Where nothing was measured: the probabilities that the first and the second of several siblings are accepted, and the
-# ratio of each further one's to that of the sibling before. Only the order of their products matters.
+# Without measurements: acceptance probabilities of the first and the second sibling, and the ratio of each further
+# one's to that of the sibling before. Only the order of their products matters.
 FIRST, SECOND, RATIO = 0.75, 0.1, 0.5
 
 
 def default_probability(path: Sequence[int]) -> float:
-    """Estimates how likely the tokens of these ranks are all accepted, without measurements."""
+    """Estimates the probability that all tokens of these ranks are accepted, without measurements."""
     num_others = sum(rank > 0 for rank in path)
     return FIRST ** (len(path) - num_others) * SECOND**num_others * RATIO ** (sum(path) - num_others)
 
@@ -27,7 +27,7 @@ class NodeOrder:
     """Nodes of a draft tree, the most probable first.
 
     Attributes:
-        paths: per node the ranks among siblings on the way to it; parents before children, siblings by rank.
+        paths: path of each node, its ranks among siblings from the root on; parents before children, siblings by rank.
     """
 
     paths: tuple[Path, ...]
@@ -40,18 +40,18 @@ class NodeOrder:
         probable nodes the shallower comes first, then the one of lower ranks.
 
         Args:
-            paths: all nodes of a tree.
-            probability: of a path.
+            paths: paths of all nodes of a tree.
+            probability: function from a path to its probability.
         """
         bounded: dict[Path, float] = {}
         for path in sorted(paths, key=lambda path: (len(path), path)):
-            bound = min(bounded.get(path[:-1], 1.0), _least_before(bounded, path))
+            bound = min(bounded.get(path[:-1], 1.0), _min_before(bounded, path))
             bounded[path] = min(probability(path), bound)
         return cls(tuple(sorted(bounded, key=lambda path: (-bounded[path], len(path), path))))
 
     @classmethod
     def of_branches(cls, branches: Sequence[int]) -> "NodeOrder":
-        """Orders the tree in which `branches[d]` tokens follow each token that has d before it."""
+        """Orders the tree in which each node of depth d has `branches[d]` children."""
         paths = (
             path
             for depth in range(1, len(branches) + 1)
@@ -72,11 +72,11 @@ class NodeOrder:
 
     @cached_property
     def prefixes(self) -> tuple[tuple[int, int], ...]:
-        """[nodes + 1]: how many chains the first n nodes make up, and the depth of the deepest one."""
+        """[nodes + 1], number of chains of the tree of the first n nodes, and its depth."""
         shapes, chains, depth = [(0, 0)], 0, 0
         has_child = set()
         for path in self.paths:
-            # The first child of a leaf goes on with its chain.
+            # The first child of a leaf continues its chain.
             chains += len(path) == 1 or path[:-1] in has_child
             has_child.add(path[:-1])
             depth = max(depth, len(path))
@@ -84,7 +84,7 @@ class NodeOrder:
         return tuple(shapes)
 
 
-def _least_before(probabilities: dict[Path, float], path: Path) -> float:
-    """The least probability of the siblings of lower rank; 1 if there are none."""
+def _min_before(probabilities: dict[Path, float], path: Path) -> float:
+    """Returns the minimum probability of the siblings of lower rank; 1 if there are none."""
     siblings = ((*path[:-1], rank) for rank in range(path[-1]))
     return min((probabilities[sibling] for sibling in siblings if sibling in probabilities), default=1.0)

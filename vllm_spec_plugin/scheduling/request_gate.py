@@ -40,9 +40,9 @@ def scope_of(cache_salt: str | None, shared_scope: SharedScope) -> str | None:
     """Returns the scope of a request; None is private: it neither reads nor writes shared text.
 
     Args:
-        cache_salt: the request's salt, a secret of those who may share. Empty is none.
-        shared_scope: "salt" keeps requests without a salt private; "global" gives all of them one scope, which
-            no salt can name.
+        cache_salt: the request's salt; requests with the same one share their text. Empty is none.
+        shared_scope: "salt" keeps requests without a salt private; "global" gives all of them one scope, different
+            from those of all salts.
     """
     if cache_salt:
         return f"salt:{cache_salt}"

@@ -1,4 +1,4 @@
-"""Deciding which draft tokens are kept, so that the output distribution is the target's."""
+"""Verification: accepts draft tokens so that the output distribution is the target's."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +9,7 @@ __all__ = ["SpecRejectionSampler"]
 
 
 def __getattr__(name: str) -> Any:
-    # The adapter imports vLLM; the mathematics beside it does not, and is usable without.
+    # The adapter imports vLLM; the other modules do not.
     if name == "SpecRejectionSampler":
         from vllm_spec_plugin.verification.sampler import SpecRejectionSampler
 

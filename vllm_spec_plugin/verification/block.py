@@ -1,4 +1,4 @@
-"""Block verification: draft tokens of a request are accepted together, which keeps more of them.
+"""Block verification: accepts a request's draft tokens jointly, more on average than token by token.
 
 The derivation is in docs/design/verification.md.
 """
@@ -9,7 +9,7 @@ from vllm_spec_plugin.verification.draft_probs import DraftProbs, SparseProbs, t
 from vllm_spec_plugin.verification.noise import Noise
 from vllm_spec_plugin.verification.rows import Rows
 
-# Vocabulary entries that are compared at a time: a CPU keeps them near, and need not find memory for all.
+# Vocabulary entries per operation, by device: on a CPU they fit in the cache.
 _COMPARED_AT_ONCE = {"cpu": 2**16}
 
 
@@ -22,85 +22,84 @@ def accept_blocks(
     rows: Rows,
     noise: Noise,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Decides how many of each request's draft tokens are accepted (Sun et al., 2025, algorithm 2).
+    """Computes the number of accepted draft tokens per request (Sun et al., 2025, algorithm 2).
 
-    With w_0 = 1 and w_i = min(1, w_{i-1} p_i(x_i) / q_i(x_i)), the i first of a request's n tokens are accepted with
-    probability w_i, whatever n is. Each i is tested by a uniform of its own, and the largest i that passes counts:
+    With w_0 = 1 and w_i = min(1, w_{i-1} p_i(x_i) / q_i(x_i)), the first i of a request's n tokens are accepted with
+    probability w_i, for every n. Each i is tested by a uniform of its own, and the largest i that passes counts:
 
         u_i < h_i,  h_n = w_n,  h_i = r_i / (r_i + 1 - w_i),  r_i = sum over x of max(0, w_i p_{i+1}(x) - q_{i+1}(x))
 
-    The token after i < n accepted ones has to come from norm(max(0, w_i p_{i+1} - q_{i+1})).
+    The token after i < n accepted ones must come from norm(max(0, w_i p_{i+1} - q_{i+1})).
 
-    Tests that fail are part of the decision. So their noise may not decide later steps: the uniforms of a seeded
-    request are those of the step's first output position, one per draft token, and every step begins at another one.
+    Failed tests are part of the decision, so their noise must not decide later steps. The uniforms of a seeded request
+    are those of the step's first output position, one per draft token, and every step begins at another position.
 
-    Nothing is read back from the device.
+    On a GPU the host reads nothing back.
 
     Args:
         probs: [num_rows, vocab_size] float32, p.
-        p: [num_draft_tokens] float32, of each draft token.
-        tokens: [num_draft_tokens] int64, none negative.
-        lengths: [batch_size] int64, n: draft tokens of each request that may be accepted; 0 decides nothing for it.
+        p: [num_draft_tokens] float32, p of each draft token.
+        tokens: [num_draft_tokens] int64, at least 0.
+        lengths: [batch_size] int64, n: draft tokens per request that may be accepted; 0 excludes the request.
         draft_probs: q of each draft token.
-        rows: the step's layout, with at least one draft token.
-        noise: the step's randomness.
+        rows: layout of the step, with at least one draft token.
+        noise: random numbers of the step.
 
     Returns:
-        [batch_size] int64, accepted tokens, and [batch_size] float32, w after them.
+        [batch_size] int64, number of accepted tokens; and [batch_size] float32, w after them.
     """
     request, column, columns = rows.draft_request, rows.draft_offset, rows.columns
     q = token_probs(draft_probs, tokens)
     uniforms = torch.ones(len(rows.first), rows.width - 1, dtype=torch.float64, device=p.device)
     ratios = torch.zeros_like(uniforms)
     uniforms[request, column] = noise.uniform(rows.draft_first, column)
-    # An impossible token (p = 0) is never kept, nor is one that was not drawn from q.
+    # Tokens with p = 0 are never accepted, nor are those with q = 0.
     ratios[request, column] = torch.where(q > 0, p.double() / q, 0)
     weights = reflected(ratios)
 
     after = lengths[:, None] - 1 - columns
-    # h is at most w. Where w = 1, h is 1 for any r > 0. With r = 0 the next w is 1 too, and this test does not count.
+    # h is at most w. For w = 1 and r > 0, h = 1; for r = 0 the next w is 1 too, and this test does not count.
     may_pass = (uniforms < weights) & (after >= 0)
     passes = may_pass & ((after == 0) | (weights == 1))
     is_open = may_pass ^ passes
     if p.device.type == "cpu":
-        # Reading back costs nothing: only what the decision depends on is looked at.
-        place, at = (is_open & (columns >= _largest(passes, columns)[:, None])).nonzero().unbind(1)
-        drafts = rows.draft_start[place] + at + 1
+        # Only tests that can change the decision.
+        owner, at = (is_open & (columns >= _largest(passes, columns)[:, None])).nonzero().unbind(1)
+        drafts = rows.draft_start[owner] + at + 1
     else:
         drafts = rows.later_drafts
-        place, at = request[drafts], column[drafts] - 1
+        owner, at = request[drafts], column[drafts] - 1
     if len(drafts):
-        weight = weights[place, at]
+        weight = weights[owner, at]
         left = _left(probs, draft_probs, rows.draft_row[drafts], drafts, weight.float())
-        is_below = uniforms[place, at] < left / (left + 1 - weight)
-        passes[place, at] |= is_open[place, at] & is_below
+        is_below = uniforms[owner, at] < left / (left + 1 - weight)
+        passes[owner, at] |= is_open[owner, at] & is_below
     num_accepted = _largest(passes, columns)
-    # Of none accepted w is 1.
     accepted = weights.gather(1, (num_accepted - 1).clamp_min(0)[:, None]).squeeze(1)
     return num_accepted, torch.where(num_accepted > 0, accepted, 1).float()
 
 
 def reflected(ratios: torch.Tensor) -> torch.Tensor:
-    """[batch_size, n]: w_i = min(1, w_{i-1} ratio_i) of each column: a walk of logarithms that never rises above 0."""
+    """Returns [batch_size, n], w_i = min(1, w_{i-1} ratio_i): a walk of logarithms reflected at 0."""
     walk = ratios.log().cumsum(1)
     return (walk - walk.cummax(1).values.clamp_min(0)).exp()
 
 
 def _largest(passes: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:
-    """[batch_size] int64: number of the last column that passes, counted from 1; 0 if none does."""
+    """Returns [batch_size] int64, the last column that passes, counted from 1; 0 if none does."""
     return torch.where(passes, columns + 1, 0).amax(1)
 
 
 def _left(
     probs: torch.Tensor, draft_probs: DraftProbs, at: torch.Tensor, drafts: torch.Tensor, weight: torch.Tensor
 ) -> torch.Tensor:
-    """[n] float32: r, the sum over x of max(0, w p(x) - q(x)).
+    """Returns [n] float32, r: the sum over x of max(0, w p(x) - q(x)).
 
     Args:
         probs: [num_rows, vocab_size], p.
         draft_probs: q of each draft token.
         at: [n] int64, rows of p.
-        drafts: [n] int64, draft tokens of q.
+        drafts: [n] int64, draft tokens whose q is subtracted.
         weight: [n] float32, w.
     """
     if draft_probs is None:
@@ -110,24 +109,21 @@ def _left(
         both = torch.minimum(probs[at[:, None], draft_probs.token_ids[drafts]] * weight[:, None], q)
         return (weight - both.sum(-1)).clamp_min_(0)
     per_q = times_taken(weight)
-    most = max(_COMPARED_AT_ONCE.get(probs.device.type, 2**26) // probs.shape[1], 1)
-    if most == 1:
-        # Rows are read where they lie.
-        places = zip(at.tolist(), drafts.tolist(), per_q.tolist(), strict=True)
+    num_at_once = max(_COMPARED_AT_ONCE.get(probs.device.type, 2**26) // probs.shape[1], 1)
+    if num_at_once == 1:
+        # Row by row, without copies of p and q.
+        pairs = zip(at.tolist(), drafts.tolist(), per_q.tolist(), strict=True)
         buffer = torch.empty_like(probs[0])
         sums = [
             torch.sub(probs[row], draft_probs[draft], alpha=times, out=buffer).clamp_min_(0).sum()
-            for row, draft, times in places
+            for row, draft, times in pairs
         ]
         return torch.stack(sums) * weight
-    parts = zip(*(torch.split(part, most) for part in (at, drafts, per_q[:, None])), strict=True)
+    parts = zip(*(torch.split(part, num_at_once) for part in (at, drafts, per_q[:, None])), strict=True)
     lefts = (torch.addcmul(probs[rows], draft_probs[own], times, value=-1) for rows, own, times in parts)
     return torch.cat([left.clamp_min_(0).sum(-1) for left in lefts]) * weight
 
 
 def times_taken(weight: torch.Tensor) -> torch.Tensor:
-    """How often q is taken off p after tokens of weight w: the residual is in proportion to max(0, p - q / w).
-
-    Finite: tokens of the least weights are accepted as good as never.
-    """
+    """Returns 1 / w, the factor of q in the residual max(0, p - q / w); finite, as w = 0 has probability 0."""
     return 1 / weight.clamp_min(torch.finfo(torch.float32).tiny)

@@ -1,4 +1,4 @@
-"""Chain verification over a ragged batch, in torch alone: Algorithm 1 of Leviathan et al. (2023), or by blocks."""
+"""Verifies chains of a ragged batch, in torch alone: Algorithm 1 of Leviathan et al. (2023), or by blocks."""
 
 import functools
 from typing import Literal
@@ -18,26 +18,26 @@ Method = Literal["block", "token"]
 
 
 class ChainVerdict:
-    """What a verification of chains decided; what is seldom asked for is worked out when it is.
+    """Result of a verification of chains; seldom used parts are computed at the first access.
 
     Attributes:
-        token_ids: [batch_size, rows.width] int32: per request the accepted tokens, then the recovered
-            or bonus token, then `NO_TOKEN`.
+        token_ids: [batch_size, rows.width] int32, per request the accepted tokens, then the recovered or bonus token,
+            then `NO_TOKEN`.
     """
 
     def __init__(self, token_ids: torch.Tensor, rows: Rows) -> None:
-        """Takes what `verify_chain` returned for `rows`, on the same device."""
+        """Takes the result of `verify_chain` for `rows`, on the same device."""
         self.token_ids = token_ids
         self._rows = rows
 
     @functools.cached_property
     def nodes(self) -> torch.Tensor:
-        """[batch_size] int64: each request's last accepted draft token, counted in its draft; -1 if none is."""
+        """[batch_size] int64, index of each request's last accepted draft token in its draft; -1 for none."""
         return (self.token_ids != NO_TOKEN).sum(1) - 2
 
     @functools.cached_property
     def rows(self) -> torch.Tensor:
-        """[batch_size, width] int64: the row that each token was decided at; after the last one, that one again."""
+        """[batch_size, width] int64, the row that decided each token; padded with the last one."""
         columns = torch.arange(self._rows.width, device=self.token_ids.device)
         return self._rows.first[:, None] + columns.minimum(self.nodes[:, None] + 1)
 
@@ -45,22 +45,22 @@ class ChainVerdict:
 def verify_greedy(
     most_likely: npt.NDArray[np.int64], draft_token_ids: npt.NDArray[np.int64], rows: Rows
 ) -> npt.NDArray[np.int32]:
-    """Decides a step in which all requests are greedy, from the target's most likely tokens, on the host.
+    """Verifies a step with greedy requests only, on the host.
 
     Args:
-        most_likely: [num_rows] int64.
-        draft_token_ids: [num_draft_tokens] int64; negative where nothing was drafted.
-        rows: the step's layout, on the CPU.
+        most_likely: [num_rows] int64, the target's most likely token per row.
+        draft_token_ids: [num_draft_tokens] int64, negative for no token.
+        rows: layout of the step, on the CPU.
 
     Returns:
         As `verify_chain`.
     """
     draft_row, columns = rows.draft_row.numpy(), np.arange(rows.width)
     equal = np.zeros((len(rows.first), rows.width), dtype=np.bool_)
-    places = rows.request.numpy()[draft_row], rows.offset.numpy()[draft_row]
-    equal[places] = most_likely[draft_row] == draft_token_ids
+    cells = rows.request.numpy()[draft_row], rows.offset.numpy()[draft_row]
+    equal[cells] = most_likely[draft_row] == draft_token_ids
     num_accepted = np.logical_and.accumulate(equal, axis=1).sum(1)
-    # What was accepted is what was most likely.
+    # Accepted tokens are the most likely ones.
     token_ids = most_likely[np.minimum(rows.first.numpy()[:, None] + columns, len(most_likely) - 1)]
     return np.where(columns <= num_accepted[:, None], token_ids, NO_TOKEN).astype(np.int32)
 
@@ -78,37 +78,39 @@ def verify_chain(
     method: Method = "token",
     in_place: bool = False,
 ) -> torch.Tensor:
-    """Decides which draft tokens are kept and samples the token that follows them.
+    """Accepts draft tokens, and samples the token after the accepted ones.
 
-    Token by token, a sampled request keeps draft token x with probability min(1, p(x) / q(x)); after the first
-    rejection it outputs a token of norm(max(0, p - q)), after none a bonus token of p. A greedy
-    request keeps a token that is p's most likely one. The output is then distributed as p.
+    Token by token, a sampled request accepts draft token x with probability min(1, p(x) / q(x)). After the first
+    rejection it outputs a token of norm(max(0, p - q)), without one a bonus token of p. A greedy request accepts the
+    most likely token of p. The output is then distributed as p.
 
-    By blocks, sampled requests whose drafts were drawn keep more on average, see `accept_blocks`. Certain drafts are
-    kept with the same probabilities by both methods, greedy requests have the same output.
+    By blocks, sampled requests accept more of sampled drafts on average, see `accept_blocks`. Greedy drafts (point
+    masses) are accepted with the same probabilities by both methods; greedy requests have the same output.
 
-    A seeded request whose draft is certain (q(x) = 1) draws its token from p first and keeps the
-    draft if they are equal: the same probabilities, and an output that does not depend on the draft.
+    A seeded request with a point mass (q(x) = 1) samples its token from p first, and accepts the draft token if they
+    are equal: the probabilities are the same, and the output does not depend on the draft.
 
-    Nothing is read back from the device, but for seeded requests.
+    On a GPU the host reads nothing back, except for seeded requests.
 
     Args:
         target_logits: [num_rows, vocab_size] float32, after the request's whole sampling pipeline.
-        draft_token_ids: [num_draft_tokens] int64; `NO_TOKEN` is a place nothing was drafted for: it
-            and what follows it in its request are dropped.
+        draft_token_ids: [num_draft_tokens] int64; `NO_TOKEN`, and all tokens after it in its request, are dropped.
         draft_probs: q of each draft token.
-        rows: the step's layout.
-        greedy: [batch_size] bool; one for all where they are alike.
-        noise: the step's randomness.
-        lenience: l in (0, 1]; 1 is exact, less multiplies q before comparing (appendix A.5, where no
-            token becomes likelier than p / l), and lets greedy requests keep x if p(x) >= l max(p).
-        most_likely: [num_rows] int64, argmax of `target_logits`, if it is known.
-        method: how drawn drafts of sampled requests are kept; block is for lenience 1 only.
-        in_place: `target_logits` may be written over; a CPU then need not find memory for as many numbers again.
+        rows: layout of the step.
+        greedy: [batch_size] bool; one bool if it is the same for all.
+        noise: random numbers of the step.
+        lenience: l in (0, 1]; 1 is exact. Less multiplies q before the comparison (appendix A.5: no token becomes
+            more likely than p / l), and greedy requests accept x if p(x) >= l max(p).
+        most_likely: [num_rows] int64, argmax of `target_logits`; None computes it.
+        method: method for sampled drafts of sampled requests; block is for lenience 1 only.
+        in_place: whether `target_logits` may be overwritten, which saves memory on a CPU.
 
     Returns:
-        [batch_size, rows.width] int32: per request the accepted tokens, then the recovered or bonus
-        token, then `NO_TOKEN`.
+        [batch_size, rows.width] int32, per request the accepted tokens, then the recovered or bonus token, then
+        `NO_TOKEN`.
+
+    Raises:
+        ValueError: method block with lenience below 1.
     """
     if most_likely is None and greedy is not False:
         most_likely = target_logits.argmax(-1)
@@ -146,9 +148,9 @@ def _accepted(
     lenience: float,
     method: Method,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """How many draft tokens sampled requests keep, [batch_size] int64, and what p is multiplied by in their residuals.
+    """Returns [batch_size] int64, accepted draft tokens, and [batch_size] float32, the factor of p in the residuals.
 
-    The latter is [batch_size] float32; None is 1 for all. What is said of greedy requests means nothing.
+    None for the latter is 1 for all. Values of greedy requests are meaningless.
     """
     if method == "token" or draft_probs is None or not len(tokens):
         kept = _kept(probs, p, tokens, draft_probs, rows, noise, lenience)
@@ -158,7 +160,7 @@ def _accepted(
     lengths = _leading(drafted, rows)
     in_blocks = None if greedy is False else ~greedy
     if noise.seeded is not None:
-        # All certain: their output must not depend on the draft.
+        # Point masses only: the output must not depend on the draft.
         certain = _leading((token_probs(draft_probs, tokens) == 1) & drafted, rows) == lengths
         coupled = noise.seeded[rows.first] & certain
         in_blocks = ~coupled if in_blocks is None else in_blocks & ~coupled
@@ -179,8 +181,8 @@ def _kept(
     noise: Noise,
     lenience: float,
 ) -> torch.Tensor:
-    """[num_draft_tokens] bool: which draft tokens sampled requests keep, if those before them are kept."""
-    # Strictly: an impossible token (p = 0) is never kept, a certain one (p >= q) always.
+    """Returns [num_draft_tokens] bool, whether sampled requests accept each token if those before it are."""
+    # Strict, so that p = 0 is never accepted and p >= q always.
     threshold = noise.uniform(rows.draft_row) * lenience
     if draft_probs is None:
         kept, certain = threshold < p, None
@@ -196,7 +198,7 @@ def _kept(
 
 
 def _leading(accepted: torch.Tensor, rows: Rows) -> torch.Tensor:
-    """[batch_size] int64: how many of each request's draft tokens are accepted before the first that is not."""
+    """Returns [batch_size] int64, number of each request's draft tokens before the first rejected one."""
     grid = torch.zeros(len(rows.first), rows.width, dtype=torch.int64, device=accepted.device)
     grid[rows.draft_request, rows.draft_offset] = accepted.long()
     return grid.cumprod(1).sum(1)
@@ -213,11 +215,11 @@ def _recovered(
     weight: torch.Tensor | None,
     noise: Noise,
 ) -> torch.Tensor:
-    """[batch_size] int64: a token of the residual where a draft token was rejected, of p elsewhere."""
+    """Returns [batch_size] int64, a token of the residual after a rejection, else of p."""
     stop = rows.first + num_accepted
     weights = probs[stop]
     if len(tokens):
-        # Where all were accepted, or none was drafted, any other draft token, of which nothing is taken off.
+        # Without a rejection, any draft token: its q is not subtracted.
         draft = (rows.draft_start + num_accepted).clamp_max(len(tokens) - 1)
         rejected = (num_accepted < rows.num_draft_tokens) & drafted[draft]
         weights = _residual(weights, p, tokens, draft_probs, draft, rejected, weight)
@@ -233,15 +235,15 @@ def _residual(
     rejected: torch.Tensor,
     weight: torch.Tensor | None,
 ) -> torch.Tensor:
-    """[batch_size, vocab_size]: max(0, w p - q) where a draft token was rejected, p elsewhere; unnormalised.
+    """Returns [batch_size, vocab_size], unnormalised: max(0, w p - q) after a rejection, else p.
 
     Args:
-        probs: [batch_size, vocab_size], p at the row each request stopped at; may be changed.
-        p: [num_draft_tokens], of each draft token.
-        tokens: [num_draft_tokens] int64.
+        probs: [batch_size, vocab_size], p at each request's last row; may be changed.
+        p: [num_draft_tokens], p of each draft token.
+        tokens: [num_draft_tokens] int64, draft tokens.
         draft_probs: q of each draft token.
-        draft: [batch_size] int64, a draft token of each request.
-        rejected: [batch_size] bool, whether that is the one that was rejected.
+        draft: [batch_size] int64, index of a draft token per request.
+        rejected: [batch_size] bool, whether that token was rejected.
         weight: [batch_size] float32, w; None is 1 for all.
     """
     if draft_probs is None:
@@ -252,7 +254,7 @@ def _residual(
     else:
         left = probs.addcmul(draft_probs[draft], times[:, None], value=-1)
     left.clamp_min_(0)
-    # Nothing left means p = q up to rounding; such a rejection has probability 0 in exact arithmetic.
+    # An empty residual means p = q up to rounding; this rejection has probability 0 in exact arithmetic.
     empty = left.sum(-1, keepdim=True) <= 0
     return torch.where(empty, probs, left, out=left)
 

@@ -1,7 +1,7 @@
-"""A request's sampling pipeline, applied at every speculated position at once.
+"""Applies requests' sampling pipelines at all speculated positions at once.
 
-The order is vLLM's sampler's: allowed tokens, bad words, min tokens, logit bias, penalties, thinking
-budget; then, for sampled requests, temperature, min-p, top-k, top-p.
+In the order of vLLM's sampler: allowed tokens, bad words, min tokens, logit bias, penalties, thinking budget; then, for
+sampled requests, temperature, min-p, top-k, top-p.
 """
 
 from dataclasses import dataclass
@@ -19,12 +19,12 @@ GREEDY_TEMPERATURE = 1e-5
 
 @dataclass(frozen=True)
 class SpeculatedRows:
-    """A model's raw output at positions that follow drafts.
+    """A model's raw output at positions after draft tokens.
 
     Attributes:
-        logits: [num_rows, vocab_size].
-        request: [num_rows] int64, each row's place in the batch.
-        context: [num_rows, most] int64, the drafts before each row, negative where there are fewer.
+        logits: [num_rows, vocab_size], raw logits of the model.
+        request: [num_rows] int64, each row's request, as an index in the batch.
+        context: [num_rows, any] int64, draft tokens before each row, padded with negative values.
     """
 
     logits: torch.Tensor
@@ -32,25 +32,25 @@ class SpeculatedRows:
     context: torch.Tensor
 
     def limit_thinking(self, logits: torch.Tensor, metadata: Any) -> torch.Tensor:
-        """Applies vLLM's thinking budgets, which are for the target's rows only."""
+        """Returns `logits` unchanged: thinking budgets apply to the target's rows only."""
         return logits
 
 
 @dataclass(frozen=True)
 class TargetRows(SpeculatedRows):
-    """The target's raw output for one step, in the layout of `rows`."""
+    """The target's raw output in one step, in the layout of `rows`."""
 
     rows: Rows
 
     @classmethod
     def of(cls, logits: torch.Tensor, draft_token_ids: torch.Tensor, rows: Rows, metadata: Any) -> "TargetRows":
-        """The rows that judge `draft_token_ids` ([num_draft_tokens] int64), with the context that `metadata` needs."""
+        """Builds the rows that verify `draft_token_ids` ([num_draft_tokens] int64), with context if it is needed."""
         needs_context = not compat.leaves_logits_alone(metadata)
         context = rows.context(draft_token_ids) if needs_context else rows.request.new_empty(len(rows.request), 0)
         return cls(logits, rows.request, context, rows)
 
     def limit_thinking(self, logits: torch.Tensor, metadata: Any) -> torch.Tensor:
-        """Changes `logits` where a request has to stop thinking; requests with a budget have no drafts."""
+        """Applies thinking budgets to `logits`; requests with a budget have no drafts."""
         return compat.limit_thinking(logits, self.rows.first, metadata)
 
 
@@ -59,17 +59,16 @@ def constrain(
 ) -> torch.Tensor:
     """Applies the sampling parameters of `metadata` (vLLM's `SamplingMetadata`) to a copy of the logits.
 
-    Where all requests are greedy and there is nothing to apply, the logits themselves are returned: not to be written.
+    If all requests are greedy and nothing applies, it returns the logits themselves, read-only.
 
     Args:
-        rows: what to apply them to.
-        metadata: of the whole batch.
-        temperature: of sampled requests, in place of their own.
-        in_place: the logits may be written over, if they are float32.
+        rows: output of the model.
+        metadata: sampling parameters of the whole batch.
+        temperature: temperature of sampled requests; None is each one's own.
+        in_place: whether float32 logits may be overwritten.
 
     Returns:
-        [num_rows, vocab_size] float32, of which softmax is p for sampled requests, and argmax the
-        token of greedy ones.
+        [num_rows, vocab_size] float32; softmax of it is p for sampled requests, its argmax the token of greedy ones.
     """
     is_changed = not compat.leaves_logits_alone(metadata)
     logits = rows.logits.float()

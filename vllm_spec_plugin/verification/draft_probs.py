@@ -1,4 +1,4 @@
-"""q, the distributions that drafts were drawn from, in the three shapes proposers give them."""
+"""Represents q, the distributions of draft tokens: as point masses, sparse or dense."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,9 +11,8 @@ class SparseProbs:
     """Draft distributions with few possible tokens, one row per draft token.
 
     Attributes:
-        token_ids: [num_draft_tokens, width] int64, the tokens a row gives probability to; a row with
-            fewer repeats any of its tokens with probability 0.
-        probs: [num_draft_tokens, width] float32, rows sum to 1.
+        token_ids: [num_draft_tokens, width] int64, possible tokens of each row, padded with any of them.
+        probs: [num_draft_tokens, width] float32, their probabilities, 0 for padding; rows sum to 1.
     """
 
     token_ids: torch.Tensor
@@ -23,12 +22,12 @@ class SparseProbs:
         return self.token_ids.shape[0]
 
 
-# None: point masses, every draft token was certain. A tensor is dense: [num_draft_tokens, vocab_size].
+# None: point masses (greedy drafts). A tensor is dense: [num_draft_tokens, vocab_size].
 DraftProbs = SparseProbs | torch.Tensor | None
 
 
 def token_probs(draft_probs: DraftProbs, tokens: torch.Tensor) -> torch.Tensor:
-    """[num_draft_tokens] float32: q of each draft token."""
+    """Returns [num_draft_tokens] float32, q of each draft token."""
     if draft_probs is None:
         return torch.ones(len(tokens), device=tokens.device)
     if isinstance(draft_probs, SparseProbs):
@@ -37,31 +36,31 @@ def token_probs(draft_probs: DraftProbs, tokens: torch.Tensor) -> torch.Tensor:
 
 
 def collate(token_ids: Sequence[Sequence[int]], probs: Sequence[DraftProbs], device: torch.device) -> DraftProbs:
-    """One q for a step's drafts, in request order.
+    """Joins the requests' q of a step, in request order.
 
     Args:
         token_ids: per request its draft tokens.
-        probs: per request q of at least that many draft tokens; more are left out, None is certainty.
-        device: where the scorer runs.
+        probs: per request q of at least as many draft tokens, further rows are ignored; None is point masses.
+        device: device of the verification.
 
     Returns:
-        None if all are certain; dense if any is dense; else sparse.
+        None if all are point masses; dense if any is dense; else sparse.
     """
     if all(q is None for q, tokens in zip(probs, token_ids, strict=True) if tokens):
         return None
     pairs = [(tokens, q) for tokens, q in zip(token_ids, probs, strict=True) if tokens]
     dense = next((q for _, q in pairs if isinstance(q, torch.Tensor)), None)
-    # Each is moved by itself: proposers need not share a device.
+    # Moved one by one: proposers need not share a device.
     if dense is not None:
         return stack_rows([_as_dense(tokens, q, dense.shape[1]).to(device) for tokens, q in pairs])
     return stack_sparse([_as_sparse(tokens, q) for tokens, q in pairs], device)
 
 
 def stack_rows(parts: Sequence[torch.Tensor]) -> torch.Tensor:
-    """[rows, width]: the parts below each other; no copy where they lie so already, as drafts of one step often do.
+    """Returns [rows, width], the parts below each other; a view if they are adjacent in memory, as is usual in a step.
 
     Args:
-        parts: each [any, width], at least one.
+        parts: at least one tensor, each [any, width].
     """
     first = parts[0]
     if len(parts) == 1:
@@ -80,11 +79,11 @@ def stack_rows(parts: Sequence[torch.Tensor]) -> torch.Tensor:
 
 
 def stack_sparse(parts: Sequence[SparseProbs], device: torch.device | None = None) -> SparseProbs:
-    """The parts below each other, as wide as the widest.
+    """Returns the parts below each other, with the width of the widest.
 
     Args:
         parts: at least one.
-        device: where they go; None leaves them on the one that they share.
+        device: device of the result; None is the parts' common one.
     """
     width = max([q.probs.shape[1] for q in parts])
     token_ids, probs = [_widened(q.token_ids, width) for q in parts], [_padded(q.probs, width) for q in parts]

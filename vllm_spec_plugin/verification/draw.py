@@ -1,16 +1,16 @@
-"""Drawing one token per row by inverting the distribution function, in torch alone."""
+"""Samples one token per row by inverting the distribution function, in torch alone."""
 
 import torch
 
-# Entries whose weights are added up before any of them is looked at.
+# Tokens per block, whose weights are summed first.
 _BLOCK = 64
 
 
 def draw(weights: torch.Tensor, uniforms: torch.Tensor) -> torch.Tensor:
-    """[n] int64: per row a token, by inverting the distribution function: first to a block of tokens, then within it.
+    """Returns [n] int64, a token per row, by inverting the distribution function over blocks, then within a block.
 
     Args:
-        weights: [n, vocab_size] float32, none negative; a row's probabilities are in proportion.
+        weights: [n, vocab_size] float32, at least 0, proportional to the probabilities.
         uniforms: [n] float64 in [0, 1).
     """
     n, vocab_size = weights.shape
@@ -24,9 +24,9 @@ def draw(weights: torch.Tensor, uniforms: torch.Tensor) -> torch.Tensor:
 
 
 def _invert(weights: torch.Tensor, uniforms: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Per row the entry that a uniform ([n, 1]) falls on, and how far into it, as a uniform again."""
+    """Returns [n, 1], the entry of each uniform ([n, 1]), and its relative position in the entry, uniform again."""
     cumulated = weights.cumsum(-1, dtype=torch.float64)
-    # Nearer to 1, u * total could round up to the total, behind the last entry that has any weight.
+    # Closer to 1, u * total could round up to the total, past the last entry with positive weight.
     below = uniforms.clamp(max=1 - 2**-52) * cumulated[:, -1:]
     entry = torch.searchsorted(cumulated, below, right=True).clamp_max_(weights.shape[1] - 1)
     own = weights.gather(1, entry).double()

@@ -1,12 +1,11 @@
-"""The randomness of a verification step.
+"""Random numbers of a verification step.
 
-Requests without a seed share torch's default generator. A seeded request's noise is a hash of its
-seed, the position of the output token it decides, and the vocabulary entry: it does not depend on the
-batch, on how many tokens were drafted, on preemption, or on the device.
+Requests without a seed share torch's default generator. A seeded request's noise is a hash of its seed, the position of
+the output token, and the vocabulary entry. So it does not depend on batch, draft length, preemption or device.
 
-The uniform for the j-th trial at an output position is hashed with -2 - j, an entry that no vocabulary has. Trials are
-those of siblings in a tree, in the order of rank; of a chain's one token, j = 0; or, in block verification, of all
-draft tokens of the step that begins at the position.
+The uniform of the j-th trial at an output position is hashed with entry -2 - j, which is in no vocabulary. Trials are a
+tree's siblings in the order of rank; a chain's one token, j = 0; or, in block verification, all draft tokens of the
+step that begins at the position.
 """
 
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ _GOLDEN = 0x9E3779B97F4A7C15 - 2**64
 _MIX1 = 0xBF58476D1CE4E5B9 - 2**64
 _MIX2 = 0x94D049BB133111EB - 2**64
 
-# Numbers that are hashed at a time: a CPU keeps them near, and need not find memory for all.
+# Numbers hashed per operation, by device: on a CPU they fit in the cache.
 _HASHED_AT_ONCE = {"cpu": 2**16}
 
 
@@ -36,32 +35,30 @@ def _mix(x: torch.Tensor) -> torch.Tensor:
 
 
 def hashed_uniform(keys: torch.Tensor, counters: torch.Tensor) -> torch.Tensor:
-    """Uniforms in (0, 1), float64: a pure function of `keys` and `counters` (int64, broadcast)."""
+    """Returns uniforms in (0, 1), float64, as a pure function of `keys` and `counters` (int64, broadcast)."""
     bits = _shift_right(_mix(_mix(keys) + (counters + 1) * _GOLDEN), 11)
     return (bits.double() + 0.5) * 2.0**-53
 
 
 def signed(seed: int) -> int:
-    """The int64 with the same bits as an unsigned 64-bit seed."""
+    """Returns the int64 with the same bits as an unsigned 64-bit seed."""
     return (seed + 2**63) % 2**64 - 2**63
 
 
 def position_keys(seeds: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-    """One int64 key per (seed, output position), both int64 of the same shape."""
+    """Returns one int64 key per (seed, output position), both int64 of the same shape."""
     return _mix(seeds + _GOLDEN) + positions * _GOLDEN
 
 
 @dataclass(frozen=True)
 class Noise:
-    """Uniforms and exponentials per row of the target's output.
-
-    The same row gives the same noise whenever it is asked for, if it is seeded.
+    """Generates uniforms and exponentials per row of the target's output; the same at each call for seeded rows.
 
     Attributes:
-        vocab_size: entries of an exponential row.
-        device: where the noise is made.
-        keys: [num_rows] int64 hash keys of seeded rows; None where no row is seeded.
-        seeded: [num_rows] bool; None where no row is seeded.
+        vocab_size: number of exponentials per row.
+        device: device of the noise.
+        keys: [num_rows] int64, hash keys of seeded rows; None if no row is seeded.
+        seeded: [num_rows] bool, whether each row is seeded; None if none is.
     """
 
     vocab_size: int
@@ -70,11 +67,11 @@ class Noise:
     seeded: torch.Tensor | None = None
 
     def uniform(self, rows: torch.Tensor, trial: int | torch.Tensor = 0) -> torch.Tensor:
-        """[len(rows)] float64 in [0, 1), for accepting the draft token that is tried as the `trial`-th at its row.
+        """Returns [len(rows)] float64 in [0, 1), for accepting the `trial`-th draft token at each row.
 
         Args:
             rows: [len(rows)] int64, rows of the target's output.
-            trial: one for all, or [len(rows)] int64.
+            trial: index of the trial, for all rows or [len(rows)] int64.
         """
         values = torch.rand(len(rows), dtype=torch.float64, device=self.device)
         if self.keys is not None and self.seeded is not None:
@@ -83,14 +80,14 @@ class Noise:
         return values
 
     def sample(self, weights: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-        """[len(rows)] int64: per row a token with probability in proportion to its weight.
+        """Returns [len(rows)] int64, a token per row with probability proportional to its weight.
 
-        A seeded row takes argmax(weight / exponential), which removing other tokens does not change. The others
-        invert the distribution function: one random number per row, not one per vocabulary entry.
+        Seeded rows take argmax(weight / exponential), which does not change if other tokens are removed. Others invert
+        the distribution function, with one random number per row instead of one per vocabulary entry.
 
         Args:
-            weights: [len(rows), vocab_size] float32, none negative.
-            rows: [len(rows)] int64, the row of the target's output that each is drawn for.
+            weights: [len(rows), vocab_size] float32, at least 0.
+            rows: [len(rows)] int64, rows of the target's output.
         """
         tokens = draw(weights, torch.rand(len(rows), dtype=torch.float64, device=self.device))
         if self.keys is None or self.seeded is None:
@@ -100,15 +97,15 @@ class Noise:
         return tokens
 
     def sample_seeded(self, weights: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-        """As `sample`, of seeded rows only."""
-        most = max(_HASHED_AT_ONCE.get(self.device.type, 2**24) // self.vocab_size, 1)
-        parts = zip(torch.split(weights, most), torch.split(rows, most), strict=True)
+        """Returns the same as `sample`, for seeded rows only."""
+        num_at_once = max(_HASHED_AT_ONCE.get(self.device.type, 2**24) // self.vocab_size, 1)
+        parts = zip(torch.split(weights, num_at_once), torch.split(rows, num_at_once), strict=True)
         return torch.cat([(part / self.exponential(at)).argmax(-1) for part, at in parts])
 
     def exponential(self, rows: torch.Tensor) -> torch.Tensor:
-        """[len(rows), vocab_size] float32, positive: the exponentials of seeded rows."""
+        """Returns [len(rows), vocab_size] float32, the exponentials of seeded rows, positive."""
         assert self.keys is not None
         entries = torch.arange(self.vocab_size, device=self.device)
         values = -hashed_uniform(self.keys[rows][:, None], entries).log().float()
-        # float32 can round to 0, which would beat every other entry.
+        # float32 can round to 0, and weight / 0 would exceed every other entry.
         return values.clamp_min_(torch.finfo(torch.float32).tiny)

@@ -1,14 +1,14 @@
-"""Repetition, frequency and presence penalties at every speculated position."""
+"""Applies repetition, frequency and presence penalties at every speculated position."""
 
 import torch
 
 
 def token_counts(token_ids: torch.Tensor, vocab_size: int) -> torch.Tensor:
-    """[batch_size, vocab_size] int32: how often each token occurs.
+    """Returns [batch_size, vocab_size] int32, number of occurrences of each token.
 
     Args:
         token_ids: [batch_size, length] int64; entries outside [0, vocab_size) are padding.
-        vocab_size: tokens there are.
+        vocab_size: size of the vocabulary.
     """
     padding = (token_ids < 0) | (token_ids >= vocab_size)
     counts = torch.zeros(len(token_ids), vocab_size + 1, dtype=torch.int32, device=token_ids.device)
@@ -18,11 +18,11 @@ def token_counts(token_ids: torch.Tensor, vocab_size: int) -> torch.Tensor:
 
 
 def add_counts_(counts: torch.Tensor, context: torch.Tensor) -> torch.Tensor:
-    """Adds how often each token occurs in `context` to `counts`, in place, and returns them.
+    """Adds each token's occurrences in `context` to `counts`, in place, and returns them.
 
     Args:
-        counts: [num_rows, vocab_size].
-        context: [num_rows, most] int64, drafts before each row, negative where there are fewer.
+        counts: [num_rows, vocab_size] int32, changed in place.
+        context: [num_rows, any] int64, draft tokens before each row, padded with negative values.
     """
     return counts.scatter_add_(1, context.clamp_min(0), (context >= 0).to(counts.dtype))
 
@@ -38,10 +38,10 @@ def apply_penalties_(
     """Penalises `logits` in place, as vLLM's sampler does, and returns them.
 
     Args:
-        logits: [num_rows, vocab_size] float32.
-        in_prompt: [num_rows, vocab_size] bool.
-        output_counts: [num_rows, vocab_size], tokens output before the row.
-        repetition: [num_rows], divides positive and multiplies negative logits of tokens seen anywhere.
+        logits: [num_rows, vocab_size] float32, changed in place.
+        in_prompt: [num_rows, vocab_size] bool, whether each token is in the prompt.
+        output_counts: [num_rows, vocab_size], occurrences in the output before the row.
+        repetition: [num_rows], divisor of positive and factor of negative logits, for tokens in prompt or output.
         frequency: [num_rows], subtracted per occurrence in the output.
         presence: [num_rows], subtracted once for tokens in the output.
     """

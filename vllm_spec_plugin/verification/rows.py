@@ -1,4 +1,4 @@
-"""Which row of the target's output belongs to which request and draft token."""
+"""Lays out the rows of the target's output in a step that verifies chains."""
 
 import functools
 from collections.abc import Sequence
@@ -12,18 +12,18 @@ import torch
 class Rows:
     """The layout of one verification step.
 
-    Request i with K_i draft tokens owns K_i + 1 consecutive rows of the target's logits: row j judges
-    draft token j, the last one follows all drafts and gives the bonus token.
+    Request i with K_i draft tokens has K_i + 1 consecutive rows of the target's logits: row j verifies draft token j,
+    the last one gives the bonus token.
 
     Attributes:
-        request: [num_rows] int64, the request of each row.
-        offset: [num_rows] int64, how many of its request's drafts come before a row.
+        request: [num_rows] int64, index of each row's request.
+        offset: [num_rows] int64, number of its request's draft tokens before each row.
         first: [batch_size] int64, each request's first row.
         num_draft_tokens: [batch_size] int64, K.
-        draft_row: [num_draft_tokens] int64, the row that judges each draft token.
-        draft_start: [batch_size] int64, each request's first draft token.
-        later_drafts: [n] int64, the draft tokens that another one of their request comes before.
-        width: most rows of a request, max K + 1.
+        draft_row: [num_draft_tokens] int64, row that verifies each draft token.
+        draft_start: [batch_size] int64, index of each request's first draft token.
+        later_drafts: [n] int64, indices of all draft tokens but each request's first.
+        width: maximum rows of a request, max K + 1.
     """
 
     request: torch.Tensor
@@ -37,35 +37,34 @@ class Rows:
 
     @classmethod
     def of(cls, num_draft_tokens: Sequence[int], device: torch.device) -> "Rows":
-        """The layout for that many draft tokens per request; not to be written, it may be shared."""
+        """Returns the layout for these numbers of draft tokens per request; read-only, as it is cached."""
         return _layout(tuple(num_draft_tokens), device)
 
-    # Worked out once per layout.
     @functools.cached_property
     def draft_request(self) -> torch.Tensor:
-        """[num_draft_tokens] int64: the request of each draft token."""
+        """[num_draft_tokens] int64, index of each draft token's request."""
         return self.request[self.draft_row]
 
     @functools.cached_property
     def draft_offset(self) -> torch.Tensor:
-        """[num_draft_tokens] int64: how many of its request's drafts come before each draft token."""
+        """[num_draft_tokens] int64, number of its request's draft tokens before each draft token."""
         return self.offset[self.draft_row]
 
     @functools.cached_property
     def draft_first(self) -> torch.Tensor:
-        """[num_draft_tokens] int64: the first row of each draft token's request."""
+        """[num_draft_tokens] int64, first row of each draft token's request."""
         return self.first[self.draft_request]
 
     @functools.cached_property
     def columns(self) -> torch.Tensor:
-        """[width - 1] int64: 0 to the most draft tokens of a request less one."""
+        """[width - 1] int64, positions in a draft: 0, 1, 2, ..."""
         return torch.arange(self.width - 1, device=self.request.device)
 
     def context(self, draft_token_ids: torch.Tensor) -> torch.Tensor:
-        """[num_rows, width - 1] int64: the drafts before each row, negative where there are fewer.
+        """Returns [num_rows, width - 1] int64, its request's draft tokens before each row, padded with -1.
 
         Args:
-            draft_token_ids: [num_draft_tokens] int64, negative where nothing was drafted.
+            draft_token_ids: [num_draft_tokens] int64, negative for no token.
         """
         drafts = draft_token_ids.new_full((len(self.first), self.width), -1)
         drafts[self.draft_request, self.draft_offset] = draft_token_ids
@@ -73,7 +72,7 @@ class Rows:
         return drafts[self.request, :-1].masked_fill_(columns >= self.offset[:, None], -1)
 
 
-# Steps repeat: most have the same draft lengths as one of the last few.
+# Most steps have the same draft lengths as one of the last few.
 @functools.lru_cache(maxsize=64)
 def _layout(num_draft_tokens: tuple[int, ...], device: torch.device) -> Rows:
     counts = np.array(num_draft_tokens, dtype=np.int64)

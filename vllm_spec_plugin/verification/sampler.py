@@ -1,4 +1,4 @@
-"""The scorer behind vLLM's `RejectionSampler` contract."""
+"""Adapts the verification to vLLM's `RejectionSampler` contract."""
 
 import itertools
 from collections.abc import Sequence
@@ -23,15 +23,14 @@ _CPU = torch.device("cpu")
 
 
 class SpecRejectionSampler(torch.nn.Module):
-    """Stands in for vLLM's `RejectionSampler`: same constructor, same `forward`, on any device.
+    """Replaces vLLM's `RejectionSampler`: same constructor, same `forward`, on any device.
 
-    Every row, the bonus row included, goes through the request's whole sampling pipeline with the
-    context grown by the drafts before it. Unlike vLLM's, it applies min-p and logit bias, works on CPU,
-    also takes sparse draft distributions and trees, and makes a seeded request's output independent of
-    its batch.
+    Applies the request's whole sampling pipeline to every row, the bonus row included, with the draft tokens before it
+    as context. Unlike vLLM's, it applies min-p and logit bias, works on CPU, takes sparse draft distributions and
+    trees, and makes a seeded request's output independent of its batch.
 
     Attributes:
-        verdict: of the last step: the tokens, and where they were decided.
+        verdict: result of the latest step: the tokens, and the rows that decided them.
     """
 
     verdict: Verdict | ChainVerdict
@@ -49,16 +48,16 @@ class SpecRejectionSampler(torch.nn.Module):
         """Takes vLLM's arguments.
 
         Args:
-            sampler: vLLM's `Sampler`: gives the logprobs mode, and gathers logprobs.
+            sampler: vLLM's `Sampler`, for the logprobs mode and logprobs.
             spec_config: vLLM's `SpeculativeConfig`; synthetic acceptance is refused.
-            device: unused, tensors say where they are.
+            device: unused; part of vLLM's signature.
             lenience: 1 is exact (see `verify_chain`); less is verified token by token.
-            method: how drawn drafts of chains are kept (see `verify_chain`).
+            method: method for sampled chains (see `verify_chain`).
             counts_outputs: whether `forward` counts the tokens of seeded requests, for which it waits for the device.
-                Else `positions` is to be advanced once they are on the host.
+                Else the caller advances `positions` once they are on the host.
 
         Raises:
-            ValueError: `spec_config` asks for synthetic acceptance, which is no sampling at all.
+            ValueError: `spec_config` has synthetic acceptance, which does not sample.
         """
         super().__init__()
         if getattr(spec_config, "rejection_sample_method", "standard") == "synthetic":
@@ -84,16 +83,16 @@ class SpecRejectionSampler(torch.nn.Module):
             metadata: vLLM's `SpecDecodeMetadata`.
             draft_probs: q per draft token: None (point masses), sparse, or dense [num_draft_tokens,
                 vocab_size] float32.
-            logits: [num_draft_tokens + batch_size, vocab_size], the target's, request by request; written over unless
-                logprobs are wanted, as vLLM's sampler does.
+            logits: [num_draft_tokens + batch_size, vocab_size], logits of the target, request by request; overwritten
+                without logprobs, as by vLLM's sampler.
             sampling_metadata: vLLM's `SamplingMetadata`.
-            trees: per request the shape of its drafts; None is chains. Draft tokens may then be
-                `NO_TOKEN`: they and what follows them is dropped.
-            host_drafts: per request its draft tokens, if they are known on the host: of chains only.
+            trees: shape of each request's draft; None is chains. Draft tokens of trees may be `NO_TOKEN`: they and
+                their descendants are dropped.
+            host_drafts: draft tokens of each request if they are chains and on the host, else None.
 
         Returns:
-            vLLM's `SamplerOutput`; its `sampled_token_ids` is [batch_size, max K + 1] int32, -1 after
-            each request's last token, on the host where all requests are greedy.
+            vLLM's `SamplerOutput`; its `sampled_token_ids` is [batch_size, max K + 1] int32, padded with -1, on the
+            host if all requests are greedy.
         """
         draft_token_ids = metadata.draft_token_ids.long()
         is_greedy = sampling_metadata.all_greedy and self.lenience == 1
@@ -130,7 +129,7 @@ class SpecRejectionSampler(torch.nn.Module):
         *,
         in_place: bool = False,
     ) -> Verdict | ChainVerdict:
-        """Runs verification on `logits` that the sampling pipeline has been applied to, and may write over them."""
+        """Verifies by `logits` after the sampling pipeline; `in_place` allows overwriting them."""
         noise = self._noise(logits, rows, sampling_metadata.generators)
         if isinstance(rows, TreeRows):
             greedy = torch.ones(len(rows.first), dtype=torch.bool, device=logits.device)
@@ -147,7 +146,7 @@ class SpecRejectionSampler(torch.nn.Module):
 
     @staticmethod
     def parse_output(*args: Any, **kwargs: Any) -> Any:
-        """vLLM's own reading of `sampled_token_ids`."""
+        """Parses `sampled_token_ids`, as vLLM's."""
         return compat.RejectionSampler.parse_output(*args, **kwargs)
 
     def _noise(self, logits: torch.Tensor, rows: Rows, generators: dict[int, torch.Generator]) -> Noise:
@@ -170,15 +169,15 @@ class SpecRejectionSampler(torch.nn.Module):
             self.positions.advance(generator, counts[i])
 
     def _logprobs(self, raw: torch.Tensor, constrained: torch.Tensor, metadata: Any) -> Any:
-        """vLLM's `LogprobsTensors`, one row per place of the output, unused places too."""
+        """Returns vLLM's `LogprobsTensors`, one row per entry of `token_ids`, padding included."""
         mode = self.sampler.logprobs_mode
         chosen = (constrained if mode.startswith("processed") else raw).float()
         logprobs = chosen if mode.endswith("logits") else self.sampler.compute_logprobs(chosen)
         rows, width = self.verdict.rows.flatten(), self.verdict.rows.shape[1]
         tokens = self.verdict.token_ids.to(raw.device).long().clamp_min(0).flatten()
         if wanted := metadata.logprob_token_ids:
-            per_place = {i * width + j: ids for i, ids in wanted.items() for j in range(width)}
-            return self.sampler.gather_specific_token_logprobs(logprobs[rows], per_place, tokens)
+            per_row = {i * width + j: ids for i, ids in wanted.items() for j in range(width)}
+            return self.sampler.gather_specific_token_logprobs(logprobs[rows], per_row, tokens)
         return self.sampler.gather_logprobs(logprobs[rows], metadata.max_num_logprobs, tokens)
 
 

@@ -1,4 +1,4 @@
-"""The shapes of draft trees: which node follows which."""
+"""Shapes of draft trees: paths, parents, depths and chains of their nodes."""
 
 import functools
 import logging
@@ -14,15 +14,15 @@ Path = tuple[int, ...]
 class Topology:
     """A tree of draft tokens; its root, the end of the text, is no node.
 
-    Equal trees are one object (`topology`, `by_priority`), so that what is derived from them is found by identity.
+    Equal trees are one object (`topology`, `by_priority`), so that caches find them by identity. Indices of nodes are
+    depth first: a parent right before its first child, siblings by rank.
 
     Attributes:
-        choices: per node the ranks among siblings on the way to it, Medusa's "choices". Depth first:
-            a parent right before its first child, siblings by rank. So are all indices of nodes.
-        numbers: per node its number in the order of priority that the tree was cut from, parents before children.
-        parents: per node its parent, -1 where that is the end of the text.
-        depths: per node how many tokens follow the text up to and with it: 1 for the first ones.
-        chains: the nodes on the way to each leaf, in the order of the leaves.
+        choices: path of each node, its ranks among siblings from the root on: Medusa's "choices".
+        numbers: number of each node in the order of priority that the tree was cut from, parents before children.
+        parents: parent of each node, -1 for the end of the text.
+        depths: depth of each node; nodes right after the text have 1.
+        chains: nodes on the path to each leaf, in the order of the leaves.
     """
 
     choices: tuple[Path, ...]
@@ -33,37 +33,37 @@ class Topology:
 
     @property
     def num_nodes(self) -> int:
-        """How many draft tokens there are."""
+        """Number of draft tokens."""
         return len(self.choices)
 
     @property
     def depth(self) -> int:
-        """Nodes on the longest way; 0 without nodes."""
+        """Nodes on the longest path; 0 without nodes."""
         return max(self.depths, default=0)
 
     @functools.cached_property
     def order(self) -> tuple[int, ...]:
-        """The nodes by priority, in which the scheduler gets their tokens: where it cuts drafts, the last ones go."""
+        """Nodes by priority, the order of tokens for the scheduler, which cuts drafts at the end."""
         return tuple(sorted(range(self.num_nodes), key=self.numbers.__getitem__))
 
     @functools.cached_property
     def widths(self) -> tuple[int, ...]:
-        """Per depth how many tokens have to be chosen after the same one: the highest rank there and one."""
+        """Per depth, the number of siblings to choose: the highest rank plus 1."""
         ranks = [0] * self.depth
         for path in self.choices:
             ranks[len(path) - 1] = max(ranks[len(path) - 1], path[-1] + 1)
         return tuple(ranks)
 
     def first(self, num_nodes: int) -> "Topology":
-        """The first `num_nodes` nodes by priority, which are a tree whatever their number."""
+        """Returns the tree of the first `num_nodes` nodes by priority."""
         return self._part(self.order[: max(num_nodes, 0)])
 
     def within(self, depth: int) -> "Topology":
-        """The tree without the nodes deeper than `depth`."""
+        """Returns the tree without the nodes deeper than `depth`."""
         return self if depth >= self.depth else self._part([n for n, d in enumerate(self.depths) if d <= depth])
 
     def narrowed(self, num_chains: int) -> "Topology":
-        """The nodes, by priority, that make up at most `num_chains` chains; a node whose parent is left out is too."""
+        """Returns the tree of nodes, taken by priority with their parents, that has at most `num_chains` chains."""
         if len(self.chains) <= num_chains:
             return self
         kept: set[int] = set()
@@ -73,7 +73,7 @@ class Topology:
             parent = self.parents[node]
             if parent >= 0 and parent not in kept:
                 continue
-            # The first child of a leaf goes on with its chain.
+            # The first child of a leaf continues its chain.
             is_new = parent in has_child or parent < 0
             if count + is_new <= num_chains:
                 count += is_new
@@ -82,7 +82,7 @@ class Topology:
         return self._part(sorted(kept))
 
     def way(self, node: int) -> tuple[int, ...]:
-        """Numbers of the nodes from the text to `node`; empty for -1, the text's end."""
+        """Returns the numbers of the nodes on the path to `node`; empty for -1, the end of the text."""
         numbers = []
         while node >= 0:
             numbers.append(self.numbers[node])
@@ -97,10 +97,10 @@ class Topology:
 
 
 def topology(choices: Iterable[Sequence[int]]) -> Topology:
-    """The tree of these nodes, numbered depth first; the same object each time.
+    """Returns the tree of these nodes, numbered depth first; the same object each time.
 
     Args:
-        choices: per node the ranks among siblings on the way to it, in any order. Ranks may be left out.
+        choices: path of each node, in any order. Ranks may be left out.
 
     Raises:
         ValueError: a path is empty, occurs twice, has no parent, or a rank is no integer from 0 on.
@@ -120,10 +120,10 @@ def topology(choices: Iterable[Sequence[int]]) -> Topology:
 
 
 def by_priority(choices: Sequence[Sequence[int]]) -> Topology:
-    """The tree of these nodes, numbered as they are listed; the same object each time.
+    """Returns the tree of these nodes, numbered as they are listed; the same object each time.
 
     Args:
-        choices: as of `topology`, each node after its parent.
+        choices: path of each node, after its parent's.
 
     Raises:
         ValueError: as `topology`, or a node is listed before its parent.
@@ -138,7 +138,7 @@ def by_priority(choices: Sequence[Sequence[int]]) -> Topology:
 
 
 def chain(length: int) -> Topology:
-    """`length` tokens one after the other; 0 is the empty tree."""
+    """Returns a chain of `length` nodes; 0 is the empty tree."""
     return _build(tuple((0,) * depth for depth in range(1, length + 1)), tuple(range(length)))
 
 
@@ -153,10 +153,9 @@ def _path(path: object) -> Path:
     return tuple(path)
 
 
-# Trees of any size are kept too.
 @functools.lru_cache(maxsize=4096)
 def _build(choices: tuple[Path, ...], numbers: tuple[int, ...]) -> Topology:
-    """The tree of valid `choices` in depth-first order: the lexicographic one, a path sorts before its extensions."""
+    """Returns the tree of valid `choices` in depth-first order, which is the lexicographic one."""
     return Topology(choices, numbers, *_shape(choices))
 
 
@@ -177,8 +176,8 @@ def _shape(choices: tuple[Path, ...]) -> _Shape:
 def _from_xformers(tree_attention_metadata: Any, choices: tuple[Path, ...]) -> _Shape:
     metadata = tree_attention_metadata.from_tree_choices(list(choices), device="cpu")
     # xformers sorts by length first, counts the root as node 0, and leaves the paths unsorted.
-    place = {path: i for i, path in enumerate(choices)}
-    ours = [-1, *(place[path] for path in metadata.tree_choices)]
+    index = {path: i for i, path in enumerate(choices)}
+    ours = [-1, *(index[path] for path in metadata.tree_choices)]
     parents, depths = [0] * len(choices), [0] * len(choices)
     per_node = zip(metadata.parent_node_indices.tolist(), metadata.tree_seq_position_ids.tolist()[1:], strict=True)
     for node, (parent, depth) in zip(ours[1:], per_node, strict=True):
@@ -188,16 +187,15 @@ def _from_xformers(tree_attention_metadata: Any, choices: tuple[Path, ...]) -> _
 
 
 def _from_paths(choices: tuple[Path, ...]) -> _Shape:
-    place = {path: node for node, path in enumerate(choices)}
-    parents = tuple(place.get(path[:-1], -1) for path in choices)
+    index = {path: node for node, path in enumerate(choices)}
+    parents = tuple(index.get(path[:-1], -1) for path in choices)
     leaves = (path for node, path in enumerate(choices) if node not in parents)
-    chains = tuple(tuple(place[leaf[: depth + 1]] for depth in range(len(leaf))) for leaf in leaves)
+    chains = tuple(tuple(index[leaf[: depth + 1]] for depth in range(len(leaf))) for leaf in leaves)
     return parents, tuple(map(len, choices)), chains
 
 
 def _tree_attention_metadata() -> Any:
-    """Imports xformers' `TreeAttnMetadata`; None where xformers is not installed."""
-    # Here, because it takes seconds, which chains need not wait for.
+    """Imports xformers' `TreeAttnMetadata`, which takes seconds; None if xformers is not installed."""
     with _without_warnings("xformers"):
         try:
             from xformers.ops.tree_attention import TreeAttnMetadata
@@ -208,7 +206,7 @@ def _tree_attention_metadata() -> Any:
 
 @contextmanager
 def _without_warnings(logger_name: str) -> Iterator[None]:
-    """Holds back a logger's own warnings: xformers' is about kernels that nothing here uses."""
+    """Suppresses a logger's warnings: xformers warns about kernels that are not used here."""
     logger = logging.getLogger(logger_name)
 
     def serious(record: logging.LogRecord) -> bool:

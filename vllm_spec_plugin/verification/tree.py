@@ -1,8 +1,8 @@
-"""Tree verification: iterative speculative sampling over siblings, in torch alone.
+"""Verifies trees by iterative speculative sampling over siblings, in torch alone.
 
-SpecInfer's multi-step speculative sampling (Miao et al., 2024), without replacement as in Sequoia (Chen
-et al., 2024), over a batch of trees of any shapes. The vocabulary's work is batched, level by level, over
-the requests that still walk; the walk itself is a few integers per request.
+SpecInfer's multi-step speculative sampling (Miao et al., 2024), without replacement as in Sequoia (Chen et al., 2024),
+over a batch of trees of any shapes. Operations over the vocabulary are batched by level; the walk down a tree takes a
+few integers per request.
 """
 
 from collections.abc import Iterable, Sequence
@@ -18,14 +18,13 @@ from vllm_spec_plugin.verification.tree_rows import TreePieces, TreeRows
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a verification decided.
+    """Result of a verification.
 
     Attributes:
-        token_ids: [batch_size, rows.width] int32: per request the accepted tokens, then the recovered
-            or bonus token, then `NO_TOKEN`.
-        rows: [batch_size, rows.width] int64: the row that each of these tokens was decided at; after the
-            last one, that one again.
-        nodes: [batch_size] int64: the last accepted node, counted in its request's tree; -1 if none is.
+        token_ids: [batch_size, rows.width] int32, per request the accepted tokens, then the recovered or bonus token,
+            then `NO_TOKEN`.
+        rows: [batch_size, rows.width] int64, row that decided each token; padded with the last one.
+        nodes: [batch_size] int64, index of the last accepted node in its request's tree; -1 for none.
     """
 
     token_ids: torch.Tensor
@@ -41,28 +40,25 @@ def verify_tree(
     greedy: torch.Tensor,
     noise: Noise,
 ) -> Verdict:
-    """Walks down each request's tree as far as its tokens are kept, and samples the token that follows.
+    """Walks down each request's tree along accepted tokens, and samples the token after them.
 
-    At each row the siblings are tried in the order of rank. With p_0 = p, sibling x_i is kept with
-    probability min(1, p_i(x_i) / q_i(x_i)), else p_{i+1} = norm(max(0, p_i - q_i)); if none is kept, the
-    last of these gives the token that ends the output. After a leaf it is p. A greedy request goes on with
-    the child that is p's most likely token. The output is then distributed as p.
+    Siblings are tried in the order of rank. With p_0 = p, sibling x_i is accepted with probability
+    min(1, p_i(x_i) / q_i(x_i)), else p_{i+1} = norm(max(0, p_i - q_i)). If none is accepted, the last of these gives
+    the token that ends the output; after a leaf p does. A greedy request follows the child that is p's most likely
+    token. The output is then distributed as p.
 
-    Where all siblings are certain, their row's token is drawn from p first, and the walk goes on with the
-    child that it equals: the same probabilities, and the output of a seeded request does not depend on
-    what was drafted.
+    If all siblings are point masses, their row's token is sampled from p first, and the walk follows the child with
+    that token: the probabilities are the same, and the output of a seeded request does not depend on the draft.
 
     Args:
         target_logits: [num_rows, vocab_size] float32, after the request's whole sampling pipeline.
-        draft_token_ids: [num_draft_tokens] int64; `NO_TOKEN` is a place nothing was drafted for: it and
-            the nodes below it are not there.
-        draft_probs: q of each draft token, what it was drawn from given its earlier siblings: for
-            independent draws the same q each; without replacement q without the earlier tokens,
-            renormalised (so too if independent draws that coincide were merged into one node); certain
-            where it was not drawn.
-        rows: the step's layout.
-        greedy: [batch_size] bool.
-        noise: the step's randomness.
+        draft_token_ids: [num_draft_tokens] int64; `NO_TOKEN`, and all its descendants, are dropped.
+        draft_probs: q of each draft token given its earlier siblings. With independent sampling all siblings have the
+            same q; without replacement it is q without the earlier tokens, renormalised (also if equal tokens of
+            independent sampling were merged); tokens that were not sampled are point masses.
+        rows: layout of the step.
+        greedy: [batch_size] bool, whether each request is greedy.
+        noise: random numbers of the step.
     """
     tokens = draft_token_ids.tolist()
     requests = []
@@ -93,16 +89,16 @@ def verify_tree(
 
 @dataclass(slots=True)
 class _Walk:
-    """How far a request has come in its tree.
+    """State of a request's walk down its tree.
 
     Attributes:
-        draft_token_ids: per node.
-        successors: per row of the request, from the text on, the nodes after it.
-        start: its first draft token in the step.
-        first_row: its first row in the step.
-        node: the last accepted one.
-        token_ids: its output.
-        rows: where each of these was decided.
+        draft_token_ids: draft token of each node.
+        successors: nodes after each row of the request.
+        start: index of its first draft token in the step.
+        first_row: index of its first row in the step.
+        node: last accepted node; -1 for none.
+        token_ids: output tokens so far.
+        rows: row that decided each output token.
     """
 
     draft_token_ids: list[int]
@@ -115,31 +111,31 @@ class _Walk:
 
     @property
     def row(self) -> int:
-        """The row that it has come to."""
+        """The row after the last accepted node."""
         return self.first_row + 1 + self.node
 
     @property
     def siblings(self) -> tuple[int, ...]:
-        """The nodes there, places where nothing was drafted too."""
+        """The children of the last accepted node, those without a draft token included."""
         return self.successors[self.node + 1]
 
     def sibling(self, trial: int) -> int | None:
-        """The node whose turn it is there, if it has a draft token."""
+        """Returns the sibling of this index, if it has a draft token."""
         node = self.siblings[trial] if trial < len(self.siblings) else None
         return None if node is None or self.draft_token_ids[node] == NO_TOKEN else node
 
     def accept(self, node: int) -> None:
-        """Outputs the token of `node` and goes there."""
+        """Outputs the token of `node`, and moves there."""
         self.end(self.draft_token_ids[node])
         self.node = node
 
     def end(self, token: int) -> None:
-        """Outputs `token` and stays."""
+        """Outputs `token` without moving."""
         self.token_ids.append(token)
         self.rows.append(self.row)
 
     def take(self, token: int) -> bool:
-        """Outputs `token` and goes on from it if it was drafted; whether it was."""
+        """Outputs `token`, and moves to the child with it; returns whether there is one."""
         for node in self.siblings:
             if self.draft_token_ids[node] == token:
                 self.accept(node)
@@ -153,7 +149,7 @@ def _go_on(requests: Sequence[_Walk], token_ids: Sequence[int]) -> list[_Walk]:
 
 
 class _Step:
-    """A level's work on the vocabulary: p only of rows that a request has come to."""
+    """Operations over the vocabulary; computes p only for rows that a walk reaches."""
 
     def __init__(
         self, logits: torch.Tensor, draft_token_ids: torch.Tensor, draft_probs: DraftProbs, noise: Noise
@@ -168,7 +164,7 @@ class _Step:
             self._drawn = (self._q != 1).tolist()
 
     def has_drawn_siblings(self, request: _Walk) -> bool:
-        """Whether any draft token that follows was drawn."""
+        """Whether any child of the last accepted node was sampled."""
         drawn = self._drawn
         if drawn is None:
             return False
@@ -178,73 +174,75 @@ class _Step:
         return False
 
     def most_likely(self, requests: Sequence[_Walk]) -> list[int]:
-        """Per request the most likely token at its row."""
+        """Returns the most likely token at each request's row."""
         if not requests:
             return []
         best: list[int] = self._logits[self._rows(requests)].argmax(-1).tolist()
         return best
 
     def draw(self, requests: Sequence[_Walk]) -> list[int]:
-        """Per request a token of p at its row."""
+        """Samples a token of p at each request's row."""
         if not requests:
             return []
         rows = self._rows(requests)
         return self._sample(self._logits[rows].softmax(-1), rows)
 
     def try_siblings(self, requests: Sequence[_Walk]) -> list[_Walk]:
-        """Tries the draft tokens that follow each request in turn, and ends those of which none is kept.
+        """Tries each request's siblings in turn, and ends requests without an accepted one.
 
         Returns:
-            The requests that go on.
+            The other requests.
         """
         if not requests:
             return []
         rows = self._rows(requests)
-        # p_i times its mass. Differences lose precision as the mass shrinks, but are needed as rarely.
+        # p_i times its mass. Its precision falls with the mass, as does the probability that it is used.
         left = self._logits[rows].softmax(-1)
         mass = torch.ones(len(requests), device=rows.device)
         waiting = dict(enumerate(requests))
         for trial in range(max(len(request.siblings) for request in requests)):
-            nodes = {place: node for place, request in waiting.items() if (node := request.sibling(trial)) is not None}
+            nodes = {i: node for i, request in waiting.items() if (node := request.sibling(trial)) is not None}
             if not nodes:
                 continue
-            places = self._index(nodes)
-            drafts = self._index(waiting[place].start + node for place, node in nodes.items())
+            indices = self._index(nodes)
+            drafts = self._index(waiting[i].start + node for i, node in nodes.items())
             tokens, q = self._tokens[drafts], self._q[drafts]
-            # Strictly: an impossible token (p = 0) is never kept, a certain one (p >= q) always.
-            threshold = self._noise.uniform(rows[places], trial) * q * mass[places]
-            kept = (threshold < left[places, tokens]) & (q > 0)
-            self._reject(left, mass, places[~kept], drafts[~kept])
-            for (place, node), keep in zip(nodes.items(), kept.tolist(), strict=True):
+            # Strict, so that p = 0 is never accepted and p >= q always.
+            threshold = self._noise.uniform(rows[indices], trial) * q * mass[indices]
+            kept = (threshold < left[indices, tokens]) & (q > 0)
+            self._reject(left, mass, indices[~kept], drafts[~kept])
+            for (i, node), keep in zip(nodes.items(), kept.tolist(), strict=True):
                 if keep:
-                    waiting.pop(place).accept(node)
-        places = self._index(waiting)
-        for request, token in zip(waiting.values(), self._sample(left[places], rows[places]), strict=True):
+                    waiting.pop(i).accept(node)
+        indices = self._index(waiting)
+        for request, token in zip(waiting.values(), self._sample(left[indices], rows[indices]), strict=True):
             request.end(token)
-        return [request for place, request in enumerate(requests) if place not in waiting]
+        return [request for i, request in enumerate(requests) if i not in waiting]
 
-    def _reject(self, left: torch.Tensor, mass: torch.Tensor, places: torch.Tensor, drafts: torch.Tensor) -> None:
-        """Takes q of `drafts` from what is left at `places`, in place.
+    def _reject(self, left: torch.Tensor, mass: torch.Tensor, indices: torch.Tensor, drafts: torch.Tensor) -> None:
+        """Subtracts q of rejected draft tokens, in place.
 
         Args:
             left: [n, vocab_size], p_i times its mass.
-            mass: [n], its sums.
+            mass: [n], sums of its rows.
+            indices: [m] int64, rows of `left` with a rejected token.
+            drafts: [m] int64, the rejected tokens.
         """
-        if not len(places) or self._draft_probs is None:
+        if not len(indices) or self._draft_probs is None:
             return
-        rest, scale = left[places], mass[places, None]
+        rest, scale = left[indices], mass[indices, None]
         if isinstance(self._draft_probs, SparseProbs):
             rest.scatter_add_(1, self._draft_probs.token_ids[drafts], -self._draft_probs.probs[drafts] * scale)
         else:
             rest.addcmul_(self._draft_probs[drafts], scale, value=-1)
         total = rest.clamp_min_(0).sum(-1, keepdim=True)
-        # Nothing left means p = q up to rounding; such a rejection has probability 0 in exact arithmetic.
+        # An empty residual means p = q up to rounding; this rejection has probability 0 in exact arithmetic.
         empty = total <= 0
-        left[places] = torch.where(empty, left[places], rest)
-        mass[places] = torch.where(empty, scale, total).squeeze(1)
+        left[indices] = torch.where(empty, left[indices], rest)
+        mass[indices] = torch.where(empty, scale, total).squeeze(1)
 
     def _sample(self, weights: torch.Tensor, rows: torch.Tensor) -> list[int]:
-        """One token per row of `weights`, with the noise of `rows`."""
+        """Samples one token per row of `weights`, with the noise of `rows`."""
         if not len(rows):
             return []
         sampled: list[int] = self._noise.sample(weights, rows).tolist()

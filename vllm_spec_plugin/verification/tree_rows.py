@@ -1,4 +1,4 @@
-"""Which row of the target's output follows which node of the requests' draft trees."""
+"""Lays out the rows of the target's output in a step that verifies trees."""
 
 import functools
 from collections.abc import Sequence
@@ -18,41 +18,35 @@ Int64s = npt.NDArray[np.int64]
 class TreeRows(Rows):
     """The layout of one verification step over trees.
 
-    Request i, whose tree has N_i nodes, owns 1 + N_i consecutive rows of the target's logits: its first
-    row follows its text, row 1 + j after that follows node j. Its draft tokens are its nodes, in order.
+    Request i, whose tree has N_i nodes, has 1 + N_i consecutive rows of the target's logits: the first one follows its
+    text, row 1 + j follows node j. Its draft tokens are its nodes, in order.
 
     Attributes:
-        request: [num_rows] int64, the request of each row.
-        offset: [num_rows] int64, how many drafts come before a row on its own way: its depth.
+        request: [num_rows] int64, index of each row's request.
+        offset: [num_rows] int64, number of draft tokens on the path to each row: its depth.
         first: [batch_size] int64, each request's first row.
         num_draft_tokens: [batch_size] int64, N.
-        draft_row: [num_draft_tokens] int64, the row that judges each draft token: its parent's.
-        draft_start: [batch_size] int64, each request's first draft token.
-        later_drafts: [n] int64, the draft tokens that another one comes before on their way.
-        width: most tokens that a request can output: the deepest tree and one.
-        ancestors: [num_rows, width - 1] int64, the draft tokens before each row from the text on, as
-            indices into the step's, -1 where there are fewer.
-        children: [num_rows, most] int64, the draft tokens that each row judges, by rank, as indices
-            into the step's, -1 where there are fewer.
-        node_row: [num_draft_tokens] int64, the row that follows each draft token.
-        trees: per request its tree.
+        draft_row: [num_draft_tokens] int64, row that verifies each draft token: its parent's.
+        draft_start: [batch_size] int64, index of each request's first draft token.
+        later_drafts: [n] int64, indices of the draft tokens with a parent.
+        width: maximum output tokens of a request: the depth of the deepest tree, plus 1.
+        ancestors: [num_rows, width - 1] int64, indices of the draft tokens on the path to each row, padded with -1.
+        trees: tree of each request.
     """
 
     ancestors: torch.Tensor
-    children: torch.Tensor
-    node_row: torch.Tensor
     trees: tuple[Topology, ...]
 
     @classmethod
     def of(cls, trees: Sequence[Topology], device: torch.device) -> "TreeRows":  # type: ignore[override]
-        """The layout for these trees, one per request, empty ones too; not to be written, it may be shared."""
+        """Returns the layout for one tree per request, which may be empty; read-only, as it is cached."""
         return _layout(tuple(trees), device)
 
     def context(self, draft_token_ids: torch.Tensor) -> torch.Tensor:
-        """[num_rows, width - 1] int64: the drafts before each row in text order, negative where there are fewer.
+        """Returns [num_rows, width - 1] int64, draft tokens on the path to each row, padded with negative values.
 
         Args:
-            draft_token_ids: [num_draft_tokens] int64, negative where nothing was drafted.
+            draft_token_ids: [num_draft_tokens] int64, negative for no token.
         """
         before = draft_token_ids[self.ancestors.clamp_min(0)] if len(draft_token_ids) else self.ancestors
         return before.masked_fill(self.ancestors < 0, -1)
@@ -63,22 +57,20 @@ class TreePieces:
     """One tree's part of a layout, counted from its own first row and draft token.
 
     Attributes:
-        depths: [1 + N], per row.
-        parents: [N], per node the row that judges it.
-        ancestors: [1 + N, depth], per row the nodes before it, -1 where there are fewer.
-        children: [1 + N, most], per row the nodes after it, -1 where there are fewer.
-        successors: per row the nodes after it.
+        depths: [1 + N], depth of each row.
+        parents: [N], row that verifies each node.
+        ancestors: [1 + N, depth], nodes on the path to each row, padded with -1.
+        successors: nodes after each row.
     """
 
     depths: Int64s
     parents: Int64s
     ancestors: Int64s
-    children: Int64s
     successors: tuple[tuple[int, ...], ...]
 
     @classmethod
     def of(cls, tree: Topology) -> "TreePieces":
-        """The pieces of `tree`; not to be written, they are shared."""
+        """Returns the pieces of `tree`; read-only, as they are cached."""
         return _pieces(tree)
 
 
@@ -93,7 +85,6 @@ def _pieces(tree: Topology) -> TreePieces:
         depths=np.array((0, *tree.depths), dtype=np.int64),
         parents=np.array(tree.parents, dtype=np.int64) + 1,
         ancestors=_padded(ways),
-        children=_padded(successors),
         successors=tuple(tuple(nodes) for nodes in successors),
     )
 
@@ -105,7 +96,7 @@ def _padded(lists: Sequence[Sequence[int]]) -> Int64s:
     return table
 
 
-# Steps repeat: most have the same trees as one of the last few.
+# Most steps have the same trees as one of the last few.
 @functools.lru_cache(maxsize=64)
 def _layout(trees: tuple[Topology, ...], device: torch.device) -> TreeRows:
     pieces = [_pieces(tree) for tree in trees]
@@ -115,7 +106,6 @@ def _layout(trees: tuple[Topology, ...], device: torch.device) -> TreeRows:
     request = np.arange(len(trees)).repeat(owned)
     offset = np.concatenate([p.depths for p in pieces]) if pieces else request
     parents = np.concatenate([p.parents for p in pieces]) if pieces else request
-    node_row = np.arange(int(counts.sum())) + 1 + np.arange(len(trees)).repeat(counts)
     draft_row = parents + first.repeat(counts)
     on_device = {
         "request": request,
@@ -126,15 +116,13 @@ def _layout(trees: tuple[Topology, ...], device: torch.device) -> TreeRows:
         "draft_start": draft_start,
         "later_drafts": offset[draft_row].nonzero()[0],
         "ancestors": _stacked([p.ancestors for p in pieces], draft_start[request]),
-        "children": _stacked([p.children for p in pieces], draft_start[request]),
-        "node_row": node_row,
     }
     tensors = {name: torch.from_numpy(values).to(device) for name, values in on_device.items()}
     return TreeRows(**tensors, width=int(offset.max(initial=0)) + 1, trees=trees)
 
 
 def _stacked(tables: Sequence[Int64s], start: Int64s) -> Int64s:
-    """The tables below each other, as wide as the widest; `start` is added to what is not padding."""
+    """Returns the tables below each other, with the width of the widest; adds `start` to entries, not to padding."""
     stacked = np.full((len(start), max((table.shape[1] for table in tables), default=0)), -1, dtype=np.int64)
     end = 0
     for table in tables:

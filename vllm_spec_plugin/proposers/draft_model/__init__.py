@@ -1,1 +1,1 @@
-"""Guesses by a small model that has the target's vocabulary."""
+"""Drafts with a small model that has the target's vocabulary."""

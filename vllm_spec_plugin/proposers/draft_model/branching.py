@@ -57,7 +57,7 @@ class _Plan:
 @functools.lru_cache(maxsize=256)
 def _plan(trees: tuple[Topology, ...], device: torch.device) -> _Plan:
     chains = [[chain for chain in tree.chains if len(chain) > 1] for tree in trees]
-    # Sequences: a request and the nodes on its way. At first one per request, at the end of its text.
+    # Sequences: a request, and the nodes on its path. At first one per request, at the end of its text.
     live: list[tuple[int, tuple[int, ...]]] = [(i, ()) for i in range(len(trees))]
     levels = []
     for depth in range(max(tree.depth for tree in trees)):
@@ -79,8 +79,8 @@ def _plan(trees: tuple[Topology, ...], device: torch.device) -> _Plan:
         else:
             going_on = [at for at, (_, chain) in enumerate(before) if len(chain) > depth + 1]
             live = [before[at] for at in going_on]
-        place = {node: at for at, node in enumerate(children)}
-        newest = [place[i, chain[depth]] for i, chain in live]
+        index_of = {node: at for at, node in enumerate(children)}
+        newest = [index_of[i, chain[depth]] for i, chain in live]
         index = [
             torch.tensor(values, dtype=torch.int64, device=device)
             for values in (list(parents.values()), flat, going_on, newest)

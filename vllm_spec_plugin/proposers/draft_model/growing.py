@@ -55,10 +55,10 @@ class GrowingDrafts:
         self._settings = settings
         self._is_certain = [request.point_mass or settings.draft_sampling == "greedy" for request in requests]
         self._all_certain = all(self._is_certain)
-        self._place = 0
-        # By place, then request; negative where there is no token, or one that is not drafted after all.
+        self._position = 0
+        # [positions, requests], negative for no token, or one that is not drafted after all.
         self._tokens = torch.full((lengths[0], len(requests)), -1, device=device)
-        # Which requests still grow; None is the first so many.
+        # Indices of incomplete drafts; None is the first `len(lengths)`.
         self._indices: torch.Tensor | None = None
         self._q: torch.Tensor | None = None
         self.lengths = list(lengths)
@@ -73,7 +73,7 @@ class GrowingDrafts:
     @property
     def tokens(self) -> torch.Tensor:
         """[n, tokens so far] int64, tokens of incomplete drafts."""
-        return self._tokens[: self._place, self._growing].T
+        return self._tokens[: self._position, self._growing].T
 
     def grow(self, logits: torch.Tensor) -> torch.Tensor | None:
         """Chooses the next token of each.
@@ -85,11 +85,11 @@ class GrowingDrafts:
             [m] int64, ascending indices of the drafts that are confident enough to continue, complete ones included;
             None without a confidence limit.
         """
-        place = self._place
+        position = self._position
         if self._all_certain:
             tokens = most_likely(logits)
         else:
-            tokens = draw(self._softmax(logits, place), self._uniforms[:, place])
+            tokens = draw(self._softmax(logits, position), self._uniforms[:, position])
             if any(self._is_certain):
                 tokens = torch.where(self._certain, most_likely(logits), tokens)
         sure, drafted = None, tokens
@@ -98,12 +98,12 @@ class GrowingDrafts:
             # A sampled token stays: dropping it because of its value would change the output's distribution.
             drafted = tokens.masked_fill(unsure if self._all_certain else unsure & self._certain, -1)
             sure = (~unsure).nonzero().squeeze(1)
-        self._tokens[place, self._growing] = drafted
-        self._place, self.last = place + 1, tokens
+        self._tokens[position, self._growing] = drafted
+        self._position, self.last = position + 1, tokens
         if sure is not None:
             self._keep(sure)
-        if self.lengths and self.lengths[-1] == self._place:
-            self._keep(slice(sum(length > self._place for length in self.lengths)))
+        if self.lengths and self.lengths[-1] == self._position:
+            self._keep(slice(sum(length > self._position for length in self.lengths)))
         return sure
 
     def finish(self) -> list[tuple[Draft, list[int]]]:
@@ -119,14 +119,14 @@ class GrowingDrafts:
     def _growing(self) -> torch.Tensor | slice:
         return slice(len(self.lengths)) if self._indices is None else self._indices
 
-    def _softmax(self, logits: torch.Tensor, place: int) -> torch.Tensor:
+    def _softmax(self, logits: torch.Tensor, position: int) -> torch.Tensor:
         """Returns [n, vocab_size], softmax of `logits`, kept as q of the position."""
         if self._q is None:
             self._q = logits.new_empty(len(self._is_certain), self.lengths[0], logits.shape[-1])
         if self._indices is None:
-            return torch.softmax(logits, -1, out=self._q[: len(logits), place])
+            return torch.softmax(logits, -1, out=self._q[: len(logits), position])
         probs = logits.softmax(-1)
-        self._q[self._indices, place] = probs
+        self._q[self._indices, position] = probs
         return probs
 
     def _keep(self, chosen: torch.Tensor | slice) -> None:

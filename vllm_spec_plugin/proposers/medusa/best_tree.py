@@ -1,8 +1,8 @@
-"""The draft tree that heads' measured accuracies promise most of.
+"""Finds the draft tree with the greatest expected acceptance length, by the heads' measured accuracies.
 
-Of each head it is known how often the right token has which rank among its guesses (`accuracy`, [heads][ranks],
-over all positions), and perhaps also how often the right tokens have given ranks together (`paths`). A path
-names ranks from the first head on, as a tree's nodes do.
+`accuracy`, [heads][ranks], is the probability that the next tokens of the text have each rank among a head's tokens.
+`paths` are joint probabilities of ranks of several heads, if they were measured. A path has a rank per head, from the
+first head on, like a node of a tree.
 """
 
 import heapq
@@ -14,16 +14,15 @@ Paths = Mapping[Path, float]
 
 
 def path_probability(path: Sequence[int], accuracy: Accuracy, paths: Paths | None = None) -> float:
-    """How likely the right tokens have exactly these ranks.
+    """Returns the probability that the next tokens have exactly these ranks.
 
-    What was measured jointly counts; what goes on beyond it is taken as independent of it: its heads'
-    accuracies are multiplied. No path is likelier than its beginning, even where measurements that were taken
-    of different samples contradict each other.
+    The longest jointly measured prefix counts; the heads after it are taken as independent. No path is more probable
+    than its prefix, even if measurements of different samples contradict each other.
 
     Args:
-        path: one rank per head, from the first head on; empty is certain.
-        accuracy: per head and rank; what is not listed is 0.
-        paths: joint probabilities, where they were measured.
+        path: rank per head, from the first head on; an empty path has probability 1.
+        accuracy: probability per head and rank; missing ones are 0.
+        paths: measured joint probabilities; None without any.
     """
     probability = 1.0
     for head, rank in enumerate(path):
@@ -35,15 +34,14 @@ def path_probability(path: Sequence[int], accuracy: Accuracy, paths: Paths | Non
 def expected_acceptance_length(
     choices: Iterable[Sequence[int]], accuracy: Accuracy, paths: Paths | None = None
 ) -> float:
-    """How many tokens a step gives on average if it verifies this tree: 1 + the sum of its paths' probabilities.
+    """Returns the expected tokens per step with this tree: 1 + the sum of its paths' probabilities.
 
-    A node is accepted if and only if the whole path to it is right, since verification walks down from the
-    text and siblings are different tokens. So at each depth at most one node is accepted, the accepted nodes
-    are as many as the walk is deep, and their expected number is the sum of each one's probability. The
-    recovered or bonus token is always there: 1.
+    A node is accepted if and only if all tokens of its path are, as verification walks down from the text and siblings
+    are different tokens. So the expected number of accepted nodes is the sum of their probabilities. The recovered or
+    bonus token adds 1.
 
     Args:
-        choices: all nodes of a tree, each as its path; each node's parent among them.
+        choices: paths of all nodes of a tree, with all of their prefixes.
         accuracy: see `path_probability`.
         paths: see `path_probability`.
     """
@@ -51,23 +49,23 @@ def expected_acceptance_length(
 
 
 def best_choices(num_nodes: int, max_depth: int, accuracy: Accuracy, paths: Paths | None = None) -> tuple[Path, ...]:
-    """The tree of at most `num_nodes` nodes that has the greatest expected acceptance length.
+    """Finds the tree of at most `num_nodes` nodes with the greatest expected acceptance length.
 
-    The likeliest node whose parent is in is added until there are enough. No node is likelier than its
-    parent, so these are the likeliest of all nodes, and no other set of as many has a greater sum.
+    Adds the most probable node whose parent is in the tree, one by one. No node is more probable than its parent, so
+    these are the most probable of all nodes, and no other set of the same size has a greater sum.
 
     Args:
-        num_nodes: how many may be verified.
-        max_depth: of the deepest node; there are no more than heads anyway.
+        num_nodes: maximum nodes.
+        max_depth: maximum depth, at most the number of heads.
         accuracy: see `path_probability`.
         paths: see `path_probability`.
 
     Returns:
-        Paths by falling probability; fewer where all others are impossible.
+        Paths by falling probability, of equal ones shorter paths and lower ranks first; fewer if all others have
+        probability 0.
     """
     chosen: list[Path] = []
-    # Of equally likely ones the shorter comes first, then the one of lower ranks.
-    likeliest: list[tuple[float, int, Path]] = []
+    waiting: list[tuple[float, int, Path]] = []
 
     def offer_children(parent: Path) -> None:
         if len(parent) >= min(max_depth, len(accuracy)):
@@ -76,11 +74,11 @@ def best_choices(num_nodes: int, max_depth: int, accuracy: Accuracy, paths: Path
             path = (*parent, rank)
             probability = path_probability(path, accuracy, paths)
             if probability > 0:
-                heapq.heappush(likeliest, (-probability, len(path), path))
+                heapq.heappush(waiting, (-probability, len(path), path))
 
     offer_children(())
-    while likeliest and len(chosen) < num_nodes:
-        path = heapq.heappop(likeliest)[-1]
+    while waiting and len(chosen) < num_nodes:
+        path = heapq.heappop(waiting)[-1]
         chosen.append(path)
         offer_children(path)
     return tuple(chosen)

@@ -1,8 +1,8 @@
-"""Medusa heads on disk: this project's layout and that of FasterDecoding/Medusa.
+"""Reads and writes Medusa heads, in this project's layout and that of FasterDecoding/Medusa.
 
 Both are a folder with `config.json` and a file of tensors `{head}.{layer}.linear.weight`, `{head}.{layer}.linear.bias`
 and `{head}.{num_layers}.weight`, the projection. The original's is a torch file; ours is safetensors, and our config
-also has sizes, measured accuracies and where the heads come from.
+also has sizes, measured accuracies and provenance.
 """
 
 import json
@@ -27,29 +27,29 @@ from vllm_spec_plugin.schema.errors import show, show_text
 
 __all__ = ["MedusaCheckpointError", "MedusaConfig", "load_heads", "read_heads_config", "save_heads"]
 
-# What requests do with the heads' tokens: take the likeliest at temperature 0, or above it, or draw them.
+# Uses of the heads' tokens: the most likely ones for requests at temperature 0, or above, or sampled ones.
 GREEDY, SAMPLED, DRAWN = "greedy", "sampled", "drawn"
 NUM_RANKS = 10
-"""Ranks that accuracies and paths tell apart; a right token ranked lower is simply missed."""
+"""Number of ranks with accuracies and paths; tokens with lower ranks count as missed."""
 
 
 @dataclass(frozen=True)
 class MedusaConfig:
-    """What a folder of heads says of them. Sizes are those of the tensors, whatever config.json says.
+    """Description of a folder of heads, with sizes by the tensors.
 
     Attributes:
-        num_heads: how many there are.
-        num_layers: residual blocks of each.
-        hidden_size: of the target's hidden states.
-        vocab_size: tokens of each head's distribution.
-        base_model: the model they were trained for, as whoever trained them called it.
-        accuracy: [num_heads][NUM_RANKS], probability on held-out positions that the right token has that rank with
-            that head; None is not measured.
+        num_heads: number of heads.
+        num_layers: residual blocks per head.
+        hidden_size: size of the target's hidden states.
+        vocab_size: size of each head's vocabulary.
+        base_model: name of the model that they were trained for, as in config.json; None is not known.
+        accuracy: [num_heads][NUM_RANKS], probability on held-out positions that the next token has each rank with each
+            head; None is not measured.
         paths: by use (`GREEDY`, `SAMPLED`, `DRAWN`), (rank_1, ..., rank_d) and the probability on held-out positions
-            that the tokens of these ranks, from 0, of heads 1 to d are all accepted; likeliest first, every prefix of a
-            path before it; None is not measured.
-        measured_on: in words, the text that `accuracy` and `paths` were measured on.
-        provenance: how the heads were made; empty is not known.
+            that the tokens of these ranks, from 0, of heads 1 to d are all accepted; most probable first, every prefix
+            of a path before it; None is not measured.
+        measured_on: description of the text that `accuracy` and `paths` were measured on; None is not known.
+        provenance: origin of the heads; None is not known.
     """
 
     num_heads: int
@@ -64,13 +64,13 @@ class MedusaConfig:
 
 
 def read_heads_config(model: str) -> MedusaConfig:
-    """Reads a folder's config.json and the shapes of its tensors; from the hub, its files are downloaded.
+    """Reads config.json and the shapes of the tensors; downloads the files of a name on the hub.
 
     Args:
         model: a folder or a name on the Hugging Face hub.
 
     Raises:
-        MedusaCheckpointError: one message for the person who chose the folder.
+        MedusaCheckpointError: the heads cannot be read, or config.json and tensors differ.
     """
     folder = _folder(model)
     return _read_config(folder, open_tensors(folder))
@@ -84,15 +84,15 @@ def load_heads(
     device: torch.device | str,
     num_heads: int | None = None,
 ) -> MedusaHeads:
-    """Loads heads for drafting: no gradients, weights converted to the target's dtype.
+    """Loads heads for drafting, without gradients, with weights in the target's dtype.
 
     Args:
         model: a folder or a name on the Hugging Face hub.
-        hidden_size: the target's.
-        vocab_size: the target's.
-        dtype: of the target's hidden states.
-        device: where they are.
-        num_heads: the first so many; None is all there are.
+        hidden_size: hidden size of the target.
+        vocab_size: vocabulary size of the target.
+        dtype: data type of the target's hidden states.
+        device: device of the target's hidden states.
+        num_heads: number of heads to load, from the first on; None is all.
 
     Raises:
         MedusaCheckpointError: the folder cannot be read, or the heads do not fit.
@@ -126,10 +126,18 @@ def check_sizes(
     num_heads: int | None,
     target: str = "the target",
 ) -> None:
-    """Checks heads against a target; None is not known or not asked for.
+    """Checks that heads fit a target.
+
+    Args:
+        config: description of the heads.
+        model: their folder or hub name, for messages.
+        hidden_size: hidden size of the target; None is not compared.
+        vocab_size: vocabulary size of the target; None is not compared.
+        num_heads: number of heads needed; None accepts any.
+        target: name of the target, for messages.
 
     Raises:
-        MedusaCheckpointError: names both numbers.
+        MedusaCheckpointError: a size differs; names both.
     """
     shown = f"'{show_text(model, 200)}'"
     for what, found, wanted in (
@@ -149,10 +157,10 @@ def check_sizes(
 
 
 def check_measured(config: MedusaConfig) -> None:
-    """Checks that somebody has measured the heads.
+    """Checks that the heads have measured accuracies.
 
     Raises:
-        MedusaCheckpointError: nobody has.
+        MedusaCheckpointError: they have none.
     """
     if config.accuracy is None:
         raise MedusaCheckpointError(
@@ -167,9 +175,9 @@ def save_heads(heads: MedusaHeads, folder: Path, config: Mapping[str, Any], dtyp
 
     Args:
         heads: the heads.
-        folder: gets config.json and the weights; made if it is not there.
-        config: what config.json is to say beyond the sizes: base_model_name_or_path, accuracy, paths, provenance...
-        dtype: to save the weights in.
+        folder: folder for config.json and the weights; created if it does not exist.
+        config: keys of config.json besides the sizes: base_model_name_or_path, accuracy, paths, provenance...
+        dtype: data type of the saved weights.
     """
     from safetensors.torch import save
 
@@ -181,7 +189,7 @@ def save_heads(heads: MedusaHeads, folder: Path, config: Mapping[str, Any], dtyp
         tensors[f"{head}.{heads.num_layers}.weight"] = heads.projection[head].T
     folder.mkdir(parents=True, exist_ok=True)
     saved = {name: tensor.detach().to("cpu", dtype).contiguous() for name, tensor in tensors.items()}
-    # safetensors itself would make a file that only its owner can read.
+    # safetensors itself creates a file that only its owner can read.
     (folder / OUR_FILE).write_bytes(save(saved, metadata={"format": "pt"}))
     sizes = {
         "medusa_num_heads": heads.num_heads,
@@ -193,7 +201,7 @@ def save_heads(heads: MedusaHeads, folder: Path, config: Mapping[str, Any], dtyp
 
 
 def _to_json(config: Mapping[str, Any]) -> str:
-    """Indented JSON, but a path per line."""
+    """Returns indented JSON, with one path per line."""
     paths = config.get("paths") or {}
     text = json.dumps({**config, "paths": {use: f"PATHS {use}" for use in paths}}, indent=2, ensure_ascii=False)
     for use, found in paths.items():
@@ -237,7 +245,7 @@ def _read_config(folder: Path, file: TensorFile) -> MedusaConfig:
     if not isinstance(data, dict):
         raise MedusaCheckpointError(f"{show_file(path)}: got {show(data)}; allowed: an object with medusa_num_heads")
     counted = {
-        # Some published configs name fewer heads than there are, so more tensors than named are no mistake.
+        # Some published configs name fewer heads than the file has.
         "medusa_num_heads": range(file.num_heads + 1),
         "medusa_num_layers": [file.num_layers],
         "hidden_size": [file.hidden_size],

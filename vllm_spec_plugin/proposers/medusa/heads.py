@@ -1,22 +1,21 @@
-"""The heads themselves. Pure torch."""
+"""The Medusa heads, in torch alone."""
 
 import torch
 from torch.nn.functional import silu
 
 
 class MedusaHeads(torch.nn.Module):
-    """Heads that guess the tokens after the next one from the target's last hidden state.
+    """Predict the tokens after the next one from the target's last hidden state.
 
-    With h_t the target's hidden state at position t, after its final norm (what its own lm_head takes), the target
-    gives token t+1 and head k, from 1, guesses token t+1+k. A head is `num_layers` blocks x + SiLU(Linear(x)) and a
+    With h_t the target's hidden state at position t, after its final norm (the input of its lm_head), the target gives
+    token t+1, and head k, from 1, predicts token t+1+k. A head is `num_layers` blocks x + SiLU(Linear(x)) and a
     projection to the vocabulary without bias (Cai et al., section 2.1.1).
 
-    The weights of all heads lie in one tensor per layer, inputs before outputs, so that a pass is one batched matrix
-    product per layer for all heads: of the arrangements measured on CPU the fastest for one row, and none was clearly
-    faster for up to 64.
+    The weights of all heads are in one tensor per layer, inputs before outputs, so that a pass is one batched matrix
+    product per layer: the fastest layout measured on CPU for one row, and none was clearly faster for up to 64.
 
     Memory: num_heads * (num_layers * hidden_size * (hidden_size + 1) + vocab_size * hidden_size) weights, and as many
-    multiply-adds per row; the result is num_heads * rows * vocab_size numbers of the weights' dtype.
+    multiply-adds per row; logits are num_heads * rows * vocab_size numbers of the weights' dtype.
 
     Attributes:
         block_weights: per layer, [num_heads, hidden_size, hidden_size], inputs before outputs.
@@ -33,7 +32,7 @@ class MedusaHeads(torch.nn.Module):
         dtype: torch.dtype | None = None,
         device: torch.device | str | None = None,
     ) -> None:
-        """Makes heads whose weights are all zero."""
+        """Creates heads with weights of zero."""
         super().__init__()
 
         def zeros(*shape: int) -> torch.nn.Parameter:
@@ -46,29 +45,33 @@ class MedusaHeads(torch.nn.Module):
 
     @property
     def num_heads(self) -> int:
+        """Number of heads."""
         return self.projection.shape[0]
 
     @property
     def num_layers(self) -> int:
+        """Residual blocks per head."""
         return len(self.block_weights)
 
     @property
     def hidden_size(self) -> int:
+        """Size of the target's hidden states."""
         return self.projection.shape[1]
 
     @property
     def vocab_size(self) -> int:
+        """Size of the vocabulary."""
         return self.projection.shape[2]
 
     def forward(self, hidden: torch.Tensor, num_heads: int | None = None) -> torch.Tensor:
-        """Logits of every head for every row.
+        """Computes the logits of every head for every row.
 
         Args:
-            hidden: [rows, hidden_size], of the weights' dtype.
-            num_heads: run only the first so many; None is all.
+            hidden: [rows, hidden_size], in the weights' dtype.
+            num_heads: number of heads to run, from the first on; None is all.
 
         Returns:
-            [num_heads, rows, vocab_size]; entry k is head k+1's, about the token k+2 after the row's position.
+            [num_heads, rows, vocab_size]; entry k has the logits of token t+2+k, with t the row's position.
         """
         heads = slice(num_heads)
         states = hidden.expand(self.projection[heads].shape[0], *hidden.shape)

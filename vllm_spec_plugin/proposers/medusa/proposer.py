@@ -1,4 +1,4 @@
-"""Drafting with Medusa heads (Cai et al., arXiv 2401.10774): all tokens of a draft at once, chains and trees."""
+"""Drafts chains and trees with Medusa heads (Cai et al., arXiv 2401.10774), all tokens at once."""
 
 import itertools
 from collections.abc import Sequence
@@ -14,14 +14,14 @@ from vllm_spec_plugin.verification.topology import Topology, chain
 
 
 class StatesEngine(Protocol):
-    """Applies sampling pipelines to guesses about the batch of the current step."""
+    """Applies the sampling pipelines of the current step's requests."""
 
     def constrain(self, logits: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-        """Applies the requests' sampling pipelines, as if nothing was drafted yet.
+        """Applies the requests' sampling pipelines, with the text only as context.
 
         Args:
             logits: [n, vocab_size].
-            rows: [n] int64, places in the batch.
+            rows: [n] int64, rows of the batch.
 
         Returns:
             [n, vocab_size] float32; softmax of it is q for sampled requests, its argmax the token of greedy ones.
@@ -30,27 +30,27 @@ class StatesEngine(Protocol):
 
 
 class MedusaProposer:
-    """Asks each head for the likeliest tokens, or draws them, and hangs them into a tree.
+    """Drafts each head's most likely tokens, or sampled ones, as chains or trees.
 
-    Head k's distribution does not depend on the tokens drafted before it, so its tokens are the same below
-    each parent: siblings differ by rank, the order of likelihood or of drawing (without replacement). Neither
-    does its pipeline: penalties and minimum lengths count the text, not the drafts.
+    A head's distribution does not depend on earlier draft tokens, so all parents have the same children: siblings
+    differ by rank, the order of probability or of sampling without replacement. Its pipeline does not either:
+    penalties and minimum lengths count the text only.
 
-    The n requests of a step take num_heads * n * vocab_size * 4 bytes while it drafts. Where drafts are drawn,
-    q takes nodes * vocab_size * 4 bytes per request until it is verified.
+    Logits take num_heads * n * vocab_size * 4 bytes for the n requests of a step while it drafts. With sampling, q
+    takes nodes * vocab_size * 4 bytes per request until it is verified.
 
     Attributes:
-        num_siblings: most tokens that are drawn for the same place.
+        num_siblings: maximum siblings sampled for one parent.
     """
 
     def __init__(self, heads: MedusaHeads, engine: StatesEngine, tree: Topology, *, draws: bool) -> None:
         """Takes the heads and the shape of their drafts.
 
         Args:
-            heads: at least as many as the tree is deep.
-            engine: of the worker.
-            tree: the longest draft; a draft of n tokens has its first n nodes.
-            draws: whether drafts of sampled requests are drawn from the heads' distributions.
+            heads: at least as many as the tree's depth.
+            engine: engine of the worker.
+            tree: shape of the longest draft; a draft of n tokens has its first n nodes.
+            draws: whether drafts of sampled requests are sampled from the heads' distributions.
         """
         self._heads = heads
         self._engine = engine
@@ -59,7 +59,7 @@ class MedusaProposer:
         self.num_siblings = max(tree.widths) if draws else 1
 
     def propose(self, requests: Sequence[RequestView]) -> list[Draft]:
-        """One draft per request; empty where there is no room, or no hidden state."""
+        """Returns one draft per request; empty if K is 0 or there is no hidden state."""
         asked = [request for request in requests if request.num_draft_tokens and request.hidden is not None]
         if not asked:
             return [NO_DRAFT] * len(requests)
@@ -67,7 +67,7 @@ class MedusaProposer:
         return [drafts.get(request.request_id, NO_DRAFT) for request in requests]
 
     def forget(self, request_id: str) -> None:
-        """There is nothing to forget."""
+        """Keeps no state per request."""
 
     @torch.inference_mode()
     def _draft(self, requests: list[RequestView]) -> list[Draft]:
@@ -81,9 +81,9 @@ class MedusaProposer:
         drafts = [NO_DRAFT] * len(requests)
         if len(drawn) < len(requests):
             certain = [i for i in range(len(requests)) if i not in set(drawn)] if drawn else range(len(requests))
-            likeliest = _likeliest(logits, _widths([trees[i] for i in certain]))
+            ranked = _most_likely(logits, _widths([trees[i] for i in certain]))
             for i in certain:
-                drafts[i] = Draft([likeliest[d - 1][i][path[-1]] for path, d in _nodes(trees[i])], None, trees[i])
+                drafts[i] = Draft([ranked[d - 1][i][path[-1]] for path, d in _nodes(trees[i])], None, trees[i])
         if drawn:
             for i, draft in zip(drawn, self._drawn(logits, requests, trees, drawn), strict=True):
                 drafts[i] = draft
@@ -97,14 +97,14 @@ class MedusaProposer:
     def _drawn(
         self, logits: torch.Tensor, requests: list[RequestView], trees: list[Topology], drawn: list[int]
     ) -> list[Draft]:
-        """Drafts of those requests whose places are in `drawn`."""
+        """Samples the drafts of the requests with indices `drawn`."""
         tokens, probs = [], []
-        for place, width in enumerate(_widths([trees[i] for i in drawn])):
+        for head, width in enumerate(_widths([trees[i] for i in drawn])):
             uniforms = np.zeros((len(drawn), width))
             for row, i in zip(uniforms, drawn, strict=True):
-                if place < trees[i].depth:
-                    row[:] = requests[i].uniforms_of_siblings(place, width)
-            chosen, q = draw_siblings(logits[place, drawn], torch.from_numpy(uniforms).to(logits.device))
+                if head < trees[i].depth:
+                    row[:] = requests[i].uniforms_of_siblings(head, width)
+            chosen, q = draw_siblings(logits[head, drawn], torch.from_numpy(uniforms).to(logits.device))
             tokens.append(chosen.tolist())
             probs.append(q)
         drafts = []
@@ -116,15 +116,15 @@ class MedusaProposer:
 
 
 def _widths(trees: Sequence[Topology]) -> list[int]:
-    """Per place the most tokens that any tree has of a head."""
+    """Returns per head the maximum number of its tokens in any tree."""
     return [max(widths) for widths in itertools.zip_longest(*(tree.widths for tree in trees), fillvalue=0)]
 
 
-def _likeliest(logits: torch.Tensor, widths: Sequence[int]) -> list[list[list[int]]]:
-    """Per place and request, the tokens of a head from the likeliest on."""
+def _most_likely(logits: torch.Tensor, widths: Sequence[int]) -> list[list[list[int]]]:
+    """Returns per head and request the `widths[head]` most likely tokens, in descending order."""
     if max(widths) == 1:
-        return [[[token] for token in place] for place in logits[: len(widths)].argmax(-1).tolist()]
-    return [place.topk(width).indices.tolist() for place, width in zip(logits, widths, strict=False)]
+        return [[[token] for token in of_head] for of_head in logits[: len(widths)].argmax(-1).tolist()]
+    return [of_head.topk(width).indices.tolist() for of_head, width in zip(logits, widths, strict=False)]
 
 
 def _nodes(tree: Topology) -> list[tuple[tuple[int, ...], int]]:

@@ -1,4 +1,4 @@
-"""Which of the heads' tokens are drafted, and in which order they are worth verifying."""
+"""Chooses the nodes of drafts with Medusa heads, and orders them by path probability."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -20,17 +20,17 @@ def node_order(
 ) -> NodeOrder:
     """Orders the nodes to draft by path probability.
 
-    At temperature 0 the heads are right far more often than above it. The order is one for all requests, by the mean
-    of both: what is accepted decides how many nodes a request drafts.
+    Acceptance is far higher at temperature 0 than above. All requests have the same order, by the mean of both; the
+    policy of draft lengths adapts the number of nodes.
 
     Args:
         wanted: paths of ranks; auto is the best tree by the heads' measured accuracies; None is a chain.
-        num_tokens: most nodes.
-        heads: what is known of them.
-        draws: whether drafts of sampled requests are drawn.
+        num_tokens: maximum nodes.
+        heads: description of the heads.
+        draws: whether drafts of sampled requests are sampled.
 
     Raises:
-        MedusaCheckpointError: the best tree is wanted of heads that nobody measured.
+        MedusaCheckpointError: `wanted` is auto, and the heads have no measured accuracies.
     """
     if wanted is None:
         return NodeOrder(tuple((0,) * depth for depth in range(1, min(num_tokens, heads.num_heads) + 1)))
@@ -44,12 +44,12 @@ def node_order(
 
 
 def describe(order: NodeOrder, heads: MedusaConfig, *, draws: bool) -> str:
-    """Tells what heads draft, and how many tokens per step the whole tree is expected to give.
+    """Describes the draft's nodes, and the expected tokens per step of the whole tree, for the log.
 
     Args:
-        order: the nodes.
-        heads: what is known of them.
-        draws: whether drafts of sampled requests are drawn.
+        order: nodes of the draft.
+        heads: description of the heads.
+        draws: whether drafts of sampled requests are sampled.
     """
     text = f"{len(order.paths)} tokens"
     if heads.accuracy is None:
@@ -62,11 +62,11 @@ def describe(order: NodeOrder, heads: MedusaConfig, *, draws: bool) -> str:
 
 
 def _measured(heads: MedusaConfig, draws: bool) -> list[tuple[str, Paths]]:
-    """The measured paths of requests at temperature 0 and of others."""
+    """Returns the measured paths of requests at temperature 0, and of others."""
     return [(use, (heads.paths or {}).get(use, {})) for use in (GREEDY, DRAWN if draws else SAMPLED)]
 
 
 def _mean(measured: Sequence[Paths], accuracy: Accuracy) -> dict[Path, float]:
-    """The mean probability of each measured path."""
+    """Returns the mean probability of each measured path."""
     known = {path for paths in measured for path in paths}
     return {path: sum(path_probability(path, accuracy, paths) for paths in measured) / len(measured) for path in known}

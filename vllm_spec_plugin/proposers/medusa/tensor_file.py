@@ -1,4 +1,4 @@
-"""The file of a folder of Medusa heads that holds their weights, in either format."""
+"""Reads the weights of Medusa heads, from safetensors or a torch file."""
 
 import re
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ from vllm_spec_plugin.schema.errors import show_text
 OUR_FILE = "medusa_lm_head.safetensors"
 FILES = (OUR_FILE, "medusa_lm_head.pt", "model.safetensors")
 ALLOWED = f"a folder with config.json and {FILES[0]} or {FILES[1]}"
-# Heads saved as a part of their model have a prefix, and the model's own tensors beside them.
+# Heads saved with their model have a prefix, and are beside the model's tensors.
 _NAME = re.compile(
     r"(?P<prefix>medusa_heads?\.)?(?P<head>\d+)\.(?P<rest>\d+\.(?:linear\.weight|linear\.bias|weight|bias))"
 )
@@ -28,9 +28,9 @@ class TensorFile:
     """The heads' tensors in one file.
 
     Attributes:
-        path: of the file.
-        names: full name of each tensor by its head and the rest of its name.
-        shapes: by full name.
+        path: path of the file.
+        names: full name of each tensor, by its head and the rest of its name.
+        shapes: shape of each tensor, by full name.
     """
 
     path: Path
@@ -98,7 +98,7 @@ class TensorFile:
         )
 
     def read(self) -> dict[str, torch.Tensor]:
-        """All heads' tensors by full name, on the CPU, as they were saved."""
+        """Returns all heads' tensors by full name, on the CPU, in the saved dtype."""
         if self.path.suffix == ".pt":
             state = _load_torch(self.path)
             return {name: state[name] for name in self.names.values()}
@@ -109,15 +109,15 @@ class TensorFile:
 
 
 def show_file(path: Path) -> str:
-    """A path for messages."""
+    """Formats a path for messages."""
     return f"'{show_text(str(path), 200)}'"
 
 
 def open_tensors(folder: Path) -> TensorFile:
-    """Finds the heads' weights in a folder and reads what tensors there are, and checks that they are heads.
+    """Finds the weights of heads in a folder, and checks names and shapes of the tensors.
 
     Raises:
-        MedusaCheckpointError: there is no such file, it cannot be read, or it does not hold whole heads.
+        MedusaCheckpointError: there is no such file, it cannot be read, or heads are missing or incomplete.
     """
     for name in FILES:
         path = folder / name

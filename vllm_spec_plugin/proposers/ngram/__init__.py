@@ -1,1 +1,1 @@
-"""Guesses from the request's own text: copying a repetition, or counting what followed."""
+"""Drafts by n-grams: copies the continuation of the latest match, or counts the continuations of all."""

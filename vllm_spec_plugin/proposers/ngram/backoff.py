@@ -1,4 +1,4 @@
-"""Back-off drafting over the trie of counts; compiled code only."""
+"""Drafts by backing off over the trie of counts; compiled code only."""
 
 import numpy as np
 import numpy.typing as npt
@@ -29,7 +29,7 @@ def _ranks_before(nodes: Int32s, node: int, other: int) -> bool:
 
 @compiled
 def _longest_seen(nodes: Int32s, contexts: Int32s, min_order: int) -> int:
-    """The longest context that something followed, -1 if none of at least min_order - 1 tokens."""
+    """Returns the node of the longest context with a continuation; -1 without one of at least min_order - 1 tokens."""
     for length in range(contexts.shape[0] - 1, min_order - 2, -1):
         if (length == 0 or contexts[length] != 0) and nodes[contexts[length], FIRST_CHILD] != 0:
             return int(contexts[length])
@@ -45,7 +45,7 @@ def _advance(nodes: Int32s, buckets: Int32s, contexts: Int32s, token: int) -> No
 
 @compiled
 def draft_greedy(nodes: Int32s, buckets: Int32s, contexts: Int32s, min_order: int, draft: Int32s) -> int:
-    """Fills `draft` with the most frequent continuations; moves `contexts`; returns how many tokens."""
+    """Fills `draft` with the most frequent continuations, advances `contexts`, and returns the number of tokens."""
     for index in range(draft.shape[0]):
         context = _longest_seen(nodes, contexts, min_order)
         if context < 0:
@@ -66,21 +66,21 @@ def draft_greedy(nodes: Int32s, buckets: Int32s, contexts: Int32s, min_order: in
 
 @compiled
 def _most_frequent(nodes: Int32s, context: int, top: Int32s) -> tuple[int, int]:
-    """Fills `top` with the most frequent children, best first; returns how many and their total count."""
+    """Fills `top` with the most frequent children in descending order; returns their number and total count."""
     size = 0
     node = nodes[context, FIRST_CHILD]
     while node != 0:
         if size < top.shape[0] or _ranks_before(nodes, node, top[size - 1]):
             size = min(size + 1, top.shape[0])
-            place = size - 1
-            while place > 0 and _ranks_before(nodes, node, top[place - 1]):
-                top[place] = top[place - 1]
-                place -= 1
-            top[place] = node
+            rank = size - 1
+            while rank > 0 and _ranks_before(nodes, node, top[rank - 1]):
+                top[rank] = top[rank - 1]
+                rank -= 1
+            top[rank] = node
         node = nodes[node, NEXT]
     total = 0
-    for place in range(size):
-        total += nodes[top[place], COUNT]
+    for rank in range(size):
+        total += nodes[top[rank], COUNT]
     return size, total
 
 
@@ -95,7 +95,21 @@ def draft_sampled(
     row_probs: Float32s,
     draft: Int32s,
 ) -> tuple[int, int]:
-    """Fills `draft` and its q rows; moves `contexts`; returns how many tokens and the widest row."""
+    """Samples `draft` and writes its q.
+
+    Args:
+        nodes: [capacity, NUM_COLUMNS], the trie.
+        buckets: [size], its hash table.
+        contexts: [max_order], node of the last n tokens for each n; advanced.
+        min_order: minimum n-gram length.
+        uniforms: [K] float64 in [0, 1).
+        row_tokens: [K, any] int64, written: possible tokens of each draft token, padded with the last one.
+        row_probs: [K, any] float32, written: their probabilities, 0 for padding.
+        draft: [K] int32, written.
+
+    Returns:
+        The number of draft tokens, and the maximum number of possible tokens of one.
+    """
     max_support = row_tokens.shape[1]
     top = np.empty(max_support, np.int32)
     widest, size, total, previous = 0, 0, 0, -1
@@ -103,7 +117,7 @@ def draft_sampled(
         context = _longest_seen(nodes, contexts, min_order)
         if context < 0:
             return index, widest
-        # Without context every token of the chain is drawn from the same row.
+        # Without context all tokens of the chain have the same q.
         if context != previous:
             size, total = _most_frequent(nodes, context, top)
             previous = context
@@ -111,9 +125,9 @@ def draft_sampled(
         while below <= uniforms[index] * total and drawn < size - 1:
             drawn += 1
             below += nodes[top[drawn], COUNT]
-        for place in range(max_support):
-            row_tokens[index, place] = nodes[top[min(place, size - 1)], TOKEN]
-            row_probs[index, place] = nodes[top[place], COUNT] / total if place < size else 0.0
+        for rank in range(max_support):
+            row_tokens[index, rank] = nodes[top[min(rank, size - 1)], TOKEN]
+            row_probs[index, rank] = nodes[top[rank], COUNT] / total if rank < size else 0.0
         draft[index] = nodes[top[drawn], TOKEN]
         widest = max(widest, size)
         _advance(nodes, buckets, contexts, draft[index])

@@ -1,4 +1,4 @@
-"""One request's n-gram counts over the last tokens of its text."""
+"""Counts n-grams over the last tokens of a request's text."""
 
 import numpy as np
 import numpy.typing as npt
@@ -12,14 +12,12 @@ MAX_SUPPORT = 64
 
 
 class FrequencyTables:
-    """Predicts from how often what followed the last tokens, backing off to shorter contexts.
+    """Drafts by the counts of continuations of the last tokens, backing off to shorter contexts.
 
-    The counts are those of the window's text, always: a token that leaves the window takes its
-    n-grams out of them.
+    The counts are exactly those of the window's text.
 
-    Memory: at most window * max_order nodes of 36 bytes and one to two 4-byte hash buckets each, in
-    arrays that grow by doubling as n-grams appear, plus 4 bytes per token of window. Drafting adds
-    nothing.
+    Memory: at most window * max_order nodes of 36 bytes, with one to two hash buckets of 4 bytes each, in arrays that
+    grow by doubling; and 4 bytes per token of window.
     """
 
     def __init__(self, min_order: int, max_order: int, window: int, vocab_size: int) -> None:
@@ -37,28 +35,28 @@ class FrequencyTables:
 
     @property
     def num_tokens(self) -> int:
-        """How many tokens of text were taken in, including those that have left the window."""
+        """Number of tokens of the text, those before the window included."""
         return int(self._state[trie.END])
 
     @property
     def last_token(self) -> int:
-        """The last token taken in; there must be one."""
+        """The last token of the text, which must not be empty."""
         return int(self._ring[(self.num_tokens - 1) % len(self._ring)])
 
     @property
     def text(self) -> Int32s:
-        """The window's tokens, in order."""
+        """[any], tokens of the window, in order."""
         first, past = int(self._state[trie.BEGIN]), int(self._state[trie.END])
         window: Int32s = self._ring[np.arange(first, past) % len(self._ring)]
         return window
 
     @property
     def num_bytes(self) -> int:
-        """Memory held, in bytes."""
+        """Memory of the arrays, in bytes."""
         return self._nodes.nbytes + self._buckets.nbytes + self._ring.nbytes
 
     def counts(self) -> dict[tuple[int, ...], int]:
-        """How often each n-gram of 1 to max_order tokens is in the window."""
+        """Returns the number of occurrences in the window of each n-gram of 1 to max_order tokens."""
         counts: dict[tuple[int, ...], int] = {}
         for row in self._nodes[1 : self._state[trie.USED] + 1]:
             if row[trie.COUNT] > 0:
@@ -70,16 +68,16 @@ class FrequencyTables:
         return counts
 
     def extend(self, new_tokens: Int32s) -> None:
-        """Takes in the tokens that follow what was taken in before, [num_new_tokens], contiguous."""
+        """Appends tokens to the text: [num_new_tokens], contiguous."""
         if len(new_tokens) >= len(self._ring):
-            # Nothing of the present window stays: counting the new one costs less than evicting.
+            # Nothing of the window stays: counting the new one is faster than evicting.
             self._start(len(self._contexts), self.num_tokens + len(new_tokens) - len(self._ring))
             new_tokens = new_tokens[-len(self._ring) :]
         self._reserve(len(new_tokens) * len(self._contexts))
         trie.extend(self._nodes, self._buckets, self._ring, self._contexts, self._state, new_tokens, self._vocab_size)
 
     def _reserve(self, num_nodes: int) -> None:
-        """Makes room for so many more nodes, or for as many as the window can hold if that is less."""
+        """Reserves memory for `num_nodes` more nodes, up to the window's maximum."""
         needed = 1 + min(int(self._state[trie.LIVE]) + num_nodes, self._max_nodes)
         if needed <= len(self._nodes):
             return
@@ -90,14 +88,21 @@ class FrequencyTables:
         trie.rehash(self._nodes, self._buckets, self._state)
 
     def draft_greedy(self, num_draft_tokens: int) -> list[int]:
-        """The chain of most frequent continuations, the most recent among equals."""
+        """Returns the chain of most frequent continuations, of equal ones the latest; at most `num_draft_tokens`."""
         draft = np.empty(num_draft_tokens, np.int32)
         length = backoff.draft_greedy(self._nodes, self._buckets, self._contexts.copy(), self._min_order, draft)
         chain: list[int] = draft[:length].tolist()
         return chain
 
     def draft_sampled(self, uniforms: npt.NDArray[np.float64]) -> tuple[list[int], SparseProbs]:
-        """A chain drawn with `uniforms`, [K] in [0, 1), and what each token was drawn from."""
+        """Samples a chain by the counts.
+
+        Args:
+            uniforms: [K] float64 in [0, 1).
+
+        Returns:
+            At most K tokens, and their q.
+        """
         draft = np.empty(len(uniforms), np.int32)
         tokens = np.empty((len(uniforms), MAX_SUPPORT), np.int64)
         probs = np.empty((len(uniforms), MAX_SUPPORT), np.float32)

@@ -1,4 +1,4 @@
-"""One request's index of where every n-gram of its text was last seen."""
+"""Indexes the latest occurrence of every n-gram of a request's text."""
 
 import numpy as np
 import numpy.typing as npt
@@ -12,14 +12,14 @@ MULTIPLIER = 0x2545F4914F6CDD1D
 
 @compiled
 def mix(key: int, token: int) -> int:
-    """The hash of an n-gram from that of its end, without its first token."""
+    """Returns the hash of an n-gram, given that of all but its first token."""
     key = (key ^ (token + 1)) * MULTIPLIER
     return key ^ (key >> 29)
 
 
 @compiled
 def _find_slot(tokens: Int32s, tables: Int32s, row: int, order: int, end: int, key: int) -> int:
-    """The slot of the n-gram tokens[end - order : end], or the empty one where it belongs."""
+    """Returns the slot of the n-gram tokens[end - order : end], or the empty slot for it."""
     mask = tables.shape[1] - 1
     slot = key & mask
     while True:
@@ -36,7 +36,7 @@ def _find_slot(tokens: Int32s, tables: Int32s, row: int, order: int, end: int, k
 
 @compiled
 def _index(tokens: Int32s, tables: Int32s, min_order: int, begin: int, stop: int) -> None:
-    """Enters the n-grams that end before positions begin..stop-1, over earlier entries of the same."""
+    """Enters the n-grams that end before positions begin to stop - 1; later occurrences replace earlier ones."""
     max_order = min_order + tables.shape[0] - 1
     for end in range(begin, stop):
         key = 0
@@ -51,14 +51,14 @@ def _index(tokens: Int32s, tables: Int32s, min_order: int, begin: int, stop: int
 def _copy_continuation(
     tokens: Int32s, num_tokens: int, tables: Int32s, min_order: int, vocab_size: int, draft: Int32s
 ) -> tuple[int, int]:
-    """Fills `draft` with what followed the longest repeated suffix; returns how many tokens, and its length."""
+    """Fills `draft` with the continuation of the longest repeated suffix; returns the lengths of draft and suffix."""
     follower, matched, key = 0, 0, 0
     for order in range(1, min(min_order + tables.shape[0] - 1, num_tokens) + 1):
         key = mix(key, tokens[num_tokens - order])
         if order >= min_order:
             row = order - min_order
             seen = tables[row, _find_slot(tokens, tables, row, order, num_tokens, key)]
-            # A longer suffix cannot have occurred where a shorter one has not.
+            # Without an occurrence of a suffix there is none of a longer one.
             if seen == 0:
                 break
             follower, matched = seen, order
@@ -74,18 +74,18 @@ def _copy_continuation(
 
 
 class LookupIndex:
-    """Copies what followed the most recent earlier occurrence of the longest repeated suffix.
+    """Copies the continuation of the latest earlier occurrence of the longest repeated suffix.
 
-    Per order one open-addressing table: hash of the n-gram to the position that follows its most
-    recent occurrence. An entry counts only if the text there equals the n-gram, so colliding hashes
-    cost time, never a wrong draft. The n-gram at the very end of the text is entered once something
-    follows it, which is what makes every entry an earlier occurrence.
+    One open-addressing table per order maps the hash of an n-gram to the position after its latest occurrence. The
+    text at an entry is compared with the n-gram, so colliding hashes cost time only. The n-gram at the end of the text
+    is entered with the next token, so every entry is an earlier occurrence.
 
-    Memory: bounded by the text, at most 11 bytes per token and order plus 8 per token (tables of
-    int32 between 3/8 and 3/4 full after the first 64 tokens).
+    Memory: at most 11 bytes per token and order, plus 8 per token (tables of int32 between 3/8 and 3/4 full after the
+    first 64 tokens).
 
     Attributes:
-        match_length: how many tokens the suffix had that the last draft was found by; 0 if it was empty.
+        num_tokens: number of tokens of the text.
+        match_length: length of the suffix that the latest draft was found by, in tokens; 0 without a draft.
     """
 
     def __init__(self, min_order: int, max_order: int, vocab_size: int) -> None:
@@ -96,21 +96,21 @@ class LookupIndex:
 
     @property
     def text(self) -> Int32s:
-        """[num_tokens], what was taken in; not to be written."""
+        """[num_tokens], the text; read-only."""
         return self._tokens[: self.num_tokens]
 
     @property
     def last_token(self) -> int:
-        """The last token taken in; there must be one."""
+        """The last token of the text, which must not be empty."""
         return int(self._tokens[self.num_tokens - 1])
 
     @property
     def num_bytes(self) -> int:
-        """Memory held, in bytes."""
+        """Memory of the arrays, in bytes."""
         return self._tokens.nbytes + self._tables.nbytes
 
     def extend(self, new_tokens: Int32s) -> None:
-        """Takes in the tokens that follow what was taken in before, [num_new_tokens]."""
+        """Appends tokens to the text: [num_new_tokens]."""
         begin, stop = self.num_tokens, self.num_tokens + len(new_tokens)
         if stop > len(self._tokens):
             num_slots = 1 << max(6, (stop + stop // 2 - 1).bit_length())
@@ -124,7 +124,7 @@ class LookupIndex:
         self.num_tokens = stop
 
     def draft(self, num_draft_tokens: int) -> list[int]:
-        """The copied tokens, at most `num_draft_tokens`, up to the first that is not in the vocabulary."""
+        """Returns copied tokens, at most `num_draft_tokens`, up to the first one outside the vocabulary."""
         draft = np.empty(num_draft_tokens, np.int32)
         length, matched = _copy_continuation(
             self._tokens, self.num_tokens, self._tables, self._min_order, self._vocab_size, draft

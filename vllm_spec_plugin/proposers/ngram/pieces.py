@@ -1,13 +1,12 @@
-"""Where every n-gram of a scope was last seen, over pieces of texts of many scopes; compiled code only.
+"""Indexes the latest occurrence of every n-gram of a scope, over pieces of texts of many scopes; compiled code only.
 
-A piece is a row of `pieces`, [num_pieces, max_order + PIECE] int32: up to PIECE tokens of its own, and before
-them, right-aligned, the tokens that stood before it in its text. So a piece can be read, and can go, by itself.
+A piece is a row of `pieces`, [num_pieces, max_order + PIECE] int32: up to PIECE tokens of its own, and before them,
+right-aligned, the tokens before it in its text. So each piece can be read and dropped by itself.
 
-`ways`, [num_orders, num_sets, WAYS] int32, is a cache of sets: an n-gram's hash says which set it belongs to,
-and the set holds the newest first. An entry is 1 + PIECE * piece + offset, the place of the token that followed; 0
-ends the set. Where a set is full its oldest entry is lost. An entry counts only if the piece there is of the
-same scope and its text equals the n-gram, so colliding hashes cost entries, never a wrong draft, and no choice of
-tokens makes a look-up slow.
+`ways`, [num_orders, num_sets, WAYS] int32, is a set-associative cache: an n-gram's hash selects the set, which holds
+the newest entry first. An entry is 1 + PIECE * piece + offset, the position of the following token; 0 ends the set. A
+full set drops its oldest entry. An entry counts only if its piece is of the same scope and has the same n-gram. So
+colliding hashes cost entries, never a wrong draft, and no choice of tokens makes a look-up slow.
 """
 
 import numpy as np
@@ -21,14 +20,14 @@ Int64s = npt.NDArray[np.int64]
 
 PIECE = 64
 WAYS = 16
-# Columns of `books`, [num_pieces, NUM_COLUMNS] int64: the scope's number, how many tokens of context and of its own
-# the piece has, and how many entries lead to it.
+# Columns of `books`, [num_pieces, NUM_COLUMNS] int64: number of the scope, tokens of context, tokens of its own, and
+# number of entries of the piece.
 OWNER, CONTEXT, LENGTH, LIVE, NUM_COLUMNS = range(5)
 
 
 @compiled
 def _leads_to(pieces: Int32s, books: Int64s, entry: int, owner: int, tokens: Int32s, end: int, order: int) -> bool:
-    """Whether `entry` is of that scope and stands behind the n-gram tokens[end - order : end]."""
+    """Whether `entry` has scope `owner` and follows the n-gram tokens[end - order : end]."""
     piece = (entry - 1) // PIECE
     if books[piece, OWNER] != owner:
         return False
@@ -41,11 +40,10 @@ def _leads_to(pieces: Int32s, books: Int64s, entry: int, owner: int, tokens: Int
 
 @compiled
 def enter(pieces: Int32s, books: Int64s, ways: Int32s, min_order: int, piece: int, unused: Int32s) -> int:
-    """Enters the n-grams that are followed by a token of the piece's own, over earlier entries of the same.
+    """Enters the n-grams before each of the piece's own tokens, in place of earlier entries of these n-grams.
 
     Returns:
-        How many pieces are no longer led to by any entry; they are written to `unused`, which has room for one
-        per entry.
+        The number of pieces without any entry left, which are written to `unused`: [num_orders * PIECE].
     """
     max_order = pieces.shape[1] - PIECE
     mask, owner, tokens, num_unused = ways.shape[1] - 1, books[piece, OWNER], pieces[piece], 0
@@ -79,7 +77,7 @@ def enter(pieces: Int32s, books: Int64s, ways: Int32s, min_order: int, piece: in
 
 @compiled
 def leave(pieces: Int32s, books: Int64s, ways: Int32s, min_order: int, piece: int) -> None:
-    """Removes every entry that leads to the piece."""
+    """Removes all entries of the piece."""
     max_order = pieces.shape[1] - PIECE
     mask, tokens = ways.shape[1] - 1, pieces[piece]
     for offset in range(books[piece, LENGTH]):
@@ -101,16 +99,16 @@ def leave(pieces: Int32s, books: Int64s, ways: Int32s, min_order: int, piece: in
 
 @compiled
 def _find(
-    pieces: Int32s, books: Int64s, ways: Int32s, min_order: int, owner: int, least: int, tokens: Int32s, end: int
+    pieces: Int32s, books: Int64s, ways: Int32s, min_order: int, owner: int, min_length: int, tokens: Int32s, end: int
 ) -> int:
-    """The entry of the longest end of tokens[:end] that has one and at least `least` tokens; 0 if there is none."""
-    most = min(pieces.shape[1] - PIECE, end)
-    keys = np.empty(most + 1, np.int64)
+    """Returns the entry of the longest suffix of tokens[:end] with at least `min_length` tokens; 0 without one."""
+    longest = min(pieces.shape[1] - PIECE, end)
+    keys = np.empty(longest + 1, np.int64)
     keys[0] = mix(0, owner)
-    for order in range(1, most + 1):
+    for order in range(1, longest + 1):
         keys[order] = mix(keys[order - 1], tokens[end - order])
-    # From long to short: a longer one may be there where a shorter one was lost.
-    for order in range(most, least - 1, -1):
+    # Descending: an entry of a longer suffix may exist where that of a shorter one was dropped.
+    for order in range(longest, min_length - 1, -1):
         entries = ways[order - min_order, keys[order] & (ways.shape[1] - 1)]
         for way in range(WAYS):
             if entries[way] == 0:
@@ -128,23 +126,22 @@ def copy_continuation(
     min_order: int,
     vocab_size: int,
     owner: int,
-    least: int,
+    min_length: int,
     tokens: Int32s,
     begin: int,
     used: Int32s,
 ) -> tuple[int, int]:
-    """Fills tokens[begin:] with what followed the longest end of tokens[:begin] of at least `least` tokens.
+    """Fills tokens[begin:] with the continuation of the longest suffix of tokens[:begin], of at least `min_length`.
 
-    At the end of a piece it goes on where the end of the tokens so far occurred last, which as a rule is the
-    next piece.
+    At the end of a piece it continues at the latest occurrence of the last tokens, usually the next piece.
 
     Returns:
-        How many tokens were filled in, up to the first that is not in the vocabulary, and how many pieces they
-        are from, which are written to `used`: [len(tokens) - begin].
+        The number of copied tokens, up to the first one outside the vocabulary; and the number of their pieces, which
+        are written to `used`: [len(tokens) - begin].
     """
     end, num_used = begin, 0
     while end < len(tokens):
-        entry = _find(pieces, books, ways, min_order, owner, least, tokens, end)
+        entry = _find(pieces, books, ways, min_order, owner, min_length, tokens, end)
         if entry == 0:
             break
         piece, offset = (entry - 1) // PIECE, (entry - 1) % PIECE
@@ -159,5 +156,5 @@ def copy_continuation(
                 num_used += 1
             tokens[end] = token
             end += 1
-        least = min_order
+        min_length = min_order
     return end - begin, num_used

@@ -1,4 +1,4 @@
-"""The n-gram proposer: one state per request, caught up with the request's text at every step."""
+"""The n-gram proposer: one index or table of counts per request, updated at every step."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -15,26 +15,26 @@ DraftSampling = Literal["greedy", "sample"]
 
 
 class NgramProposer:
-    """Guesses from the request's own prompt and output, without a model.
+    """Drafts from the request's own prompt and output, without a model.
 
-    With `shared` also from texts that have ended, of requests of the same scope: lookup where they have a longer
-    match than the own text, frequency where the own text gives no guess. What is learned of a request is its
-    text up to the last step that it was drafted for (of frequency the window), so nothing of one that never was.
+    With `shared` also from finished texts of the same scope: lookup if they have a longer match than the own text,
+    frequency if the own text gives no draft. A finished request's text is kept up to its last step with a draft
+    (frequency: the window).
 
     Args:
-        mode: "lookup" copies what followed the most recent earlier occurrence of the longest repeated
-            suffix; "frequency" chains the most frequent (or drawn) continuations, backing off from
-            long to short contexts.
-        min_order: in lookup the shortest suffix to look for, in tokens; in frequency the shortest
-            n-gram to back off to (1: single tokens without context). At least 1.
-        max_order: the longest of the same.
-        window: frequency counts the last so many tokens, at least max_order; lookup searches the whole
-            text and ignores it.
-        draft_sampling: "sample" draws from the counts (frequency only) instead of taking the highest.
-        vocab_size: only tokens below it are drafted; others may occur in prompts.
-        shared: where texts that have ended are kept; None drafts from the own text only.
+        mode: "lookup" copies the continuation of the latest earlier occurrence of the longest repeated suffix;
+            "frequency" chains the most frequent (or sampled) continuations, backing off from long to short contexts.
+        min_order: minimum length of suffix (lookup) or n-gram (frequency), in tokens, at least 1.
+        max_order: maximum length, in tokens.
+        window: number of last tokens that frequency counts, at least max_order; lookup ignores it.
+        draft_sampling: "sample" samples by the counts (frequency only); "greedy" takes the highest.
+        vocab_size: size of the vocabulary; only tokens below are drafted, others may occur in prompts.
+        shared: store of finished texts; None drafts from the own text only.
 
-    Memory: per request as `LookupIndex` and `FrequencyTables` say, until `forget` or `finish`.
+    Memory: see `LookupIndex` and `FrequencyTables`, per request until `forget` or `finish`.
+
+    Raises:
+        ValueError: an argument is not allowed.
     """
 
     def __init__(
@@ -65,12 +65,12 @@ class NgramProposer:
         self._min_order, self._max_order, self._window = min_order, max_order, window
         self._shared = shared
         self._states: dict[str, LookupIndex | FrequencyTables] = {}
-        # Of the requests that are not private.
+        # Scope of each request with one.
         self._scopes: dict[str, str] = {}
         self._compile()
 
     def _compile(self) -> None:
-        """Runs every compiled function once, so that no request waits for the compiler."""
+        """Compiles all functions, so that no request waits for the compiler."""
         text, uniforms = np.zeros(4, np.int32), np.zeros(1)
         for point_mass in (False, True):
             self.propose([RequestView("", text, 1, uniforms, point_mass)])
@@ -78,28 +78,28 @@ class NgramProposer:
 
     @property
     def num_bytes(self) -> int:
-        """Memory held by requests and reserved for texts that have ended, in bytes."""
+        """Memory of requests and of the store of finished texts, in bytes."""
         shared = 0 if self._shared is None else self._shared.num_bytes
         return shared + sum(state.num_bytes for state in self._states.values())
 
     def propose(self, requests: Sequence[RequestView]) -> list[Draft]:
-        """One draft per request, in order; the first one of a request takes in its whole text."""
+        """Returns one draft per request, in order; the first one of a request indexes its whole text."""
         return [self._draft(request) for request in requests]
 
     def forget(self, request_id: str) -> None:
-        """Drops the request's counts or index, if there are any."""
+        """Drops the request's counts or index."""
         self._states.pop(request_id, None)
         self._scopes.pop(request_id, None)
 
     def finish(self, request_id: str) -> None:
-        """Hands the text of a request that ended to those of its scope, and forgets it."""
+        """Keeps a finished request's text for its scope, and drops its state."""
         state, scope = self._states.get(request_id), self._scopes.get(request_id)
         self.forget(request_id)
         if self._shared is not None and state is not None and scope is not None:
             self._shared.add(scope, state.text)
 
     def reset(self) -> None:
-        """Forgets all requests and all shared texts."""
+        """Drops all requests and all finished texts."""
         self._states.clear()
         self._scopes.clear()
         if self._shared is not None:
@@ -129,7 +129,7 @@ class NgramProposer:
         return Draft(token_ids, probs) if token_ids else NO_DRAFT
 
     def _caught_up(self, request: RequestView) -> LookupIndex | FrequencyTables:
-        """The request's state after its whole text, built anew if the text does not continue the old."""
+        """Returns the request's state after its whole text; rebuilds it if the text does not continue the old one."""
         text, state = request.token_ids, self._states.get(request.request_id)
         consumed = 0 if state is None else state.num_tokens
         stale = consumed > len(text) or (state is not None and consumed and text[consumed - 1] != state.last_token)
@@ -137,7 +137,7 @@ class NgramProposer:
             state, consumed = self._new_state(), 0
             self._states[request.request_id] = state
         if len(text) > consumed:
-            # A copy, because compiled code is specialised on writable contiguous arrays.
+            # A copy: compiled code is specialised on writable contiguous arrays.
             state.extend(np.array(text[consumed:], np.int32, order="C"))
         return state
 

@@ -1,4 +1,4 @@
-"""Texts of requests that have ended, to draft from for those that come later in the same scope."""
+"""Keeps finished requests' texts, for drafts of later requests of the same scope."""
 
 from collections import OrderedDict
 from dataclasses import dataclass
@@ -14,10 +14,12 @@ Int32s = npt.NDArray[np.int32]
 
 @dataclass
 class _Scope:
-    """Whose texts lie together.
+    """A scope with texts.
 
     Attributes:
-        number: stands for the name in compiled code; none is ever used twice.
+        name: name of the scope.
+        number: its number in compiled code, never used twice.
+        num_pieces: number of its pieces.
     """
 
     name: str
@@ -26,38 +28,40 @@ class _Scope:
 
 
 class SharedTexts:
-    """Copies what followed the latest occurrence of the longest suffix in the texts of a scope.
+    """Copies the continuation of the latest occurrence of the longest suffix in the texts of a scope.
 
-    **Exact.** A draft is a function of the request's text and of texts that had ended before, none of which looks
-    at the step's noise: it is certain (a point mass), and verified as such. A seeded request that ended may have
-    had the noise that one with the same seed has now; that is why seeded requests with certain drafts draw their
-    token first and keep the draft if it is equal (`verify_chain`), and then nothing depends on the store.
+    **Exactness.** A draft is a function of the request's text and of finished texts, independent of the step's noise:
+    a point mass, verified as such. A finished seeded request may have had the noise of a present one with the same
+    seed. So seeded requests sample their token first, and accept an equal draft token (`verify_chain`); then nothing
+    depends on the store.
 
-    **Scopes.** Every entry is compared with the scope and the tokens it is found by; hashes decide nothing. What
-    one scope says never reaches another's drafts. How long it is kept can depend on how much the others say.
+    **Scopes.** Every entry is compared with scope and tokens; hashes decide nothing. Text of one scope never reaches
+    drafts of another. Only how long it is kept may depend on others.
 
-    **What is kept.** Texts are cut in pieces of 64 tokens; each n-gram leads to its latest occurrence in its
-    scope. A piece goes when nothing leads to it any more, because all of it was said again later: a prompt that
-    many requests begin with is kept once. Where room is needed, the piece goes that was least recently added or
-    drafted from, whatever its scope. A scope without pieces is dropped. Everything follows from the order of the
-    calls, without clocks or chance: ranks that are told the same hold the same.
+    **Eviction.** Texts are cut into pieces of 64 tokens; each n-gram has one entry, its latest occurrence in the scope.
+    A piece without entries is dropped, as all of it occurred again later: a common prompt is kept once. A full store
+    drops the piece that was least recently added or used, of any scope; a scope without pieces is dropped. All of this
+    depends on the order of calls only, so that ranks with the same calls have the same texts.
 
-    **Memory.** Bounded, and reserved at the start: per token of `max_tokens` 4 bytes and for each order 8 to 16.
-    Pages that were never written to take none. Python's own books add about 4 bytes per token, and some hundred
-    per scope, of which there are at most as many as pieces.
+    **Memory.** Reserved at the start: per token of `max_tokens` 4 bytes, and 8 to 16 per order. Pages that were never
+    written take none. Python's bookkeeping adds about 4 bytes per token, and some hundred per scope, of which there are
+    at most as many as pieces.
 
     Attributes:
-        num_tokens: how many tokens are kept, over all scopes.
+        num_tokens: number of kept tokens, all scopes together.
     """
 
     def __init__(self, min_order: int, max_order: int, max_tokens: int, vocab_size: int) -> None:
-        """An empty store.
+        """Creates an empty store.
 
         Args:
-            min_order: fewest tokens that must match, at least 1.
-            max_order: most tokens that are matched.
-            max_tokens: most tokens kept over all scopes, at least 64.
-            vocab_size: only tokens below it are drafted; others may occur in texts.
+            min_order: minimum match length, in tokens, at least 1.
+            max_order: maximum match length, in tokens.
+            max_tokens: maximum kept tokens, all scopes together, at least 64.
+            vocab_size: size of the vocabulary; only tokens below are drafted, others may occur in texts.
+
+        Raises:
+            ValueError: an argument is out of range.
         """
         if min_order < 1:
             raise ValueError(f"min_order must be at least 1, got {min_order}")
@@ -70,7 +74,7 @@ class SharedTexts:
         self._min_order, self._max_order, self._vocab_size = min_order, max_order, vocab_size
         self._num_pieces = max_tokens // PIECE
         num_orders = max_order - min_order + 1
-        # A set has twice the room that it needs on average where all pieces are in use, or more.
+        # At most half of all ways are used when all pieces are.
         num_sets = 1 << (2 * PIECE * self._num_pieces // WAYS - 1).bit_length()
         self._unused: Int32s = np.zeros(num_orders * PIECE, np.int32)
         self._ways_shape = (num_orders, num_sets, WAYS)
@@ -84,14 +88,14 @@ class SharedTexts:
         self._ways: Int32s = np.zeros(self._ways_shape, np.int32)
         self._scopes: dict[str, _Scope] = {}
         self._num_scopes_ever = 0
-        # The scope of each piece in use, the least recently used piece first.
+        # Scope of each piece in use, the least recently used piece first.
         self._in_use: OrderedDict[int, _Scope] = OrderedDict()
         self._given_back: list[int] = []
         self._num_pieces_ever = 0
         self.num_tokens = 0
 
     def _compile(self) -> None:
-        """Runs every compiled function once, so that no request waits for the compiler."""
+        """Compiles all functions, so that no request waits for the compiler."""
         text = np.zeros(self._min_order + 1, np.int32)
         self.add("", text)
         self.draft("", text, 1)
@@ -99,15 +103,15 @@ class SharedTexts:
 
     @property
     def num_bytes(self) -> int:
-        """Memory reserved, in bytes, without Python's own books."""
+        """Reserved memory, in bytes, without Python's bookkeeping."""
         return self._pieces.nbytes + self._books.nbytes + self._ways.nbytes + self._unused.nbytes
 
     def add(self, scope: str, token_ids: Int32s) -> None:
-        """Takes in a text that has ended.
+        """Adds a finished text.
 
         Args:
-            scope: whose it is.
-            token_ids: [num_tokens] int32, prompt and output. Of one that is too long the end is kept.
+            scope: scope of the request.
+            token_ids: [num_tokens] int32, prompt and output; a text that is too long is cut at the beginning.
         """
         token_ids = token_ids[-PIECE * self._num_pieces :]
         if len(token_ids) <= self._min_order:
@@ -120,19 +124,19 @@ class SharedTexts:
             self._add_piece(owner, token_ids, begin)
 
     def draft(self, scope: str, token_ids: Int32s, num_draft_tokens: int, longer_than: int = 0) -> list[int]:
-        """What followed the latest occurrence of the longest suffix of a text.
+        """Copies the continuation of the latest occurrence of the longest suffix of a text.
 
         Args:
-            scope: whose texts are looked in.
-            token_ids: [num_tokens] int32, the text to go on with.
-            num_draft_tokens: most tokens to copy.
-            longer_than: shorter or equally long suffixes are not looked for.
+            scope: scope of the request.
+            token_ids: [num_tokens] int32, text of the request.
+            num_draft_tokens: maximum tokens to copy.
+            longer_than: match length to exceed, in tokens.
 
         Returns:
-            The copied tokens, up to the first that is not in the vocabulary; empty where there is no match.
+            The copied tokens, up to the first one outside the vocabulary; empty without a match.
         """
-        owner, least = self._scopes.get(scope), max(longer_than + 1, self._min_order)
-        if owner is None or least > self._max_order:
+        owner, min_length = self._scopes.get(scope), max(longer_than + 1, self._min_order)
+        if owner is None or min_length > self._max_order:
             return []
         context = token_ids[-self._max_order :]
         begin = len(context)
@@ -145,7 +149,7 @@ class SharedTexts:
             self._min_order,
             self._vocab_size,
             owner.number,
-            least,
+            min_length,
             tokens,
             begin,
             used,
@@ -156,7 +160,7 @@ class SharedTexts:
         return copied
 
     def _add_piece(self, owner: _Scope, token_ids: Int32s, begin: int) -> None:
-        owner.num_pieces += 1  # first, so that making room does not drop the scope
+        owner.num_pieces += 1  # first, so that an eviction does not drop the scope
         if not self._given_back and self._num_pieces_ever == self._num_pieces:
             self._drop(next(iter(self._in_use)))
         if self._given_back:

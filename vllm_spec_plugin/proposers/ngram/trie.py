@@ -1,8 +1,7 @@
-"""Counts of all n-grams in a sliding window, a trie in one array; compiled code only.
+"""Counts all n-grams in a sliding window, by a trie in one array; compiled code only.
 
-A node is an n-gram, its parent the n-gram without the last token, its children what followed it. A
-child is found by hashing (parent node, token) and accepted only if both are equal, so by induction
-along the path two different n-grams never share a node, whatever their hashes.
+A node is an n-gram, its parent the n-gram without the last token, its children the n-grams with one more. A child is
+found by hashing (parent node, token) and compared with both, so n-grams never share a node, whatever their hashes.
 """
 
 import numpy as np
@@ -13,12 +12,12 @@ from vllm_spec_plugin.jit import compiled
 Int32s = npt.NDArray[np.int32]
 Int64s = npt.NDArray[np.int64]
 
-# Columns of `nodes`, [capacity, NUM_COLUMNS] int32. Row 0 is the root, the empty n-gram; as the root
-# is nobody's child, 0 in a link means none. LAST: position of the latest occurrence's last token.
-# BEST: the child with the highest count, the latest among equals; none when that has to be looked up.
+# Columns of `nodes`, [capacity, NUM_COLUMNS] int32. Row 0 is the root, the empty n-gram; no node has it as a child, so
+# 0 in a link is none. LAST: position of the latest occurrence's last token. BEST: child with the highest count, of
+# equal ones the latest; 0 if it is to be searched.
 PARENT, TOKEN, COUNT, LAST, FIRST_CHILD, NEXT, PREVIOUS, BEST, CHAIN, NUM_COLUMNS = range(10)
-# Entries of `state`: the window is positions BEGIN..END-1, LIVE counts nodes without the root, USED is
-# the highest row ever taken, FREE heads the list of rows given back (linked by CHAIN).
+# Entries of `state`. BEGIN, END: positions of the window, END excluded. LIVE: number of nodes without the root. USED:
+# highest row used so far. FREE: first row of the list of free rows, linked by CHAIN.
 BEGIN, END, LIVE, USED, FREE, NUM_STATE = range(6)
 
 
@@ -31,6 +30,7 @@ def _bucket(buckets: Int32s, parent: int, token: int) -> int:
 
 @compiled
 def find_child(nodes: Int32s, buckets: Int32s, parent: int, token: int) -> int:
+    """Returns the node of `parent`'s n-gram followed by `token`; 0 without one."""
     node = buckets[_bucket(buckets, parent, token)]
     while node != 0 and (nodes[node, TOKEN] != token or nodes[node, PARENT] != parent):
         node = nodes[node, CHAIN]
@@ -51,7 +51,7 @@ def _add_child(nodes: Int32s, buckets: Int32s, state: Int64s, parent: int, token
     bucket = _bucket(buckets, parent, token)
     nodes[node, CHAIN] = buckets[bucket]
     buckets[bucket] = node
-    # Prompts may hold ids that cannot be generated (multimodal placeholders): context, never a draft.
+    # Ids that cannot be generated (multimodal placeholders) are context, never drafts.
     if 0 <= token < vocab_size:
         first = nodes[parent, FIRST_CHILD]
         nodes[node, NEXT] = first
@@ -85,7 +85,7 @@ def _remove(nodes: Int32s, buckets: Int32s, state: Int64s, node: int) -> None:
 
 @compiled
 def _evict(nodes: Int32s, buckets: Int32s, ring: Int32s, path: Int32s, state: Int64s) -> None:
-    """Takes the n-grams that start at the window's first token out of the counts."""
+    """Removes the window's first token, and the n-grams that start with it."""
     node = 0
     for depth in range(path.shape[0]):
         node = find_child(nodes, buckets, node, ring[(state[BEGIN] + depth) % ring.shape[0]])
@@ -110,7 +110,7 @@ def extend(
     new_tokens: Int32s,
     vocab_size: int,
 ) -> None:
-    """Moves the window over `new_tokens`; `contexts[n]` is the node of the last n tokens, 0 if none."""
+    """Advances the window over `new_tokens`; `contexts[n]` is the node of the last n tokens, 0 for none."""
     path = np.empty(contexts.shape[0], np.int32)
     for token in new_tokens:
         if state[END] - state[BEGIN] == ring.shape[0]:
@@ -135,7 +135,7 @@ def extend(
 
 @compiled
 def rehash(nodes: Int32s, buckets: Int32s, state: Int64s) -> None:
-    """Enters all nodes into empty `buckets`."""
+    """Enters all nodes in empty `buckets`."""
     for node in range(1, state[USED] + 1):
         if nodes[node, COUNT] > 0:
             bucket = _bucket(buckets, nodes[node, PARENT], nodes[node, TOKEN])

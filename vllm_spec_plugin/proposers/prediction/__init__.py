@@ -1,1 +1,1 @@
-"""Drafts what a request predicts its output to be."""
+"""Drafts from a request's predicted output."""

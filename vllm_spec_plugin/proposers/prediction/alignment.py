@@ -1,128 +1,129 @@
-"""Follows a predicted output along the real one."""
+"""Aligns a predicted output with the real one."""
 
 from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-# Tokens that must match to find a lost place again, and how many more farther than _NEAR tokens away, where a short
-# match is mostly chance. Most tokens that must match, most that are compared, and most places.
-_ORDER, _FAR_MORE, _MOST_ORDER, _MOST_PLACES = 2, 2, 6, 64
-_LONGEST = _MOST_ORDER + _FAR_MORE
-# A search covers _NEAR tokens to both sides, twice as many after each further _WIDEN lost tokens.
+# Minimum match length of a search, in tokens, and its increment beyond _NEAR tokens, where short matches are mostly
+# chance. Maximum of the former, and maximum candidates of a search.
+_ORDER, _FAR_ORDER, _MAX_ORDER, _MAX_CANDIDATES = 2, 2, 6, 64
+_MAX_MATCH = _MAX_ORDER + _FAR_ORDER
+# A search covers _NEAR tokens on both sides, twice as many after each _WIDEN further tokens without a position.
 _NEAR, _WIDEN = 64, 8
-# After each further _PATIENCE lost tokens one more search is skipped between two: a useless prediction costs little.
-_PATIENCE, _MOST_SKIPPED = 32, 31
-# A place that fails before _GOOD_RUN tokens agreed was found by chance: the next one needs a longer match, and must not
-# lead to the same place again.
+# After each _BACKOFF further tokens without a position, one more search between two is skipped, up to a maximum: a
+# useless prediction costs little.
+_BACKOFF, _MAX_SKIPPED = 32, 31
+# A position that fails before _GOOD_RUN tokens matched was found by chance: the next search needs a longer match, and
+# excludes it.
 _GOOD_RUN = 8
 
 
 class Alignment:
-    """The place in a prediction where the output is.
+    """Tracks the position in a prediction that corresponds to the end of the output.
 
-    While output tokens are the predicted ones, the place moves with them. At the first other token the predicted one
-    is taken as replaced, unless the token is the one after it: then one was left out. If the next token does not fit
-    either, but is the one that seemed replaced, the other was inserted. Otherwise the place is lost until the last
-    tokens occur in the prediction: of several places the one with the longest match, then the next one ahead.
+    While output tokens equal the predicted ones, the position advances. The first token that differs counts as a
+    replacement of the predicted one; if it equals the one after, as a deletion. If the next token differs too, but
+    equals the replaced one, the differing token counts as an insertion. Otherwise the position is lost until the last
+    tokens occur in the prediction: the longest match counts, of equal ones the nearest ahead, else the nearest.
 
-    It is a function of the two texts alone: output tokens may come one by one or all at once.
+    The result depends on the two texts only, whether output tokens come one by one or at once.
 
     Attributes:
-        num_tokens: output tokens so far.
-        num_accepted: those of them that were predicted: the token at the place before each.
+        num_tokens: number of output tokens so far.
+        num_accepted: number of output tokens that equalled the token at the position.
     """
 
     def __init__(self, prediction: Sequence[int]) -> None:
-        """Starts at the beginning of both.
+        """Starts at the beginning of both texts.
 
         Args:
             prediction: predicted tokens.
         """
         self._prediction = list(prediction)
-        # 64 bits: tokens of a client may be any number up to the largest that `SamplingParams` carries.
+        # 64 bits: a client's token ids may be as large as `SamplingParams` carries.
         self._array = np.array(self._prediction, np.int64)
-        # Where the next token is expected; while lost, where the first token was that did not fit.
-        self._place = self._num_lost = 0
-        # Where the first token was that did not fit, while it is not known whether it was replaced.
+        # Index of the next expected token; while lost, of the first one that differed. Tokens since it was lost.
+        self._position = self._num_lost = 0
+        # Index of the first token that differed, until the next token shows whether it was replaced.
         self._doubt: int | None = None
-        # Whether the last such token was replaced, or left out: then it is drafted as if the next one is, too.
+        # Whether the latest difference was a replacement or deletion: the next one is then assumed to be, too.
         self._replaces = False
-        # Tokens that agreed since the place was last found, tokens that must match to find it, and where it failed.
+        # Tokens matched since the last search, minimum match length of the next one, and the position that failed.
         self._run, self._order, self._failed = _GOOD_RUN, _ORDER, -1
         self._recent: list[int] = []
         self.num_tokens = self.num_accepted = 0
 
     def continuation(self, count: int) -> list[int]:
-        """The next predicted tokens, at most `count`; empty where the place is lost or in doubt."""
+        """Returns the next predicted tokens, at most `count`; empty if the position is lost or uncertain."""
         if self._num_lost or (self._doubt is not None and not self._replaces):
             return []
-        return self._prediction[self._place : self._place + count]
+        return self._prediction[self._position : self._position + count]
 
     def advance(self, tokens: Iterable[int]) -> None:
         """Follows output tokens."""
         for token in tokens:
             self.num_tokens += 1
             self._recent.append(token)
-            del self._recent[:-_LONGEST]
+            del self._recent[:-_MAX_MATCH]
             self._follow(token)
 
     def _follow(self, token: int) -> None:
-        place, doubt = self._place, self._doubt
+        position, doubt = self._position, self._doubt
         if self._num_lost:
             self._search()
-        elif self._is_at(place, token):
+        elif self._is_at(position, token):
             self.num_accepted += 1
             self._replaces, self._doubt = self._replaces or doubt is not None, None
-            self._agree(place + 1)
+            self._agree(position + 1)
         elif doubt is None:
-            self._doubt = place
-            self._place = place + 2 if self._is_at(place + 1, token) else place + 1
+            self._doubt = position
+            self._position = position + 2 if self._is_at(position + 1, token) else position + 1
         elif self._is_at(doubt, token):
             self._replaces, self._doubt = False, None
             self._agree(doubt + 1)
         else:
-            self._replaces, self._doubt, self._place = False, None, doubt
+            self._replaces, self._doubt, self._position = False, None, doubt
             if self._run < _GOOD_RUN:
-                self._order, self._failed = min(self._order + 1, _MOST_ORDER), doubt
+                self._order, self._failed = min(self._order + 1, _MAX_ORDER), doubt
             self._search()
 
-    def _is_at(self, place: int, token: int) -> bool:
-        return place < len(self._prediction) and self._prediction[place] == token
+    def _is_at(self, position: int, token: int) -> bool:
+        return position < len(self._prediction) and self._prediction[position] == token
 
-    def _agree(self, place: int) -> None:
-        self._place = place
+    def _agree(self, position: int) -> None:
+        self._position = position
         self._run += 1
         if self._run == _GOOD_RUN:
             self._order, self._failed = _ORDER, -1
 
     def _search(self) -> None:
-        """Looks for the last tokens in the prediction."""
+        """Searches the prediction for the last output tokens."""
         self._num_lost += 1
-        if len(self._recent) < self._order or self._num_lost % (1 + min(self._num_lost // _PATIENCE, _MOST_SKIPPED)):
+        if len(self._recent) < self._order or self._num_lost % (1 + min(self._num_lost // _BACKOFF, _MAX_SKIPPED)):
             return
         found: list[tuple[int, bool, int, int]] = []
-        for place in self._places():
-            matched, distance = self._matched(place), abs(place - self._place)
-            needed = self._order + (_FAR_MORE if distance > _NEAR else 0)
-            if matched >= needed and not self._failed - _GOOD_RUN <= place <= self._failed:
-                found.append((matched, place >= self._place, -distance, place))
+        for position in self._candidates():
+            matched, distance = self._matched(position), abs(position - self._position)
+            needed = self._order + (_FAR_ORDER if distance > _NEAR else 0)
+            if matched >= needed and not self._failed - _GOOD_RUN <= position <= self._failed:
+                found.append((matched, position >= self._position, -distance, position))
         if found:
-            self._place, self._num_lost, self._run = max(found)[-1], 0, 0
+            self._position, self._num_lost, self._run = max(found)[-1], 0, 0
 
-    def _places(self) -> list[int]:
-        """Places in the searched window that follow the last `_order` tokens, the nearest `_MOST_PLACES`."""
+    def _candidates(self) -> list[int]:
+        """Returns the nearest `_MAX_CANDIDATES` positions in the window that follow the last `_order` tokens."""
         window = _NEAR << min(self._num_lost // _WIDEN, 24)
-        low = max(self._place - window, self._order)
-        places = np.flatnonzero(self._array[low - 1 : self._place + window] == self._recent[-1]) + low
+        low = max(self._position - window, self._order)
+        positions = np.flatnonzero(self._array[low - 1 : self._position + window] == self._recent[-1]) + low
         for back in range(2, self._order + 1):
-            places = places[self._array[places - back] == self._recent[-back]]
-        first = max(int(np.searchsorted(places, self._place)) - _MOST_PLACES // 2, 0)
-        nearest: list[int] = places[first : first + _MOST_PLACES].tolist()
+            positions = positions[self._array[positions - back] == self._recent[-back]]
+        first = max(int(np.searchsorted(positions, self._position)) - _MAX_CANDIDATES // 2, 0)
+        nearest: list[int] = positions[first : first + _MAX_CANDIDATES].tolist()
         return nearest
 
-    def _matched(self, place: int) -> int:
-        """Tokens before `place` that equal the last ones of the output."""
-        before = self._prediction[max(place - _LONGEST, 0) : place]
+    def _matched(self, position: int) -> int:
+        """Returns the number of tokens before `position` that equal the last output tokens."""
+        before = self._prediction[max(position - _MAX_MATCH, 0) : position]
         matched = 0
         for token, predicted in zip(reversed(self._recent), reversed(before), strict=False):
             if token != predicted:

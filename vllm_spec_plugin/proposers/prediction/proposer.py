@@ -7,12 +7,12 @@ from vllm_spec_plugin.proposers.prediction.alignment import Alignment
 
 
 class PredictionProposer:
-    """Drafts the predicted tokens that follow the place where the output is.
+    """Drafts the predicted tokens after the position that corresponds to the end of the output.
 
     Args:
-        vocab_size: only tokens below it are drafted.
+        vocab_size: size of the vocabulary; only tokens below are drafted.
 
-    Memory: per request with a prediction its tokens, and about 16 bytes for each once its place was lost.
+    Memory: about 16 bytes per predicted token of each request.
     """
 
     def __init__(self, vocab_size: int) -> None:
@@ -20,11 +20,11 @@ class PredictionProposer:
         self._alignments: dict[str, Alignment] = {}
 
     def propose(self, requests: Sequence[RequestView]) -> list[Draft]:
-        """One draft per request, in order; none without a prediction."""
+        """Returns one draft per request, in order; empty without a prediction."""
         return [self._draft(request) for request in requests]
 
     def forget(self, request_id: str) -> None:
-        """Drops the request's alignment, if there is one; its next draft aligns the whole output anew."""
+        """Drops the request's alignment; its next draft aligns the whole output again."""
         self._alignments.pop(request_id, None)
 
     def _draft(self, view: RequestView) -> Draft:

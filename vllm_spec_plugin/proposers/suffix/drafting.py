@@ -1,6 +1,6 @@
-"""Matching a text with a suffix tree, and drafting what followed the match; compiled code only.
+"""Matches a text with a suffix tree, and drafts the continuation of the match; compiled code only.
 
-A match is a place in the tree: `length` tokens below `node`, on the edge that the text's last tokens name.
+A match is a position in the tree: `length` tokens below `node`, on the edge of the text's last tokens.
 """
 
 import numpy as np
@@ -31,7 +31,7 @@ Float64s = npt.NDArray[np.float64]
 def _descend(
     tokens: Int32s, parents: Int32s, nodes: Int32s, edges: Int32s, node: int, length: int, text: Int32s, end: int
 ) -> tuple[int, int, int]:
-    """Goes down to the deepest node on the way; returns it, the length below it, and the child there or 0."""
+    """Descends to the deepest node of a match; returns it, the length below it, and the child on the edge or 0."""
     while length > 0:
         child = find_child(tokens, parents, nodes, edges, node, text[end - length])
         if child < 0 or length < nodes[child, DEPTH] - nodes[node, DEPTH]:
@@ -48,24 +48,24 @@ def match(
     nodes: Int32s,
     edges: Int32s,
     state: Int64s,
-    place: Int64s,
+    at: Int64s,
     text: Int32s,
     begin: int,
     end: int,
 ) -> int:
-    """Goes on with text[begin:end] from `place`, the longest end of text[:begin] that the tree has.
+    """Extends the longest match of text[:begin] to that of text[:end].
 
     Args:
-        tokens: of other texts, without pending suffixes.
-        place: [2] int64, node and length; changed.
-        text: whose end is matched.
-        begin: first token that is new.
-        end: after the last one.
+        tokens: this and all up to `state`: arrays of a `Tree` of other texts, without pending suffixes.
+        at: [2] int64, node and length of the match; changed in place.
+        text: [any] int32, text whose suffix is matched.
+        begin: index of the first new token.
+        end: index after the last new token.
 
     Returns:
-        How many of the last tokens match.
+        Length of the match, in tokens.
     """
-    node, length = place[0], place[1]
+    node, length = at[0], at[1]
     for position in range(begin, end):
         token = text[position]
         while True:
@@ -83,7 +83,7 @@ def match(
                 length -= 1
             else:
                 break
-    place[0], place[1] = node, length
+    at[0], at[1] = node, length
     return int(nodes[node, DEPTH] + length)
 
 
@@ -91,7 +91,7 @@ def match(
 def longest_from(
     tokens: Int32s, parents: Int32s, nodes: Int32s, edges: Int32s, state: Int64s, text: Int32s, begin: int
 ) -> int:
-    """The end of the longest part of `text` from `begin` on that the tree has."""
+    """Returns the end of the longest part of `text` from `begin` on that is in the tree."""
     node, position = 0, begin
     while position < text.shape[0]:
         child = find_child(tokens, parents, nodes, edges, node, text[position])
@@ -109,7 +109,7 @@ def longest_from(
 
 @compiled
 def _token_at(tokens: Int32s, num_tokens: int, position: int, draft: Int32s) -> int:
-    """A token of the tree's text, and behind its end of the draft that follows it."""
+    """Returns a token of the tree's text followed by the draft."""
     return int(tokens[position] if position < num_tokens else draft[position - num_tokens])
 
 
@@ -125,23 +125,23 @@ def draft_certain(
     text: Int32s,
     end: int,
     vocab_size: int,
-    least: float,
+    min_probability: float,
     draft: Int32s,
 ) -> int:
-    """Fills `draft` with the most frequent continuation of a match; returns how many tokens.
+    """Fills `draft` with the most frequent continuation of a match; returns the number of tokens.
 
-    A token that followed in c of n cases, m tokens after the beginning of the match, counts as right with probability
-    c / n * (m + 1) / (m + 2): by the rule of succession, as the match was right m times.
+    A token that followed in c of n occurrences, m tokens after the beginning of the match, has estimated probability
+    c / n * (m + 1) / (m + 2), with the rule of succession for m matching tokens.
 
     Args:
-        tokens: where the match is.
-        node: of the match.
-        length: of the match, below the node.
-        text: whose last tokens are matched.
-        end: how long `text` is.
-        vocab_size: the draft ends before a token that is not in the vocabulary.
-        least: it ends before its probability falls below this.
-        draft: [most tokens] int32.
+        tokens: this and all up to `state`: arrays of the `Tree` with the match.
+        node: node of the match.
+        length: tokens of the match below the node.
+        text: [any] int32, text whose suffix is matched.
+        end: length of `text`.
+        vocab_size: size of the vocabulary; the draft ends before a token outside it.
+        min_probability: the draft ends before its probability falls below this.
+        draft: [K] int32, written.
     """
     node, length, child = _descend(tokens, parents, nodes, edges, node, length, text, end)
     matched, probability = nodes[node, DEPTH] + length, 1.0
@@ -150,11 +150,11 @@ def draft_certain(
             child = nodes[node, BEST]
             if child == 0:
                 return index
-            # Nodes far above a leaf may count too little.
+            # Nodes far above a leaf may have too low counts, see `MAX_ANCESTORS`.
             probability *= min(count_of(nodes, child) / max(nodes[node, COUNT], 1), 1.0)
         token = _token_at(tokens, state[NUM_TOKENS], start_of(nodes, child) + nodes[node, DEPTH] + length, draft)
         probability *= (matched + index + 1) / (matched + index + 2)
-        if token < 0 or token >= vocab_size or probability < least:
+        if token < 0 or token >= vocab_size or probability < min_probability:
             return index
         draft[index] = token
         length += 1
@@ -174,7 +174,7 @@ def _ranks_before(nodes: Int32s, child: int, other: int) -> bool:
 def _most_frequent(
     tokens: Int32s, nodes: Int32s, edges: Int32s, node: int, vocab_size: int, top: Int32s
 ) -> tuple[int, int]:
-    """Fills `top` with the most frequent children, best first; returns how many and their total count."""
+    """Fills `top` with the most frequent children in descending order; returns their number and total count."""
     size, slot = 0, nodes[node, FIRST]
     while slot >= 0:
         child = edges[slot, CHILD]
@@ -184,14 +184,14 @@ def _most_frequent(
             continue
         if size < top.shape[0] or _ranks_before(nodes, child, top[size - 1]):
             size = min(size + 1, top.shape[0])
-            place = size - 1
-            while place > 0 and _ranks_before(nodes, child, top[place - 1]):
-                top[place] = top[place - 1]
-                place -= 1
-            top[place] = child
+            rank = size - 1
+            while rank > 0 and _ranks_before(nodes, child, top[rank - 1]):
+                top[rank] = top[rank - 1]
+                rank -= 1
+            top[rank] = child
     total = 0
-    for place in range(size):
-        total += count_of(nodes, top[place])
+    for rank in range(size):
+        total += count_of(nodes, top[rank])
     return size, total
 
 
@@ -207,32 +207,35 @@ def draft_drawn(
     text: Int32s,
     end: int,
     vocab_size: int,
-    least: float,
+    min_probability: float,
     uniforms: Float64s,
     row_tokens: Int64s,
     row_probs: Float32s,
     draft: Int32s,
 ) -> tuple[int, int]:
-    """Fills `draft` with a continuation drawn by the counts, and its q; returns how many tokens, and the widest row.
+    """Samples a continuation of a match by the counts, and writes its q.
 
-    The draft's length does not depend on the token at its end: only the rule of succession is applied, as q accounts
-    for the counts.
+    The draft's length does not depend on the token at its end: the estimated probability has only the rule of
+    succession, as q has the counts.
 
     Args:
-        tokens: this and all up to `end` as of `draft_certain`.
-        vocab_size: the draft ends before a place where no token is in the vocabulary.
-        least: it ends before its probability falls below this.
-        uniforms: [most tokens] float64 in [0, 1).
-        row_tokens: [most tokens, most per row] int64; written.
-        row_probs: [most tokens, most per row] float32; written.
-        draft: [most tokens] int32; written.
+        tokens: this and all up to `end`: see `draft_certain`.
+        vocab_size: size of the vocabulary; the draft ends before a position without a token of it.
+        min_probability: the draft ends before its probability falls below this.
+        uniforms: [K] float64 in [0, 1).
+        row_tokens: [K, any] int64, written: possible tokens of each draft token, padded with the first one.
+        row_probs: [K, any] float32, written: their probabilities, 0 for padding.
+        draft: [K] int32, written.
+
+    Returns:
+        The number of draft tokens, and the maximum number of possible tokens of one.
     """
     node, length, child = _descend(tokens, parents, nodes, edges, node, length, text, end)
     matched, probability = nodes[node, DEPTH] + length, 1.0
     top, widest = np.empty(row_tokens.shape[1], np.int32), 0
     for index in range(draft.shape[0]):
         probability *= (matched + index + 1) / (matched + index + 2)
-        if probability < least:
+        if probability < min_probability:
             return index, widest
         size, depth = 1, nodes[node, DEPTH]
         if length == 0:
@@ -244,9 +247,9 @@ def draft_drawn(
                 drawn += 1
                 below += count_of(nodes, top[drawn])
             child = top[drawn]
-            for place in range(size):
-                row_tokens[index, place] = tokens[start_of(nodes, top[place]) + depth]
-                row_probs[index, place] = count_of(nodes, top[place]) / total
+            for rank in range(size):
+                row_tokens[index, rank] = tokens[start_of(nodes, top[rank]) + depth]
+                row_probs[index, rank] = count_of(nodes, top[rank]) / total
         token = _token_at(tokens, state[NUM_TOKENS], start_of(nodes, child) + depth + length, draft)
         if token < 0 or token >= vocab_size:
             return index, widest

@@ -1,4 +1,4 @@
-"""The suffix proposer: one tree per request, caught up with the request's text at every step."""
+"""The suffix proposer: one tree per request, extended at every step."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -6,35 +6,38 @@ from typing import Literal
 import numpy as np
 
 from vllm_spec_plugin.proposers.base import NO_DRAFT, Draft, RequestView
-from vllm_spec_plugin.proposers.suffix.store import Generation, Place, TextStore
+from vllm_spec_plugin.proposers.suffix.store import Generation, Match, TextStore
 from vllm_spec_plugin.proposers.suffix.text_tree import TextTree
 
 DraftSampling = Literal["greedy", "sample"]
 
 
 class _Request:
-    """What is kept of a request: its tree, and where its text's end is in those of other texts."""
+    """State of a request: its tree, its scope, and its matches with finished texts."""
 
     def __init__(self, vocab_size: int) -> None:
         self.tree = TextTree(vocab_size)
         self.scope: str | None = None
-        self.places: dict[Generation, Place] = {}
+        self.matches: dict[Generation, Match] = {}
 
 
 class SuffixProposer:
-    """Drafts the most frequent continuation of the longest match, or draws one by the counts.
+    """Drafts the most frequent continuation of the longest match, or samples one by the counts.
 
-    The longest end of the request's text that occurred before, in the text itself or, with a store, in texts of its
-    scope that have ended. Of equally long matches the own text's is taken, then that of the newest texts.
+    The match is the longest suffix of the request's text that occurred before, in the text itself or, with a store, in
+    finished texts of its scope. Of equally long matches the own text's comes first, then that of the newest texts.
 
     Args:
-        min_order: fewest tokens that must match, at least 1.
-        min_probability: a draft ends before its probability, by counts and length of the match, falls below this.
-        draft_sampling: "sample" draws from the counts instead of taking the highest.
-        vocab_size: only tokens below it are drafted; others may occur in prompts.
-        store: where texts that have ended are kept; None drafts from the own text only.
+        min_order: minimum match length, in tokens, at least 1.
+        min_probability: a draft ends before its probability, by counts and match length, falls below this.
+        draft_sampling: "sample" samples by the counts; "greedy" takes the highest.
+        vocab_size: size of the vocabulary; only tokens below are drafted, others may occur in prompts.
+        store: store of finished texts; None drafts from the own text only.
 
-    Memory: per request as `TextTree` says, until `forget` or `finish`.
+    Memory: see `TextTree`, per request until `forget` or `finish`.
+
+    Raises:
+        ValueError: an argument is not allowed.
     """
 
     def __init__(
@@ -53,13 +56,13 @@ class SuffixProposer:
             raise ValueError(f"min_probability must be at least 0 and below 1, got {min_probability}")
         if vocab_size < 1:
             raise ValueError(f"vocab_size must be at least 1, got {vocab_size}")
-        self._min_order, self._least, self._vocab_size = min_order, min_probability, vocab_size
+        self._min_order, self._min_probability, self._vocab_size = min_order, min_probability, vocab_size
         self._draws, self._store = draft_sampling == "sample", store
         self._requests: dict[str, _Request] = {}
         self._compile()
 
     def _compile(self) -> None:
-        """Runs every compiled function once, so that no request waits for the compiler."""
+        """Compiles all functions, so that no request waits for the compiler."""
         text, uniforms = np.zeros(256, np.int32), np.zeros(1)
         for point_mass in (False, True):
             self.propose([RequestView("", text, 1, uniforms, point_mass, scope="")])
@@ -68,26 +71,26 @@ class SuffixProposer:
 
     @property
     def num_bytes(self) -> int:
-        """Memory held by requests and texts that have ended, in bytes."""
+        """Memory of requests and finished texts, in bytes."""
         stored = 0 if self._store is None else self._store.num_bytes
         return stored + sum(request.tree.num_bytes for request in self._requests.values())
 
     def propose(self, requests: Sequence[RequestView]) -> list[Draft]:
-        """One draft per request, in order; the first one of a request takes in its whole text."""
+        """Returns one draft per request, in order; the first one of a request indexes its whole text."""
         return [self._draft(request) for request in requests]
 
     def forget(self, request_id: str) -> None:
-        """Drops the request's tree, if there is one."""
+        """Drops the request's tree and matches."""
         self._requests.pop(request_id, None)
 
     def finish(self, request_id: str) -> None:
-        """Hands the text of a request that ended to those of its scope, and forgets it."""
+        """Keeps a finished request's text for its scope, and drops its state."""
         request = self._requests.pop(request_id, None)
         if self._store is not None and request is not None and request.scope is not None:
             self._store.add(request.scope, request.tree.text)
 
     def reset(self) -> None:
-        """Forgets all requests and all texts that have ended."""
+        """Drops all requests and all finished texts."""
         self._requests.clear()
         if self._store is not None:
             self._store.clear()
@@ -96,7 +99,7 @@ class SuffixProposer:
         request = self._caught_up(view)
         own = request.tree
         request.scope = view.scope
-        tree, matched, (node, length) = own, own.num_matched, own.place()
+        tree, matched, (node, length) = own, own.num_matched, own.match_end()
         if self._store is not None and view.scope is not None:
             found = self._longest_shared(self._store, request, view.scope, max(matched + 1, self._min_order))
             if found is not None:
@@ -105,37 +108,37 @@ class SuffixProposer:
             return NO_DRAFT
         if self._draws and not view.point_mass:
             uniforms = np.array(view.uniforms[: view.num_draft_tokens], np.float64)
-            token_ids, probs = tree.draw_after(node, length, own, uniforms, self._least)
+            token_ids, probs = tree.draw_after(node, length, own, uniforms, self._min_probability)
             return Draft(token_ids, probs) if token_ids else NO_DRAFT
-        token_ids = tree.draft_after(node, length, own, view.num_draft_tokens, self._least)
+        token_ids = tree.draft_after(node, length, own, view.num_draft_tokens, self._min_probability)
         return Draft(token_ids) if token_ids else NO_DRAFT
 
     def _longest_shared(
-        self, store: TextStore, request: _Request, scope: str, least: int
+        self, store: TextStore, request: _Request, scope: str, min_length: int
     ) -> tuple[TextTree, int, tuple[int, int]] | None:
-        """The generation with the longest match of at least `least` tokens; how long it is, and where."""
-        places, found = {}, None
+        """Finds the longest match of at least `min_length` tokens; returns its tree, length, and node with length."""
+        matches, found = {}, None
         for generation in store.generations(scope):
-            place = places[generation] = request.places.get(generation) or Place()
-            matched = store.match(generation, place, request.tree)
-            if matched >= least:
-                found, least = generation, matched
-        # Those of generations that are gone go too.
-        request.places = places
+            match = matches[generation] = request.matches.get(generation) or Match()
+            matched = store.match(generation, match, request.tree)
+            if matched >= min_length:
+                found, min_length = generation, matched
+        # Without matches of generations that were dropped.
+        request.matches = matches
         if found is None:
             return None
         store.used(found)
-        node, length = places[found].at.tolist()
-        return found.tree, least, (node, length)
+        node, length = matches[found].at.tolist()
+        return found.tree, min_length, (node, length)
 
     def _caught_up(self, view: RequestView) -> _Request:
-        """The request's state after its whole text, built anew if the text does not continue the old."""
+        """Returns the request's state after its whole text; rebuilds it if the text does not continue the old one."""
         text, request = view.token_ids, self._requests.get(view.request_id)
         consumed = 0 if request is None else request.tree.num_tokens
         if request is None or consumed > len(text) or (consumed and text[consumed - 1] != request.tree.text[-1]):
             request, consumed = _Request(self._vocab_size), 0
             self._requests[view.request_id] = request
         if len(text) > consumed:
-            # A copy, because compiled code is specialised on writable contiguous arrays.
+            # A copy: compiled code is specialised on writable contiguous arrays.
             request.tree.extend(np.array(text[consumed:], np.int32, order="C"))
         return request

@@ -1,4 +1,4 @@
-"""Texts of requests that have ended, to draft from for those that come later in the same scope."""
+"""Keeps finished requests' texts, for drafts of later requests of the same scope."""
 
 from collections import OrderedDict
 from dataclasses import dataclass, field
@@ -9,23 +9,23 @@ from vllm_spec_plugin.proposers.suffix import drafting
 from vllm_spec_plugin.proposers.suffix.text_tree import TextTree
 from vllm_spec_plugin.proposers.suffix.tree import Int32s, Int64s
 
-# A store is that many generations or more.
+# Minimum number of generations in a full store.
 GENERATIONS = 8
-# Of a text that goes on from one that is kept, so many of that one's last tokens are kept again, and matches are
-# found again in so many tokens where texts were added.
+# Number of last tokens that are kept again for a text that continues a kept one, and that are matched again after texts
+# were added.
 OVERLAP = 128
-# A generation counts as at least so many tokens: what its arrays and books need at least.
-_LEAST_CHARGE = 256
+# Minimum charge of a generation, in tokens, for its arrays and bookkeeping.
+_MIN_CHARGE = 256
 
 
 @dataclass(eq=False)
 class Generation:
-    """Texts of one scope that are kept, and dropped, together.
+    """Texts of one scope that are dropped together.
 
     Attributes:
-        scope: of the requests that share them.
-        tree: of the texts, each followed by a token of its own that is in no vocabulary.
-        num_texts: how many texts there are.
+        scope: scope of the requests that share them.
+        tree: suffix tree of the texts, each followed by a token of its own that is in no vocabulary.
+        num_texts: number of texts.
     """
 
     scope: str
@@ -34,18 +34,18 @@ class Generation:
 
     @property
     def charge(self) -> int:
-        """Tokens that it counts for."""
-        return max(self.tree.num_tokens, _LEAST_CHARGE)
+        """Share of the store's capacity, in tokens."""
+        return max(self.tree.num_tokens, _MIN_CHARGE)
 
 
 @dataclass
-class Place:
-    """How far a request's text was matched with a generation.
+class Match:
+    """The longest match of a request's text with a generation.
 
     Attributes:
-        num_texts: of the generation at that time.
-        end: how many tokens of the text were taken in.
-        at: [2] int64, a node and tokens below it.
+        num_texts: number of the generation's texts when it was found.
+        end: number of matched tokens of the request's text.
+        at: [2] int64, node of the match, and tokens below it.
     """
 
     num_texts: int = -1
@@ -54,66 +54,61 @@ class Place:
 
 
 class TextStore:
-    """Keeps ended texts per scope, in generations that are each one suffix tree.
+    """Keeps finished texts per scope, in generations with one suffix tree each.
 
-    A text is never taken out of a tree: where room is needed, the generation goes that was least recently added to or
-    drafted from, whatever its scope, with all of its texts. A generation has at most an eighth of the store's tokens,
-    so what goes at a time is never more than that. The beginning of a text that is kept already is not kept again.
-    What is kept follows from the order of the calls alone: ranks that are told the same hold the same.
+    Texts are not removed from a tree. A full store drops the generation that was least recently extended or used, of
+    any scope, with all of its texts; that is at most an eighth of the store's tokens. The beginning of a text that is
+    kept already is not kept again. All of this depends on the order of calls only, so that ranks with the same calls
+    have the same texts.
 
     Attributes:
-        num_tokens: what all generations count for.
+        num_tokens: total charge of all generations.
     """
 
     def __init__(self, max_tokens: int, vocab_size: int) -> None:
-        """An empty store.
+        """Creates an empty store.
 
         Args:
-            max_tokens: most tokens kept over all scopes.
-            vocab_size: only tokens below it are drafted; others may occur in texts.
+            max_tokens: maximum kept tokens, all scopes together.
+            vocab_size: size of the vocabulary; only tokens below are drafted, others may occur in texts.
         """
-        self._max_tokens, self._most = max_tokens, max(max_tokens // GENERATIONS, 1)
+        self._max_tokens, self._max_generation = max_tokens, max(max_tokens // GENERATIONS, 1)
         self._vocab_size = vocab_size
         self.clear()
 
     def clear(self) -> None:
         """Drops all texts."""
-        # Each scope's generations, the oldest first, and those of all, the least recently used first.
+        # Generations by scope, the oldest first; and of all scopes, the least recently used first.
         self._scopes: dict[str, list[Generation]] = {}
         self._used: OrderedDict[Generation, None] = OrderedDict()
         self.num_tokens = 0
 
     @property
-    def num_scopes(self) -> int:
-        """How many scopes have texts."""
-        return len(self._scopes)
-
-    @property
     def num_bytes(self) -> int:
-        """Memory held by the trees, in bytes."""
+        """Memory of the trees, in bytes."""
         return sum(generation.tree.num_bytes for generation in self._used)
 
     def generations(self, scope: str) -> list[Generation]:
-        """The generations of a scope, the oldest first."""
+        """Returns the generations of a scope, the oldest first."""
         return self._scopes.get(scope, [])
 
     def used(self, generation: Generation) -> None:
-        """Notes that a draft was taken from it."""
+        """Marks a generation as the most recently used."""
         self._used.move_to_end(generation)
 
     def add(self, scope: str, token_ids: Int32s) -> None:
-        """Takes in a text that has ended.
+        """Adds a finished text.
 
         Args:
-            scope: of the request.
-            token_ids: [num_tokens] int32, prompt and output. Of one that is too long the end is kept.
+            scope: scope of the request.
+            token_ids: [num_tokens] int32, prompt and output; a text that is too long is cut at the beginning.
         """
         # Negative tokens end texts here.
         text = np.where(token_ids < 0, -1, token_ids).astype(np.int32)
         known = self._known(scope, text)
         if known == len(text):
             return
-        text = text[max(known - OVERLAP, 0) :][-(self._most - 1) :] if self._most > 1 else text[:0]
+        text = text[max(known - OVERLAP, 0) :][-(self._max_generation - 1) :] if self._max_generation > 1 else text[:0]
         if not len(text):
             return
         generation = self._room(scope, len(text) + 1)
@@ -124,27 +119,27 @@ class TextStore:
         while self.num_tokens > self._max_tokens and len(self._used) > 1:
             self._drop(next(iter(self._used)))
 
-    def match(self, generation: Generation, place: Place, own: TextTree) -> int:
-        """Matches the end of a request's text with a generation.
+    def match(self, generation: Generation, match: Match, own: TextTree) -> int:
+        """Matches the suffix of a request's text with a generation.
 
         Args:
-            generation: of the request's scope.
-            place: how far the text was matched; brought up to date.
-            own: the tree of the request's own text.
+            generation: generation of the request's scope.
+            match: earlier match of the text; updated.
+            own: tree of the request's text.
 
         Returns:
-            How many of the text's last tokens match.
+            Length of the match, in tokens.
         """
         end = own.num_tokens
-        if place.num_texts != generation.num_texts:
-            # Longer matches may be there now.
-            place.num_texts, place.end, place.at[:] = generation.num_texts, max(end - OVERLAP, 0), 0
-        length = drafting.match(*generation.tree.arrays, place.at, own.arrays.tokens, place.end, end)
-        place.end = end
+        if match.num_texts != generation.num_texts:
+            # New texts may have longer matches.
+            match.num_texts, match.end, match.at[:] = generation.num_texts, max(end - OVERLAP, 0), 0
+        length = drafting.match(*generation.tree.arrays, match.at, own.arrays.tokens, match.end, end)
+        match.end = end
         return length
 
     def _known(self, scope: str, text: Int32s) -> int:
-        """How many tokens at the beginning of a text are kept already, in one generation or in several that overlap."""
+        """Returns the number of tokens at the beginning of a text that are kept already, in overlapping generations."""
         known = 0
         while True:
             begin = max(known - OVERLAP, 0)
@@ -159,9 +154,9 @@ class TextStore:
             self.used(generation)
 
     def _room(self, scope: str, num_tokens: int) -> Generation:
-        """The scope's newest generation, or a new one where that has no room."""
+        """Returns the scope's newest generation, or a new one if that is full."""
         generations = self._scopes.setdefault(scope, [])
-        if not generations or generations[-1].tree.num_tokens + num_tokens > self._most:
+        if not generations or generations[-1].tree.num_tokens + num_tokens > self._max_generation:
             generations.append(Generation(scope, TextTree(self._vocab_size)))
             self.num_tokens += generations[-1].charge
         self._used[generations[-1]] = None

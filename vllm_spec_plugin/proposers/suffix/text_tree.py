@@ -1,4 +1,4 @@
-"""The suffix tree of a text that grows, in arrays that grow with it."""
+"""The suffix tree of a growing text, in growing arrays."""
 
 import numpy as np
 import numpy.typing as npt
@@ -9,52 +9,55 @@ from vllm_spec_plugin.proposers.suffix.tree import Int32s, Int64s, Tree
 from vllm_spec_plugin.verification.draft_probs import SparseProbs
 
 MAX_SUPPORT = 64
-_FEWEST = 64
-# By how much an array grows, of its length: the most that is reserved and not used.
+# Initial capacity of the arrays, and the divisor of a length by which they grow.
+_FIRST_CAPACITY = 64
 _GROWTH = 8
 
 
 class TextTree:
-    """Finds what followed earlier occurrences of a text's end, however long these are.
+    """Drafts continuations of earlier occurrences of a text's suffix, of any length.
 
-    Memory: 8 bytes per token, 28 per internal node and 11 to 12 per edge, and an eighth more
-    of each as room to grow. Text has about 0.4 nodes and 1.4 edges per token; 1 and 2 are the most.
+    Memory: 8 bytes per token, 28 per internal node and 11 to 12 per edge, and up to an eighth more of each. Text has
+    about 0.4 nodes and 1.4 edges per token, at most 1 and 2.
 
     Args:
-        vocab_size: only tokens below it are drafted; others may occur in texts.
+        vocab_size: size of the vocabulary; only tokens below are drafted, others may occur in texts.
+
+    Attributes:
+        arrays: arrays of the tree; another object after `extend`.
     """
 
     def __init__(self, vocab_size: int) -> None:
         self._vocab_size = vocab_size
-        nodes = np.zeros((_FEWEST, tree.NUM_COLUMNS), np.int32)
+        nodes = np.zeros((_FIRST_CAPACITY, tree.NUM_COLUMNS), np.int32)
         nodes[0, tree.FIRST] = -1
         state = np.zeros(tree.NUM_STATE, np.int64)
         state[tree.NUM_NODES] = 1
-        empty = np.zeros(_FEWEST, np.int32)
-        self.arrays = Tree(empty, empty.copy(), nodes, np.zeros((2 * _FEWEST, 2), np.int32), state)
+        empty = np.zeros(_FIRST_CAPACITY, np.int32)
+        self.arrays = Tree(empty, empty.copy(), nodes, np.zeros((2 * _FIRST_CAPACITY, 2), np.int32), state)
 
     @property
     def num_tokens(self) -> int:
-        """How many tokens were taken in."""
+        """Number of tokens of the text."""
         return int(self.arrays.state[tree.NUM_TOKENS])
 
     @property
     def text(self) -> Int32s:
-        """[num_tokens], what was taken in; not to be written."""
+        """[num_tokens], the text; read-only."""
         return self.arrays.tokens[: self.num_tokens]
 
     @property
     def num_matched(self) -> int:
-        """How many tokens the longest end of the text has that occurred before."""
+        """Length of the longest suffix that occurred before, in tokens."""
         return int(self.arrays.state[tree.PENDING])
 
     @property
     def num_bytes(self) -> int:
-        """Memory held, in bytes."""
+        """Memory of the arrays, in bytes."""
         return sum(array.nbytes for array in self.arrays)
 
     def extend(self, new_tokens: Int32s) -> None:
-        """Takes in the tokens that follow what was taken in before, [num_new_tokens], contiguous."""
+        """Appends tokens to the text: [num_new_tokens], contiguous."""
         while True:
             done = tree.extend(*self.arrays, new_tokens, self._vocab_size)
             new_tokens = new_tokens[done:]
@@ -63,28 +66,38 @@ class TextTree:
             self._grow(len(new_tokens))
 
     def draft_after(
-        self, node: int, length: int, matched: "TextTree", num_draft_tokens: int, least: float
+        self, node: int, length: int, matched: "TextTree", num_draft_tokens: int, min_probability: float
     ) -> list[int]:
-        """The most frequent continuation of a match, while its probability is at least `least`.
+        """Returns the most frequent continuation of a match.
 
         Args:
-            node: of the match, in this tree.
+            node: node of the match in this tree.
             length: tokens of the match below the node.
-            matched: the text whose end is matched; this one, or another.
-            num_draft_tokens: most tokens.
-            least: probability.
+            matched: tree of the text whose suffix is matched; this one, or another.
+            num_draft_tokens: maximum tokens.
+            min_probability: the draft ends before its estimated probability falls below this.
         """
         draft = np.empty(num_draft_tokens, np.int32)
-        count = drafting.draft_certain(
-            *self.arrays, node, length, matched.arrays.tokens, matched.num_tokens, self._vocab_size, least, draft
-        )
+        text = matched.arrays.tokens, matched.num_tokens
+        count = drafting.draft_certain(*self.arrays, node, length, *text, self._vocab_size, min_probability, draft)
         chain: list[int] = draft[:count].tolist()
         return chain
 
     def draw_after(
-        self, node: int, length: int, matched: "TextTree", uniforms: npt.NDArray[np.float64], least: float
+        self, node: int, length: int, matched: "TextTree", uniforms: npt.NDArray[np.float64], min_probability: float
     ) -> tuple[list[int], SparseProbs]:
-        """A chain drawn by the counts with `uniforms`, [K] in [0, 1), and what each token was drawn from."""
+        """Samples a continuation of a match by the counts.
+
+        Args:
+            node: node of the match in this tree.
+            length: tokens of the match below the node.
+            matched: tree of the text whose suffix is matched; this one, or another.
+            uniforms: [K] float64 in [0, 1).
+            min_probability: the draft ends before its estimated probability falls below this.
+
+        Returns:
+            At most K tokens, and their q.
+        """
         draft = np.empty(len(uniforms), np.int32)
         tokens = np.empty((len(uniforms), MAX_SUPPORT), np.int64)
         probs = np.empty((len(uniforms), MAX_SUPPORT), np.float32)
@@ -95,7 +108,7 @@ class TextTree:
             matched.arrays.tokens,
             matched.num_tokens,
             self._vocab_size,
-            least,
+            min_probability,
             uniforms,
             tokens,
             probs,
@@ -106,13 +119,13 @@ class TextTree:
         )
         return draft[:count].tolist(), rows
 
-    def place(self) -> tuple[int, int]:
-        """Where the longest match ends: a node and the tokens below it."""
+    def match_end(self) -> tuple[int, int]:
+        """Returns the end of the longest match: a node, and the tokens below it."""
         state: Int64s = self.arrays.state
         return int(state[tree.AT]), int(state[tree.LENGTH])
 
     def _grow(self, num_new_tokens: int) -> None:
-        """Makes room where there is none."""
+        """Enlarges the arrays that are full."""
         text, parents, nodes, edges, state = self.arrays
         num_tokens, num_nodes, num_edges = (
             int(state[entry]) for entry in (tree.NUM_TOKENS, tree.NUM_NODES, tree.NUM_EDGES)
@@ -122,10 +135,10 @@ class TextTree:
             text, parents = _longer(text, capacity), _longer(parents, capacity)
         if num_nodes == len(nodes):
             nodes = _longer(nodes, num_nodes + max(num_nodes // _GROWTH, num_new_tokens // _GROWTH))
-        is_full = 8 * (num_edges + 2) > tree.MOST_LOAD * len(edges)
+        is_full = 8 * (num_edges + 2) > tree.MAX_LOAD * len(edges)
         if is_full:
             more = max(num_edges // _GROWTH, num_new_tokens // _GROWTH, 2)
-            edges = np.zeros(((num_edges + more) * 8 // tree.MOST_LOAD + 1, 2), np.int32)
+            edges = np.zeros(((num_edges + more) * 8 // tree.MAX_LOAD + 1, 2), np.int32)
         self.arrays = Tree(text, parents, nodes, edges, state)
         if is_full:
             tree.rehash(*self.arrays)

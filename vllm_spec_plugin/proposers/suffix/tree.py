@@ -1,14 +1,14 @@
-"""A suffix tree that grows token by token (Ukkonen, Algorithmica 14, 1995), with counts; compiled code only.
+"""A suffix tree that is extended token by token (Ukkonen, Algorithmica 14, 1995), with counts; compiled code only.
 
-A node stands for the string of tokens on the way to it. Internal nodes are rows of `nodes`; the root is row 0, which is
-nobody's child, so 0 in a link means none. A leaf is the text from one position on, and is written -(position + 1). The
-last suffixes of the text get their leaves once something new follows them: until then they are pending, and the longest
-of them is the longest end of the text that occurred before.
+A node stands for the string of tokens on the path to it. Internal nodes are rows of `nodes`; no node has the root, row
+0, as a child, so 0 in a link is none. A leaf is the text from one position on, encoded as -(position + 1). The last
+suffixes of the text are pending: they get leaves once a new continuation follows. The longest of them is the longest
+suffix that occurred before.
 
-An edge is found by hashing (node, first token) and accepted only if both are equal: hashes that collide cost time only.
+An edge is found by hashing (node, first token) and compared with both, so colliding hashes cost time only.
 
-Functions take the arrays one by one. With one `Tree` in their place, compiled code took 64 ms instead of 10 for a text
-of 32,768 tokens (`vllm-spec bench ngram`).
+Functions take the arrays one by one: with a `Tree` instead, compiled code took 64 ms instead of 10 for a text of 32,768
+tokens (`vllm-spec bench ngram`).
 """
 
 from typing import NamedTuple
@@ -21,20 +21,20 @@ from vllm_spec_plugin.jit import compiled
 Int32s = npt.NDArray[np.int32]
 Int64s = npt.NDArray[np.int64]
 
-# Columns of `nodes`. START: where the latest leaf below begins, which spells the string. DEPTH: tokens of the string.
-# LINK: the node of the string without its first token. COUNT: leaves below, the earlier occurrences of the string.
-# BEST: the child with the highest count, the latest among equals, of those that can be drafted. FIRST: an edge.
+# Columns of `nodes`. START: position of the latest leaf below, where the string begins. DEPTH: tokens of the string.
+# LINK: node of the string without its first token. COUNT: leaves below, the earlier occurrences of the string. BEST: of
+# children in the vocabulary, the one with the highest count, of equal ones the latest. FIRST: an edge.
 START, DEPTH, LINK, COUNT, PARENT, BEST, FIRST, NUM_COLUMNS = range(8)
-# Columns of `edges`, a hash table with linear probing. CHILD: 0 where the slot is empty. NEXT: another edge of the same
-# node, -1 if there is none.
+# Columns of `edges`, a hash table with linear probing. CHILD: 0 in an empty slot. NEXT: next edge of the same node, -1
+# for none.
 CHILD, NEXT = 0, 1
-# Entries of `state`. PENDING suffixes have no leaf. The longest of them ends LENGTH tokens below node AT. UNLINKED: the
-# node that was made last, whose LINK is not known yet. IS_BEGUN: the next token is written, but not all of its leaves.
+# Entries of `state`. PENDING: number of suffixes without a leaf; the longest of them ends LENGTH tokens below node AT.
+# UNLINKED: the latest node, without its LINK. IS_BEGUN: whether the next token is written, but not all of its leaves.
 NUM_TOKENS, NUM_NODES, NUM_EDGES, PENDING, AT, LENGTH, UNLINKED, IS_BEGUN, NUM_STATE = range(9)
-# Above the nodes that a leaf is counted in, so that long runs of one token cost no time; others count too little.
-MOST_ANCESTORS = 64
-# Edges per slot at most, in eighths.
-MOST_LOAD = 6
+# Maximum ancestors whose counts a new leaf updates, so that long runs of one token cost little; others stay too low.
+MAX_ANCESTORS = 64
+# Maximum load of the hash table, in eighths.
+MAX_LOAD = 6
 
 
 class Tree(NamedTuple):
@@ -42,10 +42,10 @@ class Tree(NamedTuple):
 
     Attributes:
         tokens: [capacity] int32, the text.
-        parents: [capacity] int32, per leaf the node above.
-        nodes: [node capacity, NUM_COLUMNS] int32.
-        edges: [slots, 2] int32.
-        state: [NUM_STATE] int64.
+        parents: [capacity] int32, parent of each leaf.
+        nodes: [node capacity, NUM_COLUMNS] int32, internal nodes.
+        edges: [slots, 2] int32, hash table of edges.
+        state: [NUM_STATE] int64, sizes and the match.
     """
 
     tokens: Int32s
@@ -57,13 +57,13 @@ class Tree(NamedTuple):
 
 @compiled
 def start_of(nodes: Int32s, child: int) -> int:
-    """Where the latest occurrence of a child's string begins."""
+    """Returns the position at which the latest occurrence of a child's string begins."""
     return int(-child - 1 if child < 0 else nodes[child, START])
 
 
 @compiled
 def count_of(nodes: Int32s, child: int) -> int:
-    """How many leaves a child has or is."""
+    """Returns the number of leaves below a child; 1 for a leaf."""
     return int(1 if child < 0 else nodes[child, COUNT])
 
 
@@ -74,7 +74,7 @@ def _parent_of(parents: Int32s, nodes: Int32s, child: int) -> int:
 
 @compiled
 def _slot(tokens: Int32s, parents: Int32s, nodes: Int32s, edges: Int32s, node: int, token: int) -> int:
-    """Where the edge of `node` that begins with `token` is, or belongs."""
+    """Returns the slot of the edge of `node` that begins with `token`, or the empty slot for it."""
     key = (node * 0x1E3779B97F4A7C15) ^ ((token + 1) * 0x2545F4914F6CDD1D)
     key = (key ^ (key >> 29)) * 0x3F58476D1CE4E5B9
     slot = (((key >> 32) & 0xFFFFFFFF) * edges.shape[0]) >> 32
@@ -93,7 +93,7 @@ def _slot(tokens: Int32s, parents: Int32s, nodes: Int32s, edges: Int32s, node: i
 
 @compiled
 def find_child(tokens: Int32s, parents: Int32s, nodes: Int32s, edges: Int32s, node: int, token: int) -> int:
-    """The child on the edge that begins with `token`; 0 if there is none."""
+    """Returns the child on the edge that begins with `token`; 0 for none."""
     return int(edges[_slot(tokens, parents, nodes, edges, node, token), CHILD])
 
 
@@ -110,9 +110,9 @@ def _add_edge(
 
 @compiled
 def _count(tokens: Int32s, nodes: Int32s, leaf: int, node: int, vocab_size: int) -> None:
-    """Counts a new leaf in the nodes above it."""
+    """Updates the counts of a new leaf's ancestors."""
     child = -leaf - 1
-    for _ in range(MOST_ANCESTORS):
+    for _ in range(MAX_ANCESTORS):
         nodes[node, COUNT] += 1
         nodes[node, START] = leaf
         best, token = nodes[node, BEST], tokens[leaf + nodes[node, DEPTH]]
@@ -127,7 +127,7 @@ def _count(tokens: Int32s, nodes: Int32s, leaf: int, node: int, vocab_size: int)
 def _split(
     tokens: Int32s, parents: Int32s, nodes: Int32s, edges: Int32s, state: Int64s, node: int, first: int, length: int
 ) -> int:
-    """Puts a new node `length` tokens along the edge of `node` that begins with `first`; returns it."""
+    """Inserts a node `length` tokens along the edge of `node` that begins with `first`, and returns it."""
     middle, slot = state[NUM_NODES], _slot(tokens, parents, nodes, edges, node, first)
     child, depth = edges[slot, CHILD], nodes[node, DEPTH] + length
     start = start_of(nodes, child)
@@ -148,7 +148,7 @@ def _split(
 
 @compiled
 def _insert(tokens: Int32s, parents: Int32s, nodes: Int32s, edges: Int32s, state: Int64s, vocab_size: int) -> bool:
-    """Adds leaves for the pending suffixes that the next token has not followed before; False if room runs out."""
+    """Adds leaves for pending suffixes with a new next token; returns False if arrays are full."""
     position = state[NUM_TOKENS]
     token = tokens[position]
     while state[PENDING] > 0:
@@ -164,7 +164,7 @@ def _insert(tokens: Int32s, parents: Int32s, nodes: Int32s, edges: Int32s, state
                     nodes[state[UNLINKED], LINK] = node
                 state[LENGTH] = length + 1
                 break
-        if state[NUM_NODES] == nodes.shape[0] or 8 * (state[NUM_EDGES] + 2) > MOST_LOAD * edges.shape[0]:
+        if state[NUM_NODES] == nodes.shape[0] or 8 * (state[NUM_EDGES] + 2) > MAX_LOAD * edges.shape[0]:
             return False
         owner, leaf = node, position - state[PENDING] + 1
         if child != 0:
@@ -190,7 +190,7 @@ def _insert(tokens: Int32s, parents: Int32s, nodes: Int32s, edges: Int32s, state
 def extend(
     tokens: Int32s, parents: Int32s, nodes: Int32s, edges: Int32s, state: Int64s, new_tokens: Int32s, vocab_size: int
 ) -> int:
-    """Takes in the tokens that follow the text; returns how many, fewer than there are where room runs out."""
+    """Appends tokens to the text; returns their number, less than given if arrays are full."""
     for index in range(new_tokens.shape[0]):
         if state[IS_BEGUN] == 0:
             if state[NUM_TOKENS] == tokens.shape[0]:

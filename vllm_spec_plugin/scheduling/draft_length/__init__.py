@@ -1,1 +1,1 @@
-"""How many tokens are drafted for each request in each step."""
+"""Policies of draft lengths: the tokens to draft for each request in each step."""

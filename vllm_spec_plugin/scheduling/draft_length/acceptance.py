@@ -1,4 +1,4 @@
-"""Predicts which draft tokens of a request are accepted, from those that were verified."""
+"""Predicts the acceptance of a request's draft tokens from verified ones."""
 
 import math
 from typing import NamedTuple
@@ -10,12 +10,12 @@ from vllm_spec_plugin.scheduling.draft_length.request_rows import RequestRows
 
 # Standard deviation of skills over requests, in log-odds.
 SPREAD = 1.0
-# Information that holds a position's log-odds to those of the position before it, and the first one's to the initial.
+# Prior information: of a position's log-odds being those of the position before it, the first one's the initial ones.
 LEAN, ANCHOR = 0.25, 1.0
 # Steps of the server in which the information of a position halves.
 _POSITION_HALF_LIFE = 1024
-# Most of log-odds, either way; probabilities at which steps are computed are bounded too.
-_MOST_LOG_ODDS, _LEAST_PROB = 7.0, 0.002
+# Bounds of log-odds on both sides, and of the probabilities that updates are computed at.
+_MAX_LOG_ODDS, _MIN_PROB = 7.0, 0.002
 # Columns of a request's row.
 SKILL, INFORMATION = range(2)
 
@@ -24,10 +24,10 @@ class Ratings(NamedTuple):
     """Estimates of K positions and of all requests.
 
     Attributes:
-        log_odds: [K], b, of an average request.
-        information: [K], n, inverse variance of b beyond what position i - 1 says.
-        requests: [rows, 2], skill t and information m of each request; zeros are an unknown request.
-        initial: [1], log-odds that the first position leans on.
+        log_odds: [K], b: log-odds of acceptance for an average request.
+        information: [K], n: inverse variance of b, without that of the prior by position i - 1.
+        requests: [rows, 2], skill t and information m of each request; zeros for an unknown one.
+        initial: [1], prior log-odds of the first position.
     """
 
     log_odds: Floats
@@ -44,8 +44,8 @@ class AcceptanceModel:
         a_ri = sigmoid(b_i + t_r)
 
     given that all before it were (chains), or unconditionally (trees, whose positions are nodes). The skill t_r is
-    normal around 0 with standard deviation `SPREAD`; b_i leans on the position before it with information l = `LEAN`,
-    and the first one on the initial guess with l = `ANCHOR`:
+    normal around 0 with standard deviation `SPREAD`. The prior of b_i is the position before it with information
+    l = `LEAN`; that of the first one is the initial guess with l = `ANCHOR`:
 
         c_i = (n_i b_i + l c_{i-1}) / (n_i + l)
 
@@ -55,9 +55,9 @@ class AcceptanceModel:
         c_i += u (y - a) / (w s)      n_i += 1 / (v + 1 / w)
         t_r += v (y - a) / (w s)      m_r += 1 / (u + 1 / w)
 
-    So a request of which little is known moves its own skill, and b_i follows what many requests have in common.
-    m_r halves in every `half_life` tokens of the request's output: a text that becomes predictable is noticed. n_i
-    halves in 1,024 steps, also in those without drafts: what was learned of other traffic is given up for the guess.
+    So outcomes of an unknown request change its own skill, and b_i follows outcomes that many requests share. m_r
+    halves in every `half_life` output tokens of the request, to follow changes of its text. n_i halves in 1,024 steps,
+    with or without drafts, to follow changes of traffic.
     """
 
     def __init__(
@@ -66,8 +66,8 @@ class AcceptanceModel:
         """Starts without observations.
 
         Args:
-            num_positions: K; tokens beyond it are ignored.
-            requests: shared by all models.
+            num_positions: K, maximum draft tokens; later ones are ignored.
+            requests: rows of the requests, shared by all models.
             half_life: output tokens of a request in which its information halves.
             initial: probability of acceptance before any observation, above 0 and below 1.
             is_tree: whether positions are nodes of a tree.
@@ -81,12 +81,12 @@ class AcceptanceModel:
 
     @property
     def ratings(self) -> Ratings:
-        """The estimates, to read; valid until requests are added."""
+        """The estimates, read-only; valid until requests are added."""
         return Ratings(self._log_odds, self._information, self._requests.values, self._initial)
 
     @property
     def average(self) -> Floats:
-        """[K]: the probabilities of a request of average skill."""
+        """[K], probabilities of acceptance for a request of average skill."""
         average: Floats = 1 / (1 + np.exp(-_smoothed(self.ratings)))
         return average
 
@@ -97,11 +97,11 @@ class AcceptanceModel:
 
         Args:
             rows: [n], from `RequestRows.add`; a request may occur more than once.
-            drafted: [n], draft tokens that were verified; 0 teaches nothing.
-            accepted: [n], how many of them were accepted; of chains the first ones.
+            drafted: [n], number of verified draft tokens; 0 changes no estimate.
+            accepted: [n], number of accepted draft tokens; of chains the first ones.
             nodes: [n], of trees, bit i is whether node i was accepted.
-            num_tokens: [n], output tokens of the step.
-            num_steps: steps of the server since it last learned.
+            num_tokens: [n], number of output tokens.
+            num_steps: steps of the server since the last call.
         """
         self._information *= 0.5 ** (num_steps / _POSITION_HALF_LIFE)
         _learn(self.ratings, self.is_tree, self._half_life, rows, drafted, accepted, nodes, num_tokens)
@@ -109,7 +109,7 @@ class AcceptanceModel:
 
 @compiled
 def _smoothed(ratings: Ratings) -> Floats:
-    """[K]: c, the log-odds of an average request."""
+    """Returns [K], c: the log-odds of an average request."""
     smoothed, before = np.empty_like(ratings.log_odds), ratings.initial[0]
     for i in range(len(smoothed)):
         before = _own(ratings, i, before)
@@ -119,7 +119,7 @@ def _smoothed(ratings: Ratings) -> Floats:
 
 @compiled
 def _own(ratings: Ratings, i: int, before: float) -> float:
-    """c_i, from that of the position before it."""
+    """Returns c_i, given that of the position before it."""
     information, lean = ratings.information[i], LEAN if i else ANCHOR
     own: float = (information * ratings.log_odds[i] + lean * before) / (information + lean)
     return own
@@ -127,33 +127,33 @@ def _own(ratings: Ratings, i: int, before: float) -> float:
 
 @compiled
 def _observe(ratings: Ratings, row: int, i: int, before: float, is_accepted: bool) -> None:
-    """Updates position i and a request by one token, as the class says.
+    """Updates position i and a request by one token; equations in `AcceptanceModel`.
 
     Args:
-        ratings: changed in place.
-        row: of the request.
-        i: the position.
+        ratings: estimates, changed in place.
+        row: row of the request.
+        i: index of the position.
         before: c of the position before it.
         is_accepted: y.
     """
     request, information, lean = ratings.requests[row], ratings.information[i], LEAN if i else ANCHOR
     own = _own(ratings, i, before)
     prob = 1 / (1 + math.exp(-own - request[SKILL]))
-    prob = min(max(prob, _LEAST_PROB), 1 - _LEAST_PROB)
+    prob = min(max(prob, _MIN_PROB), 1 - _MIN_PROB)
     noise = 1 / (prob * (1 - prob))
     position_variance, skill_variance = 1 / (information + lean), 1 / (request[INFORMATION] + SPREAD**-2)
     surprise = ((1.0 if is_accepted else 0.0) - prob) * noise / (position_variance + skill_variance + noise)
     request[SKILL] = _bounded(request[SKILL] + skill_variance * surprise)
     request[INFORMATION] += 1 / (position_variance + noise)
     after = information + 1 / (skill_variance + noise)
-    # Of all that is known of the position, what is not known by the one before it.
+    # Without the part of the prior by the position before it.
     ratings.log_odds[i] = _bounded(((own + position_variance * surprise) * (after + lean) - lean * before) / after)
     ratings.information[i] = after
 
 
 @compiled
 def _bounded(log_odds: float) -> float:
-    return min(max(log_odds, -_MOST_LOG_ODDS), _MOST_LOG_ODDS)
+    return min(max(log_odds, -_MAX_LOG_ODDS), _MAX_LOG_ODDS)
 
 
 @compiled
@@ -170,7 +170,7 @@ def _learn(
     num_positions = len(ratings.log_odds)
     for step in range(len(rows)):
         row, before = rows[step], ratings.initial[0]
-        # The first token that was rejected is the last one of a chain that tells anything.
+        # Tokens of a chain after the first rejected one are no observations.
         last = drafted[step] if is_tree else min(drafted[step], accepted[step] + 1)
         for i in range(min(last, num_positions)):
             is_accepted = bool(nodes[step] >> i & 1) if is_tree else i < accepted[step]
@@ -193,26 +193,26 @@ def expect(
     gains: Floats,
     draft_tokens: Floats,
 ) -> None:
-    """Writes what drafts of n requests are expected to bring, position by position.
+    """Writes the expected draft and accepted tokens of n requests, by position.
 
     Args:
-        present: of draft tokens that were asked for, whether the proposer made them.
-        accepted: of draft tokens, whether they were accepted.
+        present: ratings of planned tokens being drafted.
+        accepted: ratings of draft tokens being accepted.
         is_tree: whether positions are nodes of a tree.
-        rows: [n], of the requests.
-        draft_prob: [n], becomes the probability that there is a draft at all.
-        gains: [n, >= K], becomes accepted tokens that position k adds; 0 beyond K. Per draft token it falls with k.
-        draft_tokens: [n, >= K], becomes the probability that the proposer makes the k-th token; 0 beyond K.
+        rows: [n], rows of the requests.
+        draft_prob: [n], written: probability of a draft with at least one token.
+        gains: [n, >= K], written: expected accepted tokens at each position, falling per draft token; 0 beyond K.
+        draft_tokens: [n, >= K], written: probability of a draft token at each position; 0 beyond K.
     """
     present_odds, accepted_odds = _smoothed(present), _smoothed(accepted)
     num_positions = len(accepted_odds)
     gains[:, num_positions:] = draft_tokens[:, num_positions:] = 0
     for i in range(len(rows)):
         present_skill, skill = present.requests[rows[i], SKILL], accepted.requests[rows[i], SKILL]
-        there = right = 1.0
+        drafted_prob = accepted_prob = 1.0
         for k in range(num_positions):
-            there /= 1 + math.exp(-present_odds[k] - present_skill)
+            drafted_prob /= 1 + math.exp(-present_odds[k] - present_skill)
             own = 1 / (1 + math.exp(-accepted_odds[k] - skill))
-            right = min(right, own) if is_tree else right * own
-            draft_tokens[i, k], gains[i, k] = there, there * right
+            accepted_prob = min(accepted_prob, own) if is_tree else accepted_prob * own
+            draft_tokens[i, k], gains[i, k] = drafted_prob, drafted_prob * accepted_prob
         draft_prob[i] = draft_tokens[i, 0]

@@ -1,14 +1,14 @@
 """Allocates draft tokens to the requests of a batch for the most expected output tokens per second.
 
-Wanted is the plan that maximises
+The best plan maximises
 
     (n + others + expected accepted tokens) / (seconds of the target's step + seconds of drafting)
 
 With one request, one proposer and a verification that costs nothing this is theorem 3.8 of Leviathan et al. (2023).
-Expected gains per draft token fall along each draft, so the best plan of any size is the beginning of one list, all
-draft tokens by falling gain, whatever shape the cost of a step has. Three things make this a greedy choice: costs of
-a request's first draft token, costs that a proposer's requests share, and proposers that are asked only if others
-have no draft. Passes of a draft model cost by the longest draft, so the list is scanned once for each bound on it.
+Expected gains per draft token fall along each draft. So the best plan of any size is a prefix of one list, all draft
+tokens by falling gain, whatever the shape of a step's cost. Three things make this a heuristic: costs of a request's
+first draft token, costs that a proposer's requests share, and proposers that draft only if earlier ones have no draft.
+Passes of a draft model cost by the longest draft, so the list is scanned once for each bound on it.
 """
 
 from typing import NamedTuple
@@ -17,30 +17,30 @@ import numpy as np
 
 from vllm_spec_plugin.jit import Floats, Ints, compiled
 
-# Columns of `Offers.drafting`: seconds of being asked at all, per position of the longest draft, and per draft token.
+# Columns of `Offers.drafting`: seconds per step, per position of the longest draft, and per draft token.
 ASKING, POSITION, TOKEN = range(3)
 NO_PROPOSER = -1
-# Turns that come more seldom are not planned.
-_LEAST_REACH = 0.02
-# Positions whose gains differ by less than this part of a token keep their order.
+# Minimum probability of a planned turn.
+_MIN_REACH = 0.02
+# Resolution of the sort by gain: buckets per token.
 _NUM_BUCKETS = 2048
-# Costs shared by a proposer's requests that are below this share of a step need no bound.
+# Share of a step below which costs shared by a proposer's requests need no bound on the longest draft.
 _NEGLIGIBLE = 0.002
 
 
 class Offers(NamedTuple):
-    """What L proposers are expected to draft for n requests, up to K draft tokens each, and what it costs.
+    """Expected drafts of L proposers for n requests, up to K tokens each, and their cost.
 
     Attributes:
-        draft_prob: [L, n], probability that there is a draft.
-        gains: [L, n, K], expected accepted tokens that the k-th draft token adds. Per expected draft token they fall.
-        draft_tokens: [L, n, K], expected draft tokens at position k.
-        entry: [L, n], seconds that the first draft token takes besides: catching up with the request's tokens.
-        limits: [n, L], most draft tokens.
+        draft_prob: [L, n], probability of a draft with at least one token.
+        gains: [L, n, K], expected accepted tokens at each position, falling per expected draft token.
+        draft_tokens: [L, n, K], expected draft tokens at each position.
+        entry: [L, n], further seconds of a request's first draft token: catching up with its text.
+        limits: [n, L], maximum draft tokens.
         drafting: [L, 3], seconds of `ASKING`, `POSITION` and `TOKEN`.
-        step: [draft tokens + 2], seconds of the target's step with 0 draft tokens and more.
-        most_tokens: most draft tokens of all requests, by each one's longest turn.
-        others: output tokens of requests that are not drafted for.
+        step: [draft tokens + 2], seconds of the target's step with 0, 1, 2, ... draft tokens.
+        most_tokens: maximum draft tokens of all requests, each counted by its longest turn.
+        others: output tokens of requests without drafts.
     """
 
     draft_prob: Floats
@@ -55,13 +55,13 @@ class Offers(NamedTuple):
 
 
 class Value(NamedTuple):
-    """What a plan is expected to bring.
+    """Expected tokens and seconds of a plan.
 
     Attributes:
-        positions: draft tokens that are asked for, of all turns.
-        tokens: output tokens of the step that verifies the drafts.
-        rows: draft tokens that it verifies.
-        seconds: of that step and of drafting.
+        positions: number of planned draft tokens, all turns together.
+        tokens: expected output tokens of the step that verifies the drafts.
+        rows: expected draft tokens that it verifies.
+        seconds: expected seconds of that step and of drafting.
     """
 
     positions: int
@@ -71,13 +71,13 @@ class Value(NamedTuple):
 
 
 class _Candidates(NamedTuple):
-    """Positions of turns by falling gain per draft token.
+    """Positions of all turns by falling gain per draft token.
 
     Attributes:
-        turn: [m], r * L + t for request r's turn t.
-        request: [m], r.
-        proposer: [m], of the turn.
-        position: [m], of the turn, from 0.
+        turn: [m], r * L + t for turn t of request r.
+        request: [m], r: index of the request.
+        proposer: [m], proposer of the turn.
+        position: [m], position in the turn's draft, from 0.
     """
 
     turn: Ints
@@ -88,26 +88,26 @@ class _Candidates(NamedTuple):
 
 @compiled
 def allocate(offers: Offers, rate: float, row_seconds: float) -> tuple[Ints, Ints, Value]:
-    """Returns the best plan: [n, L] draft tokens of each turn, 0 is no turn; [n, L] proposer of each; and its value.
+    """Returns the best plan: [n, L] draft tokens per turn, 0 for none; [n, L] proposer per turn; and its value.
 
     Args:
-        offers: of at least one request.
-        rate: output tokens per second at present, the price of a second.
-        row_seconds: seconds that a draft token adds to the target's step, about.
+        offers: expected drafts of at least one request.
+        rate: present output tokens per second, the price of a second.
+        row_seconds: approximate seconds that a draft token adds to the target's step.
     """
-    num_proposers, num_requests, most = offers.gains.shape
+    num_proposers, num_requests, max_length = offers.gains.shape
     proposers = _rank_proposers(offers, rate, row_seconds)
     candidates = _rank_positions(offers, proposers, rate)
     lengths = np.zeros(num_requests * num_proposers, np.int64)
-    bounds = np.full(num_proposers, most)
+    bounds = np.full(num_proposers, max_length)
     best = _scan(offers, candidates, bounds, -1, lengths)
     for proposer in range(num_proposers):
         costs = offers.drafting[proposer]
-        if costs[ASKING] + costs[POSITION] * (most - 1) <= _NEGLIGIBLE * offers.step[0]:
+        if costs[ASKING] + costs[POSITION] * (max_length - 1) <= _NEGLIGIBLE * offers.step[0]:
             continue
-        best_bound, bound = most, most
+        best_bound, bound = max_length, max_length
         while bound > 0:
-            # All up to 8, of longer ones every eighth or so.
+            # Every bound up to 8; larger ones in steps of an eighth.
             bound = min(bound - 1, bound * 7 // 8)
             bounds[proposer] = bound
             value = _scan(offers, candidates, bounds, -1, lengths)
@@ -120,10 +120,10 @@ def allocate(offers: Offers, rate: float, row_seconds: float) -> tuple[Ints, Int
 
 @compiled
 def _rank_proposers(offers: Offers, rate: float, row_seconds: float) -> Ints:
-    """[n, L]: each request's proposers, the most valuable first, then `NO_PROPOSER`.
+    """Returns [n, L], each request's proposers by falling value, then `NO_PROPOSER`.
 
-    With P(draft) p, value v of a draft and cost c of asking, in output tokens, to ask 1 before 2 brings
-    p1 v1 - c1 + (1 - p1)(p2 v2 - c2), so the higher v - c / p is asked first.
+    With draft probability p, value v of a draft and cost c of a turn, in output tokens, the order 1, 2 is worth
+    p1 v1 - c1 + (1 - p1)(p2 v2 - c2), so the proposer with the higher v - c / p is first.
     """
     num_proposers, num_requests, _ = offers.gains.shape
     proposers = np.full((num_requests, num_proposers), NO_PROPOSER)
@@ -150,7 +150,7 @@ def _rank_proposers(offers: Offers, rate: float, row_seconds: float) -> Ints:
             count += 1
         reach = 1.0
         for turn in range(count):
-            if reach < _LEAST_REACH:
+            if reach < _MIN_REACH:
                 proposers[request, turn] = NO_PROPOSER
             else:
                 reach *= 1 - offers.draft_prob[proposers[request, turn], request]
@@ -159,14 +159,15 @@ def _rank_proposers(offers: Offers, rate: float, row_seconds: float) -> Ints:
 
 @compiled
 def _rank_positions(offers: Offers, proposers: Ints, rate: float) -> _Candidates:
-    """Sorts all positions of all turns by gain per draft token, with the cost of a turn's entry spread over its first.
+    """Sorts all positions of all turns by gain per draft token, by counting.
 
-    A turn's positions keep their order, and come after the first one of the turn before it. Sorts by counting.
+    A turn's entry cost is spread over its first positions. A turn's positions keep their order, and follow the first
+    one of the turn before it.
     """
-    num_proposers, num_requests, most = offers.gains.shape
-    bucket_of = np.full((num_requests, num_proposers, most), _NUM_BUCKETS)
+    num_proposers, num_requests, max_length = offers.gains.shape
+    bucket_of = np.full((num_requests, num_proposers, max_length), _NUM_BUCKETS)
     starts = np.zeros(_NUM_BUCKETS + 2, np.int64)
-    keys = np.empty(most)
+    keys = np.empty(max_length)
     for request in range(num_requests):
         before = np.inf
         for turn in range(num_proposers):
@@ -192,9 +193,9 @@ def _rank_positions(offers: Offers, proposers: Ints, rate: float) -> _Candidates
     starts = np.cumsum(starts)
     count = starts[_NUM_BUCKETS]
     ranked = np.empty((4, count), np.int64)
-    # Shorter drafts first within a bucket: what all requests share is then paid for by all.
+    # Shorter drafts first within a bucket, so that all requests share a proposer's common costs.
     for turn in range(num_proposers):
-        for k in range(most):
+        for k in range(max_length):
             for request in range(num_requests):
                 bucket = bucket_of[request, turn, k]
                 if bucket < _NUM_BUCKETS:
@@ -206,31 +207,31 @@ def _rank_positions(offers: Offers, proposers: Ints, rate: float) -> _Candidates
 
 
 @compiled
-def _scan(offers: Offers, candidates: _Candidates, bounds: Ints, most_positions: int, lengths: Ints) -> Value:
-    """Admits candidates one by one, and returns the best value on the way.
+def _scan(offers: Offers, candidates: _Candidates, bounds: Ints, max_positions: int, lengths: Ints) -> Value:
+    """Admits candidates one by one, and returns the best value of any prefix.
 
     Args:
-        offers: what they are expected to bring.
-        candidates: in their order.
-        bounds: [L], most draft tokens of each proposer's turns; 0 asks it for none.
-        most_positions: ends after as many; -1 is all.
-        lengths: [n * L], becomes the positions that were admitted of each turn.
+        offers: expected drafts and costs.
+        candidates: positions in the order of admission.
+        bounds: [L], maximum draft tokens of each proposer's turns; 0 excludes it.
+        max_positions: number of positions after which it ends; -1 is all.
+        lengths: [n * L], written: admitted positions of each turn.
     """
     num_proposers, num_requests, _ = offers.gains.shape
     lengths[:] = 0
-    # Of each turn the probability that it comes, and of each request that of another turn; longest turns.
+    # Per turn its probability, per request that of a further turn; per request the longest turn, and their sum.
     reach, next_reach = np.empty(num_requests * num_proposers), np.ones(num_requests)
     widest, num_asked = np.zeros(num_requests, np.int64), 0
-    # Of each proposer: its longest draft, the probability that it is not asked at all, and what its requests share.
+    # Per proposer: its longest draft, the probability of no turn in the step, and the seconds that its requests share.
     longest, idle, shared = np.zeros(num_proposers, np.int64), np.ones(num_proposers), np.zeros(num_proposers)
     tokens, rows, drafting, count = float(num_requests + offers.others), 0.0, 0.0, 0
     best_count, best_tokens, best_rows, best_seconds = 0, tokens, 0.0, offers.step[0]
     for i in range(len(candidates.turn)):
-        if count == most_positions:
+        if count == max_positions:
             break
         turn, request = candidates.turn[i], candidates.request[i]
         proposer, position = candidates.proposer[i], candidates.position[i]
-        # Where an earlier position had no room.
+        # Positions after one without room are left out too.
         if position >= bounds[proposer] or position != lengths[turn]:
             continue
         if position >= widest[request]:

@@ -1,6 +1,6 @@
-"""Draft lengths by policy: what the scheduler asks before each step, and what it tells after it.
+"""The contract between the scheduler and a policy of draft lengths: requests, plans, and measured steps.
 
-Proposers go by their place in the configuration: 0 where there is only one.
+Proposers are named by their index in the configuration.
 """
 
 from collections.abc import Sequence
@@ -10,13 +10,13 @@ from vllm_spec_plugin.turns import Turns
 
 
 class DraftRequest(NamedTuple):
-    """A request that may be drafted for in a step.
+    """A request that may have drafts in a step.
 
     Attributes:
-        request_id: vLLM's id.
-        limits: per proposer, most draft tokens; 0 is none at all. At least one is above 0.
-        uncomputed_tokens: per proposer, text tokens that it has to compute before it can draft, beyond one.
-        num_output_tokens: output tokens that the request has.
+        request_id: vLLM's id of the request.
+        limits: per proposer, maximum draft tokens; at least one is above 0.
+        uncomputed_tokens: per proposer, text tokens beyond one that it must compute before it drafts.
+        num_output_tokens: number of output tokens so far.
     """
 
     request_id: str
@@ -29,11 +29,11 @@ class Batch(NamedTuple):
     """The step that will verify what is drafted now.
 
     Attributes:
-        base_tokens: tokens that the target computes in any case: one per request that is drafted for, and others.
-        num_requests: all that take part.
-        context: tokens in their texts, added up.
-        most_tokens: most draft tokens that token budget and KV blocks leave room for.
-        others: requests that get an output token and may not be drafted for: they wait for the others' drafts.
+        base_tokens: tokens that the target computes besides drafts.
+        num_requests: number of requests in the step.
+        context: total tokens of their texts.
+        most_tokens: maximum draft tokens by token budget and KV blocks.
+        others: number of requests that get an output token and no drafts.
     """
 
     base_tokens: int
@@ -44,13 +44,13 @@ class Batch(NamedTuple):
 
 
 class Drafting(NamedTuple):
-    """What a proposer did in a step.
+    """Work of a proposer in a step.
 
     Attributes:
-        longest: most tokens that it was asked for, for one request; 0 if its turn did not come.
-        num_drafted: draft tokens made.
+        longest: maximum planned draft tokens of one request; 0 without a turn.
+        num_drafted: number of draft tokens.
         caught_up: text tokens that it computed, beyond one per draft.
-        seconds: how long it took.
+        seconds: time of the proposer in the step.
     """
 
     longest: int
@@ -60,14 +60,14 @@ class Drafting(NamedTuple):
 
 
 class Forecast(NamedTuple):
-    """What a policy expects of the latest plan it made.
+    """Expected result of a policy's latest plan.
 
     Attributes:
-        tokens: output tokens of the step that verifies the drafts, of all requests.
-        seconds: of that step and of making the drafts.
+        tokens: output tokens of the step that verifies the drafts, all requests together.
+        seconds: time of that step and of drafting.
         plain_tokens: output tokens of a step without drafts.
-        plain_seconds: of such a step.
-        is_trial: whether a request is drafted for to learn, instead of what looked best for it.
+        plain_seconds: time of a step without drafts.
+        is_trial: whether the plan has a draft for exploration.
     """
 
     tokens: float
@@ -78,29 +78,29 @@ class Forecast(NamedTuple):
 
     @property
     def gain(self) -> float:
-        """Expected tokens per second over those without drafts."""
+        """Expected tokens per second, as a ratio to those without drafts."""
         return self.tokens / self.seconds / self.plain_tokens * self.plain_seconds
 
     @property
     def is_only_trial(self) -> bool:
-        """Whether nothing else is drafted."""
+        """Whether the plan has no other drafts than a trial's."""
         return self.is_trial and self.tokens <= self.plain_tokens
 
 
 class Measured(NamedTuple):
-    """A step that is over.
+    """A finished step.
 
     Attributes:
-        num_tokens: tokens that the target computed.
-        num_requests: whose.
-        context: tokens in their texts, added up.
-        seconds: from the step's planning to the next one's.
-        drafting: per proposer, what it did and how many of these seconds it took.
-        has_drafts: whether drafts were among the tokens.
-        forecast: what was expected of it; None if nothing was.
-        num_drafts: draft tokens among the tokens.
-        num_accepted: draft tokens among these that were accepted.
-        num_output: output tokens that the step made.
+        num_tokens: number of tokens that the target computed.
+        num_requests: number of requests in the step.
+        context: total tokens of their texts.
+        seconds: time from the step's planning to the next one's.
+        drafting: work of each proposer, with its share of these seconds.
+        has_drafts: whether the step verified drafts.
+        forecast: expected result of the step; None without one.
+        num_drafts: number of verified draft tokens.
+        num_accepted: number of accepted draft tokens.
+        num_output: number of output tokens.
     """
 
     num_tokens: int
@@ -116,38 +116,38 @@ class Measured(NamedTuple):
 
 
 class DraftLengthControl(Protocol):
-    """Says who is to draft how many tokens.
+    """Chooses proposers and draft lengths of each request in each step.
 
     Attributes:
-        is_constant: whether plans depend on nothing but limits: `plan` is then called once per combination of limits,
-            and nothing else is.
+        is_constant: whether plans depend on limits only: `plan` is then called once per combination of limits, and no
+            other method is.
     """
 
     is_constant: bool
 
     @property
     def forecast(self) -> Forecast | None:
-        """What is expected of the latest plan; None where nothing is reckoned or nothing was planned."""
+        """Expected result of the latest plan; None without a plan or a cost model."""
         ...
 
     @property
     def acceptance(self) -> tuple[tuple[float, ...], ...]:
-        """Per proposer and position, the probability that an average request accepts it if those before it are.
+        """Per proposer and position, the probability of acceptance given all positions before, for an average request.
 
-        Of trees, per node, that it is accepted. Empty where the policy estimates none.
+        For trees, the unconditional probability per node. Empty if the policy estimates none.
         """
         ...
 
     def is_off(self, num_requests: int) -> bool:
-        """Whether the next step is planned without drafts, whatever its requests are; `plan` is not to be called then.
+        """Whether the next step has no drafts for any request; `plan` must not be called then.
 
         Args:
-            num_requests: running requests.
+            num_requests: number of running requests.
         """
         ...
 
     def plan(self, requests: Sequence[DraftRequest], batch: Batch) -> list[Turns]:
-        """Who drafts for each wish, and how much: from 1 to its limit."""
+        """Returns each request's turns, with draft lengths from 1 to its limits."""
         ...
 
     def verified(
@@ -160,27 +160,27 @@ class DraftLengthControl(Protocol):
         num_output_tokens: int = 0,
         nodes: tuple[int, ...] | None = None,
     ) -> None:
-        """What a step did for a request that had turns: its text grew by the accepted draft tokens and one more.
+        """Records a step's outcome for a request that had turns.
 
         Args:
-            request_id: whose.
-            turns: who was to be asked for a draft, and for how many tokens.
-            source: who gave a draft; None if nobody did: all were asked.
-            drafted: tokens of it that were verified; what is beyond the source's turn does not count.
-            accepted: how many of them were kept.
-            num_output_tokens: output tokens of the request, those of the step included; 0 if that is not known.
-            nodes: of a tree with branches, numbers of the accepted nodes in the order sent; None for chains.
+            request_id: id of the request.
+            turns: planned proposers and draft lengths.
+            source: index of the proposer that drafted; None if all were tried and none did.
+            drafted: number of verified draft tokens; those beyond the source's turn do not count.
+            accepted: number of accepted draft tokens.
+            num_output_tokens: output tokens of the request, with those of the step; 0 if unknown.
+            nodes: numbers of the accepted nodes of a tree with branches, in the order sent; None for chains.
         """
         ...
 
     def measured(self, step: Measured) -> None:
-        """A step is over."""
+        """Records a finished step."""
         ...
 
     def probed(self, steps: Sequence[tuple[int, float]]) -> None:
-        """What steps of some sizes took at start-up, as (tokens, seconds)."""
+        """Records steps timed at start-up, as (tokens, seconds)."""
         ...
 
     def forget(self, request_id: str) -> None:
-        """A request is gone."""
+        """Drops the state of a request that ended."""
         ...

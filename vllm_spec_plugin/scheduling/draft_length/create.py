@@ -1,4 +1,4 @@
-"""From a configured policy to what carries it out."""
+"""Creates the configured policy of draft lengths."""
 
 from vllm_spec_plugin.config import HeuristicDraftLength, OptimalDraftLength, PluginConfig
 from vllm_spec_plugin.scheduling.draft_length.control import (
@@ -10,29 +10,29 @@ from vllm_spec_plugin.scheduling.draft_length.control import (
 )
 from vllm_spec_plugin.scheduling.draft_length.fixed import FixedControl, HeuristicControl
 
-# More than the anchors of a regression.
+# More than `NUM_ANCHORS` of a regression.
 _COMPILING_STEPS = 12
 
 
 def create_control(config: PluginConfig, max_step_tokens: int) -> DraftLengthControl:
-    """Builds the policy of a configuration, for its proposers.
+    """Creates the policy of a configuration, for its proposers; compiles what it needs.
 
     Args:
-        config: its `draft_length.policy` says which.
-        max_step_tokens: most tokens of a step.
+        config: configuration with the section `draft_length`.
+        max_step_tokens: maximum tokens of a step.
     """
     wanted = config.draft_length
     if isinstance(wanted, HeuristicDraftLength):
         return HeuristicControl([None if proposer.drafts_trees else wanted.tokens for proposer in config.proposers])
     if not isinstance(wanted, OptimalDraftLength):
         return FixedControl()
-    # Here and now, not in the first request.
+    # At start-up, so that no request waits for the compiler.
     _compile(_optimal(config, wanted, max_step_tokens), config)
     return _optimal(config, wanted, max_step_tokens)
 
 
 def _optimal(config: PluginConfig, wanted: OptimalDraftLength, max_step_tokens: int) -> DraftLengthControl:
-    # Compiled code is imported only where it is used.
+    # Imported here: numba takes a second to load.
     from vllm_spec_plugin.scheduling.draft_length.optimal import OptimalControl
     from vllm_spec_plugin.scheduling.draft_length.proposer_model import ProposerModel
     from vllm_spec_plugin.scheduling.draft_length.request_rows import RequestRows
@@ -46,11 +46,11 @@ def _optimal(config: PluginConfig, wanted: OptimalDraftLength, max_step_tokens: 
 
 
 def _compile(control: DraftLengthControl, config: PluginConfig) -> None:
-    """Has a control plan and learn for some steps, which compiles what there is to compile; it is of no use after."""
-    count, most = len(config.proposers), config.draft_length.tokens
+    """Compiles all functions by some steps of a control, which is not used afterwards."""
+    count, length = len(config.proposers), config.draft_length.tokens
     control.probed([(1, 0.01), (8, 0.02)])
-    requests = [DraftRequest(name, (most,) * count, (0,) * count) for name in ("a", "b")]
-    for room in (8 * most, 1, *[8 * most] * _COMPILING_STEPS):
+    requests = [DraftRequest(name, (length,) * count, (0,) * count) for name in ("a", "b")]
+    for room in (8 * length, 1, *[8 * length] * _COMPILING_STEPS):
         for request, turns in zip(requests, control.plan(requests, Batch(2, 2, 100, room)), strict=True):
             source, drafted = turns[0] if turns else (None, 0)
             control.verified(request.request_id, turns, source, drafted, min(drafted, 1), nodes=(0,) if drafted else ())

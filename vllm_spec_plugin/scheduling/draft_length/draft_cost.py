@@ -1,31 +1,30 @@
-"""What drafting costs in a step, learnt from the steps that are run."""
+"""Models the time of drafting in a step, by regression on measured steps."""
 
 import numpy as np
 
 from vllm_spec_plugin.jit import Floats
 from vllm_spec_plugin.scheduling.draft_length.regression import ForgetfulRegression
 
-# In passes, before anything is known: the step's own cost, a pass, a row in it, a token caught up.
+# Prior costs, in passes: of a step, a pass, a draft token, a token of catch-up. And their relative standard deviation.
 _SHAPE = (0.3, 1.0, 0.05, 0.02)
 _UNCERTAINTY = 1.0
-# Clocks and shares of them end somewhere: what is shorter counts as this.
+# Minimum time of an observation, in seconds: clocks have a resolution.
 _SHORTEST = 1e-6
 
 
 class DraftCost:
-    """Seconds a proposer takes in a step: d0 + d1 * passes + d2 * rows + d3 * caught_up, 0 if it is not asked.
+    """Models a proposer's seconds in a step: d0 + d1 * passes + d2 * rows + d3 * caught_up; 0 without a turn.
 
-    passes: forward passes one after the other, the longest draft length among the requests; 0 for a
-        proposer that has none.
+    passes: sequential forward passes, the longest draft length of all requests.
     rows: draft tokens of all requests together.
-    caught_up: tokens of text that the draft has to compute beyond one per drafting request.
+    caught_up: text tokens that the proposer computes beyond one per drafting request.
     """
 
     def __init__(self, pass_seconds: float = 1e-3) -> None:
-        """Starts from a guess.
+        """Starts from a prior.
 
         Args:
-            pass_seconds: what a pass is thought to take; the first steps correct it, however far off.
+            pass_seconds: prior seconds of a pass; the first steps correct it by any factor.
         """
         mean = pass_seconds * np.array(_SHAPE)
         self._regression = ForgetfulRegression(mean, np.diag((_UNCERTAINTY * mean) ** 2), range(len(mean)))
@@ -33,30 +32,30 @@ class DraftCost:
 
     @property
     def num_observations(self) -> int:
-        """How many steps it has learnt from; with none its seconds are a guess."""
+        """Number of observed steps; before the first one the prior holds."""
         return self._regression.num_observations
 
     @property
     def coefficients(self) -> Floats:
-        """[3]: expected seconds of drafting at all, per pass and per draft token, none below 0; until the next step."""
+        """[3], expected seconds per step, per pass and per draft token, at least 0; valid until the next step."""
         return self._regression.weights[:3]
 
     @property
     def catch_up_seconds(self) -> float:
-        """Expected seconds per token of text to catch up, never below 0."""
+        """Expected seconds per text token of catch-up, at least 0."""
         return float(self._regression.weights[3])
 
     def observe(self, passes: int, rows: int, caught_up: int, seconds: float) -> float:
-        """Learns from a step; one in which the proposer was not asked, or that can't be, is ignored.
+        """Updates the model by a step; ignores steps without a turn, and impossible ones.
 
         Args:
-            passes: of the step, had all drafts that were asked for come; 0 and no rows: it was not asked.
-            rows: of the step; 0 if nothing was found, which one pass told.
-            caught_up: tokens of text caught up.
-            seconds: what the proposer took; 0 counts as a microsecond.
+            passes: passes of the planned drafts; 0 with no rows is a step without a turn.
+            rows: number of draft tokens; with 0, one pass is counted.
+            caught_up: text tokens of catch-up.
+            seconds: time of the proposer; 0 counts as a microsecond.
 
         Returns:
-            The seconds predicted before; 0 if it was not asked.
+            The seconds predicted before; 0 without a turn.
         """
         if passes < 0 or rows < 0 or caught_up < 0 or not passes + rows:
             return 0.0

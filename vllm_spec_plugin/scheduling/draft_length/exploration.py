@@ -1,4 +1,4 @@
-"""Tries, now and then, what does not look best, to learn whether it is, at a bounded share of the time."""
+"""Explores: single draft tokens of proposers that a plan leaves out, for a bounded share of the time."""
 
 import numpy as np
 
@@ -6,39 +6,42 @@ from vllm_spec_plugin.jit import Floats, Ints, compiled
 from vllm_spec_plugin.scheduling.draft_length.allocation import ASKING, NO_PROPOSER, POSITION, TOKEN, Offers
 from vllm_spec_plugin.scheduling.draft_length.outcomes import ASKED
 
-# Most of served time that a budget is a share of: a long phase without trials does not allow many at once.
-_MOST_SECONDS, _MOST_STEPS = 60.0, 400
+# Maximum served time that a budget is a share of, so that a long phase without trials does not allow many at once.
+_MAX_SECONDS, _MAX_STEPS = 60.0, 400
 _SHORTEST = 1e-9
 
 
 class ExplorationBudget:
-    """A share of all time served, to be spent on trials.
+    """A share of the served time, for trials.
 
     Args:
-        share: of the time, from 0 to below 1.
+        share: share of the time, from 0 to below 1.
+
+    Attributes:
+        seconds: present balance; below 0 is debt.
     """
 
     def __init__(self, share: float) -> None:
         self._share = share
         self.seconds = 0.0
-        self._step_seconds = _MOST_SECONDS
+        self._step_seconds = _MAX_SECONDS
 
     @property
     def capacity(self) -> float:
-        """Most seconds that it holds."""
-        return self._share * min(_MOST_SECONDS, _MOST_STEPS * self._step_seconds)
+        """Maximum balance, in seconds."""
+        return self._share * min(_MAX_SECONDS, _MAX_STEPS * self._step_seconds)
 
     def served(self, seconds: float) -> None:
-        """Adds a step's time."""
-        self._step_seconds += (seconds - self._step_seconds) / (16 if self._step_seconds < _MOST_SECONDS else 1)
+        """Adds the share of a step's time."""
+        self._step_seconds += (seconds - self._step_seconds) / (16 if self._step_seconds < _MAX_SECONDS else 1)
         self.seconds = min(self.seconds + self._share * seconds, self.capacity)
 
     def can_pay(self, seconds: float) -> bool:
-        """Whether it holds as much; a full one pays any price, and is in debt then."""
+        """Whether the balance suffices; a full budget pays any price, and is then in debt."""
         return self.seconds > 0 and (seconds <= self.seconds or self.seconds >= self.capacity)
 
     def pay(self, seconds: float) -> None:
-        """Spends seconds."""
+        """Subtracts a price."""
         self.seconds -= seconds
 
 
@@ -46,23 +49,23 @@ class ExplorationBudget:
 def pick_trials(
     offers: Offers, lengths: Ints, proposers: Ints, catch_up: Floats, asked: Floats, rows: Ints, now: int, rate: float
 ) -> tuple[Ints, Floats]:
-    """Picks for each proposer the request to ask it for one draft token first, and the price.
+    """Picks per proposer the request for a trial, one draft token in a turn before all others, and its price.
 
-    That is the request that has waited longest per second of the price. The price is the time that the trial adds, and
-    what the request's planned turns lose where the trial has a draft; what it gains is not counted on.
+    It is the request with the longest wait per second of the price. The price is the time that the trial adds, and the
+    loss of the request's planned turns where the trial has a draft; the trial's own gain is not counted.
 
     Args:
-        offers: what a plan was made of.
+        offers: expected drafts and costs, as for the plan.
         lengths: [n, L], draft tokens of each planned turn.
-        proposers: [n, L], proposer of each.
-        catch_up: [L, n], seconds of catching up with a request's tokens.
-        asked: [., L], the step in which each proposer was last asked for each request; 0 becomes `now`.
+        proposers: [n, L], proposer of each planned turn.
+        catch_up: [L, n], seconds of catching up with a request's text.
+        asked: [rows, L], latest step with a turn, by request and proposer; 0 becomes `now`.
         rows: [n], the requests' rows of `asked`.
-        now: the step.
-        rate: output tokens per second at present.
+        now: number of the step.
+        rate: present output tokens per second.
 
     Returns:
-        [L] requests, -1 where there is none, and [L] seconds.
+        [L] requests, -1 for none, and [L] prices in seconds.
     """
     num_proposers, num_requests, _ = offers.gains.shape
     picked, prices, due = np.full(num_proposers, -1), np.zeros(num_proposers), np.zeros(num_proposers)
@@ -96,7 +99,7 @@ def pick_trials(
                 price += tokens * row_seconds
             price += offers.draft_prob[proposer, request] * gains[request] / rate
             price = max(price, _SHORTEST)
-            # What is known of all requests is good enough for a new one for a while.
+            # The average request's estimates serve a new request at first.
             if asked[rows[request], proposer] == 0:
                 asked[rows[request], proposer] = now
             waited = now - asked[rows[request], proposer]
@@ -107,13 +110,13 @@ def pick_trials(
 
 @compiled
 def note_asked(asked: Floats, rows: Ints, of_proposers: Ints, now: int) -> None:
-    """Notes which proposers were asked.
+    """Records the proposers that had turns.
 
     Args:
-        asked: [., L], the step in which each proposer was last asked for each request; changed in place.
-        rows: [n], the requests' rows of it.
+        asked: [rows, L], latest step with a turn, by request and proposer; changed in place.
+        rows: [n], the requests' rows of `asked`.
         of_proposers: [L, 3, n], outcomes per proposer, as in `Outcomes.of_proposers`.
-        now: the step.
+        now: number of the step.
     """
     for proposer in range(len(of_proposers)):
         for i in range(len(rows)):

@@ -1,4 +1,4 @@
-"""Policies that look at neither cost nor batch."""
+"""Policies that ignore cost and batch: fixed lengths, and a heuristic."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,12 +6,12 @@ from typing import Any
 from vllm_spec_plugin.scheduling.draft_length.control import Batch, DraftRequest, Forecast, Measured
 from vllm_spec_plugin.turns import Turns, length_of
 
-# Of the heuristic, in tokens: a request's first draft, and what it grows and shrinks by.
+# Tokens of a request's first draft by the heuristic, and by which drafts grow and shrink.
 START, GROWTH, SHRINKAGE = 5, 2, 1
 
 
 class FixedControl:
-    """Asks all proposers in their order, each for as many tokens as the limits allow."""
+    """Plans all proposers in their order, each with its limit as draft length."""
 
     is_constant = True
     forecast: Forecast | None = None
@@ -22,20 +22,20 @@ class FixedControl:
         return False
 
     def plan(self, requests: Sequence[DraftRequest], batch: Batch) -> list[Turns]:
-        """Every limit."""
+        """Returns the limits above 0 as turns."""
         return [tuple((i, limit) for i, limit in enumerate(request.limits) if limit > 0) for request in requests]
 
     def verified(self, *args: Any, **kwargs: Any) -> None:
-        """Nothing to learn."""
+        """Keeps no state."""
 
     def measured(self, step: Measured) -> None:
-        """Nothing to learn."""
+        """Keeps no state."""
 
     def probed(self, steps: Sequence[tuple[int, float]]) -> None:
-        """Nothing to learn."""
+        """Keeps no state."""
 
     def forget(self, request_id: str) -> None:
-        """Nothing to forget."""
+        """Keeps no state."""
 
 
 class HeuristicControl(FixedControl):
@@ -44,28 +44,28 @@ class HeuristicControl(FixedControl):
     The rule is that of Hugging Face transformers (`AssistedCandidateGenerator.update_candidate_strategy` in
     src/transformers/generation/candidate_generator.py, `num_assistant_tokens_schedule="heuristic_transient"`): two
     tokens more if all were accepted, else one less, but at least 1. It started at 5, its default until pull request
-    33657 made a constant length the default. Three things differ: there is a most; each request and proposer has its
-    own length; and a draft shorter than asked for counts only if a token of it was rejected, as where a proposer
-    stops does not say how far it would have been right.
+    33657 made a constant length the default. Three things differ: lengths have a maximum; each request and proposer has
+    its own; and a draft shorter than planned counts only if a token of it was rejected, as it does not show how many
+    further tokens would have been accepted.
     """
 
     is_constant = False
 
-    def __init__(self, most: Sequence[int | None]) -> None:
+    def __init__(self, maxima: Sequence[int | None]) -> None:
         """Starts every request with `START` tokens.
 
         Args:
-            most: per proposer, most tokens; None where drafts are trees.
+            maxima: per proposer, maximum draft tokens; None for trees.
         """
-        self._most = most
-        # Of each request, a length per proposer.
+        self._maxima = maxima
+        # Per request, a length per proposer.
         self._lengths: dict[str, list[int]] = {}
 
     def plan(self, requests: Sequence[DraftRequest], batch: Batch) -> list[Turns]:
-        """All proposers in their order, for as many tokens as each request has grown or shrunk to."""
+        """Returns all proposers in their order, with each request's present lengths."""
         return [
             tuple(
-                (i, limit if self._most[i] is None else min(limit, length))
+                (i, limit if self._maxima[i] is None else min(limit, length))
                 for i, (limit, length) in enumerate(zip(request.limits, self._of(request.request_id), strict=True))
                 if limit > 0
             )
@@ -82,16 +82,16 @@ class HeuristicControl(FixedControl):
         num_output_tokens: int = 0,
         nodes: tuple[int, ...] | None = None,
     ) -> None:
-        """Grows or shrinks; proposers without a draft stay as they were."""
-        most = None if source is None else self._most[source]
-        if source is None or most is None:
+        """Lengthens or shortens the source's drafts for the request."""
+        maximum = None if source is None else self._maxima[source]
+        if source is None or maximum is None:
             return
         asked = length_of(turns, source)
         drafted, lengths = min(drafted, asked), self._of(request_id)
         if accepted < drafted:
             lengths[source] = max(lengths[source] - SHRINKAGE, 1)
         elif 0 < asked <= drafted:
-            lengths[source] = min(lengths[source] + GROWTH, most)
+            lengths[source] = min(lengths[source] + GROWTH, maximum)
 
     def forget(self, request_id: str) -> None:
         """Drops a request's lengths."""
@@ -99,5 +99,5 @@ class HeuristicControl(FixedControl):
 
     def _of(self, request_id: str) -> list[int]:
         if request_id not in self._lengths:
-            self._lengths[request_id] = [min(START, most or START) for most in self._most]
+            self._lengths[request_id] = [min(START, maximum or START) for maximum in self._maxima]
         return self._lengths[request_id]

@@ -1,13 +1,15 @@
 """Chooses draft lengths for the most expected tokens per second of the batch, K = 0 included."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import chain
 
 import numpy as np
 
 from vllm_spec_plugin.jit import Floats, Ints
 from vllm_spec_plugin.scheduling.draft_length.allocation import Offers, Value, allocate
-from vllm_spec_plugin.scheduling.draft_length.comparison import CATCH_UP_STEPS, ComparedStep, Comparison
+from vllm_spec_plugin.scheduling.draft_length.compared_steps import ComparedStep
+from vllm_spec_plugin.scheduling.draft_length.comparison import CATCH_UP_STEPS, Comparison
 from vllm_spec_plugin.scheduling.draft_length.control import Batch, DraftRequest, Forecast, Measured
 from vllm_spec_plugin.scheduling.draft_length.exploration import ExplorationBudget, note_asked, pick_trials
 from vllm_spec_plugin.scheduling.draft_length.outcomes import OutcomeNotes, turns_of
@@ -16,30 +18,46 @@ from vllm_spec_plugin.scheduling.draft_length.request_rows import RequestRows
 from vllm_spec_plugin.scheduling.draft_length.step_cost import StepCost
 from vllm_spec_plugin.turns import Turns
 
-# How much better than no drafts a plan must be, as a share: the best of many plans is partly the luckiest.
+# Minimum expected gain of a plan over no drafts, as a share: the best of many plans is partly the luckiest.
 MARGIN = 0.02
-# Most steps for which a plan without drafts stands, if requests neither come nor go.
-_LONGEST_REST = 16
-# Most further steps for which a plan with drafts that gain stands; seconds of planning, and the share of a step that
-# planning may take.
-_LONGEST_STAND, _PLANNING, _PLANNING_SHARE = 3, 1e-4, 0.01
-# Accepted draft tokens of a step, as a share of the expected ones, below which its plan stands no longer.
-_LEAST_AS_EXPECTED = 0.7
+# Maximum steps for which a plan without drafts is reused in a batch of the same size.
+_MAX_REST = 16
+# Maximum steps for which a plan with drafts that gain is reused; seconds of planning, and its maximum share of a step.
+_MAX_REUSED, _PLANNING, _PLANNING_SHARE = 3, 1e-4, 0.01
+# Minimum accepted draft tokens of a step for its plan to be reused, as a share of the expected ones.
+_MIN_AS_EXPECTED = 0.7
+
+
+@dataclass
+class _Kept:
+    """A plan with drafts that is reused in the next steps of the same batch.
+
+    Attributes:
+        made_for: request ids, limits and batch sizes that it was made for.
+        turns: turns of each request.
+        num_tokens: draft tokens of all turns.
+        steps_left: number of further steps for which it may be used.
+    """
+
+    made_for: tuple[object, ...]
+    turns: list[Turns]
+    num_tokens: int
+    steps_left: int
 
 
 class OptimalControl:
-    """Plans by measured acceptance and measured time; whether drafting gains at all is measured, too.
+    """Plans by measured acceptance and measured time; also measures whether drafting gains at all.
 
     - `ProposerModel`, one per proposer: acceptance by request and position, and the cost of drafting.
     - `StepCost`: seconds of the target's steps.
-    - `allocate`: the plan of most expected output tokens per second.
-    - `Comparison`: steps with drafts against steps without any, by measurement; drafting that loses is switched off.
-    - `ExplorationBudget`: one draft token of a proposer that is not asked first for a request, now and then.
+    - `allocate`: the plan with the most expected output tokens per second.
+    - `Comparison`: compares measured steps with and without drafts, and switches off drafting that loses.
+    - `ExplorationBudget`: pays for single draft tokens of proposers that are not first in a request's plan.
 
     Attributes:
-        proposers: what is known of each proposer.
-        step_cost: of the target's steps.
-        forecast: of the latest plan.
+        proposers: model of each proposer, in the order of the configuration.
+        step_cost: cost model of the target's steps.
+        forecast: expected tokens and seconds of the latest plan; None if there is none.
     """
 
     is_constant = False
@@ -54,9 +72,9 @@ class OptimalControl:
         """Starts without observations.
 
         Args:
-            proposers: in their order.
-            requests: whose rows the proposers' estimates use.
-            max_step_tokens: most tokens of a step.
+            proposers: model of each proposer, in the order of the configuration.
+            requests: rows of the requests, shared with the proposers' models.
+            max_step_tokens: maximum tokens of a step.
             explore: share of the time for trials, from 0 to below 1.
         """
         self.proposers = tuple(proposers)
@@ -65,22 +83,18 @@ class OptimalControl:
         self._max_step_tokens = max_step_tokens
         self._requests = requests
         self._notes = OutcomeNotes(len(proposers))
-        # This very method: it is called for each request in each step.
+        # Bound directly: it is called for each request in each step.
         self.verified = self._notes.verified
         self._comparison = Comparison()
         self._budgets = [ExplorationBudget(explore / len(proposers)) for _ in proposers]
         self._latest_trial = 0
-        # Per request and proposer, the step in which it was last asked, from 1.
+        # Per request and proposer, the latest step with a turn of it, from 1.
         self._asked = requests.column(len(proposers))
-        # Plans that were made, and steps since the latest outcomes were learned from.
+        # Number of plans, and of steps since the latest update by outcomes.
         self._step, self._num_unlearned = 0, 0
-        # Steps for which the latest plan without drafts stands, those that are left, and its number of requests.
+        # Steps for which the latest plan without drafts is reused, how many are left, and its number of requests.
         self._rest, self._rest_left, self._num_resting = 0, 0, 0
-        # What the latest plan was made for, its turns, their draft tokens, and steps for which it stands yet.
-        self._made_for: tuple[object, ...] | None = None
-        self._turns: list[Turns] = []
-        self._num_planned, self._stand_left = 0, 0
-        self._most_positions = max(proposer.num_positions for proposer in proposers)
+        self._kept: _Kept | None = None
         self._num_positions = np.array([proposer.num_positions for proposer in proposers])
         # Of the latest plan: tokens per second over those of no drafts, and draft tokens per request.
         self._speedup, self._rows_per_request = 1.0, 0.0
@@ -91,24 +105,24 @@ class OptimalControl:
         return tuple([proposer.acceptance for proposer in self.proposers])
 
     def is_off(self, num_requests: int) -> bool:
-        """Whether drafts lose by measurement, steps without any are being measured, or the latest plan had none.
+        """Whether drafts lose by measurement, steps without drafts are being measured, or the latest plan had none.
 
-        A plan without drafts stands for a step, then for two, four and so on: hardly anything is learned meanwhile, and
-        planning takes time, too.
+        A plan without drafts is reused for 1 step, then for 2, 4 and so on: planning takes time, and little is learned
+        meanwhile.
         """
         is_off = self._comparison.is_off(num_requests)
         if not is_off and self._rest_left > 0 and num_requests == self._num_resting:
             self._rest_left -= 1
             is_off = True
         if is_off:
-            self.forecast, self._stand_left = None, 0
+            self.forecast = self._kept = None
             self._learn()
         return is_off
 
     def plan(self, requests: Sequence[DraftRequest], batch: Batch) -> list[Turns]:
-        """Each request's turns, within its limits.
+        """Returns each request's turns, within its limits.
 
-        Where steps are fast and drafting is known to gain, a plan stands for a few steps of the same batch.
+        Where steps are fast and drafting is known to gain, a plan is reused in a few steps of the same batch.
         """
         self._step += 1
         if not requests:
@@ -117,10 +131,11 @@ class OptimalControl:
             return []
         request_ids, limits, uncomputed, _ = zip(*requests, strict=True)
         made_for = request_ids, limits, batch.base_tokens, batch.num_requests, batch.others
-        if self._stand_left > 0 and made_for == self._made_for and self._num_planned <= batch.most_tokens:
-            self._stand_left -= 1
-            return self._turns
-        self.forecast = None
+        kept = self._kept
+        if kept and kept.steps_left > 0 and made_for == kept.made_for and kept.num_tokens <= batch.most_tokens:
+            kept.steps_left -= 1
+            return kept.turns
+        self.forecast = self._kept = None
         self._learn()
         rows = self._requests.add(request_ids)
         catch_up, offers = self._offers(rows, limits, uncomputed, batch)
@@ -138,36 +153,37 @@ class OptimalControl:
             proposer, request = trial
             turns[request] = ((proposer, 1), *(turn for turn in turns[request] if turn[0] != proposer))
         drafts = value.positions > 0 or trial is not None
-        self._rest = 0 if drafts else min(max(2 * self._rest, 1), _LONGEST_REST)
+        self._rest = 0 if drafts else min(max(2 * self._rest, 1), _MAX_REST)
         self._rest_left, self._num_resting = self._rest, batch.num_requests
-        stands = value.positions > 0 and trial is None and self._comparison.is_sure(batch.num_requests)
-        self._stand_left = min(int(_PLANNING / (_PLANNING_SHARE * plain_seconds)), _LONGEST_STAND) if stands else 0
-        self._made_for, self._turns, self._num_planned = made_for, turns, int(lengths.sum())
+        if value.positions > 0 and trial is None and self._comparison.is_sure(batch.num_requests):
+            num_steps = min(int(_PLANNING / (_PLANNING_SHARE * plain_seconds)), _MAX_REUSED)
+            self._kept = _Kept(made_for, turns, int(lengths.sum()), num_steps)
         self.forecast = Forecast(value.tokens, value.seconds, num_outputs, plain_seconds, is_trial=trial is not None)
         return turns
 
     def _offers(
         self, rows: Ints, limits: Sequence[tuple[int, ...]], uncomputed: Sequence[tuple[int, ...]], batch: Batch
     ) -> tuple[Floats, Offers]:
-        """[L, n] seconds of catching up, and what the proposers are expected to draft."""
+        """Returns [L, n] seconds of catch-up, and the proposers' expected drafts and costs."""
         shape = len(self.proposers), len(rows)
         draft_prob = np.empty(shape)
-        gains, draft_tokens = np.empty((2, *shape, self._most_positions))
+        gains, draft_tokens = np.empty((2, *shape, int(self._num_positions.max())))
         for i, proposer in enumerate(self.proposers):
             proposer.expect(rows, draft_prob[i], gains[i], draft_tokens[i])
         costs = [proposer.draft_cost for proposer in self.proposers]
         # In C order: for another memory layout numba would compile the policy again.
         catch_up = np.empty(shape)
         np.multiply(_table(uncomputed, len(costs)).T, [[cost.catch_up_seconds] for cost in costs], out=catch_up)
-        most = np.minimum(_table(limits, len(costs)), self._num_positions)
-        most_tokens = min(max(batch.most_tokens, 0), int(most.max(axis=1).sum()))
+        bounds = np.minimum(_table(limits, len(costs)), self._num_positions)
+        most_tokens = min(max(batch.most_tokens, 0), int(bounds.max(axis=1).sum()))
         step = self.step_cost.seconds_from(batch.base_tokens, most_tokens + 2, batch.num_requests, batch.context)
         drafting = np.array([cost.coefficients for cost in costs])
         entry = catch_up / CATCH_UP_STEPS
-        return catch_up, Offers(draft_prob, gains, draft_tokens, entry, most, drafting, step, most_tokens, batch.others)
+        offers = Offers(draft_prob, gains, draft_tokens, entry, bounds, drafting, step, most_tokens, batch.others)
+        return catch_up, offers
 
     def _row_seconds(self, offers: Offers) -> float:
-        """Seconds that a draft token adds to the target's step, about where the last plan was."""
+        """Returns the seconds that a draft token adds to the target's step, near the latest plan's size."""
         num_requests, step = len(offers.limits), offers.step
         last = min(int((self._rows_per_request + 1) * num_requests), len(step) - 1)
         first = max(min(int((self._rows_per_request - 1) * num_requests), last - 1), 0)
@@ -176,14 +192,14 @@ class OptimalControl:
     def _trial(
         self, offers: Offers, lengths: Ints, ranked: Ints, catch_up: Floats, rows: Ints, rate: float
     ) -> tuple[int, int] | None:
-        """A proposer and the request that it is asked first for, to learn from it, if that can be paid for."""
+        """Returns a proposer and the request for which it drafts one token as a trial; None if no budget can pay."""
         if not any(budget.seconds > 0 for budget in self._budgets):
             return None
         picked, prices = pick_trials(offers, lengths, ranked, catch_up, self._asked.values, rows, self._step, rate)
         payable = [i for i, budget in enumerate(self._budgets) if picked[i] >= 0 and budget.can_pay(float(prices[i]))]
         if not payable:
             return None
-        # In turn: of a proposer that costs next to nothing there is always something to try.
+        # In turn: a trial of a cheap proposer is payable in every step.
         proposer = min(payable, key=lambda i: (i <= self._latest_trial, i))
         request = int(picked[proposer])
         self._latest_trial = proposer
@@ -192,7 +208,7 @@ class OptimalControl:
         return proposer, request
 
     def _learn(self) -> None:
-        """Learns from all outcomes that were noted."""
+        """Updates the proposers' models by all noted outcomes."""
         outcomes = self._notes.take()
         if outcomes is None:
             return
@@ -206,7 +222,7 @@ class OptimalControl:
         note_asked(self._asked.values, rows, outcomes.of_proposers, self._step)
 
     def measured(self, step: Measured) -> None:
-        """Learns what a step cost, and what drafting gained."""
+        """Updates cost models, budgets and the comparison by a finished step."""
         self._num_unlearned += 1
         drafts = any(drafting.longest for drafting in step.drafting)
         if not (drafts or step.has_drafts) and self._comparison.skips(step.num_requests):
@@ -229,8 +245,8 @@ class OptimalControl:
         expected = float(step.num_accepted)
         if step.forecast is not None:
             expected = step.forecast.tokens - step.forecast.plain_tokens
-            if step.num_accepted < _LEAST_AS_EXPECTED * expected:
-                self._stand_left = 0
+            if step.num_accepted < _MIN_AS_EXPECTED * expected:
+                self._kept = None
         compared = ComparedStep(
             step.num_tokens - step.num_drafts,
             step.num_requests,
@@ -243,29 +259,29 @@ class OptimalControl:
             drafts,
             self.forecast is not None,
         )
-        # Steps whose only drafts are a trial's, verified or made, are paid for by its budget.
+        # Steps with a trial's drafts only, verified or made, are paid from its budget.
         is_trial = any(plan is not None and plan.is_only_trial for plan in (step.forecast, self.forecast))
         self._comparison.measured(compared, self.step_cost, counts=not is_trial)
 
     def probed(self, steps: Sequence[tuple[int, float]]) -> None:
-        """Starts again with what steps took at start-up."""
+        """Starts the cost models anew from steps timed at start-up, as (tokens, seconds)."""
         self.step_cost = StepCost(self._max_step_tokens, steps)
         seconds = float(self.step_cost.seconds([1.0], 1, 0)[0])
         for proposer in self.proposers:
             proposer.probed(seconds)
 
     def forget(self, request_id: str) -> None:
-        """Drops what is known of a request that ended."""
+        """Drops the state of a request that ended."""
         self._learn()
-        self._made_for, self._stand_left = None, 0
+        self._kept = None
         self._notes.forget(request_id)
         self._requests.forget(request_id)
 
 
 def _table(of_requests: Sequence[tuple[int, ...]], num_proposers: int) -> Ints:
-    """[n, L]: numbers of each request and proposer."""
+    """Returns [n, L], a number per request and proposer."""
+    # Faster for equal rows, which are usual.
     if of_requests.count(of_requests[0]) == len(of_requests):
-        # Mostly all are the same.
         table = np.empty((len(of_requests), num_proposers), np.int64)
         table[:] = of_requests[0]
         return table

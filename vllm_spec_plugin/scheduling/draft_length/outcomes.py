@@ -1,4 +1,4 @@
-"""Outcomes of drafts, noted request by request and learned from together."""
+"""Collects outcomes of drafts by request, for one update of the models per step."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -8,7 +8,7 @@ import numpy as np
 from vllm_spec_plugin.jit import Ints, compiled
 from vllm_spec_plugin.turns import Turns
 
-# A turn as a number: draft tokens below this, and above them the proposer. The first turn is in the lowest digits.
+# A turn as a number: draft tokens below `_TOKENS`, the proposer above. The first turn is in the lowest digits.
 _TOKENS = 1 << 16
 _TURN = _TOKENS << 4
 _NO_SOURCE = -1
@@ -17,7 +17,7 @@ ASKED, DRAFTED, ACCEPTED = range(3)
 
 
 class _TurnsOf(dict[int, Turns]):
-    """The turns that a number stands for."""
+    """Decodes turns from numbers, and caches them."""
 
     def __missing__(self, code: int) -> Turns:
         rest, turns = code, []
@@ -29,14 +29,14 @@ class _TurnsOf(dict[int, Turns]):
 
 
 class _CodeOf(dict[Turns, int]):
-    """The number that stands for turns."""
+    """Encodes turns as numbers, and caches them."""
 
     def __missing__(self, turns: Turns) -> int:
         self[turns] = sum((proposer * _TOKENS + tokens) * _TURN**i for i, (proposer, tokens) in enumerate(turns))
         return self[turns]
 
 
-# There are few different ones, and a look-up takes less time than making tuples from arrays.
+# Few different turns occur, and a look-up is faster than creating tuples from arrays.
 _TURNS_OF, _CODE_OF = _TurnsOf(), _CodeOf()
 
 
@@ -45,14 +45,14 @@ def turns_of(lengths: Ints, proposers: Ints) -> list[Turns]:
 
     Args:
         lengths: [n, L], draft tokens of each turn; 0 is no turn.
-        proposers: [n, L], the proposer of each turn.
+        proposers: [n, L], proposer of each turn.
     """
     return list(map(_TURNS_OF.__getitem__, _codes(lengths, proposers).tolist()))
 
 
 @compiled
 def _codes(lengths: Ints, proposers: Ints) -> Ints:
-    """[n]: each request's turns as a number."""
+    """Returns [n], each request's turns as a number."""
     codes = np.zeros(len(lengths), np.int64)
     for request in range(len(lengths)):
         digit = 1
@@ -67,10 +67,9 @@ class Outcomes(NamedTuple):
     """Outcomes of n steps of requests, in their order.
 
     Attributes:
-        request_ids: [n], of each step; one request may have several.
-        num_tokens: [n], output tokens of the step.
-        of_proposers: [L, 3, n], of each proposer the draft tokens that it was asked for, 0 if it was not; those of its
-            draft tokens that were verified; and those that were accepted.
+        request_ids: [n], ids of the requests; one may occur more than once.
+        num_tokens: [n], number of output tokens.
+        of_proposers: [L, 3, n], per proposer the planned (0 without a turn), verified and accepted draft tokens.
         nodes: [n], of trees, bit i is whether node i was accepted.
     """
 
@@ -81,7 +80,7 @@ class Outcomes(NamedTuple):
 
 
 class OutcomeNotes:
-    """Notes outcomes at next to no cost until they are taken."""
+    """Collects outcomes until they are taken."""
 
     def __init__(self, num_proposers: int) -> None:
         """Starts without notes."""
@@ -99,10 +98,10 @@ class OutcomeNotes:
         num_output_tokens: int = 0,
         nodes: tuple[int, ...] | None = None,
     ) -> None:
-        """Notes a step of a request; see `DraftLengthControl.verified`."""
+        """Adds a step of a request; see `DraftLengthControl.verified`."""
         num_tokens = accepted + 1
         if num_output_tokens:
-            # Steps without drafts are not told of one by one.
+            # Steps without drafts are not recorded one by one.
             num_tokens = num_output_tokens - self._num_output.get(request_id, num_output_tokens - num_tokens)
             self._num_output[request_id] = num_output_tokens
         # A tree without branches is verified as a chain, whose accepted nodes are the first ones.
@@ -113,11 +112,11 @@ class OutcomeNotes:
         self._notes.append((request_id, turns, source, drafted, accepted, num_tokens, bits))
 
     def forget(self, request_id: str) -> None:
-        """Drops what is kept for a request."""
+        """Drops the state of a request."""
         self._num_output.pop(request_id, None)
 
     def take(self) -> Outcomes | None:
-        """Returns all notes since the last call; None if there are none."""
+        """Returns all outcomes since the last call; None without any."""
         if not self._notes:
             return None
         request_ids, turns, sources, drafted, accepted, num_tokens, nodes = zip(*self._notes, strict=True)
@@ -130,13 +129,13 @@ class OutcomeNotes:
 
 @compiled
 def _of_proposers(codes: Ints, sources: Ints, drafted: Ints, accepted: Ints, num_proposers: int) -> Ints:
-    """[L, 3, n], as of `Outcomes`. Proposers that were asked before the source had no draft.
+    """Returns `Outcomes.of_proposers`; proposers tried before the source had no draft.
 
     Args:
         codes: [n], turns as numbers.
-        sources: [n], the proposer that drafted; below 0 if none did.
-        drafted: [n], draft tokens that were verified; those beyond the source's turn do not count.
-        accepted: [n], how many of them were accepted.
+        sources: [n], index of the proposer that drafted; below 0 if none did.
+        drafted: [n], verified draft tokens; those beyond the source's turn do not count.
+        accepted: [n], accepted draft tokens.
         num_proposers: L.
     """
     outcomes = np.zeros((num_proposers, 3, len(codes)), np.int64)

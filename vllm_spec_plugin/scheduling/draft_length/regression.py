@@ -9,37 +9,35 @@ import numpy.typing as npt
 
 from vllm_spec_plugin.jit import Floats, Ints, compiled
 
-# At 1e-4 a level known to a factor of 1.5 beforehand is followed with a tenth of each step's error.
+# Default share of forgetting per observation: a level with a prior standard deviation of 50% is then corrected by a
+# tenth of each step's error.
 FORGETTING = 1e-4
-# First observations whose median ratio to the prior's predictions sets the prior's level.
+# Number of first observations whose median ratio to the prior's predictions sets the prior's level.
 NUM_ANCHORS = 5
-# Values outside these are no observations.
+# Bounds of a valid observation.
 SMALLEST, LARGEST = 1e-9, 1e6
-# Noise of an observation, as a share of it; standard deviations that a residual counts up to.
+# Noise of an observation, as a share of it; maximum of a residual, in standard deviations.
 _NOISE, _CLIP = 0.05, 3.0
 _NUM_RESIDUALS, _SIGMA_PER_MEDIAN = 31, 1.4826
-# Least scale of an observation, as a share of what the prior expects.
+# Minimum scale of an observation, as a share of the prior's prediction.
 _SCALE_FLOOR = 0.02
 
 
 class ForgetfulRegression:
-    """value = features @ weights + noise, for positive values (seconds) whose noise is a share of them.
+    """Fits value = features @ weights + noise to positive values (seconds) whose noise is a share of them.
 
-    A Kalman filter on the weights. It treats all scales alike: values a thousand times as large give
-    weights a thousand times as large.
+    A Kalman filter on the weights. It is scale-invariant: values times a factor give weights times that factor.
 
-    **Level.** The prior's shape is believed, its level is not: the median of value / prior prediction
-    over the first `NUM_ANCHORS` observations scales the prior.
+    **Level.** The prior has a shape only: the median of value / prior prediction over the first `NUM_ANCHORS`
+    observations scales it.
 
-    **Forgetting.** Each observation moves the covariance by the share `forgetting` towards the prior's
-    (scaled by the square of the present level). So it stays between the two: what is observed is
-    followed for ever, what is not keeps its weight and slowly becomes uncertain again, never more than
-    it was in the beginning.
+    **Forgetting.** Each observation moves the covariance by the share `forgetting` towards the prior's (scaled by the
+    square of the present level). So observed weights stay adaptive; others keep their values, and their uncertainty
+    slowly returns to the prior's.
 
-    **Outliers.** A residual counts up to three standard deviations of what was to be expected or, if
-    more, of the last 31 residuals, judged by their median. One step of a hundred times the time moves
-    the weights like one of a slightly unusual time; once half of the residuals are large, the level
-    has changed, and they count in full.
+    **Outliers.** A residual is clipped at three standard deviations: the expected one or, if larger, that of the last
+    31 residuals, by their median. So one step of a hundred times the time counts little; once half of the residuals are
+    large, the level has changed, and they count in full.
     """
 
     def __init__(
@@ -52,10 +50,10 @@ class ForgetfulRegression:
         """Starts from a prior.
 
         Args:
-            mean: [num_weights], the weights believed in, up to a common factor.
-            covariance: [num_weights, num_weights], positive definite, in the same units.
-            non_negative: which weights can't be below 0.
-            forgetting: in (0, 1), per observation.
+            mean: [num_weights], prior mean of the weights, up to a common factor.
+            covariance: [num_weights, num_weights], prior covariance in the same units, positive definite.
+            non_negative: indices of the weights that are at least 0.
+            forgetting: share of forgetting per observation, in (0, 1).
         """
         self._mean: Floats = np.array(mean, np.float64)
         self._prior: Floats = np.array(covariance, np.float64)
@@ -69,43 +67,39 @@ class ForgetfulRegression:
 
     @property
     def weights(self) -> Floats:
-        """[num_weights], as they are now; read only."""
+        """[num_weights], present weights; read-only."""
         return self._weights
 
     @property
     def num_observations(self) -> int:
-        """How many observations were learnt from."""
+        """Number of observations, without ignored ones."""
         return self._num_observations
 
-    def predict(self, features: Floats) -> float:
-        """The value expected at `features`, [num_weights]; never below 0."""
-        return max(0.0, float(features.dot(self._weights)))
-
     def observe(self, features: Floats, value: float) -> float:
-        """Learns from one observation.
+        """Updates the weights by one observation.
 
-        One that can't be is ignored: a value that is no number or not within `SMALLEST` and `LARGEST`,
-        features at which the prior expects nothing.
+        Ignores invalid ones: a value that is no number or not between `SMALLEST` and `LARGEST`, and features for which
+        the prior predicts 0.
 
         Args:
             features: [num_weights], finite.
-            value: what was measured there.
+            value: measured value.
 
         Returns:
-            What was predicted before.
+            The value predicted before, at least 0.
         """
-        can_be = SMALLEST < value < LARGEST
-        if can_be and self._num_observations >= NUM_ANCHORS:
+        is_valid = SMALLEST < value < LARGEST
+        if is_valid and self._num_observations >= NUM_ANCHORS:
             return max(0.0, self._learn(features, value))
         raw, expected = _expect(features, self._weights, self._mean)
-        if can_be and expected > 0:
+        if is_valid and expected > 0:
             self._num_observations += 1
             self._anchor(features, value, value / expected)
         return max(0.0, raw)
 
     def _anchor(self, features: Floats, value: float, ratio: float) -> None:
         self._anchors.append((ratio, value, features.copy()))
-        # Of an even number the lower one: what disturbs a step makes it longer.
+        # The lower median of an even number: disturbances make steps longer.
         level = sorted(ratio for ratio, _, _ in self._anchors)[(len(self._anchors) - 1) // 2]
         self._weights = self._mean * level
         if self._num_observations < NUM_ANCHORS:
@@ -113,7 +107,7 @@ class ForgetfulRegression:
         self._mean = self._weights.copy()
         self._prior *= level * level
         self._covariance = self._prior.copy()
-        # The most typical first: by the time an outlier comes, it is recognised as one.
+        # The most typical first, so that outliers are recognised.
         self._anchors.sort(key=lambda anchor: abs(math.log(anchor[0] / level)))
         for _, anchored, at in self._anchors:
             self._learn(at, anchored)
@@ -121,7 +115,7 @@ class ForgetfulRegression:
         self._anchors.clear()
 
     def _learn(self, features: Floats, value: float) -> float:
-        """What the weights expected; where the prior expects something."""
+        """Updates the weights, and returns the value predicted before."""
         median = sorted(self._residuals)[len(self._residuals) // 2] if self._residuals else 0.0
         state = self._weights, self._covariance, self._mean, self._prior
         raw, residual = _learn(*state, self._non_negative, features, value, median, self._forgetting)
@@ -133,7 +127,7 @@ class ForgetfulRegression:
 
 @compiled
 def _expect(features: Floats, weights: Floats, mean: Floats) -> tuple[float, float]:
-    """What the weights expect at `features`, and what the prior's mean does; all [num_weights]."""
+    """Returns the predictions of the weights and of the prior's mean; all [num_weights]."""
     raw = expected = 0.0
     for i in range(len(features)):
         raw += features[i] * weights[i]
@@ -156,16 +150,15 @@ def _correct(
     """Moves weights and covariance by one observation.
 
     Args:
-        weights: [num_weights]; changed in place.
-        covariance: [num_weights, num_weights], of the weights, symmetric; changed in place.
-        prior: [num_weights, num_weights], symmetric.
-        features: [num_weights], what was observed at.
-        residual: value that was observed less the expected one.
-        scale: of the value; its noise is `_NOISE` of it.
-        spread_of_residuals: standard deviation of the last ones; a residual counts up to three of them, or of
-            what was to be expected.
-        stay: how much of the covariance stays.
-        back: how much of the prior is added.
+        weights: [num_weights], changed in place.
+        covariance: [num_weights, num_weights], covariance of the weights, changed in place.
+        prior: [num_weights, num_weights], prior covariance.
+        features: [num_weights], features of the observation.
+        residual: observed value less the predicted one.
+        scale: scale of the value; its noise is `_NOISE` times it.
+        spread_of_residuals: standard deviation of the last residuals.
+        stay: factor of the covariance.
+        back: factor of the prior covariance, which is added.
     """
     num_weights = len(weights)
     spread = np.empty(num_weights)
@@ -191,12 +184,12 @@ def _correct(
 
 @compiled
 def _keep_non_negative(weights: Floats, covariance: Floats, indices: Ints) -> None:
-    """Sets negative weights that can't be to 0, and moves the others as if that had been observed.
+    """Sets negative weights to 0, and updates the others as by an observation of these zeros.
 
     Args:
-        weights: [num_weights]; changed in place.
-        covariance: [num_weights, num_weights], of the weights.
-        indices: [n], of the weights that can't be negative.
+        weights: [num_weights], changed in place.
+        covariance: [num_weights, num_weights], covariance of the weights.
+        indices: [n], indices of the weights that are at least 0.
     """
     negative = [index for index in indices if weights[index] < 0]
     for index in negative:
@@ -220,21 +213,21 @@ def _learn(
     median: float,
     forgetting: float,
 ) -> tuple[float, float]:
-    """Learns from one observation, if the prior expects something there.
+    """Updates the weights by one observation, unless the prior predicts 0 for its features.
 
     Args:
-        weights: [num_weights]; changed in place.
-        covariance: [num_weights, num_weights], of the weights, symmetric; changed in place.
-        mean: [num_weights], the prior's.
-        prior: [num_weights, num_weights], the prior's covariance.
-        non_negative: [n], indices of the weights that can't be negative.
-        features: [num_weights], what was observed at.
-        value: what was observed.
-        median: of the last residuals.
+        weights: [num_weights], changed in place.
+        covariance: [num_weights, num_weights], covariance of the weights, changed in place.
+        mean: [num_weights], prior mean.
+        prior: [num_weights, num_weights], prior covariance.
+        non_negative: [n], indices of the weights that are at least 0.
+        features: [num_weights], features of the observation.
+        value: observed value.
+        median: median of the last relative residuals.
         forgetting: share by which the covariance moves towards the prior's.
 
     Returns:
-        What the weights expected, and the residual's size as a share of it; the latter is -1 if nothing was learnt.
+        The value predicted before, and the absolute residual as a share of it; -1 for the latter without an update.
     """
     raw, expected = _expect(features, weights, mean)
     if expected <= 0:

@@ -1,4 +1,4 @@
-"""One row per request, the same in several arrays, so that compiled code finds all that is known of it."""
+"""Assigns each request a row, the same in several arrays, so that compiled code finds its state by index."""
 
 from collections.abc import Sequence
 
@@ -6,48 +6,48 @@ import numpy as np
 
 from vllm_spec_plugin.jit import Floats, Ints
 
-# The row of all requests that have none; nothing but zeros is in it.
+# The row of all requests without a row of their own: zeros.
 NO_ROW = 0
 _FIRST_ROWS = 64
 
 
 class Column:
-    """What one learner keeps per request.
+    """One model's state per request.
 
     Attributes:
-        values: [rows, ...], zeros where nothing was written. Another array after requests were added: not to be kept.
+        values: [rows, ...], zeros at first; adding requests may replace the array.
     """
 
     def __init__(self, num_rows: int, shape: tuple[int, ...]) -> None:
-        """All zeros."""
+        """Creates zeros."""
         self.values: Floats = np.zeros((num_rows, *shape))
 
 
 class RequestRows:
-    """Gives requests their rows, and takes them back."""
+    """Assigns rows to requests, and frees them."""
 
     def __init__(self) -> None:
-        """No request yet."""
+        """Starts without requests."""
         self._row_of: dict[str, int] = {}
         self._num_rows = _FIRST_ROWS
         self._free = list(range(_FIRST_ROWS - 1, NO_ROW, -1))
         self._columns: list[Column] = []
 
     def column(self, *shape: int) -> Column:
-        """A new array with a row of that shape for each request."""
+        """Creates an array with a row of that shape per request."""
         column = Column(self._num_rows, shape)
         self._columns.append(column)
         return column
 
     def add(self, request_ids: Sequence[str]) -> Ints:
-        """[n]: their rows; those that have none get one. Valid until one is forgotten."""
+        """Returns [n], rows of the requests, new ones included; valid until one is forgotten."""
         try:
             return np.fromiter(map(self._row_of.__getitem__, request_ids), np.int64, len(request_ids))
         except KeyError:
             return np.array([self._add_one(request_id) for request_id in request_ids], np.int64)
 
     def forget(self, request_id: str) -> None:
-        """Drops all that is known of a request; its row goes to the next one."""
+        """Clears and frees the row of a request."""
         row = self._row_of.pop(request_id, None)
         if row is not None:
             for column in self._columns:

@@ -1,4 +1,4 @@
-"""Seconds of a step of the target, learned from the steps that are run."""
+"""Models the time of a target's step, by regression on measured steps."""
 
 import bisect
 import math
@@ -11,41 +11,43 @@ from vllm_spec_plugin.jit import Floats, compiled
 from vllm_spec_plugin.scheduling.draft_length.regression import LARGEST, SMALLEST, ForgetfulRegression
 
 _SMALL_KNOTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
-# Where the straight line beyond the last knot ends, so that interpolation alone does it.
+# End of the line beyond the last knot, so that interpolation also extrapolates.
 _FAR = 1e9
 
-# Without a probe: a step of one token, most of it fixed, as reading the weights is.
+# Prior without a probe: seconds of a step of one token, and the share of them that is fixed (reading the weights).
 _UNKNOWN_SECONDS = 0.01
 _UNKNOWN_FIXED_SHARE = 0.9
 
-# Standard deviations, as shares of the curve; the offset's is a share of a step of one token.
+# Prior standard deviations of factor, offset and individual errors, with a probe and without: shares of the curve, for
+# the offset of a step of one token.
 _PROBED = (0.5, 0.2, 0.1)
 _UNKNOWN = (1.0, 0.5, 0.3)
-# Knots a factor of four apart still have a third of their individual errors in common.
+# Individual errors of knots a factor of four apart have a correlation of 1 / e.
 _CORRELATION_LENGTH = math.log(4)
-# Shares of a step of one token: per request, per token of context, of a step with drafts, and per request of one.
+# Prior standard deviations of the other costs, as shares of a step of one token: per request, per token of context, of
+# a step with drafts, and per request of such a step.
 _OTHERS = (0.03, 3e-5, 0.5, 0.02)
 
 
 class StepCost:
-    """Seconds of a target step by its scheduled tokens N, requests B, tokens of context C and drafts.
+    """Models seconds of a target's step by its scheduled tokens N, requests B, tokens of context C and drafts.
 
-    T = curve(N) + b * B + c * C + (d + e * B) * D, where the curve is linear between knots of N, and D says whether
-    drafts are verified or made: where not each request has one token, engines leave their fastest way (a block of
-    matrix rows that is not filled, a kernel or graph for decoding only), drafts take time that no proposer reports,
-    and so what the first draft token costs is on no smooth curve. The prior is the curve that was probed at start-up;
-    its errors are thought to be one factor and one offset common to all knots, large, and individual ones, small and
-    alike at neighbours. So a few steps at one N correct the whole curve, steps at several N its shape, and where
-    nothing was observed it keeps the probe's.
+    T = curve(N) + b * B + c * C + (d + e * B) * D, where the curve is linear between knots of N, and D is 1 if drafts
+    are verified or made, else 0. D has costs of its own, as the first draft token is not on the curve: engines have
+    faster kernels and graphs for decoding only, and part of the time of drafts is not measured by proposers.
+
+    The prior is the curve that was probed at start-up. Its errors have a large common factor, a large common offset,
+    and small individual parts that are correlated at neighbouring knots. So a few steps at one N correct the whole
+    curve, steps at several N its shape; without steps it keeps the probe's.
     """
 
     def __init__(self, max_tokens: int, probe: Sequence[tuple[int, float]] = ()) -> None:
-        """Starts from what was measured at start-up, if anything was.
+        """Starts from the probe, or without one from a guess.
 
         Args:
-            max_tokens: the most tokens of a step.
-            probe: (num_tokens, seconds) of dummy steps, in any order, repeated at will; pairs that
-                can't be are ignored.
+            max_tokens: maximum tokens of a step.
+            probe: (num_tokens, seconds) of dummy steps at start-up, in any order, sizes may repeat; impossible pairs
+                are ignored.
 
         Raises:
             ValueError: `max_tokens` is below 1.
@@ -69,20 +71,20 @@ class StepCost:
 
     @property
     def num_observations(self) -> int:
-        """How many steps it has learnt from; with none and no probe its seconds are a guess."""
+        """Number of observed steps; before the first one the prior holds."""
         return self._regression.num_observations
 
     def observe(
         self, num_tokens: int, num_requests: int, context: int, seconds: float, *, has_drafts: bool = False
     ) -> float:
-        """Learns from a step; one that can't be (no tokens, negative counts, no positive time) is ignored.
+        """Updates the model by a step; ignores impossible ones (no tokens, negative counts, no positive time).
 
         Args:
             num_tokens: scheduled tokens, drafts included.
-            num_requests: requests with scheduled tokens.
-            context: tokens of context of these requests together.
-            seconds: what the step took.
-            has_drafts: whether drafts were among its tokens, or made in it.
+            num_requests: number of requests with scheduled tokens.
+            context: total tokens of context of these requests.
+            seconds: measured seconds of the step.
+            has_drafts: whether drafts were verified or made in it.
 
         Returns:
             The seconds predicted before.
@@ -105,30 +107,27 @@ class StepCost:
         return predicted
 
     def seconds(self, num_tokens: npt.ArrayLike, num_requests: int, context: int) -> Floats:
-        """Expected seconds of steps without drafts, positive, never fewer for more tokens.
+        """Returns expected seconds of steps without drafts, in the shape of `num_tokens`; positive, non-decreasing.
 
         Args:
-            num_tokens: scheduled tokens of each candidate step, any shape; below 1 counts as 1, beyond
-                `max_tokens` the last piece of the curve goes on.
-            num_requests: requests of the step.
-            context: tokens of context of these requests together.
-
-        Returns:
-            The shape of `num_tokens`.
+            num_tokens: scheduled tokens of each step, any shape; below 1 counts as 1, beyond `max_tokens` the curve is
+                extrapolated.
+            num_requests: number of requests of each step.
+            context: total tokens of context of these requests.
         """
         expected: Floats = np.interp(np.asarray(num_tokens, np.float64), self._at, self._curve)
         expected += self._overhead(num_requests, context)
         return expected
 
     def seconds_of(self, num_tokens: Floats, num_requests: Floats, context: Floats) -> Floats:
-        """[n]: expected seconds of n steps without drafts, as `seconds`, by each one's tokens, requests and context."""
+        """Returns [n], as `seconds`, for n steps with tokens, requests and context of their own."""
         weights = self._regression.weights
         expected: Floats = np.interp(num_tokens, self._at, self._curve)
         expected += num_requests * weights.item(self._requests) + context * weights.item(self._context)
         return expected
 
     def seconds_from(self, num_tokens: int, count: int, num_requests: int, context: int) -> Floats:
-        """[count]: expected seconds of a step of `num_tokens` tokens, of that with one draft token, two, and so on."""
+        """Returns [count], expected seconds of a step of `num_tokens` tokens and 0, 1, 2, ... draft tokens."""
         steps = _values_from(num_tokens, count, self._at, self._curve, self._overhead(num_requests, context))
         steps[1:] += self._of_drafts(num_requests)
         return steps
@@ -147,37 +146,37 @@ class StepCost:
 
 @compiled
 def _draw(learnt: Floats, at: Floats, curve: Floats, lowest: float) -> None:
-    """The non-decreasing curve that is nowhere further than need be from what was learnt.
+    """Writes the non-decreasing curve with the smallest maximum distance from the learnt values.
 
     Args:
         learnt: [n], value at each knot, n at least 2.
-        at: [n + 1], where the knots are, rising, and where the curve ends: its last piece goes on as the one before.
-        curve: [n + 1], the values there; written.
-        lowest: no value is below it.
+        at: [n + 1], the knots, ascending, and the end of the extrapolated last piece.
+        curve: [n + 1], values of the curve at these; written.
+        lowest: lower bound of the curve.
     """
     num_knots = len(learnt)
     highest = learnt[0]
     for i in range(num_knots):
         highest = max(highest, learnt[i])
         curve[i] = highest
-    least = learnt[num_knots - 1]
+    minimum = learnt[num_knots - 1]
     for i in range(num_knots - 1, -1, -1):
-        least = min(least, learnt[i])
-        curve[i] = max((curve[i] + least) * 0.5, lowest)
+        minimum = min(minimum, learnt[i])
+        curve[i] = max((curve[i] + minimum) * 0.5, lowest)
     slope = (curve[num_knots - 1] - curve[num_knots - 2]) / (at[num_knots - 1] - at[num_knots - 2])
     curve[num_knots] = curve[num_knots - 1] + slope * (at[num_knots] - at[num_knots - 1])
 
 
 @compiled
 def _values_from(first: int, count: int, at: Floats, curve: Floats, more: float) -> Floats:
-    """[count]: the curve at `first`, `first` + 1, and so on, and `more` to each.
+    """Returns [count], values of the curve at `first`, `first` + 1, ..., plus `more`.
 
     Args:
-        first: where to begin.
-        count: how many values.
-        at: [n], where the knots are, rising, n at least 2.
-        curve: [n], the values there; level before the first, and the last piece goes on.
-        more: added to each.
+        first: first argument of the curve.
+        count: number of values.
+        at: [n], the knots, ascending, n at least 2.
+        curve: [n], values at the knots; constant before the first, the last piece is extrapolated.
+        more: constant added to each value.
     """
     values = np.empty(count)
     piece = 0
@@ -198,7 +197,7 @@ def _knots(max_tokens: int) -> list[int]:
 
 
 def _clean(probe: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:
-    """The probe by number of tokens: the median time of each."""
+    """Returns the probe's median time by number of tokens, ascending."""
     times: dict[int, list[float]] = {}
     for num_tokens, seconds in probe:
         if num_tokens >= 1 and SMALLEST < seconds < LARGEST:
@@ -207,7 +206,7 @@ def _clean(probe: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:
 
 
 def _shape(at: Floats, probed: list[tuple[int, float]]) -> Floats:
-    """[num_knots] seconds, non-decreasing, through what was probed."""
+    """Returns [num_knots], seconds at the knots: the non-decreasing interpolation of the probe."""
     guess: Floats = _UNKNOWN_FIXED_SHARE + (1 - _UNKNOWN_FIXED_SHARE) * at
     if not probed:
         guess *= _UNKNOWN_SECONDS
@@ -224,7 +223,7 @@ def _shape(at: Floats, probed: list[tuple[int, float]]) -> Floats:
 
 
 def _covariance(at: Floats, shape: Floats, factor: float, offset: float, individual: float) -> Floats:
-    """Square, of the knots and then of the other costs."""
+    """Returns the prior covariance, square: of the knots, then of the other costs."""
     distance = np.abs(np.log(at)[:, None] - np.log(at))
     knots = (factor**2 + individual**2 * np.exp(-distance / _CORRELATION_LENGTH)) * np.outer(shape, shape)
     knots += (offset * shape[0]) ** 2

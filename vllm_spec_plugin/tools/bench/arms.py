@@ -48,12 +48,12 @@ class Base:
 
 
 def base_of(proposer: Path | None, draft: str | None, draft_sampling: str) -> Base:
-    """Who drafts, by what was said of it.
+    """Chooses the proposer of the plugin's arms, by the command's options.
 
     Args:
-        proposer: a plugin.yaml; None is a draft model.
-        draft: a folder's absolute path or a hub name. None is the one in `proposer`, or else the bundled one.
-        draft_sampling: of that draft model where there is no `proposer`.
+        proposer: path of a plugin.yaml; None is a draft model.
+        draft: folder or hub name of the draft model; None is the one in `proposer`, else the bundled one.
+        draft_sampling: how that draft model drafts, without `proposer`.
 
     Raises:
         ConfigError: the plugin.yaml is not there, or has a mistake.

@@ -130,11 +130,11 @@ def test_places_found_by_chance_need_ever_longer_matches() -> None:
 def test_a_useless_prediction_is_searched_less_and_less(monkeypatch: pytest.MonkeyPatch) -> None:
     searches: list[int] = []
 
-    def places(alignment: Alignment) -> list[int]:
+    def candidates(alignment: Alignment) -> list[int]:
         searches.append(alignment.num_tokens)
         return []
 
-    monkeypatch.setattr(Alignment, "_places", places)
+    monkeypatch.setattr(Alignment, "_candidates", candidates)
     found = aligned([7] * 4000)
     assert found.continuation(1) == []
     assert 200 < len(searches) < 320

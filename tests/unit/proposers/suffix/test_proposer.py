@@ -170,14 +170,14 @@ def test_what_was_least_recently_used_goes_and_memory_is_bounded() -> None:
     assert draft(proposer, "gone", texts[4][:50], scope="scope 0") == []
     assert draft(proposer, "kept", texts[58][:50], scope="scope 0") == texts[58][50:55].tolist()
     proposer.reset()
-    assert proposer.num_bytes == store.num_tokens == store.num_scopes == 0
+    assert proposer.num_bytes == store.num_tokens == len(store._scopes) == 0
 
 
 def test_many_small_scopes_are_bounded_too() -> None:
     store = TextStore(4096, VOCAB_SIZE)
     for number in range(100):
         store.add(f"scope {number}", np.arange(10, dtype=np.int32))
-    assert store.num_scopes == 4096 // 256
+    assert len(store._scopes) == 4096 // 256
     assert store.generations("scope 99")
     assert not store.generations("scope 0")
 

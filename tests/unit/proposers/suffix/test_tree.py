@@ -35,7 +35,7 @@ def test_drafts_are_those_of_a_search(least: float) -> None:
             made.extend(int32([token]))
             assert made.num_matched == oracle.longest_match(text[:end])
             if made.num_matched:
-                draft = made.draft_after(*made.place(), made, K, least)
+                draft = made.draft_after(*made.match_end(), made, K, least)
                 assert draft == oracle.continuation(text[:end], K, least), text[:end]
 
 
@@ -51,7 +51,7 @@ def test_a_text_taken_in_at_once_drafts_as_one_that_grew() -> None:
         whole = tree_of(text)
         assert grown.text.tolist() == whole.text.tolist() == text
         assert grown.num_matched == whole.num_matched
-        assert grown.draft_after(*grown.place(), grown, K, 0) == whole.draft_after(*whole.place(), whole, K, 0)
+        assert grown.draft_after(*grown.match_end(), grown, K, 0) == whole.draft_after(*whole.match_end(), whole, K, 0)
 
 
 def test_every_repeated_string_is_counted() -> None:
@@ -81,9 +81,9 @@ def test_every_repeated_string_is_counted() -> None:
 def test_tokens_outside_the_vocabulary_end_drafts() -> None:
     for outside in (-1, VOCAB_SIZE):
         made = tree_of([1, 2, 3, outside, 5, 1, 2])
-        assert made.draft_after(*made.place(), made, K, 0) == [3]
+        assert made.draft_after(*made.match_end(), made, K, 0) == [3]
         made = tree_of([1, 2, outside, 1, 2, 4, 1, 2, outside, 1, 2])
-        assert made.draft_after(*made.place(), made, 1, 0) == [4], "more often, but not to be drafted"
+        assert made.draft_after(*made.match_end(), made, 1, 0) == [4], "more often, but not to be drafted"
 
 
 def test_long_runs_of_one_token_are_matched_whole() -> None:
@@ -92,7 +92,7 @@ def test_long_runs_of_one_token_are_matched_whole() -> None:
     text[50_000] = 1
     made = tree_of(text)
     assert made.num_matched == 49_999
-    assert made.draft_after(*made.place(), made, 3, 0) == [1, 0, 0]
+    assert made.draft_after(*made.match_end(), made, 3, 0) == [1, 0, 0]
     made.extend(int32([2]))
     assert made.num_matched == 0
     assert made.arrays.nodes[0, tree.COUNT] <= 50_200, "of 100,001 leaves"

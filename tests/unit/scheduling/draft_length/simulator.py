@@ -22,26 +22,26 @@ from vllm_spec_plugin.turns import Turns, asked, length_of
 
 
 class Cost(NamedTuple):
-    """What a proposer takes."""
+    """Drafting time of a proposer in a step."""
 
-    pass_seconds: float  # Of each of its passes, one per place of the longest draft that it was asked for.
+    pass_seconds: float  # Of each pass; a step has one per position of the longest planned draft.
     row_seconds: float  # Per draft token.
-    any_seconds: float = 0.0  # Of being asked at all.
+    any_seconds: float = 0.0  # Per step with a planned draft.
 
 
 class Chance(NamedTuple):
-    """What a proposer's drafts for a request are worth."""
+    """Probabilities of a proposer's drafts for a request."""
 
-    right: float  # The probability that a draft token is accepted if those before it were.
-    there: float = 1.0  # The probability that there is a draft, of all tokens that are asked for.
+    right: float  # That a draft token is accepted if those before it were.
+    there: float = 1.0  # That there is a draft, of all planned tokens.
 
 
 class Fate(NamedTuple):
-    """What becomes of a request's drafts."""
+    """Outcome of a request's drafts."""
 
-    turns: Turns  # Who was to be asked, and for how many tokens.
-    source: int | None  # Who gave a draft; None if nobody did.
-    drafted: int  # Tokens of it.
+    turns: Turns  # Proposers that may draft, with draft lengths.
+    source: int | None  # Index of the proposer that drafted; None if none did.
+    drafted: int  # Number of draft tokens.
 
 
 # A GPU that waits for memory up to 64 tokens; this project's two cores; one that is busy with a single token.

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from tests.unit.scheduling.draft_length.simulator import Cost, Server, alone, control_for, oracle, simulate
-from vllm_spec_plugin.scheduling.draft_length.comparison import ComparedStep, Comparison
+from vllm_spec_plugin.scheduling.draft_length.compared_steps import ComparedStep
+from vllm_spec_plugin.scheduling.draft_length.comparison import Comparison
 from vllm_spec_plugin.scheduling.draft_length.control import Batch, DraftRequest
 from vllm_spec_plugin.scheduling.draft_length.draft_cost import DraftCost
 from vllm_spec_plugin.scheduling.draft_length.step_cost import StepCost
