@@ -23,7 +23,10 @@ TOP_K = {"temperature": 1.0, "top_k": 20, "max_tokens": 24, "ignore_eos": True}
 
 
 def test_at_temperature_1_stock_fails_the_distribution_test(arms: Arms, reference: Reference) -> None:
-    """Chi-square tests of 3 positions after 4 prompts. Seed 0, 500 continuations each; test_sampling.py has the plugin's."""
+    """Chi-square tests of 3 positions after 4 prompts. Seed 0, 500 continuations each.
+
+    The plugin passes them in test_sampling.py.
+    """
     plan = Plan({"temperature 1": {"temperature": 1.0}}, texts.repetitive(reference), 500)
     samples, _ = sample(arms, STOCK, plan)
     assert min(test.p_value for test in exact_tests(reference, plan.settings, samples).values()) < 1e-9
