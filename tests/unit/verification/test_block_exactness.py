@@ -12,7 +12,6 @@ from tests.unit.verification.block_oracle import (
     Drafting,
     continuations,
     random_drafting,
-    random_model,
 )
 from tests.unit.verification.cases import random_cases
 
@@ -56,19 +55,6 @@ def test_longer_drafts_leave_how_often_the_first_tokens_are_accepted(rng):
     for depth in (1, 2, 3):
         shorter = Drafting(drafting.target, drafting.draft, lambda before, depth=depth: len(before) < depth)
         assert shorter.survival(depth) == longest[:depth]
-
-
-@pytest.mark.parametrize(("vocab_size", "depth"), SIZES)
-@random_cases(10, 100)
-def test_certain_drafts_are_accepted_as_token_by_token(rng, vocab_size, depth):
-    target, other = random_model(rng, vocab_size), random_model(rng, vocab_size)
-
-    def certain(context):
-        best = max(range(vocab_size), key=other(context).__getitem__)
-        return tuple(Fraction(token == best) for token in range(vocab_size))
-
-    drafting = Drafting(target, certain, lambda before: len(before) < depth)
-    assert dict(drafting.outputs(BLOCK)) == dict(drafting.outputs(TOKEN))
 
 
 @pytest.mark.parametrize("mistake", MISTAKES, ids=lambda rule: type(rule).__name__)

@@ -118,16 +118,6 @@ def test_drafts_stop_at_the_end_of_the_drafts_context():
         assert len(draft.token_ids) == k
 
 
-def test_a_beginning_that_requests_share_is_computed_once():
-    scene, beginning = Scene(), text(1, 12)
-    one = Request("one", [*beginning, 1, 2])
-    scene.propose([one])
-    two, three = Request("two", [*beginning, 3, 4, 5]), Request("three", [*beginning, 6])
-    two.blocks, three.blocks = one.blocks[:3].copy(), one.blocks[:3].copy()
-    assert_drafts(scene, [two, three], scene.propose([two, three]))
-    assert scene.engine.num_computed == {"two": 3, "three": 1}
-
-
 def test_requests_with_the_same_new_beginning_compute_it_once_in_a_step():
     scene, beginning = Scene(), text(1, 12)
     one, two = Request("one", [*beginning, 1, 2]), Request("two", [*beginning, 3, 4, 5])

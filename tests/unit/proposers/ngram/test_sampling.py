@@ -41,28 +41,6 @@ def test_drawn_tokens_follow_their_rows(max_order):
         assert statistic < chi2.isf(1e-6 / 2, len(cells_due) - 1)
 
 
-def test_rows_sum_to_one_and_hold_the_drafted_token():
-    proposer = NgramProposer("frequency", 1, 3, 500, "sample", VOCAB_SIZE)
-    text, rng, widths = zipf_text(12, 3000), np.random.default_rng(13), set()
-    for length in range(1, 3000, 7):
-        (draft,) = proposer.propose([RequestView("a", text[:length], K, rng.random(K))])
-        rows = draft.probs
-        assert isinstance(rows, SparseProbs)
-        assert len(rows) == len(draft.token_ids) == K
-        assert rows.token_ids.dtype.is_signed
-        assert str(rows.token_ids.dtype) == "torch.int64"
-        assert str(rows.probs.dtype) == "torch.float32"
-        np.testing.assert_allclose(rows.probs.sum(1).numpy(), 1, atol=1e-6)
-        for index, token in enumerate(draft.token_ids):
-            given = rows.probs[index][rows.token_ids[index] == token]
-            assert given.sum() > 0
-            assert (rows.probs[index] > 0).sum() == len(set(rows.token_ids[index].tolist()))
-        assert ((rows.probs > 0).sum(1) == rows.probs.shape[1]).any(), "as wide as the widest row"
-        widths.add(rows.probs.shape[1])
-    assert max(widths) <= 64
-    assert len(widths) > 3
-
-
 @pytest.mark.parametrize("uniform", [0.0, 1 - 2**-53])
 def test_extreme_uniforms_draw_the_first_and_the_last_of_a_row(uniform):
     proposer = NgramProposer("frequency", 1, 1, 500, "sample", VOCAB_SIZE)
