@@ -93,10 +93,10 @@ PROPOSERS = [
 ]
 
 
-def distance_from_target(tree, target, draw, **algorithm):
+def distance_from_target(tree, target, draw):
     """How far any text's probability is from the target's."""
     length = tree.depth + 1
-    texts = text_distribution(tree, target, draw, length, **algorithm)
+    texts = text_distribution(tree, target, draw, length)
     return max(abs(texts[text] - p) for text, p in continuations(target, (), length).items())
 
 
@@ -144,9 +144,3 @@ def test_a_size_that_depends_on_the_drawn_tokens_is_caught():
 @pytest.mark.parametrize("draw", PROPOSERS)
 def test_impossible_tokens_stay_impossible(draw):
     assert distance_from_target(DEEP, table("p", START, zeros=1), draw) < 1e-6
-
-
-@pytest.mark.parametrize("draw", [independent, without_replacement, one_per_draft_model, most_likely_ones])
-def test_siblings_taken_as_independent_draws_from_p_are_caught(draw):
-    """A scorer that accepts each sibling with min(1, p / q), whatever was rejected before it."""
-    assert distance_from_target(PAIR, TARGET, draw, after_rejection=lambda p, q: p) > 0.01
