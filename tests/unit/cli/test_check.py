@@ -253,21 +253,6 @@ def test_heads_are_looked_at_without_a_model_too_but_nothing_is_compared(tmp_pat
     assert "OK" not in result.stdout
 
 
-@pytest.mark.parametrize(
-    "tree",
-    [None, [[0], [0, 0], [0, 0, 0], [0, 0, 0, 0]], "auto"],
-    ids=["chain", "tree", "auto"],
-)
-def test_heads_that_cannot_draft_what_is_asked_for(tmp_path: Path, tree: object) -> None:
-    """Too few of them, or nobody measured how often they are right."""
-    result = run("check", medusa(tmp_path, tokens=4, tree=tree))
-    assert result.exit_code == 2
-    assert "OK" not in result.stdout
-    [line] = result.stderr.splitlines()
-    assert line.startswith(f"{tmp_path}/plugin.yaml: proposer.model: ")
-    assert ("measured" if tree == "auto" else "4") in line
-
-
 def test_help_is_cheap_and_names_every_command() -> None:
     code = (
         "import sys\nfrom vllm_spec_plugin.cli import app\n"
