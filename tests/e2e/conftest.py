@@ -13,7 +13,8 @@ from tests.sizes import is_full
 from vllm_spec_plugin.tools.demo import model_path
 from vllm_spec_plugin.tools.serving import Server
 
-NUM_DRAFTS = {"ngram": 4, "cascade": 4, "medusa_tree": 5}
+CASCADE = str(Path(__file__).parent / "cascade.yaml")
+NUM_DRAFTS = {"ngram": 4, "cascade": 5, "medusa_tree": 5}
 MAX_MODEL_LEN = 1024
 # A worker's memory grows until each KV block has been written once, and until oneDNN has kept as many matrix
 # products, one for each number of tokens, as it may (also without speculation). With few of both this ends soon.
@@ -34,8 +35,8 @@ def served_model(client: openai.OpenAI) -> str:
     return client.models.list().data[0].id
 
 
-# The cascade includes all that n-gram by itself has.
-@pytest.fixture(scope="package", params=["cascade", "medusa_tree", *(["ngram"] if is_full() else [])])
+# The cascade includes what the others have by themselves.
+@pytest.fixture(scope="package", params=["cascade", *(["medusa_tree", "ngram"] if is_full() else [])])
 def method(request: pytest.FixtureRequest) -> str:
     """The method of drafting."""
     return str(request.param)
@@ -54,7 +55,7 @@ def server(method: str, memory_folder: Path) -> Iterator[Server]:
     """The bundled target, served with drafts."""
     with Server(
         model_path("target"),
-        fixed_length(method, NUM_DRAFTS[method]),
+        CASCADE if method == "cascade" else fixed_length(method, NUM_DRAFTS[method]),
         extra_args=OPTIONS,
         environment=ENVIRONMENT | live_memory.environment(memory_folder),
     ) as server:

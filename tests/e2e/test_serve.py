@@ -78,8 +78,8 @@ def test_a_request_can_do_without_drafts_or_with_fewer_and_says_the_same(client,
 
 
 def test_a_request_can_call_for_a_proposer(client, model, method, server):
-    """Of a cascade only that one drafts for it; the text is the same."""
-    for name in ("ngram", "draft_model") if method == "cascade" else (method.removesuffix("_tree"),):
+    """Of a cascade only that proposer drafts for it, chains or trees; the text is the same."""
+    for name in ("ngram", "draft_model", "medusa") if method == "cascade" else (method.removesuffix("_tree"),):
         before = drafted_by_method(server)
         usual, text = drafted_for(client, model, spec_method=name)
         after = drafted_by_method(server)

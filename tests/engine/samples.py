@@ -58,15 +58,13 @@ def exact_tests(reference: Reference, settings: Settings, samples: Samples) -> d
     return tests
 
 
-def homogeneity_tests(first: Samples, second: Samples) -> dict[tuple[str, Tokens, int], Test]:
-    """Per (setting, prompt, position) one engine's samples against another's."""
-    return {
-        (name, prompt, position): chi_square.two_samples(
-            chi_square.by_prefix(first[name, prompt], position), chi_square.by_prefix(second[name, prompt], position)
-        )
-        for name, prompt in first
-        for position in range(NUM_POSITIONS)
-    }
+def tree_sizes(result: Result) -> dict[int, set[int]]:
+    """By tokens of a draft with branches, how many of them were accepted; of an engine with random lengths."""
+    found: dict[int, set[int]] = {}
+    for key in result.notes["lengths"]:
+        drafted, accepted = map(int, key.split())
+        found.setdefault(drafted, set()).add(accepted)
+    return found
 
 
 def impossible(reference: Reference, settings: Settings, samples: Samples) -> list[tuple[str, Tokens, Tokens]]:

@@ -14,6 +14,7 @@ import torch
 from tests.engine.arms import Arms, Engine
 from tests.engine.jobs import Job, Request, Result
 from tests.engine.tiny import WINDOW, repeating_prompts, tiny_model
+from tests.sizes import is_full
 
 pytestmark = pytest.mark.engine
 
@@ -42,17 +43,12 @@ class Pair:
 
 PAIRS = {
     # All layers in one KV cache group: the draft's own keep the whole text.
-    "window beside full": Pair("llama", "mistral", 30),
     "mixed beside full": Pair("llama", "gemma3", 30, options={"compiled": True}, draft_pass="compiled"),
     "tree of mixed beside full": Pair("llama", "gemma3", 30, branches=(2, 1, 1)),
     # The target frees blocks that its window has left; the prefix cache gives null blocks for them.
     "full beside window": Pair("mistral", "llama", 46),
-    "window beside window": Pair("mistral", "mistral", 46),
     # The draft's layers are in several groups, some of them with layers of the target.
     "mixed beside mixed": Pair("gemma3", "gemma3", 110),
-    "mixed beside mixed, in vLLM's way": Pair(
-        "gemma2", "gemma2", 110, options={"generic_pass": True}, draft_pass="vllm"
-    ),
     # Blocks of twice the target's size, then padded ones.
     "half the page": Pair("gemma3", "gemma3", 100, draft_shape={"num_key_value_heads": 1}, accepted=0),
     "three quarters of the page": Pair(
@@ -64,8 +60,17 @@ PAIRS = {
         accepted=0,
     ),
     "sinks and experts": Pair("gpt_oss", "gpt_oss", 110, draft_pass="vllm"),
-    "experts": Pair("llama", "qwen3_moe", 30, draft_pass="vllm", accepted=0),
 }
+if is_full():
+    # Nothing in them that the others have not.
+    PAIRS |= {
+        "window beside full": Pair("llama", "mistral", 30),
+        "window beside window": Pair("mistral", "mistral", 46),
+        "mixed beside mixed, in vLLM's way": Pair(
+            "gemma2", "gemma2", 110, options={"generic_pass": True}, draft_pass="vllm"
+        ),
+        "experts": Pair("llama", "qwen3_moe", 30, draft_pass="vllm", accepted=0),
+    }
 
 
 @pytest.fixture(scope="module")

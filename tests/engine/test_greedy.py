@@ -11,6 +11,7 @@ from tests.engine.arms import (
     LOOKUP,
     MEDUSA,
     MEDUSA_TREE,
+    MEDUSA_TREE_DRAWN,
     MEDUSA_TREE_RANDOM,
     MULTI_DRAFT,
     SUFFIX,
@@ -20,6 +21,7 @@ from tests.engine.arms import (
 )
 from tests.engine.exact import Reference, Tokens
 from tests.engine.greedy import assert_same_tokens, greedy_job
+from tests.engine.samples import tree_sizes
 from tests.sizes import is_full
 
 pytestmark = pytest.mark.engine
@@ -30,16 +32,19 @@ CONFIGS = {
     "frequency": FREQUENCY,
     "suffix": SUFFIX,
     "draft_model_optimal": DRAFT_MODEL_OPTIMAL,
-    "medusa_tree": MEDUSA_TREE,
+    "medusa_tree_drawn": MEDUSA_TREE_DRAWN,
     "multi_draft": MULTI_DRAFT,
     "cascade": CASCADE,
 }
 # How often it drafts depends on what steps take.
 MEASURED = {DRAFT_MODEL_OPTIMAL}
+# Trees of random sizes, and how many sizes there are at least.
+NUM_SIZES = {MEDUSA_TREE_DRAWN: 4, MULTI_DRAFT: 6}
 SHORT_OF_MEMORY = ("kv_blocks_reserved", "kv_blocks_rolled_back", "drafts_cut_for_memory")
 if is_full():
     # Nothing in them that the others have not.
-    CONFIGS |= {"draft_model": DRAFT_MODEL, "medusa": MEDUSA, "medusa_tree_random": MEDUSA_TREE_RANDOM}
+    CONFIGS |= {"draft_model": DRAFT_MODEL, "medusa": MEDUSA, "medusa_tree": MEDUSA_TREE}
+    CONFIGS |= {"medusa_tree_random": MEDUSA_TREE_RANDOM}
 
 
 @pytest.fixture(scope="module")
@@ -52,31 +57,26 @@ def prompts(reference: Reference) -> list[Tokens]:
 
 
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
-def test_greedy_output_is_that_without_speculation(
-    config: str, arms: Arms, reference: Reference, prompts: list[Tokens]
-) -> None:
-    """All prompts in one batch, computed whole."""
-    job = greedy_job(prompts, NUM_TOKENS)
-    result = arms.run(Engine(config=config), job)
-    assert_same_tokens(reference, prompts, result, arms.run(Engine(), job))
-    assert result.preemptions == 0
-    assert min(result.accepted, result.rejected) > (0 if config in MEASURED else 100)
-
-
-@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
 def test_greedy_output_survives_chunked_prompts_and_preemption(
     config: str, arms: Arms, reference: Reference, prompts: list[Tokens]
 ) -> None:
     """Prompts are computed in chunks, beginnings come from the prefix cache, requests are preempted.
 
-    In each step all books of KV blocks must agree, and drafts have slots of their own that come and go.
+    In each step all books of KV blocks must agree, and drafts have slots of their own that come and go. Drafts are cut
+    by the scheduler, and lack blocks for branches.
     """
     job = greedy_job(prompts, NUM_TOKENS)
-    result = arms.run(Engine(config=config, check=True, **TIGHT), job)
+    engine = Engine(config=config, check=True, random_lengths=config in NUM_SIZES, **TIGHT)
+    result = arms.run(engine, job)
     assert_same_tokens(reference, prompts, result, arms.run(Engine(), job))
     # Branches ask for so many slots that too few requests are admitted for any to be preempted.
     assert result.preemptions > 0 or config == MULTI_DRAFT
     assert result.metrics["vllm:prefix_cache_hits"] > 0
+    assert not any(count for name, count in result.metrics.items() if "proposer_errors" in name)
     assert min(result.accepted, result.rejected) > (0 if config in MEASURED else 100)
     short = [result.metrics[f"vllm_spec_plugin:{name}_total"] for name in SHORT_OF_MEMORY]
     assert config in MEASURED or min(short) > 0
+    if config in NUM_SIZES:
+        sizes = tree_sizes(result)
+        assert len(sizes) >= NUM_SIZES[config]
+        assert {0, 1, 2} <= set.union(*sizes.values())

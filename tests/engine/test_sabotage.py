@@ -18,16 +18,9 @@ from tests.engine.arms import (
 from tests.engine.exact import Reference
 from tests.engine.samples import Plan, exact_tests, sample
 from tests.engine.test_sampling import FALSE_ALARMS, NUM_TESTS
+from tests.sizes import is_full
 
 pytestmark = [pytest.mark.engine, pytest.mark.statistical]
-
-PARAMS: dict[str, dict[str, Any]] = {
-    "accept_everything": {"temperature": 1.0},
-    "recover_from_p": {"temperature": 1.0},
-    "block_ends_at_first_failure": {"temperature": 1.0},
-    "ignore_temperature": {"temperature": 0.7},
-    "siblings_from_p": {"temperature": 1.0},
-}
 
 PROPOSERS = {
     "lookup": Engine(config=LOOKUP),
@@ -37,35 +30,45 @@ PROPOSERS = {
     "medusa_tree_drawn": Engine(config=MEDUSA_TREE_DRAWN),
     "multi_draft": Engine(config=MULTI_DRAFT_DISTANT),
 }
-CHAINS, TREES = ("lookup", "frequency", "draft_model"), ("medusa_tree", "medusa_tree_drawn", "multi_draft")
+# test_certify.py has the draft model and its branches.
 CASES = [
-    *[
-        (name, proposer)
-        for name in ("accept_everything", "recover_from_p", "ignore_temperature")
-        for proposer in CHAINS
-    ],
+    ("accept_everything", "lookup"),
+    ("recover_from_p", "frequency"),
+    ("ignore_temperature", "lookup"),
     ("block_ends_at_first_failure", "draft_model"),
-    *[("siblings_from_p", proposer) for proposer in TREES],
+    ("siblings_from_p", "medusa_tree"),
+    ("siblings_from_p", "medusa_tree_drawn"),
 ]
+if is_full():
+    CASES += [
+        ("accept_everything", "frequency"),
+        ("recover_from_p", "lookup"),
+        ("ignore_temperature", "frequency"),
+        ("siblings_from_p", "multi_draft"),
+        *((name, "draft_model") for name in ("accept_everything", "recover_from_p", "ignore_temperature")),
+    ]
+# Continuations of each prompt; the more only where fewer do not show the sabotage.
+SIZES = (250, 1000, 2000) if is_full() else (250, 1000)
 
 
 @pytest.mark.parametrize(("sabotage", "proposer"), CASES)
-def test_sabotaged_scorer_is_noticed(
-    sabotage: str, proposer: str, arms: Arms, reference: Reference, full: bool
-) -> None:
-    """A sound scorer passes the exact test, a sabotaged one has p-values below 1e-6 and below its threshold.
+def test_sabotaged_scorer_is_noticed(sabotage: str, proposer: str, arms: Arms, reference: Reference) -> None:
+    """A sabotaged scorer has p-values below 1e-6 and below the threshold of test_sampling.py, a sound one has not.
 
-    Seed 0. 4 prompts, 1,000 continuations each (full: 2,000), 3 tokens. False-alarm rate of the sound
-    run: 12 tests of 1e-3 / 1,764 each.
+    Seed 0. 4 prompts, 250 continuations each, then 1,000 (full: and 2,000) if those did not show it, 3 tokens.
+    False-alarm rate of the sound run, which has as many: 12 tests of 1e-3 / 1,092 each.
     """
-    settings = {sabotage: PARAMS[sabotage]}
-    plan = Plan(settings, texts.repetitive(reference), 2000 if full else 1000)
+    settings: dict[str, dict[str, Any]] = {sabotage: {"temperature": 0.7 if sabotage == "ignore_temperature" else 1.0}}
     threshold = min(1e-6, FALSE_ALARMS / NUM_TESTS)
 
-    def least_p_values(name: str) -> list[float]:
+    def least_p_value(name: str, size: int) -> float:
+        plan = Plan(settings, texts.repetitive(reference), size)
         samples, _ = sample(arms, PROPOSERS[proposer], plan, name)
-        return sorted(test.p_value for test in exact_tests(reference, settings, samples).values())[:3]
+        return min(test.p_value for test in exact_tests(reference, settings, samples).values())
 
-    sound, sabotaged = least_p_values(""), least_p_values(sabotage)
-    print(f"least p-values: sound {sound}, sabotaged {sabotaged}")
-    assert sabotaged[0] < threshold < sound[0]
+    for size in SIZES:
+        sabotaged = least_p_value(sabotage, size)
+        print(f"{size} continuations, sabotaged: least p-value {sabotaged:.2g}")
+        if sabotaged < threshold:
+            break
+    assert sabotaged < threshold < least_p_value("", size)

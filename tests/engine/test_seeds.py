@@ -18,6 +18,7 @@ from tests.engine.arms import (
 from tests.engine.exact import Reference, Tokens
 from tests.engine.jobs import Job, Request
 from tests.fixed_length import fixed_length
+from tests.sizes import is_full
 
 pytestmark = pytest.mark.engine
 
@@ -68,14 +69,10 @@ def among(arms: Arms, engine: Engine, requests: list[Request], company: list[Req
     return [result.tokens()[place] for place in places]
 
 
-CONFIGS = {
-    "lookup": LOOKUP,
-    "frequency": FREQUENCY,
-    "draft_model": DRAFT_MODEL,
-    "medusa_tree_drawn": MEDUSA_TREE_DRAWN,
-    "multi_draft": MULTI_DRAFT,
-    "cascade": CASCADE,
-}
+CONFIGS = {"lookup": LOOKUP, "medusa_tree_drawn": MEDUSA_TREE_DRAWN, "cascade": CASCADE}
+if is_full():
+    # Nothing in them that the others have not.
+    CONFIGS |= {"frequency": FREQUENCY, "draft_model": DRAFT_MODEL, "multi_draft": MULTI_DRAFT}
 
 
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)

@@ -22,18 +22,14 @@ OURS = Engine(config=LOOKUP)
 TOP_K = {"temperature": 1.0, "top_k": 20, "max_tokens": 24, "ignore_eos": True}
 
 
-def least_p_value(arms: Arms, reference: Reference, engine: Engine) -> float:
+def test_at_temperature_1_stock_fails_the_distribution_test(arms: Arms, reference: Reference) -> None:
+    """Chi-square tests of 3 positions after 4 prompts. Seed 0, 500 continuations each.
+
+    The plugin passes them in test_sampling.py.
+    """
     plan = Plan({"temperature 1": {"temperature": 1.0}}, texts.repetitive(reference), 500)
-    samples, _ = sample(arms, engine, plan)
-    return min(test.p_value for test in exact_tests(reference, plan.settings, samples).values())
-
-
-def test_at_temperature_1_stock_fails_the_distribution_test_that_the_plugin_passes(
-    arms: Arms, reference: Reference
-) -> None:
-    """Chi-square tests of 3 positions after 4 prompts. Seed 0, 500 continuations each, false alarm 1e-3 together."""
-    assert least_p_value(arms, reference, STOCK) < 1e-9
-    assert least_p_value(arms, reference, OURS) > 1e-3 / 12
+    samples, _ = sample(arms, STOCK, plan)
+    assert min(test.p_value for test in exact_tests(reference, plan.settings, samples).values()) < 1e-9
 
 
 def test_with_top_k_stock_goes_down_and_the_plugin_answers(arms: Arms, reference: Reference) -> None:

@@ -12,7 +12,6 @@ import pytest
 
 from tests.unit.forward.tree_steps import (
     NUM_BLOCKS,
-    SHAPES,
     PagedCache,
     Verifying,
     block_tables,
@@ -237,8 +236,3 @@ def test_the_batchs_own_tables_are_not_written() -> None:
         before = tables.copy()
         plan_tree_step([request.step_request for request in requests], tables, 3, copy_all=True)
         np.testing.assert_array_equal(tables, before)
-
-
-def test_shapes_are_of_all_kinds() -> None:
-    assert {len(tree.chains) for tree in SHAPES} >= {0, 1, 2, 3, 5, 9}
-    assert max(tree.depth for tree in SHAPES) >= 7

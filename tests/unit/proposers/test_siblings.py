@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import torch
 
-from tests.unit import p_values
 from vllm_spec_plugin.proposers.draw import draw_siblings
 
 Q = np.array([0.4, 0.25, 0.2, 0.1, 0.05])
@@ -62,23 +61,6 @@ def test_the_sequences_have_their_exact_probabilities(siblings):
         assert abs(share - sequence_probability(pair)) < Q[pair[0]] / 80
     for token in range(5):
         assert math.isclose(sum(share for pair, share in shares.items() if pair[0] == token), Q[token], abs_tol=1e-9)
-
-
-@pytest.mark.statistical
-def test_triples_come_as_often_as_they_should(siblings):
-    """60,000 draws, seed 3; chi-square over the 60 triples at a false-alarm rate of 1e-6.
-
-    The same sample rejects siblings that are drawn in proportion to the square root of q.
-    """
-    tokens, _ = siblings(Q, np.random.default_rng(3).random((60_000, 3)))
-    triples, counts = np.unique(tokens.numpy(), axis=0, return_counts=True)
-    assert len(triples) == 60
-    due = [sequence_probability(triple) for triple in triples.tolist()]
-    assert p_values.chi_square(counts, due) > 1e-6
-    others, _ = siblings(np.sqrt(Q), np.random.default_rng(3).random((60_000, 3)))
-    triples, counts = np.unique(others.numpy(), axis=0, return_counts=True)
-    due = [sequence_probability(triple) for triple in triples.tolist()]
-    assert p_values.chi_square(counts, due) < 1e-6
 
 
 def test_where_no_token_is_left_further_siblings_are_certain(siblings):

@@ -7,18 +7,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformers import AutoTokenizer
-from vllm.sampling_params import RequestOutputKind, SamplingParams
 from vllm.v1.engine import (
     EngineCoreEvent,
     EngineCoreEventType,
     EngineCoreOutput,
     EngineCoreOutputs,
-    EngineCoreRequest,
     FinishReason,
 )
-from vllm.v1.engine.output_processor import OutputProcessor
-from vllm.v1.metrics.stats import IterationStats, PrefillStats
+from vllm.v1.metrics.stats import PrefillStats
 from vllm.v1.outputs import LogprobsLists
 from vllm.v1.serial_utils import MsgpackDecoder, MsgpackEncoder
 
@@ -28,7 +24,6 @@ from tests.unit.scheduling.cases import FULL, prompt, request
 from vllm_spec_plugin.compat.kv_cache import RequestStatus
 from vllm_spec_plugin.config.settings import KEY
 from vllm_spec_plugin.scheduling.stream import GroupedStream
-from vllm_spec_plugin.tools.demo import model_path
 
 SETTINGS = settings(max_examples=examples(60, 1000), deadline=None)
 SIZE = 5
@@ -142,57 +137,6 @@ def test_each_client_has_its_own_outputs_and_the_rest_of_its_message():
     assert [output.request_id for output in one.outputs] == ["a"]
     assert other.outputs == []
     assert (one.finished_requests, other.finished_requests) == ({"z"}, {"y"})
-
-
-class Frontend:
-    """vLLM's frontend, with one request that is streamed."""
-
-    def __init__(self, stop):
-        params = SamplingParams(max_tokens=100, logprobs=2, stop=stop, output_kind=RequestOutputKind.DELTA)
-        tokenizer = AutoTokenizer.from_pretrained(model_path("target"))
-        self.processor = OutputProcessor(tokenizer, log_stats=True)
-        fields = dict.fromkeys(("mm_features", "pooling_params", "lora_request", "cache_salt", "data_parallel_rank"))
-        asked = EngineCoreRequest("a", [5, 6], sampling_params=params, arrival_time=0.0, external_req_id="a", **fields)
-        self.processor.add_request(asked, "prompt")
-        self.text, self.token_ids, self.logprobs, self.num_counted = "", [], [], 0
-
-    def show(self, outputs):
-        """What the client gets of a step's outputs; whether the request is over."""
-        counted = IterationStats()
-        done = self.processor.process_outputs(outputs, 1.0, counted)
-        self.num_counted += counted.num_generation_tokens
-        for answer in done.request_outputs:
-            [choice] = answer.outputs
-            self.text += choice.text
-            self.token_ids += choice.token_ids
-            self.logprobs += choice.logprobs
-        return not self.processor.has_unfinished_requests()
-
-
-@pytest.mark.parametrize("stop", [None, "return"])
-@pytest.mark.parametrize("counts", [[1] * 40, [1, 5, 5, 2, 3, 5, 1, 4, 5, 5, 4], [5] * 8])
-def test_the_frontend_makes_the_same_of_it(counts, stop):
-    """Text, tokens and logprobs, with a stop string that the frontend finds and without."""
-    text = "def get_name(self):\n        return self.name\n\n    def get_age(self):\n        return self.age\n" * 3
-    encoded = AutoTokenizer.from_pretrained(model_path("target")).encode(text)[: sum(counts)]
-    assert len(encoded) == sum(counts)
-    free, grouped, stream, remaining = Frontend(stop), Frontend(stop), GroupedStream(SIZE), list(encoded)
-    is_over = [False, False]
-    while remaining:
-        token_ids, remaining = remaining[: counts[0]], remaining[counts[0] :]
-        counts = counts[1:]
-        reason = None if remaining else FinishReason.LENGTH
-        output = output_of(token_ids, new_logprobs=logprobs_of(token_ids, 2 + len(counts) % 3), finish_reason=reason)
-        left = leave(stream, copy.copy(output))
-        is_over = [free.show([output]) or is_over[0], grouped.show(left) or is_over[1]]
-    assert is_over == [True, True]
-    assert grouped.text == free.text
-    assert ("return" in free.text) == (stop is None)
-    assert grouped.token_ids == free.token_ids
-    assert len(free.token_ids) == len(encoded) or stop is not None
-    assert grouped.logprobs == free.logprobs
-    if stop is None:
-        assert grouped.num_counted == free.num_counted == len(encoded)
 
 
 class Watched(steps.Core):

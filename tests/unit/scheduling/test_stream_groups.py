@@ -37,14 +37,6 @@ def test_before_the_end_groups_have_one_size_and_only_the_last_step_tells_how_th
     assert [*itertools.chain(*groups), *rest] == [*itertools.chain(*steps)]
 
 
-@given(steps_of(), steps_of())
-@SETTINGS
-def test_which_tokens_a_group_has_does_not_depend_on_the_steps(one, other):
-    """Two cuttings of a stream give the same groups, as far as both have got before the end."""
-    both = [[group for group in released(StreamGroups(SIZE), "a", steps)[:-1] if group] for steps in (one, other)]
-    assert all(first == second for first, second in zip(*both, strict=False))
-
-
 @given(steps_of())
 @SETTINGS
 def test_a_group_leaves_as_soon_as_it_is_whole(steps):

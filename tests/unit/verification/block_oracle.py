@@ -3,7 +3,6 @@
 A model is a function of a tuple of tokens that gives a tuple of probabilities.
 """
 
-import itertools
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Rule:
-    """Block verification; what is overridden below are mistakes, and token-wise verification."""
+    """Block verification; below, what is overridden for token-wise verification."""
 
     def weights(self, ratios):
         """w_0 to w_n, of p / q of each draft token."""
@@ -60,43 +59,7 @@ class TokenWise(Rule):
         return 1
 
 
-class PlainResidual(Rule):
-    """A known mistake: the residual is that of token-wise verification."""
-
-    def taken_from(self, weight):
-        return 1
-
-
-class StopsAtFirstFailure(Rule):
-    """A known mistake: tests are made one after the other, and the first that fails ends them."""
-
-    def decision(self, thresholds):
-        return TokenWise().decision(thresholds)
-
-
-class TestsByWeight(Rule):
-    """Each test passes with probability w, as the last one does."""
-
-    def threshold(self, weight, left, is_last):
-        return weight
-
-
-class Denominator(Rule):
-    """The denominator of h lacks what is missing from w."""
-
-    def threshold(self, weight, left, is_last):
-        return weight if is_last else left / (left + 1)
-
-
-class BoundedAtTheEnd(Rule):
-    """w is the product of all ratios, and at most 1, where each partial product has to be."""
-
-    def weights(self, ratios):
-        return [1, *(min(1, product) for product in itertools.accumulate(ratios, lambda a, b: a * b))]
-
-
 BLOCK, TOKEN = Rule(), TokenWise()
-MISTAKES = [PlainResidual(), StopsAtFirstFailure(), TestsByWeight(), Denominator(), BoundedAtTheEnd()]
 
 
 def positive_part(p, q, weight):

@@ -6,7 +6,6 @@ import torch
 
 from tests.unit import p_values
 from tests.unit.verification.cases import VOCAB, as_logits, random_case, random_cases, verify_many
-from tests.unit.verification.oracle import output_distribution as chain_distribution
 from tests.unit.verification.test_chain import FALSE_ALARM, p_value
 from tests.unit.verification.tree_cases import (
     TreeCase,
@@ -131,17 +130,6 @@ def test_seeded_chains_are_decided_as_verify_chain_does(rng, device, greedy):
     assert outputs(verify(as_chains(case), shape, device, are_greedy, seeds)) == expected
 
 
-@random_cases(6, 50)
-def test_unseeded_chains_are_distributed_as_verify_chain_says(rng, device):
-    """Both against the closed form of chains; 1,000 samples, false alarm 1e-7 each, seed 3."""
-    torch.manual_seed(3)
-    case = random_case(rng, max_requests=1)
-    [tree_case] = as_chains(case)
-    expected = chain_distribution(case.p[0], case.drafts[0], case.q[0])
-    assert output_distribution(tree_case.tree, tree_case.p, tree_case.tokens, tree_case.q) == pytest.approx(expected)
-    assert p_value(outputs(verify([tree_case] * SAMPLES, "dense", device)), expected) > FALSE_ALARM
-
-
 @random_cases(15, 100)
 def test_seeded_output_does_not_depend_on_certain_drafts(rng, device):
     """Its first token is the one that no drafts, and a chain of other drafts, give."""
@@ -189,13 +177,6 @@ def test_siblings_taken_as_independent_draws_from_p_are_caught(replacement, devi
     torch.manual_seed(4)
     seen = first_tokens(6_000, P, Q, device, replacement)
     assert p_values.chi_square(seen[:4], P[:4]) < 1e-6
-
-
-def test_the_oracle_comparison_catches_siblings_taken_as_independent(device, monkeypatch):
-    monkeypatch.setattr(tree_module._Step, "_reject", lambda *_: None)
-    torch.manual_seed(5)
-    with pytest.raises(AssertionError):
-        assert_as_oracle(TreeCase(PAIR, np.array([P] * 3), [3, 1], np.array([Q, Q])), "dense", device)
 
 
 def test_the_first_of_two_certain_siblings_with_one_token_counts(device):

@@ -93,10 +93,10 @@ PROPOSERS = [
 ]
 
 
-def distance_from_target(tree, target, draw, **algorithm):
+def distance_from_target(tree, target, draw):
     """How far any text's probability is from the target's."""
     length = tree.depth + 1
-    texts = text_distribution(tree, target, draw, length, **algorithm)
+    texts = text_distribution(tree, target, draw, length)
     return max(abs(texts[text] - p) for text, p in continuations(target, (), length).items())
 
 
@@ -144,38 +144,3 @@ def test_a_size_that_depends_on_the_drawn_tokens_is_caught():
 @pytest.mark.parametrize("draw", PROPOSERS)
 def test_impossible_tokens_stay_impossible(draw):
     assert distance_from_target(DEEP, table("p", START, zeros=1), draw) < 1e-6
-
-
-@pytest.mark.parametrize("draw", [independent, without_replacement, one_per_draft_model, most_likely_ones])
-def test_siblings_taken_as_independent_draws_from_p_are_caught(draw):
-    """A scorer that accepts each sibling with min(1, p / q), whatever was rejected before it."""
-    assert distance_from_target(PAIR, TARGET, draw, after_rejection=lambda p, q: p) > 0.01
-
-
-def first_token(drafts):
-    """How the first token is distributed over `drafts`, (probability, tokens, q) of a pair of siblings."""
-    firsts = np.zeros(VOCAB)
-    for drafted, tokens, q in drafts:
-        for output, probability in output_distribution(PAIR, np.array([TARGET(())] * 3), tokens, q).items():
-            firsts[output[0]] += drafted * probability
-    return firsts
-
-
-def test_q_that_forgets_the_earlier_siblings_is_caught():
-    """Siblings drawn without replacement, verified as if each had been drawn from the whole q."""
-    drafts = list(all_drafts(PAIR, without_replacement))
-    np.testing.assert_allclose(first_token(drafts), START, atol=1e-6)
-    whole = [(drafted, tokens, np.array([DRAFT(())] * 2)) for drafted, tokens, _ in drafts]
-    assert np.abs(first_token(whole) - START).max() > 0.01
-
-
-def test_independent_draws_that_coincide_may_be_one_node_if_the_others_q_leaves_it_out():
-    """Several drafts merged into a prefix tree: given that it is new, a token was not drawn from the whole q."""
-
-    def merged(q_of_new):
-        for drafted, tokens, q in all_drafts(PAIR, independent):
-            same = tokens[0] == tokens[1]
-            yield drafted, [tokens[0], -1 if same else tokens[1]], np.array([q[0], q_of_new((), tokens[:1])])
-
-    np.testing.assert_allclose(first_token(merged(without_replacement)), START, atol=1e-6)
-    assert np.abs(first_token(merged(independent)) - START).max() > 0.01

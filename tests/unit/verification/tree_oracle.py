@@ -17,7 +17,7 @@ def children(tree, node, tokens):
     return [(place, n) for place, n in enumerate(siblings) if tokens[n] != -1]
 
 
-def output_distribution(tree, p, tokens, q, after_rejection=residual):
+def output_distribution(tree, p, tokens, q):
     """All outputs of one verification and their probabilities, given what was drafted.
 
     Args:
@@ -25,7 +25,6 @@ def output_distribution(tree, p, tokens, q, after_rejection=residual):
         p: [N + 1, vocab_size].
         tokens: N draft tokens.
         q: [N, vocab_size], what each was drawn from given its earlier siblings.
-        after_rejection: (p_i, q_i) -> p_{i+1}.
 
     Returns:
         {tuple of output tokens: probability}.
@@ -39,7 +38,7 @@ def output_distribution(tree, p, tokens, q, after_rejection=residual):
             if reached * keep > 0:
                 walk(child, (*output, tokens[child]), reached * keep)
             reached *= 1 - keep
-            left = after_rejection(left, q[child])
+            left = residual(left, q[child])
         for token, probability in enumerate(norm(left)):
             if reached * probability > 0:
                 outputs[(*output, token)] += reached * probability
@@ -123,7 +122,7 @@ def context(tree, node, tokens):
     return () if node == -1 else (*context(tree, tree.parents[node], tokens), tokens[node])
 
 
-def text_distribution(tree, target, draw, length, after_rejection=residual):
+def text_distribution(tree, target, draw, length):
     """How the next `length` tokens are distributed if a verification's output is followed by tokens of the target.
 
     Args:
@@ -137,7 +136,7 @@ def text_distribution(tree, target, draw, length, after_rejection=residual):
     texts: defaultdict[tuple[int, ...], float] = defaultdict(float)
     for drafted, tokens, q in all_drafts(tree, draw):
         p = np.array([target(context(tree, node, tokens)) for node in range(-1, tree.num_nodes)])
-        for output, probability in output_distribution(tree, p, tokens, q, after_rejection).items():
+        for output, probability in output_distribution(tree, p, tokens, q).items():
             for text, rest in continuations(target, output, length).items():
                 texts[text] += drafted * probability * rest
     return texts

@@ -86,28 +86,3 @@ def _pearson(observed: Floats, expected: Floats) -> Test:
     if len(bins) < 2:
         return Test()
     return Test(sum((o - e) ** 2 / e for o, e in bins), len(bins) - 1)
-
-
-def two_samples(first: Mapping[Tokens, Counter[int]], second: Mapping[Tokens, Counter[int]]) -> Test:
-    """Whether tokens follow prefixes equally often in both; counts of `by_prefix`."""
-    total = Test()
-    for prefix in sorted(first.keys() & second.keys()):
-        total += _homogeneity(first[prefix], second[prefix])
-    return total
-
-
-def _homogeneity(first: Counter[int], second: Counter[int]) -> Test:
-    sizes = np.array([first.total(), second.total()], dtype=np.float64)
-    share = sizes / sizes.sum()
-    table = np.array([[first[token], second[token]] for token in sorted(first.keys() | second.keys())], np.float64)
-    frequent = table.sum(1) * share.min() >= _LEAST_EXPECTED
-    rest = table[~frequent].sum(0)
-    bins = table[frequent]
-    if rest.sum() * share.min() >= _LEAST_EXPECTED:
-        bins = np.vstack([bins, rest])
-    elif len(bins):
-        bins[bins.sum(1).argmin()] += rest
-    if len(bins) < 2:
-        return Test()
-    expected = bins.sum(1, keepdims=True) * share
-    return Test(float(((bins - expected) ** 2 / expected).sum()), len(bins) - 1)

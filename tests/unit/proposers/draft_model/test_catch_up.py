@@ -49,21 +49,9 @@ def test_only_what_is_missing_is_computed():
     assert Step(view(0, 9)).computed(0, 6, [6, 7]).plan() == [("a", 8, 9, 3)]
 
 
-def test_longest_drafts_come_first_and_chunks_without_drafts_last():
-    step = Step(view(0, 9, k=2), view(1, 30, k=0, in_prompt=True), view(2, 9, k=5), view(3, 9, k=2))
-    assert [chunk[3] for chunk in step.plan()] == [5, 2, 2, 0]
-
-
 def test_small_gaps_are_closed_before_long_ones():
     step = Step(view(0, 50), view(1, 20), view(2, 10)).computed(1, 18).computed(2, 9)
     assert step.plan(budget=10) == [("c", 9, 10, 3), ("b", 18, 20, 3), ("a", 0, 7, 0)]
-
-
-def test_a_long_prompt_is_computed_over_several_steps_and_drafted_for_in_the_last():
-    step = Step(view(0, 20))
-    assert step.plan(budget=8) == [("a", 0, 8, 0)]
-    assert step.plan(budget=8) == [("a", 8, 16, 0)]
-    assert step.plan(budget=8) == [("a", 16, 20, 3)]
 
 
 def test_prompts_that_are_not_through_get_only_what_is_left():
@@ -77,13 +65,6 @@ def test_prompts_are_computed_as_far_as_they_have_slots():
     step = Step(view(0, 40, k=0, num_slots=12, in_prompt=True))
     assert step.plan() == [("a", 0, 12, 0)]
     assert step.plan() == []
-
-
-def test_shared_blocks_are_computed_once_in_a_step():
-    shared = np.arange(25, dtype=np.int32)
-    own = np.array([0, 1, 2, 180, 181], np.int32)
-    step = Step(view(0, 18, k=3), view(1, 19, k=2), tables={0: shared, 1: own})
-    assert step.plan() == [("a", 0, 18, 3), ("b", 12, 19, 2)]
 
 
 def test_shared_blocks_count_only_as_far_as_they_are_computed():

@@ -52,14 +52,6 @@ def test_accepted_drafts_are_covered_as_far_as_they_were_fed(coverage):
     assert coverage.watermark("a", text(12), TABLE) == 9
 
 
-@pytest.mark.parametrize("num_accepted", [0, 1, 2])
-def test_a_rejected_draft_and_what_was_fed_after_it_is_not_covered(coverage, num_accepted):
-    coverage.computed("a", 0, 6, TABLE, TEXT[6:9].tolist())
-    # The token after the rejected one may be what was drafted there: its state is of another text.
-    grown = text(6 + num_accepted, 1, *TEXT[7 + num_accepted :].tolist())
-    assert coverage.watermark("a", grown, TABLE) == 6 + num_accepted
-
-
 def test_a_request_finds_whole_blocks_of_others(coverage):
     coverage.computed("a", 0, 11, TABLE)
     other = [np.array([5, 2, 3], np.int32)]
@@ -96,15 +88,6 @@ def test_blocks_filled_by_accepted_drafts_become_whole(coverage):
     assert coverage.watermark("b", TEXT, TABLE) == 8
 
 
-def test_new_blocks_at_the_end_cut_the_watermark_and_void_the_blocks(coverage):
-    coverage.computed("a", 0, 11, TABLE)
-    coverage.allocated("a", 1, [8, 6])
-    assert coverage.watermark("a", text(11), [np.array([5, 8, 6], np.int32)]) == 4
-    coverage.computed("a", 0, 12, [np.array([1, 8, 6], np.int32)])
-    coverage.allocated("b", 0, [8])
-    assert coverage.watermark("c", text(12), [np.array([1, 8, 6], np.int32)]) == 4
-
-
 def test_a_position_is_covered_if_it_is_in_every_group():
     coverage = DraftCoverage(10, [BLOCK_SIZE, 2 * BLOCK_SIZE])
     tables = [np.array([5, 2, 7, 0], np.int32), np.array([1, 3], np.int32)]
@@ -117,13 +100,6 @@ def test_a_position_is_covered_if_it_is_in_every_group():
     assert coverage.watermark("b", TEXT[:17], tables) == 8
     coverage.allocated("a", 1, [3], 1)
     assert coverage.watermark("a", TEXT[:17], tables) == 8
-
-
-def test_blocks_filled_are_those_that_end_in_the_stretch(coverage):
-    assert coverage.blocks_filled(0, 3, TABLE) == []
-    assert coverage.blocks_filled(0, 4, TABLE) == [5]
-    assert coverage.blocks_filled(3, 13, TABLE) == [5, 2, 7]
-    assert coverage.blocks_filled(4, 8, TABLE) == [2]
 
 
 # Mostly the same: beginnings are often shared, and a text often goes on as was drafted long ago.

@@ -5,9 +5,8 @@ from random import Random
 import numpy as np
 import pytest
 import torch
-from scipy.stats import chi2
 
-from tests.unit.proposers.draft_model.table_model import VOCAB_SIZE, Request, Scene, TableEngine, constrained, oracle
+from tests.unit.proposers.draft_model.table_model import VOCAB_SIZE, Request, Scene, TableEngine, oracle
 from vllm_spec_plugin.proposers.base import NO_DRAFT
 from vllm_spec_plugin.proposers.draft_model.growing import DraftSettings
 from vllm_spec_plugin.proposers.guard import check_draft
@@ -118,16 +117,6 @@ def test_drafts_stop_at_the_end_of_the_drafts_context():
         assert len(draft.token_ids) == k
 
 
-def test_a_beginning_that_requests_share_is_computed_once():
-    scene, beginning = Scene(), text(1, 12)
-    one = Request("one", [*beginning, 1, 2])
-    scene.propose([one])
-    two, three = Request("two", [*beginning, 3, 4, 5]), Request("three", [*beginning, 6])
-    two.blocks, three.blocks = one.blocks[:3].copy(), one.blocks[:3].copy()
-    assert_drafts(scene, [two, three], scene.propose([two, three]))
-    assert scene.engine.num_computed == {"two": 3, "three": 1}
-
-
 def test_requests_with_the_same_new_beginning_compute_it_once_in_a_step():
     scene, beginning = Scene(), text(1, 12)
     one, two = Request("one", [*beginning, 1, 2]), Request("two", [*beginning, 3, 4, 5])
@@ -232,42 +221,3 @@ def test_a_drawn_draft_ends_with_a_token_the_draft_is_not_sure_of():
     assert [draft.token_ids for draft in drafts] == [[5, 11], [3, 4, 5], [0]]
     assert [0 if draft.probs is None else len(draft.probs) for draft in drafts] == [2, 0, 1]
     assert scene.engine.passes == [6, 2, 1, 1]
-
-
-@pytest.mark.statistical
-def test_drawn_drafts_come_as_often_as_q_says():
-    """6,000 drafts of two tokens, seed 9; chi-square over pairs at a false-alarm rate of 1e-6.
-
-    The same sample rejects q at a temperature 15% higher.
-    """
-    rng, scene = np.random.default_rng(9), Scene(engine=TableEngine(spread=1.0))
-    requests = [Request(f"r{i}", text(1, 3), 2) for i in range(150)]
-    seen = np.zeros((VOCAB_SIZE, VOCAB_SIZE))
-    for _ in range(40):
-        for request in requests:
-            request.uniforms = rng.random(2)
-        for draft in scene.propose(requests):
-            seen[tuple(draft.token_ids)] += 1
-    assert statistic(seen, expected_pairs(scene, requests[0], 1.0)) < LIMIT
-    assert statistic(seen, expected_pairs(scene, requests[0], 1.15)) > LIMIT
-
-
-LIMIT = chi2.isf(1e-6, VOCAB_SIZE**2 - 1)
-
-
-def expected_pairs(scene, request, temperature):
-    """[VOCAB_SIZE, VOCAB_SIZE]: how likely each pair of drafts is by its q."""
-
-    def q(text, drafts):
-        return constrained(scene.engine.table[text[-2], text[-1]], request, drafts, temperature).double().softmax(-1)
-
-    first = q(request.text, [])
-    return torch.stack([first[i] * q([*request.text, i], [i]) for i in range(VOCAB_SIZE)]).numpy()
-
-
-def statistic(seen, probs):
-    """Chi-square; cells that are due less than five times are one."""
-    due = probs * seen.sum()
-    common = due >= 5
-    cells = [(seen[common], due[common]), (seen[~common].sum(), due[~common].sum() or 1)]
-    return sum(((found - wanted) ** 2 / wanted).sum() for found, wanted in cells)

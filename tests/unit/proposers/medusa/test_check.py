@@ -36,18 +36,6 @@ def test_heads_of_the_targets_sizes_fit(tmp_path: Path) -> None:
     assert check_heads(TARGET, heads_folder(tmp_path), 2, "conf/spec.yaml") == []
 
 
-def test_another_hidden_size_is_refused(tmp_path: Path) -> None:
-    assert "have a hidden size of 192, the target" in refusal_of(heads_folder(tmp_path, hidden=192))
-
-
-def test_another_vocabulary_is_refused(tmp_path: Path) -> None:
-    assert "have a vocabulary of 2,000, the target" in refusal_of(heads_folder(tmp_path, vocabulary=2000))
-
-
-def test_too_few_heads_are_refused(tmp_path: Path) -> None:
-    assert "has 2 heads, drafts of 3 tokens need 3" in refusal_of(heads_folder(tmp_path), 3)
-
-
 def test_a_folder_without_heads_is_refused(tmp_path: Path) -> None:
     assert "has no weights" in refusal_of(str(tmp_path))
 

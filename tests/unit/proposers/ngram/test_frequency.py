@@ -69,7 +69,8 @@ def test_every_sampled_row_agrees_with_brute_force(chunks, min_order, uniforms):
             np.testing.assert_allclose(rows.probs[index, :width].numpy(), expected, rtol=1e-6)
             assert rows.probs[index, width:].sum() == 0
             assert set(rows.token_ids[index].tolist()) == {other for other, _ in followers}
-            assert token in dict(followers)
+            place, cumulated = [other for other, _ in followers].index(token), np.cumsum([0, *dict(followers).values()])
+            assert cumulated[place] / total - 1e-9 <= uniforms[index] <= cumulated[place + 1] / total + 1e-9
         if len(chain) < len(uniforms):
             assert oracle.ranked_followers(text[-window:], chain, min_order, 3) == []
 

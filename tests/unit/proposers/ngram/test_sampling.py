@@ -2,11 +2,9 @@
 
 import numpy as np
 import pytest
-from scipy.stats import chi2
 
 from vllm_spec_plugin.proposers.base import RequestView
 from vllm_spec_plugin.proposers.ngram.proposer import NgramProposer
-from vllm_spec_plugin.verification.draft_probs import SparseProbs
 
 VOCAB_SIZE = 200
 K = 4
@@ -14,53 +12,6 @@ K = 4
 
 def zipf_text(seed: int, num_tokens: int) -> np.ndarray:
     return np.minimum(np.random.default_rng(seed).zipf(1.3, num_tokens), VOCAB_SIZE).astype(np.int32) - 1
-
-
-@pytest.mark.statistical
-@pytest.mark.parametrize("max_order", [1, 2])
-def test_drawn_tokens_follow_their_rows(max_order):
-    """5,000 first and second draft tokens each, seed 11; chi-square at a false-alarm rate of 1e-6 per test."""
-    proposer = NgramProposer("frequency", 1, max_order, 2000, "sample", VOCAB_SIZE)
-    text, rng, num_draws = zipf_text(10, 2000), np.random.default_rng(11), 5_000
-    observed = np.zeros((2, VOCAB_SIZE))
-    expected = np.zeros((2, VOCAB_SIZE))
-    for _ in range(num_draws):
-        (draft,) = proposer.propose([RequestView("a", text, 2, rng.random(2))])
-        assert isinstance(draft.probs, SparseProbs)
-        for index, token in enumerate(draft.token_ids):
-            observed[index, token] += 1
-            np.add.at(expected[index], draft.probs.token_ids[index].numpy(), draft.probs.probs[index].numpy())
-    for seen, due in zip(observed, expected, strict=True):
-        assert seen[due == 0].sum() == 0
-        common = due >= 10
-        cells_seen = np.append(seen[common], seen[~common].sum())
-        cells_due = np.append(due[common], due[~common].sum())
-        cells_seen, cells_due = cells_seen[cells_due > 0], cells_due[cells_due > 0]
-        statistic = ((cells_seen - cells_due) ** 2 / cells_due).sum()
-        assert len(cells_due) >= 10
-        assert statistic < chi2.isf(1e-6 / 2, len(cells_due) - 1)
-
-
-def test_rows_sum_to_one_and_hold_the_drafted_token():
-    proposer = NgramProposer("frequency", 1, 3, 500, "sample", VOCAB_SIZE)
-    text, rng, widths = zipf_text(12, 3000), np.random.default_rng(13), set()
-    for length in range(1, 3000, 7):
-        (draft,) = proposer.propose([RequestView("a", text[:length], K, rng.random(K))])
-        rows = draft.probs
-        assert isinstance(rows, SparseProbs)
-        assert len(rows) == len(draft.token_ids) == K
-        assert rows.token_ids.dtype.is_signed
-        assert str(rows.token_ids.dtype) == "torch.int64"
-        assert str(rows.probs.dtype) == "torch.float32"
-        np.testing.assert_allclose(rows.probs.sum(1).numpy(), 1, atol=1e-6)
-        for index, token in enumerate(draft.token_ids):
-            given = rows.probs[index][rows.token_ids[index] == token]
-            assert given.sum() > 0
-            assert (rows.probs[index] > 0).sum() == len(set(rows.token_ids[index].tolist()))
-        assert ((rows.probs > 0).sum(1) == rows.probs.shape[1]).any(), "as wide as the widest row"
-        widths.add(rows.probs.shape[1])
-    assert max(widths) <= 64
-    assert len(widths) > 3
 
 
 @pytest.mark.parametrize("uniform", [0.0, 1 - 2**-53])

@@ -5,7 +5,6 @@ import pytest
 
 from vllm_spec_plugin.config import parse_config
 from vllm_spec_plugin.proposers.base import NO_DRAFT, Draft, RequestView
-from vllm_spec_plugin.proposers.guard import GuardedProposer
 from vllm_spec_plugin.proposers.ngram.proposer import DraftSampling, Mode, NgramProposer
 from vllm_spec_plugin.proposers.ngram.shared import SharedTexts
 from vllm_spec_plugin.proposers.registry import create_proposer
@@ -63,22 +62,6 @@ def test_a_repeated_request_is_drafted_almost_whole_in_its_own_scope_and_nowhere
     accepted, drafted = accepted_and_drafted(proposer, "again", text, 20, "a")
     # Of every five tokens four are drafted, the fifth is the target's own.
     assert accepted == drafted >= 0.78 * 380
-
-
-def test_shared_drafts_are_certain(proposer):
-    say(proposer, "x", [1, 2, 3, 4, 5, 6], "a")
-    drafted = draft(proposer, "y", [9, 1, 2], "a")
-    assert drafted == Draft([3, 4, 5, 6], None)
-
-
-def test_private_requests_read_and_write_nothing(proposer):
-    say(proposer, "x", varied(1), None)
-    assert proposer._shared.num_tokens == 0
-    say(proposer, "y", varied(2), "a")
-    before = proposer._shared.num_tokens
-    assert draft(proposer, "z", varied(2)[:50], None) == NO_DRAFT
-    proposer.finish("z")
-    assert proposer._shared.num_tokens == before > 0
 
 
 def test_a_preempted_request_publishes_nothing(proposer):
@@ -147,16 +130,6 @@ def test_what_is_learned_is_the_text_in_its_order(mode):
         draft(proposer, "x", text[:length], "a")
         held = proposer._states["x"].text.tolist()
         assert held == (text[:length] if mode == "lookup" else text[:length][-70:])
-
-
-def test_the_guard_passes_on_that_a_request_ended():
-    proposer = make()
-    guarded = GuardedProposer(proposer, VOCAB_SIZE, pytest.fail)
-    text = np.array(varied(1), np.int32)
-    guarded.propose([RequestView("x", text, K, np.zeros(K), scope="a")])
-    guarded.finish("x")
-    (drafted,) = guarded.propose([RequestView("y", text[:50], K, np.zeros(K), scope="a")])
-    assert drafted.token_ids == text[50:54].tolist()
 
 
 @pytest.mark.parametrize(("given", "num_tokens"), [({"shared": True, "shared_tokens": 2048}, 2048), ({}, None)])

@@ -144,27 +144,6 @@ def test_everything_drafted_was_said_in_the_own_scope_behind_the_same_tokens(mak
     check(kept)
 
 
-@pytest.mark.parametrize("make", [store, colliding])
-def test_a_text_of_one_scope_is_never_drafted_in_another(make):
-    """The same contexts in both, each with a secret of its own behind them."""
-    kept, rng = make(1, 3), np.random.default_rng(2)
-    for _ in range(30):
-        contexts = rng.integers(0, 5, 40)
-        for scope, secret in (("a", 100), ("b", 200)):
-            text = np.stack([contexts, secret + contexts], 1).reshape(-1)
-            kept.add(scope, ids(text.tolist()))
-    drafted = {
-        scope: {token for end in range(5) for token in kept.draft(scope, ids([end]), 8) if token >= 100}
-        for scope in ("a", "b", "c")
-    }
-    assert drafted["b"]
-    assert all(100 <= token < 200 for token in drafted["a"])
-    assert all(token >= 200 for token in drafted["b"])
-    assert not drafted["c"]
-    if make is store:
-        assert drafted["a"] == {100, 101, 102, 103, 104}
-
-
 def test_equal_hashes_cost_entries_and_never_give_a_wrong_draft():
     kept = colliding(1, 1)
     text = list(range(50))

@@ -107,13 +107,6 @@ def test_ended_texts_are_drafted_from_in_their_scope_only() -> None:
         assert draft(proposer, "b", [2, 3], scope=scope) == expected
 
 
-def test_the_longer_match_wins_and_the_own_text_among_equals() -> None:
-    proposer = make(shared=4096)
-    end(proposer, "a", [1, 2, 3, 7], "one")
-    assert draft(proposer, "b", [2, 3, 8, 2, 3], scope="one")[0] == 8
-    assert draft(proposer, "c", [3, 8, 1, 2, 3], scope="one") == [7]
-
-
 @pytest.mark.parametrize("least", [0.0, 0.2])
 def test_matches_with_ended_texts_are_those_of_a_search(least: float) -> None:
     """30 stores of up to 6 texts that come while a request runs, seed 5; texts are shorter than the overlap."""

@@ -211,12 +211,6 @@ def test_a_tied_output_layer_that_is_stored_counts_once(tmp_path: Path) -> None:
     assert torch.equal(tensors(tmp_path / "out")["lm_head.weight"], embeddings)
 
 
-def test_progress_counts_layers(model: Path, tmp_path: Path) -> None:
-    seen: list[tuple[int, int]] = []
-    widen(model, tmp_path / "out", 128, on_layer=lambda done, total: seen.append((done, total)))
-    assert seen == [(done, LAYERS) for done in range(1, LAYERS + 1)]
-
-
 MLP = "model.layers.1.mlp"
 WEIGHT = torch.zeros(NEURONS, HIDDEN)
 

@@ -46,13 +46,6 @@ def test_an_oracle_gains_up_to_about_60_percent_as_the_paper_says() -> None:
     assert pytest.approx(1.582, abs=5e-4) == LARGEST_GAIN
 
 
-def test_the_largest_gain_is_come_near_to_and_not_passed() -> None:
-    """At alpha = 1 - c (e - 2)."""
-    gains = [oracle_gain(1 - cost * (math.e - 2), cost) for cost in (1e-2, 1e-3, 1e-4, 1e-5)]
-    assert gains == sorted(gains)
-    assert LARGEST_GAIN * (1 - 1e-5) < gains[-1] < LARGEST_GAIN
-
-
 @pytest.mark.parametrize("cost", [0.0, 0.01, 0.1, 0.5, 0.9, 1.0, 2.0])
 def test_an_oracle_is_never_worse_than_a_fixed_k(cost: float) -> None:
     for number in range(101):

@@ -129,13 +129,6 @@ def test_a_run_leaves_heads_their_figures_and_curves_and_nothing_else(options: O
     assert set(provenance["versions"]) == {"vllm_spec_plugin", "python", "torch", "transformers", "safetensors"}
 
 
-def test_training_lowers_the_loss(options: Options, tmp_path: Path) -> None:
-    before = train(replace(options, steps=1, learning_rate=1e-9), tmp_path / "before")
-    after = train(replace(options, steps=60), tmp_path / "after")
-    for one, other in zip(before, after, strict=True):
-        assert max(other.loss) < min(one.loss)
-
-
 def test_an_interrupted_run_goes_on_to_exactly_the_same_weights(
     options: Options, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -202,13 +195,6 @@ def test_only_saved_heads_are_measured(options: Options, tmp_path: Path) -> None
     first = train(options, tmp_path / "first")
     again = train(replace(options, start=str(tmp_path / "first"), steps=0), tmp_path / "again")
     assert first == again
-
-
-def test_a_model_that_is_not_there_is_refused(options: Options, tmp_path: Path) -> None:
-    assert "has no config.json" in refusal_of(replace(options, model=str(tmp_path)), tmp_path / "out")
-    (tmp_path / "config.json").write_text('{"model_type": "nonesuch"}')
-    assert "cannot be loaded" in refusal_of(replace(options, model=str(tmp_path)), tmp_path / "out")
-    assert not (tmp_path / "out").exists()
 
 
 def test_more_heads_than_are_given_are_refused(options: Options, tmp_path: Path) -> None:
