@@ -32,7 +32,8 @@ def test_a_plan_is_made_and_verified(tmp_path: Path) -> None:
 
     # Candidates were drafted with as they asked: n-grams not always, the draft model (but for ends) always.
     tried = {(one["candidate"], one["workload"], one["tokens"]): one for one in found["acceptance"]}
-    assert len(tried) == 3 * 2 * 3
+    # n-grams, the draft model, their cascade, and suffixes.
+    assert len(tried) == 4 * 2 * 3
     for (candidate, _, tokens), one in tried.items():
         # Of 2 requests of 16 tokens the first comes from the prompt.
         assert one["request_steps"] + sum(one["accepted"]) == 2 * 15
