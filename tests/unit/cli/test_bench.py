@@ -9,46 +9,12 @@ from typing import Any
 
 import pytest
 
-from tests.unit.cli.running import assert_mistake, run
+from tests.unit.cli.running import run
 from tests.unit.tools.bench.load.cases import results
 from vllm_spec_plugin.tools.bench import running
 from vllm_spec_plugin.tools.bench.load import sweep
 from vllm_spec_plugin.tools.bench.load.agreement import Agreement
 from vllm_spec_plugin.tools.bench.load.sweep import Plan, SweepResults
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--arm", "nothing.yaml"], "--arm: got 'nothing.yaml', which is no file either; allowed: none, optimal,"),
-        (["--arm", "stock:medusa"], "--arm stock:medusa: got 'medusa'; allowed: draft_model, ngram"),
-        (["--arm", "fixed:65"], "allowed: whole numbers from 0 to 64"),
-        (["--arm", "wrong.yaml"], "wrong.yaml: proposer.method:"),
-        (["--proposer", "nothing.yaml"], "nothing.yaml"),
-        (["--optimal-tokens", "65"], "the draft model with draft_length optimal, 65 tokens: draft_length.tokens:"),
-        (["--target", "./nothing"], "--target ./nothing: no such folder"),
-        (["--draft", "./nothing"], "--draft ./nothing: no such folder"),
-        (["--prompts", "nothing.json"], "--prompts nothing.json: cannot be read"),
-        (["--png", "nothing/here.png"], "--png nothing/here.png: there is no folder"),
-        (["--markdown", "nothing/here.md"], "--markdown nothing/here.md: there is no folder"),
-        (["--json", "folder"], "--json folder: is a folder; allowed: a file's name"),
-        (["--levels", "1,x"], "--levels: got '1,x'; allowed: whole numbers from 1 to 1024"),
-        (["--levels", "0"], "--levels: got '0'"),
-        (["--workload", "odd"], "--workload: got 'odd'; allowed: easy, hard, mixed, switching"),
-        (
-            ["--rounds", "2", "planning"],
-            "--rounds: an option of `vllm-spec bench` alone; give options of planning after",
-        ),
-    ],
-)
-def test_mistakes_are_told_before_anything_starts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], message: str
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "folder").mkdir()
-    (tmp_path / "wrong.yaml").write_text("proposer: {method: nothing}\n")
-    result = run("bench", *arguments)
-    assert_mistake(result, message)
 
 
 @pytest.fixture
@@ -92,11 +58,6 @@ def test_options_come_to_cells_and_arms_and_everything_is_written(
     assert (tmp_path / "a.csv").read_text().startswith("arm,workload,level,round,metric,value\n")
     assert "data:image/png;base64," in (tmp_path / "a.html").read_text()
     assert "](a.png)" in (tmp_path / "docs" / "a.md").read_text()
-
-
-def test_without_arms_there_are_the_usual_ones(swept: SimpleNamespace) -> None:
-    assert run("bench").exit_code == 0
-    assert swept.arms == ["no speculation", "optimal", "fixed K = 1", "fixed K = 2", "fixed K = 4", "fixed K = 8"]
 
 
 def test_wrong_outputs_fail_the_run_after_it_has_told_all(tmp_path: Path, swept: SimpleNamespace) -> None:

@@ -3,10 +3,7 @@
 import json
 from pathlib import Path
 
-import pytest
-
 from vllm_spec_plugin.cli.bench_ngram import bench_ngram
-from vllm_spec_plugin.schema.errors import UserError
 
 GREEDY, SAMPLED = 5, 2
 
@@ -20,8 +17,3 @@ def test_reports_a_row_per_variant_and_batch_and_one_per_workload(tmp_path: Path
     for workload in ("code", "edit", "agent", "again"):
         assert accepted[workload, "suffix, greedy"] > 0.99 * accepted[workload, "lookup, greedy"]
     assert accepted["again", "suffix + shared, greedy"] > 5 * accepted["again", "suffix, greedy"]
-
-
-def test_impossible_options_are_the_users_error() -> None:
-    with pytest.raises(UserError, match="window"):
-        bench_ngram(context=100, steps=1, window=2)

@@ -3,9 +3,7 @@
 import json
 from pathlib import Path
 
-import pytest
-
-from tests.unit.cli.running import assert_mistake, run
+from tests.unit.cli.running import run
 
 
 def test_all_parts_are_told_and_written_for_one_proposer_and_for_two(tmp_path: Path) -> None:
@@ -24,16 +22,3 @@ def test_all_parts_are_told_and_written_for_one_proposer_and_for_two(tmp_path: P
             parts = [medians[arm, level, part] for part in ("plan", "outcomes", "measured")]
             assert 0 < min(parts) <= max(parts) <= medians[arm, level, "total"]
             assert 0 < medians[arm, level, "draft_length"] <= 2
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--tokens", "65"], "--tokens"),
-        (["--json", "nothing/here.json"], "--json nothing/here.json: there is no folder"),
-    ],
-)
-def test_mistakes_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], message: str) -> None:
-    monkeypatch.chdir(tmp_path)
-    result = run("bench", "planning", *arguments)
-    assert_mistake(result, message)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.cli.running import assert_mistake, run
+from tests.unit.cli.running import run
 from tests.unit.tools.bench.replay.cases import recording
 
 SIZES = ("--levels", "2", "--tokens", "30", "--request-tokens", "30", "--seeds", "1")
@@ -36,20 +36,3 @@ def test_one_mechanism_can_be_switched_off(recorded: Path) -> None:
     assert result.exit_code == 0, result.output
     assert "margin over no drafts" in result.stdout
     assert "easy, 2" in result.stdout
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["replay", "nothing.json"], "nothing.json: cannot be read"),
-        (["replay", "--workload", "nice"], "--workload: got 'nice'"),
-        (["replay", "--without", "luck"], "--without: got 'luck'"),
-        (["record", "nothing/here.json"], "OUT nothing/here.json: there is no folder"),
-        (["record", "a.json", "--outcomes-of", "b.json"], "b.json: cannot be read"),
-        (["record", "a.json", "--lengths", "9"], "--lengths: got '9'"),
-    ],
-)
-def test_mistakes_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], message: str) -> None:
-    monkeypatch.chdir(tmp_path)
-    result = run("bench", *arguments)
-    assert_mistake(result, message)

@@ -4,9 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
-import torch
 
-from tests.unit.cli.running import assert_mistake, run
+from tests.unit.cli.running import run
 
 
 def test_times_and_gains_are_told_and_written(tmp_path: Path) -> None:
@@ -31,22 +30,3 @@ def test_times_and_gains_are_told_and_written(tmp_path: Path) -> None:
         assert gain["ratio"] == pytest.approx((1 + gain["block"]) / (1 + gain["token"]))
         # The draft's first token is accepted as often by either, later ones more seldom than by itself.
         assert gain["token"] < length * gain["acceptance_rate"] * 1.1
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--tokens", "65"], "--tokens"),
-        (["--device", "abacus"], "--device abacus: allowed: cpu, or cuda where there is a GPU"),
-        (["--json", "nothing/here.json"], "--json nothing/here.json: there is no folder"),
-    ],
-)
-def test_mistakes_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], message: str) -> None:
-    monkeypatch.chdir(tmp_path)
-    result = run("bench", "verification", *arguments)
-    assert_mistake(result, message)
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-def test_a_gpu_that_is_not_there_is_told() -> None:
-    assert run("bench", "verification", "--device", "cuda").exit_code == 2

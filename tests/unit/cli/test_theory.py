@@ -3,7 +3,6 @@
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -31,20 +30,6 @@ def test_without_options_it_tells_tokens_speedup_operations_and_the_best_k() -> 
     said = words(result.stdout)
     assert "best K: 8, 3.09x. At least 1.71x by corollary 3.9; an oracle that chose K anew in each step: 4.17x." in said
     assert "accepted over drafted tokens is less than that" in said
-
-
-def test_lists_and_repeated_options_are_all_told_once() -> None:
-    result = run(
-        "theory", "--alpha", "0.5,0.6", "--alpha", "0.5", "--cost", "0.1", "--cost", "0.2", "--tokens", "2,4..5,4"
-    )
-    titles = re.findall(r"alpha (\S+), c (\S+), c_hat (\S+)", result.stdout)
-    assert titles == [("0.5", "0.1", "0.1"), ("0.5", "0.2", "0.2"), ("0.6", "0.1", "0.1"), ("0.6", "0.2", "0.2")]
-    assert [row[0] for row in rows(result.stdout)] == ["2", "4", "5"] * 4
-
-
-def test_operations_go_by_their_own_cost() -> None:
-    result = run("theory", "--alpha", "0.5", "--cost", "0.1", "--ops-cost", "0.5", "--tokens", "1")
-    assert rows(result.stdout) == [["1", "1.50", "1.36x", "1.67x"]]
 
 
 def test_verification_that_takes_time_is_counted() -> None:
@@ -78,17 +63,6 @@ def test_the_paper_stands_beside_what_is_computed() -> None:
     assert ["0.8", "14", "11", "8", "6", "4"] in table
     assert ["0.05", "0.965", "56.5%"] in table
     assert "EnDe T5-small 0 7 0.75 0.02 3.2x 3.16x 3.02x 3.30x 3.4x" in words(result.stdout)
-
-
-@pytest.mark.parametrize("paper", [[], ["--paper"]])
-def test_files_are_written_and_named(tmp_path: Path, paper: list[str]) -> None:
-    png, data = tmp_path / "theory.png", tmp_path / "theory.json"
-    result = run("theory", *paper, "--out", png, "--json", data)
-    assert result.exit_code == 0
-    assert png.read_bytes().startswith(b"\x89PNG")
-    found: dict[str, Any] = json.loads(data.read_text())
-    assert found["schema"] == 3
-    assert ("table_1" in found) == bool(paper)
 
 
 def test_json_has_all_figures(tmp_path: Path) -> None:
@@ -149,23 +123,3 @@ def test_what_does_not_go_is_one_line_and_nothing_is_printed(options: list[str],
     assert result.exit_code == 2
     assert result.stdout == ""
     assert result.stderr == f"error: {message}\n"
-
-
-def test_a_picture_has_as_many_curves_as_can_be_told_apart(tmp_path: Path) -> None:
-    result = run("theory", "--cost", "1,2,3,4,5,6,7,8", "--png", tmp_path / "a.png")
-    assert result.exit_code == 0
-    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
-
-
-@pytest.mark.parametrize(("option", "name"), [("--out", "a.png"), ("--json", "a.json")])
-def test_files_that_cannot_be_written_are_named(tmp_path: Path, option: str, name: str) -> None:
-    result = run("theory", option, tmp_path / "none" / name)
-    assert result.exit_code == 2
-    assert (
-        result.stderr
-        == f"error: {option.replace('out', 'png')} {tmp_path}/none/{name}: there is no folder {tmp_path}/none\n"
-    )
-    (tmp_path / name).mkdir()
-    result = run("theory", option, tmp_path / name)
-    assert result.exit_code == 2
-    assert "is a folder; allowed: a file's name" in result.stderr

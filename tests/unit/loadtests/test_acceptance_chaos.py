@@ -1,7 +1,5 @@
 """The chaos: its checks by invented figures, and its clients against a mock server."""
 
-import itertools
-import random
 import time
 
 import pytest
@@ -16,8 +14,8 @@ from loadtests.acceptance.chaos.agreement import (
     compare,
 )
 from loadtests.acceptance.chaos.bad_requests import BadRequest, bad_requests, refusal_check
-from loadtests.acceptance.chaos.crowd import Crowd, drawn_leaving, leavers_check, survivors_check
-from loadtests.acceptance.chaos.run import faults_check, freeze_check, freezes
+from loadtests.acceptance.chaos.crowd import Crowd, leavers_check, survivors_check
+from loadtests.acceptance.chaos.run import faults_check, freeze_check
 from loadtests.stream.client import COMPLETIONS
 from vllm_spec_plugin.metrics.counters import PROPOSER_ERRORS, RANKS_DIFFER, WRONG_TREE
 from vllm_spec_plugin.tools.mock_server.options import MockOptions
@@ -112,29 +110,6 @@ def test_every_kind_of_nonsense_is_refused_with_400() -> None:
     crash = refusal_check("chaos", [*answers, (kinds[4], 500)], len(kinds))
     assert not crash.passed
     assert f"500 for {kinds[4]}" in crash.figures
-
-
-def test_clients_leave_before_the_stream_and_anywhere_in_it() -> None:
-    rng = random.Random(0)
-    drawn = [drawn_leaving(rng) for _ in range(400)]
-    early = [one for one in drawn if one.pieces is None]
-    pieces = [one.pieces for one in drawn if one.pieces is not None]
-    # Of 400, 100 +- 9; these bounds are 5 standard deviations away.
-    assert 56 <= len(early) <= 144
-    assert all(0 < one.patience < 1 for one in early)
-    assert min(pieces) == 1
-    assert max(pieces) > 30
-
-
-@pytest.mark.parametrize("seconds", [2.0, 45.0, 600.0])
-def test_standing_still_is_short_and_work_goes_on_around_it(seconds: float) -> None:
-    times = freezes(seconds)
-    assert len(times) == 2
-    moments = [0.0, *itertools.chain(*times), seconds]
-    assert moments == sorted(set(moments))
-    lengths = [end - begin for begin, end in times]
-    assert max(lengths) <= 3.0 + 1e-9
-    assert sum(lengths) <= seconds / 2
 
 
 BAD = [

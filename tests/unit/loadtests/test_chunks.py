@@ -40,10 +40,6 @@ def test_the_last_usage_is_no_part_of_the_text() -> None:
     assert chunk == Chunk(usage=Usage(3, 8), has_choice=False)
 
 
-def test_done_is_not_a_chunk() -> None:
-    assert read_event(Event("[DONE]")) is None
-
-
 def test_errors_keep_their_message() -> None:
     told = {"message": "out of memory", "type": "InternalServerError", "param": None, "code": 500}
     assert read({"error": told}) == read(told, name="error") == ErrorEvent("out of memory")

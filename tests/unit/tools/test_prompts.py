@@ -7,7 +7,7 @@ import pytest
 
 from vllm_spec_plugin.schema.errors import UserError
 from vllm_spec_plugin.tools.demo import model_path
-from vllm_spec_plugin.tools.prompts import GivenPrompt, Message, load_tokenizer, read_prompts, read_texts
+from vllm_spec_plugin.tools.prompts import Message, load_tokenizer, read_prompts, read_texts
 
 
 def write(path: Path, *lines: object) -> Path:
@@ -28,12 +28,6 @@ def test_lines_are_texts_or_chats_with_their_options(tmp_path: Path) -> None:
     assert two.messages is not None
     assert (two.messages[0].content, two.workload, two.max_tokens, two.temperature) == ("two", "chat", 5, 0.7)
     assert two.where == f"--prompts {path}, line 3"
-
-
-def test_a_list_of_texts_will_do(tmp_path: Path) -> None:
-    found = read_prompts([write(tmp_path / "p.json", ["one", "two"])])
-    assert [one.prompt for one in found] == ["one", "two"]
-    assert {one.workload for one in found} == {"all"}
 
 
 CHAT = [{"role": "user", "content": "two"}]
@@ -58,11 +52,6 @@ def test_chats_in_the_forms_of_data_sets(tmp_path: Path, value: object, as_list:
     assert (one.prompt, two.messages) == ("one", [Message(role="user", content="two")])
 
 
-def test_a_chat_by_itself_is_one_prompt(tmp_path: Path) -> None:
-    [one] = read_prompts([write(tmp_path / "p.json", CHAT)])
-    assert one.messages == [Message(role="user", content="two")]
-
-
 def test_texts_need_no_model_and_chats_its_template(tmp_path: Path) -> None:
     assert read_texts(write(tmp_path / "p", {"prompt": "one"}), "no/model") == ("one",)
     [text] = read_texts(write(tmp_path / "p", CHAT), str(model_path("target")))
@@ -80,12 +69,6 @@ def test_several_files_are_a_workload_each(tmp_path: Path) -> None:
     texts = write(tmp_path / "other.json", ["three"])
     found = [(one.prompt, one.workload) for one in read_prompts([code, texts])]
     assert found == [("one", "code"), ("two", "edits"), ("three", "other")]
-
-
-def test_the_load_tests_prompts_can_be_read() -> None:
-    folder = Path(__file__).parents[3] / "loadtests" / "prompts"
-    for name in ("code", "edit", "extract", "chat"):
-        assert all(isinstance(one, GivenPrompt) for one in read_prompts([folder / f"{name}.jsonl"]))
 
 
 @pytest.mark.parametrize(

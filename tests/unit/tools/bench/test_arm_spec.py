@@ -12,11 +12,6 @@ def names(*words: str) -> list[str]:
     return [choice.name for choice in choose_arms(words)]
 
 
-def test_no_drafts_is_first_and_always_there() -> None:
-    assert names() == [NONE]
-    assert names("optimal", "none") == [NONE, "optimal"]
-
-
 def test_each_word_stands_for_one_or_more_arms_in_order() -> None:
     words = ("fixed:0,4", "stock:ngram", "optimal", "stock:draft_model:8")
     assert names(*words) == [
@@ -27,26 +22,6 @@ def test_each_word_stands_for_one_or_more_arms_in_order() -> None:
         "optimal",
         "vLLM's draft_model, K = 8",
     ]
-
-
-def test_a_mechanism_of_the_policy_can_be_switched_off() -> None:
-    assert names("optimal", "without:trials") == [NONE, "optimal", "without trials"]
-
-
-def test_arms_are_there_once() -> None:
-    assert names("fixed:1,2", "fixed:2,3", "stock:ngram:4", "stock:ngram") == [
-        NONE,
-        "fixed K = 1",
-        "fixed K = 2",
-        "fixed K = 3",
-        "vLLM's ngram, K = 4",
-    ]
-
-
-def test_a_file_is_an_arm_of_its_path(tmp_path: Path) -> None:
-    path = tmp_path / "fixed.yaml"
-    path.touch()
-    assert names(str(path)) == [NONE, str(path)]
 
 
 def test_vllms_own_arms_are_known_by_their_names() -> None:

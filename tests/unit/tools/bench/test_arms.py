@@ -29,13 +29,6 @@ def config_of(arm: PlannedArm) -> PluginConfig:
     return load_config(arm.plan.speculative_config)
 
 
-def test_every_choice_has_its_engine(tmp_path: Path) -> None:
-    arms = planned(tmp_path, *WORDS, "stock:ngram")
-    assert list(arms) == [NONE, "fixed K = 1", "fixed K = 4", "optimal", "vLLM's ngram, K = 4"]
-    assert arms[NONE].plan.speculative_config is None
-    assert [name for name, arm in arms.items() if arm.is_fixed] == ["fixed K = 1", "fixed K = 4"]
-
-
 @pytest.mark.parametrize("draft", [None, "some/draft"])
 def test_without_a_proposer_the_draft_model_drafts(tmp_path: Path, draft: str | None) -> None:
     arms = planned(tmp_path, *WORDS, "stock:draft_model", draft=draft)
@@ -119,24 +112,10 @@ def test_where_that_would_not_be_the_same_each_has_its_own(tmp_path: Path, propo
     ]
 
 
-def test_files_that_say_the_same_are_arms_of_their_own(tmp_path: Path) -> None:
-    paths = [str(tmp_path / name) for name in ("a.yaml", "b.yaml")]
-    for path in paths:
-        Path(path).write_text(NGRAM)
-    assert list(engines(planned(tmp_path, *paths))) == [NONE, *paths]
-
-
 def test_a_draft_length_that_the_proposer_cannot_have_is_refused_by_its_file(tmp_path: Path) -> None:
     proposer = "proposer: {method: medusa, model: heads, tree: [[0], [1]]}\ndraft_length: {policy: fixed}\n"
     with pytest.raises(ConfigError, match=r"own\.yaml with draft_length fixed, 1 tokens"):
         planned(tmp_path, "fixed:1,4", proposer=proposer)
-
-
-def test_a_file_with_a_mistake_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "wrong.yaml"
-    path.write_text("proposer: {method: nothing}\n")
-    with pytest.raises(ConfigError, match=r"wrong\.yaml"):
-        planned(tmp_path, str(path))
 
 
 def test_a_switched_off_mechanism_is_an_engine_of_its_own(tmp_path: Path) -> None:

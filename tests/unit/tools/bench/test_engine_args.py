@@ -4,28 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from vllm_spec_plugin.config import ConfigError
 from vllm_spec_plugin.tools.bench import engine_args
 from vllm_spec_plugin.tools.bench.engine_args import ArmPlan, engine_arguments, model_source, plan_file, stock_plan
 from vllm_spec_plugin.tools.serving import ServerError
 
 NGRAM = "proposer:\n  method: ngram\ndraft_length:\n  policy: fixed\n  tokens: 7\n"
 NONE = ArmPlan(None, 0, None)
-
-
-def test_a_file_has_its_own_draft_length(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "own.yaml").write_text(NGRAM)
-    monkeypatch.chdir(tmp_path)
-    plan = plan_file(Path("own.yaml"))
-    assert plan.num_draft_tokens == 7
-    assert plan.speculative_config == str(tmp_path / "own.yaml")
-    assert plan.settings is not None
-    assert plan.settings["proposer"]["method"] == "ngram"
-
-
-def test_a_missing_file_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"nothing\.yaml"):
-        plan_file(tmp_path / "nothing.yaml")
 
 
 def test_stock_ngram_matches_as_many_tokens_as_ours() -> None:
@@ -61,10 +45,3 @@ def test_engines_differ_in_their_speculation_only(
     assert stock.pop("speculative_config") != plugin.pop("speculative_config")
     assert none == stock == plugin
     assert (none["model"], none["seed"], none["enforce_eager"]) == ("target", 5, False)
-
-
-@pytest.mark.parametrize("on_cpu", [True, False])
-def test_engines_may_share_the_memory(monkeypatch: pytest.MonkeyPatch, on_cpu: bool) -> None:
-    monkeypatch.setattr(engine_args, "runs_on_cpu", lambda: on_cpu)
-    assert engine_arguments(NONE, "target", 5, False, 0.125)["gpu_memory_utilization"] == 0.125
-    assert engine_arguments(NONE, "target", 5, False).get("gpu_memory_utilization") == (0.5 if on_cpu else None)

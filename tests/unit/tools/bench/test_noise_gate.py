@@ -31,22 +31,6 @@ class Machine:
         return NoiseGate(patience, busy=lambda: self.busy, clock=lambda: self.now, sleep=self.spend)
 
 
-def test_on_a_quiet_machine_a_job_runs_once() -> None:
-    machine = Machine()
-    answer, others = machine.quiet(60).run(machine.job)
-    assert (answer.num_drafts, machine.num_jobs) == (1, 1)
-    assert others == pytest.approx(0.0, abs=1e-9)
-    assert machine.now < 3
-
-
-def test_a_job_waits_until_others_pause() -> None:
-    machine = Machine((5.0, 1.0))
-    _, others = machine.quiet(60).run(machine.job)
-    assert machine.num_jobs == 1
-    assert others == pytest.approx(0.0, abs=1e-9)
-    assert 7 <= machine.now < 8
-
-
 def test_a_job_that_was_disturbed_is_repeated() -> None:
     machine = Machine((0.4, 0.0), (4.0, 1.0))
     answer, others = machine.quiet(60).run(machine.job)
@@ -69,13 +53,6 @@ def test_patience_is_spent_once() -> None:
         quiet.run(machine.job)
     assert machine.num_jobs == 20
     assert machine.now < 10 + 20 * 2.3 + 1
-
-
-def test_without_patience_nothing_is_repeated() -> None:
-    machine = Machine((999.0, 1.0))
-    _, others = machine.quiet(0).run(machine.job)
-    assert machine.num_jobs == 1
-    assert others == pytest.approx(1.0)
 
 
 def test_where_nothing_tells_a_job_runs_once() -> None:

@@ -1,16 +1,12 @@
 """The report of a certification."""
 
-import io
 import json
-from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from tests.unit.tools.certify.cases import check, report
 from vllm_spec_plugin.tools.certify.report import report_of, verdict
 from vllm_spec_plugin.tools.certify.results import Check
-from vllm_spec_plugin.tools.report import write
 from vllm_spec_plugin.tools.report.output import as_json
 
 SAMPLED = check("samples, top-k", p_value=0.3, p_two_samples=1.0, p_chi_square=0.4)
@@ -35,17 +31,6 @@ def test_exit_status_and_verdict_follow_the_checks(checks: tuple[Check, ...], st
     assert verdict(report(*checks)) == words
 
 
-def test_report_without_a_terminal_shows_every_figure_of_a_check() -> None:
-    text = io.StringIO()
-    write(report_of(report(check(), WRONG)), terminal=Console(file=text, width=160))
-    assert "samples, top-k" in text.getvalue()
-    [row] = [line for line in text.getvalue().splitlines() if "not exact" in line and "top-k" in line and "500" in line]
-    for figure in ("500", "300", "1e-09", "0.02", "1e-12"):
-        assert figure in row
-    assert "below 5e-05 is not exact" in text.getvalue()
-    assert "probability 0.001 at most" in text.getvalue()
-
-
 def test_json_has_the_verdict_its_grounds_and_where_it_comes_from() -> None:
     data = json.loads(as_json(report_of(report(check(), WRONG, UNTESTED))))
     assert data["schema"] == 3
@@ -53,8 +38,3 @@ def test_json_has_the_verdict_its_grounds_and_where_it_comes_from() -> None:
     assert data["not_tested"] == ["JSON schema"]
     assert data["checks"][1]["p_value"] == 1e-9
     assert data["provenance"]["versions"] == {"vllm": "0.32.0"}
-
-
-def test_picture_is_a_png(tmp_path: Path) -> None:
-    write(report_of(report(check(), SAMPLED, WRONG, UNTESTED)), png=tmp_path / "p.png")
-    assert (tmp_path / "p.png").read_bytes().startswith(b"\x89PNG")

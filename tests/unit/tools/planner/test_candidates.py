@@ -5,7 +5,7 @@ import pytest
 from vllm_spec_plugin.config import parse_config
 from vllm_spec_plugin.proposers.medusa.checkpoint import read_heads_config
 from vllm_spec_plugin.tools.demo import model_path
-from vllm_spec_plugin.tools.planner.candidates import Heads, chain_engines, lengths, tree_engine
+from vllm_spec_plugin.tools.planner.candidates import Heads, chain_engines, tree_engine
 
 DRAFT = "/models/draft"
 
@@ -14,11 +14,6 @@ DRAFT = "/models/draft"
 def heads() -> Heads:
     folder = str(model_path("medusa"))
     return Heads(folder, read_heads_config(folder))
-
-
-@pytest.mark.parametrize(("most", "expected"), [(1, (1,)), (4, (1, 2, 4)), (6, (1, 2, 4, 6)), (8, (1, 2, 4, 8))])
-def test_powers_of_2_are_measured_and_the_longest(most: int, expected: tuple[int, ...]) -> None:
-    assert lengths(most) == expected
 
 
 def test_n_grams_and_suffixes_need_nothing() -> None:

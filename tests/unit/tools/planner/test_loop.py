@@ -20,11 +20,6 @@ def test_every_prompt_comes_before_one_comes_again_and_lengths_differ() -> None:
     assert job.phases[0].num_tokens == pytest.approx(2 * 4 * mean, abs=1)
 
 
-def test_each_round_has_its_own_order() -> None:
-    assert load_job(PROMPTS, 2, 0, 0, 4) == load_job(PROMPTS, 2, 0, 0, 4)
-    assert load_job(PROMPTS, 2, 1, 0, 4).phases != load_job(PROMPTS, 2, 0, 0, 4).phases
-
-
 def test_requests_have_the_predictions_of_their_prompts() -> None:
     prompts = [Prompt("a", "edit", 0.0, 20, "b"), Prompt("c", "edit", 0.0, 20)]
     requests = load_job(prompts, 2, 0, 0, 4).phases[0].requests

@@ -27,13 +27,6 @@ def test_options_count_where_a_prompt_says_nothing() -> None:
     assert (found[0].text, found[1].workload) == ("x = 1", "w")
 
 
-def test_chats_go_through_the_models_template() -> None:
-    (found,) = as_traffic([chat("Count the words.")], TARGET, 0.0, 64)
-    assert "Count the words." in found.text
-    assert found.text != "Count the words."
-    assert found.workload == "chat"
-
-
 def test_what_does_not_fit_the_context_is_told() -> None:
     given = GivenPrompt(prompt="x " * 3000, where="--prompts p, line 7")
     with pytest.raises(UserError, match=r"--prompts p, line 7: \d+ tokens, and 64 to come, .* context is 2048"):

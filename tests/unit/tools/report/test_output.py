@@ -1,6 +1,5 @@
 """A report in a terminal and as files."""
 
-import csv
 import html.parser
 import importlib.util
 import io
@@ -19,13 +18,11 @@ from vllm_spec_plugin.tools.report import (
     Measurements,
     Report,
     Spread,
-    StackedBars,
     Table,
     check_files,
     output,
     write,
 )
-from vllm_spec_plugin.tools.report.output import picture_address
 from vllm_spec_plugin.tools.report.provenance import provenance
 
 # Markup of rich, Markdown and HTML, an emoji's code, and mathematics of matplotlib.
@@ -77,12 +74,6 @@ def test_json_has_schema_provenance_and_every_value(tmp_path: Path) -> None:
     assert found["medians"][0]["median"] == 2.0
 
 
-def test_csv_has_a_row_per_value(tmp_path: Path) -> None:
-    write(report(), csv=tmp_path / "a.csv")
-    rows = list(csv.DictReader((tmp_path / "a.csv").open()))
-    assert [tuple(row.values()) for row in rows] == [(EVIL, "easy", "1", "0", "speed", "2.0")]
-
-
 def test_markdown_has_conclusion_picture_tables_and_command(tmp_path: Path) -> None:
     (tmp_path / "docs").mkdir()
     write(report(), markdown=tmp_path / "docs/a.md", png=tmp_path / "docs/a.png")
@@ -119,27 +110,6 @@ def test_a_picture_has_a_panel_per_chart(tmp_path: Path, count: int) -> None:
     assert (width > 1200) == (count > 1)
 
 
-def test_bars_are_drawn_and_change_with_their_values(tmp_path: Path) -> None:
-    for name, value in (("a", 1.0), ("b", 2.0), ("zero", 0.0)):
-        bars = StackedBars("a step", "ms", {"forward": {"none": value}, "sampler": {"none": 0.5 * value}})
-        write(report(charts=[bars]), png=tmp_path / f"{name}.png")
-    assert len({path.read_bytes() for path in tmp_path.glob("*.png")}) == 3
-
-
-def test_a_report_without_charts_has_no_picture(tmp_path: Path) -> None:
-    write(report(charts=[]), png=tmp_path / "a.png", markdown=tmp_path / "a.md", html=tmp_path / "a.html")
-    assert not (tmp_path / "a.png").exists()
-    assert "![" not in (tmp_path / "a.md").read_text()
-    assert "<img" not in (tmp_path / "a.html").read_text()
-
-
-def test_a_long_name_goes_on_in_a_further_line() -> None:
-    path = "configs/of/somebody/with/a/long/name/draft_model_optimal.yaml" * 2
-    console = Console(file=io.StringIO(), width=60)
-    write(report(path, conclusion=[]), terminal=console)
-    assert "…" not in console.file.getvalue()  # type: ignore[attr-defined]
-
-
 def test_files_are_checked_before_anything_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UserError, match="there is no folder"):
         check_files(Files(html=tmp_path / "nothing/a.html"))
@@ -149,9 +119,3 @@ def test_files_are_checked_before_anything_is_measured(tmp_path: Path, monkeypat
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"--csv needs pandas: pip install 'vllm-spec-plugin\[report\]'"):
         check_files(Files(csv=tmp_path / "a.csv"))
-
-
-def test_a_pictures_address_is_relative_where_it_lies_below_the_page() -> None:
-    assert picture_address(Path("docs/img/a.png"), Path("docs/a.md")) == "img/a.png"
-    assert picture_address(Path("/elsewhere/a.png"), Path("docs/a.md")) == "/elsewhere/a.png"
-    assert picture_address(None, Path("a.md")) is None

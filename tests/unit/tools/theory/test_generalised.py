@@ -29,12 +29,6 @@ def test_it_is_what_is_worked_out_by_hand() -> None:
     assert generalised.best_draft_length([0.8, 0.5], costs) == 2
 
 
-def test_nothing_is_paid_for_drafting_nothing() -> None:
-    costs = StepCosts([10, 11], draft_fixed=100)
-    assert generalised.speedup([], costs) == 1
-    assert generalised.best_draft_length([1.0], costs) == 0
-
-
 def test_a_long_draft_may_pay_where_a_short_one_does_not() -> None:
     costs = StepCosts([1, 2.5, 2.5, 2.5])
     gains = [generalised.speedup([1.0] * length, costs) for length in range(4)]

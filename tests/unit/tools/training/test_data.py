@@ -99,10 +99,6 @@ def test_the_bundled_corpus_keeps_its_own_split(monkeypatch: pytest.MonkeyPatch)
     assert {document.text for document in data.train} == set(corpus.train)
 
 
-def test_the_bundled_corpus_goes_with_no_other_data(tmp_path: Path) -> None:
-    assert "got other data beside it" in refusal_of("stdlib", tmp_path)
-
-
 @pytest.mark.parametrize(
     ("line", "text"),
     [

@@ -1,64 +1,18 @@
 """The rounds of the benchmark of drafting, its figures and its report."""
 
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
-from tests.unit.tools.bench.drafting.cases import PLUGIN, STOCK, K, results, run, step
-from vllm_spec_plugin.tools.bench.arm import Arm
+from tests.unit.tools.bench.drafting.cases import PLUGIN, K, results, run, step
 from vllm_spec_plugin.tools.bench.arm_spec import NONE
 from vllm_spec_plugin.tools.bench.arms import PlannedArm
-from vllm_spec_plugin.tools.bench.drafting.comparison import SHARES, Results, Workload, figures, run_all
-from vllm_spec_plugin.tools.bench.drafting.parts import INPUTS
-from vllm_spec_plugin.tools.bench.drafting.report import GREEDY_NOTE, STOCK_NOTE, report_of
+from vllm_spec_plugin.tools.bench.drafting.comparison import SHARES, figures
 from vllm_spec_plugin.tools.bench.engine_args import ArmPlan
-from vllm_spec_plugin.tools.bench.noise_gate import NoiseGate
-from vllm_spec_plugin.tools.bench.records import Answer, Job, Step
+from vllm_spec_plugin.tools.bench.records import Step
 
 PROMPTS = ("a", "b", "c")
 ARMS = {NONE: PlannedArm(ArmPlan(None, 0, None)), PLUGIN: PlannedArm(ArmPlan("plugin.yaml", 4, {}))}
-
-
-class ScriptedEngine:
-    """Answers without an engine."""
-
-    def __init__(self, name: str, log: list[tuple[str, Job]]) -> None:
-        self.name, self.log = name, log
-
-    def run(self, job: Job) -> Answer:
-        self.log.append((self.name, job))
-        tokens = [[ord(prompt)] * job.num_tokens for prompt in job.prompts]
-        parts = {INPUTS: 1.0} if job.profiled else {}
-        return Answer(1.0, 1.0, [[1]] * len(tokens), tokens, [step(len(tokens))], 0, 0, 0, parts)
-
-
-def compared(workload: Workload) -> tuple[Results, list[tuple[str, Job]], list[str]]:
-    log: list[tuple[str, Job]] = []
-    told: list[str] = []
-    engines: dict[str, Any] = {name: ScriptedEngine(name, log) for name in ARMS}
-    gate = NoiseGate(0.0, busy=lambda: None, sleep=lambda seconds: None)
-    found = run_all(ARMS, cast(dict[str, Arm], engines), workload, gate, lambda done, what: told.append(what))
-    return found, log, told
-
-
-def test_every_arm_gets_the_same_jobs_after_a_warm_up() -> None:
-    _, log, told = compared(Workload(PROMPTS, (1, 2), (0.0, 1.0), 40, rounds=3, seed=10))
-    jobs = {name: [job for arm, job in log if arm == name] for name in ARMS}
-    assert jobs[NONE] == jobs[PLUGIN]
-    assert [job.num_tokens for job in jobs[NONE]] == 4 * [32] + 12 * [40]
-    singles = [job for job in jobs[NONE][4:] if len(job.prompts) == 1 and job.temperature == 0]
-    assert [(job.prompts, job.seed) for job in singles] == [(("a",), 10), (("b",), 11), (("c",), 12)]
-    pairs = [job.prompts for job in jobs[NONE][4:] if len(job.prompts) == 2 and job.temperature == 0]
-    assert pairs == [("a", "b"), ("c", "a"), ("b", "c")]
-    assert told[2] == "warming up: no speculation, batch 1, temperature 1"
-
-
-def test_profiled_rounds_tell_parts_and_nothing_else() -> None:
-    found, log, _ = compared(Workload(PROMPTS, (1,), (0.0,), 4, rounds=2, seed=0, profiled=True))
-    assert (found.lengths, found.rounds) == ({NONE: 0, PLUGIN: 4}, 2)
-    assert found.median(PLUGIN, (1, 0.0), f"part, {INPUTS}") == 1.0
-    assert set(found.measurements.rounds(PLUGIN, "temperature 0", 1, "tokens_per_second")) == {0, 1}
-    assert [job.profiled for _, job in log] == 6 * [False] + 6 * [True]
 
 
 def of(*steps: Step, batch: int = 1, **fields: Any) -> dict[str, float | None]:
@@ -121,26 +75,3 @@ def test_the_limit_follows_from_acceptance_and_the_times_of_steps() -> None:
     # A = 3; T(1) = 2 ms, T(5) = 3 ms, K d = 1.6 ms.
     assert limit == pytest.approx({"free": 3.0, "verifying": 2.0, "drafting": 6 / 4.6})
     assert found.median(NONE, (1, 0.0), "limit, free") is None
-
-
-def test_the_report_has_the_limit_in_words_and_the_costs_beside_vllms() -> None:
-    report = report_of(results(parts={INPUTS: 1.0}), {}, 3, True)
-    (text,) = report.conclusion
-    assert text.startswith(f"{PLUGIN}, batch 1, temperature 0: measured 1.17x; the limit is 1.30x, of which the rest")
-    tables = {table.title: {row[2]: list(row[3:]) for row in table.rows} for table in report.tables}
-    assert tables["Draft step, ms per draft token"][PLUGIN] == ["0.36", "0.50", "0.40", "0.50"]
-    assert tables["Draft step, ms per draft token"][STOCK] == ["0.72", "-", "0.80", "-"]
-    limit = tables["Limit of the speedup over no speculation; T and d in ms"][PLUGIN]
-    assert limit == ["2.00", "3.00", "1.60", "3.00x", "2.00x", "1.30x", "1.17x", "10%"]
-    assert tables["Where the time goes, %"].keys() == {NONE, STOCK, PLUGIN}
-    assert tables["Where drafting goes, %"] == {PLUGIN: ["0.0", "0.0", "0.0", "100.0", "0.0"]}
-    assert "Verifying trees instead of chains" not in tables
-    assert report_of(results(rounds=2), {}, 3, True).problems == ["interrupted: these are the first 2 of 3 rounds"]
-
-
-@pytest.mark.parametrize(
-    ("temperature", "on_cpu", "notes"),
-    [(1.0, True, [GREEDY_NOTE, STOCK_NOTE]), (1.0, False, [GREEDY_NOTE]), (0.0, True, [])],
-)
-def test_what_is_different_about_vllms_sampling_is_noted(temperature: float, on_cpu: bool, notes: list[str]) -> None:
-    assert list(report_of(results(temperature), {}, 3, on_cpu).notes)[1:] == notes

@@ -6,16 +6,13 @@ from typing import Any
 import pytest
 
 from tests.unit.tools.bench.host.cases import CELLS, NONE, OURS, answer, results
-from vllm_spec_plugin.schema.errors import UserError
 from vllm_spec_plugin.tools.bench.arms import PlannedArm, engines
 from vllm_spec_plugin.tools.bench.engine_args import ArmPlan
 from vllm_spec_plugin.tools.bench.host.comparison import ARMS, TARGETS, HostArm, plan_host_arms, run_all
 from vllm_spec_plugin.tools.bench.host.parts import DRAFT, SAMPLER
 from vllm_spec_plugin.tools.bench.host.records import HostAnswer, HostJob
-from vllm_spec_plugin.tools.bench.host.report import report_of
 from vllm_spec_plugin.tools.bench.noise_gate import NoiseGate
 from vllm_spec_plugin.tools.demo import model_path
-from vllm_spec_plugin.tools.report import StackedBars
 
 DRAFT_FOLDER = str(model_path("draft"))
 
@@ -30,16 +27,6 @@ def test_the_usual_arms_need_six_engines(tmp_path: Path) -> None:
     assert [arm.planned.spec_tokens for arm in arms.values()] == [None, None, None, 0, 4, 0, 4, None]
     for name in (*ngram, *draft_model):
         assert name.split(",")[0].replace(" ", "_") in repr(arms[name].planned.plan.settings)
-
-
-def test_no_arm_is_there_twice_and_no_speculation_always(tmp_path: Path) -> None:
-    assert list(plan_host_arms(["none", "fixed:4", "none"], DRAFT_FOLDER, 8, tmp_path)) == [NONE, "fixed K = 4"]
-
-
-@pytest.mark.parametrize("spec", ["ngram", "ngram:a", "draft_model:99", "medusa:4"])
-def test_what_names_no_arm_is_refused(spec: str, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="--arm"):
-        plan_host_arms([spec], DRAFT_FOLDER, 8, tmp_path)
 
 
 def test_medians_of_steps_are_kept_by_round() -> None:
@@ -82,21 +69,3 @@ def test_arms_take_turns_after_a_warm_up_and_each_does_its_own() -> None:
         assert {(job.repeats, job.spec_tokens) for job in jobs} == {(arm.repeats, arm.planned.spec_tokens)}
         assert found.measurements.rounds(name, TARGETS[True], 32, "host") == {0: 0.001, 1: 0.001}
     assert (found.rounds, found.others) == (2, [])
-
-
-def test_the_report_has_what_arms_add_and_their_parts() -> None:
-    report = report_of(results(), {}, 2)
-    assert report.conclusion == [
-        f"{OURS} adds +0.60 ±0.05 ms of host time a step to {NONE} (32 requests, target computed)."
-    ]
-    tables = {table.title: {row[0]: list(row[1:]) for row in table.rows} for table in report.tables}
-    host = tables[f"Host time per step by requests, ms: of {NONE}, and what others add; {TARGETS[False]}"]
-    assert host == {NONE: ["1.50 ±17%"] * 2, OURS: ["+0.60 ±0.05"] * 2}
-    parts = tables["CPU time per step by part, ms; 32 requests, target computed"]
-    assert (parts["draft model"], parts["forward"]) == (["0.00", "2.00"], ["10.00", "10.00"])
-    assert parts["drafted per request"] == ["0.0", "4.0"]
-    assert len(report.charts) == len(CELLS)
-    assert isinstance(report.charts[0], StackedBars)
-    assert report.charts[0].parts["draft model"] == pytest.approx({NONE: 0.0, OURS: 2.0})
-    assert report.problems == []
-    assert report_of(results(1), {}, 2).problems == ["interrupted: these are the first 1 of 2 rounds"]

@@ -8,7 +8,6 @@ from vllm_spec_plugin.tools.bench.host.parts import (
     FRONTEND,
     INPUTS,
     MESSAGES,
-    MODELS,
     PARTS,
     SCHEDULE,
     timed_steps,
@@ -67,14 +66,6 @@ def test_a_part_is_without_those_inside_it_and_methods_are_put_back() -> None:
     assert "step" not in vars(engine)
     engine.step()
     assert stopwatch.seconds == expected
-
-
-def test_the_models_alone() -> None:
-    clock = Clock()
-    engine = Engine(clock)
-    with timed_steps(engine, clock, MODELS) as stopwatch:
-        engine.step()
-    assert stopwatch.seconds == {FORWARD: 48}
 
 
 def test_vllms_own_drafter_is_asked_for_its_model() -> None:

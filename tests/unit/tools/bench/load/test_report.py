@@ -1,18 +1,12 @@
 """The report of a load sweep."""
 
-from dataclasses import replace
-from typing import Any
-
-import pytest
-
-from tests.unit.tools.bench.load.cases import ARMS, K_1, K_4, STOCK, results, run
+from tests.unit.tools.bench.load.cases import K_1, K_4, STOCK, results
 from vllm_spec_plugin.tools.bench.arm_spec import NONE, OPTIMAL
 from vllm_spec_plugin.tools.bench.load.agreement import Agreement
-from vllm_spec_plugin.tools.bench.load.records import Progress
 from vllm_spec_plugin.tools.bench.load.report import report_of
-from vllm_spec_plugin.tools.bench.load.sweep import SweepResults, results_of
-from vllm_spec_plugin.tools.bench.load.workloads import EASY, HARD, MIXED
-from vllm_spec_plugin.tools.report import Chart, Report
+from vllm_spec_plugin.tools.bench.load.sweep import SweepResults
+from vllm_spec_plugin.tools.bench.load.workloads import EASY
+from vllm_spec_plugin.tools.report import Report
 
 
 def report(found: SweepResults, rounds: int = 3, on_cpu: bool = True) -> Report:
@@ -45,15 +39,6 @@ def test_there_is_a_table_per_figure_with_a_column_per_level() -> None:
     assert row(found, "switching, 1 stream, phase 3 (easy)", OPTIMAL)[-1] == "never"
 
 
-def test_the_spread_between_rounds_is_shown() -> None:
-    assert row(results(rounds=3), "easy: tokens/s", K_4)[0] == "51.0 ±1% *"
-
-
-def test_without_fixed_arms_there_is_no_best_one() -> None:
-    text = str(report(replace(results(), fixed=())))
-    assert "best fixed K" not in text
-
-
 def test_the_conclusion_has_lowest_and_highest_ratios_with_their_levels() -> None:
     conclusion = report(results(agreements={(OPTIMAL, EASY, 1): Agreement(9, 1, 0)})).conclusion
     assert conclusion[0] == (
@@ -67,21 +52,6 @@ def test_the_conclusion_has_lowest_and_highest_ratios_with_their_levels() -> Non
     )
 
 
-def test_without_optimal_every_arm_is_compared_with_no_speculation() -> None:
-    found = results(switching=False)
-    arms = tuple(name for name in found.arms if name != OPTIMAL)
-    conclusion = report(replace(found, arms=arms)).conclusion
-    assert [text.split(" is ")[0] for text in conclusion] == [f"easy: the throughput of {arm}" for arm in arms[1:]]
-
-
-def test_the_share_of_predictable_text_in_a_mixture_is_shown() -> None:
-    runs = [
-        run(name, [Progress([1.0], [100], {EASY: easy, HARD: 100 - easy}, 1)], workload=MIXED)
-        for name, easy in zip(ARMS, (50, 51, 64, 52, 53), strict=True)
-    ]
-    assert row(results_of(runs, ARMS, [(MIXED, 1)], {}), "mixed: share of predictable", K_4) == ["0.64"]
-
-
 def test_wrong_outputs_and_missing_rounds_are_problems() -> None:
     found = report(results(agreements={(OPTIMAL, EASY, 1): Agreement(9, 1, 2)}), rounds=5)
     assert found.problems == [
@@ -89,40 +59,3 @@ def test_wrong_outputs_and_missing_rounds_are_problems() -> None:
         "2 greedy outputs differ from those of arm no speculation",
     ]
     assert not any("All 9" in text for text in found.conclusion)
-
-
-@pytest.mark.parametrize(
-    ("on_cpu", "switching", "is_drawn"), [(True, True, False), (True, False, True), (False, True, True)]
-)
-def test_what_is_wrong_on_cpu_is_told_and_not_drawn(on_cpu: bool, switching: bool, is_drawn: bool) -> None:
-    found = report(results(switching=switching), on_cpu=on_cpu)
-    assert any("On CPU vLLM's own sampler" in note for note in found.notes) != is_drawn
-    charts: Any = found.charts
-    assert all(isinstance(chart, Chart) for chart in charts)
-    assert len(charts) == 2 + switching
-    assert (STOCK in [line.name for line in charts[-1].lines]) == is_drawn
-    assert STOCK in [line.name for line in charts[0].lines]
-
-
-def test_lines_have_the_figures_and_the_phases_of_a_switch() -> None:
-    speedup, tpot, switch = (chart for chart in report(results()).charts if isinstance(chart, Chart))
-    lines = {line.name: line for line in speedup.lines}
-    assert lines[NONE].role == "reference"
-    assert lines[OPTIMAL].role == "main"
-    point: Any = lines[OPTIMAL].points[1]
-    assert point.median == pytest.approx(2.45)
-    point = {line.name: line for line in tpot.lines}[NONE].points[1]
-    assert point.median == pytest.approx(1e3 / 20 / 1.02)
-    assert list(switch.sections) == [(200, "easy"), (400, "hard"), (600, "easy")]
-    assert len(switch.lines[0].points) == 12
-
-
-def test_programs_get_arms_agreements_and_switches() -> None:
-    data = report(results(agreements={(OPTIMAL, EASY, 8): Agreement(9, 2, 0)})).data
-    assert data["arms"] == list(ARMS)
-    assert data["best_fixed"][1] == {"workload": EASY, "level": 8, "arm": K_1}
-    assert data["agreements"] == [
-        {"arm": OPTIMAL, "workload": EASY, "level": 8, "outputs": 9, "rounding": 2, "wrong": 0}
-    ]
-    assert data["switching"]["levels"][0]["phases"][1]["recovered"][OPTIMAL] == 100
-    assert len(data["others"]) == 3 * 3 * len(ARMS)

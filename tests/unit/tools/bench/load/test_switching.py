@@ -2,19 +2,11 @@
 
 import pytest
 
-from tests.unit.tools.bench.load.cases import K_4, results, run, steady, windows
+from tests.unit.tools.bench.load.cases import K_4, results, run, windows
 from vllm_spec_plugin.tools.bench.arm_spec import NONE, OPTIMAL
 from vllm_spec_plugin.tools.bench.load.records import Progress
 from vllm_spec_plugin.tools.bench.load.switching import recovered_after, switch_phases, window_rates
 from vllm_spec_plugin.tools.bench.load.workloads import SWITCHES, SWITCHING
-
-
-def test_a_steady_phase_has_the_same_rate_in_all_windows() -> None:
-    assert window_rates(steady(20.0, 200), 50) == pytest.approx([20.0] * 4)
-
-
-def test_each_window_has_its_own_rate() -> None:
-    assert window_rates(windows((10, 40, 20)), 50) == pytest.approx([10, 40, 20])
 
 
 def test_a_step_across_windows_is_divided_between_them() -> None:
@@ -24,10 +16,6 @@ def test_a_step_across_windows_is_divided_between_them() -> None:
 
 def test_a_step_may_be_longer_than_a_window() -> None:
     assert window_rates(Progress([3.0], [150], {}, 9), 50) == pytest.approx([50, 50, 50])
-
-
-def test_what_does_not_fill_a_window_is_left_out() -> None:
-    assert len(window_rates(steady(10.0, 140), 50)) == 2
 
 
 @pytest.mark.parametrize(

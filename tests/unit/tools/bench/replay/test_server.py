@@ -118,12 +118,6 @@ def test_requests_end_at_their_length_and_others_follow() -> None:
     assert sum(result.tokens) == 3 * len(result.tokens) + sum(accepted for _, _, accepted in control.outcomes)
 
 
-def test_nothing_drafted_costs_what_an_idle_plugin_does() -> None:
-    result = Server((trace(),), costs(), 1, (1,), 0).serve(load(), FixedControl())
-    assert result.seconds[1:9] == pytest.approx([0.012] * 8)
-    assert result.draft_tokens == 0
-
-
 def test_the_same_seed_gives_the_same_figures() -> None:
     noisy = Server((trace(), trace(length=20)), costs((0.9, 1.0, 1.2)), 1, (1,), 4)
     first, again, other = (noisy.serve(load(seed=seed), FixedControl()) for seed in (3, 3, 4))
@@ -137,19 +131,3 @@ def test_of_a_tree_the_accepted_nodes_are_told() -> None:
     Server((Trace("easy", 10, (tree,)),), costs(), None, (0,), 5, [0]).serve(load(), control)
     assert control.outcomes[0] == (0, 5, 2)
     assert control.nodes[0] == (0, 4)
-
-
-def test_a_control_that_is_off_is_not_asked_and_the_proposer_falls_behind() -> None:
-    control = Witness()
-    control.is_off = lambda num_requests: len(control.steps) in (1, 2)  # type: ignore[method-assign]
-    result = serve(control, tokens=20)
-    assert [wishes[0].uncomputed_tokens for wishes in control.wishes[:3]] == [(10,), (5,), (0,)]
-    assert result.tokens[:5] == [1, 4, 1, 1, 4]
-
-
-def test_phases_change_what_is_asked_for() -> None:
-    control = Witness()
-    server = Server((trace(), Trace("hard", 10, (chain("0" * 40, "0" * 40),) * 2)), costs(), 1, (1,), 4)
-    result = server.serve(load(phases=(("easy",), ("hard",))), control)
-    assert sum(result.tokens[-30:]) == 30
-    assert max(result.tokens[:8]) == 4

@@ -5,9 +5,7 @@ import statistics
 from tests.unit.tools.bench.replay.cases import recording
 from vllm_spec_plugin.tools.bench.arm_spec import NONE
 from vllm_spec_plugin.tools.bench.replay.ablation import MECHANISMS, ablate
-from vllm_spec_plugin.tools.bench.replay.report import gains_report, rates_report
 from vllm_spec_plugin.tools.bench.replay.settings import OFF, Sizes, arms_of, replay
-from vllm_spec_plugin.tools.report import Measurements
 
 SIZES = Sizes(40, 30, (0, 1))
 
@@ -34,31 +32,3 @@ def test_every_mechanism_can_be_switched_off_and_is_back_afterwards() -> None:
     # A mechanism that is no longer where it was would raise; one that is not switched off gains exactly nothing.
     assert any(map(any, gains.values()))
     assert {name: ablate(one, "mixed", 2, SIZES, name) for name in MECHANISMS} == gains
-
-
-def test_the_report_tells_ratios() -> None:
-    measured = Measurements()
-    names = (NONE, OFF, "fixed K = 2", "fixed K = 4", "optimal", "optimal, ngram")
-    for name, rate in zip(names, (100, 90, 120, 150, 180, 60), strict=True):
-        for seed, factor in enumerate((0.9, 1.0, 1.2)):
-            figures = {"tokens_per_second": factor * rate, "first_tokens_per_second": rate, "draft_tokens": 3.0}
-            measured.add(name, "one: easy", 2, seed, figures)
-    report = rates_report({"one": measured}, {})
-    (table,) = report.tables
-    row = dict(zip(table.header, table.rows[0], strict=True))
-    assert (row["/ none"], row["K = 0 / none"], row["/ best"], row["best"]) == ("1.80", "0.90", "1.20", "K = 4")
-    assert (row["/ ngram"], row["drafted"], row["streams"]) == ("3.00", "1.5", "easy, 2")
-    assert report.conclusion[0] == "one: optimal is at 1.80 to 1.80 of no speculation."
-    assert len(report.charts) == 1
-
-
-def test_gains_are_told_by_mechanism_and_setting_with_their_errors() -> None:
-    measured = Measurements()
-    for number, (first, second) in enumerate([(0.02, 0.0), (0.04, 0.0)]):
-        measured.add("a", "one: easy", 8, number, {"gain": first})
-        measured.add("b", "one: easy", 8, number, {"gain": second})
-    report = gains_report({"one": measured}, {})
-    (table,) = report.tables
-    assert list(table.header) == ["mechanism", "easy, 8", "surely"]
-    assert table.rows == [["a", "+3.0 ± 1.0", "1.0"], ["b", "+0.0 ± 0.0", "0.0"]]
-    assert report.conclusion == ["one: a gains beyond two standard errors."]

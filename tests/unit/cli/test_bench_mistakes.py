@@ -1,0 +1,43 @@
+"""`vllm-spec bench` and its subcommands refuse bad options in one line, before anything starts."""
+
+import shlex
+from pathlib import Path
+
+import pytest
+
+from tests.unit.cli.running import assert_mistake, run
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("--arm nothing.yaml", "--arm: got 'nothing.yaml', which is no file either; allowed: none, optimal,"),
+        ("--arm wrong.yaml", "wrong.yaml: proposer.method:"),
+        ("--proposer nothing.yaml", "nothing.yaml"),
+        ("--optimal-tokens 65", "the draft model with draft_length optimal, 65 tokens: draft_length.tokens:"),
+        ("--target ./nothing", "--target ./nothing: no such folder"),
+        ("--draft ./nothing", "--draft ./nothing: no such folder"),
+        ("--prompts nothing.json", "--prompts nothing.json: cannot be read"),
+        ("--png nothing/here.png", "--png nothing/here.png: there is no folder"),
+        ("--json folder", "--json folder: is a folder; allowed: a file's name"),
+        ("--levels 1,x", "--levels: got '1,x'; allowed: whole numbers from 1 to 1024"),
+        ("--workload odd", "--workload: got 'odd'; allowed: easy, hard, mixed, switching"),
+        ("--rounds 2 planning", "--rounds: an option of `vllm-spec bench` alone; give options of planning after"),
+        ("drafting --arm fixed:0", "--arm fixed:0: got '0'; allowed: whole numbers from 1 to 64"),
+        ("drafting --batch 50", "--batch 50: needs as many prompts, got 12"),
+        ("host --arm plugin", "--arm: got 'plugin', which is no file either"),
+        ("host --forward real", "--forward: got 'real'; allowed: constant, computed"),
+        ("ngram --window 2", "window"),
+        ("planning --tokens 65", "--tokens"),
+        ("verification --device abacus", "--device abacus: allowed: cpu, or cuda where there is a GPU"),
+        ("replay nothing.json", "nothing.json: cannot be read"),
+        ("replay --without luck", "--without: got 'luck'"),
+        ("record a.json --outcomes-of b.json", "b.json: cannot be read"),
+        ("record a.json --lengths 9", "--lengths: got '9'"),
+    ],
+)
+def test_bad_options_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: str, message: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "wrong.yaml").write_text("proposer: {method: nothing}\n")
+    assert_mistake(run("bench", *shlex.split(arguments)), message)
