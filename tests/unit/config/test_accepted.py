@@ -95,35 +95,27 @@ def test_a_group_of_the_stream_holds_what_a_step_may_give(data: dict[str, Any], 
 
 
 @pytest.mark.parametrize(
-    ("section", "key", "values"),
+    ("proposer", "section", "key", "values"),
     [
-        ("proposer", "min_order", (1, 5)),
-        ("proposer", "max_order", (2, 16)),
-        ("proposer", "window", (64, 1048576)),
-        ("draft_length", "tokens", (1, 64)),
-        ("verification", "lenience", (1e-9, 0.5, 1, 1.0)),
+        (FREQUENCY, "proposer", "min_order", (1, 5)),
+        (FREQUENCY, "proposer", "max_order", (2, 16)),
+        (FREQUENCY, "proposer", "window", (64, 1048576)),
+        (FREQUENCY, "draft_length", "tokens", (1, 64)),
+        (FREQUENCY, "verification", "lenience", (1e-9, 0.5, 1, 1.0)),
+        (DRAFT, "proposer", "draft_temperature", (None, 1e-9, 1, 10)),
+        (DRAFT, "proposer", "min_confidence", (0, 0.999)),
+        (DRAFT, "proposer", "dtype", (None, "auto", "float32", "float16", "bfloat16")),
+        (DRAFT, "proposer", "quantization", (None, "fp8")),
+        (DRAFT, "proposer", "catch_up_tokens", (1, 10**9)),
     ],
 )
-def test_the_ends_of_every_range_are_allowed(section: str, key: str, values: tuple[float, ...]) -> None:
+def test_the_ends_of_every_range_are_allowed(
+    proposer: dict[str, Any], section: str, key: str, values: tuple[object, ...]
+) -> None:
     for value in values:
-        data: dict[str, Any] = {"proposer": {**NGRAM, "mode": "frequency"}, "draft_length": {"policy": "fixed"}}
+        data: dict[str, Any] = {"proposer": dict(proposer), "draft_length": {"policy": "fixed"}}
         data.setdefault(section, {})[key] = value
         assert getattr(getattr(parse_config(data, "spec.yaml"), section), key) == value
-
-
-@pytest.mark.parametrize(
-    ("key", "values"),
-    [
-        ("draft_temperature", (None, 1e-9, 1, 10)),
-        ("min_confidence", (0, 0.999)),
-        ("dtype", (None, "auto", "float32", "float16", "bfloat16")),
-        ("quantization", (None, "fp8")),
-        ("catch_up_tokens", (1, 10**9)),
-    ],
-)
-def test_what_a_draft_model_may_be_given(key: str, values: tuple[object, ...]) -> None:
-    for value in values:
-        assert getattr(parse_config({"proposer": {**DRAFT, key: value}}, "spec.yaml").proposer, key) == value
 
 
 @pytest.mark.parametrize(
@@ -174,12 +166,6 @@ def test_shipped_files_are_valid_and_name_every_key_that_applies(name: str) -> N
         assert section.model_fields_set == set(type(section).model_fields) - unused
     assert config.draft_length.tokens == SHIPPED[name]
     assert config.verification.lenience == 1
-
-
-def test_the_shipped_file_for_a_start_names_the_keys_beside_its_sections_too() -> None:
-    config = load_config(CONFIGS / "ngram.yaml")
-    assert config.model_fields_set == set(PluginConfig.model_fields) - {"stream_tokens"}
-    assert config.stream_granularity == "free"
 
 
 def test_every_shipped_file_is_among_those_checked_here() -> None:

@@ -214,41 +214,38 @@ def test_a_wrong_element_of_a_path_is_named(value: object, at: str, allowed: str
     assert message.endswith(f"; allowed: {allowed}")
 
 
-@pytest.mark.parametrize("value", [[], 3, "2", {"a": 1}, [1] * 17, "auto", True])
-def test_what_branches_are_not(value: object) -> None:
-    message = message_of({"proposer": {**DRAFT, "branches": value}})
-    assert message.startswith("spec.yaml: proposer.branches: got ")
-    allowed = "; allowed: a list of 1 to 16 whole numbers from 1 to 64 such as [3, 1, 1], or null"
-    assert message.endswith(allowed)
-
-
-@pytest.mark.parametrize("value", [[], 3, "best", True, {"a": 1}])
-def test_what_a_tree_is_not(value: object) -> None:
-    message = message_of({"proposer": {**MEDUSA, "tree": value}})
-    assert message.startswith("spec.yaml: proposer.tree: got ")
-    allowed = "auto, null, or a list of paths such as [[0], [1], [0, 0]]: each a list of 1 to 16 ranks from 0 to 63"
-    assert message.endswith(f"; allowed: {allowed}")
-
-
-@pytest.mark.parametrize("tokens", [0, 65, -1, 4.0, "4", None])
-def test_numbers_of_draft_tokens_out_of_range(tokens: object) -> None:
-    message = message_of({"proposer": NGRAM, "draft_length": {"policy": "fixed", "tokens": tokens}})
-    assert message.startswith("spec.yaml: draft_length.tokens: got ")
-    assert message.endswith("; allowed: a whole number from 1 to 64")
-
-
-@pytest.mark.parametrize("value", [0, 0.0, -0.5, 1.01, 2, float("nan"), float("inf"), True, "1.0", 10**400])
-def test_lenience_out_of_range(value: object) -> None:
-    message = message_of({"proposer": NGRAM, "verification": {"lenience": value}})
-    assert message.startswith("spec.yaml: verification.lenience: got ")
-    assert message.endswith("; allowed: a number above 0 up to 1")
-
-
-@pytest.mark.parametrize("value", ["blocks", "", None, True, 1, ["block"]])
-def test_what_a_method_of_verification_is_not(value: object) -> None:
-    message = message_of({"proposer": NGRAM, "verification": {"method": value}})
-    assert message.startswith("spec.yaml: verification.method: got ")
-    assert "; allowed: block, token" in message
+@pytest.mark.parametrize(
+    ("data", "section", "key", "allowed", "values"),
+    [
+        (
+            {"proposer": DRAFT}, "proposer", "branches",
+            "a list of 1 to 16 whole numbers from 1 to 64 such as [3, 1, 1], or null",
+            ([], 3, "2", {"a": 1}, [1] * 17, "auto", True),
+        ),
+        (
+            {"proposer": MEDUSA}, "proposer", "tree",
+            "auto, null, or a list of paths such as [[0], [1], [0, 0]]: each a list of 1 to 16 ranks from 0 to 63",
+            ([], 3, "best", True, {"a": 1}),
+        ),
+        (
+            {"proposer": NGRAM, "draft_length": {"policy": "fixed"}}, "draft_length", "tokens",
+            "a whole number from 1 to 64", (0, 65, -1, 4.0, "4", None),
+        ),
+        (
+            {"proposer": NGRAM}, "verification", "lenience", "a number above 0 up to 1",
+            (0, 0.0, -0.5, 1.01, 2, float("nan"), float("inf"), True, "1.0", 10**400),
+        ),
+        ({"proposer": NGRAM}, "verification", "method", "block, token", ("blocks", "", None, True, 1, ["block"])),
+    ],
+    ids=["branches", "tree", "tokens", "lenience", "method"],
+)  # fmt: skip
+def test_values_out_of_range_are_refused(
+    data: dict[str, Any], section: str, key: str, allowed: str, values: tuple[object, ...]
+) -> None:
+    for value in values:
+        message = message_of({**data, section: {**data.get(section, {}), key: value}})
+        assert message.startswith(f"spec.yaml: {section}.{key}: got ")
+        assert f"; allowed: {allowed}" in message
 
 
 def test_all_mistakes_are_listed_even_under_an_unknown_method() -> None:

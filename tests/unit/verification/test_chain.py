@@ -51,19 +51,15 @@ def assert_as_oracle(case, shape, device, method, seeds=None):
 
 
 @methods
+@pytest.mark.parametrize("kind", ["drawn", "certain", "seeded"])
 @random_cases(15, 100)
-def test_outputs_are_distributed_as_the_oracle_says(rng, method, device):
-    """1,500 samples a case, false alarm 1e-7 each."""
+def test_outputs_are_distributed_as_the_oracle_says(rng, kind, method, device):
+    """1,500 samples or seeds a case, false alarm 1e-7 each."""
     torch.manual_seed(1)
-    assert_as_oracle(random_case(rng), rng.choice(["dense", "sparse"]), device, method)
-
-
-@methods
-@random_cases(15, 100)
-def test_certain_drafts_are_distributed_as_the_oracle_says(rng, method, device):
-    """1,500 samples a case, false alarm 1e-7 each."""
-    torch.manual_seed(2)
-    assert_as_oracle(random_case(rng, point_mass=True), rng.choice(["none", "dense", "sparse"]), device, method)
+    case = random_case(rng, point_mass=kind == "certain")
+    shape = rng.choice(["dense", "sparse", *(["none"] if kind == "certain" else [])])
+    seeds = torch.arange(SAMPLES * len(case.drafts)) * 7919 if kind == "seeded" else None
+    assert_as_oracle(case, shape, device, method, seeds)
 
 
 @random_cases(15, 100)
@@ -75,15 +71,6 @@ def test_lenience_is_as_the_oracle_says(rng, device):
     for i in range(len(case.drafts)):
         expected = oracle.output_distribution(case.p[i], case.drafts[i], case.q[i], lenience)
         assert p_value([o[i] for o in outputs], expected) > FALSE_ALARM
-
-
-@methods
-@random_cases(15, 100)
-def test_seeded_outputs_are_distributed_as_the_oracle_says(rng, method, device):
-    """1,500 seeds a case, false alarm 1e-7 each."""
-    case = random_case(rng)
-    seeds = torch.arange(SAMPLES * len(case.drafts)) * 7919
-    assert_as_oracle(case, rng.choice(["dense", "sparse"]), device, method, seeds)
 
 
 def test_first_token_is_distributed_as_p_when_drafts_are_drawn_from_q(device):
