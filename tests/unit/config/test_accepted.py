@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.unit.config.cases import DRAFT, FIXED, MEDUSA, NGRAM, SEVEN, SHARED
+from tests.unit.config.cases import DRAFT, FIXED, FREQUENCY, MEDUSA, NGRAM, SEVEN, SHARED
 from vllm_spec_plugin.config import (
     DraftModelConfig,
     NgramConfig,
