@@ -48,6 +48,17 @@ def test_heads_are_trained_and_their_accuracies_printed(
     assert config["provenance"]["arguments"]["self-distill"] == 100
 
 
+def test_plain_arguments_are_enough(given: list[str | Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from vllm_spec_plugin.tools.training import train
+
+    seen = []
+    monkeypatch.setattr(train, "train_heads", lambda options, out, console, restart: seen.append((options, restart)))
+    assert run("train-medusa", *given).exit_code == 0
+    ((options, restart),) = seen
+    assert (options.heads, options.layers, options.labels, options.dtype) == (None, 1, "soft", "float16")
+    assert (options.temperatures, options.start, restart) == ((0.0, 1.0), None, False)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -64,6 +75,19 @@ def test_an_error_is_one_line(given: list[str | Path], change: list[str], messag
     assert message in result.stderr
     assert len(result.stderr.splitlines()) == 1
     assert not (tmp_path / "out").exists()
+
+
+def test_nothing_to_do_is_refused(given: list[str | Path]) -> None:
+    result = run("train-medusa", *given, "--steps", "0")
+    assert result.exit_code == 2
+    assert result.stderr.startswith("error: --steps: got 0; allowed: from 1")
+
+
+@pytest.mark.parametrize(
+    "option", [["--heads", "0"], ["--labels", "firm"], ["--self-distill", "many"], ["--dtype", "x"]]
+)
+def test_values_out_of_range_are_refused(given: list[str | Path], option: list[str]) -> None:
+    assert run("train-medusa", *given, *option).exit_code == 2
 
 
 def test_an_interrupt_says_how_to_go_on(given: list[str | Path], monkeypatch: pytest.MonkeyPatch) -> None:

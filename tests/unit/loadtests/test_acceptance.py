@@ -9,13 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
-from loadtests.acceptance.compare import Run, latency_check, run_of, sharegpt
+from loadtests.acceptance.compare import Run, latency_check, run_of, run_ours, sharegpt
 from loadtests.acceptance.load import load_checks
-from loadtests.acceptance.verdicts import Verdict, all_passed
+from loadtests.acceptance.verdicts import Verdict, all_passed, summary_json, summary_table
 from vllm_spec_plugin.tools.mock_server.options import MockOptions
 from vllm_spec_plugin.tools.mock_server.running import MockServer
 from vllm_spec_plugin.tools.server_metrics import ServerMetrics
+from vllm_spec_plugin.tools.serving import ServerError
 
 ROOT = Path(__file__).parents[3]
 
@@ -129,6 +131,11 @@ def test_each_figure_that_does_not_fails_its_check_only(changes: dict[str, Any],
     assert words in next(verdict.figures for verdict in verdicts if not verdict.passed)
 
 
+def test_no_request_at_all_is_a_failure() -> None:
+    clients = {"requests": 0, "succeeded": 0, "output_tokens": 0, "prompt_tokens": 0, "output_tokens_per_second": None}
+    assert "no request fails" in failed(judged(clients))
+
+
 def test_another_server_is_not_asked_for_faults_of_proposers() -> None:
     without: dict[str, float | None] = {"vllm_spec_plugin:proposer_errors_total": None}
     verdicts = judged(after=without, has_plugin=False)
@@ -144,6 +151,29 @@ def test_one_failure_is_enough_and_nothing_checked_is_one() -> None:
     assert all_passed([GOOD, GOOD])
     assert not all_passed([GOOD, BAD])
     assert not all_passed([])
+
+
+def test_json_has_every_check() -> None:
+    found = json.loads(summary_json([GOOD, BAD], 61.26, {"users": 64}))
+    assert (found["passed"], found["seconds"], found["options"]) == (False, 61.3, {"users": 64})
+    assert found["checks"][0] == {
+        "part": "ramp",
+        "check": "no request fails",
+        "passed": True,
+        "figures": "812 requests",
+    }
+    assert [check["passed"] for check in found["checks"]] == [True, False]
+
+
+def test_people_see_what_failed_and_square_brackets() -> None:
+    console = Console(width=200)
+    with console.capture() as shown:
+        console.print(summary_table([GOOD, BAD], 61.26))
+        console.print(BAD.line())
+    *rows, line = shown.get().splitlines()
+    assert any("ramp" in row and "passed" in row and "812 requests" in row for row in rows)
+    assert any("chaos" in row and "FAILED" in row and "[timeout]" in row for row in rows)
+    assert line == "FAILED  chaos: clients that stay are answered (1 failed: [timeout])"
 
 
 RUN = Run(latency=12.0, tpot=0.2, requests=20, failed=0, tokens=1280)
@@ -180,3 +210,8 @@ def test_vllm_reads_first_turns_as_prompts_and_its_result_is_read() -> None:
     assert run_of(figures) == Run(latency=99.0, tpot=6.5, requests=20, failed=1, tokens=1216)
     with pytest.raises(KeyError):
         run_of({"completed": 20})
+
+
+def test_our_client_that_fails_says_how(tmp_path: Path) -> None:
+    with pytest.raises(ServerError, match=r"our client ended with 2 and no result; log: .*; its last line: "):
+        run_ours(["def a"], 1, "http://127.0.0.1:1", tmp_path / "ours")

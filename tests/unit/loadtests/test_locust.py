@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +19,7 @@ if importlib.util.find_spec("locust") is None:
     pytest.skip("the extra `loadtest` is not installed", allow_module_level=True)
 
 ROOT = Path(__file__).parents[3]
+MEASURES = {"ttft", "tpot", "e2e", "gaps", "tokens_per_chunk", "output_tokens_per_second", "errors", "goodput"}
 
 
 def locust(*options: str) -> subprocess.CompletedProcess[str]:
@@ -34,6 +36,24 @@ def run(
     with MockServer(options_of_mock) as mock:
         done = locust("--host", mock.base_url, "-t", "2s", "--report", str(report), *options)
     return json.loads(report.read_text()), done
+
+
+def test_users_ask_for_all_scenarios_and_tokens_are_those_that_the_server_counts(tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    options = ("-f", "loadtests/locustfile.py", "-u", "10", "-r", "100", "--max-tokens", "12", "--slo-ttft", "30")
+    found, done = run(tmp_path, *options, "--report-html", str(page))
+    assert done.returncode == 0, done.stderr
+    assert set(found["scenarios"]) == {"code", "edit", "extract", "chat"}
+    assert found["all"].keys() >= MEASURES
+    assert found["all"]["goodput"]["good"] == found["all"]["succeeded"] > 10
+    assert found["all"]["errors"] == {}
+    # Whoever was still being answered at the end is not in the report.
+    assert found["server"]["output_tokens"] >= found["all"]["output_tokens"] > 100
+    assert found["server"]["output_tokens"] <= found["all"]["output_tokens"] + 10 * 48
+    assert found["server"]["acceptance_length"] > 1
+    shown = page.read_text()
+    assert f"{found['all']['requests']:,}</dd>" in shown
+    assert {">users<", ">requests in flight<", ">loadtests/locustfile.py<"} <= set(re.findall(r">[^<>]+<", shown))
 
 
 def test_failures_are_counted_by_kind_and_make_locust_fail(tmp_path: Path) -> None:
@@ -82,6 +102,12 @@ def test_a_master_and_a_worker_that_knows_no_options_write_one_report(tmp_path: 
     assert found["server"]["agrees_with_clients"] is True
     # A Poisson process of 60 expected arrivals: 6 standard deviations.
     assert 13 < found["sent"] < 107
+
+
+def test_a_load_profile_ends_by_itself(tmp_path: Path) -> None:
+    found, done = run(tmp_path, "-f", "loadtests/locustfile.py", "--load-profile", "ramp", "-u", "6")
+    assert done.returncode == 0, done.stderr
+    assert found["all"]["window_seconds"] < 6
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from loadtests.options import check_options, report_options, without_credentials
-from loadtests.profiles import PROFILES
+from loadtests.options import check_options, extra_fields, report_options, without_credentials
+from loadtests.profiles import PROFILES, ramp, spike, steps
 
 OPTIONS: dict[str, Any] = {
     "slo_ttft": None,
@@ -57,8 +57,19 @@ def test_invalid_options_are_named(change: dict[str, Any], words: str, tmp_path:
         check_options(Namespace(**OPTIONS | change))
 
 
+def test_further_fields_are_json() -> None:
+    assert extra_fields(Namespace(body='{"vllm_xargs": {"spec": "off"}}')) == {"vllm_xargs": {"spec": "off"}}
+    assert extra_fields(Namespace(body="")) == {}
+
+
 @pytest.mark.parametrize("name", PROFILES)
 @pytest.mark.parametrize("most", [1, 2, 7, 64])
 def test_a_profile_always_has_users_and_reaches_the_most(name: str, most: int) -> None:
     found = [PROFILES[name](most, i / 800) for i in range(800)]
     assert (min(found) >= 1, max(found)) == (True, most)
+
+
+def test_the_course_of_each_profile() -> None:
+    assert [ramp(8, share / 80) for share in (0, 4.9, 5, 20, 35, 40, 79.9)] == [1, 1, 2, 5, 8, 8, 8]
+    assert [steps(6, share) for share in (0, 0.25, 0.5, 0.75, 0.99)] == [1, 2, 4, 6, 6]
+    assert [spike(64, share) for share in (0, 0.49, 0.5, 0.74, 0.75, 0.99)] == [4, 4, 64, 64, 4, 4]

@@ -5,6 +5,17 @@ from pathlib import Path
 import pytest
 
 from loadtests.prompt_file import FOLDER, PromptsError, prompts_of, read_prompts
+from loadtests.stream.client import CHAT, COMPLETIONS
+
+
+@pytest.mark.parametrize(
+    ("name", "path"), [("code", COMPLETIONS), ("edit", COMPLETIONS), ("extract", COMPLETIONS), ("chat", CHAT)]
+)
+def test_each_scenario_has_prompts_of_its_own(name: str, path: str) -> None:
+    found = read_prompts(FOLDER / f"{name}.jsonl")
+    assert len(found) >= 6
+    assert {prompt.path for prompt in found} == {path}
+    assert len({prompt.model_dump_json() for prompt in found}) == len(found)
 
 
 def test_a_prompts_own_keys_come_before_the_options(tmp_path: Path) -> None:
@@ -41,6 +52,11 @@ def test_mistakes_are_told_with_file_line_and_what_is_allowed(tmp_path: Path, te
         read_prompts(file)
     assert str(file) in str(caught.value)
     assert 'allowed per line: {"prompt": "..."}' in str(caught.value)
+
+
+def test_a_file_that_is_not_there_is_told() -> None:
+    with pytest.raises(PromptsError, match=r"nowhere\.jsonl cannot be read"):
+        read_prompts(Path("nowhere.jsonl"))
 
 
 def test_a_given_file_takes_the_place_of_a_scenarios_own_and_is_read_once(tmp_path: Path) -> None:

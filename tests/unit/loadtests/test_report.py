@@ -8,11 +8,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 
 from loadtests.report.conclusion import conclusion, counts_agree
+from loadtests.report.numbers import count, duration, number, percent, time_text, unit_for
 from loadtests.report.page import page
-from loadtests.report.plots import percentiles, spread
-from loadtests.report.result import as_json
+from loadtests.report.plots import draw_chunks, draw_distribution, draw_latencies, draw_load, percentiles, spread
+from loadtests.report.result import LATENCIES, as_json
+from loadtests.report.tables import by_scenario, counted, failures, key_figures
+from loadtests.stream.timing import ErrorKind
 from tests.unit.loadtests.results import MIXED, SERVER, answered, failed, result
 
 FORMULA = "$\\frac{$"
@@ -87,6 +92,63 @@ def test_all_figures_can_be_written_as_json() -> None:
     assert as_json(dataclasses.replace(MIXED, server=None))["server"] is None
 
 
+def test_key_figures_are_those_of_all_requests() -> None:
+    found = {figure.name: (figure.value, figure.note) for figure in key_figures(MIXED)}
+    assert found["Requests"] == ("30", "3.15 succeeded per second")
+    assert found["Failed"] == ("2", "6.7%")
+    assert found["TTFT, p50"] == ("300 ms", "p95 400 ms")
+    assert found["Goodput"] == ("46.7%", "1.57 per second with TTFT ≤ 300 ms, TPOT ≤ 60.0 ms")
+    assert found["Acceptance rate"] == ("62.5%", "3.50 tokens per step with a draft")
+    names = {figure.name for figure in key_figures(dataclasses.replace(MIXED, slo=None, server=None))}
+    assert names == {"Requests", "Failed", "Output tokens/s", "TTFT, p50", "TPOT, p50"}
+
+
+def test_every_scenario_has_a_row_below_all() -> None:
+    table = by_scenario(MIXED)
+    assert [name for name, _ in table.rows] == ["all", "chat", "edit"]
+    assert {len(cells) for _, cells in table.rows} == {len(table.columns)} == {sum(span for _, span in table.groups)}
+    assert dict(table.rows)["chat"] == ["16", "2", *["200"] * 3, *["50.0"] * 3, *["1,200"] * 3, "100", "1.91", "17.5"]
+    assert dict(by_scenario(result({"chat": [failed(0)]})).rows)["chat"] == ["1", "1", *["-"] * 12]
+
+
+def test_failures_and_counts() -> None:
+    kinds = [failed(0, ErrorKind.CUT, ""), failed(1, ErrorKind.HTTP_5XX, "first"), failed(2, ErrorKind.HTTP_5XX, "x")]
+    assert failures(result({"chat": kinds})) == [("http_5xx", "2", "66.7%", "first"), ("cut", "1", "33.3%", "-")]
+    found = {name: texts for name, *texts in counted(MIXED)}
+    assert found["output tokens"] == ["588", "5,100"]
+    assert found["acceptance rate"] == ["", "62.5%"]
+    assert counted(dataclasses.replace(MIXED, server=None)) == []
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0, "0"),
+        (0.012345, "0.0123"),
+        (9.999, "10.0"),
+        (99.96, "100"),
+        (12345.6, "12,346"),
+        (-1.2345, "-1.23"),
+        (None, "-"),
+    ],
+)
+def test_numbers_have_three_digits_and_all_before_the_point(value: float | None, text: str) -> None:
+    assert number(value) == text
+
+
+def test_times_durations_shares_and_counts() -> None:
+    times = [time_text(seconds) for seconds in (0, 0.00123, 1.234, 9.99, 10, 123.4, None)]
+    assert times == ["0 ms", "1.23 ms", "1,234 ms", "9,990 ms", "10.0 s", "123 s", "-"]
+    assert (unit_for([0.2, None]).name, unit_for([0.2, 12.0]).name) == ("ms", "s")
+    assert [duration(seconds) for seconds in (59.72, 119.9, 725, 28800)] == [
+        "59.7 s",
+        "2 min 0 s",
+        "12 min 5 s",
+        "8 h 0 min",
+    ]
+    assert (percent(0.9313), percent(None), count(1234567), count(None)) == ("93.1%", "-", "1,234,567", "-")
+
+
 def test_amounts_are_spread_evenly_and_none_is_lost() -> None:
     edges = np.array([0.0, 1, 2, 3, 4])
     begins, ends, amounts = np.array([0.5, 1, 4, 0.0]), np.array([2.5, 1, 4, 4]), np.array([20.0, 7, 3, 0])
@@ -100,6 +162,29 @@ def test_percentiles_are_of_values_with_similar_times() -> None:
     middles, (p50, p95) = percentiles(times, [1.0] * 24 + [2.0] * 24, 4.0)
     np.testing.assert_allclose(middles, [0.5, 3.5])
     np.testing.assert_allclose([p50, p95], [[1, 2], [1, 2]])
+
+
+def test_plots_show_scenarios_limits_and_failures() -> None:
+    distribution, latencies, load, chunks = Figure(), Figure(), Figure(), Figure()
+    draw_distribution(distribution, MIXED, LATENCIES[0])
+    (axes,) = distribution.axes
+    assert axes.get_legend_handles_labels()[1] == ["chat", "edit", "SLO 300 ms"]
+    assert axes.lines[0].get_linestyle() != axes.lines[1].get_linestyle()
+    draw_latencies(latencies, MIXED, LATENCIES)
+    assert [axes.get_ylabel() for axes in latencies.axes] == ["TTFT, ms", "TPOT, ms", "end to end, ms"]
+    assert latencies.axes[0].get_legend_handles_labels()[1] == ["chat", "edit", "p50", "p95", "SLO"]
+    assert latencies.axes[2].get_legend_handles_labels()[1] == ["chat", "edit", "p50", "p95", "failed"]
+    draw_load(load, MIXED)
+    assert load.axes[0].get_legend_handles_labels()[1] == ["requests in flight", "users"]
+    draw_chunks(chunks, MIXED)
+    heights = [bar.get_height() for bar in chunks.axes[0].patches if isinstance(bar, Rectangle)]
+    assert heights == pytest.approx([1 / 11, 10 / 11])
+
+
+def test_of_many_requests_only_some_are_drawn() -> None:
+    figure = Figure()
+    draw_latencies(figure, result({"chat": [answered(0.001 * i) for i in range(5000)]}), LATENCIES[:1])
+    assert len(np.asarray(figure.axes[0].lines[0].get_xydata())) == 1667
 
 
 def test_the_page_begins_with_the_conclusion_and_needs_nothing_else() -> None:

@@ -1,0 +1,40 @@
+"""What is printed and drawn."""
+
+import io
+from itertools import pairwise
+from pathlib import Path
+
+from rich.console import Console
+
+from vllm_spec_plugin.tools.training.curves import draw_curves
+from vllm_spec_plugin.tools.training.loop import History, learning_rate
+from vllm_spec_plugin.tools.training.report import Measurement, print_measurements
+
+
+def test_the_table_has_a_line_per_head_below_the_targets_own() -> None:
+    file = io.StringIO()
+    measured = Measurement("own text", 1234, [1.0] * 5, [[0.5, 0.6, 0.7, 0.8, 0.9], [0.25] * 5], [1.5, 2.5], 2.25)
+    print_measurements([measured], Console(file=file, width=120))
+    title, header, target, first, second = file.getvalue().splitlines()
+    assert title.strip() == (
+        "Held out, own text: 1,234 positions, 2.25 tokens per target pass with a chain of all heads"
+    )
+    assert header.split() == ["top-1", "top-2", "top-3", "top-4", "top-5", "loss"]
+    assert target.split() == ["target,", "token", "t+1", *["100.0%"] * 5]
+    assert first.split() == ["head", "1,", "token", "t+2", "50.0%", "60.0%", "70.0%", "80.0%", "90.0%", "1.500"]
+    assert second.split()[:4] == ["head", "2,", "token", "t+3"]
+
+
+def test_curves_are_drawn_of_many_heads_and_few_steps(tmp_path: Path) -> None:
+    heads, steps = 12, 1
+    history = History([[2.0] * heads] * steps, [0, steps], [[2.0] * heads] * 2, [[0.1] * heads, [0.2] * heads])
+    draw_curves(history, "title", tmp_path / "a.png")
+    assert (tmp_path / "a.png").stat().st_size > 10_000
+
+
+def test_the_learning_rate_rises_and_falls() -> None:
+    rates = [learning_rate(step, 100, 2.0) for step in range(100)]
+    assert max(rates) == rates[2] == rates[3] == 2.0
+    assert rates[0] < rates[1] < rates[2]
+    assert all(before > after for before, after in pairwise(rates[3:]))
+    assert 0 < rates[-1] < 0.05
