@@ -104,12 +104,6 @@ def test_a_master_and_a_worker_that_knows_no_options_write_one_report(tmp_path: 
     assert 13 < found["sent"] < 107
 
 
-def test_a_load_profile_ends_by_itself(tmp_path: Path) -> None:
-    found, done = run(tmp_path, "-f", "loadtests/locustfile.py", "--load-profile", "ramp", "-u", "6")
-    assert done.returncode == 0, done.stderr
-    assert found["all"]["window_seconds"] < 6
-
-
 @pytest.mark.parametrize(
     ("options", "words"),
     [
