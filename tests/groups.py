@@ -11,8 +11,9 @@ CONFIGURATIONS = {
     *("suffix", "suffix_drawn"),
     *("medusa", "medusa_tree", "medusa_tree_drawn", "medusa_tree_optimal", "multi_draft"),
 }
-# Files of tests that have one and do not say so.
+# Files of tests that have one and do not say so, or share a server with those that do.
 FILES = {
+    "test_prediction": "cascade",
     "test_faults": "lookup",
     "test_stock": "lookup",
     "test_draft_model": "draft_model",

@@ -10,6 +10,7 @@ import pytest
 from tests.e2e import live_memory
 from tests.fixed_length import fixed_length
 from tests.sizes import is_full
+from vllm_spec_plugin.config import load_config
 from vllm_spec_plugin.tools.demo import model_path
 from vllm_spec_plugin.tools.serving import Server
 
@@ -23,6 +24,13 @@ OPTIONS = (
     *("--max-model-len", str(MAX_MODEL_LEN), "--num-gpu-blocks-override", "128"),
     *("--per-request-spec-decode-metrics", "detailed"),
 )
+# With fixed lengths drafts depend on the prediction and the text only.
+GROUPED = """
+proposer: {method: cascade, proposers: [{method: prediction}, {method: ngram, min_order: 5}]}
+draft_length: {policy: fixed, tokens: 8}
+stream_granularity: fixed
+"""
+GROUP = 9
 
 
 def connect(server: Server) -> openai.OpenAI:
@@ -59,6 +67,16 @@ def server(method: str, memory_folder: Path) -> Iterator[Server]:
         extra_args=OPTIONS,
         environment=ENVIRONMENT | live_memory.environment(memory_folder),
     ) as server:
+        yield server
+
+
+@pytest.fixture(scope="package")
+def grouped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """The bundled target, served with predictions and a stream of groups of `GROUP` tokens."""
+    path = tmp_path_factory.mktemp("grouped") / "plugin.yaml"
+    path.write_text(GROUPED)
+    assert load_config(path).stream_tokens == GROUP
+    with Server(model_path("target"), str(path), extra_args=OPTIONS, environment=ENVIRONMENT) as server:
         yield server
 
 

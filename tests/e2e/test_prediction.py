@@ -1,33 +1,25 @@
 """Predicted outputs, as OpenAI documents them, through `vllm serve`."""
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import httpx
 import openai
 import pytest
 
-from tests.e2e.conftest import MAX_MODEL_LEN, OPTIONS, connect, served_model
-from vllm_spec_plugin.tools.demo import model_path
+from tests.e2e.conftest import MAX_MODEL_LEN, connect, served_model
 from vllm_spec_plugin.tools.serving import Server
 
 pytestmark = pytest.mark.e2e
 
 PROMPT = "class Person:\n    def get_name(self):\n        return self.name\n\n    def get_street(self"
 TOKENS = 48
-# With fixed lengths drafts depend on the prediction and the text only.
-CONFIG = "proposer: {method: cascade, proposers: [{method: prediction}, {method: ngram, min_order: 5}]}\n"
-DRAFTING = "draft_length: {policy: fixed, tokens: 8}\n"
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    path: Path = tmp_path_factory.mktemp("prediction") / "plugin.yaml"
-    path.write_text(CONFIG + DRAFTING)
-    with Server(model_path("target"), str(path), extra_args=OPTIONS) as server:
-        yield server
+def server(grouped: Server) -> Server:
+    """Its stream is grouped, which changes no count and no text."""
+    return grouped
 
 
 @pytest.fixture(scope="module")

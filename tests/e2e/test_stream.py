@@ -2,17 +2,12 @@
 
 import itertools
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
 import openai
 import pytest
 
-from tests.e2e.conftest import ENVIRONMENT, OPTIONS
+from tests.e2e.conftest import GROUP, connect
 from tests.e2e.test_serve import PROMPT, complete
-from tests.fixed_length import fixed_length
-from vllm_spec_plugin.config import load_config
-from vllm_spec_plugin.tools.demo import model_path
 from vllm_spec_plugin.tools.serving import Server
 
 pytestmark = pytest.mark.e2e
@@ -22,21 +17,11 @@ USAGE = {"include_usage": True, "continuous_usage_stats": True}
 
 
 @pytest.fixture(scope="module")
-def fixed_server(method: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """As `server`, but for `stream_granularity`."""
+def fixed(method: str, grouped: Server) -> openai.OpenAI:
+    """A client of the server that groups; `client` is of one that does not."""
     if method != "cascade":
-        pytest.skip("another server to start, and nothing that depends on who drafts")
-    path: Path = tmp_path_factory.mktemp("stream") / "fixed.yaml"
-    path.write_text(f"{Path(fixed_length(method)).read_text()}\nstream_granularity: fixed\n")
-    assert load_config(path).stream_tokens == 5
-    with Server(model_path("target"), str(path), extra_args=OPTIONS, environment=ENVIRONMENT) as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def fixed(fixed_server: Server) -> openai.OpenAI:
-    """An OpenAI client of that server."""
-    return openai.OpenAI(base_url=f"{fixed_server.base_url}/v1", api_key="none", max_retries=0)
+        pytest.skip("nothing that depends on who drafts")
+    return connect(grouped)
 
 
 def stream(client, model, **options):
@@ -63,14 +48,14 @@ def test_chunks_have_one_size_and_the_text_is_the_same(client, fixed, model):
     assert sum(sizes_of(grouped)) == sum(sizes_of(free)) == NUM_TOKENS
     *groups, rest = sizes_of(grouped)
     assert len(groups) >= 4
-    assert all(size and size % 5 == 0 for size in groups)
+    assert all(size and size % GROUP == 0 for size in groups)
     assert rest > 0
     # Else nothing would have been tested.
     assert len(set(sizes_of(free)[:-1])) > 1
 
 
 def test_a_short_answer_is_one_chunk(fixed, model):
-    for num_tokens in range(1, 5):
+    for num_tokens in (1, 4, GROUP - 1):
         assert sizes_of(stream(fixed, model, max_tokens=num_tokens)) == [num_tokens]
 
 
@@ -116,16 +101,16 @@ def test_chat_is_grouped_too(client, fixed, model):
     role, *rest = sizes_of(chunks)
     assert role == 0
     assert sum(rest) == 24
-    assert all(size and size % 5 == 0 for size in rest[:-1])
+    assert all(size and size % GROUP == 0 for size in rest[:-1])
 
 
-def test_an_abort_mid_stream_leaves_nothing_behind(fixed, fixed_server, model):
+def test_an_abort_mid_stream_leaves_nothing_behind(fixed, grouped, model):
     started = complete(fixed, model, max_tokens=900, stream=True, extra_body={"ignore_eos": True})
     for _ in zip(range(3), started, strict=False):
         pass
     started.close()
     deadline = time.monotonic() + 20
-    while time.monotonic() < deadline and fixed_server.metrics()["vllm:num_requests_running"]:
+    while time.monotonic() < deadline and grouped.metrics()["vllm:num_requests_running"]:
         time.sleep(0.2)
-    assert fixed_server.metrics()["vllm:num_requests_running"] == 0
+    assert grouped.metrics()["vllm:num_requests_running"] == 0
     assert complete(fixed, model, prompt=PROMPT).usage.completion_tokens == 48
