@@ -11,9 +11,8 @@ CONFIGURATIONS = {
     *("suffix", "suffix_drawn"),
     *("medusa", "medusa_tree", "medusa_tree_drawn", "medusa_tree_optimal", "multi_draft"),
 }
-# Files of tests that have one and do not say so, or share a server with those that do.
+# Files of tests that have one and do not say so.
 FILES = {
-    "test_prediction": "cascade",
     "test_faults": "lookup",
     "test_stock": "lookup",
     "test_draft_model": "draft_model",

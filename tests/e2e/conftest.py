@@ -71,8 +71,10 @@ def server(method: str, memory_folder: Path) -> Iterator[Server]:
 
 
 @pytest.fixture(scope="package")
-def grouped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """The bundled target, served with predictions and a stream of groups of `GROUP` tokens."""
+def grouped(method: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """The bundled target, served with predictions and a stream of groups of `GROUP` tokens, beside the cascade."""
+    if method != "cascade":
+        pytest.skip("does not depend on the method of `server`")
     path = tmp_path_factory.mktemp("grouped") / "plugin.yaml"
     path.write_text(GROUPED)
     assert load_config(path).stream_tokens == GROUP

@@ -17,10 +17,8 @@ USAGE = {"include_usage": True, "continuous_usage_stats": True}
 
 
 @pytest.fixture(scope="module")
-def fixed(method: str, grouped: Server) -> openai.OpenAI:
+def fixed(grouped: Server) -> openai.OpenAI:
     """A client of the server that groups; `client` is of one that does not."""
-    if method != "cascade":
-        pytest.skip("nothing that depends on who drafts")
     return connect(grouped)
 
 
