@@ -128,19 +128,19 @@ class PluginConfig(Section):
 
     @model_validator(mode="after")
     def _groups_hold_a_step(self) -> Self:
-        given, least = self.stream_tokens, self.draft_length.tokens + 1
+        given, minimum = self.stream_tokens, self.draft_length.tokens + 1
         if self.stream_granularity == "free":
             if given is not None:
                 text = f"got {given}, but stream_granularity is free, so tokens are not grouped"
                 allowed = "leave it out, or set stream_granularity to fixed"
                 conflicts([("stream_tokens", f"{text}; allowed: {allowed}")])
             return self
-        allowed = f"a whole number from {least} to {MAX_STREAM_TOKENS}, or leave it out for {least}"
+        allowed = f"a whole number from {minimum} to {MAX_STREAM_TOKENS}, or leave it out for {minimum}"
         if given is None:
             text = "got nothing (null), but stream_granularity is fixed"
             conflicts([("stream_tokens", f"{text}; allowed: {allowed}")])
-        elif given < least:
-            text = f"got {given}, but with draft_length.tokens {least - 1} a step may output {least} tokens"
+        elif given < minimum:
+            text = f"got {given}, but with draft_length.tokens {minimum - 1} a step may output {minimum} tokens"
             conflicts([("stream_tokens", f"{text}; allowed: {allowed}")])
         return self
 

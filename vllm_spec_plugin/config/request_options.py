@@ -18,12 +18,12 @@ class RequestOptions:
     """A request's own limits on speculation.
 
     Attributes:
-        most: maximum draft tokens per step; None is the server's maximum, 0 switches drafts off.
+        max_tokens: maximum draft tokens per step; None is the server's maximum, 0 switches drafts off.
         method: the only method that may draft for it; None allows every method of the server.
         has_prediction: whether it predicts its output.
     """
 
-    most: int | None = None
+    max_tokens: int | None = None
     method: str | None = None
     has_prediction: bool = False
 
@@ -36,13 +36,13 @@ _USUAL = RequestOptions()
 
 
 def check_options(
-    extra_args: Mapping[str, Any] | None, most: int, methods: Sequence[str], *, takes_predictions: bool = False
+    extra_args: Mapping[str, Any] | None, max_tokens: int, methods: Sequence[str], *, takes_predictions: bool = False
 ) -> None:
     """Refuses options that the server cannot honour, and unknown keys that begin with `spec_`.
 
     Args:
         extra_args: the request's; keys of other plugins are ignored.
-        most: the server's maximum draft length, in tokens.
+        max_tokens: the server's maximum draft length, in tokens.
         methods: the server's methods of drafting.
         takes_predictions: whether one of them drafts from predicted outputs. A request's `prediction`, which is a
             mapping here, is allowed without, as other servers ignore it.
@@ -56,8 +56,8 @@ def check_options(
             raise _refusal(key, "unknown key", ", ".join(_ALL))
         if key == SPEC and value not in ("on", "off"):
             raise _refusal(key, f"got {show(value)}", "on or off")
-        if key == SPEC_TOKENS and (type(value) is not int or not 1 <= value <= most):
-            limit = f"a whole number from 1 to {most}, the longest draft of this server (for none, {SPEC}: off)"
+        if key == SPEC_TOKENS and (type(value) is not int or not 1 <= value <= max_tokens):
+            limit = f"a whole number from 1 to {max_tokens}, the longest draft of this server (for none, {SPEC}: off)"
             raise _refusal(key, f"got {show(value)}", limit)
         if key == SPEC_METHOD and value not in methods:
             if not isinstance(value, str):
@@ -75,7 +75,7 @@ def read_options(extra_args: Mapping[str, Any] | None) -> RequestOptions:
     if not extra_args:
         return _USUAL
     if extra_args.get(SPEC) == "off":
-        return RequestOptions(most=0)
+        return RequestOptions(max_tokens=0)
     return RequestOptions(
         extra_args.get(SPEC_TOKENS), extra_args.get(SPEC_METHOD), bool(extra_args.get(SPEC_PREDICTION))
     )

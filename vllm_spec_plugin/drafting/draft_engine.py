@@ -66,10 +66,10 @@ class VllmDraftEngine:
         self._sizes = self._attention.block_sizes
         self._tables = [runner.input_batch.block_table[group] for group in self._attention.kv_cache_groups]
         self.coverage = DraftCoverage(self._attention.num_blocks, self._sizes)
-        most = runner.max_num_reqs * self._num_branches + 1
-        self._starts = torch.arange(most, dtype=torch.int32, device=self._device)
-        self._starts_cpu = torch.arange(most, dtype=torch.int32)
-        self._rows = torch.arange(most, device=self._device)
+        num_starts = runner.max_num_reqs * self._num_branches + 1
+        self._starts = torch.arange(num_starts, dtype=torch.int32, device=self._device)
+        self._starts_cpu = torch.arange(num_starts, dtype=torch.int32)
+        self._rows = torch.arange(num_starts, device=self._device)
         self._pass_inputs = pass_inputs
         # Compiled here, not in the first request.
         nothing = np.zeros((1, 1), dtype=np.int32)
@@ -77,9 +77,9 @@ class VllmDraftEngine:
 
     def warm_up(self, num_tokens: int) -> None:
         """Runs the model once without a KV cache: compiles it, and lets vLLM measure its memory."""
-        most = min(num_tokens, self._vllm_config.scheduler_config.max_num_seqs)
+        num_requests = min(num_tokens, self._vllm_config.scheduler_config.max_num_seqs)
         with torch.inference_mode():
-            self._pass.warm_up(num_tokens, most)
+            self._pass.warm_up(num_tokens, num_requests)
 
     def note_blocks(self, runner: Any, scheduler_output: Any) -> None:
         """Records the blocks that a step gives to requests; call it before the runner updates its tables."""
@@ -95,9 +95,9 @@ class VllmDraftEngine:
                 self._fresh(request_id, num_computed, block_ids)
                 continue
             held = runner.requests[request_id].block_ids
-            for place, group in enumerate(self._attention.kv_cache_groups):
+            for index, group in enumerate(self._attention.kv_cache_groups):
                 if block_ids[group]:
-                    self.coverage.allocated(request_id, len(held[group]), block_ids[group], place)
+                    self.coverage.allocated(request_id, len(held[group]), block_ids[group], index)
 
     def block_tables(self, row: int) -> BlockTables:
         """See `DraftEngine`."""
@@ -124,8 +124,8 @@ class VllmDraftEngine:
         self._step = 0
         self._chunks = chunks[:drafting]
         self._num_steps = num_steps
-        most = self._runner.max_num_reqs
-        self._blocks = [table.get_device_tensor(most)[inputs.rows] for table in self._tables]
+        num_rows = self._runner.max_num_reqs
+        self._blocks = [table.get_device_tensor(num_rows)[inputs.rows] for table in self._tables]
         batch = PassBatch(
             query_start=inputs.query_start,
             query_start_cpu=inputs.query_start_cpu,
@@ -221,6 +221,6 @@ class VllmDraftEngine:
         # A connector fills blocks with the target's keys and values only: none of them counts as known.
         known = 0 if self._vllm_config.kv_transfer_config else num_computed_tokens
         self.coverage.forget(request_id)
-        for place, (group, size) in enumerate(zip(self._attention.kv_cache_groups, self._sizes, strict=True)):
+        for index, (group, size) in enumerate(zip(self._attention.kv_cache_groups, self._sizes, strict=True)):
             first = known // size
-            self.coverage.allocated(request_id, first, block_ids[group][first:], place)
+            self.coverage.allocated(request_id, first, block_ids[group][first:], index)

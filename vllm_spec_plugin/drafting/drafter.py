@@ -135,16 +135,16 @@ class Drafter:
         self.pending.store(requests, drafts)
         return drafts
 
-    def _note(self, place: int, requests: Sequence[RequestView], drafts: Sequence[Draft], seconds: float) -> None:
+    def _note(self, index: int, requests: Sequence[RequestView], drafts: Sequence[Draft], seconds: float) -> None:
         """Counts a proposer's drafts and time."""
-        config = self.config.proposers[place]
+        config = self.config.proposers[index]
         counters = self._counters.of(config.method)
         counters.proposer_seconds += seconds
         for request, draft in zip(requests, drafts, strict=True):
             if draft.token_ids:
                 counters.drafts += 1
                 counters.draft_tokens += len(draft.token_ids)
-                self.sources[request.request_id] = place
+                self.sources[request.request_id] = index
             if config.keeps_kv:
                 counters.drafts_cut_for_memory += max(request.num_draft_tokens - request.num_draft_slots, 0)
 

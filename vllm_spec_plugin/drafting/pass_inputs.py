@@ -121,7 +121,7 @@ def pass_inputs(
         num_drafting: m, the number of first chunks that get drafts.
         num_steps: maximum passes after the first.
         texts: [num_rows, any], tokens by row of the batch.
-        tables: per KV group [num_rows, most blocks], block tables by row of the batch.
+        tables: per KV group [num_rows, max_blocks], block tables by row of the batch.
         block_sizes: tokens per block of each KV group.
         device: device of the draft model.
     """

@@ -32,12 +32,12 @@ def request_views(
         Rows of the batch, and views. Requests without room for a draft before `max_model_len` or their `max_tokens`
         are left out. With a draft model, requests in prefill have K = 0.
     """
-    batch, engine, most = runner.input_batch, drafter.engine, drafter.config.draft_length.tokens
+    batch, engine, max_tokens = runner.input_batch, drafter.engine, drafter.config.draft_length.tokens
     trees = drafter.config.drafts_trees
     is_exact = drafter.config.verification.lenience == 1
     rows = sorted([row for row in map(batch.req_id_to_index.get, plan) if row is not None])
     # One call for all planned requests, used or not, keeps ranks and torch's default generator in step.
-    shared = torch.rand(len(rows), drafter.siblings, most, dtype=torch.float64).numpy()
+    shared = torch.rand(len(rows), drafter.siblings, max_tokens, dtype=torch.float64).numpy()
     texts = batch.token_ids_cpu[:]
     texts.flags.writeable = False
     lengths = batch.num_tokens_no_spec[rows].tolist()
@@ -48,13 +48,13 @@ def request_views(
             continue
         request_id = batch.req_ids[i]
         request, turns = runner.requests[request_id], plan[request_id]
-        params, wanted = request.sampling_params, longest(turns)
+        params, planned = request.sampling_params, longest(turns)
         # The scheduler counts a tree's tokens as if they stood one after the other.
         tokens = depth = runner.max_model_len - length - 1
         if params.max_tokens is not None:
             depth = min(depth, params.max_tokens - length + len(request.prompt_token_ids) - 1)
-        depth = max(min(depth, wanted), 0) if new else 0
-        count = min(tokens, wanted) if trees and depth else depth
+        depth = max(min(depth, planned), 0) if new else 0
+        count = min(tokens, planned) if trees and depth else depth
         if new and not count:
             continue
         is_seeded, has_grammar = request.generator is not None, params.structured_outputs is not None

@@ -32,23 +32,23 @@ class SpecWorkerMixin(Worker):
         return times
 
 
-def make_kernels(run: Callable[[int], None], most: int, seconds: float) -> int:
+def make_kernels(run: Callable[[int], None], max_tokens: int, seconds: float) -> int:
     """Runs steps of 1, 2, 3, ... tokens until the time is up.
 
     Args:
         run: computes a step of that many tokens, and waits for it.
-        most: the largest size.
+        max_tokens: maximum number of tokens of a step.
         seconds: time limit; the last step may exceed it.
 
     Returns:
         The largest size that was run; 0 if none was.
     """
     begin = time.perf_counter()
-    for size in range(1, most + 1):
+    for size in range(1, max_tokens + 1):
         if time.perf_counter() - begin >= seconds:
             return size - 1
         run(size)
-    return most
+    return max_tokens
 
 
 def probe_steps(run: Callable[[int], None], max_tokens: int, seconds: float | None) -> list[tuple[int, float]]:
@@ -56,7 +56,7 @@ def probe_steps(run: Callable[[int], None], max_tokens: int, seconds: float | No
 
     Args:
         run: computes a step of that many tokens, and waits for it.
-        max_tokens: most tokens of a step.
+        max_tokens: maximum number of tokens of a step.
         seconds: time limit; None runs the first three sizes without a limit, for ranks that must run the same steps.
 
     Returns:

@@ -76,7 +76,7 @@ class TreeStep:
     Attributes:
         query_start: [n + 1] int32, index of each sequence's first token, then the number of tokens.
         lengths: [n] int32, each sequence's tokens in the cache at the end of the step.
-        tables: [n, most blocks] int32.
+        tables: [n, max_blocks] int32.
         nodes: [any] int64, indices of the nodes among the step's tokens; vLLM treats them as one chain.
         positions: [any] int64, positions of the nodes.
         slots: [any] int64, KV cache slots of the nodes.

@@ -34,7 +34,7 @@ class SpecKVCacheManager(KVCacheManager):
         self._groups = [manager for manager in self.coordinator.single_type_managers if is_position_indexed(manager)]
         self.block_sizes = tuple(manager.block_size for manager in self._groups)
         self.oversized: dict[str, None] = {}
-        self._wanted: Mapping[str, int] = {}
+        self._num_slots: Mapping[str, int] = {}
         self._headroom: int | None = None
         self._forks: dict[str, list[KVCacheBlock]] = {}
 
@@ -49,12 +49,12 @@ class SpecKVCacheManager(KVCacheManager):
             missing += max(0, -(-num_tokens // manager.block_size) - len(manager.req_to_blocks.get(request_id, ())))
         return missing
 
-    def free_kv_tokens(self, most: int) -> int:
-        """Returns the number of tokens of a new request that would find slots in free blocks now, at most `most`."""
+    def free_kv_tokens(self, max_tokens: int) -> int:
+        """Returns the number of tokens of a new request that would find slots in free blocks, at most `max_tokens`."""
         free, sizes = self.block_pool.get_num_free_blocks(), self.block_sizes
-        if sum([-(-most // size) for size in sizes]) <= free:
-            return most
-        tokens = range(most + 1)
+        if sum([-(-max_tokens // size) for size in sizes]) <= free:
+            return max_tokens
+        tokens = range(max_tokens + 1)
         return bisect.bisect_right(tokens, free, key=lambda count: sum([-(-count // size) for size in sizes])) - 1
 
     def reserve(self, request: Request, num_tokens: int) -> KVCacheBlocks:
@@ -155,12 +155,12 @@ class SpecKVCacheManager(KVCacheManager):
         if (blocks := self._forks.pop(request_id, None)) is not None:
             self.block_pool.free_blocks(blocks)
 
-    def set_draft_headroom(self, wanted: Mapping[str, int]) -> None:
+    def set_draft_headroom(self, num_slots: Mapping[str, int]) -> None:
         """Sets the slots that each running request will need for its drafts after admission.
 
         Until the next call, a waiting request is admitted only if blocks for these slots remain free.
         """
-        self._wanted, self._headroom = wanted, None
+        self._num_slots, self._headroom = num_slots, None
 
     def allocate_slots(self, request: Request, num_new_tokens: int, *args: Any, **kwargs: Any) -> KVCacheBlocks | None:
         """Allocates slots as vLLM does, keeping the draft headroom of running requests free at admissions.
@@ -168,10 +168,10 @@ class SpecKVCacheManager(KVCacheManager):
         Without running requests there is no headroom. So the first request in the queue waits at most until the running
         ones have ended.
         """
-        if self._wanted and request.status in _ADMITTED_FROM and kwargs.get("has_scheduled_reqs", True):
+        if self._num_slots and request.status in _ADMITTED_FROM and kwargs.get("has_scheduled_reqs", True):
             # Once per step: vLLM admits after all running requests have what they need.
             if self._headroom is None:
-                self._headroom = sum(self.num_missing_blocks(*wanted) for wanted in self._wanted.items())
+                self._headroom = sum(self.num_missing_blocks(*needed) for needed in self._num_slots.items())
             kwargs["reserved_blocks"] = kwargs.get("reserved_blocks", 0) + self._headroom
         return super().allocate_slots(request, num_new_tokens, *args, **kwargs)
 

@@ -33,7 +33,7 @@ class RequestView:
         in_prompt: whether the request is in prefill.
         depth: maximum depth of a draft tree; below `num_draft_tokens` only for proposers of trees.
         chain_only: whether drafts must have no branches, as with a grammar.
-        sibling_uniforms: [depth, most siblings] float64, random numbers for siblings; the first column is `uniforms`.
+        sibling_uniforms: [depth, max_siblings] float64, random numbers for siblings; the first column is `uniforms`.
             Only for proposers that sample siblings.
         hidden: [hidden_size], the target's hidden state from which the newest token was sampled; only for proposers
             with `uses_hidden_states`.

@@ -209,8 +209,8 @@ def are_sound(probs: Sequence[SparseProbs | torch.Tensor], vocab_size: int) -> b
     if not sparse:
         return True
     table = stack_sparse(sparse)
-    least, most = table.token_ids.aminmax()
-    return bool(_are_distributions(table.probs) & (least >= 0) & (most < vocab_size))
+    lowest, highest = table.token_ids.aminmax()
+    return bool(_are_distributions(table.probs) & (lowest >= 0) & (highest < vocab_size))
 
 
 def _are_distributions(probs: torch.Tensor) -> torch.Tensor:

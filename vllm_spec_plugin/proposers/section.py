@@ -138,17 +138,17 @@ class ProposerConfig(Section):
         """[nodes + 1], (chains, depth) of the first n nodes, if drafting branches needs KV blocks; else empty."""
         return ()
 
-    def tree_size(self, most: int) -> tuple[int, int]:
-        """Returns nodes and depth of a tree with at most `most` tokens."""
-        return (most, most) if self.fixed_tree is None else self.fixed_tree[1:]
+    def tree_size(self, num_tokens: int) -> tuple[int, int]:
+        """Returns nodes and depth of a tree with at most `num_tokens` tokens."""
+        return (num_tokens, num_tokens) if self.fixed_tree is None else self.fixed_tree[1:]
 
-    def tree_order(self, most: int) -> tuple[int, ...]:
-        """Orders the nodes of a draft of `most` tokens by path probability; a draft of n tokens has the first n.
+    def tree_order(self, num_tokens: int) -> tuple[int, ...]:
+        """Orders the nodes of a draft of `num_tokens` tokens by path probability; a draft of n tokens has the first n.
 
         Returns:
             Each node's parent, an earlier node in that order, or -1 for the end of the text.
         """
-        return tuple(range(-1, most - 1))
+        return tuple(range(-1, num_tokens - 1))
 
     @classmethod
     def vllm_settings(cls, draft: str) -> dict[str, Any] | None:

@@ -23,7 +23,7 @@ def tokens_of(given: Any, tokenizer: Any, max_model_len: int) -> list[int]:
     Args:
         given: of `vllm_xargs` a text or a list of tokens; {"prediction": P} for the request's `prediction` P.
         tokenizer: the target's; None is a server that takes tokens only.
-        max_model_len: most tokens of a request's text: no longer prediction can be of use.
+        max_model_len: maximum number of tokens of a request's text: no longer prediction can be of use.
 
     Raises:
         ValueError: names what is wrong and what is allowed.
@@ -48,7 +48,7 @@ def tokens_of(given: Any, tokenizer: Any, max_model_len: int) -> list[int]:
 class PredictionUsage:
     """Counts, for `usage.completion_tokens_details`, a prediction's tokens that outputs have, and those that not.
 
-    A token counts as accepted if it was the predicted one at its place, drafted or not: the figures depend on the texts
+    A token counts as accepted if it was the predicted one at its position, drafted or not: the figures depend on texts
     alone, not on draft lengths. Each choice has the whole prediction to itself.
     """
 
@@ -58,7 +58,7 @@ class PredictionUsage:
         Args:
             given: a text, tokens, or a `prediction` of OpenAI's API; `tokens_of` accepts it before there is an output.
             tokenizer: the target's.
-            max_model_len: most tokens of a request's text.
+            max_model_len: maximum number of tokens of a request's text.
         """
         self._given, self._tokenizer, self._max_model_len = given, tokenizer, max_model_len
         self._choices: dict[Hashable, Alignment] = {}

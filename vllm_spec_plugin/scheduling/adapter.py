@@ -333,15 +333,15 @@ class DraftLengthAdapter:
             Per proposer the longest draft it was asked for, and the text tokens that the one with KV computed.
         """
         sampled, index = outcome.sampled_token_ids, outcome.req_id_to_index
-        most, caught_up, kv_proposer = [0] * len(self._proposers), 0, self._kv_proposer
+        longest, caught_up, kv_proposer = [0] * len(self._proposers), 0, self._kv_proposer
         for request_id, turns in step.turns.items():
             source, is_sampled = sources.get(request_id), bool(sampled and sampled[index[request_id]])
             is_alive = request_id in self._limits
             if is_sampled:
                 turns_taken = turns if len(turns) == 1 else asked(turns, source)
                 for i, length in turns_taken:
-                    if length > most[i]:
-                        most[i] = length
+                    if length > longest[i]:
+                        longest[i] = length
                 if is_alive:
                     self.pending[request_id] = (turns, source)
             else:
@@ -351,14 +351,14 @@ class DraftLengthAdapter:
                 caught_up += step.uncomputed.get(request_id, 0)
                 if is_alive:
                     self._computed[request_id] = requests[request_id].num_tokens
-        return most, caught_up
+        return longest, caught_up
 
-    def _drafting(self, counted: CountersByMethod, most: Sequence[int], caught_up: int) -> tuple[Drafting, ...]:
+    def _drafting(self, counted: CountersByMethod, longest: Sequence[int], caught_up: int) -> tuple[Drafting, ...]:
         drafting = []
         for i, proposer in enumerate(self._proposers):
             did = counted.of(proposer.method)
             tokens = caught_up if i == self._kv_proposer else 0
-            drafting.append(Drafting(most[i], did.draft_tokens, tokens, did.proposer_seconds))
+            drafting.append(Drafting(longest[i], did.draft_tokens, tokens, did.proposer_seconds))
         return tuple(drafting)
 
     def _finish(self, now: float) -> None:

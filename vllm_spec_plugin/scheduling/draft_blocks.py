@@ -46,9 +46,9 @@ class DraftBlocks:
 
     def most_tokens(self) -> int:
         """Returns the number of tokens for which the next step has room."""
-        manager, most = self._manager, self._scheduler.max_num_scheduled_tokens
+        manager, max_tokens = self._manager, self._scheduler.max_num_scheduled_tokens
         num_running = len(self._scheduler.running)
-        return num_running + manager.free_kv_tokens(most - num_running) if manager.block_sizes else most
+        return num_running + manager.free_kv_tokens(max_tokens - num_running) if manager.block_sizes else max_tokens
 
     def make_room(self, drafted: Collection[str]) -> dict[str, TableLengths]:
         """Rolls back unused blocks, and drops drafts whose blocks texts need, before a step is planned.
@@ -129,8 +129,8 @@ class DraftBlocks:
         """Whether blocks surely suffice for all running requests of a step; a fast check of the usual case."""
         # Besides full blocks, each request may begin one per group.
         sizes, running = self._manager.block_sizes, self._scheduler.running
-        num_requests, most = len(running), self._scheduler.max_num_scheduled_tokens
-        if sum([most // size + num_requests for size in sizes]) <= num_free_blocks:
+        num_requests, max_tokens = len(running), self._scheduler.max_num_scheduled_tokens
+        if sum([max_tokens // size + num_requests for size in sizes]) <= num_free_blocks:
             return True
         tokens = sum([request.num_tokens_with_spec - request.num_computed_tokens for request in running])
         return sum([tokens // size + num_requests for size in sizes]) <= num_free_blocks

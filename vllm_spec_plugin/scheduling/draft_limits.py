@@ -31,7 +31,7 @@ class DraftLimits:
         cls,
         request: Any,
         options: RequestOptions,
-        most: int,
+        max_tokens: int,
         proposers: Sequence[ProposerConfig],
         max_model_len: int,
     ) -> "DraftLimits":
@@ -40,15 +40,15 @@ class DraftLimits:
         Args:
             request: vLLM's `Request`.
             options: the request's options.
-            most: the configuration's maximum draft length, in tokens.
+            max_tokens: the configuration's maximum draft length, in tokens.
             proposers: proposers of the configuration.
             max_model_len: maximum tokens of a request.
         """
-        most = most if options.most is None else min(options.most, most)
+        max_tokens = max_tokens if options.max_tokens is None else min(options.max_tokens, max_tokens)
         end = request.num_prompt_tokens + request.max_tokens
         return cls(
-            tuple(most if options.allows(proposer) else 0 for proposer in proposers),
-            min(max_model_len, end) - 2 - most,
+            tuple(max_tokens if options.allows(proposer) else 0 for proposer in proposers),
+            min(max_model_len, end) - 2 - max_tokens,
             max_model_len,
             end,
             tuple(proposer.drafts_trees for proposer in proposers),
@@ -68,4 +68,4 @@ class DraftLimits:
         if room <= 0 or depth <= 0:
             return None
         pairs = zip(self.usual, self.drafts_trees, strict=True)
-        return tuple(min(most, room) if is_tree else min(most, room, depth) for most, is_tree in pairs)
+        return tuple(min(limit, room) if is_tree else min(limit, room, depth) for limit, is_tree in pairs)

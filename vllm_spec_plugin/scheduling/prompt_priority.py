@@ -47,9 +47,9 @@ class PromptPriority:
         num_prompt_tokens = self._num_prompt_tokens()
         if not decoding or not num_prompt_tokens:
             return
-        most = self._bound.most_drafts(len(decoding) + num_prompt_tokens)
-        if most is not None:
-            for request, kept in zip(decoding, share_out(most, len(decoding)), strict=True):
+        max_drafts = self._bound.most_drafts(len(decoding) + num_prompt_tokens)
+        if max_drafts is not None:
+            for request, kept in zip(decoding, share_out(max_drafts, len(decoding)), strict=True):
                 request.spec_token_ids = request.spec_token_ids[:kept]
 
     def allows_drafting(self, output: Any) -> bool:
@@ -67,15 +67,17 @@ class PromptPriority:
     def _num_prompt_tokens(self) -> int:
         """Returns the tokens that the next step may compute of requests without a first token; 0 if there are none."""
         scheduler = self._scheduler
-        most, manager = scheduler.max_num_scheduled_tokens, cast(SpecKVCacheManager, scheduler.kv_cache_manager)
+        max_tokens, manager = scheduler.max_num_scheduled_tokens, cast(SpecKVCacheManager, scheduler.kv_cache_manager)
         lefts = [request.num_tokens - request.num_computed_tokens for request in scheduler.running]
         num_tokens = sum(left for left in lefts if left > 1)
-        places = scheduler.max_num_running_reqs - len(scheduler.running)
-        room = manager.free_kv_tokens(most) if manager.block_sizes else most
+        num_admissible = scheduler.max_num_running_reqs - len(scheduler.running)
+        room = manager.free_kv_tokens(max_tokens) if manager.block_sizes else max_tokens
         for request in scheduler.waiting:
             # The first that does not fit stops those after it.
-            if places <= 0 or num_tokens >= most or request.num_tokens > room:
+            if num_admissible <= 0 or num_tokens >= max_tokens or request.num_tokens > room:
                 break
             if request.status == RequestStatus.WAITING:
-                num_tokens, places, room = num_tokens + request.num_tokens, places - 1, room - request.num_tokens
-        return int(min(num_tokens, most))
+                num_tokens += request.num_tokens
+                room -= request.num_tokens
+                num_admissible -= 1
+        return int(min(num_tokens, max_tokens))

@@ -183,7 +183,7 @@ class SpecScheduler(Scheduler):
             if drafted > 0:
                 self._acceptance.verified(request_id, drafted, accepted)
                 if request_id in verifying:
-                    # A tree has one place per level.
+                    # A tree has one position per level.
                     drafted = min(drafted, verifying[request_id][1])
                 fate = source, drafted, accepted
                 fates[fate] = fates.get(fate, 0) + 1

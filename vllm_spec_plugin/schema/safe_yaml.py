@@ -180,20 +180,20 @@ def parse_text(text: str, source: str) -> Document:
         if node is not None:
             document.data = document.convert(node, "")
     except _Refused as error:
-        raise ConfigError(f"{source}: {_place(error.problem_mark)}: {error.problem}") from None
+        raise ConfigError(f"{source}: {_position(error.problem_mark)}: {error.problem}") from None
     except yaml.MarkedYAMLError as error:
         problem = ", ".join(part for part in (error.context, error.problem) if part)
-        place = _place(error.problem_mark or error.context_mark)
-        raise ConfigError(f"{source}: not YAML: {place}: {show_text(problem, 200)}") from None
+        position = _position(error.problem_mark or error.context_mark)
+        raise ConfigError(f"{source}: not YAML: {position}: {show_text(problem, 200)}") from None
     except yaml.reader.ReaderError as error:
         before = text[: error.position]
-        place = f"line {before.count(chr(10)) + 1}, column {len(before) - before.rfind(chr(10))}"
-        raise ConfigError(f"{source}: not YAML: {place}: character U+{ord(text[error.position]):04X}") from None
+        position = f"line {before.count(chr(10)) + 1}, column {len(before) - before.rfind(chr(10))}"
+        raise ConfigError(f"{source}: not YAML: {position}: character U+{ord(text[error.position]):04X}") from None
     except Exception as error:  # PyYAML raises other errors for some malformed escapes and directives
-        place = _place(loader.get_mark()) if loader else "line 1, column 1"
-        raise ConfigError(f"{source}: not YAML: {place}: {show_text(str(error), 200)}") from None
+        position = _position(loader.get_mark()) if loader else "line 1, column 1"
+        raise ConfigError(f"{source}: not YAML: {position}: {show_text(str(error), 200)}") from None
     return document
 
 
-def _place(mark: yaml.Mark | None) -> str:
+def _position(mark: yaml.Mark | None) -> str:
     return f"line {mark.line + 1}, column {mark.column + 1}" if mark else "somewhere"

@@ -43,7 +43,7 @@ class GivenPrompt(BaseModel):
         messages: chat to answer; None for a text.
         workload: name of the traffic it is an example of.
         prediction: of the output; None has none.
-        max_tokens: most output tokens; None takes the command's option.
+        max_tokens: maximum number of output tokens; None takes the command's option.
         temperature: sampling temperature; None takes the command's option.
         where: option, file and line, for messages.
     """

@@ -54,19 +54,19 @@ def cpu_environment(offline: bool = True) -> dict[str, str]:
     """
     if not runs_on_cpu():
         return {}
-    wanted = {
+    variables = {
         # vLLM would keep a core for the API server, which is idle while a token is computed.
         "VLLM_CPU_NUM_OF_RESERVED_CPU": "0",
         "VLLM_CPU_KVCACHE_SPACE": "1",
         "VLLM_NO_USAGE_STATS": "1",
     }
     if offline:
-        wanted["HF_HUB_OFFLINE"] = "1"
+        variables["HF_HUB_OFFLINE"] = "1"
     # Intel's OpenMP keeps its threads spinning between operators: twice the tokens per second of GNU's.
     openmp = Path(sys.prefix) / "lib" / "libiomp5.so"
     if openmp.is_file():
-        wanted["LD_PRELOAD"] = str(openmp)
-    return {name: value for name, value in wanted.items() if name not in os.environ}
+        variables["LD_PRELOAD"] = str(openmp)
+    return {name: value for name, value in variables.items() if name not in os.environ}
 
 
 def serve_command(

@@ -18,8 +18,8 @@ API = {"prediction": {"type": "content", "content": "a"}}
         ({}, RequestOptions()),
         ({"other": "of another plugin", "specular": 1}, RequestOptions()),
         ({"spec": "on"}, RequestOptions()),
-        ({"spec": "off"}, RequestOptions(most=0)),
-        ({"spec_tokens": 1}, RequestOptions(most=1)),
+        ({"spec": "off"}, RequestOptions(max_tokens=0)),
+        ({"spec_tokens": 1}, RequestOptions(max_tokens=1)),
         # Servers that do not draft from it ignore it; the frontend drops it.
         ({"spec_prediction": API}, RequestOptions(has_prediction=True)),
         ({"spec": "on", "spec_tokens": 8, "spec_method": "draft_model"}, RequestOptions(8, "draft_model")),

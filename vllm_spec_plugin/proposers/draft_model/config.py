@@ -109,9 +109,9 @@ class DraftModelConfig(ProposerConfig):
         """See `ProposerConfig`."""
         return () if self.branches is None else self._node_order.prefixes
 
-    def tree_order(self, most: int) -> tuple[int, ...]:
+    def tree_order(self, num_tokens: int) -> tuple[int, ...]:
         """See `ProposerConfig`."""
-        return super().tree_order(most) if self.branches is None else self._node_order.parents
+        return super().tree_order(num_tokens) if self.branches is None else self._node_order.parents
 
     @property
     def _node_order(self) -> "NodeOrder":

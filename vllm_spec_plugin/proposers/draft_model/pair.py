@@ -108,12 +108,12 @@ def _check_heads(name: str, facts: ModelFacts, size: int, where: str) -> None:
 
 
 def _check_vocab_size(target: _Model, draft: _Model, where: str) -> None:
-    wanted, found = target.facts.vocab_size, draft.facts.vocab_size
-    if wanted is not None and found is not None and wanted != found:
+    expected, found = target.facts.vocab_size, draft.facts.vocab_size
+    if expected is not None and found is not None and expected != found:
         raise refusal(
             where,
-            f"{draft.name} has a vocabulary of {found:,} tokens, the target {target.name} one of {wanted:,} "
-            f"(vocab_size in config.json); allowed: a draft model with {wanted:,}; {_ADVICE}",
+            f"{draft.name} has a vocabulary of {found:,} tokens, the target {target.name} one of {expected:,} "
+            f"(vocab_size in config.json); allowed: a draft model with {expected:,}; {_ADVICE}",
         )
 
 

@@ -140,14 +140,14 @@ def check_sizes(
         MedusaCheckpointError: a size differs; names both.
     """
     shown = f"'{show_text(model, 200)}'"
-    for what, found, wanted in (
+    for what, found, expected in (
         ("a hidden size of", config.hidden_size, hidden_size),
         ("a vocabulary of", config.vocab_size, vocab_size),
     ):
-        if wanted is not None and found != wanted:
+        if expected is not None and found != expected:
             raise MedusaCheckpointError(
-                f"the heads in {shown} have {what} {found:,}, {target} one of {wanted:,}; allowed: heads with "
-                f"{wanted:,}; choose heads trained for this target or train them with vllm-spec train-medusa"
+                f"the heads in {shown} have {what} {found:,}, {target} one of {expected:,}; allowed: heads with "
+                f"{expected:,}; choose heads trained for this target or train them with vllm-spec train-medusa"
             )
     if num_heads is not None and num_heads > config.num_heads:
         raise MedusaCheckpointError(

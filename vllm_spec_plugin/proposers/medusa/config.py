@@ -79,20 +79,20 @@ class MedusaConfig(ProposerConfig):
         """See `ProposerConfig`."""
         return FixedTree("tree", len(self.tree), max(map(len, self.tree))) if isinstance(self.tree, tuple) else None
 
-    def tree_size(self, most: int) -> tuple[int, int]:
+    def tree_size(self, num_tokens: int) -> tuple[int, int]:
         """See `ProposerConfig`; the depth of an automatic tree is an estimate."""
-        return super().tree_size(most) if self.fixed_tree is not None else (most, min(most, 4))
+        return super().tree_size(num_tokens) if self.fixed_tree is not None else (num_tokens, min(num_tokens, 4))
 
-    def tree_order(self, most: int) -> tuple[int, ...]:
+    def tree_order(self, num_tokens: int) -> tuple[int, ...]:
         """See `ProposerConfig`; an automatic tree reads the heads' measured accuracies."""
-        return super().tree_order(most) if self.tree is None else self._node_order(most).parents
+        return super().tree_order(num_tokens) if self.tree is None else self._node_order(num_tokens).parents
 
-    def _node_order(self, most: int) -> "NodeOrder":
-        """The nodes of a tree of at most `most` tokens by path probability."""
+    def _node_order(self, num_tokens: int) -> "NodeOrder":
+        """The nodes of a tree of at most `num_tokens` tokens by path probability."""
         from vllm_spec_plugin.proposers.medusa.checkpoint import read_heads_config
         from vllm_spec_plugin.proposers.medusa.shape import node_order
 
-        return node_order(self.tree, most, read_heads_config(self.model), draws=self._draws)
+        return node_order(self.tree, num_tokens, read_heads_config(self.model), draws=self._draws)
 
     @property
     def _draws(self) -> bool:
@@ -103,9 +103,9 @@ class MedusaConfig(ProposerConfig):
         from vllm_spec_plugin.proposers.medusa.check import check_heads
 
         # An automatic tree fits any number of heads.
-        wanted = None if self.tree == "auto" else self.fixed_tree.depth if self.fixed_tree else num_tokens
+        num_heads = None if self.tree == "auto" else self.fixed_tree.depth if self.fixed_tree else num_tokens
         source = None if target is None else target.source
-        return check_heads(source, self.model, wanted, where, needs_accuracy=self.tree == "auto")
+        return check_heads(source, self.model, num_heads, where, needs_accuracy=self.tree == "auto")
 
     def create(self, num_tokens: int, vocab_size: int, engine: Any) -> "Proposer":
         """See `ProposerConfig`."""

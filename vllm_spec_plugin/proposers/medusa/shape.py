@@ -16,7 +16,7 @@ from vllm_spec_plugin.proposers.node_order import NodeOrder, default_probability
 
 
 def node_order(
-    wanted: Literal["auto"] | tuple[Path, ...] | None, num_tokens: int, heads: MedusaConfig, *, draws: bool
+    tree: Literal["auto"] | tuple[Path, ...] | None, num_tokens: int, heads: MedusaConfig, *, draws: bool
 ) -> NodeOrder:
     """Orders the nodes to draft by path probability.
 
@@ -24,22 +24,22 @@ def node_order(
     policy of draft lengths adapts the number of nodes.
 
     Args:
-        wanted: paths of ranks; auto is the best tree by the heads' measured accuracies; None is a chain.
+        tree: paths of ranks; auto is the best tree by the heads' measured accuracies; None is a chain.
         num_tokens: maximum nodes.
         heads: description of the heads.
         draws: whether drafts of sampled requests are sampled.
 
     Raises:
-        MedusaCheckpointError: `wanted` is auto, and the heads have no measured accuracies.
+        MedusaCheckpointError: `tree` is auto, and the heads have no measured accuracies.
     """
-    if wanted is None:
+    if tree is None:
         return NodeOrder(tuple((0,) * depth for depth in range(1, min(num_tokens, heads.num_heads) + 1)))
-    if wanted == "auto":
+    if tree == "auto":
         check_measured(heads)
     elif heads.accuracy is None:
-        return NodeOrder.by_probability(wanted, default_probability)
+        return NodeOrder.by_probability(tree, default_probability)
     accuracy, mean = heads.accuracy or (), _mean([paths for _, paths in _measured(heads, draws)], heads.accuracy or ())
-    paths = best_choices(num_tokens, heads.num_heads, accuracy, mean) if wanted == "auto" else wanted
+    paths = best_choices(num_tokens, heads.num_heads, accuracy, mean) if tree == "auto" else tree
     return NodeOrder.by_probability(paths, lambda path: path_probability(path, accuracy, mean))
 
 

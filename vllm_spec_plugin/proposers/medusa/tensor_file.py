@@ -63,11 +63,11 @@ class TensorFile:
             MedusaCheckpointError: names the file and the tensor.
         """
         layers = self.num_layers
-        wanted = {f"{layers}.weight": 2}
+        expected = {f"{layers}.weight": 2}
         for layer in range(layers):
-            wanted |= {f"{layer}.linear.weight": 2, f"{layer}.linear.bias": 1}
+            expected |= {f"{layer}.linear.weight": 2, f"{layer}.linear.bias": 1}
         for head in range(self.num_heads):
-            for rest, dimensions in wanted.items():
+            for rest, dimensions in expected.items():
                 name = self.names.get((head, rest))
                 if name is None:
                     raise self._missing(head, rest, layers)
@@ -76,12 +76,12 @@ class TensorFile:
         vocab_size, hidden_size = self.vocab_size, self.hidden_size
         sizes = {1: (hidden_size,), 2: (hidden_size, hidden_size)}
         for (_, rest), name in self.names.items():
-            if rest not in wanted:
+            if rest not in expected:
                 raise MedusaCheckpointError(
                     f"{show_file(self.path)}: unknown tensor {name!r} in heads of {layers} layers; allowed: "
-                    f"{', '.join(wanted)} of each head"
+                    f"{', '.join(expected)} of each head"
                 )
-            size = sizes[wanted[rest]] if ".linear." in rest else (vocab_size, hidden_size)
+            size = sizes[expected[rest]] if ".linear." in rest else (vocab_size, hidden_size)
             if self.shapes[name] != size:
                 raise self._misshapen(name, f"{list(size)}, by the first head's projection")
 
@@ -91,9 +91,9 @@ class TensorFile:
             f"the same {layers} layers and a projection '{layers}.weight' each; train or download the heads again"
         )
 
-    def _misshapen(self, name: str, wanted: str) -> MedusaCheckpointError:
+    def _misshapen(self, name: str, expected: str) -> MedusaCheckpointError:
         return MedusaCheckpointError(
-            f"{show_file(self.path)}: tensor {name!r} has the shape {list(self.shapes[name])}; allowed: {wanted}; "
+            f"{show_file(self.path)}: tensor {name!r} has the shape {list(self.shapes[name])}; allowed: {expected}; "
             "train or download the heads again"
         )
 

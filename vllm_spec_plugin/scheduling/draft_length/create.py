@@ -21,17 +21,18 @@ def create_control(config: PluginConfig, max_step_tokens: int) -> DraftLengthCon
         config: configuration with the section `draft_length`.
         max_step_tokens: maximum tokens of a step.
     """
-    wanted = config.draft_length
-    if isinstance(wanted, HeuristicDraftLength):
-        return HeuristicControl([None if proposer.drafts_trees else wanted.tokens for proposer in config.proposers])
-    if not isinstance(wanted, OptimalDraftLength):
+    draft_length = config.draft_length
+    if isinstance(draft_length, HeuristicDraftLength):
+        tokens = draft_length.tokens
+        return HeuristicControl([None if proposer.drafts_trees else tokens for proposer in config.proposers])
+    if not isinstance(draft_length, OptimalDraftLength):
         return FixedControl()
     # At start-up, so that no request waits for the compiler.
-    _compile(_optimal(config, wanted, max_step_tokens), config)
-    return _optimal(config, wanted, max_step_tokens)
+    _compile(_optimal(config, draft_length, max_step_tokens), config)
+    return _optimal(config, draft_length, max_step_tokens)
 
 
-def _optimal(config: PluginConfig, wanted: OptimalDraftLength, max_step_tokens: int) -> DraftLengthControl:
+def _optimal(config: PluginConfig, draft_length: OptimalDraftLength, max_step_tokens: int) -> DraftLengthControl:
     # Imported here: numba takes a second to load.
     from vllm_spec_plugin.scheduling.draft_length.optimal import OptimalControl
     from vllm_spec_plugin.scheduling.draft_length.proposer_model import ProposerModel
@@ -40,9 +41,9 @@ def _optimal(config: PluginConfig, wanted: OptimalDraftLength, max_step_tokens: 
     requests, models = RequestRows(), []
     for proposer in config.proposers:
         is_tree = proposer.drafts_trees
-        num_positions = proposer.tree_size(wanted.tokens)[0] if is_tree else wanted.tokens
-        models.append(ProposerModel(num_positions, wanted.half_life, requests, is_tree=is_tree))
-    return OptimalControl(models, requests, max_step_tokens, wanted.explore)
+        num_positions = proposer.tree_size(draft_length.tokens)[0] if is_tree else draft_length.tokens
+        models.append(ProposerModel(num_positions, draft_length.half_life, requests, is_tree=is_tree))
+    return OptimalControl(models, requests, max_step_tokens, draft_length.explore)
 
 
 def _compile(control: DraftLengthControl, config: PluginConfig) -> None:

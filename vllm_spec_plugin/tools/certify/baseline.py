@@ -168,11 +168,11 @@ def _samples(engine: RunsJobs, work: Work, sizes: Sizes, say: Say) -> dict[str, 
     for number in range(num_rounds):
         if number and time.monotonic() > end:
             break
-        for place, (name, params) in enumerate(work.settings.items()):
+        for index, (name, params) in enumerate(work.settings.items()):
             say(f"plain engine: samples with {name}, round {number + 1} of {num_rounds}")
             # Seeds change no law, and vLLM 0.32 by itself stops on a CPU where a seeded prompt is cut in chunks.
             unseeded = {key: value for key, value in params.items() if key != "seed"}
-            samples[name] += draw(engine, work.prompts, unseeded, sizes.round, 10_000 + 100 * place + number)[0]
+            samples[name] += draw(engine, work.prompts, unseeded, sizes.round, 10_000 + 100 * index + number)[0]
     return samples
 
 

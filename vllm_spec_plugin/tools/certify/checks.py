@@ -94,11 +94,11 @@ def check_seeds(engine: RunsJobs, baseline: Baseline, label: str) -> Check:
     work = baseline.work
     alone = [engine.run(Job([request])).tokens()[0] for request in work.seeded]
     crowd = list[Request](work.company)
-    places = range(0, 6 * len(work.seeded), 6)
-    for place, request in zip(places, work.seeded, strict=True):
-        crowd.insert(place, request)
+    indices = range(0, 6 * len(work.seeded), 6)
+    for index, request in zip(indices, work.seeded, strict=True):
+        crowd.insert(index, request)
     result = engine.run(Job(crowd, torch_seed=5))
-    among = [result.tokens()[place] for place in places]
+    among = [result.tokens()[index] for index in indices]
     others = sum(a != b for a, b in zip(alone, among, strict=True))
     detail = f"{others} of {len(alone)} outputs differ in a crowd" if others else "the same alone and in a crowd"
     is_exact_dtype = baseline.facts["dtype"] == "float32"
@@ -114,7 +114,7 @@ def check_samples(
     baseline: Baseline,
     label: str,
     sizes: Sizes,
-    most_accepted: int,
+    max_accepted: int,
     threshold: float,
     deadline: float,
     say: Say,
@@ -125,18 +125,18 @@ def check_samples(
         for prompt, output in continuations:
             found[name].pair(0, prompt, output)
     for number in range(sizes.samples // sizes.round):
-        for place, (name, params) in enumerate(baseline.work.settings.items()):
+        for index, (name, params) in enumerate(baseline.work.settings.items()):
             samples = found[name]
             is_decided = not samples.drafted or p_value(samples) < threshold
             if number and (is_decided or time.monotonic() > deadline):
                 continue
             say(f"{label}: samples with {name}, round {number + 1} of {sizes.samples // sizes.round}")
-            work, seed = baseline.work, 100 * place + number
+            work, seed = baseline.work, 100 * index + number
             outputs, drafted, accepted = draw(engine, work.prompts, params, sizes.round, seed, work.predictions)
             samples.drafted += drafted
             samples.accepted += accepted
             for prompt, output in outputs:
-                samples.add(prompt, output, most_accepted)
+                samples.add(prompt, output, max_accepted)
                 samples.pair(1, prompt, output)
             samples.judge(baseline.law, params)
     for name, samples in found.items():

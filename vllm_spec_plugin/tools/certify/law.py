@@ -12,10 +12,10 @@ from vllm_spec_plugin.tools.certify.engines import RunsJobs
 from vllm_spec_plugin.tools.certify.jobs import Job, Request, Tokens
 from vllm_spec_plugin.tools.certify.probabilities import TRUNCATIONS, adjusted, truncated
 
-_MOST_ROWS = 2500
+_MAX_ROWS = 2500
 # Of all rows together: 40 million numbers are 160 MB.
-_MOST_NUMBERS = 40_000_000
-_LEAST_SEEN = 4
+_MAX_NUMBERS = 40_000_000
+_MIN_SEEN = 4
 _ROWS_PER_JOB = 256
 
 
@@ -60,9 +60,9 @@ class Law:
         bounds = [truncated(logits, params, slack) > 0 for slack in (self._rounding, -self._rounding)]
         # Of two tokens that are as likely, either may be the one that is kept.
         likelihood = logits.log_softmax(-1)
-        least_kept = likelihood.where(kept, torch.inf).amin(-1)
-        most_dropped = likelihood.where(~kept, -torch.inf).amax(-1)
-        return (bounds[0] == bounds[1]).all(-1) & (least_kept - most_dropped >= self._rounding)
+        min_kept = likelihood.where(kept, torch.inf).amin(-1)
+        max_dropped = likelihood.where(~kept, -torch.inf).amax(-1)
+        return (bounds[0] == bounds[1]).all(-1) & (min_kept - max_dropped >= self._rounding)
 
 
 def read_law(engine: RunsJobs, seen: Mapping[tuple[Tokens, Tokens], int], vocab_size: int, rounding: float) -> Law:
@@ -74,8 +74,8 @@ def read_law(engine: RunsJobs, seen: Mapping[tuple[Tokens, Tokens], int], vocab_
         vocab_size: of the model.
         rounding: see `Law`.
     """
-    most = max(1, min(_MOST_ROWS, _MOST_NUMBERS // vocab_size))
-    texts = [text for text, count in Counter(seen).most_common(most) if count >= _LEAST_SEEN]
+    max_rows = max(1, min(_MAX_ROWS, _MAX_NUMBERS // vocab_size))
+    texts = [text for text, count in Counter(seen).most_common(max_rows) if count >= _MIN_SEEN]
     params = {"temperature": 0.0, "max_tokens": 1, "logprobs": -1, "flat_logprobs": True, "detokenize": False}
     rows = {}
     for start in range(0, len(texts), _ROWS_PER_JOB):

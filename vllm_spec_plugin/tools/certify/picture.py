@@ -49,9 +49,9 @@ class PValues:
         for check in self.report.checks:
             if check.p_value is None:
                 continue
-            place = engines.index(check.engine)
-            colour = _COLOURS[place % len(_COLOURS)]
-            row = names.index(check.name) + 0.22 * (place - (len(engines) - 1) / 2)
+            index = engines.index(check.engine)
+            colour = _COLOURS[index % len(_COLOURS)]
+            row = names.index(check.name) + 0.22 * (index - (len(engines) - 1) / 2)
             fill = "white" if check.outcome == "not tested" else colour
             for p, marker in ((check.p_value, "o"), (check.p_two_samples, "^")):
                 if p is not None:
@@ -67,8 +67,8 @@ class PValues:
         axes.set(xscale="log", xlim=(_LEAST, 1.5), ylim=(len(names) - 0.4, -0.8), yticks=range(len(names)))
         axes.set_yticklabels(names)
         axes.set_xlabel(f"p-value (threshold {threshold:.2g}; false alarms {self.report.false_alarm:g} in all)")
-        for place, engine in enumerate(engines):
-            axes.plot([], [], "s", color=_COLOURS[place % len(_COLOURS)], label=engine)
+        for index, engine in enumerate(engines):
+            axes.plot([], [], "s", color=_COLOURS[index % len(_COLOURS)], label=engine)
         axes.plot([], [], "ok", label=_LAW)
         axes.plot([], [], "^k", label=_SAMPLES)
         axes.plot([], [], "ok", markerfacecolor="white", label=_FEW)

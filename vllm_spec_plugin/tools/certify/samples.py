@@ -4,8 +4,8 @@ Which tests are valid. Without drafts there are no accepted lengths, and given t
 is not the target's: the joint law of accepted length and tokens can't be compared with a plain engine's as it
 is. What holds exactly: (1) the tokens by themselves have the target's product law, at every position; (2) given all
 that a step has done, its accepted length included, the *next* step's first token has the target's law; (3) given
-that all of the most draft tokens were accepted, so has the bonus token after them. (2) and (3) are the tests of the
-joint law, one per accepted length.
+that the maximum number of draft tokens was accepted, so has the bonus token after them. (2) and (3) test the joint
+law, one per accepted length.
 """
 
 from collections import Counter, defaultdict
@@ -45,8 +45,8 @@ class Samples:
         num_outputs: continuations.
         drafted: draft tokens that were verified.
         accepted: draft tokens that were accepted.
-        log_e: most evidence against the target's law after any round.
-        log_e_two: most evidence against the other engine's after any round.
+        log_e: maximum evidence against the target's law after any round.
+        log_e_two: maximum evidence against the other engine's after any round.
     """
 
     counts: dict[Tokens, dict[Stratum, Counts]] = field(default_factory=lambda: defaultdict(lambda: defaultdict(dict)))
@@ -57,10 +57,10 @@ class Samples:
     log_e: float = 0.0
     log_e_two: float = 0.0
 
-    def add(self, prompt: Tokens, output: Output, most_accepted: int) -> None:
+    def add(self, prompt: Tokens, output: Output, max_accepted: int) -> None:
         """Counts an output's tokens by position and by accepted length."""
         self.num_outputs += 1
-        for stratum, prefix, token in strata(output, most_accepted):
+        for stratum, prefix, token in strata(output, max_accepted):
             self.counts[prompt][stratum].setdefault(prefix, Counter())[token] += 1
 
     def pair(self, source: int, prompt: Tokens, output: Output) -> None:
@@ -131,12 +131,12 @@ class _Rows:
         return known, [self._rows[prefix] for prefix in known]
 
 
-def strata(output: Output, most_accepted: int) -> Iterator[tuple[Stratum, Tokens, int]]:
+def strata(output: Output, max_accepted: int) -> Iterator[tuple[Stratum, Tokens, int]]:
     """Yields what each token is tested as, its prefix and itself.
 
     Args:
         output: with its steps; the first is the prompt's.
-        most_accepted: most draft tokens that a step can accept.
+        max_accepted: maximum number of draft tokens that a step can accept.
     """
     tokens = tuple(output.token_ids)
     for position, token in enumerate(tokens[:NUM_POSITIONS]):
@@ -147,8 +147,8 @@ def strata(output: Output, most_accepted: int) -> Iterator[tuple[Stratum, Tokens
         if accepted is not None:
             yield ("after accepted", min(accepted, _LONG)), tokens[:end], tokens[end]
         end, accepted = end + size, size - 1
-        if accepted == most_accepted:
-            yield ("bonus", most_accepted), tokens[: end - 1], tokens[end - 1]
+        if accepted == max_accepted:
+            yield ("bonus", max_accepted), tokens[: end - 1], tokens[end - 1]
 
 
 def draw(

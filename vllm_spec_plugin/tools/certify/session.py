@@ -77,7 +77,7 @@ def certify(plan: Certification, folder: Path, provenance: dict[str, Any], say: 
     fixed = fixed_length(config)
     fixed_path = folder / "fixed.yaml"
     fixed_path.write_text(yaml.safe_dump(fixed, sort_keys=False))
-    most_accepted = {FIXED: most_accepted_of(load_config(fixed_path)), AS_GIVEN: most_accepted_of(config), TIGHT: 0}
+    max_accepted = {FIXED: max_accepted_of(load_config(fixed_path)), AS_GIVEN: max_accepted_of(config), TIGHT: 0}
     engines: dict[str, dict[str, Any]] = {FIXED: {"speculative_config": str(fixed_path)}}
     if config.draft_length.policy != "fixed":
         engines[AS_GIVEN] = {"speculative_config": str(plan.config.absolute())}
@@ -97,7 +97,7 @@ def certify(plan: Certification, folder: Path, provenance: dict[str, Any], say: 
             def run(engine: EngineProcess) -> list[Check]:
                 engine.facts()
                 known = baseline.result().predicting() if uses_predictions else baseline.result()
-                return list(_checks(engine, known, label, plan.sizes, most_accepted[label], threshold, deadline, say))
+                return list(_checks(engine, known, label, plan.sizes, max_accepted[label], threshold, deadline, say))
 
             return run
 
@@ -132,19 +132,19 @@ def certify(plan: Certification, folder: Path, provenance: dict[str, Any], say: 
 def fixed_length(config: PluginConfig) -> dict[str, Any]:
     """The same proposers with a fixed draft length."""
     data = config.model_dump(mode="json", include={"proposer", "verification"})
-    most = config.draft_length.tokens
-    tokens = most if config.drafts_trees else min(most, _FIXED_TOKENS)
+    max_tokens = config.draft_length.tokens
+    tokens = max_tokens if config.drafts_trees else min(max_tokens, _FIXED_TOKENS)
     return data | {"draft_length": {"policy": "fixed", "tokens": tokens}}
 
 
-def most_accepted_of(config: PluginConfig) -> int:
+def max_accepted_of(config: PluginConfig) -> int:
     """The accepted length at which a step has accepted its whole draft.
 
     Trees whose depth is not known beforehand count as chains of all their tokens.
     """
-    most = config.draft_length.tokens
+    max_tokens = config.draft_length.tokens
     trees = [proposer.fixed_tree for proposer in config.proposers]
-    return max(most if tree is None else tree.depth for tree in trees)
+    return max(max_tokens if tree is None else tree.depth for tree in trees)
 
 
 def _checks(
@@ -152,7 +152,7 @@ def _checks(
     baseline: Baseline,
     label: str,
     sizes: Sizes,
-    most_accepted: int,
+    max_accepted: int,
     threshold: float,
     deadline: float,
     say: Say,
@@ -167,7 +167,7 @@ def _checks(
     yield check_json(engine, baseline, label)
     say(f"{label}: seeds")
     yield check_seeds(engine, baseline, label)
-    yield from check_samples(engine, baseline, label, sizes, most_accepted, threshold, deadline, say)
+    yield from check_samples(engine, baseline, label, sizes, max_accepted, threshold, deadline, say)
 
 
 class _Engines:

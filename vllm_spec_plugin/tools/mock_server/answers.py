@@ -20,7 +20,7 @@ Piece = bytes | None
 
 
 class MockEngine:
-    """What runs requests: counters, and as many places as the options have `max_running`."""
+    """What runs requests: counters, and a limit of `max_running` requests."""
 
     def __init__(self, options: MockOptions) -> None:
         self.counters = MockCounters(options.model)

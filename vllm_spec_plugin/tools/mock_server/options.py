@@ -20,8 +20,8 @@ class MockOptions:
         tokens_per_chunk: mean tokens of a chunk, at least 1; `plan.py` has the rule.
         error_rate: share of requests that fail, from 0 to 1; `plan.py` says which and how.
         seed: of texts, chunk sizes and jitter.
-        max_model_len: most tokens of prompt and output together.
-        max_running: most requests that run at once, others wait; 0 for no limit.
+        max_model_len: maximum number of tokens of prompt and output together.
+        max_running: maximum number of requests that run at once, others wait; 0 for no limit.
     """
 
     host: str = HOST

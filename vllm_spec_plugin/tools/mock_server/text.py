@@ -8,7 +8,7 @@ from itertools import product
 _STARTS = "bdfghklmnprstvwz"
 # A few of more than one byte: a client that splits bytes anywhere meets split characters.
 _ENDS = ("a", "e", "i", "o", "u", "an", "en", "in", "on", "un", "ar", "er", "ir", "é", "ö", "語")
-# A token is a word with a space before it; its id is its place.
+# A token is a word with a space before it; its id is its index.
 WORDS = tuple(start + end for start, end in product(_STARTS, _ENDS))
 _IDS = {word: token for token, word in enumerate(WORDS)}
 _VOCAB_SIZE = 32000

@@ -84,10 +84,10 @@ def output(tokens: list[int], steps: list[int]) -> Output:
     return Output(tokens, "", "length", None, None, None, steps)
 
 
-def found(kind: str, tokens: list[int], steps: list[int], most_accepted: int = 4) -> list[object]:
+def found(kind: str, tokens: list[int], steps: list[int], max_accepted: int = 4) -> list[object]:
     return [
         (number, prefix, token)
-        for (stratum, number), prefix, token in strata(output(tokens, steps), most_accepted)
+        for (stratum, number), prefix, token in strata(output(tokens, steps), max_accepted)
         if stratum == kind
     ]
 
