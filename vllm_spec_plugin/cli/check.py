@@ -138,7 +138,7 @@ def _check_file(checked: Checked, arguments: Any) -> None:
         return
     from vllm_spec_plugin.config.settings import settings_of
     from vllm_spec_plugin.register.serve_options import check_server
-    from vllm_spec_plugin.support.rules import features_of
+    from vllm_spec_plugin.support.refusals import features_of
 
     check_server(arguments, settings_of(checked.config, checked.name))
     checked.features = sorted(features_of(checked.config))

@@ -9,7 +9,8 @@ from pydantic import ValidationError
 
 from vllm_spec_plugin.config.plugin import PluginConfig, model_for
 from vllm_spec_plugin.proposers.registry import CASCADE, BrokenProposerError, kinds_for
-from vllm_spec_plugin.schema.errors import Mistake, config_error, mistakes_in, show, show_reason, show_source
+from vllm_spec_plugin.schema.errors import Mistake, config_error, show, show_reason, show_source
+from vllm_spec_plugin.schema.mistakes import mistakes_in
 from vllm_spec_plugin.schema.safe_yaml import MAX_BYTES, decode, parse_text, read_text
 
 

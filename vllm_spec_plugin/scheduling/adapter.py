@@ -4,7 +4,6 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from vllm_spec_plugin.compat.kv_cache import Request
@@ -19,33 +18,16 @@ from vllm_spec_plugin.scheduling.draft_length.control import (
     DraftLengthControl,
     DraftRequest,
     Forecast,
-    Measured,
 )
 from vllm_spec_plugin.scheduling.draft_limits import DraftLimits
+from vllm_spec_plugin.scheduling.planned_step import PlannedStep
 from vllm_spec_plugin.scheduling.request_gate import why_without_drafts
+from vllm_spec_plugin.scheduling.uncomputed import UncomputedTokens
 from vllm_spec_plugin.turns import Turns, asked, length_of
 
 logger = logging.getLogger("vllm.vllm_spec_plugin")
 
 _NO_TURNS: dict[str, Turns] = {}
-
-
-@dataclass(slots=True)
-class _Step:
-    """A planned step; attributes as of `Measured`, and what its outcome is compared with."""
-
-    num_tokens: int
-    num_requests: int
-    context: int
-    num_drafts: int
-    drafting: tuple[Drafting, ...]
-    turns: dict[str, Turns] = field(default_factory=dict)
-    # Per request with turns, text tokens that the proposer with KV of its own has to compute.
-    uncomputed: dict[str, int] = field(default_factory=dict)
-    num_output: int = 0
-    num_accepted: int = 0
-    # Of the drafts that it verifies.
-    forecast: Forecast | None = None
 
 
 class DraftLengthAdapter:
@@ -80,8 +62,7 @@ class DraftLengthAdapter:
         self._decisions = DecisionCounters(counters, config.proposer.method, self._methods)
         self._most = config.draft_length.tokens
         self._max_model_len = max_model_len
-        # Index of the proposer that keeps KV, if there is one.
-        self._kv_proposer = config.kv_proposer
+        self._uncomputed = UncomputedTokens(config.kv_proposer, len(self._proposers))
         self._nothing = (0,) * len(self._proposers)
         self._no_drafting = (Drafting(0, 0, 0, 0.0),) * len(self._proposers)
         # Of requests that may be drafted for, while they live.
@@ -91,11 +72,9 @@ class DraftLengthAdapter:
         # Not needed for one proposer with a constant policy.
         self.pending: dict[str, tuple[Turns, int | None]] = {}
         self._tracks_sources = not control.is_constant or len(self._proposers) > 1
-        # Text tokens that the proposer with KV has computed.
-        self._computed: dict[str, int] = {}
         # Steps that were planned and whose outcome is not known, and the latest one whose outcome is.
-        self._planned: deque[_Step] = deque()
-        self._ended: _Step | None = None
+        self._planned: deque[PlannedStep] = deque()
+        self._ended: PlannedStep | None = None
         # Of the latest plan, for the step that verifies its drafts.
         self._forecast: Forecast | None = None
         self._num_foreseen = 0
@@ -114,7 +93,7 @@ class DraftLengthAdapter:
     def forget(self, request_id: str) -> None:
         """Drops the state of a finished request."""
         self.pending.pop(request_id, None)
-        self._computed.pop(request_id, None)
+        self._uncomputed.forget(request_id)
         if self._limits.pop(request_id, None) is not None:
             self.control.forget(request_id)
 
@@ -142,7 +121,7 @@ class DraftLengthAdapter:
         if self.control.is_constant:
             turns = self._plan_constant(output, running) if self._limits else _NO_TURNS
             if self._tracks_sources:
-                self._planned.append(_Step(0, 0, 0, 0, (), turns))
+                self._planned.append(PlannedStep(turns=turns))
         else:
             turns = self._plan_step(output, running, most_tokens, may_draft)
         self.latest = turns
@@ -173,10 +152,11 @@ class DraftLengthAdapter:
     def _plan_step(
         self, output: Any, running: Sequence[Request], most_tokens: Callable[[], int], may_draft: bool
     ) -> dict[str, Turns]:
-        if self._kv_proposer is not None:
-            self._note_cached(output)
+        kv_proposer = self._uncomputed.proposer
+        if kv_proposer is not None:
+            self._uncomputed.admit(output, self._limits)
         drafts = output.scheduled_spec_decode_tokens
-        step = _Step(
+        step = PlannedStep(
             output.total_num_scheduled_tokens,
             len(output.num_scheduled_tokens),
             sum([request.num_computed_tokens for request in running]),
@@ -203,8 +183,8 @@ class DraftLengthAdapter:
         for request, turns in zip(requests, chosen, strict=True):
             if turns:
                 step.turns[request.request_id] = turns
-                if self._kv_proposer is not None:
-                    step.uncomputed[request.request_id] = request.uncomputed_tokens[self._kv_proposer]
+                if kv_proposer is not None:
+                    step.uncomputed[request.request_id] = request.uncomputed_tokens[kv_proposer]
         self._decisions.chosen(chosen)
         if self.latest and () in chosen:
             off = [request.request_id for request, turns in zip(requests, chosen, strict=True) if not turns]
@@ -218,7 +198,7 @@ class DraftLengthAdapter:
     ) -> tuple[list[DraftRequest], Batch]:
         """Returns the planned step's requests that may have drafts, and the batch that will verify them."""
         requests, base_tokens, others = [], 0, 0
-        uncomputed, kv_proposer = self._nothing, self._kv_proposer
+        uncomputed, keeps_kv = self._nothing, self._uncomputed.proposer is not None
         for request in running:
             request_id = request.request_id
             if request_id not in scheduled:
@@ -233,28 +213,10 @@ class DraftLengthAdapter:
             if limits is None:
                 others += not is_chunk
                 continue
-            if kv_proposer is not None:
-                uncomputed = self._uncomputed(request_id, num_tokens, kv_proposer)
+            if keeps_kv:
+                uncomputed = self._uncomputed.of(request_id, num_tokens)
             requests.append(DraftRequest(request_id, limits, uncomputed, request.num_output_tokens))
         return requests, Batch(base_tokens, len(running), context, max(most_tokens - base_tokens, 0), others)
-
-    def _note_cached(self, output: Any) -> None:
-        """Notes how much of admitted texts the prefix cache had: the proposer's part of it comes along."""
-        for request_id in output.preempted_req_ids or ():
-            self._computed.pop(request_id, None)
-        for new in output.scheduled_new_reqs:
-            if new.req_id in self._limits:
-                self._computed[new.req_id] = new.num_computed_tokens
-        cached = output.scheduled_cached_reqs
-        for request_id in cached.resumed_req_ids:
-            if request_id in self._limits:
-                self._computed[request_id] = cached.num_computed_tokens[cached.req_ids.index(request_id)]
-
-    def _uncomputed(self, request_id: str, num_tokens: int, kv_proposer: int) -> tuple[int, ...]:
-        missing = num_tokens - self._computed.get(request_id, 0)
-        if missing <= 0:
-            return self._nothing
-        return tuple([missing if i == kv_proposer else 0 for i in range(len(self._proposers))])
 
     def source(self, request_id: str) -> int:
         """Returns the index of the proposer of the waiting drafts; that of the first proposer if it is not known."""
@@ -325,7 +287,7 @@ class DraftLengthAdapter:
                 self._finish(time.perf_counter())
 
     def _await_drafts(
-        self, step: _Step, requests: Mapping[str, Request], outcome: Any, sources: Mapping[str, int]
+        self, step: PlannedStep, requests: Mapping[str, Request], outcome: Any, sources: Mapping[str, int]
     ) -> tuple[list[int], int]:
         """Keeps turns and sources of the drafts that a step made until they are verified.
 
@@ -333,7 +295,7 @@ class DraftLengthAdapter:
             Per proposer the longest draft it was asked for, and the text tokens that the one with KV computed.
         """
         sampled, index = outcome.sampled_token_ids, outcome.req_id_to_index
-        longest, caught_up, kv_proposer = [0] * len(self._proposers), 0, self._kv_proposer
+        longest, caught_up, kv_proposer = [0] * len(self._proposers), 0, self._uncomputed.proposer
         for request_id, turns in step.turns.items():
             source, is_sampled = sources.get(request_id), bool(sampled and sampled[index[request_id]])
             is_alive = request_id in self._limits
@@ -350,14 +312,14 @@ class DraftLengthAdapter:
             if kv_proposer is not None and length_of(turns_taken, kv_proposer):
                 caught_up += step.uncomputed.get(request_id, 0)
                 if is_alive:
-                    self._computed[request_id] = requests[request_id].num_tokens
+                    self._uncomputed.computed(request_id, requests[request_id].num_tokens)
         return longest, caught_up
 
     def _drafting(self, counted: CountersByMethod, longest: Sequence[int], caught_up: int) -> tuple[Drafting, ...]:
         drafting = []
         for i, proposer in enumerate(self._proposers):
             did = counted.of(proposer.method)
-            tokens = caught_up if i == self._kv_proposer else 0
+            tokens = caught_up if i == self._uncomputed.proposer else 0
             drafting.append(Drafting(longest[i], did.draft_tokens, tokens, did.proposer_seconds))
         return tuple(drafting)
 
@@ -368,17 +330,4 @@ class DraftLengthAdapter:
             return
         if step.forecast is not None:
             self._decisions.compare(step.forecast, step.num_output, now - started)
-        self.control.measured(
-            Measured(
-                num_tokens=step.num_tokens,
-                num_requests=step.num_requests,
-                context=step.context,
-                seconds=now - started,
-                drafting=step.drafting,
-                has_drafts=step.num_drafts > 0,
-                forecast=step.forecast,
-                num_drafts=step.num_drafts,
-                num_accepted=step.num_accepted,
-                num_output=step.num_output,
-            )
-        )
+        self.control.measured(step.measured(now - started))

@@ -10,7 +10,7 @@ from vllm_spec_plugin.compat.facts import Facts
 from vllm_spec_plugin.compat.reading import read_facts, read_runner_facts
 from vllm_spec_plugin.config.settings import KEY
 from vllm_spec_plugin.schema.errors import ConfigError, show_reason
-from vllm_spec_plugin.support import rules
+from vllm_spec_plugin.support import refusals
 
 if TYPE_CHECKING:
     from vllm_spec_plugin.config import PluginConfig
@@ -27,7 +27,7 @@ def check_served(vllm_config: Any, config: "PluginConfig", source: str) -> None:
     Raises:
         ConfigError: lists every refusal.
     """
-    rules.check(rules.features_of(config), facts_of(vllm_config, config), source)
+    refusals.check(refusals.features_of(config), facts_of(vllm_config, config), source)
 
 
 def check_runner(runner: Any) -> None:
@@ -41,7 +41,7 @@ def check_runner(runner: Any) -> None:
     """
     config = runner.drafter.config
     facts = read_runner_facts(runner, facts_of(runner.vllm_config, config), runner.drafter.layers)
-    rules.check(rules.features_of(config), facts, runner.vllm_config.additional_config[KEY]["source"])
+    refusals.check(refusals.features_of(config), facts, runner.vllm_config.additional_config[KEY]["source"])
 
 
 def facts_of(vllm_config: Any, config: "PluginConfig") -> Facts:

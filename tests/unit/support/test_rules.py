@@ -7,7 +7,8 @@ import pytest
 from vllm_spec_plugin.compat.facts import Facts, Layer, ModelFacts, ServerFacts
 from vllm_spec_plugin.config import parse_config
 from vllm_spec_plugin.schema.errors import ConfigError
-from vllm_spec_plugin.support.rules import EVERYTHING, RULES, Feature, check, features_of, refusals
+from vllm_spec_plugin.support.refusals import check, features_of, refusals
+from vllm_spec_plugin.support.rules import EVERYTHING, RULES, Feature
 
 TARGET = ModelFacts("/models/target", "LlamaForCausalLM")
 DRAFT = ModelFacts("/models/draft", "Qwen3ForCausalLM")

@@ -11,7 +11,7 @@ from vllm_spec_plugin.proposers.medusa.best_tree import (
     expected_acceptance_length,
     path_probability,
 )
-from vllm_spec_plugin.proposers.medusa.checkpoint import DRAWN, GREEDY, SAMPLED, MedusaConfig, check_measured
+from vllm_spec_plugin.proposers.medusa.heads_config import DRAWN, GREEDY, SAMPLED, MedusaConfig, check_measured
 from vllm_spec_plugin.proposers.node_order import NodeOrder, default_probability
 
 
