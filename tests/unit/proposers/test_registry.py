@@ -9,8 +9,6 @@ import pytest
 import yaml
 
 from tests.third_party import find, install, install_example
-from vllm_spec_plugin.cli.check import Checked
-from vllm_spec_plugin.cli.check_report import print_file
 from vllm_spec_plugin.config import ConfigError, PluginConfig, load_config, parse_config
 from vllm_spec_plugin.proposers import registry
 
@@ -199,13 +197,6 @@ def test_its_check_is_asked(mine: None, caplog: pytest.LogCaptureFixture) -> Non
     with pytest.raises(ConfigError) as caught:
         parse_config({"proposer": {"method": "mine", "wide": True}}, "spec.yaml").check_proposers(None, "spec.yaml")
     assert str(caught.value) == "spec.yaml: proposer: checking it failed: RuntimeError: out of paper"
-
-
-def test_check_prints_its_keys(example: None, capsys: pytest.CaptureFixture[str]) -> None:
-    print_file(Checked("spec.yaml", parse_config({"proposer": {**BIGRAM, "window": 8}}, "spec.yaml")), is_ok=True)
-    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
-    assert ["proposer.method", "bigram", "given"] in rows
-    assert ["proposer.window", "8", "given"] in rows
 
 
 KEEPING = """

@@ -60,13 +60,3 @@ def test_requests_do_not_see_each_other(steps):
         assert together.release(request_id, tokens, is_last=is_last) == expected
         if is_last:
             alone[request_id] = StreamGroups(SIZE)
-
-
-def test_what_was_dropped_is_not_released():
-    groups: StreamGroups[int] = StreamGroups(SIZE)
-    groups.release("a", [1, 2, 3], is_last=False)
-    groups.release("b", [4, 5], is_last=False)
-    groups.drop("a")
-    groups.drop("never seen")
-    assert groups.release("a", [6], is_last=True) == [6]
-    assert groups.release("b", [], is_last=True) == [4, 5]

@@ -92,18 +92,6 @@ def test_a_method_that_moved_to_a_base_class_has_not_changed(tmp_path: Path) -> 
     assert pins[moved] == pins[base] is not None
 
 
-def test_the_report_groups_names_with_the_modules_that_use_them() -> None:
-    found = Changes(gone=["lib:a", "lib:b"], body=["lib:c"])
-    assert report(found, {"lib:a": {"vllm_spec_plugin.forward.runner"}}).splitlines() == [
-        "Gone (2)",
-        "  lib:a  [forward.runner]",
-        "  lib:b",
-        "",
-        "Body changed (1)",
-        "  lib:c",
-    ]
-
-
 def test_a_wheel_is_read_without_unpacking(tmp_path: Path) -> None:
     top = library(tmp_path)
     with zipfile.ZipFile(tmp_path / "lib.whl", "w") as wheel:

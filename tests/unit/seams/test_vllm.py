@@ -82,12 +82,3 @@ def test_update_writes_the_list_down(
     assert command.main(["--update"]) == 1
     assert "stop using them first:\n  vllm.v1.request:Request.nothing" in capsys.readouterr().err
     assert len(written) == 1
-
-
-def test_a_damaged_wheel_is_an_error(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(command, "WHEELS", tmp_path)
-    (tmp_path / "vllm-9.9-py3-none-any.whl").write_text("no zip")
-    assert command.main(["--vllm", "9.9"]) == 2
-    assert "is damaged: delete it" in capsys.readouterr().err

@@ -1,7 +1,5 @@
 """The mock server's metrics: those that the dashboard asks for, and what they count."""
 
-import threading
-import time
 from collections.abc import Iterator
 
 import httpx
@@ -48,29 +46,3 @@ def test_the_plugins_counters_agree_with_vllms(server: MockServer) -> None:
     assert found.totals["vllm_spec_plugin:realised_saved_seconds"] > 0
     assert found.totals["vllm_spec_plugin:request_acceptance_rate_count"] == 1
     assert found.totals["vllm_spec_plugin:proposer_errors_total"] == 0
-
-
-def test_a_request_without_speculation_is_not_drafted_for(server: MockServer) -> None:
-    complete(server, vllm_xargs={"spec": "off"})
-    totals = ServerMetrics.parse(scrape(server)).totals
-    assert (totals[DRAFTED], totals["vllm_spec_plugin:draft_tokens_total"]) == (0, 0)
-    assert totals["vllm:generation_tokens_total"] == totals["vllm_spec_plugin:draft_length_count"] + 1 == 30
-
-
-def test_requests_beyond_the_limit_wait() -> None:
-    """Each takes 0.1 s: three one after the other take 0.3 s at least."""
-    with MockServer(MockOptions(ttft_ms=100, itl_ms=0, max_running=1)) as server:
-        threads = [threading.Thread(target=complete, args=(server,)) for _ in range(3)]
-        started = time.monotonic()
-        for thread in threads:
-            thread.start()
-        most = 0.0
-        while any(thread.is_alive() for thread in threads):
-            totals = ServerMetrics.parse(scrape(server)).totals
-            assert totals["vllm:num_requests_running"] <= 1
-            most = max(most, totals["vllm:num_requests_waiting"])
-        assert time.monotonic() - started >= 0.3
-        assert most >= 1
-        totals = ServerMetrics.parse(scrape(server)).totals
-    assert totals["vllm:num_requests_waiting"] == totals["vllm:num_requests_running"] == 0
-    assert totals["vllm:request_queue_time_seconds_sum"] >= 0.25
