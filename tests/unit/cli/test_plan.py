@@ -43,7 +43,6 @@ def planned(monkeypatch: pytest.MonkeyPatch, **options: Any) -> dict[str, Any]:
         ([*MODEL, "--prompts", "p.jsonl", "--draft", "."], "--draft: proposer.model: the folder"),
         ([*MODEL, "--prompts", "p.jsonl", "--medusa", "."], "--medusa: proposer.model: "),
         ([*MODEL, "--prompts", "p.jsonl", "--concurrency", "1,x"], "--concurrency: got '1,x'; allowed: whole numbers"),
-        ([*MODEL, "--prompts", "p.jsonl", "--png", "nothing/p.png"], "--png nothing/p.png: there is no folder"),
         ([*MODEL, "--prompts", "p.jsonl", "--out", "nothing/p.yaml"], "--out nothing/p.yaml: there is no folder"),
     ],
 )

@@ -90,27 +90,16 @@ STEPS = "at least two numbers from 0.000001 to 1000000, for 1, 2, ... tokens, su
     ("options", "message"),
     [
         (["--alpha", "1.5"], "--alpha: got 1.5; allowed: a number from 0 to 1"),
-        (["--alpha", "0.5,-1"], "--alpha: got -1; allowed: a number from 0 to 1"),
         (["--alpha", "nan"], "--alpha: got nan; allowed: a number from 0 to 1"),
-        (["--alpha", "high"], "--alpha: got high; allowed: a number from 0 to 1"),
         (["--alpha", ""], "--alpha: got nothing; allowed: a number from 0 to 1"),
         (["--alpha", "a\x1b[31m\nb"], "--alpha: got a\\x1b[31m\\nb; allowed: a number from 0 to 1"),
         (["--cost", "-0.1"], "--cost: got -0.1; allowed: a number from 0 to 1000"),
-        (["--cost", "1e308"], "--cost: got 1e308; allowed: a number from 0 to 1000"),
-        (["--ops-cost", "-2"], "--ops-cost: got -2; allowed: a number from 0 to 1000"),
         (["--tokens", "5..1"], f"--tokens: got 5..1; allowed: {LENGTHS}"),
         (["--tokens", "1..1001"], f"--tokens: got 1..1001; allowed: {LENGTHS}"),
-        (["--tokens", "-1"], f"--tokens: got -1; allowed: {LENGTHS}"),
-        (["--tokens", "1,,2"], f"--tokens: got nothing; allowed: {LENGTHS}"),
         (["--verify", "1"], f"--verify: got 1; allowed: {STEPS}"),
-        (["--verify", "1,0"], f"--verify: got 0; allowed: {STEPS}"),
         (
             ["--verify", "1,2", "--tokens", "3"],
             "--verify: got 2 numbers; allowed: at least 4, for 1 to K + 1 tokens with K = 3",
-        ),
-        (
-            ["--verify", "1,2", "--tokens", "0..2"],
-            "--verify: got 2 numbers; allowed: at least 3, for 1 to K + 1 tokens with K = 2",
         ),
         (
             ["--paper", "--alpha", "0.5", "--cost", "0"],
