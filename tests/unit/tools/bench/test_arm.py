@@ -36,12 +36,25 @@ class ScriptArm(Arm):
         return [sys.executable, "-c", self.script, str(file_descriptor)]
 
 
+def open_files() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
 def test_answers_of_any_length_come_back(tmp_path: Path) -> None:
     with ScriptArm(ANSWERING, tmp_path) as arm:
         for _ in range(2):
             answer = arm.run(JOB)
             assert answer.token_ids == [list(range(100_000))]
             assert (answer.num_drafts, answer.num_accepted_tokens, answer.parts) == (1, 2, {})
+
+
+def test_leaving_ends_the_process_and_closes_its_files(tmp_path: Path) -> None:
+    before = open_files()
+    with ScriptArm(READY + "time.sleep(600)", tmp_path) as arm:
+        pid = arm.facts["pid"]
+        assert is_running(pid)
+    assert not is_running(pid)
+    assert open_files() == before
 
 
 def test_leaving_ends_what_the_process_started(tmp_path: Path) -> None:
@@ -56,10 +69,29 @@ def test_leaving_ends_what_the_process_started(tmp_path: Path) -> None:
     assert not is_running(pid)
 
 
+def test_an_interrupt_ends_the_process(tmp_path: Path) -> None:
+    pids = []
+
+    def interrupted() -> None:
+        with ScriptArm(READY + "time.sleep(600)", tmp_path) as arm:
+            pids.append(arm.facts["pid"])
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert not is_running(pids[0])
+
+
 def test_an_arm_that_does_not_start_shows_the_end_of_its_log(tmp_path: Path) -> None:
     script = START + "print('no weights', file=sys.stderr)\nsys.exit(3)"
     with pytest.raises(UserError, match=r"arm scripted ended with exit status 3; .*\n  \| a log line\n  \| no weights"):
         ScriptArm(script, tmp_path).__enter__()
+
+
+def test_an_arm_that_dies_at_work_shows_the_end_of_its_log(tmp_path: Path) -> None:
+    script = READY + "sys.stdin.readline()\nprint('out of memory')\nsys.exit(1)"
+    with ScriptArm(script, tmp_path) as arm, pytest.raises(UserError, match=r"exit status 1; .*\n.*log line\n.*memory"):
+        arm.run(JOB)
 
 
 def test_an_arm_that_was_killed_is_noticed_though_its_child_holds_the_pipe(tmp_path: Path) -> None:
@@ -85,3 +117,11 @@ def test_what_an_interrupted_question_was_answered_is_not_taken_for_the_next_ans
             arm.gap("four", [], [1, 2])
         assert arm.gap("seventy", [], [1, 2]) == 7.0
         assert arm.gap("one", [], [1, 2]) == 3.0
+
+
+def test_a_dead_arm_cannot_be_asked(tmp_path: Path) -> None:
+    with ScriptArm(READY + "sys.exit(0)", tmp_path) as arm:
+        while is_running(arm.facts["pid"]):
+            time.sleep(0.02)
+        with pytest.raises(UserError, match="exit status 0"):
+            arm.run(JOB)
