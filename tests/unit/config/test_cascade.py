@@ -1,8 +1,12 @@
 """Cascades in a configuration."""
 
+from pathlib import Path
+
 from tests.unit.config.cases import MEDUSA, message_of
 from vllm_spec_plugin.config import (
+    DraftModelConfig,
     PluginConfig,
+    load_config,
     parse_config,
 )
 
@@ -23,3 +27,13 @@ def test_a_tree_in_a_cascade_fits_the_draft_length_too() -> None:
     assert message_of({**data, "draft_length": {"policy": "fixed", "tokens": 4}}).startswith(expected)
     lossy = {**data, "draft_length": {"policy": "fixed", "tokens": 9}, "verification": {"lenience": 0.5}}
     assert "the proposer drafts trees" in message_of(lossy)
+
+
+def test_models_of_a_cascade_lie_beside_the_file(tmp_path: Path) -> None:
+    (tmp_path / "draft").mkdir()
+    path = tmp_path / "cascade.yaml"
+    items = "[{method: ngram}, {method: draft_model, model: draft}]"
+    path.write_text(f"proposer: {{method: cascade, proposers: {items}}}")
+    _, draft = load_config(path).proposers
+    assert isinstance(draft, DraftModelConfig)
+    assert draft.model == str(tmp_path / "draft")
