@@ -37,49 +37,12 @@ def text(length, *others):
     return np.append(TEXT[:length], np.array(others, np.int32))
 
 
-def test_what_was_computed_is_covered(coverage):
-    coverage.computed("a", 0, 6, TABLE)
-    assert coverage.watermark("a", text(6), TABLE) == 6
-    assert coverage.watermark("a", text(9), TABLE) == 6
-    coverage.computed("a", 6, 9, TABLE)
-    assert coverage.watermark("a", text(9), TABLE) == 9
-
-
-def test_accepted_drafts_are_covered_as_far_as_they_were_fed(coverage):
-    coverage.computed("a", 0, 6, TABLE, TEXT[6:9].tolist())
-    assert coverage.watermark("a", text(6), TABLE) == 6
-    assert coverage.watermark("a", text(8), TABLE) == 8
-    assert coverage.watermark("a", text(12), TABLE) == 9
-
-
 def test_a_request_finds_whole_blocks_of_others(coverage):
     coverage.computed("a", 0, 11, TABLE)
     other = [np.array([5, 2, 3], np.int32)]
     assert coverage.watermark("b", text(11), other) == 8
     assert coverage.watermark("b", text(7, 1), other) == 8, "the block ids say that the text is the same"
     assert coverage.watermark("b", text(7), other) == 4
-
-
-def test_blocks_stay_whole_when_their_request_is_forgotten(coverage):
-    coverage.computed("a", 0, 11, TABLE)
-    coverage.forget("a")
-    assert coverage.watermark("a", text(11), TABLE) == 8
-    coverage.forget("nobody")
-
-
-def test_blocks_that_will_be_whole_count_when_named(coverage):
-    coverage.computed("a", 0, 4, TABLE)
-    assert coverage.watermark("b", TEXT, TABLE, {7}) == 4
-    assert coverage.watermark("b", TEXT, TABLE, {2, 7}) == 12
-
-
-def test_whole_blocks_computed_for_others_raise_a_watermark(coverage):
-    """Both have the same blocks; one has been ahead of the other."""
-    coverage.computed("a", 0, 5, TABLE)
-    coverage.computed("b", 0, 13, TABLE)
-    assert coverage.watermark("a", text(15), TABLE) == 12
-    assert coverage.watermark("a", text(11), TABLE) == 8
-    assert coverage.watermark("a", TEXT, TABLE, {0}) == 16
 
 
 def test_blocks_filled_by_accepted_drafts_become_whole(coverage):
