@@ -45,6 +45,13 @@ def test_a_request_finds_whole_blocks_of_others(coverage):
     assert coverage.watermark("b", text(7), other) == 4
 
 
+def test_blocks_stay_whole_when_their_request_is_forgotten(coverage):
+    coverage.computed("a", 0, 11, TABLE)
+    coverage.forget("a")
+    assert coverage.watermark("a", text(11), TABLE) == 8
+    coverage.forget("nobody")
+
+
 def test_blocks_filled_by_accepted_drafts_become_whole(coverage):
     coverage.computed("a", 0, 6, TABLE, TEXT[6:9].tolist())
     coverage.computed("a", 9, 10, TABLE)
