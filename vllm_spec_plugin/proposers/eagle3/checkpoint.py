@@ -74,7 +74,7 @@ def read_head(model: str) -> Head:
 
 def _check_shapes(config: HeadConfig, shapes: Mapping[str, tuple[int, ...]], folder: Path) -> None:
     wanted = config.tensor_shapes()
-    optional = {"embed_tokens.weight": (config.vocab_size, config.hidden_size)}
+    optional: dict[str, tuple[int, ...]] = {"embed_tokens.weight": (config.vocab_size, config.hidden_size)}
     optional |= {_MAP: (config.draft_vocab_size,), _IS_MAPPED: (config.vocab_size,)}
     # vLLM builds this norm in every layer and uses that of the first.
     optional |= {f"layers.{i}.hidden_norm.weight": (config.hidden_size,) for i in range(1, config.num_layers)}
@@ -119,7 +119,7 @@ def _target_ids(config: HeadConfig, files: Mapping[str, Path], names: Mapping[st
             f"{shown} maps the head's token {i} to {int(ids[i])}; allowed: offsets that lead to 0 to "
             f"{config.vocab_size - 1}, the target's tokens; {_ADVICE}"
         )
-    if len(ids.unique()) < len(ids):
+    if len(set(ids.tolist())) < len(ids):
         raise Eagle3CheckpointError(f"{shown} maps two tokens to one; allowed: each token once; {_ADVICE}")
     if _IS_MAPPED in files:
         is_mapped = torch.zeros(config.vocab_size, dtype=torch.bool)

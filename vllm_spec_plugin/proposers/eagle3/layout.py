@@ -121,9 +121,10 @@ def read_layout(data: Mapping[str, Any], path: str) -> HeadConfig:
         raise _mistake(path, "speculators_model_type", algorithm, "eagle3")
     layer, prefix = data, ""
     if algorithm is not None:
-        layer, prefix = data.get("transformer_layer_config"), "transformer_layer_config."
-        if not isinstance(layer, dict):
-            raise _mistake(path, "transformer_layer_config", layer, "a section with the sizes of the head's layer")
+        inner, prefix = data.get("transformer_layer_config"), "transformer_layer_config."
+        if not isinstance(inner, dict):
+            raise _mistake(path, "transformer_layer_config", inner, "a section with the sizes of the head's layer")
+        layer = inner
     if layer.get("model_type", "llama") != "llama":
         raise _mistake(path, f"{prefix}model_type", layer["model_type"], "llama, heads with Llama layers")
     for key, allowed in _REFUSED.items():

@@ -122,7 +122,7 @@ def _attend(query: torch.Tensor, memory: Memory) -> torch.Tensor:
     scores = (query @ keys.mT).masked_fill(ahead, -torch.inf)
     of_chain = [(query * key).sum(-1, keepdim=True) for key, _ in own]
     probs = (torch.cat([scores, *of_chain], -1) * query.shape[-1] ** -0.5).softmax(-1)
-    output = probs[..., :length] @ values
+    output: torch.Tensor = probs[..., :length] @ values
     for i, (_, value) in enumerate(own):
         output = output + probs[..., length + i, None] * value
     return output
@@ -168,4 +168,5 @@ class _Layer(nn.Module):
             residual = residual + hidden
             hidden = self.input_layernorm(residual)
         residual = residual + self.self_attn(hidden, rotation, memory)
-        return self.mlp(self.post_attention_layernorm(residual)), residual
+        output: torch.Tensor = self.mlp(self.post_attention_layernorm(residual))
+        return output, residual

@@ -14,14 +14,15 @@ LENGTH, STEPS = 7, 4
 
 
 def head_of(folder: Path, **config: Any) -> Eagle3Head:
-    return Eagle3Head.load(read_head(write(folder, speculators_config(**config)))).requires_grad_(False)
+    """A random head in float64: its outputs are fed back, and rounding with them."""
+    return Eagle3Head.load(read_head(write(folder, speculators_config(**config)))).requires_grad_(False).double()
 
 
 def inputs() -> tuple[torch.Tensor, torch.Tensor]:
     """Embeddings and auxiliary hidden states of two texts."""
     generator = torch.Generator().manual_seed(1)
-    embeddings = torch.randn(2, LENGTH + STEPS - 1, HIDDEN, generator=generator)
-    return embeddings, torch.randn(2, LENGTH, 3 * HIDDEN, generator=generator)
+    embeddings = torch.randn(2, LENGTH + STEPS - 1, HIDDEN, generator=generator, dtype=torch.float64)
+    return embeddings, torch.randn(2, LENGTH, 3 * HIDDEN, generator=generator, dtype=torch.float64)
 
 
 @pytest.mark.parametrize(
@@ -68,7 +69,8 @@ def test_a_llama_layer_computes_the_same(tmp_path: Path) -> None:
     """With equal norms and no embedding part in its queries, keys and values, the head is one layer of a Llama."""
     from transformers import LlamaConfig, LlamaModel
 
-    head = head_of(tmp_path, norm_before_residual=False)
+    # Its norms compute in float32 whatever the type.
+    head = head_of(tmp_path, norm_before_residual=False).float()
     torch.manual_seed(0)
     llama = LlamaModel(LlamaConfig(**LAYER)).eval()
     own = {name: tensor for name, tensor in head.state_dict().items() if name in llama.state_dict()}
@@ -78,7 +80,7 @@ def test_a_llama_layer_computes_the_same(tmp_path: Path) -> None:
         own[f"layers.0.self_attn.{name}.weight"] = weight[:, HIDDEN:]
     own["layers.0.input_layernorm.weight"] = head.state_dict()["layers.0.hidden_norm.weight"]
     llama.load_state_dict(own, strict=False)
-    embeddings, states = inputs()
+    embeddings, states = (given.float() for given in inputs())
     features = head.combine(states)
     (output,) = head.unroll(embeddings[:, :LENGTH], features, 1)
     torch.testing.assert_close(output, llama(inputs_embeds=features).last_hidden_state)
