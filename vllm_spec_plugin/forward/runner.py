@@ -47,6 +47,8 @@ class SpecRunnerMixin(Runner):
         self._went_stock_way = False
         with compat.all_logits_processors():
             super().__init__(*args, **kwargs)
+        # vLLM's target then returns them, see `_get_eagle3_aux_layers_from_config`.
+        self.use_aux_hidden_state_outputs = bool(self.drafter.aux_layers)
         verification = self.drafter.config.verification
         self.rejection_sampler = SpecRejectionSampler(
             self.sampler,
@@ -56,6 +58,14 @@ class SpecRunnerMixin(Runner):
             method=verification.method,
             counts_outputs=False,
         )
+
+    def _setup_eagle3_aux_hidden_state_outputs(self) -> None:
+        if self.use_aux_hidden_state_outputs:
+            compat.check_gives_aux_states(self)
+        super()._setup_eagle3_aux_hidden_state_outputs()
+
+    def _get_eagle3_aux_layers_from_config(self) -> tuple[int, ...] | None:
+        return self.drafter.aux_layers or None
 
     def _update_states(self, scheduler_output: Any) -> Any:
         plan = self._plan = plan_of(scheduler_output)
@@ -213,6 +223,8 @@ class SpecRunnerMixin(Runner):
 
     def sample_tokens(self, grammar_output: Any) -> Any:
         """Runs vLLM's step from logits to tokens, and sends its `StepResult`."""
+        if self.use_aux_hidden_state_outputs:
+            self.drafter.note_states(self)
         output = super().sample_tokens(grammar_output)
         compat.show_speculation(self)
         if output is not None:

@@ -1,0 +1,92 @@
+"""Runs an EAGLE-3 head in vLLM's worker, in the target's block pool, on the target's hidden states."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from vllm_spec_plugin.compat.draft_attention import PassBatch
+from vllm_spec_plugin.compat.eagle3 import HeadPass, head_vllm_config, share_embedding
+from vllm_spec_plugin.compat.runner import aux_states
+from vllm_spec_plugin.drafting.draft_engine import VllmDraftEngine
+from vllm_spec_plugin.drafting.state_buffer import StateBuffer
+from vllm_spec_plugin.proposers.draft_model.catch_up import Chunk
+from vllm_spec_plugin.proposers.eagle3.checkpoint import read_head
+from vllm_spec_plugin.proposers.section import DraftWeights
+
+
+class HeadEngine(VllmDraftEngine):
+    """Implements `Eagle3Engine`: a `DraftEngine` whose entry at a position has the token after it.
+
+    Attributes:
+        aux_layers: ids of the target's layers whose hidden states the head takes.
+        states: the target's hidden states of positions that the head has not computed.
+    """
+
+    def __init__(self, vllm_config: Any, weights: DraftWeights, max_states: int = 4096) -> None:
+        """Creates the head's configuration.
+
+        Args:
+            vllm_config: the target's `VllmConfig`.
+            weights: the head.
+            max_states: maximum positions of all requests whose hidden states are kept.
+        """
+        super().__init__(vllm_config, weights)
+        self._head = read_head(weights.model)
+        self.aux_layers = self._head.config.aux_layers_of(vllm_config.model_config.get_total_num_hidden_layers())
+        self.states = StateBuffer(max_states)
+
+    def note_states(self, runner: Any) -> None:
+        """Keeps the target's hidden states of the present step."""
+        if (found := aux_states(runner)) is not None:
+            self.states.add(*found)
+
+    def start(self, chunks: Sequence[Chunk], num_steps: int) -> torch.Tensor:
+        """See `DraftEngine`."""
+        spans = [(chunk.request.request_id, chunk.start, chunk.stop) for chunk in chunks]
+        self._states = torch.cat([part for span in spans for part in self.states.take(*span)])
+        self._is_first = True
+        logits = super().start(chunks, num_steps)
+        for request_id, _, stop in spans:
+            self.states.drop_before(request_id, stop - 1)
+        return logits
+
+    def step(self, token_ids: torch.Tensor) -> torch.Tensor:
+        """See `DraftEngine`."""
+        self._states = self._states[: len(token_ids)]
+        return super().step(token_ids)
+
+    def keep(self, chosen: torch.Tensor) -> None:
+        """See `DraftEngine`."""
+        super().keep(chosen)
+        self._states = self._states[chosen]
+
+    def constrain(
+        self, logits: torch.Tensor, rows: torch.Tensor, drafts: torch.Tensor, temperature: float | None
+    ) -> torch.Tensor:
+        """See `DraftEngine`; where a request allows no token of the head's vocabulary, all are equally likely."""
+        constrained = super().constrain(logits, rows, drafts, temperature)
+        is_empty = constrained.amax(-1, keepdim=True).isneginf()
+        return constrained.masked_fill(is_empty, 0.0)
+
+    def _config_of_draft(self, vllm_config: Any) -> Any:
+        return head_vllm_config(vllm_config, self._model_config)
+
+    def _pass_of(self, target: Any, model: Any, layers: dict[str, Any]) -> HeadPass:
+        if not self._head.has_embedding:
+            share_embedding(model, target)
+        return HeadPass(self._vllm_config, model, layers)
+
+    @property
+    def _texts(self) -> npt.NDArray[np.int32]:
+        return super()._texts[:, 1:]
+
+    def _forward(
+        self, token_ids: torch.Tensor, positions: torch.Tensor, rows: torch.Tensor, batch: PassBatch
+    ) -> torch.Tensor:
+        self._pass.prepare(batch)
+        logits, self._states = self._pass.run_head(token_ids, positions, rows, self._states, is_first=self._is_first)
+        self._is_first = False
+        return logits
