@@ -16,6 +16,9 @@ from vllm_spec_plugin.proposers.draft_model.catch_up import Chunk
 from vllm_spec_plugin.proposers.eagle3.checkpoint import read_head
 from vllm_spec_plugin.proposers.section import DraftWeights
 
+# Hidden states are kept of as many positions as this many steps can have.
+_KEPT_STEPS = 2
+
 
 class HeadEngine(VllmDraftEngine):
     """Implements `Eagle3Engine`: a `DraftEngine` whose entry at a position has the token after it.
@@ -25,18 +28,12 @@ class HeadEngine(VllmDraftEngine):
         states: the target's hidden states of positions that the head has not computed.
     """
 
-    def __init__(self, vllm_config: Any, weights: DraftWeights, max_states: int = 4096) -> None:
-        """Creates the head's configuration.
-
-        Args:
-            vllm_config: the target's `VllmConfig`.
-            weights: the head.
-            max_states: maximum positions of all requests whose hidden states are kept.
-        """
+    def __init__(self, vllm_config: Any, weights: DraftWeights) -> None:
+        """Creates the head's configuration; see `VllmDraftEngine`."""
         super().__init__(vllm_config, weights)
         self._head = read_head(weights.model)
         self.aux_layers = self._head.config.aux_layers_of(vllm_config.model_config.get_total_num_hidden_layers())
-        self.states = StateBuffer(max_states)
+        self.states = StateBuffer(_KEPT_STEPS * vllm_config.scheduler_config.max_num_batched_tokens)
 
     def note_states(self, runner: Any) -> None:
         """Keeps the target's hidden states of the present step."""

@@ -1,5 +1,6 @@
 """The EAGLE-3 head's section of a plugin.yaml."""
 
+import sys
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
@@ -44,12 +45,6 @@ class Eagle3Config(ProposerConfig):
         description="A draft ends before a token that the head gives less probability than this; 0 is off.",
         json_schema_extra={"zero": "off"},
     )
-    catch_up_tokens: int = Field(
-        default=4096,
-        ge=1,
-        description="Maximum tokens per step that the head prefills: prompts, and output tokens of steps without "
-        "drafts. At least vLLM's --max-num-batched-tokens lets it keep up with every prompt.",
-    )
 
     @property
     def draft_weights(self) -> DraftWeights:
@@ -79,6 +74,7 @@ class Eagle3Config(ProposerConfig):
             draft_sampling=self.draft_sampling,
             draft_temperature=self.draft_temperature,
             min_confidence=self.min_confidence,
-            catch_up_tokens=self.catch_up_tokens,
+            # As many as there are hidden states for.
+            catch_up_tokens=sys.maxsize,
         )
         return Eagle3Proposer(engine, settings)
