@@ -32,6 +32,8 @@ class SpecRunnerMixin(Runner):
     tree_steps: TreeSteps | None = None
     # vLLM's speculative configuration while a step does not see it.
     hidden_speculation: Any = None
+    # Whether the target returns hidden states of the drafter's `aux_layers`, too.
+    use_aux_hidden_state_outputs: bool = False
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         # The scheduler's plan of the step.
@@ -47,7 +49,6 @@ class SpecRunnerMixin(Runner):
         self._went_stock_way = False
         with compat.all_logits_processors():
             super().__init__(*args, **kwargs)
-        # vLLM's target then returns them, see `_get_eagle3_aux_layers_from_config`.
         self.use_aux_hidden_state_outputs = bool(self.drafter.aux_layers)
         verification = self.drafter.config.verification
         self.rejection_sampler = SpecRejectionSampler(

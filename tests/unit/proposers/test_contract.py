@@ -52,10 +52,9 @@ def eagle3_worker() -> Worker:
     worker.engine.states = SimpleNamespace(span=lambda request_id: (0, sys.maxsize), forget=lambda request_id: None)
 
     def show(views):
+        # The head does not see the first token.
         shown = worker.show(views)
-        for request in worker.engine.batch:
-            request.text = request.text[1:]
-        return shown
+        return [replace(view, token_ids=np.append(np.int32(0), view.token_ids)) for view in shown]
 
     return Worker(worker.engine, show)
 

@@ -1,12 +1,13 @@
 """The EAGLE-3 head's section of a plugin.yaml."""
 
 import sys
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from vllm_spec_plugin.proposers.section import DraftWeights, ProposerConfig, Target
-from vllm_spec_plugin.schema.errors import Mistake, config_error, show_source
+from vllm_spec_plugin.schema.errors import Mistake, config_error, show, show_source
+from vllm_spec_plugin.schema.section import conflicts
 
 if TYPE_CHECKING:
     from vllm_spec_plugin.proposers.base import Proposer
@@ -45,6 +46,14 @@ class Eagle3Config(ProposerConfig):
         description="A draft ends before a token that the head gives less probability than this; 0 is off.",
         json_schema_extra={"zero": "off"},
     )
+
+    @model_validator(mode="after")
+    def _temperature_needs_sampling(self) -> Self:
+        if self.draft_temperature is not None and self.draft_sampling == "greedy":
+            text = f"got {show(self.draft_temperature)}, but proposer.draft_sampling is greedy, which does not sample"
+            allowed = "leave it out, or set proposer.draft_sampling to probabilistic"
+            conflicts([("draft_temperature", f"{text}; allowed: {allowed}")])
+        return self
 
     @property
     def draft_weights(self) -> DraftWeights:
