@@ -83,7 +83,8 @@ METHODS = "allowed: bigram, draft_model, eagle3, medusa, ngram, prediction, suff
         ),
         (
             {},
-            "proposer.method: missing; allowed: bigram, cascade, draft_model, eagle3, medusa, ngram, prediction, suffix",
+            "proposer.method: missing; allowed: bigram, cascade, draft_model, eagle3, medusa, ngram, prediction, "
+            "suffix",
         ),
         ({**BIGRAM, "window": 1}, "proposer.window: got 1; allowed: a whole number from 2 to 65536"),
         (
@@ -161,7 +162,8 @@ def test_a_broken_one_is_told_by_its_distribution_and_harms_no_other(
     assert cascade.startswith(f"proposer.proposers[1].method: {start}")
     assert parse_config({"proposer": NGRAM}, "spec.yaml").proposer.method == "ngram"
     assert message_of({"method": "nothing"}) == (
-        "proposer.method: got the text 'nothing'; allowed: cascade, draft_model, eagle3, medusa, ngram, prediction, suffix"
+        "proposer.method: got the text 'nothing'; allowed: cascade, draft_model, eagle3, medusa, ngram, "
+        "prediction, suffix"
     )
     assert any(start in record.message for record in caplog.records)
 
