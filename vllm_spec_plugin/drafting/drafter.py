@@ -1,7 +1,7 @@
 """Builds the configured proposers, and drafts with them in each step."""
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 from vllm_spec_plugin.compat.runner import tensor_parallel_cpu_group
@@ -89,10 +89,15 @@ class Drafter:
         """Ids of the target's layers whose hidden states a head takes; empty without one."""
         return self.engine.aux_layers if isinstance(self.engine, HeadEngine) else ()
 
-    def note_states(self, runner: Any) -> None:
-        """Keeps the target's hidden states of a step, before it is sampled; call it with `aux_layers`."""
+    def note_states(self, runner: Any, planned: Container[str]) -> None:
+        """Keeps the target's hidden states of a step, before it is sampled; call it with `aux_layers`.
+
+        Args:
+            runner: vLLM's model runner.
+            planned: ids of the requests that get drafts after it.
+        """
         if isinstance(self.engine, HeadEngine):
-            self.engine.note_states(runner)
+            self.engine.note_states(runner, planned)
 
     def note_step(self, runner: Any, scheduler_output: Any, scopes: Mapping[str, str | None]) -> None:
         """Records a step's plan, before the runner updates its state.

@@ -1,6 +1,6 @@
 """Runs an EAGLE-3 head in vLLM's worker, in the target's block pool, on the target's hidden states."""
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,12 +12,15 @@ from vllm_spec_plugin.compat.eagle3 import HeadPass, head_vllm_config, share_emb
 from vllm_spec_plugin.compat.runner import aux_states
 from vllm_spec_plugin.drafting.draft_engine import VllmDraftEngine
 from vllm_spec_plugin.drafting.state_buffer import StateBuffer
+from vllm_spec_plugin.proposers.base import RequestView
 from vllm_spec_plugin.proposers.draft_model.catch_up import Chunk
 from vllm_spec_plugin.proposers.eagle3.checkpoint import read_head
 from vllm_spec_plugin.proposers.section import DraftWeights
 
 # Hidden states are kept of as many positions as this many steps can have.
 _KEPT_STEPS = 2
+# Tokens of a prompt's part that are computed at once without drafts; and, on average, of each request's text.
+_COME_TOGETHER = 32
 
 
 class HeadEngine(VllmDraftEngine):
@@ -35,10 +38,46 @@ class HeadEngine(VllmDraftEngine):
         self.aux_layers = self._head.config.aux_layers_of(vllm_config.model_config.get_total_num_hidden_layers())
         self.states = StateBuffer(_KEPT_STEPS * vllm_config.scheduler_config.max_num_batched_tokens)
 
-    def note_states(self, runner: Any) -> None:
-        """Keeps the target's hidden states of the present step."""
-        if (found := aux_states(runner)) is not None:
-            self.states.add(*found)
+    def note_states(self, runner: Any, planned: Container[str]) -> None:
+        """Keeps the target's hidden states of the present step, before it is sampled.
+
+        Requests that get no drafts are computed nevertheless, as later ones may find their blocks in the prefix cache:
+        prompts at once, other tokens when many have come together.
+
+        Args:
+            runner: the runner.
+            planned: ids of the requests that get drafts after the step.
+        """
+        if (found := aux_states(runner)) is None:
+            return
+        states, spans = found
+        self.states.add(states, spans)
+        others = [(row, span[0]) for row, span in enumerate(spans) if span[0] not in planned]
+        if self.states.num_tokens >= _COME_TOGETHER * len(spans) or any(
+            spans[row][2] >= _COME_TOGETHER for row, _ in others
+        ):
+            self._compute(others)
+
+    def _compute(self, requests: Sequence[tuple[int, str]]) -> None:
+        """Computes all positions whose hidden states and next token are there, without drafts.
+
+        Args:
+            requests: row of the batch and id of each request.
+        """
+        chunks = []
+        for row, request_id in requests:
+            first, stop = self.states.span(request_id)
+            stop = min(stop, int(self._runner.input_batch.num_tokens_no_spec[row]) - 1, self.max_len)
+            text, tables = self._texts[row, : max(stop, 0)], self.block_tables(row)
+            start = self.coverage.watermark(request_id, text, tables)
+            if first <= start < stop:
+                view = RequestView(request_id, text, 0, np.empty(0), point_mass=True, row=row)
+                chunks.append(Chunk(view, start, stop, 0, tables))
+        if chunks:
+            with torch.inference_mode():
+                self.start(chunks, 0)
+            for chunk in chunks:
+                self.coverage.computed(chunk.request.request_id, chunk.start, chunk.stop, chunk.tables)
 
     def start(self, chunks: Sequence[Chunk], num_steps: int) -> torch.Tensor:
         """See `DraftEngine`."""

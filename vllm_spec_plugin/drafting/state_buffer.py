@@ -12,6 +12,9 @@ class StateBuffer:
     """Keeps hidden states of consecutive positions per request, the latest ones.
 
     Positions that are computed again, after rejected drafts, replace what was kept of them.
+
+    Attributes:
+        num_tokens: number of positions of all requests.
     """
 
     def __init__(self, max_tokens: int) -> None:
@@ -21,7 +24,7 @@ class StateBuffer:
             max_tokens: maximum positions of all requests; beyond it the longest request loses its oldest ones.
         """
         self._max_tokens = max_tokens
-        self._num_tokens = 0
+        self.num_tokens = 0
         # Per request its parts, as position of the first state, and states; each begins where the one before ends.
         self._parts: dict[str, list[tuple[int, torch.Tensor]]] = {}
 
@@ -47,8 +50,8 @@ class StateBuffer:
         for (request_id, first, _), piece in zip(spans, pieces, strict=True):
             self._cut(request_id, first)
             self._parts.setdefault(request_id, []).append((first, piece))
-            self._num_tokens += len(piece)
-        while self._num_tokens > self._max_tokens:
+            self.num_tokens += len(piece)
+        while self.num_tokens > self._max_tokens:
             self._drop_oldest(max(self._parts, key=self._count))
 
     def span(self, request_id: str) -> tuple[int, int]:
@@ -68,11 +71,11 @@ class StateBuffer:
         """Drops parts whose positions are all before `position`."""
         parts = self._parts.get(request_id)
         while parts and parts[0][0] + len(parts[0][1]) <= position:
-            self._num_tokens -= len(parts.pop(0)[1])
+            self.num_tokens -= len(parts.pop(0)[1])
 
     def forget(self, request_id: str) -> None:
         """Drops all states of a request."""
-        self._num_tokens -= self._count(request_id)
+        self.num_tokens -= self._count(request_id)
         self._parts.pop(request_id, None)
 
     def _count(self, request_id: str) -> int:
@@ -87,15 +90,15 @@ class StateBuffer:
             self.forget(request_id)
             return
         while parts and parts[-1][0] >= position:
-            self._num_tokens -= len(parts.pop()[1])
+            self.num_tokens -= len(parts.pop()[1])
         if parts:
             first, states = parts[-1]
             if first + len(states) > position:
-                self._num_tokens -= first + len(states) - position
+                self.num_tokens -= first + len(states) - position
                 parts[-1] = first, states[: position - first]
 
     def _drop_oldest(self, request_id: str) -> None:
         parts = self._parts[request_id]
-        self._num_tokens -= len(parts.pop(0)[1])
+        self.num_tokens -= len(parts.pop(0)[1])
         if not parts:
             del self._parts[request_id]

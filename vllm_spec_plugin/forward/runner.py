@@ -225,7 +225,7 @@ class SpecRunnerMixin(Runner):
     def sample_tokens(self, grammar_output: Any) -> Any:
         """Runs vLLM's step from logits to tokens, and sends its `StepResult`."""
         if self.use_aux_hidden_state_outputs:
-            self.drafter.note_states(self)
+            self.drafter.note_states(self, self._plan.turns)
         output = super().sample_tokens(grammar_output)
         compat.show_speculation(self)
         if output is not None:
