@@ -22,12 +22,14 @@ class DraftWeights(NamedTuple):
         dtype: data type of the weights; None is the target's.
         quantization: vLLM's name of the quantization; None is the checkpoint's.
         num_branches: sequences per request that are drafted at once.
+        architecture: class of the model in vLLM; None is the checkpoint's.
     """
 
     model: str
     dtype: str | None = None
     quantization: str | None = None
     num_branches: int = 1
+    architecture: str | None = None
 
 
 class FixedTree(NamedTuple):
@@ -70,6 +72,7 @@ class ProposerConfig(Section):
     Attributes:
         keeps_kv: whether drafts need slots in the KV cache; `draft_weights` then has the model.
         uses_hidden_states: whether it drafts from the target's last hidden states.
+        uses_aux_states: whether its model, with `keeps_kv`, takes hidden states of several of the target's layers.
         uses_predictions: whether it drafts from a request's predicted output; requests without one get no drafts of it.
         model_keys: keys whose values are a model's folder or hub name. A relative path becomes absolute where it names
             a folder beside the configuration file.
@@ -78,6 +81,7 @@ class ProposerConfig(Section):
 
     keeps_kv: ClassVar[bool] = False
     uses_hidden_states: ClassVar[bool] = False
+    uses_aux_states: ClassVar[bool] = False
     uses_predictions: ClassVar[bool] = False
     model_keys: ClassVar[tuple[str, ...]] = ()
     planned_keys: ClassVar[Mapping[str, Any]] = MappingProxyType({})

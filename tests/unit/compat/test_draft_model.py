@@ -14,7 +14,7 @@ from vllm.v1.kv_cache_interface import (
 )
 
 from tests.engine.tiny import WINDOW, tiny_model
-from vllm_spec_plugin.compat.draft_model import draft_vllm_config, keep_all_tokens, layer_obstacle
+from vllm_spec_plugin.compat.draft_model import draft_model_config, draft_vllm_config, keep_all_tokens, layer_obstacle
 
 ATTENTION = {"block_size": 32, "num_kv_heads": 2, "head_size": 32, "dtype": torch.float32}
 MAMBA = {"block_size": 32, "shapes": ((4, 4),), "dtypes": (torch.float32,)}
@@ -33,7 +33,9 @@ def target_config(models, name):
 
 
 def draft_config(target, models, name):
-    return draft_vllm_config(target, model=str(tiny_model(name, models)), dtype=None, quantization=None)
+    model = str(tiny_model(name, models))
+    draft = draft_model_config(target.model_config, model=model, dtype=None, quantization=None)
+    return draft_vllm_config(target, draft, model_config=draft, quant_config=None)
 
 
 def settings(config):
