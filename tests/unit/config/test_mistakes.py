@@ -110,6 +110,13 @@ proposer: {method: draft_model, model: org/small, draft_temperature: 0}
 proposer: {method: draft_model, model: org/small, draft_temperature: 0.7, draft_sampling: greedy}
     proposer.draft_temperature: got 0.7, but proposer.draft_sampling is greedy, which does not sample; allowed:
     leave it out, or set proposer.draft_sampling to probabilistic
+proposer: {method: eagle3, model: org/head, draft_temperature: 0.7, draft_sampling: greedy}
+    proposer.draft_temperature: got 0.7, but proposer.draft_sampling is greedy, which does not sample; allowed: leave
+    it out, or set proposer.draft_sampling to probabilistic
+proposer: {method: cascade, proposers: [{method: eagle3, model: org/head}, {method: draft_model, model: org/small}]}
+    proposer.proposers[1].method: got a second method that keeps a KV cache; allowed: one such method
+proposer: {method: cascade, proposers: [{method: eagle3, model: org/head}, {method: medusa, model: org/m, tree: auto}]}
+    proposer.proposers[1].method: got trees beside eagle3; allowed: chains beside eagle3, or trees without it
 proposer: {method: draft_model, model: org/small, min_confidence: 1}
     proposer.min_confidence: got 1; allowed: a number from 0, below 1
 proposer: {method: draft_model, model: org/small, dtype: fp16}
