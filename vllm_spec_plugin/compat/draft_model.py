@@ -8,7 +8,16 @@ import torch
 _WRITTEN = ("cache_config", "parallel_config", "scheduler_config", "structured_outputs_config")
 
 
-def draft_model_config(target: Any, *, model: str, dtype: str | None, quantization: str | None) -> Any:
+def draft_model_config(
+    target: Any,
+    *,
+    model: str,
+    dtype: str | None,
+    quantization: str | None,
+    revision: str | None = None,
+    code_revision: str | None = None,
+    max_model_len: int | None = None,
+) -> Any:
     """Creates vLLM's `ModelConfig` of a draft model.
 
     Args:
@@ -16,11 +25,19 @@ def draft_model_config(target: Any, *, model: str, dtype: str | None, quantizati
         model: folder or hub name of the draft model.
         dtype: data type of the weights; None is the target's, "auto" the checkpoint's.
         quantization: vLLM's name of the quantization; None is the checkpoint's.
+        revision: branch, tag or commit on the hub; None is the default branch.
+        code_revision: branch, tag or commit of the model's code; None is the default branch.
+        max_model_len: maximum context in tokens, at most the target's; None is what the model's config says.
+
+    Raises:
+        ValueError: vLLM cannot run the model so.
     """
     from vllm.config import ModelConfig
 
     draft = ModelConfig(
         model=model,
+        revision=revision,
+        code_revision=code_revision,
         runner="draft",
         tokenizer=target.tokenizer,
         tokenizer_mode=target.tokenizer_mode,
@@ -31,19 +48,20 @@ def draft_model_config(target: Any, *, model: str, dtype: str | None, quantizati
         quantization=quantization,
         enforce_eager=target.enforce_eager,
         config_format=target.config_format,
+        **({} if max_model_len is None else {"max_model_len": max_model_len}),
     )
     draft.max_model_len = min(draft.max_model_len, target.max_model_len)
     return draft
 
 
-def draft_vllm_config(vllm_config: Any, *, model: str, dtype: str | None, quantization: str | None) -> Any:
+def draft_vllm_config(vllm_config: Any, **weights: Any) -> Any:
     """Creates a `VllmConfig` like the target's with a draft model in it; does not modify the target's.
 
     Arguments: see `draft_model_config`.
     """
     from vllm.config.utils import replace
 
-    draft = draft_model_config(vllm_config.model_config, model=model, dtype=dtype, quantization=quantization)
+    draft = draft_model_config(vllm_config.model_config, **weights)
     # The target may have been given a backend that does not suit the draft: vLLM chooses anew.
     attention = replace(vllm_config.attention_config, backend=None)
     # vLLM writes to these when it checks the new configuration. Layers register in the compilation config: shared.

@@ -34,9 +34,7 @@ class VllmDraftEngine:
             vllm_config: the target's `VllmConfig`.
             weights: the draft model.
         """
-        self._vllm_config = draft_vllm_config(
-            vllm_config, model=weights.model, dtype=weights.dtype, quantization=weights.quantization
-        )
+        self._vllm_config = draft_vllm_config(vllm_config, **weights.loaded)
         self.max_len: int = self._vllm_config.model_config.max_model_len
         self._num_branches: int = weights.num_branches
 

@@ -90,6 +90,10 @@ METHODS = {
 }
 
 
+# Settings that people look for in the section of the draft model, and vLLM has elsewhere.
+_OTHERS = {"trust_remote_code": "give vllm serve --trust-remote-code; it is about the draft model, too"}
+
+
 def reason_against(method: object) -> str:
     """Returns why the plugin has no proposer for a method of vLLM's; empty if vLLM has no such method."""
     if not isinstance(method, str):
@@ -99,6 +103,8 @@ def reason_against(method: object) -> str:
 
 def hint_for_key(key: str) -> str:
     """Ends a message about a key that is vLLM's, not the plugin's; empty for other keys."""
+    if key in _OTHERS:
+        return f"; {_OTHERS[key]}"
     known = KEYS.get(key)
     if known is None:
         return ""

@@ -53,9 +53,8 @@ def facts_of(vllm_config: Any, config: "PluginConfig") -> Facts:
     weights = next((proposer.draft_weights for proposer in config.proposers if proposer.draft_weights), None)
     draft = None
     if weights is not None:
-        model, dtype, quantization, _ = weights
         try:
-            draft = draft_model_config(vllm_config.model_config, model=model, dtype=dtype, quantization=quantization)
+            draft = draft_model_config(vllm_config.model_config, **weights.loaded)
         except ValueError as error:
-            raise ConfigError(f"proposer.model: vLLM cannot run '{model}': {show_reason(error)}") from None
+            raise ConfigError(f"proposer.model: vLLM cannot run '{weights.model}': {show_reason(error)}") from None
     return read_facts(vllm_config, draft)

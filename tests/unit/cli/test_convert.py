@@ -241,6 +241,18 @@ def test_long_ngrams_and_drafts_become_the_maximum_with_a_note():
     assert "prompt_lookup_max: got 500; 16 is the maximum here" in notes
 
 
+def test_the_draft_models_keys_are_kept():
+    keys = {"revision": "main", "code_revision": "v2", "max_model_len": 2000, "quantization": "fp8"}
+    config = convert(
+        DRAFT | keys | {"num_speculative_tokens": 3, "draft_sample_method": "probabilistic"}, "JSON"
+    ).config
+    assert config["proposer"] == DRAFT | keys | {"draft_sampling": "probabilistic"}
+    medusa = convert({"method": "medusa", "model": "a/b", "revision": "main"}, "JSON")
+    assert medusa.notes == [
+        "revision: left out; the hub's default branch is loaded; give a local folder for another one"
+    ]
+
+
 def test_a_file_is_written_once(tmp_path):
     path = tmp_path / "plugin.yaml"
     assert run("convert", '{"method": "suffix"}', "--out", path).exit_code == 0
@@ -260,6 +272,11 @@ def test_standard_input_and_what_is_not_an_object():
         ("proposer: {method: ngram}\nnum_speculative_tokens: 5", "here: draft_length.tokens (`vllm-spec convert`"),
         ("proposer: {method: ngram, prompt_lookup_max: 4}", "here: proposer.max_order"),
         ("proposer: {method: ngram, use_heterogeneous_vocab: true}", "must have the target's vocabulary"),
+        (
+            "proposer: {method: medusa, model: a/b, kv_cache_dtype: fp8}",
+            "here: the draft model has the target's data type",
+        ),
+        ("proposer: {method: medusa, model: a/b, trust_remote_code: true}", "give vllm serve --trust-remote-code"),
         ("proposer: {method: mtp}", "got the text 'mtp', a method of vLLM's; allowed: cascade"),
     ],
 )
