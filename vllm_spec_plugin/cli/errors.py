@@ -15,7 +15,6 @@ EXTRAS = {
     "matplotlib": "plot",
     "pandas": "report",
     "locust": "loadtest",
-    "jinja2": "loadtest",
 }
 
 

@@ -14,9 +14,8 @@ def loadtest(context: typer.Context) -> None:
 
     For example: vllm-spec loadtest --host http://localhost:8000 --headless -u 16 -t 2m --report report.json
     """
-    for module in ("locust", "jinja2"):
-        if find_spec(module) is None:
-            needs_extra(module)
+    if find_spec("locust") is None:
+        needs_extra("locust")
     users = find_spec("loadtests.locustfile")
     assert users is not None, "loadtests is installed with this package"
     assert users.origin is not None

@@ -112,9 +112,9 @@ class DraftModelConfig(ProposerConfig):
             self.dtype,
             self.quantization,
             math.prod(self.branches or ()),
-            self.revision,
-            self.code_revision,
-            self.max_model_len,
+            revision=self.revision,
+            code_revision=self.code_revision,
+            max_model_len=self.max_model_len,
         )
 
     @property
