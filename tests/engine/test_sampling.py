@@ -10,6 +10,7 @@ from tests.engine.arms import (
     CONFIDENT,
     DRAFT_MODEL,
     DRAFT_MODEL_OPTIMAL,
+    EAGLE3,
     FREQUENCY,
     LOOKUP,
     MEDUSA,
@@ -32,6 +33,7 @@ ENGINES = {
     "lookup": Engine(config=LOOKUP),
     "suffix_drawn": Engine(config=SUFFIX_DRAWN),
     "draft_model": Engine(config=DRAFT_MODEL),
+    "eagle3": Engine(config=EAGLE3),
     "medusa_tree_drawn": Engine(config=MEDUSA_TREE_DRAWN, random_lengths=True),
     "multi_draft": Engine(config=MULTI_DRAFT_DISTANT, random_lengths=True),
     "cascade": Engine(config=CASCADE),
@@ -47,8 +49,8 @@ if is_full():
         "multi_draft_fixed": Engine(config=MULTI_DRAFT),
     }
 FALSE_ALARMS = 1e-3
-# 7 settings, 4 prompts, 3 positions, thirteen engines at most.
-NUM_TESTS = 7 * 4 * 3 * 13
+# 7 settings, 4 prompts, 3 positions, fourteen engines at most.
+NUM_TESTS = 7 * 4 * 3 * 14
 
 
 @pytest.fixture(scope="module")

@@ -18,6 +18,7 @@ from vllm_spec_plugin.cli.plan import plan
 from vllm_spec_plugin.cli.schema import schema
 from vllm_spec_plugin.cli.theory import theory
 from vllm_spec_plugin.cli.train_demo import train_demo
+from vllm_spec_plugin.cli.train_eagle3 import train_eagle3
 from vllm_spec_plugin.cli.train_medusa import train_medusa
 from vllm_spec_plugin.cli.widen import widen
 
@@ -61,6 +62,7 @@ app.command("plan")(plan)
 app.command("schema")(schema)
 app.command("theory")(theory)
 app.command("train-demo")(train_demo)
+app.command("train-eagle3")(train_eagle3)
 app.command("train-medusa")(train_medusa)
 app.command("widen")(widen)
 

@@ -80,7 +80,7 @@ class DraftAttention:
             kernel_size = mine.kernel_block_size or runner.input_batch.block_table[group.kv_cache_group_id].block_size
             if kernel_size != size:
                 raise ValueError(
-                    f"proposer.model {vllm_config.model_config.model}: attention backend {group.backend.get_name()} "
+                    f"proposer.model: attention backend {group.backend.get_name()} "
                     f"splits blocks of {size} tokens into {kernel_size}, which draft models do not support; start "
                     f"with --block-size {kernel_size} or another --attention-backend, or choose another draft model"
                 )

@@ -17,6 +17,7 @@ def draft_model_config(
     revision: str | None = None,
     code_revision: str | None = None,
     max_model_len: int | None = None,
+    architecture: str | None = None,
 ) -> Any:
     """Creates vLLM's `ModelConfig` of a draft model.
 
@@ -28,6 +29,7 @@ def draft_model_config(
         revision: branch, tag or commit on the hub; None is the default branch.
         code_revision: branch, tag or commit of the model's code; None is the default branch.
         max_model_len: maximum context in tokens, at most the target's; None is what the model's config says.
+        architecture: class of the model in vLLM; None is the checkpoint's.
 
     Raises:
         ValueError: vLLM cannot run the model so.
@@ -49,25 +51,28 @@ def draft_model_config(
         enforce_eager=target.enforce_eager,
         config_format=target.config_format,
         **({} if max_model_len is None else {"max_model_len": max_model_len}),
+        hf_overrides={"architectures": [architecture]} if architecture else {},
     )
     draft.max_model_len = min(draft.max_model_len, target.max_model_len)
     return draft
 
 
-def draft_vllm_config(vllm_config: Any, **weights: Any) -> Any:
-    """Creates a `VllmConfig` like the target's with a draft model in it; does not modify the target's.
+def draft_vllm_config(vllm_config: Any, draft: Any, **changes: Any) -> Any:
+    """Creates a `VllmConfig` like the target's for a draft model; does not modify the target's.
 
-    Arguments: see `draft_model_config`.
+    Args:
+        vllm_config: the target's.
+        draft: the result of `draft_model_config`.
+        changes: further fields.
     """
     from vllm.config.utils import replace
 
-    draft = draft_model_config(vllm_config.model_config, **weights)
     # The target may have been given a backend that does not suit the draft: vLLM chooses anew.
     attention = replace(vllm_config.attention_config, backend=None)
     # vLLM writes to these when it checks the new configuration. Layers register in the compilation config: shared.
     own = {name: copy.copy(getattr(vllm_config, name)) for name in _WRITTEN}
     own["cache_config"].sliding_window = _window_of_all_layers(draft)
-    return replace(vllm_config, model_config=draft, quant_config=None, attention_config=attention, **own)
+    return replace(vllm_config, attention_config=attention, **own, **changes)
 
 
 def _window_of_all_layers(model_config: Any) -> int | None:
@@ -79,8 +84,12 @@ def _window_of_all_layers(model_config: Any) -> int | None:
     return None
 
 
-def load_draft_model(vllm_config: Any) -> tuple[torch.nn.Module, dict[str, Any]]:
-    """Loads the model of `draft_vllm_config` through vLLM's loader.
+def load_draft_model(vllm_config: Any, model_config: Any) -> tuple[torch.nn.Module, dict[str, Any]]:
+    """Loads a draft model through vLLM's loader.
+
+    Args:
+        vllm_config: the result of `draft_vllm_config`.
+        model_config: the draft model's.
 
     Returns:
         The model, and its attention layers by name. They are registered with the target's, so vLLM lays out one KV
@@ -98,16 +107,16 @@ def load_draft_model(vllm_config: Any) -> tuple[torch.nn.Module, dict[str, Any]]
         return get_layers_from_vllm_config(vllm_config, AttentionLayerBase)
 
     before = set(layers())
-    if vllm_config.model_config.is_moe:
+    if model_config.is_moe:
         _init_expert_group()
     with set_model_tag("draft_model"):
-        model = get_model(vllm_config=vllm_config, prefix="draft_model")
+        model = get_model(vllm_config=vllm_config, model_config=model_config, prefix="draft_model")
     mine = {name: layer for name, layer in layers().items() if name not in before}
     for name, layer in mine.items():
         keep_all_tokens(layer)
         if reason := layer_obstacle(layer, vllm_config):
             raise ValueError(
-                f"proposer.model {vllm_config.model_config.model}: layer {name} {reason}; allowed: layers of full or "
+                f"proposer.model {model_config.model}: layer {name} {reason}; allowed: layers of full or "
                 "sliding-window attention; choose another draft model"
             )
     return model, mine

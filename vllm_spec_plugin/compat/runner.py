@@ -4,6 +4,8 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
+import torch
+
 
 @contextlib.contextmanager
 def all_logits_processors() -> Iterator[None]:
@@ -86,6 +88,39 @@ def tensor_parallel_cpu_group() -> Any:
 
     group = get_tp_group()
     return group.cpu_group if group.world_size > 1 else None
+
+
+def check_gives_aux_states(runner: Any) -> None:
+    """Refuses a target whose class in vLLM cannot return hidden states of its layers.
+
+    Raises:
+        ValueError: names the target's class.
+    """
+    from vllm.model_executor.models.interfaces import supports_eagle3
+
+    target = runner.get_model()
+    if not supports_eagle3(target):
+        raise ValueError(
+            f"proposer.method eagle3: vLLM's {type(target).__name__} does not return hidden states of its layers; "
+            "allowed: a target of a class with SupportsEagle3, such as LlamaForCausalLM; choose another method"
+        )
+
+
+def aux_states(runner: Any) -> tuple[torch.Tensor, list[tuple[str, int, int]]] | None:
+    """Returns the target's hidden states of the present step, between its forward pass and sampling.
+
+    Returns:
+        [num_tokens, any], those of the auxiliary layers side by side; and in the order of the batch each request's id,
+        the position of its first token and the number of its tokens. None if there was no forward pass.
+    """
+    state = runner.execute_model_state
+    if state is None or state.aux_hidden_states is None:
+        return None
+    counts, batch = state.scheduler_output.num_scheduled_tokens, runner.input_batch
+    first = batch.num_computed_tokens_cpu[: batch.num_reqs].tolist()
+    spans = [(request_id, at, counts[request_id]) for request_id, at in zip(batch.req_ids, first, strict=True)]
+    num_tokens = state.scheduler_output.total_num_scheduled_tokens
+    return torch.cat([states[:num_tokens] for states in state.aux_hidden_states], -1), spans
 
 
 def dummy_step(runner: Any, num_tokens: int) -> None:

@@ -4,10 +4,16 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from vllm_spec_plugin.compat.draft_attention import DraftAttention, PassBatch
-from vllm_spec_plugin.compat.draft_model import draft_pass, draft_vllm_config, load_draft_model
+from vllm_spec_plugin.compat.draft_model import (
+    draft_model_config,
+    draft_pass,
+    draft_vllm_config,
+    load_draft_model,
+)
 from vllm_spec_plugin.drafting.ranks import RankAgreement
 from vllm_spec_plugin.proposers.draft_model.catch_up import Chunk
 from vllm_spec_plugin.proposers.draft_model.coverage import BlockTables, DraftCoverage
@@ -34,8 +40,9 @@ class VllmDraftEngine:
             vllm_config: the target's `VllmConfig`.
             weights: the draft model.
         """
-        self._vllm_config = draft_vllm_config(vllm_config, **weights.loaded)
-        self.max_len: int = self._vllm_config.model_config.max_model_len
+        self._model_config = draft_model_config(vllm_config.model_config, **weights.loaded)
+        self._vllm_config = self._config_of_draft(vllm_config)
+        self.max_len: int = self._model_config.max_model_len
         self._num_branches: int = weights.num_branches
 
     @property
@@ -48,9 +55,13 @@ class VllmDraftEngine:
         """Names of the model's attention layers."""
         return set(self._pass.layers)
 
-    def load(self) -> None:
-        """Loads the weights; call it before vLLM measures memory and lays out the KV cache."""
-        self._pass = draft_pass(self._vllm_config, *load_draft_model(self._vllm_config))
+    def load(self, target: Any) -> None:
+        """Loads the weights; call it before vLLM measures memory and lays out the KV cache.
+
+        Args:
+            target: the loaded target.
+        """
+        self._pass = self._pass_of(target, *load_draft_model(self._vllm_config, self._model_config))
 
     def bind(self, runner: Any) -> None:
         """Finds the draft model's layers in the KV cache; call it after vLLM has laid it out."""
@@ -71,7 +82,7 @@ class VllmDraftEngine:
         self._pass_inputs = pass_inputs
         # Compiled here, not in the first request.
         nothing = np.zeros((1, 1), dtype=np.int32)
-        pass_inputs([(0, 0, 1)], 1, 1, nothing, [nothing], [1], torch.device("cpu"))
+        pass_inputs([(0, 0, 1)], 1, 1, self._texts[:1], [nothing], [1], torch.device("cpu"))
 
     def warm_up(self, num_tokens: int) -> None:
         """Runs the model once without a KV cache: compiles it, and lets vLLM measure its memory."""
@@ -114,7 +125,7 @@ class VllmDraftEngine:
             [(chunk.request.row, chunk.start, chunk.stop) for chunk in chunks],
             drafting,
             num_steps,
-            self._runner.input_batch.token_ids_cpu,
+            self._texts,
             [table.block_table.np for table in self._tables],
             self._sizes,
             self._device,
@@ -202,6 +213,18 @@ class VllmDraftEngine:
         """See `DraftEngine`."""
         metadata = self._runner.input_batch.sampling_metadata
         return constrain(SpeculatedRows(logits, rows, drafts), metadata, temperature)
+
+    def _config_of_draft(self, vllm_config: Any) -> Any:
+        return draft_vllm_config(vllm_config, self._model_config, model_config=self._model_config, quant_config=None)
+
+    def _pass_of(self, target: Any, model: Any, layers: dict[str, Any]) -> Any:
+        return draft_pass(self._vllm_config, model, layers)
+
+    @property
+    def _texts(self) -> npt.NDArray[np.int32]:
+        """[num_rows, any], the tokens that the model reads, by row of the batch."""
+        texts: npt.NDArray[np.int32] = self._runner.input_batch.token_ids_cpu
+        return texts
 
     def _forward(
         self, token_ids: torch.Tensor, positions: torch.Tensor, rows: torch.Tensor, batch: PassBatch

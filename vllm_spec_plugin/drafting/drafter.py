@@ -1,12 +1,13 @@
 """Builds the configured proposers, and drafts with them in each step."""
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 from vllm_spec_plugin.compat.runner import tensor_parallel_cpu_group
 from vllm_spec_plugin.config.settings import config_in
 from vllm_spec_plugin.drafting.draft_engine import VllmDraftEngine
+from vllm_spec_plugin.drafting.head_engine import HeadEngine
 from vllm_spec_plugin.drafting.pending_drafts import PendingDrafts
 from vllm_spec_plugin.drafting.ranks import RankAgreement
 from vllm_spec_plugin.drafting.target_states import TargetStates
@@ -42,7 +43,8 @@ class Drafter:
         self.engine: VllmDraftEngine | None = None
         for config in configs:
             if (weights := config.draft_weights) is not None:
-                self.engine = VllmDraftEngine(vllm_config, weights)
+                engine_type = HeadEngine if config.uses_aux_states else VllmDraftEngine
+                self.engine = engine_type(vllm_config, weights)
         self.uses_states = any(config.uses_hidden_states for config in configs)
         self._states = TargetStates(vllm_config) if self.uses_states else None
         self.pending = PendingDrafts()
@@ -65,7 +67,7 @@ class Drafter:
     def load_model(self, target: Any) -> None:
         """Loads the draft model, if there is one; vLLM calls it after the target is loaded."""
         if self.engine is not None:
-            self.engine.load()
+            self.engine.load(target)
 
     def bind(self, runner: Any) -> None:
         """Binds the proposers to a runner whose KV cache is laid out."""
@@ -81,6 +83,21 @@ class Drafter:
         """Runs what there is to compile, with that many tokens."""
         if self.engine is not None:
             self.engine.warm_up(num_tokens)
+
+    @property
+    def aux_layers(self) -> tuple[int, ...]:
+        """Ids of the target's layers whose hidden states a head takes; empty without one."""
+        return self.engine.aux_layers if isinstance(self.engine, HeadEngine) else ()
+
+    def note_states(self, runner: Any, planned: Container[str]) -> None:
+        """Keeps the target's hidden states of a step, before it is sampled; call it with `aux_layers`.
+
+        Args:
+            runner: vLLM's model runner.
+            planned: ids of the requests that get drafts after it.
+        """
+        if isinstance(self.engine, HeadEngine):
+            self.engine.note_states(runner, planned)
 
     def note_step(self, runner: Any, scheduler_output: Any, scopes: Mapping[str, str | None]) -> None:
         """Records a step's plan, before the runner updates its state.

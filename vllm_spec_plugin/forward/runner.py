@@ -32,6 +32,8 @@ class SpecRunnerMixin(Runner):
     tree_steps: TreeSteps | None = None
     # vLLM's speculative configuration while a step does not see it.
     hidden_speculation: Any = None
+    # Whether the target returns hidden states of the drafter's `aux_layers`, too.
+    use_aux_hidden_state_outputs: bool = False
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         # The scheduler's plan of the step.
@@ -47,6 +49,7 @@ class SpecRunnerMixin(Runner):
         self._went_stock_way = False
         with compat.all_logits_processors():
             super().__init__(*args, **kwargs)
+        self.use_aux_hidden_state_outputs = bool(self.drafter.aux_layers)
         verification = self.drafter.config.verification
         self.rejection_sampler = SpecRejectionSampler(
             self.sampler,
@@ -56,6 +59,14 @@ class SpecRunnerMixin(Runner):
             method=verification.method,
             counts_outputs=False,
         )
+
+    def _setup_eagle3_aux_hidden_state_outputs(self) -> None:
+        if self.use_aux_hidden_state_outputs:
+            compat.check_gives_aux_states(self)
+        super()._setup_eagle3_aux_hidden_state_outputs()
+
+    def _get_eagle3_aux_layers_from_config(self) -> tuple[int, ...] | None:
+        return self.drafter.aux_layers or None
 
     def _update_states(self, scheduler_output: Any) -> Any:
         plan = self._plan = plan_of(scheduler_output)
@@ -213,6 +224,8 @@ class SpecRunnerMixin(Runner):
 
     def sample_tokens(self, grammar_output: Any) -> Any:
         """Runs vLLM's step from logits to tokens, and sends its `StepResult`."""
+        if self.use_aux_hidden_state_outputs:
+            self.drafter.note_states(self, self._plan.turns)
         output = super().sample_tokens(grammar_output)
         compat.show_speculation(self)
         if output is not None:

@@ -1,7 +1,7 @@
 """A model's name, and its properties that are readable without weights."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -83,6 +83,8 @@ class ModelFacts:
         num_heads: attention heads per layer.
         num_kv_heads: KV heads per layer.
         end_ids: ids of the EOS tokens.
+        hidden_size: size of the hidden states.
+        num_layers: number of layers.
     """
 
     vocab_size: int | None
@@ -90,6 +92,8 @@ class ModelFacts:
     num_heads: int | None
     num_kv_heads: int | None
     end_ids: frozenset[int]
+    hidden_size: int | None = None
+    num_layers: int | None = None
 
 
 @dataclass(frozen=True)
@@ -129,6 +133,37 @@ def check_name(model: str, where: str) -> None:
     raise refusal(where, f"{reason}; allowed: {ALLOWED}")
 
 
+def local_folder(model: str, files: Sequence[str], allowed: str) -> Path:
+    """Returns a model's folder; from the hub, its files of the patterns `files` are downloaded.
+
+    Args:
+        model: a folder or a name on the Hugging Face hub.
+        files: patterns of the files that are needed.
+        allowed: the allowed kinds of folders, for messages.
+
+    Raises:
+        UnreadableError: there is no such folder, and no such name on the hub.
+    """
+    folder, shown = Path(model), f"'{show_text(model, 200)}'"
+    try:
+        if folder.is_dir():
+            return folder
+        is_file = folder.exists()
+    except OSError as error:
+        raise UnreadableError(f"{shown}: cannot be read: {error.strerror}") from None
+    if is_file:
+        raise UnreadableError(f"{shown}: not a folder; allowed: {allowed}")
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(snapshot_download(model, allow_patterns=list(files)))
+    except Exception as error:  # a name it does not take, no network, no such repository, no space
+        raise UnreadableError(
+            f"there is no folder {shown}, and it cannot be downloaded: {show_reason(error)}; allowed: {allowed}, or "
+            "its name on the Hugging Face hub"
+        ) from None
+
+
 def read_facts(source: ModelSource) -> ModelFacts:
     """Reads a model's config and generation config, not its weights.
 
@@ -154,6 +189,8 @@ def read_facts(source: ModelSource) -> ModelFacts:
         num_heads=num_heads,
         num_kv_heads=_count(config, "num_key_value_heads") or num_heads,
         end_ids=_ids(getattr(config, "eos_token_id", None)) | _ids(generation_ends),
+        hidden_size=_count(config, "hidden_size"),
+        num_layers=_count(config, "num_hidden_layers"),
     )
 
 

@@ -25,12 +25,14 @@ class DraftWeights(NamedTuple):
         revision: branch, tag or commit of the weights on the hub; None is the default branch.
         code_revision: branch, tag or commit of the model's code on the hub; None is the default branch.
         max_model_len: maximum context in tokens; None is what the model's config says.
+        architecture: class of the model in vLLM; None is the checkpoint's.
     """
 
     model: str
     dtype: str | None = None
     quantization: str | None = None
     num_branches: int = 1
+    architecture: str | None = None
     revision: str | None = None
     code_revision: str | None = None
     max_model_len: int | None = None
@@ -81,6 +83,7 @@ class ProposerConfig(Section):
     Attributes:
         keeps_kv: whether drafts need slots in the KV cache; `draft_weights` then has the model.
         uses_hidden_states: whether it drafts from the target's last hidden states.
+        uses_aux_states: whether its model, with `keeps_kv`, takes hidden states of several of the target's layers.
         uses_predictions: whether it drafts from a request's predicted output; requests without one get no drafts of it.
         model_keys: keys whose values are a model's folder or hub name. A relative path becomes absolute where it names
             a folder beside the configuration file.
@@ -89,6 +92,7 @@ class ProposerConfig(Section):
 
     keeps_kv: ClassVar[bool] = False
     uses_hidden_states: ClassVar[bool] = False
+    uses_aux_states: ClassVar[bool] = False
     uses_predictions: ClassVar[bool] = False
     model_keys: ClassVar[tuple[str, ...]] = ()
     planned_keys: ClassVar[Mapping[str, Any]] = MappingProxyType({})

@@ -21,7 +21,7 @@ from vllm_spec_plugin.tools.bench.load.sweep import Plan, SweepResults
     ("arguments", "message"),
     [
         (["--arm", "nothing.yaml"], "--arm: got 'nothing.yaml', which is no file either; allowed: none, optimal,"),
-        (["--arm", "stock:medusa"], "--arm stock:medusa: got 'medusa'; allowed: draft_model, ngram"),
+        (["--arm", "stock:medusa"], "--arm stock:medusa: got 'medusa'; allowed: draft_model, eagle3, ngram"),
         (["--arm", "fixed:65"], "allowed: whole numbers from 0 to 64"),
         (["--arm", "wrong.yaml"], "wrong.yaml: proposer.method:"),
         (["--proposer", "nothing.yaml"], "nothing.yaml"),

@@ -62,7 +62,7 @@ def test_lenience_below_one_is_called_lossy(tmp_path: Path) -> None:
 def test_shipped_files_pass() -> None:
     result = run("check", *sorted(CONFIGS.glob("*.yaml")))
     assert result.exit_code == 0
-    assert result.stdout.count(": OK") == 9
+    assert result.stdout.count(": OK") == 10
 
 
 def test_every_file_is_checked_and_one_bad_one_fails_all(tmp_path: Path) -> None:
@@ -73,8 +73,8 @@ def test_every_file_is_checked_and_one_bad_one_fails_all(tmp_path: Path) -> None
     assert "plugin.yaml: OK" in result.stdout
     assert result.stderr.splitlines() == [
         f"{tmp_path}/none.yaml: no such file; allowed: a readable YAML file",
-        f"{bad}: proposer.method: got the text 'ngarm'; allowed: cascade, draft_model, medusa, ngram, prediction, "
-        "suffix; did you mean ngram?",
+        f"{bad}: proposer.method: got the text 'ngarm'; allowed: cascade, draft_model, eagle3, medusa, ngram, "
+        "prediction, suffix; did you mean ngram?",
     ]
 
 

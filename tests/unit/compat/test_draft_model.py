@@ -14,7 +14,7 @@ from vllm.v1.kv_cache_interface import (
 )
 
 from tests.engine.tiny import WINDOW, tiny_model
-from vllm_spec_plugin.compat.draft_model import draft_vllm_config, keep_all_tokens, layer_obstacle
+from vllm_spec_plugin.compat.draft_model import draft_model_config, draft_vllm_config, keep_all_tokens, layer_obstacle
 from vllm_spec_plugin.proposers.section import DraftWeights
 
 ATTENTION = {"block_size": 32, "num_kv_heads": 2, "head_size": 32, "dtype": torch.float32}
@@ -35,7 +35,9 @@ def target_config(models, name):
 
 def draft_config(target, models, name, **weights):
     model = str(tiny_model(name, models))
-    return draft_vllm_config(target, **{"model": model, "dtype": None, "quantization": None} | weights)
+    given = {"model": model, "dtype": None, "quantization": None} | weights
+    draft = draft_model_config(target.model_config, **given)
+    return draft_vllm_config(target, draft, model_config=draft, quant_config=None)
 
 
 def settings(config):

@@ -156,6 +156,7 @@ SHIPPED = {
     "prediction.yaml": 16,
     "suffix.yaml": 8,
     "draft_model.yaml": 8,
+    "eagle3.yaml": 4,
     "medusa.yaml": 4,
     "medusa_tree.yaml": 5,
     "multi_draft.yaml": 14,

@@ -41,8 +41,8 @@ proposer: {method: ngram}, verification: null
 proposer: {method: ngram}, verification: {7: 1}
     verification.7: got 7 as a key; allowed: lenience, method
 {}
-    proposer: missing; allowed: a section with the key method (cascade or draft_model or medusa or ngram or
-    prediction or suffix) and the keys of that choice
+    proposer: missing; allowed: a section with the key method (cascade or draft_model or eagle3 or medusa or
+    ngram or prediction or suffix) and the keys of that choice
 null
     it is empty; allowed: a YAML mapping with the keys proposer, draft_length, verification, stream_granularity,
     stream_tokens (proposer is required)
@@ -99,7 +99,8 @@ proposer: {method: draft_model, model: org/small, min_order: 3}
     belongs to proposer.method ngram and suffix
 proposer: {method: ngram, model: x}
     proposer.model: unknown key (got the text 'x'); allowed: method, mode, min_order, max_order, window,
-    draft_sampling, shared, shared_tokens, shared_scope; it belongs to proposer.method draft_model and medusa
+    draft_sampling, shared, shared_tokens, shared_scope; it belongs to proposer.method draft_model and eagle3
+    and medusa
 proposer: {method: draft_model, model: org/small, tokens: 3}
     proposer.tokens: unknown key (got 3); allowed: method, model, draft_sampling, draft_temperature,
     min_confidence, dtype, quantization, revision, code_revision, max_model_len, catch_up_tokens, branches; did you
@@ -272,13 +273,13 @@ def test_all_mistakes_are_listed_even_under_an_unknown_method() -> None:
         ({"method": "draftmodel"}, ["method", "model"]),
         ({"method": "draftmodel", "model": "x", "window": 9}, ["method", "window"]),
         # Another method or none: keys are checked as those of the method most of them belong to ...
-        ({"method": "eagle", "model": 3, "dtype": "float16"}, ["method", "model"]),
-        ({"method": "eagle", "model": 3, "tree": "auto"}, ["method", "model"]),
+        ({"method": "hydra", "model": 3, "dtype": "float16"}, ["method", "model"]),
+        ({"method": "hydra", "model": 3, "tree": "auto"}, ["method", "model"]),
         ({"model": "x", "dtype": "bad"}, ["method", "dtype"]),
-        ({"method": "eagle", "mode": "lookup", "max_order": 99}, ["method", "max_order"]),
+        ({"method": "hydra", "mode": "lookup", "max_order": 99}, ["method", "max_order"]),
         # ... or, where that is none or more than one, not at all.
-        ({"method": "eagle", "heads": 5}, ["method"]),
-        ({"method": "eagle", "model": 3, "heads": 5}, ["method"]),
+        ({"method": "hydra", "heads": 5}, ["method"]),
+        ({"method": "hydra", "model": 3, "heads": 5}, ["method"]),
         ({"draft_sampling": "sample"}, ["method"]),
     ],
 )

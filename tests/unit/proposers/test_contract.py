@@ -1,5 +1,6 @@
 """Every proposer, the plugin's or another distribution's, passes the contract check; broken ones do not."""
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -45,6 +46,19 @@ def table_worker() -> Worker:
     return Worker(engine, show)
 
 
+def eagle3_worker() -> Worker:
+    """As for a draft model, of which all hidden states are kept."""
+    worker = table_worker()
+    worker.engine.states = SimpleNamespace(span=lambda request_id: (0, sys.maxsize), forget=lambda request_id: None)
+
+    def show(views):
+        # The head does not see the first token.
+        shown = worker.show(views)
+        return [replace(view, token_ids=np.append(np.int32(0), view.token_ids)) for view in shown]
+
+    return Worker(worker.engine, show)
+
+
 def heads_worker() -> Worker:
     """Hidden states that depend on the text alone."""
     engine = SimpleNamespace(hidden_size=HIDDEN, dtype=torch.float32, device="cpu")
@@ -80,6 +94,10 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"worker": table_worker, "vocab_size": TABLE_VOCABULARY},
     ),
     "branches": ({**DRAFT, "branches": [2, 1]}, {"worker": table_worker, "vocab_size": TABLE_VOCABULARY}),
+    "eagle3": (
+        {"method": "eagle3", "model": str(model_path("eagle3"))},
+        {"worker": eagle3_worker, "vocab_size": TABLE_VOCABULARY},
+    ),
     "heads": ({"method": "medusa"}, {"num_tokens": 3}),
     "drawn tree": ({"method": "medusa", "tree": [[0], [1], [0, 0]], "draft_sampling": "probabilistic"}, {}),
     "third party": ({"method": "bigram", "window": 64}, {}),

@@ -70,7 +70,7 @@ def test_a_third_partys_section_is_read_and_travels(proposer: dict[str, Any], ex
     assert parse_config(sent, "elsewhere") == config
 
 
-METHODS = "allowed: bigram, draft_model, medusa, ngram, prediction, suffix"
+METHODS = "allowed: bigram, draft_model, eagle3, medusa, ngram, prediction, suffix"
 
 
 @pytest.mark.parametrize(
@@ -78,10 +78,14 @@ METHODS = "allowed: bigram, draft_model, medusa, ngram, prediction, suffix"
     [
         (
             {"method": "bigramm"},
-            "proposer.method: got the text 'bigramm'; allowed: bigram, cascade, draft_model, medusa, ngram, "
+            "proposer.method: got the text 'bigramm'; allowed: bigram, cascade, draft_model, eagle3, medusa, ngram, "
             "prediction, suffix; did you mean bigram?",
         ),
-        ({}, "proposer.method: missing; allowed: bigram, cascade, draft_model, medusa, ngram, prediction, suffix"),
+        (
+            {},
+            "proposer.method: missing; allowed: bigram, cascade, draft_model, eagle3, medusa, ngram, prediction, "
+            "suffix",
+        ),
         ({**BIGRAM, "window": 1}, "proposer.window: got 1; allowed: a whole number from 2 to 65536"),
         (
             {**BIGRAM, "windw": 8},
@@ -158,7 +162,8 @@ def test_a_broken_one_is_told_by_its_distribution_and_harms_no_other(
     assert cascade.startswith(f"proposer.proposers[1].method: {start}")
     assert parse_config({"proposer": NGRAM}, "spec.yaml").proposer.method == "ngram"
     assert message_of({"method": "nothing"}) == (
-        "proposer.method: got the text 'nothing'; allowed: cascade, draft_model, medusa, ngram, prediction, suffix"
+        "proposer.method: got the text 'nothing'; allowed: cascade, draft_model, eagle3, medusa, ngram, "
+        "prediction, suffix"
     )
     assert any(start in record.message for record in caplog.records)
 

@@ -23,6 +23,7 @@ from vllm_spec_plugin.proposers.medusa.tensor_file import (
     open_tensors,
     show_file,
 )
+from vllm_spec_plugin.proposers.model_source import UnreadableError, local_folder
 from vllm_spec_plugin.schema.errors import show, show_text
 
 __all__ = ["MedusaCheckpointError", "MedusaConfig", "load_heads", "read_heads_config", "save_heads"]
@@ -211,25 +212,10 @@ def _to_json(config: Mapping[str, Any]) -> str:
 
 
 def _folder(model: str) -> Path:
-    folder = Path(model)
     try:
-        if folder.is_dir():
-            return folder
-        is_file = folder.exists()
-    except OSError as error:
-        raise MedusaCheckpointError(f"{show_file(folder)}: cannot be read: {error.strerror}") from None
-    if is_file:
-        raise MedusaCheckpointError(f"{show_file(folder)}: not a folder; allowed: {ALLOWED}")
-    from huggingface_hub import snapshot_download
-
-    try:
-        return Path(snapshot_download(model, allow_patterns=["config.json", *FILES]))
-    except Exception as error:  # a name it does not take, no network, no such repository, no space
-        reason = show_text((str(error).strip() or type(error).__name__).splitlines()[0], 200).rstrip(".")
-        raise MedusaCheckpointError(
-            f"there is no folder {show_file(folder)}, and it cannot be downloaded: {reason}; allowed: {ALLOWED}, or "
-            "its name on the Hugging Face hub"
-        ) from None
+        return local_folder(model, ["config.json", *FILES], ALLOWED)
+    except UnreadableError as error:
+        raise MedusaCheckpointError(str(error)) from None
 
 
 def _read_config(folder: Path, file: TensorFile) -> MedusaConfig:

@@ -3,14 +3,14 @@
 from importlib.resources import files
 from pathlib import Path
 
-NAMES = ("target", "draft", "medusa")
+NAMES = ("target", "draft", "medusa", "eagle3")
 
 
 def model_path(name: str) -> Path:
-    """The folder of a bundled model, in Hugging Face layout, or of the target's Medusa heads.
+    """The folder of a bundled model, in Hugging Face layout, or of heads for the target.
 
     Args:
-        name: "target", "draft" or "medusa".
+        name: "target", "draft", "medusa" or "eagle3".
 
     Raises:
         ValueError: there is no model of that name.

@@ -1,6 +1,7 @@
 """The target: read, never changed."""
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,27 @@ class Backbone:
         finally:
             hook.remove()
         return seen[0], logits
+
+    @torch.no_grad()
+    def read_layers(self, tokens: torch.Tensor, layers: Sequence[int]) -> tuple[torch.Tensor, torch.Tensor]:
+        """The hidden states after some layers, and the logits of every position.
+
+        Args:
+            tokens: [rows, length] int64.
+            layers: ids of layers, below the number of layers; 0 is the embedding.
+
+        Returns:
+            States side by side, [rows, length, len(layers) * hidden_size] float32, and logits, [rows, length,
+            vocab_size] of the model's dtype.
+        """
+        output = self.model(input_ids=tokens.to(self.device), use_cache=False, output_hidden_states=True)
+        return torch.cat([output.hidden_states[layer].float() for layer in layers], -1), output.logits
+
+    @property
+    def embedding(self) -> torch.Tensor:
+        """[vocab_size, hidden_size], the weights of the input embedding."""
+        weight: torch.Tensor = self.model.get_input_embeddings().weight
+        return weight
 
     def encode(self, text: str, *, special: bool) -> list[int]:
         """Token ids of a text, with the special tokens that the tokenizer puts before texts or without."""

@@ -9,13 +9,14 @@ _TURNS = 12  # kinds of text take turns, and their losses differ: a mean is over
 _SMOOTHING = 0.03  # share of all steps that one point of the training curve is the mean of
 
 
-def draw_curves(history: History, title: str, path: Path) -> None:
+def draw_curves(history: History, title: str, path: Path, unit: str = "head") -> None:
     """Draws loss and held-out accuracy of every head over the steps.
 
     Args:
         history: with at least one measurement.
         title: over both.
         path: of the PNG.
+        unit: what drafts one token.
     """
     from matplotlib.axes import Axes
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -34,13 +35,13 @@ def draw_curves(history: History, title: str, path: Path) -> None:
         left.plot([step for step, _ in loss], [value for _, value in loss], color=colour, alpha=0.35, linewidth=1)
         left.plot(history.steps, [losses[head] for losses in history.held_out_loss], color=colour, linewidth=1.8)
         shares = [accuracies[head] for accuracies in history.held_out_accuracy]
-        label = f"head {head + 1}, token t+{head + 2}: {shares[-1]:.1%}"
+        label = f"{unit} {head + 1}, token t+{head + 2}: {shares[-1]:.1%}"
         right.plot(history.steps, shares, color=colour, linewidth=1.8, label=label)
     left.plot([], [], color="#555555", linewidth=1.8, label="held out")
     left.plot([], [], color="#555555", alpha=0.35, linewidth=1, label="training, smoothed")
-    left.set_title("Cross entropy of each head", fontsize=11)
+    left.set_title(f"Cross entropy of each {unit}", fontsize=11)
     left.set_ylabel("nats per token")
-    right.set_title("Held-out text: how often a head's best token is right", fontsize=11)
+    right.set_title(f"Held-out text: how often a {unit}'s best token is right", fontsize=11)
     right.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
     right.set_ylim(bottom=0)
 

@@ -7,7 +7,7 @@ from vllm_spec_plugin.schema.errors import UserError
 from vllm_spec_plugin.tools.training.backbone import Backbone
 from vllm_spec_plugin.tools.training.data import Data, Document
 from vllm_spec_plugin.tools.training.distill import OwnText
-from vllm_spec_plugin.tools.training.options import Options
+from vllm_spec_plugin.tools.training.options import RunOptions
 from vllm_spec_plugin.tools.training.progress import Tasks
 from vllm_spec_plugin.tools.training.rows import Row, cut
 
@@ -36,7 +36,7 @@ class Kind:
         return sum(len(row.tokens) - row.first for row in self.train)
 
 
-def data_kind(backbone: Backbone, data: Data, options: Options, tasks: Tasks) -> Kind:
+def data_kind(backbone: Backbone, data: Data, options: RunOptions, tasks: Tasks) -> Kind:
     """The documents as rows; no more of them than the steps can use.
 
     Raises:
@@ -49,12 +49,12 @@ def data_kind(backbone: Backbone, data: Data, options: Options, tasks: Tasks) ->
     if not (train or options.steps == 0) or not held_out:
         raise UserError(
             f"--data {' '.join(options.data)}: no text of {_shortest(options)} tokens "
-            f"{'to train on' if held_out else 'to hold out'}; allowed: longer texts or fewer heads"
+            f"{'to train on' if held_out else 'to hold out'}; allowed: longer texts or fewer tokens ahead"
         )
     return Kind(DATA, train, held_out)
 
 
-def own_kinds(backbone: Backbone, own: OwnText, data: Data, options: Options, tasks: Tasks) -> list[Kind]:
+def own_kinds(backbone: Backbone, own: OwnText, data: Data, options: RunOptions, tasks: Tasks) -> list[Kind]:
     """The target's own continuations, a kind per temperature."""
     kinds = []
     to_train = options.self_distill // len(options.temperatures) if options.steps else 0
@@ -65,22 +65,26 @@ def own_kinds(backbone: Backbone, own: OwnText, data: Data, options: Options, ta
         for documents, count, part in ((data.train, to_train, "train"), (data.held_out, to_measure, "held out")):
             with tasks.task(f"{name}, {part}", count) as advance:
                 made = own.rows(documents, count, temperature, part, advance)
-            rows.append(tuple(row for row in made if len(row.tokens) - row.first > options.num_heads))
+            rows.append(tuple(row for row in made if len(row.tokens) - row.first > options.tokens_ahead))
         if not all(rows[0 if options.steps else 1 :]):
             raise UserError(
-                f"--self-distill: the model's own texts end within {options.num_heads} tokens of these data; allowed: "
-                "data whose beginnings it goes on from"
+                f"--self-distill: the model's own texts end within {options.tokens_ahead} tokens of these data; "
+                "allowed: data whose beginnings it goes on from"
             )
         kinds.append(Kind(name, *rows))
     return kinds
 
 
-def _shortest(options: Options) -> int:
-    return options.num_heads + 2
+def _shortest(options: RunOptions) -> int:
+    return options.tokens_ahead + 2
 
 
 def _rows(
-    backbone: Backbone, documents: Sequence[Document], options: Options, num_tokens: int, advance: Callable[[int], None]
+    backbone: Backbone,
+    documents: Sequence[Document],
+    options: RunOptions,
+    num_tokens: int,
+    advance: Callable[[int], None],
 ) -> Iterator[Row]:
     end = backbone.tokenizer.eos_token_id
     done = 0

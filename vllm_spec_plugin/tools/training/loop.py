@@ -5,19 +5,18 @@ import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import torch
 
-from vllm_spec_plugin.proposers.medusa.heads import MedusaHeads
-from vllm_spec_plugin.tools.training.backbone import Backbone
-from vllm_spec_plugin.tools.training.objective import Lesson
-from vllm_spec_plugin.tools.training.options import Options
-from vllm_spec_plugin.tools.training.rows import Row, batches_forever
+from vllm_spec_plugin.tools.training.options import RunOptions
+from vllm_spec_plugin.tools.training.rows import Batch, Row, batches_forever
 
 WARMUP_SHARE = 0.03
 LAST_RATE = 0.01
 SMOOTHING = 0.95
+
+Heads = TypeVar("Heads", bound=torch.nn.Module)
 
 
 def learning_rate(step: int, steps: int, peak: float) -> float:
@@ -46,7 +45,7 @@ class History:
     held_out_accuracy: list[list[float]] = field(default_factory=list)
 
 
-class Training:
+class Training(Generic[Heads]):
     """Heads, their optimiser, and where they are on their way.
 
     Attributes:
@@ -56,10 +55,21 @@ class Training:
     """
 
     def __init__(
-        self, backbone: Backbone, heads: MedusaHeads, kinds: Sequence[Sequence[Row]], options: Options
+        self,
+        heads: Heads,
+        learn: Callable[[Batch], torch.Tensor],
+        kinds: Sequence[Sequence[Row]],
+        options: RunOptions,
     ) -> None:
-        """Prepares to learn from `kinds`, rows of one temperature each, in equal shares."""
-        self._backbone = backbone
+        """Prepares to learn from `kinds`, rows of one temperature each, in equal shares.
+
+        Args:
+            heads: to train.
+            learn: adds the gradients of a batch to those of `heads`; returns the mean loss of each token ahead.
+            kinds: rows.
+            options: steps, batch size, learning rate and seed.
+        """
+        self._learn = learn
         assert options.learning_rate is not None
         self._options = options
         self._peak = options.learning_rate
@@ -94,9 +104,8 @@ class Training:
         batch = next(self._batches)
         for group in self._optimiser.param_groups:
             group["lr"] = learning_rate(self.step, self._options.steps, self._peak)
-        lesson = Lesson(self._backbone, batch, self.heads.num_heads, soft=self._options.labels == "soft")
         self._optimiser.zero_grad()
-        losses = lesson.learn(self.heads)
+        losses = self._learn(batch)
         self._optimiser.step()
         self.step += 1
         self.history.loss.append(losses.tolist())
@@ -104,7 +113,7 @@ class Training:
 
 
 def run(
-    training: Training,
+    training: Training[Any],
     steps: int,
     save: Callable[[], None],
     save_every: int,

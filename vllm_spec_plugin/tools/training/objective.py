@@ -1,6 +1,6 @@
 """What each head is to say at each position, and how far it is from saying it."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cached_property
 
 import torch
@@ -109,3 +109,8 @@ class Lesson:
         for positions in self.chunks():
             total += self.errors(heads(self.states[positions]), positions)[0]
         return total
+
+
+def teacher(backbone: Backbone, heads: MedusaHeads, *, soft: bool) -> Callable[[Batch], torch.Tensor]:
+    """Returns what `Training` learns a batch with."""
+    return lambda batch: Lesson(backbone, batch, heads.num_heads, soft=soft).learn(heads)

@@ -1,50 +1,42 @@
 """What a training run is told to do."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import KW_ONLY, asdict, dataclass
 from typing import Any, Literal
 
 
 @dataclass(frozen=True)
-class Options:
-    """The arguments of `vllm-spec train-medusa` that decide what heads come out.
+class RunOptions:
+    """The arguments that all training commands have.
 
     Attributes:
         model: the target, a folder or a hub name.
         data: files, folders, or `stdlib`.
-        heads: how many to train; None is as many as `start` has, or 4.
-        layers: residual blocks of each.
         steps: optimiser steps.
         batch_tokens: tokens per step.
         learning_rate: the highest; None goes by the target's hidden size.
         max_length: tokens of a text that the target reads at once.
         self_distill: tokens of the target's own text to make and learn from.
         temperatures: at which they are made, in equal shares.
-        start: heads to start from; None is from the target's own output layer.
-        labels: soft is the target's distribution, hard is the token that follows.
         dtype: of the saved weights.
         seed: of everything drawn.
     """
 
     model: str
     data: tuple[str, ...]
-    heads: int | None = None
-    layers: int = 1
+    _: KW_ONLY
     steps: int = 2000
     batch_tokens: int = 2048
     learning_rate: float | None = None
     max_length: int = 512
     self_distill: int = 0
     temperatures: tuple[float, ...] = (0.0, 1.0)
-    start: str | None = None
-    labels: Literal["soft", "hard"] = "soft"
     dtype: Literal["float16", "bfloat16", "float32"] = "float16"
     seed: int = 0
 
     @property
-    def num_heads(self) -> int:
-        """How many heads, once that is settled."""
-        assert self.heads is not None
-        return self.heads
+    def tokens_ahead(self) -> int:
+        """The number of tokens that are drafted after the target's own next one."""
+        raise NotImplementedError
 
     def arguments(self) -> dict[str, Any]:
         """By the names they have on the command line."""
@@ -53,3 +45,31 @@ class Options:
             names.get(key, key.replace("_", "-")): list(value) if isinstance(value, tuple) else value
             for key, value in asdict(self).items()
         }
+
+
+@dataclass(frozen=True)
+class Options(RunOptions):
+    """The arguments of `vllm-spec train-medusa` that decide what heads come out.
+
+    Attributes:
+        heads: how many to train; None is as many as `start` has, or 4.
+        layers: residual blocks of each.
+        start: heads to start from; None is from the target's own output layer.
+        labels: soft is the target's distribution, hard is the token that follows.
+    """
+
+    heads: int | None = None
+    layers: int = 1
+    start: str | None = None
+    labels: Literal["soft", "hard"] = "soft"
+
+    @property
+    def num_heads(self) -> int:
+        """How many heads, once that is settled."""
+        assert self.heads is not None
+        return self.heads
+
+    @property
+    def tokens_ahead(self) -> int:
+        """See `RunOptions`: one per head."""
+        return self.num_heads

@@ -11,19 +11,20 @@ _PACKAGES = ("torch", "transformers", "safetensors")
 
 
 def provenance(
-    arguments: dict[str, Any], data_sha256: str, tokens: dict[str, int], seconds: float, device: str
+    command: str, arguments: dict[str, Any], data_sha256: str, tokens: dict[str, int], seconds: float, device: str
 ) -> dict[str, Any]:
     """What one would need to make the heads again.
 
     Args:
-        arguments: of `vllm-spec train-medusa`.
+        command: of `vllm-spec`.
+        arguments: of the command.
         data_sha256: of all texts.
         tokens: per kind of text, how many tokens there were to learn from.
         seconds: that it took, with earlier runs that were interrupted.
         device: that it ran on.
     """
     return {
-        "command": "vllm-spec train-medusa",
+        "command": f"vllm-spec {command}",
         "arguments": arguments,
         "data_sha256": data_sha256,
         "training_tokens": tokens,

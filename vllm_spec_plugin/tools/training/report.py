@@ -75,17 +75,22 @@ def for_config(
     return {
         "measured_on": f"held out: {' and '.join(served.all)}, {heads.shape[1]} positions",
         "accuracy": [[round(share, 5) for share in head] for head in accuracy(heads)],
-        "held_out": {
-            each.name: {
-                "positions": each.positions,
-                "next_token_top": [round(share, 4) for share in each.next_token],
-                "top": [[round(share, 4) for share in head] for head in each.top],
-                "loss": [round(loss, 4) for loss in each.loss],
-            }
-            | ({} if each.tokens_per_step is None else {"tokens_per_step": round(each.tokens_per_step, 3)})
-            for each in measurements
-        },
+        "held_out": held_out(measurements),
         "paths": {use: [[path, round(probability, 6)] for path, probability in found] for use, found in paths.items()},
+    }
+
+
+def held_out(measurements: Sequence[Measurement]) -> dict[str, dict[str, Any]]:
+    """Returns the figures of each kind of text, rounded."""
+    return {
+        each.name: {
+            "positions": each.positions,
+            "next_token_top": [round(share, 4) for share in each.next_token],
+            "top": [[round(share, 4) for share in head] for head in each.top],
+            "loss": [round(loss, 4) for loss in each.loss],
+        }
+        | ({} if each.tokens_per_step is None else {"tokens_per_step": round(each.tokens_per_step, 3)})
+        for each in measurements
     }
 
 
@@ -93,12 +98,12 @@ def _of_heads(ranks: Mapping[str, Ranks]) -> torch.Tensor:
     return torch.cat([found.together[1:] for found in ranks.values()], 1)
 
 
-def print_measurements(measurements: Sequence[Measurement], console: Console) -> None:
-    """A table per kind of text."""
+def print_measurements(measurements: Sequence[Measurement], console: Console, unit: str = "head") -> None:
+    """A table per kind of text; `unit` is what drafts one token."""
     for each in measurements:
         title = f"Held out, {each.name}: {each.positions:,} positions"
         if each.tokens_per_step is not None:
-            title += f", {each.tokens_per_step:.2f} tokens per target pass with a chain of all heads"
+            title += f", {each.tokens_per_step:.2f} tokens per target pass with a chain of all {unit}s"
         console.print(title, style="bold", highlight=False, soft_wrap=True)
         table = Table(box=None, padding=(0, 2, 0, 0))
         table.add_column("")
@@ -107,5 +112,5 @@ def print_measurements(measurements: Sequence[Measurement], console: Console) ->
         table.add_column("loss", justify="right")
         table.add_row("target, token t+1", *(f"{share:.1%}" for share in each.next_token), "", style="dim")
         for number, (top, loss) in enumerate(zip(each.top, each.loss, strict=True), 1):
-            table.add_row(f"head {number}, token t+{number + 1}", *(f"{share:.1%}" for share in top), f"{loss:.3f}")
+            table.add_row(f"{unit} {number}, token t+{number + 1}", *(f"{share:.1%}" for share in top), f"{loss:.3f}")
         console.print(table)

@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 
-from vllm_spec_plugin.proposers.medusa.tensor_file import OUR_FILE
 from vllm_spec_plugin.schema.errors import UserError, show
 
 
@@ -18,8 +17,10 @@ class Checkpoint:
         folder: it.
     """
 
-    def __init__(self, out: Path) -> None:
+    def __init__(self, out: Path, weights: str) -> None:
+        """Takes the folder, and the name of the file of finished heads in it."""
         self._out = out
+        self._weights = weights
         self.folder = out / "checkpoint"
         self._arguments = self.folder / "arguments.json"
         self._state = self.folder / "state.pt"
@@ -50,7 +51,7 @@ class Checkpoint:
                     f"allowed: the same ones, to go on with it; {advice}"
                 )
             return
-        elif (self._out / OUR_FILE).is_file():
+        elif (self._out / self._weights).is_file():
             raise UserError(f"--out {self._out}: holds heads already; allowed: another folder; {advice}")
         self.folder.mkdir(parents=True, exist_ok=True)
         self._write(self._arguments, json.dumps(arguments, indent=2))

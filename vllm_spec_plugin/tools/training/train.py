@@ -12,6 +12,7 @@ from rich.console import Console
 
 from vllm_spec_plugin.proposers.medusa.checkpoint import load_heads, read_heads_config, save_heads
 from vllm_spec_plugin.proposers.medusa.heads import MedusaHeads
+from vllm_spec_plugin.proposers.medusa.tensor_file import OUR_FILE
 from vllm_spec_plugin.schema.errors import UserError
 from vllm_spec_plugin.tools.training.backbone import Backbone, load_backbone
 from vllm_spec_plugin.tools.training.curves import draw_curves
@@ -21,6 +22,7 @@ from vllm_spec_plugin.tools.training.drawn import drawn_paths, drawn_shares
 from vllm_spec_plugin.tools.training.kinds import DATA, Kind, data_kind, own_kinds
 from vllm_spec_plugin.tools.training.loop import Training, run
 from vllm_spec_plugin.tools.training.measurement import MAX_PATHS, Ranks, rank_rows
+from vllm_spec_plugin.tools.training.objective import teacher
 from vllm_spec_plugin.tools.training.options import Options
 from vllm_spec_plugin.tools.training.progress import Tasks
 from vllm_spec_plugin.tools.training.provenance import provenance
@@ -56,7 +58,7 @@ def train_heads(options: Options, out: Path, console: Console, *, restart: bool 
         options = replace(options, learning_rate=RATE / math.sqrt(backbone.hidden_size))
     _check(options, backbone)
     data = read_data(options.data, backbone.render)
-    checkpoint = Checkpoint(out)
+    checkpoint = Checkpoint(out, OUR_FILE)
     arguments = options.arguments()
     checkpoint.begin(arguments | {"sha256 of the data": data.sha256}, restart=restart)
     with Tasks(console) as tasks:
@@ -64,7 +66,8 @@ def train_heads(options: Options, out: Path, console: Console, *, restart: bool 
         own = OwnText(backbone, checkpoint.folder / "own-text.jsonl", options.max_length, options.seed)
         kinds += own_kinds(backbone, own, data, options, tasks)
         heads = _new_heads(backbone, options)
-        training = Training(backbone, heads, [kind.train for kind in kinds], options) if options.steps else None
+        learn = teacher(backbone, heads, soft=options.labels == "soft")
+        training = Training(heads, learn, [kind.train for kind in kinds], options) if options.steps else None
         seconds = own.seconds_before
         if training is not None:
             seconds = _run(training, backbone, kinds, options, checkpoint, tasks, begin, own.seconds_before)
@@ -78,6 +81,7 @@ def train_heads(options: Options, out: Path, console: Console, *, restart: bool 
     # Heads that were only measured keep their history.
     earlier = read_heads_config(options.start).provenance if options.start and not options.steps else None
     made = provenance(
+        "train-medusa",
         arguments,
         data.sha256,
         {kind.name: kind.num_tokens for kind in kinds},
@@ -133,7 +137,7 @@ def _new_heads(backbone: Backbone, options: Options) -> MedusaHeads:
 
 
 def _run(
-    training: Training,
+    training: Training[MedusaHeads],
     backbone: Backbone,
     kinds: Sequence[Kind],
     options: Options,
@@ -147,7 +151,7 @@ def _run(
     if state is not None:
         before = state.pop("seconds")
         training.load(state)
-    quick = [row for kind in kinds for row in _some(kind.held_out, QUICK_TOKENS)]
+    quick = [row for kind in kinds for row in some(kind.held_out, QUICK_TOKENS)]
 
     def measure() -> None:
         ranks = _rank(backbone, training.heads, quick, options)
@@ -169,7 +173,7 @@ def _run(
     return before
 
 
-def _some(rows: Sequence[Row], num_tokens: int) -> list[Row]:
+def some(rows: Sequence[Row], num_tokens: int) -> list[Row]:
     """The first rows up to so many tokens; at least one."""
     chosen: list[Row] = []
     for row in rows:
@@ -190,7 +194,7 @@ def _drawn(
     """Paths of drawn drafts, on the target's own sampled text if there is any, else on the data."""
     rows = [row for kind in kinds for row in kind.held_out if row.temperature]
     rows = rows or [row for kind in kinds for row in kind.held_out if row.temperature is None]
-    shares = drawn_shares(backbone, heads, _some(rows, QUICK_TOKENS), options.batch_tokens, options.seed)
+    shares = drawn_shares(backbone, heads, some(rows, QUICK_TOKENS), options.batch_tokens, options.seed)
     return drawn_paths(shares, MAX_PATHS)
 
 

@@ -8,7 +8,7 @@ import torch
 from tests.unit.tools.training.tiny import alphabet, alphabet_backbone, random_backbone
 from vllm_spec_plugin.tools.training.loop import Training
 from vllm_spec_plugin.tools.training.measurement import rank_rows
-from vllm_spec_plugin.tools.training.objective import Lesson, positions_of
+from vllm_spec_plugin.tools.training.objective import Lesson, positions_of, teacher
 from vllm_spec_plugin.tools.training.options import Options
 from vllm_spec_plugin.tools.training.rows import Row, side_by_side
 from vllm_spec_plugin.tools.training.start import first_heads
@@ -20,8 +20,8 @@ TEXTS = [Row(alphabet(20, start)) for start in range(26)]
 def test_head_k_learns_the_token_k_after_the_next(labels: str) -> None:
     backbone = alphabet_backbone()
     heads = first_heads(backbone, 3, 1)
-    options = Options("m", ("d",), 3, steps=60, batch_tokens=200, learning_rate=0.05, labels=labels)  # type: ignore[arg-type]
-    training = Training(backbone, heads, [TEXTS], options)
+    options = Options("m", ("d",), heads=3, steps=60, batch_tokens=200, learning_rate=0.05, labels=labels)  # type: ignore[arg-type]
+    training = Training(heads, teacher(backbone, heads, soft=labels == "soft"), [TEXTS], options)
     while training.step < options.steps:
         training.advance()
     best = heads(backbone.read(alphabet(26)[None])[0][0]).argmax(-1)

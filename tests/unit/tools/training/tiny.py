@@ -44,22 +44,22 @@ def random_backbone() -> Backbone:
     return Backbone(LlamaForCausalLM(config()), tokenizer())
 
 
-def saved_model(folder: Path) -> str:
+def saved_model(folder: Path, **changes: Any) -> str:
     """A random model's folder."""
     torch.manual_seed(0)
-    LlamaForCausalLM(config()).save_pretrained(folder)
+    LlamaForCausalLM(config(**changes)).save_pretrained(folder)
     tokenizer().save_pretrained(folder)
     return str(folder)
 
 
-def alphabet_backbone() -> Backbone:
+def alphabet_backbone(num_layers: int = 1) -> Backbone:
     """Says with near certainty the letter that comes after the last one; after z comes a.
 
-    A letter's embedding is a vector of its own, the layer adds nothing, and the output layer knows the next letter by
+    A letter's embedding is a vector of its own, the layers add nothing, and the output layer knows the next letter by
     the one before.
     """
     size = 32
-    model = LlamaForCausalLM(config(hidden_size=size, tie_word_embeddings=False))
+    model = LlamaForCausalLM(config(hidden_size=size, tie_word_embeddings=False, num_hidden_layers=num_layers))
     with torch.no_grad():
         for weight in model.model.layers.parameters():
             weight.zero_()

@@ -1,0 +1,132 @@
+"""EAGLE-3 heads draft from the target's hidden states: what the engine computes is what plain torch computes."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+
+from tests.engine import texts
+from tests.engine.arms import EAGLE3, TIGHT, Arms, Engine
+from tests.engine.exact import Reference, Tokens
+from tests.engine.jobs import Job, Request, Result
+from tests.engine.test_draft_model import assert_greedy, mixed_job
+from vllm_spec_plugin.proposers.eagle3.checkpoint import Head, read_head
+from vllm_spec_plugin.proposers.eagle3.reference import Eagle3Head
+from vllm_spec_plugin.tools.demo import model_path
+
+pytestmark = pytest.mark.engine
+
+K = 4
+ATOL = 2e-3
+
+
+@pytest.fixture(scope="module")
+def prompts(reference: Reference) -> list[Tokens]:
+    return texts.sources(reference, 24, 400)
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The bundled head as SafeAILab/EAGLE writes one, with half of the vocabulary and an embedding of its own."""
+    folder = tmp_path_factory.mktemp("head")
+    head = read_head(str(model_path("eagle3")))
+    target_ids = torch.randperm(head.config.vocab_size, generator=torch.Generator().manual_seed(0))
+    target_ids = target_ids[: len(target_ids) // 2].sort().values
+    weights = {name.replace("layers.0.", "midlayer."): tensor for name, tensor in head.weights().items()}
+    weights["lm_head.weight"] = weights["lm_head.weight"][target_ids].clone()
+    weights["d2t"] = target_ids - torch.arange(len(target_ids))
+    with safe_open(model_path("target") / "model.safetensors", "pt") as target:
+        weights["embed_tokens.weight"] = target.get_tensor("model.embed_tokens.weight")
+    save_file(weights, folder / "model.safetensors")
+    config = dict(head.config.layer) | {
+        "architectures": ["LlamaForCausalLMEagle3"],
+        "draft_vocab_size": len(target_ids),
+        "eagle_config": {"eagle_aux_hidden_state_layer_ids": list(head.config.aux_layers or ())},
+        "norm_before_residual": head.config.norm_before_residual,
+    }
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "plugin.yaml").write_text("proposer: {method: eagle3, model: .}\ndraft_length: {policy: fixed}\n")
+    return folder
+
+
+class PlainHead:
+    """A head beside the bundled target, in transformers and plain torch."""
+
+    def __init__(self, reference: Reference, folder: Path) -> None:
+        self._target = reference.model
+        self._files: Head = read_head(str(folder))
+        self._head = Eagle3Head.load(self._files)
+
+    @torch.inference_mode()
+    def logits(self, text: list[int]) -> list[torch.Tensor]:
+        """Per number of draft tokens at the end of `text`, from 0, [vocab_size], the logits after it."""
+        config = self._files.config
+        layers = config.aux_layers_of(self._target.config.num_hidden_layers)
+        hidden = self._target(torch.tensor([text]), output_hidden_states=True).hidden_states
+        features = self._head.combine(torch.cat([hidden[layer] for layer in layers], -1))
+        embeddings = self._target.get_input_embeddings()(torch.tensor([text[1:]]))
+        found = []
+        for count in range(K):
+            length = len(text) - 1 - count
+            *_, output = self._head.unroll(embeddings, features[:, :length], count + 1)
+            found.append(self._over_vocabulary(self._head.lm_head(output[0, -1])))
+        return found
+
+    def _over_vocabulary(self, logits: torch.Tensor) -> torch.Tensor:
+        if self._files.target_ids is None:
+            return logits
+        return torch.full((self._files.config.vocab_size,), -torch.inf).scatter(0, self._files.target_ids, logits)
+
+
+def assert_same_logits(head: PlainHead, result: Result) -> None:
+    """Each recorded output is that of plain torch, after one of the possible numbers of draft tokens."""
+    num_by_count = [0] * K
+    for text, logits in result.notes["drafting"]:
+        found = torch.tensor(logits)
+        gaps = [float((found - own).nan_to_num(0).abs().max()) for own in head.logits(text)]
+        best = min(range(K), key=gaps.__getitem__)
+        assert gaps[best] < ATOL, f"after {len(text)} tokens: {gaps}"
+        num_by_count[best] += 1
+    assert min(num_by_count) > 10
+
+
+def test_logits_are_those_of_plain_torch(arms: Arms, reference: Reference, prompts: list[Tokens]) -> None:
+    """After chunked prompts, prefix-cache hits, preemption and rejected drafts."""
+    result = arms.run(Engine(config=EAGLE3, check=True, **TIGHT), mixed_job(prompts, record_drafting=0.2))
+    assert result.preemptions > 0
+    assert result.metrics["vllm:prefix_cache_hits"] > 0
+    assert_no_errors(result)
+    assert result.accepted > 50
+    assert_same_logits(PlainHead(reference, model_path("eagle3")), result)
+
+
+def test_heads_of_the_original_layout_and_of_few_tokens(
+    arms: Arms, reference: Reference, prompts: list[Tokens], original: Path
+) -> None:
+    """The distribution is 0 outside the head's vocabulary; outputs are those without drafts."""
+    engine = Engine(config=str(original / "plugin.yaml"))
+    result = arms.run(engine, mixed_job(prompts, record_drafting=0.1))
+    assert_no_errors(result)
+    assert_same_logits(PlainHead(reference, original), result)
+    assert_greedy(arms, reference, prompts, result)
+
+
+def test_a_request_may_allow_no_token_of_the_heads_vocabulary(
+    arms: Arms, reference: Reference, prompts: list[Tokens], original: Path
+) -> None:
+    target_ids = read_head(str(original)).target_ids
+    assert target_ids is not None
+    others = sorted(set(range(reference.model.config.vocab_size)) - set(target_ids.tolist()))
+    params = {"temperature": 1.0, "max_tokens": 16, "ignore_eos": True, "allowed_token_ids": others}
+    job = Job([Request(prompt, params) for prompt in prompts[:8]])
+    result = arms.run(Engine(config=str(original / "plugin.yaml")), job)
+    assert_no_errors(result)
+    assert all(set(tokens) <= set(others) for tokens in result.tokens())
+
+
+def assert_no_errors(result: Result) -> None:
+    """No fault of the proposer was counted."""
+    assert not any(count for name, count in result.metrics.items() if "proposer_errors" in name)

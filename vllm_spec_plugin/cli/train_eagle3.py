@@ -1,0 +1,116 @@
+"""`vllm-spec train-eagle3`: trains an EAGLE-3 head for a model."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from vllm_spec_plugin.cli.train_medusa import WeightType
+from vllm_spec_plugin.cli.widen import parse_count
+
+
+def train_eagle3(
+    model: Annotated[
+        str, typer.Option(metavar="M", show_default=False, help="The target: a folder or a name on the hub.")
+    ],
+    data: Annotated[
+        list[str],
+        typer.Option(
+            metavar="FILE|DIR|stdlib",
+            show_default=False,
+            help='Training text; repeatable: text files, folders of them, .jsonl with "text", "prompt" and '
+            '"completion", or "messages". stdlib is the corpus of the bundled models.',
+        ),
+    ],
+    out: Annotated[
+        Path,
+        typer.Option(
+            metavar="DIR", file_okay=False, show_default=False, help="Folder to write to; created if missing."
+        ),
+    ],
+    draft_tokens: Annotated[
+        int, typer.Option(min=1, max=16, help="Length of the chains that the head learns to draft.")
+    ] = 5,
+    draft_vocab: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            show_default=False,
+            help="Size of the head's vocabulary: the most frequent tokens of the training text. [default: the model's, "
+            "at most 32000]",
+        ),
+    ] = None,
+    aux_layers: Annotated[
+        tuple[int, int, int] | None,
+        typer.Option(
+            metavar="I J K",
+            show_default=False,
+            help="Layers of the model after which the head takes hidden states; 0 is the embedding. [default: 2, the "
+            "middle and the third from the end, as in vLLM; the last three of models with few layers]",
+        ),
+    ] = None,
+    steps: Annotated[int, typer.Option(min=1, help="Optimiser steps.")] = 2000,
+    batch_tokens: Annotated[int, typer.Option(min=1, help="Tokens per step.")] = 2048,
+    learning_rate: Annotated[
+        float | None,
+        typer.Option(
+            min=1e-9,
+            max=1.0,
+            show_default=False,
+            help="Peak learning rate. [default: 0.032 / sqrt(hidden size of the model)]",
+        ),
+    ] = None,
+    max_length: Annotated[int, typer.Option(min=3, help="Maximum tokens per training sequence.")] = 512,
+    self_distill: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            parser=parse_count,
+            show_default=False,
+            help="Tokens to generate with the model, as continuations of the data, and to train on, such as 2M. "
+            "Raises acceptance on the model's own outputs. [default: none]",
+        ),
+    ] = None,
+    self_distill_temperature: Annotated[
+        list[float] | None,
+        typer.Option(
+            min=0.0, max=10.0, help="Temperature of those continuations; repeatable, equally many each. [default: 0, 1]"
+        ),
+    ] = None,
+    dtype: Annotated[WeightType, typer.Option(help="Data type of the saved weights.")] = WeightType.BFLOAT16,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of everything random.")] = 0,
+    restart: Annotated[
+        bool, typer.Option("--restart", help="Discard an interrupted run in DIR, and replace a head in it.")
+    ] = False,
+) -> None:
+    """Train an EAGLE-3 head for a model. The model's weights do not change.
+
+    Writes the head in the speculators layout, with held-out acceptance by position, provenance and training.png, to
+    DIR. To resume an interrupted run, repeat the same command.
+    """
+    from vllm_spec_plugin.cli.console import new_console
+    from vllm_spec_plugin.tools.training.eagle3.options import Eagle3Options
+    from vllm_spec_plugin.tools.training.eagle3.train import train_head
+
+    options = Eagle3Options(
+        model,
+        tuple(data),
+        draft_tokens=draft_tokens,
+        draft_vocab=draft_vocab,
+        aux_layers=aux_layers,
+        steps=steps,
+        batch_tokens=batch_tokens,
+        learning_rate=learning_rate,
+        max_length=max_length,
+        self_distill=self_distill or 0,
+        temperatures=tuple(dict.fromkeys(self_distill_temperature or (0.0, 1.0))),
+        dtype=dtype.value,
+        seed=seed,
+    )
+    try:
+        train_head(options, out, new_console(), restart=restart)
+    except KeyboardInterrupt:
+        typer.echo("interrupted; repeat the same command to resume", err=True)
+        sys.exit(130)
+    typer.echo(f"written to {out}")

@@ -1,0 +1,77 @@
+"""Checks before start-up whether an EAGLE-3 head can draft for a target."""
+
+from vllm_spec_plugin.proposers.eagle3.checkpoint import Eagle3CheckpointError, Head, read_head
+from vllm_spec_plugin.proposers.model_source import ModelFacts, UnreadableError, read_facts, refusal
+from vllm_spec_plugin.proposers.section import Target
+from vllm_spec_plugin.schema.errors import show_source, show_text
+
+_ADVICE = "choose a head for this target or train one with vllm-spec train-eagle3"
+
+
+def check_head(target: Target | None, model: str, where: str) -> list[str]:
+    """Checks that the head is complete and fits the target, without loading weights.
+
+    Properties of the target that cannot be read are not compared: vLLM serves models that transformers does not know.
+    The name of the head's target is not compared: one model has many paths and names.
+
+    Args:
+        target: the served model; None compares nothing.
+        model: the value of `proposer.model`: a folder or a name on the Hugging Face hub.
+        where: name of the configuration file, for messages.
+
+    Returns:
+        Warnings about properties that could not be checked.
+
+    Raises:
+        ConfigError: the head cannot be read or does not fit.
+    """
+    try:
+        head = read_head(model)
+    except Eagle3CheckpointError as error:
+        raise refusal(where, str(error)) from None
+    if target is None:
+        return []
+    try:
+        facts = read_facts(target.source)
+    except UnreadableError as error:
+        reason = f"not compared with the target {target.source.shown}: its config cannot be read: {error}"
+        return [f"{show_source(where)}: proposer.model: {reason}"]
+    if reason := obstacle(head, facts, f"the target {target.source.shown}"):
+        raise refusal(where, f"'{show_text(model, 200)}' {reason}; {_ADVICE}")
+    return []
+
+
+def obstacle(head: Head, target: ModelFacts, shown: str) -> str:
+    """Returns why a head cannot draft for a target, with what is allowed; empty if it can.
+
+    Args:
+        head: the head.
+        target: properties of the target; those that are None are not compared.
+        shown: the target's name for messages.
+    """
+    config = head.config
+    for what, found, wanted in (
+        ("a vocabulary of", config.vocab_size, target.vocab_size),
+        ("hidden states of size", config.target_hidden_size, target.hidden_size),
+    ):
+        if wanted is not None and found != wanted:
+            return f"is for a target with {what} {found:,}, {shown} has {wanted:,}; allowed: a head for {wanted:,}"
+    if not head.has_embedding and target.hidden_size not in (None, config.hidden_size):
+        return (
+            f"has no embedding of its own and a hidden size of {config.hidden_size:,}, {shown} has embeddings of size "
+            f"{target.hidden_size:,}; allowed: equal sizes, or a head with 'embed_tokens.weight'"
+        )
+    if target.num_layers is None:
+        return ""
+    layers = config.aux_layers_of(target.num_layers)
+    if len(layers) != config.num_aux_layers:
+        return (
+            f"does not name its auxiliary layers, and the default ones of {shown} with {target.num_layers} layers are "
+            f"{list(layers)}; allowed: {config.num_aux_layers} layers in eagle_aux_hidden_state_layer_ids"
+        )
+    if layers[-1] > target.num_layers:
+        return (
+            f"takes hidden states after layer {layers[-1]}, {shown} has {target.num_layers} layers; allowed: layer ids "
+            f"from 0 to {target.num_layers}"
+        )
+    return ""

@@ -1,0 +1,1 @@
+"""Training EAGLE-3 heads for a target whose own weights stay as they are."""

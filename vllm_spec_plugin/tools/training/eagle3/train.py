@@ -1,0 +1,158 @@
+"""A training run from its options to a folder with an EAGLE-3 head."""
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+
+from vllm_spec_plugin.proposers.eagle3.checkpoint import WEIGHTS, read_head
+from vllm_spec_plugin.proposers.eagle3.reference import Eagle3Head
+from vllm_spec_plugin.schema.errors import UserError
+from vllm_spec_plugin.tools.training.backbone import Backbone, load_backbone
+from vllm_spec_plugin.tools.training.curves import draw_curves
+from vllm_spec_plugin.tools.training.data import read_data
+from vllm_spec_plugin.tools.training.distill import OwnText
+from vllm_spec_plugin.tools.training.eagle3.files import save_head
+from vllm_spec_plugin.tools.training.eagle3.measurement import acceptance_by_position, rank_chains
+from vllm_spec_plugin.tools.training.eagle3.objective import teacher
+from vllm_spec_plugin.tools.training.eagle3.options import Eagle3Options
+from vllm_spec_plugin.tools.training.eagle3.start import frequent_tokens, new_config, new_head
+from vllm_spec_plugin.tools.training.kinds import DATA, Kind, data_kind, own_kinds
+from vllm_spec_plugin.tools.training.loop import Training, run
+from vllm_spec_plugin.tools.training.progress import Tasks
+from vllm_spec_plugin.tools.training.provenance import provenance
+from vllm_spec_plugin.tools.training.report import Measurement, held_out, measurement, print_measurements
+from vllm_spec_plugin.tools.training.resume import Checkpoint
+from vllm_spec_plugin.tools.training.train import MEASUREMENTS, QUICK_TOKENS, SAVES, some
+
+RATE = 0.032  # 2e-3 at a hidden size of 256, 5e-4 at 4096
+UNIT = "draft token"
+
+
+def train_head(
+    options: Eagle3Options, out: Path, console: Console, *, restart: bool = False
+) -> dict[str, dict[str, Any]]:
+    """Trains a head, measures it on held-out text, and writes it in the speculators layout.
+
+    Args:
+        options: what to do.
+        out: gets config.json, the weights and training.png; on the way, `checkpoint`.
+        console: for progress and figures.
+        restart: forget an interrupted run, and replace a head that is there.
+
+    Returns:
+        The section `held_out` of config.json: figures by kind of text.
+
+    Raises:
+        UserError: one message for the person who gave the options.
+        KeyboardInterrupt: after a checkpoint was written.
+    """
+    begin = time.time()
+    backbone = load_backbone(options.model)
+    if options.learning_rate is None:
+        options = replace(options, learning_rate=RATE / math.sqrt(backbone.hidden_size))
+    _check(options, backbone)
+    config = new_config(backbone, options)
+    options = replace(options, draft_vocab=config.draft_vocab_size, aux_layers=config.aux_layers)
+    data = read_data(options.data, backbone.render)
+    checkpoint = Checkpoint(out, WEIGHTS)
+    checkpoint.begin(options.arguments() | {"sha256 of the data": data.sha256}, restart=restart)
+    with Tasks(console) as tasks:
+        kinds = [data_kind(backbone, data, options, tasks)]
+        own = OwnText(backbone, checkpoint.folder / "own-text.jsonl", options.max_length, options.seed)
+        kinds += own_kinds(backbone, own, data, options, tasks)
+        rows = [row for kind in kinds for row in kind.train]
+        target_ids = frequent_tokens(rows, config.draft_vocab_size, config.vocab_size).to(backbone.device)
+        head = new_head(backbone, config, target_ids, options.seed)
+        learn = teacher(backbone, head, target_ids, options.draft_tokens)
+        training = Training(head, learn, [kind.train for kind in kinds], options)
+        seconds = _run(training, backbone, target_ids, kinds, options, checkpoint, tasks, begin, own.seconds_before)
+        dtype = getattr(torch, options.dtype)
+        # Measured as it will be loaded, with the rounding of the file.
+        save_head(head, target_ids, out, dtype, options.draft_tokens, {})
+        head = Eagle3Head.load(read_head(str(out))).to(backbone.device).requires_grad_(False)
+        measurements, figures = _measure_all(backbone, head, target_ids, kinds, options)
+    made = provenance(
+        "train-eagle3",
+        options.arguments(),
+        data.sha256,
+        {kind.name: kind.num_tokens for kind in kinds},
+        seconds + time.time() - begin,
+        str(backbone.device),
+    )
+    save_head(head, target_ids, out, dtype, options.draft_tokens, {"held_out": figures, "provenance": made})
+    draw_curves(training.history, f"An EAGLE-3 head for {Path(options.model).name}", out / "training.png", UNIT)
+    checkpoint.remove()
+    print_measurements(measurements, console, UNIT)
+    for name, found in figures.items():
+        shares = ", ".join(f"{share:.1%}" for share in found["acceptance_by_position"])
+        console.print(f"accepted by position, {name}: {shares}", highlight=False, soft_wrap=True)
+    return figures
+
+
+def _check(options: Eagle3Options, backbone: Backbone) -> None:
+    shortest = options.draft_tokens + 2
+    most = backbone.context or math.inf
+    if not shortest <= options.max_length <= most:
+        raise UserError(
+            f"--max-length: got {options.max_length}; allowed: from {shortest}, for {options.draft_tokens} draft tokens"
+            + (f", to {backbone.context}, which is all that {options.model} reads" if backbone.context else "")
+        )
+
+
+def _run(
+    training: Training[Eagle3Head],
+    backbone: Backbone,
+    target_ids: torch.Tensor,
+    kinds: Sequence[Kind],
+    options: Eagle3Options,
+    checkpoint: Checkpoint,
+    tasks: Tasks,
+    begin: float,
+    before: float,
+) -> float:
+    """Trains to the end; the seconds that earlier, interrupted runs took, `before` if they came to no checkpoint."""
+    state = checkpoint.load()
+    if state is not None:
+        before = state.pop("seconds")
+        training.load(state)
+    quick = [row for kind in kinds for row in some(kind.held_out, QUICK_TOKENS)]
+
+    def measure() -> None:
+        ranks, _ = rank_chains(backbone, training.heads, target_ids, quick, options.batch_tokens, options.draft_tokens)
+        training.history.steps.append(training.step)
+        training.history.held_out_loss.append(list(ranks.loss))
+        training.history.held_out_accuracy.append((ranks.together[1:] == 0).float().mean(1).tolist())
+
+    with tasks.task("training", options.steps) as advance:
+        run(
+            training,
+            options.steps,
+            save=lambda: checkpoint.save(training.state() | {"seconds": before + time.time() - begin}),
+            save_every=max(1, options.steps // SAVES),
+            measure=measure,
+            measure_every=max(1, options.steps // MEASUREMENTS),
+            on_step=lambda step, loss: advance(step, f"loss {loss:.3f}"),
+        )
+    return before
+
+
+def _measure_all(
+    backbone: Backbone, head: Eagle3Head, target_ids: torch.Tensor, kinds: Sequence[Kind], options: Eagle3Options
+) -> tuple[list[Measurement], dict[str, dict[str, Any]]]:
+    measurements, more = [], {}
+    for kind in kinds:
+        ranks, overlaps = rank_chains(
+            backbone, head, target_ids, kind.held_out, options.batch_tokens, options.draft_tokens
+        )
+        measurements.append(measurement(kind.name, ranks, is_own=kind.name != DATA))
+        more[kind.name] = {
+            "acceptance_by_position": [round(share, 4) for share in acceptance_by_position(ranks)],
+            "overlap": [round(share, 4) for share in overlaps],
+        }
+    return measurements, {name: figures | more[name] for name, figures in held_out(measurements).items()}
