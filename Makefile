@@ -16,7 +16,7 @@ PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3; do \
 	"$$python" -c 'import sys, ensurepip; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' 2>/dev/null \
 	&& echo "$$python" && break; done)
 
-.PHONY: help setup demo serve test test-unit test-full matrix seams loadtest lint format clean
+.PHONY: help setup demo serve test test-unit test-full matrix seams docs loadtest lint format clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  %-10s %s\n", $$1, $$2 }'
@@ -89,6 +89,16 @@ matrix: setup ## Test architectures with ways of drafting, and write docs/suppor
 
 seams: setup ## Compare the private names of vLLM that the plugin uses: make seams [VLLM=0.33.0] [UPDATE=1]
 	@$(VENV)/bin/python -m tests.seams $(if $(VLLM),--vllm $(VLLM)) $(if $(UPDATE),--update)
+
+# In an environment of its own: the site's tools need none of the project's packages.
+docs: ## Write the documentation site to build/site
+	@[ -x build/docs-venv/bin/mkdocs ] || { $(PYTHON) -m venv build/docs-venv \
+		&& build/docs-venv/bin/python -m pip install --quiet 'mkdocs-material>=9.6,<10' 'mkdocstrings[python]>=1,<2'; }
+	@rm -rf build/docs && mkdir -p build/docs
+	@git ls-files --cached --others --exclude-standard '*.md' '*.png' 'docs/*' 'deploy/*' 'recipes/*' 'configs/*' | grep -v '^vllm_spec_plugin/\|^tests/' \
+		| tar --create --files-from - | tar --extract --directory build/docs
+	NO_MKDOCS_2_WARNING=1 build/docs-venv/bin/mkdocs build --strict
+	@echo "==> build/site/index.html"
 
 loadtest: setup ## Put a served engine under load and among faults, and check it (about 10 minutes)
 	$(VENV)/bin/python -m loadtests.acceptance --out loadtest-results

@@ -16,8 +16,9 @@ def edited_draft(folder: Path, **config: object) -> Path:
     return draft
 
 
-def plugin_yaml(folder: Path) -> str:
-    """A configuration that drafts with the model beside it in every step."""
+def plugin_yaml(folder: Path, **keys: object) -> str:
+    """A configuration that drafts with the model beside it in every step; `keys` are others of its proposer."""
     path = folder / "plugin.yaml"
-    path.write_text("proposer: {method: draft_model, model: draft}\ndraft_length: {policy: fixed}\n")
+    proposer = {"method": "draft_model", "model": "draft"} | keys
+    path.write_text(json.dumps({"proposer": proposer, "draft_length": {"policy": "fixed"}}))
     return str(path)

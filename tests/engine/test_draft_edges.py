@@ -59,12 +59,20 @@ def test_a_quantised_draft_drafts(arms: Arms, reference: Reference, prompts: lis
     assert min(result.accepted, result.rejected) > 200
 
 
+@pytest.mark.parametrize(
+    ("config", "keys"), [({"max_position_embeddings": SHORT_CONTEXT}, {}), ({}, {"max_model_len": SHORT_CONTEXT})]
+)
 def test_drafts_stop_at_the_end_of_a_short_context(
-    arms: Arms, reference: Reference, prompts: list[Tokens], tmp_path: Path
+    arms: Arms,
+    reference: Reference,
+    prompts: list[Tokens],
+    tmp_path: Path,
+    config: dict[str, int],
+    keys: dict[str, int],
 ) -> None:
     """Texts grow past the draft's context; nobody else stops drafting, and every text is what it would be."""
-    edited_draft(tmp_path, max_position_embeddings=SHORT_CONTEXT)
-    engine = Engine(config=plugin_yaml(tmp_path))
+    edited_draft(tmp_path, **config)
+    engine = Engine(config=plugin_yaml(tmp_path, **keys))
     # The draft's cached positions end with its context: one token more would be out of bounds.
     result = arms.run(engine, greedy_job(prompts, NUM_TOKENS))
     assert_same_tokens(reference, prompts, result, arms.run(Engine(), greedy_job(prompts, NUM_TOKENS)))

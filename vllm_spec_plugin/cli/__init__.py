@@ -8,9 +8,14 @@ from vllm_spec_plugin import __version__
 from vllm_spec_plugin.cli.bench import bench
 from vllm_spec_plugin.cli.certify import certify
 from vllm_spec_plugin.cli.check import check
+from vllm_spec_plugin.cli.convert import convert
+from vllm_spec_plugin.cli.doctor import doctor
 from vllm_spec_plugin.cli.errors import Commands
+from vllm_spec_plugin.cli.init import init
+from vllm_spec_plugin.cli.loadtest import loadtest
 from vllm_spec_plugin.cli.mock_server import mock_server
 from vllm_spec_plugin.cli.plan import plan
+from vllm_spec_plugin.cli.schema import schema
 from vllm_spec_plugin.cli.theory import theory
 from vllm_spec_plugin.cli.train_demo import train_demo
 from vllm_spec_plugin.cli.train_eagle3 import train_eagle3
@@ -41,20 +46,25 @@ def main(
     """Speculative decoding for vLLM: check configurations, plan and measure speedups, certify exactness."""
 
 
+# A forwarded command parses its own options, `--help` included.
+_FORWARD = {"ignore_unknown_options": True, "allow_extra_args": True, "allow_interspersed_args": False}
+
 app.add_typer(bench, name="bench")
 # What follows "--" are vLLM's own options.
 app.command("certify", context_settings={"allow_extra_args": True})(certify)
 app.command("check", context_settings={"ignore_unknown_options": True})(check)
+app.command("convert")(convert)
+app.command("doctor", context_settings={"ignore_unknown_options": True})(doctor)
+app.command("init")(init)
+app.command("loadtest", context_settings={**_FORWARD, "help_option_names": []})(loadtest)
 app.command("mock-server")(mock_server)
 app.command("plan")(plan)
+app.command("schema")(schema)
 app.command("theory")(theory)
 app.command("train-demo")(train_demo)
 app.command("train-eagle3")(train_eagle3)
 app.command("train-medusa")(train_medusa)
 app.command("widen")(widen)
-
-# A forwarded command parses its own options, `--help` included.
-_FORWARD = {"ignore_unknown_options": True, "allow_extra_args": True, "allow_interspersed_args": False}
 
 
 def _forward(context: typer.Context, module: str, function: str) -> None:

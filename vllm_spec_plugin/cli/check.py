@@ -80,14 +80,14 @@ def check(
         raise typer.BadParameter("no FILE given; allowed: FILEs first, then options")
     if options and model is None:
         raise typer.BadParameter(f"{options[0]} is an option of vllm serve; allowed: with --model only")
-    found = [_load(name) for name in names]
+    found = [load(name) for name in names]
     served, arguments, facts = Checked(model or ""), None, None
     if model is not None:
         with served.noting():
-            arguments, facts = _server(model, options, [each.config for each in found if each.config])
+            arguments, facts = read_server(model, options, [each.config for each in found if each.config])
     for each in found:
         with each.noting():
-            _check_file(each, arguments)
+            check_file(each, arguments)
     if as_json:
         import json
 
@@ -104,7 +104,8 @@ def check(
         raise typer.Exit(BAD)
 
 
-def _load(name: str) -> Checked:
+def load(name: str) -> Checked:
+    """Reads a file, or standard input; its mistakes are in the result."""
     from vllm_spec_plugin.config.reading import load_config, load_stream
 
     checked = Checked("stdin" if name == STDIN else name)
@@ -113,7 +114,7 @@ def _load(name: str) -> Checked:
     return checked
 
 
-def _server(model: str, options: list[str], configs: "Sequence[PluginConfig]") -> tuple[Any, Any]:
+def read_server(model: str, options: list[str], configs: "Sequence[PluginConfig]") -> tuple[Any, Any]:
     """Returns vLLM's engine arguments of the server, and its `ModelConfig`."""
     from vllm_spec_plugin.register import serve_options
 
@@ -125,7 +126,7 @@ def _server(model: str, options: list[str], configs: "Sequence[PluginConfig]") -
     return arguments, serve_options.read_model(arguments)
 
 
-def _check_file(checked: Checked, arguments: Any) -> None:
+def check_file(checked: Checked, arguments: Any) -> None:
     """Checks a file, for a server with `arguments` if given.
 
     Raises:

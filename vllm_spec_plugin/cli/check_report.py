@@ -58,7 +58,7 @@ def print_model(name: str, facts: Any) -> None:
         ("vocabulary", f"{facts.get_vocab_size():,} tokens"),
         ("context", f"{facts.max_model_len:,} tokens"),
     ]
-    _print_table([(key, value, "") for key, value in rows])
+    print_table([(key, value, "") for key, value in rows])
 
 
 def print_file(checked: "Checked", *, is_ok: bool) -> None:
@@ -70,7 +70,7 @@ def print_file(checked: "Checked", *, is_ok: bool) -> None:
     if not is_ok or checked.config is None:
         return
     typer.echo(f"{show_source(checked.name)}: OK")
-    _print_table(list(_settings(checked.config, "", given=True)))
+    print_table(list(_settings(checked.config, "", given=True)))
     if checked.features is not None:
         typer.echo(f"  served with this model: {', '.join(checked.features)}")
 
@@ -98,7 +98,8 @@ def _settings(section: BaseModel, prefix: str, *, given: bool) -> Iterator[tuple
         yield name, shown, "given" if is_given else "default"
 
 
-def _print_table(rows: list[tuple[str, str, str]]) -> None:
+def print_table(rows: list[tuple[str, str, str]]) -> None:
+    """Prints rows of a name, a value and its origin."""
     from rich.table import Table
     from rich.text import Text
 

@@ -9,6 +9,14 @@ from typer.core import TyperGroup
 
 from vllm_spec_plugin.schema.errors import UserError
 
+# Modules that only some commands need, and the extra that installs them.
+EXTRAS = {
+    "scipy": "plan",
+    "matplotlib": "plot",
+    "pandas": "report",
+    "locust": "loadtest",
+}
+
 
 class Commands(TyperGroup):
     """Commands that print user errors as one message and exit with status 2.
@@ -25,6 +33,11 @@ class Commands(TyperGroup):
             fail(str(error), 2)
         except OSError as error:
             fail(f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error), 2)
+        except ModuleNotFoundError as error:
+            module = (error.name or "").partition(".")[0]
+            if module not in EXTRAS:
+                raise
+            needs_extra(module)
         finally:
             signal.signal(signal.SIGTERM, before)
 
@@ -37,3 +50,12 @@ def fail(message: str, status: int) -> NoReturn:
     """
     typer.echo(f"error: {message}", err=True)
     raise typer.Exit(status) from None
+
+
+def needs_extra(module: str) -> NoReturn:
+    """Ends a command that needs a module which is not installed.
+
+    Raises:
+        Exit: always, with status 2.
+    """
+    fail(f"this command needs {module}; install it: pip install 'vllm-spec-plugin[{EXTRAS[module]}]'", 2)

@@ -9,7 +9,15 @@ _WRITTEN = ("cache_config", "parallel_config", "scheduler_config", "structured_o
 
 
 def draft_model_config(
-    target: Any, *, model: str, dtype: str | None, quantization: str | None, architecture: str | None = None
+    target: Any,
+    *,
+    model: str,
+    dtype: str | None,
+    quantization: str | None,
+    revision: str | None = None,
+    code_revision: str | None = None,
+    max_model_len: int | None = None,
+    architecture: str | None = None,
 ) -> Any:
     """Creates vLLM's `ModelConfig` of a draft model.
 
@@ -18,12 +26,20 @@ def draft_model_config(
         model: folder or hub name of the draft model.
         dtype: data type of the weights; None is the target's, "auto" the checkpoint's.
         quantization: vLLM's name of the quantization; None is the checkpoint's.
+        revision: branch, tag or commit on the hub; None is the default branch.
+        code_revision: branch, tag or commit of the model's code; None is the default branch.
+        max_model_len: maximum context in tokens, at most the target's; None is what the model's config says.
         architecture: class of the model in vLLM; None is the checkpoint's.
+
+    Raises:
+        ValueError: vLLM cannot run the model so.
     """
     from vllm.config import ModelConfig
 
     draft = ModelConfig(
         model=model,
+        revision=revision,
+        code_revision=code_revision,
         runner="draft",
         tokenizer=target.tokenizer,
         tokenizer_mode=target.tokenizer_mode,
@@ -34,6 +50,7 @@ def draft_model_config(
         quantization=quantization,
         enforce_eager=target.enforce_eager,
         config_format=target.config_format,
+        **({} if max_model_len is None else {"max_model_len": max_model_len}),
         hf_overrides={"architectures": [architecture]} if architecture else {},
     )
     draft.max_model_len = min(draft.max_model_len, target.max_model_len)

@@ -40,13 +40,7 @@ class VllmDraftEngine:
             vllm_config: the target's `VllmConfig`.
             weights: the draft model.
         """
-        self._model_config = draft_model_config(
-            vllm_config.model_config,
-            model=weights.model,
-            dtype=weights.dtype,
-            quantization=weights.quantization,
-            architecture=weights.architecture,
-        )
+        self._model_config = draft_model_config(vllm_config.model_config, **weights.loaded)
         self._vllm_config = self._config_of_draft(vllm_config)
         self.max_len: int = self._model_config.max_model_len
         self._num_branches: int = weights.num_branches

@@ -45,6 +45,7 @@ class ModelSource:
         tokenizer_revision: branch, tag or commit of the tokenizer; None is the model's.
         trust_remote_code: whether code that comes with the model may run.
         skip_tokenizer: whether the model is used without a tokenizer, so that none is loaded.
+        code_revision: branch, tag or commit of the code that comes with the model; None is the default branch.
     """
 
     model: str
@@ -53,11 +54,18 @@ class ModelSource:
     tokenizer_revision: str | None = None
     trust_remote_code: bool = False
     skip_tokenizer: bool = False
+    code_revision: str | None = None
 
     @property
     def shown(self) -> str:
         """The model's name for messages."""
         return f"'{show_text(self.model, 200)}'"
+
+    @property
+    def code(self) -> dict[str, Any]:
+        """Keyword arguments of `from_pretrained` about code that comes with the model."""
+        revision = {} if self.code_revision is None else {"code_revision": self.code_revision}
+        return {"trust_remote_code": self.trust_remote_code} | revision
 
     @property
     def tokenizer_key(self) -> tuple[str, str | None]:
@@ -166,7 +174,7 @@ def read_facts(source: ModelSource) -> ModelFacts:
 
     origin = _origin(source.model, source.revision)
     try:
-        whole = AutoConfig.from_pretrained(source.model, **origin, trust_remote_code=source.trust_remote_code)
+        whole = AutoConfig.from_pretrained(source.model, **origin, **source.code)
         config = whole.get_text_config()
     except Exception as error:  # whatever a config from anywhere makes of the library that reads it
         raise UnreadableError(show_reason(error)) from None
@@ -198,9 +206,7 @@ def read_tokens(source: ModelSource) -> Tokens:
 
     name, revision = source.tokenizer_key
     try:
-        tokenizer = AutoTokenizer.from_pretrained(
-            name, **_origin(name, revision), trust_remote_code=source.trust_remote_code
-        )
+        tokenizer = AutoTokenizer.from_pretrained(name, **_origin(name, revision), **source.code)
         ids: dict[str, int] = tokenizer.get_vocab()
         special, end = tokenizer.all_special_tokens, tokenizer.eos_token_id
     except Exception as error:  # as above, and a tokenizer may be code of its own

@@ -22,6 +22,9 @@ class DraftWeights(NamedTuple):
         dtype: data type of the weights; None is the target's.
         quantization: vLLM's name of the quantization; None is the checkpoint's.
         num_branches: sequences per request that are drafted at once.
+        revision: branch, tag or commit of the weights on the hub; None is the default branch.
+        code_revision: branch, tag or commit of the model's code on the hub; None is the default branch.
+        max_model_len: maximum context in tokens; None is what the model's config says.
         architecture: class of the model in vLLM; None is the checkpoint's.
     """
 
@@ -30,6 +33,14 @@ class DraftWeights(NamedTuple):
     quantization: str | None = None
     num_branches: int = 1
     architecture: str | None = None
+    revision: str | None = None
+    code_revision: str | None = None
+    max_model_len: int | None = None
+
+    @property
+    def loaded(self) -> dict[str, Any]:
+        """What vLLM's loader is told, by name: everything but `num_branches`."""
+        return {key: value for key, value in self._asdict().items() if key != "num_branches"}
 
 
 class FixedTree(NamedTuple):

@@ -94,6 +94,26 @@ def check_server(arguments: Any, settings: dict[str, Any]) -> None:
         raise ConfigError(f"vLLM refuses these options: {show_reason(error)}") from None
 
 
+def refused_features(arguments: Any) -> dict[str, list[str]]:
+    """Returns what the start-up gate refuses for a server, without a configuration file: messages by feature.
+
+    Properties of a draft model are not among them, nor those that only loaded layers show.
+
+    Raises:
+        ConfigError: vLLM refuses the server.
+    """
+    from vllm_spec_plugin.compat.reading import read_facts
+    from vllm_spec_plugin.support.refusals import refusals
+    from vllm_spec_plugin.support.rules import Feature
+
+    try:
+        config = vllm_args.create_server_config(_engine_args(arguments), arguments.headless)
+    except Exception as error:
+        raise ConfigError(f"vLLM refuses these options: {show_reason(error)}") from None
+    facts = read_facts(config, None)
+    return {feature: list(map(str, refusals(frozenset({feature}), facts))) for feature in Feature}
+
+
 def _engine_args(arguments: Any) -> Any:
     register()
     return vllm_args.engine_args_of(arguments)

@@ -15,6 +15,7 @@ from vllm.v1.kv_cache_interface import (
 
 from tests.engine.tiny import WINDOW, tiny_model
 from vllm_spec_plugin.compat.draft_model import draft_model_config, draft_vllm_config, keep_all_tokens, layer_obstacle
+from vllm_spec_plugin.proposers.section import DraftWeights
 
 ATTENTION = {"block_size": 32, "num_kv_heads": 2, "head_size": 32, "dtype": torch.float32}
 MAMBA = {"block_size": 32, "shapes": ((4, 4),), "dtypes": (torch.float32,)}
@@ -32,9 +33,10 @@ def target_config(models, name):
     return args.create_engine_config()
 
 
-def draft_config(target, models, name):
+def draft_config(target, models, name, **weights):
     model = str(tiny_model(name, models))
-    draft = draft_model_config(target.model_config, model=model, dtype=None, quantization=None)
+    given = {"model": model, "dtype": None, "quantization": None} | weights
+    draft = draft_model_config(target.model_config, **given)
     return draft_vllm_config(target, draft, model_config=draft, quant_config=None)
 
 
@@ -50,6 +52,17 @@ def test_the_drafts_configuration_leaves_the_targets_as_it_is(models, target, dr
     before = settings(config)
     draft_config(config, models, draft)
     assert settings(config) == before
+
+
+def test_revisions_and_context_reach_vllms_configuration(models):
+    config = target_config(models, "llama")
+    given = DraftWeights("x", revision="r", code_revision="c", max_model_len=64).loaded
+    del given["model"]
+    draft = draft_config(config, models, "llama", **given).model_config
+    assert (draft.revision, draft.code_revision, draft.max_model_len) == ("r", "c", 64)
+    plain = draft_config(config, models, "llama").model_config
+    assert (plain.revision, plain.code_revision, plain.max_model_len) == (None, None, 512)
+    assert draft_config(config, models, "llama", max_model_len=600).model_config.max_model_len == 512
 
 
 @pytest.mark.parametrize("target", ["llama", "mistral"])

@@ -3,6 +3,7 @@
 import itertools
 import math
 import operator
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, PlainValidator, model_validator
@@ -59,6 +60,22 @@ class DraftModelConfig(ProposerConfig):
         description="Quantization of the draft model's weights, by vLLM's name; null is the checkpoint's.",
         json_schema_extra={"allowed": "a name that vLLM's --quantization takes", "null": "as the checkpoint says"},
     )
+    revision: Annotated[str, Field(min_length=1)] | None = Field(
+        default=None,
+        description="Branch, tag or commit of the draft model on the hub; null is the default branch.",
+        json_schema_extra={"allowed": "a branch, tag or commit on the hub", "null": "the default branch"},
+    )
+    code_revision: Annotated[str, Field(min_length=1)] | None = Field(
+        default=None,
+        description="Branch, tag or commit of the draft model's own code on the hub, which runs only if vllm serve has "
+        "--trust-remote-code; null is the default branch.",
+        json_schema_extra={"allowed": "a branch, tag or commit on the hub", "null": "the default branch"},
+    )
+    max_model_len: Annotated[int, Field(ge=1)] | None = Field(
+        default=None,
+        description="Maximum context of the draft model, in tokens: drafts end there; null is what its config says.",
+        json_schema_extra={"null": "as its config says"},
+    )
     catch_up_tokens: int = Field(
         default=2048,
         ge=1,
@@ -90,7 +107,15 @@ class DraftModelConfig(ProposerConfig):
     @property
     def draft_weights(self) -> DraftWeights:
         """See `ProposerConfig`."""
-        return DraftWeights(self.model, self.dtype, self.quantization, math.prod(self.branches or ()))
+        return DraftWeights(
+            self.model,
+            self.dtype,
+            self.quantization,
+            math.prod(self.branches or ()),
+            revision=self.revision,
+            code_revision=self.code_revision,
+            max_model_len=self.max_model_len,
+        )
 
     @property
     def drafts_trees(self) -> bool:
@@ -125,14 +150,33 @@ class DraftModelConfig(ProposerConfig):
         from vllm_spec_plugin.proposers.draft_model.pair import check_pair
         from vllm_spec_plugin.proposers.model_source import ModelSource, check_name
 
+        self._check_revisions(where)
         if target is None:
             check_name(self.model, where)
             return []
         if self.quantization is not None and self.quantization not in target.quantizations:
             text = unknown_word(self.quantization, sorted(target.quantizations), ", or null")
             raise config_error(show_source(where), [Mistake("proposer.quantization", text)])
-        draft = ModelSource(self.model, trust_remote_code=target.source.trust_remote_code)
-        return check_pair(target.source, draft, target.tensor_parallel_size, target.max_model_len, where)
+        draft = ModelSource(
+            self.model,
+            revision=self.revision,
+            trust_remote_code=target.source.trust_remote_code,
+            code_revision=self.code_revision,
+        )
+        return check_pair(
+            target.source, draft, target.tensor_parallel_size, target.max_model_len, where, self.max_model_len
+        )
+
+    def _check_revisions(self, where: str) -> None:
+        """Refuses revisions of a folder, which would be ignored."""
+        if Path(self.model).is_dir():
+            text = "but proposer.model is a folder, which has no revisions; allowed: leave it out"
+            given = {"revision": self.revision, "code_revision": self.code_revision}
+            mistakes = [
+                Mistake(f"proposer.{key}", f"got {show(value)}, {text}") for key, value in given.items() if value
+            ]
+            if mistakes:
+                raise config_error(show_source(where), mistakes)
 
     @classmethod
     def vllm_settings(cls, draft: str) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from vllm_spec_plugin.proposers.model_source import (
     refusal,
     unreadable,
 )
-from vllm_spec_plugin.schema.errors import show_source, show_text
+from vllm_spec_plugin.schema.errors import Mistake, config_error, show_source, show_text
 
 __all__ = ["ModelSource", "check_name", "check_pair"]
 
@@ -42,7 +42,12 @@ class _Model:
 
 
 def check_pair(
-    target: ModelSource, draft: ModelSource, tensor_parallel_size: int, max_model_len: int | None, where: str
+    target: ModelSource,
+    draft: ModelSource,
+    tensor_parallel_size: int,
+    max_model_len: int | None,
+    where: str,
+    draft_max_len: int | None = None,
 ) -> list[str]:
     """Checks that the two vocabularies are equal, and that the draft model can be split like the target.
 
@@ -56,6 +61,7 @@ def check_pair(
         tensor_parallel_size: number of devices over which both models are split.
         max_model_len: maximum tokens of a request; None is the context length in the target's config.
         where: name of the configuration file, for messages.
+        draft_max_len: value of `proposer.max_model_len`; None is the context in the draft model's config.
 
     Returns:
         Warnings about lower acceptance, and about properties that could not be checked.
@@ -82,12 +88,21 @@ def check_pair(
         _check_vocab_size(target_model, draft_model, where)
         _check_tokens(target_model, draft_model, where, notes)
         _check_ends(target_model, draft_model, where, notes)
-    if draft_facts.context is not None and draft_facts.context < (max_model_len or 0):
+    context = _context(draft, draft_facts.context, draft_max_len, where)
+    if context is not None and context < (max_model_len or 0):
         notes.append(
-            f"the context of {draft.shown} is {draft_facts.context:,} tokens, requests may have {max_model_len:,}: "
-            f"drafts end at token {draft_facts.context:,}"
+            f"the context of {draft.shown} is {context:,} tokens, requests may have {max_model_len:,}: "
+            f"drafts end at token {context:,}"
         )
     return [f"{show_source(where)}: proposer.model: {note}" for note in notes]
+
+
+def _context(draft: ModelSource, own: int | None, given: int | None, where: str) -> int | None:
+    """Returns the draft model's context; None if it is not known."""
+    if given is not None and own is not None and given > own:
+        text = f"got {given}, but the context of {draft.shown} is {own:,} tokens; allowed: 1 to {own}, or null"
+        raise config_error(show_source(where), [Mistake("proposer.max_model_len", text)])
+    return own if given is None else given
 
 
 def _check_heads(name: str, facts: ModelFacts, size: int, where: str) -> None:

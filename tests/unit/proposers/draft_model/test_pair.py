@@ -6,7 +6,9 @@ from typing import Any
 import pytest
 
 from tests.unit.proposers.draft_model.folders import copy_model, edit, name_end_token, swap_tokens
+from vllm_spec_plugin.proposers.draft_model.config import DraftModelConfig
 from vllm_spec_plugin.proposers.draft_model.pair import ModelSource, check_pair
+from vllm_spec_plugin.proposers.section import Target
 from vllm_spec_plugin.schema.errors import ConfigError
 from vllm_spec_plugin.tools.demo import model_path
 
@@ -205,3 +207,40 @@ def test_nothing_is_asked_of_the_hub_for_folders(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(socket.socket, "connect", refuse)
     assert warnings_of(str(model_path("draft"))) == []
+
+
+def test_a_context_that_is_given_replaces_that_of_the_config():
+    draft = ModelSource(str(model_path("draft")))
+    (warning,) = check_pair(TARGET, draft, 1, 512, "conf/spec.yaml", 256)
+    assert "drafts end at token 256" in warning
+    assert check_pair(TARGET, draft, 1, 256, "conf/spec.yaml", 256) == []
+    with pytest.raises(ConfigError, match=r"proposer.max_model_len: got 99999, but the context of .* is 2,048 tokens"):
+        check_pair(TARGET, draft, 1, 512, "conf/spec.yaml", 99_999)
+
+
+def test_revisions_of_a_folder_are_refused():
+    config = DraftModelConfig(method="draft_model", model=str(model_path("draft")), revision="main", code_revision="x")
+    with pytest.raises(
+        ConfigError, match=r"2 mistakes:\n.*proposer.revision: got the text 'main', but proposer.model is"
+    ):
+        config.check(None, 4, "conf/spec.yaml")
+    DraftModelConfig(method="draft_model", model="org/small", revision="main").check(None, 4, "conf/spec.yaml")
+
+
+def test_revisions_reach_the_reading_of_the_config(monkeypatch):
+    seen = []
+
+    def check(target, draft, *rest):
+        seen.append((draft, rest))
+        return []
+
+    monkeypatch.setattr("vllm_spec_plugin.proposers.draft_model.pair.check_pair", check)
+    config = DraftModelConfig(
+        method="draft_model", model="org/small", revision="r", code_revision="c", max_model_len=99
+    )
+    source = ModelSource("org/large", trust_remote_code=True)
+    config.check(Target(source, 2, 512), 4, "conf/spec.yaml")
+    draft = ModelSource("org/small", revision="r", trust_remote_code=True, code_revision="c")
+    assert seen == [(draft, (2, 512, "conf/spec.yaml", 99))]
+    assert draft.code == {"trust_remote_code": True, "code_revision": "c"}
+    assert ModelSource("org/small").code == {"trust_remote_code": False}

@@ -1,0 +1,284 @@
+"""`vllm-spec convert`, and hints for vLLM's keys and methods in a plugin.yaml."""
+
+import ast
+import importlib.util
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.unit.cli.running import assert_mistake, run
+from vllm_spec_plugin.config import parse_config
+from vllm_spec_plugin.config.vllm_json import convert
+from vllm_spec_plugin.proposers.registry import BUNDLED, method_of
+from vllm_spec_plugin.schema.vllm_keys import KEYS, reason_against
+
+DOCS = "vLLM's docs/features/speculative_decoding"
+ISSUES = "https://github.com/vllm-project/vllm"
+DRAFT = {"method": "draft_model", "model": "Qwen/Qwen3-0.6B"}
+EAGLE3 = {"method": "eagle3", "model": "RedHatAI/Qwen3-8B-speculator.eagle3", "num_speculative_tokens": 5}
+BATCH_SIZES = [[1, 64, 3], [65, 128, 1], [129, 512, 0]]
+HAS_EAGLE3 = "eagle3" in map(method_of, BUNDLED)
+
+# JSONs that people use: the source, the JSON, and the section `proposer` with the draft length.
+CONVERTED: list[tuple[str, dict[str, Any], dict[str, Any], int | None]] = [
+    (
+        f"{DOCS}/n_gram.md",
+        {"method": "ngram", "num_speculative_tokens": 5, "prompt_lookup_max": 4},
+        {"method": "ngram", "min_order": 4, "max_order": 4},
+        5,
+    ),
+    (
+        f"{DOCS}/README.md",
+        {"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_min": 2, "prompt_lookup_max": 5},
+        {"method": "ngram", "min_order": 2, "max_order": 5},
+        4,
+    ),
+    (
+        f"{ISSUES}/pull/15348",
+        {"model": "ngram", "num_speculative_tokens": 5, "prompt_lookup_max": 4, "prompt_lookup_min": 1},
+        {"method": "ngram", "min_order": 1, "max_order": 4},
+        5,
+    ),
+    (
+        f"{ISSUES}/issues/16883",
+        {"method": "ngram", "prompt_lookup_min": 2, "prompt_lookup_max": 4, "num_speculative_tokens": 4},
+        {"method": "ngram", "min_order": 2, "max_order": 4},
+        4,
+    ),
+    (f"{DOCS}/draft_model.md", DRAFT | {"num_speculative_tokens": 5}, DRAFT, 5),
+    (
+        f"{ISSUES}/issues/31883",
+        {"model": "/Qwen/Qwen3-0___6B", "num_speculative_tokens": 5},
+        {"method": "draft_model", "model": "/Qwen/Qwen3-0___6B"},
+        5,
+    ),
+    (
+        f"{ISSUES}/issues/19775",
+        {"model": "meta-llama/Llama-3.2-1B", "num_speculative_tokens": 5},
+        {"method": "draft_model", "model": "meta-llama/Llama-3.2-1B"},
+        5,
+    ),
+    (f"{DOCS}/suffix.md", {"method": "suffix", "num_speculative_tokens": 32}, {"method": "suffix"}, 32),
+    (
+        f"{DOCS}/README.md",
+        {
+            "method": "suffix",
+            "num_speculative_tokens": 8,
+            "suffix_decoding_max_tree_depth": 24,
+            "suffix_decoding_max_cached_requests": 10000,
+            "suffix_decoding_max_spec_factor": 1.0,
+            "suffix_decoding_min_token_prob": 0.1,
+        },
+        {"method": "suffix"},
+        8,
+    ),
+    (
+        f"{DOCS}/suffix.md",
+        {"method": "suffix", "num_speculative_tokens": 8, "enable_adaptive_verification": True},
+        {"method": "suffix"},
+        8,
+    ),
+    ("https://github.com/snowflakedb/ArcticInference/issues/29", {"method": "suffix"}, {"method": "suffix"}, 24),
+]
+# JSONs that are refused: the source, the JSON, and words of the message.
+REFUSED: list[tuple[str, dict[str, Any], list[str]]] = [
+    (
+        f"{DOCS}/draft_model.md",
+        DRAFT | {"num_speculative_tokens": 8, "rejection_sample_method": "fly", "fly_window_size": 6},
+        ["fly_window_size: unknown to vLLM 0.32", "rejection_sample_method: got the text 'fly'"],
+    ),
+    (
+        f"{DOCS}/draft_model.md",
+        DRAFT | {"num_speculative_tokens": 3, "use_heterogeneous_vocab": True},
+        ["use_heterogeneous_vocab: got true; the draft model must have the target's vocabulary"],
+    ),
+    (
+        f"{DOCS}/parallel_draft_model.md",
+        {
+            "model": "amd/PARD-Qwen3-0.6B",
+            "num_speculative_tokens": 12,
+            "method": "draft_model",
+            "parallel_drafting": True,
+        },
+        ["parallel_drafting: got true; models for parallel drafting are not served"],
+    ),
+    (
+        f"{DOCS}/eagle.md",
+        {
+            "model": "yuhuili/EAGLE-LLaMA3-Instruct-8B",
+            "draft_tensor_parallel_size": 1,
+            "num_speculative_tokens": 2,
+            "method": "eagle",
+        },
+        ["method: got the text 'eagle'; heads of this kind are not served"],
+    ),
+    (
+        f"{DOCS}/dynamic_speculative_decoding.md",
+        {
+            "method": "eagle",
+            "model": "yuhuili/EAGLE-LLaMA3.1-Instruct-8B",
+            "num_speculative_tokens": 3,
+            "num_speculative_tokens_per_batch_size": BATCH_SIZES,
+        },
+        ["method: got the text 'eagle'"],
+    ),
+    (
+        f"{ISSUES}/pull/15173",
+        {"model": "yuhuili/EAGLE-LLaMA3-Instruct-8B", "num_speculative_tokens": 3, "draft_pipeline_parallel_size": 1},
+        ["draft_pipeline_parallel_size: unknown to vLLM 0.32", "method: got the text 'eagle'"],
+    ),
+    (
+        f"{DOCS}/mlp.md",
+        {"model": "ibm-ai-platform/llama3-8b-accelerator", "draft_tensor_parallel_size": 1, "method": "mlp_speculator"},
+        ["method: got the text 'mlp_speculator'; heads of this kind are not served"],
+    ),
+    (f"{DOCS}/mtp.md", {"method": "mtp", "num_speculative_tokens": 1}, ["method: got the text 'mtp'; heads"]),
+    (f"{ISSUES}/issues/28222", {"num_speculative_tokens": 2}, ["method: got nothing (null); allowed: draft_model"]),
+    (
+        f"{DOCS}/extract_hidden_states.md",
+        {"method": "extract_hidden_states", "num_speculative_tokens": 1, "draft_model_config": {"hf_config": {}}},
+        ["draft_model_config: got a section; vLLM fills it in itself", "it drafts nothing"],
+    ),
+    (
+        "https://github.com/snowflakedb/ArcticInference/issues/29",
+        {"method": "arctic", "num_speculative_tokens": 3, "enable_suffix_decoding": True},
+        ["enable_suffix_decoding: unknown to vLLM 0.32", "method: got the text 'arctic'; allowed: draft_model"],
+    ),
+    (
+        "none: synthetic acceptance, for benchmarks",
+        DRAFT
+        | {"num_speculative_tokens": 4, "rejection_sample_method": "synthetic", "synthetic_acceptance_length": 3.0},
+        ["synthetic_acceptance_length: got 3.0; outputs would not have the target's distribution"],
+    ),
+]
+
+
+def vllm_tree() -> ast.Module:
+    package = importlib.util.find_spec("vllm")
+    assert package is not None
+    assert package.origin is not None
+    return ast.parse((Path(package.origin).parent / "config" / "speculative.py").read_text())
+
+
+def test_every_key_of_vllm_is_known():
+    (config,) = [
+        node for node in vllm_tree().body if isinstance(node, ast.ClassDef) and node.name == "SpeculativeConfig"
+    ]
+    fields = [
+        node.target.id for node in config.body if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
+    ]
+    assert "num_speculative_tokens" in fields
+    assert sorted(KEYS) == sorted(fields)
+
+
+def test_every_method_of_vllm_is_known():
+    literals = [
+        node.value
+        for node in vllm_tree().body
+        if isinstance(node, ast.Assign)
+        and isinstance(node.targets[0], ast.Name)
+        and (node.targets[0].id.endswith("Types") or node.targets[0].id == "SpeculativeMethod")
+    ]
+    methods = {each.value for literal in literals for each in ast.walk(literal) if isinstance(each, ast.Constant)}
+    assert {"ngram", "eagle3", "deepseek_mtp", "dspark", "custom_class"} <= methods
+    assert not {method for method in methods if not reason_against(method)} - set(map(method_of, BUNDLED))
+
+
+def test_each_key_that_is_kept_exists_in_a_section():
+    assert all(known.here or known.reason for known in KEYS.values())
+    keys = {f"proposer.{key}" for kind in BUNDLED for key in kind.model_fields}
+    with_reason = {known.here for known in KEYS.values() if known.reason}
+    assert {known.here for known in KEYS.values() if known.here} - with_reason <= keys | {
+        "draft_length.tokens",
+        "verification.method",
+    }
+
+
+@pytest.mark.parametrize(("source", "given", "proposer", "tokens"), CONVERTED)
+def test_a_known_json_is_converted(source, given, proposer, tokens):
+    result = run("convert", json.dumps(given))
+    assert result.exit_code == 0, result.stderr
+    config = yaml.safe_load(result.stdout)
+    parse_config(config, source)
+    assert config["proposer"] == proposer
+    assert config["draft_length"] == {"policy": "optimal", "tokens": tokens}
+
+
+@pytest.mark.parametrize(("source", "given", "words"), REFUSED)
+def test_a_json_that_cannot_be_converted_is_refused_with_the_reason(source, given, words):
+    for each in words:
+        assert_mistake(run("convert", json.dumps(given)), each)
+
+
+def test_eagle3_is_converted_where_the_plugin_has_it():
+    # From https://github.com/ai-runway/airunway/issues/243
+    if HAS_EAGLE3:
+        assert convert(EAGLE3, "JSON").config["proposer"]["method"] == "eagle3"
+    else:
+        assert_mistake(run("convert", json.dumps(EAGLE3)), "method: got the text 'eagle3'")
+
+
+def test_each_key_that_is_left_out_has_a_comment():
+    given = DRAFT | {"num_speculative_tokens": 5, "draft_tensor_parallel_size": 1, "attention_backend": "TRITON_ATTN"}
+    out = run("convert", json.dumps(given)).stdout
+    assert "# draft_tensor_parallel_size: left out; the draft model has the target's tensor-parallel size\n" in out
+    assert "# attention_backend: left out; vLLM chooses" in out
+
+
+def test_verification_is_kept_and_defaults_change_nothing():
+    given = DRAFT | {"draft_sample_method": "greedy", "parallel_drafting": False, "quantization": None}
+    config = convert(given | {"rejection_sample_method": "standard"}, "JSON").config
+    assert config == {"proposer": DRAFT | {"draft_sampling": "greedy"}, "verification": {"method": "token"}}
+
+
+def test_long_ngrams_and_drafts_become_the_maximum_with_a_note():
+    config, notes = convert({"method": "ngram", "num_speculative_tokens": 100, "prompt_lookup_max": 500}, "JSON")
+    assert config["proposer"]["max_order"] == 16
+    assert config["draft_length"]["tokens"] == 64
+    assert "prompt_lookup_max: got 500; 16 is the maximum here" in notes
+
+
+def test_the_draft_models_keys_are_kept():
+    keys = {"revision": "main", "code_revision": "v2", "max_model_len": 2000, "quantization": "fp8"}
+    config = convert(
+        DRAFT | keys | {"num_speculative_tokens": 3, "draft_sample_method": "probabilistic"}, "JSON"
+    ).config
+    assert config["proposer"] == DRAFT | keys | {"draft_sampling": "probabilistic"}
+    medusa = convert({"method": "medusa", "model": "a/b", "revision": "main"}, "JSON")
+    assert medusa.notes == [
+        "revision: left out; the hub's default branch is loaded; give a local folder for another one"
+    ]
+
+
+def test_a_file_is_written_once(tmp_path):
+    path = tmp_path / "plugin.yaml"
+    assert run("convert", '{"method": "suffix"}', "--out", path).exit_code == 0
+    assert run("check", path).exit_code == 0
+    assert_mistake(run("convert", '{"method": "suffix"}', "--out", path), "exists; allowed: a new file")
+
+
+def test_standard_input_and_what_is_not_an_object():
+    assert "method: suffix" in run("convert", "-", input='{"method": "suffix"}').stdout
+    assert_mistake(run("convert", "{method: ngram}"), "JSON: not JSON: line 1, column 2")
+    assert_mistake(run("convert", "[1]"), "got a list; allowed: a JSON object")
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("proposer: {method: ngram}\nnum_speculative_tokens: 5", "here: draft_length.tokens (`vllm-spec convert`"),
+        ("proposer: {method: ngram, prompt_lookup_max: 4}", "here: proposer.max_order"),
+        ("proposer: {method: ngram, use_heterogeneous_vocab: true}", "must have the target's vocabulary"),
+        (
+            "proposer: {method: medusa, model: a/b, kv_cache_dtype: fp8}",
+            "here: the draft model has the target's data type",
+        ),
+        ("proposer: {method: medusa, model: a/b, trust_remote_code: true}", "give vllm serve --trust-remote-code"),
+        ("proposer: {method: mtp}", "got the text 'mtp', a method of vLLM's; allowed: cascade"),
+    ],
+)
+def test_a_plugin_yaml_with_keys_or_methods_of_vllm_gets_a_hint(line, words):
+    assert_mistake(run("check", "-", input=line), words)

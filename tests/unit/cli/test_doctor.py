@@ -1,0 +1,52 @@
+"""`vllm-spec doctor`."""
+
+from pathlib import Path
+
+from tests.unit.cli.running import run
+from vllm_spec_plugin.tools.demo import model_path
+
+CONFIGS = Path(__file__).parents[3] / "configs"
+
+
+def rows(output: str) -> dict[str, str]:
+    split = [line.strip().split("  ", 1) for line in output.splitlines() if line.startswith("  ")]
+    return {row[0]: row[1].strip() for row in split if len(row) == 2}
+
+
+def test_a_sound_installation_has_no_problems():
+    result = run("doctor")
+    assert result.exit_code == 0, result.stdout
+    found = rows(result.stdout)
+    assert found["seen by vLLM"].startswith("yes")
+    assert "V1 runner" in found["runner with drafts"]
+
+
+def test_a_plugin_that_vllm_does_not_load_is_a_problem(monkeypatch):
+    monkeypatch.setenv("VLLM_PLUGINS", "another")
+    result = run("doctor")
+    assert result.exit_code == 2
+    assert "no: VLLM_PLUGINS is another; add vllm_spec_plugin" in result.stdout
+    monkeypatch.setenv("VLLM_PLUGINS", "another,vllm_spec_plugin")
+    monkeypatch.setenv("VLLM_SPEC_PLUGIN", "0")
+    result = run("doctor")
+    assert result.exit_code == 2
+    assert "VLLM_SPEC_PLUGIN=0 disables it" in result.stdout
+
+
+def test_it_says_what_is_served_for_a_model_and_whether_the_draft_fits():
+    result = run("doctor", "--model", model_path("target"), "--config", CONFIGS / "draft_model.yaml")
+    assert result.exit_code == 0, result.stderr
+    assert rows(result.stdout)["trees"] == "served"
+    assert "draft_model.yaml: valid and fits" in result.stdout
+
+
+def test_it_names_the_rule_that_refuses():
+    result = run("doctor", "--model", model_path("target"), "--pipeline-parallel-size", "2")
+    assert rows(result.stdout)["chains"] == "refused"
+    assert "--pipeline-parallel-size: got 2; drafts were not tested across pipeline stages" in result.stdout
+
+
+def test_options_of_a_server_need_a_model():
+    result = run("doctor", "--pipeline-parallel-size", "2")
+    assert result.exit_code == 2
+    assert "with --model only" in result.stderr

@@ -1,0 +1,51 @@
+"""`vllm-spec init` and `vllm-spec schema`."""
+
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+import yaml
+
+from tests.unit.cli.running import assert_mistake, run
+
+CONFIGS = sorted((Path(__file__).parents[3] / "configs").glob("*.yaml"))
+SCHEMA = CONFIGS[0].with_name("plugin.schema.json")
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_each_example_is_written_and_valid_anywhere(path, tmp_path):
+    out = tmp_path / "mine.yaml"
+    result = run("init", path.stem, "--out", out)
+    assert result.exit_code == 0, result.stderr
+    assert run("check", out).exit_code == 0
+    text = out.read_text()
+    assert f"vllm-spec check {out}" in text
+    schema = text.splitlines()[0].partition("$schema=")[2]
+    assert Path(schema).read_text() == SCHEMA.read_text()
+
+
+def test_it_prints_without_out_and_takes_a_model():
+    text = run("init", "draft_model", "--model", "Qwen/Qwen3-0.6B").stdout
+    assert yaml.safe_load(text)["proposer"]["model"] == "Qwen/Qwen3-0.6B"
+    assert "bundled" not in text
+
+
+def test_what_it_cannot_do_is_refused():
+    assert_mistake(run("init", "ngarm"), "METHOD: got the text 'ngarm'; allowed: cascade, draft_model")
+    assert_mistake(run("init", "ngram", "--model", "a/b"), "ngram has no model; allowed: leave it out")
+
+
+def test_the_schema_file_is_what_the_command_prints():
+    """To update it: vllm-spec schema > configs/plugin.schema.json."""
+    assert run("schema").stdout == SCHEMA.read_text()
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_each_example_names_the_schema_and_follows_it(path):
+    text = path.read_text()
+    assert text.startswith("# yaml-language-server: $schema=plugin.schema.json\n")
+    validator = jsonschema.Draft202012Validator(json.loads(SCHEMA.read_text()))
+    validator.validate(yaml.safe_load(text))
+    with pytest.raises(jsonschema.ValidationError):
+        validator.validate(yaml.safe_load(text) | {"unknown": 1})
