@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import requests
 
+from vllm_spec_plugin.schema.errors import UserError
 from vllm_spec_plugin.tools.server_metrics import ExpositionError, ServerMetrics
 
 PREFIX = "vllm:"
@@ -22,7 +23,7 @@ _TIMEOUT = 10.0
 _POLL_SECONDS = 0.2
 
 
-class ServerNotThereError(Exception):
+class ServerNotThereError(UserError):
     """The server does not answer as an OpenAI-compatible one; str() says how."""
 
 

@@ -59,7 +59,7 @@ def run_profile(profile: str, base_url: str, settings: Settings, *, has_plugin: 
         now = server.metrics()
         answered, in_flight = now.increase(before, REQUESTS), now.totals.get(RUNNING, 0) + now.totals.get(WAITING, 0)
         line = f"{profile}: {shown - start:.0f} s, {_number(answered)} requests answered, {in_flight:.0f} in flight"
-        settings.console.print(line, markup=False, highlight=False)
+        settings.say(line)
 
     options = ["--load-profile", profile, "-u", str(settings.users), "--csv", str(prefix)]
     options += ["--report-html", str(prefix.with_suffix(".html"))]

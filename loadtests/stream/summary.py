@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from loadtests.stream.timing import Measures
+from vllm_spec_plugin.schema.errors import UserError
 
 
 @dataclass(frozen=True)
@@ -51,11 +52,11 @@ class Slo:
         """Checks the limits.
 
         Raises:
-            ValueError: a limit is not positive.
+            UserError: a limit is not positive.
         """
         for name, limit in self.limits().items():
             if limit is not None and not limit > 0:
-                raise ValueError(f"SLO {name} is {limit}: it must be a positive number of seconds")
+                raise UserError(f"SLO {name} is {limit}: it must be a positive number of seconds")
 
     def limits(self) -> Mapping[str, float | None]:
         """Limits by the name of the measure."""
