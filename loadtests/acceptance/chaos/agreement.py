@@ -79,7 +79,7 @@ def agreement_check(
     identical = len(outputs) - len(differences)
     figures = f"{identical} identical, {len(differences) - len(wrong)} differ where two tokens tie, {len(wrong)} wrong"
     shown = [
-        f"output {one.request}, token {one.position + 1}: {one.tokens[0]} in place of {one.tokens[1]}, {one.gap:.4f} apart"
+        f"output {one.request}, token {one.position + 1}: {one.tokens[0]}, not {one.tokens[1]}, {one.gap:.4f} apart"
         for one in wrong[:_MOST_SHOWN]
     ]
     figures += f": {'; '.join(shown)}" if shown else ""

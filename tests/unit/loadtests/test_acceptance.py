@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from loadtests.acceptance.compare import Run, latency_check, run_of, run_ours, sharegpt
 from loadtests.acceptance.load import load_checks
-from loadtests.acceptance.verdicts import Verdict, all_passed, summary_json, summary_table
+from loadtests.acceptance.verdicts import Verdict, report_of
 from vllm_spec_plugin.tools.mock_server.options import MockOptions
 from vllm_spec_plugin.tools.mock_server.running import MockServer
+from vllm_spec_plugin.tools.report.provenance import provenance
 from vllm_spec_plugin.tools.server_metrics import ServerMetrics
 from vllm_spec_plugin.tools.serving import ServerError
 
@@ -148,32 +148,18 @@ BAD = Verdict("chaos", "clients that stay are answered", False, "1 failed: [time
 
 
 def test_one_failure_is_enough_and_nothing_checked_is_one() -> None:
-    assert all_passed([GOOD, GOOD])
-    assert not all_passed([GOOD, BAD])
-    assert not all_passed([])
+    origin = provenance([], 0, ())
+    for verdicts, passed in (([GOOD, GOOD], True), ([GOOD, BAD], False), ([], False)):
+        assert report_of(verdicts, 1.0, origin).data["passed"] is passed
 
 
-def test_json_has_every_check() -> None:
-    found = json.loads(summary_json([GOOD, BAD], 61.26, {"users": 64}))
-    assert (found["passed"], found["seconds"], found["options"]) == (False, 61.3, {"users": 64})
-    assert found["checks"][0] == {
-        "part": "ramp",
-        "check": "no request fails",
-        "passed": True,
-        "figures": "812 requests",
-    }
-    assert [check["passed"] for check in found["checks"]] == [True, False]
-
-
-def test_people_see_what_failed_and_square_brackets() -> None:
-    console = Console(width=200)
-    with console.capture() as shown:
-        console.print(summary_table([GOOD, BAD], 61.26))
-        console.print(BAD.line())
-    *rows, line = shown.get().splitlines()
-    assert any("ramp" in row and "passed" in row and "812 requests" in row for row in rows)
-    assert any("chaos" in row and "FAILED" in row and "[timeout]" in row for row in rows)
-    assert line == "FAILED  chaos: clients that stay are answered (1 failed: [timeout])"
+def test_the_report_has_every_check_and_what_failed_first() -> None:
+    found = report_of([GOOD, BAD], 61.26, provenance([], 0, ()))
+    assert found.conclusion == ["1 of 2 checks failed, 61 s."]
+    assert found.problems == ["FAILED chaos: clients that stay are answered (1 failed: [timeout])"]
+    assert found.tables[0].rows[0] == ["ramp", "no request fails", "passed", "812 requests"]
+    assert [check["passed"] for check in found.data["checks"]] == [True, False]
+    assert found.data["seconds"] == 61.3
 
 
 RUN = Run(latency=12.0, tpot=0.2, requests=20, failed=0, tokens=1280)
