@@ -53,3 +53,11 @@ class Options:
             names.get(key, key.replace("_", "-")): list(value) if isinstance(value, tuple) else value
             for key, value in asdict(self).items()
         }
+
+    def command_line(self) -> list[str]:
+        """As given to `vllm-spec train-medusa`."""
+        words = []
+        for name, value in self.arguments().items():
+            for one in value if isinstance(value, list) else () if value is None else (value,):
+                words += [f"--{name}", str(one)]
+        return words
