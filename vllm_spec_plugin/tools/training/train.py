@@ -13,6 +13,7 @@ from rich.console import Console
 from vllm_spec_plugin.proposers.medusa.checkpoint import load_heads, read_heads_config, save_heads
 from vllm_spec_plugin.proposers.medusa.heads import MedusaHeads
 from vllm_spec_plugin.schema.errors import UserError
+from vllm_spec_plugin.tools.progress import Tasks
 from vllm_spec_plugin.tools.report import Files, write
 from vllm_spec_plugin.tools.report.provenance import provenance
 from vllm_spec_plugin.tools.training.backbone import Backbone, load_backbone
@@ -23,7 +24,6 @@ from vllm_spec_plugin.tools.training.kinds import DATA, Kind, data_kind, own_kin
 from vllm_spec_plugin.tools.training.loop import Training, run
 from vllm_spec_plugin.tools.training.measurement import MAX_PATHS, Ranks, rank_rows
 from vllm_spec_plugin.tools.training.options import Options
-from vllm_spec_plugin.tools.training.progress import Tasks
 from vllm_spec_plugin.tools.training.report import Measurement, Served, for_config, measurement, report_of
 from vllm_spec_plugin.tools.training.resume import Checkpoint
 from vllm_spec_plugin.tools.training.rows import Row

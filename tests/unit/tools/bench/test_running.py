@@ -1,4 +1,4 @@
-"""What a benchmark shows while it runs."""
+"""Engines of a benchmark start one after the other."""
 
 import contextlib
 import io
@@ -12,23 +12,6 @@ from rich.console import Console
 from vllm_spec_plugin.tools.bench import running
 from vllm_spec_plugin.tools.bench.arms import PlannedArm
 from vllm_spec_plugin.tools.bench.engine_args import ArmPlan
-from vllm_spec_plugin.tools.bench.running import shown_progress
-
-
-def test_without_a_terminal_there_is_a_line_per_run() -> None:
-    written = io.StringIO()
-    with shown_progress(2, Console(file=written)) as on_run:
-        on_run(0, "warming up: none")
-        on_run(1, "round 1/1: [optimal]")
-    assert written.getvalue().splitlines() == ["0/2, 0:00: warming up: none", "1/2, 0:00: round 1/1: [optimal]"]
-
-
-def test_in_a_terminal_there_is_a_bar_that_goes_away() -> None:
-    written = io.StringIO()
-    with shown_progress(2, Console(file=written, force_terminal=True, width=100)) as on_run:
-        on_run(1, "round 1/1: none")
-    assert "round 1/1: none" in written.getvalue()
-    assert "1/2" in written.getvalue()
 
 
 def test_arms_of_one_engine_start_it_once_and_engines_share_the_memory(
