@@ -50,7 +50,7 @@ class Tasks:
 
 @contextlib.contextmanager
 def shown_progress(total: int, console: Console) -> Iterator[Callable[[int, str], None]]:
-    """Yields a function of the number of runs done and the next run: shown at a bar, or without a terminal as a line."""
+    """Yields a function of the number of runs done and the next run, shown in a bar or in lines."""
     if console.is_terminal:
         with Tasks(console) as tasks, tasks.task("", total) as advance:
             yield advance

@@ -26,9 +26,9 @@ def test_in_a_terminal_there_is_a_bar_that_goes_away() -> None:
 def test_tasks_are_shown_in_a_terminal_only() -> None:
     for is_terminal in (True, False):
         written = io.StringIO()
-        with Tasks(Console(file=written, force_terminal=is_terminal, width=100)) as tasks:
-            with tasks.task("training", 3) as advance:
-                advance(2, "loss 1.5")
+        console = Console(file=written, force_terminal=is_terminal, width=100)
+        with Tasks(console) as tasks, tasks.task("training", 3) as advance:
+            advance(2, "loss 1.5")
         assert ("training" in written.getvalue()) is is_terminal
 
 
