@@ -9,7 +9,7 @@ import httpx
 
 from loadtests.acceptance.verdicts import Verdict
 from loadtests.stream.client import COMPLETIONS
-from vllm_spec_plugin.tools.certify.greedy import TOLERANCES, first_differences
+from vllm_spec_plugin.tools.certify.greedy import first_differences, tolerance_of
 
 NUM_TOKENS = 96
 _MOST_SHOWN = 3
@@ -73,7 +73,7 @@ def agreement_check(
         outputs,
         [one.tokens for one in wanted],
         lambda i, position: top_two(wanted[i].prompt_tokens + wanted[i].tokens[:position]),
-        TOLERANCES[dtype],
+        tolerance_of(dtype),
     )
     wrong = [one for one in differences if not one.is_tie]
     identical = len(outputs) - len(differences)

@@ -163,7 +163,7 @@ class _Engines:
         self._stages.begin(f"the engine of {name} starts (about a minute)")
         with self._arm(name, plan_file(config)) as arm:
             self._stages.begin(name)
-            self.facts[NONE], self.facts[name] = self._none.facts, arm.facts
+            self.facts[NONE], self.facts[name] = self._none.facts(), arm.facts()
             yield {NONE: self._none, name: arm}
 
     def _arm(self, name: str, plan: ArmPlan) -> Arm:

@@ -40,9 +40,12 @@ class ScriptedEngine:
         self.asked.append((self.name, dict(prompts)))
         return [f"answer {len(prompt)}\nto it\n" for prompt in prompts]
 
-    def gap(self, *question: Any) -> float:
+    def facts(self) -> dict[str, Any]:
+        return {"dtype": "torch.float32"}
+
+    def top_two(self, *question: Any) -> dict[int, float]:
         self.asked.append((self.name, *question))
-        return 1.0
+        return {3: 0.0, 4: -1.0}
 
 
 def swept(
