@@ -15,7 +15,15 @@ from loadtests.acceptance.chaos.faulty_proposer import faulty_environment
 from loadtests.acceptance.load import idle_check
 from loadtests.acceptance.served import WatchedServer, ending_check, log_check
 from loadtests.acceptance.verdicts import Settings, Verdict, texts
-from loadtests.server import ACCEPTED_TOKENS, OUTPUT_TOKENS, PROPOSER_ERRORS, ServerUnderTest
+from loadtests.server import (
+    ACCEPTED_TOKENS,
+    KV_USAGE,
+    OUTPUT_TOKENS,
+    PROPOSER_ERRORS,
+    RUNNING,
+    WAITING,
+    ServerUnderTest,
+)
 from vllm_spec_plugin.config import load_config
 from vllm_spec_plugin.metrics.counters import PROPOSER_ERRORS as ALL_REASONS
 from vllm_spec_plugin.metrics.counters import RANKS_DIFFER, WRONG_TREE
@@ -59,7 +67,7 @@ def run_chaos(settings: Settings) -> Iterator[Verdict]:
         yield refusal_check(_PART, crowd.refusals, len(bad))
         yield faults_check(_PART, found.by_label(PROPOSER_ERRORS, "reason"), found.totals.get(ACCEPTED_TOKENS))
         yield freeze_check(_PART, stopped, found.totals.get(OUTPUT_TOKENS, 0.0) - at_last_stop)
-        yield idle_check(_PART, found)
+        yield idle_check(_PART, *(found.totals.get(name) for name in (KV_USAGE, RUNNING, WAITING)))
         yield ending_check(_PART, server.terminate())
     yield log_check(_PART, log.read_text(errors="replace"))
 

@@ -11,7 +11,7 @@ from vllm_spec_plugin.tools.report.provenance import provenance
 
 # By the clock of the measures; any will do.
 STARTED = 5000.0
-SERVER = ServerCounts(40.0, 400.0, 5100.0, 1000.0, 4000.0, 2500.0, 0.25, 0.0, 0.0)
+SERVER = ServerCounts(40.0, 400.0, 5100.0, 1000.0, 4000.0, 2500.0, 0.0, 0.25, 0.0, 0.0)
 
 
 def answered(at: float, ttft: float = 0.2, tpot: float = 0.05, tokens: int = 21) -> Measures:

@@ -128,7 +128,7 @@ def test_greedy_outputs_are_compared_with_those_without_drafts() -> None:
     # The arm without drafts is asked, once for each text.
     assert {name for name, *_ in asked} == {NONE}
     assert len(asked) == len(set(asked))
-    assert asked[0] == (NONE, "a", (1, 2), (3, 4))
+    assert asked[0] == (NONE, "a", (1, 2))
 
 
 def test_hard_text_is_not_compared() -> None:
