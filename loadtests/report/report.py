@@ -103,20 +103,20 @@ def _counts(result: Result) -> list[list[str]]:
 
 def _measurements(result: Result) -> Measurements:
     """Throughput in 1/s, latencies in seconds, by scenario; the level is the request rate or the number of users."""
-    found = Measurements()
+    measured = Measurements()
     level = float(result.options.get("rate") or result.options.get("num_users") or 0)
     for scenario, summary in {"all": result.total, **result.scenarios}.items():
-        values = {
+        values: dict[str, float | None] = {
             "requests": summary.requests,
             "failed": summary.requests - summary.succeeded,
             "requests_per_second": summary.requests_per_second,
             "output_tokens_per_second": summary.output_tokens_per_second,
         }
         for key in _LATENCIES.values():
-            for name, value in asdict(getattr(summary, key)).items() if getattr(summary, key) else ():
-                values[f"{key}_{name}"] = value
-        found.add(result.model, scenario, level, 0, values)
-    return found
+            if (found := getattr(summary, key)) is not None:
+                values |= {f"{key}_{name}": value for name, value in asdict(found).items()}
+        measured.add(result.model, scenario, level, 0, values)
+    return measured
 
 
 def _data(result: Result) -> dict[str, Any]:
