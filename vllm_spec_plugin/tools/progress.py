@@ -26,8 +26,9 @@ class Tasks:
             TextColumn("{task.fields[note]}", markup=False),
         )
         # Seldom drawn: engines need all cores.
-        options = {"console": console, "transient": True, "refresh_per_second": 1, "disable": not console.is_terminal}
-        self._progress = Progress(*columns, **options)
+        self._progress = Progress(
+            *columns, console=console, transient=True, refresh_per_second=1, disable=not console.is_terminal
+        )
 
     def __enter__(self) -> "Tasks":
         self._progress.start()
