@@ -155,9 +155,12 @@ class EngineChild:
         except subprocess.TimeoutExpired:
             ending = "did not answer"
         self.stop()
+        return EngineError(f"{self.name} {ending}; {self.last_words()}")
+
+    def last_words(self) -> str:
+        """The end of the log, for messages."""
         lines = self.log.splitlines()[-_TAIL_LINES:]
-        text = "\n".join(f"  | {line}" for line in lines) or "  (it wrote nothing)"
-        return EngineError(f"{self.name} {ending}; the end of its log:\n{text}")
+        return "the end of its log:\n" + ("\n".join(f"  | {line}" for line in lines) or "  (it wrote nothing)")
 
 
 def answer_questions(build: Callable[[dict[str, Any]], tuple[dict[str, Any], Callable[[Any], Any]]]) -> None:

@@ -8,7 +8,7 @@ from typing import Any, Self
 from vllm_spec_plugin.tools.bench.host.records import HostAnswer, HostJob
 from vllm_spec_plugin.tools.bench.load.records import LoadAnswer, LoadJob
 from vllm_spec_plugin.tools.bench.records import Answer, Job
-from vllm_spec_plugin.tools.engine_child import EngineChild
+from vllm_spec_plugin.tools.engine_child import EngineChild, EngineError, StartError
 
 
 class Arm(EngineChild):
@@ -31,8 +31,15 @@ class Arm(EngineChild):
         super().__init__(f"arm {name}", [sys.executable, "-m", self.module], arguments, folder, environment)
 
     def __enter__(self) -> Self:
+        """Waits for the engine.
+
+        Raises:
+            EngineError: it did not start; the message has the end of its log.
+        """
         try:
             self.facts()
+        except StartError as error:
+            raise EngineError(f"{self.name} did not start: {error}; {self.last_words()}") from None
         except BaseException:
             self.stop()
             raise

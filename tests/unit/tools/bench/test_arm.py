@@ -9,7 +9,7 @@ import pytest
 from tests.unit.processes import is_running
 from vllm_spec_plugin.tools.bench.arm import Arm
 from vllm_spec_plugin.tools.bench.records import Job
-from vllm_spec_plugin.tools.engine_child import StartError
+from vllm_spec_plugin.tools.engine_child import EngineError
 
 JOB = Job(("a",), 0.0, 4, 0)
 
@@ -45,5 +45,5 @@ def test_an_interrupt_ends_the_process(tmp_path: Path) -> None:
 
 
 def test_an_arm_that_does_not_start_says_why_when_entered(tmp_path: Path) -> None:
-    with pytest.raises(StartError, match="no weights"):
+    with pytest.raises(EngineError, match=r"^arm scripted did not start: no weights; the end of its log:\n.*Traceback"):
         arm(tmp_path, "none").__enter__()
