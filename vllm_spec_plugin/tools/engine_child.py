@@ -7,7 +7,9 @@ import contextlib
 import os
 import signal
 import subprocess
+import sys
 import time
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
@@ -176,8 +178,11 @@ def answer_questions(build: Callable[[dict[str, Any]], tuple[dict[str, Any], Cal
     try:
         facts, answer = build(connection.recv())
     except Exception as error:
+        # Before the message, after which the parent ends this process.
+        traceback.print_exc()
+        sys.stderr.flush()
         connection.send(str(error) or repr(error))
-        raise
+        sys.exit(1)
     connection.send(facts)
     while True:
         try:
