@@ -60,10 +60,11 @@ class _Checkpoint:
         self.config = _read_json(model / "config.json")
         if self.config.get("quantization_config") is not None:
             raise UserError(f"{model}: config.json has a quantization_config; allowed: a model with float weights")
-        self.size = self.config.get("intermediate_size")
-        if type(self.size) is not int or self.size < 1:
-            text = f"{model}: config.json gives {self.size!r} as intermediate_size"
+        size = self.config.get("intermediate_size")
+        if type(size) is not int or size < 1:
+            text = f"{model}: config.json gives {size!r} as intermediate_size"
             raise UserError(f"{text}; allowed: one whole number for all MLPs")
+        self.size = size
         self.files = _weight_files(model)
         tensors: dict[str, torch.Tensor] = {}
         for path in self.files:
@@ -136,8 +137,8 @@ def widen(model: Path, out: Path, intermediate_size: int, *, force: bool = False
                 raise
     except (OSError, SafetensorError) as error:
         raise UserError(f"{out}: cannot be written: {getattr(error, 'strerror', None) or error}") from None
-    counts = (checkpoint.parameters(size) for size in (checkpoint.size, intermediate_size))
-    return Widened(*counts, checkpoint.size, intermediate_size, written)
+    before, after = checkpoint.parameters(checkpoint.size), checkpoint.parameters(intermediate_size)
+    return Widened(before, after, checkpoint.size, intermediate_size, written)
 
 
 def _write(checkpoint: _Checkpoint, model: Path, folder: Path, size: int) -> None:
