@@ -60,7 +60,7 @@ def test_what_cannot_be_is_told_in_a_line(options: tuple[str, ...], words: str, 
 def test_a_server_that_is_not_there_is_a_failed_check(tmp_path: Path) -> None:
     done = run("--host", "http://127.0.0.1:1", "--only", "spike", "--out", str(tmp_path))
     assert done.returncode == 1
-    assert "error: spike:" in done.stderr
+    assert "FAILED  spike: Locust writes its report" in done.stdout
     assert not json.loads((tmp_path / "summary.json").read_text())["passed"]
 
 

@@ -82,7 +82,7 @@ def test_a_sweep_of_the_mock_server_reports_both_arms(tmp_path: Path) -> None:
         done = subprocess.run([*command, *options], cwd=ROOT, capture_output=True, text=True, check=False, timeout=100)
     assert done.returncode == 0, done.stderr
     found = json.loads(written.read_text())
-    assert found["conclusion"][0] in done.stdout.replace("\n", " ")
+    assert found["conclusion"][0] in " ".join(done.stdout.split())
     assert {arm: of_arm["highest_rate"] for arm, of_arm in found["arms"].items()} == {WITH: 40.0, WITHOUT: 40.0}
     lengths = [found["arms"][arm]["trials"][0]["acceptance_length"] for arm in (WITH, WITHOUT)]
     assert lengths[0] > 1.5

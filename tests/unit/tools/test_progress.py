@@ -20,7 +20,7 @@ def test_in_a_terminal_there_is_a_bar_that_goes_away() -> None:
     with shown_progress(2, Console(file=written, force_terminal=True, width=100)) as on_run:
         on_run(1, "round 1/1: [none]")
     assert "round 1/1: [none]" in written.getvalue()
-    assert "1/2" in written.getvalue()
+    assert "2/2" in written.getvalue()
 
 
 def test_tasks_are_shown_in_a_terminal_only() -> None:
