@@ -200,7 +200,8 @@ def _charts(goals: Goals, trials: Mapping[str, Sequence[Trial]]) -> Iterator[Cha
             known = sorted((trial.rate, getattr(trial, key)) for trial in found if getattr(trial, key) is not None)
             points = {rate: 1000 * time for rate, time in known}
             lines.append(Line(arm, points, "main" if arm == WITH else "other"))
-        yield Chart(f"{key.upper()} p95 by request rate", "requests/s", "ms", lines, has_levels=False)
+        name = f"{key.upper()} p95"
+        yield Chart(f"{name} by request rate", "requests/s", f"{name}, ms", lines, has_levels=False)
 
 
 def main(
