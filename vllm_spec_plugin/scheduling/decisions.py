@@ -85,4 +85,4 @@ def explain(
         f"{forecast.plain_tokens} in {forecast.plain_seconds * 1e3:.2f} ms: {forecast.gain:.2f} times; "
         f"acceptance {rates}"
     )
-    return f"{text}; with a trial" if forecast.is_trial else text
+    return f"{text}; with a trial" if forecast.trial is not None else text

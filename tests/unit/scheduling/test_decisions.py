@@ -36,7 +36,7 @@ def test_a_policy_that_goes_off_switches_requests_off():
 
 def test_counts_and_explains_decisions(clock, caplog):
     control = Listening([2, 0])
-    control.forecast = Forecast(3.0, 0.05, 2, 0.04, is_trial=True)
+    control.forecast = Forecast(3.0, 0.05, 2, 0.04, trial=0)
     control.acceptance = ((0.8, 0.5),)
     running = [request("a"), request("b")]
     adapter = make(control, *running)

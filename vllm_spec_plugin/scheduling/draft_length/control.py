@@ -67,14 +67,14 @@ class Forecast(NamedTuple):
         seconds: time of that step and of drafting.
         plain_tokens: output tokens of a step without drafts.
         plain_seconds: time of a step without drafts.
-        is_trial: whether the plan has a draft for exploration.
+        trial: proposer of the plan's draft for exploration; None without one.
     """
 
     tokens: float
     seconds: float
     plain_tokens: int
     plain_seconds: float
-    is_trial: bool = False
+    trial: int | None = None
 
     @property
     def gain(self) -> float:
@@ -84,7 +84,7 @@ class Forecast(NamedTuple):
     @property
     def is_only_trial(self) -> bool:
         """Whether the plan has no other drafts than a trial's."""
-        return self.is_trial and self.tokens <= self.plain_tokens
+        return self.trial is not None and self.tokens <= self.plain_tokens
 
 
 class Measured(NamedTuple):

@@ -7,7 +7,7 @@ from itertools import chain
 import numpy as np
 
 from vllm_spec_plugin.jit import Floats, Ints
-from vllm_spec_plugin.scheduling.draft_length.allocation import Offers, Value, allocate
+from vllm_spec_plugin.scheduling.draft_length.allocation import Offers, allocate
 from vllm_spec_plugin.scheduling.draft_length.compared_steps import ComparedStep
 from vllm_spec_plugin.scheduling.draft_length.comparison import CATCH_UP_STEPS, Comparison
 from vllm_spec_plugin.scheduling.draft_length.control import Batch, DraftRequest, Forecast, Measured
@@ -18,8 +18,6 @@ from vllm_spec_plugin.scheduling.draft_length.request_rows import RequestRows
 from vllm_spec_plugin.scheduling.draft_length.step_cost import StepCost
 from vllm_spec_plugin.turns import Turns
 
-# Minimum expected gain of a plan over no drafts, as a share: the best of many plans is partly the luckiest.
-MARGIN = 0.02
 # Maximum steps for which a plan without drafts is reused in a batch of the same size.
 _MAX_REST = 16
 # Maximum steps for which a plan with drafts that gain is reused; seconds of planning, and its maximum share of a step.
@@ -143,22 +141,22 @@ class OptimalControl:
         rate = self._speedup * num_outputs / plain_seconds
         lengths, ranked, value = allocate(offers, rate, self._row_seconds(offers))
         speedup = value.tokens / value.seconds * plain_seconds / num_outputs
-        if speedup < 1 + MARGIN and value.positions:
-            lengths[:] = 0
-            speedup, value = 1.0, Value(0, num_outputs, 0.0, plain_seconds)
         self._speedup, self._rows_per_request = speedup, value.rows / len(requests)
         turns = turns_of(lengths, ranked)
         trial = self._trial(offers, lengths, ranked, catch_up, rows, rate)
         if trial is not None:
-            proposer, request = trial
+            proposer, request, price = trial
             turns[request] = ((proposer, 1), *(turn for turn in turns[request] if turn[0] != proposer))
+            if value.positions:
+                # A trial by itself pays what it is measured to take.
+                self._budgets[proposer].pay(price)
         drafts = value.positions > 0 or trial is not None
         self._rest = 0 if drafts else min(max(2 * self._rest, 1), _MAX_REST)
         self._rest_left, self._num_resting = self._rest, batch.num_requests
         if value.positions > 0 and trial is None and self._comparison.is_sure(batch.num_requests):
             num_steps = min(int(_PLANNING / (_PLANNING_SHARE * plain_seconds)), _MAX_REUSED)
             self._kept = _Kept(made_for, turns, int(lengths.sum()), num_steps)
-        self.forecast = Forecast(value.tokens, value.seconds, num_outputs, plain_seconds, is_trial=trial is not None)
+        self.forecast = Forecast(value.tokens, value.seconds, num_outputs, plain_seconds, trial[0] if trial else None)
         return turns
 
     def _offers(
@@ -191,8 +189,11 @@ class OptimalControl:
 
     def _trial(
         self, offers: Offers, lengths: Ints, ranked: Ints, catch_up: Floats, rows: Ints, rate: float
-    ) -> tuple[int, int] | None:
-        """Returns a proposer and the request for which it drafts one token as a trial; None if no budget can pay."""
+    ) -> tuple[int, int, float] | None:
+        """Returns a proposer, the request for which it drafts one token as a trial, and its price in seconds.
+
+        None if no budget can pay.
+        """
         if not any(budget.seconds > 0 for budget in self._budgets):
             return None
         picked, prices = pick_trials(offers, lengths, ranked, catch_up, self._asked.values, rows, self._step, rate)
@@ -203,9 +204,8 @@ class OptimalControl:
         proposer = min(payable, key=lambda i: (i <= self._latest_trial, i))
         request = int(picked[proposer])
         self._latest_trial = proposer
-        self._budgets[proposer].pay(float(prices[proposer]))
         self._asked.values[rows[request], proposer] = self._step
-        return proposer, request
+        return proposer, request, float(prices[proposer])
 
     def _learn(self) -> None:
         """Updates the proposers' models by all noted outcomes."""
@@ -260,8 +260,14 @@ class OptimalControl:
             self.forecast is not None,
         )
         # Steps with a trial's drafts only, verified or made, are paid from its budget.
-        is_trial = any(plan is not None and plan.is_only_trial for plan in (step.forecast, self.forecast))
-        self._comparison.measured(compared, self.step_cost, counts=not is_trial)
+        forecasts = (step.forecast, self.forecast)
+        trials = [plan.trial for plan in forecasts if plan and plan.trial is not None and plan.is_only_trial]
+        if trials:
+            num_tokens = step.num_tokens - step.num_drafts
+            plain = float(self.step_cost.seconds(num_tokens, step.num_requests, step.context))
+            # A disturbed step is none of its business.
+            self._budgets[trials[0]].pay(min(step.seconds - plain, plain))
+        self._comparison.measured(compared, self.step_cost, counts=not trials)
 
     def probed(self, steps: Sequence[tuple[int, float]]) -> None:
         """Starts the cost models anew from steps timed at start-up, as (tokens, seconds)."""

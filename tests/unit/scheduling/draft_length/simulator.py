@@ -233,7 +233,7 @@ def simulate(
         )
         outcome.by_step.append((tokens, seconds + sum(done.seconds for done in drafting)))
         outcome.turns.append(planned)
-        outcome.is_trial.append(control.forecast is not None and control.forecast.is_trial)
+        outcome.is_trial.append(control.forecast is not None and control.forecast.trial is not None)
     return outcome
 
 

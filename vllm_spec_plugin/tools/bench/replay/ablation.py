@@ -43,7 +43,6 @@ MECHANISMS: dict[str, Switch] = {
     "comparison with steps without drafts": _instead(Comparison, "is_off", lambda *_: False),
     "trials": _instead(OptimalControl, "_trial", lambda *_: None),
     "catch-up spread over steps": _instead(policy, "CATCH_UP_STEPS", 1),
-    "margin over no drafts": _instead(policy, "MARGIN", 0.0),
     "skills of requests": lambda: replaced(AcceptanceModel, "learn", _without_skills),
     "costs forgotten": lambda: replaced(ForgetfulRegression, "__init__", _remembering),
     "anchors of costs": _instead(regression, "NUM_ANCHORS", 1),
