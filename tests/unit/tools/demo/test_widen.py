@@ -193,7 +193,11 @@ def breakages() -> list[Any]:
         pytest.param(lambda model: change_config(model, quantization_config={}), "quantization_config", id="quantized"),
         pytest.param(lambda model: change_config(model, intermediate_size=None), "gives None as", id="no size"),
         pytest.param(lambda model: change_config(model, intermediate_size=[96] * 3), "one whole number", id="sizes"),
-        pytest.param(lambda model: change_config(model, intermediate_size=64), "allowed: intermediate_size, 64, as", id="other size"),
+        pytest.param(
+            lambda model: change_config(model, intermediate_size=64),
+            "allowed: intermediate_size, 64, as",
+            id="other size",
+        ),
         pytest.param(lambda model: (model / MODEL).unlink(), "has neither model.safetensors nor", id="no weights"),
         pytest.param(lambda model: (model / MODEL).write_bytes(b"x" * 99), "as safetensors", id="bad weights"),
         pytest.param(lambda model: change_tensors(model, no_mlp), "no gated MLP found", id="no MLP"),
