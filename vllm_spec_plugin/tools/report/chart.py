@@ -45,7 +45,7 @@ class Line:
     """
 
     name: str
-    points: Mapping[int, Spread | None] | Mapping[int, float] | Mapping[float, float]
+    points: Mapping[int, Spread | None] | Mapping[float, Spread | None] | Mapping[int, float] | Mapping[float, float]
     role: Literal["reference", "main", "other"] = "other"
 
 

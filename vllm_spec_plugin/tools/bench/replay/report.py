@@ -131,7 +131,7 @@ def _conclusion(title: str, one: Measurements) -> Iterator[str]:
 
 def _charts(title: str, one: Measurements) -> Iterator[Chart]:
     """Yields throughput over no speculation by streams, per workload."""
-    levels: dict[str, list[int]] = {}
+    levels: dict[str, list[float]] = {}
     for workload, streams in _cells(one):
         levels.setdefault(workload, []).append(streams)
     # Arms of single proposers are in the table only: a dozen lines cannot be told apart.
