@@ -43,7 +43,7 @@ def test_options_come_to_arms_with_engines_of_their_own_and_a_report(
 
     @contextlib.contextmanager
     def no_engines(arms: dict[str, Any], *rest: Any) -> Iterator[dict[str, SimpleNamespace]]:
-        yield {name: SimpleNamespace(facts={}) for name in arms}
+        yield {name: SimpleNamespace(facts=dict) for name in arms}
 
     def run_nothing(arms: dict[str, Any], engines: Any, workload: Workload, *rest: Any) -> Results:
         asked.arms, asked.workload = arms, workload

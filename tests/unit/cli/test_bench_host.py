@@ -40,7 +40,7 @@ def test_options_come_to_engines_jobs_and_files(tmp_path: Path, monkeypatch: pyt
     @contextlib.contextmanager
     def no_engines(arms: dict[str, Any], *rest: Any, **options: Any) -> Iterator[dict[str, Any]]:
         asked.options = options
-        yield {name: SimpleNamespace(facts={}) for name in arms}
+        yield {name: SimpleNamespace(facts=dict) for name in arms}
 
     def measured(arms: Any, engines: Any, cells: Any, job: Any, rounds: int, *rest: Any) -> HostResults:
         asked.arms, asked.cells, asked.job, asked.rounds = list(arms), cells, job, rounds
