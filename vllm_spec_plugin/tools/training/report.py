@@ -153,7 +153,11 @@ def _charts(history: History) -> Iterator[Chart]:
     width = _TURNS * max(1, round(len(history.loss) * _SMOOTHING / _TURNS))
     smoothed = [Line(_head(head + 1), _means([losses[head] for losses in history.loss], width)) for head in heads]
     for title, label, lines in (
-        ("most likely token is right, held-out text", "%", held_out(history.held_out_accuracy, 100.0)),
+        (
+            "most likely token is right, held-out text",
+            "share of positions, %",
+            held_out(history.held_out_accuracy, 100.0),
+        ),
         ("cross entropy, held-out text", "nats per token", held_out(history.held_out_loss, 1.0)),
         ("cross entropy, training text, smoothed", "nats per token", smoothed),
     ):
