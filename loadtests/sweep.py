@@ -5,7 +5,7 @@ import json
 import math
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -102,22 +102,40 @@ def judge(rate: float, seconds: float, report: Mapping[str, Any], goals: Goals) 
     return Trial(rate, sent, ttft, tpot, server.get("acceptance_length"), tuple(missed))
 
 
-def highest_rate(attempt: Callable[[float], bool], first: float, most: float, precision: float) -> float | None:
-    """Bisects, on a logarithmic scale, for the highest rate that passes.
+def highest_rates(
+    arms: Iterable[str], attempt: Callable[[str, float], bool], first: float, most: float, precision: float
+) -> dict[str, float | None]:
+    """Searches the highest rate of each arm; the arms take turns, so that slow changes of the machine meet all alike.
 
     Args:
-        attempt: whether a rate passes.
+        arms: names.
+        attempt: whether an arm passes at a rate.
         first: rate to begin with; doubled while it passes, halved while it fails.
         most: highest rate to try.
         precision: the result and the lowest failing rate differ by at most this share of the result.
 
     Returns:
-        The highest rate that passed; None if even the lowest one failed.
+        The highest rate that passed, by arm; None if even the lowest one failed.
     """
+    searches = {arm: _bisection(first, most, precision) for arm in arms}
+    rates = {arm: next(search) for arm, search in searches.items()}
+    found: dict[str, float | None] = dict.fromkeys(searches)
+    while rates:
+        for arm, rate in list(rates.items()):
+            try:
+                rates[arm] = searches[arm].send(attempt(arm, rate))
+            except StopIteration as end:
+                found[arm] = end.value
+                del rates[arm]
+    return found
+
+
+def _bisection(first: float, most: float, precision: float) -> Generator[float, bool, float | None]:
+    """Yields rates on a logarithmic scale and is sent whether they pass; returns the highest one that does."""
     passes, fails = None, None
     rate = min(first, most)
     for _ in range(_HALVINGS + 1):
-        if attempt(rate):
+        if (yield rate):
             passes = rate
             break
         fails, rate = rate, rate / 2
@@ -125,10 +143,10 @@ def highest_rate(attempt: Callable[[float], bool], first: float, most: float, pr
         return None
     while fails is None and passes < most:
         rate = min(2 * passes, most)
-        passes, fails = (rate, None) if attempt(rate) else (passes, rate)
+        passes, fails = (rate, None) if (yield rate) else (passes, rate)
     while fails is not None and fails > passes * (1 + precision):
         rate = math.sqrt(passes * fails)
-        passes, fails = (rate, fails) if attempt(rate) else (passes, rate)
+        passes, fails = (rate, fails) if (yield rate) else (passes, rate)
     return passes
 
 
@@ -232,7 +250,8 @@ def main(
     """Find the highest request rate that keeps latency goals, with and without speculation.
 
     Requests arrive as a Poisson process. The rate doubles until a goal is missed, then is bisected. A trial passes if
-    TTFT and TPOT keep their p95 goals and every request is answered. The API key comes from OPENAI_API_KEY.
+    TTFT and TPOT keep their p95 goals and every request is answered. The arms take turns. The API key comes from
+    OPENAI_API_KEY.
     """
     goals, progress = Goals(ttft_p95, tpot_p95), Console(stderr=True)
     files = Files(markdown, json_file, csv, png, html)
@@ -243,7 +262,6 @@ def main(
     if baseline:
         arms[WITHOUT] = (baseline_host, "") if baseline_host else (host, '{"vllm_xargs": {"spec": "off"}}')
     trials: dict[str, list[Trial]] = {arm: [] for arm in arms}
-    highest: dict[str, float | None] = {}
     model = ""
 
     def attempt(arm: str, rate: float, folder: str) -> bool:
@@ -261,9 +279,8 @@ def main(
     try:
         check_files(files)
         with tempfile.TemporaryDirectory() as folder:
-            for arm in arms:
-                tried = functools.partial(attempt, arm, folder=folder)
-                highest[arm] = highest_rate(tried, first, most, precision)
+            tried = functools.partial(attempt, folder=folder)
+            highest = highest_rates(arms, tried, first, most, precision)
     except UserError as error:
         fail(str(error), 1 if isinstance(error, SweepError) else 2)
     arguments = [without_credentials(one) if "://" in one else one for one in sys.argv[1:]]

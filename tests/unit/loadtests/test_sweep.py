@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from loadtests.sweep import WITH, WITHOUT, Goals, SweepError, conclusion, highest_rate, judge
+from loadtests.sweep import WITH, WITHOUT, Goals, SweepError, conclusion, highest_rates, judge
 from vllm_spec_plugin.tools.mock_server.options import MockOptions
 from vllm_spec_plugin.tools.mock_server.running import MockServer
 
@@ -17,10 +17,10 @@ ROOT = Path(__file__).parents[3]
 GOALS = Goals(0.5, 0.02)
 
 
-def below(limit: float, tried: list[float]) -> Callable[[float], bool]:
+def below(limit: float, tried: list[float]) -> Callable[[str, float], bool]:
     """A server that keeps the goals up to a rate."""
 
-    def attempt(rate: float) -> bool:
+    def attempt(arm: str, rate: float) -> bool:
         tried.append(rate)
         return rate <= limit
 
@@ -30,7 +30,7 @@ def below(limit: float, tried: list[float]) -> Callable[[float], bool]:
 @pytest.mark.parametrize("limit", [0.3, 1.0, 13.0, 700.0])
 def test_the_search_ends_within_its_precision(limit: float) -> None:
     tried: list[float] = []
-    found = highest_rate(below(limit, tried), 1.0, 1000.0, 0.1)
+    found = highest_rates(["a"], below(limit, tried), 1.0, 1000.0, 0.1)["a"]
     assert found is not None
     assert found <= limit <= found * 1.1
     assert len(tried) <= 16
@@ -38,9 +38,25 @@ def test_the_search_ends_within_its_precision(limit: float) -> None:
 
 def test_the_search_stops_at_the_most_and_gives_up_at_the_least() -> None:
     tried: list[float] = []
-    assert highest_rate(below(1e9, tried), 1.0, 20.0, 0.1) == max(tried) == 20.0
-    assert highest_rate(below(0.0, tried), 1.0, 20.0, 0.1) is None
+    assert highest_rates(["a"], below(1e9, tried), 1.0, 20.0, 0.1) == {"a": 20.0}
+    assert max(tried) == 20.0
+    assert highest_rates(["a"], below(0.0, tried), 1.0, 20.0, 0.1) == {"a": None}
     assert min(tried) == 1 / 64
+
+
+def test_arms_take_turns_until_each_has_its_answer() -> None:
+    order: list[str] = []
+
+    def attempt(arm: str, rate: float) -> bool:
+        order.append(arm)
+        return rate <= {"a": 3.0, "b": 50.0}[arm]
+
+    found = highest_rates(["a", "b"], attempt, 4.0, 1000.0, 0.5)
+    assert order[:6] == ["a", "b"] * 3
+    assert found["a"] is not None
+    assert found["b"] is not None
+    assert found["a"] <= 3.0 < found["a"] * 1.5
+    assert found["b"] <= 50.0 < found["b"] * 1.5
 
 
 def report(**more: Any) -> dict[str, Any]:
