@@ -1,24 +1,31 @@
 """Locust's events: options, workers that send their samples to the master, and one report at the end."""
 
-import json
 import logging
 import time
-from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import gevent
 from locust import LoadTestShape, events
 from locust.runners import STATE_MISSING, MasterRunner, WorkerRunner
 
-from loadtests.options import add_options, check_options, report_options, slo_of, without_credentials
+from loadtests.options import (
+    add_options,
+    check_options,
+    files_of,
+    origin_of,
+    report_options,
+    slo_of,
+    without_credentials,
+)
 from loadtests.profiles import PROFILES, LoadProfile
-from loadtests.prompt_file import read_prompts
-from loadtests.report.conclusion import conclusion
-from loadtests.report.result import Result, as_json
+from loadtests.prompt_file import prompts_of
+from loadtests.report.report import report_of
+from loadtests.report.result import Result
 from loadtests.samples import Samples, numbers_over_time
 from loadtests.server import ServerCounts, ServerNotThereError, ServerUnderTest
 from loadtests.users import OpenLoop
+from vllm_spec_plugin.schema.errors import UserError
+from vllm_spec_plugin.tools.report import write
 from vllm_spec_plugin.tools.server_metrics import ServerMetrics
 
 logger = logging.getLogger(__name__)
@@ -62,13 +69,13 @@ class LoadTest:
         """Finds the server's model and reads its metrics.
 
         Raises:
-            ValueError: an option or the file of prompts is invalid.
+            UserError: an option or the file of prompts is invalid.
             ServerNotThereError: the server does not answer.
         """
         options = environment.parsed_options
         check_options(options)
         if options.prompts:
-            read_prompts(Path(options.prompts))
+            prompts_of("", options.prompts)
         self._environment, self._options = environment, options
         self._server = ServerUnderTest(environment.host, options.api_key)
         # Workers get all options from the master, these included.
@@ -78,7 +85,8 @@ class LoadTest:
         self.samples = Samples.begin()
         self._workers = set(_clients(environment.runner))
         self._finished: set[str] = set()
-        self._began, self._started = datetime.now(UTC), time.perf_counter()
+        self._origin = origin_of(options, environment.host)
+        self._started = time.perf_counter()
 
     def take_final(self, worker: str, payload: dict[str, Any]) -> None:
         """Takes a worker's last samples."""
@@ -111,7 +119,6 @@ class LoadTest:
         result = Result(
             model=options.model,
             host=without_credentials(self._environment.host),
-            began=self._began,
             started=self._started,
             options=report_options(options),
             slo=slo_of(options),
@@ -123,14 +130,9 @@ class LoadTest:
             workers=len(self._workers),
             missing_workers=len(self._missing()),
         )
-        logger.info("%s", conclusion(result))
-        if options.report:
-            Path(options.report).write_text(json.dumps(as_json(result), indent=1) + "\n", encoding="utf-8")
-        if options.report_html:
-            # matplotlib takes a second to import.
-            from loadtests.report.page import page
-
-            Path(options.report_html).write_text(page(result), encoding="utf-8")
+        report = report_of(result, self._origin)
+        logger.info("%s", " ".join(report.conclusion))
+        write(report, **vars(files_of(options)))
 
     def _scrape(self) -> ServerMetrics | None:
         """The metrics of the idle server; None if it has none."""
@@ -180,7 +182,7 @@ def _start(environment: Any, **more: Any) -> None:
     LoadTest.current = None
     try:
         LoadTest.current = LoadTest(environment)
-    except (ValueError, ServerNotThereError) as error:
+    except UserError as error:
         logger.error("%s", error)
         environment.process_exit_code = 2
         environment.runner.quit()

@@ -5,12 +5,11 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 _START_SECONDS = 60.0
-_POLL_SECONDS = 1.0
 
 
 @contextlib.contextmanager
@@ -44,14 +43,7 @@ def child(
         process.wait()
 
 
-def run_locust(
-    host: str,
-    seconds: float,
-    stop_seconds: float,
-    report: Path,
-    options: Sequence[str],
-    on_poll: Callable[[], None] = lambda: None,
-) -> int | None:
+def run_locust(host: str, seconds: float, stop_seconds: float, report: Path, options: Sequence[str]) -> int | None:
     """Runs the load tests' locustfile; its log lies beside the report.
 
     Args:
@@ -60,7 +52,6 @@ def run_locust(
         stop_seconds: time for open responses after it.
         report: JSON file to write; an old one is removed first.
         options: further options of Locust.
-        on_poll: called about once per second.
 
     Returns:
         The exit status; None if Locust did not end in time.
@@ -71,13 +62,8 @@ def run_locust(
         *("--host", host, "-t", f"{seconds:.0f}s", "--stop-timeout", f"{stop_seconds:.0f}"),
         *("--report", str(report), *options),
     ]
-    left = _START_SECONDS + seconds + stop_seconds
-    with child(command, report.with_suffix(".log")) as locust:
-        while left > 0:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                return locust.wait(_POLL_SECONDS)
-            left -= _POLL_SECONDS
-            on_poll()
+    with child(command, report.with_suffix(".log")) as locust, contextlib.suppress(subprocess.TimeoutExpired):
+        return locust.wait(_START_SECONDS + seconds + stop_seconds)
     return None
 
 

@@ -7,27 +7,33 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from loadtests.profiles import PROFILES
+from loadtests.prompt_file import FOLDER, prompts_of
 from loadtests.stream.summary import Slo
+from vllm_spec_plugin.schema.errors import UserError
+from vllm_spec_plugin.tools.report import Files, check_files
+from vllm_spec_plugin.tools.report.provenance import provenance
 
 if TYPE_CHECKING:
     from locust.argument_parser import LocustArgumentParser
 
-# Options that a report shows: how the test was made, without secrets.
-_REPORTED = (
-    "locustfile",
-    "num_users",
-    "run_time",
-    "spawn_rate",
-    "stop_timeout",
-    "load_profile",
-    "rate",
-    "max_tokens",
-    "temperature",
-    "body",
-    "prompts",
-    "think",
-    "seed",
-)
+# Options that a report shows, by their names on the command line: how the test was made, without secrets.
+_REPORTED = {
+    "locustfile": "locustfile",
+    "num_users": "users",
+    "run_time": "run-time",
+    "spawn_rate": "spawn-rate",
+    "stop_timeout": "stop-timeout",
+    "processes": "processes",
+    "load_profile": "load-profile",
+    "rate": "rate",
+    "max_tokens": "max-tokens",
+    "temperature": "temperature",
+    "body": "body",
+    "prompts": "prompts",
+    "think": "think",
+    "seed": "seed",
+}
+_FORMATS = {"json": "JSON", "csv": "CSV", "markdown": "Markdown", "html": "HTML", "png": "PNG"}
 
 
 def add_options(parser: "LocustArgumentParser") -> None:
@@ -58,32 +64,33 @@ def add_options(parser: "LocustArgumentParser") -> None:
     add("slo-tpot", float, None, "Goodput: longest time per output token, in seconds")
     add("slo-e2e", float, None, "Goodput: longest end-to-end time, in seconds")
     add("seed", int, 0, "Seed of prompts, think times and arrivals")
-    add("report", str, "", "JSON file for the report")
-    add("report-html", str, "", "HTML file for the report, with tables and plots")
+    for key, name in _FORMATS.items():
+        # `--report` alone is JSON; Locust itself has `--json`, `--csv` and `--html`.
+        flags = ["--report-json", "--report"] if key == "json" else [f"--report-{key}"]
+        variable = f"LOADTEST_REPORT_{key.upper()}"
+        parser.add_argument(*flags, default="", env_var=variable, help=f"Write the report as {name} to this file")
 
 
 def check_options(options: Namespace) -> None:
     """Checks what Locust's parser cannot.
 
     Raises:
-        ValueError: an option has an invalid value; str() names it and what is allowed.
+        UserError: an option has an invalid value; str() names it and what is allowed.
     """
     slo_of(options)
     extra_fields(options)
     if options.rate is not None and not options.rate > 0:
-        raise ValueError(f"--rate is {options.rate}: it must be a positive number of requests per second")
+        raise UserError(f"--rate is {options.rate}: it must be a positive number of requests per second")
     if options.rate is not None and options.load_profile:
-        raise ValueError("--rate and --load-profile exclude each other: a rate does not depend on the number of users")
-    for name, given in (("--report", options.report), ("--report-html", options.report_html)):
-        if given and not Path(given).parent.is_dir():
-            raise ValueError(f"{name} {given}: there is no folder {Path(given).parent}")
+        raise UserError("--rate and --load-profile exclude each other: a rate does not depend on the number of users")
+    check_files(files_of(options), "--report-{}")
 
 
 def slo_of(options: Namespace) -> Slo | None:
     """The SLO; None if no limit is set.
 
     Raises:
-        ValueError: a limit is not positive.
+        UserError: a limit is not positive.
     """
     limits = (options.slo_ttft, options.slo_tpot, options.slo_e2e)
     return None if all(limit is None for limit in limits) else Slo(*limits)
@@ -93,20 +100,38 @@ def extra_fields(options: Namespace) -> dict[str, Any]:
     """Fields of `--body`.
 
     Raises:
-        ValueError: it is not a JSON object.
+        UserError: it is not a JSON object.
     """
     try:
         fields = json.loads(options.body or "{}")
     except ValueError as error:
-        raise ValueError(f"--body is not JSON ({error}): {options.body}") from None
+        raise UserError(f"--body is not JSON ({error}): {options.body}") from None
     if not isinstance(fields, dict):
-        raise ValueError(f"--body must be a JSON object: {options.body}")
+        raise UserError(f"--body must be a JSON object: {options.body}")
     return fields
 
 
 def report_options(options: Namespace) -> dict[str, Any]:
     """The options that a report shows."""
-    return {name: getattr(options, name) for name in _REPORTED}
+    return {name: getattr(options, name, None) for name in _REPORTED}
+
+
+def files_of(options: Namespace) -> Files:
+    """The files that the report goes to."""
+    given = {key: getattr(options, f"report_{key}") for key in _FORMATS}
+    return Files(**{key: Path(path) if path else None for key, path in given.items()})
+
+
+def origin_of(options: Namespace, host: str) -> dict[str, Any]:
+    """Provenance of the report, with a command line that repeats the test but for secrets and files."""
+    arguments = ["--headless", "--host", without_credentials(host)]
+    for name, value in report_options(options).items():
+        if value not in (None, "", False):
+            arguments += [f"--{_REPORTED[name]}", str(value)]
+    prompts = [
+        one.model_dump_json() for path in sorted(FOLDER.glob("*")) for one in prompts_of(path.stem, options.prompts)
+    ]
+    return provenance(arguments, options.seed, prompts, {"model": options.model}, "locust", ("locust",))
 
 
 def without_credentials(url: str) -> str:

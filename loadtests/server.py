@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import requests
 
+from vllm_spec_plugin.schema.errors import UserError
 from vllm_spec_plugin.tools.server_metrics import ExpositionError, ServerMetrics
 
 PREFIX = "vllm:"
@@ -22,7 +23,7 @@ _TIMEOUT = 10.0
 _POLL_SECONDS = 0.2
 
 
-class ServerNotThereError(Exception):
+class ServerNotThereError(UserError):
     """The server does not answer as an OpenAI-compatible one; str() says how."""
 
 
@@ -87,18 +88,10 @@ def is_idle(metrics: ServerMetrics) -> bool:
 
 @dataclass(frozen=True)
 class ServerCounts:
-    """Increase of a server's counters during a load test. None: the server does not export the counter.
+    """Increase of a server's counters during a load test, and its gauges at the end. None: not exported.
 
-    Attributes:
-        requests: responses that ended without an error.
-        prompt_tokens: tokens of prompts.
-        output_tokens: generated tokens, also for clients that disconnected.
-        drafts: verified drafts.
-        draft_tokens: tokens of verified drafts.
-        accepted_tokens: accepted draft tokens.
-        kv_usage: share of the KV cache in use at the end.
-        running: requests running at the end.
-        waiting: requests waiting at the end.
+    `requests` ended without an error; `output_tokens` includes tokens for clients that disconnected; `drafts`,
+    `draft_tokens` and `accepted_tokens` are verified ones; `kv_usage` is the share of the KV cache in use.
     """
 
     requests: float | None
@@ -107,6 +100,7 @@ class ServerCounts:
     drafts: float | None
     draft_tokens: float | None
     accepted_tokens: float | None
+    proposer_errors: float | None
     kv_usage: float | None
     running: float | None
     waiting: float | None
@@ -114,7 +108,7 @@ class ServerCounts:
     @classmethod
     def between(cls, before: ServerMetrics, after: ServerMetrics) -> "ServerCounts":
         """The counts from one scrape to the next."""
-        counters = (REQUESTS, PROMPT_TOKENS, OUTPUT_TOKENS, DRAFTS, DRAFT_TOKENS, ACCEPTED_TOKENS)
+        counters = (REQUESTS, PROMPT_TOKENS, OUTPUT_TOKENS, DRAFTS, DRAFT_TOKENS, ACCEPTED_TOKENS, PROPOSER_ERRORS)
         increases = [after.increase(before, name) for name in counters]
         return cls(*increases, *(after.totals.get(name) for name in (KV_USAGE, RUNNING, WAITING)))
 

@@ -1,22 +1,27 @@
 """`python -m loadtests.sweep`: the highest request rate at which a server keeps latency goals."""
 
+import functools
 import json
 import math
+import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from loadtests.locust_process import last_line, run_locust
 from loadtests.options import without_credentials
-from loadtests.report.numbers import number, time_text
+from loadtests.report.numbers import milliseconds, number, time_text
+from vllm_spec_plugin.cli.bench_options import CsvFile, HtmlFile, JsonFile, MarkdownFile, PngFile
+from vllm_spec_plugin.cli.errors import fail
+from vllm_spec_plugin.schema.errors import UserError
+from vllm_spec_plugin.tools.report import Chart, Files, Line, Measurements, Report, Table, check_files, write
+from vllm_spec_plugin.tools.report.provenance import provenance
 
-SCHEMA = 1
 WITH, WITHOUT = "with speculation", "without speculation"
 # Requests of a trial, at least: the p95 of fewer means little.
 _LEAST_REQUESTS = 40
@@ -29,7 +34,7 @@ _DEVIATIONS = 4.0
 _HALVINGS = 6
 
 
-class SweepError(RuntimeError):
+class SweepError(UserError):
     """A sweep cannot go on; str() says why."""
 
 
@@ -97,22 +102,40 @@ def judge(rate: float, seconds: float, report: Mapping[str, Any], goals: Goals) 
     return Trial(rate, sent, ttft, tpot, server.get("acceptance_length"), tuple(missed))
 
 
-def highest_rate(attempt: Callable[[float], bool], first: float, most: float, precision: float) -> float | None:
-    """Bisects, on a logarithmic scale, for the highest rate that passes.
+def highest_rates(
+    arms: Iterable[str], attempt: Callable[[str, float], bool], first: float, most: float, precision: float
+) -> dict[str, float | None]:
+    """Searches the highest rate of each arm; the arms take turns, so that slow changes of the machine meet all alike.
 
     Args:
-        attempt: whether a rate passes.
+        arms: names.
+        attempt: whether an arm passes at a rate.
         first: rate to begin with; doubled while it passes, halved while it fails.
         most: highest rate to try.
         precision: the result and the lowest failing rate differ by at most this share of the result.
 
     Returns:
-        The highest rate that passed; None if even the lowest one failed.
+        The highest rate that passed, by arm; None if even the lowest one failed.
     """
+    searches = {arm: _bisection(first, most, precision) for arm in arms}
+    rates = {arm: next(search) for arm, search in searches.items()}
+    found: dict[str, float | None] = dict.fromkeys(searches)
+    while rates:
+        for arm, rate in list(rates.items()):
+            try:
+                rates[arm] = searches[arm].send(attempt(arm, rate))
+            except StopIteration as end:
+                found[arm] = end.value
+                del rates[arm]
+    return found
+
+
+def _bisection(first: float, most: float, precision: float) -> Generator[float, bool, float | None]:
+    """Yields rates on a logarithmic scale and is sent whether they pass; returns the highest one that does."""
     passes, fails = None, None
     rate = min(first, most)
     for _ in range(_HALVINGS + 1):
-        if attempt(rate):
+        if (yield rate):
             passes = rate
             break
         fails, rate = rate, rate / 2
@@ -120,10 +143,10 @@ def highest_rate(attempt: Callable[[float], bool], first: float, most: float, pr
         return None
     while fails is None and passes < most:
         rate = min(2 * passes, most)
-        passes, fails = (rate, None) if attempt(rate) else (passes, rate)
+        passes, fails = (rate, None) if (yield rate) else (passes, rate)
     while fails is not None and fails > passes * (1 + precision):
         rate = math.sqrt(passes * fails)
-        passes, fails = (rate, fails) if attempt(rate) else (passes, rate)
+        passes, fails = (rate, fails) if (yield rate) else (passes, rate)
     return passes
 
 
@@ -136,6 +159,67 @@ def conclusion(model: str, goals: Goals, highest: Mapping[str, float | None]) ->
         return f"{answer}."
     ratio = f": {number(speculating / plain)} times the rate" if speculating and plain else ""
     return f"{answer} and {found[WITHOUT]} without{ratio}."
+
+
+def report_of(
+    model: str,
+    goals: Goals,
+    highest: Mapping[str, float | None],
+    trials: Mapping[str, Sequence[Trial]],
+    origin: Mapping[str, Any],
+) -> Report:
+    """Makes the report.
+
+    Args:
+        model: name of the model.
+        goals: limits that a trial keeps or misses.
+        highest: highest rate that passed, by arm.
+        trials: all trials, by arm.
+        origin: what `provenance` gives.
+    """
+    measured = Measurements()
+    for arm, found in trials.items():
+        for trial in found:
+            values = {"ttft_p95": trial.ttft, "tpot_p95": trial.tpot, "acceptance_length": trial.acceptance_length}
+            measured.add(arm, "Poisson arrivals", trial.rate, 0, values | {"passed": float(trial.passed)})
+    answers = {
+        arm: {"highest_rate": rate, "trials": [asdict(trial) | {"passed": trial.passed} for trial in trials[arm]]}
+        for arm, rate in highest.items()
+    }
+    return Report(
+        "loadtest sweep",
+        f"Highest request rate of {Path(model).name}",
+        origin,
+        [conclusion(Path(model).name, goals, highest)],
+        [_table(trials)],
+        list(_charts(goals, trials)),
+        ["Requests arrive as a Poisson process. A trial passes if both goals are kept and every request is answered."],
+        measurements=measured,
+        data={"model": model, "goals": asdict(goals), "arms": answers},
+    )
+
+
+def _table(trials: Mapping[str, Sequence[Trial]]) -> Table:
+    rows = []
+    for arm, found in trials.items():
+        for trial in sorted(found, key=lambda trial: trial.rate):
+            outcome = "passed" if trial.passed else "missed: " + ", ".join(trial.missed)
+            figures = [number(trial.rate), str(trial.requests), milliseconds(trial.ttft), milliseconds(trial.tpot)]
+            rows.append([arm, outcome, *figures, number(trial.acceptance_length)])
+    header = ["arm", "outcome", "requests/s", "requests", "TTFT p95", "TPOT p95", "acceptance length"]
+    return Table("Trials by rate; times in ms", header, rows, text_columns=2)
+
+
+def _charts(goals: Goals, trials: Mapping[str, Sequence[Trial]]) -> Iterator[Chart]:
+    rates = [trial.rate for found in trials.values() for trial in found]
+    for key, limit in asdict(goals).items():
+        lines = [Line("goal", {min(rates): 1000 * limit, max(rates): 1000 * limit}, "reference")]
+        for arm, found in trials.items():
+            known = sorted((trial.rate, getattr(trial, key)) for trial in found if getattr(trial, key) is not None)
+            points = {rate: 1000 * time for rate, time in known}
+            lines.append(Line(arm, points, "main" if arm == WITH else "other"))
+        name = f"{key.upper()} p95"
+        yield Chart(f"{name} by request rate", "requests/s", f"{name}, ms", lines, has_levels=False)
 
 
 def main(
@@ -157,15 +241,20 @@ def main(
         int, typer.Option(min=1, help="Most output tokens of a request whose prompt sets none.")
     ] = 64,
     prompts: Annotated[str, typer.Option(help="JSONL file of prompts that replaces those of all scenarios.")] = "",
-    report: Annotated[Path | None, typer.Option(help="JSON file for the answer and all trials.")] = None,
+    json_file: JsonFile = None,
+    csv: CsvFile = None,
+    markdown: MarkdownFile = None,
+    png: PngFile = None,
+    html: HtmlFile = None,
 ) -> None:
     """Find the highest request rate that keeps latency goals, with and without speculation.
 
     Requests arrive as a Poisson process. The rate doubles until a goal is missed, then is bisected. A trial passes if
-    TTFT and TPOT keep their p95 goals and every request is answered. The API key comes from OPENAI_API_KEY.
+    TTFT and TPOT keep their p95 goals and every request is answered. The arms take turns. The API key comes from
+    OPENAI_API_KEY.
     """
-    goals, console = Goals(ttft_p95, tpot_p95), Console()
-    progress = Console(stderr=True)
+    goals, progress = Goals(ttft_p95, tpot_p95), Console(stderr=True)
+    files = Files(markdown, json_file, csv, png, html)
     common = ["--max-tokens", str(max_tokens), "--prompts", prompts]
     if processes > 1:
         common += ["--processes", str(processes)]
@@ -173,48 +262,30 @@ def main(
     if baseline:
         arms[WITHOUT] = (baseline_host, "") if baseline_host else (host, '{"vllm_xargs": {"spec": "off"}}')
     trials: dict[str, list[Trial]] = {arm: [] for arm in arms}
-    highest: dict[str, float | None] = {}
     model = ""
-    with tempfile.TemporaryDirectory() as folder:
 
-        def attempt(arm: str, rate: float) -> bool:
-            nonlocal model
-            length = min(max(seconds, _LEAST_REQUESTS / rate), _LONGEST * seconds)
-            url, body = arms[arm]
-            found = _run(Path(folder) / "trial.json", url, length, [*common, "--rate", str(rate), "--body", body])
-            model = found["model"]
-            trial = judge(rate, round(length), found, goals)
-            trials[arm].append(trial)
-            outcome = "passed" if trial.passed else ", ".join(trial.missed)
-            progress.print(f"{arm}, {number(rate)} requests/s: {outcome}", markup=False, highlight=False)
-            return trial.passed
+    def attempt(arm: str, rate: float, folder: str) -> bool:
+        nonlocal model
+        length = min(max(seconds, _LEAST_REQUESTS / rate), _LONGEST * seconds)
+        url, body = arms[arm]
+        found = _run(Path(folder) / "trial.json", url, length, [*common, "--rate", str(rate), "--body", body])
+        model = found["model"]
+        trial = judge(rate, round(length), found, goals)
+        trials[arm].append(trial)
+        outcome = "passed" if trial.passed else ", ".join(trial.missed)
+        progress.print(f"{arm}, {number(rate)} requests/s: {outcome}", markup=False, highlight=False)
+        return trial.passed
 
-        try:
-            for arm in arms:
-                highest[arm] = highest_rate(lambda rate, arm=arm: attempt(arm, rate), first, most, precision)  # type: ignore[misc]
-        except SweepError as error:
-            typer.echo(f"error: {error}", err=True)
-            raise typer.Exit(1) from None
-    answer = conclusion(model, goals, highest)
-    console.print(answer, markup=False, highlight=False, soft_wrap=True)
-    console.print(_table(trials))
-    if report is not None:
-        body = {
-            "schema": SCHEMA,
-            "conclusion": answer,
-            "model": model,
-            "goals": asdict(goals),
-            "precision": precision,
-            "arms": {
-                arm: {
-                    "host": without_credentials(arms[arm][0]),
-                    "highest_rate": rate,
-                    "trials": [asdict(trial) | {"passed": trial.passed} for trial in trials[arm]],
-                }
-                for arm, rate in highest.items()
-            },
-        }
-        report.write_text(json.dumps(body, indent=1) + "\n")
+    try:
+        check_files(files)
+        with tempfile.TemporaryDirectory() as folder:
+            tried = functools.partial(attempt, folder=folder)
+            highest = highest_rates(arms, tried, first, most, precision)
+    except UserError as error:
+        fail(str(error), 1 if isinstance(error, SweepError) else 2)
+    arguments = [without_credentials(one) if "://" in one else one for one in sys.argv[1:]]
+    origin = provenance(arguments, 0, (), {"model": model}, "python -m loadtests.sweep", ("locust",))
+    write(report_of(model, goals, highest, trials, origin), terminal=Console(), **vars(files))
 
 
 def _run(report: Path, host: str, seconds: float, options: Sequence[str]) -> dict[str, Any]:
@@ -225,18 +296,6 @@ def _run(report: Path, host: str, seconds: float, options: Sequence[str]) -> dic
     except (OSError, ValueError):
         raise SweepError(f"Locust ended with {status} and no report: {last_line(report.with_suffix('.log'))}") from None
     return found
-
-
-def _table(trials: Mapping[str, Sequence[Trial]]) -> Table:
-    table = Table(title="trials by rate")
-    for header in ("", "requests/s", "requests", "TTFT p95", "TPOT p95", "acceptance length", "outcome"):
-        table.add_column(header)
-    for arm, found in trials.items():
-        for trial in sorted(found, key=lambda trial: trial.rate):
-            latencies = time_text(trial.ttft), time_text(trial.tpot), number(trial.acceptance_length)
-            outcome = "passed" if trial.passed else "missed: " + ", ".join(trial.missed)
-            table.add_row(arm, number(trial.rate), str(trial.requests), *latencies, outcome)
-    return table
 
 
 if __name__ == "__main__":

@@ -10,10 +10,11 @@ import gevent.pool
 from locust import User, task
 
 from loadtests.options import extra_fields
-from loadtests.prompt_file import Prompt, prompts_of
+from loadtests.prompt_file import prompts_of, request_of
 from loadtests.samples import Samples
 from loadtests.stream.client import StreamingClient
 from loadtests.stream.timing import measure
+from vllm_spec_plugin.tools.prompts import GivenPrompt
 
 _numbers = itertools.count()
 
@@ -22,13 +23,13 @@ class StreamError(Exception):
     """A failed request in Locust's statistics."""
 
 
-def send(environment: Any, samples: Samples, client: StreamingClient, scenario: str, prompt: Prompt) -> None:
+def send(environment: Any, samples: Samples, client: StreamingClient, scenario: str, prompt: GivenPrompt) -> None:
     """Sends one request and records its measures, here and in Locust's statistics."""
     options = environment.parsed_options
     fields = {"max_tokens": options.max_tokens, "temperature": options.temperature} | extra_fields(options)
     samples.count_in_flight(1)
     try:
-        measures = measure(client.ask(prompt.path, prompt.body(options.model, fields)))
+        measures = measure(client.ask(*request_of(prompt, options.model, fields)))
     finally:
         # Also if the user is stopped meanwhile.
         samples.count_in_flight(-1)
@@ -169,7 +170,7 @@ class OpenLoop(LoadUser):
         scenario = self.rng.choices(SCENARIOS, self._weights)[0].scenario
         self._requests.spawn(self._send, scenario, self.rng.choice(self._prompts[scenario]))
 
-    def _send(self, scenario: str, prompt: Prompt) -> None:
+    def _send(self, scenario: str, prompt: GivenPrompt) -> None:
         client = self.new_client()
         try:
             send(self.environment, self.samples, client, scenario, prompt)

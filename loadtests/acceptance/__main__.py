@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import httpx
 import typer
@@ -17,12 +17,13 @@ from rich.console import Console
 from loadtests.acceptance.compare import run_compare
 from loadtests.acceptance.load import run_profile
 from loadtests.acceptance.served import WatchedServer, ending_check, log_check
-from loadtests.acceptance.verdicts import Settings, Verdict, all_passed, summary_json, summary_table
-from loadtests.server import ServerNotThereError
+from loadtests.acceptance.verdicts import Settings, Verdict, report_of
+from vllm_spec_plugin.cli.errors import fail
 from vllm_spec_plugin.config import load_config
-from vllm_spec_plugin.schema.errors import ConfigError
+from vllm_spec_plugin.schema.errors import ConfigError, UserError
 from vllm_spec_plugin.tools.demo import model_path
-from vllm_spec_plugin.tools.serving import ServerError
+from vllm_spec_plugin.tools.report import write
+from vllm_spec_plugin.tools.report.provenance import provenance
 
 
 class Part(StrEnum):
@@ -80,7 +81,7 @@ def _chaos(settings: Settings) -> Iterator[Verdict]:
 def _guarded(name: str, work: Callable[[], Iterable[Verdict]]) -> Iterator[Verdict]:
     try:
         yield from work()
-    except (ServerError, ServerNotThereError, httpx.HTTPError) as error:
+    except (UserError, httpx.HTTPError) as error:
         typer.echo(f"error: {name}: {error}", err=True)
         first = next(iter(str(error).splitlines()), repr(error))
         yield Verdict(name, "can be carried out", False, first)
@@ -104,12 +105,12 @@ def main(
     """
     chosen = set(only or (PROFILES if host else Part))
     if host and not chosen <= {*PROFILES}:
-        _refuse(f"--host is for {' and '.join(PROFILES)}, not for --only {', '.join(sorted(chosen - {*PROFILES}))}")
+        fail(f"--host is for {' and '.join(PROFILES)}, not for --only {', '.join(sorted(chosen - {*PROFILES}))}", 2)
     if not host:
         try:
             load_config(config)
         except ConfigError as error:
-            _refuse(str(error))
+            fail(str(error), 2)
     out.mkdir(parents=True, exist_ok=True)
     # SIGTERM ends the servers of the test too, as Ctrl-C does.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
@@ -122,29 +123,15 @@ def main(
     with contextlib.closing(run_parts(chosen, host.rstrip("/"), settings)) as found:
         for verdict in found:
             verdicts.append(verdict)
-            console.print(verdict.line(), soft_wrap=True, highlight=False)
-    took = time.monotonic() - start
+            console.print(f"{verdict.outcome}  {verdict}", soft_wrap=True, highlight=False, markup=False)
     console.print()
-    console.print(summary_table(verdicts, took))
-    options = {
-        "parts": sorted(chosen),
-        "config": None if host else str(config),
-        "users": users,
-        "processes": processes,
-        "seconds": seconds,
-        "chaos_seconds": chaos_seconds,
-        "host": host or None,
-    }
-    summary = out / "summary.json"
-    summary.write_text(summary_json(verdicts, took, options))
-    console.print(f"Summary: {summary}; reports and logs: {out}", soft_wrap=True, highlight=False, markup=False)
-    if not all_passed(verdicts):
+    models = {} if host else {"target": str(model_path("target")), "config": str(config)}
+    origin = provenance(sys.argv[1:], 0, (), models, "python -m loadtests.acceptance", ("locust",))
+    report = report_of(verdicts, time.monotonic() - start, origin)
+    write(report, terminal=console, json=out / "summary.json", html=out / "summary.html")
+    console.print(f"Reports and logs: {out}", soft_wrap=True, highlight=False, markup=False)
+    if not report.data["passed"]:
         raise typer.Exit(1)
-
-
-def _refuse(message: str) -> NoReturn:
-    typer.echo(f"error: {message}", err=True)
-    raise typer.Exit(2)
 
 
 if __name__ == "__main__":

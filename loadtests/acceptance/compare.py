@@ -62,7 +62,7 @@ def run_compare(base_url: str, model: str, settings: Settings) -> Iterator[Verdi
         runs: dict[str, list[Run]] = {client: [] for client in _ORDER}
         # The first run warms the server up and does not count.
         for number, client in enumerate(("ours", *_ORDER)):
-            settings.console.print(f"compare: {client}, concurrency {concurrency}, run {number} of {len(_ORDER)}")
+            settings.say(f"compare: {client}, concurrency {concurrency}, run {number} of {len(_ORDER)}")
             prefix = settings.out / f"compare-{client}-{concurrency}-{number}"
             before = server.idle_metrics()
             if client == "ours":

@@ -1,16 +1,14 @@
-"""Settings of the acceptance test, its verdicts and its summary."""
+"""Settings of the acceptance test, its verdicts and its report."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
-from loadtests.prompt_file import FOLDER, read_prompts
+from loadtests.prompt_file import prompts_of
+from vllm_spec_plugin.tools.report import Report, Table
 
 
 @dataclass(frozen=True)
@@ -35,6 +33,10 @@ class Settings:
     out: Path
     console: Console
 
+    def say(self, text: str) -> None:
+        """Prints a line of progress."""
+        self.console.print(text, markup=False, highlight=False, soft_wrap=True)
+
 
 @dataclass(frozen=True)
 class Verdict:
@@ -53,45 +55,42 @@ class Verdict:
     figures: str
 
     @property
-    def word(self) -> str:
-        """Whether the check passed, in rich's markup."""
-        return "[green]passed[/green]" if self.passed else "[red]FAILED[/red]"
+    def outcome(self) -> str:
+        """Whether the check passed, in a word."""
+        return "passed" if self.passed else "FAILED"
 
-    def line(self) -> str:
-        """The verdict as a line of rich's markup."""
-        return f"{self.word}  {escape(self.part)}: {escape(self.check)} ({escape(self.figures)})"
-
-
-def all_passed(verdicts: Sequence[Verdict]) -> bool:
-    """Whether at least one check was made and all passed."""
-    return bool(verdicts) and all(verdict.passed for verdict in verdicts)
+    def __str__(self) -> str:
+        return f"{self.part}: {self.check} ({self.figures})"
 
 
-def summary_table(verdicts: Sequence[Verdict], seconds: float) -> Table:
-    """One row per check; the title says whether all passed."""
-    failed = sum(not verdict.passed for verdict in verdicts)
-    outcome = f"{failed} of {len(verdicts)} checks failed" if failed else f"all {len(verdicts)} checks passed"
-    table = Table(title=f"{outcome}, {seconds:.0f} s")
-    for header in ("part", "check", "", "figures"):
-        table.add_column(header)
-    for verdict in verdicts:
-        table.add_row(escape(verdict.part), escape(verdict.check), verdict.word, escape(verdict.figures))
-    return table
+def report_of(verdicts: Sequence[Verdict], seconds: float, origin: Mapping[str, Any]) -> Report:
+    """Makes the report; its data say `passed` if at least one check was made and all passed.
 
-
-def summary_json(verdicts: Sequence[Verdict], seconds: float, options: Mapping[str, Any]) -> str:
-    """The summary as JSON."""
-    body = {
-        "schema": 1,
-        "passed": all_passed(verdicts),
-        "seconds": round(seconds, 1),
-        "options": dict(options),
-        "checks": [asdict(verdict) for verdict in verdicts],
-    }
-    return json.dumps(body, indent=1) + "\n"
+    Args:
+        verdicts: of all checks.
+        seconds: time that the test took.
+        origin: what `provenance` gives.
+    """
+    failed = [verdict for verdict in verdicts if not verdict.passed]
+    counted = f"All {len(verdicts)} checks passed" if verdicts else "No check was made"
+    if failed:
+        counted = f"{len(failed)} of {len(verdicts)} checks failed"
+    rows = [[one.part, one.check, one.outcome, one.figures] for one in verdicts]
+    return Report(
+        "loadtest acceptance",
+        "A served engine under load and among faults",
+        origin,
+        [f"{counted}, {seconds:.0f} s."],
+        [Table("Checks", ["part", "check", "outcome", "figures"], rows, text_columns=4)],
+        problems=[f"FAILED {one}" for one in failed],
+        data={
+            "passed": bool(verdicts) and not failed,
+            "seconds": round(seconds, 1),
+            "checks": [asdict(one) for one in verdicts],
+        },
+    )
 
 
 def texts(*scenarios: str) -> list[str]:
     """The completion prompts of some scenarios."""
-    prompts = [prompt for name in scenarios for prompt in read_prompts(FOLDER / f"{name}.jsonl")]
-    return [prompt.prompt for prompt in prompts if prompt.prompt is not None]
+    return [one.prompt for name in scenarios for one in prompts_of(name) if one.prompt is not None]

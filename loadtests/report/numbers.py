@@ -1,8 +1,6 @@
 """Formats numbers for people."""
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass
 
 UNKNOWN = "-"
 _DIGITS = 3
@@ -29,41 +27,13 @@ def percent(share: float | None) -> str:
     return UNKNOWN if share is None else f"{share:.1%}"
 
 
-@dataclass(frozen=True)
-class Unit:
-    """A unit of time.
-
-    Attributes:
-        name: its symbol.
-        per_second: number of units in a second.
-    """
-
-    name: str
-    per_second: float
-
-    def of(self, seconds: float | None) -> str:
-        """A time in this unit, without its symbol."""
-        return number(None if seconds is None else seconds * self.per_second)
-
-
-def unit_for(times: Iterable[float | None]) -> Unit:
-    """Unit for times, in seconds, that are shown together: milliseconds if all are below 10 s."""
-    is_long = max((time for time in times if time is not None), default=0.0) >= _LONG
-    return Unit("s", 1.0) if is_long else Unit("ms", 1000.0)
+def milliseconds(seconds: float | None) -> str:
+    """A time in ms, without its unit."""
+    return number(None if seconds is None else seconds * 1000)
 
 
 def time_text(seconds: float | None) -> str:
-    """A time with its unit."""
+    """A time with its unit: milliseconds below 10 s."""
     if seconds is None:
         return UNKNOWN
-    unit = unit_for([seconds])
-    return f"{unit.of(seconds)} {unit.name}"
-
-
-def duration(seconds: float) -> str:
-    """A length of time: 59.7 s, 12 min 5 s, 8 h 0 min."""
-    whole = round(seconds)
-    if whole < 120:
-        return f"{number(seconds)} s"
-    minutes, rest = divmod(whole, 60)
-    return f"{minutes} min {rest} s" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"
+    return f"{number(seconds)} s" if seconds >= _LONG else f"{milliseconds(seconds)} ms"

@@ -1,20 +1,13 @@
-"""The result of a load test: everything that its reports show, and the report as JSON."""
+"""The result of a load test: everything that its reports show."""
 
-import platform
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from datetime import datetime
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from loadtests.report.conclusion import conclusion, counts_agree
 from loadtests.server import ServerCounts
-from loadtests.stream.summary import Distribution, Slo, Summary, summarise
+from loadtests.stream.summary import Slo, Summary, summarise
 from loadtests.stream.timing import Measures
-
-SCHEMA = 2
-_PACKAGES = ("vllm-spec-plugin", "vllm", "locust")
 
 
 @dataclass(frozen=True)
@@ -24,7 +17,6 @@ class Result:
     Attributes:
         model: name of the model.
         host: URL of the server, without credentials.
-        began: date and time of the beginning.
         started: time of the beginning.
         options: options of the test, without secrets.
         slo: None without limits.
@@ -39,7 +31,6 @@ class Result:
 
     model: str
     host: str
-    began: datetime
     started: float
     options: Mapping[str, Any]
     slo: Slo | None
@@ -66,7 +57,7 @@ class Result:
         """Figures by scenario, in the order of their names."""
         return {name: summarise(found, self.slo) for name, found in sorted(self.measures.items())}
 
-    @cached_property
+    @property
     def seconds(self) -> float:
         """Time from the beginning to the last end of a request or user."""
         ends = [one.ended for one in self.everything] + [when for when, _ in self.users]
@@ -77,76 +68,11 @@ class Result:
         """Number of requests without an end: the test was over first."""
         return self.sent - len(self.everything)
 
-
-def as_json(result: Result) -> dict[str, Any]:
-    """The report as plain values for `json.dumps`: the conclusion, all figures, and how the test was made."""
-    server = result.server
-    return {
-        "schema": SCHEMA,
-        "conclusion": conclusion(result),
-        "model": result.model,
-        "began": result.began.isoformat(timespec="seconds"),
-        "options": {"host": result.host, **result.options},
-        "client": {"platform": platform.platform(), "python": platform.python_version(), "versions": _versions()},
-        "workers": {"count": result.workers, "missing": result.missing_workers},
-        "sent": result.sent,
-        "given_up": result.given_up,
-        "all": result.total.as_json(),
-        "scenarios": {name: summary.as_json() for name, summary in result.scenarios.items()},
-        "server": None
-        if server is None
-        else asdict(server)
-        | {
-            "acceptance_rate": server.acceptance_rate,
-            "acceptance_length": server.acceptance_length,
-            "agrees_with_clients": counts_agree(result),
-        },
-    }
-
-
-def _versions() -> dict[str, str]:
-    found = {}
-    for package in _PACKAGES:
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            continue
-    return found
-
-
-@dataclass(frozen=True)
-class Latency:
-    """A time of a request that reports show in detail.
-
-    Attributes:
-        key: name in `Measures`, `Summary` and `Slo`.
-        short: name for axes and table heads.
-        title: full name.
-    """
-
-    key: str
-    short: str
-    title: str
-
-    def points(self, measures: Iterable[Measures], started: float) -> tuple[list[float], list[float]]:
-        """Start times, counted from `started`, and values of the successes that have one; in seconds."""
-        found = [(one.started - started, getattr(one, self.key)) for one in measures if one.error is None]
-        known = sorted((when, value) for when, value in found if value is not None)
-        return [when for when, _ in known], [value for _, value in known]
-
-    def distribution(self, summary: Summary) -> Distribution | None:
-        """Its distribution; None without values."""
-        found: Distribution | None = getattr(summary, self.key)
-        return found
-
-    def limit(self, slo: Slo | None) -> float | None:
-        """Its limit in an SLO; None if not limited."""
-        found: float | None = getattr(slo, self.key, None)
-        return found
-
-
-LATENCIES = (
-    Latency("ttft", "TTFT", "Time to first token"),
-    Latency("tpot", "TPOT", "Time per output token"),
-    Latency("e2e", "end to end", "End-to-end time"),
-)
+    @property
+    def counts_agree(self) -> bool | None:
+        """Whether server and clients counted the same requests and tokens; None without the server's counts."""
+        server, total = self.server, self.total
+        if server is None:
+            return None
+        counted = (server.requests, server.prompt_tokens, server.output_tokens)
+        return counted == (total.succeeded, total.prompt_tokens, total.output_tokens)

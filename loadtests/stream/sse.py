@@ -5,12 +5,9 @@ that each one completes. sseclient-py and httpx-sse iterate over whole lines of 
 httpx-sse holds a line back that ends in CR until more comes. Neither tells whether a stream was cut within an event.
 """
 
-import re
+import codecs
 from dataclasses import dataclass
 from enum import StrEnum
-
-_LINE_END = re.compile(rb"\r\n|\n|\r")
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 @dataclass(frozen=True)
@@ -32,11 +29,7 @@ class Event:
 
 
 class Ending(StrEnum):
-    """State of a stream at its end.
-
-    DONE: the last event was `[DONE]`. OPEN: the stream ends between two events, before `[DONE]`. UNFINISHED: it ends
-    within an event or a line.
-    """
+    """State of a stream at its end: after `[DONE]`, between two events, or within an event or a line."""
 
     DONE = "done"
     OPEN = "open"
@@ -51,11 +44,10 @@ class EventParser:
     """
 
     def __init__(self) -> None:
-        self._pending = bytearray()
-        # Pending bytes known to have no line end: a long line in small pieces is searched once.
-        self._searched = 0
-        self._skips_line_feed = False
-        self._is_first_line = True
+        self._decoder = codecs.getincrementaldecoder("utf-8-sig")("replace")
+        # Pieces of the line that has not ended; joined once, as a long line may come in small pieces.
+        self._line: list[str] = []
+        self._ends_with_return = False
         self._data: list[str] = []
         self._name = ""
         self._has_fields = False
@@ -63,53 +55,42 @@ class EventParser:
 
     def feed(self, piece: bytes) -> list[Event]:
         """Takes the next bytes and returns the events that they complete, in order."""
-        pending = self._pending
-        pending += piece
-        if self._skips_line_feed and pending:
+        text = self._decoder.decode(piece)
+        if not text:
+            return []
+        if self._ends_with_return:
             # The other half of a CRLF: its line ended with the CR.
-            if pending.startswith(b"\n"):
-                del pending[:1]
-            self._skips_line_feed = False
+            text = text.removeprefix("\n")
+        self._ends_with_return = text.endswith("\r")
+        first, *others = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+        self._line.append(first)
         events = []
-        begin = 0
-        while (end := _LINE_END.search(pending, max(begin, self._searched))) is not None:
-            event = self._take_line(bytes(pending[begin : end.start()]))
+        for begun in others:
+            event = self._take_line("".join(self._line))
             if event is not None:
                 events.append(event)
-            begin = end.end()
-            self._skips_line_feed = begin == len(pending) and end.group() == b"\r"
-        del pending[:begin]
-        self._searched = len(pending)
+            self._line = [begun]
         return events
 
-    def _take_line(self, raw: bytes) -> Event | None:
-        if self._is_first_line:
-            self._is_first_line = False
-            raw = raw.removeprefix(_BYTE_ORDER_MARK)
-        if not raw:
-            return self._dispatch()
-        if raw.startswith(b":"):
-            return None
-        # No byte of a longer character looks like a line end, so a line holds whole ones.
-        field, _, value = raw.decode(errors="replace").partition(":")
+    def _take_line(self, line: str) -> Event | None:
+        if not line:
+            event = Event("\n".join(self._data), self._name) if self._data else None
+            self._data, self._name, self._has_fields = [], "", False
+            if event is not None:
+                self._is_done = event.is_done
+            return event
+        field, _, value = line.partition(":")
         value = value.removeprefix(" ")
         if field == "data":
             self._data.append(value)
         elif field == "event":
             self._name = value
-        self._has_fields = True
+        self._has_fields = self._has_fields or bool(field)
         return None
-
-    def _dispatch(self) -> Event | None:
-        event = Event("\n".join(self._data), self._name) if self._data else None
-        self._data, self._name, self._has_fields = [], "", False
-        if event is not None:
-            self._is_done = event.is_done
-        return event
 
     @property
     def ending(self) -> Ending:
         """State of the stream, if these were all of its bytes."""
-        if self._pending or self._has_fields:
+        if any(self._line) or self._decoder.getstate()[0] or self._has_fields:
             return Ending.UNFINISHED
         return Ending.DONE if self._is_done else Ending.OPEN

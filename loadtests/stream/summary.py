@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from loadtests.stream.timing import Measures
+from vllm_spec_plugin.schema.errors import UserError
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,9 @@ class Slo:
         ttft: longest time to first token.
         tpot: longest time per output token after the first.
         e2e: longest end-to-end time.
+
+    Raises:
+        UserError: a limit is not positive.
     """
 
     ttft: float | None = None
@@ -48,18 +52,13 @@ class Slo:
     e2e: float | None = None
 
     def __post_init__(self) -> None:
-        """Checks the limits.
-
-        Raises:
-            ValueError: a limit is not positive.
-        """
         for name, limit in self.limits().items():
             if limit is not None and not limit > 0:
-                raise ValueError(f"SLO {name} is {limit}: it must be a positive number of seconds")
+                raise UserError(f"SLO {name} is {limit}: it must be a positive number of seconds")
 
     def limits(self) -> Mapping[str, float | None]:
         """Limits by the name of the measure."""
-        return {"ttft": self.ttft, "tpot": self.tpot, "e2e": self.e2e}
+        return asdict(self)
 
     def is_met(self, measures: Measures) -> bool:
         """Whether a request succeeded within every limit.
@@ -78,14 +77,7 @@ class Slo:
 
 @dataclass(frozen=True)
 class Goodput:
-    """Requests that met an SLO.
-
-    Attributes:
-        slo: the limits.
-        good: number of requests that met it.
-        share: good requests of all, failed ones included; None without requests.
-        requests_per_second: rate of good requests; None in a window without length.
-    """
+    """Requests that met an SLO: their number, share of all, failed ones included, and rate; None is undefined."""
 
     slo: Slo
     good: int
@@ -95,25 +87,11 @@ class Goodput:
 
 @dataclass(frozen=True)
 class Summary:
-    """Figures of many requests; times in seconds. Failed requests count in `requests` and `errors` only.
+    """Figures of many requests; times in seconds, rates over the window, from the first start to the last end.
 
-    Attributes:
-        window_seconds: length of the window.
-        requests: number of requests that ended in the window.
-        succeeded: number of these without an error.
-        errors: number of failed requests by kind; kinds that occurred.
-        requests_per_second: rate of successes; None in a window without length.
-        output_tokens: sum over successes that report it.
-        output_tokens_per_second: throughput of all streams together; None in a window without length.
-        prompt_tokens: sum over successes that report it.
-        ttft: over requests; see `Measures`, also for the next three.
-        tpot: over requests.
-        e2e: over requests.
-        stream_tokens_per_second: over requests, each by itself.
-        gaps: over all gaps between chunks.
-        tokens_per_chunk: over all chunks; None if no server reported it.
-        chunks_by_tokens: number of chunks by their number of tokens.
-        goodput: None without an SLO.
+    Failed requests count in `requests` and `errors` only. None: no value, no length of the window, or no SLO. The
+    distributions of `ttft`, `tpot`, `e2e` and `stream_tokens_per_second` are over requests, see `Measures`; `gaps` and
+    `tokens_per_chunk` are over all chunks.
     """
 
     window_seconds: float
@@ -135,13 +113,11 @@ class Summary:
 
     def as_json(self) -> dict[str, Any]:
         """The figures as plain values for `json.dumps`."""
-        body = asdict(self)
-        body["chunks_by_tokens"] = {str(tokens): count for tokens, count in self.chunks_by_tokens.items()}
-        return body
+        return asdict(self)
 
 
 def summarise(measures: Iterable[Measures], slo: Slo | None = None) -> Summary:
-    """Sums requests up, over the window from the first one's start to the last one's end."""
+    """Sums requests up."""
     counted = list(measures)
     begin = min((one.started for one in counted), default=0.0)
     seconds = max((one.ended for one in counted), default=begin) - begin
@@ -152,7 +128,10 @@ def summarise(measures: Iterable[Measures], slo: Slo | None = None) -> Summary:
     def rate(amount: int) -> float | None:
         return amount / seconds if seconds else None
 
-    num_met = sum(slo.is_met(one) for one in counted) if slo is not None else 0
+    goodput = None
+    if slo is not None:
+        num_met = sum(map(slo.is_met, counted))
+        goodput = Goodput(slo, num_met, num_met / len(counted) if counted else None, rate(num_met))
     return Summary(
         window_seconds=seconds,
         requests=len(counted),
@@ -169,7 +148,5 @@ def summarise(measures: Iterable[Measures], slo: Slo | None = None) -> Summary:
         gaps=distribution(gap for one in good for gap in one.gaps),
         tokens_per_chunk=distribution(sizes),
         chunks_by_tokens=dict(sorted(Counter(sizes).items())),
-        goodput=None
-        if slo is None
-        else Goodput(slo, num_met, num_met / len(counted) if counted else None, rate(num_met)),
+        goodput=goodput,
     )

@@ -6,13 +6,13 @@ import os
 import httpx
 import openai
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
 from tests.engine import texts
 from tests.engine.exact import Reference
 from tests.fixed_length import fixed_length
 from vllm_spec_plugin.tools.certify.greedy import TOLERANCES
 from vllm_spec_plugin.tools.demo import model_path
+from vllm_spec_plugin.tools.server_metrics import ServerMetrics
 from vllm_spec_plugin.tools.serving import Server
 
 pytestmark = [
@@ -26,13 +26,7 @@ OPTIONS = ("--data-parallel-size", "2", "--max-model-len", "512", "--num-gpu-blo
 
 def counted(base_url: str, name: str, label: str) -> dict[str, float]:
     """A counter of the server's, summed by one of its labels."""
-    counts: dict[str, float] = {}
-    for family in text_string_to_metric_families(httpx.get(f"{base_url}/metrics").text):
-        for sample in family.samples:
-            if sample.name == name:
-                value = sample.labels.get(label, "")
-                counts[value] = counts.get(value, 0.0) + sample.value
-    return counts
+    return ServerMetrics.parse(httpx.get(f"{base_url}/metrics").text).by_label(name, label)
 
 
 def test_both_replicas_serve_the_targets_greedy_outputs_and_are_counted_once() -> None:

@@ -7,9 +7,9 @@ import time
 import httpx
 import openai
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
 from tests.e2e.conftest import NUM_DRAFTS
+from vllm_spec_plugin.tools.server_metrics import ServerMetrics
 
 pytestmark = pytest.mark.e2e
 
@@ -53,12 +53,7 @@ def test_a_request_is_told_how_its_drafts_fared(client, model, method):
 def drafted_by_method(server):
     """Draft tokens so far, by who made them."""
     exposition = httpx.get(f"{server.base_url}/metrics", trust_env=False).text
-    return {
-        sample.labels["method"]: sample.value
-        for family in text_string_to_metric_families(exposition)
-        for sample in family.samples
-        if sample.name == "vllm_spec_plugin:draft_tokens_total"
-    }
+    return ServerMetrics.parse(exposition).by_label("vllm_spec_plugin:draft_tokens_total", "method")
 
 
 def drafted_for(client, model, **xargs):

@@ -23,7 +23,7 @@ from tests.engine.greedy import assert_same_tokens, greedy_job
 from tests.engine.jobs import Job, Request
 from tests.sizes import is_full
 from vllm_spec_plugin.metrics.counters import RANKS_DIFFER
-from vllm_spec_plugin.tools.certify.engines import EngineError
+from vllm_spec_plugin.tools.engine_child import EngineError
 
 pytestmark = [
     pytest.mark.engine,

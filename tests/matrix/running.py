@@ -11,7 +11,8 @@ from tests.engine.arms import ENVIRONMENT, Engine
 from tests.engine.jobs import Job, Result
 from tests.engine.tiny import tiny_adapter, tiny_model
 from tests.matrix.cells import COLUMNS, REFUSED, ROWS, UNTESTED, WRONG, jobs, judge, plain_job, plugin_yaml, refusal
-from vllm_spec_plugin.tools.certify.engines import EngineError, EngineProcess
+from vllm_spec_plugin.tools.certify.engines import EngineProcess
+from vllm_spec_plugin.tools.engine_child import EngineError
 
 _NOISE = 0.05
 _TIMEOUT_SECONDS = 300.0

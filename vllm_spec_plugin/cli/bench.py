@@ -123,9 +123,10 @@ def compare(
     from vllm_spec_plugin.tools.bench.load.workloads import BEGINNINGS, Sizes
     from vllm_spec_plugin.tools.bench.noise_gate import NoiseGate
     from vllm_spec_plugin.tools.bench.rounds import num_runs
-    from vllm_spec_plugin.tools.bench.running import describe, running_engines, shown_progress
+    from vllm_spec_plugin.tools.bench.running import describe, running_engines
     from vllm_spec_plugin.tools.bench.source_files import passages
     from vllm_spec_plugin.tools.demo.corpus import load_corpus
+    from vllm_spec_plugin.tools.progress import shown_progress
     from vllm_spec_plugin.tools.prompts import read_texts
     from vllm_spec_plugin.tools.report import Files, check_files
     from vllm_spec_plugin.tools.report.provenance import provenance

@@ -75,7 +75,8 @@ def bench_host(
     from vllm_spec_plugin.tools.bench.input import whole_numbers, words
     from vllm_spec_plugin.tools.bench.noise_gate import NoiseGate
     from vllm_spec_plugin.tools.bench.rounds import num_runs
-    from vllm_spec_plugin.tools.bench.running import describe, running_engines, shown_progress
+    from vllm_spec_plugin.tools.bench.running import describe, running_engines
+    from vllm_spec_plugin.tools.progress import shown_progress
     from vllm_spec_plugin.tools.report import Files, check_files
     from vllm_spec_plugin.tools.report.provenance import provenance
 

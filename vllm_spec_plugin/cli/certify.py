@@ -53,7 +53,6 @@ def certify(
     import sys
     import tempfile
 
-    from vllm_spec_plugin.cli.certify_progress import shown
     from vllm_spec_plugin.cli.console import new_console
     from vllm_spec_plugin.config import load_config
     from vllm_spec_plugin.tools.bench.engine_args import model_source
@@ -62,6 +61,7 @@ def certify(
     from vllm_spec_plugin.tools.certify.options import context_of, engine_options
     from vllm_spec_plugin.tools.certify.session import Certification
     from vllm_spec_plugin.tools.certify.session import certify as run
+    from vllm_spec_plugin.tools.progress import shown_engines
     from vllm_spec_plugin.tools.prompts import read_texts
     from vllm_spec_plugin.tools.report import Files, check_files
     from vllm_spec_plugin.tools.report.provenance import provenance
@@ -85,7 +85,7 @@ def certify(
         enforce_eager or quick,
     )
     origin = provenance(sys.argv[1:], 0, given or texts.built_in(), {"target": source})
-    with tempfile.TemporaryDirectory(prefix="vllm-spec-certify-") as folder, shown(console) as say:
+    with tempfile.TemporaryDirectory(prefix="vllm-spec-certify-") as folder, shown_engines(console) as say:
         report = run(plan, Path(folder), origin, say)
     finish(report, files, console)
 

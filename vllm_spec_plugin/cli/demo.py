@@ -12,7 +12,6 @@ import typer
 from openai import DefaultHttpxClient, OpenAI, OpenAIError
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import track
 from rich.syntax import Syntax
 from rich.table import Table
 
@@ -20,6 +19,7 @@ from vllm_spec_plugin.cli.console import new_console
 from vllm_spec_plugin.cli.errors import fail
 from vllm_spec_plugin.schema.errors import UserError
 from vllm_spec_plugin.tools.demo import model_path
+from vllm_spec_plugin.tools.progress import Tasks
 from vllm_spec_plugin.tools.serving import Server
 
 # Code like the bundled target's training data; the later prompts are repetitive, as much code is.
@@ -93,16 +93,20 @@ def complete_all(server: Server, max_tokens: int, console: Console) -> list[Comp
         OpenAIError: a request failed.
     """
     # No retry: a repeated request would be timed twice. No proxy: the server is local.
-    with OpenAI(
-        base_url=f"{server.base_url}/v1",
-        api_key="not needed",
-        max_retries=0,
-        http_client=DefaultHttpxClient(trust_env=False, timeout=600.0),
-    ) as client:
+    with (
+        OpenAI(
+            base_url=f"{server.base_url}/v1",
+            api_key="not needed",
+            max_retries=0,
+            http_client=DefaultHttpxClient(trust_env=False, timeout=600.0),
+        ) as client,
+        Tasks(console) as tasks,
+        tasks.task("completing", len(PROMPTS)) as advance,
+    ):
         # Warm-up: the first request includes lazy initialisation.
         client.completions.create(model=server.model, prompt="import ", max_tokens=max_tokens, temperature=0)
-        completions = []
-        for prompt in track(PROMPTS, description="completing", console=console, transient=True):
+        completions: list[Completion] = []
+        for prompt in PROMPTS:
             time.sleep(_SETTLE_SECONDS)
             before = server.metrics()
             times = []
@@ -116,7 +120,9 @@ def complete_all(server: Server, max_tokens: int, console: Console) -> list[Comp
             time.sleep(_SETTLE_SECONDS)
             tokens = answer.usage.completion_tokens if answer.usage else 0
             speculation = Speculation.between(before, server.metrics())
+
             completions.append(Completion(answer.choices[0].text, tokens, seconds, speculation))
+            advance(len(completions))
         return completions
 
 

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from vllm_spec_plugin.cli.bench_options import CsvFile, HtmlFile, JsonFile, MarkdownFile, PngFile
 from vllm_spec_plugin.cli.train_medusa import WeightType
 from vllm_spec_plugin.cli.widen import parse_count
 
@@ -80,19 +81,27 @@ def train_eagle3(
     ] = None,
     dtype: Annotated[WeightType, typer.Option(help="Data type of the saved weights.")] = WeightType.BFLOAT16,
     seed: Annotated[int, typer.Option(min=0, help="Seed of everything random.")] = 0,
+    json_file: JsonFile = None,
+    csv: CsvFile = None,
+    markdown: MarkdownFile = None,
+    png: PngFile = None,
+    html: HtmlFile = None,
     restart: Annotated[
         bool, typer.Option("--restart", help="Discard an interrupted run in DIR, and replace a head in it.")
     ] = False,
 ) -> None:
     """Train an EAGLE-3 head for a model. The model's weights do not change.
 
-    Writes the head in the speculators layout, with held-out acceptance by position, provenance and training.png, to
-    DIR. To resume an interrupted run, repeat the same command.
+    Writes the head in the speculators layout, with held-out acceptance by position, provenance and a picture
+    (training.png, or --png), to DIR. To resume an interrupted run, repeat the same command.
     """
     from vllm_spec_plugin.cli.console import new_console
+    from vllm_spec_plugin.tools.report import Files, check_files
     from vllm_spec_plugin.tools.training.eagle3.options import Eagle3Options
     from vllm_spec_plugin.tools.training.eagle3.train import train_head
 
+    files = Files(markdown, json_file, csv, png, html)
+    check_files(files)
     options = Eagle3Options(
         model,
         tuple(data),
@@ -109,7 +118,7 @@ def train_eagle3(
         seed=seed,
     )
     try:
-        train_head(options, out, new_console(), restart=restart)
+        train_head(options, out, new_console(), restart=restart, files=files)
     except KeyboardInterrupt:
         typer.echo("interrupted; repeat the same command to resume", err=True)
         sys.exit(130)

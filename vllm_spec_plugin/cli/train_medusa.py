@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from vllm_spec_plugin.cli.bench_options import CsvFile, HtmlFile, JsonFile, MarkdownFile, PngFile
 from vllm_spec_plugin.cli.widen import parse_count
 from vllm_spec_plugin.schema.errors import UserError
 
@@ -95,22 +96,30 @@ def train_medusa(
     ] = Labels.SOFT,
     dtype: Annotated[WeightType, typer.Option(help="Data type of the saved weights.")] = WeightType.FLOAT16,
     seed: Annotated[int, typer.Option(min=0, help="Seed of everything random.")] = 0,
+    json_file: JsonFile = None,
+    csv: CsvFile = None,
+    markdown: MarkdownFile = None,
+    png: PngFile = None,
+    html: HtmlFile = None,
     restart: Annotated[
         bool, typer.Option("--restart", help="Discard an interrupted run in DIR, and replace heads in it.")
     ] = False,
 ) -> None:
     """Train Medusa heads for a model. The model's weights do not change.
 
-    Writes the heads, their config with held-out accuracies and provenance, and training.png to DIR. To resume an
-    interrupted run, repeat the same command.
+    Writes the heads, their config with held-out accuracies and provenance, and a picture (training.png, or --png) to
+    DIR. To resume an interrupted run, repeat the same command.
     """
     if start is None and steps == 0:
         raise UserError("--steps: got 0; allowed: from 1, or 0 with --from, to measure existing heads")
 
     from vllm_spec_plugin.cli.console import new_console
+    from vllm_spec_plugin.tools.report import Files, check_files
     from vllm_spec_plugin.tools.training.options import Options
     from vllm_spec_plugin.tools.training.train import train_heads
 
+    files = Files(markdown, json_file, csv, png, html)
+    check_files(files)
     options = Options(
         model=model,
         data=tuple(data),
@@ -128,7 +137,7 @@ def train_medusa(
         seed=seed,
     )
     try:
-        train_heads(options, out, new_console(), restart=restart)
+        train_heads(options, out, new_console(), restart=restart, files=files)
     except KeyboardInterrupt:
         typer.echo("interrupted; repeat the same command to resume", err=True)
         sys.exit(130)

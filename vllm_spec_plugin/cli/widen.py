@@ -55,28 +55,14 @@ def widen(
     if (parameters is None) == (intermediate_size is None):
         raise UserError("give exactly one of --parameters and --intermediate-size")
 
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    from vllm_spec_plugin.cli.console import new_console
     from vllm_spec_plugin.tools.demo import model_path
     from vllm_spec_plugin.tools.demo import widen as widening
 
     source = model_path("target") if model is None else model
-    console = new_console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     if intermediate_size is None:
         assert parameters is not None
         intermediate_size = widening.intermediate_size_for(source, parameters)
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task("layers", total=None)
-        result = widening.widen(
-            source,
-            out,
-            intermediate_size,
-            force=force,
-            on_layer=lambda done, total: progress.update(task, completed=done, total=total),
-        )
+    result = widening.widen(source, out, intermediate_size, force=force)
     typer.echo(f"parameters         {result.parameters_before:,} -> {result.parameters_after:,}")
     typer.echo(f"intermediate size  {result.intermediate_size_before:,} -> {result.intermediate_size_after:,}")
     typer.echo(f"size on disk       {result.bytes_on_disk / 1e6:,.1f} MB")
-    typer.echo(f"seconds            {result.seconds:.1f}")

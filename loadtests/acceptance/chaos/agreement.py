@@ -1,5 +1,6 @@
 """Compares greedy outputs under faults with those of a server without speculation."""
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -8,7 +9,7 @@ import httpx
 
 from loadtests.acceptance.verdicts import Verdict
 from loadtests.stream.client import COMPLETIONS
-from vllm_spec_plugin.tools.bench.load.agreement import ROUNDING
+from vllm_spec_plugin.tools.certify.greedy import first_differences, tolerance_of
 
 NUM_TOKENS = 96
 _MOST_SHOWN = 3
@@ -50,74 +51,39 @@ class Expected:
     tokens: Tokens
 
 
-@dataclass(frozen=True)
-class Agreement:
-    """Comparison of greedy outputs.
-
-    Attributes:
-        identical: number of outputs equal to the last token.
-        rounding: number of outputs that differ first at two tokens of equal probability, up to rounding.
-        wrong: all other differences, in words.
-    """
-
-    identical: int
-    rounding: int
-    wrong: tuple[str, ...]
-
-
-def compare(
-    answers: Sequence[Answer], expected: Sequence[Expected], gap: Callable[[Tokens, tuple[int, int]], float]
-) -> Agreement:
-    """Compares outputs of answers without an error.
+def agreement_check(
+    part: str,
+    answers: Sequence[Answer],
+    expected: Sequence[Expected],
+    top_two: Callable[[Tokens], dict[int, float]],
+    dtype: str = "float32",
+) -> Verdict:
+    """Checks that greedy outputs are those without speculation; answers with an error do not count.
 
     Args:
-        answers: answers, any number per prompt.
+        part: part of the test.
+        answers: any number per prompt.
         expected: outputs without speculation, by index of the prompt.
-        gap: difference of the log-probabilities of two tokens after a text.
+        top_two: log-probabilities of the two most likely tokens after a text, by token id.
+        dtype: of the served model, which decides the tolerance of ties.
     """
-    identical = rounding = 0
-    wrong = []
-    gaps: dict[tuple[int, int, int], float] = {}
-    for answer in answers:
-        plain = expected[answer.prompt]
-        if answer.error:
-            continue
-        if answer.tokens == plain.tokens:
-            identical += 1
-            continue
-        same = _num_equal(answer.tokens, plain.tokens)
-        where = f"prompt {answer.prompt}, token {same + 1}"
-        # An output that ends early is wrong.
-        if same == min(len(answer.tokens), len(plain.tokens)):
-            wrong.append(f"{where}: one of them ends")
-            continue
-        pair = (answer.tokens[same], plain.tokens[same])
-        # Both outputs are equal up to there.
-        key = (answer.prompt, same, pair[0])
-        if key not in gaps:
-            gaps[key] = gap(plain.prompt_tokens + plain.tokens[:same], pair)
-        if gaps[key] <= ROUNDING:
-            rounding += 1
-        else:
-            wrong.append(f"{where}: {pair[0]} in place of {pair[1]}, log-probabilities {gaps[key]:.4f} apart")
-    return Agreement(identical, rounding, tuple(wrong))
-
-
-def _num_equal(ours: Tokens, plain: Tokens) -> int:
-    for i, (one, other) in enumerate(zip(ours, plain, strict=False)):
-        if one != other:
-            return i
-    return min(len(ours), len(plain))
-
-
-def agreement_check(part: str, agreement: Agreement) -> Verdict:
-    """Checks that greedy outputs are those without speculation."""
-    wrong = agreement.wrong
-    figures = f"{agreement.identical} identical, {agreement.rounding} differ where two tokens tie, {len(wrong)} wrong"
-    if wrong:
-        figures += f": {'; '.join(wrong[:_MOST_SHOWN])}"
-    passed = not wrong and agreement.identical > 0
-    return Verdict(part, "greedy outputs are those without speculation", passed, figures)
+    outputs = [answer.tokens for answer in answers if not answer.error]
+    wanted = [expected[answer.prompt] for answer in answers if not answer.error]
+    differences = first_differences(
+        outputs,
+        [one.tokens for one in wanted],
+        lambda i, position: top_two(wanted[i].prompt_tokens + wanted[i].tokens[:position]),
+        tolerance_of(dtype),
+    )
+    wrong = [one for one in differences if not one.is_tie]
+    identical = len(outputs) - len(differences)
+    figures = f"{identical} identical, {len(differences) - len(wrong)} differ where two tokens tie, {len(wrong)} wrong"
+    shown = [
+        f"output {one.request}, token {one.position + 1}: {one.tokens[0]}, not {one.tokens[1]}, {one.gap:.4f} apart"
+        for one in wrong[:_MOST_SHOWN]
+    ]
+    figures += f": {'; '.join(shown)}" if shown else ""
+    return Verdict(part, "greedy outputs are those without speculation", not wrong and identical > 0, figures)
 
 
 class PlainServer:
@@ -126,6 +92,8 @@ class PlainServer:
     def __init__(self, base_url: str, model: str) -> None:
         self._client = httpx.Client(base_url=base_url, trust_env=False, timeout=120.0)
         self._model = model
+        # Many outputs differ at the same place.
+        self.top_two = functools.cache(self._top_two)
 
     def close(self) -> None:
         """Closes the connection."""
@@ -140,24 +108,16 @@ class PlainServer:
         choices = [self._choice(greedy_body(self._model, prompt)) for prompt in prompts]
         return [Expected(tuple(choice["prompt_token_ids"]), tuple(choice["token_ids"])) for choice in choices]
 
-    def gap(self, text: Tokens, pair: tuple[int, int]) -> float:
-        """Difference of the log-probabilities of two tokens after a text.
+    def _top_two(self, text: Tokens) -> dict[int, float]:
+        """Log-probabilities of the two most likely tokens after a text, by token id.
 
         Raises:
             httpx.HTTPError: the request fails.
         """
-        body = {
-            "model": self._model,
-            "prompt": list(text),
-            "max_tokens": 1,
-            "temperature": 0,
-            "logprobs": 2,
-            "logprob_token_ids": list(pair),
-            "return_tokens_as_token_ids": True,
-        }
-        told = self._choice(body)["logprobs"]["top_logprobs"][0]
-        one, other = (float(told[f"token_id:{token}"]) for token in pair)
-        return abs(one - other)
+        body = {"model": self._model, "prompt": list(text), "max_tokens": 1, "temperature": 0}
+        body |= {"logprobs": 2, "return_tokens_as_token_ids": True}
+        found = self._choice(body)["logprobs"]["top_logprobs"][0]
+        return {int(token.removeprefix("token_id:")): float(value) for token, value in found.items()}
 
     def _choice(self, body: dict[str, Any]) -> dict[str, Any]:
         answer = self._client.post(COMPLETIONS, json=body)

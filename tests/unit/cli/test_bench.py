@@ -24,7 +24,7 @@ def swept(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 
     @contextlib.contextmanager
     def no_engines(arms: dict[str, Any], *rest: Any) -> Iterator[dict[str, SimpleNamespace]]:
-        yield {name: SimpleNamespace(facts={"device": "none"}) for name in arms}
+        yield {name: SimpleNamespace(facts=lambda: {"device": "none"}) for name in arms}
 
     def run_nothing(arms: dict[str, Any], engines: Any, plan: Plan, *rest: Any) -> SweepResults:
         asked.arms, asked.plan = list(arms), plan

@@ -45,14 +45,16 @@ def test_heads_are_trained_and_their_accuracies_printed(
     assert "".join(result.stdout.splitlines()).endswith(f"written to {tmp_path / 'out'}")
     config = json.loads((tmp_path / "out" / "config.json").read_text())
     assert config["medusa_num_heads"] == 2
-    assert config["provenance"]["arguments"]["self-distill"] == 100
+    assert config["provenance"]["options"]["self-distill"] == 100
 
 
 def test_plain_arguments_are_enough(given: list[str | Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from vllm_spec_plugin.tools.training import train
 
     seen = []
-    monkeypatch.setattr(train, "train_heads", lambda options, out, console, restart: seen.append((options, restart)))
+    monkeypatch.setattr(
+        train, "train_heads", lambda options, out, console, restart, files: seen.append((options, restart))
+    )
     assert run("train-medusa", *given).exit_code == 0
     ((options, restart),) = seen
     assert (options.heads, options.layers, options.labels, options.dtype) == (None, 1, "soft", "float16")

@@ -1,17 +1,17 @@
 """Invented results of load tests."""
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 from loadtests.report.result import Result
 from loadtests.server import ServerCounts
 from loadtests.stream.summary import Slo
 from loadtests.stream.timing import ErrorKind, Measures
+from vllm_spec_plugin.tools.report.provenance import provenance
 
 # By the clock of the measures; any will do.
 STARTED = 5000.0
-SERVER = ServerCounts(40.0, 400.0, 5100.0, 1000.0, 4000.0, 2500.0, 0.25, 0.0, 0.0)
+SERVER = ServerCounts(40.0, 400.0, 5100.0, 1000.0, 4000.0, 2500.0, 0.0, 0.25, 0.0, 0.0)
 
 
 def answered(at: float, ttft: float = 0.2, tpot: float = 0.05, tokens: int = 21) -> Measures:
@@ -42,7 +42,6 @@ def result(measures: Mapping[str, Sequence[Measures]], **more: Any) -> Result:
     given: dict[str, Any] = {
         "model": "llama",
         "host": "http://localhost:8000",
-        "began": datetime(2026, 11, 22, 3, 4, 5, tzinfo=UTC),
         "started": STARTED,
         "options": {"num_users": 8, "run_time": None, "prompts": "", "temperature": 0.7},
         "slo": None,
@@ -66,3 +65,7 @@ MIXED = result(
     },
     slo=Slo(ttft=0.3, tpot=0.06),
 )
+
+
+def origin(model: str = "llama") -> dict[str, Any]:
+    return provenance(["--headless", "--users", "8"], 0, (), {"model": model}, "locust", ("locust",))

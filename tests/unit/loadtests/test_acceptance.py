@@ -9,14 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from loadtests.acceptance.compare import Run, latency_check, run_of, run_ours, sharegpt
 from loadtests.acceptance.load import load_checks
-from loadtests.acceptance.verdicts import Verdict, all_passed, summary_json, summary_table
+from loadtests.acceptance.verdicts import Verdict, report_of
 from vllm_spec_plugin.tools.mock_server.options import MockOptions
 from vllm_spec_plugin.tools.mock_server.running import MockServer
-from vllm_spec_plugin.tools.server_metrics import ServerMetrics
+from vllm_spec_plugin.tools.report.provenance import provenance
 from vllm_spec_plugin.tools.serving import ServerError
 
 ROOT = Path(__file__).parents[3]
@@ -61,18 +60,20 @@ def test_what_cannot_be_is_told_in_a_line(options: tuple[str, ...], words: str, 
 def test_a_server_that_is_not_there_is_a_failed_check(tmp_path: Path) -> None:
     done = run("--host", "http://127.0.0.1:1", "--only", "spike", "--out", str(tmp_path))
     assert done.returncode == 1
-    assert "error: spike:" in done.stderr
+    assert "FAILED  spike: Locust writes its report" in done.stdout
     assert not json.loads((tmp_path / "summary.json").read_text())["passed"]
 
 
-BEFORE = {"vllm:request_success_total": 5.0, "vllm:generation_tokens_total": 300.0, "vllm:prompt_tokens_total": 50.0}
-AFTER = {
-    "vllm:request_success_total": 105.0,
-    "vllm:generation_tokens_total": 6300.0,
-    "vllm:prompt_tokens_total": 9050.0,
-    "vllm:spec_decode_num_draft_tokens_total": 4000.0,
-    "vllm:spec_decode_num_accepted_tokens_total": 2500.0,
-    "vllm_spec_plugin:proposer_errors_total": 0.0,
+SERVER: dict[str, float | None] = {
+    "requests": 100.0,
+    "output_tokens": 6000.0,
+    "prompt_tokens": 9000.0,
+    "draft_tokens": 4000.0,
+    "accepted_tokens": 2500.0,
+    "proposer_errors": 0.0,
+    "kv_usage": 0.0,
+    "running": 0.0,
+    "waiting": 0.0,
 }
 CLIENTS: dict[str, Any] = {
     "requests": 100,
@@ -86,13 +87,12 @@ CLIENTS: dict[str, Any] = {
 
 def judged(
     clients: dict[str, Any] | None = None,
-    after: dict[str, float | None] | None = None,
+    server: dict[str, float | None] | None = None,
     exit_status: int | None = 0,
     has_plugin: bool = True,
 ) -> list[Verdict]:
-    values = {name: value for name, value in {**AFTER, **(after or {})}.items() if value is not None}
-    report = {"all": CLIENTS | (clients or {})}
-    return load_checks("ramp", report, exit_status, ServerMetrics(BEFORE), ServerMetrics(values), has_plugin=has_plugin)
+    report = {"all": CLIENTS | (clients or {}), "server": SERVER | (server or {})}
+    return list(load_checks("ramp", report, exit_status, has_plugin=has_plugin))
 
 
 def failed(verdicts: list[Verdict]) -> list[str]:
@@ -102,7 +102,7 @@ def failed(verdicts: list[Verdict]) -> list[str]:
 def test_figures_that_agree_pass() -> None:
     verdicts = judged()
     assert failed(verdicts) == []
-    assert len(verdicts) == 6
+    assert len(verdicts) == 7
     assert any("server 6,000, clients 6,000" in verdict.figures for verdict in verdicts)
 
 
@@ -115,13 +115,15 @@ def test_figures_that_agree_pass() -> None:
         ({"clients": {"succeeded": 99}}, "requests:", "server 100, clients 99"),
         ({"clients": {"output_tokens": 6001}}, "output tokens:", "server 6,000, clients 6,001"),
         ({"clients": {"prompt_tokens": 8999}}, "prompt tokens:", "server 9,000, clients 8,999"),
-        ({"after": {"vllm:generation_tokens_total": None}}, "output tokens:", "server not in /metrics"),
-        ({"after": {"vllm:spec_decode_num_draft_tokens_total": 0.0}}, "drafts are made", "0 tokens drafted"),
-        ({"after": {"vllm:spec_decode_num_accepted_tokens_total": 4001.0}}, "drafts are made", "4,001 accepted"),
-        ({"after": {"vllm:spec_decode_num_accepted_tokens_total": 0.0}}, "drafts are made", "0 accepted"),
-        ({"after": {"vllm:spec_decode_num_draft_tokens_total": None}}, "drafts are made", "not in /metrics"),
-        ({"after": {"vllm_spec_plugin:proposer_errors_total": 1.0}}, "no proposer fails", "1 faults"),
-        ({"after": {"vllm_spec_plugin:proposer_errors_total": None}}, "no proposer fails", "not in /metrics"),
+        ({"server": {"output_tokens": None}}, "output tokens:", "server -,"),
+        ({"server": {"draft_tokens": 0.0}}, "drafts are made", "0 tokens drafted"),
+        ({"server": {"accepted_tokens": 4001.0}}, "drafts are made", "4,001 accepted"),
+        ({"server": {"accepted_tokens": 0.0}}, "drafts are made", "0 accepted"),
+        ({"server": {"draft_tokens": None}}, "drafts are made", "- tokens drafted"),
+        ({"server": {"proposer_errors": 1.0}}, "no proposer fails", "1 faults"),
+        ({"server": {"proposer_errors": None}}, "no proposer fails", "- faults"),
+        ({"server": {"kv_usage": 0.01}}, "no KV block is in use", "0.01, 0, 0"),
+        ({"server": {"waiting": None}}, "no KV block is in use", "0, 0, -"),
     ],
 )
 def test_each_figure_that_does_not_fails_its_check_only(changes: dict[str, Any], check: str, words: str) -> None:
@@ -136,11 +138,14 @@ def test_no_request_at_all_is_a_failure() -> None:
     assert "no request fails" in failed(judged(clients))
 
 
+def test_without_the_servers_counts_nothing_passes_that_needs_them() -> None:
+    assert len(failed(list(load_checks("ramp", {"all": CLIENTS, "server": None}, 0, has_plugin=True)))) == 6
+
+
 def test_another_server_is_not_asked_for_faults_of_proposers() -> None:
-    without: dict[str, float | None] = {"vllm_spec_plugin:proposer_errors_total": None}
-    verdicts = judged(after=without, has_plugin=False)
+    verdicts = judged(server={"proposer_errors": None}, has_plugin=False)
     assert failed(verdicts) == []
-    assert len(verdicts) == 5
+    assert len(verdicts) == 6
 
 
 GOOD = Verdict("ramp", "no request fails", True, "812 requests")
@@ -148,32 +153,18 @@ BAD = Verdict("chaos", "clients that stay are answered", False, "1 failed: [time
 
 
 def test_one_failure_is_enough_and_nothing_checked_is_one() -> None:
-    assert all_passed([GOOD, GOOD])
-    assert not all_passed([GOOD, BAD])
-    assert not all_passed([])
+    origin = provenance([], 0, ())
+    for verdicts, passed in (([GOOD, GOOD], True), ([GOOD, BAD], False), ([], False)):
+        assert report_of(verdicts, 1.0, origin).data["passed"] is passed
 
 
-def test_json_has_every_check() -> None:
-    found = json.loads(summary_json([GOOD, BAD], 61.26, {"users": 64}))
-    assert (found["passed"], found["seconds"], found["options"]) == (False, 61.3, {"users": 64})
-    assert found["checks"][0] == {
-        "part": "ramp",
-        "check": "no request fails",
-        "passed": True,
-        "figures": "812 requests",
-    }
-    assert [check["passed"] for check in found["checks"]] == [True, False]
-
-
-def test_people_see_what_failed_and_square_brackets() -> None:
-    console = Console(width=200)
-    with console.capture() as shown:
-        console.print(summary_table([GOOD, BAD], 61.26))
-        console.print(BAD.line())
-    *rows, line = shown.get().splitlines()
-    assert any("ramp" in row and "passed" in row and "812 requests" in row for row in rows)
-    assert any("chaos" in row and "FAILED" in row and "[timeout]" in row for row in rows)
-    assert line == "FAILED  chaos: clients that stay are answered (1 failed: [timeout])"
+def test_the_report_has_every_check_and_what_failed_first() -> None:
+    found = report_of([GOOD, BAD], 61.26, provenance([], 0, ()))
+    assert found.conclusion == ["1 of 2 checks failed, 61 s."]
+    assert found.problems == ["FAILED chaos: clients that stay are answered (1 failed: [timeout])"]
+    assert found.tables[0].rows[0] == ["ramp", "no request fails", "passed", "812 requests"]
+    assert [check["passed"] for check in found.data["checks"]] == [True, False]
+    assert found.data["seconds"] == 61.3
 
 
 RUN = Run(latency=12.0, tpot=0.2, requests=20, failed=0, tokens=1280)

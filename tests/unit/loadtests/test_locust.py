@@ -52,8 +52,9 @@ def test_users_ask_for_all_scenarios_and_tokens_are_those_that_the_server_counts
     assert found["server"]["output_tokens"] <= found["all"]["output_tokens"] + 10 * 48
     assert found["server"]["acceptance_length"] > 1
     shown = page.read_text()
-    assert f"{found['all']['requests']:,}</dd>" in shown
-    assert {">users<", ">requests in flight<", ">loadtests/locustfile.py<"} <= set(re.findall(r">[^<>]+<", shown))
+    assert f"<td>{found['all']['requests']:,}</td>" in shown
+    assert {">scenario<", ">gap p95<", ">output tokens<"} <= set(re.findall(r">[^<>]+<", shown))
+    assert "locust --headless --host http://127.0.0.1:" in shown
 
 
 def test_failures_are_counted_by_kind_and_make_locust_fail(tmp_path: Path) -> None:
@@ -82,8 +83,8 @@ def test_four_worker_processes_write_one_report_that_the_server_agrees_with(tmp_
     assert found["server"]["agrees_with_clients"] is True
     assert found["sent"] == found["all"]["succeeded"] == found["server"]["requests"] > 12
     assert set(found["scenarios"]) == {"code", "edit", "extract", "chat"}
-    assert found["conclusion"] in done.stderr.replace("\n", " ")
-    assert "4 worker processes" in page.read_text()
+    assert " ".join(found["conclusion"]) in done.stderr.replace("\n", " ")
+    assert "by 4 worker processes" in page.read_text()
 
 
 def test_a_master_and_a_worker_that_knows_no_options_write_one_report(tmp_path: Path) -> None:
@@ -109,7 +110,7 @@ def test_a_master_and_a_worker_that_knows_no_options_write_one_report(tmp_path: 
     [
         (("--host", "http://127.0.0.1:1"), "does not name a model"),
         (("--host", "http://127.0.0.1:1", "--slo-tpot", "-1"), "SLO tpot is -1.0: it must be a positive number"),
-        (("--host", "http://127.0.0.1:1", "--prompts", "nowhere.jsonl"), "nowhere.jsonl cannot be read"),
+        (("--host", "http://127.0.0.1:1", "--prompts", "nowhere.jsonl"), "nowhere.jsonl: cannot be read"),
     ],
 )
 def test_what_cannot_be_is_told_in_a_line_before_anything_is_asked(options: tuple[str, ...], words: str) -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from loadtests.stream.summary import Slo, distribution, summarise
 from loadtests.stream.timing import ErrorKind, Measures
+from vllm_spec_plugin.schema.errors import UserError
 
 
 def served(started: float, seconds: float, tokens: int = 11, ttft: float = 0.5) -> Measures:
@@ -90,5 +91,5 @@ def test_a_limit_on_time_per_token_is_kept_by_one_token_but_not_by_an_unknown_nu
 
 @pytest.mark.parametrize("limit", [0, -1, float("nan")])
 def test_limits_are_positive(limit: float) -> None:
-    with pytest.raises(ValueError, match="SLO tpot is"):
+    with pytest.raises(UserError, match="SLO tpot is"):
         Slo(tpot=limit)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from loadtests.sweep import WITH, WITHOUT, Goals, SweepError, highest_rate, judge
+from loadtests.sweep import WITH, WITHOUT, Goals, SweepError, conclusion, highest_rates, judge
 from vllm_spec_plugin.tools.mock_server.options import MockOptions
 from vllm_spec_plugin.tools.mock_server.running import MockServer
 
@@ -17,10 +17,10 @@ ROOT = Path(__file__).parents[3]
 GOALS = Goals(0.5, 0.02)
 
 
-def below(limit: float, tried: list[float]) -> Callable[[float], bool]:
+def below(limit: float, tried: list[float]) -> Callable[[str, float], bool]:
     """A server that keeps the goals up to a rate."""
 
-    def attempt(rate: float) -> bool:
+    def attempt(arm: str, rate: float) -> bool:
         tried.append(rate)
         return rate <= limit
 
@@ -30,7 +30,7 @@ def below(limit: float, tried: list[float]) -> Callable[[float], bool]:
 @pytest.mark.parametrize("limit", [0.3, 1.0, 13.0, 700.0])
 def test_the_search_ends_within_its_precision(limit: float) -> None:
     tried: list[float] = []
-    found = highest_rate(below(limit, tried), 1.0, 1000.0, 0.1)
+    found = highest_rates(["a"], below(limit, tried), 1.0, 1000.0, 0.1)["a"]
     assert found is not None
     assert found <= limit <= found * 1.1
     assert len(tried) <= 16
@@ -38,9 +38,25 @@ def test_the_search_ends_within_its_precision(limit: float) -> None:
 
 def test_the_search_stops_at_the_most_and_gives_up_at_the_least() -> None:
     tried: list[float] = []
-    assert highest_rate(below(1e9, tried), 1.0, 20.0, 0.1) == max(tried) == 20.0
-    assert highest_rate(below(0.0, tried), 1.0, 20.0, 0.1) is None
+    assert highest_rates(["a"], below(1e9, tried), 1.0, 20.0, 0.1) == {"a": 20.0}
+    assert max(tried) == 20.0
+    assert highest_rates(["a"], below(0.0, tried), 1.0, 20.0, 0.1) == {"a": None}
     assert min(tried) == 1 / 64
+
+
+def test_arms_take_turns_until_each_has_its_answer() -> None:
+    order: list[str] = []
+
+    def attempt(arm: str, rate: float) -> bool:
+        order.append(arm)
+        return rate <= {"a": 3.0, "b": 50.0}[arm]
+
+    found = highest_rates(["a", "b"], attempt, 4.0, 1000.0, 0.5)
+    assert order[:6] == ["a", "b"] * 3
+    assert found["a"] is not None
+    assert found["b"] is not None
+    assert found["a"] <= 3.0 < found["a"] * 1.5
+    assert found["b"] <= 50.0 < found["b"] * 1.5
 
 
 def report(**more: Any) -> dict[str, Any]:
@@ -65,16 +81,24 @@ def test_clients_that_do_not_reach_the_rate_say_nothing_about_the_server() -> No
         judge(20.0, 10.0, report(), GOALS)
 
 
+def test_the_answer_is_one_sentence() -> None:
+    goals = "TTFT p95 ≤ 500 ms, TPOT p95 ≤ 20.0 ms"
+    assert conclusion("m", GOALS, {WITH: 18.0, WITHOUT: 7.5}) == (
+        f"m keeps {goals} up to 18.0 requests/s with speculation and 7.50 requests/s without: 2.40 times the rate."
+    )
+    assert conclusion("m", GOALS, {WITH: None}) == f"m keeps {goals} up to no tested rate with speculation."
+
+
 def test_a_sweep_of_the_mock_server_reports_both_arms(tmp_path: Path) -> None:
     pytest.importorskip("psutil")
     written = tmp_path / "sweep.json"
     command = [sys.executable, "-m", "loadtests.sweep", "--ttft-p95", "30", "--tpot-p95", "30", "--seconds", "1"]
     with MockServer(MockOptions(port=0, ttft_ms=5, itl_ms=1, tokens_per_chunk=2.5)) as mock:
-        options = ["--host", mock.base_url, "--first", "40", "--most", "40", "--report", str(written)]
+        options = ["--host", mock.base_url, "--first", "40", "--most", "40", "--json", str(written)]
         done = subprocess.run([*command, *options], cwd=ROOT, capture_output=True, text=True, check=False, timeout=100)
     assert done.returncode == 0, done.stderr
     found = json.loads(written.read_text())
-    assert done.stdout.startswith(found["conclusion"])
+    assert found["conclusion"][0] in " ".join(done.stdout.split())
     assert {arm: of_arm["highest_rate"] for arm, of_arm in found["arms"].items()} == {WITH: 40.0, WITHOUT: 40.0}
     lengths = [found["arms"][arm]["trials"][0]["acceptance_length"] for arm in (WITH, WITHOUT)]
     assert lengths[0] > 1.5

@@ -1,24 +1,11 @@
-"""An engine in a process of its own: `python -m vllm_spec_plugin.tools.bench.arm_process ENGINE FD`.
-
-ENGINE is a JSON file: `vllm.LLM`'s arguments, "speculative_config" being the path of a plugin.yaml or vLLM's own
-settings, and "without" a mechanism of the policy to switch off. Each line on standard input is a command, each line
-written to file descriptor FD an answer, both JSON; the first answer comes unasked when the engine is ready. vLLM can't
-build two engines in one process, and prints where it likes.
-"""
+"""An engine in a process of its own, see `arm.py`: `python -m vllm_spec_plugin.tools.bench.arm_process`."""
 
 import contextlib
-import dataclasses
 import functools
 import itertools
-import json
-import os
-import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
-
-from pydantic import TypeAdapter
 
 from vllm_spec_plugin.config.request_options import draft_options
 from vllm_spec_plugin.tools.bench.drafting.parts import has_draft_model, timed_parts
@@ -27,12 +14,13 @@ from vllm_spec_plugin.tools.bench.host.records import HostAnswer, HostJob
 from vllm_spec_plugin.tools.bench.load.closed_loop import ClosedLoop
 from vllm_spec_plugin.tools.bench.load.records import LoadAnswer, LoadJob, PhaseAnswer
 from vllm_spec_plugin.tools.bench.records import Answer, Job, Step
+from vllm_spec_plugin.tools.engine_child import answer_questions
 
 _WAKING_STEPS = 6
 
 
 class Session:
-    """An engine that answers commands."""
+    """An engine and what it can be asked."""
 
     def __init__(self, arguments: dict[str, Any]) -> None:
         """Builds the engine.
@@ -157,33 +145,14 @@ class Session:
         results = self._llm.generate(list(prompts), params, use_tqdm=False)
         return [result.outputs[0].text for result in results]
 
-    def gap(self, prompt: str, token_ids: list[int], candidates: list[int]) -> float:
-        """How far apart two tokens' log-probabilities are after a prompt and a beginning of its output.
-
-        Infinite if one of them is far from likely.
-        """
+    def top_two(self, prompt: str, token_ids: list[int]) -> dict[int, float]:
+        """Log-probabilities of the two most likely tokens after a prompt and a beginning of its output, by token id."""
         from vllm_spec_plugin.compat.inspection import SamplingParams
 
         text = self._llm.get_tokenizer().encode(prompt) + token_ids
-        params = SamplingParams(temperature=0.0, max_tokens=1, logprobs=8)
+        params = SamplingParams(temperature=0.0, max_tokens=1, logprobs=2)
         result = self._llm.generate({"prompt_token_ids": text}, params, use_tqdm=False)[0]
-        logprobs = result.outputs[0].logprobs[0]
-        if not all(token in logprobs for token in candidates):
-            return float("inf")
-        first, second = (float(logprobs[token].logprob) for token in candidates)
-        return abs(first - second)
-
-    def answer(self, command: dict[str, Any]) -> Any:
-        """Does what a command says: the answer, as JSON takes it."""
-        if "gap" in command:
-            return self.gap(**command["gap"])
-        if "answers" in command:
-            return self.answers(command["answers"])
-        if "host" in command:
-            return dataclasses.asdict(self.host(HostJob(**command["host"])))
-        if "load" in command:
-            return dataclasses.asdict(self.load(TypeAdapter(LoadJob).validate_python(command["load"])))
-        return dataclasses.asdict(self.run(Job(**command["run"])))
+        return {token: float(value.logprob) for token, value in result.outputs[0].logprobs[0].items()}
 
 
 def _switch_off(mechanism: str) -> None:
@@ -206,24 +175,15 @@ def _switch_off(mechanism: str) -> None:
     switched_off.enter_context(replaced(scheduler, "create_control", without))
 
 
-def main(session_type: type[Session] = Session) -> None:
-    """Builds the engine and answers commands until standard input ends.
+def serve(session_type: type[Session]) -> None:
+    """Builds an engine and answers questions: names of the session's methods with their arguments."""
 
-    Args:
-        session_type: knows the commands.
-    """
-    file_descriptor = int(sys.argv[2])
-    os.set_inheritable(file_descriptor, False)
-    with os.fdopen(file_descriptor, "w") as answers:
+    def build(arguments: dict[str, Any]) -> tuple[dict[str, Any], Callable[[Any], Any]]:
+        session = session_type(arguments)
+        return session.facts(), lambda question: getattr(session, question[0])(*question[1:])
 
-        def answer(value: Any) -> None:
-            print(json.dumps(value), file=answers, flush=True)
-
-        session = session_type(json.loads(Path(sys.argv[1]).read_text()))
-        answer(session.facts())
-        for line in sys.stdin:
-            answer(session.answer(json.loads(line)))
+    answer_questions(build)
 
 
 if __name__ == "__main__":
-    main()
+    serve(Session)

@@ -1,14 +1,12 @@
-"""Starting the engines of arms, and showing progress."""
+"""Starts the engines of arms."""
 
 import contextlib
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from vllm_spec_plugin.tools.bench.arm import Arm
 from vllm_spec_plugin.tools.bench.arms import PlannedArm, engines
@@ -85,30 +83,6 @@ def running_engines(
 def describe(arms: Mapping[str, PlannedArm], engines: Mapping[str, Arm]) -> dict[str, dict[str, Any]]:
     """What each arm is, for the record: its configuration, and what its engine chose by itself."""
     return {
-        name: {"speculation": arm.plan.settings, "spec_tokens": arm.spec_tokens, "engine": engines[name].facts}
+        name: {"speculation": arm.plan.settings, "spec_tokens": arm.spec_tokens, "engine": engines[name].facts()}
         for name, arm in arms.items()
     }
-
-
-@contextlib.contextmanager
-def shown_progress(total: int, console: Console) -> Iterator[Callable[[int, str], None]]:
-    """A bar, moved by what it yields: how many runs are done, and what the next one is.
-
-    Where there is no terminal (a log, a pipe) it is a line per run instead.
-    """
-    if not console.is_terminal:
-        start = time.monotonic()
-
-        def say(num_done: int, what: str) -> None:
-            minutes, seconds = divmod(round(time.monotonic() - start), 60)
-            console.print(
-                f"{num_done}/{total}, {minutes}:{seconds:02}: {escape(what)}", soft_wrap=True, highlight=False
-            )
-
-        yield say
-        return
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    # Seldom drawn: the engines need all cores.
-    with Progress(*columns, TimeRemainingColumn(), console=console, transient=True, refresh_per_second=1) as bar:
-        task = bar.add_task("", total=total)
-        yield lambda num_done, what: bar.update(task, description=escape(what), completed=num_done)

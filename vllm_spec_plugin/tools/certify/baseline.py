@@ -8,7 +8,7 @@ from typing import Any
 
 from vllm_spec_plugin.tools.certify import prompts as texts
 from vllm_spec_plugin.tools.certify.engines import RunsJobs
-from vllm_spec_plugin.tools.certify.greedy import TOLERANCES
+from vllm_spec_plugin.tools.certify.greedy import tolerance_of
 from vllm_spec_plugin.tools.certify.jobs import Job, Output, Request, Result, Tokens
 from vllm_spec_plugin.tools.certify.law import Law, read_law
 from vllm_spec_plugin.tools.certify.predictions import predicting
@@ -138,7 +138,7 @@ def run_baseline(
         say: told what is done next.
     """
     facts = engine.facts()
-    allowed = TOLERANCES.get(facts["dtype"], max(TOLERANCES.values())) if tolerance is None else tolerance
+    allowed = tolerance_of(facts["dtype"]) if tolerance is None else tolerance
     say("plain engine: reading prompts")
     work = _work(engine, facts, given, sizes)
     say("plain engine: greedy outputs")

@@ -1,25 +1,22 @@
-"""Runs an engine in a process of its own: `python -m vllm_spec_plugin.tools.certify.engine_process ENGINE`.
+"""Runs an engine in a process of its own, see `engines.py`.
 
-ENGINE is a pickled dict of `vllm.LLM`'s arguments, "speculative_config" being the path of a plugin.yaml or stock
-JSON, and "cores" those that the process may use. "hooks" may name a module whose `install(arguments)` runs before
-the engine is built, and whose `around(llm, job)` is a context manager that yields the notes of the job's result.
-Each line on standard input names a pickled `Job` and the file its pickled `Result` is written to. vLLM
-can't build two engines in one process.
+Its arguments are those of `vllm.LLM`, "speculative_config" being the path of a plugin.yaml or stock JSON, and "cores"
+those that the process may use. "hooks" may name a module whose `install(arguments)` runs before the engine is built,
+and whose `around(llm, job)` is a context manager that yields the notes of the job's result.
 """
 
 import importlib
 import json
 import os
-import pickle
-import sys
 import time
+from collections.abc import Callable
 from contextlib import nullcontext
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from vllm_spec_plugin.tools.certify.jobs import Job, Output, Request, Result
+from vllm_spec_plugin.tools.engine_child import answer_questions
 
 
 def _metrics(llm: Any) -> dict[str, float]:
@@ -162,12 +159,6 @@ def _facts(llm: Any) -> dict[str, Any]:
     }
 
 
-def _write(path: str, value: Any) -> None:
-    partial = Path(path + ".partial")
-    partial.write_bytes(pickle.dumps(value))
-    partial.rename(path)
-
-
 def build(arguments: dict[str, Any]) -> tuple[Any, Any]:
     """The engine that the arguments describe, and its hooks."""
     from vllm import LLM
@@ -190,19 +181,11 @@ def build(arguments: dict[str, Any]) -> tuple[Any, Any]:
     return LLM(**arguments), hooks
 
 
-def main() -> None:
-    """Builds the engine and serves jobs until standard input ends."""
-    facts_path = sys.argv[1] + ".facts"
-    try:
-        llm, hooks = build(pickle.loads(Path(sys.argv[1]).read_bytes()))
-    except Exception as error:
-        _write(facts_path, str(error) or repr(error))
-        raise
-    _write(facts_path, _facts(llm))
-    for line in sys.stdin:
-        job_path, result_path = line.rstrip("\n").split("\t")
-        _write(result_path, run(llm, pickle.loads(Path(job_path).read_bytes()), hooks))
+def start(arguments: dict[str, Any]) -> tuple[dict[str, Any], Callable[[Job], Result]]:
+    """Builds the engine; returns its facts, and the function that runs a job."""
+    llm, hooks = build(arguments)
+    return _facts(llm), lambda job: run(llm, job, hooks)
 
 
 if __name__ == "__main__":
-    main()
+    answer_questions(start)

@@ -7,6 +7,11 @@ from dataclasses import dataclass
 TOLERANCES = {"float32": 1e-4, "float16": 0.03, "bfloat16": 0.25}
 
 
+def tolerance_of(dtype: str) -> float:
+    """Tolerance of a data type such as "float32" or "torch.float32"; the widest for one that is not known."""
+    return TOLERANCES.get(dtype.removeprefix("torch."), max(TOLERANCES.values()))
+
+
 @dataclass(frozen=True)
 class Difference:
     """The first difference of two outputs.
@@ -47,12 +52,12 @@ def first_differences(
         position = next((i for i, (a, b) in enumerate(pairs) if a != b), None)
         if position is None:
             continue
-        first, second = gap_tokens = pairs[position]
-        if second is None:
-            differences.append(Difference(request, position, gap_tokens, float("inf"), False))
+        first, second = pairs[position]
+        if first is None or second is None:
+            differences.append(Difference(request, position, (first, second), float("inf"), False))
             continue
         logits = top_two(request, position)
         (best, high), (next_best, low) = sorted(logits.items(), key=lambda item: -item[1])[:2]
         is_tie = high - low < tolerance and {first, second} == {best, next_best}
-        differences.append(Difference(request, position, gap_tokens, high - low, is_tie))
+        differences.append(Difference(request, position, (first, second), high - low, is_tie))
     return differences

@@ -16,10 +16,11 @@ from vllm_spec_plugin.schema.errors import UserError
 from vllm_spec_plugin.tools.bench.engine_args import arm_environment
 from vllm_spec_plugin.tools.certify.baseline import Baseline, Say, Sizes, run_baseline
 from vllm_spec_plugin.tools.certify.checks import check_greedy, check_json, check_samples, check_seeds, sampling_check
-from vllm_spec_plugin.tools.certify.engines import EngineError, EngineProcess, StartError
+from vllm_spec_plugin.tools.certify.engines import EngineProcess
 from vllm_spec_plugin.tools.certify.law import RAW_LOGITS
 from vllm_spec_plugin.tools.certify.results import Check, Report
 from vllm_spec_plugin.tools.certify.settings import sampling_settings
+from vllm_spec_plugin.tools.engine_child import EngineError, StartError
 from vllm_spec_plugin.tools.serving import runs_on_cpu
 
 _T = TypeVar("_T")

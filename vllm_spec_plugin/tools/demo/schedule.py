@@ -5,7 +5,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.console import Console
+
+from vllm_spec_plugin.tools.progress import Tasks
 
 TOKENS_PER_STEP = 2048
 SHORT, LONG = 512, 2048  # window lengths; the last steps see whole contexts
@@ -50,17 +52,8 @@ def run(title: str, model: torch.nn.Module, steps: int, peak: float, loss_of: Ca
         betas=(0.9, 0.95),
         fused=True,
     )
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-        TextColumn("loss {task.fields[loss]:.3f}"),
-    )
     smooth = math.nan
-    with Progress(*columns) as progress:
-        task = progress.add_task(title, total=steps, loss=smooth)
+    with Tasks(Console()) as tasks, tasks.task(title, steps) as advance:
         for step in range(steps):
             for group in optimiser.param_groups:
                 group["lr"] = learning_rate(step, steps, peak)
@@ -71,4 +64,4 @@ def run(title: str, model: torch.nn.Module, steps: int, peak: float, loss_of: Ca
             optimiser.step()
             value = loss.item()
             smooth = value if math.isnan(smooth) else SMOOTHING * smooth + (1 - SMOOTHING) * value
-            progress.update(task, advance=1, loss=smooth)
+            advance(step + 1, f"loss {smooth:.3f}")

@@ -18,13 +18,13 @@ from vllm_spec_plugin.tools.planner.forecast import forecasts
 from vllm_spec_plugin.tools.planner.measuring import Sizes
 from vllm_spec_plugin.tools.planner.memory import memory_of
 from vllm_spec_plugin.tools.planner.plugin_yaml import plugin_yaml
-from vllm_spec_plugin.tools.planner.progress import Stages, shown_stages
 from vllm_spec_plugin.tools.planner.recommending import choose, verdict
 from vllm_spec_plugin.tools.planner.results import Results
 from vllm_spec_plugin.tools.planner.samples import NONE, Measured
 from vllm_spec_plugin.tools.planner.traffic import Prompt, workloads_of
 from vllm_spec_plugin.tools.planner.tree_size import NoTreeError, tree_size
 from vllm_spec_plugin.tools.planner.verifying import RECOMMENDED, Verified
+from vllm_spec_plugin.tools.progress import Stages, shown_stages
 
 # Of the device's memory, for each of two engines.
 _MEMORY = 0.4
@@ -163,7 +163,7 @@ class _Engines:
         self._stages.begin(f"the engine of {name} starts (about a minute)")
         with self._arm(name, plan_file(config)) as arm:
             self._stages.begin(name)
-            self.facts[NONE], self.facts[name] = self._none.facts, arm.facts
+            self.facts[NONE], self.facts[name] = self._none.facts(), arm.facts()
             yield {NONE: self._none, name: arm}
 
     def _arm(self, name: str, plan: ArmPlan) -> Arm:

@@ -15,19 +15,19 @@ if TYPE_CHECKING:
 _COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#8a5fbf", "#7f7f00")
 _STROKES: tuple[Any, ...] = ("--", "-.", (0, (5, 1, 1, 1, 1, 1)), (0, (3, 1)), (0, (8, 2)))
 _MARKERS = "sD^vPX<>"
-# Shades and hatches of stacked bars: dark and light alternately, so that neighbours differ in greyscale.
+# Fills of stacked bars: dark and light alternately, the light ones hatched, so that parts differ in greyscale.
 _FILLS = (
     ("#08306b", ""),
     ("#fdae6b", "//"),
-    ("#74c476", "--"),
-    ("#deebf7", ""),
+    ("#238b45", ""),
+    ("#deebf7", ".."),
     ("#a63603", ""),
-    ("#9ecae1", ".."),
-    ("#9e9ac8", "||"),
+    ("#9ecae1", "\\\\"),
+    ("#54278f", ""),
     ("#fee391", "xx"),
-    ("#969696", ""),
-    ("#f7f7f7", "\\\\"),
-    ("#ffffff", ""),
+    ("#636363", ""),
+    ("#fa9fb5", "||"),
+    ("#d9d9d9", "--"),
 )
 _BLACK, _GREY = "#000000", "#555555"
 _MOST_MARKERS = 40  # of a line; more hide its stroke
@@ -45,7 +45,7 @@ class Line:
     """
 
     name: str
-    points: Mapping[int, Spread | None] | Mapping[int, float] | Mapping[float, float]
+    points: Mapping[int, Spread | None] | Mapping[float, Spread | None] | Mapping[int, float] | Mapping[float, float]
     role: Literal["reference", "main", "other"] = "other"
 
 

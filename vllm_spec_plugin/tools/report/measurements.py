@@ -56,7 +56,7 @@ class Measurement(NamedTuple):
     Attributes:
         arm: what was measured, named for people.
         workload: what it did.
-        level: concurrent requests.
+        level: concurrent requests, or requests per second.
         round: counted from 0; all arms do the same in a round.
         metric: name of the figure; times are in seconds.
         value: the figure.
@@ -64,7 +64,7 @@ class Measurement(NamedTuple):
 
     arm: str
     workload: str
-    level: int
+    level: float
     round: int
     metric: str
     value: float
@@ -75,11 +75,11 @@ class Measurements:
 
     def __init__(self, rows: Iterable[Measurement] = ()) -> None:
         """Starts with `rows`."""
-        self._rounds: dict[tuple[str, str, int, str], dict[int, float]] = {}
+        self._rounds: dict[tuple[str, str, float, str], dict[int, float]] = {}
         for row in rows:
             self.add(row.arm, row.workload, row.level, row.round, {row.metric: row.value})
 
-    def add(self, arm: str, workload: str, level: int, number: int, values: Mapping[str, float | None]) -> None:
+    def add(self, arm: str, workload: str, level: float, number: int, values: Mapping[str, float | None]) -> None:
         """Adds the metrics of one round; None is not measured."""
         for metric, value in values.items():
             if value is not None:
@@ -91,24 +91,24 @@ class Measurements:
             for number, value in rounds.items():
                 yield Measurement(arm, workload, level, number, metric, value)
 
-    def rounds(self, arm: str, workload: str, level: int, metric: str) -> dict[int, float]:
+    def rounds(self, arm: str, workload: str, level: float, metric: str) -> dict[int, float]:
         """Returns the values by round; empty if there are none."""
         return self._rounds.get((arm, workload, level, metric), {})
 
-    def spread(self, arm: str, workload: str, level: int, metric: str) -> Spread | None:
+    def spread(self, arm: str, workload: str, level: float, metric: str) -> Spread | None:
         """Returns the median over rounds; None if there are none."""
         return Spread.of(self.rounds(arm, workload, level, metric).values())
 
-    def median(self, arm: str, workload: str, level: int, metric: str) -> float | None:
+    def median(self, arm: str, workload: str, level: float, metric: str) -> float | None:
         """Returns the median over rounds; None if there are none."""
         spread = self.spread(arm, workload, level, metric)
         return None if spread is None else spread.median
 
-    def ratio(self, arm: str, other: str, workload: str, level: int, metric: str) -> Spread | None:
+    def ratio(self, arm: str, other: str, workload: str, level: float, metric: str) -> Spread | None:
         """Returns an arm's values over another arm's, round by round; None if no round has both."""
         return ratio(self.rounds(arm, workload, level, metric), self.rounds(other, workload, level, metric))
 
-    def difference(self, arm: str, other: str, workload: str, level: int, metric: str) -> Spread | None:
+    def difference(self, arm: str, other: str, workload: str, level: float, metric: str) -> Spread | None:
         """Returns an arm's values less another arm's, round by round; None if no round has both."""
         ours, theirs = self.rounds(arm, workload, level, metric), self.rounds(other, workload, level, metric)
         return Spread.of(ours[number] - theirs[number] for number in ours.keys() & theirs.keys())

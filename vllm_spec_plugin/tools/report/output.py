@@ -70,8 +70,12 @@ class Files:
     html: Path | None = None
 
 
-def check_files(files: Files) -> None:
+def check_files(files: Files, option: str = "--{}") -> None:
     """Checks that files can be written, before anything is measured.
+
+    Args:
+        files: files that are asked for.
+        option: name of the option of each format, with {} for its name.
 
     Raises:
         UserError: one has no folder, is a folder, or needs a package that is not installed.
@@ -80,10 +84,10 @@ def check_files(files: Files) -> None:
         path: Path | None = getattr(files, one.name)
         if path is None:
             continue
-        check_output(f"--{one.name}", path)
+        check_output(option.format(one.name), path)
         for package, formats in (("pandas", ("csv",)), ("matplotlib", ("png", "html"))):
             if one.name in formats and importlib.util.find_spec(package) is None:
-                raise UserError(f"--{one.name} needs {package}: pip install 'vllm-spec-plugin[report]'")
+                raise UserError(f"{option.format(one.name)} needs {package}: pip install 'vllm-spec-plugin[report]'")
 
 
 def check_output(option: str, path: Path | None) -> None:

@@ -15,7 +15,12 @@ _PACKAGES = ("vllm", "torch", "transformers", "numpy")
 
 
 def provenance(
-    arguments: Sequence[str], seed: int, prompts: Sequence[str], models: Mapping[str, str] | None = None
+    arguments: Sequence[str],
+    seed: int,
+    prompts: Sequence[str],
+    models: Mapping[str, str] | None = None,
+    program: str = "vllm-spec",
+    packages: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Returns versions, machine, models, arguments, seed and date.
 
@@ -24,15 +29,18 @@ def provenance(
         seed: of the first round.
         prompts: all that were used.
         models: folder or hub name by role, such as "target".
+        program: command that took the arguments.
+        packages: distributions whose versions matter besides `_PACKAGES`.
     """
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "program": program,
         "arguments": list(arguments),
         "seed": seed,
         "models": dict(models or {}),
         "prompts": {"count": len(prompts), "sha256": hashlib.sha256("\0".join(prompts).encode()).hexdigest()},
         "versions": {"vllm_spec_plugin": _version("vllm-spec-plugin"), "python": platform.python_version()}
-        | {name: _version(name) for name in _PACKAGES},
+        | {name: _version(name) for name in (*_PACKAGES, *packages)},
         "machine": {
             "cpu": _cpu_name(),
             "cores": len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count(),
@@ -43,7 +51,7 @@ def provenance(
 
 def command_line(provenance: Mapping[str, Any]) -> str:
     """Returns the command that made the figures."""
-    return f"vllm-spec {shlex.join(provenance['arguments'])}"
+    return f"{provenance.get('program', 'vllm-spec')} {shlex.join(provenance['arguments'])}"
 
 
 def machine_text(provenance: Mapping[str, Any], *, short: bool = False) -> str:
@@ -53,8 +61,9 @@ def machine_text(provenance: Mapping[str, Any], *, short: bool = False) -> str:
     if short:
         return text
     ours = f"vllm-spec-plugin {versions['vllm_spec_plugin']}, " if "vllm_spec_plugin" in versions else ""
+    vllm = f"vLLM {versions['vllm']}, " if versions["vllm"] else ""
     rounds = f", rounds: {provenance['rounds']}" if "rounds" in provenance else ""
-    return f"{text}, {ours}vLLM {versions['vllm']}, seed {provenance['seed']}{rounds}, {provenance['date'][:10]}."
+    return f"{text}, {ours}{vllm}seed {provenance['seed']}{rounds}, {provenance['date'][:10]}."
 
 
 def models_text(provenance: Mapping[str, Any]) -> str:

@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from vllm_spec_plugin.schema.errors import UserError
+from vllm_spec_plugin.tools.progress import Tasks
 from vllm_spec_plugin.tools.training.backbone import Backbone
 from vllm_spec_plugin.tools.training.data import Data, Document
 from vllm_spec_plugin.tools.training.distill import OwnText
 from vllm_spec_plugin.tools.training.options import RunOptions
-from vllm_spec_plugin.tools.training.progress import Tasks
 from vllm_spec_plugin.tools.training.rows import Row, cut
 
 DATA = "data"

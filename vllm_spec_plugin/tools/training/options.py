@@ -46,6 +46,14 @@ class RunOptions:
             for key, value in asdict(self).items()
         }
 
+    def command_line(self) -> list[str]:
+        """As given to the command."""
+        words = []
+        for name, value in self.arguments().items():
+            for one in value if isinstance(value, list) else () if value is None else (value,):
+                words += [f"--{name}", str(one)]
+        return words
+
 
 @dataclass(frozen=True)
 class Options(RunOptions):

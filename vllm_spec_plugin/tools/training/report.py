@@ -1,17 +1,19 @@
 """What training came to, for people and for config.json."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from rich.console import Console
-from rich.table import Table
 
 from vllm_spec_plugin.proposers.medusa.checkpoint import DRAWN, GREEDY, SAMPLED
+from vllm_spec_plugin.tools.report import Chart, Line, Measurements, Report, Table
+from vllm_spec_plugin.tools.training.loop import History
 from vllm_spec_plugin.tools.training.measurement import Ranks, accuracy, likeliest_paths, tokens_per_step
 
 SHOWN_RANKS = 5
+_TURNS = 12  # kinds of text take turns, and their losses differ: a mean is over whole turns of 1 to 4 kinds
+_SMOOTHING = 0.03  # share of all steps whose mean is one point of the training curve
 
 
 @dataclass(frozen=True)
@@ -98,19 +100,87 @@ def _of_heads(ranks: Mapping[str, Ranks]) -> torch.Tensor:
     return torch.cat([found.together[1:] for found in ranks.values()], 1)
 
 
-def print_measurements(measurements: Sequence[Measurement], console: Console, unit: str = "head") -> None:
-    """A table per kind of text; `unit` is what drafts one token."""
+def report_of(
+    command: str,
+    title: str,
+    measurements: Sequence[Measurement],
+    history: History | None,
+    origin: Mapping[str, Any],
+    *,
+    unit: str = "head",
+    notes: Sequence[str] = (),
+) -> Report:
+    """Makes the report.
+
+    Args:
+        command: of `vllm-spec`.
+        title: names what was trained, and the target.
+        measurements: of all kinds of text.
+        history: how training went, with at least one measurement; None if the heads were only measured.
+        origin: what `provenance` gives.
+        unit: what drafts one token.
+        notes: further sentences.
+    """
+    values = Measurements()
     for each in measurements:
-        title = f"Held out, {each.name}: {each.positions:,} positions"
-        if each.tokens_per_step is not None:
-            title += f", {each.tokens_per_step:.2f} tokens per target pass with a chain of all {unit}s"
-        console.print(title, style="bold", highlight=False, soft_wrap=True)
-        table = Table(box=None, padding=(0, 2, 0, 0))
-        table.add_column("")
-        for rank in range(SHOWN_RANKS):
-            table.add_column(f"top-{rank + 1}", justify="right")
-        table.add_column("loss", justify="right")
-        table.add_row("target, token t+1", *(f"{share:.1%}" for share in each.next_token), "", style="dim")
-        for number, (top, loss) in enumerate(zip(each.top, each.loss, strict=True), 1):
-            table.add_row(f"{unit} {number}, token t+{number + 1}", *(f"{share:.1%}" for share in top), f"{loss:.3f}")
-        console.print(table)
+        for head, (top, loss) in enumerate(zip(each.top, each.loss, strict=True), 1):
+            figures = {f"top_{rank}": share for rank, share in enumerate(top, 1)}
+            values.add(_name(unit, head), each.name, 0, 0, figures | {"loss": loss})
+    return Report(
+        command,
+        title,
+        origin,
+        [
+            f"{each.name}: {each.tokens_per_step:.2f} tokens per target pass with a chain of all {unit}s."
+            for each in measurements
+            if each.tokens_per_step is not None
+        ],
+        [_table(each, unit) for each in measurements],
+        list(_charts(history, unit)) if history is not None else [],
+        [
+            *notes,
+            f"Top-N: how often the right token is among the N that a {unit} finds most likely. Loss: nats per token.",
+        ],
+        measurements=values,
+        data={} if history is None else {"history": vars(history)},
+    )
+
+
+def _name(unit: str, number: int) -> str:
+    return f"{unit} {number}, token t+{number + 1}"
+
+
+def _table(measured: Measurement, unit: str) -> Table:
+    """One kind of text, a row per head below the target's own."""
+    rows = [["target, token t+1", *(f"{share:.1%}" for share in measured.next_token), ""]]
+    for number, (top, loss) in enumerate(zip(measured.top, measured.loss, strict=True), 1):
+        rows.append([_name(unit, number), *(f"{share:.1%}" for share in top), f"{loss:.3f}"])
+    title = f"Held out, {measured.name}: {measured.positions:,} positions"
+    return Table(title, ["", *(f"top-{rank + 1}" for rank in range(SHOWN_RANKS)), "loss"], rows)
+
+
+def _charts(history: History, unit: str) -> Iterator[Chart]:
+    heads, steps = range(len(history.held_out_loss[0])), history.steps
+
+    def held_out(values: Sequence[Sequence[float]], factor: float) -> list[Line]:
+        found = [[factor * of_heads[head] for of_heads in values] for head in heads]
+        return [Line(_name(unit, head + 1), dict(zip(steps, found[head], strict=True))) for head in heads]
+
+    width = _TURNS * max(1, round(len(history.loss) * _SMOOTHING / _TURNS))
+    smoothed = [Line(_name(unit, head + 1), _means([losses[head] for losses in history.loss], width)) for head in heads]
+    for title, label, lines in (
+        (
+            "most likely token is right, held-out text",
+            "share of positions, %",
+            held_out(history.held_out_accuracy, 100.0),
+        ),
+        ("cross entropy, held-out text", "nats per token", held_out(history.held_out_loss, 1.0)),
+        ("cross entropy, training text, smoothed", "nats per token", smoothed),
+    ):
+        yield Chart(title, "optimiser steps", label, lines, has_levels=False)
+
+
+def _means(values: Sequence[float], width: int) -> dict[float, float]:
+    """Means of neighbours by the step in their middle."""
+    pieces = {start: values[start : start + width] for start in range(0, len(values), width)}
+    return {start + len(piece) / 2: sum(piece) / len(piece) for start, piece in pieces.items()}

@@ -14,8 +14,10 @@ from vllm_spec_plugin.proposers.medusa.checkpoint import load_heads, read_heads_
 from vllm_spec_plugin.proposers.medusa.heads import MedusaHeads
 from vllm_spec_plugin.proposers.medusa.tensor_file import OUR_FILE
 from vllm_spec_plugin.schema.errors import UserError
+from vllm_spec_plugin.tools.progress import Tasks
+from vllm_spec_plugin.tools.report import Files, write
+from vllm_spec_plugin.tools.report.provenance import provenance
 from vllm_spec_plugin.tools.training.backbone import Backbone, load_backbone
-from vllm_spec_plugin.tools.training.curves import draw_curves
 from vllm_spec_plugin.tools.training.data import read_data
 from vllm_spec_plugin.tools.training.distill import OwnText
 from vllm_spec_plugin.tools.training.drawn import drawn_paths, drawn_shares
@@ -24,9 +26,7 @@ from vllm_spec_plugin.tools.training.loop import Training, run
 from vllm_spec_plugin.tools.training.measurement import MAX_PATHS, Ranks, rank_rows
 from vllm_spec_plugin.tools.training.objective import teacher
 from vllm_spec_plugin.tools.training.options import Options
-from vllm_spec_plugin.tools.training.progress import Tasks
-from vllm_spec_plugin.tools.training.provenance import provenance
-from vllm_spec_plugin.tools.training.report import Measurement, Served, for_config, measurement, print_measurements
+from vllm_spec_plugin.tools.training.report import Measurement, Served, for_config, measurement, report_of
 from vllm_spec_plugin.tools.training.resume import Checkpoint
 from vllm_spec_plugin.tools.training.rows import Row
 from vllm_spec_plugin.tools.training.start import first_heads, given_heads, given_shape
@@ -38,7 +38,9 @@ QUICK_TOKENS = 8192  # of each kind, for those
 SAVES = 10
 
 
-def train_heads(options: Options, out: Path, console: Console, *, restart: bool = False) -> list[Measurement]:
+def train_heads(
+    options: Options, out: Path, console: Console, *, restart: bool = False, files: Files | None = None
+) -> list[Measurement]:
     """Trains heads, measures them on held-out text, and writes them in this project's layout.
 
     Args:
@@ -46,6 +48,7 @@ def train_heads(options: Options, out: Path, console: Console, *, restart: bool 
         out: gets config.json, the weights and, if anything was trained, training.png; on the way, `checkpoint`.
         console: for progress and figures.
         restart: forget an interrupted run, and replace heads that are there.
+        files: further files for the report; its picture is training.png unless one is named.
 
     Raises:
         UserError: one message for the person who gave the options.
@@ -80,29 +83,24 @@ def train_heads(options: Options, out: Path, console: Console, *, restart: bool 
         drawn = _drawn(backbone, heads, kinds, options)
     # Heads that were only measured keep their history.
     earlier = read_heads_config(options.start).provenance if options.start and not options.steps else None
-    made = provenance(
-        "train-medusa",
-        arguments,
-        data.sha256,
-        {kind.name: kind.num_tokens for kind in kinds},
-        seconds + time.time() - begin,
-        str(backbone.device),
+    origin = provenance(
+        options.command_line(), options.seed, (), {"target": options.model}, "vllm-spec train-medusa", ("safetensors",)
     )
-    save_heads(
-        heads,
-        out,
-        {
-            **config,
-            **for_config(measurements, served, drawn),
-            "provenance": made | ({"of": earlier} if earlier else {}),
-        },
-        dtype,
-    )
-    if training is not None:
-        title = f"{options.num_heads} Medusa heads for {Path(options.model).name}"
-        draw_curves(training.history, title, out / "training.png")
+    origin |= {
+        "options": arguments,
+        "data_sha256": data.sha256,
+        "training_tokens": {kind.name: kind.num_tokens for kind in kinds},
+        "seconds": round(seconds + time.time() - begin, 1),
+        "device": str(backbone.device),
+    }
+    figures = for_config(measurements, served, drawn)
+    save_heads(heads, out, {**config, **figures, "provenance": origin | ({"of": earlier} if earlier else {})}, dtype)
+    title = f"{options.num_heads} Medusa heads for {Path(options.model).name}"
+    history = training.history if training is not None else None
+    report = report_of("train-medusa", title, measurements, history, origin)
     checkpoint.remove()
-    print_measurements(measurements, console)
+    files = files or Files()
+    write(report, terminal=console, **vars(replace(files, png=files.png or out / "training.png")))
     return measurements
 
 

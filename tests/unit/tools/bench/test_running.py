@@ -1,4 +1,4 @@
-"""What a benchmark shows while it runs."""
+"""Engines of a benchmark start one after the other."""
 
 import contextlib
 import io

@@ -3,16 +3,12 @@
 import errno
 import json
 import shutil
-import weakref
 from collections.abc import Mapping
-from math import prod
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
 
@@ -96,7 +92,6 @@ def test_logits_and_greedy_text_stay_and_parameters_are_as_told(tmp_path: Path, 
     assert figures.parameters_before == before.num_parameters()
     assert figures.parameters_after == after.num_parameters()
     assert figures.bytes_on_disk == sum(map(len, contents(tmp_path / "out").values()))
-    assert figures.seconds > 0
     same = (after.lm_head.weight.data_ptr() == after.model.embed_tokens.weight.data_ptr()) is tied
     assert same
     assert ("lm_head.weight" in tensors(tmp_path / "out")) is not tied
@@ -127,45 +122,14 @@ def test_weights_are_kept_to_the_bit_and_the_rest_is_zero(tmp_path: Path, dtype:
         assert (new.shape != old.shape) == (".mlp." in name)
 
 
-def test_files_hold_at_most_the_limit_and_the_index_names_all(
-    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    limit = 100_000
-    monkeypatch.setattr(module, "SHARD_BYTES", limit)
+def test_an_index_names_every_file_and_their_size(tmp_path: Path) -> None:
+    model = make(tmp_path / "model", shard="40KB")
     widen(model, tmp_path / "out", 512)
-    assert_same_function(model, tmp_path / "out")
-    files = sorted((tmp_path / "out").glob("*.safetensors"))
-    assert [path.name for path in files] == [
-        f"model-{n + 1:05}-of-{len(files):05}.safetensors" for n in range(len(files))
-    ]
-    index = json.loads((tmp_path / "out" / INDEX).read_text())
-    total = 0
-    for path in files:
-        with safe_open(path, "pt") as file:
-            assert {name for name, where in index["weight_map"].items() if where == path.name} == set(file.keys())
-            held = sum(4 * prod(file.get_slice(name).get_shape()) for name in file.keys())  # noqa: SIM118
-        assert held <= limit
-        total += held
-    assert index["metadata"] == {"total_size": total}
-    # Two neighbours never fit into one file.
-    assert len(files) < 2 * total / limit + 1
-
-
-def test_one_file_at_a_time_is_held_in_memory(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    written: list[weakref.ref[torch.Tensor]] = []
-    held: list[int] = []
-
-    def save(shard: dict[str, torch.Tensor], path: Path, metadata: dict[str, str]) -> None:
-        save_file(shard, path, metadata)
-        written.extend(map(weakref.ref, shard.values()))
-
-    monkeypatch.setattr(module, "SHARD_BYTES", 100_000)
-    monkeypatch.setattr(module, "save_file", save)
-    widen(
-        model, tmp_path / "out", 512, on_layer=lambda *_: held.append(sum(tensor() is not None for tensor in written))
-    )
-    assert len(written) > 6
-    assert held == [0] * LAYERS
+    before, after = (json.loads((folder / INDEX).read_text()) for folder in (model, tmp_path / "out"))
+    assert after["weight_map"] == before["weight_map"]
+    written = tensors(tmp_path / "out")
+    assert after["weight_map"].keys() == written.keys()
+    assert after["metadata"] == {"total_size": sum(tensor.nbytes for tensor in written.values())}
 
 
 def test_everything_but_other_weights_is_copied(model: Path, tmp_path: Path) -> None:
@@ -229,7 +193,11 @@ def breakages() -> list[Any]:
         pytest.param(lambda model: change_config(model, quantization_config={}), "quantization_config", id="quantized"),
         pytest.param(lambda model: change_config(model, intermediate_size=None), "gives None as", id="no size"),
         pytest.param(lambda model: change_config(model, intermediate_size=[96] * 3), "one whole number", id="sizes"),
-        pytest.param(lambda model: change_config(model, intermediate_size=64), "shape \\[96, 32\\]", id="other size"),
+        pytest.param(
+            lambda model: change_config(model, intermediate_size=64),
+            "allowed: intermediate_size, 64, as",
+            id="other size",
+        ),
         pytest.param(lambda model: (model / MODEL).unlink(), "has neither model.safetensors nor", id="no weights"),
         pytest.param(lambda model: (model / MODEL).write_bytes(b"x" * 99), "as safetensors", id="bad weights"),
         pytest.param(lambda model: change_tensors(model, no_mlp), "no gated MLP found", id="no MLP"),
@@ -269,21 +237,6 @@ def test_a_smaller_size_is_refused(model: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"got 95 as the new intermediate_size; allowed: from 96, what it has$"):
         widen(model, tmp_path / "out", 95)
     assert widen(model, tmp_path / "out", 96).parameters_after == load(model).num_parameters()
-
-
-def test_too_little_space_is_refused_before_anything_is_made(
-    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    out, disk = tmp_path / "new" / "out", SimpleNamespace(free=0)
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: disk)
-    with pytest.raises(UserError, match=r"out: needs 0\.01 GB of disk space; 0\.00 GB are free$"):
-        widen(model, out, 8192)
-    assert not out.parent.exists()
-    disk.free = 10_000_000
-    written = widen(model, out, 8192).bytes_on_disk
-    disk.free = int(written * 0.99)
-    with pytest.raises(UserError, match="disk space"):
-        widen(model, tmp_path / "other", 8192)
 
 
 def test_an_empty_folder_is_filled_and_a_full_one_or_a_file_refused(model: Path, tmp_path: Path) -> None:

@@ -6,29 +6,40 @@ from pathlib import Path
 
 from rich.console import Console
 
-from vllm_spec_plugin.tools.training.curves import draw_curves
+from vllm_spec_plugin.tools.report import write
+from vllm_spec_plugin.tools.report.provenance import provenance
 from vllm_spec_plugin.tools.training.loop import History, learning_rate
-from vllm_spec_plugin.tools.training.report import Measurement, print_measurements
+from vllm_spec_plugin.tools.training.report import Measurement, report_of
+
+ORIGIN = provenance([], 0, (), {"target": "m"})
 
 
 def test_the_table_has_a_line_per_head_below_the_targets_own() -> None:
     file = io.StringIO()
     measured = Measurement("own text", 1234, [1.0] * 5, [[0.5, 0.6, 0.7, 0.8, 0.9], [0.25] * 5], [1.5, 2.5], 2.25)
-    print_measurements([measured], Console(file=file, width=120))
-    title, header, target, first, second = file.getvalue().splitlines()
-    assert title.strip() == (
-        "Held out, own text: 1,234 positions, 2.25 tokens per target pass with a chain of all heads"
-    )
-    assert header.split() == ["top-1", "top-2", "top-3", "top-4", "top-5", "loss"]
-    assert target.split() == ["target,", "token", "t+1", *["100.0%"] * 5]
-    assert first.split() == ["head", "1,", "token", "t+2", "50.0%", "60.0%", "70.0%", "80.0%", "90.0%", "1.500"]
-    assert second.split()[:4] == ["head", "2,", "token", "t+3"]
+    report = report_of("train-medusa", "2 Medusa heads for m", [measured], None, ORIGIN)
+    write(report, terminal=Console(file=file, width=120))
+    text = file.getvalue()
+    assert "own text: 2.25 tokens per target pass with a chain of all heads." in text
+    assert "Held out, own text: 1,234 positions" in text
+    lines = [line.split() for line in text.splitlines()]
+    assert ["top-1", "top-2", "top-3", "top-4", "top-5", "loss"] in lines
+    assert ["target,", "token", "t+1", *["100.0%"] * 5] in lines
+    assert ["head", "1,", "token", "t+2", "50.0%", "60.0%", "70.0%", "80.0%", "90.0%", "1.500"] in lines
+    values = {(row.arm, row.metric): row.value for row in report.measurements.rows()}
+    assert (values["head 1, token t+2", "top_2"], values["head 2, token t+3", "loss"]) == (0.6, 2.5)
 
 
 def test_curves_are_drawn_of_many_heads_and_few_steps(tmp_path: Path) -> None:
     heads, steps = 12, 1
     history = History([[2.0] * heads] * steps, [0, steps], [[2.0] * heads] * 2, [[0.1] * heads, [0.2] * heads])
-    draw_curves(history, "title", tmp_path / "a.png")
+    measured = Measurement("data", 9, [0.5] * 5, [[0.1] * 5] * heads, [2.0] * heads, None)
+    report = report_of("train-medusa", "heads", [measured], history, ORIGIN)
+    accuracy, _, training = report.charts
+    assert len(accuracy.names) == heads
+    assert dict(accuracy.lines[0].points) == {0: 10.0, 1: 20.0}  # type: ignore[attr-defined]
+    assert dict(training.lines[0].points) == {0.5: 2.0}  # type: ignore[attr-defined]
+    write(report, png=tmp_path / "a.png")
     assert (tmp_path / "a.png").stat().st_size > 10_000
 
 

@@ -8,13 +8,14 @@ from dataclasses import dataclass, field, replace
 
 from vllm_spec_plugin.tools.bench.arm import Arm
 from vllm_spec_plugin.tools.bench.arms import PlannedArm
-from vllm_spec_plugin.tools.bench.load.agreement import Agreement, Gap, compare
+from vllm_spec_plugin.tools.bench.load.agreement import Agreement, TopTwo, compare
 from vllm_spec_plugin.tools.bench.load.records import LoadAnswer, LoadJob, LoadRun
 from vllm_spec_plugin.tools.bench.load.switching import SwitchPhase, switch_phases
 from vllm_spec_plugin.tools.bench.load.texts import ANSWERED, TURNS, Texts
 from vllm_spec_plugin.tools.bench.load.workloads import EASY, SWITCHING, Sizes, load_job
 from vllm_spec_plugin.tools.bench.noise_gate import NoiseGate
 from vllm_spec_plugin.tools.bench.rounds import others_of, run_rounds
+from vllm_spec_plugin.tools.certify.greedy import tolerance_of
 from vllm_spec_plugin.tools.report import Measurements
 
 # A workload and the number of its streams.
@@ -145,22 +146,24 @@ def run_sweep(
     names = list(arms)
     runs = run_rounds(names, plan.cells, plan.rounds, do, cell_text, gate, on_run)
     on_run(len(names) * len(plan.cells) + len(runs), "comparing greedy outputs")
-    return results_of(runs, arms, plan.cells, agreements(runs, names, plan, engines[names[0]].gap))
+    none = engines[names[0]]
+    compared = agreements(runs, names, plan, none.top_two, tolerance_of(none.facts()["dtype"]))
+    return results_of(runs, arms, plan.cells, compared)
 
 
 def agreements(
-    runs: Sequence[LoadRun], arms: Sequence[str], plan: Plan, gap: Gap
+    runs: Sequence[LoadRun], arms: Sequence[str], plan: Plan, top_two: TopTwo, tolerance: float
 ) -> dict[tuple[str, str, int], Agreement]:
     """Compares greedy outputs with the first arm's, by arm, workload and streams; only where there are any."""
     # Arms often part from the reference at the same position.
-    asked = functools.cache(gap)
+    asked = functools.cache(top_two)
     found = {}
     for cell in plan.cells:
         here = [run for run in runs if run.cell == cell]
         jobs = {number: plan.job(cell, number) for number in {run.round for run in here}}
         theirs = [run for run in here if run.arm == arms[0]]
         for name in arms[1:]:
-            agreement = compare([run for run in here if run.arm == name], theirs, jobs, asked)
+            agreement = compare([run for run in here if run.arm == name], theirs, jobs, asked, tolerance)
             if agreement.outputs:
                 found[(name, *cell)] = agreement
     return found

@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import statistics
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -56,28 +55,17 @@ class Sizes:
 class RecordingArm(Arm):
     """An engine that records, in a process of its own."""
 
-    def command(self, file_descriptor: int) -> list[str]:
-        """The command line of the process."""
-        engine = str(self._folder / "engine")
-        return [sys.executable, "-m", "vllm_spec_plugin.tools.bench.replay.recorder", engine, str(file_descriptor)]
+    module = "vllm_spec_plugin.tools.bench.replay.recorder"
 
     def record(self, requests: Sequence[Request], spec_method: str, responses: Any, seed: int) -> dict[str, Any]:
-        """Records one proposer's outcomes: see `RecordingSession.record`.
-
-        Raises:
-            UserError: the engine ended.
-        """
-        fields = {"spec_method": spec_method, "responses": responses, "seed": seed}
-        answer: dict[str, Any] = self._ask({"record": {"requests": list(map(dataclasses.asdict, requests)), **fields}})
+        """Records one proposer's outcomes: see `RecordingSession.record`."""
+        answer: dict[str, Any] = self.ask(("record", list(requests), spec_method, responses, seed))
         return answer
 
     def probe(self) -> list[tuple[int, float]]:
-        """What a policy is told of the target's steps at start-up, as (tokens, seconds).
-
-        Raises:
-            UserError: the engine ended.
-        """
-        return [(size, seconds) for size, seconds in self._ask({"probe": {}})]
+        """What a policy is told of the target's steps at start-up, as (tokens, seconds)."""
+        found: list[tuple[int, float]] = self.ask(("probe",))
+        return found
 
 
 def requests_of(kind: str, count: int, num_tokens: int) -> list[Request]:

@@ -1,4 +1,4 @@
-"""An engine that records outcomes: `python -m vllm_spec_plugin.tools.bench.replay.recorder ENGINE FD`, see `bench.arm`.
+"""An engine that records outcomes: `python -m vllm_spec_plugin.tools.bench.replay.recorder`, see `bench.arm`.
 
 Each position of a response is drafted for and verified, but the response grows by one token per step: accepted drafts
 are cut from the output. So the outcome at every position is known, whichever of them a policy reaches. The first token
@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from vllm_spec_plugin.config.request_options import draft_options
-from vllm_spec_plugin.tools.bench.arm_process import Session, main
+from vllm_spec_plugin.tools.bench.arm_process import Session, serve
 from vllm_spec_plugin.tools.bench.load.records import Request
 from vllm_spec_plugin.verification.topology import Topology
 
@@ -94,12 +94,12 @@ class RecordingSession(Session):
     """An engine that also records."""
 
     def record(
-        self, requests: list[dict[str, Any]], spec_method: str | None, responses: list[list[int]], seed: int
+        self, requests: list[Request], spec_method: str | None, responses: list[list[int]], seed: int
     ) -> dict[str, Any]:
         """Records one proposer's outcomes, all requests in one batch.
 
         Args:
-            requests: fields of `Request`.
+            requests: to complete.
             spec_method: the proposer.
             responses: what the requests are to say; empty is what they say themselves.
             seed: of torch's default generator.
@@ -111,14 +111,13 @@ class RecordingSession(Session):
         from vllm_spec_plugin.compat.inspection import SteppedEngine
 
         torch.manual_seed(seed)
-        wanted = [Request(**request) for request in requests]
-        prompts = {request.prompt for request in wanted}
+        prompts = {request.prompt for request in requests}
         engine = SteppedEngine(self._llm, prompts, functools.partial(draft_options, None, spec_method))
         recorder = Recorder(self._runner, responses)
-        said: dict[str, list[int]] = {engine.add(request): [] for request in wanted}
+        said: dict[str, list[int]] = {engine.add(request): [] for request in requests}
         try:
             ended = 0
-            while ended < len(wanted):
+            while ended < len(requests):
                 for name, token_ids, has_ended in engine.step():
                     said[name] += token_ids
                     ended += has_ended
@@ -127,9 +126,9 @@ class RecordingSession(Session):
         encode = self._llm.get_tokenizer().encode
         outcomes = [
             [recorder.accepted.get(i, {}).get(position, (0, [])) for position in range(request.num_tokens)]
-            for i, request in enumerate(wanted)
+            for i, request in enumerate(requests)
         ]
-        lengths = [len(encode(request.prompt)) for request in wanted]
+        lengths = [len(encode(request.prompt)) for request in requests]
         return {"responses": list(said.values()), "prompt_tokens": lengths, "outcomes": outcomes}
 
     def probe(self) -> list[tuple[int, float]]:
@@ -140,12 +139,6 @@ class RecordingSession(Session):
         runner = self._runner
         return probe_steps(lambda size: dummy_step(runner, size), runner.max_num_tokens, PROBE_SECONDS)
 
-    def answer(self, command: dict[str, Any]) -> Any:
-        """Does what a command says."""
-        if "record" in command:
-            return self.record(**command["record"])
-        return self.probe() if "probe" in command else super().answer(command)
-
 
 if __name__ == "__main__":
-    main(RecordingSession)
+    serve(RecordingSession)

@@ -62,7 +62,7 @@ def gains_report(measured: Mapping[str, Measurements], provenance: Mapping[str, 
     )
 
 
-def _cells(one: Measurements) -> list[tuple[str, int]]:
+def _cells(one: Measurements) -> list[tuple[str, float]]:
     return list(dict.fromkeys((row.workload, row.level) for row in one.rows()))
 
 
@@ -70,12 +70,12 @@ def _arms(one: Measurements) -> list[str]:
     return list(dict.fromkeys(row.arm for row in one.rows()))
 
 
-def _best(one: Measurements, cell: tuple[str, int]) -> str:
+def _best(one: Measurements, cell: tuple[str, float]) -> str:
     fixed = [arm for arm in _arms(one) if arm.startswith("fixed K") and arm != OFF]
     return max(fixed, key=lambda arm: one.median(arm, *cell, _SPEED) or 0.0)
 
 
-def _over(one: Measurements, arm: str, other: str, cell: tuple[str, int], metric: str = _SPEED) -> str:
+def _over(one: Measurements, arm: str, other: str, cell: tuple[str, float], metric: str = _SPEED) -> str:
     spread = one.ratio(arm, other, *cell, metric)
     return "-" if spread is None else f"{spread.median:.2f}"
 
@@ -131,7 +131,7 @@ def _conclusion(title: str, one: Measurements) -> Iterator[str]:
 
 def _charts(title: str, one: Measurements) -> Iterator[Chart]:
     """Yields throughput over no speculation by streams, per workload."""
-    levels: dict[str, list[int]] = {}
+    levels: dict[str, list[float]] = {}
     for workload, streams in _cells(one):
         levels.setdefault(workload, []).append(streams)
     # Arms of single proposers are in the table only: a dozen lines cannot be told apart.

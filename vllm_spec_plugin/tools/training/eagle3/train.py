@@ -13,8 +13,10 @@ from rich.console import Console
 from vllm_spec_plugin.proposers.eagle3.checkpoint import WEIGHTS, read_head
 from vllm_spec_plugin.proposers.eagle3.reference import Eagle3Head
 from vllm_spec_plugin.schema.errors import UserError
+from vllm_spec_plugin.tools.progress import Tasks
+from vllm_spec_plugin.tools.report import Files, write
+from vllm_spec_plugin.tools.report.provenance import provenance
 from vllm_spec_plugin.tools.training.backbone import Backbone, load_backbone
-from vllm_spec_plugin.tools.training.curves import draw_curves
 from vllm_spec_plugin.tools.training.data import read_data
 from vllm_spec_plugin.tools.training.distill import OwnText
 from vllm_spec_plugin.tools.training.eagle3.files import save_head
@@ -24,9 +26,7 @@ from vllm_spec_plugin.tools.training.eagle3.options import Eagle3Options
 from vllm_spec_plugin.tools.training.eagle3.start import frequent_tokens, new_config, new_head
 from vllm_spec_plugin.tools.training.kinds import DATA, Kind, data_kind, own_kinds
 from vllm_spec_plugin.tools.training.loop import Training, run
-from vllm_spec_plugin.tools.training.progress import Tasks
-from vllm_spec_plugin.tools.training.provenance import provenance
-from vllm_spec_plugin.tools.training.report import Measurement, held_out, measurement, print_measurements
+from vllm_spec_plugin.tools.training.report import Measurement, held_out, measurement, report_of
 from vllm_spec_plugin.tools.training.resume import Checkpoint
 from vllm_spec_plugin.tools.training.train import MEASUREMENTS, QUICK_TOKENS, SAVES, some
 
@@ -35,7 +35,7 @@ UNIT = "draft token"
 
 
 def train_head(
-    options: Eagle3Options, out: Path, console: Console, *, restart: bool = False
+    options: Eagle3Options, out: Path, console: Console, *, restart: bool = False, files: Files | None = None
 ) -> dict[str, dict[str, Any]]:
     """Trains a head, measures it on held-out text, and writes it in the speculators layout.
 
@@ -44,6 +44,7 @@ def train_head(
         out: gets config.json, the weights and training.png; on the way, `checkpoint`.
         console: for progress and figures.
         restart: forget an interrupted run, and replace a head that is there.
+        files: further files for the report; its picture is training.png unless one is named.
 
     Returns:
         The section `held_out` of config.json: figures by kind of text.
@@ -77,22 +78,28 @@ def train_head(
         save_head(head, target_ids, out, dtype, options.draft_tokens, {})
         head = Eagle3Head.load(read_head(str(out))).to(backbone.device).requires_grad_(False)
         measurements, figures = _measure_all(backbone, head, target_ids, kinds, options)
-    made = provenance(
-        "train-eagle3",
-        options.arguments(),
-        data.sha256,
-        {kind.name: kind.num_tokens for kind in kinds},
-        seconds + time.time() - begin,
-        str(backbone.device),
+    origin = provenance(
+        options.command_line(), options.seed, (), {"target": options.model}, "vllm-spec train-eagle3", ("safetensors",)
     )
-    save_head(head, target_ids, out, dtype, options.draft_tokens, {"held_out": figures, "provenance": made})
-    draw_curves(training.history, f"An EAGLE-3 head for {Path(options.model).name}", out / "training.png", UNIT)
+    origin |= {
+        "options": options.arguments(),
+        "data_sha256": data.sha256,
+        "training_tokens": {kind.name: kind.num_tokens for kind in kinds},
+        "seconds": round(seconds + time.time() - begin, 1),
+        "device": str(backbone.device),
+    }
+    save_head(head, target_ids, out, dtype, options.draft_tokens, {"held_out": figures, "provenance": origin})
+    title = f"An EAGLE-3 head for {Path(options.model).name}"
+    notes = [f"Accepted by position, {name}: {_shares(found)}." for name, found in figures.items()]
+    report = report_of("train-eagle3", title, measurements, training.history, origin, unit=UNIT, notes=notes)
     checkpoint.remove()
-    print_measurements(measurements, console, UNIT)
-    for name, found in figures.items():
-        shares = ", ".join(f"{share:.1%}" for share in found["acceptance_by_position"])
-        console.print(f"accepted by position, {name}: {shares}", highlight=False, soft_wrap=True)
+    files = files or Files()
+    write(report, terminal=console, **vars(replace(files, png=files.png or out / "training.png")))
     return figures
+
+
+def _shares(found: dict[str, Any]) -> str:
+    return ", ".join(f"{share:.1%}" for share in found["acceptance_by_position"])
 
 
 def _check(options: Eagle3Options, backbone: Backbone) -> None:

@@ -3,14 +3,14 @@
 import pytest
 
 from tests.unit.tools.bench.load.cases import run, steady
-from vllm_spec_plugin.tools.bench.load.agreement import Agreement, Gap, compare
+from vllm_spec_plugin.tools.bench.load.agreement import Agreement, TopTwo, compare
 from vllm_spec_plugin.tools.bench.load.records import LoadJob, LoadRun, Output, Phase, Request
 
 # The texts of a round's only phase: token ids, and whether that is all.
 Texts = list[tuple[list[int], bool]]
 
 
-def no_gap(prompt: str, text: tuple[int, ...], candidates: tuple[int, ...]) -> float:
+def nothing(prompt: str, text: tuple[int, ...]) -> dict[int, float]:
     raise AssertionError("nothing to ask")
 
 
@@ -24,8 +24,8 @@ def wrote(arm: str, *phases: Texts, number: int = 0) -> LoadRun:
     return run(arm, [steady(10.0, outputs=phase) for phase in outputs], number=number)
 
 
-def compared(ours: Texts, theirs: Texts, gap: Gap = no_gap, temperature: float = 0.0) -> Agreement:
-    return compare([wrote("optimal", ours)], [wrote("none", theirs)], {0: job(temperature, temperature)}, gap)
+def compared(ours: Texts, theirs: Texts, top_two: TopTwo = nothing, temperature: float = 0.0) -> Agreement:
+    return compare([wrote("optimal", ours)], [wrote("none", theirs)], {0: job(temperature, temperature)}, top_two, 1e-4)
 
 
 def test_equal_outputs_are_equal() -> None:
@@ -44,18 +44,18 @@ def test_requests_of_which_one_has_nothing_do_not_count() -> None:
 def test_the_two_tokens_are_weighed_after_the_text_that_both_share() -> None:
     asked = []
 
-    def gap(prompt: str, text: tuple[int, ...], candidates: tuple[int, ...]) -> float:
-        asked.append((prompt, text, candidates))
-        return 0.0
+    def top_two(prompt: str, text: tuple[int, ...]) -> dict[int, float]:
+        asked.append((prompt, text))
+        return {5: -1.0, 6: -1.0}
 
     ours, theirs = [([3], True), ([1, 2, 6, 9], True)], [([3], True), ([1, 2, 5, 8], True)]
-    assert compared(ours, theirs, gap) == Agreement(2, 1, 0)
-    assert asked == [("prompt 1", (1, 2), (5, 6))]
+    assert compared(ours, theirs, top_two) == Agreement(2, 1, 0)
+    assert asked == [("prompt 1", (1, 2))]
 
 
 @pytest.mark.parametrize(("distance", "expected"), [(1e-5, Agreement(1, 1, 0)), (0.5, Agreement(1, 0, 1))])
 def test_tokens_that_are_not_equally_likely_are_wrong(distance: float, expected: Agreement) -> None:
-    assert compared([([1, 5], False)], [([1, 6], False)], lambda *asked: distance) == expected
+    assert compared([([1, 5], False)], [([1, 6], False)], lambda *asked: {5: 0.0, 6: -distance}) == expected
 
 
 def test_an_output_that_ends_before_the_other_goes_on_is_wrong() -> None:
@@ -69,7 +69,8 @@ def test_only_greedy_outputs_are_compared() -> None:
         [wrote("optimal", [([1], True), ([2], True)])],
         [wrote("none", [([1], True), ([3], True)])],
         {0: job(0.0, 1.5)},
-        no_gap,
+        nothing,
+        1e-4,
     )
     assert mixed == Agreement(1, 0, 0)
 
@@ -77,7 +78,9 @@ def test_only_greedy_outputs_are_compared() -> None:
 def test_a_list_of_requests_that_began_anew_goes_on_with_the_first() -> None:
     texts: Texts = [([1], True), ([2], True), ([3], True)]
     other: Texts = [([1], True), ([9], True), ([4], True)]
-    found = compare([wrote("optimal", texts)], [wrote("none", other)], {0: job(0.0, 1.5)}, lambda *asked: 1.0)
+    found = compare(
+        [wrote("optimal", texts)], [wrote("none", other)], {0: job(0.0, 1.5)}, lambda *asked: {3: 0.0, 4: -1.0}, 1e-4
+    )
     assert found == Agreement(2, 0, 1)
 
 
@@ -86,4 +89,4 @@ def test_rounds_and_phases_are_compared_with_their_own() -> None:
     jobs = {number: LoadJob(1, (phase, phase), number) for number in range(2)}
     ours = [wrote("optimal", [([1], True)], [([2], True)], number=0), wrote("optimal", [([3], True)], [], number=1)]
     theirs = [wrote("none", [([3], True)], [], number=1), wrote("none", [([1], True)], [([2], True)], number=0)]
-    assert compare(ours, theirs, jobs, no_gap) == Agreement(3, 0, 0)
+    assert compare(ours, theirs, jobs, nothing, 1e-4) == Agreement(3, 0, 0)

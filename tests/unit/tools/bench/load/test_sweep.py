@@ -38,9 +38,12 @@ class ScriptedEngine:
         self.asked.append((self.name, dict(prompts)))
         return [f"answer {len(prompt)}\nto it\n" for prompt in prompts]
 
-    def gap(self, *question: Any) -> float:
+    def facts(self) -> dict[str, Any]:
+        return {"dtype": "torch.float32"}
+
+    def top_two(self, *question: Any) -> dict[int, float]:
         self.asked.append((self.name, *question))
-        return 1.0
+        return {3: 0.0, 4: -1.0}
 
 
 def swept(
@@ -101,7 +104,7 @@ def test_greedy_outputs_are_compared_with_those_without_drafts() -> None:
     # The arm without drafts is asked, once for each text.
     assert {name for name, *_ in asked} == {NONE}
     assert len(asked) == len(set(asked))
-    assert asked[0] == (NONE, "a", (1, 2), (3, 4))
+    assert asked[0] == (NONE, "a", (1, 2))
 
 
 def test_interrupted_it_tells_what_whole_rounds_came_to() -> None:

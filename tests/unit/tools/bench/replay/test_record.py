@@ -1,7 +1,6 @@
 """Making a recording, with engines that are formulas."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,7 +20,7 @@ class Formula(RecordingArm):
     """A step is 10 ms and 1 ms a token, the plugin 1 ms more, drafting 2 ms per token of the draft model."""
 
     def __init__(self, *, has_plugin: bool) -> None:
-        super().__init__("formula", {}, {}, Path())
+        # No process.
         self._has_plugin = has_plugin
         self.jobs: list[Job] = []
         self.asked: list[tuple[str, list[list[int]]]] = []

@@ -1,0 +1,16 @@
+"""A process that answers as an arm does, without an engine."""
+
+import os
+from typing import Any
+
+from vllm_spec_plugin.tools.engine_child import answer_questions
+
+
+def build(arguments: dict[str, Any]) -> tuple[dict[str, Any], Any]:
+    if arguments["model"] == "none":
+        raise ValueError("no weights")
+    return {"pid": os.getpid()}, lambda question: question
+
+
+if __name__ == "__main__":
+    answer_questions(build)

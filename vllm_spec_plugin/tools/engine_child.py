@@ -1,0 +1,192 @@
+"""An engine in a process of its own, which answers one question after the other.
+
+vLLM can't build two engines in one process. The child's standard input is a socket; questions and answers are pickled.
+"""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from multiprocessing.connection import Connection, Pipe
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from vllm_spec_plugin.schema.errors import UserError
+
+_TAIL_LINES = 60
+_POLL_SECONDS = 0.2
+_TIMEOUT = 3600.0
+# For a process whose connection is closed to end.
+_ENDING_SECONDS = 10.0
+
+
+class EngineError(UserError, RuntimeError):
+    """An engine ended before its time; the message has the end of its log."""
+
+
+class StartError(EngineError):
+    """An engine refused to start; the message is its own."""
+
+
+class EngineChild:
+    """A process that runs `answer_questions`; it is ended with the context or by `stop`."""
+
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        arguments: Mapping[str, Any],
+        folder: Path,
+        environment: Mapping[str, str],
+        timeout: float = _TIMEOUT,
+    ) -> None:
+        """Starts the process; the engine is ready some time later.
+
+        Args:
+            name: of the engine, for messages.
+            command: command line of the process.
+            arguments: of the engine.
+            folder: for its log; made.
+            environment: of the process, whole.
+            timeout: seconds that an answer may take, the engine's start included.
+        """
+        folder.mkdir(parents=True)
+        self.name = name
+        self._log, self._timeout = folder / "log", timeout
+        # Answers still to come: an interrupt leaves one behind.
+        self._num_owed = 0
+        self._facts: dict[str, Any] | None = None
+        self._connection, theirs = Pipe()
+        with theirs, self._log.open("wb") as log:
+            # In a session of its own: Ctrl-C reaches us alone, and its children can be ended with it.
+            self._process = subprocess.Popen(
+                command,
+                stdin=theirs.fileno(),
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=environment,
+                start_new_session=True,
+            )
+        self._send(dict(arguments))
+
+    def facts(self) -> dict[str, Any]:
+        """Waits for the engine to be ready, and returns what it chose by itself.
+
+        Raises:
+            StartError: it did not start; the message is its own.
+            EngineError: its process ended without a message, or took too long.
+        """
+        if self._facts is None:
+            found = self._receive()
+            if isinstance(found, str):
+                self.stop()
+                raise StartError(found)
+            self._facts = found
+        return self._facts
+
+    def ask(self, question: Any) -> Any:
+        """Returns the engine's answer.
+
+        Raises:
+            EngineError: it ended, or took too long.
+        """
+        self.facts()
+        while self._num_owed:
+            self._receive()
+        self._send(question)
+        return self._receive()
+
+    @property
+    def log(self) -> str:
+        """What the process and those it started have printed so far."""
+        return self._log.read_text(errors="replace")
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process runs."""
+        return self._process.poll() is None
+
+    def stop(self) -> None:
+        """Ends the process and those it started."""
+        if self._connection.closed:
+            return
+        # An engine takes seconds to end by itself, and has nothing to save.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        self._connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _send(self, value: Any) -> None:
+        try:
+            self._connection.send(value)
+        except OSError:
+            raise self._death() from None
+        self._num_owed += 1
+
+    def _receive(self) -> Any:
+        deadline = time.monotonic() + self._timeout
+        try:
+            while not self._connection.poll(_POLL_SECONDS):
+                # A process that it left behind may hold the other end open.
+                if not self.alive or time.monotonic() > deadline:
+                    if self._connection.poll():
+                        break
+                    raise self._death()
+            found = self._connection.recv()
+        except (EOFError, OSError):
+            raise self._death() from None
+        self._num_owed -= 1
+        return found
+
+    def _death(self) -> EngineError:
+        try:
+            ending = f"ended with exit status {self._process.wait(_ENDING_SECONDS)}"
+        except subprocess.TimeoutExpired:
+            ending = "did not answer"
+        self.stop()
+        return EngineError(f"{self.name} {ending}; {self.last_words()}")
+
+    def last_words(self) -> str:
+        """The end of the log, for messages."""
+        lines = self.log.splitlines()[-_TAIL_LINES:]
+        return "the end of its log:\n" + ("\n".join(f"  | {line}" for line in lines) or "  (it wrote nothing)")
+
+
+def answer_questions(build: Callable[[dict[str, Any]], tuple[dict[str, Any], Callable[[Any], Any]]]) -> None:
+    """Runs in the child: builds the engine and answers until the parent ends.
+
+    Args:
+        build: returns the engine's facts and the function that answers, given the engine's arguments.
+    """
+    connection = Connection(os.dup(0))
+    # Processes that the engine starts do not get the socket.
+    with open(os.devnull, "rb") as nothing:  # noqa: PTH123 - a device
+        os.dup2(nothing.fileno(), 0)
+    try:
+        facts, answer = build(connection.recv())
+    except Exception as error:
+        # Before the message, after which the parent ends this process.
+        traceback.print_exc()
+        sys.stderr.flush()
+        connection.send(str(error) or repr(error))
+        sys.exit(1)
+    connection.send(facts)
+    while True:
+        try:
+            question = connection.recv()
+        except EOFError:
+            return
+        connection.send(answer(question))

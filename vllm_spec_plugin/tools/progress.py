@@ -1,0 +1,134 @@
+"""Progress of long runs: bars in a terminal, lines elsewhere."""
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+# Between lines of `Stages` where there is no terminal.
+_SECONDS = 15.0
+
+
+class Tasks:
+    """A bar per task with the time left; nothing without a terminal."""
+
+    def __init__(self, console: Console) -> None:
+        columns = (
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[note]}", markup=False),
+        )
+        # Seldom drawn: engines need all cores.
+        self._progress = Progress(
+            *columns, console=console, transient=True, refresh_per_second=1, disable=not console.is_terminal
+        )
+
+    def __enter__(self) -> "Tasks":
+        self._progress.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._progress.stop()
+
+    @contextlib.contextmanager
+    def task(self, name: str, total: int) -> Iterator[Callable[..., None]]:
+        """Shows a bar for the time of the block; yields a function of the number done and, if any, a note."""
+        task = self._progress.add_task(name, total=total, note="")
+
+        def advance(done: int, note: str = "") -> None:
+            self._progress.update(task, completed=done, note=note)
+
+        yield advance
+        self._progress.update(task, completed=total)
+
+
+@contextlib.contextmanager
+def shown_progress(total: int, console: Console) -> Iterator[Callable[[int, str], None]]:
+    """Yields a function of the number of runs done and the next run, shown in a bar or in lines."""
+    if console.is_terminal:
+        with Tasks(console) as tasks, tasks.task("", total) as advance:
+            yield advance
+        return
+    start = time.monotonic()
+    yield lambda num_done, what: _line(console, f"{num_done}/{total}, {_since(start)}: {what}")
+
+
+class Stages:
+    """Counts runs over all stages, and shows the current stage."""
+
+    def __init__(
+        self, say: Callable[[int, str], None], *, is_terminal: bool, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Begins with no run done.
+
+        Args:
+            say: shows the number of runs done and a text, see `shown_progress`.
+            is_terminal: whether every run is shown; else stages, and a run every 15 seconds.
+            clock: seconds.
+        """
+        self._show, self._is_terminal, self._clock = say, is_terminal, clock
+        self._stage, self._num_done, self._said = "", 0, clock()
+
+    def begin(self, stage: str) -> None:
+        """Begins a stage, in which engines may have to start first."""
+        self._stage = stage
+        self._say(stage)
+
+    def on_run(self, what: str) -> None:
+        """Begins a run."""
+        if self._is_terminal or self._clock() - self._said >= _SECONDS:
+            self._say(f"{self._stage}: {what}")
+        self._num_done += 1
+
+    def _say(self, text: str) -> None:
+        self._said = self._clock()
+        self._show(self._num_done, text)
+
+
+@contextlib.contextmanager
+def shown_stages(total: int, console: Console) -> Iterator[Stages]:
+    """Yields stages that are shown as `shown_progress` does."""
+    with shown_progress(total, console) as say:
+        yield Stages(say, is_terminal=console.is_terminal)
+
+
+@contextlib.contextmanager
+def shown_engines(console: Console) -> Iterator[Callable[[str], None]]:
+    """Yields a function of "ENGINE: work" of engines side by side: one live line, or lines without a terminal."""
+    start, lock, first = time.monotonic(), threading.Lock(), "starting engines"
+    if not console.is_terminal:
+
+        def say(what: str) -> None:
+            with lock:
+                _line(console, f"{_since(start)} {what}")
+
+        say(first)
+        yield say
+        return
+    doing: dict[str, str] = {}
+    with console.status(first) as status:
+
+        def update(what: str) -> None:
+            with lock:
+                engine, _, rest = what.partition(": ")
+                doing[engine] = rest
+                shown = "; ".join(f"{name}: {work}" for name, work in list(doing.items())[-2:])
+                status.update(escape(f"{_since(start)} {shown}"))
+
+        yield update
+
+
+def _since(start: float) -> str:
+    minutes, seconds = divmod(round(time.monotonic() - start), 60)
+    return f"{minutes}:{seconds:02}"
+
+
+def _line(console: Console, text: str) -> None:
+    console.print(text, soft_wrap=True, highlight=False, markup=False)
