@@ -21,7 +21,7 @@ def test_a_head_is_trained_and_its_acceptance_printed(given: list[str | Path], t
     assert (result.exit_code, result.stderr) == (0, "")
     assert "Held out, data" in result.stdout
     assert "draft token 2, token t+3" in result.stdout
-    assert "accepted by position, data: " in result.stdout
+    assert "Accepted by position, data: " in result.stdout
     assert "".join(result.stdout.splitlines()).endswith(f"written to {tmp_path / 'out'}")
     config = json.loads((tmp_path / "out" / "config.json").read_text())
     assert config["eagle_aux_hidden_state_layer_ids"] == [0, 1, 2]

@@ -108,7 +108,7 @@ def report_of(
     origin: Mapping[str, Any],
     *,
     unit: str = "head",
-    notes: Sequence[str] = (),
+    conclusions: Sequence[str] = (),
 ) -> Report:
     """Makes the report.
 
@@ -119,7 +119,7 @@ def report_of(
         history: how training went, with at least one measurement; None if the heads were only measured.
         origin: what `provenance` gives.
         unit: what drafts one token.
-        notes: further sentences.
+        conclusions: sentences that come first.
     """
     values = Measurements()
     for each in measurements:
@@ -131,16 +131,16 @@ def report_of(
         title,
         origin,
         [
-            f"{each.name}: {each.tokens_per_step:.2f} tokens per target pass with a chain of all {unit}s."
-            for each in measurements
-            if each.tokens_per_step is not None
+            *conclusions,
+            *(
+                f"{each.name}: {each.tokens_per_step:.2f} tokens per target pass with a chain of all {unit}s."
+                for each in measurements
+                if each.tokens_per_step is not None
+            ),
         ],
         [_table(each, unit) for each in measurements],
         list(_charts(history, unit)) if history is not None else [],
-        [
-            *notes,
-            f"Top-N: how often the right token is among the N that a {unit} finds most likely. Loss: nats per token.",
-        ],
+        [f"Top-N: how often the right token is among the N that a {unit} finds most likely. Loss: nats per token."],
         measurements=values,
         data={} if history is None else {"history": vars(history)},
     )

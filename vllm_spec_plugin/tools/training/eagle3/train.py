@@ -90,8 +90,8 @@ def train_head(
     }
     save_head(head, target_ids, out, dtype, options.draft_tokens, {"held_out": figures, "provenance": origin})
     title = f"An EAGLE-3 head for {Path(options.model).name}"
-    notes = [f"Accepted by position, {name}: {_shares(found)}." for name, found in figures.items()]
-    report = report_of("train-eagle3", title, measurements, training.history, origin, unit=UNIT, notes=notes)
+    accepted = [f"Accepted by position, {name}: {_shares(found)}." for name, found in figures.items()]
+    report = report_of("train-eagle3", title, measurements, training.history, origin, unit=UNIT, conclusions=accepted)
     checkpoint.remove()
     files = files or Files()
     write(report, terminal=console, **vars(replace(files, png=files.png or out / "training.png")))

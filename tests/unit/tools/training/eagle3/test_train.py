@@ -83,8 +83,8 @@ def test_a_run_leaves_a_head_that_fits_its_figures_and_curves(options: Eagle3Opt
     assert {2 + place for place in range(26)} > set(head.target_ids.tolist()) - {0, 1}
     config = json.loads((tmp_path / "out" / "config.json").read_text())
     assert config["held_out"] == figures
-    assert config["provenance"]["command"] == "vllm-spec train-eagle3"
-    assert config["provenance"]["arguments"]["aux-layers"] == [1, 2, 3]
+    assert config["provenance"]["program"] == "vllm-spec train-eagle3"
+    assert config["provenance"]["options"]["aux-layers"] == [1, 2, 3]
     assert list(figures) == ["data", "own text at temperature 0", "own text at temperature 1"]
     for found in figures.values():
         assert len(found["acceptance_by_position"]) == len(found["overlap"]) == len(found["top"]) == 2
