@@ -17,7 +17,6 @@ pytestmark = pytest.mark.engine
 NUM_PROMPTS, LONGEST, NUM_TOKENS = 48, 400, 64
 # A predicted token in so many is not that of the output.
 CHANGED = 12
-DRAFTED = "vllm_spec_plugin:draft_tokens_total{method=prediction}"
 DIFFER = f"vllm_spec_plugin:proposer_errors_total{{reason={RANKS_DIFFER}}}"
 
 
@@ -44,7 +43,6 @@ def check(arms: Arms, reference: Reference, prompts: list[Tokens], engine: Engin
     result = arms.run(engine, predicted(greedy, plain.tokens()))
     assert_same_tokens(reference, prompts, result, plain)
     assert result.preemptions > 0
-    assert result.metrics[DRAFTED] > len(prompts) // 3 * NUM_TOKENS // 2
     assert result.accepted > len(prompts) // 3 * NUM_TOKENS // 2
     assert result.rejected > 100
     assert not any(count for name, count in result.metrics.items() if "proposer_errors" in name)
@@ -55,7 +53,7 @@ def check(arms: Arms, reference: Reference, prompts: list[Tokens], engine: Engin
     assert without.accepted + without.rejected == 0
     result = arms.run(engine, predicted(seeded, without.tokens()))
     assert result.tokens() == without.tokens()
-    assert result.metrics[DRAFTED] > len(prompts) // 3 * 16
+    assert result.accepted > len(prompts) // 3 * 16
     assert not result.metrics[DIFFER]
 
 
