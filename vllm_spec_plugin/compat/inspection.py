@@ -61,21 +61,19 @@ class SteppedEngine:
         self,
         llm: Any,
         prompts: Iterable[str],
-        extra_args: dict[str, Any] | None,
-        predicted: Callable[[str], dict[str, Any]] = lambda text: {},
+        options: Callable[[str], dict[str, Any] | None],
     ) -> None:
         """Tokenizes the prompts, so that it is not timed.
 
         Args:
             llm: an engine without requests.
             prompts: all prompts of later requests.
-            extra_args: `extra_args` of each request's `SamplingParams`.
-            predicted: what they are besides for a request with that prediction.
+            options: returns `SamplingParams.extra_args` of a request with that predicted output, empty for none.
         """
         self._engine = llm.llm_engine
         tokenizer = llm.get_tokenizer()
         self._token_ids = {prompt: tokenizer.encode(prompt) for prompt in prompts}
-        self._extra_args, self._predicted = extra_args, predicted
+        self._options = options
         self._names = (f"stream-{number}" for number in itertools.count())
 
     def add(self, request: Any) -> str:
@@ -90,7 +88,7 @@ class SteppedEngine:
             temperature=temperature,
             max_tokens=num_tokens,
             ignore_eos=True,
-            extra_args={**(self._extra_args or {}), **self._predicted(prediction)} or None,
+            extra_args=self._options(prediction),
             output_kind=RequestOutputKind.DELTA,
         )
         self._engine.add_request(name, {"prompt_token_ids": token_ids}, params)

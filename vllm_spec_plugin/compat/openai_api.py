@@ -52,7 +52,10 @@ def patch(key: str, is_served: Callable[[Any], bool], read: Read, tokenize: Toke
     wrap(SamplingParams, "verify", functools.partial(_tokenizing, key, is_served, tokenize))
     for request in (ChatCompletionRequest, CompletionRequest):
         wrap(request, "to_sampling_params", functools.partial(_reading, key, read))
-    counting = functools.partial(functools.partial, _counting, key, is_served, count)
+
+    def counting(make: Callable[..., Any]) -> Callable[..., Any]:
+        return functools.partial(_counting, key, is_served, count, make)
+
     wrap(OpenAIServingChat, "chat_completion_full_generator", counting(_chat))
     wrap(OpenAIServingChat, "chat_completion_stream_generator", counting(_stream))
     wrap(OpenAIServingCompletion, "completion_stream_generator", counting(_stream))

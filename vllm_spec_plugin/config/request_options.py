@@ -90,19 +90,18 @@ def _refusal(key: str, problem: str, allowed: str) -> ValueError:
     return ValueError(f"vllm_xargs.{key}: {problem}; allowed: {allowed}")
 
 
-def draft_options(spec_tokens: int | None, spec_method: str | None = None) -> dict[str, Any] | None:
+def draft_options(
+    spec_tokens: int | None, spec_method: str | None = None, prediction: str = ""
+) -> dict[str, Any] | None:
     """Builds a request's options as `SamplingParams.extra_args` takes them.
 
     Args:
         spec_tokens: maximum draft tokens per step, 0 for none; None is the engine's maximum.
         spec_method: the only method that may draft; None allows every method.
+        prediction: the predicted output, empty for none; a server without `method: prediction` takes it too.
     """
-    if spec_tokens == 0:
-        return {SPEC: "off"}
-    given = {SPEC_TOKENS: spec_tokens, SPEC_METHOD: spec_method}
+    # As the API has it: one that is not a mapping is refused where nothing drafts from predictions.
+    predicted = {"prediction": {"type": "content", "content": prediction}} if prediction else None
+    limits = {SPEC: "off"} if spec_tokens == 0 else {SPEC_TOKENS: spec_tokens, SPEC_METHOD: spec_method}
+    given = {**limits, SPEC_PREDICTION: predicted}
     return {key: value for key, value in given.items() if value is not None} or None
-
-
-def prediction_options(text: str) -> dict[str, Any]:
-    """Builds a request's predicted output, empty for none, as a server without `method: prediction` takes it too."""
-    return {SPEC_PREDICTION: {"prediction": {"type": "content", "content": text}}} if text else {}

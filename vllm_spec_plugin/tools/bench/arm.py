@@ -86,7 +86,7 @@ class Arm:
         return HostAnswer(**self._ask({"host": dataclasses.asdict(job)}))
 
     def answers(self, prompts: Mapping[str, int]) -> list[str]:
-        """Greedy answers to prompts, each of so many tokens, in one batch.
+        """Answers prompts greedily in one batch; takes the number of output tokens of each.
 
         Raises:
             UserError: the arm ended.

@@ -8,18 +8,21 @@ build two engines in one process, and prints where it likes.
 
 import contextlib
 import dataclasses
+import functools
 import itertools
 import json
 import os
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter
 
-from vllm_spec_plugin.config.request_options import draft_options, prediction_options
+from vllm_spec_plugin.config.request_options import draft_options
 from vllm_spec_plugin.tools.bench.drafting.parts import has_draft_model, timed_parts
+from vllm_spec_plugin.tools.bench.drafting.stopwatch import replaced
 from vllm_spec_plugin.tools.bench.host.records import HostAnswer, HostJob
 from vllm_spec_plugin.tools.bench.load.closed_loop import ClosedLoop
 from vllm_spec_plugin.tools.bench.load.records import LoadAnswer, LoadJob, PhaseAnswer
@@ -43,11 +46,7 @@ class Session:
 
         arguments = dict(arguments)
         if mechanism := arguments.pop("without", None):
-            from vllm_spec_plugin.tools.bench.replay.ablation import MECHANISMS
-
-            # For as long as the process lives.
-            self._switched_off = contextlib.ExitStack()
-            self._switched_off.enter_context(MECHANISMS[mechanism]())
+            _switch_off(mechanism)
         if isinstance(arguments.get("speculative_config"), str):
             arguments["speculative_config"] = speculative_config(arguments["speculative_config"])
         self._llm = LLM(**arguments, disable_log_stats=False)
@@ -85,13 +84,12 @@ class Session:
         # Every round computes its prompts, however often they came before.
         self._llm.reset_prefix_cache()
         torch.manual_seed(job.seed)
-        options = draft_options(job.spec_tokens, job.spec_method) or {}
         params = [
             SamplingParams(
                 temperature=job.temperature,
                 max_tokens=job.num_tokens,
                 ignore_eos=True,
-                extra_args={**options, **prediction_options(prediction)} or None,
+                extra_args=draft_options(job.spec_tokens, job.spec_method, prediction),
             )
             for prediction in job.predictions or ("",) * len(job.prompts)
         ]
@@ -128,8 +126,8 @@ class Session:
         from vllm_spec_plugin.compat.inspection import SteppedEngine, speculation_counts
 
         prompts = {request.prompt for phase in job.phases for request in phase.requests}
-        options = draft_options(job.spec_tokens, job.spec_method)
-        engine = SteppedEngine(self._llm, prompts, options, prediction_options)
+        options = functools.partial(draft_options, job.spec_tokens, job.spec_method)
+        engine = SteppedEngine(self._llm, prompts, options)
         self._llm.reset_prefix_cache()
         torch.manual_seed(job.seed)
         answers: list[PhaseAnswer] = []
@@ -152,7 +150,7 @@ class Session:
         return measure_steps(self._llm, self._runner, job)
 
     def answers(self, prompts: dict[str, int]) -> list[str]:
-        """Answers prompts at temperature 0, each with so many tokens."""
+        """Answers prompts greedily in one batch; takes the number of output tokens of each."""
         from vllm_spec_plugin.compat.inspection import SamplingParams
 
         params = [SamplingParams(temperature=0.0, max_tokens=count, ignore_eos=True) for count in prompts.values()]
@@ -186,6 +184,26 @@ class Session:
         if "load" in command:
             return dataclasses.asdict(self.load(TypeAdapter(LoadJob).validate_python(command["load"])))
         return dataclasses.asdict(self.run(Job(**command["run"])))
+
+
+def _switch_off(mechanism: str) -> None:
+    """Has the policy be made, and serve, without a mechanism, for as long as the process lives."""
+    from vllm_spec_plugin.scheduling import scheduler
+
+    # Kept by the functions that it replaces.
+    switched_off = contextlib.ExitStack()
+
+    def without(create: Callable[..., Any]) -> Callable[..., Any]:
+        def create_without(*args: Any) -> Any:
+            # Imported here, after vLLM's worker has started: that looks into all loaded modules, and fails on numba's.
+            from vllm_spec_plugin.tools.bench.replay.ablation import MECHANISMS
+
+            switched_off.enter_context(MECHANISMS[mechanism]())
+            return create(*args)
+
+        return create_without
+
+    switched_off.enter_context(replaced(scheduler, "create_control", without))
 
 
 def main(session_type: type[Session] = Session) -> None:

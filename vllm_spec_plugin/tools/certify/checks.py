@@ -132,8 +132,7 @@ def check_samples(
                 continue
             say(f"{label}: samples with {name}, round {number + 1} of {sizes.samples // sizes.round}")
             work, seed = baseline.work, 100 * place + number
-            found_now = draw(engine, work.prompts, params, sizes.round, seed, work.predictions)
-            outputs, drafted, accepted = found_now
+            outputs, drafted, accepted = draw(engine, work.prompts, params, sizes.round, seed, work.predictions)
             samples.drafted += drafted
             samples.accepted += accepted
             for prompt, output in outputs:

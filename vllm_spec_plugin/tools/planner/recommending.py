@@ -83,12 +83,13 @@ def why(choice: Forecast, forecasts: Sequence[Forecast]) -> str | None:
     following = max(others, key=lambda forecast: forecast.best[level].speedup)
     name = choice.candidate.name
     reason = {SUFFIX: ", as text repeats", PREDICTION: ", as requests predict much of their outputs"}.get(name, "")
-    gives = ", ".join(
-        f"{one.candidate.name} {found.tokens_per_step:.2f} ({1e3 * found.draft_seconds:.2f} ms to draft)"
-        for one in (choice, following)
-        for found in [one.best[level]]
-    )
+    gives = f"{_gives(choice, level)}, {_gives(following, level)}"
     return f"{name} is the best{reason}: tokens per request and step at {streams(level)}: {gives}."
+
+
+def _gives(forecast: Forecast, level: int) -> str:
+    found = forecast.best[level]
+    return f"{forecast.candidate.name} {found.tokens_per_step:.2f} ({1e3 * found.draft_seconds:.2f} ms to draft)"
 
 
 def why_not(forecast: Forecast, level: int) -> str | None:

@@ -17,7 +17,7 @@ def as_traffic(given: Sequence[GivenPrompt], model: str, temperature: float, num
         given: at least one.
         model: that is served, a folder or a hub name.
         temperature: of prompts that have none of their own.
-        num_tokens: most output tokens of each, also where its own `max_tokens` is more.
+        num_tokens: maximum output tokens of each, also where its own `max_tokens` is more.
 
     Raises:
         UserError: the model has no tokenizer or no chat template, or a prompt does not fit its context.
@@ -33,8 +33,8 @@ def as_traffic(given: Sequence[GivenPrompt], model: str, temperature: float, num
                 f"{one.where}: {length} tokens, and {tokens} to come, but the model's context is {context}; allowed: "
                 "a shorter prompt, or fewer --output-tokens"
             )
-        heat = temperature if one.temperature is None else one.temperature
-        found.append(Prompt(text, one.workload, heat, tokens, one.prediction or ""))
+        own = temperature if one.temperature is None else one.temperature
+        found.append(Prompt(text, one.workload, own, tokens, one.prediction or ""))
     return tuple(found)
 
 

@@ -28,7 +28,7 @@ def measure_steps(llm: Any, runner: Any, job: HostJob) -> HostAnswer:
 
     vocab_size = runner.model_config.get_vocab_size()
     script = functools.partial(next_tokens, vocab_size=vocab_size, repeats=job.repeats)
-    engine = SteppedEngine(llm, (), draft_options(job.spec_tokens))
+    engine = SteppedEngine(llm, (), functools.partial(draft_options, job.spec_tokens, None))
     num_tokens = runner.max_model_len - _PROMPT_TOKENS
     start = time.process_time()
     with scripted_target(runner, script, is_computed=job.is_computed):

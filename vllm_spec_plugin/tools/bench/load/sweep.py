@@ -1,6 +1,7 @@
 """The load sweep: what every arm does, and what it comes to."""
 
 import functools
+import itertools
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -47,15 +48,16 @@ class Plan:
         """Returns the plan with the answers that its requests are made of.
 
         Args:
-            ask: gives greedy answers to prompts, each of so many tokens.
+            ask: answers prompts greedily; takes the number of output tokens of each.
         """
         plan, cells = self, [cell for cell in self.cells if cell[0] in ANSWERED]
         # A prompt of a conversation has the answers before it; the last answer is in none.
         for _ in range(TURNS - 1):
             wanted: dict[str, int] = {}
-            for job in (plan.job(cell, number) for cell in cells for number in range(self.rounds)):
-                for request in (request for phase in job.phases for request in phase.requests):
-                    wanted[request.prompt] = max(request.num_tokens, wanted.get(request.prompt, 0))
+            for cell, number in itertools.product(cells, range(self.rounds)):
+                for phase in plan.job(cell, number).phases:
+                    for request in phase.requests:
+                        wanted[request.prompt] = max(request.num_tokens, wanted.get(request.prompt, 0))
             new = {prompt: count for prompt, count in wanted.items() if prompt not in plan.texts.answers}
             if not new:
                 break

@@ -24,7 +24,7 @@ class Texts:
     """Texts that requests are made of.
 
     Attributes:
-        prompts: beginnings to go on with, at least one.
+        prompts: beginnings of texts, at least one.
         passages: of source files, for `edit` and `retrieval`, which need at least two.
         answers: greedy answers of the target, by prompt, for the workloads of `ANSWERED`.
     """
@@ -39,35 +39,36 @@ class Texts:
         return sorted({line for text in self.passages for line in text.splitlines() if line.strip()})
 
 
-def different(texts: Sequence[str], place: int) -> str:
-    """Returns one of the texts, another one for each place: what came before would be in the prefix cache."""
-    turn, which = divmod(place, len(texts))
+def different(texts: Sequence[str], index: int) -> str:
+    """Returns one of the texts, a different one for each index: the prefix cache would have an earlier one."""
+    turn, which = divmod(index, len(texts))
     return f"# Part {turn + 1}\n{texts[which]}" if turn else texts[which]
 
 
-def known_request(kind: str, texts: Texts, first: int, place: int, streams: int, num_tokens: int) -> Request:
+def known_request(kind: str, texts: Texts, first: int, index: int, streams: int, num_tokens: int) -> Request:
     """Returns a request of `edit`, `agent`, `samples` or `retrieval`.
 
     `edit` has the target's answer with 5% of its lines changed as its prediction, and none before the answer is known.
     In `agent` all streams have a conversation each, in which a prompt is the last one with its answer and an
-    instruction, as far as answers are known; new conversations begin after `TURNS` requests. In `samples` eight
-    requests one after the other have the same prompt. In `retrieval` a prompt has a passage twice, then its start.
+    instruction; without the answer, the last one alone. New conversations begin after `TURNS` requests. In `samples`
+    eight requests one after the other have the same prompt. In `retrieval` a prompt has a passage twice, then its
+    start.
 
     Args:
         kind: the workload.
         texts: what it is made of.
         first: of the round's texts.
-        place: of the request in its round, from 0.
+        index: of the request in its round, from 0.
         streams: requests in flight.
         num_tokens: of its output.
     """
     if kind == SAMPLES:
-        return Request(kind, different(texts.prompts, first + place // NUM_SAMPLES), 1.0, num_tokens)
+        return Request(kind, different(texts.prompts, first + index // NUM_SAMPLES), 1.0, num_tokens)
     if kind == AGENT:
-        turn, which = divmod(place, streams)
+        turn, which = divmod(index, streams)
         conversation = first + turn // TURNS * streams + which
         return Request(kind, _said(texts, different(texts.prompts, conversation), turn % TURNS), 0.0, num_tokens)
-    passage = different(texts.passages, first + place)
+    passage = different(texts.passages, first + index)
     if kind == RETRIEVAL:
         begun = "".join(passage.splitlines(keepends=True)[:_BEGUN_LINES])
         return Request(kind, f"{passage}\n{passage}\n{begun}", 0.0, num_tokens)

@@ -78,9 +78,9 @@ def load_job(
     if workload == SWITCHING:
         num_tokens = min(sizes.phase_tokens, 2 * _WARM_UP_TOKENS) if is_warm_up else sizes.phase_tokens
         phases = []
-        for place, kind in enumerate(SWITCHES):
+        for index, kind in enumerate(SWITCHES):
             # Faster streams go on while slower ones write: nobody's request ends before the phase does.
-            own = (_request(kind, texts, first + place + n, 2 * num_tokens, sizes) for n in range(streams))
+            own = (_request(kind, texts, first + index + n, 2 * num_tokens, sizes) for n in range(streams))
             phases.append(Phase(tuple(own), streams * num_tokens))
         return LoadJob(streams, tuple(phases), seed + number)
     if is_warm_up:
@@ -91,16 +91,16 @@ def load_job(
     # Enough that none comes twice, unless requests end early.
     count = streams + 2 * num_tokens // sizes.request_tokens + 2
     requests = []
-    for place, kind in enumerate(islice(kinds, count)):
+    for index, kind in enumerate(islice(kinds, count)):
         length = max(round(sizes.request_tokens * rng.uniform(_SHORTEST, _LONGEST)), 2)
         if kind in _KNOWN:
             # The next prompt has the whole answer.
             length = sizes.request_tokens if kind == AGENT else length
-            requests.append(known_request(kind, texts, first, place, streams, length))
+            requests.append(known_request(kind, texts, first, index, streams, length))
         else:
-            requests.append(_request(kind, texts, first + place, length, sizes))
+            requests.append(_request(kind, texts, first + index, length, sizes))
     return LoadJob(streams, (Phase(tuple(requests), num_tokens),), seed + number)
 
 
-def _request(kind: str, texts: Texts, place: int, num_tokens: int, sizes: Sizes) -> Request:
-    return Request(kind, different(texts.prompts, place), sizes.hard_temperature if kind == HARD else 0.0, num_tokens)
+def _request(kind: str, texts: Texts, index: int, num_tokens: int, sizes: Sizes) -> Request:
+    return Request(kind, different(texts.prompts, index), sizes.hard_temperature if kind == HARD else 0.0, num_tokens)

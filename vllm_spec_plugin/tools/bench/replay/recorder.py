@@ -5,6 +5,7 @@ are cut from the output. So the outcome at every position is known, whichever of
 of an output has the target's distribution whatever was drafted, so the responses are the target's own.
 """
 
+import functools
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -111,7 +112,8 @@ class RecordingSession(Session):
 
         torch.manual_seed(seed)
         wanted = [Request(**request) for request in requests]
-        engine = SteppedEngine(self._llm, {request.prompt for request in wanted}, draft_options(None, spec_method))
+        prompts = {request.prompt for request in wanted}
+        engine = SteppedEngine(self._llm, prompts, functools.partial(draft_options, None, spec_method))
         recorder = Recorder(self._runner, responses)
         said: dict[str, list[int]] = {engine.add(request): [] for request in wanted}
         try:
