@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from vllm_spec_plugin.tools.bench.load.records import LoadJob
-from vllm_spec_plugin.tools.bench.load.texts import Texts
+from vllm_spec_plugin.tools.bench.load.texts import EDIT, Texts
 from vllm_spec_plugin.tools.bench.load.workloads import (
     BEGINNINGS,
     EASY,
@@ -18,7 +18,8 @@ from vllm_spec_plugin.tools.bench.load.workloads import (
 )
 
 SIZES = Sizes(request_tokens=40, stream_tokens=100, least_tokens=300, phase_tokens=400, hard_temperature=1.25)
-TEXTS = Texts(BEGINNINGS, ("a = 1\nb = 2\nc = 3\n", "d = 4\ne = 5\nf = 6\n"))
+FILES = ("a = 1\nb = 2\nc = 3\n", "d = 4\ne = 5\nf = 6\n")
+TEXTS = Texts(BEGINNINGS, FILES, FILES)
 
 
 def job(workload: str, streams: int, number: int = 0, is_warm_up: bool = False) -> LoadJob:
@@ -59,6 +60,14 @@ def test_requests_differ_in_length_around_their_mean() -> None:
     assert len(set(lengths)) > 10
     assert 20 <= min(lengths) <= max(lengths) <= 60
     assert sum(lengths) / len(lengths) == pytest.approx(40, rel=0.1)
+
+
+def test_files_to_edit_are_written_in_full() -> None:
+    (phase,) = job(EDIT, 8).phases
+    assert all(5 * 40 <= request.num_tokens <= 7 * 40 for request in phase.requests)
+    assert phase.num_tokens == 8 * 6 * 40
+    # Those in flight at the end are not through.
+    assert 8 * 8 > len(phase.requests) > 2 * 8
 
 
 @pytest.mark.parametrize("workload", WORKLOADS)
