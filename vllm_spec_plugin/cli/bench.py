@@ -75,7 +75,11 @@ def compare(
     ] = 192,
     request_tokens: Annotated[
         int,
-        typer.Option(min=2, max=1024, help="Mean output tokens per request; requests have 0.5 to 1.5 times as many."),
+        typer.Option(
+            min=2,
+            max=1024,
+            help="Mean output tokens per request; requests have 0.5 to 1.5 times as many, those of edit 5 to 7 times.",
+        ),
     ] = 64,
     phase_tokens: Annotated[
         int, typer.Option(min=2 * WINDOW, max=800, help="Output tokens per stream and phase of the workload switching.")
