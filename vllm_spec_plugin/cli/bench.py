@@ -75,7 +75,11 @@ def compare(
     ] = 192,
     request_tokens: Annotated[
         int,
-        typer.Option(min=2, max=1024, help="Mean output tokens per request; requests have 0.5 to 1.5 times as many."),
+        typer.Option(
+            min=2,
+            max=1024,
+            help="Mean output tokens per request; requests have 0.5 to 1.5 times as many, those of edit 5 to 7 times.",
+        ),
     ] = 64,
     phase_tokens: Annotated[
         int, typer.Option(min=2 * WINDOW, max=800, help="Output tokens per stream and phase of the workload switching.")
@@ -119,12 +123,11 @@ def compare(
     from vllm_spec_plugin.tools.bench.input import whole_numbers, words
     from vllm_spec_plugin.tools.bench.load.report import report_of
     from vllm_spec_plugin.tools.bench.load.sweep import Plan, run_sweep
-    from vllm_spec_plugin.tools.bench.load.texts import EDIT, MOST_CHARACTERS, PASSAGE_LINES, RETRIEVAL, Texts
+    from vllm_spec_plugin.tools.bench.load.texts import EDIT, RETRIEVAL, Texts, source_texts
     from vllm_spec_plugin.tools.bench.load.workloads import BEGINNINGS, Sizes
     from vllm_spec_plugin.tools.bench.noise_gate import NoiseGate
     from vllm_spec_plugin.tools.bench.rounds import num_runs
     from vllm_spec_plugin.tools.bench.running import describe, running_engines
-    from vllm_spec_plugin.tools.bench.source_files import passages
     from vllm_spec_plugin.tools.demo.corpus import load_corpus
     from vllm_spec_plugin.tools.progress import shown_progress
     from vllm_spec_plugin.tools.prompts import read_texts
@@ -138,7 +141,7 @@ def compare(
     given = BEGINNINGS if prompts is None else read_texts(prompts, source)
     workloads = words("--workload", workload or [EASY], WORKLOADS)
     reads_files = not {EDIT, RETRIEVAL}.isdisjoint(workloads)
-    texts = Texts(given, passages(load_corpus().held_out, PASSAGE_LINES, MOST_CHARACTERS) if reads_files else ())
+    texts = source_texts(given, load_corpus().held_out) if reads_files else Texts(given)
     steady = whole_numbers("--levels", levels, _MOST_STREAMS)
     turning = whole_numbers("--switching-levels", switching_levels, _MOST_SWITCHING_STREAMS)
     cells = tuple((name, level) for name in workloads for level in (turning if name == SWITCHING else steady))

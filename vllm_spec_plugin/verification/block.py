@@ -9,8 +9,8 @@ from vllm_spec_plugin.verification.draft_probs import DraftProbs, SparseProbs, t
 from vllm_spec_plugin.verification.noise import Noise
 from vllm_spec_plugin.verification.rows import Rows
 
-# Vocabulary entries per operation, by device: on a CPU they fit in the cache.
-_COMPARED_AT_ONCE = {"cpu": 2**16}
+# Vocabulary entries per operation.
+_COMPARED_AT_ONCE = 2**26
 
 
 def accept_blocks(
@@ -34,7 +34,7 @@ def accept_blocks(
     Failed tests are part of the decision, so their noise must not decide later steps. The uniforms of a seeded request
     are those of the step's first output position, one per draft token, and every step begins at another position.
 
-    On a GPU the host reads nothing back.
+    On a GPU the host reads nothing back. On a CPU only tests that can decide are made.
 
     Args:
         probs: [num_rows, vocab_size] float32, p.
@@ -47,12 +47,56 @@ def accept_blocks(
 
     Returns:
         [batch_size] int64, number of accepted tokens; and [batch_size] float32, w after them.
+
+    Raises:
+        ValueError: no q (greedy drafts).
     """
+    if draft_probs is None:
+        raise ValueError("block verification needs sampled drafts: greedy ones are verified token by token")
+    on_device = _on_cpu if probs.device.type == "cpu" else _on_gpu
+    uniforms = noise.uniform(rows.draft_first, rows.draft_offset)
+    return on_device(probs, p, tokens, lengths, draft_probs, rows, uniforms)
+
+
+def _on_cpu(
+    probs: torch.Tensor,
+    p: torch.Tensor,
+    tokens: torch.Tensor,
+    lengths: torch.Tensor,
+    draft_probs: torch.Tensor | SparseProbs,
+    rows: Rows,
+    uniforms: torch.Tensor,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Returns the result of `accept_blocks`, in compiled code: many operations on few numbers take long in torch."""
+    # A GPU needs no numba.
+    from vllm_spec_plugin.verification.block_cpu import accept
+
+    if isinstance(draft_probs, SparseProbs):
+        q = probs.new_empty(0, 0), draft_probs.token_ids, draft_probs.probs
+    else:
+        q = draft_probs, tokens.new_empty(0, 0), probs.new_empty(0, 0)
+    num_accepted, weight = torch.empty_like(lengths), probs.new_empty(len(lengths))
+    given = (probs, p, tokens, *q, uniforms, lengths, rows.first, rows.draft_start, num_accepted, weight)
+    # numba compiles again for another memory layout.
+    accept(*(tensor.contiguous().numpy() for tensor in given))
+    return num_accepted, weight
+
+
+def _on_gpu(
+    probs: torch.Tensor,
+    p: torch.Tensor,
+    tokens: torch.Tensor,
+    lengths: torch.Tensor,
+    draft_probs: torch.Tensor | SparseProbs,
+    rows: Rows,
+    noises: torch.Tensor,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Returns the result of `accept_blocks`, without a wait for the device."""
     request, column, columns = rows.draft_request, rows.draft_offset, rows.columns
     q = token_probs(draft_probs, tokens)
     uniforms = torch.ones(len(rows.first), rows.width - 1, dtype=torch.float64, device=p.device)
     ratios = torch.zeros_like(uniforms)
-    uniforms[request, column] = noise.uniform(rows.draft_first, column)
+    uniforms[request, column] = noises
     # Tokens with p = 0 are never accepted, nor are those with q = 0.
     ratios[request, column] = torch.where(q > 0, p.double() / q, 0)
     weights = reflected(ratios)
@@ -62,14 +106,9 @@ def accept_blocks(
     may_pass = (uniforms < weights) & (after >= 0)
     passes = may_pass & ((after == 0) | (weights == 1))
     is_open = may_pass ^ passes
-    if p.device.type == "cpu":
-        # Only tests that can change the decision.
-        owner, at = (is_open & (columns >= _largest(passes, columns)[:, None])).nonzero().unbind(1)
-        drafts = rows.draft_start[owner] + at + 1
-    else:
-        drafts = rows.later_drafts
-        owner, at = request[drafts], column[drafts] - 1
+    drafts = rows.later_drafts
     if len(drafts):
+        owner, at = request[drafts], column[drafts] - 1
         weight = weights[owner, at]
         left = _left(probs, draft_probs, rows.draft_row[drafts], drafts, weight.float())
         is_below = uniforms[owner, at] < left / (left + 1 - weight)
@@ -91,7 +130,11 @@ def _largest(passes: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:
 
 
 def _left(
-    probs: torch.Tensor, draft_probs: DraftProbs, at: torch.Tensor, drafts: torch.Tensor, weight: torch.Tensor
+    probs: torch.Tensor,
+    draft_probs: torch.Tensor | SparseProbs,
+    at: torch.Tensor,
+    drafts: torch.Tensor,
+    weight: torch.Tensor,
 ) -> torch.Tensor:
     """Returns [n] float32, r: the sum over x of max(0, w p(x) - q(x)).
 
@@ -102,24 +145,12 @@ def _left(
         drafts: [n] int64, draft tokens whose q is subtracted.
         weight: [n] float32, w.
     """
-    if draft_probs is None:
-        raise ValueError("block verification needs sampled drafts: greedy ones are verified token by token")
     if isinstance(draft_probs, SparseProbs):
         q = draft_probs.probs[drafts]
         both = torch.minimum(probs[at[:, None], draft_probs.token_ids[drafts]] * weight[:, None], q)
         return (weight - both.sum(-1)).clamp_min_(0)
-    per_q = times_taken(weight)
-    num_at_once = max(_COMPARED_AT_ONCE.get(probs.device.type, 2**26) // probs.shape[1], 1)
-    if num_at_once == 1:
-        # Row by row, without copies of p and q.
-        pairs = zip(at.tolist(), drafts.tolist(), per_q.tolist(), strict=True)
-        buffer = torch.empty_like(probs[0])
-        sums = [
-            torch.sub(probs[row], draft_probs[draft], alpha=times, out=buffer).clamp_min_(0).sum()
-            for row, draft, times in pairs
-        ]
-        return torch.stack(sums) * weight
-    parts = zip(*(torch.split(part, num_at_once) for part in (at, drafts, per_q[:, None])), strict=True)
+    num_at_once = max(_COMPARED_AT_ONCE // probs.shape[1], 1)
+    parts = zip(*(torch.split(part, num_at_once) for part in (at, drafts, times_taken(weight)[:, None])), strict=True)
     lefts = (torch.addcmul(probs[rows], draft_probs[own], times, value=-1) for rows, own, times in parts)
     return torch.cat([left.clamp_min_(0).sum(-1) for left in lefts]) * weight
 

@@ -50,7 +50,7 @@ class SpecRejectionSampler(torch.nn.Module):
         Args:
             sampler: vLLM's `Sampler`, for the logprobs mode and logprobs.
             spec_config: vLLM's `SpeculativeConfig`; synthetic acceptance is refused.
-            device: unused; part of vLLM's signature.
+            device: device of the verification; on a CPU `method` block is compiled here, else at the first use.
             lenience: 1 is exact (see `verify_chain`); less is verified token by token.
             method: method for sampled chains (see `verify_chain`).
             counts_outputs: whether `forward` counts the tokens of seeded requests, for which it waits for the device.
@@ -66,6 +66,10 @@ class SpecRejectionSampler(torch.nn.Module):
         self.lenience = lenience
         self.method = method
         self.positions = OutputPositions()
+        if device is not None and device.type == "cpu" and method == "block":
+            from vllm_spec_plugin.verification.block_cpu import compile_now
+
+            compile_now()
         self._counts_outputs = counts_outputs
 
     def forward(

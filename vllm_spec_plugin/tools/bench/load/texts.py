@@ -6,13 +6,14 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from vllm_spec_plugin.tools.bench.load.records import Request
-from vllm_spec_plugin.tools.bench.source_files import INSTRUCTION, changed_lines
+from vllm_spec_plugin.tools.bench.source_files import INSTRUCTION, changed_lines, passages
 
 EDIT, AGENT, SAMPLES, RETRIEVAL = "edit", "agent", "samples", "retrieval"
 # Requests that need the target's answers before the rounds.
 ANSWERED = (EDIT, AGENT)
-# Of passages in prompts.
+# Of passages in prompts, and of files to edit: with the answer, a file has room in 1,024 tokens of the bundled target.
 PASSAGE_LINES, MOST_CHARACTERS = 12, 600
+FILE_LINES, MOST_FILE_CHARACTERS = 30, 1100
 # Requests of a conversation, and samples of a prompt.
 TURNS, NUM_SAMPLES = 4, 8
 _BEGUN_LINES = 2
@@ -25,18 +26,26 @@ class Texts:
 
     Attributes:
         prompts: beginnings of texts, at least one.
-        passages: of source files, for `edit` and `retrieval`, which need at least two.
+        passages: of source files, for `retrieval`, which needs at least two.
+        files: for `edit`, which needs at least two.
         answers: greedy answers of the target, by prompt, for the workloads of `ANSWERED`.
     """
 
     prompts: tuple[str, ...]
     passages: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
     answers: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def lines(self) -> list[str]:
         """Lines that replace others in predictions."""
-        return sorted({line for text in self.passages for line in text.splitlines() if line.strip()})
+        return sorted({line for text in self.files for line in text.splitlines() if line.strip()})
+
+
+def source_texts(prompts: tuple[str, ...], sources: Sequence[str]) -> Texts:
+    """Returns texts with passages and files from the middles of source files."""
+    passages_of, files_of = (PASSAGE_LINES, MOST_CHARACTERS), (FILE_LINES, MOST_FILE_CHARACTERS)
+    return Texts(prompts, passages(sources, *passages_of), passages(sources, *files_of))
 
 
 def different(texts: Sequence[str], index: int) -> str:
@@ -68,11 +77,11 @@ def known_request(kind: str, texts: Texts, first: int, index: int, streams: int,
         turn, which = divmod(index, streams)
         conversation = first + turn // TURNS * streams + which
         return Request(kind, _said(texts, different(texts.prompts, conversation), turn % TURNS), 0.0, num_tokens)
-    passage = different(texts.passages, first + index)
     if kind == RETRIEVAL:
+        passage = different(texts.passages, first + index)
         begun = "".join(passage.splitlines(keepends=True)[:_BEGUN_LINES])
         return Request(kind, f"{passage}\n{passage}\n{begun}", 0.0, num_tokens)
-    prompt = f"{_EDIT}{passage}{_EDIT}"
+    prompt = f"{_EDIT}{different(texts.files, first + index)}{_EDIT}"
     lines = texts.answers.get(prompt, "").splitlines()
     changed = changed_lines(lines, texts.lines, random.Random(prompt)) if lines else []
     return Request(kind, prompt, 0.0, num_tokens, "\n".join(changed))

@@ -30,6 +30,8 @@ BEGINNINGS = tuple(text[:64] for text in PROMPTS)
 
 # Requests differ in length by as much, so that they do not all end in one step.
 _SHORTEST, _LONGEST = 0.5, 1.5
+# The same of `edit`, whose answers are whole files, and their mean, in means of other requests.
+_SHORTEST_EDIT, _LONGEST_EDIT, _MEAN_EDIT = 5, 7, 6
 _WARM_UP_TOKENS = 16
 _LEAST_WARM_UP_TOKENS = 64
 
@@ -39,7 +41,7 @@ class Sizes:
     """How much is asked for.
 
     Attributes:
-        request_tokens: output tokens of a request, on average; in `agent` of each.
+        request_tokens: output tokens of a request, on average; in `agent` of each. `edit` has six times as many.
         stream_tokens: per stream, after which a run ends.
         least_tokens: of all streams together, however few they are.
         phase_tokens: per stream and phase of `switching`.
@@ -83,16 +85,20 @@ def load_job(
             own = (_request(kind, texts, first + index + n, 2 * num_tokens, sizes) for n in range(streams))
             phases.append(Phase(tuple(own), streams * num_tokens))
         return LoadJob(streams, tuple(phases), seed + number)
+    mean = (_MEAN_EDIT if workload == EDIT else 1) * sizes.request_tokens
     if is_warm_up:
         num_tokens = max(streams * _WARM_UP_TOKENS, _LEAST_WARM_UP_TOKENS)
     else:
-        num_tokens = max(streams * sizes.stream_tokens, sizes.least_tokens)
+        # Answers of `edit` are written in full: the changed lines are anywhere.
+        least = mean if workload == EDIT else 0
+        num_tokens = max(streams * max(sizes.stream_tokens, least), sizes.least_tokens)
     kinds = cycle((EASY, HARD) if workload == MIXED else (workload,))
     # Enough that none comes twice, unless requests end early.
-    count = streams + 2 * num_tokens // sizes.request_tokens + 2
+    count = streams + 2 * num_tokens // mean + 2
     requests = []
     for index, kind in enumerate(islice(kinds, count)):
-        length = max(round(sizes.request_tokens * rng.uniform(_SHORTEST, _LONGEST)), 2)
+        bounds = (_SHORTEST_EDIT, _LONGEST_EDIT) if kind == EDIT else (_SHORTEST, _LONGEST)
+        length = max(round(sizes.request_tokens * rng.uniform(*bounds)), 2)
         if kind in _KNOWN:
             # The next prompt has the whole answer.
             length = sizes.request_tokens if kind == AGENT else length

@@ -142,7 +142,7 @@ def test_tokens_are_counted_by_kind_of_text() -> None:
 
 def test_answers_that_requests_are_made_of_are_asked_of_no_speculation_once() -> None:
     asked: list[tuple[Any, ...]] = []
-    texts = Texts(("a", "b"), ("x = 1\ny = 2\n", "z = 3\n"))
+    texts = Texts(("a", "b"), files=("x = 1\ny = 2\n", "z = 3\n"))
     _, log, told = swept(Plan(((EDIT, 1), (AGENT, 2)), texts, Sizes(), rounds=2, seed=5), asked=asked)
     # Turn by turn of the conversations.
     answers = [question for question in asked if len(question) == 2]

@@ -6,7 +6,8 @@ from vllm_spec_plugin.tools.bench.load.records import Request
 from vllm_spec_plugin.tools.bench.load.texts import AGENT, EDIT, RETRIEVAL, SAMPLES, TURNS, Texts, known_request
 from vllm_spec_plugin.tools.bench.source_files import INSTRUCTION
 
-TEXTS = Texts(("p", "q", "r"), ("a = 1\nb = 2\nc = 3\n", "d = 4\ne = 5\nf = 6\n"))
+FILES = ("a = 1\nb = 2\nc = 3\n", "d = 4\ne = 5\nf = 6\n")
+TEXTS = Texts(("p", "q", "r"), FILES, FILES)
 
 
 def requests(kind: str, count: int, texts: Texts = TEXTS, first: int = 0, streams: int = 1) -> list[Request]:

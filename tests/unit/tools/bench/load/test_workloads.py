@@ -3,7 +3,7 @@
 import pytest
 
 from vllm_spec_plugin.tools.bench.load.records import LoadJob
-from vllm_spec_plugin.tools.bench.load.texts import Texts
+from vllm_spec_plugin.tools.bench.load.texts import EDIT, Texts
 from vllm_spec_plugin.tools.bench.load.workloads import (
     BEGINNINGS,
     EASY,
@@ -16,7 +16,8 @@ from vllm_spec_plugin.tools.bench.load.workloads import (
 )
 
 SIZES = Sizes(request_tokens=40, stream_tokens=100, least_tokens=300, phase_tokens=400, hard_temperature=1.25)
-TEXTS = Texts(BEGINNINGS, ("a = 1\nb = 2\nc = 3\n", "d = 4\ne = 5\nf = 6\n"))
+FILES = ("a = 1\nb = 2\nc = 3\n", "d = 4\ne = 5\nf = 6\n")
+TEXTS = Texts(BEGINNINGS, FILES, FILES)
 
 
 def job(workload: str, streams: int, number: int = 0, is_warm_up: bool = False) -> LoadJob:
@@ -40,6 +41,14 @@ def test_there_are_requests_enough(streams: int) -> None:
     # Those in flight at the end are not through.
     assert sum(request.num_tokens for request in phase.requests) > 1.3 * phase.num_tokens
     assert len(phase.requests) > streams
+
+
+def test_files_to_edit_are_written_in_full() -> None:
+    (phase,) = job(EDIT, 8).phases
+    assert all(5 * 40 <= request.num_tokens <= 7 * 40 for request in phase.requests)
+    assert phase.num_tokens == 8 * 6 * 40
+    # Those in flight at the end are not through.
+    assert 8 * 8 > len(phase.requests) > 2 * 8
 
 
 @pytest.mark.parametrize("workload", WORKLOADS)
