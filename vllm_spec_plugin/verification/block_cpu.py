@@ -21,7 +21,7 @@ def _residual(p: Float32s, q: Float32s, weight: np.float32) -> float:
         part = zero
         for x in range(len(p_part)):
             part += max(weight * p_part[x] - q_part[x], zero)
-        total += part
+        total += float(part)
     return total
 
 
@@ -110,4 +110,6 @@ def compile_now() -> None:
     """Compiles, or reads the machine code from the disk, so that no request waits for it."""
     probs, numbers = np.ones((2, 2), np.float32), np.zeros(1, np.int64)
     none, no_ids = np.empty((0, 0), np.float32), np.empty((0, 0), np.int64)
-    accept(probs, probs[0], numbers, probs, no_ids, none, np.ones(1), *[numbers.copy() for _ in range(4)], probs[1])
+    lengths, first, draft_start, num_accepted = (numbers.copy() for _ in range(4))
+    uniforms, weight = np.ones(1), probs[1]
+    accept(probs, probs[0], numbers, probs, no_ids, none, uniforms, lengths, first, draft_start, num_accepted, weight)
