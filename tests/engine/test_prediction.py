@@ -47,7 +47,8 @@ def check(arms: Arms, reference: Reference, prompts: list[Tokens], engine: Engin
     assert result.rejected > 100
     assert not any(count for name, count in result.metrics.items() if "proposer_errors" in name)
     params = {"temperature": 1.0, "max_tokens": 32, "ignore_eos": True}
-    seeded = Job([Request(prompt, {**params, "seed": i}) for i, prompt in enumerate(prompts)])
+    # From 1000: with seed 26 two tokens are within 3e-6 of each other, and two ranks round otherwise than one.
+    seeded = Job([Request(prompt, {**params, "seed": 1000 + i}) for i, prompt in enumerate(prompts)])
     off = [Request(request.prompt, request.params | {"extra_args": {"spec": "off"}}) for request in seeded.requests]
     without = arms.run(Engine(config=PREDICTION), Job(off))
     assert without.accepted + without.rejected == 0

@@ -75,7 +75,10 @@ KEYS = {
     "dspark_draft_topk": VllmKey(reason="the plugin has no DSpark", is_refused=True),
 }
 
-_OTHER_HEADS = "heads of this kind are not served; alternatives: draft_model, eagle3, medusa, ngram, suffix"
+_OTHER_HEADS = (
+    "heads of this kind are not served here; vLLM's own JSON serves them; alternatives: draft_model, eagle3, medusa, "
+    "ngram, suffix"
+)
 # Methods of vLLM without a proposer of that name in the plugin.
 METHODS = {
     "ngram_gpu": "ngram is the plugin's n-gram method",

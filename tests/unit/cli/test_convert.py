@@ -113,7 +113,7 @@ REFUSED: list[tuple[str, dict[str, Any], list[str]]] = [
             "num_speculative_tokens": 2,
             "method": "eagle",
         },
-        ["method: got the text 'eagle'; heads of this kind are not served"],
+        ["method: got the text 'eagle'; heads of this kind are not served here; vLLM's own JSON serves them"],
     ),
     (
         f"{DOCS}/dynamic_speculative_decoding.md",
@@ -133,7 +133,7 @@ REFUSED: list[tuple[str, dict[str, Any], list[str]]] = [
     (
         f"{DOCS}/mlp.md",
         {"model": "ibm-ai-platform/llama3-8b-accelerator", "draft_tensor_parallel_size": 1, "method": "mlp_speculator"},
-        ["method: got the text 'mlp_speculator'; heads of this kind are not served"],
+        ["method: got the text 'mlp_speculator'; heads of this kind are not served here; vLLM's own JSON serves them"],
     ),
     (f"{DOCS}/mtp.md", {"method": "mtp", "num_speculative_tokens": 1}, ["method: got the text 'mtp'; heads"]),
     (f"{ISSUES}/issues/28222", {"num_speculative_tokens": 2}, ["method: got nothing (null); allowed: draft_model"]),

@@ -1,6 +1,7 @@
 """Heads that fit a target, and every way in which they do not."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 
 from tests.unit.proposers.eagle3.folders import LAYER, original_config, speculators_config, write
 from vllm_spec_plugin.proposers.eagle3.check import check_head
+from vllm_spec_plugin.proposers.eagle3.config import Eagle3Config
 from vllm_spec_plugin.proposers.model_source import ModelSource
 from vllm_spec_plugin.proposers.section import Target
 from vllm_spec_plugin.schema.errors import ConfigError
@@ -72,3 +74,10 @@ def test_a_target_that_cannot_be_read_is_a_warning(tmp_path: Path) -> None:
     served = target(tmp_path / "target", model_type="nonesuch")
     (warning,) = check_head(served, head, "spec.yaml")
     assert warning.startswith(f"{START}not compared with the target ")
+
+
+def test_several_devices_are_refused(tmp_path: Path) -> None:
+    head = write(tmp_path / "head", speculators_config())
+    served = replace(target(tmp_path / "target"), tensor_parallel_size=2)
+    with pytest.raises(ConfigError, match="eagle3 with --tensor-parallel-size 2 is not tested; allowed: 1, or another"):
+        Eagle3Config(method="eagle3", model=head).check(served, 4, "spec.yaml")
