@@ -81,7 +81,8 @@ def test_four_worker_processes_write_one_report_that_the_server_agrees_with(tmp_
     assert done.returncode == 0, done.stderr
     assert found["workers"] == {"count": 4, "missing": 0}
     assert found["server"]["agrees_with_clients"] is True
-    assert found["sent"] == found["all"]["succeeded"] == found["server"]["requests"] > 12
+    # Each user sends one at least, however busy the machine is.
+    assert found["sent"] == found["all"]["succeeded"] == found["server"]["requests"] >= 12
     assert set(found["scenarios"]) == {"code", "edit", "extract", "chat"}
     assert " ".join(found["conclusion"]) in done.stderr.replace("\n", " ")
     assert "by 4 worker processes" in page.read_text()
