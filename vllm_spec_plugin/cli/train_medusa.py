@@ -1,14 +1,23 @@
 """`vllm-spec train-medusa`: trains Medusa heads for a model."""
 
-import sys
 from enum import StrEnum
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from vllm_spec_plugin.cli.bench_options import CsvFile, HtmlFile, JsonFile, MarkdownFile, PngFile
-from vllm_spec_plugin.cli.widen import parse_count
+from vllm_spec_plugin.cli.training_options import (
+    BatchTokens,
+    MaxLength,
+    OutFolder,
+    Seed,
+    SelfDistill,
+    SelfDistillTemperature,
+    TargetModel,
+    TrainingData,
+    WeightType,
+    run_training,
+)
 from vllm_spec_plugin.schema.errors import UserError
 
 
@@ -19,33 +28,10 @@ class Labels(StrEnum):
     HARD = "hard"
 
 
-class WeightType(StrEnum):
-    """Data type of the saved weights."""
-
-    FLOAT16 = "float16"
-    BFLOAT16 = "bfloat16"
-    FLOAT32 = "float32"
-
-
 def train_medusa(
-    model: Annotated[
-        str, typer.Option(metavar="M", show_default=False, help="The target: a folder or a name on the hub.")
-    ],
-    data: Annotated[
-        list[str],
-        typer.Option(
-            metavar="FILE|DIR|stdlib",
-            show_default=False,
-            help='Training text; repeatable: text files, folders of them, .jsonl with "text", "prompt" and '
-            '"completion", or "messages". stdlib is the corpus of the bundled models.',
-        ),
-    ],
-    out: Annotated[
-        Path,
-        typer.Option(
-            metavar="DIR", file_okay=False, show_default=False, help="Folder to write to; created if missing."
-        ),
-    ],
+    model: TargetModel,
+    data: TrainingData,
+    out: OutFolder,
     heads: Annotated[
         int | None,
         typer.Option(
@@ -54,7 +40,7 @@ def train_medusa(
     ] = None,
     layers: Annotated[int, typer.Option(min=1, max=8, help="Residual blocks per head.")] = 1,
     steps: Annotated[int, typer.Option(min=0, help="Optimiser steps.")] = 2000,
-    batch_tokens: Annotated[int, typer.Option(min=1, help="Tokens per step.")] = 2048,
+    batch_tokens: BatchTokens = 2048,
     learning_rate: Annotated[
         float | None,
         typer.Option(
@@ -64,23 +50,9 @@ def train_medusa(
             help="Peak learning rate. [default: 0.064 / sqrt(hidden size of the model)]",
         ),
     ] = None,
-    max_length: Annotated[int, typer.Option(min=3, help="Maximum tokens per training sequence.")] = 512,
-    self_distill: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N",
-            parser=parse_count,
-            show_default=False,
-            help="Tokens to generate with the model, as continuations of the data, and to train on, such as 2M. "
-            "Raises acceptance on the model's own outputs. [default: none]",
-        ),
-    ] = None,
-    self_distill_temperature: Annotated[
-        list[float] | None,
-        typer.Option(
-            min=0.0, max=10.0, help="Temperature of those continuations; repeatable, equally many each. [default: 0, 1]"
-        ),
-    ] = None,
+    max_length: MaxLength = 512,
+    self_distill: SelfDistill = None,
+    self_distill_temperature: SelfDistillTemperature = None,
     start: Annotated[
         str | None,
         typer.Option(
@@ -95,7 +67,7 @@ def train_medusa(
         Labels, typer.Option(help="Train on the model's distribution of each token (soft), or on the token (hard).")
     ] = Labels.SOFT,
     dtype: Annotated[WeightType, typer.Option(help="Data type of the saved weights.")] = WeightType.FLOAT16,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of everything random.")] = 0,
+    seed: Seed = 0,
     json_file: JsonFile = None,
     csv: CsvFile = None,
     markdown: MarkdownFile = None,
@@ -136,9 +108,4 @@ def train_medusa(
         dtype=dtype.value,
         seed=seed,
     )
-    try:
-        train_heads(options, out, new_console(), restart=restart, files=files)
-    except KeyboardInterrupt:
-        typer.echo("interrupted; repeat the same command to resume", err=True)
-        sys.exit(130)
-    typer.echo(f"written to {out}")
+    run_training(lambda: train_heads(options, out, new_console(), restart=restart, files=files), out)

@@ -1,6 +1,6 @@
 """Runs the draft model in vLLM's worker, in the target's block pool."""
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,10 +28,12 @@ class VllmDraftEngine:
         coverage: positions that the draft model has computed; set by `bind`.
         max_len: the draft model's context length, in tokens.
         ranks: agreement of the tensor-parallel ranks on passes; None on one rank.
+        aux_layers: ids of the target's layers whose hidden states the model takes.
     """
 
     coverage: DraftCoverage
     ranks: RankAgreement | None = None
+    aux_layers: tuple[int, ...] = ()
 
     def __init__(self, vllm_config: Any, weights: DraftWeights) -> None:
         """Creates the draft model's configuration.
@@ -107,6 +109,9 @@ class VllmDraftEngine:
             for index, group in enumerate(self._attention.kv_cache_groups):
                 if block_ids[group]:
                     self.coverage.allocated(request_id, len(held[group]), block_ids[group], index)
+
+    def note_states(self, runner: Any, planned: Container[str]) -> None:
+        """Keeps the target's hidden states of a step; a draft model takes none."""
 
     def block_tables(self, row: int) -> BlockTables:
         """See `DraftEngine`."""

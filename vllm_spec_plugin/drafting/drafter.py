@@ -87,7 +87,7 @@ class Drafter:
     @property
     def aux_layers(self) -> tuple[int, ...]:
         """Ids of the target's layers whose hidden states a head takes; empty without one."""
-        return self.engine.aux_layers if isinstance(self.engine, HeadEngine) else ()
+        return self.engine.aux_layers if self.engine is not None else ()
 
     def note_states(self, runner: Any, planned: Container[str]) -> None:
         """Keeps the target's hidden states of a step, before it is sampled; call it with `aux_layers`.
@@ -96,7 +96,7 @@ class Drafter:
             runner: vLLM's model runner.
             planned: ids of the requests that get drafts after it.
         """
-        if isinstance(self.engine, HeadEngine):
+        if self.engine is not None:
             self.engine.note_states(runner, planned)
 
     def note_step(self, runner: Any, scheduler_output: Any, scopes: Mapping[str, str | None]) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import torch
 
-# Spans from which on a request's states are copied by themselves: those of a prompt.
+# Minimum tokens of a request in a step for a copy of its own: those of a prompt.
 _LONG = 64
 
 

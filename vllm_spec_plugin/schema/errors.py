@@ -3,6 +3,7 @@
 import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 MAX_SHOWN = 60
 MAX_MISTAKES = 20
@@ -45,6 +46,11 @@ def show_text(text: str, limit: int = MAX_SHOWN) -> str:
     if not text.isprintable():
         text = repr(text)[1:-1]
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
+
+
+def show_file(path: Path) -> str:
+    """Formats a path for messages."""
+    return f"'{show_text(str(path), 200)}'"
 
 
 def show_reason(error: BaseException) -> str:

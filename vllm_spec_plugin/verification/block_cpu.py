@@ -88,7 +88,7 @@ def accept(
                 w = 1.0
             weights[draft] = w
         num_accepted[i], weight[i] = 0, 1
-        # The largest test that passes decides: those before it are not made.
+        # From the longest block down: the first test that passes decides.
         for count in range(length, 0, -1):
             draft = start + count - 1
             w, u = weights[draft], uniforms[draft]

@@ -9,7 +9,7 @@ import torch
 
 from vllm_spec_plugin.proposers.eagle3.layout import Eagle3CheckpointError, HeadConfig, read_layout
 from vllm_spec_plugin.proposers.model_source import UnreadableError, local_folder
-from vllm_spec_plugin.schema.errors import show, show_reason, show_text
+from vllm_spec_plugin.schema.errors import show, show_file, show_reason, show_text
 
 __all__ = ["Eagle3CheckpointError", "Head", "read_head"]
 
@@ -61,7 +61,7 @@ def read_head(model: str) -> Head:
         folder = local_folder(model, ["config.json", INDEX, "*.safetensors"], ALLOWED)
     except UnreadableError as error:
         raise Eagle3CheckpointError(str(error)) from None
-    config = read_layout(_read_json(folder / "config.json"), _shown(folder / "config.json"))
+    config = read_layout(_read_json(folder / "config.json"), show_file(folder / "config.json"))
     files, names, shapes = {}, {}, {}
     for path in _weight_files(folder):
         for original, shape in _shapes(path):
@@ -81,19 +81,19 @@ def _check_shapes(config: HeadConfig, shapes: Mapping[str, tuple[int, ...]], fol
     for name, shape in wanted.items():
         if name not in shapes:
             raise Eagle3CheckpointError(
-                f"{_shown(folder)}: tensor '{name}' is missing; allowed: an EAGLE-3 head with {name} {list(shape)}; "
+                f"{show_file(folder)}: tensor '{name}' is missing; allowed: an EAGLE-3 head with {name} {list(shape)}; "
                 f"{_ADVICE}"
             )
     for name, found in shapes.items():
         allowed = (wanted | optional).get(name)
         if allowed is None:
             raise Eagle3CheckpointError(
-                f"{_shown(folder)}: unknown tensor '{show_text(name)}'; allowed: those of an EAGLE-3 head with "
+                f"{show_file(folder)}: unknown tensor '{show_text(name)}'; allowed: those of an EAGLE-3 head with "
                 f"{config.num_layers} layers, as config.json says; {_ADVICE}"
             )
         if found != allowed:
             raise Eagle3CheckpointError(
-                f"{_shown(folder)}: tensor '{name}' has the shape {list(found)}; allowed: {list(allowed)}, by the "
+                f"{show_file(folder)}: tensor '{name}' has the shape {list(found)}; allowed: {list(allowed)}, by the "
                 f"sizes in config.json; {_ADVICE}"
             )
 
@@ -103,11 +103,11 @@ def _target_ids(config: HeadConfig, files: Mapping[str, Path], names: Mapping[st
     if _MAP not in files:
         if config.draft_vocab_size != config.vocab_size:
             raise Eagle3CheckpointError(
-                f"{_shown(files['fc.weight'])}: tensor '{_MAP}' is missing; allowed: with a draft_vocab_size of "
+                f"{show_file(files['fc.weight'])}: tensor '{_MAP}' is missing; allowed: with a draft_vocab_size of "
                 f"{config.draft_vocab_size:,} the map to the {config.vocab_size:,} tokens of the target; {_ADVICE}"
             )
         return None
-    shown = f"{_shown(files[_MAP])}: tensor '{_MAP}'"
+    shown = f"{show_file(files[_MAP])}: tensor '{_MAP}'"
     offsets = _tensor(files[_MAP], names[_MAP])
     if offsets.is_floating_point() or offsets.is_complex():
         raise Eagle3CheckpointError(f"{shown} has the type {offsets.dtype}; allowed: whole numbers; {_ADVICE}")
@@ -139,17 +139,20 @@ def _weight_files(folder: Path) -> list[Path]:
         missing = [name for name in named if not isinstance(name, str) or not (folder / name).is_file()]
         if missing or not named:
             what = f"names {show(missing[0])}, which is not there" if missing else "has no weight_map"
-            raise Eagle3CheckpointError(f"{_shown(folder / INDEX)}: {what}; allowed: files of this folder; {_ADVICE}")
+            raise Eagle3CheckpointError(
+                f"{show_file(folder / INDEX)}: {what}; allowed: files of this folder; {_ADVICE}"
+            )
         return [folder / name for name in named]
     if (folder / WEIGHTS).is_file():
         return [folder / WEIGHTS]
     pickled = next((path.name for pattern in ("*.bin", "*.pt") for path in sorted(folder.glob(pattern))), None)
     if pickled is not None:
         raise Eagle3CheckpointError(
-            f"{_shown(folder)}: has {show_text(pickled)}, a torch file, which may run code when it is opened; allowed: "
-            f"{WEIGHTS}; convert it where you trust it, with safetensors.torch.save_file(torch.load(...), '{WEIGHTS}')"
+            f"{show_file(folder)}: has {show_text(pickled)}, a torch file, which may run code when it is opened; "
+            f"allowed: {WEIGHTS}; convert it where you trust it, with safetensors.torch.save_file(torch.load(...), "
+            f"'{WEIGHTS}')"
         )
-    raise Eagle3CheckpointError(f"{_shown(folder)}: has no weights; allowed: {ALLOWED}")
+    raise Eagle3CheckpointError(f"{show_file(folder)}: has no weights; allowed: {ALLOWED}")
 
 
 def _shapes(path: Path) -> Iterator[tuple[str, tuple[int, ...]]]:
@@ -161,7 +164,7 @@ def _shapes(path: Path) -> Iterator[tuple[str, tuple[int, ...]]]:
             shapes = [tuple(file.get_slice(name).get_shape()) for name in names]
     except (OSError, SafetensorError) as error:
         raise Eagle3CheckpointError(
-            f"{_shown(path)}: cannot be read: {show_reason(error)}; allowed: {ALLOWED}"
+            f"{show_file(path)}: cannot be read: {show_reason(error)}; allowed: {ALLOWED}"
         ) from None
     yield from zip(names, shapes, strict=True)
 
@@ -178,13 +181,15 @@ def _read_json(path: Path) -> dict[str, object]:
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise Eagle3CheckpointError(f"{_shown(path.parent)}: has no {path.name}; allowed: {ALLOWED}") from None
+        raise Eagle3CheckpointError(f"{show_file(path.parent)}: has no {path.name}; allowed: {ALLOWED}") from None
     except OSError as error:
-        raise Eagle3CheckpointError(f"{_shown(path)}: cannot be read: {error.strerror}; allowed: {ALLOWED}") from None
+        raise Eagle3CheckpointError(
+            f"{show_file(path)}: cannot be read: {error.strerror}; allowed: {ALLOWED}"
+        ) from None
     except ValueError as error:
-        raise Eagle3CheckpointError(f"{_shown(path)}: not JSON: {error}; allowed: an object; {_ADVICE}") from None
+        raise Eagle3CheckpointError(f"{show_file(path)}: not JSON: {error}; allowed: an object; {_ADVICE}") from None
     if not isinstance(data, dict):
-        raise Eagle3CheckpointError(f"{_shown(path)}: got {show(data)}; allowed: an object; {_ADVICE}")
+        raise Eagle3CheckpointError(f"{show_file(path)}: got {show(data)}; allowed: an object; {_ADVICE}")
     return data
 
 
@@ -193,7 +198,3 @@ def _speculators_name(name: str) -> str:
         if name.startswith(start):
             name = instead + name.removeprefix(start)
     return name
-
-
-def _shown(path: Path) -> str:
-    return f"'{show_text(str(path), 200)}'"

@@ -7,7 +7,6 @@ from typing import Protocol
 from vllm_spec_plugin.proposers.base import Draft, RequestView
 from vllm_spec_plugin.proposers.draft_model.catch_up import Chunk
 from vllm_spec_plugin.proposers.draft_model.engine import DraftEngine
-from vllm_spec_plugin.proposers.draft_model.growing import DraftSettings
 from vllm_spec_plugin.proposers.draft_model.proposer import DraftModelProposer
 from vllm_spec_plugin.verification.topology import Topology
 
@@ -46,10 +45,6 @@ class Eagle3Proposer(DraftModelProposer):
     """
 
     _engine: Eagle3Engine
-
-    def __init__(self, engine: Eagle3Engine, settings: DraftSettings) -> None:
-        """Takes the engine of the head and the settings."""
-        super().__init__(engine, settings)
 
     def propose(self, requests: Sequence[RequestView]) -> list[Draft]:
         """See `DraftModelProposer`."""

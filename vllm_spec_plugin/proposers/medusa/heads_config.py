@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vllm_spec_plugin.proposers.medusa.tensor_file import ALLOWED, MedusaCheckpointError, TensorFile, show_file
-from vllm_spec_plugin.schema.errors import show, show_text
+from vllm_spec_plugin.proposers.medusa.tensor_file import ALLOWED, MedusaCheckpointError, TensorFile
+from vllm_spec_plugin.schema.errors import show, show_file, show_text
 
 # Uses of the heads' tokens: the most likely ones for requests at temperature 0, or above, or sampled ones.
 GREEDY, SAMPLED, DRAWN = "greedy", "sampled", "drawn"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from vllm_spec_plugin.schema.errors import show_text
+from vllm_spec_plugin.schema.errors import show_file, show_text
 
 OUR_FILE = "medusa_lm_head.safetensors"
 FILES = (OUR_FILE, "medusa_lm_head.pt", "model.safetensors")
@@ -106,11 +106,6 @@ class TensorFile:
 
         with safe_open(self.path, "pt") as file:
             return {name: file.get_tensor(name) for name in self.names.values()}
-
-
-def show_file(path: Path) -> str:
-    """Formats a path for messages."""
-    return f"'{show_text(str(path), 200)}'"
 
 
 def open_tensors(folder: Path) -> TensorFile:

@@ -16,26 +16,23 @@ from vllm_spec_plugin.proposers.medusa.tensor_file import OUR_FILE
 from vllm_spec_plugin.schema.errors import UserError
 from vllm_spec_plugin.tools.progress import Tasks
 from vllm_spec_plugin.tools.report import Files, write
-from vllm_spec_plugin.tools.report.provenance import provenance
 from vllm_spec_plugin.tools.training.backbone import Backbone, load_backbone
 from vllm_spec_plugin.tools.training.data import read_data
 from vllm_spec_plugin.tools.training.distill import OwnText
 from vllm_spec_plugin.tools.training.drawn import drawn_paths, drawn_shares
 from vllm_spec_plugin.tools.training.kinds import DATA, Kind, data_kind, own_kinds
-from vllm_spec_plugin.tools.training.loop import Training, run
+from vllm_spec_plugin.tools.training.loop import Training
 from vllm_spec_plugin.tools.training.measurement import MAX_PATHS, Ranks, rank_rows
 from vllm_spec_plugin.tools.training.objective import teacher
 from vllm_spec_plugin.tools.training.options import Options
 from vllm_spec_plugin.tools.training.report import Measurement, Served, for_config, measurement, report_of
 from vllm_spec_plugin.tools.training.resume import Checkpoint
 from vllm_spec_plugin.tools.training.rows import Row
+from vllm_spec_plugin.tools.training.stages import QUICK_TOKENS, origin_of, some, train_to_end
 from vllm_spec_plugin.tools.training.start import first_heads, given_heads, given_shape
 
 HEADS = 4
 RATE = 0.064  # 1e-3 at a hidden size of 4096, 4e-3 at 256: wider layers move more for the same rate
-MEASUREMENTS = 16  # on the way
-QUICK_TOKENS = 8192  # of each kind, for those
-SAVES = 10
 
 
 def train_heads(
@@ -73,7 +70,16 @@ def train_heads(
         training = Training(heads, learn, [kind.train for kind in kinds], options) if options.steps else None
         seconds = own.seconds_before
         if training is not None:
-            seconds = _run(training, backbone, kinds, options, checkpoint, tasks, begin, own.seconds_before)
+            seconds = train_to_end(
+                training,
+                lambda rows: _rank(backbone, training.heads, rows, options),
+                kinds,
+                options,
+                checkpoint,
+                tasks,
+                begin,
+                own.seconds_before,
+            )
         config: dict[str, Any] = {"base_model_name_or_path": options.model}
         dtype = getattr(torch, options.dtype)
         # Measured as they will be loaded, with the rounding of the file.
@@ -83,16 +89,7 @@ def train_heads(
         drawn = _drawn(backbone, heads, kinds, options)
     # Heads that were only measured keep their history.
     earlier = read_heads_config(options.start).provenance if options.start and not options.steps else None
-    origin = provenance(
-        options.command_line(), options.seed, (), {"target": options.model}, "vllm-spec train-medusa", ("safetensors",)
-    )
-    origin |= {
-        "options": arguments,
-        "data_sha256": data.sha256,
-        "training_tokens": {kind.name: kind.num_tokens for kind in kinds},
-        "seconds": round(seconds + time.time() - begin, 1),
-        "device": str(backbone.device),
-    }
+    origin = origin_of("train-medusa", options, data, kinds, seconds + time.time() - begin, backbone)
     figures = for_config(measurements, served, drawn)
     save_heads(heads, out, {**config, **figures, "provenance": origin | ({"of": earlier} if earlier else {})}, dtype)
     title = f"{options.num_heads} Medusa heads for {Path(options.model).name}"
@@ -132,54 +129,6 @@ def _new_heads(backbone: Backbone, options: Options) -> MedusaHeads:
     if options.start is not None:
         return given_heads(backbone, options.start, options.num_heads)
     return first_heads(backbone, options.num_heads, options.layers)
-
-
-def _run(
-    training: Training[MedusaHeads],
-    backbone: Backbone,
-    kinds: Sequence[Kind],
-    options: Options,
-    checkpoint: Checkpoint,
-    tasks: Tasks,
-    begin: float,
-    before: float,
-) -> float:
-    """Trains to the end; the seconds that earlier, interrupted runs took, `before` if they came to no checkpoint."""
-    state = checkpoint.load()
-    if state is not None:
-        before = state.pop("seconds")
-        training.load(state)
-    quick = [row for kind in kinds for row in some(kind.held_out, QUICK_TOKENS)]
-
-    def measure() -> None:
-        ranks = _rank(backbone, training.heads, quick, options)
-        together = ranks.together
-        training.history.steps.append(training.step)
-        training.history.held_out_loss.append(list(ranks.loss))
-        training.history.held_out_accuracy.append((together[1:] == 0).float().mean(1).tolist())
-
-    with tasks.task("training", options.steps) as advance:
-        run(
-            training,
-            options.steps,
-            save=lambda: checkpoint.save(training.state() | {"seconds": before + time.time() - begin}),
-            save_every=max(1, options.steps // SAVES),
-            measure=measure,
-            measure_every=max(1, options.steps // MEASUREMENTS),
-            on_step=lambda step, loss: advance(step, f"loss {loss:.3f}"),
-        )
-    return before
-
-
-def some(rows: Sequence[Row], num_tokens: int) -> list[Row]:
-    """The first rows up to so many tokens; at least one."""
-    chosen: list[Row] = []
-    for row in rows:
-        chosen.append(row)
-        num_tokens -= len(row.tokens)
-        if num_tokens <= 0:
-            break
-    return chosen
 
 
 def _rank(backbone: Backbone, heads: MedusaHeads, rows: Sequence[Row], options: Options) -> Ranks:

@@ -18,7 +18,7 @@ from vllm_spec_plugin.proposers.medusa.checkpoint import load_heads, read_heads_
 from vllm_spec_plugin.schema.errors import UserError
 from vllm_spec_plugin.tools.report import Report
 from vllm_spec_plugin.tools.report.provenance import command_line
-from vllm_spec_plugin.tools.training import distill, loop
+from vllm_spec_plugin.tools.training import distill, loop, stages
 from vllm_spec_plugin.tools.training import train as train_module
 from vllm_spec_plugin.tools.training.backbone import load_backbone
 from vllm_spec_plugin.tools.training.options import Options
@@ -47,7 +47,7 @@ load_once = functools.cache(load_backbone)
 def _in_little_time(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Small batches of own text, few measurements on the way, and figures in place of drawn curves."""
     monkeypatch.setitem(distill._ROWS, "cpu", 8)
-    monkeypatch.setattr(train_module, "MEASUREMENTS", 4)
+    monkeypatch.setattr(stages, "MEASUREMENTS", 4)
     monkeypatch.setattr(train_module, "load_backbone", load_once)
     if "curves" not in request.fixturenames:
         monkeypatch.setattr(train_module, "write", write_history)

@@ -15,7 +15,6 @@ from vllm_spec_plugin.proposers.eagle3.reference import Eagle3Head
 from vllm_spec_plugin.schema.errors import UserError
 from vllm_spec_plugin.tools.progress import Tasks
 from vllm_spec_plugin.tools.report import Files, write
-from vllm_spec_plugin.tools.report.provenance import provenance
 from vllm_spec_plugin.tools.training.backbone import Backbone, load_backbone
 from vllm_spec_plugin.tools.training.data import read_data
 from vllm_spec_plugin.tools.training.distill import OwnText
@@ -25,10 +24,10 @@ from vllm_spec_plugin.tools.training.eagle3.objective import teacher
 from vllm_spec_plugin.tools.training.eagle3.options import Eagle3Options
 from vllm_spec_plugin.tools.training.eagle3.start import frequent_tokens, new_config, new_head
 from vllm_spec_plugin.tools.training.kinds import DATA, Kind, data_kind, own_kinds
-from vllm_spec_plugin.tools.training.loop import Training, run
+from vllm_spec_plugin.tools.training.loop import Training
 from vllm_spec_plugin.tools.training.report import Measurement, held_out, measurement, report_of
 from vllm_spec_plugin.tools.training.resume import Checkpoint
-from vllm_spec_plugin.tools.training.train import MEASUREMENTS, QUICK_TOKENS, SAVES, some
+from vllm_spec_plugin.tools.training.stages import origin_of, train_to_end
 
 RATE = 0.032  # 2e-3 at a hidden size of 256, 5e-4 at 4096
 UNIT = "draft token"
@@ -72,22 +71,24 @@ def train_head(
         head = new_head(backbone, config, target_ids, options.seed)
         learn = teacher(backbone, head, target_ids, options.draft_tokens)
         training = Training(head, learn, [kind.train for kind in kinds], options)
-        seconds = _run(training, backbone, target_ids, kinds, options, checkpoint, tasks, begin, own.seconds_before)
+        seconds = train_to_end(
+            training,
+            lambda rows: rank_chains(
+                backbone, training.heads, target_ids, rows, options.batch_tokens, options.draft_tokens
+            )[0],
+            kinds,
+            options,
+            checkpoint,
+            tasks,
+            begin,
+            own.seconds_before,
+        )
         dtype = getattr(torch, options.dtype)
         # Measured as it will be loaded, with the rounding of the file.
         save_head(head, target_ids, out, dtype, options.draft_tokens, {})
         head = Eagle3Head.load(read_head(str(out))).to(backbone.device).requires_grad_(False)
         measurements, figures = _measure_all(backbone, head, target_ids, kinds, options)
-    origin = provenance(
-        options.command_line(), options.seed, (), {"target": options.model}, "vllm-spec train-eagle3", ("safetensors",)
-    )
-    origin |= {
-        "options": options.arguments(),
-        "data_sha256": data.sha256,
-        "training_tokens": {kind.name: kind.num_tokens for kind in kinds},
-        "seconds": round(seconds + time.time() - begin, 1),
-        "device": str(backbone.device),
-    }
+    origin = origin_of("train-eagle3", options, data, kinds, seconds + time.time() - begin, backbone)
     save_head(head, target_ids, out, dtype, options.draft_tokens, {"held_out": figures, "provenance": origin})
     title = f"An EAGLE-3 head for {Path(options.model).name}"
     accepted = [f"Accepted by position, {name}: {_shares(found)}." for name, found in figures.items()]
@@ -110,43 +111,6 @@ def _check(options: Eagle3Options, backbone: Backbone) -> None:
             f"--max-length: got {options.max_length}; allowed: from {shortest}, for {options.draft_tokens} draft tokens"
             + (f", to {backbone.context}, which is all that {options.model} reads" if backbone.context else "")
         )
-
-
-def _run(
-    training: Training[Eagle3Head],
-    backbone: Backbone,
-    target_ids: torch.Tensor,
-    kinds: Sequence[Kind],
-    options: Eagle3Options,
-    checkpoint: Checkpoint,
-    tasks: Tasks,
-    begin: float,
-    before: float,
-) -> float:
-    """Trains to the end; the seconds that earlier, interrupted runs took, `before` if they came to no checkpoint."""
-    state = checkpoint.load()
-    if state is not None:
-        before = state.pop("seconds")
-        training.load(state)
-    quick = [row for kind in kinds for row in some(kind.held_out, QUICK_TOKENS)]
-
-    def measure() -> None:
-        ranks, _ = rank_chains(backbone, training.heads, target_ids, quick, options.batch_tokens, options.draft_tokens)
-        training.history.steps.append(training.step)
-        training.history.held_out_loss.append(list(ranks.loss))
-        training.history.held_out_accuracy.append((ranks.together[1:] == 0).float().mean(1).tolist())
-
-    with tasks.task("training", options.steps) as advance:
-        run(
-            training,
-            options.steps,
-            save=lambda: checkpoint.save(training.state() | {"seconds": before + time.time() - begin}),
-            save_every=max(1, options.steps // SAVES),
-            measure=measure,
-            measure_every=max(1, options.steps // MEASUREMENTS),
-            on_step=lambda step, loss: advance(step, f"loss {loss:.3f}"),
-        )
-    return before
 
 
 def _measure_all(

@@ -20,7 +20,7 @@ from vllm_spec_plugin.proposers.eagle3.checkpoint import WEIGHTS, read_head
 from vllm_spec_plugin.proposers.model_source import ModelSource
 from vllm_spec_plugin.proposers.section import Target
 from vllm_spec_plugin.schema.errors import UserError
-from vllm_spec_plugin.tools.training import distill, loop
+from vllm_spec_plugin.tools.training import distill, loop, stages
 from vllm_spec_plugin.tools.training.backbone import load_backbone
 from vllm_spec_plugin.tools.training.eagle3 import train as train_module
 from vllm_spec_plugin.tools.training.eagle3.options import Eagle3Options
@@ -37,7 +37,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture(autouse=True)
 def _in_little_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(distill._ROWS, "cpu", 8)
-    monkeypatch.setattr(train_module, "MEASUREMENTS", 3)
+    monkeypatch.setattr(stages, "MEASUREMENTS", 3)
     monkeypatch.setattr(train_module, "load_backbone", load_once)
 
 
