@@ -72,7 +72,8 @@ def test_short_requests_leave_no_block_and_no_memory_behind(
     """KV blocks in use return to 0, and no process of the engine holds more afterwards.
 
     Caches fill first: as many other requests go before. A request may leave neither 1 kB of memory nor one Python
-    object in four behind; resident memory, which fragments, grows by less than 2%.
+    object in four behind; resident memory, which fragments, grows by less than 2%. Objects are counted over two
+    intervals: a leak shows in both, a cache of the web server that grows once does not.
     """
     if method != "cascade":
         pytest.skip("a minute of work, and nothing of its own in the KV cache")
@@ -91,19 +92,20 @@ def test_short_requests_leave_no_block_and_no_memory_behind(
             await asyncio.gather(*(one(i) for i in range(count)))
 
     readings = []
-    for _ in range(2):
+    for _ in range(3):
         asyncio.run(run(NUM_SHORT))
         readings.append(live_memory.measure(memory_folder))
     metrics = server.metrics()
     assert metrics["vllm:kv_cache_usage_perc"] == 0
     assert metrics["vllm:num_requests_running"] == 0
-    before, after = readings
+    before, between, after = readings
     assert any("EngineCore" in name for name in before)
     assert any("Worker" in name for name in before)
     for name in before:
-        print(name, before[name], after[name])
+        print(name, before[name], between[name], after[name])
     for name, (resident_bytes, allocated_bytes, python_blocks) in before.items():
         assert resident_bytes > 100e6
-        assert after[name].python_blocks - python_blocks < NUM_SHORT / 4, name
-        assert after[name].allocated_bytes - allocated_bytes < 1000 * NUM_SHORT, name
+        counts = python_blocks, between[name].python_blocks, after[name].python_blocks
+        assert min(counts[1] - counts[0], counts[2] - counts[1]) < NUM_SHORT / 4, name
+        assert after[name].allocated_bytes - allocated_bytes < 2 * 1000 * NUM_SHORT, name
         assert after[name].resident_bytes / resident_bytes < 1.02, name
