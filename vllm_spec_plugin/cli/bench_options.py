@@ -11,8 +11,9 @@ Arms = Annotated[
         "--arm",
         metavar="ARM",
         help="Arm to compare; repeatable: none (always included), optimal, without:MECHANISM (see `bench replay "
-        "--without`), fixed:0,2,4 (an arm per K; K = 0 is the plugin with drafts off), stock:draft_model or "
-        "stock:ngram (vLLM's own, K = 4, or as in stock:ngram:8), or a plugin.yaml.",
+        "--without`), fixed:0,2,4 (an arm per K; K = 0 is the plugin with drafts off), stock:METHOD "
+        "(vLLM's own draft_model, eagle3, ngram or suffix, K = 4, or as in stock:ngram:8; suffix needs the package "
+        "arctic-inference), or a plugin.yaml.",
     ),
 ]
 Target = Annotated[str | None, typer.Option(help="Folder or hub name of the target. [default: the bundled one]")]

@@ -50,6 +50,11 @@ class SuffixConfig(ProposerConfig):
         """See `ProposerConfig`."""
         return self.shared_scope
 
+    @classmethod
+    def vllm_settings(cls, draft: str) -> dict[str, Any]:
+        """vLLM's suffix method, which needs the package arctic-inference."""
+        return {}
+
     def create(self, num_tokens: int, vocab_size: int, engine: Any) -> "Proposer":
         """See `ProposerConfig`."""
         from vllm_spec_plugin.proposers.suffix.proposer import SuffixProposer

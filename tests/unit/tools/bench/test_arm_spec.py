@@ -41,7 +41,7 @@ def test_vllms_own_arms_are_known_by_their_names() -> None:
         ("without:luck", "--arm without:luck: got 'luck'; allowed: "),
         ("fixed:65", "--arm fixed:65: got '65'; allowed: whole numbers from 0 to 64, such as 1,2,4"),
         ("fixed:1,x", "--arm fixed:1,x: got '1,x'; allowed: whole numbers"),
-        ("stock:medusa", "--arm stock:medusa: got 'medusa'; allowed: draft_model, eagle3, ngram"),
+        ("stock:medusa", "--arm stock:medusa: got 'medusa'; allowed: draft_model, eagle3, ngram, suffix"),
         ("stock:ngram:0", "--arm stock:ngram:0: got '0'; allowed: whole numbers from 1 to 32"),
     ],
 )

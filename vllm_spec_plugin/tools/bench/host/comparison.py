@@ -8,7 +8,7 @@ from pathlib import Path
 
 from vllm_spec_plugin.config import parse_config
 from vllm_spec_plugin.tools.bench.arm import Arm
-from vllm_spec_plugin.tools.bench.arm_spec import STOCK_METHODS, choose_arms
+from vllm_spec_plugin.tools.bench.arm_spec import choose_arms
 from vllm_spec_plugin.tools.bench.arms import Base, PlannedArm, base_of, plan_arms
 from vllm_spec_plugin.tools.bench.host.parts import PARTS
 from vllm_spec_plugin.tools.bench.host.records import HostAnswer, HostJob
@@ -77,7 +77,7 @@ def plan_host_arms(specs: Sequence[str], draft: str, optimal_tokens: int, folder
         own = folder / str(number)
         own.mkdir()
         method, _, lengths = spec.partition(":")
-        if method not in STOCK_METHODS:
+        if method not in ("ngram", "draft_model"):
             planned = plan_arms(choose_arms([spec]), draft_model, optimal_tokens, own)
             found |= {name: HostArm(arm) for name, arm in planned.items() if name not in found}
             continue
