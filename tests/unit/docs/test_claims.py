@@ -1,0 +1,99 @@
+"""What the documentation says of commands, tests and vLLM's source is so."""
+
+import inspect
+import re
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+import typer.main
+import vllm
+from vllm.config import SpeculativeConfig, VllmConfig
+from vllm.config.speculative import RejectionSampleMethod
+from vllm.sampling_params import SamplingParams
+from vllm.v1.sample import rejection_sampler
+from vllm.v1.worker.gpu_model_runner import GPUModelRunner
+
+from vllm_spec_plugin.cli import app
+
+ROOT = Path(__file__).parents[3]
+FOLDERS = ("", "docs", "docs/design", "docs/observability", "deploy", "loadtests", "recipes")
+PAGES = sorted(page for folder in FOLDERS for page in (ROOT / folder).glob("*.md"))
+CODE = re.compile(r"^```\w*\n(.*?)^```|`([^`\n]+(?:\n[^`\n]+)?)`", re.MULTILINE | re.DOTALL)
+# Everything after these goes to vLLM or Locust.
+FOREIGN = {"check", "doctor", "loadtest"}
+
+
+def commands(text: str) -> list[str]:
+    """Returns the command lines of `vllm-spec` in a page's code, without comments."""
+    code = "\n".join(block or span.replace("\n", " ") for block, span in CODE.findall(text))
+    lines = code.replace("\\\n", " ").splitlines()
+    found = [re.search(r"(?:^|\s)vllm-spec((?: [^#|;&]+)?)", line) for line in lines]
+    return [match[1].strip() for match in found if match]
+
+
+def complaint(line: str) -> str | None:
+    """Returns what does not exist of a command line: a subcommand or an option; None if all does."""
+    command: Any = typer.main.get_command(app)
+    words = line.split(" -- ")[0].split()
+    name = ""
+    while words and name not in FOREIGN and words[0] in getattr(command, "commands", {}):
+        name = words.pop(0)
+        command = command.commands[name]
+    if hasattr(command, "commands") and words and re.fullmatch(r"[a-z][a-z0-9-]+", words[0]):
+        return f"{line}: no subcommand {words[0]}"
+    known = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
+    unknown = [word for word in words if word.startswith("--") and word.split("=")[0] not in known | {"--help"}]
+    return f"{line}: no option {unknown[0]}" if unknown and name not in FOREIGN else None
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_commands_and_their_options_exist(page):
+    assert not [found for line in commands(page.read_text()) if (found := complaint(line))]
+
+
+def test_a_command_or_option_that_does_not_exist_is_found():
+    text = "`vllm-spec bnch --arm none`, `vllm-spec bench --arms none`\n```\nvllm-spec bench ngrm # x"
+    text += "\nvllm-spec plan --model M\n```"
+    assert [complaint(line) for line in commands(text)] == [
+        "bnch --arm none: no subcommand bnch",
+        "bench --arms none: no option --arms",
+        "bench ngrm: no subcommand ngrm",
+        None,
+    ]
+    assert len([line for page in PAGES for line in commands(page.read_text())]) > 50
+
+
+def test_the_tests_behind_the_claims_exist():
+    text = (ROOT / "docs" / "claims.md").read_text()
+    tests = re.findall(r"\b(tests/[\w/.]+)(?:::(\w+))?", text)
+    assert len(tests) > 15
+    for path, function in tests:
+        assert (ROOT / path).exists(), path
+        assert not function or f"def {function}(" in (ROOT / path).read_text(), function
+
+
+def test_vllm_runs_custom_classes_suffixes_and_medusa_on_v1_without_async_scheduling():
+    unsupported = inspect.getsource(VllmConfig._get_v2_model_runner_unsupported_features)
+    assert all(f'"{method}"' in unsupported for method in ("custom_class", "suffix", "medusa", "mlp_speculator"))
+    text = inspect.getsource(VllmConfig)
+    assert "Async scheduling not supported with %s-based" in text
+    assert "enable_adaptive_verification" in inspect.getsource(VllmConfig._get_v1_model_runner_unsupported_features)
+    assert "requires full CUDA graphs" in inspect.getsource(VllmConfig._validate_adaptive_verification)
+
+
+def test_vllm_has_draft_lengths_by_batch_size_and_block_verification_on_v2():
+    assert "num_speculative_tokens_per_batch_size" in SpeculativeConfig.__dataclass_fields__
+    assert "block" in get_args(RejectionSampleMethod)
+    assert '"block"' not in inspect.getsource(rejection_sampler)
+    # Read, as the V2 runner's modules need a GPU.
+    v2 = Path(vllm.__file__).parent / "v1" / "worker" / "gpu" / "spec_decode" / "rejection_sampler.py"
+    assert '"block"' in v2.read_text()
+
+
+def test_vllm_refuses_min_p_and_logit_bias_with_speculation():
+    assert "min_p and logit_bias" in inspect.getsource(SamplingParams._validate_spec_decode)
+
+
+def test_vllms_v1_runner_drops_all_drafts_where_one_request_nears_the_end_of_its_context():
+    assert "max_seq_len" in inspect.getsource(GPUModelRunner._input_fits_in_drafter)
