@@ -50,6 +50,7 @@ class StepCounters:
         ended: acceptance rate and acceptance length of each finished request with drafts.
         chosen_lengths: number of planned drafts, by draft length from 0.
         without_drafts: requests that are served without drafts, by reason.
+        requests_without_salt: requests without a cache_salt that share text with all others without one.
         switched_off: times that a request with drafts in the step before got none.
         predicted_seconds: forecast time of steps, if the policy makes forecasts.
         measured_seconds: measured time of the same steps.
@@ -73,6 +74,7 @@ class StepCounters:
     ended: list[tuple[float, float]] = field(default_factory=list)
     chosen_lengths: list[int] = field(default_factory=list)
     without_drafts: dict[str, int] = field(default_factory=dict)
+    requests_without_salt: int = 0
     switched_off: int = 0
     predicted_seconds: float = 0.0
     measured_seconds: float = 0.0

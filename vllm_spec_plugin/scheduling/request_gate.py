@@ -5,6 +5,8 @@ from typing import Any, Literal
 from vllm_spec_plugin.metrics.counters import POOLING, PROMPT_EMBEDS, RESUMABLE, THINKING_BUDGET
 
 SharedScope = Literal["salt", "global"]
+# The scope of requests without a salt, if they share text.
+GLOBAL = "global"
 
 
 def why_without_drafts(request: Any) -> str | None:
@@ -46,4 +48,4 @@ def scope_of(cache_salt: str | None, shared_scope: SharedScope) -> str | None:
     """
     if cache_salt:
         return f"salt:{cache_salt}"
-    return "global" if shared_scope == "global" else None
+    return GLOBAL if shared_scope == "global" else None

@@ -19,7 +19,7 @@ from vllm_spec_plugin.scheduling.draft_blocks import DraftBlocks
 from vllm_spec_plugin.scheduling.draft_length.create import create_control
 from vllm_spec_plugin.scheduling.first_token import FirstTokenBound
 from vllm_spec_plugin.scheduling.prompt_priority import PromptPriority
-from vllm_spec_plugin.scheduling.request_gate import scope_of
+from vllm_spec_plugin.scheduling.request_gate import GLOBAL, scope_of
 from vllm_spec_plugin.scheduling.stream import GroupedStream
 
 logger = logging.getLogger("vllm.vllm_spec_plugin")
@@ -108,10 +108,12 @@ class SpecScheduler(Scheduler):
         return {request_id: lengths for request_id, lengths in tables.items() if request_id in running}
 
     def _scopes_of_new(self, output: Any) -> dict[str, str | None]:
-        """Scopes of requests whose first step is planned."""
+        """Scopes of requests whose first step is planned; counts those in the scope of no salt."""
         assert self._shared_scope is not None
         requests = [self.requests[new.req_id] for new in output.scheduled_new_reqs]
-        return {request.request_id: scope_of(request.cache_salt, self._shared_scope) for request in requests}
+        scopes = {request.request_id: scope_of(request.cache_salt, self._shared_scope) for request in requests}
+        self._counters.of(self._method).requests_without_salt += sum(scope == GLOBAL for scope in scopes.values())
+        return scopes
 
     def update_from_output(self, scheduler_output: Any, model_runner_output: Any) -> Any:
         """Updates requests, estimates and counters from a step's outcome."""

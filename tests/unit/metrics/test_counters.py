@@ -88,6 +88,10 @@ def test_prometheus_shows_sums_and_zero_errors():
     assert value("kv_blocks_reserved") == 2
     assert value("kv_blocks_rolled_back") == 4
     assert value("drafts_cut_for_memory", method="ngram") == 6
+    assert value("requests_without_salt") == 0
+    exporter.add([StepCounters("ngram", requests_without_salt=2).to_payload()])
+    exporter.add([StepCounters("suffix", requests_without_salt=1).to_payload()])
+    assert value("requests_without_salt") == 3
 
     steps = StepCounters("ngram", ended=[(0.5, 3.0), (0.75, 4.0)])
     steps.count_verified(2, 1)

@@ -110,6 +110,17 @@ def test_new_requests_have_their_scope_with_their_first_step():
     assert not plan_of(core.output).scopes
 
 
+@pytest.mark.parametrize(("shared_scope", "counted"), [("salt", 0), ("global", 2)])
+def test_requests_without_a_salt_are_counted_where_they_share_text(shared_scope, counted):
+    core = Core(20, FULL, reserves=False, proposer={"method": "ngram", "shared": True, "shared_scope": shared_scope})
+    for i, salt in enumerate(("secret", None, "")):
+        add(core, f"{i}", i, 7).cache_salt = salt
+    core.begin()
+    core.end()
+    core.begin()
+    assert core.counters.requests_without_salt == counted
+
+
 def test_drafts_are_cut_before_anybody_is_preempted():
     """Two texts of 8 in 4 blocks, both about to need a fifth and sixth, and both with drafts."""
     core = Core(7, FULL, reserves=False)
