@@ -11,7 +11,8 @@ from tests.engine import books, faults, integrity, lengths, rank_faults, recorde
 def install(arguments: dict[str, Any]) -> None:
     """Prepares for the engine that is built next; takes its own entries out of the arguments."""
     from vllm_spec_plugin.compat.draft_pass import DraftPass
-    from vllm_spec_plugin.drafting import draft_engine
+    from vllm_spec_plugin.compat.eagle3 import HeadPass
+    from vllm_spec_plugin.drafting import draft_engine, head_engine
 
     if arguments.pop("check"):
         integrity.install()
@@ -19,6 +20,7 @@ def install(arguments: dict[str, Any]) -> None:
         lengths.install()
     if arguments.pop("generic_pass"):
         draft_engine.draft_pass = DraftPass  # type: ignore[attr-defined]
+        head_engine.head_pass = HeadPass  # type: ignore[attr-defined]
     if not arguments.get("speculative_config", "{").startswith("{"):
         faults.install()
 

@@ -98,17 +98,27 @@ def test_logits_are_those_of_plain_torch(arms: Arms, reference: Reference, promp
     result = arms.run(Engine(config=EAGLE3, check=True, **TIGHT), mixed_job(prompts, record_drafting=0.2))
     assert result.preemptions > 0
     assert result.metrics["vllm:prefix_cache_hits"] > 0
+    assert result.notes["draft_pass"] == "uncompiled"
     assert_no_errors(result)
     assert result.accepted > 50
+    assert_same_logits(PlainHead(reference, model_path("eagle3")), result)
+
+
+def test_vllms_general_pass_computes_the_same(arms: Arms, reference: Reference, prompts: list[Tokens]) -> None:
+    """That of other devices and of several ranks."""
+    result = arms.run(Engine(config=EAGLE3, generic_pass=True), mixed_job(prompts[:8], record_drafting=0.2))
+    assert result.notes["draft_pass"] == "vllm"
+    assert_no_errors(result)
     assert_same_logits(PlainHead(reference, model_path("eagle3")), result)
 
 
 def test_heads_of_the_original_layout_and_of_few_tokens(
     arms: Arms, reference: Reference, prompts: list[Tokens], original: Path
 ) -> None:
-    """The distribution is 0 outside the head's vocabulary; outputs are those without drafts."""
-    engine = Engine(config=str(original / "plugin.yaml"))
+    """The distribution is 0 outside the head's vocabulary; outputs are those without drafts. Passes are compiled."""
+    engine = Engine(config=str(original / "plugin.yaml"), compiled=True)
     result = arms.run(engine, mixed_job(prompts, record_drafting=0.1))
+    assert result.notes["draft_pass"] == "compiled"
     assert_no_errors(result)
     assert_same_logits(PlainHead(reference, original), result)
     assert_greedy(arms, reference, prompts, result)

@@ -21,8 +21,11 @@ logger = logging.getLogger("vllm.vllm_spec_plugin")
 
 # Sizes to compile with: distinct and above 1, so that the graph has both as variables.
 _NUM_TOKENS, _NUM_ROWS = 7, 3
-# Maximum difference of compiled and uncompiled logits, as a share of the largest one.
+# Maximum difference of compiled and uncompiled results, as a share of the largest one.
 _TOLERANCE = 0.02
+# A part of a pass, and arguments for it by number of tokens and of rows.
+Forward = Callable[..., tuple[torch.Tensor, ...]]
+Example = Callable[[int, int], tuple[torch.Tensor, ...]]
 
 
 @dataclass
@@ -150,7 +153,7 @@ class CPUPass(DraftPass):
             # Disables vLLM's own compilation of parts.
             if hasattr(module, "do_not_compile"):
                 module.do_not_compile = True
-        self._run = self._forward
+        self._run: Forward = self._forward
         self._is_warm = False
 
     @staticmethod
@@ -167,9 +170,9 @@ class CPUPass(DraftPass):
     def warm_up(self, num_tokens: int, num_rows: int) -> None:
         """See `DraftPass`."""
         if self._vllm_config.compilation_config.mode and not self._is_warm:
-            self._run = self._compiled()
+            self._run = self.compiled(self._forward, example)
         self._is_warm = True
-        self._run(*_example(num_tokens, num_rows))
+        self._run(*example(num_tokens, num_rows))
 
     def bind(self, attention: DraftAttention) -> None:
         """See `DraftPass`."""
@@ -197,37 +200,42 @@ class CPUPass(DraftPass):
 
     def run(self, token_ids: torch.Tensor, positions: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
         """See `DraftPass`."""
-        return self._run(token_ids, positions, rows)
+        return self._run(token_ids, positions, rows)[0]
 
-    def _forward(self, token_ids: torch.Tensor, positions: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-        states = self._model(input_ids=token_ids, positions=positions, inputs_embeds=None)
-        logits: torch.Tensor = self._model.compute_logits(states[rows])
-        return logits
+    def compiled(self, forward: Forward, example: Example) -> Forward:
+        """Returns a part of the pass as one compiled graph, or uncompiled if that fails.
 
-    def _compiled(self) -> Any:
-        """Returns `_forward` as one compiled graph, or uncompiled if that fails."""
+        Args:
+            forward: takes tensors, of which the first has num_tokens entries and the third num_rows.
+            example: arguments of `forward` by num_tokens and num_rows.
+        """
         try:
-            graph = _Graph(self._forward)
+            graph = _Graph(forward, example)
             for sizes in ((1, 1), (2 * _NUM_TOKENS, _NUM_ROWS)):
-                found, expected = graph(*_example(*sizes)), self._forward(*_example(*sizes))
-                if (found - expected).abs().max() > _TOLERANCE * expected.abs().max():
-                    raise RuntimeError(f"compiled and uncompiled logits differ with {sizes[0]} tokens")
+                for found, expected in zip(graph(*example(*sizes)), forward(*example(*sizes)), strict=True):
+                    if not _is_close(found, expected):
+                        raise RuntimeError(f"compiled and uncompiled results differ with {sizes[0]} tokens")
         except Exception:
             # Affects the draft model's speed only.
             logger.warning("draft model could not be compiled; it runs uncompiled, drafts cost more", exc_info=True)
-            return self._forward
+            self.how = "uncompiled"
+            return forward
         self.how = "compiled"
         return graph
 
+    def _forward(self, token_ids: torch.Tensor, positions: torch.Tensor, rows: torch.Tensor) -> tuple[torch.Tensor]:
+        states = self._model(input_ids=token_ids, positions=positions, inputs_embeds=None)
+        return (self._model.compute_logits(states[rows]),)
+
 
 class _Graph:
-    """A compiled `_forward` for any number of tokens and rows, called without Dynamo and its guards in between.
+    """A compiled function for any number of tokens and rows, called without Dynamo and its guards in between.
 
     The graph's inputs are the arguments, their sizes and the model's weights, in an order of Dynamo's choice.
     """
 
-    def __init__(self, forward: Callable[..., torch.Tensor]) -> None:
-        example = _example(_NUM_TOKENS, _NUM_ROWS)
+    def __init__(self, forward: Forward, example: Example) -> None:
+        arguments = example(_NUM_TOKENS, _NUM_ROWS)
 
         def backend(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Any:
             self._compiled: Any = compile_fx(graph, inputs)
@@ -242,21 +250,30 @@ class _Graph:
             torch._dynamo.config.patch(specialize_float=True),
             torch._inductor.config.patch(size_asserts=False, alignment_asserts=False, scalar_asserts=False),
         ):
-            torch.compile(forward, dynamic=True, fullgraph=True, backend=backend)(*example)
+            torch.compile(forward, dynamic=True, fullgraph=True, backend=backend)(*arguments)
         # Per replaced input of the graph, its index and that of its value in `__call__`.
         self._replaced: list[tuple[int, int]] = []
         for index, value in enumerate(self._inputs):
-            known = [i for i, ours in enumerate((*example, _NUM_TOKENS, _NUM_ROWS)) if _same(value, ours)]
+            known = [i for i, ours in enumerate((*arguments, _NUM_TOKENS, _NUM_ROWS)) if _same(value, ours)]
             self._replaced += [(index, i) for i in known]
 
-    def __call__(self, token_ids: torch.Tensor, positions: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-        """See `DraftPass.run`."""
-        values = (token_ids, positions, rows, len(token_ids), len(rows))
+    def __call__(self, *arguments: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Calls the graph with other arguments of these shapes, but for both numbers."""
+        values = (*arguments, len(arguments[0]), len(arguments[2]))
         inputs = self._inputs.copy()
         for index, i in self._replaced:
             inputs[index] = values[i]
-        (logits,) = self._compiled(*inputs)
-        return logits
+        results: tuple[torch.Tensor, ...] = self._compiled(*inputs)
+        return results
+
+
+def _is_close(found: torch.Tensor, expected: torch.Tensor) -> bool:
+    """Whether two results differ little; -inf, for tokens outside a vocabulary, must be in the same places."""
+    outside = expected.isneginf()
+    if not torch.equal(found.isneginf(), outside):
+        return False
+    found, expected = found.masked_fill(outside, 0), expected.masked_fill(outside, 0)
+    return bool((found - expected).abs().max() <= _TOLERANCE * expected.abs().max())
 
 
 def _same(one: Any, other: Any) -> bool:
@@ -275,7 +292,8 @@ def _is_plain(layer: Any) -> bool:
     )
 
 
-def _example(num_tokens: int, num_rows: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def example(num_tokens: int, num_rows: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Returns tokens, positions and rows of a pass."""
     # Different tokens, which every vocabulary and context has.
     tokens = torch.arange(num_tokens) % 4
     return tokens.int(), tokens, torch.arange(num_rows) % num_tokens

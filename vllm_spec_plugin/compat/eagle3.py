@@ -1,6 +1,7 @@
 """Configures an EAGLE-3 head next to the target, and runs its passes."""
 
 import copy
+import gc
 from typing import Any
 
 import torch
@@ -35,6 +36,8 @@ def share_embedding(head: Any, target: Any) -> None:
             "elsewhere than other models; allowed: a head with 'embed_tokens.weight'"
         )
     head.model.embed_tokens = embedding
+    # Frees the head's now: where that happens while a model is compiled, vLLM's handler of it raises.
+    gc.collect()
 
 
 class HeadPass(DraftPass):
@@ -77,3 +80,15 @@ class HeadPass(DraftPass):
             output, following = model(token_ids, positions, states)
             logits: torch.Tensor = model.compute_logits(output[rows])
         return logits, following[rows]
+
+
+def head_pass(vllm_config: Any, model: Any, layers: dict[str, Any]) -> Any:
+    """Creates the fastest pass that suits a head of `load_draft_model`, with the methods of `HeadPass`."""
+    from vllm.platforms import current_platform
+
+    if current_platform.is_cpu():
+        from vllm_spec_plugin.compat.cpu_head_pass import CPUHeadPass
+
+        if CPUHeadPass.suits(vllm_config, model, layers):
+            return CPUHeadPass(vllm_config, model, layers)
+    return HeadPass(vllm_config, model, layers)

@@ -8,7 +8,7 @@ import numpy.typing as npt
 import torch
 
 from vllm_spec_plugin.compat.draft_attention import PassBatch
-from vllm_spec_plugin.compat.eagle3 import HeadPass, head_vllm_config, share_embedding
+from vllm_spec_plugin.compat.eagle3 import HeadPass, head_pass, head_vllm_config, share_embedding
 from vllm_spec_plugin.compat.runner import aux_states
 from vllm_spec_plugin.drafting.draft_engine import VllmDraftEngine
 from vllm_spec_plugin.drafting.state_buffer import StateBuffer
@@ -113,7 +113,8 @@ class HeadEngine(VllmDraftEngine):
     def _pass_of(self, target: Any, model: Any, layers: dict[str, Any]) -> HeadPass:
         if not self._head.has_embedding:
             share_embedding(model, target)
-        return HeadPass(self._vllm_config, model, layers)
+        made: HeadPass = head_pass(self._vllm_config, model, layers)
+        return made
 
     @property
     def _texts(self) -> npt.NDArray[np.int32]:
