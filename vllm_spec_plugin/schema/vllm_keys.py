@@ -28,12 +28,16 @@ KEYS = {
     "num_speculative_tokens": VllmKey("draft_length.tokens"),
     "model": VllmKey("proposer.model"),
     "method": VllmKey("proposer.method"),
-    "draft_tensor_parallel_size": VllmKey(reason=f"{_TARGETS} tensor-parallel size"),
+    "draft_tensor_parallel_size": VllmKey(reason=f"{_TARGETS} tensor-parallel size, as both share KV blocks"),
     "tensor_parallel_size": VllmKey(reason=f"vLLM refuses it, too; {_TARGETS} tensor-parallel size", is_refused=True),
     "quantization": VllmKey("proposer.quantization"),
     "moe_backend": VllmKey(reason=f"{_TARGETS} backend of experts"),
-    "attention_backend": VllmKey(reason="vLLM chooses the draft model's attention backend"),
-    "kv_cache_dtype": VllmKey(reason=f"{_TARGETS} data type of keys and values"),
+    "attention_backend": VllmKey(
+        reason="vLLM chooses the draft model's attention backend by its layers; --attention-backend is the target's"
+    ),
+    "kv_cache_dtype": VllmKey(
+        reason=f"{_TARGETS} data type of keys and values (vllm serve --kv-cache-dtype), as both share KV blocks"
+    ),
     "max_model_len": VllmKey("proposer.max_model_len", "the draft model's context is what its config says"),
     "revision": VllmKey("proposer.revision", "the hub's default branch is loaded; give a local folder for another one"),
     "code_revision": VllmKey("proposer.code_revision", "code is loaded from the hub's default branch"),
@@ -66,7 +70,7 @@ KEYS = {
     "suffix_decoding_min_token_prob": VllmKey(
         reason="proposer.min_probability is about whole drafts, on another scale; its default is kept"
     ),
-    "draft_load_config": VllmKey(reason=f"{_TARGETS} load options"),
+    "draft_load_config": VllmKey(reason=f"{_TARGETS} load options (vllm serve --load-format)"),
     "rejection_sample_method": VllmKey("verification.method"),
     "synthetic_acceptance_rates": _SYNTHETIC,
     "synthetic_acceptance_length": _SYNTHETIC,
@@ -93,7 +97,10 @@ METHODS = {
 
 
 # Settings that people look for in the section of the draft model, and vLLM has elsewhere.
-_OTHERS = {"trust_remote_code": "give vllm serve --trust-remote-code; it is about the draft model, too"}
+_OTHERS = {
+    "trust_remote_code": "give vllm serve --trust-remote-code; it is about the draft model, too",
+    "load_format": "give vllm serve --load-format; it is about the draft model, too",
+}
 
 
 def reason_against(method: object) -> str:

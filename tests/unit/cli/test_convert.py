@@ -224,7 +224,7 @@ def test_eagle3_is_converted_where_the_plugin_has_it():
 def test_each_key_that_is_left_out_has_a_comment():
     given = DRAFT | {"num_speculative_tokens": 5, "draft_tensor_parallel_size": 1, "attention_backend": "TRITON_ATTN"}
     out = run("convert", json.dumps(given)).stdout
-    assert "# draft_tensor_parallel_size: left out; the draft model has the target's tensor-parallel size\n" in out
+    assert "# draft_tensor_parallel_size: left out; the draft model has the target's tensor-parallel" in out
     assert "# attention_backend: left out; vLLM chooses" in out
 
 
@@ -277,6 +277,9 @@ def test_standard_input_and_what_is_not_an_object():
             "here: the draft model has the target's data type",
         ),
         ("proposer: {method: medusa, model: a/b, trust_remote_code: true}", "give vllm serve --trust-remote-code"),
+        ("proposer: {method: draft_model, model: a/b, draft_tensor_parallel_size: 2}", "size, as both share KV blocks"),
+        ("proposer: {method: draft_model, model: a/b, attention_backend: X}", "vLLM chooses the draft model's"),
+        ("proposer: {method: draft_model, model: a/b, load_format: dummy}", "give vllm serve --load-format"),
         ("proposer: {method: mtp}", "got the text 'mtp', a method of vLLM's; allowed: cascade"),
     ],
 )
