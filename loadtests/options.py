@@ -52,14 +52,14 @@ def add_options(parser: "LocustArgumentParser") -> None:
         include_in_web_ui=False,
         help="API key, if the server needs one",
     )
-    add("max-tokens", int, 64, "Most output tokens of a request whose prompt sets none")
+    add("max-tokens", int, 64, "Maximum output tokens of a request whose prompt sets none")
     add("temperature", float, 0.7, "Sampling temperature of a request whose prompt sets none")
     add("body", str, "", 'JSON object with further fields of each request, such as {"vllm_xargs": {"spec": "off"}}')
     add("prompts", str, "", "JSONL file of prompts that replaces those of all scenarios")
     add("think", float, 0.0, "Mean think time of a user between two requests, in seconds, exponentially distributed")
     add("load-profile", str, "", "Number of users over time, up to -u within -t", choices=["", *PROFILES])
     add("rate", float, None, "Open loop: requests per second in total, as a Poisson process, instead of waiting users")
-    add("patience", float, 120.0, "Most seconds to wait for a connection, or for the next piece of a response")
+    add("patience", float, 120.0, "Maximum seconds to wait for a connection, or for the next piece of a response")
     add("slo-ttft", float, None, "Goodput: longest time to first token, in seconds")
     add("slo-tpot", float, None, "Goodput: longest time per output token, in seconds")
     add("slo-e2e", float, None, "Goodput: longest end-to-end time, in seconds")

@@ -238,7 +238,7 @@ def main(
     ] = 20.0,
     processes: Annotated[int, typer.Option(min=1, help="Locust's worker processes.")] = 1,
     max_tokens: Annotated[
-        int, typer.Option(min=1, help="Most output tokens of a request whose prompt sets none.")
+        int, typer.Option(min=1, help="Maximum output tokens of a request whose prompt sets none.")
     ] = 64,
     prompts: Annotated[str, typer.Option(help="JSONL file of prompts that replaces those of all scenarios.")] = "",
     json_file: JsonFile = None,

@@ -92,7 +92,7 @@ def main(
         list[Part] | None, typer.Option(help="Run this part only; can be given several times. [default: all]")
     ] = None,
     config: Annotated[Path, typer.Option(help="The plugin.yaml to serve.")] = Path("configs/cascade.yaml"),
-    users: Annotated[int, typer.Option(min=1, help="Most users of ramp and spike.")] = 64,
+    users: Annotated[int, typer.Option(min=1, help="Maximum users of ramp and spike.")] = 64,
     processes: Annotated[int, typer.Option(min=1, help="Locust's worker processes.")] = 1,
     seconds: Annotated[float, typer.Option(min=1, help="Length of ramp, and of spike.")] = 90.0,
     chaos_seconds: Annotated[float, typer.Option(min=1, help="Length of the chaos.")] = 30.0,

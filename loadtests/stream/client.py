@@ -84,13 +84,13 @@ class StreamingClient:
         if api_key:
             self._session.headers["Authorization"] = f"Bearer {api_key}"
 
-    def ask(self, path: str, body: Mapping[str, Any], most_pieces: int | None = None) -> StreamRecord:
+    def ask(self, path: str, body: Mapping[str, Any], max_pieces: int | None = None) -> StreamRecord:
         """Sends a request and reads its stream to the end.
 
         Args:
             path: `COMPLETIONS` or `CHAT`.
             body: of the request; `stream` and `stream_options` are added.
-            most_pieces: closes the connection after this many pieces, and the record ends `CUT`. None reads to the end.
+            max_pieces: closes the connection after this many pieces, and the record ends `CUT`. None reads to the end.
         """
         started = self._clock()
         reader = StreamReader(started)
@@ -105,7 +105,7 @@ class StreamingClient:
                 # Without a size: a read of a size would wait until the buffer is full.
                 for num_pieces, piece in enumerate(response.raw.stream(None, decode_content=True), 1):
                     reader.feed(piece, self._clock())
-                    if num_pieces == most_pieces:
+                    if num_pieces == max_pieces:
                         reader.fail(ErrorKind.CUT, "the client left")
                         break
         except (requests.exceptions.Timeout, urllib3.exceptions.ReadTimeoutError) as error:

@@ -13,8 +13,8 @@ pytestmark = pytest.mark.engine
 
 NGRAM = "proposer: {method: ngram}\n"
 COMMAND = """
-bench --proposer ngram.yaml --arm fixed:3 --enforce-eager --rounds 1 --patience 0
-    --workload mixed --levels 2 --tokens 48 --least-tokens 48 --request-tokens 16
+bench --proposer ngram.yaml --arm fixed:3 --enforce-eager --rounds 1 --noise-budget 0
+    --workload mixed --levels 2 --tokens 48 --min-total-tokens 48 --request-tokens 16
     --workload edit
     --workload switching --switching-levels 1 --phase-tokens 100
     --json load.json --markdown load.md --png load.png

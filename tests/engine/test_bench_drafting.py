@@ -19,7 +19,7 @@ NONE, STOCK, PLUGIN = "no speculation", f"vLLM's draft_model, K = {K}", f"fixed 
 def test_drafting_is_measured_beside_stock_vllms(tmp_path: Path) -> None:
     path = tmp_path / "found.json"
     command = [str(Path(sys.executable).parent / "vllm-spec"), "bench", "drafting", "--json", str(path)]
-    command += f"--arm stock:draft_model:{K} --arm fixed:{K} --enforce-eager --profile --patience 5".split()
+    command += f"--arm stock:draft_model:{K} --arm fixed:{K} --enforce-eager --profile --noise-budget 5".split()
     command += ["--batch", "2", "--temperature", "0", "--output-tokens", "24", "--rounds", "2"]
     done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"COLUMNS": "80"}, check=False)
     assert done.returncode == 0, done.stderr

@@ -25,7 +25,7 @@ from vllm_spec_plugin.cli.bench_options import (
     Seed,
     Target,
 )
-from vllm_spec_plugin.cli.bench_planning import bench_planning
+from vllm_spec_plugin.cli.bench_policy import bench_policy
 from vllm_spec_plugin.cli.bench_record import bench_record
 from vllm_spec_plugin.cli.bench_replay import bench_replay
 from vllm_spec_plugin.cli.bench_verification import bench_verification
@@ -37,7 +37,7 @@ bench = typer.Typer(invoke_without_command=True, rich_markup_mode="markdown")
 bench.command("drafting")(bench_drafting)
 bench.command("host")(bench_host)
 bench.command("ngram")(bench_ngram)
-bench.command("planning")(bench_planning)
+bench.command("policy")(bench_policy)
 bench.command("record")(bench_record)
 bench.command("replay")(bench_replay)
 bench.command("verification")(bench_verification)
@@ -58,11 +58,11 @@ def compare(
         list[str] | None,
         typer.Option(
             metavar="|".join(WORKLOADS),
-            help="Workload; repeatable. easy is predictable text, hard unpredictable text, mixed both at once, "
-            "switching all streams alternating between them, edit files to edit with predictions of the answers, "
-            "5% of whose lines differ, agent conversations whose prompts repeat all that was said, samples 8 samples "
-            "of each prompt at temperature 1, retrieval prompts with passages that are copied. edit and retrieval are "
-            "made of the standard library. [default: easy]",
+            help="Workload; repeatable. easy: predictable text; hard: unpredictable text; mixed: both at once; "
+            "switching: all streams alternate between them; edit: files to edit, with predictions in which 5% of the "
+            "lines differ; "
+            "agent: conversations with growing prompts; samples: 8 samples per prompt at temperature 1; retrieval: "
+            "passages to copy from the prompt. edit and retrieval use the standard library's sources. [default: easy]",
         ),
     ] = None,
     levels: Annotated[str, typer.Option(metavar="N,...", help="Numbers of concurrent streams.")] = "1,2,4,8,16,32",
@@ -70,7 +70,7 @@ def compare(
         str, typer.Option(metavar="N,...", help="Numbers of concurrent streams of the workload switching.")
     ] = "1,4",
     tokens: Annotated[int, typer.Option(min=2, help="Minimum output tokens per stream of a run.")] = 64,
-    least_tokens: Annotated[
+    min_total_tokens: Annotated[
         int, typer.Option(min=2, help="Minimum output tokens of a run, all streams together.")
     ] = 192,
     request_tokens: Annotated[
@@ -145,7 +145,7 @@ def compare(
     steady = whole_numbers("--levels", levels, _MOST_STREAMS)
     turning = whole_numbers("--switching-levels", switching_levels, _MOST_SWITCHING_STREAMS)
     cells = tuple((name, level) for name in workloads for level in (turning if name == SWITCHING else steady))
-    sizes = Sizes(request_tokens, tokens, least_tokens, phase_tokens, temperature)
+    sizes = Sizes(request_tokens, tokens, min_total_tokens, phase_tokens, temperature)
     plan = Plan(cells, texts, sizes, rounds, seed)
     choices = choose_arms(arm or _ARMS)
     base = base_of(proposer, draft and model_source("--draft", draft, "draft"), "greedy")

@@ -88,7 +88,7 @@ def bench_drafting(
             "with more texts"
         )
     workload = Workload(texts, tuple(batches), tuple(temperatures), output_tokens, rounds, seed, profile)
-    choices = choose_arms(arm or _ARMS, least_fixed=1)
+    choices = choose_arms(arm or _ARMS, min_fixed=1)
     base = base_of(proposer, draft and model_source("--draft", draft, "draft"), "probabilistic")
     origin = provenance(sys.argv[1:], seed, texts, {"target": source} | base.models)
     with tempfile.TemporaryDirectory(prefix="vllm-spec-bench-") as name:

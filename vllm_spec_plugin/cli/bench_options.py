@@ -48,7 +48,6 @@ NoiseBudget = Annotated[
     float,
     typer.Option(
         "--noise-budget",
-        "--patience",
         min=0.0,
         help="Maximum seconds, in all, of waiting for other processes to pause and of repeating disturbed runs.",
     ),

@@ -51,7 +51,7 @@ def plan(
     verify: Annotated[
         bool, typer.Option(help="Finally run the best proposer against no speculation, in a closed loop.")
     ] = True,
-    patience: NoiseBudget = 60.0,
+    noise_budget: NoiseBudget = 60.0,
     seed: Seed = 0,
     enforce_eager: EnforceEager = False,
     out: Annotated[
@@ -115,7 +115,7 @@ def plan(
     models = {role: name for role, name in (("target", served), ("draft", small), ("medusa", medusa)) if name}
     origin = provenance(sys.argv[1:], seed, [prompt.text for prompt in traffic], models) | {"model": served}
     with tempfile.TemporaryDirectory(prefix="vllm-spec-plan-") as folder:
-        results = planning.make_plan(wanted, traffic, origin, Path(folder), patience, errors)
+        results = planning.make_plan(wanted, traffic, origin, Path(folder), noise_budget, errors)
     write(report_of(results, origin), terminal=console, **vars(files))
     if out is not None:
         done = write_plugin_yaml(results, origin, out, anyway=out_anyway)

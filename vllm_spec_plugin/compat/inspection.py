@@ -15,7 +15,7 @@ __all__ = [
     "SamplingParams",
     "StepWatch",
     "SteppedEngine",
-    "accepted_by_place",
+    "accepted_by_position",
     "kv_bytes_per_token",
     "live_runner",
     "speculation_counts",
@@ -36,7 +36,7 @@ def speculation_counts(llm: Any) -> tuple[int, int, int]:
     return drafts, draft_tokens, accepted
 
 
-def accepted_by_place(llm: Any) -> list[int]:
+def accepted_by_position(llm: Any) -> list[int]:
     """Returns accepted tokens per draft position since the engine started; empty if there are none."""
     name = "vllm:spec_decode_num_accepted_tokens_per_pos"
     return next((list(metric.values) for metric in llm.get_metrics() if metric.name == name), [])

@@ -90,8 +90,8 @@ class RankAgreement:
                 work.wait(datetime.timedelta(seconds=SECONDS_AFTER_FAULT))
             except RuntimeError:
                 _end_engine()
-        most_point, most_digest, least_point, least_digest = mine.tolist()
-        return -least_point, most_point == -least_point and most_digest == -least_digest
+        max_point, max_digest, min_point, min_digest = mine.tolist()
+        return -min_point, max_point == -min_point and max_digest == -min_digest
 
 
 def _end_engine() -> NoReturn:

@@ -105,14 +105,14 @@ class DraftLengthAdapter:
             self._started = now
 
     def plan(
-        self, output: Any, running: Sequence[Request], most_tokens: Callable[[], int], *, may_draft: bool = True
+        self, output: Any, running: Sequence[Request], max_step_tokens: Callable[[], int], *, may_draft: bool = True
     ) -> dict[str, Turns]:
         """Plans the drafts at the end of a step that vLLM has planned.
 
         Args:
             output: vLLM's plan.
             running: all running requests.
-            most_tokens: returns the number of tokens for which the next step has room.
+            max_step_tokens: returns the number of tokens for which the next step has room.
             may_draft: False plans no drafts, unless the policy is constant.
 
         Returns:
@@ -123,7 +123,7 @@ class DraftLengthAdapter:
             if self._tracks_sources:
                 self._planned.append(PlannedStep(turns=turns))
         else:
-            turns = self._plan_step(output, running, most_tokens, may_draft)
+            turns = self._plan_step(output, running, max_step_tokens, may_draft)
         self.latest = turns
         return turns
 
@@ -150,7 +150,7 @@ class DraftLengthAdapter:
         return plan
 
     def _plan_step(
-        self, output: Any, running: Sequence[Request], most_tokens: Callable[[], int], may_draft: bool
+        self, output: Any, running: Sequence[Request], max_step_tokens: Callable[[], int], may_draft: bool
     ) -> dict[str, Turns]:
         kv_proposer = self._uncomputed.proposer
         if kv_proposer is not None:
@@ -175,7 +175,7 @@ class DraftLengthAdapter:
             if self.latest:
                 self._decisions.switched_off(off, self.latest)
             return _NO_TURNS
-        requests, batch = self._requests(output.num_scheduled_tokens, running, step.context, most_tokens())
+        requests, batch = self._requests(output.num_scheduled_tokens, running, step.context, max_step_tokens())
         if not requests:
             return _NO_TURNS
         chosen = self.control.plan(requests, batch)
@@ -194,7 +194,7 @@ class DraftLengthAdapter:
         return step.turns
 
     def _requests(
-        self, scheduled: Mapping[str, int], running: Sequence[Request], context: int, most_tokens: int
+        self, scheduled: Mapping[str, int], running: Sequence[Request], context: int, max_step_tokens: int
     ) -> tuple[list[DraftRequest], Batch]:
         """Returns the planned step's requests that may have drafts, and the batch that will verify them."""
         requests, base_tokens, others = [], 0, 0
@@ -205,7 +205,7 @@ class DraftLengthAdapter:
                 continue
             num_tokens, is_chunk = request.num_tokens, request.is_prefill_chunk
             if is_chunk:
-                base_tokens += min(num_tokens - request.num_computed_tokens, max(most_tokens - base_tokens, 0))
+                base_tokens += min(num_tokens - request.num_computed_tokens, max(max_step_tokens - base_tokens, 0))
             else:
                 base_tokens += 1
             own = self._limits.get(request_id)
@@ -216,7 +216,7 @@ class DraftLengthAdapter:
             if keeps_kv:
                 uncomputed = self._uncomputed.of(request_id, num_tokens)
             requests.append(DraftRequest(request_id, limits, uncomputed, request.num_output_tokens))
-        return requests, Batch(base_tokens, len(running), context, max(most_tokens - base_tokens, 0), others)
+        return requests, Batch(base_tokens, len(running), context, max(max_step_tokens - base_tokens, 0), others)
 
     def source(self, request_id: str) -> int:
         """Returns the index of the proposer of the waiting drafts; that of the first proposer if it is not known."""

@@ -44,7 +44,7 @@ class DraftBlocks:
         self.kv_proposer = config.kv_proposer
         self._method, self._methods = config.proposer.method, [proposer.method for proposer in config.proposers]
 
-    def most_tokens(self) -> int:
+    def max_step_tokens(self) -> int:
         """Returns the number of tokens for which the next step has room."""
         manager, max_tokens = self._manager, self._scheduler.max_num_scheduled_tokens
         num_running = len(self._scheduler.running)

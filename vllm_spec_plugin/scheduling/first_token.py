@@ -25,7 +25,7 @@ class FirstTokenBound:
         self._step.observe(num_tokens, seconds)
         self._drafting.observe(num_tokens, drafting_seconds)
 
-    def most_drafts(self, num_tokens: int) -> int | None:
+    def max_drafts(self, num_tokens: int) -> int | None:
         """Returns the maximum draft tokens of a step with `num_tokens` other tokens; None without a known cost."""
         fixed, slope = self._step.fit()
         return int(MOST_DELAY * (fixed / slope + num_tokens)) if slope > 0 else None

@@ -47,7 +47,7 @@ class PromptPriority:
         num_prompt_tokens = self._num_prompt_tokens()
         if not decoding or not num_prompt_tokens:
             return
-        max_drafts = self._bound.most_drafts(len(decoding) + num_prompt_tokens)
+        max_drafts = self._bound.max_drafts(len(decoding) + num_prompt_tokens)
         if max_drafts is not None:
             for request, kept in zip(decoding, share_out(max_drafts, len(decoding)), strict=True):
                 request.spec_token_ids = request.spec_token_ids[:kept]

@@ -90,7 +90,7 @@ class SpecScheduler(Scheduler):
         may_draft = True
         if self._prompts is not None and (continues_prompts or output.scheduled_new_reqs):
             may_draft = self._prompts.allows_drafting(output)
-        turns = self._adapter.plan(output, self.running, self._blocks.most_tokens, may_draft=may_draft)
+        turns = self._adapter.plan(output, self.running, self._blocks.max_step_tokens, may_draft=may_draft)
         forks: dict[str, Forks] = {}
         if self._manages_kv:
             self._blocks.reserve(output, turns)

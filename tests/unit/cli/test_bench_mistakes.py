@@ -22,13 +22,13 @@ from tests.unit.cli.running import assert_mistake, run
         ("--json folder", "--json folder: is a folder; allowed: a file's name"),
         ("--levels 1,x", "--levels: got '1,x'; allowed: whole numbers from 1 to 1024"),
         ("--workload odd", "--workload: got 'odd'; allowed: easy, hard, mixed, switching"),
-        ("--rounds 2 planning", "--rounds: an option of `vllm-spec bench` alone; give options of planning after"),
+        ("--rounds 2 policy", "--rounds: an option of `vllm-spec bench` alone; give options of policy after"),
         ("drafting --arm fixed:0", "--arm fixed:0: got '0'; allowed: whole numbers from 1 to 64"),
         ("drafting --batch 50", "--batch 50: needs as many prompts, got 12"),
         ("host --arm plugin", "--arm: got 'plugin', which is no file either"),
         ("host --forward real", "--forward: got 'real'; allowed: constant, computed"),
         ("ngram --window 2", "window"),
-        ("planning --tokens 65", "--tokens"),
+        ("policy --tokens 65", "--tokens"),
         ("verification --device abacus", "--device abacus: allowed: cpu, or cuda where there is a GPU"),
         ("replay nothing.json", "nothing.json: cannot be read"),
         ("replay --without luck", "--without: got 'luck'"),
@@ -41,3 +41,12 @@ def test_bad_options_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     (tmp_path / "folder").mkdir()
     (tmp_path / "wrong.yaml").write_text("proposer: {method: nothing}\n")
     assert_mistake(run("bench", *shlex.split(arguments)), message)
+
+
+def test_earlier_names_work_and_are_not_shown():
+    assert "'--min-total-tokens'" in run("bench", "--least-tokens", "1").output
+    assert "'--noise-budget'" in run("bench", "drafting", "--patience", "-1").output
+    assert "Time the policy" in run("bench", "planning", "--help").output
+    shown = "".join(run("bench", *words, "--help").output for words in ((), ("drafting",), ("policy",)))
+    assert "--min-total-tokens" in shown
+    assert not [name for name in ("--least-tokens", "--patience", "planning") if name in shown]

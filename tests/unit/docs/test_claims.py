@@ -14,7 +14,7 @@ from vllm.sampling_params import SamplingParams
 from vllm.v1.sample import rejection_sampler
 from vllm.v1.worker.gpu_model_runner import GPUModelRunner
 
-from vllm_spec_plugin.cli import app
+from vllm_spec_plugin.cli import app, present_name
 
 ROOT = Path(__file__).parents[3]
 FOLDERS = ("", "docs", "docs/design", "docs/observability", "deploy", "loadtests", "recipes")
@@ -43,7 +43,11 @@ def complaint(line: str) -> str | None:
     if hasattr(command, "commands") and words and re.fullmatch(r"[a-z][a-z0-9-]+", words[0]):
         return f"{line}: no subcommand {words[0]}"
     known = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
-    unknown = [word for word in words if word.startswith("--") and word.split("=")[0] not in known | {"--help"}]
+    unknown = [
+        word
+        for word in words
+        if word.startswith("--") and f"--{present_name(word[2:].split('=')[0])}" not in known | {"--help"}
+    ]
     return f"{line}: no option {unknown[0]}" if unknown and name not in FOREIGN else None
 
 

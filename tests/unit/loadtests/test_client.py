@@ -45,7 +45,7 @@ def test_a_stream_is_measured_in_tokens(sound: StreamingClient, path: str, asked
 
 
 def test_whoever_leaves_has_what_came_before(sound: StreamingClient) -> None:
-    found = measure(sound.ask(COMPLETIONS, body(**PROMPT), most_pieces=3))
+    found = measure(sound.ask(COMPLETIONS, body(**PROMPT), max_pieces=3))
     assert (found.error, found.message) == (ErrorKind.CUT, "the client left")
     assert found.output_tokens is not None
     assert 0 < found.output_tokens < NUM_TOKENS

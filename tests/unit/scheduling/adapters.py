@@ -87,8 +87,8 @@ def make(control, *requests, config=DRAFT_MODEL, tokens=4, policy="fixed"):
     return adapter
 
 
-def plan(adapter, step, running, most_tokens=100):
-    return adapter.plan(step, running, lambda: most_tokens)
+def plan(adapter, step, running, max_step_tokens=100):
+    return adapter.plan(step, running, lambda: max_step_tokens)
 
 
 def end(adapter, *requests, drafted=0, accepted=0, sources=None, counted=None, waiting=(), is_busy=True):

@@ -26,7 +26,7 @@ def test_a_prompt_in_chunks_takes_its_next_chunk_of_the_room():
     running = [request("a"), request("b", num_tokens=50, computed=20, num_output=0, chunk=True)]
     plan(make(control, *running), output({"a": 1, "b": 10}), running, 40)
     assert control.batch.base_tokens == 1 + 30
-    assert control.batch.most_tokens == 9
+    assert control.batch.max_draft_tokens == 9
 
 
 def test_uncomputed_is_what_the_draft_model_has_not_computed():

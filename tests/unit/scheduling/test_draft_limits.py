@@ -20,7 +20,7 @@ def test_asks_for_requests_of_the_step_within_what_they_may_still_say():
     assert control.batch.base_tokens == 6
     assert control.batch.num_requests == 7
     assert control.batch.others == 2
-    assert control.batch.most_tokens == 94
+    assert control.batch.max_draft_tokens == 94
 
 
 def test_a_tree_may_have_more_tokens_than_may_follow_each_other():
@@ -29,7 +29,7 @@ def test_a_tree_may_have_more_tokens_than_may_follow_each_other():
     adapter = make(control, *running, config=TREE, tokens=5)
     turns = plan(adapter, output(dict.fromkeys("abcd", 1)), running)
     assert turns == {"a": ((0, 5),), "b": ((0, 5),), "c": ((0, 3),)}
-    assert control.batch.most_tokens == 96
+    assert control.batch.max_draft_tokens == 96
 
 
 def test_a_request_may_call_for_one_proposer_of_a_cascade():

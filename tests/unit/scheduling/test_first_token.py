@@ -19,22 +19,22 @@ def learned(seconds_of, sizes=(8, 16, 24, 40), count=40):
 @pytest.mark.parametrize(("fixed", "slope"), [(0.0, 0.002), (0.02, 0.0025), (0.06, 0.0005)])
 def test_drafts_add_no_more_than_their_share_of_the_step(fixed, slope):
     bound = learned(lambda size: fixed + slope * size)
-    most = bound.most_drafts(29)
+    most = bound.max_drafts(29)
     assert slope * most <= MOST_DELAY * (fixed + slope * 29) * 1.001 < slope * (most + 1.01)
 
 
 def test_nothing_is_bounded_where_tokens_cost_nothing_or_no_cost_is_known():
-    assert learned(lambda size: 0.01).most_drafts(29) is None
-    assert learned(lambda size: 0.01, sizes=[8]).most_drafts(29) is None
-    assert learned(lambda size: 0.002 * size, count=8).most_drafts(29) is None
-    assert FirstTokenBound().most_drafts(29) is None
+    assert learned(lambda size: 0.01).max_drafts(29) is None
+    assert learned(lambda size: 0.01, sizes=[8]).max_drafts(29) is None
+    assert learned(lambda size: 0.002 * size, count=8).max_drafts(29) is None
+    assert FirstTokenBound().max_drafts(29) is None
 
 
 def test_a_step_that_took_a_hundred_times_as_long_changes_little():
     bound = learned(lambda size: 0.02 + 0.0025 * size)
-    before = bound.most_drafts(290)
+    before = bound.max_drafts(290)
     bound.observe(8, 4.0)
-    assert bound.most_drafts(290) == pytest.approx(before, abs=2)
+    assert bound.max_drafts(290) == pytest.approx(before, abs=2)
 
 
 @pytest.mark.parametrize(("drafting", "allowed"), [(0.0, True), (0.1, True), (0.004, True), (0.006, False)])

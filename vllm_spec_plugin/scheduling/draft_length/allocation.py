@@ -39,7 +39,7 @@ class Offers(NamedTuple):
         limits: [n, L], maximum draft tokens.
         drafting: [L, 3], seconds of `ASKING`, `POSITION` and `TOKEN`.
         step: [draft tokens + 2], seconds of the target's step with 0, 1, 2, ... draft tokens.
-        most_tokens: maximum draft tokens of all requests, each counted by its longest turn.
+        max_draft_tokens: maximum draft tokens of all requests, each counted by its longest turn.
         others: output tokens of requests without drafts.
     """
 
@@ -50,7 +50,7 @@ class Offers(NamedTuple):
     limits: Ints
     drafting: Floats
     step: Floats
-    most_tokens: int
+    max_draft_tokens: int
     others: int
 
 
@@ -235,7 +235,7 @@ def _scan(offers: Offers, candidates: _Candidates, bounds: Ints, max_positions: 
         if position >= bounds[proposer] or position != lengths[turn]:
             continue
         if position >= widest[request]:
-            if num_asked == offers.most_tokens:
+            if num_asked == offers.max_draft_tokens:
                 continue
             num_asked += 1
             widest[request] = position + 1

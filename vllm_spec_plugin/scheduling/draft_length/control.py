@@ -32,14 +32,14 @@ class Batch(NamedTuple):
         base_tokens: tokens that the target computes besides drafts.
         num_requests: number of requests in the step.
         context: total tokens of their texts.
-        most_tokens: maximum draft tokens by token budget and KV blocks.
+        max_draft_tokens: maximum draft tokens by token budget and KV blocks.
         others: number of requests that get an output token and no drafts.
     """
 
     base_tokens: int
     num_requests: int
     context: int
-    most_tokens: int
+    max_draft_tokens: int
     others: int = 0
 
 

@@ -91,7 +91,7 @@ def pick_trials(
         for request in range(num_requests):
             if offers.limits[request, proposer] <= 0 or first[request] == proposer:
                 continue
-            if widest[request] == 0 and num_asked >= offers.most_tokens:
+            if widest[request] == 0 and num_asked >= offers.max_draft_tokens:
                 continue
             tokens = offers.draft_tokens[proposer, request, 0]
             price = seconds + tokens * costs[TOKEN] + catch_up[proposer, request]

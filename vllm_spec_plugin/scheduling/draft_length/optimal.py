@@ -130,7 +130,7 @@ class OptimalControl:
         request_ids, limits, uncomputed, _ = zip(*requests, strict=True)
         made_for = request_ids, limits, batch.base_tokens, batch.num_requests, batch.others
         kept = self._kept
-        if kept and kept.steps_left > 0 and made_for == kept.made_for and kept.num_tokens <= batch.most_tokens:
+        if kept and kept.steps_left > 0 and made_for == kept.made_for and kept.num_tokens <= batch.max_draft_tokens:
             kept.steps_left -= 1
             return kept.turns
         self.forecast = self._kept = None
@@ -173,11 +173,11 @@ class OptimalControl:
         catch_up = np.empty(shape)
         np.multiply(_table(uncomputed, len(costs)).T, [[cost.catch_up_seconds] for cost in costs], out=catch_up)
         bounds = np.minimum(_table(limits, len(costs)), self._num_positions)
-        most_tokens = min(max(batch.most_tokens, 0), int(bounds.max(axis=1).sum()))
-        step = self.step_cost.seconds_from(batch.base_tokens, most_tokens + 2, batch.num_requests, batch.context)
+        max_draft_tokens = min(max(batch.max_draft_tokens, 0), int(bounds.max(axis=1).sum()))
+        step = self.step_cost.seconds_from(batch.base_tokens, max_draft_tokens + 2, batch.num_requests, batch.context)
         drafting = np.array([cost.coefficients for cost in costs])
         entry = catch_up / CATCH_UP_STEPS
-        offers = Offers(draft_prob, gains, draft_tokens, entry, bounds, drafting, step, most_tokens, batch.others)
+        offers = Offers(draft_prob, gains, draft_tokens, entry, bounds, drafting, step, max_draft_tokens, batch.others)
         return catch_up, offers
 
     def _row_seconds(self, offers: Offers) -> float:

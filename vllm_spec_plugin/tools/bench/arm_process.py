@@ -64,7 +64,7 @@ class Session:
         from vllm_spec_plugin.compat.inspection import (
             SamplingParams,
             StepWatch,
-            accepted_by_place,
+            accepted_by_position,
             speculation_counts,
         )
 
@@ -81,7 +81,7 @@ class Session:
             )
             for prediction in job.predictions or ("",) * len(job.prompts)
         ]
-        before, before_by_place = speculation_counts(self._llm), accepted_by_place(self._llm)
+        before, before_by_position = speculation_counts(self._llm), accepted_by_position(self._llm)
         self._watch.clear()
         parts: dict[str, float] = {}
         start, cpu_start = time.perf_counter(), time.process_time()
@@ -93,7 +93,7 @@ class Session:
         seconds, cpu_seconds = time.perf_counter() - start, time.process_time() - cpu_start
         after = speculation_counts(self._llm)
         drafts, draft_tokens, accepted = (new - old for old, new in zip(before, after, strict=True))
-        by_place = itertools.zip_longest(accepted_by_place(self._llm), before_by_place, fillvalue=0)
+        by_position = itertools.zip_longest(accepted_by_position(self._llm), before_by_position, fillvalue=0)
         return Answer(
             seconds,
             cpu_seconds,
@@ -104,7 +104,7 @@ class Session:
             draft_tokens,
             accepted,
             dict(parts),
-            [new - old for new, old in by_place],
+            [new - old for new, old in by_position],
         )
 
     def load(self, job: LoadJob) -> LoadAnswer:

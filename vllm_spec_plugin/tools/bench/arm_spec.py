@@ -36,17 +36,17 @@ class Choice:
     detail: str = ""
 
 
-def choose_arms(given: Sequence[str], least_fixed: int = 0) -> tuple[Choice, ...]:
+def choose_arms(given: Sequence[str], min_fixed: int = 0) -> tuple[Choice, ...]:
     """The arms that words stand for, once each, in order; `none` comes first, whether it is named or not.
 
     Args:
         given: the words.
-        least_fixed: the least K of `fixed`.
+        min_fixed: minimum K of `fixed`.
 
     Raises:
         UserError: a word says nothing.
     """
-    chosen = (choice for word in given for choice in _choices(word, least_fixed))
+    chosen = (choice for word in given for choice in _choices(word, min_fixed))
     return tuple(dict.fromkeys((Choice(NONE, "none"), *chosen)))
 
 
@@ -60,7 +60,7 @@ def is_stock(name: str) -> bool:
     return name.startswith(_VLLM)
 
 
-def _choices(word: str, least_fixed: int) -> Iterator[Choice]:
+def _choices(word: str, min_fixed: int) -> Iterator[Choice]:
     kind, colon, rest = word.partition(":")
     if word == "none":
         yield Choice(NONE, "none")
@@ -73,7 +73,7 @@ def _choices(word: str, least_fixed: int) -> Iterator[Choice]:
         for mechanism in words(f"--arm {word}", [rest], tuple(MECHANISMS)):
             yield Choice(f"without {mechanism}", "optimal", detail=mechanism)
     elif kind == "fixed" and colon:
-        for tokens in whole_numbers(f"--arm {word}", rest, MAX_TOKENS, least_fixed):
+        for tokens in whole_numbers(f"--arm {word}", rest, MAX_TOKENS, min_fixed):
             yield Choice(f"fixed K = {tokens}", "fixed", tokens)
     elif kind == "stock" and colon:
         method, colon, lengths = rest.partition(":")

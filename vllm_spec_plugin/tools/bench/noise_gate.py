@@ -30,7 +30,7 @@ def busy_seconds(path: Path = Path("/proc/stat")) -> float | None:
     """Seconds that all cores together have worked since the machine started; None where nothing tells."""
     try:
         fields = path.read_text().split("\n", 1)[0].split()[1:]
-        return sum(int(fields[place]) for place in _BUSY_FIELDS) / _TICKS_PER_SECOND
+        return sum(int(fields[index]) for index in _BUSY_FIELDS) / _TICKS_PER_SECOND
     except (OSError, ValueError, IndexError):
         return None
 

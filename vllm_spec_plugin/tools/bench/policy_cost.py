@@ -18,8 +18,8 @@ ACCEPTANCE = 0.7
 _HAS_GUESS = 0.5
 # A target that drafting pays for with any number of requests: seconds of a step, and of a token in it.
 _STEP, _TOKEN = 0.02, 5e-5
-# Seconds of a place of the longest draft, by who makes it, and of a draft token.
-_PLACE, _DRAFT_TOKEN = {"ngram": 0.0, "draft_model": 2e-4}, 1e-6
+# Seconds per position of the longest draft, by method, and per draft token.
+_POSITION, _DRAFT_TOKEN = {"ngram": 0.0, "draft_model": 2e-4}, 1e-6
 _NOISE = 0.03
 _CONTEXT = 512
 _MAX_STEP_TOKENS = 8192
@@ -89,7 +89,7 @@ class _Fate(NamedTuple):
 
 
 class _Server:
-    """Requests whose drafts are accepted with the same probability at each place, and a clock of its own."""
+    """Simulated requests with one acceptance probability at every position, and a clock."""
 
     def __init__(self, config: PluginConfig, num_requests: int, seed: int) -> None:
         self._control = create_control(config, _MAX_STEP_TOKENS)
@@ -137,8 +137,8 @@ class _Server:
         drafting = []
         for proposer, method in enumerate(self._methods):
             rows = sum(fate.drafted for fate in fates if fate.source == proposer)
-            places = max(length_of(fate.turns, proposer) for fate in fates)
-            drafting.append(Drafting(places, rows, 0, _PLACE[method] * places + _DRAFT_TOKEN * rows))
+            longest = max(length_of(fate.turns, proposer) for fate in fates)
+            drafting.append(Drafting(longest, rows, 0, _POSITION[method] * longest + _DRAFT_TOKEN * rows))
         num_tokens = len(fates) + sum(fate.drafted for fate in fates)
         seconds = (_STEP + _TOKEN * num_tokens) * float(np.exp(self._rng.normal(0, _NOISE)))
         seconds += sum(part.seconds for part in drafting)

@@ -40,4 +40,4 @@ def prompts_of_round(prompts: tuple[str, ...], batch: int, number: int) -> tuple
         batch: requests at once.
         number: of the round, from 0.
     """
-    return tuple(prompts[(number * batch + place) % len(prompts)] for place in range(batch))
+    return tuple(prompts[(number * batch + i) % len(prompts)] for i in range(batch))

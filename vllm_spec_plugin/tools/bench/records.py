@@ -68,7 +68,7 @@ class Answer:
         num_draft_tokens: their tokens.
         num_accepted_tokens: those of them that were accepted.
         parts: seconds of drafting by part; empty unless profiled.
-        accepted_by_place: drafts whose first token was accepted, whose second was, and so on; of trees by level.
+        accepted_by_position: number of accepted draft tokens by position, in trees by level.
     """
 
     seconds: float
@@ -80,4 +80,4 @@ class Answer:
     num_draft_tokens: int
     num_accepted_tokens: int
     parts: dict[str, float] = field(default_factory=dict)
-    accepted_by_place: list[int] = field(default_factory=list)
+    accepted_by_position: list[int] = field(default_factory=list)

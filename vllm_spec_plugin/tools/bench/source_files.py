@@ -22,14 +22,14 @@ def changed_lines(lines: Sequence[str], others: Sequence[str], rng: random.Rando
     return changed
 
 
-def passages(sources: Sequence[str], num_lines: int, most_characters: int) -> tuple[str, ...]:
+def passages(sources: Sequence[str], num_lines: int, max_characters: int) -> tuple[str, ...]:
     """Returns a passage from the middle of each file that has one of that size.
 
     Args:
         sources: texts of files.
         num_lines: of a passage.
-        most_characters: of a passage; longer ones are left out.
+        max_characters: maximum length of a passage; longer ones are left out.
     """
     files = (text.splitlines(keepends=True) for text in sources)
     middles = ("".join(lines[len(lines) // 2 :][:num_lines]) for lines in files if len(lines) >= 2 * num_lines)
-    return tuple(text for text in middles if len(text) <= most_characters)
+    return tuple(text for text in middles if len(text) <= max_characters)

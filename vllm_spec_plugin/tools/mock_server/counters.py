@@ -66,7 +66,7 @@ class RequestCounters:
         step.kv_blocks_rolled_back = blocks if not accepted else 0
         step.proposer_seconds, step.verification_seconds = seconds * _PROPOSER_SHARE, seconds * _VERIFICATION_SHARE
         step.predicted_seconds = step.measured_seconds = seconds
-        # One step in the place of as many as it delivered tokens.
+        # One step instead of one per output token.
         step.expected_saved_seconds = step.realised_saved_seconds = seconds * accepted
         step.acceptance = [0.5] * num_drafts
         own.add(step)

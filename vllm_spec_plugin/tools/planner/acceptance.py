@@ -1,4 +1,4 @@
-"""How a proposer's drafts fare, place by place. Pure."""
+"""Acceptance of a proposer's drafts, by position. Pure."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -10,12 +10,12 @@ from vllm_spec_plugin.tools.theory.generalised import conditional_rates
 
 @dataclass(frozen=True)
 class Acceptance:
-    """Counts over steps without prompts.
+    """Counts over decode steps.
 
     Attributes:
-        request_steps: requests that were in them, step by step.
-        drafts: of these, how many had a draft; n-grams have none where nothing matches.
-        accepted: drafts whose first token was accepted, whose second was, and so on; of trees by level.
+        request_steps: number of requests, added up over steps.
+        drafts: number of drafts; n-grams have none where nothing matches.
+        accepted: number of accepted draft tokens by position, in trees by level.
     """
 
     request_steps: int
@@ -23,45 +23,45 @@ class Acceptance:
     accepted: tuple[int, ...]
 
     @classmethod
-    def of(cls, answers: Iterable[Answer], places: int) -> Self:
-        """Of jobs whose drafts had at most `places` tokens one after the other."""
+    def of(cls, answers: Iterable[Answer], positions: int) -> Self:
+        """Adds up jobs whose drafts have at most `positions` tokens in sequence."""
         request_steps = drafts = 0
-        accepted = [0] * places
+        accepted = [0] * positions
         for answer in answers:
-            # Every request has its first token from its prompt, and one per step besides what was accepted.
+            # A request has one output token from its prompt, and one per step besides the accepted ones.
             own = sum(map(len, answer.token_ids)) - len(answer.token_ids) - answer.num_accepted_tokens
             request_steps += own
             drafts += answer.num_drafts
-            for place, count in enumerate(answer.accepted_by_place[:places]):
-                accepted[place] += count
+            for position, count in enumerate(answer.accepted_by_position[:positions]):
+                accepted[position] += count
         return cls(request_steps, drafts, tuple(accepted))
 
     @property
     def draft_share(self) -> float:
-        """Of request-steps, those with a draft."""
+        """Returns the share of request-steps with a draft."""
         return self.drafts / self.request_steps if self.request_steps else 0.0
 
     @property
     def reached(self) -> list[float]:
-        """How often each place is accepted, per request-step: `conditional_rates`' input, having no draft included."""
+        """Returns accepted tokens per request-step by position, requests without drafts included."""
         return [count / self.request_steps if self.request_steps else 0.0 for count in self.accepted]
 
     @property
     def rates(self) -> list[float]:
-        """Alpha by place: how often a place of a draft is accepted if those before it were."""
+        """Returns alpha by position: the share accepted where all earlier positions were."""
         return conditional_rates([count / self.drafts if self.drafts else 0.0 for count in self.accepted])
 
     @property
     def length(self) -> float | None:
-        """1 + accepted / drafts; None without drafts."""
+        """Returns 1 + accepted / drafts; None without drafts."""
         return 1 + sum(self.accepted) / self.drafts if self.drafts else None
 
     @property
     def tokens_per_step(self) -> float:
-        """Output tokens of a request in a step, with and without drafts alike."""
+        """Returns output tokens per request and step, with and without drafts."""
         return 1 + sum(self.reached)
 
     @property
     def perfect(self) -> Self:
-        """The same drafts, all of them accepted."""
+        """Returns the same drafts with all tokens accepted."""
         return replace(self, accepted=(self.drafts,) * len(self.accepted))

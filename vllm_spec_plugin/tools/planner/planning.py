@@ -60,7 +60,7 @@ def make_plan(
     prompts: Sequence[Prompt],
     provenance: Mapping[str, Any],
     folder: Path,
-    patience: float,
+    noise_budget: float,
     console: Console,
 ) -> Results:
     """Measures, predicts, verifies and recommends.
@@ -70,7 +70,7 @@ def make_plan(
         prompts: the traffic.
         provenance: what `report.provenance.provenance` gives, with the model served.
         folder: where files may be written that the engines can read.
-        patience: seconds to spend on waiting for a quiet machine and on repeating; half of them for the verification.
+        noise_budget: seconds of waiting for a quiet machine and of repeating, half of it for the final run.
         console: where progress is shown.
 
     Raises:
@@ -78,7 +78,7 @@ def make_plan(
         UserError: the jobs were too short.
     """
     workloads, sizes = workloads_of(prompts), wanted.sizes
-    machine = NoiseGate(patience / 2)
+    machine = NoiseGate(noise_budget / 2)
     verifying_sizes = replace(sizes, rounds=_ROUNDS)
     engines = chain_engines(
         wanted.draft, wanted.heads, wanted.tokens, has_predictions=any(prompt.prediction for prompt in prompts)
@@ -108,7 +108,7 @@ def make_plan(
             path = running.new_file()
             path.write_text(plugin_yaml(choice, None, provenance), encoding="utf-8")
             with running.beside_none(RECOMMENDED, path) as arms:
-                verified = verifying.verify(arms, prompts, verifying_sizes, NoiseGate(patience / 2), stages.on_run)
+                verified = verifying.verify(arms, prompts, verifying_sizes, NoiseGate(noise_budget / 2), stages.on_run)
         facts = running.facts
     return Results(
         workloads,

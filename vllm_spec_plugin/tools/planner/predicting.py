@@ -82,7 +82,7 @@ class _Mixture:
 
     Attributes:
         steps: that a request has after its prompt, on average.
-        reached: how often each place is accepted, per request-step.
+        reached: accepted tokens per request-step, by position.
         draft_share: of the request-steps, those with a draft.
     """
 
@@ -101,7 +101,7 @@ def predict(costs: Costs, loads: Sequence[Load], tokens: int, *, is_tree: bool =
         costs: of the candidate.
         loads: at least one.
         tokens: draft tokens of a request, those of a whole tree; 0 is no speculation.
-        is_tree: whether the draft is a tree, whose places are levels.
+        is_tree: whether the draft is a tree; positions are its levels.
     """
     plain_steps = sum(load.share * (load.num_tokens - 1) for load in loads)
     plain_seconds = _seconds(costs, plain_steps, costs.plain_step, costs.plain_prompt)
@@ -109,7 +109,7 @@ def predict(costs: Costs, loads: Sequence[Load], tokens: int, *, is_tree: bool =
     steps, per_step, step, drafting, prompt = plain_steps, 1.0, costs.plain_step, 0.0, costs.plain_prompt
     if tokens:
         mixture = _mixed(loads, tokens, is_tree)
-        # A tree is one place: it is there or not.
+        # A tree is drafted whole or not at all.
         lengths = [tokens] if is_tree else range(1, tokens + 1)
         theory = StepCosts(
             [costs.plain_step, *(_verifying(costs, length, mixture.draft_share) for length in lengths)],
@@ -156,7 +156,7 @@ def _mixed(loads: Sequence[Load], tokens: int, is_tree: bool) -> _Mixture:
     pairs = list(zip(weights, fares, strict=True))
     return _Mixture(
         sum(steps),
-        [sum(weight * fare.reached[place] for weight, fare in pairs) for place in range(depth)],
+        [sum(weight * fare.reached[i] for weight, fare in pairs) for i in range(depth)],
         sum(weight * fare.draft_share for weight, fare in pairs),
     )
 

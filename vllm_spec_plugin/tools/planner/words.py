@@ -10,8 +10,8 @@ def streams(number: int) -> str:
 
 def by_level(values: Mapping[int, float]) -> str:
     """Speedups at each concurrency: "2.10x at 1 stream, 1.20x at 8"."""
-    places = [streams(level) if place == 0 else str(level) for place, level in enumerate(values)]
-    return ", ".join(f"{value:.2f}x at {place}" for place, value in zip(places, values.values(), strict=True))
+    levels = [streams(level) if i == 0 else str(level) for i, level in enumerate(values)]
+    return ", ".join(f"{value:.2f}x at {level}" for level, value in zip(levels, values.values(), strict=True))
 
 
 def times(values: Mapping[int, float]) -> str:

@@ -83,10 +83,10 @@ class Chart:
         """Draws into axes."""
         from matplotlib.ticker import MaxNLocator
 
-        place = 0
+        index = 0
         for line in self.lines:
-            style = _style(line.role, place)
-            place += line.role == "other"
+            style = _style(line.role, index)
+            index += line.role == "other"
             points = {x: _as_spread(y) for x, y in line.points.items() if y is not None}
             medians = [spread.median for spread in points.values()]
             if len(points) > _MOST_MARKERS:
@@ -240,15 +240,15 @@ def _mark_levels(axes: "Axes", levels: Sequence[float]) -> None:
         axes.set_xlim(levels[0] / 2, levels[0] * 2)
 
 
-def _style(role: str, place: int) -> dict[str, Any]:
+def _style(role: str, index: int) -> dict[str, Any]:
     if role == "reference":
         return {"color": _BLACK, "linestyle": ":", "linewidth": 1.4, "marker": ".", "markersize": 6}
     if role == "main":
         return {"color": _BLACK, "linestyle": "-", "linewidth": 2.4, "marker": "o", "markersize": 5.5, "zorder": 3}
     return {
-        "color": _COLOURS[place % len(_COLOURS)],
-        "linestyle": _STROKES[place % len(_STROKES)],
+        "color": _COLOURS[index % len(_COLOURS)],
+        "linestyle": _STROKES[index % len(_STROKES)],
         "linewidth": 1.4,
-        "marker": _MARKERS[place % len(_MARKERS)],
+        "marker": _MARKERS[index % len(_MARKERS)],
         "markersize": 5,
     }

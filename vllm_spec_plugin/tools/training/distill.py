@@ -23,7 +23,7 @@ _POOL = 6  # batches
 def cut_prompts(
     documents: Sequence[Document], backbone: Backbone, max_tokens: int, generator: random.Random
 ) -> Iterator[list[int]]:
-    """Prompts without end: each document's own or, where it has none, a piece of it from a random place.
+    """Prompts without end: each document's own or, where it has none, a piece of it from a random position.
 
     Lengths of pieces are drawn evenly on a logarithmic scale. A prompt of a document's own that is too long is left
     out.
@@ -93,16 +93,16 @@ class OwnText:
         batches = _of_like_lengths(prompts, _ROWS[self._backbone.device.type], generator)
         rows: list[Row] = []
         made = 0
-        for place, batch in enumerate(batches):
+        for i, batch in enumerate(batches):
             if made >= num_tokens:
                 break
-            if place == len(kept):
+            if i == len(kept):
                 begin = time.monotonic()
-                kept.append(self._continue(batch, temperature, number + place))
-                entry = {"key": key, "seconds": round(time.monotonic() - begin, 3), "rows": kept[place]}
+                kept.append(self._continue(batch, temperature, number + i))
+                entry = {"key": key, "seconds": round(time.monotonic() - begin, 3), "rows": kept[i]}
                 with self._path.open("a", encoding="utf-8") as file:
                     file.write(json.dumps(entry) + "\n")
-            for first, tokens in kept[place]:
+            for first, tokens in kept[i]:
                 rows.append(Row(torch.tensor(tokens), first, temperature))
                 made += len(tokens) - first
             on_tokens(min(made, num_tokens))
@@ -141,7 +141,7 @@ class OwnText:
         )
         rows = []
         for prompt, row in zip(prompts, made[:, longest:].tolist(), strict=True):
-            end = next((place + 1 for place, token in enumerate(row) if token in ends), len(row))
+            end = next((i + 1 for i, token in enumerate(row) if token in ends), len(row))
             rows.append((len(prompt), prompt + row[:end]))
         return rows
 

@@ -12,7 +12,7 @@ from vllm_spec_plugin.tools.training.objective import Lesson
 from vllm_spec_plugin.tools.training.rows import Row, batches_once
 
 NUM_DRAWN = 6
-"""Siblings that are drawn for a place, at most, when it is measured."""
+"""Maximum number of siblings sampled per position in a measurement."""
 _POSITIONS = 64  # at once: NUM_DRAWN distributions of each
 
 

@@ -35,7 +35,7 @@ def offers_of(gains: npt.ArrayLike, step: npt.ArrayLike, **changes: Any) -> Offe
         limits=np.full((num_requests, num_proposers), most),
         drafting=np.zeros((num_proposers, 3)),
         step=np.array(step, np.float64),
-        most_tokens=num_requests * most,
+        max_draft_tokens=num_requests * most,
         others=0,
     )
     arrays = {name: np.array(value) for name, value in changes.items() if name in ("entry", "limits", "drafting")}
@@ -86,7 +86,7 @@ def best_rate(offers: Offers) -> float:
     ]
     best = 0.0
     for plan in product(*choices):
-        if sum(map(longest, plan)) <= offers.most_tokens:
+        if sum(map(longest, plan)) <= offers.max_draft_tokens:
             value = value_of(offers, plan)
             best = max(best, value.tokens / value.seconds)
     return best
@@ -105,12 +105,12 @@ def test_no_plan_of_one_proposer_is_better(seed: int) -> None:
         step,
         drafting=rng.random((1, 3)) * rng.choice([0.0, 0.1, 0.5]),
         limits=rng.integers(0, 5, (3, 1)) if seed % 2 else np.full((3, 1), 4),
-        most_tokens=int(rng.integers(0, 13)) if seed % 3 == 0 else 12,
+        max_draft_tokens=int(rng.integers(0, 13)) if seed % 3 == 0 else 12,
         others=int(rng.integers(0, 4)),
     )
     plan, value = planned(offers)
     assert value.tokens / value.seconds == pytest.approx(best_rate(offers), rel=2e-4)
-    assert sum(map(longest, plan)) <= offers.most_tokens
+    assert sum(map(longest, plan)) <= offers.max_draft_tokens
 
 
 def cascade(seed: int) -> Offers:
@@ -151,20 +151,20 @@ def test_the_value_of_a_plan_is_that_of_its_turns_and_all_limits_are_kept(seed: 
     """6 requests, 3 proposers, up to 12 tokens."""
     rng = np.random.default_rng(seed)
     draft_tokens = np.cumprod(0.3 + 0.7 * rng.random((3, 6, 12)), axis=2)
-    most_tokens = int(rng.integers(0, 73))
+    max_draft_tokens = int(rng.integers(0, 73))
     offers = offers_of(
         draft_tokens * np.cumprod(rng.random((3, 6, 12)) ** 0.3, axis=2),
-        np.cumsum([1.0, *rng.exponential(0.05, most_tokens + 1)]),
+        np.cumsum([1.0, *rng.exponential(0.05, max_draft_tokens + 1)]),
         draft_tokens=draft_tokens,
         entry=rng.random((3, 6)) * 0.1,
         limits=rng.integers(0, 13, (6, 3)),
         drafting=rng.random((3, 3)) * [0.1, 0.05, 0.01] * rng.choice([0.0, 1.0], (3, 1)),
-        most_tokens=most_tokens,
+        max_draft_tokens=max_draft_tokens,
         others=int(rng.integers(0, 5)),
     )
     plan, value = planned(offers, num_rounds=2)
     assert value == pytest.approx(value_of(offers, plan))
-    assert sum(map(longest, plan)) <= most_tokens
+    assert sum(map(longest, plan)) <= max_draft_tokens
     for turns, limits in zip(plan, offers.limits, strict=True):
         assert len({proposer for proposer, _ in turns}) == len(turns)
         assert all(1 <= length <= limits[proposer] for proposer, length in turns)
@@ -179,7 +179,7 @@ def test_a_first_draft_token_that_costs_much_is_made_up_for_by_many() -> None:
 
 def test_of_a_request_s_turns_the_longest_takes_room() -> None:
     """Half of the time the other one drafts instead, so both fit where one does."""
-    offers = offers_of(np.full((2, 1, 3), 0.45), np.ones(6), draft_tokens=np.full((2, 1, 3), 0.5), most_tokens=2)
+    offers = offers_of(np.full((2, 1, 3), 0.45), np.ones(6), draft_tokens=np.full((2, 1, 3), 0.5), max_draft_tokens=2)
     assert planned(offers)[0] == [((0, 2), (1, 2))]
 
 

@@ -170,7 +170,7 @@ def test_turns_keep_all_limits(data: st.DataObject) -> None:
         batch = Batch(len(to_draft) + 1, len(to_draft) + 1, 500, int(rng.integers(0, 25)))
         planned = control.plan(to_draft, batch)
         assert len(planned) == len(to_draft)
-        assert sum(max((length for _, length in turns), default=0) for turns in planned) <= batch.most_tokens
+        assert sum(max((length for _, length in turns), default=0) for turns in planned) <= batch.max_draft_tokens
         longest = [0] * len(kinds)
         for request, turns in zip(to_draft, planned, strict=True):
             assert len({lane for lane, _ in turns}) == len(turns)

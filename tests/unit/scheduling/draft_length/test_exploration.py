@@ -17,7 +17,7 @@ OFFERS = Offers(
     limits=np.full((2, 2), 2),
     drafting=np.array([[0.1, 0.2, 0.01], [1.0, 2.0, 0.04]]),
     step=np.array([1.0, 2.5, 3.0, 3.5, 4.0, 4.5]),
-    most_tokens=4,
+    max_draft_tokens=4,
     others=0,
 )
 # The first proposer drafts 2 tokens for request 0; request 1 has no drafts. Row 0 is no request's.
@@ -106,7 +106,7 @@ def test_the_proposer_that_is_asked_first_anyway_is_not_tried() -> None:
 def test_nothing_is_tried_beyond_limits_and_room() -> None:
     """A request that has a draft planned has room for one token anyhow."""
     assert picked({"limits": np.array([[2, 0], [0, 0]])}) == [(-1, 0.0), (-1, 0.0)]
-    assert [request for request, _ in picked({"most_tokens": 2})] == [-1, 0]
+    assert [request for request, _ in picked({"max_draft_tokens": 2})] == [-1, 0]
 
 
 def test_whoever_was_asked_is_noted() -> None:

@@ -56,4 +56,4 @@ def test_other_words_are_refused_with_what_is_allowed(
 
 def test_where_drafts_must_be_made_0_is_refused() -> None:
     with pytest.raises(UserError, match="allowed: whole numbers from 1 to 64"):
-        choose_arms(["fixed:0"], least_fixed=1)
+        choose_arms(["fixed:0"], min_fixed=1)

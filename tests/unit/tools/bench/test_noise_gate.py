@@ -27,8 +27,8 @@ class Machine:
         self.num_jobs += 1
         return Answer(2.0, 4.0, [], [], [], self.num_jobs, 0, 0)
 
-    def quiet(self, patience: float) -> NoiseGate:
-        return NoiseGate(patience, busy=lambda: self.busy, clock=lambda: self.now, sleep=self.spend)
+    def quiet(self, noise_budget: float) -> NoiseGate:
+        return NoiseGate(noise_budget, busy=lambda: self.busy, clock=lambda: self.now, sleep=self.spend)
 
 
 def test_a_job_that_was_disturbed_is_repeated() -> None:

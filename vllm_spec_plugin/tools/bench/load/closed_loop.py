@@ -62,18 +62,18 @@ class ClosedLoop:
         for _ in range(streams):
             self._ask()
 
-    def ramp_up(self, least_steps: int = 1) -> None:
+    def ramp_up(self, min_steps: int = 1) -> None:
         """Goes on until each of the first requests has output tokens.
 
         That all prompts come at once happens only here, and takes long beside what a run takes.
 
         Args:
-            least_steps: to make in any case. A few wake an engine that was idle while others ran, and lost its place
+            min_steps: minimum number of steps. A few wake an engine that was idle while others ran, and lost its place
                 in the caches and in memory.
         """
         for num_steps in itertools.count(1):
             self._step()
-            if num_steps >= least_steps and all(request.token_ids for request in self._streamed[: self._num_streams]):
+            if num_steps >= min_steps and all(request.token_ids for request in self._streamed[: self._num_streams]):
                 return
 
     def run(self) -> Progress:

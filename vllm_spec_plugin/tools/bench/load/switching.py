@@ -49,9 +49,9 @@ def window_rates(progress: Progress, tokens: int) -> list[float]:
 def recovered_after(ours: Sequence[float], best: Sequence[float]) -> int | None:
     """Tokens per stream before the first two windows, or the last one, that are within reach of the best; or None."""
     near = [own >= RECOVERED * other for own, other in zip(ours, best, strict=False)]
-    for place, is_near in enumerate(near):
-        if is_near and all(near[place : place + 2]):
-            return place * WINDOW
+    for i, is_near in enumerate(near):
+        if is_near and all(near[i : i + 2]):
+            return i * WINDOW
     return None
 
 

@@ -43,14 +43,14 @@ class Sizes:
     Attributes:
         request_tokens: output tokens of a request, on average; in `agent` of each. `edit` has six times as many.
         stream_tokens: per stream, after which a run ends.
-        least_tokens: of all streams together, however few they are.
+        min_total_tokens: minimum output tokens of a run, all streams together.
         phase_tokens: per stream and phase of `switching`.
         hard_temperature: of unpredictable text.
     """
 
     request_tokens: int = 64
     stream_tokens: int = 64
-    least_tokens: int = 192
+    min_total_tokens: int = 192
     phase_tokens: int = 400
     hard_temperature: float = 1.5
 
@@ -91,7 +91,7 @@ def load_job(
     else:
         # Answers of `edit` are written in full: the changed lines are anywhere.
         least = mean if workload == EDIT else 0
-        num_tokens = max(streams * max(sizes.stream_tokens, least), sizes.least_tokens)
+        num_tokens = max(streams * max(sizes.stream_tokens, least), sizes.min_total_tokens)
     kinds = cycle((EASY, HARD) if workload == MIXED else (workload,))
     # Enough that none comes twice, unless requests end early.
     count = streams + 2 * num_tokens // mean + 2

@@ -37,7 +37,7 @@ class Recording:
 
     def config_of(self, proposers: Sequence[int], policy: str, tokens: int) -> PluginConfig:
         """The configuration of some of the proposers, with another draft length."""
-        sections = [self.config.proposers[place].model_dump(mode="json") for place in proposers]
+        sections = [self.config.proposers[index].model_dump(mode="json") for index in proposers]
         section = sections[0] if len(sections) == 1 else {"method": "cascade", "proposers": sections}
         return parse_config(
             {"proposer": section, "draft_length": {"policy": policy, "tokens": tokens}}, "the recording"

@@ -131,7 +131,7 @@ class Server:
         self._costs, self._proposers, self._most = costs, proposers, most
         self._is_tree = [proposer in trees for proposer in proposers]
         self._forecast: Forecast | None = None
-        self._kv_place = proposers.index(kv_proposer) if kv_proposer in proposers else None
+        self._kv_index = proposers.index(kv_proposer) if kv_proposer in proposers else None
         self._by_kind = {kind: [one for one in traces if one.kind == kind] for kind in {one.kind for one in traces}}
 
     def serve(self, load: Load, control: DraftLengthControl | None) -> Result:
@@ -221,7 +221,7 @@ class Server:
             one.planned = one.uncomputed
             limit = min(self._most, one.num_tokens - one.position - 2)
             if limit > 0:
-                uncomputed = tuple(one.planned if i == self._kv_place else 0 for i in range(len(self._proposers)))
+                uncomputed = tuple(one.planned if i == self._kv_index else 0 for i in range(len(self._proposers)))
                 limits = (limit,) * len(self._proposers)
                 wanted.append(DraftRequest(one.request_id, limits, uncomputed, one.position))
                 rows.append(row)
@@ -243,26 +243,26 @@ class Server:
             if not turns or one.position >= one.num_tokens:
                 continue
             one.turns = turns
-            for place, length in turns:
-                draft = one.trace.at(self._proposers[place], one.position, length)
+            for index, length in turns:
+                draft = one.trace.at(self._proposers[index], one.position, length)
                 if draft.drafted:
-                    one.source, one.draft = place, draft
-                    num_drafted[place] += draft.drafted
+                    one.source, one.draft = index, draft
+                    num_drafted[index] += draft.drafted
                     break
-            for place, length in asked(turns, one.source):
-                num_asked[place] += 1
-                longest[place] = max(longest[place], length)
-                if place == self._kv_place:
-                    caught_up[place] += one.planned
+            for index, length in asked(turns, one.source):
+                num_asked[index] += 1
+                longest[index] = max(longest[index], length)
+                if index == self._kv_index:
+                    caught_up[index] += one.planned
                     one.uncomputed = 0
         jitters = noise.integers(len(self._costs.drafting_noise), size=count).tolist()
         return tuple(
             Drafting(
-                longest[place],
-                num_drafted[place],
-                caught_up[place],
-                self._costs.proposing(proposer, num_asked[place], longest[place], caught_up[place])
-                * self._costs.drafting_noise[jitters[place]],
+                longest[index],
+                num_drafted[index],
+                caught_up[index],
+                self._costs.proposing(proposer, num_asked[index], longest[index], caught_up[index])
+                * self._costs.drafting_noise[jitters[index]],
             )
-            for place, proposer in enumerate(self._proposers)
+            for index, proposer in enumerate(self._proposers)
         )

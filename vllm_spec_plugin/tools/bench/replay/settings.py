@@ -74,7 +74,7 @@ def arms_of(recording: Recording) -> Iterator[Arm]:
     everyone = tuple(range(count))
     yield Arm(NONE, everyone, 0, lambda: None)
     yield Arm(OFF, everyone, 0, FixedControl)
-    groups = [everyone, *(((place,) for place in everyone) if count > 1 else ())]
+    groups = [everyone, *(((index,) for index in everyone) if count > 1 else ())]
     for group in groups:
         name = name_of(recording, group)
         yield Arm(f"{OPTIMAL}{name}", group, most, partial(optimal, recording, group))
@@ -85,7 +85,7 @@ def arms_of(recording: Recording) -> Iterator[Arm]:
 def name_of(recording: Recording, proposers: Sequence[int]) -> str:
     """What is added to a policy's name that only some of the proposers serve."""
     methods = recording.methods
-    return "" if len(proposers) == len(methods) else f", {', '.join(methods[place] for place in proposers)}"
+    return "" if len(proposers) == len(methods) else f", {', '.join(methods[index] for index in proposers)}"
 
 
 def replay(recording: Recording, arm: Arm, workload: str, streams: int, sizes: Sizes) -> list[dict[str, float]]:

@@ -49,7 +49,7 @@ def drafting(results: Results) -> Table:
 
 
 def acceptance(results: Results) -> Table:
-    """How drafts fare, by workload and place."""
+    """Lists acceptance by workload and position."""
     rows = []
     for part in results.measured:
         for candidate in part.engine.candidates:
@@ -66,10 +66,10 @@ def acceptance(results: Results) -> Table:
                         f"{found.tokens_per_step:.2f}",
                     )
                 )
-    header = ("proposer", "workload", "drafts, %", "alpha by place, %", "length", "per step")
+    header = ("proposer", "workload", "drafts, %", "alpha by position, %", "length", "per step")
     note = (
-        "With drafts as long as was measured. drafts: of a request's steps, those with a draft; alpha: a place is "
-        "accepted, if those before it are (of trees a level); length: 1 + accepted / drafts; per step: output tokens."
+        "Drafts have the longest measured length. drafts: share of steps with a draft; alpha: share of a position (in "
+        "trees a level) accepted where all earlier ones were; length: 1 + accepted / drafts; per step: output tokens."
     )
     return Table("4. Acceptance", header, tuple(rows), note, text_columns=2)
 

@@ -15,7 +15,7 @@ from vllm_spec_plugin.tools.bench.load.workloads import (
     load_job,
 )
 
-SIZES = Sizes(request_tokens=40, stream_tokens=100, least_tokens=300, phase_tokens=400, hard_temperature=1.25)
+SIZES = Sizes(request_tokens=40, stream_tokens=100, min_total_tokens=300, phase_tokens=400, hard_temperature=1.25)
 FILES = ("a = 1\nb = 2\nc = 3\n", "d = 4\ne = 5\nf = 6\n")
 TEXTS = Texts(BEGINNINGS, FILES, FILES)
 

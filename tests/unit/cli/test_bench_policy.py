@@ -1,4 +1,4 @@
-"""`vllm-spec bench planning`: it runs, tells all parts, and says what does not go."""
+"""`vllm-spec bench policy`: it runs, tells all parts, and says what does not go."""
 
 import json
 from pathlib import Path
@@ -7,9 +7,9 @@ from tests.unit.cli.running import run
 
 
 def test_all_parts_are_told_and_written_for_one_proposer_and_for_two(tmp_path: Path) -> None:
-    path = tmp_path / "planning.json"
+    path = tmp_path / "policy.json"
     sizes = ("--requests", "3", "--requests", "1", "--requests", "3")
-    result = run("bench", "planning", *sizes, "--tokens", "2", "--steps", "4", "--rounds", "3", "--json", path)
+    result = run("bench", "policy", *sizes, "--tokens", "2", "--steps", "4", "--rounds", "3", "--json", path)
     assert result.exit_code == 0, result.output
     for part in ("plan", "outcomes", "measured", "total", "drafted", "ngram, draft_model"):
         assert part in result.stdout

@@ -1,4 +1,4 @@
-"""`vllm-spec bench planning`: times `policy: optimal` in the scheduler, per step."""
+"""`vllm-spec bench policy`: times `policy: optimal` in the scheduler, per step."""
 
 from typing import Annotated
 
@@ -9,7 +9,7 @@ from vllm_spec_plugin.cli.bench_options import CsvFile, HtmlFile, JsonFile, Mark
 _REQUESTS = (1, 4, 16, 64)
 
 
-def bench_planning(
+def bench_policy(
     requests: Annotated[
         list[int] | None, typer.Option(min=1, help="Requests per step; repeatable. [default: 1, 4, 16, 64]")
     ] = None,
@@ -64,7 +64,7 @@ def bench_planning(
         f"Medians of {rounds} rounds of {steps} steps, ± half the distance of the quartiles."
     ]
     report = Report(
-        "bench planning",
+        "bench policy",
         "Cost of choosing draft lengths",
         provenance(sys.argv[1:], seed, ()),
         conclusion,
