@@ -26,9 +26,6 @@ def bench_record(
         Path | None,
         typer.Option(metavar="FILE", help="Reuse the outcomes of this recording, of a target that computes the same."),
     ] = None,
-    costs_of: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Reuse the costs of this recording; only outcomes are recorded.")
-    ] = None,
     noise_budget_s: NoiseBudget = 60.0,
     seed: Seed = 0,
 ) -> None:
@@ -57,7 +54,7 @@ def bench_record(
 
     errors = new_console(stderr=True)
     check_output("OUT", out)
-    known, priced = (None if path is None else read(path) for path in (outcomes_of, costs_of))
+    known = None if outcomes_of is None else read(outcomes_of)
     numbers = {*whole_numbers("--lengths", lengths, tokens), tokens}
     sizes = record.Sizes(
         requests,
@@ -77,18 +74,14 @@ def bench_record(
 
     with (
         tempfile.TemporaryDirectory(prefix="vllm-spec-record-") as name,
-        record.running(config, source, seed, Path(name), with_none=priced is None) as arms,
+        record.running(config, source, seed, Path(name)) as arms,
     ):
         if known is None:
             traces = record.record_outcomes(arms["plugin"], config, sizes, on_run)
         else:
             traces = known.traces
             origin["outcomes"] = known.provenance
-        if priced is None:
-            costs = record.record_costs(arms, config, sizes, NoiseGate(noise_budget_s), on_run)
-        else:
-            costs = priced.costs
-            origin["costs"] = priced.provenance
+        costs = record.record_costs(arms, config, sizes, NoiseGate(noise_budget_s), on_run)
     Recording(record.nameless(config), traces, costs, origin).write(out)
     text = f"{out}: {len(traces)} responses, {out.stat().st_size:,} bytes"
     errors.print(escape(text), soft_wrap=True, highlight=False)

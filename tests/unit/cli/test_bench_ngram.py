@@ -1,25 +1,31 @@
-"""`vllm-spec bench ngram`: it runs, and says what does not go."""
+"""`vllm-spec bench ngram`: a report with a row per arm and workload."""
 
 import json
 from pathlib import Path
 
 import pytest
 
-from vllm_spec_plugin.cli.bench_ngram import bench_ngram
-from vllm_spec_plugin.tools.bench import source_texts
-
-GREEDY, SAMPLED = 5, 2
+from tests.unit.cli.running import run
+from vllm_spec_plugin.tools.bench import ngram
 
 
-def test_reports_a_row_per_variant_and_batch_and_one_per_workload(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(source_texts, "_FILES", 3)
+def test_reports_times_and_gains_by_arm_and_workload(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ngram, "_FILES", 3)
     path = tmp_path / "ngram.json"
-    bench_ngram(context=100, steps=5, batch=2, vocab_size=20, shared_tokens=1024, json_file=path)
+    sizes = ("--context", "100", "--output-tokens", "50", "--shared-tokens", "1024")
+    result = run("bench", "ngram", *sizes, "--json", path)
+    assert result.exit_code == 0, result.output
     medians = json.loads(path.read_text())["medians"]
-    assert len([row for row in medians if row["metric"] == "step"]) == 6 * (GREEDY + SAMPLED)
-    accepted = {(row["workload"], row["arm"]): row["median"] for row in medians if row["metric"] == "accepted"}
+    found = {(row["arm"], row["workload"], row["metric"]): row["median"] for row in medians}
+    arms = list(ngram.proposers(2, 0.0, 1024))
+    assert arms[:3] == ["ngram lookup", "ngram frequency", "suffix"]
+    for workload in ("synthetic", "code", "edit", "agent", "again"):
+        for arm in arms:
+            assert 0 < found[arm, workload, "step"] <= found[arm, workload, "step p99"]
+            assert 0 <= found[arm, workload, "accepted"] <= found[arm, workload, "drafted"]
     for workload in ("code", "edit", "agent", "again"):
-        assert accepted[workload, "suffix, greedy"] > 0.99 * accepted[workload, "lookup, greedy"]
-    assert accepted["again", "suffix + shared, greedy"] > 5 * accepted["again", "suffix, greedy"]
+        suffix, lookup = (found[arm, workload, "accepted"] for arm in ("suffix", "ngram lookup"))
+        assert suffix > 0.99 * lookup
+    assert found["suffix, shared", "again", "accepted"] > 5 * found["suffix", "again", "accepted"]
+    # Of 150 tokens: a tree's reserved memory is at most a few times what it holds.
+    assert 20 < found["suffix", "synthetic", "bytes per token"] < 500

@@ -1,7 +1,8 @@
-"""The proposers of repeated text by themselves, on synthetic text: what they cost, and how often they are right."""
+"""Proposers of repeated text by themselves, drafting texts that are known: what they cost, and what a step gains."""
 
+import random
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,79 +13,66 @@ from vllm_spec_plugin.proposers.ngram.proposer import DraftSampling, Mode, Ngram
 from vllm_spec_plugin.proposers.ngram.shared import SharedTexts
 from vllm_spec_plugin.proposers.suffix.proposer import SuffixProposer
 from vllm_spec_plugin.proposers.suffix.store import TextStore
+from vllm_spec_plugin.tools.bench.source_files import INSTRUCTION, changed_lines
 
 RepeatProposer = NgramProposer | SuffixProposer
+Tokens = npt.NDArray[np.int32]
 
-MAX_NEW_TOKENS = 4
-SCOPE = "one"
+VOCAB_SIZE = 32_768
+SYNTHETIC = "synthetic"
+_MAX_ORDER, _WINDOW = 5, 32_768
+_SCOPE = "one"
+# Of the workloads made of source files: files, requests of a conversation, and lines that each adds to its answer.
+_FILES, _TURNS, _LINES = 12, 6, 12
+_MOST_LINES = 160
 
 
 @dataclass(frozen=True)
-class Variants:
-    """What the proposers are made with.
+class Known:
+    """A request whose answer is known.
 
     Attributes:
+        prompt: [num_tokens] int32.
+        answer: [num_tokens] int32, what the target says.
+    """
+
+    prompt: Tokens
+    answer: Tokens
+
+
+def proposers(min_order: int, min_probability: float, shared_tokens: int) -> Mapping[str, Callable[[], RepeatProposer]]:
+    """Returns what makes the proposer of each arm.
+
+    Args:
         min_order: fewest tokens that must match.
-        max_order: most tokens that lookup and frequency match.
-        window: tokens that frequency counts.
-        vocab_size: of the target.
-        shared_tokens: most tokens of ended texts that are kept.
         min_probability: below which a suffix draft ends.
+        shared_tokens: most tokens of earlier texts that the arms "shared" keep.
     """
 
-    min_order: int
-    max_order: int
-    window: int
-    vocab_size: int
-    shared_tokens: int
-    min_probability: float
+    def ngram(mode: Mode, sampling: DraftSampling = "greedy", *, shared: bool = False) -> NgramProposer:
+        # The orders of frequency count the token that follows too.
+        least, most = (order + (mode == "frequency") for order in (min_order, max(min_order, _MAX_ORDER)))
+        texts = SharedTexts(least, most, shared_tokens, VOCAB_SIZE) if shared else None
+        return NgramProposer(mode, least, most, _WINDOW, sampling, VOCAB_SIZE, texts)
 
-    def proposers(self) -> dict[tuple[str, str], Callable[[], RepeatProposer]]:
-        """Returns what makes each proposer, by mode and sampling; "+ shared" has a store of earlier texts."""
+    def suffix(sampling: DraftSampling = "greedy", *, shared: bool = False) -> SuffixProposer:
+        store = TextStore(shared_tokens, VOCAB_SIZE) if shared else None
+        return SuffixProposer(min_order, min_probability, sampling, VOCAB_SIZE, store)
 
-        def ngram(mode: Mode, sampling: DraftSampling, shared: bool = False) -> NgramProposer:
-            # The orders of frequency count the token that follows too.
-            least, most = (order + (mode == "frequency") for order in (self.min_order, self.max_order))
-            texts = SharedTexts(least, most, self.shared_tokens, self.vocab_size) if shared else None
-            return NgramProposer(mode, least, most, self.window, sampling, self.vocab_size, texts)
-
-        def suffix(sampling: DraftSampling, shared: bool = False) -> SuffixProposer:
-            store = TextStore(self.shared_tokens, self.vocab_size) if shared else None
-            return SuffixProposer(self.min_order, self.min_probability, sampling, self.vocab_size, store)
-
-        return {
-            ("lookup", "greedy"): lambda: ngram("lookup", "greedy"),
-            ("frequency", "greedy"): lambda: ngram("frequency", "greedy"),
-            ("suffix", "greedy"): lambda: suffix("greedy"),
-            ("frequency", "sample"): lambda: ngram("frequency", "sample"),
-            ("suffix", "sample"): lambda: suffix("sample"),
-            ("lookup + shared", "greedy"): lambda: ngram("lookup", "greedy", shared=True),
-            ("suffix + shared", "greedy"): lambda: suffix("greedy", shared=True),
-        }
+    return {
+        "ngram lookup": lambda: ngram("lookup"),
+        "ngram frequency": lambda: ngram("frequency"),
+        "suffix": suffix,
+        "ngram frequency, sampled": lambda: ngram("frequency", "sample"),
+        "suffix, sampled": lambda: suffix("sample"),
+        "ngram lookup, shared": lambda: ngram("lookup", shared=True),
+        "suffix, shared": lambda: suffix(shared=True),
+    }
 
 
-@dataclass(frozen=True)
-class Measurement:
-    """What one variant cost and achieved.
-
-    Attributes:
-        indexing_ms: milliseconds per request to take in its whole text at the first step.
-        step_us: [steps] microseconds per request of each later step.
-        right: how many drafted tokens were what followed, up to each draft's first wrong one.
-        drafted: how many tokens were drafted.
-        num_bytes: memory held at the end.
-    """
-
-    indexing_ms: float
-    step_us: npt.NDArray[np.float64]
-    right: int
-    drafted: int
-    num_bytes: int
-
-
-def text_stream(num_tokens: int, vocab_size: int, rng: np.random.Generator) -> npt.NDArray[np.int32]:
+def synthetic_text(num_tokens: int, rng: np.random.Generator) -> Tokens:
     """Zipf-distributed tokens, about half of them in phrases that come back: [num_tokens] int32."""
-    tokens = np.minimum(rng.zipf(1.2, num_tokens), vocab_size) - 1
+    tokens = np.minimum(rng.zipf(1.2, num_tokens), VOCAB_SIZE) - 1
     phrases = [tokens[at : at + length] for at, length in rng.integers((0, 3), (num_tokens - 12, 13), (500, 2))]
     stream, at = np.empty(num_tokens + 12, np.int64), 0
     while at < num_tokens:
@@ -94,51 +82,94 @@ def text_stream(num_tokens: int, vocab_size: int, rng: np.random.Generator) -> n
     return stream[:num_tokens].astype(np.int32)
 
 
-def text_lengths(context: int, steps: int, rng: np.random.Generator) -> Iterator[int]:
-    """How long a request's text is at each step, 1 to 4 tokens more each time."""
-    length = context
-    for _ in range(steps):
-        length += int(rng.integers(1, MAX_NEW_TOKENS + 1))
-        yield length
+def source_texts(sources: Sequence[str], encode: Callable[[str], list[int]], seed: int) -> dict[str, list[Known]]:
+    """Requests made from source files, in the order in which they come.
+
+    `code` goes on with a file after its first half. `edit` prints the prompt's file with 5% of its lines taken from
+    other files. In `agent` each answer is the last one with further lines, and each prompt has all that was said
+    before; in `again` the prompts are the same, and only earlier answers say what comes.
+
+    Args:
+        sources: texts of files.
+        encode: a tokenizer.
+        seed: of the choice of files and changed lines.
+    """
+    rng, chance = np.random.default_rng(seed), random.Random(seed)
+    files = [lines for text in sources if len(lines := text.splitlines(keepends=True)) >= _TURNS * _LINES]
+    chosen = [files[place][:_MOST_LINES] for place in rng.permutation(len(files))[:_FILES]]
+    others = sorted({line for lines in files for line in lines})
+
+    def known(prompt: str, answer: str) -> Known:
+        return Known(np.array(encode(prompt), np.int32), np.array(encode(answer), np.int32))
+
+    found: dict[str, list[Known]] = {name: [] for name in ("code", "edit", "agent", "again")}
+    for lines in chosen:
+        half = len(lines) // 2
+        found["code"].append(known("".join(lines[:half]), "".join(lines[half:])))
+        found["edit"].append(known("".join(lines), "".join(changed_lines(lines, others, chance))))
+        said = ""
+        for count in range(_LINES, (_TURNS + 1) * _LINES, _LINES):
+            answer = "".join(lines[:count])
+            found["agent"].append(known(said + INSTRUCTION, answer))
+            found["again"].append(known(INSTRUCTION, answer))
+            said += INSTRUCTION + answer
+    return found
 
 
-def measure(
-    proposer: RepeatProposer, texts: list[npt.NDArray[np.int32]], context: int, steps: int, num_draft_tokens: int
-) -> Measurement:
-    """Runs one proposer over `texts`, each beginning with `context` tokens and at least as long as needed."""
-    rng = np.random.default_rng(1)
-
-    def views(length: int) -> list[RequestView]:
-        return [
-            RequestView(str(index), text[:length], num_draft_tokens, rng.random(num_draft_tokens), scope=SCOPE)
-            for index, text in enumerate(texts)
-        ]
-
-    fresh = views(context)
-    begin = time.perf_counter()
-    proposer.propose(fresh)
-    indexing = (time.perf_counter() - begin) / len(texts) * 1e3
-    seconds, right, drafted = [], 0, 0
-    for length in text_lengths(context, steps, rng):
-        requests = views(length)
-        begin = time.perf_counter()
-        drafts = proposer.propose(requests)
-        seconds.append(time.perf_counter() - begin)
-        for draft, text in zip(drafts, texts, strict=True):
-            right += num_right(draft.token_ids, text[length:])
-            drafted += len(draft.token_ids)
-    return Measurement(indexing, np.array(seconds) / len(texts) * 1e6, right, drafted, proposer.num_bytes)
+def fill(proposer: RepeatProposer, text: Tokens, size: int) -> None:
+    """Shows a proposer a text in pieces of `size` tokens, each of a request that ends."""
+    for at in range(0, len(text), size):
+        name = f"ended {at}"
+        proposer.propose([RequestView(name, text[at : at + size], 1, np.zeros(1), scope=_SCOPE)])
+        proposer.finish(name)
 
 
-def num_right(token_ids: Sequence[int], following: npt.NDArray[np.int32]) -> int:
+def simulate(proposer: RepeatProposer, requests: Sequence[Known], num_draft_tokens: int) -> dict[str, float]:
+    """Answers requests one after the other: a step's drafts are checked against what follows, and give one token more.
+
+    Args:
+        proposer: what drafts.
+        requests: in their order; all of one scope, some with more than one step.
+        num_draft_tokens: most tokens of a draft.
+
+    Returns:
+        accepted, drafted: draft tokens per step, up to each draft's first wrong one, and all. step, step p99: median
+        and 99th percentile of seconds per step, without each request's first. first step: mean seconds,
+        in which the prompt is read. bytes: memory held before the last request ends.
+    """
+    rng = np.random.default_rng(0)
+    accepted = drafted = 0
+    first: list[float] = []
+    later: list[float] = []
+    num_bytes = 0
+    for number, request in enumerate(requests):
+        text, length = np.concatenate([request.prompt, request.answer]), len(request.prompt)
+        seconds = first
+        while length < len(text):
+            count = min(num_draft_tokens, len(text) - length)
+            view = RequestView(str(number), text[:length], count, rng.random(count), scope=_SCOPE)
+            begin = time.perf_counter()
+            [draft] = proposer.propose([view])
+            seconds.append(time.perf_counter() - begin)
+            seconds = later
+            right = _num_right(draft.token_ids, text[length:])
+            accepted, drafted = accepted + right, drafted + len(draft.token_ids)
+            length += right + 1
+        num_bytes = proposer.num_bytes
+        proposer.finish(str(number))
+    steps = len(first) + len(later)
+    step, p99 = np.percentile(later, (50, 99)).tolist()
+    return {
+        "accepted": accepted / steps,
+        "drafted": drafted / steps,
+        "step": step,
+        "step p99": p99,
+        "first step": sum(first) / len(first),
+        "bytes": num_bytes,
+    }
+
+
+def _num_right(token_ids: Sequence[int], following: Tokens) -> int:
     """How many drafted tokens are those that follow, up to the first wrong one."""
     matches = np.array(token_ids, np.int32) == following[: len(token_ids)]
     return int(np.cumprod(matches).sum())
-
-
-def fill(proposer: RepeatProposer, texts: Iterable[npt.NDArray[np.int32]]) -> None:
-    """Shows a proposer texts that end."""
-    for index, text in enumerate(texts):
-        name = f"ended {index}"
-        proposer.propose([RequestView(name, text, 1, np.zeros(1), scope=SCOPE)])
-        proposer.finish(name)

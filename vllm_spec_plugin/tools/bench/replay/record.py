@@ -36,7 +36,7 @@ class Sizes:
     Attributes:
         num_requests: responses of each kind.
         num_tokens: output tokens of each, longest draft included.
-        levels: numbers of requests at once that steps are timed with; none is no costs.
+        levels: numbers of requests at once that steps are timed with.
         lengths: draft lengths that steps are timed with, the longest draft among them.
         num_steps: steps of each of these, about.
         rounds: how often they are timed.
@@ -94,9 +94,7 @@ def fixed(config: PluginConfig, tokens: int) -> PluginConfig:
 
 
 @contextlib.contextmanager
-def running(
-    config: PluginConfig, target: str, seed: int, folder: Path, *, with_none: bool
-) -> Iterator[dict[str, RecordingArm]]:
+def running(config: PluginConfig, target: str, seed: int, folder: Path) -> Iterator[dict[str, RecordingArm]]:
     """Starts the engine that records, and one without speculation to compare with; they end with the context.
 
     Raises:
@@ -104,7 +102,7 @@ def running(
     """
     path = folder / "plugin.yaml"
     path.write_text(yaml.safe_dump(config.model_dump(mode="json")), encoding="utf-8")
-    plans = {_PLUGIN: plan_file(path)} | ({_NONE: ArmPlan(None, 0, None)} if with_none else {})
+    plans = {_PLUGIN: plan_file(path), _NONE: ArmPlan(None, 0, None)}
     with contextlib.ExitStack() as stack:
         arms = {}
         for name, plan in plans.items():
