@@ -1,4 +1,4 @@
-"""Prompts of the scenarios, and the requests that ask them."""
+"""Prompts of the scenarios, and their requests."""
 
 import functools
 from collections.abc import Mapping

@@ -83,7 +83,7 @@ def judge(rate: float, seconds: float, report: Mapping[str, Any], goals: Goals) 
     """
     sent, expected = int(report["sent"]), rate * seconds
     if sent < expected - _DEVIATIONS * math.sqrt(expected) - 1:
-        raise SweepError(f"the clients sent {sent} requests in the place of {expected:.0f}: give them more --processes")
+        raise SweepError(f"the clients sent {sent} requests instead of {expected:.0f}: give them more --processes")
     total, server = report["all"], report["server"] or {}
     ttft, tpot = (None if total[name] is None else total[name]["p95"] for name in ("ttft", "tpot"))
     failed = total["requests"] - total["succeeded"]

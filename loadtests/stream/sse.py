@@ -2,7 +2,7 @@
 
 A parser of our own, since every event needs its arrival time: it is fed pieces as they are read and returns the events
 that each one completes. sseclient-py and httpx-sse iterate over whole lines of a response that they read themselves;
-httpx-sse holds a line back that ends in CR until more comes. Neither tells whether a stream was cut within an event.
+httpx-sse holds a line back that ends in CR until more comes. Neither reports whether a stream was cut within an event.
 """
 
 import codecs

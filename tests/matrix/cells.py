@@ -170,7 +170,7 @@ def greedy_faults(result: Result, plain: Result) -> list[str]:
         return logprobs[position]
 
     differences = first_differences(result.tokens(), plain.tokens(), top_two, TOLERANCE)
-    faults = [f"{d.request} at {d.position} (top two {d.gap:.3g} apart)" for d in differences if not d.is_tie]
+    faults = [f"{d.request} at {d.position} (top two {d.logit_gap:.3g} apart)" for d in differences if not d.is_tie]
     return [f"greedy outputs differ: {', '.join(faults)}"] if faults else []
 
 

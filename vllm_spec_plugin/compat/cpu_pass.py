@@ -268,7 +268,7 @@ class _Graph:
 
 
 def _is_close(found: torch.Tensor, expected: torch.Tensor) -> bool:
-    """Whether two results differ little; -inf, for tokens outside a vocabulary, must be in the same places."""
+    """Whether two results differ little; -inf, for tokens outside a vocabulary, must be at the same positions."""
     outside = expected.isneginf()
     if not torch.equal(found.isneginf(), outside):
         return False

@@ -1,1 +1,1 @@
-"""Asks the proposers in the worker, and runs draft models."""
+"""Calls the proposers in the worker, and runs draft models."""

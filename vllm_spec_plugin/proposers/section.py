@@ -39,7 +39,7 @@ class DraftWeights(NamedTuple):
 
     @property
     def loaded(self) -> dict[str, Any]:
-        """What vLLM's loader is told, by name: everything but `num_branches`."""
+        """Returns the arguments of vLLM's loader by name: everything but `num_branches`."""
         return {key: value for key, value in self._asdict().items() if key != "num_branches"}
 
 

@@ -292,7 +292,7 @@ class DraftLengthAdapter:
         """Keeps turns and sources of the drafts that a step made until they are verified.
 
         Returns:
-            Per proposer the longest draft it was asked for, and the text tokens that the one with KV computed.
+            Returns per proposer the longest planned draft, and the text tokens that the one with KV computed.
         """
         sampled, index = outcome.sampled_token_ids, outcome.req_id_to_index
         longest, caught_up, kv_proposer = [0] * len(self._proposers), 0, self._uncomputed.proposer

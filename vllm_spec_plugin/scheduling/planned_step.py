@@ -8,7 +8,7 @@ from vllm_spec_plugin.turns import Turns
 
 @dataclass(slots=True)
 class PlannedStep:
-    """A planned step; attributes as of `Measured`, and what its outcome is compared with.
+    """A planned step; attributes as in `Measured`, and what its outcome is compared with.
 
     Attributes:
         turns: turns of each request that gets drafts at the step's end.

@@ -1,4 +1,4 @@
-"""Reads a server's `/metrics`: the one place that parses Prometheus' text format."""
+"""Reads a server's `/metrics`: the only module that parses Prometheus' text format."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -50,7 +50,7 @@ def cpu_environment(offline: bool = True) -> dict[str, str]:
     Variables that are set already are left out, so that `os.environ | cpu_environment()` respects them.
 
     Args:
-        offline: the model lies on this machine, so nothing is to be asked of the Hugging Face hub.
+        offline: the model lies on this machine, so the Hugging Face hub is not contacted.
     """
     if not runs_on_cpu():
         return {}
@@ -78,7 +78,7 @@ def serve_command(
         model: a folder, or a name on the Hugging Face hub.
         speculative_config: a path to a plugin.yaml, or JSON; None serves without speculation.
         port: to listen on, on the loopback interface.
-        extra_args: further `vllm serve` arguments; where they name an option that is set here, theirs counts.
+        extra_args: further `vllm serve` arguments; they override options that are set here.
 
     Raises:
         ServerError: there is no `vllm` command, or no folder where `model` is plainly a path.

@@ -79,7 +79,8 @@ def agreement_check(
     identical = len(outputs) - len(differences)
     figures = f"{identical} identical, {len(differences) - len(wrong)} differ where two tokens tie, {len(wrong)} wrong"
     shown = [
-        f"output {one.request}, token {one.position + 1}: {one.tokens[0]}, not {one.tokens[1]}, {one.gap:.4f} apart"
+        f"output {one.request}, token {one.position + 1}: {one.tokens[0]}, not {one.tokens[1]}, "
+        f"{one.logit_gap:.4f} apart"
         for one in wrong[:_MOST_SHOWN]
     ]
     figures += f": {'; '.join(shown)}" if shown else ""
@@ -92,7 +93,7 @@ class PlainServer:
     def __init__(self, base_url: str, model: str) -> None:
         self._client = httpx.Client(base_url=base_url, trust_env=False, timeout=120.0)
         self._model = model
-        # Many outputs differ at the same place.
+        # Many outputs differ at the same position.
         self.top_two = functools.cache(self._top_two)
 
     def close(self) -> None:

@@ -77,7 +77,7 @@ def test_a_trial_passes_if_all_goals_are_kept_and_all_requests_answered() -> Non
 
 
 def test_clients_that_do_not_reach_the_rate_say_nothing_about_the_server() -> None:
-    with pytest.raises(SweepError, match="sent 100 requests in the place of 200: give them more --processes"):
+    with pytest.raises(SweepError, match="sent 100 requests instead of 200: give them more --processes"):
         judge(20.0, 10.0, report(), GOALS)
 
 

@@ -14,7 +14,7 @@ from vllm_spec_plugin.tools.engine_child import EngineChild, EngineError, StartE
 class Arm(EngineChild):
     """An engine in a process of its own: ready when the context is entered, ended when it is left.
 
-    Every method that asks the engine raises `EngineError` if the engine ended.
+    Every method that calls the engine raises `EngineError` if the engine ended.
     """
 
     module = "vllm_spec_plugin.tools.bench.arm_process"

@@ -20,7 +20,7 @@ _WAKING_STEPS = 6
 
 
 class Session:
-    """An engine and what it can be asked."""
+    """An engine and the calls that it answers."""
 
     def __init__(self, arguments: dict[str, Any]) -> None:
         """Builds the engine.

@@ -21,7 +21,7 @@ _STOCK_TOKENS, _MOST_STOCK_TOKENS = 4, 32
 
 @dataclass(frozen=True)
 class Choice:
-    """An arm that was asked for.
+    """An arm as given on the command line.
 
     Attributes:
         name: of the arm in reports.

@@ -18,7 +18,7 @@ class PlannedArm:
 
     Attributes:
         plan: its engine. Arms whose plans are equal share one: engines cost memory, and a minute to start.
-        spec_tokens: most draft tokens, asked for with each request, 0 is off; None is as the engine does.
+        spec_tokens: maximum draft tokens in each request; 0 is off, None the engine's own.
         is_fixed: whether it is one of those that the best fixed draft length is chosen from.
     """
 
@@ -73,7 +73,7 @@ def plan_arms(
 
     Args:
         choices: which.
-        base: who drafts.
+        base: the configuration with the proposer.
         optimal_tokens: most that `optimal` drafts.
         folder: where files may be written that the engines can read.
         may_share: arms of fixed draft length may be requests of one engine, each saying its own.

@@ -30,16 +30,16 @@ class StepCurve:
 
     def at(self, tokens: float) -> float:
         """Interpolated; below the first size as there, beyond the last one by the mean slope."""
-        place = bisect_left(self.tokens, tokens)
-        if place == 0:
+        i = bisect_left(self.tokens, tokens)
+        if i == 0:
             return self.seconds[0]
-        if place == len(self.tokens):
+        if i == len(self.tokens):
             span = self.tokens[-1] - self.tokens[0]
             slope = (self.seconds[-1] - self.seconds[0]) / span if span else 0.0
             return self.seconds[-1] + slope * (tokens - self.tokens[-1])
-        left, right = self.tokens[place - 1], self.tokens[place]
+        left, right = self.tokens[i - 1], self.tokens[i]
         share = (tokens - left) / (right - left)
-        return self.seconds[place - 1] + share * (self.seconds[place] - self.seconds[place - 1])
+        return self.seconds[i - 1] + share * (self.seconds[i] - self.seconds[i - 1])
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class DraftingCost:
     token: float
 
     def of(self, tokens: int) -> float:
-        """Of so many draft tokens per request; none cost nothing."""
+        """Returns seconds for a number of draft tokens per request; none cost nothing."""
         return self.fixed + tokens * self.token if tokens else 0.0
 
 
@@ -69,7 +69,7 @@ def step_curve(steps: Iterable[Step], num_requests: int) -> StepCurve | None:
 
     Args:
         steps: of any jobs.
-        num_requests: those of so many requests count.
+        num_requests: number of requests of the steps that count.
     """
     times: dict[int, list[float]] = {}
     for step in whole_steps(steps, num_requests):

@@ -42,7 +42,7 @@ def stock_plan(method: str, draft: str, num_draft_tokens: int) -> ArmPlan:
     """vLLM's own speculation.
 
     Args:
-        method: one of `arm_words.STOCK_METHODS`.
+        method: one of `arm_spec.STOCK_METHODS`.
         draft: a draft model where the method needs one, a folder's absolute path or a hub name.
         num_draft_tokens: K.
     """

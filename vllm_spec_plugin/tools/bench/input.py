@@ -1,4 +1,4 @@
-"""Reading what people ask of a benchmark."""
+"""Reads the input of benchmarks."""
 
 import re
 from collections.abc import Sequence

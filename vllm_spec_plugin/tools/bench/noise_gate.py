@@ -27,7 +27,7 @@ _Timed = TypeVar("_Timed", bound=Timed)
 
 
 def busy_seconds(path: Path = Path("/proc/stat")) -> float | None:
-    """Seconds that all cores together have worked since the machine started; None where nothing tells."""
+    """Seconds that all cores together have worked since the machine started; None where that is unknown."""
     try:
         fields = path.read_text().split("\n", 1)[0].split()[1:]
         return sum(int(fields[index]) for index in _BUSY_FIELDS) / _TICKS_PER_SECOND
@@ -51,7 +51,7 @@ class NoiseGate:
         Args:
             budget_s: seconds to spend, in all, on waiting and on repeating.
             busy: see `busy_seconds`.
-            clock: tells seconds.
+            clock: returns the time in seconds.
             sleep: waits that many seconds.
         """
         self._budget_s = budget_s

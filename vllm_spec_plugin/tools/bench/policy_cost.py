@@ -101,7 +101,7 @@ class _Server:
         self._control.probed([(size, _STEP + _TOKEN * size) for size in _PROBED])
 
     def step(self) -> tuple[int, int, int, float]:
-        """Nanoseconds of planning, of the outcomes and of what the step took, and draft tokens asked per request."""
+        """Nanoseconds of planning, of the outcomes and of what the step took, and planned draft tokens per request."""
         control, clock, num_requests = self._control, time.thread_time_ns, len(self._requests)
         batch = Batch(num_requests, num_requests, num_requests * _CONTEXT, num_requests * self._most)
         begin = clock()

@@ -11,12 +11,12 @@ class Step:
         num_requests: requests that were in it.
         num_tokens: tokens that the target computed, drafts included.
         in_prompt: whether some of them were a prompt's.
-        num_drafted: tokens of the longest draft made at its end: so many passes of a draft model.
+        num_drafted: tokens of the longest draft made at its end, the number of a draft model's passes.
         seconds: the whole step's, scheduling and output included.
         drafting_seconds: of which the runner took to draft, the preparation of the drafter's input included.
         proposer_seconds: of which the drafter itself took.
         tree_seconds: of the whole step, what it took that trees were verified, not chains: layout, attention
-            metadata, keys and values in further places, copies of KV blocks.
+            metadata, keys and values in further blocks, copies of KV blocks.
     """
 
     num_requests: int

@@ -94,10 +94,10 @@ def run_rounds(
 
 
 def others_of(runs: Sequence[Run[_Cell, _Answer]]) -> list[float]:
-    """Returns the cores that other processes used, per run; empty where nothing tells."""
+    """Returns the cores that other processes used, per run; empty where that is unknown."""
     return [run.others for run in runs if run.others is not None]
 
 
 def interruption(num_done: int, num_rounds: int) -> list[str]:
-    """Returns the problem of a report on fewer rounds than were asked for; empty without."""
+    """Returns the problem of a report on fewer rounds than requested; empty without."""
     return [f"interrupted: these are the first {num_done} of {num_rounds} rounds"] if num_done < num_rounds else []

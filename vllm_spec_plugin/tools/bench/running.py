@@ -27,7 +27,7 @@ def started_arms(
         arguments: by name, see `arm.py`.
         environment: of each one's process.
         folder: for their files.
-        console: where it is told which one starts.
+        console: prints which one starts.
 
     Raises:
         UserError: one did not start.
@@ -61,7 +61,7 @@ def running_engines(
         seed: of each engine.
         enforce_eager: do not compile.
         folder: for their files.
-        console: where it is told which one starts.
+        console: prints which one starts.
         options: further arguments of `vllm.LLM`.
 
     Yields:

@@ -13,12 +13,12 @@ def changed_lines(lines: Sequence[str], others: Sequence[str], rng: random.Rando
 
     Args:
         lines: at least one.
-        others: what replaces them; at least two different lines.
+        others: replacement lines; at least two different lines.
         rng: chooses.
     """
     changed = list(lines)
-    for place in rng.sample(range(len(lines)), max(1, round(CHANGED_LINES * len(lines)))):
-        changed[place] = rng.choice([line for line in others if line != lines[place]])
+    for i in rng.sample(range(len(lines)), max(1, round(CHANGED_LINES * len(lines)))):
+        changed[i] = rng.choice([line for line in others if line != lines[i]])
     return changed
 
 

@@ -135,7 +135,7 @@ def run_baseline(
         given: the user's prompts, None if there are none.
         sizes: how much is done.
         tolerance: of logits; None is the dtype's.
-        say: told what is done next.
+        say: called with each stage's name.
     """
     facts = engine.facts()
     allowed = tolerance_of(facts["dtype"]) if tolerance is None else tolerance

@@ -32,9 +32,9 @@ def check_greedy(engine: RunsJobs, baseline: Baseline, name: str, label: str, ti
     faults = [difference for difference in found if not difference.is_tie]
     detail = f"{len(found) - len(faults)} of {len(result.outputs)} outputs differ at a tie" if found else "all equal"
     if faults:
-        worst = max(faults, key=lambda d: d.gap)
+        worst = max(faults, key=lambda d: d.logit_gap)
         detail = f"{len(faults)} of {len(result.outputs)} outputs differ, such as at token {worst.position} of output "
-        detail += f"{worst.request}: {worst.tokens[0]} instead of {worst.tokens[1]}, logits {worst.gap:.3g} apart"
+        detail += f"{worst.request}: {worst.tokens[0]} instead of {worst.tokens[1]}, logits {worst.logit_gap:.3g} apart"
     if tight:
         detail += f"; {result.preemptions} preemptions"
     untested = tight and not result.preemptions

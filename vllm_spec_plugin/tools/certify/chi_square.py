@@ -17,7 +17,7 @@ from vllm_spec_plugin.tools.certify.jobs import Tokens
 Floats = npt.NDArray[np.float64]
 
 _LEAST_EXPECTED = 5.0
-# A rare prefix is no test by itself. All of a position's are tested together, tokens told apart by the
+# A rare prefix is no test by itself. All of a position's are tested together, tokens distinguished by the
 # rank of their probability: bounds of the rank classes.
 _RANKS = (0, 1, 2, 4, 8, 16, 32, 128)
 _RARE = 20

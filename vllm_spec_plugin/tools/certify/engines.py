@@ -13,7 +13,7 @@ class RunsJobs(Protocol):
     """An engine, wherever it is."""
 
     def facts(self) -> dict[str, Any]:
-        """Tells its device, dtype, sizes and tokenizer, see `engine_process.py`."""
+        """Returns its device, dtype, sizes and tokenizer, see `engine_process.py`."""
         ...
 
     def run(self, job: Job) -> Result:

@@ -19,8 +19,8 @@ from vllm_spec_plugin.tools.certify.jobs import Tokens
 Floats = npt.NDArray[np.float64]
 # How far alternatives are from the null: a Dirichlet prior of c observations. Deviations of about 1/sqrt(c).
 _CONCENTRATIONS = np.array([10.0, 30.0, 100.0, 300.0, 1000.0, 3000.0])
-# Tokens at least as likely as the first are told apart, the others by the bounds that they are between: alternatives in
-# which every rare token has a probability of its own would cost more evidence than they find.
+# Tokens at least as likely as the first are distinguished, the others share bins between these bounds: alternatives in
+# which every rare token has its own probability would cost more evidence than they find.
 _RARE = np.array([1e-2, 1e-3, 1e-4])
 # The same for two samples: what is added to each count, so that rare tokens are held to be alike.
 _PSEUDOCOUNTS = np.array([3.0, 10.0, 30.0, 100.0])
@@ -41,7 +41,7 @@ def against_probabilities(counts: Mapping[Tokens, Counter[int]], probabilities: 
     """Tests whether tokens follow prefixes with the given probabilities.
 
     The e-value is the likelihood of the tokens under a Dirichlet prior around the probabilities, over that under the
-    probabilities: given the prefixes a martingale in each new token, in any order. Rare tokens are told apart by the
+    probabilities: given the prefixes a martingale in each new token, in any order. Rare tokens are distinguished by the
     magnitude of their probability.
 
     Args:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-# Below this difference of their logits the two most likely tokens are told apart by rounding only, by dtype.
+# Below this difference of their logits the two most likely tokens are distinguished by rounding only, by dtype.
 TOLERANCES = {"float32": 1e-4, "float16": 0.03, "bfloat16": 0.25}
 
 
@@ -20,14 +20,14 @@ class Difference:
         request: index of the request.
         position: index of the first token that differs.
         tokens: the two tokens there; None where an output has ended.
-        gap: how far apart the target's two highest logits are there.
-        is_tie: whether the two tokens are those two, and the gap is within the tolerance.
+        logit_gap: difference of the target's two highest logits there.
+        is_tie: whether the two tokens are those two, and `logit_gap` is within the tolerance.
     """
 
     request: int
     position: int
     tokens: tuple[int | None, int | None]
-    gap: float
+    logit_gap: float
     is_tie: bool
 
 

@@ -53,8 +53,8 @@ class Output:
         text: of the output; empty where detokenisation is off.
         finish_reason: vLLM's.
         stop_reason: vLLM's.
-        logprobs: per output token, token id to logprob; None where not asked for.
-        rows: per output token [vocab_size], the logprobs by token id; None where not asked for.
+        logprobs: per output token, token id to logprob; None if not requested.
+        rows: per output token [vocab_size], the logprobs by token id; None if not requested.
         steps: how many tokens each engine step gave; empty without `Job.by_step`.
         content: text after the reasoning, which may be missing; None where the engine has no reasoning parser.
     """
@@ -76,7 +76,7 @@ class Result:
     Attributes:
         outputs: per request its n outputs.
         encoded: token ids of each text.
-        prompt_logprobs: per request, per prompt token; None where not asked for.
+        prompt_logprobs: per request, per prompt token; None if not requested.
         metrics: how much each of vLLM's and the plugin's counters grew, by name, with labels of the
             plugin's appended as "{label=value}".
         seconds: how long it took.

@@ -80,5 +80,5 @@ class Report:
 
     @property
     def exit_status(self) -> int:
-        """0 exact, 1 not exact, 2 could not be told."""
+        """Exit status: 0 exact, 1 not exact, 2 undecided."""
         return 1 if self.failed else 0 if self.is_complete else 2

@@ -66,7 +66,7 @@ def certify(plan: Certification, folder: Path, provenance: dict[str, Any], say: 
         plan: what is certified.
         folder: for files of the engines.
         provenance: for the report.
-        say: told what is done next, from several threads.
+        say: called with each stage's name, from several threads.
 
     Raises:
         ConfigError: the plugin.yaml has mistakes.

@@ -73,7 +73,7 @@ async def streamed(
 async def whole(
     request: Generation, tokens: tuple[int, ...], plan: Plan, wire: Wire, engine: MockEngine
 ) -> AsyncGenerator[Piece]:
-    """The body of a response that is not streamed, when it is complete. Arguments as of `streamed`.
+    """The body of a response that is not streamed, when it is complete. Arguments as in `streamed`.
 
     Yields:
         The body, or half of it and `CUT`. Where the plan has an error event, an error's body: its HTTP status is 500.
@@ -99,7 +99,7 @@ def sse(body: Json) -> bytes:
 
 
 def failure_body() -> Json:
-    """What a request is told that fails by plan."""
+    """Returns the error of a request that fails by plan."""
     return error_body(FAILURE_MESSAGE, "InternalServerError", 500)
 
 

@@ -59,7 +59,7 @@ def plan_response(options: MockOptions, number: int, num_tokens: int) -> Plan:
     """Plans a response: the same one for the same arguments.
 
     The first chunk has one token, as after a prompt in vLLM. Each other has 1 + Binomial(K, (m - 1) / K) tokens, m the
-    mean asked for and K = `draft_length(m)`: about every second draft is accepted, the mean is m, the sizes are 1 to
+    requested mean and K = `draft_length(m)`: about every second draft is accepted, the mean is m, the sizes are 1 to
     K + 1. The last chunk ends where the output does. With m = 1 nothing is drafted. Sizes depend on the request's
     number, not its prompt: a load test that repeats one prompt meets all sizes.
 

@@ -1,4 +1,4 @@
-"""What clients may ask, and what is made of it."""
+"""Requests of clients, and how they are read."""
 
 from dataclasses import dataclass
 from typing import Annotated, Any, Self
@@ -21,7 +21,7 @@ class Generation:
         prompt: token ids, at least one.
         max_tokens: how many tokens it gets; a mock text does not end by itself.
         stream: in chunks.
-        include_usage: a last chunk tells the usage.
+        include_usage: whether a last chunk has the usage.
         continuous_usage: all chunks tell it.
         return_token_ids: chunks tell their tokens.
         speculates: whether tokens are drafted; not with `"vllm_xargs": {"spec": "off"}`, the plugin's option.
@@ -103,7 +103,7 @@ class Message(BaseModel):
     content: str | list[TextPart] | None = None
 
     def text(self) -> str:
-        """What it says, with who says it: this stands for a chat template."""
+        """Returns role and content, in place of a chat template."""
         parts = self.content if isinstance(self.content, str) else " ".join(part.text for part in self.content or ())
         return f"<{self.role}> {parts}"
 

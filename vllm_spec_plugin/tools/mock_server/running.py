@@ -84,7 +84,7 @@ def run_mock_server(options: MockOptions, say: Callable[[str], None]) -> None:
 
     Args:
         options: what and where.
-        say: is told the server's URL when it listens.
+        say: called with the server's URL when it listens.
 
     Raises:
         UserError: its address cannot be listened on.

@@ -25,7 +25,7 @@ class Identity:
 class Wire(Protocol):
     """How one API words a response.
 
-    `prompt` and `tokens` are token ids where the client asked for them, else None. `finish_reason` is None before the
+    `prompt` and `tokens` are token ids where the client requested them, else None. `finish_reason` is None before the
     end.
     """
 

@@ -41,7 +41,7 @@ class Candidate:
         name: as it is called in the report.
         proposer: the section of a plugin.yaml.
         lengths: numbers of draft tokens that are measured, rising; of a tree its size.
-        method: what requests ask for, in an engine that has several proposers; None is what that engine does.
+        method: method in requests, for an engine with several proposers; None is the engine's own.
         is_tree: whether its drafts are verified whole or not at all.
     """
 
@@ -59,7 +59,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Engine:
-    """An engine that candidates are measured in, with drafts of fixed length; requests ask for less.
+    """An engine in which candidates are measured, with drafts of fixed length; requests set shorter ones.
 
     Attributes:
         name: as it is called while it runs.
@@ -84,7 +84,7 @@ def chain_engines(
 ) -> tuple[Engine, ...]:
     """The engines of all candidates that draft chains.
 
-    n-grams and a draft model are members of one cascade, whose requests ask for one of them or for both: an engine
+    n-grams and a draft model are members of one cascade, whose requests select one of them or both: an engine
     less to start. So are predicted outputs and suffixes, where requests have predictions.
 
     Args:

@@ -12,7 +12,7 @@ _SHORTEST, _LONGEST = 0.5, 1.5
 
 
 def load_job(prompts: Sequence[Prompt], streams: int, number: int, seed: int, num_requests: int) -> LoadJob:
-    """So many requests per stream, in an order of its own for each round.
+    """Returns a number of requests per stream, in another order for each round.
 
     Args:
         prompts: at least one; all come once before one comes again.

@@ -145,7 +145,7 @@ def _seconds(costs: Costs, steps: float, step: float, prompt: float) -> float:
 
 
 def _mixed(loads: Sequence[Load], tokens: int, is_tree: bool) -> _Mixture:
-    """Each workload has so many of the steps as its requests take: more where its drafts fare worse."""
+    """Weights each workload by the steps that its requests take: more where fewer drafts are accepted."""
     fares = [load.acceptance(tokens) for load in loads]
     depth = max(len(fare.accepted) for fare in fares) if is_tree else tokens
     steps = [

@@ -24,7 +24,7 @@ class Results:
         verdict: the answer.
         memory: of the target, and of each candidate beside it, by name.
         facts: per engine, what vLLM chose by itself.
-        others: per job, the cores that other processes used meanwhile; empty where nothing tells.
+        others: per job, the cores that other processes used meanwhile; empty where that is unknown.
         remarks: what was not measured, and why.
     """
 

@@ -13,7 +13,7 @@ class Setting:
     """How a job's requests are drafted for.
 
     Attributes:
-        candidate: by whom; `NONE` is the engine without speculation.
+        candidate: the proposer's name; `NONE` is the engine without speculation.
         tokens: most draft tokens; 0 there.
     """
 

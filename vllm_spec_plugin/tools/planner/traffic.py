@@ -1,4 +1,4 @@
-"""What the server is asked for: prompts by workload. Pure."""
+"""The server's traffic: prompts by workload. Pure."""
 
 import statistics
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ class Workload:
     Attributes:
         name: of the kind, with the temperature where the kind has several.
         share: of the traffic's requests.
-        temperature: theirs.
+        temperature: sampling temperature of its requests.
         num_tokens: that each gets, on average, rounded.
         texts: the prompts.
         predictions: of each prompt's output; none has one if there are none here.

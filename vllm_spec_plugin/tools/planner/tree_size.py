@@ -35,7 +35,7 @@ class Chained:
     tokens_per_step: float
 
     def choices(self, size: int) -> tuple[Path, ...]:
-        """The best tree of so many tokens."""
+        """Returns the best tree per number of tokens."""
         return best_choices(size, len(self.accuracy), self.accuracy, self.paths)
 
     def expected(self, choices: Sequence[Path]) -> float:

@@ -64,7 +64,7 @@ def verify(
         prompts: the traffic.
         sizes: how much.
         machine: chooses the moments.
-        on_run: told before each run what it is.
+        on_run: called with each run's name before it starts.
 
     Raises:
         UserError: an arm ended.

@@ -61,7 +61,7 @@ class Report:
 
 @dataclass(frozen=True)
 class Files:
-    """Files to write; None is not asked for."""
+    """Files to write; None is not written."""
 
     markdown: Path | None = None
     json: Path | None = None
@@ -74,7 +74,7 @@ def check_files(files: Files, option: str = "--{}") -> None:
     """Checks that files can be written, before anything is measured.
 
     Args:
-        files: files that are asked for.
+        files: requested files.
         option: name of the option of each format, with {} for its name.
 
     Raises:
@@ -91,7 +91,7 @@ def check_files(files: Files, option: str = "--{}") -> None:
 
 
 def check_output(option: str, path: Path | None) -> None:
-    """Checks that a file can be written; None is not asked for.
+    """Checks that a file can be written; None is no file.
 
     Raises:
         UserError: it has no folder, or is one.
@@ -114,7 +114,7 @@ def write(
     png: Path | None = None,
     html: Path | None = None,
 ) -> None:
-    """Writes a report wherever it is asked for.
+    """Writes a report to all requested files.
 
     Raises:
         OSError: a file cannot be written.

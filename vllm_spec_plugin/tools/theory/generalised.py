@@ -14,7 +14,7 @@ class StepCosts:
     """What a step takes, all in the same unit: seconds, or target steps with one token.
 
     Attributes:
-        verify: T(1) to T(K + 1), the target's step with so many tokens per request, for the longest K of interest.
+        verify: T(1) to T(K + 1), the target's step with 1 to K + 1 tokens per request, for the longest K of interest.
         draft_token: each draft token.
         draft_fixed: drafting at all, however many tokens.
     """
@@ -29,7 +29,7 @@ class StepCosts:
         return len(self.verify) - 1
 
     def step(self, length: int) -> float:
-        """A step that drafts and verifies so many tokens."""
+        """Returns the time of a step that drafts and verifies a number of tokens."""
         return self.verify[length] + (self.draft_fixed + length * self.draft_token if length else 0.0)
 
 

@@ -71,7 +71,7 @@ def study(
         cost: c, one draft step over one target step, from 0.
         draft_lengths: each K to give a row for, from 0.
         operations_ratio: c_hat; None is the same as c.
-        verify: T(1) to T(K + 1), target steps with so many tokens, in any unit; None is not known.
+        verify: T(1) to T(K + 1), target steps with 1 to K + 1 tokens, in any unit; None is not known.
     """
     operations_ratio = cost if operations_ratio is None else operations_ratio
     costs = None if verify is None else generalised.StepCosts(verify, draft_token=cost * verify[0])

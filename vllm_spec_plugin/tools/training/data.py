@@ -24,7 +24,7 @@ class Document:
 
     Attributes:
         text: all of it.
-        prompt: its beginning that a model would be asked to go on from; None is any.
+        prompt: its beginning, which a model would continue; None is any.
         is_rendered: a chat template wrote it, special tokens included.
     """
 

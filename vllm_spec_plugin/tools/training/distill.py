@@ -80,8 +80,8 @@ class OwnText:
             documents: what prompts are cut from.
             num_tokens: how many; prompts do not count.
             temperature: 0 is greedy.
-            part: tells this call's batches from those of others in the file.
-            on_tokens: told after every batch how many there are.
+            part: name that distinguishes this call's batches in the file.
+            on_tokens: called with the number of tokens after every batch.
         """
         key = f"{part} {temperature:g}"
         found = [entry for entry in self._entries() if entry["key"] == key]

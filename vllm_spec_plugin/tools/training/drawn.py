@@ -60,11 +60,11 @@ def drawn_paths(shares: torch.Tensor, max_paths: int) -> list[tuple[list[int], f
     """Probabilities that paths of drawn siblings are accepted, for the likeliest paths.
 
     Heads draw independently of each other given the position, so at each position a path's probability is the
-    product of its places' shares; the mean over positions keeps that easy positions are easy for all heads.
+    product of its positions' shares; the mean over positions keeps that easy positions are easy for all heads.
 
     Args:
         shares: [num_heads, positions, siblings].
-        max_paths: at most so many.
+        max_paths: maximum number of paths.
 
     Returns:
         Likeliest first, every prefix of a path before it.

@@ -130,7 +130,7 @@ def run(
         save_every: steps between two.
         measure: appends to the history; also before the first and after the last step.
         measure_every: steps between two.
-        on_step: told the steps done and the smoothed loss.
+        on_step: called with the number of steps and the smoothed loss.
     """
     smooth = math.nan
     with _interrupts_wait() as is_interrupted:

@@ -81,7 +81,7 @@ def likeliest_paths(ranks: torch.Tensor, max_paths: int = MAX_PATHS) -> list[tup
 
     Args:
         ranks: [num_heads, positions], heads only.
-        max_paths: at most so many.
+        max_paths: maximum number of paths.
 
     Returns:
         Likeliest first, every prefix of a path before it.

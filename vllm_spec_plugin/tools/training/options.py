@@ -1,4 +1,4 @@
-"""What a training run is told to do."""
+"""Options of a training run."""
 
 from dataclasses import KW_ONLY, asdict, dataclass
 from typing import Any, Literal

@@ -74,7 +74,7 @@ class Results:
         cells: batch sizes with temperatures.
         measurements: metrics of `figures` and `limits`, by arm, temperature and batch size.
         rounds: number of rounds that all arms did.
-        others: cores that other processes used, per run; empty where nothing tells.
+        others: cores that other processes used, per run; empty where that is unknown.
     """
 
     lengths: dict[str, int]
@@ -155,7 +155,7 @@ def results_of(
 
 
 def figures(answer: Answer, batch: int, num_draft_tokens: int) -> dict[str, float | None]:
-    """Returns the metrics of one run; times in seconds, None where no step or draft tells.
+    """Returns the metrics of one run; times in seconds, None without such a step or draft.
 
     target_step: median of regular steps, K + 1 tokens per request, without drafting. draft_step: time in the drafter
     over K. draft_step_prepared: with what the runner does to call it. tree_step: time that a regular step takes longer

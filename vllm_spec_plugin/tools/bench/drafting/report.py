@@ -38,7 +38,7 @@ def report_of(results: Results, provenance: Mapping[str, Any], rounds: int, on_c
     Args:
         results: of the benchmark.
         provenance: what `provenance.provenance` gives, and more.
-        rounds: number of rounds that were asked for.
+        rounds: requested number of rounds.
         on_cpu: whether vLLM is its CPU build.
     """
     return Report(

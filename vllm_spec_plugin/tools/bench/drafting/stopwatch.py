@@ -19,7 +19,7 @@ class Stopwatch:
         """Nothing is timed so far.
 
         Args:
-            clock: tells seconds.
+            clock: returns the time in seconds.
         """
         self.seconds: defaultdict[str, float] = defaultdict(float)
         self._clock = clock

@@ -45,7 +45,7 @@ class HostResults:
         cells: in order.
         measurements: metrics of `figures`, by arm, target and number of requests.
         rounds: number of rounds.
-        others: cores that other processes used, per run; empty where nothing tells.
+        others: cores that other processes used, per run; empty where that is unknown.
     """
 
     arms: list[str]

@@ -67,7 +67,7 @@ def timed_steps(engine: Any, clock: Callable[[], float], parts: Collection[str])
 
     Args:
         engine: vLLM's `LLMEngine`, all in one process.
-        clock: tells seconds.
+        clock: returns the time in seconds.
         parts: which of `PARTS`.
     """
     stopwatch = Stopwatch(clock)

@@ -1,4 +1,4 @@
-"""What is asked of an engine whose host time is measured, and what comes back. Pure."""
+"""Requests to an engine whose host time is measured, and its results. Pure."""
 
 from dataclasses import dataclass
 

@@ -29,7 +29,7 @@ def report_of(results: HostResults, provenance: Mapping[str, Any], rounds: int) 
     Args:
         results: of the benchmark.
         provenance: what `provenance.provenance` gives, and more.
-        rounds: number of rounds that were asked for.
+        rounds: requested number of rounds.
     """
     return Report(
         "bench host",
@@ -97,7 +97,7 @@ def _charts(results: HostResults) -> Iterator[StackedBars]:
 
 
 def _signed(spread: Spread | None) -> str:
-    """Formats a difference in ms with its spread in ms: a share of a difference near zero tells nothing."""
+    """Formats a difference in ms with its spread in ms: a share of a difference near zero is meaningless."""
     if spread is None:
         return "-"
     return f"{1e3 * spread.median:+.2f}" + (f" ±{1e3 * spread.half:.2f}" if spread.half else "")

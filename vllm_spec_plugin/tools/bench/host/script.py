@@ -33,7 +33,7 @@ def next_tokens(token_ids: torch.Tensor, positions: torch.Tensor, vocab_size: in
         token_ids: [num_tokens] int, requests one after the other.
         positions: [num_tokens] int, of the tokens in their texts.
         vocab_size: of the target.
-        repeats: as of `prompt`.
+        repeats: as in `prompt`.
 
     Returns:
         [num_tokens] int64.

@@ -1,1 +1,1 @@
-"""Arms compared under so many concurrent streams, each of which always has a request in flight."""
+"""Compares arms in a closed loop: each level keeps N requests in flight."""

@@ -30,9 +30,9 @@ def compare(
 
     Args:
         ours: an arm's rounds with one workload and number of streams.
-        theirs: the reference's.
+        theirs: the reference's outputs, token ids per request.
         jobs: what both did, by round.
-        top_two: asked only where outputs part.
+        top_two: called only where outputs differ.
         tolerance: of ties, see `certify.greedy.TOLERANCES`.
     """
     references = {run.round: run for run in theirs}
@@ -63,7 +63,7 @@ def _greedy_pairs(run: LoadRun, reference: LoadRun, job: LoadJob) -> Iterator[tu
 
 
 def _shared(one: Output, other: Output) -> tuple[list[int], list[int]]:
-    """Both outputs as far as both were written; the shorter one's end counts if it has ended."""
+    """Returns the common part of two outputs; the end of the shorter one counts if it has ended."""
     short, long = sorted((one, other), key=lambda output: len(output.token_ids))
     length = len(short.token_ids) + (short.has_ended and len(long.token_ids) > len(short.token_ids))
     return one.token_ids[:length], other.token_ids[:length]

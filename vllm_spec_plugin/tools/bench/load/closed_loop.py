@@ -1,4 +1,4 @@
-"""A closed loop: a stream asks for its next text when it has got the one before."""
+"""A closed loop: a stream sends its next request when the one before has ended."""
 
 import itertools
 import time
@@ -32,8 +32,8 @@ class StreamingEngine(Protocol):
 class ClosedLoop:
     """Keeps a number of requests in flight.
 
-    The list of requests is common to all streams: who is through takes the next, so the mixture of kinds that was
-    begun does not depend on who is fast.
+    The list of requests is common to all streams: one that ends takes the next, so the mixture of kinds that was
+    begun does not depend on speed.
     """
 
     def __init__(
@@ -43,13 +43,13 @@ class ClosedLoop:
         phase: Phase,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """Asks for the first of the requests.
+        """Sends the first requests.
 
         Args:
             engine: without requests.
             streams: at least 1.
-            phase: what to ask for.
-            clock: tells seconds.
+            phase: the requests to send.
+            clock: returns the time in seconds.
         """
         self._engine, self._clock = engine, clock
         self._num_streams, self._num_tokens = streams, phase.num_tokens
@@ -141,7 +141,7 @@ class _Streamed:
 
     Attributes:
         kind: what it is an example of.
-        asked: the moment when it was asked for.
+        asked: time at which the request was sent, in seconds.
         began_measured: whether that was in the measured time.
         first, last: moments of its first and its latest tokens; of one that began before the measured time, the first
             that counts is the last one before it.

@@ -1,4 +1,4 @@
-"""What is asked of an arm under load, and what comes back."""
+"""Requests to an arm under load, and its results."""
 
 from dataclasses import dataclass, field
 
@@ -79,11 +79,11 @@ class Progress:
         tokens: output tokens from then on.
         tokens_by_kind: these output tokens by kind of request.
         request_steps: over its steps, the requests that got tokens in them.
-        ttft: seconds from asking for a request to its first token, of those asked for in this time.
+        ttft: seconds from sending a request to its first token, of requests sent in this time.
         tpot: seconds per output token as a user sees them, (last - first token's moment) / (tokens - 1), of requests
             that ended in this time, and of those in flight at its end that had at least 16 tokens: with one stream
             few end. Of a request that began before, its last token before this time counts as its first.
-        outputs: of all requests, in the order in which they were asked for, given up or not.
+        outputs: outputs of all requests in the order of sending, aborted or not.
     """
 
     seconds: list[float]

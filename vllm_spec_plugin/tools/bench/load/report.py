@@ -23,7 +23,7 @@ def report_of(results: SweepResults, provenance: Mapping[str, Any], rounds: int,
     Args:
         results: of the sweep.
         provenance: what `provenance.provenance` gives, and more.
-        rounds: number of rounds that were asked for.
+        rounds: requested number of rounds.
         on_cpu: whether vLLM is its CPU build.
     """
     problems = interruption(results.rounds, rounds)

@@ -79,7 +79,7 @@ class SweepResults:
         measurements: metrics of `figures`, by arm, workload, streams and round.
         switches: phases of the workload `switching`, by streams.
         agreements: of greedy outputs with the first arm's, by arm, workload and streams.
-        others: cores that other processes used, per run; empty where nothing tells.
+        others: cores that other processes used, per run; empty where that is unknown.
     """
 
     arms: tuple[str, ...]
@@ -127,7 +127,7 @@ def run_sweep(
     Args:
         arms: by name, no speculation first.
         engines: running, by the arm's name.
-        plan: what they do; answers that it needs are asked of the first arm.
+        plan: the load; answers that it needs come from the first arm.
         gate: chooses the moments.
         on_run: called before each run with the number of runs done and a description.
 

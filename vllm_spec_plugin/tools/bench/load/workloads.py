@@ -1,4 +1,4 @@
-"""What the streams ask for."""
+"""Workloads: the requests of the streams."""
 
 import random
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ _LEAST_WARM_UP_TOKENS = 64
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much is asked for.
+    """Sizes of a workload's requests and runs.
 
     Attributes:
         request_tokens: output tokens of a request, on average; in `agent` of each. `edit` has six times as many.

@@ -46,7 +46,7 @@ class Costs:
         catch_up: per proposer, of a text token that it computes beyond one per draft.
         noise: quantiles of a step's seconds over their median, rising.
         drafting_noise: the same of drafting.
-        probe: what the start-up probe told of the target's steps, as (tokens, seconds).
+        probe: the start-up probe's measurements of the target's steps, as (tokens, seconds).
     """
 
     plain: dict[int, float]
@@ -118,7 +118,7 @@ def costs_of(samples: Sequence[Sample], num_proposers: int, probe: Sequence[tupl
         samples: for each number of requests an engine without speculation, each proposer with several draft lengths,
             and one of them with none.
         num_proposers: how many proposers there are.
-        probe: what the start-up probe told.
+        probe: the start-up probe's measurements.
     """
     levels = sorted({sample.num_requests for sample in samples})
     plain, idle, hidden = {}, {}, {}

@@ -63,7 +63,7 @@ class RecordingArm(Arm):
         return answer
 
     def probe(self) -> list[tuple[int, float]]:
-        """What a policy is told of the target's steps at start-up, as (tokens, seconds)."""
+        """Returns the start-up probe's measurements of the target's steps, as (tokens, seconds)."""
         found: list[tuple[int, float]] = self.ask(("probe",))
         return found
 

@@ -29,7 +29,7 @@ class Recorder:
     """
 
     def __init__(self, runner: Any, responses: Sequence[Sequence[int]] = ()) -> None:
-        """Takes the place of the runner's verification until `remove`.
+        """Replaces the runner's verification until `remove`.
 
         Args:
             runner: a running engine's, with the plugin's sampler.
@@ -132,7 +132,7 @@ class RecordingSession(Session):
         return {"responses": list(said.values()), "prompt_tokens": lengths, "outcomes": outcomes}
 
     def probe(self) -> list[tuple[int, float]]:
-        """What a policy is told of the target's steps at start-up."""
+        """Returns the start-up probe's measurements of the target's steps."""
         from vllm_spec_plugin.compat.runner import dummy_step
         from vllm_spec_plugin.forward.start_up import PROBE_SECONDS, probe_steps
 

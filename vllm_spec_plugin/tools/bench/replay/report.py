@@ -134,7 +134,7 @@ def _charts(title: str, one: Measurements) -> Iterator[Chart]:
     levels: dict[str, list[float]] = {}
     for workload, streams in _cells(one):
         levels.setdefault(workload, []).append(streams)
-    # Arms of single proposers are in the table only: a dozen lines cannot be told apart.
+    # Arms of single proposers are in the table only: a dozen lines cannot be distinguished.
     arms: Sequence[str] = [arm for arm in _arms(one) if ", " not in arm]
     for workload, numbers in levels.items():
         lines = [

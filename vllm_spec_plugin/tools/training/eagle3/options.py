@@ -1,4 +1,4 @@
-"""What a training run of an EAGLE-3 head is told to do."""
+"""Options of a training run of an EAGLE-3 head."""
 
 from dataclasses import dataclass
 
