@@ -37,8 +37,8 @@ _HOW = """\
 ### Method
 
 `make matrix` runs all rows, `make matrix ONLY=gemma3,gpt_oss` only these. Each target is a tiny model of its
-architecture with random weights: hidden size 128, two layers, one of each kind if there are two, windows of 64 tokens.
-The draft model is the target with 5% noise on its weights. Each cell is a separate engine:
+architecture with random weights. It has hidden size 128, two layers (one of each kind if there are two) and windows of
+64 tokens. The draft model is the target with 5% noise on its weights. Each cell is a separate engine:
 
 - One batch of 16 requests, prompts of 20 to 160 tokens in chunks, {tokens} output tokens each. Neighbours have
   different draft lengths; every fourth pair of requests has none (`spec: off`).

@@ -270,7 +270,7 @@ def _check_port(port: int) -> None:
 
 def _kill_group(leader: subprocess.Popen[bytes]) -> None:
     """Kills what is left of a process group and waits until it is gone."""
-    # Where nobody reaps orphans (a container without an init) dead processes stay listed: no waiting for ever.
+    # In a container without an init, dead processes stay listed: the wait is bounded.
     deadline = time.monotonic() + 0.5
     try:
         os.killpg(leader.pid, signal.SIGKILL)

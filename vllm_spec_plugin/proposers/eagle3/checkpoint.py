@@ -55,7 +55,7 @@ def read_head(model: str) -> Head:
         model: a folder or a name on the Hugging Face hub, from which its files are downloaded.
 
     Raises:
-        Eagle3CheckpointError: one message for the person who chose the head.
+        Eagle3CheckpointError: one message that names file and key.
     """
     try:
         folder = local_folder(model, ["config.json", INDEX, "*.safetensors"], ALLOWED)

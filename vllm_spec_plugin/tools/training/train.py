@@ -48,7 +48,7 @@ def train_heads(
         files: further files for the report; its picture is training.png unless one is named.
 
     Raises:
-        UserError: one message for the person who gave the options.
+        UserError: one message that names the option.
         KeyboardInterrupt: after a checkpoint was written.
     """
     begin = time.time()

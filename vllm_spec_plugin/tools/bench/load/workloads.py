@@ -81,7 +81,7 @@ def load_job(
         num_tokens = min(sizes.phase_tokens, 2 * _WARM_UP_TOKENS) if is_warm_up else sizes.phase_tokens
         phases = []
         for index, kind in enumerate(SWITCHES):
-            # Faster streams go on while slower ones write: nobody's request ends before the phase does.
+            # Faster streams continue until the slowest one ends, so that no request ends before the phase.
             own = (_request(kind, texts, first + index + n, 2 * num_tokens, sizes) for n in range(streams))
             phases.append(Phase(tuple(own), streams * num_tokens))
         return LoadJob(streams, tuple(phases), seed + number)

@@ -163,16 +163,16 @@ def record_costs(
     samples = []
     for number, level, name in in_turn(list(wanted), sizes.levels, 1 + sizes.rounds):
         on_run(f"costs: {name}, {level} at once{'' if number else ', to warm up'}")
-        who, length = wanted[name]
+        proposer_index, length = wanted[name]
         prompts = tuple(request.prompt for request in requests_of(EASY, level, 0))
         # Of a long draft about half is accepted.
         job = Job(prompts, 0.0, sizes.num_steps * (1 + length // 2) if number else 2 + length, sizes.seed)
-        if who is not None:
-            method = config.proposers[who].method if length else None
+        if proposer_index is not None:
+            method = config.proposers[proposer_index].method if length else None
             job = dataclasses.replace(job, spec_tokens=length, spec_method=method)
-        answer, _ = machine.run(partial(arms[_NONE if who is None else _PLUGIN].run, job))
+        answer, _ = machine.run(partial(arms[_NONE if proposer_index is None else _PLUGIN].run, job))
         if number:
-            samples.append(Sample(who, level, length, answer.steps, sum(map(len, answer.prompt_token_ids))))
+            samples.append(Sample(proposer_index, level, length, answer.steps, sum(map(len, answer.prompt_token_ids))))
     probe = [arms[_PLUGIN].probe() for _ in range(3)]
     medians = {size: statistics.median(t for one in probe for n, t in one if n == size) for size, _ in probe[0]}
     return costs_of(samples, len(config.proposers), [(size, medians[size]) for size, _ in probe[0]])

@@ -49,7 +49,7 @@ def train_head(
         The section `held_out` of config.json: figures by kind of text.
 
     Raises:
-        UserError: one message for the person who gave the options.
+        UserError: one message that names the option.
         KeyboardInterrupt: after a checkpoint was written.
     """
     begin = time.time()
