@@ -9,6 +9,7 @@ from tests.engine import texts
 from tests.engine.arms import (
     CASCADE,
     DRAFT_MODEL,
+    EAGLE3,
     LOOKUP,
     MEDUSA_TREE,
     MEDUSA_TREE_DRAWN,
@@ -31,7 +32,7 @@ pytestmark = [
     pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="two ranks need two cores"),
 ]
 
-CONFIGS = {"cascade": CASCADE, "multi_draft": MULTI_DRAFT}
+CONFIGS = {"cascade": CASCADE, "multi_draft": MULTI_DRAFT, "eagle3": EAGLE3}
 if is_full():
     # Nothing in them that the others have not.
     CONFIGS |= {"lookup": LOOKUP, "draft_model": DRAFT_MODEL, "medusa_tree": MEDUSA_TREE}

@@ -11,6 +11,7 @@ from vllm_spec_plugin.compat.draft_attention import PassBatch
 from vllm_spec_plugin.compat.eagle3 import HeadPass, head_pass, head_vllm_config, share_embedding
 from vllm_spec_plugin.compat.runner import aux_states
 from vllm_spec_plugin.drafting.draft_engine import VllmDraftEngine
+from vllm_spec_plugin.drafting.ranks import RanksDifferError
 from vllm_spec_plugin.drafting.state_buffer import StateBuffer
 from vllm_spec_plugin.proposers.base import RequestView
 from vllm_spec_plugin.proposers.draft_model.catch_up import Chunk
@@ -36,7 +37,10 @@ class HeadEngine(VllmDraftEngine):
         super().__init__(vllm_config, weights)
         self._head = read_head(weights.model)
         self.aux_layers = self._head.config.aux_layers_of(vllm_config.model_config.get_total_num_hidden_layers())
-        self.states = StateBuffer(_KEPT_STEPS * vllm_config.scheduler_config.max_num_batched_tokens)
+        step = vllm_config.scheduler_config.max_num_batched_tokens
+        self.states = StateBuffer(_KEPT_STEPS * step)
+        # The next step's must find room.
+        self._max_waiting = (_KEPT_STEPS - 1) * step
 
     def note_states(self, runner: Any, planned: Container[str]) -> None:
         """Keeps the target's hidden states of the present step, before it is sampled.
@@ -53,7 +57,7 @@ class HeadEngine(VllmDraftEngine):
         states, spans = found
         self.states.add(states, spans)
         others = [(row, span[0]) for row, span in enumerate(spans) if span[0] not in planned]
-        if self.states.num_tokens >= _COME_TOGETHER * len(spans) or any(
+        if self.states.num_tokens >= min(_COME_TOGETHER * len(spans), self._max_waiting) or any(
             spans[row][2] >= _COME_TOGETHER for row, _ in others
         ):
             self._compute(others)
@@ -74,8 +78,13 @@ class HeadEngine(VllmDraftEngine):
                 view = RequestView(request_id, text, 0, np.empty(0), point_mass=True, row=row)
                 chunks.append(Chunk(view, start, stop, 0, tables))
         if chunks:
-            with torch.inference_mode():
-                self.start(chunks, 0)
+            try:
+                with torch.inference_mode():
+                    self.start(chunks, 0)
+            except RanksDifferError:
+                # Raised on all ranks, which then go on alike.
+                self.coverage.reset()
+                return
             for chunk in chunks:
                 self.coverage.computed(chunk.request.request_id, chunk.start, chunk.stop, chunk.tables)
 
@@ -104,8 +113,8 @@ class HeadEngine(VllmDraftEngine):
     ) -> torch.Tensor:
         """See `DraftEngine`; where a request allows no token of the head's vocabulary, all are equally likely."""
         constrained = super().constrain(logits, rows, drafts, temperature)
-        is_empty = constrained.amax(-1, keepdim=True).isneginf()
-        return constrained.masked_fill(is_empty, 0.0)
+        # Finite: where another token is allowed, its probability is 0 all the same.
+        return constrained.clamp(min=torch.finfo(constrained.dtype).min)
 
     def _config_of_draft(self, vllm_config: Any) -> Any:
         return head_vllm_config(vllm_config, self._model_config)

@@ -1,6 +1,7 @@
 """Checks before start-up whether an EAGLE-3 head can draft for a target."""
 
 from vllm_spec_plugin.proposers.eagle3.checkpoint import Eagle3CheckpointError, Head, read_head
+from vllm_spec_plugin.proposers.eagle3.layout import HeadConfig
 from vllm_spec_plugin.proposers.model_source import ModelFacts, UnreadableError, read_facts, refusal
 from vllm_spec_plugin.proposers.section import Target
 from vllm_spec_plugin.schema.errors import show_source, show_text
@@ -31,6 +32,14 @@ def check_head(target: Target | None, model: str, where: str) -> list[str]:
         raise refusal(where, str(error)) from None
     if target is None:
         return []
+    if not _can_split(head.config, size := target.tensor_parallel_size):
+        sizes = ", ".join(str(smaller) for smaller in range(1, size) if _can_split(head.config, smaller))
+        raise refusal(
+            where,
+            f"the {head.config.num_heads} attention heads, {head.config.num_kv_heads} KV heads and feed-forward size "
+            f"{head.config.intermediate_size:,} of '{show_text(model, 200)}' cannot be split over tensor_parallel_size "
+            f"{size}; allowed: {sizes}, or another head",
+        )
     try:
         facts = read_facts(target.source)
     except UnreadableError as error:
@@ -39,6 +48,13 @@ def check_head(target: Target | None, model: str, where: str) -> list[str]:
     if reason := obstacle(head, facts, f"the target {target.source.shown}"):
         raise refusal(where, f"'{show_text(model, 200)}' {reason}; {_ADVICE}")
     return []
+
+
+def _can_split(config: HeadConfig, size: int) -> bool:
+    # vLLM replicates KV heads if there are fewer than devices.
+    kv_heads = config.num_kv_heads
+    kv_split = kv_heads % size == 0 or size % kv_heads == 0
+    return kv_split and config.num_heads % size == 0 and config.intermediate_size % size == 0
 
 
 def obstacle(head: Head, target: ModelFacts, shown: str) -> str:

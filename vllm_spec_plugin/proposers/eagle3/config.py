@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from vllm_spec_plugin.proposers.section import DraftWeights, ProposerConfig, Target
-from vllm_spec_plugin.schema.errors import Mistake, config_error, show, show_source
+from vllm_spec_plugin.schema.errors import show
 from vllm_spec_plugin.schema.section import conflicts
 
 if TYPE_CHECKING:
@@ -64,9 +64,6 @@ class Eagle3Config(ProposerConfig):
         """See `ProposerConfig`."""
         from vllm_spec_plugin.proposers.eagle3.check import check_head
 
-        if target is not None and target.tensor_parallel_size > 1:
-            text = f"eagle3 with --tensor-parallel-size {target.tensor_parallel_size} is not tested; allowed: 1, or"
-            raise config_error(show_source(where), [Mistake("proposer.method", f"{text} another method")])
         return check_head(target, self.model, where)
 
     @classmethod

@@ -76,8 +76,12 @@ def test_a_target_that_cannot_be_read_is_a_warning(tmp_path: Path) -> None:
     assert warning.startswith(f"{START}not compared with the target ")
 
 
-def test_several_devices_are_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("size", "allowed"), [(2, ""), (4, ""), (5, "1, 2, 4"), (8, "1, 2, 4")])
+def test_several_devices_must_divide_the_head(tmp_path: Path, size: int, allowed: str) -> None:
+    """It has 4 heads, 2 KV heads and a feed-forward size of 20."""
     head = write(tmp_path / "head", speculators_config())
-    served = replace(target(tmp_path / "target"), tensor_parallel_size=2)
-    with pytest.raises(ConfigError, match="eagle3 with --tensor-parallel-size 2 is not tested; allowed: 1, or another"):
-        Eagle3Config(method="eagle3", model=head).check(served, 4, "spec.yaml")
+    served = replace(target(tmp_path / "target"), tensor_parallel_size=size)
+    if allowed:
+        assert f"over tensor_parallel_size {size}; allowed: {allowed}, or another head" in refusal_of(head, served)
+    else:
+        assert Eagle3Config(method="eagle3", model=head).check(served, 4, "spec.yaml") == []
