@@ -37,6 +37,9 @@ def plan(
     medusa: Annotated[
         str | None, typer.Option(help="Folder or hub name of Medusa heads to consider.", show_default=False)
     ] = None,
+    eagle3: Annotated[
+        str | None, typer.Option(help="Folder or hub name of an EAGLE-3 head to consider.", show_default=False)
+    ] = None,
     concurrency: Annotated[
         str, typer.Option(metavar="N,...", help="Numbers of concurrent requests, weighted equally.")
     ] = "1,8",
@@ -73,8 +76,8 @@ def plan(
 
     Measures on this machine the time of steps, drafts and prefill, and the acceptance of drafts. Predicts every
     proposer's speedup, runs the best one against no speculation, and recommends. n-grams and
-    suffixes are always considered, predictions if prompts carry them, a draft model and Medusa heads if given. At most
-    two engines run at once. Keep the machine otherwise idle.
+    suffixes are always considered, predictions if prompts carry them, a draft model, Medusa heads and an EAGLE-3 head
+    if given. At most two engines run at once. Keep the machine otherwise idle.
     """
     import sys
     import tempfile
@@ -103,16 +106,18 @@ def plan(
     check_output("--out", out)
     given = read_prompts(prompts)
     served = model_source("--model", model, "target")
-    if not all(Path(name).is_dir() for name in (served, draft, medusa) if name):
+    if not all(Path(name).is_dir() for name in (served, draft, medusa, eagle3) if name):
         use_cache_if_offline()
     small = None if draft is None else model_source("--draft", draft, "draft")
     heads = None if medusa is None else read_heads(model_source("--medusa", medusa, "medusa"))
-    for warning in check_models(served, small, heads):
+    head = None if eagle3 is None else model_source("--eagle3", eagle3, "eagle3")
+    for warning in check_models(served, small, heads, head):
         errors.print(f"[yellow]warning:[/yellow] {escape(warning)}", soft_wrap=True)
     sizes = Sizes(tuple(sorted(levels)), rounds, seed)
-    wanted = planning.Wanted(served, small, heads, tokens, sizes, verify, enforce_eager)
+    wanted = planning.Wanted(served, small, heads, tokens, sizes, verify, enforce_eager, head)
     traffic = as_traffic(given, served, temperature, output_tokens)
-    models = {role: name for role, name in (("target", served), ("draft", small), ("medusa", medusa)) if name}
+    roles = {"target": served, "draft": small, "medusa": medusa, "eagle3": head}
+    models = {role: name for role, name in roles.items() if name}
     origin = provenance(sys.argv[1:], seed, [prompt.text for prompt in traffic], models) | {"model": served}
     with tempfile.TemporaryDirectory(prefix="vllm-spec-plan-") as folder:
         results = planning.make_plan(wanted, traffic, origin, Path(folder), noise_budget, errors)

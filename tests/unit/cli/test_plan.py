@@ -42,6 +42,7 @@ def planned(monkeypatch: pytest.MonkeyPatch, **options: Any) -> dict[str, Any]:
         ([*MODEL, "--prompts", "p.jsonl", "--draft", "./nothing"], "--draft ./nothing: no such folder"),
         ([*MODEL, "--prompts", "p.jsonl", "--draft", "."], "--draft: proposer.model: the folder"),
         ([*MODEL, "--prompts", "p.jsonl", "--medusa", "."], "--medusa: proposer.model: "),
+        ([*MODEL, "--prompts", "p.jsonl", "--eagle3", "."], "--eagle3: proposer.model: "),
         ([*MODEL, "--prompts", "p.jsonl", "--concurrency", "1,x"], "--concurrency: got '1,x'; allowed: whole numbers"),
         ([*MODEL, "--prompts", "p.jsonl", "--out", "nothing/p.yaml"], "--out nothing/p.yaml: there is no folder"),
     ],
@@ -61,6 +62,7 @@ def test_options_come_to_what_is_planned_and_everything_is_written(
     seen = planned(monkeypatch)
     (tmp_path / "docs").mkdir()
     options = f"--draft {model_path('draft')} --medusa {model_path('medusa')} --concurrency 8,1,8 --tokens 6"
+    options += f" --eagle3 {model_path('eagle3')}"
     files = ["--out", "plugin.yaml", "--json", "p.json", "--markdown", "docs/p.md", "--png", "docs/p.png"]
     result = run("plan", *MODEL, "--prompts", "p.jsonl", *options.split(), *files)
     assert result.exit_code == 0, result.output
@@ -68,6 +70,7 @@ def test_options_come_to_what_is_planned_and_everything_is_written(
     assert wanted.sizes.levels == (1, 8)
     assert (wanted.tokens, wanted.is_verified) == (6, True)
     assert wanted.heads.config.num_heads == 4
+    assert wanted.eagle3 == str(model_path("eagle3"))
     assert [(one.text, one.workload, one.temperature) for one in seen["prompts"]] == [("x = 1", "edit", 0.0)]
     assert "Switch it on: cascade" in result.stdout
     assert load_config(tmp_path / "plugin.yaml").proposer.method == "cascade"

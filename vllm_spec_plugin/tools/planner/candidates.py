@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
+from vllm_spec_plugin.proposers.eagle3.config import Eagle3Config
 from vllm_spec_plugin.proposers.medusa.checkpoint import MedusaConfig
 from vllm_spec_plugin.proposers.prediction.config import PredictionConfig
 from vllm_spec_plugin.proposers.registry import BUNDLED, CASCADE, method_of
@@ -16,7 +17,7 @@ def _method(*, keeps_kv: bool = False, uses_hidden_states: bool = False) -> str:
 
 
 NGRAM, DRAFT_MODEL, MEDUSA = _method(), _method(keeps_kv=True), _method(uses_hidden_states=True)
-SUFFIX, PREDICTION = method_of(SuffixConfig), method_of(PredictionConfig)
+SUFFIX, PREDICTION, EAGLE3 = method_of(SuffixConfig), method_of(PredictionConfig), method_of(Eagle3Config)
 TREE = f"{MEDUSA} tree"
 
 
@@ -80,7 +81,7 @@ class Engine:
 
 
 def chain_engines(
-    draft: str | None, heads: Heads | None, tokens: int, *, has_predictions: bool = False
+    draft: str | None, heads: Heads | None, tokens: int, *, eagle3: str | None = None, has_predictions: bool = False
 ) -> tuple[Engine, ...]:
     """The engines of all candidates that draft chains.
 
@@ -91,6 +92,7 @@ def chain_engines(
         draft: the draft model's path or name; None is without.
         heads: Medusa heads; None is without.
         tokens: the longest draft.
+        eagle3: an EAGLE-3 head's path or name; None is without.
         has_predictions: whether requests predict their outputs.
     """
     ngram = _section(NGRAM)
@@ -114,6 +116,9 @@ def chain_engines(
         engines.append(Engine(f"{PREDICTION} and {SUFFIX}", both, tokens, pair))
     else:
         engines.append(Engine(SUFFIX, suffix, tokens, (Candidate(SUFFIX, suffix, chain),)))
+    if eagle3 is not None:
+        head = _section(EAGLE3, eagle3)
+        engines.append(Engine(EAGLE3, head, tokens, (Candidate(EAGLE3, head, chain),)))
     if heads is not None:
         most = min(tokens, heads.config.num_heads)
         medusa = _section(MEDUSA, heads.model)

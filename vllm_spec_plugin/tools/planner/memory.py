@@ -7,7 +7,16 @@ from pathlib import Path
 from typing import Any
 
 from vllm_spec_plugin.proposers.registry import CASCADE
-from vllm_spec_plugin.tools.planner.candidates import DRAFT_MODEL, MEDUSA, NGRAM, PREDICTION, SUFFIX, TREE, Heads
+from vllm_spec_plugin.tools.planner.candidates import (
+    DRAFT_MODEL,
+    EAGLE3,
+    MEDUSA,
+    NGRAM,
+    PREDICTION,
+    SUFFIX,
+    TREE,
+    Heads,
+)
 from vllm_spec_plugin.tools.planner.samples import NONE
 
 TARGET = "target"
@@ -61,7 +70,11 @@ def heads_bytes(heads: Heads, dtype: str) -> int:
 
 
 def memory_of(
-    model: str, draft: str | None, heads: Heads | None, facts: Mapping[str, Mapping[str, Any]]
+    model: str,
+    draft: str | None,
+    heads: Heads | None,
+    facts: Mapping[str, Mapping[str, Any]],
+    eagle3: str | None = None,
 ) -> dict[str, Memory]:
     """What the target takes, and each candidate beside it, by name.
 
@@ -70,6 +83,7 @@ def memory_of(
         draft: the draft model; None is without.
         heads: Medusa heads; None is without.
         facts: per engine, see `Session.facts`; `samples.NONE` among them.
+        eagle3: an EAGLE-3 head; None is without.
     """
     dtype = str(facts[NONE]["dtype"])
     kv = facts[NONE]["kv_bytes_per_token"]["target"]
@@ -77,10 +91,12 @@ def memory_of(
     # Engines are named after their proposers.
     found |= {name: Memory(0, 0) for name in (NGRAM, SUFFIX, PREDICTION) if any(name in engine for engine in facts)}
     if draft is not None:
-        kv = max(engine["kv_bytes_per_token"]["draft"] for engine in facts.values())
+        kv = max(engine["kv_bytes_per_token"]["draft"] for name, engine in facts.items() if name != EAGLE3)
         found[DRAFT_MODEL] = found[CASCADE] = Memory(weight_bytes(draft, dtype), kv)
     if heads is not None:
         found[MEDUSA] = found[TREE] = Memory(heads_bytes(heads, dtype), 0)
+    if eagle3 is not None:
+        found[EAGLE3] = Memory(weight_bytes(eagle3, dtype), facts[EAGLE3]["kv_bytes_per_token"]["draft"])
     return found
 
 

@@ -44,6 +44,7 @@ class Wanted:
         sizes: how much is measured.
         is_verified: whether the best is run against no speculation in the end.
         enforce_eager: do not compile the models.
+        eagle3: an EAGLE-3 head, like `draft`.
     """
 
     model: str
@@ -53,6 +54,7 @@ class Wanted:
     sizes: Sizes
     is_verified: bool = True
     enforce_eager: bool = False
+    eagle3: str | None = None
 
 
 def make_plan(
@@ -80,8 +82,9 @@ def make_plan(
     workloads, sizes = workloads_of(prompts), wanted.sizes
     machine = NoiseGate(noise_budget / 2)
     verifying_sizes = replace(sizes, rounds=_ROUNDS)
+    has_predictions = any(prompt.prediction for prompt in prompts)
     engines = chain_engines(
-        wanted.draft, wanted.heads, wanted.tokens, has_predictions=any(prompt.prediction for prompt in prompts)
+        wanted.draft, wanted.heads, wanted.tokens, eagle3=wanted.eagle3, has_predictions=has_predictions
     )
     likely = [*engines, *([tree_engine(wanted.heads, 1)] if wanted.heads is not None else [])]
     total = sum(measuring.num_runs(engine, len(workloads), sizes) for engine in likely)
@@ -118,7 +121,7 @@ def make_plan(
         choice,
         verified,
         verdict(choice, verified),
-        memory_of(wanted.model, wanted.draft, wanted.heads, facts),
+        memory_of(wanted.model, wanted.draft, wanted.heads, facts, wanted.eagle3),
         facts,
         tuple(sample.others for part in measured for sample in part.samples if sample.others is not None),
         tuple(remarks),

@@ -7,7 +7,7 @@ from vllm_spec_plugin.proposers.medusa.checkpoint import read_heads_config
 from vllm_spec_plugin.tools.demo import model_path
 from vllm_spec_plugin.tools.planner.candidates import Heads, chain_engines, tree_engine
 
-DRAFT = "/models/draft"
+DRAFT, HEAD = "/models/draft", "/models/head"
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +49,14 @@ def test_heads_have_an_engine_of_their_own_and_draft_no_more_than_there_are(head
     assert engine.candidates[0].lengths == (1, 2, 4)
 
 
+def test_an_eagle3_head_has_an_engine_of_its_own_before_medusas(heads: Heads) -> None:
+    """The size of Medusa's tree follows from the engine measured last."""
+    *_, engine, last = chain_engines(None, heads, 8, eagle3=HEAD)
+    assert [(one.name, one.method, one.lengths) for one in engine.candidates] == [("eagle3", None, (1, 2, 4, 8))]
+    assert engine.proposer["model"] == HEAD
+    assert last.name == "medusa"
+
+
 def test_a_tree_is_drafted_whole(heads: Heads) -> None:
     engine = tree_engine(heads, 6)
     (candidate,) = engine.candidates
@@ -57,7 +65,11 @@ def test_a_tree_is_drafted_whole(heads: Heads) -> None:
 
 @pytest.mark.parametrize("tokens", [1, 8, 64])
 def test_every_candidate_can_be_served(heads: Heads, tokens: int) -> None:
-    engines = [*chain_engines(DRAFT, heads, tokens), tree_engine(heads, tokens), *chain_engines(None, None, tokens)]
+    engines = [
+        *chain_engines(DRAFT, heads, tokens, eagle3=HEAD),
+        tree_engine(heads, tokens),
+        *chain_engines(None, None, tokens),
+    ]
     for engine in engines:
         assert parse_config(engine.sections, "it").draft_length.tokens == engine.tokens
         for candidate in engine.candidates:
