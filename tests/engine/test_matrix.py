@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from tests.engine.arms import REPOSITORY
-from tests.matrix.cells import COLUMNS
+from tests.matrix.cells import ROWS
 from tests.matrix.page import RESULTS
 
 pytestmark = pytest.mark.engine
@@ -23,7 +23,7 @@ def test_a_choice_of_the_matrix_is_as_the_page_says(tmp_path):
     expected = json.loads(RESULTS.read_text())["rows"]
     found = json.loads(results.read_text())["rows"]
     verdicts, recorded = (
-        {(row, column): rows[row]["cells"][column]["verdict"] for row in CHOICE for column in COLUMNS}
+        {(row, column): rows[row]["cells"][column]["verdict"] for row in CHOICE for column in ROWS[row].columns}
         for rows in (found, expected)
     )
     assert verdicts == recorded

@@ -159,6 +159,44 @@ def tiny_model(name: str, folder: Path, noise: float = 0.0, shape: Mapping[str, 
     return path
 
 
+def tiny_eagle3(folder: Path) -> Path:
+    """Makes an EAGLE-3 head with random weights for the models of `tiny_model`, unless it is there.
+
+    It takes hidden states before and after their first layer, and predicts an eighth of their vocabulary.
+
+    Returns:
+        The head's folder.
+    """
+    path = folder / "eagle3"
+    if path.exists():
+        return path
+    import torch
+    from safetensors.torch import save_file
+
+    from vllm_spec_plugin.proposers.eagle3.layout import read_layout
+
+    layer = {key: value for key, value in _USUAL.items() if not key.endswith("token_id")}
+    layer |= {"model_type": "llama", "num_hidden_layers": 1, "rms_norm_eps": 1e-5}
+    config = layer | {
+        "architectures": ["LlamaForCausalLMEagle3"],
+        "draft_vocab_size": VOCABULARY // 8,
+        "eagle_config": {"eagle_aux_hidden_state_layer_ids": [0, 1]},
+    }
+    draw = torch.Generator().manual_seed(2)
+    shapes = read_layout(config, "config.json").tensor_shapes()
+    tensors = {
+        name.replace("layers.0.", "midlayer."): torch.randn(shape, generator=draw) / shape[-1] ** 0.5
+        for name, shape in shapes.items()
+    }
+    tensors["d2t"] = torch.arange(VOCABULARY // 8) * 7
+    partial = path.with_name(f"{path.name}.partial")
+    partial.mkdir(exist_ok=True)
+    save_file(tensors, partial / "model.safetensors")
+    (partial / "config.json").write_text(json.dumps(config))
+    partial.rename(path)
+    return path
+
+
 def tiny_adapter(model: Path) -> Path:
     """Makes a LoRA adapter of a Llama from `tiny_model` with random weights, unless it is there; returns its folder."""
     path = model.with_name(f"{model.name}-lora")

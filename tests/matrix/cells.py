@@ -17,8 +17,11 @@ TOLERANCE = TOLERANCES["float32"]
 _DRAFT = {"method": "draft_model", "draft_sampling": "greedy"}
 _NGRAM = {"method": "ngram", "min_order": 1}
 _ANY_SEED = 1000
+_EAGLE3 = {"method": "eagle3", "draft_sampling": "greedy"}
 # As the gate names a model.
 _NAME = re.compile(r"got '[^']*' \(\w+\), which|'[^']*' \(\w+\)")
+# What a proposer finds when it is loaded.
+_PROPOSERS = re.compile(r"(proposer\.\w+: .*?); allowed: ")
 _SPEC_OFF = {"spec": "off"}
 # Neighbours in a batch differ in their draft lengths, and one of them has no drafts.
 _OPTIONS: tuple[Mapping[str, Any], ...] = ({}, {"spec_tokens": 2}, _SPEC_OFF, {"spec_tokens": 3})
@@ -32,6 +35,12 @@ class Row:
     title: str  # What the page calls it.
     options: Mapping[str, Any] = field(default_factory=dict)  # Keyword arguments of `vllm.LLM` that it needs.
     lora: bool = False  # Whether every other request uses an adapter.
+    eagle3: bool = False  # Whether it is run with an EAGLE-3 head, too.
+
+    @property
+    def columns(self) -> list[str]:
+        """The keys of `COLUMNS` that it is run with."""
+        return [column for column in COLUMNS if column != "eagle3" or self.eagle3]
 
 
 # vLLM's CPU kernels of recurrent layers run with these only.
@@ -65,10 +74,11 @@ _OPTIONS_OF: dict[str, Mapping[str, Any]] = {
     "qwen3_next": _RECURRENT | {"dtype": "bfloat16"},
     "lfm2": _RECURRENT,
 }
-ROWS = {name: Row(name, _TITLES[name], _OPTIONS_OF.get(name, {})) for name in ARCHITECTURES}
+_WITH_HEADS = {"llama", "qwen3", "gemma3"}
+ROWS = {name: Row(name, _TITLES[name], _OPTIONS_OF.get(name, {}), eagle3=name in _WITH_HEADS) for name in ARCHITECTURES}
 ROWS["llama_lora"] = Row("llama", "Llama with LoRA adapters", {"enable_lora": True, "max_lora_rank": 8}, lora=True)
 
-# Per column of the matrix: the page's word, and the plugin.yaml but for the draft model's folder.
+# Per column of the matrix: the page's word, and the plugin.yaml but for the folder of the draft model or head.
 COLUMNS: dict[str, tuple[str, dict[str, Any]]] = {
     "ngram": ("n-gram", {"proposer": _NGRAM, "draft_length": {"policy": "fixed", "tokens": 4}}),
     "draft_model": ("draft model", {"proposer": _DRAFT, "draft_length": {"policy": "fixed", "tokens": 4}}),
@@ -76,6 +86,7 @@ COLUMNS: dict[str, tuple[str, dict[str, Any]]] = {
         "draft-model tree",
         {"proposer": {**_DRAFT, "branches": [2, 2, 1]}, "draft_length": {"policy": "fixed", "tokens": 10}},
     ),
+    "eagle3": ("EAGLE-3 head", {"proposer": _EAGLE3, "draft_length": {"policy": "fixed", "tokens": 4}}),
     "cascade": (
         "cascade, `optimal`",
         {
@@ -89,7 +100,7 @@ EXACT, REFUSED, WRONG, UNTESTED = "exact", "refused", "wrong", "untested"
 
 
 def plugin_yaml(column: str, draft: Path) -> str:
-    """The text of a column's plugin.yaml."""
+    """The text of a column's plugin.yaml, with the folder of the draft model or head."""
     data = COLUMNS[column][1]
     proposer = _with_draft(data["proposer"], draft)
     return yaml.safe_dump({**data, "proposer": proposer}, sort_keys=False)
@@ -98,7 +109,7 @@ def plugin_yaml(column: str, draft: Path) -> str:
 def _with_draft(proposer: dict[str, Any], draft: Path) -> dict[str, Any]:
     if "proposers" in proposer:
         return {**proposer, "proposers": [_with_draft(each, draft) for each in proposer["proposers"]]}
-    return {**proposer, "model": str(draft)} if proposer["method"] == "draft_model" else proposer
+    return {**proposer, "model": str(draft)} if proposer["method"] != "ngram" else proposer
 
 
 def jobs(lora: str = "") -> dict[str, Job]:
@@ -135,7 +146,9 @@ def _job(params: dict[str, Any], options: Sequence[Mapping[str, Any]], lora: str
 
 
 def refusal(message: str) -> list[str]:
-    """The reasons in the gate's message, without the names of files and models."""
+    """The reasons in the message of the gate or of a proposer, without the names of files and models."""
+    if found := _PROPOSERS.match(message):
+        return [found[1]]
     _, _, text = message.partition("cannot be served here")
     text = text.partition(":\n" if "\n" in text else ": ")[2]
     return [_NAME.sub("it", line.strip().partition("; allowed: ")[0]) for line in text.splitlines()]

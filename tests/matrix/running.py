@@ -9,8 +9,8 @@ from pathlib import Path
 
 from tests.engine.arms import ENVIRONMENT, Engine
 from tests.engine.jobs import Job, Result
-from tests.engine.tiny import tiny_adapter, tiny_model
-from tests.matrix.cells import COLUMNS, REFUSED, ROWS, UNTESTED, WRONG, jobs, judge, plain_job, plugin_yaml, refusal
+from tests.engine.tiny import tiny_adapter, tiny_eagle3, tiny_model
+from tests.matrix.cells import REFUSED, ROWS, UNTESTED, WRONG, jobs, judge, plain_job, plugin_yaml, refusal
 from vllm_spec_plugin.tools.certify.engines import EngineProcess
 from vllm_spec_plugin.tools.engine_child import EngineError
 
@@ -40,11 +40,12 @@ def run_row(name: str, folder: Path, python: Sequence[str]) -> Iterator[tuple[st
         python: the interpreter's command, see `ForkServer`.
 
     Yields:
-        A key of `COLUMNS`, and its cell.
+        One of the row's `columns`, and its cell.
     """
     row = ROWS[name]
     model = tiny_model(row.architecture, folder)
     draft = tiny_model(row.architecture, folder, _NOISE)
+    head = tiny_eagle3(folder) if row.eagle3 else draft
     adapter = str(tiny_adapter(model)) if row.lora else ""
     options = {"skip_tokenizer_init": True, **row.options}
     # Prompts are computed in chunks.
@@ -53,9 +54,9 @@ def run_row(name: str, folder: Path, python: Sequence[str]) -> Iterator[tuple[st
     )
     plain: Result | None = None
     with tempfile.TemporaryDirectory(prefix="matrix-") as scratch:
-        for column in COLUMNS:
+        for column in row.columns:
             config = Path(scratch) / f"{column}.yaml"
-            config.write_text(plugin_yaml(column, draft))
+            config.write_text(plugin_yaml(column, head if column == "eagle3" else draft))
             start = time.perf_counter()
             try:
                 served = dataclasses.replace(engine, config=str(config), check=True)

@@ -101,8 +101,9 @@ def check_gives_aux_states(runner: Any) -> None:
     target = runner.get_model()
     if not supports_eagle3(target):
         raise ValueError(
-            f"proposer.method eagle3: vLLM's {type(target).__name__} does not return hidden states of its layers; "
-            "allowed: a target of a class with SupportsEagle3, such as LlamaForCausalLM; choose another method"
+            f"proposer.method: vLLM's {type(target).__name__} does not return hidden states of its layers, from which "
+            "eagle3 drafts; allowed: a target of a class with SupportsEagle3, such as LlamaForCausalLM; choose another "
+            "method"
         )
 
 

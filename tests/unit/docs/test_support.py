@@ -5,8 +5,8 @@ import json
 import pytest
 
 import vllm_spec_plugin
-from tests.engine.tiny import tiny_model
-from tests.matrix.cells import COLUMNS, EXACT, REFUSED, ROWS, plugin_yaml, refusal
+from tests.engine.tiny import tiny_eagle3, tiny_model
+from tests.matrix.cells import EXACT, REFUSED, ROWS, plugin_yaml, refusal
 from tests.matrix.page import PAGE, RESULTS, render
 from vllm_spec_plugin.schema.errors import ConfigError
 
@@ -19,7 +19,9 @@ def test_the_page_is_written_from_the_results():
 
 
 def test_no_cell_is_wrong_or_untested():
-    verdicts = {(row, column): RECORDED["rows"][row]["cells"][column]["verdict"] for row in ROWS for column in COLUMNS}
+    verdicts = {
+        (row, column): RECORDED["rows"][row]["cells"][column]["verdict"] for row in ROWS for column in ROWS[row].columns
+    }
     assert {cell: verdict for cell, verdict in verdicts.items() if verdict not in (EXACT, REFUSED)} == {}
 
 
@@ -33,9 +35,9 @@ def models(tmp_path_factory):
 def test_the_page_and_the_gate_agree(name, models, tmp_path):
     row = ROWS[name]
     model, draft = (tiny_model(row.architecture, models, noise) for noise in (0.0, 0.05))
-    for column in COLUMNS:
+    for column in row.columns:
         plugin = tmp_path / f"{column}.yaml"
-        plugin.write_text(plugin_yaml(column, draft))
+        plugin.write_text(plugin_yaml(column, tiny_eagle3(models) if column == "eagle3" else draft))
         arguments = EngineArgs(
             model=str(model),
             skip_tokenizer_init=True,
@@ -50,4 +52,8 @@ def test_the_page_and_the_gate_agree(name, models, tmp_path):
         except ConfigError as error:
             reasons = refusal(str(error))
         recorded = RECORDED["rows"][name]["cells"][column]
+        # What the target's class in vLLM gives is found out when it is loaded.
+        if not reasons and recorded["reasons"] and column == "eagle3":
+            assert (recorded["verdict"], name) == (REFUSED, "gemma3")
+            continue
         assert (recorded["verdict"], recorded["reasons"]) == (REFUSED if reasons else EXACT, reasons), column

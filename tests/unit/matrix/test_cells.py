@@ -58,5 +58,7 @@ def test_reasons_are_read_without_the_names_of_models():
     one = "p.yaml cannot be served here: --model: got '/m/x' (X), which has y; z; allowed: a: b. Or c"
     lines = "  --model: got '/m/x' (X), which has y; z; allowed: a. Or c", "  --f: got 2; w; allowed: 1. Or c"
     two = "\n".join(["p.yaml cannot be served here, for 2 reasons:", *lines])
+    loaded = "proposer.method: vLLM's X gives nothing; allowed: Y; choose another"
+    assert refusal(loaded) == ["proposer.method: vLLM's X gives nothing"]
     assert refusal(one) == ["--model: it has y; z"]
     assert refusal(two) == ["--model: it has y; z", "--f: got 2; w"]

@@ -1,8 +1,10 @@
 """Checks before start-up whether an EAGLE-3 head can draft for a target."""
 
+from pathlib import Path
+
 from vllm_spec_plugin.proposers.eagle3.checkpoint import Eagle3CheckpointError, Head, read_head
 from vllm_spec_plugin.proposers.eagle3.layout import HeadConfig
-from vllm_spec_plugin.proposers.model_source import ModelFacts, UnreadableError, read_facts, refusal
+from vllm_spec_plugin.proposers.model_source import ModelFacts, UnreadableError, check_name, read_facts, refusal
 from vllm_spec_plugin.proposers.section import Target
 from vllm_spec_plugin.schema.errors import show_source, show_text
 
@@ -16,7 +18,7 @@ def check_head(target: Target | None, model: str, where: str) -> list[str]:
     The name of the head's target is not compared: one model has many paths and names.
 
     Args:
-        target: the served model; None compares nothing.
+        target: the served model; None compares nothing, and reads a folder only.
         model: the value of `proposer.model`: a folder or a name on the Hugging Face hub.
         where: name of the configuration file, for messages.
 
@@ -26,6 +28,10 @@ def check_head(target: Target | None, model: str, where: str) -> list[str]:
     Raises:
         ConfigError: the head cannot be read or does not fit.
     """
+    if target is None and not Path(model).is_dir():
+        # As with draft models, nothing is downloaded to check a file alone.
+        check_name(model, where)
+        return []
     try:
         head = read_head(model)
     except Eagle3CheckpointError as error:

@@ -36,6 +36,9 @@ def test_a_head_of_the_targets_sizes_fits(tmp_path: Path) -> None:
     head = write(tmp_path / "head", speculators_config())
     assert check_head(target(tmp_path / "target"), head, "spec.yaml") == []
     assert check_head(None, head, "spec.yaml") == []
+    assert check_head(None, "nobody/not-downloaded", "spec.yaml") == []
+    with pytest.raises(ConfigError, match=r"there is no folder '\./nothing'"):
+        check_head(None, "./nothing", "spec.yaml")
 
 
 @pytest.mark.parametrize(
