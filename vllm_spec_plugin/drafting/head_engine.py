@@ -18,8 +18,6 @@ from vllm_spec_plugin.proposers.draft_model.catch_up import Chunk
 from vllm_spec_plugin.proposers.eagle3.checkpoint import read_head
 from vllm_spec_plugin.proposers.section import DraftWeights
 
-# Hidden states are kept of as many positions as this many steps can have.
-_KEPT_STEPS = 2
 # Tokens of a prompt's part that are computed at once without drafts; and, on average, of each request's text.
 _COME_TOGETHER = 32
 
@@ -37,10 +35,7 @@ class HeadEngine(VllmDraftEngine):
         super().__init__(vllm_config, weights)
         self._head = read_head(weights.model)
         self.aux_layers = self._head.config.aux_layers_of(vllm_config.model_config.get_total_num_hidden_layers())
-        step = vllm_config.scheduler_config.max_num_batched_tokens
-        self.states = StateBuffer(_KEPT_STEPS * step)
-        # The next step's must find room.
-        self._max_waiting = (_KEPT_STEPS - 1) * step
+        self.states = StateBuffer(vllm_config.scheduler_config.max_num_batched_tokens)
 
     def note_states(self, runner: Any, planned: Container[str]) -> None:
         """Keeps the target's hidden states of the present step, before it is sampled.
@@ -57,7 +52,7 @@ class HeadEngine(VllmDraftEngine):
         states, spans = found
         self.states.add(states, spans)
         others = [(row, span[0]) for row, span in enumerate(spans) if span[0] not in planned]
-        if self.states.num_tokens >= min(_COME_TOGETHER * len(spans), self._max_waiting) or any(
+        if self.states.is_full(_COME_TOGETHER * len(spans)) or any(
             spans[row][2] >= _COME_TOGETHER for row, _ in others
         ):
             self._compute(others)

@@ -17,13 +17,14 @@ class StateBuffer:
         num_tokens: number of positions of all requests.
     """
 
-    def __init__(self, max_tokens: int) -> None:
+    def __init__(self, step_tokens: int) -> None:
         """Starts empty.
 
         Args:
-            max_tokens: maximum positions of all requests; beyond it the longest request loses its oldest ones.
+            step_tokens: maximum positions of a step. Those of two steps are kept; beyond that the longest request loses
+                its oldest ones.
         """
-        self._max_tokens = max_tokens
+        self._step_tokens = step_tokens
         self.num_tokens = 0
         # Per request its parts, as position of the first state, and states; each begins where the one before ends.
         self._parts: dict[str, list[tuple[int, torch.Tensor]]] = {}
@@ -51,8 +52,12 @@ class StateBuffer:
             self._cut(request_id, first)
             self._parts.setdefault(request_id, []).append((first, piece))
             self.num_tokens += len(piece)
-        while self.num_tokens > self._max_tokens:
+        while self.num_tokens > 2 * self._step_tokens:
             self._drop_oldest(max(self._parts, key=self._count))
+
+    def is_full(self, enough: int) -> bool:
+        """Whether there are `enough` positions, or so many that another step may find no room."""
+        return self.num_tokens >= min(enough, self._step_tokens)
 
     def span(self, request_id: str) -> tuple[int, int]:
         """Returns the position of the first state of a request, and that after the last one; (0, 0) without any."""

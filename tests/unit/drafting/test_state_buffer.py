@@ -51,12 +51,25 @@ def test_computed_and_forgotten_states_are_dropped() -> None:
 
 @pytest.mark.parametrize("count", [1, 100])
 def test_the_longest_request_loses_its_oldest_states(count: int) -> None:
-    buffer = StateBuffer(3 * count)
-    for first in range(3):
+    buffer = StateBuffer(2 * count)
+    for first in range(4):
         buffer.add(states(first * count, count), [("a", first * count, count)])
     buffer.add(states(0, count), [("b", 0, count)])
-    assert buffer.span("a") == (count, 3 * count)
+    assert buffer.span("a") == (count, 4 * count)
     assert buffer.span("b") == (0, count)
+
+
+@pytest.mark.parametrize("enough", [60, 1000])
+def test_a_buffer_is_full_while_another_step_finds_room(enough: int) -> None:
+    """Also where many requests together wait for more positions than are kept."""
+    buffer = StateBuffer(100)
+    num_steps = 0
+    while not buffer.is_full(enough) and num_steps < 9:
+        buffer.add(states(num_steps, 30), [(f"request {num_steps}", 0, 30)])
+        num_steps += 1
+    assert buffer.num_tokens == 30 * num_steps == {60: 60, 1000: 120}[enough]
+    buffer.add(states(0, 80), [("other", 0, 80)])
+    assert buffer.num_tokens == 30 * num_steps + 80
 
 
 def test_a_prompt_is_copied_from_its_step() -> None:
