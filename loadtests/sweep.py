@@ -16,10 +16,9 @@ from rich.console import Console
 from loadtests.locust_process import last_line, run_locust
 from loadtests.options import without_credentials
 from loadtests.report.numbers import milliseconds, number, time_text
-from vllm_spec_plugin.cli.bench_options import CsvFile, HtmlFile, JsonFile, MarkdownFile, PngFile
-from vllm_spec_plugin.cli.errors import fail
+from vllm_spec_plugin.cli.options import ReportFiles, grouped
 from vllm_spec_plugin.schema.errors import UserError
-from vllm_spec_plugin.tools.report import Chart, Files, Line, Measurements, Report, Table, check_files, write
+from vllm_spec_plugin.tools.report import Chart, Line, Measurements, Report, Table, write
 from vllm_spec_plugin.tools.report.provenance import provenance
 
 WITH, WITHOUT = "with speculation", "without speculation"
@@ -222,6 +221,7 @@ def _charts(goals: Goals, trials: Mapping[str, Sequence[Trial]]) -> Iterator[Cha
         yield Chart(f"{name} by request rate", "requests/s", f"{name}, ms", lines, has_levels=False)
 
 
+@grouped
 def main(
     ttft_p95: Annotated[float, typer.Option(min=0.001, help="Goal: p95 of the time to first token, in seconds.")],
     tpot_p95: Annotated[float, typer.Option(min=0.0001, help="Goal: p95 of the time per output token, in seconds.")],
@@ -241,11 +241,8 @@ def main(
         int, typer.Option(min=1, help="Maximum output tokens of a request whose prompt sets none.")
     ] = 64,
     prompts: Annotated[str, typer.Option(help="JSONL file of prompts that replaces those of all scenarios.")] = "",
-    json_file: JsonFile = None,
-    csv: CsvFile = None,
-    markdown: MarkdownFile = None,
-    png: PngFile = None,
-    html: HtmlFile = None,
+    *,
+    files: ReportFiles,
 ) -> None:
     """Find the highest request rate that keeps latency goals, with and without speculation.
 
@@ -254,7 +251,6 @@ def main(
     OPENAI_API_KEY.
     """
     goals, progress = Goals(ttft_p95, tpot_p95), Console(stderr=True)
-    files = Files(markdown, json_file, csv, png, html)
     common = ["--max-tokens", str(max_tokens), "--prompts", prompts]
     if processes > 1:
         common += ["--processes", str(processes)]
@@ -276,13 +272,8 @@ def main(
         progress.print(f"{arm}, {number(rate)} requests/s: {outcome}", markup=False, highlight=False)
         return trial.passed
 
-    try:
-        check_files(files)
-        with tempfile.TemporaryDirectory() as folder:
-            tried = functools.partial(attempt, folder=folder)
-            highest = highest_rates(arms, tried, first, most, precision)
-    except UserError as error:
-        fail(str(error), 1 if isinstance(error, SweepError) else 2)
+    with tempfile.TemporaryDirectory() as folder:
+        highest = highest_rates(arms, functools.partial(attempt, folder=folder), first, most, precision)
     arguments = [without_credentials(one) if "://" in one else one for one in sys.argv[1:]]
     origin = provenance(arguments, 0, (), {"model": model}, "python -m loadtests.sweep", ("locust",))
     write(report_of(model, goals, highest, trials, origin), terminal=Console(), **vars(files))
@@ -299,4 +290,8 @@ def _run(report: Path, host: str, seconds: float, options: Sequence[str]) -> dic
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    try:
+        typer.run(main)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(1 if isinstance(error, SweepError) else 2)

@@ -5,36 +5,31 @@ from typing import Annotated
 
 import typer
 
-from vllm_spec_plugin.cli.bench_drafting import bench_drafting
 from vllm_spec_plugin.cli.bench_host import bench_host
 from vllm_spec_plugin.cli.bench_ngram import bench_ngram
-from vllm_spec_plugin.cli.bench_options import (
-    Arms,
-    CsvFile,
-    Draft,
-    EnforceEager,
-    HtmlFile,
-    JsonFile,
-    MarkdownFile,
-    NoiseBudget,
-    OptimalTokens,
-    PngFile,
-    Prompts,
-    Proposer,
-    Rounds,
-    Seed,
-    Target,
-)
 from vllm_spec_plugin.cli.bench_policy import bench_policy
 from vllm_spec_plugin.cli.bench_record import bench_record
 from vllm_spec_plugin.cli.bench_replay import bench_replay
 from vllm_spec_plugin.cli.bench_verification import bench_verification
+from vllm_spec_plugin.cli.options import (
+    Arms,
+    Draft,
+    EnforceEager,
+    NoiseBudget,
+    OptimalTokens,
+    Prompts,
+    Proposer,
+    ReportFiles,
+    Rounds,
+    Seed,
+    Target,
+    grouped,
+)
 from vllm_spec_plugin.schema.errors import UserError
 from vllm_spec_plugin.tools.bench.load.switching import WINDOW
 from vllm_spec_plugin.tools.bench.load.workloads import EASY, SWITCHING, WORKLOADS
 
 bench = typer.Typer(invoke_without_command=True, rich_markup_mode="markdown")
-bench.command("drafting")(bench_drafting)
 bench.command("host")(bench_host)
 bench.command("ngram")(bench_ngram)
 bench.command("policy")(bench_policy)
@@ -47,6 +42,7 @@ _MOST_STREAMS, _MOST_SWITCHING_STREAMS = 1024, 64
 
 
 @bench.callback()
+@grouped
 def compare(
     context: typer.Context,
     arm: Arms = None,
@@ -92,11 +88,8 @@ def compare(
     noise_budget_s: NoiseBudget = 120.0,
     seed: Seed = 0,
     enforce_eager: EnforceEager = False,
-    json_file: JsonFile = None,
-    csv: CsvFile = None,
-    markdown: MarkdownFile = None,
-    png: PngFile = None,
-    html: HtmlFile = None,
+    *,
+    files: ReportFiles,
 ) -> None:
     """Compare speculation with no speculation: tokens per second, latency, and equality of greedy outputs.
 
@@ -117,8 +110,7 @@ def compare(
     import tempfile
     from dataclasses import asdict
 
-    from vllm_spec_plugin.tools.bench.arm_spec import choose_arms
-    from vllm_spec_plugin.tools.bench.arms import base_of, plan_arms
+    from vllm_spec_plugin.tools.bench.arms import base_of, choose_arms, plan_arms
     from vllm_spec_plugin.tools.bench.engine_args import model_source
     from vllm_spec_plugin.tools.bench.input import whole_numbers, words
     from vllm_spec_plugin.tools.bench.load.report import report_of
@@ -131,12 +123,9 @@ def compare(
     from vllm_spec_plugin.tools.demo.corpus import load_corpus
     from vllm_spec_plugin.tools.progress import shown_progress
     from vllm_spec_plugin.tools.prompts import read_texts
-    from vllm_spec_plugin.tools.report import Files, check_files
     from vllm_spec_plugin.tools.report.provenance import provenance
     from vllm_spec_plugin.tools.serving import runs_on_cpu
 
-    files = Files(markdown, json_file, csv, png, html)
-    check_files(files)
     source = model_source("--target", target, "target")
     given = BEGINNINGS if prompts is None else read_texts(prompts, source)
     workloads = words("--workload", workload or [EASY], WORKLOADS)
@@ -148,8 +137,8 @@ def compare(
     sizes = Sizes(request_tokens, tokens, min_total_tokens, phase_tokens, temperature)
     plan = Plan(cells, texts, sizes, rounds, seed)
     choices = choose_arms(arm or _ARMS)
-    base = base_of(proposer, draft and model_source("--draft", draft, "draft"), "greedy")
-    origin = provenance(sys.argv[1:], seed, given, {"target": source} | base.models) | {"sizes": asdict(sizes)}
+    base = base_of(proposer, draft and model_source("--draft", draft, "draft"))
+    origin = provenance(sys.argv[1:], seed, given, {"target": source, "draft": base.draft}) | {"sizes": asdict(sizes)}
     with tempfile.TemporaryDirectory(prefix="vllm-spec-bench-") as name:
         folder = Path(name)
         arms = plan_arms(choices, base, optimal_tokens, folder)

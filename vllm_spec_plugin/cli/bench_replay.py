@@ -5,9 +5,10 @@ from typing import Annotated
 
 import typer
 
-from vllm_spec_plugin.cli.bench_options import CsvFile, HtmlFile, JsonFile, MarkdownFile, PngFile, Seed
+from vllm_spec_plugin.cli.options import ReportFiles, Seed, grouped
 
 
+@grouped
 def bench_replay(
     recording: Annotated[
         list[Path] | None,
@@ -30,11 +31,8 @@ def bench_replay(
         list[str] | None,
         typer.Option(metavar="MECHANISM", help="With --ablate: only this mechanism; repeatable. [default: all]"),
     ] = None,
-    json_file: JsonFile = None,
-    csv: CsvFile = None,
-    markdown: MarkdownFile = None,
-    png: PngFile = None,
-    html: HtmlFile = None,
+    *,
+    files: ReportFiles,
 ) -> None:
     """Replay recorded outcomes and costs under the policy `optimal`, and compare it.
 
@@ -44,7 +42,7 @@ def bench_replay(
     """
     import sys
 
-    from vllm_spec_plugin.cli.console import new_console
+    from vllm_spec_plugin.cli.console import write_or_fail
     from vllm_spec_plugin.tools.bench.input import whole_numbers, words
     from vllm_spec_plugin.tools.bench.replay.ablation import MECHANISMS
     from vllm_spec_plugin.tools.bench.replay.ablation import ablate as gains_of
@@ -52,11 +50,9 @@ def bench_replay(
     from vllm_spec_plugin.tools.bench.replay.report import gains_report, rates_report
     from vllm_spec_plugin.tools.bench.replay.settings import WORKLOADS, Sizes, arms_of
     from vllm_spec_plugin.tools.bench.replay.settings import replay as rates_of
-    from vllm_spec_plugin.tools.report import Files, Measurements, check_files, write
+    from vllm_spec_plugin.tools.report import Measurements
     from vllm_spec_plugin.tools.report.provenance import provenance
 
-    files = Files(markdown, json_file, csv, png, html)
-    check_files(files)
     chosen = words("--workload", workload or list(WORKLOADS), list(WORKLOADS))
     mechanisms = words("--without", without or list(MECHANISMS), list(MECHANISMS))
     streams = whole_numbers("--levels", levels, 1024)
@@ -77,4 +73,4 @@ def bench_replay(
                     found.add(arm, f"{path.stem}: {name}", count, seed + number, values)
     origin = provenance(sys.argv[1:], seed, ())
     report = gains_report(measured, origin) if ablate else rates_report(measured, origin)
-    write(report, terminal=new_console(), **vars(files))
+    write_or_fail(report, files)

@@ -4,12 +4,13 @@ from typing import Annotated
 
 import typer
 
-from vllm_spec_plugin.cli.bench_options import CsvFile, HtmlFile, JsonFile, MarkdownFile, PngFile
+from vllm_spec_plugin.cli.options import ReportFiles, grouped
 from vllm_spec_plugin.schema.errors import UserError
 
 _VOCABULARIES, _REQUESTS, _TOKENS = (512, 32_768, 152_064), (8, 32), (4, 8)
 
 
+@grouped
 def bench_verification(
     vocab_size: Annotated[
         list[int] | None,
@@ -26,11 +27,8 @@ def bench_verification(
     ] = 1000,
     device: Annotated[str, typer.Option(help="Device on which times are taken: cpu or cuda.")] = "cpu",
     seed: Annotated[int, typer.Option(min=0, help="Seed of distributions and drafts.")] = 0,
-    json_file: JsonFile = None,
-    csv: CsvFile = None,
-    markdown: MarkdownFile = None,
-    png: PngFile = None,
-    html: HtmlFile = None,
+    *,
+    files: ReportFiles,
 ) -> None:
     """Compare block verification of sampled drafts with token verification: time, and accepted tokens.
 
@@ -43,13 +41,11 @@ def bench_verification(
 
     import torch
 
-    from vllm_spec_plugin.cli.console import new_console
+    from vllm_spec_plugin.cli.console import write_or_fail
     from vllm_spec_plugin.tools.bench.verification import APART, measure_gain, time_verification
-    from vllm_spec_plugin.tools.report import Chart, Files, Line, Measurements, Report, Table, check_files, write
+    from vllm_spec_plugin.tools.report import Chart, Line, Measurements, Report, Table
     from vllm_spec_plugin.tools.report.provenance import provenance
 
-    files = Files(markdown, json_file, csv, png, html)
-    check_files(files)
     if device not in ("cpu", "cuda") or (device == "cuda" and not torch.cuda.is_available()):
         raise UserError(f"--device {device}: allowed: cpu, or cuda where there is a GPU")
     torch.set_num_threads(1)
@@ -112,4 +108,4 @@ def bench_verification(
         measurements=measured,
         data={"tokens": tokens, "rounds": rounds, "steps": steps, "device": device, "gain_vocab_size": gain_vocab_size},
     )
-    write(report, terminal=new_console(), **vars(files))
+    write_or_fail(report, files)

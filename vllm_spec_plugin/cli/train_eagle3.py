@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from vllm_spec_plugin.cli.bench_options import CsvFile, HtmlFile, JsonFile, MarkdownFile, PngFile
+from vllm_spec_plugin.cli.options import ReportFiles, grouped
 from vllm_spec_plugin.cli.training_options import (
     BatchTokens,
     MaxLength,
@@ -19,6 +19,7 @@ from vllm_spec_plugin.cli.training_options import (
 )
 
 
+@grouped
 def train_eagle3(
     model: TargetModel,
     data: TrainingData,
@@ -60,11 +61,8 @@ def train_eagle3(
     self_distill_temperature: SelfDistillTemperature = None,
     dtype: Annotated[WeightType, typer.Option(help="Data type of the saved weights.")] = WeightType.BFLOAT16,
     seed: Seed = 0,
-    json_file: JsonFile = None,
-    csv: CsvFile = None,
-    markdown: MarkdownFile = None,
-    png: PngFile = None,
-    html: HtmlFile = None,
+    *,
+    files: ReportFiles,
     restart: Annotated[
         bool, typer.Option("--restart", help="Discard an interrupted run in DIR, and replace a head in it.")
     ] = False,
@@ -75,12 +73,9 @@ def train_eagle3(
     (training.png, or --png), to DIR. To resume an interrupted run, repeat the same command.
     """
     from vllm_spec_plugin.cli.console import new_console
-    from vllm_spec_plugin.tools.report import Files, check_files
     from vllm_spec_plugin.tools.training.eagle3.options import Eagle3Options
     from vllm_spec_plugin.tools.training.eagle3.train import train_head
 
-    files = Files(markdown, json_file, csv, png, html)
-    check_files(files)
     options = Eagle3Options(
         model,
         tuple(data),

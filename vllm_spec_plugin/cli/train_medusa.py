@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from vllm_spec_plugin.cli.bench_options import CsvFile, HtmlFile, JsonFile, MarkdownFile, PngFile
+from vllm_spec_plugin.cli.options import ReportFiles, grouped
 from vllm_spec_plugin.cli.training_options import (
     BatchTokens,
     MaxLength,
@@ -28,6 +28,7 @@ class Labels(StrEnum):
     HARD = "hard"
 
 
+@grouped
 def train_medusa(
     model: TargetModel,
     data: TrainingData,
@@ -68,11 +69,8 @@ def train_medusa(
     ] = Labels.SOFT,
     dtype: Annotated[WeightType, typer.Option(help="Data type of the saved weights.")] = WeightType.FLOAT16,
     seed: Seed = 0,
-    json_file: JsonFile = None,
-    csv: CsvFile = None,
-    markdown: MarkdownFile = None,
-    png: PngFile = None,
-    html: HtmlFile = None,
+    *,
+    files: ReportFiles,
     restart: Annotated[
         bool, typer.Option("--restart", help="Discard an interrupted run in DIR, and replace heads in it.")
     ] = False,
@@ -86,12 +84,9 @@ def train_medusa(
         raise UserError("--steps: got 0; allowed: from 1, or 0 with --from, to measure existing heads")
 
     from vllm_spec_plugin.cli.console import new_console
-    from vllm_spec_plugin.tools.report import Files, check_files
     from vllm_spec_plugin.tools.training.options import Options
     from vllm_spec_plugin.tools.training.train import train_heads
 
-    files = Files(markdown, json_file, csv, png, html)
-    check_files(files)
     options = Options(
         model=model,
         data=tuple(data),

@@ -129,17 +129,13 @@ class StepWatch:
             # The plugin's method is `draft`; its `propose` only satisfies vLLM's checks.
             name = "draft" if hasattr(runner.drafter, "draft") else "propose"
             _replace(runner.drafter, name, self._proposer)
-        if (trees := getattr(runner, "tree_steps", None)) is not None:
-            for name in ("prepare", "metadata", "join"):
-                _replace(trees, name, self._tree)
-            _replace(trees.attention, "write_shared", self._tree)
 
     def clear(self) -> None:
         """Drops the recorded steps."""
         self.steps = []
 
     def _whole(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        self._seen = {"num_drafted": 0, "drafting_seconds": 0.0, "proposer_seconds": 0.0, "tree_seconds": 0.0}
+        self._seen = {"num_drafted": 0, "drafting_seconds": 0.0, "proposer_seconds": 0.0}
         start = time.perf_counter()
         result = original(*args, **kwargs)
         # vLLM's asynchronous scheduler ends with a step in which nothing is computed.
@@ -167,12 +163,6 @@ class StepWatch:
         start = self._now()
         result = original(*args, **kwargs)
         self._seen["proposer_seconds"] = self._now() - start
-        return result
-
-    def _tree(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        start = self._now()
-        result = original(*args, **kwargs)
-        self._seen["tree_seconds"] += self._now() - start
         return result
 
     def _now(self) -> float:

@@ -83,6 +83,10 @@ def running_engines(
 def describe(arms: Mapping[str, PlannedArm], engines: Mapping[str, Arm]) -> dict[str, dict[str, Any]]:
     """What each arm is, for the record: its configuration, and what its engine chose by itself."""
     return {
-        name: {"speculation": arm.plan.settings, "spec_tokens": arm.spec_tokens, "engine": engines[name].facts()}
+        name: {
+            "speculation": arm.plan.settings or arm.plan.speculative_config,
+            "spec_tokens": arm.spec_tokens,
+            "engine": engines[name].facts(),
+        }
         for name, arm in arms.items()
     }

@@ -162,7 +162,7 @@ class _Engines:
         """
         if self._none is None:
             self._stages.begin("the engine without speculation starts (about a minute)")
-            self._none = self._stack.enter_context(self._arm(NONE, ArmPlan(None, 0, None)))
+            self._none = self._stack.enter_context(self._arm(NONE, ArmPlan(None)))
         self._stages.begin(f"the engine of {name} starts (about a minute)")
         with self._arm(name, plan_file(config)) as arm:
             self._stages.begin(name)

@@ -5,12 +5,10 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any
 
-from vllm_spec_plugin.tools.bench.arm_spec import OPTIMAL, is_stock
+from vllm_spec_plugin.tools.bench.arms import OPTIMAL, is_stock
 from vllm_spec_plugin.tools.bench.load.sweep import Cell, SweepResults, streams_text
 from vllm_spec_plugin.tools.bench.load.switching import RECOVERED, WINDOW, SwitchPhase
 from vllm_spec_plugin.tools.bench.load.workloads import GREEDY, MIXED, SWITCHING, TITLES
-from vllm_spec_plugin.tools.bench.noise_gate import disturbance_text
-from vllm_spec_plugin.tools.bench.rounds import interruption
 from vllm_spec_plugin.tools.report import Chart, Line, Report, Spread, Table, show_spread
 from vllm_spec_plugin.tools.report.table import matrix
 
@@ -26,7 +24,7 @@ def report_of(results: SweepResults, provenance: Mapping[str, Any], rounds: int,
         rounds: requested number of rounds.
         on_cpu: whether vLLM is its CPU build.
     """
-    problems = interruption(results.rounds, rounds)
+    problems = []
     if results.num_wrong:
         problems.append(f"{results.num_wrong} greedy outputs differ from those of arm {results.reference}")
     agreements = [
@@ -37,25 +35,24 @@ def report_of(results: SweepResults, provenance: Mapping[str, Any], rounds: int,
         {"level": streams, "phases": [asdict(phase) for phase in phases]}
         for streams, phases in results.switches.items()
     ]
-    return Report(
+    best = [
+        {"workload": workload, "level": streams, "arm": results.best_fixed(workload, streams)}
+        for workload, streams in results.cells
+    ]
+    return results.report(
         "bench",
         "Speculative decoding under load",
         provenance,
-        list(_conclusion(results)),
-        list(_tables(results)),
-        list(_charts(results, on_cpu)),
-        [*_notes(results, on_cpu), *filter(None, [disturbance_text(results.others)])],
-        problems,
-        results.measurements,
-        {
-            "arms": list(results.arms),
-            "best_fixed": [
-                {"workload": workload, "level": streams, "arm": results.best_fixed(workload, streams)}
-                for workload, streams in results.cells
-            ],
+        rounds,
+        conclusion=list(_conclusion(results)),
+        tables=list(_tables(results)),
+        charts=list(_charts(results, on_cpu)),
+        notes=_notes(results, on_cpu),
+        problems=problems,
+        data={
+            "best_fixed": best,
             "agreements": agreements,
             "switching": {"window": WINDOW, "recovered": RECOVERED, "levels": switches},
-            "others": results.others,
         },
     )
 

@@ -4,8 +4,9 @@ import functools
 import itertools
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
+from vllm_spec_plugin.tools.bench import rounds
 from vllm_spec_plugin.tools.bench.arm import Arm
 from vllm_spec_plugin.tools.bench.arms import PlannedArm
 from vllm_spec_plugin.tools.bench.load.agreement import Agreement, TopTwo, compare
@@ -14,9 +15,8 @@ from vllm_spec_plugin.tools.bench.load.switching import SwitchPhase, switch_phas
 from vllm_spec_plugin.tools.bench.load.texts import ANSWERED, TURNS, Texts
 from vllm_spec_plugin.tools.bench.load.workloads import EASY, SWITCHING, Sizes, load_job
 from vllm_spec_plugin.tools.bench.noise_gate import NoiseGate
-from vllm_spec_plugin.tools.bench.rounds import others_of, run_rounds
+from vllm_spec_plugin.tools.bench.rounds import Results, run_rounds
 from vllm_spec_plugin.tools.certify.greedy import tolerance_of
-from vllm_spec_plugin.tools.report import Measurements
 
 # A workload and the number of its streams.
 Cell = tuple[str, int]
@@ -68,33 +68,18 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class SweepResults:
+class SweepResults(Results[Cell]):
     """Findings of a sweep.
 
     Attributes:
-        arms: names in order; the first is no speculation.
         fixed: arms that the best fixed draft length is chosen from.
-        cells: workloads with numbers of streams.
-        rounds: number of rounds that all arms did.
-        measurements: metrics of `figures`, by arm, workload, streams and round.
         switches: phases of the workload `switching`, by streams.
         agreements: of greedy outputs with the first arm's, by arm, workload and streams.
-        others: cores that other processes used, per run; empty where that is unknown.
     """
 
-    arms: tuple[str, ...]
     fixed: tuple[str, ...]
-    cells: tuple[Cell, ...]
-    rounds: int
-    measurements: Measurements
-    switches: dict[int, list[SwitchPhase]] = field(default_factory=dict)
-    agreements: dict[tuple[str, str, int], Agreement] = field(default_factory=dict)
-    others: list[float] = field(default_factory=list)
-
-    @property
-    def reference(self) -> str:
-        """The arm without speculation."""
-        return self.arms[0]
+    switches: dict[int, list[SwitchPhase]]
+    agreements: dict[tuple[str, str, int], Agreement]
 
     @property
     def levels(self) -> dict[str, list[int]]:
@@ -176,21 +161,17 @@ def results_of(
     agreements: Mapping[tuple[str, str, int], Agreement],
 ) -> SweepResults:
     """Sums up the runs of all arms and cells."""
-    measurements = Measurements()
-    for cell in cells:
-        for name in arms:
-            for run in runs:
-                if (run.arm, run.cell) == (name, cell):
-                    measurements.add(name, *cell, run.round, figures(run.answer))
+    switches = {
+        streams: switch_phases([run for run in runs if run.cell == (workload, streams)], list(arms))
+        for workload, streams in cells
+        if workload == SWITCHING
+    }
+    fixed = tuple(name for name, arm in arms.items() if arm.is_fixed)
     return SweepResults(
-        tuple(arms),
-        tuple(name for name, arm in arms.items() if arm.is_fixed),
-        tuple(cells),
-        1 + max(run.round for run in runs),
-        measurements,
-        {cell[1]: switch_phases([r for r in runs if r.cell == cell], list(arms)) for cell in cells if _turns(cell)},
-        dict(agreements),
-        others_of(runs),
+        **vars(rounds.results_of(runs, arms, cells, lambda cell: cell, figures)),
+        fixed=fixed,
+        switches=switches,
+        agreements=dict(agreements),
     )
 
 
@@ -227,7 +208,3 @@ def streams_text(number: int) -> str:
 def cell_text(cell: Cell) -> str:
     """Returns a cell in words."""
     return f"{cell[0]}, {streams_text(cell[1])}"
-
-
-def _turns(cell: Cell) -> bool:
-    return cell[0] == SWITCHING

@@ -11,8 +11,8 @@ from vllm_spec_plugin.scheduling.draft_length.acceptance import AcceptanceModel
 from vllm_spec_plugin.scheduling.draft_length.comparison import Comparison
 from vllm_spec_plugin.scheduling.draft_length.optimal import OptimalControl
 from vllm_spec_plugin.scheduling.draft_length.regression import ForgetfulRegression
-from vllm_spec_plugin.tools.bench.arm_spec import OPTIMAL
-from vllm_spec_plugin.tools.bench.drafting.stopwatch import replaced
+from vllm_spec_plugin.tools.bench.arms import OPTIMAL
+from vllm_spec_plugin.tools.bench.host.stopwatch import replaced
 from vllm_spec_plugin.tools.bench.replay.recording import Recording
 from vllm_spec_plugin.tools.bench.replay.settings import Arm, Sizes, optimal, replay
 

@@ -102,7 +102,7 @@ def running(config: PluginConfig, target: str, seed: int, folder: Path) -> Itera
     """
     path = folder / "plugin.yaml"
     path.write_text(yaml.safe_dump(config.model_dump(mode="json")), encoding="utf-8")
-    plans = {_PLUGIN: plan_file(path), _NONE: ArmPlan(None, 0, None)}
+    plans = {_PLUGIN: plan_file(path), _NONE: ArmPlan(None)}
     with contextlib.ExitStack() as stack:
         arms = {}
         for name, plan in plans.items():

@@ -7,7 +7,7 @@ from functools import partial
 from vllm_spec_plugin.scheduling.draft_length.control import DraftLengthControl
 from vllm_spec_plugin.scheduling.draft_length.create import create_control
 from vllm_spec_plugin.scheduling.draft_length.fixed import FixedControl
-from vllm_spec_plugin.tools.bench.arm_spec import NONE, OPTIMAL
+from vllm_spec_plugin.tools.bench.arms import NONE, OPTIMAL
 from vllm_spec_plugin.tools.bench.load.workloads import EASY, HARD, MIXED, SWITCHES, SWITCHING
 from vllm_spec_plugin.tools.bench.replay.recording import Recording
 from vllm_spec_plugin.tools.bench.replay.server import Load, Result, Server

@@ -3,7 +3,7 @@
 import statistics
 
 from tests.unit.tools.bench.replay.cases import recording
-from vllm_spec_plugin.tools.bench.arm_spec import NONE
+from vllm_spec_plugin.tools.bench.arms import NONE
 from vllm_spec_plugin.tools.bench.replay.ablation import MECHANISMS, ablate
 from vllm_spec_plugin.tools.bench.replay.settings import OFF, Sizes, arms_of, replay
 
