@@ -81,7 +81,7 @@ def plan(
     from vllm_spec_plugin.tools.planner.measuring import Sizes
     from vllm_spec_plugin.tools.planner.models import check_models, read_heads
     from vllm_spec_plugin.tools.planner.plugin_yaml import write_plugin_yaml
-    from vllm_spec_plugin.tools.planner.report.page import report_of
+    from vllm_spec_plugin.tools.planner.report import report_of
     from vllm_spec_plugin.tools.planner.texts import as_traffic
     from vllm_spec_plugin.tools.prompts import read_prompts
     from vllm_spec_plugin.tools.report.output import check_output

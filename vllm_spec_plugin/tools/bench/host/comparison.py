@@ -12,6 +12,7 @@ from vllm_spec_plugin.tools.bench.host.parts import DRAFT, PARTS, PROPOSER, VIEW
 from vllm_spec_plugin.tools.bench.host.records import HostAnswer, HostJob
 from vllm_spec_plugin.tools.bench.noise_gate import NoiseGate
 from vllm_spec_plugin.tools.bench.rounds import Results, results_of, run_rounds
+from vllm_spec_plugin.tools.report import plural
 
 # Whether the target is computed, and the number of requests.
 Cell = tuple[bool, int]
@@ -104,4 +105,4 @@ def figures(answer: HostAnswer) -> dict[str, float | None]:
 
 def cell_text(cell: Cell) -> str:
     """Returns a cell in words."""
-    return f"{cell[1]} {'requests' if cell[1] > 1 else 'request'}, {TARGETS[cell[0]]}"
+    return f"{plural(cell[1], 'request')}, {TARGETS[cell[0]]}"

@@ -7,8 +7,7 @@ from typing import Any
 from vllm_spec_plugin.tools.bench.host.comparison import TARGETS, Cell, cell_text
 from vllm_spec_plugin.tools.bench.host.parts import PARTS
 from vllm_spec_plugin.tools.bench.rounds import Results
-from vllm_spec_plugin.tools.report import Report, Spread, StackedBars, Table, show_spread
-from vllm_spec_plugin.tools.report.table import matrix
+from vllm_spec_plugin.tools.report import Report, Spread, StackedBars, Table, matrix, show_spread
 
 _NOTES = (
     "Medians of steady decoding steps, then of the rounds, ± half the distance of the quartiles. CPU: time of the "

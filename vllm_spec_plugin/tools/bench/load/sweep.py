@@ -17,6 +17,7 @@ from vllm_spec_plugin.tools.bench.load.workloads import EASY, SWITCHING, Sizes, 
 from vllm_spec_plugin.tools.bench.noise_gate import NoiseGate
 from vllm_spec_plugin.tools.bench.rounds import Results, run_rounds
 from vllm_spec_plugin.tools.certify.greedy import tolerance_of
+from vllm_spec_plugin.tools.report import plural
 
 # A workload and the number of its streams.
 Cell = tuple[str, int]
@@ -200,11 +201,6 @@ def figures(answer: LoadAnswer) -> dict[str, float | None]:
     }
 
 
-def streams_text(number: int) -> str:
-    """Returns a number of streams in words."""
-    return f"{number} stream" if number == 1 else f"{number} streams"
-
-
 def cell_text(cell: Cell) -> str:
     """Returns a cell in words."""
-    return f"{cell[0]}, {streams_text(cell[1])}"
+    return f"{cell[0]}, {plural(cell[1], 'stream')}"
