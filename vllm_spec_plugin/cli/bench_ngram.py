@@ -34,7 +34,7 @@ def bench_ngram(
     from tokenizers import Tokenizer
 
     from vllm_spec_plugin.cli.console import write_or_fail
-    from vllm_spec_plugin.tools.bench.ngram import SYNTHETIC, Known, fill, proposers, simulate, source_texts
+    from vllm_spec_plugin.tools.bench.ngram import SYNTHETIC, TITLES, Known, fill, proposers, simulate, source_texts
     from vllm_spec_plugin.tools.bench.ngram import synthetic_text as synthetic
     from vllm_spec_plugin.tools.demo import model_path
     from vllm_spec_plugin.tools.demo.corpus import load_corpus
@@ -77,7 +77,10 @@ def bench_ngram(
                 text_columns=2,
             )
         ],
-        [StackedBars(workload, "accepted draft tokens per step", {"accepted": a}) for workload, a in accepted.items()],
+        [
+            StackedBars(TITLES[name], "accepted draft tokens per step", {"accepted": by_arm})
+            for name, by_arm in accepted.items()
+        ],
         [
             f"synthetic: {context} tokens of Zipf-distributed text, half of it in phrases that come back. code: a file "
             "goes on after its first half. edit: the prompt's file with 5% of its lines changed. agent: each answer is "

@@ -38,7 +38,7 @@ def bench_policy(
     measured, workload, conclusion, tables, lines = Measurements(), "acceptance 0.7", [], [], []
     for case in CASES:
         config = config_of(case, tokens)
-        arm = ", ".join(proposer.method for proposer in config.proposers)
+        arm = case
         for level in levels:
             for number, cost in enumerate(measure(config, level, steps, rounds, seed)):
                 measured.add(arm, workload, level, number, cost)
@@ -65,7 +65,14 @@ def bench_policy(
         provenance(sys.argv[1:], seed, ()),
         conclusion,
         tables,
-        [Chart("policy optimal", "requests per step", "CPU time per step, µs", lines)],
+        [
+            Chart(
+                f"policy optimal, up to {tokens} draft tokens, acceptance {ACCEPTANCE:g}",
+                "requests per step",
+                "CPU time per step, µs",
+                lines,
+            )
+        ],
         notes,
         measurements=measured,
         data={"tokens": tokens, "acceptance": ACCEPTANCE, "steps": steps, "rounds": rounds},

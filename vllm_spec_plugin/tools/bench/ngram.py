@@ -20,6 +20,13 @@ Tokens = npt.NDArray[np.int32]
 
 VOCAB_SIZE = 32_768
 SYNTHETIC = "synthetic"
+TITLES = {
+    SYNTHETIC: "repeated phrases (synthetic)",
+    "code": "files after their first half (code)",
+    "edit": "files printed with changed lines (edit)",
+    "agent": "growing answers, all said before in the prompt (agent)",
+    "again": "growing answers, nothing of them in the prompt (again)",
+}
 _MAX_ORDER, _WINDOW = 5, 32_768
 _SCOPE = "one"
 # Of the workloads made of source files: files, requests of a conversation, and lines that each adds to its answer.
