@@ -74,7 +74,7 @@ def bench_record(
 
     with (
         tempfile.TemporaryDirectory(prefix="vllm-spec-record-") as name,
-        record.running(config, source, seed, Path(name)) as arms,
+        record.running(config, source, seed, Path(name), errors) as arms,
     ):
         if known is None:
             traces = record.record_outcomes(arms["plugin"], config, sizes, on_run)

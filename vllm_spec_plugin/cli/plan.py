@@ -82,7 +82,7 @@ def plan(
     from vllm_spec_plugin.tools.planner.models import check_models, read_heads
     from vllm_spec_plugin.tools.planner.plugin_yaml import write_plugin_yaml
     from vllm_spec_plugin.tools.planner.report import report_of
-    from vllm_spec_plugin.tools.planner.texts import as_traffic
+    from vllm_spec_plugin.tools.planner.traffic import as_traffic
     from vllm_spec_plugin.tools.prompts import read_prompts
     from vllm_spec_plugin.tools.report.output import check_output
     from vllm_spec_plugin.tools.report.provenance import provenance
@@ -104,7 +104,7 @@ def plan(
     traffic = as_traffic(given, served, temperature, output_tokens)
     roles = {"target": served, "draft": small, "medusa": medusa, "eagle3": head}
     models = {role: name for role, name in roles.items() if name}
-    origin = provenance(sys.argv[1:], seed, [prompt.text for prompt in traffic], models) | {"model": served}
+    origin = provenance(sys.argv[1:], seed, [one.prompt for one in traffic], models) | {"model": served}
     with tempfile.TemporaryDirectory(prefix="vllm-spec-plan-") as folder:
         results = planning.make_plan(wanted, traffic, origin, Path(folder), noise_budget, errors)
     write_or_fail(report_of(results, origin), files)

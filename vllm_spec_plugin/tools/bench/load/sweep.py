@@ -108,17 +108,9 @@ def run_sweep(
     gate: NoiseGate,
     on_run: Callable[[int, str], None],
 ) -> SweepResults:
-    """Warms the arms up, runs the rounds and compares greedy outputs; see `run_rounds` for interrupts.
+    """Warms the arms up, runs the rounds and compares greedy outputs; the parameters are those of `run_rounds`.
 
-    Args:
-        arms: by name, no speculation first.
-        engines: running, by the arm's name.
-        plan: the load; answers that it needs come from the first arm.
-        gate: chooses the moments.
-        on_run: called before each run with the number of runs done and a description.
-
-    Raises:
-        UserError: an arm ended.
+    Answers that the load needs come from the first arm.
     """
     if any(workload in ANSWERED for workload, _ in plan.cells):
         on_run(0, "answering prompts without speculation")
