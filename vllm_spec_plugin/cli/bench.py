@@ -26,8 +26,7 @@ from vllm_spec_plugin.cli.options import (
     grouped,
 )
 from vllm_spec_plugin.schema.errors import UserError
-from vllm_spec_plugin.tools.bench.load.switching import WINDOW
-from vllm_spec_plugin.tools.bench.load.workloads import EASY, SWITCHING, WORKLOADS
+from vllm_spec_plugin.tools.bench.load.workloads import EASY, SWITCHING, WORKLOADS, Sizes
 
 bench = typer.Typer(invoke_without_command=True, rich_markup_mode="markdown")
 bench.command("host")(bench_host)
@@ -65,30 +64,13 @@ def compare(
     switching_levels: Annotated[
         str, typer.Option(metavar="N,...", help="Numbers of concurrent streams of the workload switching.")
     ] = "1,4",
-    tokens: Annotated[int, typer.Option(min=2, help="Minimum output tokens per stream of a run.")] = 64,
-    min_total_tokens: Annotated[
-        int, typer.Option(min=2, help="Minimum output tokens of a run, all streams together.")
-    ] = 192,
-    request_tokens: Annotated[
-        int,
-        typer.Option(
-            min=2,
-            max=1024,
-            help="Mean output tokens per request; requests have 0.5 to 1.5 times as many, those of edit 5 to 7 times.",
-        ),
-    ] = 64,
-    phase_tokens: Annotated[
-        int, typer.Option(min=2 * WINDOW, max=800, help="Output tokens per stream and phase of the workload switching.")
-    ] = 400,
-    temperature: Annotated[
-        float, typer.Option(min=0.1, max=10.0, help="Temperature of unpredictable text; predictable text has 0.")
-    ] = 1.5,
     rounds: Rounds = 3,
     prompts: Prompts = None,
     noise_budget_s: NoiseBudget = 120.0,
     seed: Seed = 0,
     enforce_eager: EnforceEager = False,
     *,
+    sizes: Sizes,
     files: ReportFiles,
 ) -> None:
     """Compare speculation with no speculation: tokens per second, latency, and equality of greedy outputs.
@@ -116,7 +98,7 @@ def compare(
     from vllm_spec_plugin.tools.bench.load.report import report_of
     from vllm_spec_plugin.tools.bench.load.sweep import Plan, run_sweep
     from vllm_spec_plugin.tools.bench.load.texts import EDIT, RETRIEVAL, Texts, source_texts
-    from vllm_spec_plugin.tools.bench.load.workloads import BEGINNINGS, Sizes
+    from vllm_spec_plugin.tools.bench.load.workloads import BEGINNINGS
     from vllm_spec_plugin.tools.bench.noise_gate import NoiseGate
     from vllm_spec_plugin.tools.bench.rounds import num_runs
     from vllm_spec_plugin.tools.bench.running import describe, running_engines
@@ -134,7 +116,6 @@ def compare(
     steady = whole_numbers("--levels", levels, _MOST_STREAMS)
     turning = whole_numbers("--switching-levels", switching_levels, _MOST_SWITCHING_STREAMS)
     cells = tuple((name, level) for name in workloads for level in (turning if name == SWITCHING else steady))
-    sizes = Sizes(request_tokens, tokens, min_total_tokens, phase_tokens, temperature)
     plan = Plan(cells, texts, sizes, rounds, seed)
     choices = choose_arms(arm or _ARMS)
     base = base_of(proposer, draft and model_source("--draft", draft, "draft"))

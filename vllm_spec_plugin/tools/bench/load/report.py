@@ -7,8 +7,8 @@ from typing import Any
 
 from vllm_spec_plugin.tools.bench.arms import OPTIMAL, is_stock
 from vllm_spec_plugin.tools.bench.load.sweep import Cell, SweepResults
-from vllm_spec_plugin.tools.bench.load.switching import RECOVERED, WINDOW, SwitchPhase
-from vllm_spec_plugin.tools.bench.load.workloads import GREEDY, MIXED, SWITCHING, TITLES
+from vllm_spec_plugin.tools.bench.load.switching import RECOVERED, SwitchPhase
+from vllm_spec_plugin.tools.bench.load.workloads import GREEDY, MIXED, SWITCHING, TITLES, WINDOW
 from vllm_spec_plugin.tools.report import Chart, Line, Report, Spread, Table, matrix, plural, show_spread
 
 _SPEED = "tokens_per_second"

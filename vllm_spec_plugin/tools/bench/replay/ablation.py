@@ -14,7 +14,8 @@ from vllm_spec_plugin.scheduling.draft_length.regression import ForgetfulRegress
 from vllm_spec_plugin.tools.bench.arms import OPTIMAL
 from vllm_spec_plugin.tools.bench.host.stopwatch import replaced
 from vllm_spec_plugin.tools.bench.replay.recording import Recording
-from vllm_spec_plugin.tools.bench.replay.settings import Arm, Sizes, optimal, replay
+from vllm_spec_plugin.tools.bench.replay.settings import Arm, optimal, replay
+from vllm_spec_plugin.tools.bench.replay.sizes import Sizes
 
 Switch = Callable[[], AbstractContextManager[None]]
 
