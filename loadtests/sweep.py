@@ -1,7 +1,6 @@
 """`python -m loadtests.sweep`: the highest request rate at which a server keeps latency goals."""
 
 import functools
-import json
 import math
 import sys
 import tempfile
@@ -19,7 +18,7 @@ from loadtests.report.numbers import milliseconds, number, time_text
 from vllm_spec_plugin.cli.options import ReportFiles, grouped
 from vllm_spec_plugin.schema.errors import UserError
 from vllm_spec_plugin.tools.report import Chart, Line, Measurements, Report, Table, write
-from vllm_spec_plugin.tools.report.provenance import provenance
+from vllm_spec_plugin.tools.report.provenance import model_name, provenance
 
 WITH, WITHOUT = "with speculation", "without speculation"
 # Requests of a trial, at least: the p95 of fewer means little.
@@ -187,9 +186,9 @@ def report_of(
     }
     return Report(
         "loadtest sweep",
-        f"Highest request rate of {Path(model).name}",
+        f"Highest request rate of {model_name(model)}",
         origin,
-        [conclusion(Path(model).name, goals, highest)],
+        [conclusion(model_name(model), goals, highest)],
         [_table(trials)],
         list(_charts(goals, trials)),
         ["Requests arrive as a Poisson process. A trial passes if both goals are kept and every request is answered."],
@@ -264,7 +263,10 @@ def main(
         nonlocal model
         length = min(max(seconds, _LEAST_REQUESTS / rate), _LONGEST * seconds)
         url, body = arms[arm]
-        found = _run(Path(folder) / "trial.json", url, length, [*common, "--rate", str(rate), "--body", body])
+        path = Path(folder) / "trial.json"
+        status, found = run_locust(url, length, _STOP_SECONDS, path, [*common, "--rate", str(rate), "--body", body])
+        if found is None:
+            raise SweepError(f"Locust ended with {status} and no report: {last_line(path.with_suffix('.log'))}")
         model = found["model"]
         trial = judge(rate, round(length), found, goals)
         trials[arm].append(trial)
@@ -277,16 +279,6 @@ def main(
     arguments = [without_credentials(one) if "://" in one else one for one in sys.argv[1:]]
     origin = provenance(arguments, 0, (), {"model": model}, "python -m loadtests.sweep", ("locust",))
     write(report_of(model, goals, highest, trials, origin), terminal=Console(), **vars(files))
-
-
-def _run(report: Path, host: str, seconds: float, options: Sequence[str]) -> dict[str, Any]:
-    """The report of one trial."""
-    status = run_locust(host, seconds, _STOP_SECONDS, report, options)
-    try:
-        found: dict[str, Any] = json.loads(report.read_text())
-    except (OSError, ValueError):
-        raise SweepError(f"Locust ended with {status} and no report: {last_line(report.with_suffix('.log'))}") from None
-    return found
 
 
 if __name__ == "__main__":

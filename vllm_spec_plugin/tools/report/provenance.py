@@ -73,8 +73,8 @@ def models_text(provenance: Mapping[str, Any]) -> str:
 
 
 def model_name(name: str) -> str:
-    """Returns a folder's last part or a hub name without its owner; "bundled" for one of the bundled models."""
-    return "bundled" if Path(name).parent == _BUNDLED else Path(name).name
+    """Returns a folder's last part or a hub name without its owner, such as "bundled target"."""
+    return f"bundled {Path(name).name}" if Path(name).parent == _BUNDLED else Path(name).name
 
 
 def _version(package: str) -> str | None:
