@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
@@ -89,11 +89,10 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
             parameters.append(one.replace(kind=inspect.Parameter.KEYWORD_ONLY))
             continue
         hints = get_type_hints(groups[one.name], include_extras=True)
-        options = {option.name: option.default for option in fields(groups[one.name])}
-        parameters += [
-            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hints[name])
-            for name, default in options.items()
-        ]
+        for option in fields(groups[one.name]):
+            default = inspect.Parameter.empty if option.default is MISSING else option.default
+            kind = inspect.Parameter.KEYWORD_ONLY
+            parameters.append(inspect.Parameter(option.name, kind, default=default, annotation=hints[option.name]))
 
     def with_groups(**values: Any) -> None:
         made = {

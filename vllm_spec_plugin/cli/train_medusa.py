@@ -6,18 +6,7 @@ from typing import Annotated
 import typer
 
 from vllm_spec_plugin.cli.options import ReportFiles, grouped
-from vllm_spec_plugin.cli.training_options import (
-    BatchTokens,
-    MaxLength,
-    OutFolder,
-    Seed,
-    SelfDistill,
-    SelfDistillTemperature,
-    TargetModel,
-    TrainingData,
-    WeightType,
-    run_training,
-)
+from vllm_spec_plugin.cli.training_options import TrainingRun, WeightType, run_training
 from vllm_spec_plugin.schema.errors import UserError
 
 
@@ -30,9 +19,8 @@ class Labels(StrEnum):
 
 @grouped
 def train_medusa(
-    model: TargetModel,
-    data: TrainingData,
-    out: OutFolder,
+    *,
+    run: TrainingRun,
     heads: Annotated[
         int | None,
         typer.Option(
@@ -41,7 +29,6 @@ def train_medusa(
     ] = None,
     layers: Annotated[int, typer.Option(min=1, max=8, help="Residual blocks per head.")] = 1,
     steps: Annotated[int, typer.Option(min=0, help="Optimiser steps.")] = 2000,
-    batch_tokens: BatchTokens = 2048,
     learning_rate: Annotated[
         float | None,
         typer.Option(
@@ -51,9 +38,6 @@ def train_medusa(
             help="Peak learning rate. [default: 0.064 / sqrt(hidden size of the model)]",
         ),
     ] = None,
-    max_length: MaxLength = 512,
-    self_distill: SelfDistill = None,
-    self_distill_temperature: SelfDistillTemperature = None,
     start: Annotated[
         str | None,
         typer.Option(
@@ -68,12 +52,7 @@ def train_medusa(
         Labels, typer.Option(help="Train on the model's distribution of each token (soft), or on the token (hard).")
     ] = Labels.SOFT,
     dtype: Annotated[WeightType, typer.Option(help="Data type of the saved weights.")] = WeightType.FLOAT16,
-    seed: Seed = 0,
-    *,
     files: ReportFiles,
-    restart: Annotated[
-        bool, typer.Option("--restart", help="Discard an interrupted run in DIR, and replace heads in it.")
-    ] = False,
 ) -> None:
     """Train Medusa heads for a model. The model's weights do not change.
 
@@ -88,19 +67,13 @@ def train_medusa(
     from vllm_spec_plugin.tools.training.train import train_heads
 
     options = Options(
-        model=model,
-        data=tuple(data),
         heads=heads,
         layers=layers,
         steps=steps,
-        batch_tokens=batch_tokens,
         learning_rate=learning_rate,
-        max_length=max_length,
-        self_distill=self_distill or 0,
-        temperatures=tuple(dict.fromkeys(self_distill_temperature or (0.0, 1.0))),
         start=start,
         labels=labels.value,
         dtype=dtype.value,
-        seed=seed,
+        **run.values,
     )
-    run_training(lambda: train_heads(options, out, new_console(), restart=restart, files=files), out)
+    run_training(lambda: train_heads(options, run.out, new_console(), restart=run.restart, files=files), run.out)
