@@ -56,8 +56,8 @@ def ablate(recording: Recording, workload: str, streams: int, sizes: Sizes, mech
     Returns:
         By seed: tokens per second with it over those without it, less 1.
     """
-    everyone = tuple(range(len(recording.methods)))
-    arm = Arm(OPTIMAL, everyone, recording.config.draft_length.tokens, partial(optimal, recording, everyone))
+    all_proposers = tuple(range(len(recording.methods)))
+    arm = Arm(OPTIMAL, all_proposers, recording.config.draft_length.tokens, partial(optimal, recording, all_proposers))
     whole = replay(recording, arm, workload, streams, sizes)
     with MECHANISMS[mechanism]():
         without = replay(recording, arm, workload, streams, sizes)

@@ -57,10 +57,10 @@ def optimal(recording: Recording, proposers: Sequence[int]) -> DraftLengthContro
 def arms_of(recording: Recording) -> Iterator[Arm]:
     """No speculation, fixed draft lengths of all proposers, and the policy with all of them and with each alone."""
     count, most = len(recording.methods), recording.config.draft_length.tokens
-    everyone = tuple(range(count))
-    yield Arm(NONE, everyone, 0, lambda: None)
-    yield Arm(OFF, everyone, 0, FixedControl)
-    groups = [everyone, *(((index,) for index in everyone) if count > 1 else ())]
+    all_proposers = tuple(range(count))
+    yield Arm(NONE, all_proposers, 0, lambda: None)
+    yield Arm(OFF, all_proposers, 0, FixedControl)
+    groups = [all_proposers, *(((index,) for index in all_proposers) if count > 1 else ())]
     for group in groups:
         name = name_of(recording, group)
         yield Arm(f"{OPTIMAL}{name}", group, most, partial(optimal, recording, group))
