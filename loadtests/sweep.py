@@ -4,7 +4,7 @@ import functools
 import math
 import sys
 import tempfile
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -58,6 +58,7 @@ class Trial:
         tpot: p95 of the time per output token, in seconds; None if unknown.
         acceptance_length: tokens per step with a draft; None without drafts.
         missed: goals that were missed, in words; empty if the trial passed.
+        is_short: whether the clients did not reach the rate, so that the trial says nothing about the server.
     """
 
     rate: float
@@ -66,6 +67,7 @@ class Trial:
     tpot: float | None
     acceptance_length: float | None
     missed: tuple[str, ...]
+    is_short: bool = False
 
     @property
     def passed(self) -> bool:
@@ -74,14 +76,9 @@ class Trial:
 
 
 def judge(rate: float, seconds: float, report: Mapping[str, Any], goals: Goals) -> Trial:
-    """Judges the report of one trial.
-
-    Raises:
-        SweepError: the clients did not reach the rate, so the trial says nothing about the server.
-    """
+    """Judges the report of one trial; one whose clients did not reach the rate is not passed."""
     sent, expected = int(report["sent"]), rate * seconds
-    if sent < expected - _DEVIATIONS * math.sqrt(expected) - 1:
-        raise SweepError(f"the clients sent {sent} requests instead of {expected:.0f}: give them more --processes")
+    is_short = sent < expected - _DEVIATIONS * math.sqrt(expected) - 1
     total, server = report["all"], report["server"] or {}
     ttft, tpot = (None if total[name] is None else total[name]["p95"] for name in ("ttft", "tpot"))
     failed = total["requests"] - total["succeeded"]
@@ -95,9 +92,11 @@ def judge(rate: float, seconds: float, report: Mapping[str, Any], goals: Goals) 
         for amount, words in ((failed, "failed"), (report["given_up"], "not answered"))
         if amount
     ]
+    if is_short:
+        missed.append(f"the clients sent {sent} requests instead of {expected:.0f}")
     if not total["succeeded"] and not missed:
         missed = ["no request succeeded"]
-    return Trial(rate, sent, ttft, tpot, server.get("acceptance_length"), tuple(missed))
+    return Trial(rate, sent, ttft, tpot, server.get("acceptance_length"), tuple(missed), is_short)
 
 
 def highest_rates(
@@ -148,9 +147,12 @@ def _bisection(first: float, most: float, precision: float) -> Generator[float, 
     return passes
 
 
-def conclusion(model: str, goals: Goals, highest: Mapping[str, float | None]) -> str:
-    """The answer in one sentence."""
-    found = {arm: f"{number(rate)} requests/s" if rate else "no tested rate" for arm, rate in highest.items()}
+def conclusion(model: str, goals: Goals, highest: Mapping[str, float | None], short: Collection[str] = ()) -> str:
+    """The answer in one sentence; the rates of arms whose clients fell short are bounds."""
+    found = {
+        arm: f"{'at least ' if arm in short else ''}{number(rate)} requests/s" if rate else "no tested rate"
+        for arm, rate in highest.items()
+    }
     speculating, plain = highest.get(WITH), highest.get(WITHOUT)
     answer = f"{model} keeps {goals} up to {found[WITH]} with speculation"
     if WITHOUT not in highest:
@@ -175,6 +177,7 @@ def report_of(
         trials: all trials, by arm.
         origin: what `provenance` gives.
     """
+    short = [arm for arm, found in trials.items() if any(trial.is_short for trial in found)]
     measured = Measurements()
     for arm, found in trials.items():
         for trial in found:
@@ -188,12 +191,13 @@ def report_of(
         "loadtest sweep",
         f"Highest request rate of {model_name(model)}",
         origin,
-        [conclusion(model_name(model), goals, highest)],
+        [conclusion(model_name(model), goals, highest, short)],
         [_table(trials)],
         list(_charts(goals, trials)),
         ["Requests arrive as a Poisson process. A trial passes if both goals are kept and every request is answered."],
-        measurements=measured,
-        data={"model": model, "goals": asdict(goals), "arms": answers},
+        [f"{arm}: the clients did not reach the rate; give them more --processes or cores." for arm in short],
+        measured,
+        {"model": model, "goals": asdict(goals), "arms": answers},
     )
 
 
