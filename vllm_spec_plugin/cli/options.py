@@ -82,7 +82,9 @@ class ReportFiles(Files):
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
     """Gives a command an option for each field of its parameters that are dataclasses."""
     signature = inspect.signature(command, eval_str=True)
-    groups = {one.name: one.annotation for one in signature.parameters.values() if is_dataclass(one.annotation)}
+    groups: dict[str, Any] = {
+        one.name: one.annotation for one in signature.parameters.values() if is_dataclass(one.annotation)
+    }
     parameters: list[inspect.Parameter] = []
     for one in signature.parameters.values():
         if one.name not in groups:

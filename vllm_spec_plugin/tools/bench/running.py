@@ -40,13 +40,14 @@ def started_arms(
         UserError: one did not start.
     """
     with contextlib.ExitStack() as stack:
-        arms = {}
+        arms: dict[str, _Arm] = {}
         for number, (name, values) in enumerate(arguments.items(), 1):
             what = f"starting arm {number}/{len(arguments)}: {escape(name)} (about a minute)"
             if not console.is_terminal:
                 console.print(what, soft_wrap=True, highlight=False)
             with console.status(what):
-                arms[name] = stack.enter_context(kind(name, values, environment, folder / f"arm{number}"))
+                arms[name] = kind(name, values, environment, folder / f"arm{number}")
+                stack.enter_context(arms[name])
         yield arms
 
 
