@@ -1,6 +1,5 @@
 """A proposer's faults cost its drafts and nothing else."""
 
-import dataclasses
 import logging
 from collections.abc import Iterator
 from typing import Any
@@ -153,13 +152,13 @@ def test_other_types_of_the_same_are_converted(tokens, probs):
 
 
 def test_a_draft_that_must_be_certain_has_no_q():
-    certain = dataclasses.replace(view(), point_mass=True)
+    certain = view()._replace(point_mass=True)
     [draft], errors, _ = propose([SOUND], [certain])
     assert (draft, errors) == (Draft([1, 2]), [])
 
 
 def test_q_that_is_no_distribution_is_a_fault_also_where_drafts_must_be_certain():
-    certain = dataclasses.replace(view(), point_mass=True)
+    certain = view()._replace(point_mass=True)
     [draft], errors, _ = propose([Draft([1, 2], torch.full((2, VOCAB), torch.nan))], [certain])
     assert (draft, errors) == (NO_DRAFT, [counters.BAD_PROBS])
 
@@ -169,7 +168,7 @@ def test_nothing_but_a_list_of_drafts_gets_through_a_cascade(answer):
     """A generator of drafts is one."""
     errors: list[str] = []
     member = Member(GuardedProposer(Scripted(answer), VOCAB, errors.append))
-    one = dataclasses.replace(view(), depth=2, turns=((0, 2),))
+    one = view()._replace(depth=2, turns=((0, 2),))
     [draft] = Cascade([member], lambda *noted: None).propose([one])
     assert draft is NO_DRAFT if errors else same(draft, SOUND)
     assert len(errors) == (not isinstance(answer, Iterator))
