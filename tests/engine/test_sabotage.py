@@ -12,7 +12,6 @@ from tests.engine.arms import (
     MEDUSA_TREE,
     MEDUSA_TREE_DRAWN,
     MULTI_DRAFT_DISTANT,
-    SUFFIX_DRAWN,
     Arms,
     Engine,
 )
@@ -26,7 +25,6 @@ pytestmark = [pytest.mark.engine, pytest.mark.statistical]
 PROPOSERS = {
     "lookup": Engine(config=LOOKUP),
     "frequency": Engine(config=FREQUENCY),
-    "suffix_drawn": Engine(config=SUFFIX_DRAWN),
     "draft_model": Engine(config=DISTANT),
     "medusa_tree": Engine(config=MEDUSA_TREE),
     "medusa_tree_drawn": Engine(config=MEDUSA_TREE_DRAWN),
@@ -38,7 +36,6 @@ CASES = [
     ("recover_from_p", "frequency"),
     ("ignore_temperature", "lookup"),
     ("block_ends_at_first_failure", "draft_model"),
-    ("residual_of_one_token", "suffix_drawn"),
     ("siblings_from_p", "medusa_tree"),
     ("siblings_from_p", "medusa_tree_drawn"),
 ]

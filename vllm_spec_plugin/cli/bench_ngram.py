@@ -11,13 +11,13 @@ def bench_ngram(
     context: Annotated[int, typer.Option(min=64, help="Prompt tokens of the synthetic text.")] = 32768,
     output_tokens: Annotated[int, typer.Option(min=2, help="Output tokens of the synthetic text.")] = 4096,
     num_draft_tokens: Annotated[int, typer.Option(min=1, help="Maximum draft tokens per step.")] = 8,
-    min_order: Annotated[int, typer.Option(min=1, max=16, help="Minimum match length, in tokens.")] = 2,
+    min_order: Annotated[int, typer.Option(min=1, max=16, help="Minimum match length, in tokens.")] = 1,
     shared_tokens: Annotated[
         int, typer.Option(min=1024, help="Tokens of earlier texts in the arms with shared.")
     ] = 1_000_000,
     min_probability: Annotated[
         float, typer.Option(min=0, max=0.99, help="Probability below which a draft of method suffix ends.")
-    ] = 0.02,
+    ] = 0.1,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the texts.")] = 0,
     json_file: JsonFile = None,
     csv: CsvFile = None,

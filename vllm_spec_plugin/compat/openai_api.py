@@ -13,10 +13,8 @@ from vllm_spec_plugin.compat.patching import wrap
 _PREDICTION, _DETAILS, _RESULTS = "prediction", "completion_tokens_details", "result_generator"
 _DATA = "data: "
 
-# Returns the text of a prediction of OpenAI's API. Raises ValueError.
-Read = Callable[[Any], str]
-# Returns the tokens of a text, or the tokens given. Further arguments: tokenizer, maximum tokens of a request. Raises
-# ValueError.
+# Returns the tokens of a prediction, which is in a dictionary of its own if it is of OpenAI's API. Further arguments:
+# tokenizer, maximum tokens of a request. Raises ValueError.
 Tokenize = Callable[[Any, Any, int], list[int]]
 
 
@@ -34,13 +32,12 @@ class Count(Protocol):
         ...
 
 
-def patch(key: str, is_served: Callable[[Any], bool], read: Read, tokenize: Tokenize, count: type[Count]) -> None:
+def patch(key: str, is_served: Callable[[Any], bool], tokenize: Tokenize, count: type[Count]) -> None:
     """Makes vLLM tokenize requests' predicted outputs, send them to the engine, and count them in the responses' usage.
 
     Args:
         key: key of `SamplingParams.extra_args` with the tokens.
         is_served: whether a server with a `SpeculativeConfig` drafts from predictions; others drop them.
-        read: reads a prediction of OpenAI's API.
         tokenize: checks and tokenizes a prediction.
         count: counts a prediction's tokens in outputs.
     """
@@ -49,7 +46,7 @@ def patch(key: str, is_served: Callable[[Any], bool], read: Read, tokenize: Toke
     from vllm.sampling_params import SamplingParams
 
     wrap(SamplingParams, "verify", functools.partial(_tokenizing, key, is_served, tokenize))
-    rendering = functools.partial(_rendering, key, is_served, read, tokenize)
+    rendering = functools.partial(_rendering, key, is_served, tokenize)
     wrap(OpenAIServingChat, "render_chat_request", rendering)
     wrap(OpenAIServingCompletion, "render_completion_request", rendering)
 
@@ -63,7 +60,7 @@ def patch(key: str, is_served: Callable[[Any], bool], read: Read, tokenize: Toke
 
 
 def _rendering(
-    key: str, is_served: Callable[[Any], bool], read: Read, tokenize: Tokenize, original: Callable[..., Any]
+    key: str, is_served: Callable[[Any], bool], tokenize: Tokenize, original: Callable[..., Any]
 ) -> Callable[..., Any]:
     """Tokenizes a request's prediction beside its prompt, in the thread of the latter: the event loop serves others."""
     from vllm.exceptions import VLLMValidationError
@@ -79,9 +76,9 @@ def _rendering(
             raise VLLMValidationError(f"got {_PREDICTION} and vllm_xargs.{key}; allowed: one of them")
         if prediction is not None or key in given:
             with bad_request(_PREDICTION):
-                text = given[key] if prediction is None else read(prediction)
+                wanted = given[key] if prediction is None else {_PREDICTION: prediction}
                 # The event loop would wait a second for a megabyte of text.
-                arguments = text, self.renderer.tokenizer, config.model_config.max_model_len
+                arguments = wanted, self.renderer.tokenizer, config.model_config.max_model_len
                 loop = asyncio.get_running_loop()
                 tokens = await loop.run_in_executor(self.renderer._executor, tokenize, *arguments)
             request.vllm_xargs = {**given, key: tokens}

@@ -18,7 +18,7 @@ def tokens_of(given: Any, tokenizer: Any, max_model_len: int) -> list[int]:
     """Tokenizes a prediction; empty for one without text.
 
     Args:
-        given: a text, or a list of tokens, which is returned.
+        given: a text, a list of tokens, or {"prediction": P} for a request's `prediction` P.
         tokenizer: the target's; None is a server that takes tokens only.
         max_model_len: maximum number of tokens of a request's text: no longer prediction can be of use.
 
@@ -30,18 +30,19 @@ def tokens_of(given: Any, tokenizer: Any, max_model_len: int) -> list[int]:
         if wrong is not None:
             raise ValueError(f"vllm_xargs.spec_prediction: got {show(wrong)} as a token; allowed: a text or tokens")
         tokens = given
-    elif not isinstance(given, str):
-        raise ValueError(f"vllm_xargs.spec_prediction: got {show(given)}; allowed: a text or tokens")
-    elif tokenizer is None:
-        raise ValueError("prediction: the server has no tokenizer; allowed: tokens in vllm_xargs.spec_prediction")
     else:
-        if len(given) > _CHARACTERS * max_model_len:
-            raise _too_long(f"{len(given):,} characters", max_model_len)
+        text = text_of(given["prediction"]) if isinstance(given, Mapping) else given
+        if not isinstance(text, str):
+            raise ValueError(f"vllm_xargs.spec_prediction: got {show(text)}; allowed: a text or tokens")
+        if tokenizer is None:
+            raise ValueError("prediction: the server has no tokenizer; allowed: tokens in vllm_xargs.spec_prediction")
+        if len(text) > _CHARACTERS * max_model_len:
+            raise _too_long(f"{len(text):,} characters", max_model_len)
         try:
-            given.encode()
+            text.encode()
         except UnicodeEncodeError:
             raise ValueError("prediction: got half a surrogate pair; allowed: a text in Unicode") from None
-        tokens = tokenizer.encode(given, add_special_tokens=False)
+        tokens = tokenizer.encode(text, add_special_tokens=False)
     if len(tokens) > max_model_len:
         raise _too_long(f"{len(tokens):,} tokens", max_model_len)
     return tokens

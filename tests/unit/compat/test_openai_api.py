@@ -17,16 +17,11 @@ KEY = "spec_prediction"
 def rendered(request: Any, tokenize: openai_api.Tokenize, meanwhile: Any = lambda: None, served: bool = True) -> Any:
     """Renders a request as vLLM's server does; `meanwhile` is called from its event loop."""
 
-    def read(prediction: Any) -> str:
-        if not isinstance(prediction, str):
-            raise ValueError("no text")
-        return prediction
-
     async def original(serving: Any, request: Any) -> str:
         return "rendered"
 
     async def serve() -> Any:
-        render = openai_api._rendering(KEY, lambda _: served, read, tokenize, original)
+        render = openai_api._rendering(KEY, lambda _: served, tokenize, original)
         asyncio.get_running_loop().call_later(0.01, meanwhile)
         return await render(serving, request)
 
@@ -43,7 +38,10 @@ def a_request(prediction: Any = None, xargs: Any = None, beam: bool = False) -> 
 
 
 def letters(given: Any, tokenizer: Any, max_model_len: int) -> list[int]:
-    return [ord(letter) for letter in given]
+    text = given["prediction"] if isinstance(given, dict) else given
+    if not isinstance(text, str):
+        raise ValueError("no text")
+    return [ord(letter) for letter in text]
 
 
 def test_the_event_loop_serves_others_while_a_prediction_is_tokenized() -> None:

@@ -36,8 +36,11 @@ def test_what_a_prediction_may_be(given: Any, text: str) -> None:
     assert text_of(content(given)) == text
 
 
-@pytest.mark.parametrize(("given", "tokens"), [("abc", [97, 98, 99]), ([5, 6], [5, 6]), ("", []), ([], [])])
-def test_texts_and_tokens_become_tokens(given: Any, tokens: list[int]) -> None:
+@pytest.mark.parametrize(
+    ("given", "tokens"),
+    [({"prediction": content("abc")}, [97, 98, 99]), ("abc", [97, 98, 99]), ([5, 6], [5, 6]), ("", []), ([], [])],
+)
+def test_predictions_become_tokens(given: Any, tokens: list[int]) -> None:
     assert tokens_of(given, TOKENIZER, 10) == tokens
 
 
