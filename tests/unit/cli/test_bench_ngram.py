@@ -23,6 +23,6 @@ def test_reports_times_and_gains_by_arm_and_workload(tmp_path: Path, monkeypatch
         for arm in arms:
             assert 0 < found[arm, workload, "step"] <= found[arm, workload, "step p99"]
             assert 0 <= found[arm, workload, "accepted"] <= found[arm, workload, "drafted"]
-    assert found["suffix, shared", "again", "accepted"] > 5 * found["suffix", "again", "accepted"]
+    assert found["suffix, shared", "again", "accepted"] > 3 * found["suffix", "again", "accepted"]
     # Of 150 tokens: a tree's reserved memory is at most a few times what it holds.
     assert 20 < found["suffix", "synthetic", "bytes per token"] < 500
