@@ -161,7 +161,8 @@ def _counting(
         given, request = call.arguments, call.arguments["request"]
         prediction = (request.vllm_xargs or {}).get(key)
         served = is_served(given["self"].engine_client.vllm_config.speculative_config)
-        if prediction is None or request.use_beam_search or not served:
+        # A text: of an endpoint that does not render requests as the two here do.
+        if not isinstance(prediction, list) or request.use_beam_search or not served:
             return call, None
         usage = _Usage(count(prediction))
         if _RESULTS in given:
