@@ -61,7 +61,9 @@ def timed_parts(runner: Any) -> Iterator[dict[str, float]]:
         def time(thing: Any, name: str, part: str) -> None:
             stack.enter_context(replaced(thing, name, lambda function: stopwatch.timed(part, function)))
 
+        # vLLM drafts in the first, the plugin in the second.
         time(runner, "propose_draft_token_ids", REST)
+        time(runner, "take_draft_token_ids", REST)
         if owner is runner.drafter:
             methods = _STOCK
             stack.enter_context(replaced(owner, "model", lambda model: TimedModel(model, stopwatch, FORWARD, FORWARD)))
