@@ -18,7 +18,7 @@ from vllm_spec_plugin.tools.serving import runs_on_cpu
 
 REPOSITORY = Path(__file__).parent.parent.parent
 LOOKUP = fixed_length("ngram")
-FREQUENCY = fixed_length("ngram_frequency")
+FREQUENCY = str(REPOSITORY / "tests/engine/configs/frequency.yaml")
 SUFFIX = fixed_length("suffix")
 SUFFIX_DRAWN = str(REPOSITORY / "tests/engine/configs/suffix_drawn.yaml")
 PREDICTION = str(REPOSITORY / "tests/engine/configs/prediction.yaml")

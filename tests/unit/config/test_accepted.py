@@ -144,7 +144,6 @@ def test_what_trees_may_be(proposer: dict[str, Any], key: str, value: object) ->
 SHIPPED = {
     "cascade.yaml": 8,
     "ngram.yaml": 8,
-    "ngram_frequency.yaml": 8,
     "prediction.yaml": 16,
     "suffix.yaml": 8,
     "draft_model.yaml": 8,
