@@ -85,7 +85,7 @@ test-full: setup ## Run every test with full-size samples
 	VLLM_SPEC_FULL=1 $(ALONE)
 
 test-pages: setup docs ## Open reports and the documentation site in headless Chromium; pictures in build/pages
-	@command -v chromium chromedriver >/dev/null || { echo "error: apt-get install chromium chromium-driver" >&2; exit 1; }
+	@command -v chromium >/dev/null && command -v chromedriver >/dev/null || { echo "error: apt-get install chromium chromium-driver" >&2; exit 1; }
 	$(PYTEST) tests/pages
 
 matrix: setup ## Test architectures with ways of drafting, and write docs/support.md: make matrix [ONLY=gemma3,llama_lora]

@@ -52,7 +52,8 @@ class View:
         self._pairs.append(pair)
         self._start = self._clock()
         if not self._console.is_terminal:
-            self._console.print(Text(line(len(self._pairs), self._total, self._prompts[pair.prompt], pair)))
+            told = line(len(self._pairs), self._total, self._prompts[pair.prompt], pair)
+            self._console.print(Text(told), soft_wrap=True)
 
     def __enter__(self) -> "View":
         if self._console.is_terminal:
