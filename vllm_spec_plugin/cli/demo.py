@@ -12,9 +12,11 @@ import httpx
 import typer
 from openai import OpenAIError
 from rich.console import Console
+from rich.text import Text
 
 from vllm_spec_plugin.cli.bench_options import HtmlFile, JsonFile, MarkdownFile
-from vllm_spec_plugin.cli.console import new_console, write_or_fail
+from vllm_spec_plugin.cli.console import new_console
+from vllm_spec_plugin.cli.errors import fail
 from vllm_spec_plugin.cli.init import example
 from vllm_spec_plugin.config import load_config
 from vllm_spec_plugin.schema.errors import UserError
@@ -28,7 +30,7 @@ from vllm_spec_plugin.tools.demo.verdict import report_of
 from vllm_spec_plugin.tools.demo.view import View, frame
 from vllm_spec_plugin.tools.demo.widen import intermediate_size_for, widen
 from vllm_spec_plugin.tools.progress import shown_engines
-from vllm_spec_plugin.tools.report import Files, check_files
+from vllm_spec_plugin.tools.report import Files, check_files, write
 from vllm_spec_plugin.tools.report.provenance import provenance
 from vllm_spec_plugin.tools.serving import Server
 
@@ -39,13 +41,13 @@ _OPTIONS = ("--gpu-memory-utilization", "0.4", "--enforce-eager")
 _NOISE_BUDGET_SECONDS = 30.0
 # Of `certify --quick`: as many settings and checks, with fewer samples.
 _CERTIFY = dataclasses.replace(QUICK, greedy=16, sampling_prompts=2, samples=200, seconds=45.0)
-_NEXT = """
+_NEXT = """\
 What to type next:
-  vllm-spec init draft_model --out plugin.yaml         a file with every key explained; init --help lists methods
-  vllm-spec doctor --model MODEL --config plugin.yaml  what would be refused for your model?
-  vllm-spec plan --model MODEL --prompts prompts.jsonl does it pay for your traffic?
-  vllm serve MODEL --speculative-config plugin.yaml    serve it
-  vllm-spec certify --quick --model MODEL --config plugin.yaml   are its outputs exact on this machine?"""
+  vllm-spec init ngram --out plugin.yaml                        a file with every key explained
+  vllm-spec doctor --model MODEL --config plugin.yaml           what would be refused for your model?
+  vllm-spec certify --quick --model MODEL --config plugin.yaml  are its outputs exact on this machine?
+  vllm-spec plan --model MODEL --prompts prompts.jsonl          does it pay for your traffic?
+  vllm serve MODEL --speculative-config plugin.yaml             serves it"""
 
 
 def demo(
@@ -103,13 +105,17 @@ def demo(
         _draw(pairs, prompts, svg)
     origin = provenance(sys.argv[1:], 0, prompts, {"target": source}) | {"rounds": 1 if quick else rounds}
     report = report_of(pairs, prompts, exactness, problems, origin)
+    write(report, **vars(files))
     console.print()
-    write_or_fail(report, files)
-    if png is None:
-        console.print("\nNo picture without matplotlib: pip install 'vllm-spec-plugin\\[plot]'")
-    else:
-        console.print(f"\nPicture: {png}", markup=False)
-    console.print(_NEXT, markup=False, highlight=False)
+    # In a terminal the verdict is last, where it is seen.
+    write(dataclasses.replace(report, conclusion=()), terminal=console)
+    console.print()
+    for sentence in report.conclusion:
+        console.print(Text(sentence, style="bold"))
+    if report.problems:
+        fail("; ".join(report.problems), 1)
+    picture = f"Picture: {png}" if png else "No picture without matplotlib: pip install 'vllm-spec-plugin[plot]'"
+    console.print(f"\n{picture}\n{_NEXT}", markup=False, highlight=False)
 
 
 def _widened(folder: Path) -> str:

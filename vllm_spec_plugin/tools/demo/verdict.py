@@ -39,7 +39,7 @@ def report_of(
         origin,
         conclusion=[sentence(pairs, exactness)],
         tables=[_table(pairs, prompts)],
-        charts=[_progress(pairs), _rates(pairs, prompts)],
+        charts=[_progress(pairs), _speedups(pairs)],
         problems=[*([f"{different} of {len(pairs)} pairs of outputs differ"] if different else []), *problems],
         measurements=measurements,
     )
@@ -100,14 +100,11 @@ def _progress(pairs: Sequence[Pair]) -> Chart:
     return Chart(f"The median pair: {pair.speedup:.2f} times", "seconds", "output tokens", lines, has_levels=False)
 
 
-def _rates(pairs: Sequence[Pair], prompts: Sequence[str]) -> Chart:
-    lines = []
-    for name, role in ((_PLAIN, "reference"), (_DRAFTED, "main")):
-        points = {
-            float(index + 1): Spread.of(
-                (pair.plain if name == _PLAIN else pair.drafted).rate for pair in pairs if pair.prompt == index
-            )
-            for index in range(len(prompts))
-        }
-        lines.append(Line(name, points, role))
-    return Chart("Each prompt", "prompt", "tokens per second", lines, has_levels=False)
+def _speedups(pairs: Sequence[Pair]) -> Chart:
+    """The speedup of each pair, in the order of measurement."""
+    numbers = range(1, len(pairs) + 1)
+    lines = [
+        Line(_PLAIN, dict.fromkeys(numbers, 1.0), "reference"),
+        Line(_DRAFTED, {number: pair.speedup for number, pair in zip(numbers, pairs, strict=True)}, "main"),
+    ]
+    return Chart("Each pair", "pair", "tokens/s over no speculation", lines, has_levels=False)
