@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import io
+import os
 import sys
 import tempfile
 from pathlib import Path
@@ -37,7 +38,7 @@ from vllm_spec_plugin.tools.serving import Server
 # With the bundled target's outputs, and steps of 10 to 30 ms on a CPU, as those of 8B to 70B models on GPUs.
 _PARAMETERS = 100_000_000
 # The two servers share the machine.
-_OPTIONS = ("--gpu-memory-utilization", "0.4", "--enforce-eager")
+_MEMORY = ("--gpu-memory-utilization", "0.4")
 _NOISE_BUDGET_SECONDS = 30.0
 # Of `certify --quick`: as many settings and checks, with fewer samples.
 _CERTIFY = dataclasses.replace(QUICK, greedy=16, sampling_prompts=2, samples=200, seconds=45.0)
@@ -59,7 +60,7 @@ def demo(
         str | None,
         typer.Option(help="Folder or hub name of another target. [default: the bundled one, widened to 100M weights]"),
     ] = None,
-    max_tokens: Annotated[int, typer.Option(min=1, help="Maximum output tokens per answer.")] = 128,
+    max_tokens: Annotated[int, typer.Option(min=1, help="Maximum output tokens per answer.")] = 96,
     rounds: Annotated[int, typer.Option(min=1, help="Pairs of answers per prompt.")] = 2,
     quick: Annotated[
         bool, typer.Option("--quick", help="One pair of answers for each of three prompts, and no certification.")
@@ -128,10 +129,13 @@ def _measure(
     target: str, config: Path, prompts: tuple[str, ...], rounds: int, max_tokens: int, timeout: float, console: Console
 ) -> list[Pair]:
     quiet = Console(quiet=True)
-    servers = Servers(
-        Server(target, extra_args=_OPTIONS, timeout=timeout, console=quiet),
-        Server(target, config, extra_args=_OPTIONS, timeout=timeout, console=quiet),
+    # The servers' front ends and this client need a core too, or they stall the workers.
+    environment = {"VLLM_CPU_NUM_OF_RESERVED_CPU": "1"} if len(os.sched_getaffinity(0)) > 1 else {}
+    plain, drafted = (
+        Server(target, file, extra_args=_MEMORY, environment=environment, timeout=timeout, console=quiet)
+        for file in (None, config)
     )
+    servers = Servers(plain, drafted)
     console.print(f"{len(prompts)} prompts, {rounds} pairs of answers each, up to {max_tokens} tokens.")
     try:
         with console.status("starting two servers, without and with speculation (about a minute)"):

@@ -7,7 +7,6 @@ from types import TracebackType
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.panel import Panel
-from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
 
@@ -15,7 +14,7 @@ from vllm_spec_plugin.tools.demo.answers import Answer
 from vllm_spec_plugin.tools.demo.pairs import Pair
 from vllm_spec_plugin.tools.report import Spread
 
-_LINES, _FRAMES_PER_SECOND = 16, 8
+_LINES, _FRAMES_PER_SECOND = 16, 5
 _PLAIN, _DRAFTED = "without speculation", "with speculation"
 
 
@@ -109,9 +108,14 @@ def line(number: int, total: int, prompt: str, pair: Pair) -> str:
 def _panel(title: str, prompt: str, answer: Answer, elapsed: float) -> Panel:
     now = answer.until(elapsed)
     is_done = elapsed >= answer.seconds
-    text = Syntax("\n".join((prompt + now.text).splitlines()[-_LINES:]), "python", background_color="default")
+    # Drawn many times while the next pair is measured: highlighting would cost a tenth of a core.
+    text = Text.assemble((prompt, "dim"), now.text).split("\n", allow_blank=True)[-_LINES:]
     told = f"{now.tokens} tokens, {now.seconds:.1f} s, {now.rate:.0f} tokens/s"
     style = "green" if is_done else "dim"
     return Panel(
-        text, title=title, subtitle=f"done: {told}" if is_done else told, border_style=style, height=_LINES + 2
+        Text("\n").join(text),
+        title=title,
+        subtitle=f"done: {told}" if is_done else told,
+        border_style=style,
+        height=_LINES + 2,
     )
