@@ -113,7 +113,7 @@ def _panel(title: str, prompt: str, answer: Answer, elapsed: float) -> Panel:
     told = f"{now.tokens} tokens, {now.seconds:.1f} s, {now.rate:.0f} tokens/s"
     style = "green" if is_done else "dim"
     return Panel(
-        Text("\n").join(text),
+        Text("\n", no_wrap=True, overflow="ellipsis").join(text),
         title=title,
         subtitle=f"done: {told}" if is_done else told,
         border_style=style,

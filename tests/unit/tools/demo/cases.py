@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from vllm_spec_plugin.tools.demo.answers import Answer, Piece
 from vllm_spec_plugin.tools.demo.pairs import Pair
 
-WORDS = [f"word{number} " for number in range(40)]
+WORDS = [f"word{number}\n" for number in range(40)]
 
 
 def answer(seconds: float, per_piece: int = 1, words: Sequence[str] = WORDS) -> Answer:

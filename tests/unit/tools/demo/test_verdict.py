@@ -33,7 +33,7 @@ def test_what_is_not_known_of_other_processes_disturbs_nothing() -> None:
 
 def test_a_different_output_is_a_problem() -> None:
     found = pairs()
-    found[1] = replace(found[1], drafted=answer(1.0, words=[*WORDS[:-1], "other "]))
+    found[1] = replace(found[1], drafted=answer(1.0, words=[*WORDS[:-1], "other\n"]))
     report = report_of(found, ["def a():\n", "def b():\n"], None, [], {})
     assert report.problems == ["1 of 6 pairs of outputs differ"]
     assert "1 DIFFER" in report.conclusion[0]
