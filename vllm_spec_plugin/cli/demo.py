@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import io
 import os
+import re
 import sys
 import tempfile
 from pathlib import Path
@@ -63,7 +64,7 @@ def demo(
     max_tokens: Annotated[int, typer.Option(min=1, help="Maximum output tokens per answer.")] = 96,
     rounds: Annotated[int, typer.Option(min=1, help="Pairs of answers per prompt.")] = 2,
     quick: Annotated[
-        bool, typer.Option("--quick", help="One pair of answers for each of three prompts, and no certification.")
+        bool, typer.Option("--quick", help="One server, asked without and with drafts; three pairs; no certification.")
     ] = False,
     png: Annotated[
         Path | None, typer.Option(metavar="FILE", help="The picture. [default: vllm-spec-demo.png; needs matplotlib]")
@@ -98,7 +99,9 @@ def demo(
         load_config(config)
         if source is None:
             source = _widened(folder / "target-100M")
-        pairs = _measure(source, config.absolute(), prompts, 1 if quick else rounds, max_tokens, timeout, console)
+        pairs = _measure(
+            source, config.absolute(), prompts, 1 if quick else rounds, max_tokens, timeout, quick, console
+        )
         # The bundled target has the outputs of the widened one, and samples many times faster.
         certified = source if model is not None else str(model_path("target"))
         exactness, problems = (None, []) if quick else _certify(certified, config, folder, console)
@@ -106,6 +109,8 @@ def demo(
         _draw(pairs, prompts, svg)
     origin = provenance(sys.argv[1:], 0, prompts, {"target": source}) | {"rounds": 1 if quick else rounds}
     report = report_of(pairs, prompts, exactness, problems, origin)
+    if quick:
+        report = dataclasses.replace(report, notes=["--quick: without speculation is the same server with spec: off."])
     write(report, **vars(files))
     console.print()
     # In a terminal the verdict is last, where it is seen.
@@ -116,7 +121,7 @@ def demo(
     if report.problems:
         fail("; ".join(report.problems), 1)
     picture = f"Picture: {png}" if png else "No picture without matplotlib: pip install 'vllm-spec-plugin[plot]'"
-    console.print(f"\n{picture}\n{_NEXT}", markup=False, highlight=False)
+    console.print(f"\n{picture}\n\n{_NEXT}", markup=False, highlight=False)
 
 
 def _widened(folder: Path) -> str:
@@ -126,7 +131,14 @@ def _widened(folder: Path) -> str:
 
 
 def _measure(
-    target: str, config: Path, prompts: tuple[str, ...], rounds: int, max_tokens: int, timeout: float, console: Console
+    target: str,
+    config: Path,
+    prompts: tuple[str, ...],
+    rounds: int,
+    max_tokens: int,
+    timeout: float,
+    quick: bool,
+    console: Console,
 ) -> list[Pair]:
     quiet = Console(quiet=True)
     # The servers' front ends and this client need a core too, or they stall the workers.
@@ -135,10 +147,12 @@ def _measure(
         Server(target, file, extra_args=_MEMORY, environment=environment, timeout=timeout, console=quiet)
         for file in (None, config)
     )
-    servers = Servers(plain, drafted)
+    # Starting takes most of the time, and two servers start more slowly than one.
+    servers = Servers(drafted if quick else plain, drafted)
     console.print(f"{len(prompts)} prompts, {rounds} pairs of answers each, up to {max_tokens} tokens.")
     try:
-        with console.status("starting two servers, without and with speculation (about a minute)"):
+        what = "a server" if quick else "two servers, without and with speculation,"
+        with console.status(f"starting {what} on {len(os.sched_getaffinity(0))} cores"):
             stack = contextlib.ExitStack()
             stack.enter_context(running(servers))
         with stack, View(console, prompts, rounds * len(prompts)) as view:
@@ -166,4 +180,6 @@ def _draw(pairs: list[Pair], prompts: tuple[str, ...], svg: Path) -> None:
     """Writes the live view at the moment when the last answer with speculation is complete."""
     console = Console(record=True, width=120, file=io.StringIO(), force_terminal=True, emoji=False)
     console.print(frame(pairs, prompts, len(pairs), pairs[-1].drafted.seconds))
-    console.save_svg(str(svg), title="vllm-spec demo")
+    # rich's fonts are on the net.
+    drawn = re.sub(r"@font-face \{.*?\}\s*", "", console.export_svg(title="vllm-spec demo"), flags=re.DOTALL)
+    svg.write_text(drawn, encoding="utf-8")

@@ -68,8 +68,8 @@ class Answer:
         return Answer([piece for piece in self.pieces if piece.seconds <= seconds], max(seconds, 1e-3))
 
 
-def ask(client: OpenAI, model: str, prompt: str, max_tokens: int) -> Answer:
-    """Completes a prompt greedily.
+def ask(client: OpenAI, model: str, prompt: str, max_tokens: int, *, drafts_off: bool = False) -> Answer:
+    """Completes a prompt greedily; `drafts_off` is for servers with the plugin.
 
     Raises:
         OpenAIError: the request failed.
@@ -83,7 +83,8 @@ def ask(client: OpenAI, model: str, prompt: str, max_tokens: int) -> Answer:
         temperature=0,
         stream=True,
         # Counts tokens in each piece: a step with accepted drafts sends several at once.
-        extra_body={"stream_options": {"include_usage": True, "continuous_usage_stats": True}},
+        extra_body={"stream_options": {"include_usage": True, "continuous_usage_stats": True}}
+        | ({"vllm_xargs": {"spec": "off"}} if drafts_off else {}),
     )
     for chunk in stream:
         text = "".join(choice.text for choice in chunk.choices)

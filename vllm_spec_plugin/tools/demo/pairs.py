@@ -53,10 +53,18 @@ class Pair:
 
 
 class Servers(NamedTuple):
-    """A server without and one with speculation; both serve the same model."""
+    """A server without and one with speculation; both serve the same model.
+
+    They may be one: its requests without speculation then have `spec: off`.
+    """
 
     plain: Server
     drafted: Server
+
+    @property
+    def each(self) -> list[Server]:
+        """Every server once."""
+        return list(dict.fromkeys(self))
 
 
 @contextlib.contextmanager
@@ -68,15 +76,15 @@ def running(servers: Servers) -> Iterator[None]:
     """
     with ThreadPoolExecutor(len(servers)) as pool:
         try:
-            for start in [pool.submit(server.start) for server in servers]:
+            for start in [pool.submit(server.start) for server in servers.each]:
                 start.result()
             yield
         except BaseException:
             # Also ends a start that goes on, for which the pool would wait.
-            for server in servers:
+            for server in servers.each:
                 server.stop(keep_log=True)
             raise
-    for server in servers:
+    for server in servers.each:
         server.stop()
 
 
@@ -91,7 +99,7 @@ def ask_in_pairs(
     """Measures each prompt `rounds` times, the servers taking turns at being first.
 
     Args:
-        servers: both running.
+        servers: all running.
         prompts: to complete greedily.
         rounds: pairs of each prompt.
         max_tokens: maximum output tokens of each answer.
@@ -103,10 +111,16 @@ def ask_in_pairs(
     """
     with contextlib.ExitStack() as stack:
         clients = [stack.enter_context(_client(server)) for server in servers]
+        is_one = len(servers.each) == 1
+
+        def answer(which: int, prompt: str) -> Answer:
+            drafts_off = is_one and which == 0
+            return ask(clients[which], servers[which].model, prompt, max_tokens, drafts_off=drafts_off)
+
         # Warm-up: the first requests include lazy initialisation, and the policy learns what a step takes.
         for prompt in prompts[:2]:
-            for client, server in zip(clients, servers, strict=True):
-                ask(client, server.model, prompt, max_tokens)
+            for which in (0, 1):
+                answer(which, prompt)
         pairs = []
         for number in range(rounds):
             for index, prompt in enumerate(prompts):
@@ -117,7 +131,7 @@ def ask_in_pairs(
                     answers: dict[int, Answer] = {}
                     for which in order:
                         time.sleep(_SETTLE_SECONDS)
-                        answers[which] = ask(clients[which], servers[which].model, prompt, max_tokens)
+                        answers[which] = answer(which, prompt)
                     return Pair(index, answers[0], answers[1], _own_seconds(servers) - before)
 
                 measured, others = gate.run(pair)
@@ -138,4 +152,4 @@ def _client(server: Server) -> OpenAI:
 
 def _own_seconds(servers: Servers) -> float:
     own = os.times()
-    return own.user + own.system + sum(server.cpu_seconds() for server in servers)
+    return own.user + own.system + sum(server.cpu_seconds() for server in servers.each)

@@ -1,10 +1,12 @@
 """Two servers are asked the same alternately."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
 from vllm_spec_plugin.tools.bench.noise_gate import NoiseGate
+from vllm_spec_plugin.tools.demo.answers import ask
 from vllm_spec_plugin.tools.demo.pairs import Servers, ask_in_pairs, running
 from vllm_spec_plugin.tools.mock_server.options import MockOptions
 from vllm_spec_plugin.tools.mock_server.running import MockServer
@@ -91,6 +93,25 @@ def test_without_a_budget_a_disturbed_pair_is_kept_and_says_so() -> None:
     with running(servers):
         pairs = ask_in_pairs(servers, ["a", "b"], 1, 4, gate, lambda pair: None)
     assert [pair.is_disturbed for pair in pairs] == [True, False]
+
+
+def test_one_server_is_asked_without_and_with_drafts(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[bool] = []
+
+    def note(*arguments: Any, drafts_off: bool) -> Any:
+        asked.append(drafts_off)
+        return ask(*arguments)
+
+    monkeypatch.setattr("vllm_spec_plugin.tools.demo.pairs.ask", note)
+    events: list[str] = []
+    server = Served(1, 1, events)
+    machine = Machine()
+    gate = NoiseGate(0.0, busy=machine.busy, clock=machine.clock, sleep=machine.sleep)
+    with running(servers := Servers(server, server)):  # type: ignore[arg-type]
+        ask_in_pairs(servers, ["a", "b"], 1, 4, gate, lambda pair: None)
+    assert events == ["start", "stop"]
+    # Two warm-ups, then the pairs, whose order alternates.
+    assert asked == [True, False, True, False, True, False, False, True]
 
 
 def test_both_servers_end_where_one_does_not_start() -> None:
