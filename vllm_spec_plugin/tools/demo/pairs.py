@@ -74,18 +74,22 @@ def running(servers: Servers) -> Iterator[None]:
     Raises:
         ServerError: one did not start.
     """
-    with ThreadPoolExecutor(len(servers)) as pool:
-        try:
-            for start in [pool.submit(server.start) for server in servers.each]:
-                start.result()
-            yield
-        except BaseException:
-            # Also ends a start that goes on, for which the pool would wait.
-            for server in servers.each:
-                server.stop(keep_log=True)
-            raise
-    for server in servers.each:
-        server.stop()
+    is_sound = False
+    try:
+        with ThreadPoolExecutor(len(servers)) as pool:
+            try:
+                for start in [pool.submit(server.start) for server in servers.each]:
+                    start.result()
+            except BaseException:
+                # Else the pool would wait for the other one's start.
+                for server in servers.each:
+                    server.stop(keep_log=True)
+                raise
+        yield
+        is_sound = True
+    finally:
+        for server in servers.each:
+            server.stop(keep_log=not is_sound)
 
 
 def ask_in_pairs(
