@@ -1,4 +1,4 @@
-"""What all tests share: sample sizes and the device. Imports torch where a test asks for the device, and no vLLM."""
+"""What all tests share: sample sizes and the device."""
 
 import os
 from collections.abc import Iterator

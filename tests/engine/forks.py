@@ -58,9 +58,12 @@ class ForkServer:
 
 
 def _serve() -> None:
+    from tests.cores import inspect_models_here
+
     listener, parent = socket.socket(fileno=0), os.getppid()
     for name in _MODULES:
         importlib.import_module(name)
+    inspect_models_here()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     listener.settimeout(_SECONDS_BETWEEN_CHECKS)
     while os.getppid() == parent:

@@ -194,11 +194,3 @@ def test_no_bytes_raise_anything_else(scratch: Path, content: bytes) -> None:
         assert_readable(error, content)
 
 
-@given(VALUES | SECTIONS)
-@settings(max_examples=examples(30, 200), deadline=None)
-def test_no_dumped_value_raises_anything_else(scratch: Path, data: object) -> None:
-    scratch.write_text(yaml.safe_dump(data), encoding="utf-8", errors="surrogatepass")
-    try:
-        load_config(scratch)
-    except ConfigError as error:
-        assert_readable(error, data)
