@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -192,5 +191,3 @@ def test_no_bytes_raise_anything_else(scratch: Path, content: bytes) -> None:
         load_config(scratch)
     except ConfigError as error:
         assert_readable(error, content)
-
-

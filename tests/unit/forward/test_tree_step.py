@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from tests.unit.forward.tree_steps import (
-    NUM_BLOCKS,
     PagedCache,
     Verifying,
     block_tables,
@@ -21,7 +20,7 @@ from tests.unit.forward.tree_steps import (
     written,
 )
 from vllm_spec_plugin.forward.tree_step import TreeStep, plan_tree_step
-from vllm_spec_plugin.verification.topology import chain, topology
+from vllm_spec_plugin.verification.topology import topology
 
 NUM_STEPS = 50
 BLOCK_SIZES = [2, 3, 4, 16]
@@ -106,8 +105,6 @@ def test_no_slot_is_written_twice_with_different_content_or_belongs_to_somebody_
             assert target in owners[source].forks
 
 
-
-
 @block_sizes
 @both_ways
 def test_joining_leaves_the_accepted_way_in_the_requests_own_blocks(block_size: int, copy_all: bool) -> None:
@@ -143,10 +140,6 @@ def test_what_another_model_has_in_the_trunks_blocks_survives_any_join(block_siz
                 assert {slot: after.slots.get(slot) for slot in before} == before
 
 
-
-
-
-
 def test_branches_without_blocks_are_the_last_ones() -> None:
     """Two of three branches: 3 blocks in forks of one, where positions 5 to 6 are in one block."""
     tree = topology([[0], [1], [2], [3], [1, 0]])
@@ -172,8 +165,6 @@ def test_where_blocks_begin_with_the_steps_tokens_nothing_is_copied() -> None:
         request = Verifying(0, length, num_computed, tree, (11, 12, 13, 14), (21,), 1)
         assert plan([request], 4).copies == copies
         assert plan([request], 4, copy_all=True).copies == [(13, 21)]
-
-
 
 
 def test_the_batchs_own_tables_are_not_written() -> None:
