@@ -104,6 +104,7 @@ def _become(
             os.close(stream)
         os.environ.clear()
         os.environ.update(environment)
+        sys.path[:0] = environment.get("PYTHONPATH", "").split(os.pathsep)
         os.chdir(folder)
         threading.Thread(target=_end_with, args=(connection,), daemon=True).start()
         sys.argv = arguments

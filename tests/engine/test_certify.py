@@ -47,6 +47,11 @@ REASONING = {"reasoning_parser": "yield", "reasoning_parser_plugin": str(Path(__
 REASONING_END = 1476
 
 
+def engine_of(config: str) -> Engine:
+    """One with the parser where the checks of JSON run, which need it."""
+    return Engine(config=config, options=tuple(REASONING.items()) if config == LOOKUP else ())
+
+
 class Sabotaged:
     """An engine of the session, with a sabotage in force."""
 
@@ -90,8 +95,7 @@ def test_a_sabotage_is_caught_by_the_check_that_passes_without_it(
     """4 prompts, 500 continuations each, with a sabotage up to 2,000. Seed 0. False-alarm rate of this file: 1e-3."""
     kind, config = SABOTAGES[sabotage]
     for name, expected, sizes in (("", "exact", SIZES), (sabotage, "not exact", MOST)):
-        engine = Engine(config=config, options=tuple(REASONING.items()) if kind == "JSON" else ())
-        [check] = checked(kind, Sabotaged(arms, engine, name), baseline, sizes)
+        [check] = checked(kind, Sabotaged(arms, engine_of(config), name), baseline, sizes)
         print(f"{name or 'sound'}: {check}")
         assert check.outcome == expected
 
@@ -105,7 +109,10 @@ def test_the_engine_without_speculation_has_the_law_that_is_read_from_it(baselin
 
 
 def test_seeds_are_the_same_alone_and_in_a_crowd(arms: Arms, baseline: Baseline) -> None:
-    assert check_seeds(Sabotaged(arms, Engine(config=LOOKUP)), baseline, "").outcome == "exact"
+    assert (
+        check_seeds(Sabotaged(arms, Engine(config=LOOKUP, options=tuple(REASONING.items()))), baseline, "").outcome
+        == "exact"
+    )
 
 
 def certify_quickly(folder: Path) -> tuple[int, dict[str, Any]]:
