@@ -30,6 +30,13 @@ def pytest_configure(config: pytest.Config) -> None:
         cores.take_one(worker)
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--own-core"):
+        from tests.groups import longest_first
+
+        longest_first(items)
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     if not config.getoption("--own-core"):

@@ -140,25 +140,6 @@ def test_what_another_model_has_in_the_trunks_blocks_survives_any_join(block_siz
                 assert {slot: after.slots.get(slot) for slot in before} == before
 
 
-def test_branches_without_blocks_are_the_last_ones() -> None:
-    """Two of three branches: 3 blocks in forks of one, where positions 5 to 6 are in one block."""
-    tree = topology([[0], [1], [2], [3], [1, 0]])
-    request = Verifying(0, 5, 4, tree, (11, 12, 13), (21, 22), 1)
-    step = plan([request], 4)
-    assert step.branched[0].num_nodes == 4
-    assert step.nodes.tolist() == [1, 2, 3, 4]
-    assert step.query_start.tolist() == [0, 2, 4, 5, 6]
-    assert step.lengths.tolist() == [6, 7, 6, 10]
-    assert step.tables.tolist() == [[11, 12, 13], [11, 21, 13], [11, 22, 13], [11, 12, 13]]
-
-
-def test_forks_that_are_too_small_are_no_forks() -> None:
-    tree = topology([[0], [1], [1, 0]])
-    [four, five] = [Verifying(0, length, length - 1, tree, (11, 12, 13), (21,), 1) for length in (4, 7)]
-    assert plan([four], 4).branched[0].num_nodes == 3
-    assert plan([five], 4).branched[0].num_nodes == 1
-
-
 def test_where_blocks_begin_with_the_steps_tokens_nothing_is_copied() -> None:
     tree = topology([[0], [1]])
     for length, num_computed, copies in [(8, 7, []), (9, 8, []), (9, 7, []), (10, 9, [(13, 21)])]:

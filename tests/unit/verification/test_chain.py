@@ -148,14 +148,3 @@ def test_a_missing_draft_token_ends_its_draft_without_a_rejection(drafts, method
     outputs = verify_many(Case([p], [drafts], [q]), "dense", SAMPLES, device, method=method)
     expected = METHODS[method](p[: count + 1], drafts[:count], q[:count])
     assert p_value([o[0] for o in outputs], expected) > FALSE_ALARM
-
-
-@random_cases(15, 100)
-def test_rows_are_laid_out_request_by_request(rng, device):
-    counts = rng.integers(0, 5, rng.integers(1, 7)).tolist()
-    rows = Rows.of(counts, device)
-    expected = [(i, j) for i, k in enumerate(counts) for j in range(k + 1)]
-    assert list(zip(rows.request.tolist(), rows.offset.tolist(), strict=True)) == expected
-    assert rows.draft_row.tolist() == [r for r, (i, j) in enumerate(expected) if j < counts[i]]
-    drafts = [j for i, j in expected if j < counts[i]]
-    assert rows.later_drafts.tolist() == [draft for draft, j in enumerate(drafts) if j > 0]

@@ -154,3 +154,11 @@ def test_requests_run_only_what_the_constructor_compiled():
         for length in (10, 50, 300):
             proposer.propose([view("a", random_text(7, 300)[:length])])
     assert [len(function.signatures) for function in entries] == [1] * len(entries)
+
+
+def test_point_masses_are_greedy_and_ignore_uniforms():
+    for uniform in (0.0, 0.99):
+        request = RequestView("a", np.array(random_text(9), np.int32), 4, np.full(4, uniform), point_mass=True)
+        drafts = [make("frequency", sampling).propose([request]) for sampling in ("sample", "greedy")]
+        assert drafts[0] == drafts[1]
+        assert drafts[0][0].probs is None
