@@ -12,7 +12,7 @@ from xdist.scheduler import LoadScopeScheduling
 # Ids of parameters that say which configuration an engine has.
 CONFIGURATIONS = {
     *("lookup", "frequency", "draft_model", "draft_model_confident", "draft_model_optimal", "cascade", "ngram"),
-    *("suffix", "suffix_drawn"),
+    *("suffix", "suffix_drawn", "eagle3"),
     *("medusa", "medusa_tree", "medusa_tree_drawn", "medusa_tree_optimal", "multi_draft"),
 }
 # Files of tests that have one and do not say so.
@@ -21,11 +21,13 @@ FILES = {
     "test_stock": "lookup",
     "test_draft_model": "draft_model",
     "test_draft_edges": "draft_model",
+    "test_eagle3": "eagle3",
 }
-
 # Seconds per test on one core, of files with few but long ones; of others a test takes about `_USUAL`.
-SECONDS = {"test_bench": 60, "test_bench_drafting": 60, "test_bench_host": 60, "test_certify": 15, "test_crowd": 40}
-SECONDS |= {"test_draft_windows": 20, "test_matrix": 120, "test_plan": 120, "test_refusal": 30, "test_third_party": 20}
+SECONDS = {
+    **{"test_bench": 60, "test_bench_drafting": 60, "test_bench_host": 60, "test_certify": 15, "test_crowd": 40},
+    **{"test_draft_windows": 20, "test_matrix": 120, "test_plan": 120, "test_refusal": 30, "test_third_party": 20},
+}
 _USUAL = 7
 
 
