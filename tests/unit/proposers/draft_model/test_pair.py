@@ -1,7 +1,6 @@
 """A draft and a target that fit, and every way in which they do not."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
