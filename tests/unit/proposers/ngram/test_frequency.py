@@ -20,50 +20,30 @@ def tables_of(text: list[int], min_order: int = 1, max_order: int = 3, window: i
     return tables
 
 
-@given(chunks=chunked_text, max_order=st.integers(1, 4), spare=st.integers(0, 12))
-@settings(max_examples=examples(40, 300), deadline=None)
-def test_counts_are_always_those_of_the_window(chunks, max_order, spare):
-    window, text = max_order + spare, []
-    tables = FrequencyTables(1, max_order, window, VOCAB_SIZE)
-    for chunk in chunks:
-        tables.extend(np.array(chunk, np.int32))
-        text += chunk
-        assert tables.counts() == oracle.ngram_counts(text[-window:], max_order)
-
-
 @given(
     chunks=chunked_text,
     min_order=st.integers(1, 3),
     extra=st.integers(0, 2),
     spare=st.integers(0, 20),
-    num_draft_tokens=st.integers(1, 6),
+    uniforms=st.lists(st.floats(0, 1 - 2**-53), min_size=1, max_size=6),
 )
-@settings(max_examples=examples(40, 300), deadline=None)
-def test_every_greedy_step_agrees_with_brute_force(chunks, min_order, extra, spare, num_draft_tokens):
+@settings(max_examples=examples(80, 600), deadline=None)
+def test_every_step_agrees_with_brute_force(chunks, min_order, extra, spare, uniforms):
+    """Counts, greedy drafts, and sampled ones with their q."""
     max_order = min_order + extra
     window, text = max_order + spare, []
     tables = FrequencyTables(min_order, max_order, window, VOCAB_SIZE)
     for chunk in chunks:
         tables.extend(np.array(chunk, np.int32))
         text += chunk
-        expected = oracle.frequency(text[-window:], min_order, max_order, num_draft_tokens)
-        assert tables.draft_greedy(num_draft_tokens) == expected
-
-
-@given(chunks=chunked_text, min_order=st.integers(1, 2), uniforms=st.lists(st.floats(0, 1 - 2**-53), min_size=4))
-@settings(max_examples=examples(40, 300), deadline=None)
-def test_every_sampled_row_agrees_with_brute_force(chunks, min_order, uniforms):
-    window, text = 12, []
-    tables = FrequencyTables(min_order, 3, window, VOCAB_SIZE)
-    for chunk in chunks:
-        tables.extend(np.array(chunk, np.int32))
-        text += chunk
+        seen = text[-window:]
+        assert min_order > 1 or tables.counts() == oracle.ngram_counts(seen, max_order)
+        assert tables.draft_greedy(len(uniforms)) == oracle.frequency(seen, min_order, max_order, len(uniforms))
         chain, rows = tables.draft_sampled(np.array(uniforms))
         assert len(rows) == len(chain)
         for index, token in enumerate(chain):
-            followers = oracle.ranked_followers(text[-window:], chain[:index], min_order, 3)
-            total = sum(count for _, count in followers)
-            width = len(followers)
+            followers = oracle.ranked_followers(seen, chain[:index], min_order, max_order)
+            total, width = sum(count for _, count in followers), len(followers)
             assert rows.token_ids[index, :width].tolist() == [other for other, _ in followers]
             expected = np.array([count / total for _, count in followers], np.float32)
             np.testing.assert_allclose(rows.probs[index, :width].numpy(), expected, rtol=1e-6)
@@ -72,7 +52,7 @@ def test_every_sampled_row_agrees_with_brute_force(chunks, min_order, uniforms):
             place, cumulated = [other for other, _ in followers].index(token), np.cumsum([0, *dict(followers).values()])
             assert cumulated[place] / total - 1e-9 <= uniforms[index] <= cumulated[place + 1] / total + 1e-9
         if len(chain) < len(uniforms):
-            assert oracle.ranked_followers(text[-window:], chain, min_order, 3) == []
+            assert oracle.ranked_followers(seen, chain, min_order, max_order) == []
 
 
 def test_long_text_in_small_steps_agrees_with_one_step_and_brute_force():
