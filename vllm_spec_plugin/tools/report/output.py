@@ -22,6 +22,7 @@ from vllm_spec_plugin.tools.report.table import Table, escape_markdown
 SCHEMA = 3
 """Of the JSON: 3 has `measurements` in long format; 1 and 2 were one per benchmark."""
 
+_WIDEST = 1000  # characters of a table in a file or pipe
 _STYLE = (
     "body{font:15px/1.45 system-ui,sans-serif;max-width:75rem;margin:2rem auto;padding:0 1rem;color:#111}"
     "table{border-collapse:collapse;margin:.5rem 0;display:block;overflow-x:auto}"
@@ -216,9 +217,15 @@ def _show(report: Report, console: Console) -> None:
     for table in report.tables:
         console.print()
         shown = table.rich()
-        # A file or a pipe has no width: figures are not cut there.
-        width = None if console.is_terminal else max(console.width, console.measure(shown).maximum)
-        console.print(shown, width=width, crop=False)
+        wide = Console(file=console.file, width=_WIDEST, emoji=False)
+        needed = wide.measure(shown).maximum
+        if not console.is_terminal:
+            # A file or a pipe has no width: figures are not cut there.
+            wide.print(shown, width=max(console.width, needed), crop=False)
+        else:
+            for column in shown.columns[: table.text_columns] if needed > console.width else ():
+                column.width = column.min_width
+            console.print(shown)
         if table.note:
             console.print(Text(table.note, style="dim"))
     for note in report.notes:

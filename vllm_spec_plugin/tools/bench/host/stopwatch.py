@@ -53,11 +53,11 @@ class Stopwatch:
 class TimedModel:
     """Stands for a model: its pass and its output head are timed, everything else is the model's own."""
 
-    def __init__(self, model: Any, stopwatch: Stopwatch, forward: str, head: str) -> None:
-        """Takes the model, and the names of the two parts."""
+    def __init__(self, model: Any, stopwatch: Stopwatch, part: str) -> None:
+        """Takes the model, and the name of the part that it is."""
         self._model = model
-        self._forward = stopwatch.timed(forward, model)
-        self.compute_logits = stopwatch.timed(head, model.compute_logits)
+        self._forward = stopwatch.timed(part, model)
+        self.compute_logits = stopwatch.timed(part, model.compute_logits)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The model's pass."""

@@ -2,7 +2,7 @@
 
 import pytest
 
-from vllm_spec_plugin.tools.bench.drafting.stopwatch import Stopwatch
+from vllm_spec_plugin.tools.bench.host.stopwatch import Stopwatch
 
 
 class Clock:
