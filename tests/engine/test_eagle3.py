@@ -9,9 +9,10 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 from tests.engine import texts
-from tests.engine.arms import EAGLE3, TIGHT, Arms, Engine
+from tests.engine.arms import EAGLE3, EAGLE3_CASCADE, EAGLE3_TREE, EAGLE3_TREE_DRAWN, TIGHT, Arms, Engine
 from tests.engine.exact import Reference, Tokens
 from tests.engine.jobs import Job, Request, Result
+from tests.engine.samples import tree_sizes
 from tests.engine.test_draft_model import assert_greedy, mixed_job
 from vllm_spec_plugin.proposers.eagle3.checkpoint import Head, read_head
 from vllm_spec_plugin.proposers.eagle3.reference import Eagle3Head
@@ -102,6 +103,25 @@ def test_logits_are_those_of_plain_torch(arms: Arms, reference: Reference, promp
     assert_no_errors(result)
     assert result.accepted > 50
     assert_same_logits(PlainHead(reference, model_path("eagle3")), result)
+
+
+TREES = {
+    "eagle3_tree": Engine(config=EAGLE3_TREE, random_lengths=True, check=True, **TIGHT),
+    "eagle3_tree_drawn": Engine(config=EAGLE3_TREE_DRAWN, random_lengths=True, compiled=True),
+    "eagle3_cascade": Engine(config=EAGLE3_CASCADE, generic_pass=True),
+}
+
+
+@pytest.mark.parametrize("engine", TREES.values(), ids=TREES)
+def test_logits_on_all_paths_of_trees_are_those_of_plain_torch(
+    engine: Engine, arms: Arms, reference: Reference, prompts: list[Tokens]
+) -> None:
+    """After accepted branches, too, whose nodes' hidden states are not next to the text's; among other methods."""
+    result = arms.run(engine, mixed_job(prompts, record_drafting=0.05))
+    assert_no_errors(result)
+    assert {0, 1, 2} <= set.union(*tree_sizes(result).values())
+    assert_same_logits(PlainHead(reference, model_path("eagle3")), result)
+    assert_greedy(arms, reference, prompts, result)
 
 
 def test_vllms_general_pass_computes_the_same(arms: Arms, reference: Reference, prompts: list[Tokens]) -> None:
