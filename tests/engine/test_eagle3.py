@@ -124,6 +124,18 @@ def test_logits_on_all_paths_of_trees_are_those_of_plain_torch(
     assert_greedy(arms, reference, prompts, result)
 
 
+def test_vllms_own_method_drafts_the_same_tokens_with_the_bundled_head(arms: Arms, prompts: list[Tokens]) -> None:
+    """It accepts as many tokens in each step of each request; rounding may decide differently where tokens tie."""
+    params = {"temperature": 0.0, "max_tokens": 64, "ignore_eos": True}
+    job = Job([Request(prompt, params) for prompt in prompts], by_step=True)
+    stock = {"method": "eagle3", "model": str(model_path("eagle3")), "num_speculative_tokens": K}
+    ours, theirs = (arms.run(Engine(config=config), job) for config in (EAGLE3, json.dumps(stock)))
+    same = [one[0].steps == other[0].steps for one, other in zip(ours.outputs, theirs.outputs, strict=True)]
+    print(f"{sum(same)} of {len(same)} requests accept alike; {ours.accepted} and {theirs.accepted} tokens")
+    assert sum(same) >= 0.9 * len(same)
+    assert ours.accepted > 100
+
+
 def test_vllms_general_pass_computes_the_same(arms: Arms, reference: Reference, prompts: list[Tokens]) -> None:
     """That of other devices and of several ranks."""
     result = arms.run(Engine(config=EAGLE3, generic_pass=True), mixed_job(prompts[:8], record_drafting=0.2))
