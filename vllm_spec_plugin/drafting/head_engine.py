@@ -59,7 +59,8 @@ class HeadEngine(VllmDraftEngine):
         if num_nodes:
             states, spans = self._without_nodes(states, spans, num_nodes)
         self.states.add(states, spans)
-        others = [(row, span[0]) for row, span in enumerate(spans) if span[0] not in planned]
+        # Of a tree, not now: an accepted branch's blocks, copied before the step, will replace the request's own.
+        others = [(row, span[0]) for row, span in enumerate(spans) if span[0] not in planned and row not in num_nodes]
         if self.states.is_full(_COME_TOGETHER * len(spans)) or any(
             spans[row][2] >= _COME_TOGETHER for row, _ in others
         ):
@@ -147,6 +148,8 @@ class HeadEngine(VllmDraftEngine):
     ) -> torch.Tensor:
         """See `DraftEngine`; where a request allows no token of the head's vocabulary, all are equally likely."""
         constrained = super().constrain(logits, rows, drafts, temperature)
+        if self._head.target_ids is None:
+            return constrained
         # Finite: where another token is allowed, its probability is 0 all the same.
         return constrained.clamp(min=torch.finfo(constrained.dtype).min)
 
