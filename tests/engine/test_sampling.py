@@ -11,6 +11,9 @@ from tests.engine.arms import (
     DRAFT_MODEL,
     DRAFT_MODEL_OPTIMAL,
     EAGLE3,
+    EAGLE3_CASCADE,
+    EAGLE3_TREE,
+    EAGLE3_TREE_DRAWN,
     FREQUENCY,
     LOOKUP,
     MEDUSA,
@@ -34,6 +37,8 @@ ENGINES = {
     "suffix_drawn": Engine(config=SUFFIX_DRAWN),
     "draft_model": Engine(config=DRAFT_MODEL),
     "eagle3": Engine(config=EAGLE3),
+    "eagle3_tree_drawn": Engine(config=EAGLE3_TREE_DRAWN, random_lengths=True),
+    "eagle3_cascade": Engine(config=EAGLE3_CASCADE),
     "medusa_tree_drawn": Engine(config=MEDUSA_TREE_DRAWN, random_lengths=True),
     "multi_draft": Engine(config=MULTI_DRAFT_DISTANT, random_lengths=True),
     "cascade": Engine(config=CASCADE),
@@ -44,13 +49,14 @@ if is_full():
         "frequency": Engine(config=FREQUENCY),
         "draft_model_confident": Engine(config=CONFIDENT),
         "draft_model_optimal": Engine(config=DRAFT_MODEL_OPTIMAL),
+        "eagle3_tree": Engine(config=EAGLE3_TREE, random_lengths=True),
         "medusa": Engine(config=MEDUSA),
         "medusa_tree": Engine(config=MEDUSA_TREE),
         "multi_draft_fixed": Engine(config=MULTI_DRAFT),
     }
 FALSE_ALARMS = 1e-3
-# 7 settings, 4 prompts, 3 positions, fourteen engines at most.
-NUM_TESTS = 7 * 4 * 3 * 14
+# 7 settings, 4 prompts, 3 positions, seventeen engines at most.
+NUM_TESTS = 7 * 4 * 3 * 17
 
 
 @pytest.fixture(scope="module")

@@ -82,12 +82,12 @@ class Topology:
         return self._part(sorted(kept))
 
     def way(self, node: int) -> tuple[int, ...]:
-        """Returns the numbers of the nodes on the path to `node`; empty for -1, the end of the text."""
-        numbers = []
+        """Returns the nodes on the path to `node`; empty for -1, the end of the text."""
+        nodes = []
         while node >= 0:
-            numbers.append(self.numbers[node])
+            nodes.append(node)
             node = self.parents[node]
-        return tuple(reversed(numbers))
+        return tuple(reversed(nodes))
 
     def _part(self, nodes: Sequence[int]) -> "Topology":
         if len(nodes) == self.num_nodes:

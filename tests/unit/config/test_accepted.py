@@ -148,6 +148,8 @@ SHIPPED = {
     "suffix.yaml": 8,
     "draft_model.yaml": 8,
     "eagle3.yaml": 4,
+    "eagle3_cascade.yaml": 8,
+    "eagle3_tree.yaml": 10,
     "medusa.yaml": 4,
     "medusa_tree.yaml": 5,
     "multi_draft.yaml": 14,

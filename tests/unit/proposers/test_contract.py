@@ -97,6 +97,10 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"method": "eagle3", "model": str(model_path("eagle3"))},
         {"worker": eagle3_worker, "vocab_size": TABLE_VOCABULARY},
     ),
+    "eagle3, nodes by confidence": (
+        {"method": "eagle3", "model": str(model_path("eagle3")), "branches": [3, 2], "nodes": "confidence"},
+        {"worker": eagle3_worker, "vocab_size": TABLE_VOCABULARY},
+    ),
     "heads": ({"method": "medusa"}, {"num_tokens": 3}),
     "drawn tree": ({"method": "medusa", "tree": [[0], [1], [0, 0]], "draft_sampling": "probabilistic"}, {}),
     "third party": ({"method": "bigram", "window": 64}, {}),

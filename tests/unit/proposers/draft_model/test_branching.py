@@ -1,5 +1,6 @@
 """Several drafts per request at once: the tree is the one that each request's branches make, drawn one by one."""
 
+from dataclasses import replace
 from random import Random
 
 import numpy as np
@@ -86,6 +87,38 @@ def test_any_number_of_tokens_is_drafted_and_shallow_trees_take_fewer_passes():
     assert num_passes == [1, 2, 3] + [3] * 7
     request.k, request.blocks = 1, np.empty(0, np.int32)
     assert Scene(DraftSettings()).propose([request])[0].token_ids == drafts[0].token_ids
+
+
+@shapes
+def test_by_confidence_the_most_probable_nodes_of_all_up_to_depth_k_are_drafted(branches):
+    """The path probability of each node is the model's, after the request's pipeline; certain at any temperature."""
+    settings = DraftSettings(branches=branches, draft_sampling="greedy", by_confidence=True)
+    scene = Scene(settings)
+    requests = batch(scene, branches)
+    shapes_of = set()
+    for row, (request, draft) in enumerate(zip(requests, scene.propose(requests), strict=True)):
+        view = request.view(row)
+        check_draft(draft, view, VOCAB_SIZE)
+        assert draft.probs is None
+        every = replace(request, k=99, depth=min(view.depth, view.num_draft_tokens))
+        nodes = tree_oracle(scene.engine, every, settings)
+        if view.chain_only or not nodes:
+            nodes = tree_oracle(scene.engine, request, settings)
+        tokens = {path: token for path, token, _ in nodes}
+        probability = {}
+        for path, token, q in nodes:
+            # Of a sibling's q, which is what is left of the model's, the rest is that of the ones before.
+            left = 1.0 - sum(probability[(*path[:-1], rank)][1] for rank in range(path[-1]))
+            own = float(q[token]) * left
+            probability[path] = own * probability.get(path[:-1], (1.0, 1.0))[0], own
+        best = sorted(nodes, key=lambda node: -probability[node[0]][0])[: request.k]
+        assert sorted(tree_of(draft).choices) == sorted(path for path, _, _ in best)
+        assert draft.token_ids == [tokens[path] for path in tree_of(draft).choices]
+        if not view.chain_only:
+            order = [tree_of(draft).choices[node] for node in tree_of(draft).order]
+            assert order == [path for path, _, _ in best]
+        shapes_of.add(tree_of(draft).choices)
+    assert len(shapes_of) > 3
 
 
 def test_what_the_trunk_was_fed_counts_as_far_as_the_text_went_on_like_it():
