@@ -3,7 +3,6 @@
 import contextlib
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 from unittest import mock
 
@@ -30,7 +29,7 @@ class FaultyProposer:
         self._num_steps += 1
         if _active and _active[-1] == "idle" and self._num_steps % 3:
             # Nobody wants drafts: what the sound one makes of it is its own affair.
-            requests = [replace(request, num_draft_tokens=0) for request in requests]
+            requests = [request._replace(num_draft_tokens=0) for request in requests]
         drafts = self._sound.propose(requests)
         if _active and _active[-1] in FAULTS and self._num_steps % 2:
             faulty: list[Draft] = FAULTS[_active[-1]](requests, drafts)

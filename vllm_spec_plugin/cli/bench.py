@@ -55,9 +55,9 @@ def compare(
             metavar="|".join(WORKLOADS),
             help="Workload; repeatable. easy: predictable text; hard: unpredictable text; mixed: both at once; "
             "switching: all streams alternate between them; edit: files to edit, with predictions in which 5% of the "
-            "lines differ; "
+            "lines differ; useless: the same with predictions of other files; "
             "agent: conversations with growing prompts; samples: 8 samples per prompt at temperature 1; retrieval: "
-            "passages to copy from the prompt. edit and retrieval use the standard library's sources. [default: easy]",
+            "passages to copy from the prompt. Files are the standard library's sources. [default: easy]",
         ),
     ] = None,
     levels: Annotated[str, typer.Option(metavar="N,...", help="Numbers of concurrent streams.")] = "1,2,4,8,16,32",
@@ -97,7 +97,7 @@ def compare(
     from vllm_spec_plugin.tools.bench.input import whole_numbers, words
     from vllm_spec_plugin.tools.bench.load.report import report_of
     from vllm_spec_plugin.tools.bench.load.sweep import Plan, run_sweep
-    from vllm_spec_plugin.tools.bench.load.texts import EDIT, RETRIEVAL, Texts, source_texts
+    from vllm_spec_plugin.tools.bench.load.texts import READS_FILES, Texts, source_texts
     from vllm_spec_plugin.tools.bench.load.workloads import BEGINNINGS
     from vllm_spec_plugin.tools.bench.noise_gate import NoiseGate
     from vllm_spec_plugin.tools.bench.rounds import num_runs
@@ -111,7 +111,7 @@ def compare(
     source = model_source("--target", target, "target")
     given = BEGINNINGS if prompts is None else read_texts(prompts, source)
     workloads = words("--workload", workload or [EASY], WORKLOADS)
-    reads_files = not {EDIT, RETRIEVAL}.isdisjoint(workloads)
+    reads_files = not set(READS_FILES).isdisjoint(workloads)
     texts = source_texts(given, load_corpus().held_out) if reads_files else Texts(given)
     steady = whole_numbers("--levels", levels, _MOST_STREAMS)
     turning = whole_numbers("--switching-levels", switching_levels, _MOST_SWITCHING_STREAMS)

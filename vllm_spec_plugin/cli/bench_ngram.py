@@ -12,18 +12,20 @@ def bench_ngram(
     context: Annotated[int, typer.Option(min=64, help="Prompt tokens of the synthetic text.")] = 32768,
     output_tokens: Annotated[int, typer.Option(min=2, help="Output tokens of the synthetic text.")] = 4096,
     num_draft_tokens: Annotated[int, typer.Option(min=1, help="Maximum draft tokens per step.")] = 8,
-    min_order: Annotated[int, typer.Option(min=1, max=16, help="Minimum match length, in tokens.")] = 2,
+    min_order: Annotated[int, typer.Option(min=1, max=16, help="Minimum match length, in tokens.")] = 1,
     shared_tokens: Annotated[
         int, typer.Option(min=1024, help="Tokens of earlier texts in the arms with shared.")
     ] = 1_000_000,
     min_probability: Annotated[
         float, typer.Option(min=0, max=0.99, help="Probability below which a draft of method suffix ends.")
-    ] = 0.02,
+    ] = 0.1,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the texts.")] = 0,
     *,
     files: ReportFiles,
 ) -> None:
-    """Time n-gram lookup, n-gram frequency and suffix per request and step, and count what they gain.
+    """Time drafts of repeated text per request and step, and count what they gain.
+
+    Methods suffix and ngram have one proposer. If arctic-inference is installed, vLLM's suffix trees are measured, too.
 
     The synthetic text is long and has repeated phrases. The other texts are made of the standard library's sources with
     the bundled tokenizer. Requests are answered one after the other; drafts are checked against the true text.
@@ -56,7 +58,7 @@ def bench_ngram(
                 kept += shared_tokens
             found = simulate(proposer, requests, num_draft_tokens)
             # Short texts leave most of what is reserved unused.
-            memory = found.pop("bytes") / kept if workload == SYNTHETIC else None
+            memory = (found.pop("bytes") / kept or None) if workload == SYNTHETIC else None
             measured.add(arm, workload, 1, 0, found | {"bytes per token": memory})
             accepted[workload][arm] = found["accepted"]
             times = (f"{1e6 * found['step']:.1f}", f"{1e6 * found['step p99']:.1f}", f"{1e3 * found['first step']:.1f}")

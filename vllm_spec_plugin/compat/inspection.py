@@ -125,10 +125,10 @@ class StepWatch:
         _replace(llm.llm_engine, "step", self._whole)
         _replace(runner, "execute_model", self._target)
         if hasattr(runner, "drafter"):
-            _replace(runner, "propose_draft_token_ids", self._drafting)
-            # The plugin's method is `draft`; its `propose` only satisfies vLLM's checks.
-            name = "draft" if hasattr(runner.drafter, "draft") else "propose"
-            _replace(runner.drafter, name, self._proposer)
+            # The plugin drafts when vLLM takes the drafts; its `propose` only satisfies vLLM's checks.
+            is_ours = hasattr(runner.drafter, "draft")
+            _replace(runner, "take_draft_token_ids" if is_ours else "propose_draft_token_ids", self._drafting)
+            _replace(runner.drafter, "draft" if is_ours else "propose", self._proposer)
 
     def clear(self) -> None:
         """Drops the recorded steps."""
@@ -156,7 +156,8 @@ class StepWatch:
         start = self._now()
         drafts = original(*args, **kwargs)
         self._seen["drafting_seconds"] = self._now() - start
-        self._seen["num_drafted"] = max((len(draft) for draft in drafts), default=0)
+        token_ids = getattr(drafts, "draft_token_ids", drafts) or ()
+        self._seen["num_drafted"] = max(map(len, token_ids), default=0)
         return drafts
 
     def _proposer(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

@@ -117,8 +117,12 @@ proposer: {method: eagle3, model: org/head, draft_temperature: 0.7, draft_sampli
     it out, or set proposer.draft_sampling to probabilistic
 proposer: {method: cascade, proposers: [{method: eagle3, model: org/head}, {method: draft_model, model: org/small}]}
     proposer.proposers[1].method: got a second method that keeps a KV cache; allowed: one such method
-proposer: {method: cascade, proposers: [{method: eagle3, model: org/head}, {method: medusa, model: org/m, tree: auto}]}
-    proposer.proposers[1].method: got trees beside eagle3; allowed: chains beside eagle3, or trees without it
+proposer: {method: eagle3, model: org/head, nodes: confidence}
+    proposer.nodes: got confidence, but proposer.branches is null, so drafts are chains; allowed: fixed, or set
+    proposer.branches
+proposer: {method: eagle3, model: org/head, branches: [2, 1], nodes: confidence, draft_sampling: probabilistic}
+    proposer.draft_sampling: got probabilistic, but proposer.nodes is confidence, whose nodes are not sampled; allowed:
+    greedy, or set proposer.nodes to fixed
 proposer: {method: draft_model, model: org/small, min_confidence: 1}
     proposer.min_confidence: got 1; allowed: a number from 0, below 1
 proposer: {method: draft_model, model: org/small, dtype: fp16}

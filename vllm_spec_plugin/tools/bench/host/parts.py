@@ -48,7 +48,8 @@ def timed_methods(engine: Any) -> Iterator[tuple[Any, str, str]]:
         (runner, INPUTS, ("execute_model",)),
         (runner, SAMPLER, ("_sample",)),
         (runner, BOOKKEEPING, ("_bookkeeping_sync",)),
-        (runner, VIEWS, ("propose_draft_token_ids",)),
+        # vLLM drafts in the first, the plugin in the second.
+        (runner, VIEWS, ("propose_draft_token_ids", "take_draft_token_ids")),
         # Ours is called `draft`; its `propose` is there for vLLM to look at.
         (drafter, PROPOSER, ("draft",) if hasattr(drafter, "draft") else ("propose",)),
         (drafter, MESSAGES, ("note_step",)),
