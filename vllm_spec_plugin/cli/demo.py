@@ -16,10 +16,10 @@ from openai import OpenAIError
 from rich.console import Console
 from rich.text import Text
 
-from vllm_spec_plugin.cli.bench_options import HtmlFile, JsonFile, MarkdownFile
 from vllm_spec_plugin.cli.console import new_console
 from vllm_spec_plugin.cli.errors import fail
 from vllm_spec_plugin.cli.init import example
+from vllm_spec_plugin.cli.options import ReportFiles, grouped
 from vllm_spec_plugin.config import load_config
 from vllm_spec_plugin.schema.errors import UserError
 from vllm_spec_plugin.tools.bench.engine_args import model_source
@@ -30,9 +30,9 @@ from vllm_spec_plugin.tools.demo.answers import PROMPTS
 from vllm_spec_plugin.tools.demo.pairs import Pair, Servers, ask_in_pairs, running
 from vllm_spec_plugin.tools.demo.verdict import report_of
 from vllm_spec_plugin.tools.demo.view import View, frame
-from vllm_spec_plugin.tools.demo.widen import intermediate_size_for, widen
+from vllm_spec_plugin.tools.demo.widen import widen
 from vllm_spec_plugin.tools.progress import shown_engines
-from vllm_spec_plugin.tools.report import Files, check_files, write
+from vllm_spec_plugin.tools.report import write
 from vllm_spec_plugin.tools.report.provenance import provenance
 from vllm_spec_plugin.tools.serving import Server
 
@@ -52,6 +52,7 @@ What to type next:
   vllm serve MODEL --speculative-config plugin.yaml             serves it"""
 
 
+@grouped
 def demo(
     config: Annotated[
         Path | None,
@@ -66,29 +67,23 @@ def demo(
     quick: Annotated[
         bool, typer.Option("--quick", help="One server, asked without and with drafts; three pairs; no certification.")
     ] = False,
-    png: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The picture. [default: vllm-spec-demo.png; needs matplotlib]")
-    ] = None,
     svg: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write a moment of the live view as a terminal picture.")
     ] = None,
-    json_file: JsonFile = None,
-    markdown: MarkdownFile = None,
-    html: HtmlFile = None,
     timeout: Annotated[float, typer.Option(min=1, help="Seconds to wait for the servers to start.")] = 300.0,
+    *,
+    files: ReportFiles,
 ) -> None:
     """Serve a model without and with speculation, compare speed and outputs, and test exactness.
 
     Both servers run at once and answer alternately, so that other work on the machine slows both. Takes about three
-    minutes, with --quick one.
+    minutes, with --quick one. Without --png the picture is vllm-spec-demo.png.
     """
     from importlib.util import find_spec
 
     console = new_console()
-    if png is None and find_spec("matplotlib") is not None:
-        png = Path("vllm-spec-demo.png")
-    files = Files(markdown, json_file, None, png, html)
-    check_files(files)
+    if files.png is None and find_spec("matplotlib") is not None:
+        files = dataclasses.replace(files, png=Path("vllm-spec-demo.png"))
     source = None if model is None else model_source("--model", model, "target")
     prompts = PROMPTS[:3] if quick else PROMPTS
     with tempfile.TemporaryDirectory(prefix="vllm-spec-demo-") as name:
@@ -120,13 +115,15 @@ def demo(
         console.print(Text(sentence, style="bold"))
     if report.problems:
         fail("; ".join(report.problems), 1)
-    picture = f"Picture: {png}" if png else "No picture without matplotlib: pip install 'vllm-spec-plugin[plot]'"
+    picture = (
+        f"Picture: {files.png}" if files.png else "No picture without matplotlib: pip install 'vllm-spec-plugin[plot]'"
+    )
     console.print(f"\n{picture}\n\n{_NEXT}", markup=False, highlight=False)
 
 
 def _widened(folder: Path) -> str:
     target = model_path("target")
-    widen(target, folder, intermediate_size_for(target, _PARAMETERS))
+    widen(target, folder, parameters=_PARAMETERS)
     return str(folder)
 
 
