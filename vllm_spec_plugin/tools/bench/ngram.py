@@ -61,7 +61,7 @@ class ArcticProposer:
     num_bytes = 0
 
     def __init__(self, num_texts: int) -> None:
-        from arctic_inference.suffix_decoding import SuffixDecodingCache
+        from arctic_inference.suffix_decoding import SuffixDecodingCache  # type: ignore[import-not-found,unused-ignore]
 
         self._cache = SuffixDecodingCache(_DEPTH, num_texts)
         self._lengths: dict[str, int] = {}

@@ -93,10 +93,11 @@ def _table(pairs: Sequence[Pair], prompts: Sequence[str]) -> Table:
 def _progress(pairs: Sequence[Pair]) -> Chart:
     """Output tokens over time, of the pair whose speedup is the median."""
     pair = sorted(pairs, key=lambda pair: pair.speedup)[len(pairs) // 2]
-    lines = [
-        Line(name, {0.0: 0.0} | {piece.seconds: float(piece.tokens) for piece in answer.pieces if piece.text}, role)
-        for name, answer, role in ((_PLAIN, pair.plain, "reference"), (_DRAFTED, pair.drafted, "main"))
-    ]
+    plain, drafted = (
+        {0.0: 0.0} | {piece.seconds: float(piece.tokens) for piece in answer.pieces if piece.text}
+        for answer in (pair.plain, pair.drafted)
+    )
+    lines = [Line(_PLAIN, plain, "reference"), Line(_DRAFTED, drafted, "main")]
     return Chart(f"The median pair: {pair.speedup:.2f} times", "seconds", "output tokens", lines, has_levels=False)
 
 
