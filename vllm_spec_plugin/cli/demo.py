@@ -77,7 +77,7 @@ def demo(
     """Serve a model without and with speculation, compare speed and outputs, and test exactness.
 
     Both servers run at once and answer alternately, so that other work on the machine slows both. Takes about three
-    minutes, with --quick one. Without --png the picture is vllm-spec-demo.png.
+    minutes on two cores, less with --quick. Without --png the picture is vllm-spec-demo.png.
     """
     from importlib.util import find_spec
 
