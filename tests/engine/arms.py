@@ -5,7 +5,7 @@ import hashlib
 import os
 import pickle
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,9 @@ DRAFT_MODEL = fixed_length("draft_model")
 CONFIDENT = str(REPOSITORY / "tests/engine/configs/draft_model_confident.yaml")
 DISTANT = str(REPOSITORY / "tests/engine/configs/draft_model_distant.yaml")
 EAGLE3 = fixed_length("eagle3")
+EAGLE3_TREE = fixed_length("eagle3_tree", 10)
+EAGLE3_TREE_DRAWN = str(REPOSITORY / "tests/engine/configs/eagle3_tree_drawn.yaml")
+EAGLE3_CASCADE = str(REPOSITORY / "tests/engine/configs/eagle3_cascade.yaml")
 MEDUSA = fixed_length("medusa")
 MEDUSA_TREE = fixed_length("medusa_tree", 5)
 MEDUSA_TREE_DRAWN = str(REPOSITORY / "tests/engine/configs/medusa_tree_drawn.yaml")
@@ -35,7 +38,7 @@ DRAFT_MODEL_OPTIMAL = str(REPOSITORY / "tests/engine/configs/draft_model_optimal
 MEDUSA_TREE_RANDOM = str(REPOSITORY / "tests/engine/configs/medusa_tree_random.yaml")
 CASCADE = str(REPOSITORY / "tests/engine/configs/cascade.yaml")
 CONTENDED = str(REPOSITORY / "tests/engine/configs/contended.yaml")
-RANDOM_LENGTHS = {MEDUSA_TREE_RANDOM, CASCADE}
+RANDOM_LENGTHS = {MEDUSA_TREE_RANDOM, CASCADE, EAGLE3_CASCADE}
 _MOST_ALIVE = 4
 ENVIRONMENT = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
@@ -125,6 +128,14 @@ class Arms:
         result: Result = pickle.loads(path.read_bytes())
         return result
 
+    def python(self, environment: Mapping[str, str]) -> Sequence[str]:
+        """The command that stands for the interpreter's, see `ForkServer`."""
+        # A process that has looked for a GPU must not be forked.
+        if not runs_on_cpu():
+            return (sys.executable,)
+        self._forks = self._forks or ForkServer(self._folder, environment)
+        return self._forks.python
+
     def log(self, engine: Engine) -> str:
         """What that engine printed when it last ran."""
         return self._alive[engine].log
@@ -146,13 +157,11 @@ class Arms:
                 self._alive.pop(next(iter(self._alive))).stop()
             self._num_started += 1
             environment = {**os.environ, **ENVIRONMENT}
-            python: Sequence[str] = (sys.executable,)
             if ("tensor_parallel_size", 2) in engine.options:
                 environment |= {"VLLM_CPU_OMP_THREADS_BIND": "0|1", "OMP_NUM_THREADS": "1"}
-            # A process that has looked for a GPU must not be forked.
-            elif runs_on_cpu():
-                self._forks = self._forks or ForkServer(self._folder, environment)
-                python = self._forks.python
+                python: Sequence[str] = (sys.executable,)
+            else:
+                python = self.python(environment)
             folder = self._folder / f"arm{self._num_started}"
             arm = EngineProcess(engine.arguments(), folder, environment, python=python)
         # The last in order is the last used.

@@ -9,9 +9,10 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 from tests.engine import texts
-from tests.engine.arms import EAGLE3, TIGHT, Arms, Engine
+from tests.engine.arms import EAGLE3, EAGLE3_CASCADE, EAGLE3_TREE, EAGLE3_TREE_DRAWN, TIGHT, Arms, Engine
 from tests.engine.exact import Reference, Tokens
 from tests.engine.jobs import Job, Request, Result
+from tests.engine.samples import tree_sizes
 from tests.engine.test_draft_model import assert_greedy, mixed_job
 from vllm_spec_plugin.proposers.eagle3.checkpoint import Head, read_head
 from vllm_spec_plugin.proposers.eagle3.reference import Eagle3Head
@@ -81,13 +82,13 @@ class PlainHead:
         return torch.full((self._files.config.vocab_size,), -torch.inf).scatter(0, self._files.target_ids, logits)
 
 
-def assert_same_logits(head: PlainHead, result: Result) -> None:
+def assert_same_logits(head: PlainHead, result: Result, depth: int = K) -> None:
     """Each recorded output is that of plain torch, after one of the possible numbers of draft tokens."""
-    num_by_count = [0] * K
+    num_by_count = [0] * depth
     for text, logits in result.notes["drafting"]:
         found = torch.tensor(logits)
         gaps = [float((found - own).nan_to_num(0).abs().max()) for own in head.logits(text)]
-        best = min(range(K), key=gaps.__getitem__)
+        best = min(range(depth), key=gaps.__getitem__)
         assert gaps[best] < ATOL, f"after {len(text)} tokens: {gaps}"
         num_by_count[best] += 1
     assert min(num_by_count) > 10
@@ -102,6 +103,37 @@ def test_logits_are_those_of_plain_torch(arms: Arms, reference: Reference, promp
     assert_no_errors(result)
     assert result.accepted > 50
     assert_same_logits(PlainHead(reference, model_path("eagle3")), result)
+
+
+TREES = {
+    "eagle3_tree": (Engine(config=EAGLE3_TREE, random_lengths=True, check=True, **TIGHT), 4),
+    "eagle3_tree_drawn": (Engine(config=EAGLE3_TREE_DRAWN, random_lengths=True, compiled=True), 3),
+    "eagle3_cascade": (Engine(config=EAGLE3_CASCADE, generic_pass=True), 3),
+}
+
+
+@pytest.mark.parametrize(("engine", "depth"), TREES.values(), ids=TREES)
+def test_logits_on_all_paths_of_trees_are_those_of_plain_torch(
+    engine: Engine, depth: int, arms: Arms, reference: Reference, prompts: list[Tokens]
+) -> None:
+    """After accepted branches, too, whose nodes' hidden states are not next to the text's; among other methods."""
+    result = arms.run(engine, mixed_job(prompts, record_drafting=0.05))
+    assert_no_errors(result)
+    assert {0, 1, 2} <= set.union(*tree_sizes(result).values())
+    assert_same_logits(PlainHead(reference, model_path("eagle3")), result, depth)
+    assert_greedy(arms, reference, prompts, result)
+
+
+def test_vllms_own_method_drafts_the_same_tokens_with_the_bundled_head(arms: Arms, prompts: list[Tokens]) -> None:
+    """It accepts as many tokens in each step of each request; rounding may decide differently where tokens tie."""
+    params = {"temperature": 0.0, "max_tokens": 64, "ignore_eos": True}
+    job = Job([Request(prompt, params) for prompt in prompts], by_step=True)
+    stock = {"method": "eagle3", "model": str(model_path("eagle3")), "num_speculative_tokens": K}
+    ours, theirs = (arms.run(Engine(config=config), job) for config in (EAGLE3, json.dumps(stock)))
+    same = [one[0].steps == other[0].steps for one, other in zip(ours.outputs, theirs.outputs, strict=True)]
+    print(f"{sum(same)} of {len(same)} requests accept alike; {ours.accepted} and {theirs.accepted} tokens")
+    assert sum(same) >= 0.9 * len(same)
+    assert ours.accepted > 100
 
 
 def test_vllms_general_pass_computes_the_same(arms: Arms, reference: Reference, prompts: list[Tokens]) -> None:

@@ -11,6 +11,9 @@ from tests.engine.arms import (
     DRAFT_MODEL,
     DRAFT_MODEL_OPTIMAL,
     EAGLE3,
+    EAGLE3_CASCADE,
+    EAGLE3_TREE,
+    EAGLE3_TREE_DRAWN,
     FREQUENCY,
     LOOKUP,
     MEDUSA,
@@ -34,6 +37,8 @@ ENGINES = {
     "suffix_drawn": Engine(config=SUFFIX_DRAWN),
     "draft_model": Engine(config=DRAFT_MODEL),
     "eagle3": Engine(config=EAGLE3),
+    "eagle3_tree_drawn": Engine(config=EAGLE3_TREE_DRAWN, random_lengths=True),
+    "eagle3_cascade": Engine(config=EAGLE3_CASCADE),
     "medusa_tree_drawn": Engine(config=MEDUSA_TREE_DRAWN, random_lengths=True),
     "multi_draft": Engine(config=MULTI_DRAFT_DISTANT, random_lengths=True),
     "cascade": Engine(config=CASCADE),
@@ -44,13 +49,14 @@ if is_full():
         "frequency": Engine(config=FREQUENCY),
         "draft_model_confident": Engine(config=CONFIDENT),
         "draft_model_optimal": Engine(config=DRAFT_MODEL_OPTIMAL),
+        "eagle3_tree": Engine(config=EAGLE3_TREE, random_lengths=True),
         "medusa": Engine(config=MEDUSA),
         "medusa_tree": Engine(config=MEDUSA_TREE),
         "multi_draft_fixed": Engine(config=MULTI_DRAFT),
     }
 FALSE_ALARMS = 1e-3
-# 7 settings, 4 prompts, 3 positions, fourteen engines at most.
-NUM_TESTS = 7 * 4 * 3 * 14
+# 7 settings, 4 prompts, 3 positions, seventeen engines at most.
+NUM_TESTS = 7 * 4 * 3 * 17
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +76,7 @@ def plan(reference: Reference, full: bool) -> Plan:
         "combined": {"temperature": 0.7, "presence_penalty": 0.5, "frequency_penalty": 0.3, "top_p": 0.95},
     }
     return Plan(
-        {name: {"temperature": 1.0} | params for name, params in settings.items()}, prompts, 2000 if full else 500
+        {name: {"temperature": 1.0} | params for name, params in settings.items()}, prompts, 2000 if full else 250
     )
 
 
@@ -80,7 +86,7 @@ def test_sampled_output_has_the_exact_distribution(
 ) -> None:
     """Tokens 1, 2 given 1, and 3 given 1 and 2, against a transformers forward pass; trees are of random sizes.
 
-    Seed 0. 7 settings, 4 prompts, 500 continuations each (full: 2,000), 3 tokens. False-alarm rate of
+    Seed 0. 7 settings, 4 prompts, 250 continuations each (full: 2,000), 3 tokens. False-alarm rate of
     this file's chi-square tests together: 1e-3, over 1,092 tests. No token may be output that top-k, top-p or min-p
     exclude, thresholds given 1e-3 of slack for rounding.
     """

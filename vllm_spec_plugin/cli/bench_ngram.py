@@ -4,9 +4,10 @@ from typing import Annotated
 
 import typer
 
-from vllm_spec_plugin.cli.bench_options import CsvFile, HtmlFile, JsonFile, MarkdownFile, PngFile
+from vllm_spec_plugin.cli.options import ReportFiles, grouped
 
 
+@grouped
 def bench_ngram(
     context: Annotated[int, typer.Option(min=64, help="Prompt tokens of the synthetic text.")] = 32768,
     output_tokens: Annotated[int, typer.Option(min=2, help="Output tokens of the synthetic text.")] = 4096,
@@ -19,11 +20,8 @@ def bench_ngram(
         float, typer.Option(min=0, max=0.99, help="Probability below which a draft of method suffix ends.")
     ] = 0.1,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the texts.")] = 0,
-    json_file: JsonFile = None,
-    csv: CsvFile = None,
-    markdown: MarkdownFile = None,
-    png: PngFile = None,
-    html: HtmlFile = None,
+    *,
+    files: ReportFiles,
 ) -> None:
     """Time drafts of repeated text per request and step, and count what they gain.
 
@@ -37,16 +35,14 @@ def bench_ngram(
     import numpy as np
     from tokenizers import Tokenizer
 
-    from vllm_spec_plugin.cli.console import new_console
-    from vllm_spec_plugin.tools.bench.ngram import SYNTHETIC, Known, fill, proposers, simulate, source_texts
+    from vllm_spec_plugin.cli.console import write_or_fail
+    from vllm_spec_plugin.tools.bench.ngram import SYNTHETIC, TITLES, Known, fill, proposers, simulate, source_texts
     from vllm_spec_plugin.tools.bench.ngram import synthetic_text as synthetic
     from vllm_spec_plugin.tools.demo import model_path
     from vllm_spec_plugin.tools.demo.corpus import load_corpus
-    from vllm_spec_plugin.tools.report import Files, Measurements, Report, StackedBars, Table, check_files, write
+    from vllm_spec_plugin.tools.report import Measurements, Report, StackedBars, Table
     from vllm_spec_plugin.tools.report.provenance import provenance
 
-    files = Files(markdown, json_file, csv, png, html)
-    check_files(files)
     rng, tokenizer = np.random.default_rng(seed), Tokenizer.from_file(str(model_path("target") / "tokenizer.json"))
     text, earlier = synthetic(context + output_tokens, rng), synthetic(shared_tokens, rng)
     workloads = {SYNTHETIC: [Known(text[:context], text[context:])]}
@@ -83,7 +79,10 @@ def bench_ngram(
                 text_columns=2,
             )
         ],
-        [StackedBars(workload, "accepted draft tokens per step", {"accepted": a}) for workload, a in accepted.items()],
+        [
+            StackedBars(TITLES[name], "accepted draft tokens per step", {"accepted": by_arm})
+            for name, by_arm in accepted.items()
+        ],
         [
             f"synthetic: {context} tokens of Zipf-distributed text, half of it in phrases that come back. code: a file "
             "goes on after its first half. edit: the prompt's file with 5% of its lines changed. agent: each answer is "
@@ -92,4 +91,4 @@ def bench_ngram(
         ],
         measurements=measured,
     )
-    write(report, terminal=new_console(), **vars(files))
+    write_or_fail(report, files)

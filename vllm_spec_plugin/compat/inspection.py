@@ -129,17 +129,13 @@ class StepWatch:
             is_ours = hasattr(runner.drafter, "draft")
             _replace(runner, "take_draft_token_ids" if is_ours else "propose_draft_token_ids", self._drafting)
             _replace(runner.drafter, "draft" if is_ours else "propose", self._proposer)
-        if (trees := getattr(runner, "tree_steps", None)) is not None:
-            for name in ("prepare", "metadata", "join"):
-                _replace(trees, name, self._tree)
-            _replace(trees.attention, "write_shared", self._tree)
 
     def clear(self) -> None:
         """Drops the recorded steps."""
         self.steps = []
 
     def _whole(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        self._seen = {"num_drafted": 0, "drafting_seconds": 0.0, "proposer_seconds": 0.0, "tree_seconds": 0.0}
+        self._seen = {"num_drafted": 0, "drafting_seconds": 0.0, "proposer_seconds": 0.0}
         start = time.perf_counter()
         result = original(*args, **kwargs)
         # vLLM's asynchronous scheduler ends with a step in which nothing is computed.
@@ -168,12 +164,6 @@ class StepWatch:
         start = self._now()
         result = original(*args, **kwargs)
         self._seen["proposer_seconds"] = self._now() - start
-        return result
-
-    def _tree(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        start = self._now()
-        result = original(*args, **kwargs)
-        self._seen["tree_seconds"] += self._now() - start
         return result
 
     def _now(self) -> float:

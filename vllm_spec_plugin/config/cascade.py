@@ -55,11 +55,6 @@ class CascadeConfig(Section):
         if len(keeping) > 1:
             text = "a second method that keeps a KV cache; allowed: one such method"
             conflicts([(f"proposers[{keeping[1]}].method", f"got {text}")])
-        trees = [i for i, proposer in enumerate(self.proposers) if proposer.drafts_trees]
-        if trees and any(proposer.uses_aux_states for proposer in self.proposers):
-            method = next(proposer.method for proposer in self.proposers if proposer.uses_aux_states)
-            text = f"trees beside {method}; allowed: chains beside {method}, or trees without it"
-            conflicts([(f"proposers[{trees[0]}].method", f"got {text}")])
         scopes = {proposer.text_scope: i for i, proposer in enumerate(self.proposers) if proposer.text_scope}
         if len(scopes) > 1:
             text = "a method whose shared_scope differs from the others'; allowed: one scope"

@@ -1,6 +1,6 @@
 """Runs the draft model in vLLM's worker, in the target's block pool."""
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -34,6 +34,8 @@ class VllmDraftEngine:
     coverage: DraftCoverage
     ranks: RankAgreement | None = None
     aux_layers: tuple[int, ...] = ()
+    # Positions by which a token's keys and values are before those of the target.
+    _shift = 0
 
     def __init__(self, vllm_config: Any, weights: DraftWeights) -> None:
         """Creates the draft model's configuration.
@@ -110,8 +112,11 @@ class VllmDraftEngine:
                 if block_ids[group]:
                     self.coverage.allocated(request_id, len(held[group]), block_ids[group], index)
 
-    def note_states(self, runner: Any, planned: Container[str]) -> None:
+    def note_states(self, runner: Any, planned: Container[str], num_nodes: Mapping[int, int]) -> None:
         """Keeps the target's hidden states of a step; a draft model takes none."""
+
+    def note_accepted(self, accepted: Mapping[int, Sequence[int]]) -> None:
+        """Keeps the target's hidden states of accepted nodes of trees; a draft model takes none."""
 
     def block_tables(self, row: int) -> BlockTables:
         """See `DraftEngine`."""
@@ -176,7 +181,7 @@ class VllmDraftEngine:
     def num_branches(self, row: int, depth: int) -> int:
         """See `DraftEngine`."""
         batch = self._runner.input_batch
-        length = int(batch.num_tokens_no_spec[row])
+        length = int(batch.num_tokens_no_spec[row]) - self._shift
         block_ids, per_fork = self._runner.tree_steps.forks.get(batch.req_ids[row], ((), 1))
         return 1 + (len(block_ids) // per_fork if self._fork_size(length, depth) <= per_fork else 0)
 
@@ -228,7 +233,7 @@ class VllmDraftEngine:
     @property
     def _texts(self) -> npt.NDArray[np.int32]:
         """[num_rows, any], the tokens that the model reads, by row of the batch."""
-        texts: npt.NDArray[np.int32] = self._runner.input_batch.token_ids_cpu
+        texts: npt.NDArray[np.int32] = self._runner.input_batch.token_ids_cpu[:, self._shift :]
         return texts
 
     def _forward(

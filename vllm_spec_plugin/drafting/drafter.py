@@ -89,15 +89,21 @@ class Drafter:
         """Ids of the target's layers whose hidden states a head takes; empty without one."""
         return self.engine.aux_layers if self.engine is not None else ()
 
-    def note_states(self, runner: Any, planned: Container[str]) -> None:
+    def note_states(self, runner: Any, planned: Container[str], num_nodes: Mapping[int, int]) -> None:
         """Keeps the target's hidden states of a step, before it is sampled; call it with `aux_layers`.
 
         Args:
             runner: vLLM's model runner.
             planned: ids of the requests that get drafts after it.
+            num_nodes: by row of the batch, the nodes of a tree with branches that the step verifies.
         """
         if self.engine is not None:
-            self.engine.note_states(runner, planned)
+            self.engine.note_states(runner, planned, num_nodes)
+
+    def note_accepted(self, accepted: Mapping[int, Sequence[int]]) -> None:
+        """Keeps the target's hidden states of accepted nodes of trees, by row of the batch, after `note_states`."""
+        if self.engine is not None:
+            self.engine.note_accepted(accepted)
 
     def note_step(self, runner: Any, scheduler_output: Any, scopes: Mapping[str, str | None]) -> None:
         """Records a step's plan, before the runner updates its state.

@@ -1,10 +1,9 @@
 """Runs an EAGLE-3 head in vLLM's worker, in the target's block pool, on the target's hidden states."""
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from vllm_spec_plugin.compat.draft_attention import PassBatch
@@ -12,7 +11,7 @@ from vllm_spec_plugin.compat.eagle3 import HeadPass, head_pass, head_vllm_config
 from vllm_spec_plugin.compat.runner import aux_states
 from vllm_spec_plugin.drafting.draft_engine import VllmDraftEngine
 from vllm_spec_plugin.drafting.ranks import RanksDifferError
-from vllm_spec_plugin.drafting.state_buffer import StateBuffer
+from vllm_spec_plugin.drafting.state_buffer import Span, StateBuffer
 from vllm_spec_plugin.proposers.base import RequestView
 from vllm_spec_plugin.proposers.draft_model.catch_up import Chunk
 from vllm_spec_plugin.proposers.eagle3.checkpoint import read_head
@@ -23,12 +22,15 @@ _COME_TOGETHER = 32
 
 
 class HeadEngine(VllmDraftEngine):
-    """Implements `Eagle3Engine`: a `DraftEngine` whose entry at a position has the token after it.
+    """Implements `Eagle3Engine`: a `DraftEngine` on hidden states.
 
     Attributes:
         aux_layers: ids of the target's layers whose hidden states the head takes.
         states: the target's hidden states of positions that the head has not computed.
     """
+
+    # The entry at a position has the token after it.
+    _shift = 1
 
     def __init__(self, vllm_config: Any, weights: DraftWeights) -> None:
         """Creates the head's configuration; see `VllmDraftEngine`."""
@@ -36,9 +38,11 @@ class HeadEngine(VllmDraftEngine):
         self._head = read_head(weights.model)
         self.aux_layers = self._head.config.aux_layers_of(vllm_config.model_config.get_total_num_hidden_layers())
         self.states = StateBuffer(vllm_config.scheduler_config.max_num_batched_tokens)
+        # By row of a tree that the present step verifies: request, position after the text, states of the nodes.
+        self._nodes: dict[int, tuple[str, int, torch.Tensor]] = {}
 
-    def note_states(self, runner: Any, planned: Container[str]) -> None:
-        """Keeps the target's hidden states of the present step, before it is sampled.
+    def note_states(self, runner: Any, planned: Container[str], num_nodes: Mapping[int, int]) -> None:
+        """Keeps the target's hidden states of the present step, before it is sampled; those of nodes for now.
 
         Requests that get no drafts are computed nevertheless, as later ones may find their blocks in the prefix cache:
         prompts at once, other tokens when many have come together.
@@ -46,16 +50,47 @@ class HeadEngine(VllmDraftEngine):
         Args:
             runner: the runner.
             planned: ids of the requests that get drafts after the step.
+            num_nodes: by row of the batch, the nodes of a tree with branches that the step verifies.
         """
+        self._nodes = {}
         if (found := aux_states(runner)) is None:
             return
         states, spans = found
+        if num_nodes:
+            states, spans = self._without_nodes(states, spans, num_nodes)
         self.states.add(states, spans)
-        others = [(row, span[0]) for row, span in enumerate(spans) if span[0] not in planned]
+        # Of a tree, not now: an accepted branch's blocks, copied before the step, will replace the request's own.
+        others = [(row, span[0]) for row, span in enumerate(spans) if span[0] not in planned and row not in num_nodes]
         if self.states.is_full(_COME_TOGETHER * len(spans)) or any(
             spans[row][2] >= _COME_TOGETHER for row, _ in others
         ):
             self._compute(others)
+
+    def note_accepted(self, accepted: Mapping[int, Sequence[int]]) -> None:
+        """Keeps the target's hidden states of accepted nodes, which follow the text.
+
+        Args:
+            accepted: by row of the batch, the nodes on the accepted path of the tree, first to last.
+        """
+        paths = [(*self._nodes[row], nodes) for row, nodes in accepted.items() if nodes and row in self._nodes]
+        self._nodes = {}
+        if paths:
+            states = torch.cat([of_tree[list(nodes)] for _, _, of_tree, nodes in paths])
+            self.states.add(states, [(request_id, first, len(nodes)) for request_id, first, _, nodes in paths])
+
+    def _without_nodes(
+        self, states: torch.Tensor, spans: Sequence[Span], num_nodes: Mapping[int, int]
+    ) -> tuple[torch.Tensor, list[Span]]:
+        """Sets the states of trees' nodes aside; returns the others and their spans."""
+        texts, kept, start = [], [], 0
+        for row, (request_id, first, count) in enumerate(spans):
+            length = count - num_nodes.get(row, 0)
+            texts.append(states[start : start + length])
+            kept.append((request_id, first, length))
+            if length < count:
+                self._nodes[row] = request_id, first + length, states[start + length : start + count]
+            start += count
+        return torch.cat(texts), kept
 
     def _compute(self, requests: Sequence[tuple[int, str]]) -> None:
         """Computes all positions whose hidden states and next token are there, without drafts.
@@ -98,6 +133,11 @@ class HeadEngine(VllmDraftEngine):
         self._states = self._states[: len(token_ids)]
         return super().step(token_ids)
 
+    def branch(self, counts: Sequence[int]) -> None:
+        """See `DraftEngine`; each sequence goes on from its request's hidden states."""
+        super().branch(counts)
+        self._states = self._states.repeat_interleave(torch.tensor(counts, device=self._states.device), 0)
+
     def keep(self, chosen: torch.Tensor) -> None:
         """See `DraftEngine`."""
         super().keep(chosen)
@@ -108,6 +148,8 @@ class HeadEngine(VllmDraftEngine):
     ) -> torch.Tensor:
         """See `DraftEngine`; where a request allows no token of the head's vocabulary, all are equally likely."""
         constrained = super().constrain(logits, rows, drafts, temperature)
+        if self._head.target_ids is None:
+            return constrained
         # Finite: where another token is allowed, its probability is 0 all the same.
         return constrained.clamp(min=torch.finfo(constrained.dtype).min)
 
@@ -119,10 +161,6 @@ class HeadEngine(VllmDraftEngine):
             share_embedding(model, target)
         made: HeadPass = head_pass(self._vllm_config, model, layers)
         return made
-
-    @property
-    def _texts(self) -> npt.NDArray[np.int32]:
-        return super()._texts[:, 1:]
 
     def _forward(
         self, token_ids: torch.Tensor, positions: torch.Tensor, rows: torch.Tensor, batch: PassBatch

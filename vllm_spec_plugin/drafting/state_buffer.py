@@ -4,6 +4,8 @@ from collections.abc import Sequence
 
 import torch
 
+# Id of a request, position of its first token, and number of its tokens in a step.
+Span = tuple[str, int, int]
 # Minimum tokens of a request in a step for a copy of its own: those of a prompt.
 _LONG = 64
 
@@ -29,7 +31,7 @@ class StateBuffer:
         # Per request its parts, as position of the first state, and states; each begins where the one before ends.
         self._parts: dict[str, list[tuple[int, torch.Tensor]]] = {}
 
-    def add(self, states: torch.Tensor, spans: Sequence[tuple[str, int, int]]) -> None:
+    def add(self, states: torch.Tensor, spans: Sequence[Span]) -> None:
         """Keeps the states of a step.
 
         Args:
@@ -56,7 +58,7 @@ class StateBuffer:
             self._drop_oldest(max(self._parts, key=self._count))
 
     def is_full(self, enough: int) -> bool:
-        """Whether there are `enough` positions, or so many that another step may find no room."""
+        """Whether there are `enough` positions, or too many for another step to find room."""
         return self.num_tokens >= min(enough, self._step_tokens)
 
     def span(self, request_id: str) -> tuple[int, int]:

@@ -179,7 +179,9 @@ class SpecRunnerMixin(Runner):
         if steps is not None:
             with Timing(drafter.counters, "tree_seconds"):
                 accepted = steps.join(self.rejection_sampler.verdict.nodes)
-                self._accepted_nodes = {batch.req_ids[row]: nodes for row, nodes in accepted.items()}
+                drafter.note_accepted(accepted)
+                for row, nodes in accepted.items():
+                    self._accepted_nodes[batch.req_ids[row]] = tuple([steps.trees[row].numbers[n] for n in nodes])
         return output
 
     def _bookkeeping_sync(self, *args: Any, **kwargs: Any) -> Any:
@@ -245,7 +247,8 @@ class SpecRunnerMixin(Runner):
     def sample_tokens(self, grammar_output: Any) -> Any:
         """Runs vLLM's step from logits to tokens, and sends its `StepResult`."""
         if self.use_aux_hidden_state_outputs:
-            self.drafter.note_states(self, self._plan.turns)
+            num_nodes = self.tree_steps.num_nodes if self.tree_steps is not None else {}
+            self.drafter.note_states(self, self._plan.turns, num_nodes)
         output = super().sample_tokens(grammar_output)
         compat.show_speculation(self)
         if output is not None:

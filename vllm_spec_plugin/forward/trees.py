@@ -76,6 +76,12 @@ class TreeSteps:
         return self.attention.metadata(self.step.query_start, self.step.lengths, self.step.tables, num_tokens, slots)
 
     @property
+    def num_nodes(self) -> dict[int, int]:
+        """Number of nodes of each tree with branches, by row of the batch."""
+        branched = self.step.branched if self.step is not None else {}
+        return {row: this.tree.num_nodes for row, this in branched.items()}
+
+    @property
     def num_left_out(self) -> int:
         """Number of the step's draft tokens that cannot be verified for lack of blocks."""
         branched = self.step.branched.values() if self.step is not None else ()
@@ -103,7 +109,7 @@ class TreeSteps:
             nodes: [batch_size] int64, each request's last accepted node, -1 for none.
 
         Returns:
-            Per row with a tree, the numbers of its accepted nodes.
+            Per row with a tree, its accepted nodes.
         """
         self.attention.stop_sharing()
         if self.step is None:

@@ -27,9 +27,12 @@ class TreeForks:
         self._manager, self._kv_proposer = manager, config.kv_proposer
         # By draft length: branches with KV of the draft model's own, and their depth. Empty if it drafts chains.
         self._drafting: tuple[TreeShape, ...] = ()
+        self._shift = 0
         for proposer in config.proposers:
             if shapes := proposer.branch_shapes:
                 self._drafting = tuple([(max(num_chains - 1, 0), depth) for num_chains, depth in shapes])
+                # A head's keys and values of a token are one position before the target's.
+                self._shift = int(proposer.uses_aux_states)
         self._waiting: dict[str, TreeShape] = {}
         self.verifying: dict[str, TreeShape] = {}
 
@@ -90,7 +93,8 @@ class TreeForks:
         if num_branches:
             # Where the text will end is not known yet. The last draft of a branch is not fed to the proposer.
             num_forks = max(num_forks, num_branches)
-            size = max(size, self._num_blocks(length + 1, length + 1 + depth + reach - 2))
+            first = length + 1 - self._shift
+            size = max(size, self._num_blocks(first, first + depth + reach - 2))
         return num_forks, size
 
     def _num_blocks(self, first: int, last: int) -> int:

@@ -82,12 +82,12 @@ class Topology:
         return self._part(sorted(kept))
 
     def way(self, node: int) -> tuple[int, ...]:
-        """Returns the numbers of the nodes on the path to `node`; empty for -1, the end of the text."""
-        numbers = []
+        """Returns the nodes on the path to `node`; empty for -1, the end of the text."""
+        nodes = []
         while node >= 0:
-            numbers.append(self.numbers[node])
+            nodes.append(node)
             node = self.parents[node]
-        return tuple(reversed(numbers))
+        return tuple(reversed(nodes))
 
     def _part(self, nodes: Sequence[int]) -> "Topology":
         if len(nodes) == self.num_nodes:
@@ -167,8 +167,8 @@ _Shape = tuple[tuple[int, ...], tuple[int, ...], tuple[tuple[int, ...], ...]]
 def _shape(choices: tuple[Path, ...]) -> _Shape:
     count = len(choices)
     if not count or len(choices[-1]) == count:
-        whole = (tuple(range(count)),) if count else ()
-        return tuple(range(-1, count - 1)), tuple(range(1, count + 1)), whole
+        trunk = (tuple(range(count)),) if count else ()
+        return tuple(range(-1, count - 1)), tuple(range(1, count + 1)), trunk
     xformers = _tree_attention_metadata()
     return _from_paths(choices) if xformers is None else _from_xformers(xformers, choices)
 

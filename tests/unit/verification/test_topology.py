@@ -63,7 +63,7 @@ def test_a_tree_by_priority_is_cut_by_it_and_its_nodes_keep_their_numbers(rng):
             1 + max(path[-1] for path in kept if len(path) == level) for level in range(1, part.depth + 1)
         )
     for node, path in enumerate(tree.choices):
-        assert [paths[number] for number in tree.way(node)] == [path[: end + 1] for end in range(len(path))]
+        assert [tree.choices[each] for each in tree.way(node)] == [path[: end + 1] for end in range(len(path))]
     assert tree.way(-1) == ()
 
 

@@ -13,7 +13,8 @@ import torch
 
 from vllm_spec_plugin.proposers.base import Draft, RequestView
 from vllm_spec_plugin.proposers.draw import draw_siblings
-from vllm_spec_plugin.verification.topology import Topology
+from vllm_spec_plugin.proposers.node_order import NodeOrder
+from vllm_spec_plugin.verification.topology import Path, Topology, by_priority
 from vllm_spec_plugin.verification.tree_rows import TreePieces
 
 
@@ -105,7 +106,12 @@ class GrowingBranches:
     going_on: torch.Tensor | None
 
     def __init__(
-        self, requests: Sequence[RequestView], trees: Sequence[Topology], draws: bool, device: torch.device
+        self,
+        requests: Sequence[RequestView],
+        trees: Sequence[Topology],
+        draws: bool,
+        device: torch.device,
+        sizes: Sequence[int] | None = None,
     ) -> None:
         """Starts without draft tokens.
 
@@ -114,8 +120,9 @@ class GrowingBranches:
             trees: shape of each request's draft, at least one node.
             draws: whether drafts of sampled requests are sampled.
             device: device of the logits.
+            sizes: number of nodes that each draft keeps, the most probable ones; not with `draws`. None keeps all.
         """
-        self._requests, self._trees = requests, tuple(trees)
+        self._requests, self._trees, self._sizes = requests, tuple(trees), sizes
         self._plan = _plan(self._trees, device)
         self.counts = self._plan.counts
         self._drawn = [draws and not request.point_mass for request in requests]
@@ -123,9 +130,10 @@ class GrowingBranches:
         self._depth = 0
         # [tokens so far, sequences].
         self._drafts = torch.empty(0, len(requests), dtype=torch.int64, device=device)
-        # Per depth the tokens of its nodes, and q of those that were drawn.
+        # Per depth the tokens of its nodes, q of those that were drawn, and the model's probability of each token.
         self._tokens: list[torch.Tensor] = []
         self._probs: list[torch.Tensor] = []
+        self._confidence: list[torch.Tensor] = []
 
     @property
     def is_done(self) -> bool:
@@ -160,6 +168,8 @@ class GrowingBranches:
             if any(drawn):
                 chosen, probs = self._draw(logits, level, drawn)
                 tokens = torch.where(torch.tensor(drawn, device=self._device)[:, None], chosen, tokens)
+        if self._sizes is not None:
+            self._confidence.append(logits.log_softmax(-1).gather(1, tokens).flatten()[level.children].exp())
         tokens = tokens.flatten()[level.children]
         self._tokens.append(tokens)
         if any(drawn):
@@ -189,12 +199,25 @@ class GrowingBranches:
                 rows[i][node] = num_rows
                 num_rows += 1
         probs = torch.cat(self._probs) if self._probs else None
+        confidence = self._confidence_by_node()
         result = []
         for i, tree in enumerate(self._trees):
             q = probs[rows[i]] if probs is not None and self._drawn[i] else None
             first = next((chain for chain in tree.chains if len(chain) > 1), ())
-            result.append((Draft(tokens[i], q, tree), [tokens[i][node] for node in first[:-1]]))
+            draft = Draft(tokens[i], q, tree)
+            if self._sizes is not None:
+                draft = _most_probable(tree, tokens[i], confidence[i], self._sizes[i])
+            result.append((draft, [tokens[i][node] for node in first[:-1]]))
         return result
+
+    def _confidence_by_node(self) -> list[list[float]]:
+        """Returns the model's probability of each node's token after its parent, by request."""
+        found = [[0.0] * tree.num_nodes for tree in self._trees]
+        if self._confidence:
+            nodes = (node for level in self._plan.levels for node in level.nodes)
+            for (i, node), value in zip(nodes, torch.cat(self._confidence).tolist(), strict=True):
+                found[i][node] = value
+        return found
 
     def _draw(self, logits: torch.Tensor, level: _Level, drawn: Sequence[bool]) -> tuple[torch.Tensor, torch.Tensor]:
         uniforms = np.zeros((len(drawn), level.width))
@@ -202,3 +225,17 @@ class GrowingBranches:
             if is_drawn:
                 row[:] = self._requests[i].uniforms_of_siblings(self._depth, level.width)
         return draw_siblings(logits, torch.from_numpy(uniforms).to(self._device))
+
+
+def _most_probable(tree: Topology, tokens: Sequence[int], confidence: Sequence[float], size: int) -> Draft:
+    """Returns the draft of the `size` nodes with the highest path probability: EAGLE-2's trees (arXiv 2406.16858).
+
+    Their tokens are point masses, so the shape depends on no random number.
+    """
+    path_probability: dict[Path, float] = {}
+    for path, own in zip(tree.choices, confidence, strict=True):
+        path_probability[path] = own * path_probability.get(path[:-1], 1.0)
+    order = NodeOrder.by_probability(tree.choices, path_probability.__getitem__)
+    kept = by_priority(order.paths[:size])
+    token_of = dict(zip(tree.choices, tokens, strict=True))
+    return Draft([token_of[path] for path in kept.choices], None, kept)

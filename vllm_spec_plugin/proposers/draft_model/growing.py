@@ -21,6 +21,7 @@ class DraftSettings:
         min_confidence: probability of a token below which a draft ends before it.
         catch_up_tokens: maximum tokens of text computed in a step.
         branches: children of each node of a tree, by depth; empty is chains.
+        by_confidence: whether a tree's nodes are chosen by the model's probabilities, not by `branches` alone.
     """
 
     draft_sampling: Literal["probabilistic", "greedy"] = "probabilistic"
@@ -28,6 +29,7 @@ class DraftSettings:
     min_confidence: float = 0.0
     catch_up_tokens: int = 2048
     branches: tuple[int, ...] = ()
+    by_confidence: bool = False
 
 
 class GrowingDrafts:

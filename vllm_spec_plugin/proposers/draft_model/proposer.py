@@ -1,7 +1,7 @@
 """Drafts with a small model: Leviathan et al. (2023), Algorithm 1, lines 1-4, over a ragged batch."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from typing import NamedTuple
 
 import torch
 
@@ -14,6 +14,22 @@ from vllm_spec_plugin.proposers.node_order import NodeOrder
 from vllm_spec_plugin.verification.topology import Topology, chain
 
 
+class Wanted(NamedTuple):
+    """A request's draft, as planned.
+
+    Attributes:
+        tree: the nodes to compute.
+        num_nodes: number of nodes to draft; by confidence the most probable ones of `tree`.
+    """
+
+    tree: Topology
+    num_nodes: int
+
+    def within(self, depth: int) -> "Wanted":
+        """Returns the draft without the nodes deeper than `depth`."""
+        return self._replace(tree=self.tree.within(depth))
+
+
 class DraftModelProposer:
     """Drafts with a small model.
 
@@ -24,7 +40,8 @@ class DraftModelProposer:
     nothing.
 
     With `branches` a draft is a tree: a draft of n tokens has the first n nodes by path probability, and takes as many
-    passes as its depth.
+    passes as its depth. With `by_confidence` all nodes up to depth n are drafted, and the n that the model gives the
+    highest path probability are kept.
 
     Attributes:
         num_siblings: maximum tokens sampled for one position.
@@ -39,11 +56,11 @@ class DraftModelProposer:
 
     def propose(self, requests: Sequence[RequestView]) -> list[Draft]:
         """Returns one draft per request; empty if K, memory or the draft model's context allow none."""
-        trees = {}
+        trees: dict[str, Wanted] = {}
         if self._settings.branches:
-            trees = {request.request_id: self._shape(request) for request in requests}
+            trees = {r.request_id: Wanted(self._shape(r), r.num_draft_tokens) for r in requests}
             # From here on K is the depth of a tree.
-            requests = [replace(r, num_draft_tokens=trees[r.request_id].depth) for r in requests]
+            requests = [r._replace(num_draft_tokens=trees[r.request_id].tree.depth) for r in requests]
         coverage = self._engine.coverage
         limits = Limits(self._settings.catch_up_tokens, self._engine.max_len)
         chunks = plan_catch_up(requests, coverage, self._engine.block_tables, limits)
@@ -70,9 +87,11 @@ class DraftModelProposer:
         """Returns the shape of the request's draft, limited by its blocks."""
         if request.chain_only:
             return chain(min(request.num_draft_tokens, request.depth, self._tree.depth))
+        if self._settings.by_confidence:
+            return self._tree.within(min(request.num_draft_tokens, request.depth))
         return self._tree.first(request.num_draft_tokens).within(request.depth)
 
-    def _draft(self, chunks: list[Chunk], trees: Mapping[str, Topology]) -> list[tuple[Draft, list[int]]]:
+    def _draft(self, chunks: list[Chunk], trees: Mapping[str, Wanted]) -> list[tuple[Draft, list[int]]]:
         """Returns for each chunk with drafts its draft, and the draft tokens that the model has computed."""
         engine, settings = self._engine, self._settings
         lengths = [chunk.num_draft_tokens for chunk in chunks if chunk.num_draft_tokens]
@@ -81,9 +100,9 @@ class DraftModelProposer:
             return []
         requests = [chunk.request for chunk in chunks[: len(lengths)]]
         if settings.branches:
-            shapes = [trees[r.request_id].within(length) for r, length in zip(requests, lengths, strict=True)]
-            if any(len(shape.chains) > 1 for shape in shapes):
-                return self._draft_branches(requests, shapes, logits)
+            wanted = [trees[r.request_id].within(length) for r, length in zip(requests, lengths, strict=True)]
+            if any(len(tree.chains) > 1 for tree, _ in wanted):
+                return self._draft_branches(requests, wanted, logits)
         batch = GrowingDrafts(requests, lengths, settings, logits.device)
         while batch.lengths:
             sure = batch.grow(engine.constrain(logits, batch.rows, batch.tokens, settings.draft_temperature))
@@ -94,15 +113,16 @@ class DraftModelProposer:
         return batch.finish()
 
     def _draft_branches(
-        self, requests: Sequence[RequestView], shapes: Sequence[Topology], logits: torch.Tensor
+        self, requests: Sequence[RequestView], wanted: Sequence[Wanted], logits: torch.Tensor
     ) -> list[tuple[Draft, list[int]]]:
         engine, settings = self._engine, self._settings
         trees = [
-            shape if len(shape.chains) < 2 else shape.narrowed(engine.num_branches(request.row, shape.depth))
-            for request, shape in zip(requests, shapes, strict=True)
+            tree if len(tree.chains) < 2 else tree.narrowed(engine.num_branches(request.row, tree.depth))
+            for request, (tree, _) in zip(requests, wanted, strict=True)
         ]
         draws = settings.draft_sampling == "probabilistic"
-        batch = GrowingBranches(requests, trees, draws, logits.device)
+        sizes = [size for _, size in wanted] if settings.by_confidence else None
+        batch = GrowingBranches(requests, trees, draws, logits.device, sizes)
         _, rows, drafts = batch.parents()
         batch.grow(engine.constrain(logits, rows, drafts, settings.draft_temperature))
         if not batch.is_done:

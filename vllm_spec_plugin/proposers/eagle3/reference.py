@@ -35,12 +35,12 @@ class Eagle3Head(nn.Module):
         self.config = config
         aux = config.target_hidden_size * config.num_aux_layers
         eps = config.layer.get("rms_norm_eps", 1e-6)
-        self.input_norm = nn.RMSNorm(aux, eps) if config.norm_before_fc else None
-        norms = (nn.RMSNorm(config.target_hidden_size, eps) for _ in range(config.num_aux_layers))
+        self.input_norm = _Norm(aux, eps) if config.norm_before_fc else None
+        norms = (_Norm(config.target_hidden_size, eps) for _ in range(config.num_aux_layers))
         self.fc_norm = nn.ModuleList(norms) if config.fc_norm else None
         self.fc = nn.Linear(aux, config.hidden_size, bias=False)
         self.layers = nn.ModuleList(_Layer(config, i, eps) for i in range(config.num_layers))
-        self.norm = nn.RMSNorm(config.hidden_size, eps)
+        self.norm = _Norm(config.hidden_size, eps)
         self.lm_head = nn.Linear(config.hidden_size, config.draft_vocab_size, bias=False)
         self._rotary: Any = LlamaRotaryEmbedding(LlamaConfig(**config.layer))
 
@@ -86,6 +86,13 @@ class Eagle3Head(nn.Module):
             output: torch.Tensor = self.norm(residual)
             hidden = output if self.config.norm_output else residual
             yield output
+
+
+class _Norm(nn.RMSNorm):
+    """Normalises in float32, also where training computes products in bfloat16."""
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return super().forward(inputs.to(self.weight.dtype))
 
 
 class _Attention(nn.Module):
@@ -147,10 +154,10 @@ class _Layer(nn.Module):
         self._norms_residual = config.norm_before_residual
         self.self_attn = _Attention(config, config.hidden_size * (2 if self._is_first else 1))
         self.mlp = _MLP(config)
-        self.input_layernorm = nn.RMSNorm(config.hidden_size, eps)
-        self.post_attention_layernorm = nn.RMSNorm(config.hidden_size, eps)
+        self.input_layernorm = _Norm(config.hidden_size, eps)
+        self.post_attention_layernorm = _Norm(config.hidden_size, eps)
         if self._is_first:
-            self.hidden_norm = nn.RMSNorm(config.hidden_size, eps)
+            self.hidden_norm = _Norm(config.hidden_size, eps)
 
     def forward(
         self,

@@ -18,6 +18,13 @@ Tokens = npt.NDArray[np.int32]
 
 VOCAB_SIZE = 32_768
 SYNTHETIC = "synthetic"
+TITLES = {
+    SYNTHETIC: "repeated phrases (synthetic)",
+    "code": "files after their first half (code)",
+    "edit": "files printed with changed lines (edit)",
+    "agent": "growing answers, all said before in the prompt (agent)",
+    "again": "growing answers, nothing of them in the prompt (again)",
+}
 _SCOPE = "one"
 # vLLM's suffix method needs this package. Its settings there: depth of the trees, draft tokens per matched one, and
 # minimum probability.
@@ -54,7 +61,7 @@ class ArcticProposer:
     num_bytes = 0
 
     def __init__(self, num_texts: int) -> None:
-        from arctic_inference.suffix_decoding import SuffixDecodingCache
+        from arctic_inference.suffix_decoding import SuffixDecodingCache  # type: ignore[import-not-found,unused-ignore]
 
         self._cache = SuffixDecodingCache(_DEPTH, num_texts)
         self._lengths: dict[str, int] = {}

@@ -57,7 +57,7 @@ class Training(Generic[Heads]):
     def __init__(
         self,
         heads: Heads,
-        learn: Callable[[Batch], torch.Tensor],
+        learn: Callable[[Batch, float], torch.Tensor],
         kinds: Sequence[Sequence[Row]],
         options: RunOptions,
     ) -> None:
@@ -65,7 +65,8 @@ class Training(Generic[Heads]):
 
         Args:
             heads: to train.
-            learn: adds the gradients of a batch to those of `heads`; returns the mean loss of each token ahead.
+            learn: adds the gradients of a batch to those of `heads`, given the share of steps done; returns the mean
+                loss of each token ahead.
             kinds: rows.
             options: steps, batch size, learning rate and seed.
         """
@@ -105,7 +106,7 @@ class Training(Generic[Heads]):
         for group in self._optimiser.param_groups:
             group["lr"] = learning_rate(self.step, self._options.steps, self._peak)
         self._optimiser.zero_grad()
-        losses = self._learn(batch)
+        losses = self._learn(batch, self.step / self._options.steps)
         self._optimiser.step()
         self.step += 1
         self.history.loss.append(losses.tolist())

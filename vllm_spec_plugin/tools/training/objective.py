@@ -111,6 +111,6 @@ class Lesson:
         return total
 
 
-def teacher(backbone: Backbone, heads: MedusaHeads, *, soft: bool) -> Callable[[Batch], torch.Tensor]:
+def teacher(backbone: Backbone, heads: MedusaHeads, *, soft: bool) -> Callable[[Batch, float], torch.Tensor]:
     """Returns what `Training` learns a batch with."""
-    return lambda batch: Lesson(backbone, batch, heads.num_heads, soft=soft).learn(heads)
+    return lambda batch, done: Lesson(backbone, batch, heads.num_heads, soft=soft).learn(heads)

@@ -1,5 +1,6 @@
 """Several drafts per request at once: the tree is the one that each request's branches make, drawn one by one."""
 
+from dataclasses import replace
 from random import Random
 
 import numpy as np
@@ -7,7 +8,6 @@ import pytest
 import torch
 
 from tests.unit.proposers.draft_model.table_model import VOCAB_SIZE, Request, Scene, TableEngine, tree_oracle
-from vllm_spec_plugin.proposers.base import NO_DRAFT
 from vllm_spec_plugin.proposers.draft_model.growing import DraftSettings
 from vllm_spec_plugin.proposers.guard import check_draft
 from vllm_spec_plugin.proposers.node_order import NodeOrder
@@ -60,14 +60,6 @@ def test_trees_and_q_are_those_of_each_request_alone(branches, more):
     assert_trees(scene, requests, scene.propose(requests))
 
 
-@shapes
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_a_batch_of_one_kind(branches, temperature):
-    scene = Scene(DraftSettings(branches=branches))
-    requests = batch(scene, branches, [(temperature, None)])
-    assert_trees(scene, requests, scene.propose(requests))
-
-
 def test_forks_that_are_too_short_are_not_used():
     """Of 4 places three are fed: positions 7, 8 and 9 are in two blocks."""
     scene = Scene(DraftSettings(branches=(2, 1, 1, 1)))
@@ -97,16 +89,36 @@ def test_any_number_of_tokens_is_drafted_and_shallow_trees_take_fewer_passes():
     assert Scene(DraftSettings()).propose([request])[0].token_ids == drafts[0].token_ids
 
 
-def test_requests_without_room_get_no_draft():
-    scene = Scene(DraftSettings(branches=(2, 1)))
-    requests = [
-        Request("prompt", text(1, 6), 0, in_prompt=True, depth=0),
-        Request("depth", text(2, 6), 10, depth=0),
-        scene.fork(Request("drafts", text(3, 6), 10), 1),
-    ]
-    drafts = scene.propose(requests)
-    assert drafts[:2] == [NO_DRAFT, NO_DRAFT]
-    assert len(drafts[2].token_ids) == 4
+@shapes
+def test_by_confidence_the_most_probable_nodes_of_all_up_to_depth_k_are_drafted(branches):
+    """The path probability of each node is the model's, after the request's pipeline; certain at any temperature."""
+    settings = DraftSettings(branches=branches, draft_sampling="greedy", by_confidence=True)
+    scene = Scene(settings)
+    requests = batch(scene, branches)
+    shapes_of = set()
+    for row, (request, draft) in enumerate(zip(requests, scene.propose(requests), strict=True)):
+        view = request.view(row)
+        check_draft(draft, view, VOCAB_SIZE)
+        assert draft.probs is None
+        every = replace(request, k=99, depth=min(view.depth, view.num_draft_tokens))
+        nodes = tree_oracle(scene.engine, every, settings)
+        if view.chain_only or not nodes:
+            nodes = tree_oracle(scene.engine, request, settings)
+        tokens = {path: token for path, token, _ in nodes}
+        probability = {}
+        for path, token, q in nodes:
+            # Of a sibling's q, which is what is left of the model's, the rest is that of the ones before.
+            left = 1.0 - sum(probability[(*path[:-1], rank)][1] for rank in range(path[-1]))
+            own = float(q[token]) * left
+            probability[path] = own * probability.get(path[:-1], (1.0, 1.0))[0], own
+        best = sorted(nodes, key=lambda node: -probability[node[0]][0])[: request.k]
+        assert sorted(tree_of(draft).choices) == sorted(path for path, _, _ in best)
+        assert draft.token_ids == [tokens[path] for path in tree_of(draft).choices]
+        if not view.chain_only:
+            order = [tree_of(draft).choices[node] for node in tree_of(draft).order]
+            assert order == [path for path, _, _ in best]
+        shapes_of.add(tree_of(draft).choices)
+    assert len(shapes_of) > 1
 
 
 def test_what_the_trunk_was_fed_counts_as_far_as_the_text_went_on_like_it():

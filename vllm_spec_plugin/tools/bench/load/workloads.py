@@ -3,6 +3,9 @@
 import random
 from dataclasses import dataclass
 from itertools import cycle, islice
+from typing import Annotated
+
+import typer
 
 from vllm_spec_plugin.tools.bench.load.records import LoadJob, Phase, Request
 from vllm_spec_plugin.tools.bench.load.texts import (
@@ -35,6 +38,8 @@ _KNOWN = (*_EDITS, AGENT, SAMPLES, RETRIEVAL)
 # Of which all requests are at temperature 0.
 GREEDY = (EASY, *_EDITS, AGENT, RETRIEVAL)
 SWITCHES = (EASY, HARD, EASY)
+# Output tokens per stream in which throughput over time is measured.
+WINDOW = 50
 
 # Short: speculation does not shorten prompts, and a small machine at 32 streams would spend half its time on them.
 BEGINNINGS = tuple(text[:64] for text in PROMPTS)
@@ -49,21 +54,31 @@ _LEAST_WARM_UP_TOKENS = 64
 
 @dataclass(frozen=True)
 class Sizes:
-    """Sizes of a workload's requests and runs.
+    """Sizes of a workload's requests and runs: options of `vllm-spec bench`."""
 
-    Attributes:
-        request_tokens: output tokens of a request, on average; in `agent` of each. Edits have six times as many.
-        stream_tokens: per stream, after which a run ends.
-        min_total_tokens: minimum output tokens of a run, all streams together.
-        phase_tokens: per stream and phase of `switching`.
-        hard_temperature: of unpredictable text.
-    """
-
-    request_tokens: int = 64
-    stream_tokens: int = 64
-    min_total_tokens: int = 192
-    phase_tokens: int = 400
-    hard_temperature: float = 1.5
+    request_tokens: Annotated[
+        int,
+        typer.Option(
+            min=2,
+            max=1024,
+            help="Mean output tokens per request; requests have 0.5 to 1.5 times as many, edits 5 to 7 times.",
+        ),
+    ] = 64
+    stream_tokens: Annotated[
+        int, typer.Option("--tokens", min=2, help="Minimum output tokens per stream of a run.")
+    ] = 64
+    min_total_tokens: Annotated[
+        int, typer.Option(min=2, help="Minimum output tokens of a run, all streams together.")
+    ] = 192
+    phase_tokens: Annotated[
+        int, typer.Option(min=2 * WINDOW, max=800, help="Output tokens per stream and phase of the workload switching.")
+    ] = 400
+    hard_temperature: Annotated[
+        float,
+        typer.Option(
+            "--temperature", min=0.1, max=10.0, help="Temperature of unpredictable text; predictable text has 0."
+        ),
+    ] = 1.5
 
 
 def load_job(

@@ -40,7 +40,7 @@ def rank_chains(
                 guesses, right = head.lm_head(output[chunk]), lesson.right(chunk, step)
                 found = rank_of(guesses, right.clamp(min=0)).masked_fill(right < 0, NUM_RANKS)
                 lines[1 + step, chunk] = found.cpu()
-                losses[step] += lesson.loss(guesses, chunk, step).cpu()
+                losses[step] += lesson.losses(guesses, chunk, step)[0].cpu()
                 q = (guesses / (batch.temperature or 1.0)).softmax(-1)
                 overlaps[step] += torch.minimum(lesson.probs(chunk, step), q).sum().cpu()
         row_of = lesson.positions.cpu() // batch.tokens.shape[1]

@@ -12,6 +12,7 @@ from vllm_spec_plugin.tools.training.objective import positions_of
 from vllm_spec_plugin.tools.training.rows import Batch
 
 STEP_DECAY = 0.8  # weight of a step's loss relative to that of the step before
+REJECTION_WEIGHT = 3.0  # of the rejection rate, relative to a cross entropy in nats
 LARGEST_GRADIENT = 1.0
 # Numbers of one tensor of logits, [positions, vocabulary].
 _NUMBERS = {"cpu": 2**22, "cuda": 2**27}
@@ -70,15 +71,18 @@ class ChainLesson:
         for start in range(0, len(self.positions), most):
             yield slice(start, start + most)
 
-    def loss(self, guesses: torch.Tensor, chunk: slice, step: int) -> torch.Tensor:
-        """Returns the sum of the cross entropies of a step, in nats.
+    def losses(self, guesses: torch.Tensor, chunk: slice, step: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Returns the sums of a step's cross entropies, in nats, and of its rejection rates.
+
+        The rejection rate is the total variation distance, 1 - sum_x min(p(x), q(x)) where the head has all tokens.
 
         Args:
             guesses: [positions of `chunk`, draft_vocab_size], the head's logits.
             chunk: of `chunks`.
             step: from 0.
         """
-        return -(self.probs(chunk, step) * (guesses / self._temperature).log_softmax(-1)).sum()
+        p, log_q = self.probs(chunk, step), (guesses.float() / self._temperature).log_softmax(-1)
+        return -(p * log_q).sum(), 0.5 * (p - log_q.exp()).abs().sum()
 
     def right(self, chunk: slice, step: int) -> torch.Tensor:
         """Returns the text's tokens of a step in the head's vocabulary, [positions] int64; -1 is outside of it."""
@@ -89,34 +93,49 @@ class ChainLesson:
         logits = self.logits[self.positions[chunk] + step + 1].float()
         return (logits / self._temperature).softmax(-1)[:, self._ids]
 
-    def learn(self) -> torch.Tensor:
+    def learn(self, rejection: float = 0.0) -> torch.Tensor:
         """Adds the gradients of the mean loss, with later steps weighted less, to the head's own.
 
         Logits and their gradients are kept for one chunk at a time.
+
+        Args:
+            rejection: share of the rejection rate in the loss; the rest is the cross entropy, which teaches faster.
 
         Returns:
             Mean cross entropy of each step, [num_steps], in nats.
         """
         count = max(1, len(self.positions))
-        losses = self._states.new_zeros(self._num_steps)
+        entropies = self._states.new_zeros(self._num_steps)
         outputs, gradients = [], []
         for step, output in enumerate(self.outputs()):
             leaf = output.detach().requires_grad_()
             for chunk in self.chunks():
-                loss = self.loss(self._head.lm_head(leaf[chunk]), chunk, step) / count
-                (loss * STEP_DECAY**step).backward()
-                losses[step] += loss.detach()
+                entropy, rejected = self.losses(self._head.lm_head(leaf[chunk]), chunk, step)
+                loss = (1 - rejection) * entropy + rejection * REJECTION_WEIGHT * rejected
+                (loss * STEP_DECAY**step / count).backward()
+                entropies[step] += entropy.detach() / count
             if leaf.grad is not None:
                 outputs.append(output)
                 gradients.append(leaf.grad)
         if outputs:
             torch.autograd.backward(outputs, gradients)
         clip_grad_norm_(self._head.parameters(), LARGEST_GRADIENT)
-        return losses
+        return entropies
 
 
 def teacher(
     backbone: Backbone, head: Eagle3Head, target_ids: torch.Tensor, num_steps: int
-) -> Callable[[Batch], torch.Tensor]:
-    """Returns what `Training` learns a batch with."""
-    return lambda batch: ChainLesson(backbone, batch, head, target_ids, num_steps).learn()
+) -> Callable[[Batch, float], torch.Tensor]:
+    """Returns what `Training` learns a batch with: matrix products in bfloat16 where the device has them.
+
+    The loss is the cross entropy in the first quarter of training, and the rejection rate itself in the last.
+    """
+    device = backbone.device.type
+    is_fast = device != "cpu" or torch.cpu._is_avx512_bf16_supported()
+
+    def learn(batch: Batch, done: float) -> torch.Tensor:
+        with torch.autocast(device, torch.bfloat16, enabled=is_fast):
+            lesson = ChainLesson(backbone, batch, head, target_ids, num_steps)
+            return lesson.learn(min(1.0, max(0.0, 2 * done - 0.5)))
+
+    return learn

@@ -9,7 +9,7 @@ from vllm_spec_plugin.proposers.medusa.checkpoint import NUM_RANKS
 from vllm_spec_plugin.tools.training.backbone import Backbone
 from vllm_spec_plugin.tools.training.eagle3 import objective
 from vllm_spec_plugin.tools.training.eagle3.measurement import acceptance_by_position, rank_chains
-from vllm_spec_plugin.tools.training.eagle3.objective import STEP_DECAY, ChainLesson, teacher
+from vllm_spec_plugin.tools.training.eagle3.objective import REJECTION_WEIGHT, STEP_DECAY, ChainLesson, teacher
 from vllm_spec_plugin.tools.training.eagle3.options import Eagle3Options
 from vllm_spec_plugin.tools.training.eagle3.start import frequent_tokens, new_config, new_head
 from vllm_spec_plugin.tools.training.loop import Training
@@ -48,17 +48,27 @@ def test_gradients_are_those_of_the_weighted_mean_loss(monkeypatch: pytest.Monke
     rows = [Row(alphabet(20), first=3), Row(alphabet(9, 4)), Row(alphabet(4))]
     lesson = ChainLesson(backbone, side_by_side(rows), head, ids, 3)
     assert len(list(lesson.chunks())) == 2
-    losses = lesson.learn()
+    losses = lesson.learn(rejection=0.25)
     found = [parameter.grad for parameter in head.parameters()]
     head.zero_grad()
     total = torch.zeros(())
     for step, output in enumerate(lesson.outputs()):
-        loss = lesson.loss(head.lm_head(output), slice(None), step) / len(lesson.positions)
-        torch.testing.assert_close(loss, losses[step])
+        entropy, rejected = lesson.losses(head.lm_head(output), slice(None), step)
+        torch.testing.assert_close(entropy / len(lesson.positions), losses[step])
+        loss = (0.75 * entropy + 0.25 * REJECTION_WEIGHT * rejected) / len(lesson.positions)
         total = total + loss * STEP_DECAY**step
     total.backward()
     for gradient, parameter in zip(found, head.parameters(), strict=True):
         torch.testing.assert_close(gradient, parameter.grad)
+
+
+def test_the_rejection_rate_is_one_less_the_overlap() -> None:
+    backbone, ids = alphabet_backbone(3), torch.arange(30)
+    lesson = ChainLesson(backbone, side_by_side([Row(alphabet(9))]), head_for(backbone, ids), ids, 2)
+    guesses = torch.randn(6, 30, generator=torch.Generator().manual_seed(0))
+    _, rejected = lesson.losses(guesses, slice(None), 1)
+    overlap = torch.minimum(lesson.probs(slice(None), 1), guesses.softmax(-1)).sum()
+    torch.testing.assert_close(rejected, 6 - overlap)
 
 
 def test_labels_are_the_targets_distribution_after_the_tokens_before() -> None:
