@@ -92,7 +92,7 @@ class _Norm(nn.RMSNorm):
     """Normalises in float32, also where training computes products in bfloat16."""
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        return super().forward(inputs.float())
+        return super().forward(inputs.to(self.weight.dtype))
 
 
 class _Attention(nn.Module):
