@@ -66,10 +66,9 @@ def test_lenience_below_one_is_called_lossy(tmp_path: Path) -> None:
 
 
 def test_shipped_files_pass() -> None:
-    files = sorted(CONFIGS.glob("*.yaml"))
-    result = run("check", *files)
+    result = run("check", *sorted(CONFIGS.glob("*.yaml")))
     assert result.exit_code == 0
-    assert result.stdout.count(": OK") == len(files) > 5
+    assert result.stdout.count(": OK") == len(list(CONFIGS.glob("*.yaml")))
 
 
 def test_every_file_is_checked_and_one_bad_one_fails_all(tmp_path: Path) -> None:
