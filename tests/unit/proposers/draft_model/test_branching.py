@@ -127,7 +127,7 @@ def test_by_confidence_the_most_probable_nodes_of_all_up_to_depth_k_are_drafted(
             order = [tree_of(draft).choices[node] for node in tree_of(draft).order]
             assert order == [path for path, _, _ in best]
         shapes_of.add(tree_of(draft).choices)
-    assert len(shapes_of) > 3
+    assert len(shapes_of) > 1
 
 
 def test_requests_without_room_get_no_draft():
