@@ -16,7 +16,7 @@ PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3; do \
 	"$$python" -c 'import sys, ensurepip; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' 2>/dev/null \
 	&& echo "$$python" && break; done)
 
-.PHONY: help setup demo serve test test-unit test-full matrix seams docs loadtest lint format clean
+.PHONY: help setup demo serve test test-unit test-full test-pages matrix seams docs loadtest lint format clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  %-10s %s\n", $$1, $$2 }'
@@ -83,6 +83,10 @@ test-full: setup ## Run every test with full-size samples
 	VLLM_SPEC_FULL=1 $(UNIT)
 	VLLM_SPEC_FULL=1 $(ENGINE)
 	VLLM_SPEC_FULL=1 $(ALONE)
+
+test-pages: setup docs ## Open reports and the documentation site in headless Chromium; pictures in build/pages
+	@command -v chromium >/dev/null && command -v chromedriver >/dev/null || { echo "error: apt-get install chromium chromium-driver" >&2; exit 1; }
+	$(PYTEST) tests/pages
 
 matrix: setup ## Test architectures with ways of drafting, and write docs/support.md: make matrix [ONLY=gemma3,llama_lora]
 	$(VENV)/bin/python -m tests.matrix $(if $(ONLY),--only $(ONLY))

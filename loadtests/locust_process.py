@@ -1,12 +1,14 @@
 """Runs Locust, or any client, as a child process of a test that starts several of them."""
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[1]
 _START_SECONDS = 60.0
@@ -43,7 +45,9 @@ def child(
         process.wait()
 
 
-def run_locust(host: str, seconds: float, stop_seconds: float, report: Path, options: Sequence[str]) -> int | None:
+def run_locust(
+    host: str, seconds: float, stop_seconds: float, report: Path, options: Sequence[str]
+) -> tuple[int | None, dict[str, Any] | None]:
     """Runs the load tests' locustfile; its log lies beside the report.
 
     Args:
@@ -54,7 +58,7 @@ def run_locust(host: str, seconds: float, stop_seconds: float, report: Path, opt
         options: further options of Locust.
 
     Returns:
-        The exit status; None if Locust did not end in time.
+        The exit status, None if Locust did not end in time; and the report, None if there is none.
     """
     report.unlink(missing_ok=True)
     command = [
@@ -62,9 +66,12 @@ def run_locust(host: str, seconds: float, stop_seconds: float, report: Path, opt
         *("--host", host, "-t", f"{seconds:.0f}s", "--stop-timeout", f"{stop_seconds:.0f}"),
         *("--report", str(report), *options),
     ]
+    status = None
     with child(command, report.with_suffix(".log")) as locust, contextlib.suppress(subprocess.TimeoutExpired):
-        return locust.wait(_START_SECONDS + seconds + stop_seconds)
-    return None
+        status = locust.wait(_START_SECONDS + seconds + stop_seconds)
+    with contextlib.suppress(OSError, ValueError):
+        return status, json.loads(report.read_text())
+    return status, None
 
 
 def last_line(log_path: Path) -> str:

@@ -1,11 +1,10 @@
 """`python -m loadtests.sweep`: the highest request rate at which a server keeps latency goals."""
 
 import functools
-import json
 import math
 import sys
 import tempfile
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,11 +15,10 @@ from rich.console import Console
 from loadtests.locust_process import last_line, run_locust
 from loadtests.options import without_credentials
 from loadtests.report.numbers import milliseconds, number, time_text
-from vllm_spec_plugin.cli.bench_options import CsvFile, HtmlFile, JsonFile, MarkdownFile, PngFile
-from vllm_spec_plugin.cli.errors import fail
+from vllm_spec_plugin.cli.options import ReportFiles, grouped
 from vllm_spec_plugin.schema.errors import UserError
-from vllm_spec_plugin.tools.report import Chart, Files, Line, Measurements, Report, Table, check_files, write
-from vllm_spec_plugin.tools.report.provenance import provenance
+from vllm_spec_plugin.tools.report import Chart, Line, Measurements, Report, Table, write
+from vllm_spec_plugin.tools.report.provenance import model_name, provenance
 
 WITH, WITHOUT = "with speculation", "without speculation"
 # Requests of a trial, at least: the p95 of fewer means little.
@@ -60,6 +58,7 @@ class Trial:
         tpot: p95 of the time per output token, in seconds; None if unknown.
         acceptance_length: tokens per step with a draft; None without drafts.
         missed: goals that were missed, in words; empty if the trial passed.
+        is_short: whether the clients did not reach the rate, so that the trial says nothing about the server.
     """
 
     rate: float
@@ -68,6 +67,7 @@ class Trial:
     tpot: float | None
     acceptance_length: float | None
     missed: tuple[str, ...]
+    is_short: bool = False
 
     @property
     def passed(self) -> bool:
@@ -76,14 +76,9 @@ class Trial:
 
 
 def judge(rate: float, seconds: float, report: Mapping[str, Any], goals: Goals) -> Trial:
-    """Judges the report of one trial.
-
-    Raises:
-        SweepError: the clients did not reach the rate, so the trial says nothing about the server.
-    """
+    """Judges the report of one trial; one whose clients did not reach the rate is not passed."""
     sent, expected = int(report["sent"]), rate * seconds
-    if sent < expected - _DEVIATIONS * math.sqrt(expected) - 1:
-        raise SweepError(f"the clients sent {sent} requests instead of {expected:.0f}: give them more --processes")
+    is_short = sent < expected - _DEVIATIONS * math.sqrt(expected) - 1
     total, server = report["all"], report["server"] or {}
     ttft, tpot = (None if total[name] is None else total[name]["p95"] for name in ("ttft", "tpot"))
     failed = total["requests"] - total["succeeded"]
@@ -97,9 +92,11 @@ def judge(rate: float, seconds: float, report: Mapping[str, Any], goals: Goals) 
         for amount, words in ((failed, "failed"), (report["given_up"], "not answered"))
         if amount
     ]
+    if is_short:
+        missed.append(f"the clients sent {sent} requests instead of {expected:.0f}")
     if not total["succeeded"] and not missed:
         missed = ["no request succeeded"]
-    return Trial(rate, sent, ttft, tpot, server.get("acceptance_length"), tuple(missed))
+    return Trial(rate, sent, ttft, tpot, server.get("acceptance_length"), tuple(missed), is_short)
 
 
 def highest_rates(
@@ -150,9 +147,12 @@ def _bisection(first: float, most: float, precision: float) -> Generator[float, 
     return passes
 
 
-def conclusion(model: str, goals: Goals, highest: Mapping[str, float | None]) -> str:
-    """The answer in one sentence."""
-    found = {arm: f"{number(rate)} requests/s" if rate else "no tested rate" for arm, rate in highest.items()}
+def conclusion(model: str, goals: Goals, highest: Mapping[str, float | None], short: Collection[str] = ()) -> str:
+    """The answer in one sentence; the rates of arms whose clients fell short are bounds."""
+    found = {
+        arm: f"{'at least ' if arm in short else ''}{number(rate)} requests/s" if rate else "no tested rate"
+        for arm, rate in highest.items()
+    }
     speculating, plain = highest.get(WITH), highest.get(WITHOUT)
     answer = f"{model} keeps {goals} up to {found[WITH]} with speculation"
     if WITHOUT not in highest:
@@ -177,6 +177,7 @@ def report_of(
         trials: all trials, by arm.
         origin: what `provenance` gives.
     """
+    short = [arm for arm, found in trials.items() if any(trial.is_short for trial in found)]
     measured = Measurements()
     for arm, found in trials.items():
         for trial in found:
@@ -188,14 +189,15 @@ def report_of(
     }
     return Report(
         "loadtest sweep",
-        f"Highest request rate of {Path(model).name}",
+        f"Highest request rate of {model_name(model)}",
         origin,
-        [conclusion(Path(model).name, goals, highest)],
+        [conclusion(model_name(model), goals, highest, short)],
         [_table(trials)],
         list(_charts(goals, trials)),
         ["Requests arrive as a Poisson process. A trial passes if both goals are kept and every request is answered."],
-        measurements=measured,
-        data={"model": model, "goals": asdict(goals), "arms": answers},
+        [f"{arm}: the clients did not reach the rate; give them more --processes or cores." for arm in short],
+        measured,
+        {"model": model, "goals": asdict(goals), "arms": answers},
     )
 
 
@@ -222,6 +224,7 @@ def _charts(goals: Goals, trials: Mapping[str, Sequence[Trial]]) -> Iterator[Cha
         yield Chart(f"{name} by request rate", "requests/s", f"{name}, ms", lines, has_levels=False)
 
 
+@grouped
 def main(
     ttft_p95: Annotated[float, typer.Option(min=0.001, help="Goal: p95 of the time to first token, in seconds.")],
     tpot_p95: Annotated[float, typer.Option(min=0.0001, help="Goal: p95 of the time per output token, in seconds.")],
@@ -241,11 +244,8 @@ def main(
         int, typer.Option(min=1, help="Maximum output tokens of a request whose prompt sets none.")
     ] = 64,
     prompts: Annotated[str, typer.Option(help="JSONL file of prompts that replaces those of all scenarios.")] = "",
-    json_file: JsonFile = None,
-    csv: CsvFile = None,
-    markdown: MarkdownFile = None,
-    png: PngFile = None,
-    html: HtmlFile = None,
+    *,
+    files: ReportFiles,
 ) -> None:
     """Find the highest request rate that keeps latency goals, with and without speculation.
 
@@ -254,7 +254,6 @@ def main(
     OPENAI_API_KEY.
     """
     goals, progress = Goals(ttft_p95, tpot_p95), Console(stderr=True)
-    files = Files(markdown, json_file, csv, png, html)
     common = ["--max-tokens", str(max_tokens), "--prompts", prompts]
     if processes > 1:
         common += ["--processes", str(processes)]
@@ -268,7 +267,10 @@ def main(
         nonlocal model
         length = min(max(seconds, _LEAST_REQUESTS / rate), _LONGEST * seconds)
         url, body = arms[arm]
-        found = _run(Path(folder) / "trial.json", url, length, [*common, "--rate", str(rate), "--body", body])
+        path = Path(folder) / "trial.json"
+        status, found = run_locust(url, length, _STOP_SECONDS, path, [*common, "--rate", str(rate), "--body", body])
+        if found is None:
+            raise SweepError(f"Locust ended with {status} and no report: {last_line(path.with_suffix('.log'))}")
         model = found["model"]
         trial = judge(rate, round(length), found, goals)
         trials[arm].append(trial)
@@ -276,27 +278,16 @@ def main(
         progress.print(f"{arm}, {number(rate)} requests/s: {outcome}", markup=False, highlight=False)
         return trial.passed
 
-    try:
-        check_files(files)
-        with tempfile.TemporaryDirectory() as folder:
-            tried = functools.partial(attempt, folder=folder)
-            highest = highest_rates(arms, tried, first, most, precision)
-    except UserError as error:
-        fail(str(error), 1 if isinstance(error, SweepError) else 2)
+    with tempfile.TemporaryDirectory() as folder:
+        highest = highest_rates(arms, functools.partial(attempt, folder=folder), first, most, precision)
     arguments = [without_credentials(one) if "://" in one else one for one in sys.argv[1:]]
     origin = provenance(arguments, 0, (), {"model": model}, "python -m loadtests.sweep", ("locust",))
     write(report_of(model, goals, highest, trials, origin), terminal=Console(), **vars(files))
 
 
-def _run(report: Path, host: str, seconds: float, options: Sequence[str]) -> dict[str, Any]:
-    """The report of one trial."""
-    status = run_locust(host, seconds, _STOP_SECONDS, report, options)
-    try:
-        found: dict[str, Any] = json.loads(report.read_text())
-    except (OSError, ValueError):
-        raise SweepError(f"Locust ended with {status} and no report: {last_line(report.with_suffix('.log'))}") from None
-    return found
-
-
 if __name__ == "__main__":
-    typer.run(main)
+    try:
+        typer.run(main)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(1 if isinstance(error, SweepError) else 2)

@@ -1,4 +1,4 @@
-"""What all tests share: sample sizes and the device. Imports torch where a test asks for the device, and no vLLM."""
+"""What all tests share: sample sizes and the device."""
 
 import os
 from collections.abc import Iterator
@@ -28,6 +28,13 @@ def pytest_configure(config: pytest.Config) -> None:
     worker = os.environ.get("PYTEST_XDIST_WORKER")
     if worker and config.getoption("--own-core"):
         cores.take_one(worker)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--own-core"):
+        from tests.groups import longest_first
+
+        longest_first(items)
 
 
 @pytest.hookimpl(optionalhook=True)

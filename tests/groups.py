@@ -3,6 +3,10 @@
 pytest-xdist's own `--dist loadgroup` does nothing with pytest 9.2.
 """
 
+from collections import Counter
+from typing import Any
+
+import pytest
 from xdist.scheduler import LoadScopeScheduling
 
 # Ids of parameters that say which configuration an engine has.
@@ -17,7 +21,14 @@ FILES = {
     "test_stock": "lookup",
     "test_draft_model": "draft_model",
     "test_draft_edges": "draft_model",
+    "test_eagle3": "eagle3",
 }
+# Seconds per test on one core, of files with few but long ones; of others a test takes about `_USUAL`.
+SECONDS = {
+    **{"test_bench": 60, "test_bench_drafting": 60, "test_bench_host": 60, "test_certify": 15, "test_crowd": 40},
+    **{"test_draft_windows": 20, "test_matrix": 120, "test_plan": 120, "test_refusal": 30, "test_third_party": 20},
+}
+_USUAL = 7
 
 
 def group(nodeid: str) -> str:
@@ -29,7 +40,19 @@ def group(nodeid: str) -> str:
 
 
 class ByConfiguration(LoadScopeScheduling):
-    """Gives each worker a group at a time, those of most tests first."""
+    """Gives each worker a group at a time, in the order of `longest_first`."""
+
+    def __init__(self, config: pytest.Config, log: Any) -> None:
+        config.option.loadscopereorder = False
+        super().__init__(config, log)
 
     def _split_scope(self, nodeid: str) -> str:
         return group(nodeid)
+
+
+def longest_first(items: list[pytest.Item]) -> None:
+    """Sorts tests by the time that their groups take: else workers wait for one whose last group is a long one."""
+    seconds: Counter[str] = Counter()
+    for item in items:
+        seconds[group(item.nodeid)] += SECONDS.get(item.path.stem, _USUAL)
+    items.sort(key=lambda item: (-seconds[group(item.nodeid)], group(item.nodeid)))

@@ -1,6 +1,7 @@
-"""Messages between scheduler and workers: a step's plan and its result, each one attribute on vLLM's own message.
+"""Messages between scheduler and workers: a step's plan, its result and its drafts, each an attribute of vLLM's own.
 
-vLLM pickles its `SchedulerOutput` and `ModelRunnerOutput` with their attributes. Empty messages are not sent.
+vLLM pickles its `SchedulerOutput`, `ModelRunnerOutput` and `DraftTokenIds` with their attributes. Empty plans and
+results are not sent.
 """
 
 from collections.abc import Mapping, Sequence
@@ -39,29 +40,40 @@ class StepResult(NamedTuple):
     """The workers' result of a step for the scheduler, in addition to vLLM's. Keys are request ids.
 
     Attributes:
-        counters: counts of the step; None if there are none.
-        sources: index of the proposer that drafted, in the configuration.
-        trees: shapes of drafted trees with branches.
+        counters: counts of verification; None if there are none.
         accepted_nodes: accepted nodes of verified trees with branches, numbered by `tree_order` of the proposer's
             configuration; in a chain the accepted nodes are the first ones.
         probe: (tokens, seconds) of steps run at start-up; sent once.
     """
 
     counters: CountersByMethod | None = None
-    sources: Mapping[str, int] = {}
-    trees: Mapping[str, TreeShape] = {}
     accepted_nodes: Mapping[str, tuple[int, ...]] = {}
     probe: Sequence[tuple[int, float]] = ()
 
 
-NO_PLAN, NO_RESULT = StepPlan(), StepResult()
+class DraftResult(NamedTuple):
+    """The workers' drafts of a step for the scheduler, in addition to vLLM's. Keys are request ids.
+
+    Attributes:
+        counters: counts of drafting; None if there are none.
+        sources: index of the proposer that drafted, in the configuration.
+        trees: shapes of drafted trees with branches.
+    """
+
+    counters: CountersByMethod | None = None
+    sources: Mapping[str, int] = {}
+    trees: Mapping[str, TreeShape] = {}
 
 
-def send(output: Any, message: StepPlan | StepResult) -> None:
+NO_PLAN, NO_RESULT, NO_DRAFTS = StepPlan(), StepResult(), DraftResult()
+
+
+def send(output: Any, message: StepPlan | StepResult | DraftResult) -> None:
     """Attaches a message to one of vLLM's.
 
     Args:
-        output: vLLM's `SchedulerOutput` for a plan, `ModelRunnerOutput` for a result; changed in place.
+        output: vLLM's message, changed in place: `SchedulerOutput` for a plan, `ModelRunnerOutput` for a result,
+            `DraftTokenIds` for drafts.
         message: a message that is not empty; it must not be changed afterwards, as it is not copied within one process.
     """
     setattr(output, _ATTRIBUTE, message)
@@ -77,3 +89,9 @@ def result_of(model_runner_output: Any) -> StepResult:
     """Returns the result that came with vLLM's `ModelRunnerOutput`; an empty one if there is none."""
     result: StepResult = getattr(model_runner_output, _ATTRIBUTE, NO_RESULT)
     return result
+
+
+def drafts_of(draft_token_ids: Any) -> DraftResult:
+    """Returns what came with vLLM's `DraftTokenIds`; an empty message if there is none."""
+    drafts: DraftResult = getattr(draft_token_ids, _ATTRIBUTE, NO_DRAFTS)
+    return drafts

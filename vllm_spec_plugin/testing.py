@@ -7,7 +7,7 @@ For tests, of the plugin's proposers and of other distributions':
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -142,7 +142,7 @@ class _Check:
         step.proposer.forget("a request that was never shown")
         self._same(drafts, step(views), "a request drafts otherwise after it was forgotten")
         for seed in range(_SEEDS):
-            others = self._step()([replace(view, **self._randomness(seed, len(view.uniforms))) for view in views])
+            others = self._step()([view._replace(**self._randomness(seed, len(view.uniforms))) for view in views])
             for draft, other in zip(drafts, others, strict=True):
                 _must(bool(draft.token_ids) == bool(other.token_ids), "whether it has a guess depends on its draws")
                 _must(draft.tree == other.tree, "the tree of a draft depends on its draws")
@@ -169,7 +169,7 @@ class _Check:
         step = self._step()
         counts, q = np.zeros(self._vocab_size), None
         for seed in range(_DRAWS):
-            [draft] = step([replace(view, **self._randomness(seed, 1))])
+            [draft] = step([view._replace(**self._randomness(seed, 1))])
             if draft.probs is None:
                 return
             q = self._first_row(draft) if q is None else q

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from loadtests.acceptance.load import read_report
 from loadtests.acceptance.verdicts import Settings, Verdict, texts
 from loadtests.locust_process import child, last_line, run_locust
 from loadtests.server import ServerUnderTest
@@ -87,8 +86,7 @@ def run_ours(prompts: Sequence[str], concurrency: int, base_url: str, prefix: Pa
     asked.write_text("".join(json.dumps({"prompt": prompt}) + "\n" for prompt in prompts))
     options = ["-u", str(concurrency), "-r", "100", "--prompts", str(asked), "--max-tokens", str(_NUM_TOKENS)]
     options += ["--temperature", "0", "--body", '{"ignore_eos": true}']
-    status = run_locust(base_url, _OUR_SECONDS, _STOP_SECONDS, report, options)
-    found = read_report(report)
+    status, found = run_locust(base_url, _OUR_SECONDS, _STOP_SECONDS, report, options)
     if found is None or found["all"]["e2e"] is None or found["all"]["tpot"] is None:
         raise _no_result("our client", status, report)
     total = found["all"]

@@ -1,8 +1,6 @@
 """A load profile of Locust's users, and whether the server's counts agree with the clients'."""
 
-import json
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 from loadtests.acceptance.verdicts import Settings, Verdict
@@ -32,22 +30,12 @@ def run_profile(profile: str, base_url: str, settings: Settings, *, has_plugin: 
     options += ["--report-html", str(prefix.with_suffix(".html"))]
     if settings.processes > 1:
         options += ["--processes", str(settings.processes)]
-    status = run_locust(base_url, settings.seconds, _STOP_SECONDS, report, options)
-    found = read_report(report)
+    status, found = run_locust(base_url, settings.seconds, _STOP_SECONDS, report, options)
     if found is None:
         figures = f"exit status {status}; last line of its log: {last_line(report.with_suffix('.log'))}"
         yield Verdict(profile, "Locust writes its report", False, figures)
         return
     yield from load_checks(profile, found, status, has_plugin=has_plugin)
-
-
-def read_report(report: Path) -> dict[str, Any] | None:
-    """A report of Locust's; None if there is none."""
-    try:
-        found: dict[str, Any] = json.loads(report.read_text())
-    except (OSError, ValueError):
-        return None
-    return found
 
 
 def load_checks(

@@ -60,8 +60,12 @@ def _has(measures: Measures, key: str) -> bool:
 
 
 def _sampled(points: Sequence[tuple[float, int]]) -> dict[float, float]:
-    """At most about `_MOST_POINTS` of the points, the last one included."""
-    return {x: float(y) for x, y in [*points[:: max(-(-len(points) // _MOST_POINTS), 1)], *points[-1:]]}
+    """At most about half of `_MOST_POINTS` of the points, the last one included; a value holds until the next one."""
+    kept = [*points[:: max(-(-2 * len(points) // _MOST_POINTS), 1)], *points[-1:]]
+    held: dict[float, float] = {}
+    for (x, y), (end, _) in zip(kept, [*kept[1:], *kept[-1:]], strict=True):
+        held |= {x: float(y), max(end - _INSTANT, x): float(y)}
+    return held
 
 
 def _throughput(result: Result) -> dict[float, float]:

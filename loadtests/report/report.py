@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from loadtests.report.charts import charts_of
@@ -12,6 +11,7 @@ from loadtests.report.numbers import UNKNOWN, count, milliseconds, number, perce
 from loadtests.report.result import Result
 from loadtests.stream.summary import Summary
 from vllm_spec_plugin.tools.report import Measurements, Report, Table
+from vllm_spec_plugin.tools.report.provenance import model_name
 
 _LATENCIES = {"TTFT": "ttft", "TPOT": "tpot", "end to end": "e2e"}
 _NOTES = (
@@ -32,7 +32,7 @@ def report_of(result: Result, origin: Mapping[str, Any]) -> Report:
     processes = f" by {result.workers} worker processes" if result.workers else ""
     return Report(
         "loadtest",
-        f"Load test of {Path(result.model).name}",
+        f"Load test of {model_name(result.model)}",
         origin,
         conclusion(result),
         list(_tables(result)),

@@ -24,9 +24,9 @@ OPTIONS = (
     *("--max-model-len", str(MAX_MODEL_LEN), "--num-gpu-blocks-override", "128"),
     *("--per-request-spec-decode-metrics", "detailed"),
 )
-# With fixed lengths drafts depend on the prediction and the text only.
+# With fixed lengths drafts depend on the prediction and the text only, and on earlier text of the same salt.
 GROUPED = """
-proposer: {method: cascade, proposers: [{method: prediction}, {method: ngram, min_order: 5}]}
+proposer: {method: cascade, proposers: [{method: prediction}, {method: suffix, min_order: 4, shared: true}]}
 draft_length: {policy: fixed, tokens: 8}
 stream_granularity: fixed
 """

@@ -1,7 +1,6 @@
 """Many clients at once."""
 
 import asyncio
-from collections.abc import Iterator
 from pathlib import Path
 
 import openai
@@ -9,9 +8,8 @@ import pytest
 
 from tests.e2e import live_memory
 from tests.engine import texts
-from tests.engine.arms import Arms, Engine
 from tests.engine.exact import Reference
-from tests.engine.greedy import assert_same_token_ids, greedy_job
+from tests.engine.greedy import assert_most_likely
 from vllm_spec_plugin.tools.serving import Server
 
 pytestmark = pytest.mark.e2e
@@ -26,14 +24,6 @@ def reference() -> Reference:
     return Reference()
 
 
-@pytest.fixture(scope="package")
-def arms(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Arms]:
-    """An engine without speculation to compare with."""
-    arms = Arms(tmp_path_factory.mktemp("arms"), tmp_path_factory.mktemp("results"))
-    yield arms
-    arms.stop()
-
-
 async def stream(client: openai.AsyncOpenAI, model: str, prompt: tuple[int, ...], **options: object) -> list[int]:
     """The token ids of a streamed completion."""
     chunks = await client.completions.create(
@@ -46,12 +36,9 @@ async def stream(client: openai.AsyncOpenAI, model: str, prompt: tuple[int, ...]
     return [token async for chunk in chunks for token in chunk.choices[0].token_ids or ()]
 
 
-def test_16_greedy_streams_among_sampled_ones_are_those_without_speculation(
-    server: Server, model: str, reference: Reference, arms: Arms
-) -> None:
+def test_16_greedy_streams_among_sampled_ones_are_the_targets(server: Server, model: str, reference: Reference) -> None:
     """Token for token, 24 streams at once."""
     prompts = texts.sources(reference, NUM_STREAMS, 400)
-    plain = arms.run(Engine(), greedy_job(prompts, NUM_TOKENS)).tokens()
 
     async def crowd() -> list[list[int]]:
         async with openai.AsyncOpenAI(base_url=f"{server.base_url}/v1", api_key="none") as client:
@@ -63,7 +50,7 @@ def test_16_greedy_streams_among_sampled_ones_are_those_without_speculation(
             assert all(len(tokens) == NUM_TOKENS for tokens in outputs)
             return outputs[:NUM_STREAMS]
 
-    assert_same_token_ids(reference, prompts, asyncio.run(crowd()), plain)
+    assert_most_likely(reference, prompts, asyncio.run(crowd()))
 
 
 def test_short_requests_leave_no_block_and_no_memory_behind(

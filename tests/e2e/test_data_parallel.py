@@ -9,8 +9,8 @@ import pytest
 
 from tests.engine import texts
 from tests.engine.exact import Reference
+from tests.engine.greedy import assert_most_likely
 from tests.fixed_length import fixed_length
-from vllm_spec_plugin.tools.certify.greedy import TOLERANCES
 from vllm_spec_plugin.tools.demo import model_path
 from vllm_spec_plugin.tools.server_metrics import ServerMetrics
 from vllm_spec_plugin.tools.serving import Server
@@ -61,12 +61,8 @@ def test_both_replicas_serve_the_targets_greedy_outputs_and_are_counted_once() -
         accepted = counted(server.base_url, "vllm:spec_decode_num_accepted_tokens_total", "engine")
         ours = counted(server.base_url, "vllm_spec_plugin:accepted_tokens_total", "")
         acceptance = counted(server.base_url, "vllm_spec_plugin:estimated_acceptance", "pid")
-    for prompt, output in zip(prompts, outputs, strict=True):
-        assert len(output) == NUM_TOKENS
-        logits = reference.logits([*prompt, *output])[len(prompt) - 1 : -1]
-        likeliest = logits.max(-1).values
-        said = logits[range(NUM_TOKENS), output]
-        assert float((likeliest - said).max()) < TOLERANCES["float32"]
+    assert [len(output) for output in outputs] == [NUM_TOKENS] * len(prompts)
+    assert_most_likely(reference, prompts, outputs)
     assert min(ended["0"], ended["1"]) > 0
     assert min(accepted["0"], accepted["1"]) > 0
     assert sum(ours.values()) == sum(accepted.values())

@@ -1,7 +1,5 @@
 """What an OpenAI client sees of a server that speculates."""
 
-import json
-import math
 import time
 
 import httpx
@@ -116,39 +114,11 @@ def test_chat_goes_on_over_several_turns(client, model):
         assert answer.usage.completion_tokens > 0
 
 
-def test_every_token_has_its_logprobs(client, model):
-    # A sampled text may end before its 48 tokens.
-    answer = complete(client, model, temperature=1, logprobs=3, extra_body={"ignore_eos": True})
-    logprobs = answer.choices[0].logprobs
-    assert len(logprobs.tokens) == len(logprobs.token_logprobs) == len(logprobs.top_logprobs) == 48
-    assert all(value <= 0 and math.isfinite(value) for value in logprobs.token_logprobs)
-
-
 def test_min_p_1_and_a_large_bias_decide_the_output(client, model):
     greedy = complete(client, model).choices[0].text
     assert complete(client, model, temperature=1, extra_body={"min_p": 1.0}).choices[0].text == greedy
     biased = complete(client, model, temperature=1, logit_bias={"100": 100}, logprobs=0).choices[0]
     assert len(set(biased.logprobs.tokens)) == 1
-
-
-@pytest.mark.parametrize("temperature", [0, 1])
-def test_a_json_schema_is_kept(client, model, temperature):
-    schema = {
-        "type": "object",
-        "properties": {"kind": {"enum": ["cat", "dog"]}, "tame": {"type": "boolean"}},
-        "required": ["kind", "tame"],
-        "additionalProperties": False,
-    }
-    answer = client.chat.completions.create(
-        model=model,
-        messages=[{"role": "user", "content": "an animal"}],
-        max_tokens=300,
-        temperature=temperature,
-        frequency_penalty=2.0,  # or so small a model writes allowed white space for ever
-        extra_body={"structured_outputs": {"json": schema}},
-    )
-    animal = json.loads(answer.choices[0].message.content)
-    assert set(animal) == {"kind", "tame"}
 
 
 def test_a_response_format_is_served(client, model):

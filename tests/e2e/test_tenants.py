@@ -1,14 +1,11 @@
 """Two tenants of one server, each with a `cache_salt`: no text of the one reaches drafts for the other."""
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import openai
 import pytest
 
-from tests.e2e.conftest import OPTIONS, connect, served_model
-from vllm_spec_plugin.tools.demo import model_path
+from tests.e2e.conftest import connect, served_model
 from vllm_spec_plugin.tools.serving import Server
 
 pytestmark = pytest.mark.e2e
@@ -16,27 +13,11 @@ pytestmark = pytest.mark.e2e
 TOKENS = 48
 # Words that follow one another nowhere else: without shared text nothing is drafted for the first tokens.
 PROMPT = "zebra = quartz(violet, jumble)"
-CONFIG = """
-proposer:
-  method: cascade
-  proposers:
-    - {method: prediction}
-    - {method: suffix, min_order: 4, shared: true}
-draft_length: {policy: fixed, tokens: 8}
-"""
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    path: Path = tmp_path_factory.mktemp("tenants") / "plugin.yaml"
-    path.write_text(CONFIG)
-    with Server(model_path("target"), str(path), extra_args=OPTIONS) as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def client(server: Server) -> openai.OpenAI:
-    return connect(server)
+def client(grouped: Server) -> openai.OpenAI:
+    return connect(grouped)
 
 
 def sample(client: openai.OpenAI, salt: str | None, method: str, seed: int, **options: Any) -> tuple[str, list[int]]:

@@ -5,7 +5,7 @@ import hashlib
 import os
 import pickle
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from vllm_spec_plugin.tools.serving import runs_on_cpu
 
 REPOSITORY = Path(__file__).parent.parent.parent
 LOOKUP = fixed_length("ngram")
-FREQUENCY = fixed_length("ngram_frequency")
+FREQUENCY = str(REPOSITORY / "tests/engine/configs/frequency.yaml")
 SUFFIX = fixed_length("suffix")
 SUFFIX_DRAWN = str(REPOSITORY / "tests/engine/configs/suffix_drawn.yaml")
 PREDICTION = str(REPOSITORY / "tests/engine/configs/prediction.yaml")
@@ -128,6 +128,14 @@ class Arms:
         result: Result = pickle.loads(path.read_bytes())
         return result
 
+    def python(self, environment: Mapping[str, str]) -> Sequence[str]:
+        """The command that stands for the interpreter's, see `ForkServer`."""
+        # A process that has looked for a GPU must not be forked.
+        if not runs_on_cpu():
+            return (sys.executable,)
+        self._forks = self._forks or ForkServer(self._folder, environment)
+        return self._forks.python
+
     def log(self, engine: Engine) -> str:
         """What that engine printed when it last ran."""
         return self._alive[engine].log
@@ -149,13 +157,11 @@ class Arms:
                 self._alive.pop(next(iter(self._alive))).stop()
             self._num_started += 1
             environment = {**os.environ, **ENVIRONMENT}
-            python: Sequence[str] = (sys.executable,)
             if ("tensor_parallel_size", 2) in engine.options:
                 environment |= {"VLLM_CPU_OMP_THREADS_BIND": "0|1", "OMP_NUM_THREADS": "1"}
-            # A process that has looked for a GPU must not be forked.
-            elif runs_on_cpu():
-                self._forks = self._forks or ForkServer(self._folder, environment)
-                python = self._forks.python
+                python: Sequence[str] = (sys.executable,)
+            else:
+                python = self.python(environment)
             folder = self._folder / f"arm{self._num_started}"
             arm = EngineProcess(engine.arguments(), folder, environment, python=python)
         # The last in order is the last used.

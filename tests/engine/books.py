@@ -54,7 +54,8 @@ def holding(root: Any, request_ids: frozenset[str], name: str) -> list[str]:
         seen.add(id(value))
         if isinstance(value, Mapping | set | frozenset | list | tuple) or _is_queue(value):
             ids = [one for one in value if isinstance(one, str) and one in request_ids]
-            if ids:
+            # A record, such as the latest step's view of a request, is no container.
+            if ids and not hasattr(value, "_fields"):
                 found.append(f"{path} ({ids[0]})")
             values = value.items() if isinstance(value, Mapping) else enumerate(value)
             left += [(f"{path}[{key!r}]", one) for key, one in values if not isinstance(one, str | int | float)]

@@ -1,7 +1,10 @@
 """Logits of the bundled models, from a transformers forward pass."""
 
 import copy
+import functools
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -14,14 +17,23 @@ _BATCH = 256
 
 
 class Reference:
-    """A bundled model in transformers, float32; the target unless told otherwise."""
+    """A model in transformers, float32: a bundled one by name, the target unless told otherwise, or a folder's."""
 
-    def __init__(self, model: str = "target") -> None:
-        from transformers import AutoModelForCausalLM, AutoTokenizer
+    def __init__(self, model: str | Path = "target") -> None:
+        from transformers import AutoModelForCausalLM
 
-        self.tokenizer = AutoTokenizer.from_pretrained(model_path(model))
-        self.model = AutoModelForCausalLM.from_pretrained(model_path(model), dtype=torch.float32).eval()
+        self._folder = model if isinstance(model, Path) else model_path(model)
+        # Models with attention sinks have no other.
+        kind = {"attn_implementation": "eager"} if isinstance(model, Path) else {}
+        self.model = AutoModelForCausalLM.from_pretrained(self._folder, dtype=torch.float32, **kind).eval()
         self._after: dict[tuple[Tokens, Tokens], torch.Tensor] = {}
+
+    @functools.cached_property
+    def tokenizer(self) -> Any:
+        """The model's tokenizer."""
+        from transformers import AutoTokenizer
+
+        return AutoTokenizer.from_pretrained(self._folder)
 
     def encode(self, text: str) -> list[int]:
         """Token ids of `text`, nothing added."""

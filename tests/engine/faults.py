@@ -3,13 +3,12 @@
 import contextlib
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 from unittest import mock
 
 import torch
 
-from loadtests.acceptance.chaos.faults import FAULTS
+from loadtests.acceptance.chaos.faulty_proposer import FAULTS
 from vllm_spec_plugin.proposers.base import Draft, Proposer, RequestView
 
 _active: list[str] = []
@@ -30,7 +29,7 @@ class FaultyProposer:
         self._num_steps += 1
         if _active and _active[-1] == "idle" and self._num_steps % 3:
             # Nobody wants drafts: what the sound one makes of it is its own affair.
-            requests = [replace(request, num_draft_tokens=0) for request in requests]
+            requests = [request._replace(num_draft_tokens=0) for request in requests]
         drafts = self._sound.propose(requests)
         if _active and _active[-1] in FAULTS and self._num_steps % 2:
             faulty: list[Draft] = FAULTS[_active[-1]](requests, drafts)

@@ -58,9 +58,12 @@ class ForkServer:
 
 
 def _serve() -> None:
+    from tests.cores import inspect_models_here
+
     listener, parent = socket.socket(fileno=0), os.getppid()
     for name in _MODULES:
         importlib.import_module(name)
+    inspect_models_here()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     listener.settimeout(_SECONDS_BETWEEN_CHECKS)
     while os.getppid() == parent:
@@ -101,6 +104,7 @@ def _become(
             os.close(stream)
         os.environ.clear()
         os.environ.update(environment)
+        sys.path[:0] = environment.get("PYTHONPATH", "").split(os.pathsep)
         os.chdir(folder)
         threading.Thread(target=_end_with, args=(connection,), daemon=True).start()
         sys.argv = arguments

@@ -7,6 +7,19 @@ from tests.engine.jobs import Job, Request, Result
 from vllm_spec_plugin.tools.certify.greedy import TOLERANCES, first_differences
 
 
+def assert_most_likely(
+    reference: Reference,
+    prompts: Sequence[Tokens],
+    outputs: Sequence[list[int]],
+    tolerance: float = TOLERANCES["float32"],
+) -> None:
+    """Every token is the target's most likely one, up to rounding."""
+    for prompt, output in zip(prompts, outputs, strict=True):
+        logits = reference.logits([*prompt, *output])[len(prompt) - 1 : -1]
+        short_of_best = logits.max(-1).values - logits[range(len(output)), output]
+        assert float(short_of_best.max()) < tolerance
+
+
 def greedy_job(prompts: Sequence[Tokens], num_tokens: int, fault: str = "") -> Job:
     """All prompts, `num_tokens` each."""
     params = {"temperature": 0.0, "max_tokens": num_tokens, "ignore_eos": True}

@@ -1,4 +1,4 @@
-"""The product's jobs with faults on purpose and recordings, which `hooks.py` puts in force. Imports no vLLM."""
+"""The product's jobs with faults on purpose and recordings, which `hooks.py` puts in force."""
 
 from dataclasses import dataclass, field
 from typing import Any

@@ -16,7 +16,7 @@ from tests.engine.sabotage import environment
 from tests.sizes import is_full
 from vllm_spec_plugin.cli import app
 from vllm_spec_plugin.tools.certify import jobs
-from vllm_spec_plugin.tools.certify.baseline import Baseline, Sizes, run_baseline
+from vllm_spec_plugin.tools.certify.baseline import QUICK, Baseline, Sizes, run_baseline
 from vllm_spec_plugin.tools.certify.checks import check_greedy, check_json, check_samples, check_seeds
 from vllm_spec_plugin.tools.certify.law import RAW_LOGITS
 from vllm_spec_plugin.tools.certify.results import Check
@@ -24,7 +24,8 @@ from vllm_spec_plugin.tools.demo import model_path
 
 pytestmark = [pytest.mark.engine, pytest.mark.statistical]
 
-SIZES = Sizes(False, 16, 32, 4, 500, 125, 1e9)
+# Two settings less, and fewer samples, but with full sizes.
+SIZES = Sizes(not is_full(), 16, 32, 4, 500 if is_full() else 250, 125, 1e9)
 # Of a sabotaged engine; sampling stops at the round that shows it.
 MOST = dataclasses.replace(SIZES, samples=2000)
 # Of each p-value here: 1e-3 over the 40 that there are at most.
@@ -45,6 +46,11 @@ SABOTAGES = {
 # Its text before the first " yield" counts as reasoning; no prompt has that token.
 REASONING = {"reasoning_parser": "yield", "reasoning_parser_plugin": str(Path(__file__).parent / "reasoning.py")}
 REASONING_END = 1476
+
+
+def engine_of(config: str) -> Engine:
+    """One with the parser where the checks of JSON run, which need it."""
+    return Engine(config=config, options=tuple(REASONING.items()) if config == LOOKUP else ())
 
 
 class Sabotaged:
@@ -87,25 +93,30 @@ def checked(kind: str, engine: Sabotaged, baseline: Baseline, sizes: Sizes) -> l
 def test_a_sabotage_is_caught_by_the_check_that_passes_without_it(
     sabotage: str, arms: Arms, baseline: Baseline
 ) -> None:
-    """4 prompts, 500 continuations each, with a sabotage up to 2,000. Seed 0. False-alarm rate of this file: 1e-3."""
+    """4 prompts, 250 continuations each (full: 500), with a sabotage up to 2,000. Seed 0.
+
+    False-alarm rate of this file: 1e-3.
+    """
     kind, config = SABOTAGES[sabotage]
     for name, expected, sizes in (("", "exact", SIZES), (sabotage, "not exact", MOST)):
-        engine = Engine(config=config, options=tuple(REASONING.items()) if kind == "JSON" else ())
-        [check] = checked(kind, Sabotaged(arms, engine, name), baseline, sizes)
+        [check] = checked(kind, Sabotaged(arms, engine_of(config), name), baseline, sizes)
         print(f"{name or 'sound'}: {check}")
         assert check.outcome == expected
 
 
 def test_the_engine_without_speculation_has_the_law_that_is_read_from_it(baseline: Baseline) -> None:
-    """9 settings, 4 prompts, 500 continuations each. Seed 0. False-alarm rate of this file together: 1e-3."""
+    """7 settings, 4 prompts, 250 continuations each (full: 9, 500). Seed 0. False-alarm rate of this file: 1e-3."""
     p_values = {name: samples.log_e for name, samples in baseline.control.items()}
     print(p_values)
-    assert len(p_values) == 9
+    assert len(p_values) == (9 if is_full() else 7)
     assert max(p_values.values()) < -math.log(THRESHOLD)
 
 
 def test_seeds_are_the_same_alone_and_in_a_crowd(arms: Arms, baseline: Baseline) -> None:
-    assert check_seeds(Sabotaged(arms, Engine(config=LOOKUP)), baseline, "").outcome == "exact"
+    assert (
+        check_seeds(Sabotaged(arms, Engine(config=LOOKUP, options=tuple(REASONING.items()))), baseline, "").outcome
+        == "exact"
+    )
 
 
 def certify_quickly(folder: Path) -> tuple[int, dict[str, Any]]:
@@ -117,8 +128,11 @@ def certify_quickly(folder: Path) -> tuple[int, dict[str, Any]]:
     return result.exit_code, json.loads(report.read_text())
 
 
-def test_command_tells_that_a_sound_engine_is_exact(tmp_path: Path) -> None:
-    """Quick sizes. Seed 0. False-alarm rate: 1e-3."""
+def test_command_tells_that_a_sound_engine_is_exact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Quick sizes, a third of the samples without full sizes. Seed 0. False-alarm rate: 1e-3."""
+    if not is_full():
+        fewer = dataclasses.replace(QUICK, samples=QUICK.samples // 3)
+        monkeypatch.setattr("vllm_spec_plugin.tools.certify.baseline.QUICK", fewer)
     status, data = certify_quickly(tmp_path)
     assert status == 0
     assert data["verdict"] == "exact"

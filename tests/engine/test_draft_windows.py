@@ -3,16 +3,17 @@
 The draft's logits are compared with fresh forward passes in transformers, and so is the target's every greedy token.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from tests.engine.arms import Arms, Engine
-from tests.engine.jobs import Job, Request, Result
+from tests.engine.exact import Reference
+from tests.engine.greedy import assert_most_likely
+from tests.engine.jobs import Job, Request
+from tests.engine.test_draft_model import assert_fresh
 from tests.engine.tiny import WINDOW, repeating_prompts, tiny_model
 from tests.sizes import is_full
 
@@ -20,9 +21,9 @@ pytestmark = pytest.mark.engine
 
 NUM_TOKENS = 48
 K = 4
+ATOL = 2e-3
 # Prompts are computed in chunks, and requests begin while others run.
 TIGHT: dict[str, Any] = {"max_num_seqs": 12, "max_num_batched_tokens": 96, "max_model_len": 256, "check": True}
-ATOL = 2e-3
 
 
 @dataclass(frozen=True)
@@ -100,41 +101,6 @@ def greedy_job(fault: str = "") -> Job:
     return Job([Request(prompt, params) for prompt in prompts], record_drafting=0.05, fault=fault)
 
 
-class Reference:
-    """A tiny model in transformers."""
-
-    def __init__(self, folder: Path) -> None:
-        from transformers import AutoModelForCausalLM
-
-        self._model = AutoModelForCausalLM.from_pretrained(
-            folder, dtype=torch.float32, attn_implementation="eager"
-        ).eval()
-
-    @torch.inference_mode()
-    def logits(self, tokens: Sequence[int]) -> torch.Tensor:
-        """[len(tokens), vocab_size]: row i follows tokens[: i + 1]."""
-        logits: torch.Tensor = self._model(torch.tensor([list(tokens)])).logits[0]
-        return logits
-
-
-def assert_fresh(draft: Reference, result: Result) -> None:
-    """Each recorded output of the draft is that of a forward pass over the whole text, mostly beyond the window."""
-    beyond = 0
-    for text, logits in result.notes["drafting"]:
-        torch.testing.assert_close(torch.tensor(logits), draft.logits(text)[-1], atol=ATOL, rtol=ATOL)
-        beyond += len(text) > WINDOW + K
-    assert beyond > 20
-
-
-def assert_greedy(target: Reference, job: Job, result: Result) -> None:
-    """Each output token is the target's most likely one, up to rounding."""
-    for request, tokens in zip(job.requests, result.tokens(), strict=True):
-        assert len(tokens) == NUM_TOKENS
-        logits = target.logits([*request.prompt, *tokens])[len(request.prompt) - 1 : -1]
-        gaps = logits.amax(-1) - logits[torch.arange(len(tokens)), torch.tensor(tokens)]
-        assert float(gaps.max()) < ATOL
-
-
 @pytest.mark.parametrize("name", PAIRS)
 def test_drafts_and_outputs_are_those_of_whole_texts(name: str, arms: Arms, models: Path) -> None:
     """In one engine: chunked prompts, prefix-cache hits, preemption, accepted and rejected drafts, checked blocks."""
@@ -148,8 +114,10 @@ def test_drafts_and_outputs_are_those_of_whole_texts(name: str, arms: Arms, mode
     assert result.rejected > 30
     assert not any(count for name, count in result.metrics.items() if "proposer_errors" in name)
     # Two steps of three have no drafts: the draft catches up, and windows move on meanwhile.
-    idle_job = greedy_job("idle")
-    idle = arms.run(arguments, idle_job)
-    for each, done in ((job, result), (idle_job, idle)):
-        assert_fresh(Reference(draft), done)
-        assert_greedy(Reference(target), each, done)
+    idle = arms.run(arguments, greedy_job("idle"))
+    prompts = [request.prompt for request in job.requests]
+    for done in (result, idle):
+        assert_fresh(Reference(draft), done, 20)
+        assert sum(len(text) > WINDOW + K for text, _ in done.notes["drafting"]) > 20
+        assert {len(tokens) for tokens in done.tokens()} == {NUM_TOKENS}
+        assert_most_likely(Reference(target), prompts, done.tokens(), ATOL)

@@ -28,7 +28,7 @@ def test_fault_in_every_other_step_leaves_the_output_alone_and_is_counted(
     """Requests finish with their greedy output, errors are counted by reason, other steps draft on."""
     prompts = texts.sources(reference, 24, 300)
     plain = arms.run(Engine(), greedy_job(prompts, 32))
-    result = arms.run(Engine(config=LOOKUP, **TIGHT), greedy_job(prompts, 32, fault))
+    result = arms.run(Engine(config=LOOKUP, check=True, **TIGHT), greedy_job(prompts, 32, fault))
     assert_same_tokens(reference, prompts, result, plain)
     assert all(outputs[0].finish_reason == "length" for outputs in result.outputs)
     errors = {

@@ -3,13 +3,14 @@
 from pathlib import Path
 
 import pytest
+import torch
 
 from tests.engine import texts
 from tests.engine.arms import TIGHT, Arms, Engine
 from tests.engine.exact import Reference, Tokens
 from tests.engine.greedy import assert_same_tokens, greedy_job
-from tests.engine.heads import PlainHeads, original_layout
 from tests.engine.test_draft_model import mixed_job
+from tests.unit.proposers.medusa.folders import original_config, plain_logits, write
 
 pytestmark = pytest.mark.engine
 
@@ -23,18 +24,36 @@ def prompts(reference: Reference) -> list[Tokens]:
     return texts.sources(reference, 24, 400)
 
 
+State = dict[str, torch.Tensor]
+NUM_HEADS, NUM_LAYERS = 3, 2
+
+
 @pytest.fixture(scope="module")
-def heads(reference: Reference, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, PlainHeads]:
-    """A checkpoint as FasterDecoding/Medusa writes them, and what plain torch makes of it."""
+def heads(reference: Reference, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, State]:
+    """A checkpoint as FasterDecoding/Medusa writes them, near the target's own projection; seed 0."""
+    generator = torch.Generator().manual_seed(0)
+    projection = reference.model.get_output_embeddings().weight.detach()
+    vocab_size, hidden_size = projection.shape
+
+    def noise(*shape: int, scale: float) -> torch.Tensor:
+        return torch.randn(*shape, generator=generator) * scale
+
+    state = {}
+    for head in range(NUM_HEADS):
+        for layer in range(NUM_LAYERS):
+            state[f"{head}.{layer}.linear.weight"] = noise(hidden_size, hidden_size, scale=0.05)
+            state[f"{head}.{layer}.linear.bias"] = noise(hidden_size, scale=0.05)
+        state[f"{head}.{NUM_LAYERS}.weight"] = projection + noise(vocab_size, hidden_size, scale=0.01)
     folder = tmp_path_factory.mktemp("heads")
-    return folder, original_layout(folder, reference, num_heads=3, num_layers=2)
+    write(folder, state, original_config(NUM_HEADS, NUM_LAYERS))
+    return folder, state
 
 
 def test_heads_in_the_original_layout_draft_what_plain_torch_drafts(
-    arms: Arms, reference: Reference, prompts: list[Tokens], heads: tuple[Path, PlainHeads]
+    arms: Arms, reference: Reference, prompts: list[Tokens], heads: tuple[Path, State]
 ) -> None:
     """Each recorded draft, of greedy requests among sampled ones, after chunks and preemption."""
-    folder, plain = heads
+    folder, state = heads
     config = folder / "plugin.yaml"
     config.write_text("proposer: {method: medusa, model: .}\ndraft_length: {policy: fixed, tokens: 3}\n")
     result = arms.run(Engine(config=str(config), **TIGHT), mixed_job(prompts, record_drafting=0.3))
@@ -43,7 +62,8 @@ def test_heads_in_the_original_layout_draft_what_plain_torch_drafts(
     compared = 0
     for text, drafted in result.notes["drafting"]:
         # The state that the newest token was sampled from is that of the token before it.
-        logits = plain.logits(reference.last_hidden(text[:-1]))
+        hidden = reference.last_hidden(text[:-1])
+        logits = plain_logits(state, hidden[None], NUM_HEADS, NUM_LAYERS)[:, 0]
         for head, token in enumerate(drafted):
             top = logits[head].topk(2)
             if top.values[0] - top.values[1] > TIE:
@@ -53,7 +73,7 @@ def test_heads_in_the_original_layout_draft_what_plain_torch_drafts(
 
 
 def test_a_tree_that_spans_blocks_and_goes_deep_changes_no_output(
-    arms: Arms, reference: Reference, prompts: list[Tokens], heads: tuple[Path, PlainHeads]
+    arms: Arms, reference: Reference, prompts: list[Tokens], heads: tuple[Path, State]
 ) -> None:
     """64 nodes, more than a block of 32 tokens has room for if they stood one after the other."""
     folder, _ = heads

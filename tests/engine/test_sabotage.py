@@ -30,23 +30,19 @@ PROPOSERS = {
     "medusa_tree_drawn": Engine(config=MEDUSA_TREE_DRAWN),
     "multi_draft": Engine(config=MULTI_DRAFT_DISTANT),
 }
-# test_certify.py has the draft model and its branches.
+# test_certify.py has the others, and the draft model's branches.
 CASES = [
-    ("accept_everything", "lookup"),
-    ("recover_from_p", "frequency"),
-    ("ignore_temperature", "lookup"),
     ("block_ends_at_first_failure", "draft_model"),
     ("siblings_from_p", "medusa_tree"),
     ("siblings_from_p", "medusa_tree_drawn"),
 ]
 if is_full():
-    CASES += [
-        ("accept_everything", "frequency"),
-        ("recover_from_p", "lookup"),
-        ("ignore_temperature", "frequency"),
-        ("siblings_from_p", "multi_draft"),
-        *((name, "draft_model") for name in ("accept_everything", "recover_from_p", "ignore_temperature")),
-    ]
+    SCORERS, CHAINS = (
+        ("accept_everything", "recover_from_p", "ignore_temperature"),
+        ("lookup", "frequency", "draft_model"),
+    )
+    CASES += [(name, proposer) for name in SCORERS for proposer in CHAINS]
+    CASES.append(("siblings_from_p", "multi_draft"))
 # Continuations of each prompt; the more only where fewer do not show the sabotage.
 SIZES = (250, 1000, 2000) if is_full() else (250, 1000)
 

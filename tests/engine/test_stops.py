@@ -11,7 +11,7 @@ from tests.engine.jobs import Job, Request
 pytestmark = pytest.mark.engine
 
 
-@pytest.mark.parametrize("config", [DRAFT_MODEL, MULTI_DRAFT], ids=["chains", "trees"])
+@pytest.mark.parametrize("config", [DRAFT_MODEL, MULTI_DRAFT], ids=["draft_model", "multi_draft"])
 def test_what_follows_a_stop_is_gone(config: str, arms: Arms, reference: Reference) -> None:
     """Stops at every token of the answers; later requests go on from the stopped texts in the prefix cache.
 

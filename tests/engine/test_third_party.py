@@ -34,14 +34,17 @@ def test_greedy_output_is_that_without_speculation(
     prompts = texts.sources(reference, 16, 300)
     job = greedy_job(prompts, 48)
     engine = Engine()
+    plain = arms.run(engine, job)
+    environment = {**os.environ, **ENVIRONMENT, "PYTHONPATH": search}
     served = EngineProcess(
         dataclasses.replace(engine, config=str(path)).arguments(),
         tmp_path / "arm",
-        {**os.environ, **ENVIRONMENT, "PYTHONPATH": search},
+        environment,
+        python=arms.python(environment),
     )
     try:
         result = served.run(job)
     finally:
         served.stop()
-    assert_same_tokens(reference, prompts, result, arms.run(engine, job))
+    assert_same_tokens(reference, prompts, result, plain)
     assert min(result.accepted, result.rejected) > 50

@@ -1,4 +1,4 @@
-"""Says what a cell of the matrix runs, and judges what came of it. Imports no vLLM."""
+"""Says what a cell of the matrix runs, and judges what came of it."""
 
 import re
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Writes docs/support.md from the results of the matrix and from the gates' own tables. Imports no vLLM."""
+"""Writes docs/support.md from the results of the matrix and from the gates' own tables."""
 
 from collections.abc import Mapping
 from pathlib import Path

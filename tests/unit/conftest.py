@@ -8,6 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.cores import inspect_models_here
+
 # torch and vLLM make millions of objects that stay; looking through them for garbage again and again takes seconds.
 gc.disable()
 
@@ -17,6 +19,7 @@ def pytest_collection_finish() -> None:
     # Else extension modules report what was frozen as leaked.
     atexit.register(gc.unfreeze)
     gc.enable()
+    inspect_models_here()
     # pytest hooks itself into each logger that keeps its records to itself, six times per test; torch has a hundred.
     for name, logger in logging.root.manager.loggerDict.items():
         if name.startswith("torch") and isinstance(logger, logging.Logger):

@@ -5,9 +5,20 @@ from typing import Any
 
 import pytest
 from vllm.v1.core.sched.output import SchedulerOutput
-from vllm.v1.outputs import ModelRunnerOutput
+from vllm.v1.outputs import DraftTokenIds, ModelRunnerOutput
 
-from vllm_spec_plugin.messages import NO_PLAN, NO_RESULT, StepPlan, StepResult, plan_of, result_of, send
+from vllm_spec_plugin.messages import (
+    NO_DRAFTS,
+    NO_PLAN,
+    NO_RESULT,
+    DraftResult,
+    StepPlan,
+    StepResult,
+    drafts_of,
+    plan_of,
+    result_of,
+    send,
+)
 from vllm_spec_plugin.metrics.by_method import CountersByMethod
 
 PLAN = StepPlan({"a": ((0, 3), (1, 2))}, {"b": "salt:x", "c": None}, {"a": (2, None)}, {"a": ([4, 5], 1)})
@@ -31,17 +42,21 @@ def test_a_plan_arrives_in_another_process(plan: StepPlan) -> None:
     assert arrived == plan
 
 
-def test_a_result_arrives_in_another_process() -> None:
+def test_result_and_drafts_arrive_in_another_process() -> None:
     counters = CountersByMethod()
     counters.of("ngram").drafts = 2
     counters.of("medusa").count_error("raised")
-    result = StepResult(counters, {"a": 1}, {"a": (2, 3)}, {"a": (0, 2)}, [(8, 0.5)])
-    output = runner_output()
+    output, drafts = runner_output(), DraftTokenIds(["a"], [[3]])
+    result, drafted = StepResult(counters, {"a": (0, 2)}, [(8, 0.5)]), DraftResult(counters, {"a": 1}, {"a": (2, 3)})
     send(output, result)
-    arrived = result_of(in_other_process(output))
-    assert arrived[1:] == result[1:]
-    assert arrived.counters is not None
-    assert arrived.counters.to_payload() == counters.to_payload()
+    send(drafts, drafted)
+    for sent, arrived in (
+        (result, result_of(in_other_process(output))),
+        (drafted, drafts_of(in_other_process(drafts))),
+    ):
+        assert arrived[1:] == sent[1:]
+        assert arrived.counters is not None
+        assert arrived.counters.to_payload() == counters.to_payload()
 
 
 def test_outputs_without_a_message_have_an_empty_one() -> None:
@@ -49,4 +64,6 @@ def test_outputs_without_a_message_have_an_empty_one() -> None:
     assert plan_of(in_other_process(SchedulerOutput.make_empty())) is NO_PLAN
     assert result_of(in_other_process(runner_output())) is NO_RESULT
     assert not any(NO_PLAN)
+    assert drafts_of(in_other_process(DraftTokenIds([], []))) is NO_DRAFTS
     assert not any(NO_RESULT)
+    assert not any(NO_DRAFTS)

@@ -5,36 +5,30 @@ from typing import Annotated
 
 import typer
 
-from vllm_spec_plugin.cli.bench_drafting import bench_drafting
 from vllm_spec_plugin.cli.bench_host import bench_host
 from vllm_spec_plugin.cli.bench_ngram import bench_ngram
-from vllm_spec_plugin.cli.bench_options import (
-    Arms,
-    CsvFile,
-    Draft,
-    EnforceEager,
-    HtmlFile,
-    JsonFile,
-    MarkdownFile,
-    NoiseBudget,
-    OptimalTokens,
-    PngFile,
-    Prompts,
-    Proposer,
-    Rounds,
-    Seed,
-    Target,
-)
 from vllm_spec_plugin.cli.bench_policy import bench_policy
 from vllm_spec_plugin.cli.bench_record import bench_record
 from vllm_spec_plugin.cli.bench_replay import bench_replay
 from vllm_spec_plugin.cli.bench_verification import bench_verification
+from vllm_spec_plugin.cli.options import (
+    Arms,
+    Draft,
+    EnforceEager,
+    NoiseBudget,
+    OptimalTokens,
+    Prompts,
+    Proposer,
+    ReportFiles,
+    Rounds,
+    Seed,
+    Target,
+    grouped,
+)
 from vllm_spec_plugin.schema.errors import UserError
-from vllm_spec_plugin.tools.bench.load.switching import WINDOW
-from vllm_spec_plugin.tools.bench.load.workloads import EASY, SWITCHING, WORKLOADS
+from vllm_spec_plugin.tools.bench.load.workloads import EASY, SWITCHING, WORKLOADS, Sizes
 
 bench = typer.Typer(invoke_without_command=True, rich_markup_mode="markdown")
-bench.command("drafting")(bench_drafting)
 bench.command("host")(bench_host)
 bench.command("ngram")(bench_ngram)
 bench.command("policy")(bench_policy)
@@ -47,6 +41,7 @@ _MOST_STREAMS, _MOST_SWITCHING_STREAMS = 1024, 64
 
 
 @bench.callback()
+@grouped
 def compare(
     context: typer.Context,
     arm: Arms = None,
@@ -60,43 +55,23 @@ def compare(
             metavar="|".join(WORKLOADS),
             help="Workload; repeatable. easy: predictable text; hard: unpredictable text; mixed: both at once; "
             "switching: all streams alternate between them; edit: files to edit, with predictions in which 5% of the "
-            "lines differ; "
+            "lines differ; useless: the same with predictions of other files; "
             "agent: conversations with growing prompts; samples: 8 samples per prompt at temperature 1; retrieval: "
-            "passages to copy from the prompt. edit and retrieval use the standard library's sources. [default: easy]",
+            "passages to copy from the prompt. Files are the standard library's sources. [default: easy]",
         ),
     ] = None,
     levels: Annotated[str, typer.Option(metavar="N,...", help="Numbers of concurrent streams.")] = "1,2,4,8,16,32",
     switching_levels: Annotated[
         str, typer.Option(metavar="N,...", help="Numbers of concurrent streams of the workload switching.")
     ] = "1,4",
-    tokens: Annotated[int, typer.Option(min=2, help="Minimum output tokens per stream of a run.")] = 64,
-    min_total_tokens: Annotated[
-        int, typer.Option(min=2, help="Minimum output tokens of a run, all streams together.")
-    ] = 192,
-    request_tokens: Annotated[
-        int,
-        typer.Option(
-            min=2,
-            max=1024,
-            help="Mean output tokens per request; requests have 0.5 to 1.5 times as many, those of edit 5 to 7 times.",
-        ),
-    ] = 64,
-    phase_tokens: Annotated[
-        int, typer.Option(min=2 * WINDOW, max=800, help="Output tokens per stream and phase of the workload switching.")
-    ] = 400,
-    temperature: Annotated[
-        float, typer.Option(min=0.1, max=10.0, help="Temperature of unpredictable text; predictable text has 0.")
-    ] = 1.5,
     rounds: Rounds = 3,
     prompts: Prompts = None,
     noise_budget_s: NoiseBudget = 120.0,
     seed: Seed = 0,
     enforce_eager: EnforceEager = False,
-    json_file: JsonFile = None,
-    csv: CsvFile = None,
-    markdown: MarkdownFile = None,
-    png: PngFile = None,
-    html: HtmlFile = None,
+    *,
+    sizes: Sizes,
+    files: ReportFiles,
 ) -> None:
     """Compare speculation with no speculation: tokens per second, latency, and equality of greedy outputs.
 
@@ -117,39 +92,34 @@ def compare(
     import tempfile
     from dataclasses import asdict
 
-    from vllm_spec_plugin.tools.bench.arm_spec import choose_arms
-    from vllm_spec_plugin.tools.bench.arms import base_of, plan_arms
+    from vllm_spec_plugin.tools.bench.arms import base_of, choose_arms, plan_arms
     from vllm_spec_plugin.tools.bench.engine_args import model_source
     from vllm_spec_plugin.tools.bench.input import whole_numbers, words
     from vllm_spec_plugin.tools.bench.load.report import report_of
     from vllm_spec_plugin.tools.bench.load.sweep import Plan, run_sweep
-    from vllm_spec_plugin.tools.bench.load.texts import EDIT, RETRIEVAL, Texts, source_texts
-    from vllm_spec_plugin.tools.bench.load.workloads import BEGINNINGS, Sizes
+    from vllm_spec_plugin.tools.bench.load.texts import READS_FILES, Texts, source_texts
+    from vllm_spec_plugin.tools.bench.load.workloads import BEGINNINGS
     from vllm_spec_plugin.tools.bench.noise_gate import NoiseGate
     from vllm_spec_plugin.tools.bench.rounds import num_runs
     from vllm_spec_plugin.tools.bench.running import describe, running_engines
     from vllm_spec_plugin.tools.demo.corpus import load_corpus
     from vllm_spec_plugin.tools.progress import shown_progress
     from vllm_spec_plugin.tools.prompts import read_texts
-    from vllm_spec_plugin.tools.report import Files, check_files
     from vllm_spec_plugin.tools.report.provenance import provenance
     from vllm_spec_plugin.tools.serving import runs_on_cpu
 
-    files = Files(markdown, json_file, csv, png, html)
-    check_files(files)
     source = model_source("--target", target, "target")
     given = BEGINNINGS if prompts is None else read_texts(prompts, source)
     workloads = words("--workload", workload or [EASY], WORKLOADS)
-    reads_files = not {EDIT, RETRIEVAL}.isdisjoint(workloads)
+    reads_files = not set(READS_FILES).isdisjoint(workloads)
     texts = source_texts(given, load_corpus().held_out) if reads_files else Texts(given)
     steady = whole_numbers("--levels", levels, _MOST_STREAMS)
     turning = whole_numbers("--switching-levels", switching_levels, _MOST_SWITCHING_STREAMS)
     cells = tuple((name, level) for name in workloads for level in (turning if name == SWITCHING else steady))
-    sizes = Sizes(request_tokens, tokens, min_total_tokens, phase_tokens, temperature)
     plan = Plan(cells, texts, sizes, rounds, seed)
     choices = choose_arms(arm or _ARMS)
-    base = base_of(proposer, draft and model_source("--draft", draft, "draft"), "greedy")
-    origin = provenance(sys.argv[1:], seed, given, {"target": source} | base.models) | {"sizes": asdict(sizes)}
+    base = base_of(proposer, draft and model_source("--draft", draft, "draft"))
+    origin = provenance(sys.argv[1:], seed, given, {"target": source, "draft": base.draft}) | {"sizes": asdict(sizes)}
     with tempfile.TemporaryDirectory(prefix="vllm-spec-bench-") as name:
         folder = Path(name)
         arms = plan_arms(choices, base, optimal_tokens, folder)

@@ -5,25 +5,23 @@ from typing import Annotated
 
 import typer
 
-from vllm_spec_plugin.cli.bench_options import (
-    CsvFile,
+from vllm_spec_plugin.cli.options import (
     Draft,
     EnforceEager,
-    HtmlFile,
-    JsonFile,
-    MarkdownFile,
     NoiseBudget,
     OptimalTokens,
-    PngFile,
+    ReportFiles,
     Rounds,
     Seed,
     Target,
+    grouped,
 )
 
 _MOST_REQUESTS, _LEAST_BATCHED_TOKENS = 1024, 2048
 _TARGETS = {"constant": False, "computed": True}
 
 
+@grouped
 def bench_host(
     arm: Annotated[
         list[str] | None,
@@ -52,11 +50,8 @@ def bench_host(
     noise_budget_s: NoiseBudget = 0.0,
     seed: Seed = 0,
     enforce_eager: EnforceEager = False,
-    json_file: JsonFile = None,
-    csv: CsvFile = None,
-    markdown: MarkdownFile = None,
-    png: PngFile = None,
-    html: HtmlFile = None,
+    *,
+    files: ReportFiles,
 ) -> None:
     """Time the parts of decode steps: the plugin, stock vLLM, and no speculation.
 
@@ -77,12 +72,9 @@ def bench_host(
     from vllm_spec_plugin.tools.bench.rounds import num_runs
     from vllm_spec_plugin.tools.bench.running import describe, running_engines
     from vllm_spec_plugin.tools.progress import shown_progress
-    from vllm_spec_plugin.tools.report import Files, check_files
     from vllm_spec_plugin.tools.report.provenance import provenance
 
     errors = new_console(stderr=True)
-    files = Files(markdown, json_file, csv, png, html)
-    check_files(files)
     numbers = whole_numbers("--levels", levels, _MOST_REQUESTS)
     targets = [_TARGETS[word] for word in words("--forward", forward or list(_TARGETS), list(_TARGETS))]
     cells = [(is_computed, num_requests) for is_computed in targets for num_requests in numbers]
@@ -94,13 +86,12 @@ def bench_host(
     with tempfile.TemporaryDirectory(prefix="vllm-spec-bench-") as name:
         folder = Path(name)
         arms = plan_host_arms(arm or ARMS, draft_source, optimal_tokens, folder)
-        planned = {name: arm.planned for name, arm in arms.items()}
         options = {"max_num_seqs": max(numbers), "max_num_batched_tokens": batched}
         with (
-            running_engines(planned, source, seed, enforce_eager, folder, errors, **options) as engines,
+            running_engines(arms, source, seed, enforce_eager, folder, errors, **options) as engines,
             shown_progress(num_runs(len(arms), len(cells), rounds), errors) as on_run,
         ):
             results = run_all(arms, engines, cells, job, rounds, NoiseGate(noise_budget_s), on_run)
-            origin |= {"rounds": results.rounds, "arms": describe(planned, engines)}
+            origin |= {"rounds": results.rounds, "arms": describe(arms, engines)}
     report = report_of(results, origin, rounds)
     write_or_fail(report, files)

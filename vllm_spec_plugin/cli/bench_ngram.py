@@ -4,28 +4,28 @@ from typing import Annotated
 
 import typer
 
-from vllm_spec_plugin.cli.bench_options import CsvFile, HtmlFile, JsonFile, MarkdownFile, PngFile
+from vllm_spec_plugin.cli.options import ReportFiles, grouped
 
 
+@grouped
 def bench_ngram(
     context: Annotated[int, typer.Option(min=64, help="Prompt tokens of the synthetic text.")] = 32768,
     output_tokens: Annotated[int, typer.Option(min=2, help="Output tokens of the synthetic text.")] = 4096,
     num_draft_tokens: Annotated[int, typer.Option(min=1, help="Maximum draft tokens per step.")] = 8,
-    min_order: Annotated[int, typer.Option(min=1, max=16, help="Minimum match length, in tokens.")] = 2,
+    min_order: Annotated[int, typer.Option(min=1, max=16, help="Minimum match length, in tokens.")] = 1,
     shared_tokens: Annotated[
         int, typer.Option(min=1024, help="Tokens of earlier texts in the arms with shared.")
     ] = 1_000_000,
     min_probability: Annotated[
         float, typer.Option(min=0, max=0.99, help="Probability below which a draft of method suffix ends.")
-    ] = 0.02,
+    ] = 0.1,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the texts.")] = 0,
-    json_file: JsonFile = None,
-    csv: CsvFile = None,
-    markdown: MarkdownFile = None,
-    png: PngFile = None,
-    html: HtmlFile = None,
+    *,
+    files: ReportFiles,
 ) -> None:
-    """Time n-gram lookup, n-gram frequency and suffix per request and step, and count what they gain.
+    """Time drafts of repeated text per request and step, and count what they gain.
+
+    Methods suffix and ngram have one proposer. If arctic-inference is installed, vLLM's suffix trees are measured, too.
 
     The synthetic text is long and has repeated phrases. The other texts are made of the standard library's sources with
     the bundled tokenizer. Requests are answered one after the other; drafts are checked against the true text.
@@ -35,16 +35,14 @@ def bench_ngram(
     import numpy as np
     from tokenizers import Tokenizer
 
-    from vllm_spec_plugin.cli.console import new_console
-    from vllm_spec_plugin.tools.bench.ngram import SYNTHETIC, Known, fill, proposers, simulate, source_texts
+    from vllm_spec_plugin.cli.console import write_or_fail
+    from vllm_spec_plugin.tools.bench.ngram import SYNTHETIC, TITLES, Known, fill, proposers, simulate, source_texts
     from vllm_spec_plugin.tools.bench.ngram import synthetic_text as synthetic
     from vllm_spec_plugin.tools.demo import model_path
     from vllm_spec_plugin.tools.demo.corpus import load_corpus
-    from vllm_spec_plugin.tools.report import Files, Measurements, Report, StackedBars, Table, check_files, write
+    from vllm_spec_plugin.tools.report import Measurements, Report, StackedBars, Table
     from vllm_spec_plugin.tools.report.provenance import provenance
 
-    files = Files(markdown, json_file, csv, png, html)
-    check_files(files)
     rng, tokenizer = np.random.default_rng(seed), Tokenizer.from_file(str(model_path("target") / "tokenizer.json"))
     text, earlier = synthetic(context + output_tokens, rng), synthetic(shared_tokens, rng)
     workloads = {SYNTHETIC: [Known(text[:context], text[context:])]}
@@ -60,7 +58,7 @@ def bench_ngram(
                 kept += shared_tokens
             found = simulate(proposer, requests, num_draft_tokens)
             # Short texts leave most of what is reserved unused.
-            memory = found.pop("bytes") / kept if workload == SYNTHETIC else None
+            memory = (found.pop("bytes") / kept or None) if workload == SYNTHETIC else None
             measured.add(arm, workload, 1, 0, found | {"bytes per token": memory})
             accepted[workload][arm] = found["accepted"]
             times = (f"{1e6 * found['step']:.1f}", f"{1e6 * found['step p99']:.1f}", f"{1e3 * found['first step']:.1f}")
@@ -81,7 +79,10 @@ def bench_ngram(
                 text_columns=2,
             )
         ],
-        [StackedBars(workload, "accepted draft tokens per step", {"accepted": a}) for workload, a in accepted.items()],
+        [
+            StackedBars(TITLES[name], "accepted draft tokens per step", {"accepted": by_arm})
+            for name, by_arm in accepted.items()
+        ],
         [
             f"synthetic: {context} tokens of Zipf-distributed text, half of it in phrases that come back. code: a file "
             "goes on after its first half. edit: the prompt's file with 5% of its lines changed. agent: each answer is "
@@ -90,4 +91,4 @@ def bench_ngram(
         ],
         measurements=measured,
     )
-    write(report, terminal=new_console(), **vars(files))
+    write_or_fail(report, files)

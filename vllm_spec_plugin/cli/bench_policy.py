@@ -4,11 +4,12 @@ from typing import Annotated
 
 import typer
 
-from vllm_spec_plugin.cli.bench_options import CsvFile, HtmlFile, JsonFile, MarkdownFile, PngFile
+from vllm_spec_plugin.cli.options import ReportFiles, grouped
 
 _REQUESTS = (1, 4, 16, 64)
 
 
+@grouped
 def bench_policy(
     requests: Annotated[
         list[int] | None, typer.Option(min=1, help="Requests per step; repeatable. [default: 1, 4, 16, 64]")
@@ -17,11 +18,8 @@ def bench_policy(
     steps: Annotated[int, typer.Option(min=1, help="Steps per round.")] = 200,
     rounds: Annotated[int, typer.Option(min=1, help="Rounds; figures are their medians.")] = 9,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the drafts' acceptance.")] = 0,
-    json_file: JsonFile = None,
-    csv: CsvFile = None,
-    markdown: MarkdownFile = None,
-    png: PngFile = None,
-    html: HtmlFile = None,
+    *,
+    files: ReportFiles,
 ) -> None:
     """Time the policy that chooses draft lengths by measured acceptance and cost, per step of all requests.
 
@@ -30,19 +28,17 @@ def bench_policy(
     """
     import sys
 
-    from vllm_spec_plugin.cli.console import new_console
+    from vllm_spec_plugin.cli.console import write_or_fail
     from vllm_spec_plugin.tools.bench.policy_cost import ACCEPTANCE, CASES, PARTS, config_of, measure
-    from vllm_spec_plugin.tools.report import Chart, Files, Line, Measurements, Report, Table, check_files, write
+    from vllm_spec_plugin.tools.report import Chart, Line, Measurements, Report, Table
     from vllm_spec_plugin.tools.report import show_spread as show
     from vllm_spec_plugin.tools.report.provenance import provenance
 
-    files = Files(markdown, json_file, csv, png, html)
-    check_files(files)
     levels = sorted(set(requests or _REQUESTS))
     measured, workload, conclusion, tables, lines = Measurements(), "acceptance 0.7", [], [], []
     for case in CASES:
         config = config_of(case, tokens)
-        arm = ", ".join(proposer.method for proposer in config.proposers)
+        arm = case
         for level in levels:
             for number, cost in enumerate(measure(config, level, steps, rounds, seed)):
                 measured.add(arm, workload, level, number, cost)
@@ -69,9 +65,16 @@ def bench_policy(
         provenance(sys.argv[1:], seed, ()),
         conclusion,
         tables,
-        [Chart("policy optimal", "requests per step", "CPU time per step, µs", lines)],
+        [
+            Chart(
+                f"policy optimal, up to {tokens} draft tokens, acceptance {ACCEPTANCE:g}",
+                "requests per step",
+                "CPU time per step, µs",
+                lines,
+            )
+        ],
         notes,
         measurements=measured,
         data={"tokens": tokens, "acceptance": ACCEPTANCE, "steps": steps, "rounds": rounds},
     )
-    write(report, terminal=new_console(), **vars(files))
+    write_or_fail(report, files)

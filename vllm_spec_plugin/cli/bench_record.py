@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from vllm_spec_plugin.cli.bench_options import Draft, NoiseBudget, Proposer, Rounds, Seed, Target
+from vllm_spec_plugin.cli.options import Draft, NoiseBudget, Proposer, Rounds, Seed, Target
 
 
 def bench_record(
@@ -66,7 +66,7 @@ def bench_record(
         seed,
     )
     source = model_source("--target", target, "target")
-    config = record.fixed(base_of(proposer, draft and model_source("--draft", draft, "draft"), "greedy").config, tokens)
+    config = record.fixed(base_of(proposer, draft and model_source("--draft", draft, "draft")).config, tokens)
     origin = provenance(sys.argv[1:], seed, PROMPTS) | {"sizes": dataclasses.asdict(sizes)}
 
     def on_run(what: str) -> None:
@@ -74,7 +74,7 @@ def bench_record(
 
     with (
         tempfile.TemporaryDirectory(prefix="vllm-spec-record-") as name,
-        record.running(config, source, seed, Path(name)) as arms,
+        record.running(config, source, seed, Path(name), errors) as arms,
     ):
         if known is None:
             traces = record.record_outcomes(arms["plugin"], config, sizes, on_run)

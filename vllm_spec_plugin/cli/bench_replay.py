@@ -5,9 +5,11 @@ from typing import Annotated
 
 import typer
 
-from vllm_spec_plugin.cli.bench_options import CsvFile, HtmlFile, JsonFile, MarkdownFile, PngFile, Seed
+from vllm_spec_plugin.cli.options import ReportFiles, grouped
+from vllm_spec_plugin.tools.bench.replay.sizes import Sizes
 
 
+@grouped
 def bench_replay(
     recording: Annotated[
         list[Path] | None,
@@ -17,12 +19,6 @@ def bench_replay(
         list[str] | None, typer.Option(metavar="NAME", help="Workload; repeatable. [default: all]")
     ] = None,
     levels: Annotated[str, typer.Option(metavar="N,...", help="Numbers of concurrent streams.")] = "1,2,4,8,16,32",
-    tokens: Annotated[
-        int, typer.Option(min=16, help="Output tokens per stream, or per phase of the workload switching.")
-    ] = 400,
-    request_tokens: Annotated[int, typer.Option(min=2, help="Mean output tokens per request.")] = 96,
-    seeds: Annotated[int, typer.Option(min=1, help="Number of replays, each with another seed.")] = 3,
-    seed: Seed = 0,
     ablate: Annotated[
         bool, typer.Option("--ablate", help="Instead, switch off one mechanism of the policy at a time.")
     ] = False,
@@ -30,11 +26,9 @@ def bench_replay(
         list[str] | None,
         typer.Option(metavar="MECHANISM", help="With --ablate: only this mechanism; repeatable. [default: all]"),
     ] = None,
-    json_file: JsonFile = None,
-    csv: CsvFile = None,
-    markdown: MarkdownFile = None,
-    png: PngFile = None,
-    html: HtmlFile = None,
+    *,
+    sizes: Sizes,
+    files: ReportFiles,
 ) -> None:
     """Replay recorded outcomes and costs under the policy `optimal`, and compare it.
 
@@ -44,23 +38,20 @@ def bench_replay(
     """
     import sys
 
-    from vllm_spec_plugin.cli.console import new_console
+    from vllm_spec_plugin.cli.console import write_or_fail
     from vllm_spec_plugin.tools.bench.input import whole_numbers, words
     from vllm_spec_plugin.tools.bench.replay.ablation import MECHANISMS
     from vllm_spec_plugin.tools.bench.replay.ablation import ablate as gains_of
     from vllm_spec_plugin.tools.bench.replay.recording import bundled, read
     from vllm_spec_plugin.tools.bench.replay.report import gains_report, rates_report
-    from vllm_spec_plugin.tools.bench.replay.settings import WORKLOADS, Sizes, arms_of
+    from vllm_spec_plugin.tools.bench.replay.settings import WORKLOADS, arms_of
     from vllm_spec_plugin.tools.bench.replay.settings import replay as rates_of
-    from vllm_spec_plugin.tools.report import Files, Measurements, check_files, write
+    from vllm_spec_plugin.tools.report import Measurements
     from vllm_spec_plugin.tools.report.provenance import provenance
 
-    files = Files(markdown, json_file, csv, png, html)
-    check_files(files)
     chosen = words("--workload", workload or list(WORKLOADS), list(WORKLOADS))
     mechanisms = words("--without", without or list(MECHANISMS), list(MECHANISMS))
     streams = whole_numbers("--levels", levels, 1024)
-    sizes = Sizes(tokens, request_tokens, tuple(range(seed, seed + seeds)))
     measured = {}
     for path in recording or bundled():
         known = read(path)
@@ -74,7 +65,7 @@ def bench_replay(
                 rows = {arm.name: rates_of(known, arm, name, count, sizes) for arm in arms_of(known)}
             for arm, by_seed in rows.items():
                 for number, values in enumerate(by_seed):
-                    found.add(arm, f"{path.stem}: {name}", count, seed + number, values)
-    origin = provenance(sys.argv[1:], seed, ())
+                    found.add(arm, f"{path.stem}: {name}", count, sizes.seed + number, values)
+    origin = provenance(sys.argv[1:], sizes.seed, ())
     report = gains_report(measured, origin) if ablate else rates_report(measured, origin)
-    write(report, terminal=new_console(), **vars(files))
+    write_or_fail(report, files)

@@ -4,12 +4,13 @@ from typing import Annotated
 
 import typer
 
-from vllm_spec_plugin.cli.bench_options import CsvFile, HtmlFile, JsonFile, MarkdownFile, PngFile
+from vllm_spec_plugin.cli.options import ReportFiles, grouped
 from vllm_spec_plugin.schema.errors import UserError
 
 _VOCABULARIES, _REQUESTS, _TOKENS = (512, 32_768, 152_064), (8, 32), (4, 8)
 
 
+@grouped
 def bench_verification(
     vocab_size: Annotated[
         list[int] | None,
@@ -26,11 +27,8 @@ def bench_verification(
     ] = 1000,
     device: Annotated[str, typer.Option(help="Device on which times are taken: cpu or cuda.")] = "cpu",
     seed: Annotated[int, typer.Option(min=0, help="Seed of distributions and drafts.")] = 0,
-    json_file: JsonFile = None,
-    csv: CsvFile = None,
-    markdown: MarkdownFile = None,
-    png: PngFile = None,
-    html: HtmlFile = None,
+    *,
+    files: ReportFiles,
 ) -> None:
     """Compare block verification of sampled drafts with token verification: time, and accepted tokens.
 
@@ -39,40 +37,38 @@ def bench_verification(
     alone: on a CPU, one thread's CPU time. Keep the machine otherwise idle.
     """
     import sys
-    from dataclasses import asdict
 
     import torch
 
-    from vllm_spec_plugin.cli.console import new_console
+    from vllm_spec_plugin.cli.console import write_or_fail
     from vllm_spec_plugin.tools.bench.verification import APART, measure_gain, time_verification
-    from vllm_spec_plugin.tools.report import Chart, Files, Line, Measurements, Report, Table, check_files, write
+    from vllm_spec_plugin.tools.report import Chart, Line, Measurements, Report, Table, show_spread
     from vllm_spec_plugin.tools.report.provenance import provenance
 
-    files = Files(markdown, json_file, csv, png, html)
-    check_files(files)
     if device not in ("cpu", "cuda") or (device == "cuda" and not torch.cuda.is_available()):
         raise UserError(f"--device {device}: allowed: cpu, or cuda where there is a GPU")
     torch.set_num_threads(1)
     measured, times, gains, ratios = Measurements(), [], [], []
-    sizes, levels = vocab_size or _VOCABULARIES, requests or _REQUESTS
-    for size in sizes:
-        for level in levels:
-            cost = time_verification(size, level, tokens, rounds, seed, torch.device(device))
-            times.append(
-                [str(size), str(level), f"{cost.token * 1e3:.2f}", f"{cost.block * 1e3:.2f}", f"{cost.ratio:.3f}"]
-            )
-            for arm, seconds in (("token", cost.token), ("block", cost.block)):
-                measured.add(arm, f"vocabulary {size}", level, 0, {"seconds": seconds})
-            measured.add("block", f"vocabulary {size}", level, 0, {"time over token": cost.ratio})
-            ratios.append(cost.ratio)
+    for size in vocab_size or _VOCABULARIES:
+        for level in requests or _REQUESTS:
+            place = f"vocabulary {size}", level
+            for number, seconds in enumerate(
+                time_verification(size, level, tokens, rounds, seed, torch.device(device))
+            ):
+                for arm, value in seconds.items():
+                    measured.add(arm, *place, number, {"seconds": value})
+            ratio = measured.ratio("block", "token", *place, "seconds")
+            shown = (show_spread(measured.spread(arm, *place, "seconds"), 1e3) for arm in ("token", "block"))
+            times.append([str(size), str(level), *shown, show_spread(ratio, digits=3)])
+            ratios.append(0.0 if ratio is None else ratio.median)
     more: dict[int, dict[float, float]] = {length: {} for length in _TOKENS}
     for apart in APART:
         for length in _TOKENS:
             gain = measure_gain(apart, length, gain_vocab_size, steps, seed)
-            accepted = (f"{value:.3f}" for value in (gain.acceptance_rate, gain.token, gain.block))
-            gains.append([f"{apart:g}", str(length), *accepted, f"{gain.ratio:.4f} ± {gain.error:.4f}"])
-            measured.add("block over token", f"K = {length}, draft apart {apart:g}", 1, 0, asdict(gain))
-            more[length][apart] = 100 * (gain.ratio - 1)
+            accepted = (f"{gain[name]:.3f}" for name in ("acceptance_rate", "token", "block"))
+            gains.append([f"{apart:g}", str(length), *accepted, f"{gain['ratio']:.4f} ± {gain['error']:.4f}"])
+            measured.add("block over token", f"K = {length}, draft apart {apart:g}", 1, 0, gain)
+            more[length][apart] = 100 * (gain["ratio"] - 1)
     best = max(value for found in more.values() for value in found.values())
     report = Report(
         "bench verification",
@@ -98,9 +94,9 @@ def bench_verification(
         ],
         [
             Chart(
-                "tokens per step, block over token by token",
+                "gain of block verification over token by token, by how far draft and target differ",
                 "standard deviation of the draft's logits from the target's",
-                "more tokens per step, %",
+                "additional tokens per step, %",
                 [Line(f"K = {length}", dict(found)) for length, found in more.items()],
                 has_levels=False,
             )
@@ -112,4 +108,4 @@ def bench_verification(
         measurements=measured,
         data={"tokens": tokens, "rounds": rounds, "steps": steps, "device": device, "gain_vocab_size": gain_vocab_size},
     )
-    write(report, terminal=new_console(), **vars(files))
+    write_or_fail(report, files)

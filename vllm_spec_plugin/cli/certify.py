@@ -1,13 +1,14 @@
 """`vllm-spec certify`: tests whether a model's outputs with the plugin are exact on this machine."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from vllm_spec_plugin.cli.bench_options import HtmlFile, JsonFile, MarkdownFile, PngFile
+from vllm_spec_plugin.cli.options import ReportFiles, grouped
 
 
+@grouped
 def certify(
     context: typer.Context,
     model: Annotated[str, typer.Option(help="Folder or hub name of the served model.", show_default=False)],
@@ -35,10 +36,8 @@ def certify(
         ),
     ] = None,
     enforce_eager: Annotated[bool, typer.Option("--enforce-eager", help="Do not compile the models.")] = False,
-    json_file: JsonFile = None,
-    markdown: MarkdownFile = None,
-    png: PngFile = None,
-    html: HtmlFile = None,
+    *,
+    files: ReportFiles,
 ) -> None:
     """Test whether a model's outputs with a plugin.yaml are exact on this machine.
 
@@ -59,15 +58,15 @@ def certify(
     from vllm_spec_plugin.tools.certify import prompts as texts
     from vllm_spec_plugin.tools.certify.baseline import DEFAULT, QUICK
     from vllm_spec_plugin.tools.certify.options import context_of, engine_options
+    from vllm_spec_plugin.tools.certify.report import report_of
     from vllm_spec_plugin.tools.certify.session import Certification
     from vllm_spec_plugin.tools.certify.session import certify as run
     from vllm_spec_plugin.tools.progress import shown_engines
     from vllm_spec_plugin.tools.prompts import read_texts
-    from vllm_spec_plugin.tools.report import Files, check_files
+    from vllm_spec_plugin.tools.report import write
     from vllm_spec_plugin.tools.report.provenance import provenance
 
-    console, files = new_console(), Files(markdown, json_file, None, png, html)
-    check_files(files)
+    console = new_console()
     # Mistakes in the file are reported before a model is looked for.
     load_config(config)
     options = engine_options(context.args)
@@ -86,18 +85,6 @@ def certify(
     )
     origin = provenance(sys.argv[1:], 0, given or texts.built_in(), {"target": source})
     with tempfile.TemporaryDirectory(prefix="vllm-spec-certify-") as folder, shown_engines(console) as say:
-        report = run(plan, Path(folder), origin, say)
-    finish(report, files, console)
-
-
-def finish(found: Any, files: Any, console: Any) -> None:
-    """Shows and writes a report.
-
-    Raises:
-        Exit: with the report's exit status.
-    """
-    from vllm_spec_plugin.tools.certify.report import report_of
-    from vllm_spec_plugin.tools.report import write
-
+        found = run(plan, Path(folder), origin, say)
     write(report_of(found), terminal=console, **vars(files))
     raise typer.Exit(found.exit_status)

@@ -1,231 +1,182 @@
-"""`vllm-spec demo`: completes the same prompts without and with speculation, and compares."""
+"""`vllm-spec demo`: the same prompts without and with speculation, side by side, and a verdict."""
 
-import statistics
-import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+import contextlib
+import dataclasses
+import io
+import os
+import re
+import sys
+import tempfile
 from pathlib import Path
 from typing import Annotated
 
 import httpx
 import typer
-from openai import DefaultHttpxClient, OpenAI, OpenAIError
+from openai import OpenAIError
 from rich.console import Console
-from rich.markup import escape
-from rich.syntax import Syntax
-from rich.table import Table
+from rich.text import Text
 
 from vllm_spec_plugin.cli.console import new_console
 from vllm_spec_plugin.cli.errors import fail
+from vllm_spec_plugin.cli.init import example
+from vllm_spec_plugin.cli.options import ReportFiles, grouped
+from vllm_spec_plugin.config import load_config
 from vllm_spec_plugin.schema.errors import UserError
+from vllm_spec_plugin.tools.bench.engine_args import model_source
+from vllm_spec_plugin.tools.bench.noise_gate import NoiseGate
+from vllm_spec_plugin.tools.certify.baseline import QUICK
 from vllm_spec_plugin.tools.demo import model_path
-from vllm_spec_plugin.tools.progress import Tasks
+from vllm_spec_plugin.tools.demo.answers import PROMPTS
+from vllm_spec_plugin.tools.demo.pairs import Pair, Servers, ask_in_pairs, running
+from vllm_spec_plugin.tools.demo.verdict import report_of
+from vllm_spec_plugin.tools.demo.view import View, frame
+from vllm_spec_plugin.tools.demo.widen import widen
+from vllm_spec_plugin.tools.progress import shown_engines
+from vllm_spec_plugin.tools.report import write
+from vllm_spec_plugin.tools.report.provenance import provenance
 from vllm_spec_plugin.tools.serving import Server
 
-# Code like the bundled target's training data; the later prompts are repetitive, as much code is.
-PROMPTS = (
-    'def fibonacci(n):\n    """Return the n-th Fibonacci number."""\n',
-    "class Stack:\n    def __init__(self):\n        self._items = []\n\n    def push(self, item):\n",
-    "import os\nimport sys\n\ndef read_lines(path):\n    with open(path) as file:\n",
-    'def parse_args(argv):\n    parser = argparse.ArgumentParser()\n    parser.add_argument("--verbose",',
-    "    def visit_Add(self, node):\n        self.generic_visit(node)\n\n"
-    "    def visit_Sub(self, node):\n        self.generic_visit(node)\n\n    def visit_Mult(self, node):\n",
-    'ERRORS = {\n    400: "Bad Request",\n    401: "Unauthorized",\n    403: "Forbidden",\n    404: "Not Found",\n',
-    "    def __lt__(self, other):\n        return self.value < other.value\n\n"
-    "    def __le__(self, other):\n        return self.value <= other.value\n\n    def __gt__(self, other):\n",
-    "    self.assertEqual(add(1, 2), 3)\n    self.assertEqual(add(2, 2), 4)\n    self.assertEqual(add(3, 2), 5)\n",
-)
-_DRAFTS = "vllm:spec_decode_num_drafts_total"
-_DRAFT_TOKENS = "vllm:spec_decode_num_draft_tokens_total"
-_ACCEPTED_TOKENS = "vllm:spec_decode_num_accepted_tokens_total"
-# vLLM updates its counters just after it has sent a step's tokens.
-_SETTLE_SECONDS = 0.2
-_REPEATS = 3
+# With the bundled target's outputs, and steps of 10 to 30 ms on a CPU, as those of 8B to 70B models on GPUs.
+_PARAMETERS = 100_000_000
+# The two servers share the machine.
+_MEMORY = ("--gpu-memory-utilization", "0.4")
+_NOISE_BUDGET_SECONDS = 30.0
+# Of `certify --quick`: as many settings and checks, with fewer samples.
+_CERTIFY = dataclasses.replace(QUICK, greedy=16, sampling_prompts=2, samples=200, seconds=45.0)
+_NEXT = """\
+What to type next:
+  vllm-spec init ngram --out plugin.yaml                        a file with every key explained
+  vllm-spec doctor --model MODEL --config plugin.yaml           what would be refused for your model?
+  vllm-spec certify --quick --model MODEL --config plugin.yaml  are its outputs exact on this machine?
+  vllm-spec plan --model MODEL --prompts prompts.jsonl          does it pay for your traffic?
+  vllm serve MODEL --speculative-config plugin.yaml             serves it"""
 
 
-@dataclass(frozen=True)
-class Speculation:
-    """Drafts, draft tokens and accepted tokens of a span of time."""
-
-    drafts: float = 0.0
-    draft_tokens: float = 0.0
-    accepted_tokens: float = 0.0
-
-    @classmethod
-    def between(cls, before: Mapping[str, float], after: Mapping[str, float]) -> "Speculation":
-        """The difference of two readings of vLLM's counters, which do not exist before the first draft."""
-        return cls(
-            *(after.get(name, 0.0) - before.get(name, 0.0) for name in (_DRAFTS, _DRAFT_TOKENS, _ACCEPTED_TOKENS))
-        )
-
-    def __add__(self, other: "Speculation") -> "Speculation":
-        return Speculation(
-            self.drafts + other.drafts,
-            self.draft_tokens + other.draft_tokens,
-            self.accepted_tokens + other.accepted_tokens,
-        )
-
-    @property
-    def acceptance_length(self) -> float | None:
-        """1 + accepted/steps; None if nothing was drafted."""
-        return 1 + self.accepted_tokens / self.drafts if self.drafts else None
-
-    @property
-    def acceptance_rate(self) -> float | None:
-        """Accepted/drafted; None if nothing was drafted."""
-        return self.accepted_tokens / self.draft_tokens if self.draft_tokens else None
-
-
-@dataclass(frozen=True)
-class Completion:
-    """One response: text, output tokens, median seconds, and its drafts."""
-
-    text: str
-    tokens: int
-    seconds: float
-    speculation: Speculation
-
-
-def complete_all(server: Server, max_tokens: int, console: Console) -> list[Completion]:
-    """Completes the demo's prompts one at a time, greedily, each several times; times are medians.
-
-    Raises:
-        OpenAIError: a request failed.
-    """
-    # No retry: a repeated request would be timed twice. No proxy: the server is local.
-    with (
-        OpenAI(
-            base_url=f"{server.base_url}/v1",
-            api_key="not needed",
-            max_retries=0,
-            http_client=DefaultHttpxClient(trust_env=False, timeout=600.0),
-        ) as client,
-        Tasks(console) as tasks,
-        tasks.task("completing", len(PROMPTS)) as advance,
-    ):
-        # Warm-up: the first request includes lazy initialisation.
-        client.completions.create(model=server.model, prompt="import ", max_tokens=max_tokens, temperature=0)
-        completions: list[Completion] = []
-        for prompt in PROMPTS:
-            time.sleep(_SETTLE_SECONDS)
-            before = server.metrics()
-            times = []
-            for _ in range(_REPEATS):
-                start = time.perf_counter()
-                answer = client.completions.create(
-                    model=server.model, prompt=prompt, max_tokens=max_tokens, temperature=0
-                )
-                times.append(time.perf_counter() - start)
-            seconds = statistics.median(times)
-            time.sleep(_SETTLE_SECONDS)
-            tokens = answer.usage.completion_tokens if answer.usage else 0
-            speculation = Speculation.between(before, server.metrics())
-
-            completions.append(Completion(answer.choices[0].text, tokens, seconds, speculation))
-            advance(len(completions))
-        return completions
-
-
-def comparison_table(without: list[Completion], with_plugin: list[Completion]) -> Table:
-    """Builds a table with a row per prompt and a row of totals."""
-    table = Table(title="tokens per second, one request at a time, temperature 0", show_footer=True)
-    rows = [
-        (_first_line(prompt), old.tokens, old.seconds, new.tokens, new.seconds, new.speculation, old.text == new.text)
-        for prompt, old, new in zip(PROMPTS, without, with_plugin, strict=True)
-    ]
-    cells = [_cells(*row) for row in rows]
-    total = _cells(
-        "all",
-        sum(row[1] for row in rows),
-        sum(row[2] for row in rows),
-        sum(row[3] for row in rows),
-        sum(row[4] for row in rows),
-        sum((row[5] for row in rows), Speculation()),
-        all(row[6] for row in rows),
-    )
-    headers = ("prompt", "without", "with", "speedup", "acceptance length", "acceptance rate", "identical")
-    for header, footer in zip(headers, total, strict=True):
-        table.add_column(header, footer, justify="left" if header == "prompt" else "right")
-    for row in cells:
-        table.add_row(*row)
-    return table
-
-
-def _cells(
-    name: str,
-    old_tokens: int,
-    old_seconds: float,
-    new_tokens: int,
-    new_seconds: float,
-    speculation: Speculation,
-    identical: bool,
-) -> tuple[str, ...]:
-    old, new = old_tokens / old_seconds, new_tokens / new_seconds
-    speedup = f"{new / old:.2f}x" if old else "-"
-    length, rate = speculation.acceptance_length, speculation.acceptance_rate
-    return (
-        escape(name),
-        f"{old:.1f}",
-        f"{new:.1f}",
-        speedup,
-        "-" if length is None else f"{length:.2f}",
-        "-" if rate is None else f"{rate:.2f}",
-        "yes" if identical else "[red]NO[/red]",
-    )
-
-
-def _first_line(prompt: str) -> str:
-    return prompt.strip().splitlines()[0]
-
-
+@grouped
 def demo(
-    config: Annotated[Path, typer.Option(help="The plugin.yaml of the second server.")] = Path("configs/ngram.yaml"),
-    max_tokens: Annotated[int, typer.Option(min=1, help="Maximum output tokens per prompt.")] = 128,
-    model: Annotated[
-        str | None, typer.Option(help="Folder or hub name of another target. [default: the bundled one]")
+    config: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="A plugin.yaml. [default: the bundled draft model; with --model, n-grams]"),
     ] = None,
-    timeout: Annotated[float, typer.Option(min=1, help="Seconds to wait for a server to start.")] = 300.0,
+    model: Annotated[
+        str | None,
+        typer.Option(help="Folder or hub name of another target. [default: the bundled one, widened to 100M weights]"),
+    ] = None,
+    max_tokens: Annotated[int, typer.Option(min=1, help="Maximum output tokens per answer.")] = 96,
+    rounds: Annotated[int, typer.Option(min=1, help="Pairs of answers per prompt.")] = 2,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="One server, asked without and with drafts; three pairs; no certification.")
+    ] = False,
+    svg: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write a moment of the live view as a terminal picture.")
+    ] = None,
+    timeout: Annotated[float, typer.Option(min=1, help="Seconds to wait for the servers to start.")] = 300.0,
+    *,
+    files: ReportFiles,
 ) -> None:
-    """Serve a model without and with speculation, complete the same prompts, and compare speed and outputs."""
+    """Serve a model without and with speculation, compare speed and outputs, and test exactness.
+
+    Both servers run at once and answer alternately, so that other work on the machine slows both. Takes about three
+    minutes, with --quick one. Without --png the picture is vllm-spec-demo.png.
+    """
+    from importlib.util import find_spec
+
     console = new_console()
-    if not config.is_file():
-        raise UserError(
-            f"--config {config}: no such file in {Path.cwd()}; allowed: a plugin.yaml; the default is found in the "
-            "project's folder"
+    if files.png is None and find_spec("matplotlib") is not None:
+        files = dataclasses.replace(files, png=Path("vllm-spec-demo.png"))
+    source = None if model is None else model_source("--model", model, "target")
+    prompts = PROMPTS[:3] if quick else PROMPTS
+    with tempfile.TemporaryDirectory(prefix="vllm-spec-demo-") as name:
+        folder = Path(name)
+        if config is None:
+            config = folder / "plugin.yaml"
+            config.write_text(example("draft_model" if source is None else "ngram"), encoding="utf-8")
+        load_config(config)
+        if source is None:
+            source = _widened(folder / "target-100M")
+        pairs = _measure(
+            source, config.absolute(), prompts, 1 if quick else rounds, max_tokens, timeout, quick, console
         )
-
-    target = model or str(model_path("target"))
-    console.print(f"Target: {escape(target)}")
-    console.print(
-        f"{len(PROMPTS)} prompts, up to {max_tokens} tokens each, on two servers one after the other; "
-        f"medians of {_REPEATS}.\n"
-    )
-    runs: list[list[Completion]] = []
-    try:
-        for setting in (None, config.resolve()):
-            title = f"with {config}" if setting else "without speculation"
-            console.print(f"[bold]{len(runs) + 1}/2[/bold] {escape(title)}")
-            with Server(target, setting, timeout=timeout, console=console) as server:
-                runs.append(complete_all(server, max_tokens, console))
-    except (OpenAIError, httpx.HTTPError) as error:
-        raise UserError(f"the server did not answer: {error}") from None
-
-    without, with_plugin = runs
+        # The bundled target has the outputs of the widened one, and samples many times faster.
+        certified = source if model is not None else str(model_path("target"))
+        exactness, problems = (None, []) if quick else _certify(certified, config, folder, console)
+    if svg is not None:
+        _draw(pairs, prompts, svg)
+    origin = provenance(sys.argv[1:], 0, prompts, {"target": source}) | {"rounds": 1 if quick else rounds}
+    report = report_of(pairs, prompts, exactness, problems, origin)
+    if quick:
+        report = dataclasses.replace(report, notes=["--quick: without speculation is the same server with spec: off."])
+    write(report, **vars(files))
     console.print()
-    console.print(comparison_table(without, with_plugin))
-    console.print("\nFirst output, with speculation:\n")
-    console.print(Syntax(PROMPTS[0] + with_plugin[0].text, "python", word_wrap=True, background_color="default"))
-    differing = [
-        (_first_line(prompt), old.text, new.text)
-        for prompt, old, new in zip(PROMPTS, without, with_plugin, strict=True)
-        if old.text != new.text
-    ]
-    if differing:
-        prompt, old_text, new_text = differing[0]
-        fail(
-            f"{len(differing)} of {len(PROMPTS)} outputs differ. The first:\n"
-            f"  prompt:  {prompt!r}\n"
-            f"  without: {old_text!r}\n"
-            f"  with:    {new_text!r}",
-            1,
-        )
+    # In a terminal the verdict is last, where it is seen.
+    write(dataclasses.replace(report, conclusion=()), terminal=console)
+    console.print()
+    for sentence in report.conclusion:
+        console.print(Text(sentence, style="bold"))
+    if report.problems:
+        fail("; ".join(report.problems), 1)
+    picture = (
+        f"Picture: {files.png}" if files.png else "No picture without matplotlib: pip install 'vllm-spec-plugin[plot]'"
+    )
+    console.print(f"\n{picture}\n\n{_NEXT}", markup=False, highlight=False)
+
+
+def _widened(folder: Path) -> str:
+    target = model_path("target")
+    widen(target, folder, parameters=_PARAMETERS)
+    return str(folder)
+
+
+def _measure(
+    target: str,
+    config: Path,
+    prompts: tuple[str, ...],
+    rounds: int,
+    max_tokens: int,
+    timeout: float,
+    quick: bool,
+    console: Console,
+) -> list[Pair]:
+    quiet = Console(quiet=True)
+    # The servers' front ends and this client need a core too, or they stall the workers.
+    environment = {"VLLM_CPU_NUM_OF_RESERVED_CPU": "1"} if len(os.sched_getaffinity(0)) > 1 else {}
+    plain, drafted = (
+        Server(target, file, extra_args=_MEMORY, environment=environment, timeout=timeout, console=quiet)
+        for file in (None, config)
+    )
+    # Starting takes most of the time, and two servers start more slowly than one.
+    servers = Servers(drafted if quick else plain, drafted)
+    console.print(f"{len(prompts)} prompts, {rounds} pairs of answers each, up to {max_tokens} tokens.")
+    try:
+        what = "a server" if quick else "two servers, without and with speculation,"
+        with console.status(f"starting {what} on {len(os.sched_getaffinity(0))} cores"):
+            stack = contextlib.ExitStack()
+            stack.enter_context(running(servers))
+        with stack, View(console, prompts, rounds * len(prompts)) as view:
+            return ask_in_pairs(servers, prompts, rounds, max_tokens, NoiseGate(_NOISE_BUDGET_SECONDS), view.show)
+    except (OpenAIError, httpx.HTTPError) as error:
+        raise UserError(f"a server did not answer: {error}") from None
+
+
+def _certify(target: str, config: Path, folder: Path, console: Console) -> tuple[str, list[str]]:
+    """Returns the verdict in words, and problems."""
+    from vllm_spec_plugin.tools.certify.options import context_of
+    from vllm_spec_plugin.tools.certify.report import verdict
+    from vllm_spec_plugin.tools.certify.session import Certification, certify
+
+    plan = Certification(target, config, context_of(target), {}, None, _CERTIFY, enforce_eager=True)
+    console.print("Testing exactness: greedy, sampled, seeded and preempted requests (about a minute).")
+    with shown_engines(console) as say:
+        found = certify(plan, folder, {}, say)
+    told = verdict(found).rstrip(".")
+    drafted = sum(check.drafted for check in found.checks)
+    return f"{told[0].lower()}{told[1:]} ({drafted:,} draft tokens verified)", [told] if found.failed else []
+
+
+def _draw(pairs: list[Pair], prompts: tuple[str, ...], svg: Path) -> None:
+    """Writes the live view at the moment when the last answer with speculation is complete."""
+    console = Console(record=True, width=120, file=io.StringIO(), force_terminal=True, emoji=False)
+    console.print(frame(pairs, prompts, len(pairs), pairs[-1].drafted.seconds))
+    # rich's fonts are on the net.
+    drawn = re.sub(r"@font-face \{.*?\}\s*", "", console.export_svg(title="vllm-spec demo"), flags=re.DOTALL)
+    svg.write_text(drawn, encoding="utf-8")

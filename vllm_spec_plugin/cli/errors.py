@@ -1,5 +1,6 @@
 """Ends failed commands with one message, without a traceback, and an exit status."""
 
+import errno
 import signal
 import sys
 from typing import Any, NoReturn
@@ -32,6 +33,8 @@ class Commands(TyperGroup):
         except UserError as error:
             fail(str(error), 2)
         except OSError as error:
+            if error.errno == errno.EPIPE:  # the reader of a pipe has seen enough; click ends the command
+                raise
             fail(f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error), 2)
         except ModuleNotFoundError as error:
             module = (error.name or "").partition(".")[0]

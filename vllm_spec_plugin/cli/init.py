@@ -22,6 +22,20 @@ def init(
     out: Annotated[Path | None, typer.Option(help="File to write. [default: standard output]")] = None,
 ) -> None:
     """Print or write a plugin.yaml with every key explained: the project's example of METHOD."""
+    write_or_print(example(method, model, str(out or "plugin.yaml")), out)
+
+
+def example(method: str, model: str | None = None, name: str = "plugin.yaml") -> str:
+    """Returns the project's example of a method, with the paths of this installation.
+
+    Args:
+        method: a method, or a variant.
+        model: folder or hub name of the draft model or heads; None is bundled.
+        name: of the file that it will be.
+
+    Raises:
+        UserError: there is no such method, or it has no model.
+    """
     root = Path(str(files("vllm_spec_plugin")))
     examples = {path.stem: path for path in sorted((root / "configs").glob("*.yaml"))}
     if method not in examples:
@@ -34,4 +48,4 @@ def init(
     if model is not None:
         text = re.sub(r" This one is bundled; its target is\s+(# )?\s*vllm_spec_plugin/models/target\.", "", text)
         text = re.sub(r" These are bundled; their target is\s+(# )?\s*vllm_spec_plugin/models/target\.", "", text)
-    write_or_print(text.replace(f"configs/{method}.yaml", str(out or "plugin.yaml")), out)
+    return text.replace(f"configs/{method}.yaml", name)

@@ -5,20 +5,12 @@ from typing import Annotated
 
 import typer
 
-from vllm_spec_plugin.cli.bench_options import (
-    CsvFile,
-    EnforceEager,
-    HtmlFile,
-    JsonFile,
-    MarkdownFile,
-    NoiseBudget,
-    PngFile,
-    Seed,
-)
+from vllm_spec_plugin.cli.options import EnforceEager, NoiseBudget, ReportFiles, Seed, grouped
 
 _MOST_TOKENS, _MOST_STREAMS = 64, 256
 
 
+@grouped
 def plan(
     model: Annotated[str, typer.Option(help="Folder or hub name of the served model.", show_default=False)],
     prompts: Annotated[
@@ -66,11 +58,8 @@ def plan(
     out_anyway: Annotated[
         bool, typer.Option("--out-anyway", help="Write --out even if the recommendation is not to speculate.")
     ] = False,
-    json_file: JsonFile = None,
-    csv: CsvFile = None,
-    markdown: MarkdownFile = None,
-    png: PngFile = None,
-    html: HtmlFile = None,
+    *,
+    files: ReportFiles,
 ) -> None:
     """Recommend whether to use speculation for a model and its traffic, with which proposer, and predict the speedup.
 
@@ -84,7 +73,7 @@ def plan(
 
     from rich.markup import escape
 
-    from vllm_spec_plugin.cli.console import new_console
+    from vllm_spec_plugin.cli.console import new_console, write_or_fail
     from vllm_spec_plugin.register.serve_options import use_cache_if_offline
     from vllm_spec_plugin.tools.bench.engine_args import model_source
     from vllm_spec_plugin.tools.bench.input import whole_numbers
@@ -92,17 +81,14 @@ def plan(
     from vllm_spec_plugin.tools.planner.measuring import Sizes
     from vllm_spec_plugin.tools.planner.models import check_models, read_heads
     from vllm_spec_plugin.tools.planner.plugin_yaml import write_plugin_yaml
-    from vllm_spec_plugin.tools.planner.report.page import report_of
-    from vllm_spec_plugin.tools.planner.texts import as_traffic
+    from vllm_spec_plugin.tools.planner.report import report_of
+    from vllm_spec_plugin.tools.planner.traffic import as_traffic
     from vllm_spec_plugin.tools.prompts import read_prompts
-    from vllm_spec_plugin.tools.report import Files, check_files, write
     from vllm_spec_plugin.tools.report.output import check_output
     from vllm_spec_plugin.tools.report.provenance import provenance
 
-    console, errors = new_console(), new_console(stderr=True)
+    errors = new_console(stderr=True)
     levels = whole_numbers("--concurrency", concurrency, _MOST_STREAMS)
-    files = Files(markdown, json_file, csv, png, html)
-    check_files(files)
     check_output("--out", out)
     given = read_prompts(prompts)
     served = model_source("--model", model, "target")
@@ -118,10 +104,10 @@ def plan(
     traffic = as_traffic(given, served, temperature, output_tokens)
     roles = {"target": served, "draft": small, "medusa": medusa, "eagle3": head}
     models = {role: name for role, name in roles.items() if name}
-    origin = provenance(sys.argv[1:], seed, [prompt.text for prompt in traffic], models) | {"model": served}
+    origin = provenance(sys.argv[1:], seed, [one.prompt for one in traffic], models) | {"model": served}
     with tempfile.TemporaryDirectory(prefix="vllm-spec-plan-") as folder:
         results = planning.make_plan(wanted, traffic, origin, Path(folder), noise_budget, errors)
-    write(report_of(results, origin), terminal=console, **vars(files))
+    write_or_fail(report_of(results, origin), files)
     if out is not None:
         done = write_plugin_yaml(results, origin, out, anyway=out_anyway)
-        console.print(f"\n{escape(done)}", soft_wrap=True, highlight=False)
+        new_console().print(f"\n{escape(done)}", soft_wrap=True, highlight=False)

@@ -3,12 +3,11 @@
 import math
 import re
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from vllm_spec_plugin.cli.bench_options import HtmlFile, JsonFile, MarkdownFile
+from vllm_spec_plugin.cli.options import ReportFiles, grouped
 from vllm_spec_plugin.schema.errors import UserError
 
 if TYPE_CHECKING:
@@ -24,6 +23,7 @@ _RATIO = f"a number from 0 to {_HIGHEST_RATIO}"
 _LENGTHS = f"whole numbers from 0 to {_LONGEST}, such as 4 or 1,2,5 or 1..10"
 
 
+@grouped
 def theory(
     alpha: Annotated[
         list[str] | None,
@@ -61,12 +61,8 @@ def theory(
         bool,
         typer.Option("--paper", help="Instead, compute the paper's Tables 1 and 4, its Figure 3 and section 3.5."),
     ] = False,
-    json_file: JsonFile = None,
-    markdown: MarkdownFile = None,
-    png: Annotated[
-        Path | None, typer.Option("--png", "--out", metavar="FILE", help="Draw the curves into this file.")
-    ] = None,
-    html: HtmlFile = None,
+    *,
+    files: ReportFiles,
 ) -> None:
     """Predict the gain of speculation by the formulas of Leviathan et al. (2023).
 
@@ -75,13 +71,10 @@ def theory(
     """
     import sys
 
-    from vllm_spec_plugin.cli.console import new_console
-    from vllm_spec_plugin.tools.report import Files, check_files, write
+    from vllm_spec_plugin.cli.console import write_or_fail
     from vllm_spec_plugin.tools.report.provenance import provenance
     from vllm_spec_plugin.tools.theory.report import paper_report, study_report
 
-    files = Files(markdown, json_file, None, png, html)
-    check_files(files)
     origin = provenance(sys.argv[1:], 0, ())
     if paper:
         given = {"--alpha": alpha, "--cost": cost, "--tokens": tokens, "--ops-cost": ops_cost, "--verify": verify}
@@ -93,7 +86,7 @@ def theory(
         rates = _each_once(cell.acceptance_rate for cell in cells) if alpha else _DRAWN_RATES
         costs = _each_once(cell.cost_ratio for cell in cells) if cost else _DRAWN_COSTS
         report = study_report(cells, rates, costs, origin)
-    write(report, terminal=new_console(), **vars(files))
+    write_or_fail(report, files)
 
 
 def _study(

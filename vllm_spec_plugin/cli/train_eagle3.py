@@ -4,25 +4,14 @@ from typing import Annotated
 
 import typer
 
-from vllm_spec_plugin.cli.bench_options import CsvFile, HtmlFile, JsonFile, MarkdownFile, PngFile
-from vllm_spec_plugin.cli.training_options import (
-    BatchTokens,
-    MaxLength,
-    OutFolder,
-    Seed,
-    SelfDistill,
-    SelfDistillTemperature,
-    TargetModel,
-    TrainingData,
-    WeightType,
-    run_training,
-)
+from vllm_spec_plugin.cli.options import ReportFiles, grouped
+from vllm_spec_plugin.cli.training_options import TrainingRun, WeightType, run_training
 
 
+@grouped
 def train_eagle3(
-    model: TargetModel,
-    data: TrainingData,
-    out: OutFolder,
+    *,
+    run: TrainingRun,
     draft_tokens: Annotated[
         int, typer.Option(min=1, max=16, help="Length of the chains that the head learns to draft.")
     ] = 5,
@@ -45,7 +34,6 @@ def train_eagle3(
         ),
     ] = None,
     steps: Annotated[int, typer.Option(min=1, help="Optimiser steps.")] = 2000,
-    batch_tokens: BatchTokens = 2048,
     learning_rate: Annotated[
         float | None,
         typer.Option(
@@ -55,19 +43,8 @@ def train_eagle3(
             help="Peak learning rate. [default: 0.032 / sqrt(hidden size of the model)]",
         ),
     ] = None,
-    max_length: MaxLength = 512,
-    self_distill: SelfDistill = None,
-    self_distill_temperature: SelfDistillTemperature = None,
     dtype: Annotated[WeightType, typer.Option(help="Data type of the saved weights.")] = WeightType.BFLOAT16,
-    seed: Seed = 0,
-    json_file: JsonFile = None,
-    csv: CsvFile = None,
-    markdown: MarkdownFile = None,
-    png: PngFile = None,
-    html: HtmlFile = None,
-    restart: Annotated[
-        bool, typer.Option("--restart", help="Discard an interrupted run in DIR, and replace a head in it.")
-    ] = False,
+    files: ReportFiles,
 ) -> None:
     """Train an EAGLE-3 head for a model. The model's weights do not change.
 
@@ -75,25 +52,16 @@ def train_eagle3(
     (training.png, or --png), to DIR. To resume an interrupted run, repeat the same command.
     """
     from vllm_spec_plugin.cli.console import new_console
-    from vllm_spec_plugin.tools.report import Files, check_files
     from vllm_spec_plugin.tools.training.eagle3.options import Eagle3Options
     from vllm_spec_plugin.tools.training.eagle3.train import train_head
 
-    files = Files(markdown, json_file, csv, png, html)
-    check_files(files)
     options = Eagle3Options(
-        model,
-        tuple(data),
         draft_tokens=draft_tokens,
         draft_vocab=draft_vocab,
         aux_layers=aux_layers,
         steps=steps,
-        batch_tokens=batch_tokens,
         learning_rate=learning_rate,
-        max_length=max_length,
-        self_distill=self_distill or 0,
-        temperatures=tuple(dict.fromkeys(self_distill_temperature or (0.0, 1.0))),
         dtype=dtype.value,
-        seed=seed,
+        **run.values,
     )
-    run_training(lambda: train_head(options, out, new_console(), restart=restart, files=files), out)
+    run_training(lambda: train_head(options, run.out, new_console(), restart=run.restart, files=files), run.out)

@@ -5,19 +5,8 @@ from typing import Annotated
 
 import typer
 
-from vllm_spec_plugin.cli.bench_options import CsvFile, HtmlFile, JsonFile, MarkdownFile, PngFile
-from vllm_spec_plugin.cli.training_options import (
-    BatchTokens,
-    MaxLength,
-    OutFolder,
-    Seed,
-    SelfDistill,
-    SelfDistillTemperature,
-    TargetModel,
-    TrainingData,
-    WeightType,
-    run_training,
-)
+from vllm_spec_plugin.cli.options import ReportFiles, grouped
+from vllm_spec_plugin.cli.training_options import TrainingRun, WeightType, run_training
 from vllm_spec_plugin.schema.errors import UserError
 
 
@@ -28,10 +17,10 @@ class Labels(StrEnum):
     HARD = "hard"
 
 
+@grouped
 def train_medusa(
-    model: TargetModel,
-    data: TrainingData,
-    out: OutFolder,
+    *,
+    run: TrainingRun,
     heads: Annotated[
         int | None,
         typer.Option(
@@ -40,7 +29,6 @@ def train_medusa(
     ] = None,
     layers: Annotated[int, typer.Option(min=1, max=8, help="Residual blocks per head.")] = 1,
     steps: Annotated[int, typer.Option(min=0, help="Optimiser steps.")] = 2000,
-    batch_tokens: BatchTokens = 2048,
     learning_rate: Annotated[
         float | None,
         typer.Option(
@@ -50,9 +38,6 @@ def train_medusa(
             help="Peak learning rate. [default: 0.064 / sqrt(hidden size of the model)]",
         ),
     ] = None,
-    max_length: MaxLength = 512,
-    self_distill: SelfDistill = None,
-    self_distill_temperature: SelfDistillTemperature = None,
     start: Annotated[
         str | None,
         typer.Option(
@@ -67,15 +52,7 @@ def train_medusa(
         Labels, typer.Option(help="Train on the model's distribution of each token (soft), or on the token (hard).")
     ] = Labels.SOFT,
     dtype: Annotated[WeightType, typer.Option(help="Data type of the saved weights.")] = WeightType.FLOAT16,
-    seed: Seed = 0,
-    json_file: JsonFile = None,
-    csv: CsvFile = None,
-    markdown: MarkdownFile = None,
-    png: PngFile = None,
-    html: HtmlFile = None,
-    restart: Annotated[
-        bool, typer.Option("--restart", help="Discard an interrupted run in DIR, and replace heads in it.")
-    ] = False,
+    files: ReportFiles,
 ) -> None:
     """Train Medusa heads for a model. The model's weights do not change.
 
@@ -86,26 +63,17 @@ def train_medusa(
         raise UserError("--steps: got 0; allowed: from 1, or 0 with --from, to measure existing heads")
 
     from vllm_spec_plugin.cli.console import new_console
-    from vllm_spec_plugin.tools.report import Files, check_files
     from vllm_spec_plugin.tools.training.options import Options
     from vllm_spec_plugin.tools.training.train import train_heads
 
-    files = Files(markdown, json_file, csv, png, html)
-    check_files(files)
     options = Options(
-        model=model,
-        data=tuple(data),
         heads=heads,
         layers=layers,
         steps=steps,
-        batch_tokens=batch_tokens,
         learning_rate=learning_rate,
-        max_length=max_length,
-        self_distill=self_distill or 0,
-        temperatures=tuple(dict.fromkeys(self_distill_temperature or (0.0, 1.0))),
         start=start,
         labels=labels.value,
         dtype=dtype.value,
-        seed=seed,
+        **run.values,
     )
-    run_training(lambda: train_heads(options, out, new_console(), restart=restart, files=files), out)
+    run_training(lambda: train_heads(options, run.out, new_console(), restart=run.restart, files=files), run.out)

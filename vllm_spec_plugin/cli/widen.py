@@ -25,9 +25,7 @@ def parse_count(text: str) -> int:
 
 
 def widen(
-    out: Annotated[
-        Path, typer.Argument(metavar="OUT", show_default=False, help="Folder to write; created if missing.")
-    ],
+    out: Annotated[Path, typer.Argument(metavar="OUT", show_default=False, help="Folder to write, new or empty.")],
     parameters: Annotated[
         int | None,
         typer.Option(
@@ -45,7 +43,6 @@ def widen(
         Path | None,
         typer.Option(metavar="DIR", help="Folder of the model to widen. [default: the bundled target]"),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace the model in OUT.")] = False,
 ) -> None:
     """Make a model costlier without changing its outputs.
 
@@ -59,10 +56,7 @@ def widen(
     from vllm_spec_plugin.tools.demo import widen as widening
 
     source = model_path("target") if model is None else model
-    if intermediate_size is None:
-        assert parameters is not None
-        intermediate_size = widening.intermediate_size_for(source, parameters)
-    result = widening.widen(source, out, intermediate_size, force=force)
+    result = widening.widen(source, out, intermediate_size=intermediate_size, parameters=parameters)
     typer.echo(f"parameters         {result.parameters_before:,} -> {result.parameters_after:,}")
     typer.echo(f"intermediate size  {result.intermediate_size_before:,} -> {result.intermediate_size_after:,}")
     typer.echo(f"size on disk       {result.bytes_on_disk / 1e6:,.1f} MB")

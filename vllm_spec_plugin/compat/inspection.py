@@ -125,21 +125,17 @@ class StepWatch:
         _replace(llm.llm_engine, "step", self._whole)
         _replace(runner, "execute_model", self._target)
         if hasattr(runner, "drafter"):
-            _replace(runner, "propose_draft_token_ids", self._drafting)
-            # The plugin's method is `draft`; its `propose` only satisfies vLLM's checks.
-            name = "draft" if hasattr(runner.drafter, "draft") else "propose"
-            _replace(runner.drafter, name, self._proposer)
-        if (trees := getattr(runner, "tree_steps", None)) is not None:
-            for name in ("prepare", "metadata", "join"):
-                _replace(trees, name, self._tree)
-            _replace(trees.attention, "write_shared", self._tree)
+            # The plugin drafts when vLLM takes the drafts; its `propose` only satisfies vLLM's checks.
+            is_ours = hasattr(runner.drafter, "draft")
+            _replace(runner, "take_draft_token_ids" if is_ours else "propose_draft_token_ids", self._drafting)
+            _replace(runner.drafter, "draft" if is_ours else "propose", self._proposer)
 
     def clear(self) -> None:
         """Drops the recorded steps."""
         self.steps = []
 
     def _whole(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        self._seen = {"num_drafted": 0, "drafting_seconds": 0.0, "proposer_seconds": 0.0, "tree_seconds": 0.0}
+        self._seen = {"num_drafted": 0, "drafting_seconds": 0.0, "proposer_seconds": 0.0}
         start = time.perf_counter()
         result = original(*args, **kwargs)
         # vLLM's asynchronous scheduler ends with a step in which nothing is computed.
@@ -160,19 +156,14 @@ class StepWatch:
         start = self._now()
         drafts = original(*args, **kwargs)
         self._seen["drafting_seconds"] = self._now() - start
-        self._seen["num_drafted"] = max((len(draft) for draft in drafts), default=0)
+        token_ids = getattr(drafts, "draft_token_ids", drafts) or ()
+        self._seen["num_drafted"] = max(map(len, token_ids), default=0)
         return drafts
 
     def _proposer(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         start = self._now()
         result = original(*args, **kwargs)
         self._seen["proposer_seconds"] = self._now() - start
-        return result
-
-    def _tree(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        start = self._now()
-        result = original(*args, **kwargs)
-        self._seen["tree_seconds"] += self._now() - start
         return result
 
     def _now(self) -> float:

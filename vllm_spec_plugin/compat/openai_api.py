@@ -1,9 +1,10 @@
 """vLLM's OpenAI-compatible API: requests' predicted outputs, and their counts in the responses' usage."""
 
+import asyncio
 import functools
 import inspect
 import json
-from collections.abc import AsyncIterator, Callable, Hashable, Iterable
+from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Sequence
 from typing import Any, Protocol
 
 from vllm_spec_plugin.compat.frontend import bad_request
@@ -12,8 +13,6 @@ from vllm_spec_plugin.compat.patching import wrap
 _PREDICTION, _DETAILS, _RESULTS = "prediction", "completion_tokens_details", "result_generator"
 _DATA = "data: "
 
-# Returns the text of a prediction of OpenAI's API. Raises ValueError.
-Read = Callable[[Any], str]
 # Returns the tokens of a prediction, which is in a dictionary of its own if it is of OpenAI's API. Further arguments:
 # tokenizer, maximum tokens of a request. Raises ValueError.
 Tokenize = Callable[[Any, Any, int], list[int]]
@@ -22,8 +21,8 @@ Tokenize = Callable[[Any, Any, int], list[int]]
 class Count(Protocol):
     """Counts a prediction's tokens in outputs."""
 
-    def __init__(self, given: Any, tokenizer: Any, max_model_len: int) -> None:
-        """Takes a prediction that was accepted, the tokenizer and the maximum tokens of a request."""
+    def __init__(self, prediction: Sequence[int]) -> None:
+        """Takes the predicted tokens."""
 
     def note(self, choice: Hashable, tokens: Iterable[int]) -> None:
         """Counts new tokens of a choice."""
@@ -33,25 +32,23 @@ class Count(Protocol):
         ...
 
 
-def patch(key: str, is_served: Callable[[Any], bool], read: Read, tokenize: Tokenize, count: type[Count]) -> None:
+def patch(key: str, is_served: Callable[[Any], bool], tokenize: Tokenize, count: type[Count]) -> None:
     """Makes vLLM tokenize requests' predicted outputs, send them to the engine, and count them in the responses' usage.
 
     Args:
         key: key of `SamplingParams.extra_args` with the tokens.
         is_served: whether a server with a `SpeculativeConfig` drafts from predictions; others drop them.
-        read: checks a prediction of OpenAI's API, before a stream begins.
         tokenize: checks and tokenizes a prediction.
         count: counts a prediction's tokens in outputs.
     """
-    from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
     from vllm.entrypoints.openai.chat_completion.serving import OpenAIServingChat
-    from vllm.entrypoints.openai.completion.protocol import CompletionRequest
     from vllm.entrypoints.openai.completion.serving import OpenAIServingCompletion
     from vllm.sampling_params import SamplingParams
 
     wrap(SamplingParams, "verify", functools.partial(_tokenizing, key, is_served, tokenize))
-    for request in (ChatCompletionRequest, CompletionRequest):
-        wrap(request, "to_sampling_params", functools.partial(_reading, key, read))
+    rendering = functools.partial(_rendering, key, is_served, tokenize)
+    wrap(OpenAIServingChat, "render_chat_request", rendering)
+    wrap(OpenAIServingCompletion, "render_completion_request", rendering)
 
     def counting(make: Callable[..., Any]) -> Callable[..., Any]:
         return functools.partial(_counting, key, is_served, count, make)
@@ -62,22 +59,32 @@ def patch(key: str, is_served: Callable[[Any], bool], read: Read, tokenize: Toke
     wrap(OpenAIServingCompletion, "request_output_to_completion_response", counting(_batch))
 
 
-def _reading(key: str, read: Read, original: Callable[..., Any]) -> Callable[..., Any]:
+def _rendering(
+    key: str, is_served: Callable[[Any], bool], tokenize: Tokenize, original: Callable[..., Any]
+) -> Callable[..., Any]:
+    """Tokenizes a request's prediction beside its prompt, in the thread of the latter: the event loop serves others."""
     from vllm.exceptions import VLLMValidationError
 
-    def to_sampling_params(self: Any, *args: Any, **kwargs: Any) -> Any:
-        params = original(self, *args, **kwargs)
-        prediction = (self.model_extra or {}).get(_PREDICTION)
-        if prediction is not None:
-            given = params.extra_args or {}
-            if key in given:
-                raise VLLMValidationError(f"got {_PREDICTION} and vllm_xargs.{key}; allowed: one of them")
+    async def render(self: Any, request: Any) -> Any:
+        rendered = await original(self, request)
+        given, prediction = request.vllm_xargs or {}, (request.model_extra or {}).get(_PREDICTION)
+        config = self.engine_client.vllm_config
+        # Beam search makes requests of its own, without predictions.
+        if request.use_beam_search or not is_served(config.speculative_config):
+            return rendered
+        if prediction is not None and key in given:
+            raise VLLMValidationError(f"got {_PREDICTION} and vllm_xargs.{key}; allowed: one of them")
+        if prediction is not None or key in given:
             with bad_request(_PREDICTION):
-                read(prediction)
-            params.extra_args = {**given, key: {_PREDICTION: prediction}}
-        return params
+                wanted = given[key] if prediction is None else {_PREDICTION: prediction}
+                # The event loop would wait a second for a megabyte of text.
+                arguments = wanted, self.renderer.tokenizer, config.model_config.max_model_len
+                loop = asyncio.get_running_loop()
+                tokens = await loop.run_in_executor(self.renderer._executor, tokenize, *arguments)
+            request.vllm_xargs = {**given, key: tokens}
+        return rendered
 
-    return to_sampling_params
+    return render
 
 
 def _tokenizing(
@@ -152,14 +159,12 @@ def _counting(
     def begin(*args: Any, **kwargs: Any) -> tuple[inspect.BoundArguments, _Usage | None]:
         call = bind(*args, **kwargs)
         given, request = call.arguments, call.arguments["request"]
-        vllm_config = given["self"].engine_client.vllm_config
-        prediction = (request.model_extra or {}).get(_PREDICTION)
-        if prediction is None:
-            prediction = (request.vllm_xargs or {}).get(key)
-        # Beam search makes requests of its own, without predictions.
-        if prediction is None or request.use_beam_search or not is_served(vllm_config.speculative_config):
+        prediction = (request.vllm_xargs or {}).get(key)
+        served = is_served(given["self"].engine_client.vllm_config.speculative_config)
+        # A text: of an endpoint that does not render requests as the two here do.
+        if not isinstance(prediction, list) or request.use_beam_search or not served:
             return call, None
-        usage = _Usage(count(prediction, given["tokenizer"], vllm_config.model_config.max_model_len))
+        usage = _Usage(count(prediction))
         if _RESULTS in given:
             given[_RESULTS] = usage.noting(given[_RESULTS])
         return call, usage

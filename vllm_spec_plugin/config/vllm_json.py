@@ -8,7 +8,7 @@ from vllm_spec_plugin.config.reading import parse_config
 from vllm_spec_plugin.proposers.ngram.config import NgramConfig
 from vllm_spec_plugin.proposers.registry import BUNDLED, Kind, method_of
 from vllm_spec_plugin.schema.errors import Mistake, config_error, did_you_mean, show, unknown_word
-from vllm_spec_plugin.schema.vllm_keys import KEYS, reason_against
+from vllm_spec_plugin.schema.vllm_keys import KEYS, hint_for_key, reason_against
 
 _MAX_ORDER: int = NgramConfig.model_json_schema()["properties"]["max_order"]["maximum"]
 _VERIFICATION = {"standard": "token", "block": "block"}
@@ -44,7 +44,7 @@ def convert(given: Mapping[str, Any], source: str) -> Converted:
     """
     notes: list[str] = []
     mistakes = [
-        Mistake(key, f"unknown to vLLM 0.32 (got {show(value)}){did_you_mean(key, list(KEYS))}")
+        Mistake(key, f"unknown to vLLM 0.32 (got {show(value)}){hint_for_key(key) or did_you_mean(key, list(KEYS))}")
         for key, value in given.items()
         if key not in KEYS
     ]

@@ -58,7 +58,7 @@ class StateBuffer:
             self._drop_oldest(max(self._parts, key=self._count))
 
     def is_full(self, enough: int) -> bool:
-        """Whether there are `enough` positions, or so many that another step may find no room."""
+        """Whether there are `enough` positions, or too many for another step to find room."""
         return self.num_tokens >= min(enough, self._step_tokens)
 
     def span(self, request_id: str) -> tuple[int, int]:

@@ -18,7 +18,7 @@ def request_views(
     drafter: Drafter,
     plan: Mapping[str, Turns],
     hidden: torch.Tensor | None = None,
-) -> tuple[list[int], list[RequestView]]:
+) -> list[RequestView]:
     """Builds the views of requests to draft for, after a step's tokens were appended to their texts.
 
     Args:
@@ -29,8 +29,8 @@ def request_views(
         hidden: [batch_size, hidden_size], hidden states from which the last tokens were sampled.
 
     Returns:
-        Rows of the batch, and views. Requests without room for a draft before `max_model_len` or their `max_tokens`
-        are left out. With a draft model, requests in prefill have K = 0.
+        Views in batch order. Requests without room for a draft before `max_model_len` or their `max_tokens` are left
+        out. With a draft model, requests in prefill have K = 0.
     """
     batch, engine, max_tokens = runner.input_batch, drafter.engine, drafter.config.draft_length.tokens
     trees = drafter.config.drafts_trees
@@ -41,7 +41,7 @@ def request_views(
     texts = batch.token_ids_cpu[:]
     texts.flags.writeable = False
     lengths = batch.num_tokens_no_spec[rows].tolist()
-    used_rows, views = [], []
+    views = []
     for i, length, own in zip(rows, lengths, shared, strict=True):
         new = sampled_token_ids[i]
         if not (new or engine):
@@ -80,5 +80,4 @@ def request_views(
                 prediction=read_prediction(params.extra_args),
             )
         )
-        used_rows.append(i)
-    return used_rows, views
+    return views

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from vllm_spec_plugin.compat import runner as compat
 from vllm_spec_plugin.compat import sampling as compat_sampling
+from vllm_spec_plugin.compat.scheduler import DraftTokenIds
 from vllm_spec_plugin.compat.tree_attention import TreeAttention
 from vllm_spec_plugin.drafting.drafter import Drafter
 from vllm_spec_plugin.drafting.pending_drafts import tokens_to_send
@@ -12,7 +13,7 @@ from vllm_spec_plugin.drafting.views import request_views
 from vllm_spec_plugin.forward.start_up import DRAFT_SECONDS, PROBE_SECONDS, TARGET_SECONDS, make_kernels, probe_steps
 from vllm_spec_plugin.forward.trees import TreeSteps
 from vllm_spec_plugin.kv.block_tables import cut_block_tables
-from vllm_spec_plugin.messages import NO_PLAN, StepPlan, StepResult, TreeShape, plan_of, send
+from vllm_spec_plugin.messages import NO_PLAN, DraftResult, StepPlan, StepResult, TreeShape, plan_of, send
 from vllm_spec_plugin.metrics.counters import Timing
 from vllm_spec_plugin.support.gate import check_runner
 from vllm_spec_plugin.verification import SpecRejectionSampler
@@ -38,8 +39,8 @@ class SpecRunnerMixin(Runner):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         # The scheduler's plan of the step.
         self._plan: StepPlan = NO_PLAN
-        # Per request drafted a tree with branches for in this step.
-        self._drafted_trees: dict[str, TreeShape] = {}
+        # Tokens of the step by batch row, and hidden states that they were sampled from, while drafts are to be made.
+        self._to_draft: tuple[list[list[int]], Any] | None = None
         # Per request that verified a tree in this step: the nodes that were accepted.
         self._accepted_nodes: dict[str, tuple[int, ...]] = {}
         self._step_probe: list[tuple[int, float]] = []
@@ -209,20 +210,39 @@ class SpecRunnerMixin(Runner):
         *args: Any,
         **kwargs: Any,
     ) -> list[list[int]]:
-        """Drafts for the requests of this step, in batch order; returns nothing if the plan has no turns for them."""
-        turns = self._plan.turns
-        if not turns:
-            return []
-        hidden = sample_hidden_states if self.drafter.uses_states else None
-        if hidden is not None and not self._went_stock_way:
-            hidden = hidden[self.rejection_sampler.verdict.rows[:, -1].to(hidden.device)]
-        rows, views = request_views(self, sampled_token_ids, self.drafter, turns, hidden)
-        draft_token_ids: list[list[int]] = [[] for _ in sampled_token_ids]
-        for row, view, draft in zip(rows, views, self.drafter.draft(views), strict=True):
-            draft_token_ids[row] = tokens_to_send(draft)
+        """Keeps what drafts are made from; `take_draft_token_ids` makes them if the plan has turns."""
+        if self._plan.turns:
+            hidden = sample_hidden_states if self.drafter.uses_states else None
+            if hidden is not None and not self._went_stock_way:
+                hidden = hidden[self.rejection_sampler.verdict.rows[:, -1].to(hidden.device)]
+            self._to_draft = sampled_token_ids, hidden
+        return []
+
+    def take_draft_token_ids(self) -> Any:
+        """Drafts for the next step, and returns the drafts with their `DraftResult`; None if the plan has no turns.
+
+        vLLM calls it when the step's outputs are on their way to the clients, so that no token waits for drafting.
+        """
+        drafts = None if self._to_draft is None else self._draft(*self._to_draft)
+        self._to_draft = None
+        if self.tree_steps is not None:
+            # The scheduler frees these blocks.
+            self.tree_steps.forks = {}
+        return drafts
+
+    def _draft(self, sampled_token_ids: list[list[int]], hidden: Any) -> DraftTokenIds:
+        """Drafts after the sampled tokens of each batch row and the hidden states that they were sampled from."""
+        drafter, trees = self.drafter, dict[str, TreeShape]()
+        views = request_views(self, sampled_token_ids, drafter, self._plan.turns, hidden)
+        drafts = drafter.draft(views)
+        request_ids = [view.request_id for view in views]
+        for request_id, draft in zip(request_ids, drafts, strict=True):
             if draft.tree is not None and len(draft.tree.chains) > 1:
-                self._drafted_trees[view.request_id] = (len(draft.tree.chains) - 1, draft.tree.depth)
-        return draft_token_ids
+                trees[request_id] = len(draft.tree.chains) - 1, draft.tree.depth
+        output = DraftTokenIds(request_ids, [tokens_to_send(draft) for draft in drafts])
+        sources, drafter.sources = drafter.sources, {}
+        send(output, DraftResult(drafter.take_counters() or None, sources, trees))
+        return output
 
     def sample_tokens(self, grammar_output: Any) -> Any:
         """Runs vLLM's step from logits to tokens, and sends its `StepResult`."""
@@ -237,11 +257,7 @@ class SpecRunnerMixin(Runner):
 
     def _send_result(self, output: Any) -> None:
         """Sends the step's `StepResult` to the scheduler, unless it is empty."""
-        drafter, trees, nodes, probe = self.drafter, self._drafted_trees, self._accepted_nodes, self._step_probe
-        counters = drafter.take_counters() or None
-        if counters is not None or drafter.sources or trees or nodes or probe:
-            send(output, StepResult(counters, drafter.sources, trees, nodes, probe))
-            drafter.sources, self._drafted_trees, self._accepted_nodes, self._step_probe = {}, {}, {}, []
-        if self.tree_steps is not None:
-            # The scheduler frees these blocks.
-            self.tree_steps.forks = {}
+        counters, nodes, probe = self.drafter.take_counters() or None, self._accepted_nodes, self._step_probe
+        if counters is not None or nodes or probe:
+            send(output, StepResult(counters, nodes, probe))
+            self._accepted_nodes, self._step_probe = {}, []

@@ -233,7 +233,7 @@ def _slots(placed: Sequence[_Placed], tails: Sequence[Int32s], own: Int32s, bloc
         return root + 1 + nodes, positions, blocks * block_size + positions % block_size
 
     nodes, positions, slots = located([this.part.nodes for this in placed])
-    # The step's text, as far as it lies in blocks that branches have of their own: nodes before the first one.
+    # The part of the step's text in blocks of the branches' own: nodes before the first one.
     begins = [max(this.request.num_computed, this.first * block_size) for this in placed]
     parts = [
         np.concatenate([this.part.shared, _text(this.length - begin, this.part.count)], axis=1)

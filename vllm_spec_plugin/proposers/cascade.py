@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from vllm_spec_plugin.proposers.base import NO_DRAFT, Draft, Proposer, RequestView
 from vllm_spec_plugin.turns import Turns
@@ -91,8 +91,7 @@ class Cascade:
         if count == request.num_draft_tokens and depth == request.depth:
             return request
         siblings = request.sibling_uniforms
-        return replace(
-            request,
+        return request._replace(
             num_draft_tokens=count,
             depth=depth,
             uniforms=request.uniforms[:depth],

@@ -174,8 +174,8 @@ def read_facts(source: ModelSource) -> ModelFacts:
 
     origin = _origin(source.model, source.revision)
     try:
-        whole = AutoConfig.from_pretrained(source.model, **origin, **source.code)
-        config = whole.get_text_config()
+        full_config = AutoConfig.from_pretrained(source.model, **origin, **source.code)
+        config = full_config.get_text_config()
     except Exception as error:  # whatever a config from anywhere makes of the library that reads it
         raise UnreadableError(show_reason(error)) from None
     try:

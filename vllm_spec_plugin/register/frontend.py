@@ -19,7 +19,6 @@ def patch() -> None:
     openai_api.patch(
         SPEC_PREDICTION,
         _takes_predictions,
-        predictions.text_of,
         predictions.tokens_of,
         predictions.PredictionUsage,
     )

@@ -1,10 +1,7 @@
 """Reads requests' predicted outputs, and counts which of their tokens the outputs have."""
 
-import functools
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any
-
-import numpy as np
 
 from vllm_spec_plugin.proposers.prediction.alignment import Alignment
 from vllm_spec_plugin.schema.errors import show
@@ -21,7 +18,7 @@ def tokens_of(given: Any, tokenizer: Any, max_model_len: int) -> list[int]:
     """Tokenizes a prediction; empty for one without text.
 
     Args:
-        given: of `vllm_xargs` a text or a list of tokens; {"prediction": P} for the request's `prediction` P.
+        given: a text, a list of tokens, or {"prediction": P} for a request's `prediction` P.
         tokenizer: the target's; None is a server that takes tokens only.
         max_model_len: maximum number of tokens of a request's text: no longer prediction can be of use.
 
@@ -39,7 +36,13 @@ def tokens_of(given: Any, tokenizer: Any, max_model_len: int) -> list[int]:
             raise ValueError(f"vllm_xargs.spec_prediction: got {show(text)}; allowed: a text or tokens")
         if tokenizer is None:
             raise ValueError("prediction: the server has no tokenizer; allowed: tokens in vllm_xargs.spec_prediction")
-        tokens = _tokenized(tokenizer, text, max_model_len).tolist()
+        if len(text) > _CHARACTERS * max_model_len:
+            raise _too_long(f"{len(text):,} characters", max_model_len)
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise ValueError("prediction: got half a surrogate pair; allowed: a text in Unicode") from None
+        tokens = tokenizer.encode(text, add_special_tokens=False)
     if len(tokens) > max_model_len:
         raise _too_long(f"{len(tokens):,} tokens", max_model_len)
     return tokens
@@ -52,22 +55,10 @@ class PredictionUsage:
     alone, not on draft lengths. Each choice has the whole prediction to itself.
     """
 
-    def __init__(self, given: Any, tokenizer: Any, max_model_len: int) -> None:
-        """Starts with no output.
-
-        Args:
-            given: a text, tokens, or a `prediction` of OpenAI's API; `tokens_of` accepts it before there is an output.
-            tokenizer: the target's.
-            max_model_len: maximum number of tokens of a request's text.
-        """
-        self._given, self._tokenizer, self._max_model_len = given, tokenizer, max_model_len
+    def __init__(self, prediction: Sequence[int]) -> None:
+        """Starts with no output."""
+        self._prediction = prediction
         self._choices: dict[Hashable, Alignment] = {}
-
-    @functools.cached_property
-    def _prediction(self) -> list[int]:
-        """The predicted tokens; read with the first output, since before it the request may still be refused."""
-        text = text_of(self._given) if isinstance(self._given, Mapping) else self._given
-        return _tokenized(self._tokenizer, text, self._max_model_len).tolist() if isinstance(text, str) else list(text)
 
     def note(self, choice: Hashable, tokens: Iterable[int]) -> None:
         """Notes new tokens of a choice."""
@@ -103,22 +94,6 @@ def text_of(given: Any) -> str:
         if not (isinstance(part, Mapping) and part.get("type") == "text" and isinstance(part.get("text"), str)):
             raise ValueError(f"prediction.content[{number}]: got another kind of part; allowed: {_PART}")
     return "".join(part["text"] for part in content)
-
-
-# What is too long raises, and so is not kept.
-@functools.lru_cache(maxsize=64)
-def _tokenized(tokenizer: Any, text: str, max_model_len: int) -> "np.ndarray[tuple[int], np.dtype[np.int32]]":
-    """Tokens of a text, at most `max_model_len`; kept until the request's usage is counted."""
-    if len(text) > _CHARACTERS * max_model_len:
-        raise _too_long(f"{len(text):,} characters", max_model_len)
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise ValueError("prediction: got half a surrogate pair; allowed: a text in Unicode") from None
-    tokens = tokenizer.encode(text, add_special_tokens=False)
-    if len(tokens) > max_model_len:
-        raise _too_long(f"{len(tokens):,} tokens", max_model_len)
-    return np.array(tokens, np.int32)
 
 
 def _too_long(got: str, max_model_len: int) -> ValueError:

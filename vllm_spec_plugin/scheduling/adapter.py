@@ -9,7 +9,7 @@ from typing import Any
 from vllm_spec_plugin.compat.kv_cache import Request
 from vllm_spec_plugin.config import PluginConfig
 from vllm_spec_plugin.config.request_options import read_options
-from vllm_spec_plugin.messages import StepResult
+from vllm_spec_plugin.messages import DraftResult
 from vllm_spec_plugin.metrics.by_method import CountersByMethod
 from vllm_spec_plugin.scheduling.decisions import DecisionCounters, explain
 from vllm_spec_plugin.scheduling.draft_length.control import (
@@ -75,6 +75,8 @@ class DraftLengthAdapter:
         # Steps that were planned and whose outcome is not known, and the latest one whose outcome is.
         self._planned: deque[PlannedStep] = deque()
         self._ended: PlannedStep | None = None
+        # A step with turns whose drafts are being made, and the worker's `ModelRunnerOutput` of it.
+        self._undrafted: tuple[PlannedStep, Any] | None = None
         # Of the latest plan, for the step that verifies its drafts.
         self._forecast: Forecast | None = None
         self._num_foreseen = 0
@@ -104,16 +106,13 @@ class DraftLengthAdapter:
             self._finish(now)
             self._started = now
 
-    def plan(
-        self, output: Any, running: Sequence[Request], max_step_tokens: Callable[[], int], *, may_draft: bool = True
-    ) -> dict[str, Turns]:
+    def plan(self, output: Any, running: Sequence[Request], max_step_tokens: Callable[[], int]) -> dict[str, Turns]:
         """Plans the drafts at the end of a step that vLLM has planned.
 
         Args:
             output: vLLM's plan.
             running: all running requests.
             max_step_tokens: returns the number of tokens for which the next step has room.
-            may_draft: False plans no drafts, unless the policy is constant.
 
         Returns:
             The turns, at least one, of each request of the step that gets drafts.
@@ -123,7 +122,7 @@ class DraftLengthAdapter:
             if self._tracks_sources:
                 self._planned.append(PlannedStep(turns=turns))
         else:
-            turns = self._plan_step(output, running, max_step_tokens, may_draft)
+            turns = self._plan_step(output, running, max_step_tokens)
         self.latest = turns
         return turns
 
@@ -150,7 +149,7 @@ class DraftLengthAdapter:
         return plan
 
     def _plan_step(
-        self, output: Any, running: Sequence[Request], max_step_tokens: Callable[[], int], may_draft: bool
+        self, output: Any, running: Sequence[Request], max_step_tokens: Callable[[], int]
     ) -> dict[str, Turns]:
         kv_proposer = self._uncomputed.proposer
         if kv_proposer is not None:
@@ -167,7 +166,7 @@ class DraftLengthAdapter:
         if step.num_requests == self._num_foreseen:
             step.forecast = self._forecast
         self._forecast, self._num_foreseen = None, step.num_requests
-        if not may_draft or not self._limits or not step.num_requests:
+        if not self._limits or not step.num_requests:
             return _NO_TURNS
         if self.control.is_off(len(running)):
             off = output.num_scheduled_tokens.keys() & self._limits.keys()
@@ -255,21 +254,11 @@ class DraftLengthAdapter:
             self.control.verified(request_id, turns, source, drafted, accepted, num_output_tokens, nodes)
         return source or 0
 
-    def updated(
-        self,
-        requests: Mapping[str, Request],
-        outcome: Any,
-        result: StepResult,
-        *,
-        num_output: int,
-        is_busy: bool,
-    ) -> None:
+    def updated(self, outcome: Any, *, num_output: int, is_busy: bool) -> None:
         """Updates the policy from the outcome of the earliest planned step.
 
         Args:
-            requests: requests that vLLM keeps, by id; with a KV connector also finished ones.
             outcome: the worker's `ModelRunnerOutput`.
-            result: the worker's message with it.
             num_output: output tokens of the step.
             is_busy: whether another step follows at once.
         """
@@ -278,13 +267,25 @@ class DraftLengthAdapter:
         step = self._planned.popleft()
         step.num_output = num_output
         if step.turns:
-            longest_asked, caught_up = self._await_drafts(step, requests, outcome, result.sources)
-            if result.counters is not None:
-                step.drafting = self._drafting(result.counters, longest_asked, caught_up)
+            self._undrafted = step, outcome
         if not self.control.is_constant:
             self._ended = step
             if not is_busy:
                 self._finish(time.perf_counter())
+
+    def drafted(self, requests: Mapping[str, Request], result: DraftResult) -> None:
+        """Records the drafts of the step that `updated` was called for, if it had turns.
+
+        Args:
+            requests: requests that vLLM keeps, by id; with a KV connector also finished ones.
+            result: the worker's message with the drafts.
+        """
+        if self._undrafted is None:
+            return
+        (step, outcome), self._undrafted = self._undrafted, None
+        longest_asked, caught_up = self._await_drafts(step, requests, outcome, result.sources)
+        if result.counters is not None:
+            step.drafting = self._drafting(result.counters, longest_asked, caught_up)
 
     def _await_drafts(
         self, step: PlannedStep, requests: Mapping[str, Request], outcome: Any, sources: Mapping[str, int]

@@ -1,43 +1,38 @@
-"""Gives prompts priority over drafts, so that drafts hardly delay first tokens of the same step."""
+"""Gives prompts priority over drafts, so that verification hardly delays first tokens of the same step."""
 
-from collections.abc import Sequence
-from typing import Any, cast
+from typing import cast
 
 from vllm_spec_plugin.compat.kv_cache import RequestStatus
 from vllm_spec_plugin.compat.scheduler import Scheduler
 from vllm_spec_plugin.kv.manager import SpecKVCacheManager
-from vllm_spec_plugin.metrics.by_method import CountersByMethod
 from vllm_spec_plugin.scheduling.first_token import FirstTokenBound, share_out
 
 
 class PromptPriority:
-    """Cuts and forbids drafts in steps of the scheduler that compute prompts.
+    """Cuts drafts in steps of the scheduler that compute prompts.
+
+    Drafting itself delays no token of its step: outputs are sent before.
 
     Decisions depend on numbers of requests and tokens, never on drafts, so the output's distribution does not change.
     """
 
-    def __init__(self, scheduler: Scheduler, bound: FirstTokenBound, methods: Sequence[str]) -> None:
+    def __init__(self, scheduler: Scheduler, bound: FirstTokenBound) -> None:
         """Connects a bound.
 
         Args:
             scheduler: scheduler that plans the steps.
             bound: bound on drafts, learned from the time of steps.
-            methods: methods of the proposers.
         """
-        self._scheduler, self._bound, self._methods = scheduler, bound, methods
+        self._scheduler, self._bound = scheduler, bound
 
-    def observe(self, num_tokens: int, seconds: float, counted: CountersByMethod | None) -> None:
+    def observe(self, num_tokens: int, seconds: float) -> None:
         """Updates the bound from one step.
 
         Args:
             num_tokens: tokens that the target computed.
-            seconds: of the step, drafting included.
-            counted: counts of the workers in the step; None if there are none.
+            seconds: of the step, without drafting.
         """
-        drafting = 0.0
-        if counted is not None:
-            drafting = sum([counted.of(method).proposer_seconds for method in self._methods])
-        self._bound.observe(num_tokens, seconds - drafting, drafting)
+        self._bound.observe(num_tokens, seconds)
 
     def cut_drafts(self) -> None:
         """Cuts waiting drafts where verifying all of them would delay a first token."""
@@ -51,18 +46,6 @@ class PromptPriority:
         if max_drafts is not None:
             for request, kept in zip(decoding, share_out(max_drafts, len(decoding)), strict=True):
                 request.spec_token_ids = request.spec_token_ids[:kept]
-
-    def allows_drafting(self, output: Any) -> bool:
-        """Whether a planned step outputs no first token, or one that drafting hardly delays.
-
-        Args:
-            output: vLLM's plan of the step.
-        """
-        scheduled = output.num_scheduled_tokens
-        return self._bound.allows_drafting(output.total_num_scheduled_tokens) or not any(
-            request.request_id in scheduled and not request.num_output_tokens and not request.is_prefill_chunk
-            for request in self._scheduler.running
-        )
 
     def _num_prompt_tokens(self) -> int:
         """Returns the tokens that the next step may compute of requests without a first token; 0 if there are none."""

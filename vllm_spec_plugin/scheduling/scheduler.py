@@ -11,7 +11,7 @@ from vllm_spec_plugin.compat.scheduler import DraftTokenIds, Scheduler, disable_
 from vllm_spec_plugin.config.settings import config_in
 from vllm_spec_plugin.kv.manager import SpecKVCacheManager
 from vllm_spec_plugin.kv.tree_forks import TreeForks
-from vllm_spec_plugin.messages import Forks, StepPlan, TableLengths, result_of, send
+from vllm_spec_plugin.messages import Forks, StepPlan, TableLengths, drafts_of, result_of, send
 from vllm_spec_plugin.metrics.acceptance import AcceptanceLog
 from vllm_spec_plugin.metrics.by_method import CountersByMethod
 from vllm_spec_plugin.scheduling.adapter import DraftLengthAdapter
@@ -59,7 +59,7 @@ class SpecScheduler(Scheduler):
         self._forks = TreeForks(self.kv_cache_manager, config)
         # With a fixed length drafts are always verified.
         is_bound = config.draft_length.policy == "optimal"
-        self._prompts = PromptPriority(self, FirstTokenBound(), self._methods) if is_bound else None
+        self._prompts = PromptPriority(self, FirstTokenBound()) if is_bound else None
         self._shared_scope = config.text_scope
         self._acceptance = AcceptanceLog()
         self._stream = GroupedStream(config.stream_tokens) if config.stream_tokens is not None else None
@@ -83,14 +83,10 @@ class SpecScheduler(Scheduler):
         if self._drafted and self._prompts is not None and (self.waiting or self._inflight_prefills):
             self._prompts.cut_drafts()
         rollback = self._blocks.make_room(self._drafted) if self._manages_kv else {}
-        continues_prompts = bool(self._inflight_prefills)
         output = super().schedule(*args, **kwargs)
         if self._drafted:
             self._drafted.difference_update(output.num_scheduled_tokens)
-        may_draft = True
-        if self._prompts is not None and (continues_prompts or output.scheduled_new_reqs):
-            may_draft = self._prompts.allows_drafting(output)
-        turns = self._adapter.plan(output, self.running, self._blocks.max_step_tokens, may_draft=may_draft)
+        turns = self._adapter.plan(output, self.running, self._blocks.max_step_tokens)
         forks: dict[str, Forks] = {}
         if self._manages_kv:
             self._blocks.reserve(output, turns)
@@ -121,28 +117,32 @@ class SpecScheduler(Scheduler):
         if result.counters is not None:
             self._counters.add(result.counters)
         if self._prompts is not None:
-            seconds = time.perf_counter() - self._started
-            self._prompts.observe(scheduler_output.total_num_scheduled_tokens, seconds, result.counters)
+            self._prompts.observe(scheduler_output.total_num_scheduled_tokens, time.perf_counter() - self._started)
         if result.probe:
             self._adapter.control.probed(result.probe)
         num_output = sum(map(len, model_runner_output.sampled_token_ids or ()))
         if num_output and (scheduler_output.scheduled_spec_decode_tokens or self._adapter.pending):
             self._count_acceptance(scheduler_output, model_runner_output, result.accepted_nodes)
         outputs = super().update_from_output(scheduler_output, model_runner_output)
-        # Requests that ended in this step, or were aborted while it ran, were drafted for as well.
-        for request_id, shape in result.trees.items():
-            if self._adapter.is_served(request_id):
-                self._forks.add(request_id, shape)
         is_busy = bool(self.running or self.waiting)
-        self._adapter.updated(self.requests, model_runner_output, result, num_output=num_output, is_busy=is_busy)
+        self._adapter.updated(model_runner_output, num_output=num_output, is_busy=is_busy)
         if self._stream is not None:
             self._stream.regroup(outputs)
         return outputs
 
     def update_draft_token_ids(self, draft_token_ids: DraftTokenIds) -> None:
-        """Takes the drafts of a step, without vLLM's work on requests without drafts."""
-        # Where the plan names no request, the worker sends no drafts for any.
-        pairs = zip(draft_token_ids.req_ids, draft_token_ids.draft_token_ids, strict=False)
+        """Takes the drafts of a step, without vLLM's work on requests without drafts.
+
+        Requests that ended in the step, or were aborted while it ran, were drafted for as well.
+        """
+        result = drafts_of(draft_token_ids)
+        if result.counters is not None:
+            self._counters.add(result.counters)
+        for request_id, shape in result.trees.items():
+            if self._adapter.is_served(request_id):
+                self._forks.add(request_id, shape)
+        self._adapter.drafted(self.requests, result)
+        pairs = zip(draft_token_ids.req_ids, draft_token_ids.draft_token_ids, strict=True)
         drafts = {request_id: token_ids for request_id, token_ids in pairs if token_ids}
         if drafts:
             super().update_draft_token_ids(DraftTokenIds(list(drafts), list(drafts.values())))

@@ -62,7 +62,7 @@ class GroupedStream:
             size: tokens per group, at least the maximum output of a step.
         """
         self._groups: StreamGroups[StreamToken] = StreamGroups(size)
-        # The output that was left out last, per request, with what those before it said.
+        # The latest output that was left out, per request, merged with those before it.
         self._unsaid: dict[str, Any] = {}
 
     def regroup(self, outputs: Mapping[int, Any]) -> None:

@@ -18,7 +18,7 @@ class UncomputedTokens:
         self._computed: dict[str, int] = {}
 
     def admit(self, output: Any, limits: Mapping[str, object]) -> None:
-        """Notes how much of admitted texts the prefix cache had: the proposer's part of it comes along.
+        """Notes how much of admitted texts the prefix cache had: the proposer's part of it is there too.
 
         Args:
             output: vLLM's `SchedulerOutput`.

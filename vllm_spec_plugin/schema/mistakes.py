@@ -92,7 +92,7 @@ def _guess(section: Mapping[str, Any], discriminator: Schema, root: Schema) -> _
 
 
 def _mistakes(entry: dict[str, Any], root: Schema) -> list[Mistake]:
-    path, schema, container = _walk(entry["loc"], root)
+    path, schema, container = _locate(entry["loc"], root)
     kind, value = entry["type"], entry["input"]
     if kind == "conflict":
         problems = entry["ctx"]["problems"]
@@ -115,19 +115,19 @@ def _mistakes(entry: dict[str, Any], root: Schema) -> list[Mistake]:
         return [Mistake(join_key(path, tag), text)]
     if kind == "wrong_element":
         wrong = entry["ctx"]
-        told = wrong["allowed"] if wrong["at"] else allowed(schema, root)
-        return [Mistake(path + wrong["at"], f"got {show(wrong['value'])}; allowed: {told}")]
+        expected = wrong["allowed"] if wrong["at"] else allowed(schema, root)
+        return [Mistake(path + wrong["at"], f"got {show(wrong['value'])}; allowed: {expected}")]
     if kind == "missing":
         return [Mistake(path, f"missing; allowed: {allowed(schema, root)}")]
     if kind == "extra_forbidden":
-        section, _, _ = _walk(entry["loc"][:-1], root)
+        section, _, _ = _locate(entry["loc"][:-1], root)
         return [Mistake(path, _unknown_key(section, str(entry["loc"][-1]), value, container, root))]
     if kind == "invalid_key":
         return [Mistake(path, f"got {show(entry['loc'][-1])} as a key; allowed: {', '.join(container['properties'])}")]
     if kind in ("too_short", "too_long"):
         return [Mistake(path, f"got a list of {len(value)}; allowed: {allowed(schema, root)}")]
-    if kind in ("value_error", "assertion_error") and (said := str(entry["ctx"]["error"])):
-        return [Mistake(path, f"got {show(value)}; {show_text(said, 300)}")]
+    if kind in ("value_error", "assertion_error") and (reason := str(entry["ctx"]["error"])):
+        return [Mistake(path, f"got {show(value)}; {show_text(reason, 300)}")]
     bare, or_null = _nullable(schema)
     if "enum" in bare or "const" in bare:
         return [Mistake(path, unknown_word(value, _words(bare), or_null))]
@@ -181,7 +181,7 @@ def _keys(schema: Schema, root: Schema) -> list[str]:
     return list(dict.fromkeys(key for model in _models(schema, root) for key in model.get("properties", {})))
 
 
-def _walk(location: Sequence[str | int], root: Schema) -> tuple[str, Schema, Schema]:
+def _locate(location: Sequence[str | int], root: Schema) -> tuple[str, Schema, Schema]:
     """Follows pydantic's location; returns the dotted path, the schema there, and the schema of its section."""
     path, schema, container = "", root, root
     for step in location:

@@ -118,7 +118,7 @@ def hint_for_key(key: str) -> str:
     if known is None:
         return ""
     # Where the plugin has the key under the same name, it is another method's or section's.
-    told = known.reason if known.here.endswith(f".{key}") else known.here or known.reason
-    if not told:
+    hint = known.reason if known.here.endswith(f".{key}") else known.here or known.reason
+    if not hint:
         return ""
-    return f"; {key} is a key of vLLM's own JSON; here: {told} (`vllm-spec convert` translates it)"
+    return f"; {key} is a key of vLLM's own JSON; here: {hint} (`vllm-spec convert` translates it)"

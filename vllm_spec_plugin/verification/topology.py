@@ -167,8 +167,8 @@ _Shape = tuple[tuple[int, ...], tuple[int, ...], tuple[tuple[int, ...], ...]]
 def _shape(choices: tuple[Path, ...]) -> _Shape:
     count = len(choices)
     if not count or len(choices[-1]) == count:
-        whole = (tuple(range(count)),) if count else ()
-        return tuple(range(-1, count - 1)), tuple(range(1, count + 1)), whole
+        trunk = (tuple(range(count)),) if count else ()
+        return tuple(range(-1, count - 1)), tuple(range(1, count + 1)), trunk
     xformers = _tree_attention_metadata()
     return _from_paths(choices) if xformers is None else _from_xformers(xformers, choices)
 

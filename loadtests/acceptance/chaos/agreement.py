@@ -1,18 +1,15 @@
-"""Compares greedy outputs under faults with those of a server without speculation."""
+"""Greedy answers, and a server without speculation that says what they should be."""
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import httpx
 
-from loadtests.acceptance.verdicts import Verdict
 from loadtests.stream.client import COMPLETIONS
-from vllm_spec_plugin.tools.certify.greedy import first_differences, tolerance_of
 
 NUM_TOKENS = 96
-_MOST_SHOWN = 3
 Tokens = tuple[int, ...]
 
 
@@ -49,42 +46,6 @@ class Expected:
 
     prompt_tokens: Tokens
     tokens: Tokens
-
-
-def agreement_check(
-    part: str,
-    answers: Sequence[Answer],
-    expected: Sequence[Expected],
-    top_two: Callable[[Tokens], dict[int, float]],
-    dtype: str = "float32",
-) -> Verdict:
-    """Checks that greedy outputs are those without speculation; answers with an error do not count.
-
-    Args:
-        part: part of the test.
-        answers: any number per prompt.
-        expected: outputs without speculation, by index of the prompt.
-        top_two: log-probabilities of the two most likely tokens after a text, by token id.
-        dtype: of the served model, which decides the tolerance of ties.
-    """
-    outputs = [answer.tokens for answer in answers if not answer.error]
-    wanted = [expected[answer.prompt] for answer in answers if not answer.error]
-    differences = first_differences(
-        outputs,
-        [one.tokens for one in wanted],
-        lambda i, position: top_two(wanted[i].prompt_tokens + wanted[i].tokens[:position]),
-        tolerance_of(dtype),
-    )
-    wrong = [one for one in differences if not one.is_tie]
-    identical = len(outputs) - len(differences)
-    figures = f"{identical} identical, {len(differences) - len(wrong)} differ where two tokens tie, {len(wrong)} wrong"
-    shown = [
-        f"output {one.request}, token {one.position + 1}: {one.tokens[0]}, not {one.tokens[1]}, "
-        f"{one.logit_gap:.4f} apart"
-        for one in wrong[:_MOST_SHOWN]
-    ]
-    figures += f": {'; '.join(shown)}" if shown else ""
-    return Verdict(part, "greedy outputs are those without speculation", not wrong and identical > 0, figures)
 
 
 class PlainServer:

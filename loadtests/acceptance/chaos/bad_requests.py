@@ -1,14 +1,9 @@
 """Invalid requests, which a server must refuse with status 400. Pure."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from loadtests.acceptance.verdicts import Verdict
 from loadtests.stream.client import CHAT, COMPLETIONS
-
-_REFUSED = 400
-_MOST_SHOWN = 3
 
 
 @dataclass(frozen=True)
@@ -69,19 +64,3 @@ def bad_requests(model: str, context: int) -> tuple[BadRequest, ...]:
 
 def _message(content: str) -> dict[str, str]:
     return {"role": "user", "content": content}
-
-
-def refusal_check(part: str, answers: Sequence[tuple[str, int]], kinds: int) -> Verdict:
-    """Checks that all invalid requests were refused with 400.
-
-    Args:
-        part: part of the test.
-        answers: names of invalid requests, and the HTTP status of each response; 0 for none.
-        kinds: number of kinds.
-    """
-    wrong = [f"{status} for {name}" for name, status in answers if status != _REFUSED]
-    tried = len({name for name, _ in answers})
-    figures = f"{len(answers)} requests of {tried} kinds, {len(wrong)} answered with anything but {_REFUSED}"
-    if wrong:
-        figures += f": {', '.join(list(dict.fromkeys(wrong))[:_MOST_SHOWN])}"
-    return Verdict(part, "invalid requests are refused", tried == kinds and not wrong, figures)

@@ -12,7 +12,6 @@ import httpx
 
 from loadtests.acceptance.chaos.agreement import Answer, greedy_body
 from loadtests.acceptance.chaos.bad_requests import BadRequest
-from loadtests.acceptance.verdicts import Verdict
 from loadtests.stream.client import COMPLETIONS, StreamingClient
 from loadtests.stream.timing import ErrorKind, StreamRecord
 
@@ -22,7 +21,6 @@ _LEAVER_TOKENS = 400
 _EARLY, _MEAN_PIECES = 0.25, 12.0
 _REFUSED_PAUSE = 0.1
 _PATIENCE = 120.0
-_MOST_SHOWN = 3
 
 
 @dataclass(frozen=True)
@@ -141,31 +139,3 @@ def _status(client: httpx.Client, bad: BadRequest) -> int:
 def tokens_of(record: StreamRecord) -> tuple[int, ...]:
     """The token ids of a stream that reports them."""
     return tuple(token for _, chunk in record.chunks for token in chunk.token_ids or ())
-
-
-def survivors_check(part: str, answers: Sequence[Answer], prompts: int, num_tokens: int) -> Verdict:
-    """Checks that every client that stayed was answered, to the last token.
-
-    Args:
-        part: part of the test.
-        answers: answers to clients that stayed.
-        prompts: number of prompts.
-        num_tokens: length of an answer.
-    """
-    errors = [answer.error for answer in answers if answer.error]
-    short = sum(len(answer.tokens) != num_tokens for answer in answers if not answer.error)
-    num_answered = len({answer.prompt for answer in answers})
-    figures = (
-        f"{len(answers)} answers to {num_answered} prompts, {len(errors)} failed, {short} without {num_tokens} tokens"
-    )
-    if errors:
-        figures += f": {'; '.join(errors[:_MOST_SHOWN])}"
-    return Verdict(
-        part, "clients that stay are answered", num_answered == prompts and not errors and not short, figures
-    )
-
-
-def leavers_check(part: str, early: int, midway: int) -> Verdict:
-    """Checks that clients did disconnect; otherwise nothing was tested."""
-    figures = f"{midway} within their stream, {early} before it began"
-    return Verdict(part, "clients leave at random moments", early > 0 and midway > 0, figures)

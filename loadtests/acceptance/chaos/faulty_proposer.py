@@ -6,16 +6,48 @@ puts that folder on the path).
 
 import os
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from loadtests.acceptance.chaos.faults import FAULTS
+import numpy as np
+import torch
+
 from vllm_spec_plugin.proposers.base import Draft, Proposer, RequestView
+from vllm_spec_plugin.verification.draft_probs import SparseProbs
 
 _RATE, _SEED = "LOADTEST_FAULT_RATE", "LOADTEST_FAULT_SEED"
 _ROOT = Path(__file__).parents[3]
 _ENTRY_POINT = Path(__file__).parent / "vllm_plugin"
+
+Fault = Callable[[Sequence[RequestView], list[Draft]], Any]
+
+
+def _raise(requests: Sequence[RequestView], drafts: list[Draft]) -> Any:
+    raise RuntimeError("on purpose")
+
+
+def _each(make: Callable[[int], Draft]) -> Fault:
+    """A fault with the same draft for every request of that many draft tokens."""
+    return lambda requests, drafts: [make(request.num_draft_tokens) for request in requests]
+
+
+def _nan_probs(count: int) -> Draft:
+    ids, probs = torch.ones((count, 1), dtype=torch.int64), torch.full((count, 1), torch.nan)
+    return Draft([1] * count, SparseProbs(ids, probs))
+
+
+# What becomes of a proposer's requests and drafts, by name.
+FAULTS: dict[str, Fault] = {
+    "raise": _raise,
+    "out_of_vocabulary": _each(lambda count: Draft([2_000_000] * count)),
+    "negative_token": _each(lambda count: Draft([-1] * count)),
+    "too_many_tokens": _each(lambda count: Draft([1] * (count + 3))),
+    "float_tokens": _each(lambda count: Draft(np.ones(count))),  # type: ignore[arg-type]
+    "nan_probs": _each(_nan_probs),
+    "too_few_drafts": lambda requests, drafts: drafts[:-1],
+    "no_list": lambda requests, drafts: None,
+}
 
 
 class RandomlyFaultyProposer:

@@ -2,15 +2,24 @@
 
 import signal
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
 import yaml
 
-from loadtests.acceptance.chaos.agreement import NUM_TOKENS, PlainServer, agreement_check
-from loadtests.acceptance.chaos.bad_requests import bad_requests, refusal_check
-from loadtests.acceptance.chaos.crowd import Crowd, leavers_check, survivors_check
+from loadtests.acceptance.chaos.agreement import NUM_TOKENS, PlainServer
+from loadtests.acceptance.chaos.bad_requests import bad_requests
+from loadtests.acceptance.chaos.checks import (
+    PART,
+    agreement_check,
+    faults_check,
+    freeze_check,
+    leavers_check,
+    refusal_check,
+    survivors_check,
+)
+from loadtests.acceptance.chaos.crowd import Crowd
 from loadtests.acceptance.chaos.faulty_proposer import faulty_environment
 from loadtests.acceptance.load import idle_check
 from loadtests.acceptance.served import WatchedServer, ending_check, log_check
@@ -25,19 +34,14 @@ from loadtests.server import (
     ServerUnderTest,
 )
 from vllm_spec_plugin.config import load_config
-from vllm_spec_plugin.metrics.counters import PROPOSER_ERRORS as ALL_REASONS
-from vllm_spec_plugin.metrics.counters import RANKS_DIFFER, WRONG_TREE
 from vllm_spec_plugin.register.plugin import SWITCH
 from vllm_spec_plugin.tools.demo import model_path
 from vllm_spec_plugin.tools.serving import runs_on_cpu
 
-_PART = "chaos"
 _FAULT_RATE = 0.2
 _SEED = 0
 _DRAFT_TOKENS = 4
 _FREEZES, _FREEZE_SECONDS = 2, 3.0
-# Reasons as which the guard counts the injected faults.
-_REASONS = tuple(reason for reason in ALL_REASONS if reason not in (WRONG_TREE, RANKS_DIFFER))
 
 
 def run_chaos(settings: Settings) -> Iterator[Verdict]:
@@ -62,14 +66,14 @@ def run_chaos(settings: Settings) -> Iterator[Verdict]:
         with crowd:
             stopped, at_last_stop = _among_freezes(server, crowd, settings)
         found = ServerUnderTest(server.base_url).idle_metrics()
-        yield survivors_check(_PART, crowd.answers, len(prompts), NUM_TOKENS)
-        yield leavers_check(_PART, crowd.left_early, crowd.left_midway)
-        yield refusal_check(_PART, crowd.refusals, len(bad))
-        yield faults_check(_PART, found.by_label(PROPOSER_ERRORS, "reason"), found.totals.get(ACCEPTED_TOKENS))
-        yield freeze_check(_PART, stopped, found.totals.get(OUTPUT_TOKENS, 0.0) - at_last_stop)
-        yield idle_check(_PART, *(found.totals.get(name) for name in (KV_USAGE, RUNNING, WAITING)))
-        yield ending_check(_PART, server.terminate())
-    yield log_check(_PART, log.read_text(errors="replace"))
+        yield survivors_check(crowd.answers, len(prompts), NUM_TOKENS)
+        yield leavers_check(crowd.left_early, crowd.left_midway)
+        yield refusal_check(crowd.refusals, len(bad))
+        yield faults_check(found.by_label(PROPOSER_ERRORS, "reason"), found.totals.get(ACCEPTED_TOKENS))
+        yield freeze_check(stopped, found.totals.get(OUTPUT_TOKENS, 0.0) - at_last_stop)
+        yield idle_check(PART, *(found.totals.get(name) for name in (KV_USAGE, RUNNING, WAITING)))
+        yield ending_check(PART, server.terminate())
+    yield log_check(PART, log.read_text(errors="replace"))
 
     with WatchedServer(
         model_path("target"),
@@ -79,7 +83,7 @@ def run_chaos(settings: Settings) -> Iterator[Verdict]:
     ) as server:
         plain = PlainServer(server.base_url, server.model)
         dtype = "float32" if runs_on_cpu() else "bfloat16"
-        yield agreement_check(_PART, crowd.answers, plain.expected(prompts), plain.top_two, dtype)
+        yield agreement_check(crowd.answers, plain.expected(prompts), plain.top_two, dtype)
         plain.close()
 
 
@@ -112,7 +116,7 @@ def _among_freezes(server: WatchedServer, crowd: Crowd, settings: Settings) -> t
     def wait_until(when: float) -> None:
         time.sleep(max(start + when - time.monotonic(), 0.0))
         left = crowd.left_early + crowd.left_midway
-        line = f"{_PART}: {when:.0f} s, {len(crowd.answers)} answers, {left} left, {len(crowd.refusals)} refusals"
+        line = f"{PART}: {when:.0f} s, {len(crowd.answers)} answers, {left} left, {len(crowd.refusals)} refusals"
         settings.say(line)
 
     for begin, end in freezes(settings.chaos_seconds):
@@ -135,30 +139,3 @@ def freezes(seconds: float) -> tuple[tuple[float, float], ...]:
     free = (seconds - _FREEZES * length) / (_FREEZES + 1)
     starts = [free + number * (free + length) for number in range(_FREEZES)]
     return tuple((start, start + length) for start in starts)
-
-
-def faults_check(part: str, errors: Mapping[str, float], accepted: float | None) -> Verdict:
-    """Checks that faults of each kind were counted, and that other drafts were accepted.
-
-    Args:
-        part: part of the test.
-        errors: drafts lost, by reason.
-        accepted: accepted draft tokens; None if not exported.
-    """
-    counted = ", ".join(f"{count:.0f} {reason}" for reason, count in errors.items() if count) or "none"
-    passed = all(errors.get(reason, 0) > 0 for reason in _REASONS) and bool(accepted)
-    figures = f"{counted}; {accepted or 0:.0f} tokens of sound drafts accepted"
-    return Verdict(part, "faults of proposers are counted and cost drafts only", passed, figures)
-
-
-def freeze_check(part: str, lengths: Sequence[float], tokens_after: float) -> Verdict:
-    """Checks that the worker was stopped, and continued.
-
-    Args:
-        part: part of the test.
-        lengths: seconds of each stop.
-        tokens_after: output tokens after the last stop.
-    """
-    times = ", ".join(f"{length:.1f} s" for length in lengths)
-    figures = f"stopped for {times or 'no time'}; {tokens_after:.0f} tokens afterwards"
-    return Verdict(part, "a stopped worker continues", bool(lengths) and tokens_after > 0, figures)

@@ -23,8 +23,6 @@ from tests.unit.cli.running import assert_mistake, run
         ("--levels 1,x", "--levels: got '1,x'; allowed: whole numbers from 1 to 1024"),
         ("--workload odd", "--workload: got 'odd'; allowed: easy, hard, mixed, switching"),
         ("--rounds 2 policy", "--rounds: an option of `vllm-spec bench` alone; give options of policy after"),
-        ("drafting --arm fixed:0", "--arm fixed:0: got '0'; allowed: whole numbers from 1 to 64"),
-        ("drafting --batch 50", "--batch 50: needs as many prompts, got 12"),
         ("host --arm plugin", "--arm: got 'plugin', which is no file either"),
         ("host --forward real", "--forward: got 'real'; allowed: constant, computed"),
         ("ngram --window 2", "window"),
@@ -45,8 +43,8 @@ def test_bad_options_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_earlier_names_work_and_are_not_shown():
     assert "'--min-total-tokens'" in run("bench", "--least-tokens", "1").output
-    assert "'--noise-budget'" in run("bench", "drafting", "--patience", "-1").output
+    assert "'--noise-budget'" in run("bench", "host", "--patience", "-1").output
     assert "Time the policy" in run("bench", "planning", "--help").output
-    shown = "".join(run("bench", *words, "--help").output for words in ((), ("drafting",), ("policy",)))
+    shown = "".join(run("bench", *words, "--help").output for words in ((), ("host",), ("policy",)))
     assert "--min-total-tokens" in shown
     assert not [name for name in ("--least-tokens", "--patience", "planning") if name in shown]

@@ -260,6 +260,11 @@ def test_a_file_is_written_once(tmp_path):
     assert_mistake(run("convert", '{"method": "suffix"}', "--out", path), "exists; allowed: a new file")
 
 
+def test_a_key_that_vllm_has_elsewhere_gets_a_hint():
+    result = run("convert", json.dumps(DRAFT | {"trust_remote_code": True}))
+    assert_mistake(result, "unknown to vLLM 0.32 (got true); give vllm serve --trust-remote-code")
+
+
 def test_standard_input_and_what_is_not_an_object():
     assert "method: suffix" in run("convert", "-", input='{"method": "suffix"}').stdout
     assert_mistake(run("convert", "{method: ngram}"), "JSON: not JSON: line 1, column 2")

@@ -71,7 +71,7 @@ def test_options_come_to_what_is_planned_and_everything_is_written(
     assert (wanted.tokens, wanted.is_verified) == (6, True)
     assert wanted.heads.config.num_heads == 4
     assert wanted.eagle3 == str(model_path("eagle3"))
-    assert [(one.text, one.workload, one.temperature) for one in seen["prompts"]] == [("x = 1", "edit", 0.0)]
+    assert [(one.prompt, one.kind, one.temperature) for one in seen["prompts"]] == [("x = 1", "edit", 0.0)]
     assert "Switch it on: cascade" in result.stdout
     assert load_config(tmp_path / "plugin.yaml").proposer.method == "cascade"
     assert "plugin.yaml is written: vllm serve" in result.stdout

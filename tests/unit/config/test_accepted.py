@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.unit.config.cases import DRAFT, FIXED, FREQUENCY, MEDUSA, NGRAM, SEVEN, SHARED
+from tests.unit.config.cases import DRAFT, FIXED, FREQUENCY, MEDUSA, NGRAM, SEVEN, SHARED, message_of
 from vllm_spec_plugin.config import (
     DraftModelConfig,
     NgramConfig,
@@ -144,7 +144,6 @@ def test_what_trees_may_be(proposer: dict[str, Any], key: str, value: object) ->
 SHIPPED = {
     "cascade.yaml": 8,
     "ngram.yaml": 8,
-    "ngram_frequency.yaml": 8,
     "prediction.yaml": 16,
     "suffix.yaml": 8,
     "draft_model.yaml": 8,
@@ -221,3 +220,29 @@ def test_drafts_are_verified_by_blocks_where_that_is_exact(lenience: float, meth
     config = parse_config({"proposer": NGRAM, "verification": {"lenience": lenience}}, "spec.yaml")
     assert config.verification.method == method
     assert PluginConfig.model_validate(config.model_dump(mode="json")) == config
+
+
+def test_a_cascade_has_its_proposers_in_order() -> None:
+    config = parse_config({"proposer": {"method": "cascade", "proposers": [MEDUSA, NGRAM]}}, "spec.yaml")
+    assert [proposer.method for proposer in config.proposers] == ["medusa", "ngram"]
+    assert PluginConfig.model_validate(config.model_dump()) == config
+    assert config.where(config.proposers[0], "spec.yaml") == "spec.yaml: the cascade's medusa"
+
+
+def test_a_tree_in_a_cascade_fits_the_draft_length_too() -> None:
+    branching = {"method": "draft_model", "model": "any", "branches": [3, 2]}
+    data = {"proposer": {"method": "cascade", "proposers": [NGRAM, branching]}, "draft_length": {"tokens": 4}}
+    expected = "spec.yaml: draft_length.tokens: got 4, but proposer.proposers[1].branches has 9 tokens"
+    assert message_of({**data, "draft_length": {"policy": "fixed", "tokens": 4}}).startswith(expected)
+    lossy = {**data, "draft_length": {"policy": "fixed", "tokens": 9}, "verification": {"lenience": 0.5}}
+    assert "the proposer drafts trees" in message_of(lossy)
+
+
+def test_models_of_a_cascade_lie_beside_the_file(tmp_path: Path) -> None:
+    (tmp_path / "draft").mkdir()
+    path = tmp_path / "cascade.yaml"
+    items = "[{method: ngram}, {method: draft_model, model: draft}]"
+    path.write_text(f"proposer: {{method: cascade, proposers: {items}}}")
+    _, draft = load_config(path).proposers
+    assert isinstance(draft, DraftModelConfig)
+    assert draft.model == str(tmp_path / "draft")

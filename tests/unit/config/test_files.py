@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -192,13 +191,3 @@ def test_no_bytes_raise_anything_else(scratch: Path, content: bytes) -> None:
         load_config(scratch)
     except ConfigError as error:
         assert_readable(error, content)
-
-
-@given(VALUES | SECTIONS)
-@settings(max_examples=examples(30, 200), deadline=None)
-def test_no_dumped_value_raises_anything_else(scratch: Path, data: object) -> None:
-    scratch.write_text(yaml.safe_dump(data), encoding="utf-8", errors="surrogatepass")
-    try:
-        load_config(scratch)
-    except ConfigError as error:
-        assert_readable(error, data)

@@ -107,13 +107,3 @@ def test_prometheus_reads_a_server_where_vllm_serve_listens():
 )
 def test_what_no_metric_answers_is_found(promql, words, own):
     assert any(words in complaint for complaint in Exposed(own.collect()).missing(Query("a panel", promql)))
-
-
-def test_a_legend_of_a_label_that_is_not_there_is_found(own):
-    query = Query("a panel", "vllm_spec_plugin:drafts_total", frozenset({"reason"}))
-    assert Exposed(own.collect()).missing(query) == ["a panel: vllm_spec_plugin:drafts_total has no label reason"]
-
-
-def test_what_is_not_promql_is_found():
-    with pytest.raises(ValueError, match="unclosed left parenthesis"):
-        Query("a panel", "sum by (method (vllm_spec_plugin:drafts_total)").selectors()

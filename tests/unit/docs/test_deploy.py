@@ -3,14 +3,12 @@
 import json
 import re
 import shutil
-import socket
 import subprocess
 import threading
 import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
@@ -18,19 +16,14 @@ import yaml
 from prometheus_client import CollectorRegistry, generate_latest
 
 from tests.dashboard import Exposed, Query, queries
+from tests.prometheus import DEPLOY, Prometheus, needs_prometheus, scraping
 from vllm_spec_plugin.metrics.counters import RAISED, StepCounters
 from vllm_spec_plugin.metrics.prometheus import Exporter
 from vllm_spec_plugin.tools.mock_server.options import MockOptions
 from vllm_spec_plugin.tools.mock_server.running import MockServer
 
 ROOT = Path(__file__).parents[3]
-DEPLOY = ROOT / "deploy"
 RULES = yaml.safe_load((DEPLOY / "prometheus" / "alerts.yml").read_text())["groups"][0]["rules"]
-needs_prometheus = pytest.mark.skipif(
-    shutil.which("prometheus") is None or shutil.which("promtool") is None,
-    reason="needs Prometheus: apt-get install prometheus",
-)
-SECONDS = 30.0
 
 
 def promtool(*words: str | Path) -> None:
@@ -68,28 +61,6 @@ def test_each_alert_has_a_test_a_row_in_the_readme_and_metrics_that_exist():
         assert not Exposed(registry.collect()).missing(Query(rule["alert"], rule["expr"]))
 
 
-class Prometheus:
-    """A running Prometheus with the rules of `deploy/`."""
-
-    def __init__(self, url: str) -> None:
-        self._url = url
-
-    def get(self, path: str, **parameters: str) -> Any:
-        """Returns the data of an answer of its API."""
-        answer = httpx.get(f"{self._url}/api/v1/{path}", params=parameters, trust_env=False).json()
-        assert answer["status"] == "success", (parameters, answer)
-        return answer["data"]
-
-    def wait_for(self, query: str) -> list[Any]:
-        """Returns the first result of a query that is not empty."""
-        end = time.monotonic() + SECONDS
-        while time.monotonic() < end:
-            if result := self.get("query", query=query)["result"]:
-                return list(result)
-            time.sleep(0.5)
-        raise AssertionError(f"no result in {SECONDS} s: {query}")
-
-
 @pytest.fixture(scope="module")
 def prometheus(tmp_path_factory) -> Iterator[tuple[Prometheus, Exporter]]:
     """A Prometheus that scrapes a mock server which has answered, and the exporter of a second server."""
@@ -98,40 +69,16 @@ def prometheus(tmp_path_factory) -> Iterator[tuple[Prometheus, Exporter]]:
     exporter = Exporter(registry)
     exporter.add([StepCounters("ngram").to_payload()])
     exposition = _serve(registry)
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
     with MockServer(MockOptions(port=0, ttft_ms=1, itl_ms=1, tokens_per_chunk=2.5)) as mock:
         body = {"model": "mock", "prompt": "a b c", "max_tokens": 64}
-        config = yaml.safe_load((DEPLOY / "prometheus" / "prometheus.yml").read_text())
-        config["global"] = {"scrape_interval": "500ms", "scrape_timeout": "500ms", "evaluation_interval": "500ms"}
         targets = [f"127.0.0.1:{mock.port}", f"127.0.0.1:{exposition.server_port}"]
-        config["scrape_configs"][0]["static_configs"] = [{"targets": targets}]
-        config["rule_files"] = [str(DEPLOY / "prometheus" / "alerts.yml")]
-        (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
-        command = ["prometheus", f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}/data"]
-        with (folder / "log").open("w") as log:
-            process = subprocess.Popen(
-                [*command, f"--web.listen-address=127.0.0.1:{port}"], stdout=log, stderr=subprocess.STDOUT
-            )
-        try:
-            url = f"http://127.0.0.1:{port}"
-            end = time.monotonic() + SECONDS
-            while not _is_ready(url):
-                assert process.poll() is None, (folder / "log").read_text()[-2000:]
-                assert time.monotonic() < end
-                time.sleep(0.2)
-            server = Prometheus(url)
-            # Increases are seen only after a first scrape, which begins seconds after the start.
-            server.wait_for("count(count_over_time(up[1m]) > 1) == 2")
+        with scraping(folder, targets) as server:
             for _ in range(6):
                 httpx.post(f"{mock.base_url}/v1/completions", json=body, trust_env=False).raise_for_status()
                 time.sleep(0.6)
             server.wait_for("vllm_spec_plugin:drafts_total > 0")
             yield server, exporter
-        finally:
-            process.terminate()
-            process.wait(10)
-            exposition.shutdown()
+    exposition.shutdown()
 
 
 def _serve(registry: CollectorRegistry) -> ThreadingHTTPServer:
@@ -152,22 +99,10 @@ def _serve(registry: CollectorRegistry) -> ThreadingHTTPServer:
     return server
 
 
-def _is_ready(url: str) -> bool:
-    try:
-        return httpx.get(f"{url}/-/ready", trust_env=False).status_code == 200
-    except httpx.HTTPError:
-        return False
-
-
 @needs_prometheus
 def test_prometheus_runs_every_query_of_the_dashboard_on_the_mock_server(prometheus):
     server, _ = prometheus
-    empty = set()
-    for query in queries():
-        # Every value of every variable, as on the dashboard.
-        promql = re.sub(r"\$(\w+)", ".*", query.promql)
-        if not server.get("query", query=promql)["result"]:
-            empty.add(query.where)
+    empty = server.unanswered()
     # Some panels stay empty on a server without faults, waiting or trees; most must not.
     assert len(empty) < len({query.where for query in queries()}) / 3, empty
 

@@ -1,9 +1,14 @@
-"""`mkdocs.yml` lists every page, and only pages that exist."""
+"""`mkdocs.yml` lists every page, and only pages that exist; recipes are valid, and each is marked as not run."""
 
 import re
 from pathlib import Path
 
+import pytest
+
+from tests.unit.cli.running import run
+
 ROOT = Path(__file__).parents[3]
+RECIPES = ROOT / "recipes"
 
 
 def test_each_page_is_in_the_navigation_and_exists():
@@ -18,3 +23,14 @@ def test_the_modules_of_the_api_page_exist():
     modules = re.findall(r"^::: (\S+)$", (ROOT / "docs" / "api.md").read_text(), re.MULTILINE)
     assert modules
     assert all((ROOT / f"{name.replace('.', '/')}.py").is_file() for name in modules)
+
+
+@pytest.mark.parametrize("path", sorted(RECIPES.glob("*.yaml")), ids=lambda path: path.stem)
+def test_each_recipe_is_valid_listed_and_marked_as_not_run(path):
+    assert run("check", path).exit_code == 0
+    assert "NOT RUN by this project" in path.read_text()
+    assert f"]({path.name})" in (RECIPES / "README.md").read_text()
+
+
+def test_the_page_begins_with_what_was_not_done():
+    assert "**None of these was run by this project" in (RECIPES / "README.md").read_text()[:120]

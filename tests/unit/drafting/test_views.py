@@ -49,7 +49,8 @@ def views(requests, config=CHAIN, siblings=1, new=None, hidden=None, lengths=Non
         lengths = dict.fromkeys(names, parsed.draft_length.tokens)
     plan = plan or {name: ((0, length),) for name, length in lengths.items()}
     drafter: Any = SimpleNamespace(config=parsed, engine=None, siblings=siblings, scopes=scopes or {})
-    return request_views(runner, new or [[7]] * len(requests), drafter, plan, hidden)
+    found = request_views(runner, new or [[7]] * len(requests), drafter, plan, hidden)
+    return [view.row for view in found], found
 
 
 def test_a_chain_goes_as_far_as_context_and_max_tokens_leave_room():

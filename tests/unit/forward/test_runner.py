@@ -9,7 +9,7 @@ import torch
 
 from vllm_spec_plugin.forward import runner as module
 from vllm_spec_plugin.forward.runner import SpecRunnerMixin
-from vllm_spec_plugin.messages import StepPlan, result_of, send
+from vllm_spec_plugin.messages import StepPlan, drafts_of, result_of, send
 from vllm_spec_plugin.metrics.by_method import CountersByMethod
 from vllm_spec_plugin.proposers.base import Draft
 from vllm_spec_plugin.verification.positions import OutputPositions
@@ -96,7 +96,7 @@ class SpecRunner(SpecRunnerMixin, Stock):
             token_ids_cpu=np.zeros((2, 40), np.int32),
         )
         self.rejection_sampler: Any = SimpleNamespace(positions=OutputPositions())
-        self._drafted_trees, self._accepted_nodes, self._step_probe = {}, {}, []
+        self._accepted_nodes, self._step_probe, self._to_draft = {}, [], None
 
     def step(self, drafts=None, turns=None):
         """Runs one; gives what was sampled, what was drafted, and what is sent along."""
@@ -107,8 +107,9 @@ class SpecRunner(SpecRunnerMixin, Stock):
         self._prepare_inputs(scheduled)
         sampled = self._sample(torch.zeros(2, 3), "metadata")
         self._bookkeeping_sync()
-        drafted = self.propose_draft_token_ids(scheduled, [[5], [6]], None, None, None)
-        return sampled, drafted, self.sample_tokens(None)
+        assert self.propose_draft_token_ids(scheduled, [[5], [6]], None, None, None) == []
+        sent = self.sample_tokens(None)
+        return sampled, self.take_draft_token_ids(), sent
 
 
 @pytest.fixture
@@ -139,7 +140,7 @@ def test_a_step_with_nothing_to_verify_and_nothing_to_draft_is_vllms(runner, tur
     sampled, drafted, sent = runner.step(turns=turns)
     assert (runner.prepared_with, runner.speculative_config) == (None, "speculation")
     assert sampled == ("stock", None)
-    assert drafted == []
+    assert drafted is None
     assert vars(sent) == {}
     assert torch.equal(torch.get_rng_state(), before)
     assert runner.drafter.views == []
@@ -164,13 +165,29 @@ def test_the_scorer_samples_what_only_it_can(runner, because):
 
 def test_only_requests_of_the_plan_are_drafted_for(runner):
     _, drafted, sent = runner.step(turns={"b": ((0, 2),), "gone": ((0, 2),)})
-    assert drafted == [[], [7]]
+    assert (drafted.req_ids, drafted.draft_token_ids) == (["b"], [[7]])
     assert [view.request_id for view in runner.drafter.views[0]] == ["b"]
-    result: Any = result_of(sent)
+    result: Any = drafts_of(drafted)
     assert result.sources == {"b": 0}
     assert result.counters.of("ngram").drafts == 1
-    assert not any(result[2:])
-    assert vars(runner.step()[2]) == {}, "what was sent once"
+    assert not result.trees
+    assert vars(sent) == {}
+    assert runner.take_draft_token_ids() is None
+    _, drafted, sent = runner.step()
+    assert drafted is None
+    assert vars(sent) == {}, "what was sent once"
+
+
+def test_drafts_are_made_when_the_outputs_have_been_handed_over(runner):
+    scheduled: Any = SimpleNamespace(scheduled_spec_decode_tokens={})
+    send(scheduled, StepPlan({"b": ((0, 2),)}))
+    runner._update_states(scheduled)
+    runner._prepare_inputs(scheduled)
+    runner.propose_draft_token_ids(scheduled, [[5], [6]], None, None, None)
+    runner.sample_tokens(None)
+    assert runner.drafter.views == []
+    runner.take_draft_token_ids()
+    assert len(runner.drafter.views) == 1
 
 
 def test_seeded_requests_advance_by_the_tokens_that_vllm_books(runner):

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from tests.unit.forward.tree_steps import (
-    NUM_BLOCKS,
     PagedCache,
     Verifying,
     block_tables,
@@ -21,7 +20,7 @@ from tests.unit.forward.tree_steps import (
     written,
 )
 from vllm_spec_plugin.forward.tree_step import TreeStep, plan_tree_step
-from vllm_spec_plugin.verification.topology import chain, topology
+from vllm_spec_plugin.verification.topology import topology
 
 NUM_STEPS = 50
 BLOCK_SIZES = [2, 3, 4, 16]
@@ -108,17 +107,6 @@ def test_no_slot_is_written_twice_with_different_content_or_belongs_to_somebody_
 
 @block_sizes
 @both_ways
-def test_only_sequences_of_branches_read_forks_and_nobody_reads_others_blocks(block_size: int, copy_all: bool) -> None:
-    for requests, step in steps(block_size, copy_all):
-        tokens = [request for request in requests for _ in request.tokens]
-        for start, length, table in zip(step.query_start[:-1], step.lengths, step.tables, strict=True):
-            request = tokens[start]
-            read = set(table[: -(-length // block_size)].tolist())
-            assert read <= {*request.blocks, *request.forks}
-
-
-@block_sizes
-@both_ways
 def test_joining_leaves_the_accepted_way_in_the_requests_own_blocks(block_size: int, copy_all: bool) -> None:
     for requests, step in steps(block_size, copy_all):
         cache = computed(requests, step, block_size)
@@ -152,81 +140,12 @@ def test_what_another_model_has_in_the_trunks_blocks_survives_any_join(block_siz
                 assert {slot: after.slots.get(slot) for slot in before} == before
 
 
-def test_all_requests_join_at_once() -> None:
-    """The copies of a step's requests are one list: none may undo another."""
-    chance = Random(7)
-    for requests, step in steps(4, False):
-        cache = computed(requests, step, 4)
-        nodes = {row: chance.randrange(-1, branched.num_nodes) for row, branched in step.branched.items()}
-        copies = [copy for row, node in nodes.items() for copy in step.branched[row].join(node, 4)]
-        after = cache.after(copies)
-        for request in requests:
-            node = nodes.get(request.row, request.tree.num_nodes - 1)
-            assert after.has(request.words(node), request.blocks)
-
-
-def test_random_steps_have_all_kinds_of_requests() -> None:
-    seen: set[object] = set()
-    for block_size in BLOCK_SIZES:
-        for requests, _ in steps(block_size, False):
-            seen.add("trees and chains" if len({len(r.tree.chains) > 1 for r in requests}) == 2 else "")
-            for request in requests:
-                tree, left_out = request.tree, request.first_left_out(block_size)
-                if len(tree.chains) < 2:
-                    seen.add("empty" if not tree.num_nodes else "chain")
-                    continue
-                seen.add(("text", min(request.length % block_size, 2), request.length % block_size == block_size - 1))
-                seen.add(("new text", request.num_computed < request.length - 1))
-                seen.add(("new text before the tail", request.num_computed < request.length // block_size * block_size))
-                seen.add("all" if left_out == tree.num_nodes else "none" if left_out == len(tree.chains[0]) else "some")
-                seen.add(("deep", request.length % block_size + tree.depth > 2 * block_size))
-                seen.add(("deeper than the trunk", tree.depth > len(tree.chains[0])))
-    assert {"trees and chains", "empty", "chain", "all", "none", "some"} <= seen
-    assert {("text", 0, False), ("text", 1, True), ("text", 1, False), ("text", 2, True)} <= seen
-    for kind in ("new text", "new text before the tail", "deep", "deeper than the trunk"):
-        assert {(kind, True), (kind, False)} <= seen
-
-
-def test_branches_without_blocks_are_the_last_ones() -> None:
-    """Two of three branches: 3 blocks in forks of one, where positions 5 to 6 are in one block."""
-    tree = topology([[0], [1], [2], [3], [1, 0]])
-    request = Verifying(0, 5, 4, tree, (11, 12, 13), (21, 22), 1)
-    step = plan([request], 4)
-    assert step.branched[0].num_nodes == 4
-    assert step.nodes.tolist() == [1, 2, 3, 4]
-    assert step.query_start.tolist() == [0, 2, 4, 5, 6]
-    assert step.lengths.tolist() == [6, 7, 6, 10]
-    assert step.tables.tolist() == [[11, 12, 13], [11, 21, 13], [11, 22, 13], [11, 12, 13]]
-
-
-def test_forks_that_are_too_small_are_no_forks() -> None:
-    tree = topology([[0], [1], [1, 0]])
-    [four, five] = [Verifying(0, length, length - 1, tree, (11, 12, 13), (21,), 1) for length in (4, 7)]
-    assert plan([four], 4).branched[0].num_nodes == 3
-    assert plan([five], 4).branched[0].num_nodes == 1
-
-
 def test_where_blocks_begin_with_the_steps_tokens_nothing_is_copied() -> None:
     tree = topology([[0], [1]])
     for length, num_computed, copies in [(8, 7, []), (9, 8, []), (9, 7, []), (10, 9, [(13, 21)])]:
         request = Verifying(0, length, num_computed, tree, (11, 12, 13, 14), (21,), 1)
         assert plan([request], 4).copies == copies
         assert plan([request], 4, copy_all=True).copies == [(13, 21)]
-
-
-def test_a_step_of_chains_is_vllms_own() -> None:
-    requests = [
-        Verifying(0, 6, 5, chain(3), (1, 2, 3)),
-        Verifying(1, 9, 2, chain(0), (4, 5, 6)),
-        Verifying(2, 4, 3, chain(1), (7, 8), (9,), 1),
-    ]
-    step = plan(requests, 4)
-    assert step.query_start.tolist() == [0, 4, 11, 13]
-    assert step.lengths.tolist() == [9, 9, 5]
-    assert step.tables.tolist() == [[1, 2, 3], [4, 5, 6], [7, 8, NUM_BLOCKS - 1]]
-    assert step.copies == []
-    assert not step.branched
-    assert [len(part) for part in (step.nodes, step.slots, step.shared)] == [0, 0, 0]
 
 
 def test_the_batchs_own_tables_are_not_written() -> None:

@@ -32,8 +32,8 @@ def ids(manager, request_id="a"):
 def test_slots_that_are_there_are_not_reserved_again(manager, running):
     assert manager.reserve(running, 8).get_block_ids(allow_none=True) is None
     manager.reserve(running, 9)
-    assert manager.reserve(running, 12).get_block_ids(allow_none=True) is None
-    assert manager.reserve(running, 3).get_block_ids(allow_none=True) is None
+    for count in (12, 3):
+        assert manager.reserve(running, count).get_block_ids(allow_none=True) is None
 
 
 def test_no_slot_is_reserved_beyond_the_longest_text():
@@ -91,21 +91,13 @@ def test_rollback_leaves_null_blocks_of_a_sliding_window_alone():
     manager.check_integrity()
 
 
-def test_rolled_back_blocks_are_taken_again_before_the_prefix_cache_loses_any(manager, running):
+def test_what_was_for_drafts_is_taken_again_before_the_prefix_cache_loses_any(manager, running):
     old = request("b", prompt(2, 16))
     start(manager, old)
     manager.free(old)
     for _ in range(5):
         manager.reserve(running, 16)
         manager.rollback(running, 6)
-    assert manager.get_computed_blocks(request("c", prompt(2, 20)))[1] == 16
-
-
-def test_forks_are_taken_again_before_the_prefix_cache_loses_any(manager, running):
-    old = request("b", prompt(2, 16))
-    start(manager, old)
-    manager.free(old)
-    for _ in range(5):
         manager.fork(running, 3, 1)
         manager.release_forks()
     assert manager.get_computed_blocks(request("c", prompt(2, 20)))[1] == 16

@@ -9,11 +9,17 @@ from loadtests.acceptance.chaos.agreement import (
     Answer,
     Expected,
     Tokens,
-    agreement_check,
 )
-from loadtests.acceptance.chaos.bad_requests import BadRequest, bad_requests, refusal_check
-from loadtests.acceptance.chaos.crowd import Crowd, leavers_check, survivors_check
-from loadtests.acceptance.chaos.run import faults_check, freeze_check
+from loadtests.acceptance.chaos.bad_requests import BadRequest, bad_requests
+from loadtests.acceptance.chaos.checks import (
+    agreement_check,
+    faults_check,
+    freeze_check,
+    leavers_check,
+    refusal_check,
+    survivors_check,
+)
+from loadtests.acceptance.chaos.crowd import Crowd
 from loadtests.stream.client import COMPLETIONS
 from vllm_spec_plugin.metrics.counters import PROPOSER_ERRORS, RANKS_DIFFER, WRONG_TREE
 from vllm_spec_plugin.tools.mock_server.options import MockOptions
@@ -39,7 +45,7 @@ SAME = [Answer(0, (10, 11, 12, 13)), Answer(1, (20, 21, 22, 23)), Answer(1, (), 
 
 def test_the_same_tokens_are_identical_and_nothing_is_asked() -> None:
     top_two = TopTwo(9.0)
-    found = agreement_check("chaos", SAME, EXPECTED, top_two)
+    found = agreement_check(SAME, EXPECTED, top_two)
     assert (found.passed, found.figures, top_two.asked) == (
         True,
         "2 identical, 0 differ where two tokens tie, 0 wrong",
@@ -50,18 +56,18 @@ def test_the_same_tokens_are_identical_and_nothing_is_asked() -> None:
 def test_where_they_part_the_two_tokens_must_tie() -> None:
     answers = [*SAME, Answer(0, (10, 11, 99, 5))]
     tied, apart = TopTwo(5e-5), TopTwo(5e-3)
-    found = agreement_check("chaos", answers, EXPECTED, tied)
+    found = agreement_check(answers, EXPECTED, tied)
     assert (found.passed, found.figures) == (True, "2 identical, 1 differ where two tokens tie, 0 wrong")
     assert tied.asked == [(1, 2, 10, 11)]
-    found = agreement_check("chaos", answers, EXPECTED, apart)
+    found = agreement_check(answers, EXPECTED, apart)
     assert not found.passed
     assert found.figures.endswith("1 wrong: output 2, token 3: 99, not 12, 0.0050 apart")
-    assert not agreement_check("chaos", answers[-1:], EXPECTED, tied).passed
+    assert not agreement_check(answers[-1:], EXPECTED, tied).passed
 
 
 def test_an_output_that_ends_early_or_goes_on_is_wrong_wherever() -> None:
     for tokens in ((20, 21), (20, 21, 22, 23, 24), ()):
-        found = agreement_check("chaos", [*SAME, Answer(1, tokens)], EXPECTED, TopTwo(0.0))
+        found = agreement_check([*SAME, Answer(1, tokens)], EXPECTED, TopTwo(0.0))
         assert not found.passed
         assert "1 wrong" in found.figures
 
@@ -71,32 +77,32 @@ WHOLE = [Answer(prompt, (1, 2, 3)) for prompt in (0, 1, 1)]
 
 
 def test_all_are_answered_to_the_last_token() -> None:
-    assert survivors_check("chaos", WHOLE, 2, 3).passed
-    assert not survivors_check("chaos", WHOLE, 3, 3).passed
-    assert not survivors_check("chaos", WHOLE, 2, 4).passed
-    failed = survivors_check("chaos", [*WHOLE, Answer(0, (1,), "cut: gone")], 2, 3)
+    assert survivors_check(WHOLE, 2, 3).passed
+    assert not survivors_check(WHOLE, 3, 3).passed
+    assert not survivors_check(WHOLE, 2, 4).passed
+    failed = survivors_check([*WHOLE, Answer(0, (1,), "cut: gone")], 2, 3)
     assert not failed.passed
     assert "cut: gone" in failed.figures
 
 
 @pytest.mark.parametrize(("early", "midway", "passed"), [(3, 40, True), (0, 40, False), (3, 0, False)])
 def test_clients_did_leave(early: int, midway: int, passed: bool) -> None:
-    assert leavers_check("chaos", early, midway).passed is passed
+    assert leavers_check(early, midway).passed is passed
 
 
 def test_each_kind_of_fault_is_counted() -> None:
-    assert faults_check("chaos", ERRORS, 100.0).passed
-    assert not faults_check("chaos", ERRORS, 0.0).passed
-    assert not faults_check("chaos", ERRORS, None).passed
-    assert not faults_check("chaos", {}, 100.0).passed
+    assert faults_check(ERRORS, 100.0).passed
+    assert not faults_check(ERRORS, 0.0).passed
+    assert not faults_check(ERRORS, None).passed
+    assert not faults_check({}, 100.0).passed
     for reason in ERRORS:
-        assert not faults_check("chaos", ERRORS | {reason: 0.0}, 100.0).passed
+        assert not faults_check(ERRORS | {reason: 0.0}, 100.0).passed
 
 
 def test_a_worker_goes_on() -> None:
-    assert freeze_check("chaos", [3.0, 3.1], 500.0).passed
-    assert not freeze_check("chaos", [3.0, 3.1], 0.0).passed
-    assert not freeze_check("chaos", [], 500.0).passed
+    assert freeze_check([3.0, 3.1], 500.0).passed
+    assert not freeze_check([3.0, 3.1], 0.0).passed
+    assert not freeze_check([], 500.0).passed
 
 
 def test_every_kind_of_nonsense_is_refused_with_400() -> None:
@@ -104,9 +110,9 @@ def test_every_kind_of_nonsense_is_refused_with_400() -> None:
     kinds = [one.name for one in bad]
     assert len(set(kinds)) == len(kinds)
     answers = [(name, 400) for name in kinds]
-    assert refusal_check("chaos", answers * 2, len(kinds)).passed
-    assert not refusal_check("chaos", answers[1:], len(kinds)).passed
-    crash = refusal_check("chaos", [*answers, (kinds[4], 500)], len(kinds))
+    assert refusal_check(answers * 2, len(kinds)).passed
+    assert not refusal_check(answers[1:], len(kinds)).passed
+    crash = refusal_check([*answers, (kinds[4], 500)], len(kinds))
     assert not crash.passed
     assert f"500 for {kinds[4]}" in crash.figures
 

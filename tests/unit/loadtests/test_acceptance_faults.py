@@ -13,8 +13,13 @@ import numpy as np
 import pytest
 
 from loadtests.acceptance.chaos import faulty_proposer
-from loadtests.acceptance.chaos.faults import FAULTS
-from loadtests.acceptance.chaos.faulty_proposer import RandomlyFaultyProposer, drawn_fault, faulty_environment, register
+from loadtests.acceptance.chaos.faulty_proposer import (
+    FAULTS,
+    RandomlyFaultyProposer,
+    drawn_fault,
+    faulty_environment,
+    register,
+)
 from vllm_spec_plugin.metrics.counters import (
     BAD_PROBS,
     OUT_OF_VOCABULARY,

@@ -1,7 +1,6 @@
 """Every proposer, the plugin's or another distribution's, passes the contract check; broken ones do not."""
 
 import sys
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal
@@ -40,7 +39,7 @@ def table_worker() -> Worker:
                 engine.coverage.allocated(view.request_id, len(request.blocks), [block])
                 request.blocks = np.append(request.blocks, np.int32(block))
             engine.batch.append(request)
-            shown.append(replace(view, row=row, num_slots=len(request.blocks) * BLOCK_SIZE))
+            shown.append(view._replace(row=row, num_slots=len(request.blocks) * BLOCK_SIZE))
         return shown
 
     return Worker(engine, show)
@@ -54,7 +53,7 @@ def eagle3_worker() -> Worker:
     def show(views):
         # The head does not see the first token.
         shown = worker.show(views)
-        return [replace(view, token_ids=np.append(np.int32(0), view.token_ids)) for view in shown]
+        return [view._replace(token_ids=np.append(np.int32(0), view.token_ids)) for view in shown]
 
     return Worker(worker.engine, show)
 
@@ -67,7 +66,7 @@ def heads_worker() -> Worker:
     def show(views):
         states = (torch.Generator().manual_seed(int(view.token_ids.sum())) for view in views)
         return [
-            replace(view, row=row, hidden=torch.randn(HIDDEN, generator=state))
+            view._replace(row=row, hidden=torch.randn(HIDDEN, generator=state))
             for row, (view, state) in enumerate(zip(views, states, strict=True))
         ]
 
@@ -76,7 +75,7 @@ def heads_worker() -> Worker:
 
 def predicting_worker() -> Worker:
     """Requests that predict their first tokens to come again."""
-    return Worker(None, lambda views: [replace(view, prediction=view.token_ids[:8].tolist()) for view in views])
+    return Worker(None, lambda views: [view._replace(prediction=view.token_ids[:8].tolist()) for view in views])
 
 
 CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
@@ -209,7 +208,7 @@ class WrongQ(Drawing):
 
 class NoPointMass(Drawing):
     def draft(self, request):
-        return super().draft(replace(request, point_mass=False))
+        return super().draft(request._replace(point_mass=False))
 
 
 class Writing(Sound):

@@ -1,6 +1,5 @@
 """A proposer's faults cost its drafts and nothing else."""
 
-import dataclasses
 import logging
 from collections.abc import Iterator
 from typing import Any
@@ -95,10 +94,15 @@ def same(draft, other):
     ],
 )
 def test_an_unsound_draft_is_dropped_and_counted_alone(draft, reason):
-    drafts, errors, _ = propose([draft, SOUND], [view("a"), view("b")])
-    assert drafts[0] is NO_DRAFT
+    assert_dropped(draft, view("a"), reason)
+
+
+def assert_dropped(draft, request_view, reason):
+    drafts, errors, _ = propose([draft, SOUND], [request_view, view("b")])
+    assert drafts[0] == NO_DRAFT
     assert same(drafts[1], SOUND)
     assert errors == [reason]
+    assert reason in counters.PROPOSER_ERRORS
 
 
 FORK = topology([[0], [1], [0, 0]])
@@ -152,16 +156,11 @@ def test_other_types_of_the_same_are_converted(tokens, probs):
     torch.testing.assert_close(q.sum(-1), torch.ones(3))
 
 
-def test_a_draft_that_must_be_certain_has_no_q():
-    certain = dataclasses.replace(view(), point_mass=True)
+def test_a_draft_that_must_be_certain_has_no_q_and_wrong_q_is_a_fault_all_the_same():
+    certain = view()._replace(point_mass=True)
     [draft], errors, _ = propose([SOUND], [certain])
     assert (draft, errors) == (Draft([1, 2]), [])
-
-
-def test_q_that_is_no_distribution_is_a_fault_also_where_drafts_must_be_certain():
-    certain = dataclasses.replace(view(), point_mass=True)
-    [draft], errors, _ = propose([Draft([1, 2], torch.full((2, VOCAB), torch.nan))], [certain])
-    assert (draft, errors) == (NO_DRAFT, [counters.BAD_PROBS])
+    assert_dropped(Draft([1, 2], torch.full((2, VOCAB), torch.nan)), certain, counters.BAD_PROBS)
 
 
 @pytest.mark.parametrize("answer", [None, 1, iter([SOUND]), {"a": SOUND}, "a", np.array([1]), torch.tensor([[1.0]])])
@@ -169,7 +168,7 @@ def test_nothing_but_a_list_of_drafts_gets_through_a_cascade(answer):
     """A generator of drafts is one."""
     errors: list[str] = []
     member = Member(GuardedProposer(Scripted(answer), VOCAB, errors.append))
-    one = dataclasses.replace(view(), depth=2, turns=((0, 2),))
+    one = view()._replace(depth=2, turns=((0, 2),))
     [draft] = Cascade([member], lambda *noted: None).propose([one])
     assert draft is NO_DRAFT if errors else same(draft, SOUND)
     assert len(errors) == (not isinstance(answer, Iterator))
@@ -188,23 +187,17 @@ def test_nothing_but_a_list_of_drafts_gets_through_a_cascade(answer):
     ],
 )
 def test_a_tree_that_does_not_fit_its_tokens_or_the_request_is_dropped(draft, request_view, reason):
-    drafts, errors, _ = propose([draft], [request_view])
-    assert drafts == [NO_DRAFT]
-    assert errors == [reason]
-    assert reason in counters.PROPOSER_ERRORS
+    assert_dropped(draft, request_view, reason)
 
 
-def test_a_raising_proposer_loses_the_step_and_its_state():
-    drafts, errors, proposer = propose(RuntimeError("boom"), [view("a"), view("b")])
+@pytest.mark.parametrize(
+    ("answer", "reason"), [(RuntimeError("boom"), counters.RAISED), ([SOUND], counters.WRONG_COUNT)], ids=str
+)
+def test_a_proposer_that_fails_loses_the_step_and_its_state(answer, reason):
+    drafts, errors, proposer = propose(answer, [view("a"), view("b")])
     assert drafts == [NO_DRAFT, NO_DRAFT]
-    assert errors == [counters.RAISED]
+    assert errors == [reason]
     assert proposer.forgotten == ["a", "b"]
-
-
-def test_a_wrong_number_of_drafts_loses_the_step():
-    drafts, errors, _ = propose([SOUND, SOUND], [view()])
-    assert drafts == [NO_DRAFT]
-    assert errors == [counters.WRONG_COUNT]
 
 
 class Learning(Scripted):
@@ -221,25 +214,16 @@ class Learning(Scripted):
 
 
 def test_a_request_that_ended_is_finished_where_the_proposer_asks_for_that_else_forgotten():
-    learning, other = Learning(), Scripted([])
-    for proposer in (learning, other):
-        GuardedProposer(proposer, VOCAB, pytest.fail).finish("a")
-    assert (learning.finished, learning.forgotten) == (["a"], [])
-    assert other.forgotten == ["a"]
-
-
-def test_a_request_that_cannot_be_finished_is_counted_and_forgotten():
+    """One that cannot be finished is forgotten, and so are those of a step that is lost."""
     errors: list[str] = []
-    proposer = Learning(RuntimeError("boom"))
-    GuardedProposer(proposer, VOCAB, errors.append).finish("a")
+    learning, failing, other = Learning(), Learning(RuntimeError("boom")), Scripted([])
+    for proposer in (learning, failing, other):
+        GuardedProposer(proposer, VOCAB, errors.append).finish("a")
     assert errors == [counters.RAISED]
-    assert proposer.forgotten == ["a"]
-
-
-def test_a_step_that_is_lost_forgets_and_does_not_finish():
-    proposer = Learning()
-    GuardedProposer(proposer, VOCAB, lambda reason: None).propose([view("a")])
-    assert (proposer.finished, proposer.forgotten) == ([], ["a"])
+    assert (learning.finished, learning.forgotten) == (["a"], [])
+    assert failing.forgotten == other.forgotten == ["a"]
+    GuardedProposer(learning, VOCAB, errors.append).propose([view("b")])
+    assert (learning.finished, learning.forgotten) == (["a"], ["b"])
 
 
 def test_logs_are_rate_limited_per_reason(caplog):

@@ -167,14 +167,6 @@ def other_draft(tmp_path):
     return tmp_path / "other"
 
 
-def test_a_draft_model_that_fits_becomes_stock_settings(draft_config, warnings):
-    arguments, given = Arguments(), draft_config()
-    engine_args.translate(arguments, given)
-    assert arguments.speculative_config["method"] == "custom_class"
-    assert arguments.additional_config == {"mine": 1, KEY: given[KEY]}
-    assert warnings() == []
-
-
 @pytest.fixture
 def warnings(caplog):
     """What has been logged so far."""
@@ -222,17 +214,6 @@ def test_as_long_as_fits_is_at_most_the_targets_context(draft_config, warnings, 
     stops = [warning for warning in warnings() if "drafts end at token 64" in warning]
     assert len(stops) == 2
     assert "may have 2,048" in stops[0]
-
-
-def test_checking_twice_says_the_same(draft_config, other_draft):
-    arguments, given = Arguments(), draft_config(other_draft)
-    messages = []
-    for _ in range(2):
-        with pytest.raises(ConfigError) as caught:
-            engine_args.translate(arguments, given)
-        messages.append(str(caught.value))
-    assert messages[0] == messages[1]
-    assert arguments.additional_config == {"mine": 1}
 
 
 def test_a_quantisation_that_vllm_does_not_know_is_refused(draft_config):

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from vllm_spec_plugin.register.predictions import PredictionUsage, _tokenized, tokens_of
+from vllm_spec_plugin.register.predictions import PredictionUsage, text_of, tokens_of
 
 
 class Letters:
@@ -19,24 +19,28 @@ class Letters:
 TOKENIZER = Letters()
 
 
-def api(content: Any) -> dict[str, Any]:
-    return {"prediction": {"type": "content", "content": content}}
+def content(given: Any) -> dict[str, Any]:
+    return {"type": "content", "content": given}
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ("abc", "abc"),
+        ([{"type": "text", "text": "ab"}, {"type": "text", "text": "c"}], "abc"),
+        ("", ""),
+        ([], ""),
+    ],
+)
+def test_what_a_prediction_may_be(given: Any, text: str) -> None:
+    assert text_of(content(given)) == text
 
 
 @pytest.mark.parametrize(
     ("given", "tokens"),
-    [
-        (api("abc"), [97, 98, 99]),
-        (api([{"type": "text", "text": "ab"}, {"type": "text", "text": "c"}]), [97, 98, 99]),
-        ("abc", [97, 98, 99]),
-        ([5, 6], [5, 6]),
-        (api(""), []),
-        (api([]), []),
-        ("", []),
-        ([], []),
-    ],
+    [({"prediction": content("abc")}, [97, 98, 99]), ("abc", [97, 98, 99]), ([5, 6], [5, 6]), ("", []), ([], [])],
 )
-def test_what_a_prediction_may_be(given: Any, tokens: list[int]) -> None:
+def test_predictions_become_tokens(given: Any, tokens: list[int]) -> None:
     assert tokens_of(given, TOKENIZER, 10) == tokens
 
 
@@ -47,28 +51,32 @@ FORM = f'{{"type": "content", "content": CONTENT}}, where CONTENT is a text or a
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"prediction": "abc"}, f"prediction: got the text 'abc'; allowed: {FORM}"),
-        ({"prediction": {"content": "a"}}, "prediction.type: got nothing (null); allowed: content"),
-        (
-            {"prediction": {"type": "content", "content": "a", "text": 1}},
-            "prediction.text: unknown key; allowed: type, content",
-        ),
-        ({"prediction": {"type": "content"}}, f"allowed: a text or a list of {PART}"),
-        (
-            api([{"type": "text", "text": "a"}, {"type": "image_url"}]),
-            "prediction.content[1]: got another kind",
-        ),
-        (api("a" * 11), "prediction: got 11 tokens; allowed: at most 10 tokens"),
-        (api("a" * 161), "prediction: got 161 characters; allowed: at most 10 tokens"),
+        ("abc", f"prediction: got the text 'abc'; allowed: {FORM}"),
+        ({"content": "a"}, "prediction.type: got nothing (null); allowed: content"),
+        ({"type": "content", "content": "a", "text": 1}, "prediction.text: unknown key; allowed: type, content"),
+        ({"type": "content"}, f"allowed: a text or a list of {PART}"),
+        (content([{"type": "text", "text": "a"}, {"type": "image_url"}]), "prediction.content[1]: got another kind"),
+    ],
+)
+def test_what_it_may_not_be(given: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)):
+        text_of(given)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("a" * 11, "prediction: got 11 tokens; allowed: at most 10 tokens"),
+        ("a" * 161, "prediction: got 161 characters; allowed: at most 10 tokens"),
         ([1] * 11, "prediction: got 11 tokens; allowed: at most 10 tokens"),
         ([1, -1], "vllm_xargs.spec_prediction: got -1 as a token; allowed: a text or tokens"),
         ([2**31], "vllm_xargs.spec_prediction: got 2147483648 as a token; allowed: a text or tokens"),
-        (api("a\ud800"), "prediction: got half a surrogate pair; allowed: a text in Unicode"),
+        ("a\ud800", "prediction: got half a surrogate pair; allowed: a text in Unicode"),
         ([True], "vllm_xargs.spec_prediction: got true as a token; allowed: a text or tokens"),
         (7, "vllm_xargs.spec_prediction: got 7; allowed: a text or tokens"),
     ],
 )
-def test_what_it_may_not_be(given: Any, message: str) -> None:
+def test_what_its_text_may_not_be(given: Any, message: str) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
         tokens_of(given, TOKENIZER, 10)
 
@@ -79,9 +87,8 @@ def test_without_a_tokenizer_there_are_only_tokens() -> None:
         tokens_of("a", None, 10)
 
 
-@pytest.mark.parametrize("given", ["abcd", [97, 98, 99, 100], {"type": "content", "content": "abcd"}])
-def test_tokens_are_counted_for_each_choice(given: Any) -> None:
-    usage = PredictionUsage(given, TOKENIZER, 10)
+def test_tokens_are_counted_for_each_choice() -> None:
+    usage = PredictionUsage([97, 98, 99, 100])
     assert usage.details() == {"accepted_prediction_tokens": 0, "rejected_prediction_tokens": 0}
     # Token by token, as in a stream. The second: a, x for b, then c and d as predicted.
     for choice, output in enumerate([[97, 98, 99], [97, 120, 99, 100], []]):
@@ -89,11 +96,3 @@ def test_tokens_are_counted_for_each_choice(given: Any) -> None:
         for token in output:
             usage.note(choice, [token])
     assert usage.details() == {"accepted_prediction_tokens": 6, "rejected_prediction_tokens": 6}
-
-
-def test_what_is_too_long_is_not_kept() -> None:
-    kept = _tokenized.cache_info().currsize
-    for text in ("b" * 11, "b" * 161):
-        with pytest.raises(ValueError, match="allowed: at most 10 tokens"):
-            tokens_of(text, TOKENIZER, 10)
-    assert _tokenized.cache_info().currsize == kept

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from vllm_spec_plugin.config import parse_config
-from vllm_spec_plugin.messages import StepResult
+from vllm_spec_plugin.messages import DraftResult
 from vllm_spec_plugin.metrics.by_method import CountersByMethod
 from vllm_spec_plugin.scheduling.adapter import DraftLengthAdapter
 from vllm_spec_plugin.scheduling.draft_length.fixed import FixedControl
@@ -103,8 +103,8 @@ def end(adapter, *requests, drafted=0, accepted=0, sources=None, counted=None, w
     )
     living = {one.request_id: one for one in everyone}
     num_output = len(requests) * (accepted + 1)
-    result = StepResult(counted, sources or {})
-    adapter.updated(living, outcome, result, num_output=num_output, is_busy=is_busy)
+    adapter.updated(outcome, num_output=num_output, is_busy=is_busy)
+    adapter.drafted(living, DraftResult(counted, sources or {}))
 
 
 def counted_of(adapter, method="draft_model"):

@@ -18,7 +18,7 @@ from tests.fixed_length import fixed_length
 from tests.unit.scheduling.cases import BLOCK_SIZE, MAX_MODEL_LEN, kv_cache_config, prompt, request
 from vllm_spec_plugin.config.settings import KEY
 from vllm_spec_plugin.forward.runner import SpecRunnerMixin
-from vllm_spec_plugin.messages import StepResult, plan_of, send
+from vllm_spec_plugin.messages import DraftResult, plan_of, send
 from vllm_spec_plugin.metrics.counters import StepCounters
 from vllm_spec_plugin.scheduling.scheduler import SpecScheduler
 from vllm_spec_plugin.tools.demo import model_path
@@ -200,9 +200,6 @@ class Core:
             req_id_to_index={request_id: i for i, request_id in enumerate(scheduled)},
             sampled_token_ids=[sampled[request_id] for request_id in scheduled],
         )
-        drafted = {request_id: self.trees[request_id] for request_id in scheduled if request_id in self.trees}
-        if drafted:
-            send(outcome, StepResult(trees=drafted))
         answers = self.scheduler.update_from_output(output, outcome)
         for answer in answers.values():
             carried = answer.scheduler_stats and answer.scheduler_stats.kv_connector_stats
@@ -210,9 +207,10 @@ class Core:
                 for counted in carried[KEY]:
                     self.counters.add(StepCounters.from_payload(counted))
         if scheduled:
-            self.scheduler.update_draft_token_ids(
-                DraftTokenIds(scheduled, [drafts[request_id] for request_id in scheduled])
-            )
+            drafted = DraftTokenIds(scheduled, [drafts[request_id] for request_id in scheduled])
+            trees = {request_id: self.trees[request_id] for request_id in scheduled if request_id in self.trees}
+            send(drafted, DraftResult(trees=trees))
+            self.scheduler.update_draft_token_ids(drafted)
         self.scheduler.check_integrity()
 
     def step(self, num_accepted=0, num_drafts=NUM_DRAFTS, num_branches=0):

@@ -143,7 +143,7 @@ def test_a_policy_that_is_off_is_told_of_steps_and_of_nothing_else(clock):
         clock.now = now
         adapter.started()
         assert plan(adapter, output({"a": 1, "b": 1}), running, None) == {}
-        adapter.updated({}, None, None, num_output=2, is_busy=True)
+        adapter.updated(None, num_output=2, is_busy=True)
     assert (control.num_plans, control.told) == (0, [])
     [step, _] = control.steps
     assert (step.num_tokens, step.num_requests, step.context, step.seconds, step.num_output) == (2, 2, 12, 0.5, 2)
@@ -189,11 +189,3 @@ def test_a_step_is_measured_to_the_next_one_or_to_its_end_if_none_follows(clock)
     assert (second.num_tokens, second.seconds, second.drafting[0].num_drafted) == (2, 0.5, 0)
     assert (first.has_drafts, second.has_drafts) == (False, True)
     assert (second.num_drafts, second.num_accepted, second.num_output) == (1, 1, 2)
-
-
-def test_a_step_may_be_planned_without_drafts_whatever_the_policy_says(clock):
-    control, one = Listening(), request("a")
-    adapter = make(control, one)
-    assert adapter.plan(output({"a": 1}), [one], lambda: 100, may_draft=False) == {}
-    assert not control.num_plans
-    assert adapter.plan(output({"a": 1}), [one], lambda: 100)

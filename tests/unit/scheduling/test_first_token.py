@@ -37,37 +37,16 @@ def test_a_step_that_took_a_hundred_times_as_long_changes_little():
     assert bound.max_drafts(290) == pytest.approx(before, abs=2)
 
 
-@pytest.mark.parametrize(("drafting", "allowed"), [(0.0, True), (0.1, True), (0.004, True), (0.006, False)])
-def test_drafting_may_take_a_tenth_of_a_step_with_a_first_token(drafting, allowed):
-    bound = learned(lambda size: 0.02 + 0.001 * size)
-    # Seldom is no reason.
-    for _ in range(3 if drafting == 0.1 else 20):
-        bound.observe(8, 0.028, drafting)
-    # 0.05 seconds.
-    assert bound.allows_drafting(30) is allowed
-
-
-@pytest.mark.parametrize(("share", "allowed"), [(0.05, True), (0.25, False)])
-def test_a_draft_model_computes_the_prompt_too(share, allowed):
-    bound = FirstTokenBound()
-    for size in (8, 16) * 20:
-        bound.observe(size, 0.02 + 0.001 * size, 0.0015 + 0.001 * share * size)
-    assert bound.allows_drafting(1)
-    assert bound.allows_drafting(1000) is allowed
-
-
 def test_shares_are_equal_and_earlier_requests_get_the_rest():
     assert share_out(5, 3) == [2, 2, 1]
     assert share_out(0, 2) == [0, 0]
 
 
-def core_with_bound(monkeypatch, slope, drafting=0.0):
+def core_with_bound(monkeypatch, slope):
     """Two running requests; what steps really take counts for nothing."""
     core, bound = Core(60, FULL), learned(lambda size: slope * size)
-    for _ in range(20):
-        bound.observe(8, 8 * slope, drafting)
     monkeypatch.setattr(bound, "observe", lambda *_: None)
-    core.scheduler._prompts = PromptPriority(core.scheduler, bound, ["ngram"])
+    core.scheduler._prompts = PromptPriority(core.scheduler, bound)
     for i, name in enumerate("ab"):
         add(core, name, i, 3)
         core.step()
@@ -98,25 +77,6 @@ def test_a_prompt_that_can_not_be_admitted_cuts_no_drafts(monkeypatch):
     add(core, "c", 2, 6)
     core.begin()
     assert drafts(core) == {"a": NUM_DRAFTS, "b": NUM_DRAFTS}
-
-
-def test_a_step_that_brings_a_first_token_is_planned_without_slow_drafting(monkeypatch):
-    core = core_with_bound(monkeypatch, 0.002, drafting=0.01)
-    may_draft = []
-    plan = core.scheduler._adapter.plan
-
-    def planned(*args, **kwargs):
-        may_draft.append(kwargs["may_draft"])
-        return plan(*args, **kwargs)
-
-    monkeypatch.setattr(core.scheduler._adapter, "plan", planned)
-    core.step()
-    # In two chunks: the first brings no token.
-    add(core, "c", 2, 15)
-    core.step()
-    core.step()
-    core.step()
-    assert may_draft == [True, True, False, True]
 
 
 def test_a_fixed_length_is_never_cut():

@@ -67,24 +67,6 @@ def test_waiting_drafts_keep_their_slots():
     assert len(core.output.scheduled_spec_decode_tokens["a"]) == 4
 
 
-def test_a_request_that_is_not_scheduled_is_cut_on_the_worker_too():
-    """Drafts of the first three requests use the step's tokens up."""
-    core = Core(40, FULL)
-    for i, name in enumerate("abcd"):
-        add(core, name, i, 3)
-    core.step(num_drafts=0)
-    for name in "abc":
-        core.scheduler.requests[name].spec_token_ids = [1, 2, 3, 4]
-    core.manager.reserve(core.scheduler.requests["d"], 12)
-    core.worker.requests["d"].block_ids = core.manager.get_block_ids("d")
-    core.worker.input_batch.block_table.add_row(core.manager.get_block_ids("d"), 3)
-    core.scheduler.max_num_scheduled_tokens = 15
-    core.begin()
-    assert "d" not in core.output.num_scheduled_tokens
-    assert plan_of(core.output).rollback["d"] == (1,)
-    assert len(core.worker.requests["d"].block_ids[0]) == 1
-
-
 def test_a_preempted_request_is_not_cut_on_the_worker():
     """It is rolled back, and then all its blocks are taken; its table is sent whole when it resumes."""
     core = Core(9, FULL, reserves=False)

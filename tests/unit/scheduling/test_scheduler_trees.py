@@ -19,20 +19,6 @@ def trees_core(num_blocks=20, proposer=HEADS):
     return core
 
 
-def test_branches_of_waiting_drafts_get_blocks_of_their_own():
-    core = trees_core()
-    core.begin()
-    # Positions 8 and 9.
-    assert [len(fork) for fork in core.forks["a"]] == [1, 1]
-    assert held(core) == 3
-    assert core.manager.block_pool.get_num_free_blocks() == 19 - 3 - 2
-    core.end()
-    assert core.manager.block_pool.get_num_free_blocks() == 19 - 3 - 2, "the worker may still copy out of them"
-    core.begin()
-    assert core.forks == {}
-    assert core.manager.block_pool.get_num_free_blocks() == 19 - 4
-
-
 @pytest.mark.parametrize("is_delayed", [False, True], ids=["at_once", "by_a_connector"])
 def test_nothing_is_kept_of_a_request_that_ended_while_it_was_drafted_for(monkeypatch, is_delayed):
     """Aborted while the model computes, or stopped by that step; a KV connector may hold its blocks for longer."""

@@ -23,7 +23,7 @@ from tests.unit.scheduling import steps
 from tests.unit.scheduling.cases import FULL, prompt, request
 from vllm_spec_plugin.compat.kv_cache import RequestStatus
 from vllm_spec_plugin.config.settings import KEY
-from vllm_spec_plugin.scheduling.stream import GroupedStream
+from vllm_spec_plugin.scheduling.stream import GroupedStream, StreamGroups
 
 SETTINGS = settings(max_examples=examples(60, 1000), deadline=None)
 SIZE = 5
@@ -76,6 +76,20 @@ def test_every_token_keeps_its_logprobs(cutting):
                 assert rank == 7 * token_id
             seen += group.new_token_ids
     assert seen == [token_id for token_ids, _ in cutting for token_id in token_ids]
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, SIZE), st.booleans()), max_size=40))
+@SETTINGS
+def test_groups_leave_as_soon_as_they_are_whole_whatever_other_requests_do(steps):
+    """A request that ends may come again, and starts anew."""
+    groups: StreamGroups[tuple[str, int, int]] = StreamGroups(SIZE)
+    held: dict[str, list[tuple[str, int, int]]] = {name: [] for name in "abc"}
+    for number, (name, count, is_last) in enumerate(steps):
+        tokens = [(name, number, i) for i in range(count)]
+        held[name] += tokens
+        size = len(held[name]) if is_last else len(held[name]) // SIZE * SIZE
+        assert list(groups.release(name, tokens, is_last=is_last)) == held[name][:size]
+        del held[name][:size]
 
 
 def test_held_logprobs_do_not_keep_the_array_of_the_whole_step_alive():

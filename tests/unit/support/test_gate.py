@@ -1,4 +1,7 @@
-"""The start-up gate on vLLM's own configuration: what it reads of models and servers, before an engine starts."""
+"""The start-up gate on vLLM's own configuration: what it reads of models and servers, before an engine starts.
+
+tests/unit/docs/test_support.py has all kinds of models.
+"""
 
 import pytest
 
@@ -48,24 +51,6 @@ def plain(arguments):
     return arguments.create_engine_config(), config_in(given)
 
 
-@pytest.mark.parametrize(
-    ("model", "layers"),
-    [
-        ("llama", {Layer.FULL}),
-        ("mistral", {Layer.SLIDING}),
-        ("gemma3", {Layer.SLIDING, Layer.FULL}),
-        ("gpt_oss", {Layer.SLIDING, Layer.FULL}),
-        ("deepseek_v2", {Layer.MLA}),
-        ("mamba2", {Layer.RECURRENT}),
-        ("granite_moe_hybrid", {Layer.RECURRENT}),
-        ("qwen3_next", {Layer.RECURRENT}),
-        ("lfm2", {Layer.RECURRENT}),
-    ],
-)
-def test_layers_are_told_from_the_config(arguments, model, layers):
-    assert facts_of(*plain(arguments(model))).target.layers == layers
-
-
 def test_experts_and_the_layout_are_read(arguments, models):
     proposer = f"{{method: draft_model, model: {models('gemma3')}}}"
     facts = facts_of(*plain(arguments("qwen3_moe", proposer, pipeline_parallel_size=2)))
@@ -79,8 +64,6 @@ def test_experts_and_the_layout_are_read(arguments, models):
 @pytest.mark.parametrize(
     ("model", "options", "said"),
     [
-        ("mamba2", {}, "--model: got .*Mamba2ForCausalLM.* recurrent state"),
-        ("granite_moe_hybrid", {}, "--model: got .*GraniteMoeHybridForCausalLM.* recurrent state"),
         ("deepseek_v2", {}, "--model: got .*DeepseekV2ForCausalLM.*MLA"),
         ("llama", {"pipeline_parallel_size": 2}, "--pipeline-parallel-size: got 2"),
         ("llama", {"logits_processors": ["mine:Own"]}, "--logits-processors: got mine:Own"),

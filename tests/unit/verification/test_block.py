@@ -12,13 +12,10 @@ from tests.unit import p_values
 from tests.unit.verification.block_oracle import (
     floats,
     next_token,
-    output_distribution,
     random_drafting,
     weights_and_thresholds,
 )
-from tests.unit.verification.cases import VOCAB, as_logits, random_case, random_cases, verify_many
-from tests.unit.verification.oracle import greedy_output
-from tests.unit.verification.test_chain import FALSE_ALARM, p_value
+from tests.unit.verification.cases import as_logits, random_case, random_cases, verify_many
 from vllm_spec_plugin.verification import block
 from vllm_spec_plugin.verification.chain import NO_TOKEN, verify_chain
 from vllm_spec_plugin.verification.draft_probs import SparseProbs
@@ -98,50 +95,6 @@ def test_seeded_certain_drafts_are_output_as_token_by_token(rng, device):
     for shape in ("none", "dense", "sparse"):
         token, by_block = (verify_many(case, shape, 50, device, seeds=seeds, method=m) for m in ("token", "block"))
         assert token == by_block
-
-
-@pytest.mark.parametrize("shape", ["dense", "sparse"])
-def test_mixed_batches_are_distributed_as_the_oracle_says(shape, device):
-    """Greedy, sampled and seeded requests side by side, certain and drawn. 20,000 copies, false alarm 1e-7 each."""
-    torch.manual_seed(6)
-    rng = np.random.default_rng(6)
-    p = rng.dirichlet(np.ones(VOCAB), size=(4, 4))
-    q = rng.dirichlet(np.ones(VOCAB), size=(4, 3))
-    q[2] = np.eye(VOCAB)[[1, 2, 0]]
-    drafts = [[int(rng.choice(VOCAB, p=row)) for row in rows] for rows in q]
-    # Two copies of the first: greedy, and not. Of the others the last is seeded.
-    case_p, case_q, case_drafts = ([x[0], *x] for x in (list(p), list(q), drafts))
-    size, copies = len(case_drafts), 20_000
-    rows = Rows.of([3] * size * copies, device)
-    is_greedy = torch.tensor([True, *[False] * (size - 1)], device=device).repeat(copies)
-    is_seeded = torch.tensor([*[False] * (size - 1), True], device=device).repeat(copies)
-    seeds = torch.arange(copies, device=device).repeat_interleave(size)
-    keys = position_keys(seeds[rows.request], rows.offset)
-    noise = Noise(VOCAB, device, keys, is_seeded[rows.request])
-    logits = as_logits(case_p, device).repeat(copies, 1)
-    tokens = torch.tensor(case_drafts, device=device).flatten().repeat(copies)
-    draft_probs = probs_of(np.tile(np.concatenate(case_q), (copies, 1)), shape, VOCAB, device)
-    output = verify_chain(logits, tokens, draft_probs, rows, is_greedy, noise, method="block").cpu()
-    for i in range(size):
-        own = [tuple(token for token in line if token != NO_TOKEN) for line in output[i::size].tolist()]
-        if i == 0:
-            assert set(own) == {tuple(greedy_output(case_p[0].astype(np.float32), case_drafts[0]))}
-        else:
-            assert p_value(own, output_distribution(case_p[i], case_drafts[i], case_q[i])) > FALSE_ALARM
-
-
-def test_places_without_a_draft_token_end_a_draft(device):
-    """As the same draft without them. 20,000 samples, false alarm 1e-7, seed 3."""
-    torch.manual_seed(3)
-    rng = np.random.default_rng(3)
-    p, q = rng.dirichlet(np.ones(VOCAB), size=4), rng.dirichlet(np.ones(VOCAB), size=3)
-    rows = Rows.of([3] * 20_000, device)
-    drafts = torch.tensor([1, 2, NO_TOKEN], device=device).repeat(20_000)
-    probs = probs_of(np.tile(q, (20_000, 1)), "dense", VOCAB, device)
-    logits = as_logits([p], device).repeat(20_000, 1)
-    output = verify_chain(logits, drafts, probs, rows, False, Noise(VOCAB, device), method="block").tolist()
-    seen = [tuple(token for token in line if token != NO_TOKEN) for line in output]
-    assert p_value(seen, output_distribution(p[:3], [1, 2], q[:2])) > FALSE_ALARM
 
 
 def test_lenience_is_for_tokens(device):

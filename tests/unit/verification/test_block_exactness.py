@@ -16,17 +16,15 @@ from tests.unit.verification.cases import random_cases
 SIZES = [(2, 1), (2, 2), (2, 3), (3, 1), (3, 2), (3, 3)]
 
 
-def is_exact(drafting, depth):
-    """Whether texts of as many tokens as a step may output are distributed as the target's."""
-    return dict(drafting.texts(depth + 1)) == dict(continuations(drafting.target, (), depth + 1))
-
-
 @pytest.mark.parametrize(("vocab_size", "depth"), SIZES)
 @pytest.mark.parametrize("stops", [0.0, 0.4], ids=["", "stopping"])
+@pytest.mark.parametrize("rule", [BLOCK, TOKEN], ids=["block", "token"])
 @random_cases(20, 200)
-def test_texts_are_distributed_exactly_as_the_targets(rng, vocab_size, depth, stops):
+def test_texts_are_distributed_exactly_as_the_targets(rng, vocab_size, depth, rule, stops):
     """Also where what was drafted so far decides whether another token is."""
-    assert is_exact(random_drafting(rng, vocab_size, depth, stops), depth)
+    drafting = random_drafting(rng, vocab_size, depth, stops)
+    expected = dict(continuations(drafting.target, (), depth + 1))
+    assert dict(drafting.texts(depth + 1, rule)) == expected
 
 
 @pytest.mark.parametrize(("vocab_size", "depth"), SIZES)

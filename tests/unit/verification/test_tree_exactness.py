@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from tests.unit.verification.oracle import norm
 from tests.unit.verification.tree_oracle import (
     all_drafts,
     context,
     continuations,
+    norm,
     output_distribution,
     text_distribution,
 )

@@ -1,6 +1,7 @@
 """Iterative speculative sampling over a tree, one request at a time and written to be read: the tests' reference.
 
-Stratos' notes, section 2.1: SpecInfer's multi-step speculative sampling. Rows of p: the text's, then one per node.
+Stratos' notes, section 2.1: SpecInfer's multi-step speculative sampling; over a chain it is algorithm 1 of Leviathan et
+al. Rows of p: the text's, then one per node.
 """
 
 import itertools
@@ -8,7 +9,22 @@ from collections import defaultdict
 
 import numpy as np
 
-from tests.unit.verification.oracle import acceptance_probability, norm, residual
+from vllm_spec_plugin.verification.topology import chain
+
+
+def norm(weights):
+    return weights / weights.sum()
+
+
+def acceptance_probability(p, q, x, lenience=1.0):
+    """How likely draft token x is kept."""
+    return min(1.0, p[x] / (lenience * q[x])) if q[x] > 0 else 0.0
+
+
+def residual(p, q):
+    """Where a token is recovered from after a rejection; p itself if p = q and nothing can be rejected."""
+    left = np.maximum(0.0, p - q)
+    return norm(left) if left.sum() > 0 else norm(p)
 
 
 def children(tree, node, tokens):
@@ -17,7 +33,7 @@ def children(tree, node, tokens):
     return [(place, n) for place, n in enumerate(siblings) if tokens[n] != -1]
 
 
-def output_distribution(tree, p, tokens, q):
+def output_distribution(tree, p, tokens, q, lenience=1.0):
     """All outputs of one verification and their probabilities, given what was drafted.
 
     Args:
@@ -34,7 +50,7 @@ def output_distribution(tree, p, tokens, q):
     def walk(node, output, reached):
         left = p[node + 1]
         for _, child in children(tree, node, tokens):
-            keep = acceptance_probability(left, q[child], tokens[child])
+            keep = acceptance_probability(left, q[child], tokens[child], lenience)
             if reached * keep > 0:
                 walk(child, (*output, tokens[child]), reached * keep)
             reached *= 1 - keep
@@ -45,6 +61,11 @@ def output_distribution(tree, p, tokens, q):
 
     walk(-1, (), 1.0)
     return dict(outputs)
+
+
+def chain_distribution(p, drafts, q, lenience=1.0):
+    """The same of a chain."""
+    return output_distribution(chain(len(drafts)), p, drafts, q, lenience)
 
 
 def sampled_output(tree, p, tokens, q, uniform, exponential):

@@ -1,7 +1,6 @@
 """Drafts with a small model: Leviathan et al. (2023), Algorithm 1, lines 1-4, over a ragged batch."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 import torch
@@ -61,7 +60,7 @@ class DraftModelProposer:
         if self._settings.branches:
             trees = {r.request_id: Wanted(self._shape(r), r.num_draft_tokens) for r in requests}
             # From here on K is the depth of a tree.
-            requests = [replace(r, num_draft_tokens=trees[r.request_id].tree.depth) for r in requests]
+            requests = [r._replace(num_draft_tokens=trees[r.request_id].tree.depth) for r in requests]
         coverage = self._engine.coverage
         limits = Limits(self._settings.catch_up_tokens, self._engine.max_len)
         chunks = plan_catch_up(requests, coverage, self._engine.block_tables, limits)

@@ -1,7 +1,6 @@
 """Drafts with an EAGLE-3 head (Li et al., arXiv 2503.01840), token by token."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Protocol
 
 from vllm_spec_plugin.proposers.base import Draft, RequestView
@@ -62,8 +61,8 @@ class Eagle3Proposer(DraftModelProposer):
         known = engine.coverage.watermark(request.request_id, text, engine.block_tables(request.row))
         # The last position is computed again if it is known already.
         if not len(text) or min(known, len(text) - 1) < first:
-            return replace(request, token_ids=text, num_draft_tokens=0, in_prompt=False)
-        return replace(request, token_ids=text)
+            return request._replace(token_ids=text, num_draft_tokens=0, in_prompt=False)
+        return request._replace(token_ids=text)
 
     def _draft(self, chunks: list[Chunk], trees: Mapping[str, Topology]) -> list[tuple[Draft, list[int]]]:
         return [(draft, []) for draft, _ in super()._draft(chunks, trees)]

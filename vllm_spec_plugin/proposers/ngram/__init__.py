@@ -1,1 +1,1 @@
-"""Drafts by n-grams: copies the continuation of the latest match, or counts the continuations of all."""
+"""N-grams, drafted by the suffix proposer."""

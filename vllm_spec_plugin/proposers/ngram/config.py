@@ -1,4 +1,4 @@
-"""The n-gram proposer's section of a plugin.yaml."""
+"""The section of a plugin.yaml for n-grams, which the suffix proposer drafts; `docs/design/suffix.md` says why."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from vllm_spec_plugin.proposers.section import ProposerConfig
+from vllm_spec_plugin.proposers.section import ProposerConfig, Target
 from vllm_spec_plugin.proposers.sharing import (
     SHARED,
     SHARED_SCOPE,
@@ -15,16 +15,19 @@ from vllm_spec_plugin.proposers.sharing import (
     SharedTokens,
     sharing_problems,
 )
+from vllm_spec_plugin.proposers.suffix.config import SuffixConfig
 from vllm_spec_plugin.schema.section import conflicts
 
 if TYPE_CHECKING:
     from vllm_spec_plugin.proposers.base import Proposer
 
-DEFAULT_WINDOW = 8192
+DEFAULT_WINDOW, _MAX_ORDER = 8192, 5
+# Of drafts; n-gram tables drafted nearly all of these.
+_MIN_PROBABILITY = 0.02
 
 
 class NgramConfig(ProposerConfig):
-    """Drafts what followed an earlier occurrence of the request's last tokens."""
+    """Drafts as method suffix does; keys of the n-gram tables of earlier versions are checked and have no effect."""
 
     # Shorter matches are rejected too often to pay on a busy target, or to be tried before a draft model.
     planned_keys: ClassVar[Mapping[str, Any]] = MappingProxyType({"min_order": 3})
@@ -32,15 +35,13 @@ class NgramConfig(ProposerConfig):
     method: Literal["ngram"] = Field(description="The method of drafting.")
     mode: Literal["lookup", "frequency"] = Field(
         default="lookup",
-        description="lookup copies the continuation of the latest match; frequency counts those of all matches.",
+        description="No effect, but that draft_sampling needs frequency: continuations of all matches are counted.",
     )
     min_order: int = Field(default=2, ge=1, le=16, description="Minimum n-gram length that must match, in tokens.")
-    max_order: int = Field(
-        default=5, ge=1, le=16, description="Maximum n-gram length, in tokens; longer matches are tried first."
-    )
+    max_order: int = Field(default=5, ge=1, le=16, description="No effect: the longest match is used, of any length.")
     window: Annotated[int, Field(ge=64, le=1_048_576)] | None = Field(
         default_factory=lambda known: DEFAULT_WINDOW if known["mode"] == "frequency" else None,
-        description="Number of a request's latest tokens that are counted; only with mode frequency.",
+        description="No effect: all of a request's tokens are counted; only with mode frequency.",
     )
     draft_sampling: Literal["greedy", "sample"] = Field(
         default="greedy",
@@ -86,20 +87,22 @@ class NgramConfig(ProposerConfig):
         known = cls.model_fields
         return {"prompt_lookup_min": known["min_order"].default, "prompt_lookup_max": known["max_order"].default}
 
+    def check(self, target: Target | None, num_tokens: int, where: str) -> list[str]:
+        """See `ProposerConfig`."""
+        changed = {"mode": self.mode != "lookup", "max_order": self.max_order != _MAX_ORDER}
+        unused = [f"proposer.{key}" for key, is_changed in changed.items() if is_changed]
+        return [f"{where}: {' and '.join(unused)}: no effect, as ngram drafts as suffix does"] if unused else []
+
     def create(self, num_tokens: int, vocab_size: int, engine: Any) -> "Proposer":
         """See `ProposerConfig`."""
-        from vllm_spec_plugin.proposers.ngram.proposer import NgramProposer
-        from vllm_spec_plugin.proposers.ngram.shared import SharedTexts
-
-        shared = None
-        if self.shared_tokens is not None:
-            shared = SharedTexts(self.min_order, self.max_order, self.shared_tokens, vocab_size)
-        return NgramProposer(
-            mode=self.mode,
-            min_order=self.min_order,
-            max_order=self.max_order,
-            window=self.window or DEFAULT_WINDOW,
+        # Orders of mode frequency counted the token that follows, too.
+        min_order = max(self.min_order - (self.mode == "frequency"), 1)
+        shared = {key: getattr(self, key) for key in ("shared", "shared_tokens", "shared_scope")}
+        suffix = SuffixConfig(
+            method="suffix",
+            min_order=min_order,
+            min_probability=_MIN_PROBABILITY,
             draft_sampling=self.draft_sampling,
-            vocab_size=vocab_size,
-            shared=shared,
+            **shared,
         )
+        return suffix.create(num_tokens, vocab_size, engine)

@@ -23,9 +23,9 @@ class SuffixConfig(ProposerConfig):
     """Drafts the most frequent continuation of the longest repeated suffix."""
 
     method: Literal["suffix"] = Field(description="The method of drafting.")
-    min_order: int = Field(default=2, ge=1, le=64, description="Minimum match length, in tokens.")
+    min_order: int = Field(default=1, ge=1, le=64, description="Minimum match length, in tokens.")
     min_probability: float = Field(
-        default=0.02,
+        default=0.1,
         ge=0,
         lt=1,
         description="A draft ends before its estimated probability of full acceptance, from the counts and the match "

@@ -26,6 +26,15 @@ from vllm_spec_plugin.proposers.suffix.tree import (
 Float32s = npt.NDArray[np.float32]
 Float64s = npt.NDArray[np.float64]
 
+# Weight of the assumption that a token is wrong, in matched tokens; measured, see docs/design/suffix.md.
+DOUBT = 3
+
+
+@compiled
+def _chance(count: int, total: int, matched: int) -> float:
+    """Estimates the probability of tokens that followed `count` of `total` occurrences of the last `matched` tokens."""
+    return count * matched / (total * matched + DOUBT)
+
 
 @compiled
 def _descend(
@@ -130,9 +139,6 @@ def draft_certain(
 ) -> int:
     """Fills `draft` with the most frequent continuation of a match; returns the number of tokens.
 
-    A token that followed in c of n occurrences, m tokens after the beginning of the match, has estimated probability
-    c / n * (m + 1) / (m + 2), with the rule of succession for m matching tokens.
-
     Args:
         tokens: this and all up to `state`: arrays of the `Tree` with the match.
         node: node of the match.
@@ -150,10 +156,11 @@ def draft_certain(
             child = nodes[node, BEST]
             if child == 0:
                 return index
-            # Nodes far above a leaf may have too low counts, see `MAX_ANCESTORS`.
-            probability *= min(count_of(nodes, child) / max(nodes[node, COUNT], 1), 1.0)
+        count = count_of(nodes, child)
+        # Nodes far above a leaf may have too low counts, see `MAX_ANCESTORS`.
+        total = max(nodes[node, COUNT], count) if length == 0 else count
         token = _token_at(tokens, state[NUM_TOKENS], start_of(nodes, child) + nodes[node, DEPTH] + length, draft)
-        probability *= (matched + index + 1) / (matched + index + 2)
+        probability *= _chance(count, total, matched + index)
         if token < 0 or token >= vocab_size or probability < min_probability:
             return index
         draft[index] = token
@@ -215,8 +222,8 @@ def draft_drawn(
 ) -> tuple[int, int]:
     """Samples a continuation of a match by the counts, and writes its q.
 
-    The draft's length does not depend on the token at its end: the estimated probability has only the rule of
-    succession, as q has the counts.
+    The draft's length does not depend on the token at its end: the estimated probability is that of all tokens that
+    followed, as q has their counts.
 
     Args:
         tokens: this and all up to `end`: see `draft_certain`.
@@ -234,7 +241,8 @@ def draft_drawn(
     matched, probability = nodes[node, DEPTH] + length, 1.0
     top, widest = np.empty(row_tokens.shape[1], np.int32), 0
     for index in range(draft.shape[0]):
-        probability *= (matched + index + 1) / (matched + index + 2)
+        total = max(nodes[node, COUNT] if length == 0 else count_of(nodes, child), 1)
+        probability *= _chance(total, total, matched + index)
         if probability < min_probability:
             return index, widest
         size, depth = 1, nodes[node, DEPTH]

@@ -58,12 +58,15 @@ class TextTree:
 
     def extend(self, new_tokens: Int32s) -> None:
         """Appends tokens to the text: [num_new_tokens], contiguous."""
+        divisor = _GROWTH
         while True:
             done = tree.extend(*self.arrays, new_tokens, self._vocab_size)
             new_tokens = new_tokens[done:]
             if not len(new_tokens):
                 return
-            self._grow(len(new_tokens))
+            self._grow(len(new_tokens), divisor)
+            # One token that ends a long match adds as many leaves as the match had tokens.
+            divisor = _GROWTH if done else max(divisor // 2, 4)
 
     def draft_after(
         self, node: int, length: int, matched: "TextTree", num_draft_tokens: int, min_probability: float
@@ -124,20 +127,23 @@ class TextTree:
         state: Int64s = self.arrays.state
         return int(state[tree.AT]), int(state[tree.LENGTH])
 
-    def _grow(self, num_new_tokens: int) -> None:
-        """Enlarges the arrays that are full."""
+    def _grow(self, num_new_tokens: int, divisor: int) -> None:
+        """Enlarges the arrays that are full, each by a share of its length or for the new tokens."""
         text, parents, nodes, edges, state = self.arrays
         num_tokens, num_nodes, num_edges = (
             int(state[entry]) for entry in (tree.NUM_TOKENS, tree.NUM_NODES, tree.NUM_EDGES)
         )
         if num_tokens == len(text):
-            capacity = num_tokens + max(num_new_tokens, num_tokens // _GROWTH)
+            capacity = num_tokens + max(num_new_tokens, num_tokens // divisor)
             text, parents = _longer(text, capacity), _longer(parents, capacity)
         if num_nodes == len(nodes):
-            nodes = _longer(nodes, num_nodes + max(num_nodes // _GROWTH, num_new_tokens // _GROWTH))
+            expected = max(num_nodes, num_tokens // _GROWTH) * num_new_tokens // num_tokens
+            nodes = _longer(nodes, num_nodes + max(num_nodes // divisor, expected))
         is_full = 8 * (num_edges + 2) > tree.MAX_LOAD * len(edges)
         if is_full:
-            more = max(num_edges // _GROWTH, num_new_tokens // _GROWTH, 2)
+            # At the rate so far, and at least one per token: entering all again takes as long as building the tree.
+            expected = max(num_edges, num_tokens) * num_new_tokens // max(num_tokens, 1)
+            more = max(num_edges // divisor, expected, 2)
             edges = np.zeros(((num_edges + more) * 8 // tree.MAX_LOAD + 1, 2), np.int32)
         self.arrays = Tree(text, parents, nodes, edges, state)
         if is_full:

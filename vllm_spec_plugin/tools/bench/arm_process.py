@@ -8,9 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 from vllm_spec_plugin.config.request_options import draft_options
-from vllm_spec_plugin.tools.bench.drafting.parts import has_draft_model, timed_parts
-from vllm_spec_plugin.tools.bench.drafting.stopwatch import replaced
 from vllm_spec_plugin.tools.bench.host.records import HostAnswer, HostJob
+from vllm_spec_plugin.tools.bench.host.stopwatch import replaced
 from vllm_spec_plugin.tools.bench.load.closed_loop import ClosedLoop
 from vllm_spec_plugin.tools.bench.load.records import LoadAnswer, LoadJob, PhaseAnswer
 from vllm_spec_plugin.tools.bench.records import Answer, Job, Step
@@ -83,13 +82,8 @@ class Session:
         ]
         before, before_by_position = speculation_counts(self._llm), accepted_by_position(self._llm)
         self._watch.clear()
-        parts: dict[str, float] = {}
         start, cpu_start = time.perf_counter(), time.process_time()
-        if job.profiled and has_draft_model(self._runner):
-            with timed_parts(self._runner) as parts:
-                results = self._llm.generate(list(job.prompts), params, use_tqdm=False)
-        else:
-            results = self._llm.generate(list(job.prompts), params, use_tqdm=False)
+        results = self._llm.generate(list(job.prompts), params, use_tqdm=False)
         seconds, cpu_seconds = time.perf_counter() - start, time.process_time() - cpu_start
         after = speculation_counts(self._llm)
         drafts, draft_tokens, accepted = (new - old for old, new in zip(before, after, strict=True))
@@ -103,7 +97,6 @@ class Session:
             drafts,
             draft_tokens,
             accepted,
-            dict(parts),
             [new - old for new, old in by_position],
         )
 

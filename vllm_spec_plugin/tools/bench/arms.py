@@ -1,15 +1,41 @@
-"""Engines of the chosen arms, and which arms can share one."""
+"""Arms of a benchmark: what `--arm` may say, their names for people, and which of them share an engine."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal, NamedTuple
 
 import yaml
 
-from vllm_spec_plugin.config import PluginConfig, load_config, parse_config
-from vllm_spec_plugin.tools.bench.arm_spec import Choice
-from vllm_spec_plugin.tools.bench.engine_args import ArmPlan, plan_file, stock_plan
+from vllm_spec_plugin.config import MAX_TOKENS, PluginConfig, load_config, parse_config
+from vllm_spec_plugin.proposers.registry import BUNDLED, method_of
+from vllm_spec_plugin.schema.errors import UserError
+from vllm_spec_plugin.tools.bench.engine_args import ArmPlan, plan_file
+from vllm_spec_plugin.tools.bench.input import whole_numbers, words
 from vllm_spec_plugin.tools.demo import model_path
+
+NONE, OPTIMAL = "no speculation", "optimal"
+STOCK_METHODS = {method_of(kind): kind for kind in sorted(BUNDLED, key=method_of) if kind.vllm_settings("") is not None}
+_VLLM = "vLLM's "
+_STOCK_TOKENS, _MOST_STOCK_TOKENS = 4, 32
+_STOCK_WORDS = " or ".join(f"stock:{method}" for method in STOCK_METHODS)
+ALLOWED = f"none, optimal, without:MECHANISM, fixed:K,K,..., {_STOCK_WORDS} (also with :K), or a plugin.yaml"
+
+
+class Choice(NamedTuple):
+    """An arm as given on the command line.
+
+    Attributes:
+        name: of the arm in reports.
+        kind: "none"; "optimal" and "fixed": the plugin; "stock": vLLM's own speculation; "file": a plugin.yaml.
+        tokens: K of "fixed", where 0 is the plugin with drafts off, and of "stock".
+        detail: mechanism of "optimal" that is switched off, method of "stock", path of "file".
+    """
+
+    name: str
+    kind: Literal["none", "optimal", "fixed", "stock", "file"]
+    tokens: int = 0
+    detail: str = ""
 
 
 @dataclass(frozen=True)
@@ -27,8 +53,7 @@ class PlannedArm:
     is_fixed: bool = False
 
 
-@dataclass(frozen=True)
-class Base:
+class Base(NamedTuple):
     """The proposer of the plugin's arms.
 
     Attributes:
@@ -41,42 +66,48 @@ class Base:
     source: str
     draft: str
 
-    @property
-    def models(self) -> dict[str, str]:
-        """The draft model, for the record."""
-        return {"draft": self.draft}
 
-
-def base_of(proposer: Path | None, draft: str | None, draft_sampling: str) -> Base:
+def base_of(proposer: Path | None, draft: str | None) -> Base:
     """Chooses the proposer of the plugin's arms, by the command's options.
 
     Args:
-        proposer: path of a plugin.yaml; None is a draft model.
+        proposer: path of a plugin.yaml; None is a draft model that drafts greedily.
         draft: folder or hub name of the draft model; None is the one in `proposer`, else the bundled one.
-        draft_sampling: how that draft model drafts, without `proposer`.
 
     Raises:
         ConfigError: the plugin.yaml is not there, or has a mistake.
     """
-    bundled = str(model_path("draft"))
-    if proposer is not None:
-        config = load_config(proposer)
-        return Base(config, str(proposer), draft or _draft_of(config) or bundled)
-    section = {"method": "draft_model", "model": draft or bundled, "draft_sampling": draft_sampling}
-    return Base(parse_config({"proposer": section}, "the draft model"), "the draft model", draft or bundled)
+    small = draft or str(model_path("draft"))
+    if proposer is None:
+        section = {"method": "draft_model", "model": small, "draft_sampling": "greedy"}
+        return Base(parse_config({"proposer": section}, "the draft model"), "the draft model", small)
+    config = load_config(proposer)
+    own = (one.draft_weights.model for one in config.proposers if one.draft_weights)
+    return Base(config, str(proposer), draft or next(own, small))
 
 
-def plan_arms(
-    choices: Sequence[Choice], base: Base, optimal_tokens: int, folder: Path, *, may_share: bool = True
-) -> dict[str, PlannedArm]:
-    """The arms by name, in order.
+def choose_arms(given: Sequence[str]) -> tuple[Choice, ...]:
+    """Returns the arms that words stand for, once each, in order; `none` comes first, whether it is named or not.
+
+    Raises:
+        UserError: a word says nothing.
+    """
+    return tuple(dict.fromkeys(choice for word in ("none", *given) for choice in _choices(word)))
+
+
+def is_stock(name: str) -> bool:
+    """Whether an arm of that name is vLLM's own speculation."""
+    return name.startswith(_VLLM)
+
+
+def plan_arms(choices: Sequence[Choice], base: Base, optimal_tokens: int, folder: Path) -> dict[str, PlannedArm]:
+    """Returns the arms by name, in order.
 
     Args:
         choices: which.
         base: the configuration with the proposer.
         optimal_tokens: most that `optimal` drafts.
         folder: where files may be written that the engines can read.
-        may_share: arms of fixed draft length may be requests of one engine, each saying its own.
 
     Raises:
         ConfigError: a plugin.yaml is not there, has a mistake, or goes with none of the draft lengths.
@@ -90,13 +121,14 @@ def plan_arms(
         return plan_file(path)
 
     longest = max((choice.tokens for choice in choices if choice.kind == "fixed"), default=0)
-    is_shared = may_share and _is_the_same_shared(base.config)
+    # Requests with `spec_tokens` are drafted for as by an engine of that K.
+    is_shared = base.config.text_scope is None and not base.config.drafts_trees
 
     def planned(choice: Choice) -> PlannedArm:
         tokens = choice.tokens
         match choice.kind:
             case "none":
-                return PlannedArm(ArmPlan(None, 0, None))
+                return PlannedArm(ArmPlan(None))
             case "optimal":
                 return PlannedArm(replace(written("optimal", optimal_tokens), without=choice.detail or None))
             case "fixed" if tokens == 0 or is_shared:
@@ -105,7 +137,8 @@ def plan_arms(
             case "fixed":
                 return PlannedArm(written("fixed", tokens), is_fixed=True)
             case "stock":
-                return PlannedArm(stock_plan(choice.detail, base.draft, tokens))
+                settings = {"method": choice.detail, "num_speculative_tokens": tokens}
+                return PlannedArm(ArmPlan(settings | (STOCK_METHODS[choice.detail].vllm_settings(base.draft) or {})))
             case "file":
                 return PlannedArm(plan_file(Path(choice.detail)))
 
@@ -113,17 +146,35 @@ def plan_arms(
 
 
 def engines(arms: Mapping[str, PlannedArm]) -> dict[str, list[str]]:
-    """The arms by engine, each engine called after its arms."""
+    """Returns the arms by engine, each engine called after its arms."""
     groups: dict[str, list[str]] = {}
     for name, arm in arms.items():
         groups.setdefault(repr(arm.plan), []).append(name)
     return {", ".join(names): names for names in groups.values()}
 
 
-def _is_the_same_shared(config: PluginConfig) -> bool:
-    """Whether requests with `spec_tokens` are drafted for as by an engine of that K."""
-    return config.text_scope is None and not config.drafts_trees
+def _choices(word: str) -> Iterator[Choice]:
+    kind, colon, rest = word.partition(":")
+    if word == "none":
+        yield Choice(NONE, "none")
+    elif word == OPTIMAL:
+        yield Choice(OPTIMAL, "optimal")
+    elif kind == "without" and colon:
+        # Only here: the mechanisms' modules take a while to import.
+        from vllm_spec_plugin.tools.bench.replay.ablation import MECHANISMS
 
-
-def _draft_of(config: PluginConfig) -> str | None:
-    return next((proposer.draft_weights.model for proposer in config.proposers if proposer.draft_weights), None)
+        for mechanism in words(f"--arm {word}", [rest], tuple(MECHANISMS)):
+            yield Choice(f"without {mechanism}", "optimal", detail=mechanism)
+    elif kind == "fixed" and colon:
+        for tokens in whole_numbers(f"--arm {word}", rest, MAX_TOKENS, 0):
+            yield Choice(f"fixed K = {tokens}", "fixed", tokens)
+    elif kind == "stock" and colon:
+        method, colon, lengths = rest.partition(":")
+        if method not in STOCK_METHODS:
+            raise UserError(f"--arm {word}: got {method!r}; allowed: {', '.join(STOCK_METHODS)}")
+        for tokens in whole_numbers(f"--arm {word}", lengths, _MOST_STOCK_TOKENS) if colon else (_STOCK_TOKENS,):
+            yield Choice(f"{_VLLM}{method}, K = {tokens}", "stock", tokens, method)
+    elif Path(word).is_file():
+        yield Choice(word, "file", detail=word)
+    else:
+        raise UserError(f"--arm: got {word!r}, which is no file either; allowed: {ALLOWED}")

@@ -10,9 +10,9 @@ from scipy.optimize import isotonic_regression, nnls
 
 from vllm_spec_plugin.tools.bench.records import Step
 
-# Of one size, for its median to be worth something.
+# Minimum number of steps of one size for its median to count.
 _LEAST_STEPS = 3
-# Of the longest times, which are somebody else's.
+# Share of the longest times that is left out: other processes caused them.
 _CUT_SHARE = 0.02
 
 

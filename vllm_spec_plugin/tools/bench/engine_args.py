@@ -6,50 +6,32 @@ from pathlib import Path
 from typing import Any
 
 from vllm_spec_plugin.config import load_config
-from vllm_spec_plugin.proposers.registry import BUNDLED, method_of
 from vllm_spec_plugin.tools.demo import model_path
 from vllm_spec_plugin.tools.serving import ServerError, runs_on_cpu, serving_environment
 
 
 @dataclass(frozen=True)
 class ArmPlan:
-    """An arm to start.
+    """The engine of an arm.
 
     Attributes:
-        speculative_config: None, a plugin.yaml's path, or vLLM's own settings.
-        num_draft_tokens: K; 0 without speculation.
-        settings: what the configuration comes to, for the record.
+        speculative_config: what vLLM is given: None, vLLM's own settings, or the path of a plugin.yaml.
+        settings: the whole plugin.yaml, for the record.
         without: mechanism of the policy that is switched off; None is none.
     """
 
     speculative_config: str | dict[str, Any] | None
-    num_draft_tokens: int
-    settings: dict[str, Any] | None
+    settings: dict[str, Any] | None = None
     without: str | None = None
 
 
 def plan_file(path: Path) -> ArmPlan:
-    """The arm of a plugin.yaml.
+    """Returns the engine of a plugin.yaml.
 
     Raises:
         ConfigError: it is not there, or has a mistake.
     """
-    config = load_config(path)
-    return ArmPlan(str(path.absolute()), config.draft_length.tokens, config.model_dump(mode="json"))
-
-
-def stock_plan(method: str, draft: str, num_draft_tokens: int) -> ArmPlan:
-    """vLLM's own speculation.
-
-    Args:
-        method: one of `arm_spec.STOCK_METHODS`.
-        draft: a draft model where the method needs one, a folder's absolute path or a hub name.
-        num_draft_tokens: K.
-    """
-    settings: dict[str, Any] = {"method": method, "num_speculative_tokens": num_draft_tokens}
-    [kind] = [kind for kind in BUNDLED if method_of(kind) == method]
-    settings |= kind.vllm_settings(draft) or {}
-    return ArmPlan(settings, num_draft_tokens, settings)
+    return ArmPlan(str(path.absolute()), load_config(path).model_dump(mode="json"))
 
 
 def model_source(option: str, given: str | None, bundled: str) -> str:

@@ -1,5 +1,6 @@
 """Proposers of repeated text by themselves, drafting texts that are known: what they cost, and what a step gains."""
 
+import importlib.util
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -8,20 +9,27 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from vllm_spec_plugin.proposers.base import RequestView
-from vllm_spec_plugin.proposers.ngram.proposer import DraftSampling, Mode, NgramProposer
-from vllm_spec_plugin.proposers.ngram.shared import SharedTexts
-from vllm_spec_plugin.proposers.suffix.proposer import SuffixProposer
+from vllm_spec_plugin.proposers.base import Draft, RequestView
+from vllm_spec_plugin.proposers.suffix.proposer import DraftSampling, SuffixProposer
 from vllm_spec_plugin.proposers.suffix.store import TextStore
 from vllm_spec_plugin.tools.bench.source_files import INSTRUCTION, changed_lines
 
-RepeatProposer = NgramProposer | SuffixProposer
 Tokens = npt.NDArray[np.int32]
 
 VOCAB_SIZE = 32_768
 SYNTHETIC = "synthetic"
-_MAX_ORDER, _WINDOW = 5, 32_768
+TITLES = {
+    SYNTHETIC: "repeated phrases (synthetic)",
+    "code": "files after their first half (code)",
+    "edit": "files printed with changed lines (edit)",
+    "agent": "growing answers, all said before in the prompt (agent)",
+    "again": "growing answers, nothing of them in the prompt (again)",
+}
 _SCOPE = "one"
+# vLLM's suffix method needs this package. Its settings there: depth of the trees, draft tokens per matched one, and
+# minimum probability.
+_ARCTIC = "arctic_inference"
+_DEPTH, _FACTOR, _MIN_PROBABILITY = 24, 1.0, 0.1
 # Of the workloads made of source files: files, requests of a conversation, and lines that each adds to its answer.
 _FILES, _TURNS, _LINES = 12, 6, 12
 _MOST_LINES = 160
@@ -40,8 +48,55 @@ class Known:
     answer: Tokens
 
 
+class ArcticProposer:
+    """vLLM's suffix method: the suffix trees of arctic-inference, called as vLLM calls them.
+
+    Args:
+        num_texts: maximum finished texts that are kept.
+
+    Attributes:
+        num_bytes: unknown.
+    """
+
+    num_bytes = 0
+
+    def __init__(self, num_texts: int) -> None:
+        from arctic_inference.suffix_decoding import SuffixDecodingCache  # type: ignore[import-not-found,unused-ignore]
+
+        self._cache = SuffixDecodingCache(_DEPTH, num_texts)
+        self._lengths: dict[str, int] = {}
+
+    def propose(self, requests: Sequence[RequestView]) -> list[Draft]:
+        """Returns one draft per request, in order."""
+        return [self._draft(request) for request in requests]
+
+    def finish(self, request_id: str) -> None:
+        """Keeps the response."""
+        self._cache.stop_request(request_id)
+        del self._lengths[request_id]
+
+    def _draft(self, view: RequestView) -> Draft:
+        name, text, known = view.request_id, view.token_ids, self._lengths.get(view.request_id)
+        if known is None:
+            self._cache.start_request(name, text)
+        elif len(text) > known:
+            self._cache.add_active_response(name, text[known:])
+        self._lengths[name] = len(text)
+        found = self._cache.speculate(
+            name,
+            text[-_DEPTH:],
+            max_spec_tokens=view.num_draft_tokens,
+            max_spec_factor=_FACTOR,
+            min_token_prob=_MIN_PROBABILITY,
+        )
+        return Draft(found.token_ids)
+
+
+RepeatProposer = SuffixProposer | ArcticProposer
+
+
 def proposers(min_order: int, min_probability: float, shared_tokens: int) -> Mapping[str, Callable[[], RepeatProposer]]:
-    """Returns what makes the proposer of each arm.
+    """Returns what makes the proposer of each arm; vLLM's are there if arctic-inference is installed.
 
     Args:
         min_order: fewest tokens that must match.
@@ -49,25 +104,18 @@ def proposers(min_order: int, min_probability: float, shared_tokens: int) -> Map
         shared_tokens: most tokens of earlier texts that the arms "shared" keep.
     """
 
-    def ngram(mode: Mode, sampling: DraftSampling = "greedy", *, shared: bool = False) -> NgramProposer:
-        # The orders of frequency count the token that follows too.
-        least, most = (order + (mode == "frequency") for order in (min_order, max(min_order, _MAX_ORDER)))
-        texts = SharedTexts(least, most, shared_tokens, VOCAB_SIZE) if shared else None
-        return NgramProposer(mode, least, most, _WINDOW, sampling, VOCAB_SIZE, texts)
-
     def suffix(sampling: DraftSampling = "greedy", *, shared: bool = False) -> SuffixProposer:
         store = TextStore(shared_tokens, VOCAB_SIZE) if shared else None
         return SuffixProposer(min_order, min_probability, sampling, VOCAB_SIZE, store)
 
-    return {
-        "ngram lookup": lambda: ngram("lookup"),
-        "ngram frequency": lambda: ngram("frequency"),
+    own: dict[str, Callable[[], RepeatProposer]] = {
         "suffix": suffix,
-        "ngram frequency, sampled": lambda: ngram("frequency", "sample"),
         "suffix, sampled": lambda: suffix("sample"),
-        "ngram lookup, shared": lambda: ngram("lookup", shared=True),
         "suffix, shared": lambda: suffix(shared=True),
     }
+    if importlib.util.find_spec(_ARCTIC) is None:
+        return own
+    return own | {"vLLM's suffix": lambda: ArcticProposer(0), "vLLM's suffix, shared": lambda: ArcticProposer(10_000)}
 
 
 def synthetic_text(num_tokens: int, rng: np.random.Generator) -> Tokens:

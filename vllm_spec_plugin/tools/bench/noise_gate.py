@@ -81,7 +81,7 @@ class NoiseGate:
             start, busy = self._clock(), self._busy()
             self._sleep(_SETTLE_SECONDS)
             seconds = self._clock() - start
-            # The arms are idle: whoever works is somebody else.
+            # The arms are idle: what works is another process.
             if (self._others(busy, 0.0, seconds) or 0.0) <= DISTURBING or self._budget_s <= 0:
                 return
             self._budget_s -= seconds

@@ -29,8 +29,8 @@ _WARM_UP = 64
 _NGRAM = {"method": "ngram"}
 _DRAFT_MODEL = {"method": "draft_model", "model": "any"}
 CASES = {
-    "one proposer": _DRAFT_MODEL,
-    "two proposers": {"method": "cascade", "proposers": [_NGRAM, _DRAFT_MODEL]},
+    "draft model": _DRAFT_MODEL,
+    "n-gram and draft model": {"method": "cascade", "proposers": [_NGRAM, _DRAFT_MODEL]},
 }
 
 

@@ -15,8 +15,6 @@ class Step:
         seconds: the whole step's, scheduling and output included.
         drafting_seconds: of which the runner took to draft, the preparation of the drafter's input included.
         proposer_seconds: of which the drafter itself took.
-        tree_seconds: of the whole step, what it took that trees were verified, not chains: layout, attention
-            metadata, keys and values in further blocks, copies of KV blocks.
     """
 
     num_requests: int
@@ -26,7 +24,6 @@ class Step:
     seconds: float
     drafting_seconds: float
     proposer_seconds: float
-    tree_seconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -38,7 +35,6 @@ class Job:
         temperature: of all.
         num_tokens: that each gets, whatever it says.
         seed: of torch's default generator.
-        profiled: measure the parts of drafting; that costs some time itself.
         spec_tokens: most draft tokens of each request, 0 is off; None is as the engine does.
         spec_method: the only proposer that may draft; None is any of the engine's.
         predictions: of each output, empty for none; none has one if there are none here.
@@ -48,7 +44,6 @@ class Job:
     temperature: float
     num_tokens: int
     seed: int
-    profiled: bool = False
     spec_tokens: int | None = None
     spec_method: str | None = None
     predictions: tuple[str, ...] = ()
@@ -67,7 +62,6 @@ class Answer:
         num_drafts: drafts that were verified, by vLLM's count.
         num_draft_tokens: their tokens.
         num_accepted_tokens: those of them that were accepted.
-        parts: seconds of drafting by part; empty unless profiled.
         accepted_by_position: number of accepted draft tokens by position, in trees by level.
     """
 
@@ -79,5 +73,4 @@ class Answer:
     num_drafts: int
     num_draft_tokens: int
     num_accepted_tokens: int
-    parts: dict[str, float] = field(default_factory=dict)
     accepted_by_position: list[int] = field(default_factory=list)

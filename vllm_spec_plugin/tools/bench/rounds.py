@@ -1,11 +1,12 @@
 """Interleaved rounds: arms take turns, each run behind the noise gate."""
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
-from vllm_spec_plugin.tools.bench.noise_gate import NoiseGate, Timed
+from vllm_spec_plugin.tools.bench.noise_gate import NoiseGate, Timed, disturbance_text
+from vllm_spec_plugin.tools.report import Measurements, Report
 
 _Cell = TypeVar("_Cell")
 _Answer = TypeVar("_Answer", bound=Timed)
@@ -93,11 +94,75 @@ def run_rounds(
     return runs
 
 
-def others_of(runs: Sequence[Run[_Cell, _Answer]]) -> list[float]:
-    """Returns the cores that other processes used, per run; empty where that is unknown."""
-    return [run.others for run in runs if run.others is not None]
+@dataclass(frozen=True)
+class Results(Generic[_Cell]):
+    """Findings of a comparison.
+
+    Attributes:
+        arms: names in order; the first is no speculation.
+        cells: workloads with levels.
+        rounds: number of rounds that all arms did.
+        measurements: metrics by arm, workload, level and round.
+        others: cores that other processes used, per run; empty where that is unknown.
+    """
+
+    arms: tuple[str, ...]
+    cells: tuple[_Cell, ...]
+    rounds: int
+    measurements: Measurements
+    others: list[float]
+
+    @property
+    def reference(self) -> str:
+        """The arm without speculation."""
+        return self.arms[0]
+
+    def report(
+        self,
+        kind: str,
+        title: str,
+        origin: Mapping[str, Any],
+        rounds: int,
+        *,
+        notes: Iterable[str],
+        problems: Sequence[str] = (),
+        data: Mapping[str, Any] | None = None,
+        **parts: Any,
+    ) -> Report:
+        """Makes a report, with what disturbed the runs and how many of `rounds` are missing."""
+        missing = []
+        if self.rounds < rounds:
+            missing.append(f"interrupted: these are the first {self.rounds} of {rounds} rounds")
+        return Report(
+            kind,
+            title,
+            origin,
+            notes=[*notes, *filter(None, [disturbance_text(self.others)])],
+            problems=[*missing, *problems],
+            measurements=self.measurements,
+            data={"arms": list(self.arms)} | dict(data or {}) | {"others": self.others},
+            **parts,
+        )
 
 
-def interruption(num_done: int, num_rounds: int) -> list[str]:
-    """Returns the problem of a report on fewer rounds than requested; empty without."""
-    return [f"interrupted: these are the first {num_done} of {num_rounds} rounds"] if num_done < num_rounds else []
+def results_of(
+    runs: Sequence[Run[_Cell, _Answer]],
+    arms: Iterable[str],
+    cells: Sequence[_Cell],
+    place: Callable[[_Cell], tuple[str, float]],
+    figures: Callable[[_Answer], Mapping[str, float | None]],
+) -> Results[_Cell]:
+    """Sums up runs.
+
+    Args:
+        runs: at least a round of all arms and cells.
+        arms: names, no speculation first.
+        cells: in order.
+        place: returns a cell's workload and level.
+        figures: returns the metrics of one run.
+    """
+    measurements, names = Measurements(), tuple(arms)
+    for run in sorted(runs, key=lambda run: (cells.index(run.cell), names.index(run.arm))):
+        measurements.add(run.arm, *place(run.cell), run.round, figures(run.answer))
+    others = [run.others for run in runs if run.others is not None]
+    return Results(names, tuple(cells), 1 + max(run.round for run in runs), measurements, others)

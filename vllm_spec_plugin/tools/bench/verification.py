@@ -1,7 +1,7 @@
 """Verification of drawn chains by itself: what block verification takes and gains beside token by token."""
 
 import time
-from dataclasses import dataclass
+from collections.abc import Iterator
 
 import numpy as np
 import torch
@@ -21,44 +21,10 @@ _WARM_UP = 2
 _PAIRS_AT_ONCE = 500
 
 
-@dataclass(frozen=True)
-class Times:
-    """Seconds of a verification, medians over rounds.
-
-    Attributes:
-        token: token by token.
-        block: by blocks.
-        ratio: block over token, the median over rounds, in which both verified the same drafts.
-    """
-
-    token: float
-    block: float
-    ratio: float
-
-
-@dataclass(frozen=True)
-class Gain:
-    """What a step accepts where p and q are drawn anew at every position.
-
-    Attributes:
-        acceptance_rate: of a draft token by itself, the mean of sum over x of min(p, q).
-        token: accepted tokens per step, token by token.
-        block: by blocks.
-        ratio: output tokens per step, by blocks over token by token.
-        error: standard error of that ratio.
-    """
-
-    acceptance_rate: float
-    token: float
-    block: float
-    ratio: float
-    error: float
-
-
 def time_verification(
     vocab_size: int, num_requests: int, num_tokens: int, rounds: int, seed: int, device: torch.device
-) -> Times:
-    """Times both methods in turn on the same drafts, new ones in each round.
+) -> Iterator[dict[str, float]]:
+    """Times both methods in turn on the same drafts; yields the seconds of each by round, with new drafts.
 
     Args:
         vocab_size: entries.
@@ -75,24 +41,23 @@ def time_verification(
     noise = Noise(vocab_size, device)
     # Other processes do not count on a CPU, other threads would.
     clock = time.perf_counter if device.type == "cuda" else time.thread_time
-    seconds: dict[Method, list[float]] = {"token": [], "block": []}
     for turn in range(-_WARM_UP, rounds):
         drafts = draw(q, torch.rand(len(q), dtype=torch.float64, device=device))
         methods: list[Method] = ["token", "block"] if turn % 2 else ["block", "token"]
+        seconds: dict[str, float] = {}
         for method in methods:
             logits = target.clone()
             _wait(device)
             begin = clock()
             verify_chain(logits, drafts, q, rows, False, noise, method=method, in_place=True)
             _wait(device)
-            if turn >= 0:
-                seconds[method].append(clock() - begin)
-    token, block = (np.array(seconds[method]) for method in ("token", "block"))
-    return Times(float(np.median(token)), float(np.median(block)), float(np.median(block / token)))
+            seconds[method] = clock() - begin
+        if turn >= 0:
+            yield seconds
 
 
-def measure_gain(apart: float, num_tokens: int, vocab_size: int, num_drafts: int, seed: int) -> Gain:
-    """Computes what each method accepts of random drafts; only the drafts are random, not the tests.
+def measure_gain(apart: float, num_tokens: int, vocab_size: int, num_drafts: int, seed: int) -> dict[str, float]:
+    """Computes what each method accepts of random drafts, p and q new at every position; the tests are not random.
 
     Args:
         apart: standard deviation of the draft's logits from the target's.
@@ -100,6 +65,10 @@ def measure_gain(apart: float, num_tokens: int, vocab_size: int, num_drafts: int
         vocab_size: entries.
         num_drafts: of as many steps.
         seed: of logits and drafts.
+
+    Returns:
+        acceptance_rate: of a draft token by itself, the mean of sum over x of min(p, q). token, block: accepted tokens
+        per step by either method. ratio, error: output tokens per step, block over token, with its standard error.
     """
     torch.manual_seed(seed)
     ratios, rates = [], []
@@ -114,8 +83,8 @@ def measure_gain(apart: float, num_tokens: int, vocab_size: int, num_drafts: int
     block = reflected(joined).sum(1).numpy() + 1
     ratio = block.mean() / token.mean()
     error = np.std(block - ratio * token) / token.mean() / len(token) ** 0.5
-    rate = float(torch.cat(rates).mean())
-    return Gain(rate, float(token.mean()) - 1, float(block.mean()) - 1, float(ratio), float(error))
+    figures = float(torch.cat(rates).mean()), token.mean() - 1, block.mean() - 1, ratio, error
+    return dict(zip(("acceptance_rate", "token", "block", "ratio", "error"), map(float, figures), strict=True))
 
 
 def _pair(num_rows: int, vocab_size: int, apart: float, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:

@@ -8,10 +8,15 @@ from vllm_spec_plugin.tools.certify.picture import PValues
 from vllm_spec_plugin.tools.certify.results import Check, Report
 
 _HEADER = ("engine", "check", "outcome", "finding", "drafted", "accepted", "p", "p, two samples", "p, chi-square")
+_MEASURED = ("drafted", "accepted", "p_value", "p_two_samples", "p_chi_square")
 
 
 def report_of(report: Report) -> kit.Report:
     """Makes the report, the verdict first."""
+    measured = kit.Measurements()
+    for check in report.checks:
+        values = {name: getattr(check, name) for name in _MEASURED}
+        measured.add(check.engine, check.name, 1, 0, values)
     charts = [PValues(report)] if any(check.p_value is not None for check in report.checks) else []
     return kit.Report(
         "certify",
@@ -20,6 +25,7 @@ def report_of(report: Report) -> kit.Report:
         [verdict(report), *sentences(report)],
         [kit.Table("Checks", _HEADER, [_row(check) for check in report.checks], text_columns=4)],
         charts,
+        measurements=measured,
         data=_data(report),
     )
 

@@ -100,7 +100,7 @@ def planned_failure(error_rate: float, number: int) -> Failure | None:
     Failures are spread evenly, so every run of requests has its share of them: at 0.25 every fourth fails, and the
     kinds take turns.
     """
-    # As written, not as rounded: 0.1 is to mean one in ten for ever.
+    # As written, not as rounded: 0.1 must mean exactly one in ten.
     rate = Fraction(str(error_rate))
     before, after = math.floor(number * rate), math.floor((number + 1) * rate)
     return tuple(Failure)[before % len(Failure)] if after > before else None

@@ -29,7 +29,7 @@ class MockServer:
     """
 
     def __init__(self, options: MockOptions | None = None) -> None:
-        self.options = options or MockOptions()
+        self.options = options or MockOptions(port=0)
         self.port = self.options.port
         self._listener: socket.socket | None = None
         self._server: uvicorn.Server | None = None

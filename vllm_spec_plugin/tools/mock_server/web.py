@@ -12,7 +12,7 @@ from fastapi.responses import JSONResponse, Response, StreamingResponse
 from starlette.types import Send
 
 from vllm_spec_plugin.tools.mock_server.answers import CUT, MockEngine, Piece, failure_body, streamed, whole
-from vllm_spec_plugin.tools.mock_server.options import MockOptions
+from vllm_spec_plugin.tools.mock_server.options import MAX_MODEL_LEN, MockOptions
 from vllm_spec_plugin.tools.mock_server.plan import Failure, plan_response
 from vllm_spec_plugin.tools.mock_server.requests import ChatRequest, CompletionRequest, Generation
 from vllm_spec_plugin.tools.mock_server.text import continuation
@@ -88,7 +88,7 @@ def create_app(options: MockOptions) -> FastAPI:
             "created": started,
             "owned_by": "mock",
             "root": options.model,
-            "max_model_len": options.max_model_len,
+            "max_model_len": MAX_MODEL_LEN,
         }
         return JSONResponse({"object": "list", "data": [model]})
 
@@ -125,10 +125,10 @@ def _refusal(request: Generation, options: MockOptions) -> JSONResponse | None:
         message = f"The model `{request.model}` does not exist. This mock server has `{options.model}`."
         return JSONResponse(error_body(message, "NotFoundError", 404, "model"), 404)
     length = len(request.prompt) + request.max_tokens
-    if length > options.max_model_len:
+    if length > MAX_MODEL_LEN:
         message = (
             f"{len(request.prompt)} prompt tokens and {request.max_tokens} output tokens are {length}; this model's "
-            f"maximum context length is {options.max_model_len} tokens. Send a shorter prompt or a smaller max_tokens."
+            f"maximum context length is {MAX_MODEL_LEN} tokens. Send a shorter prompt or a smaller max_tokens."
         )
         return JSONResponse(error_body(message, "BadRequestError", 400, "max_tokens"), 400)
     return None

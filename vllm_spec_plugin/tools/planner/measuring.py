@@ -5,14 +5,14 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from vllm_spec_plugin.tools.bench.arm import Arm
+from vllm_spec_plugin.tools.bench.load.records import Request
 from vllm_spec_plugin.tools.bench.noise_gate import NoiseGate
 from vllm_spec_plugin.tools.bench.prompts import prompts_of_round
 from vllm_spec_plugin.tools.bench.records import Job
 from vllm_spec_plugin.tools.bench.rounds import in_turn
 from vllm_spec_plugin.tools.planner.candidates import Engine
-from vllm_spec_plugin.tools.planner.loop import load_job
 from vllm_spec_plugin.tools.planner.samples import NONE, FirstTokens, Measured, Sample, Setting
-from vllm_spec_plugin.tools.planner.traffic import Prompt, Workload, workloads_of
+from vllm_spec_plugin.tools.planner.traffic import Workload, load_job, workloads_of
 
 _WARM_UP_TOKENS = 16
 # Requests per round that join others.
@@ -55,7 +55,7 @@ def num_runs(engine: Engine, num_workloads: int, sizes: Sizes) -> int:
 def measure(
     engine: Engine,
     arms: Mapping[str, Arm],
-    prompts: Sequence[Prompt],
+    prompts: Sequence[Request],
     sizes: Sizes,
     machine: NoiseGate,
     on_run: Callable[[str], None],

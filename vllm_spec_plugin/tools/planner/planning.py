@@ -11,6 +11,7 @@ from rich.console import Console
 
 from vllm_spec_plugin.tools.bench.arm import Arm
 from vllm_spec_plugin.tools.bench.engine_args import ArmPlan, arm_environment, engine_arguments, plan_file
+from vllm_spec_plugin.tools.bench.load.records import Request
 from vllm_spec_plugin.tools.bench.noise_gate import NoiseGate
 from vllm_spec_plugin.tools.planner import measuring, verifying
 from vllm_spec_plugin.tools.planner.candidates import Engine, Heads, chain_engines, tree_engine
@@ -21,7 +22,7 @@ from vllm_spec_plugin.tools.planner.plugin_yaml import plugin_yaml
 from vllm_spec_plugin.tools.planner.recommending import choose, verdict
 from vllm_spec_plugin.tools.planner.results import Results
 from vllm_spec_plugin.tools.planner.samples import NONE, Measured
-from vllm_spec_plugin.tools.planner.traffic import Prompt, workloads_of
+from vllm_spec_plugin.tools.planner.traffic import workloads_of
 from vllm_spec_plugin.tools.planner.tree_size import NoTreeError, tree_size
 from vllm_spec_plugin.tools.planner.verifying import RECOMMENDED, Verified
 from vllm_spec_plugin.tools.progress import Stages, shown_stages
@@ -59,7 +60,7 @@ class Wanted:
 
 def make_plan(
     wanted: Wanted,
-    prompts: Sequence[Prompt],
+    prompts: Sequence[Request],
     provenance: Mapping[str, Any],
     folder: Path,
     noise_budget: float,
@@ -162,7 +163,7 @@ class _Engines:
         """
         if self._none is None:
             self._stages.begin("the engine without speculation starts (about a minute)")
-            self._none = self._stack.enter_context(self._arm(NONE, ArmPlan(None, 0, None)))
+            self._none = self._stack.enter_context(self._arm(NONE, ArmPlan(None)))
         self._stages.begin(f"the engine of {name} starts (about a minute)")
         with self._arm(name, plan_file(config)) as arm:
             self._stages.begin(name)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from vllm_spec_plugin.tools.planner.candidates import PREDICTION, SUFFIX
 from vllm_spec_plugin.tools.planner.forecast import Forecast
 from vllm_spec_plugin.tools.planner.verifying import Verified
-from vllm_spec_plugin.tools.planner.words import by_level, streams, times
+from vllm_spec_plugin.tools.report import plural
 
 # Less than that over no speculation is not worth another thing to look after, nor told from nothing by a short run.
 LEAST_GAIN = 0.03
@@ -44,17 +44,17 @@ def verdict(choice: Forecast, verified: Mapping[int, Verified]) -> Verdict:
         verified: what was measured of it, by concurrency; empty if nothing was.
     """
     predicted = {level: prediction.speedup for level, prediction in choice.best.items()}
-    what = f"{choice.candidate.name}, up to {_tokens(choice.tokens)}"
+    what = f"{choice.candidate.name}, up to {plural(choice.tokens, 'token')}"
     whys = tuple(filter(None, (why_not(choice, level) for level in choice.best)))
     if not verified:
         if choice.score < 1 + LEAST_GAIN:
             if not choice.tokens:
                 return Verdict(False, "Leave it off: no proposer is expected to gain anything.", whys)
-            gain = f"is expected to gain less than {LEAST_GAIN:.0%}: {by_level(predicted)}"
+            gain = f"is expected to gain less than {LEAST_GAIN:.0%}: {_by_level(predicted)}"
             return Verdict(False, f"Leave it off: the best, {what}, {gain}.", whys)
-        return Verdict(True, f"Switch it on: {what}: {by_level(predicted)} (predicted, not measured).", whys)
+        return Verdict(True, f"Switch it on: {what}: {_by_level(predicted)} (predicted, not measured).", whys)
     measured = {level: found.speedup.median for level, found in verified.items()}
-    figures = f"{by_level(measured)} (measured; predicted {times(predicted)})"
+    figures = f"{_by_level(measured)} (measured; predicted {_times(predicted)})"
     slower = [
         level for level, speedup in measured.items() if speedup <= 1 - LEAST_GAIN and verified[level].speedup.high < 1
     ]
@@ -62,13 +62,13 @@ def verdict(choice: Forecast, verified: Mapping[int, Verified]) -> Verdict:
         reasons = (*whys, _misled(choice, measured))
         return Verdict(False, f"Leave it off: the best, {what}, gains less than {LEAST_GAIN:.0%}: {figures}.", reasons)
     if statistics.geometric_mean(found.speedup.low for found in verified.values()) < 1:
-        lows = by_level({level: found.speedup.low for level, found in verified.items()})
+        lows = _by_level({level: found.speedup.low for level, found in verified.items()})
         text = f"Leave it off: the best, {what}, gains less than its rounds differ by: {figures}."
         return Verdict(False, text, (*whys, f"In the lower quartile of rounds it was at {lows}."))
     if slower:
-        text = f"Leave it off for this traffic: {what}, is slower at {', '.join(map(streams, slower))}: {figures}."
+        text = f"Leave it off for this traffic: {what}, is slower at {_streams(slower)}: {figures}."
         pays = [level for level in measured if level not in slower]
-        advice = f"If it is at {', '.join(map(streams, pays))} only, ask again with --concurrency "
+        advice = f"If it is at {_streams(pays)} only, ask again with --concurrency "
         advice += f"{','.join(map(str, pays))}."
         return Verdict(False, text, (*whys, advice))
     return Verdict(True, f"Switch it on: {what}: {figures}.", whys)
@@ -84,7 +84,7 @@ def why(choice: Forecast, forecasts: Sequence[Forecast]) -> str | None:
     name = choice.candidate.name
     reason = {SUFFIX: ", as text repeats", PREDICTION: ", as requests predict much of their outputs"}.get(name, "")
     gives = f"{_gives(choice, level)}, {_gives(following, level)}"
-    return f"{name} is the best{reason}: tokens per request and step at {streams(level)}: {gives}."
+    return f"{name} is the best{reason}: tokens per request and step at {plural(level, 'stream')}: {gives}."
 
 
 def _gives(forecast: Forecast, level: int) -> str:
@@ -98,8 +98,8 @@ def why_not(forecast: Forecast, level: int) -> str | None:
     if found.speedup >= 1 + LEAST_GAIN:
         return None
     plain, verifying = forecast.costs[level].plain_step, found.step_seconds - found.draft_seconds
-    where = f"At {streams(level)} {forecast.candidate.name} does not pay"
-    gives = f"with {_tokens(found.tokens)} drafted, a step gives {found.tokens_per_step:.2f} tokens per request"
+    where = f"At {plural(level, 'stream')} {forecast.candidate.name} does not pay"
+    gives = f"with {plural(found.tokens, 'token')} drafted, a step gives {found.tokens_per_step:.2f} tokens per request"
     least = 1 + LEAST_GAIN
     if found.tokens_per_step < least:
         return f"{where}: too little is accepted; {gives}."
@@ -113,9 +113,22 @@ def why_not(forecast: Forecast, level: int) -> str | None:
 
 
 def _misled(choice: Forecast, measured: Mapping[int, float]) -> str:
-    errors = [f"{choice.best[level].speedup / found - 1:+.0%} at {streams(level)}" for level, found in measured.items()]
+    errors = [
+        f"{choice.best[level].speedup / found - 1:+.0%} at {plural(level, 'stream')}"
+        for level, found in measured.items()
+    ]
     return f"The prediction was off by {', '.join(errors)}; what was measured counts."
 
 
-def _tokens(count: int) -> str:
-    return f"{count} token" if count == 1 else f"{count} tokens"
+def _streams(levels: Sequence[int]) -> str:
+    return ", ".join(plural(level, "stream") for level in levels)
+
+
+def _by_level(values: Mapping[int, float]) -> str:
+    """Returns speedups at each concurrency: "2.10x at 1 stream, 1.20x at 8"."""
+    levels = [plural(level, "stream") if i == 0 else str(level) for i, level in enumerate(values)]
+    return ", ".join(f"{value:.2f}x at {level}" for level, value in zip(levels, values.values(), strict=True))
+
+
+def _times(values: Mapping[int, float]) -> str:
+    return ", ".join(f"{value:.2f}x" for value in values.values())

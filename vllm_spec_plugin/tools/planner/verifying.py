@@ -5,13 +5,12 @@ from dataclasses import dataclass
 from functools import partial
 
 from vllm_spec_plugin.tools.bench.arm import Arm
-from vllm_spec_plugin.tools.bench.load.records import LoadAnswer
+from vllm_spec_plugin.tools.bench.load.records import LoadAnswer, Request
 from vllm_spec_plugin.tools.bench.noise_gate import NoiseGate
 from vllm_spec_plugin.tools.bench.rounds import in_turn
-from vllm_spec_plugin.tools.planner.loop import load_job
 from vllm_spec_plugin.tools.planner.measuring import Sizes
 from vllm_spec_plugin.tools.planner.samples import NONE
-from vllm_spec_plugin.tools.planner.traffic import Prompt
+from vllm_spec_plugin.tools.planner.traffic import load_job
 from vllm_spec_plugin.tools.report.measurements import Spread, ratio
 
 RECOMMENDED = "recommended"
@@ -52,7 +51,7 @@ def num_runs(sizes: Sizes) -> int:
 
 def verify(
     arms: Mapping[str, Arm],
-    prompts: Sequence[Prompt],
+    prompts: Sequence[Request],
     sizes: Sizes,
     machine: NoiseGate,
     on_run: Callable[[str], None],

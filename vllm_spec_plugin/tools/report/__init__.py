@@ -3,7 +3,7 @@
 from vllm_spec_plugin.tools.report.chart import Chart, Line, StackedBars
 from vllm_spec_plugin.tools.report.measurements import Measurements, Spread, ratio, show_spread
 from vllm_spec_plugin.tools.report.output import Files, Report, check_files, write
-from vllm_spec_plugin.tools.report.table import Table
+from vllm_spec_plugin.tools.report.table import Table, matrix, plural
 
 __all__ = [
     "Chart",
@@ -15,6 +15,8 @@ __all__ = [
     "StackedBars",
     "Table",
     "check_files",
+    "matrix",
+    "plural",
     "ratio",
     "show_spread",
     "write",

@@ -215,11 +215,12 @@ def picture(charts: Sequence[AnyChart], title: str, subtitle: str) -> bytes:
         entries |= {label: handle for label, handle in zip(labels, handles, strict=True) if label not in entries}
     for axes in panels[len(charts) :]:
         axes.set_visible(False)
-    shown = [name.replace("$", r"\$") for name in entries]
-    figure.legend(
-        list(entries.values()), shown, loc="outside lower center", ncols=per_row, frameon=False, fontsize=9,
-        handlelength=3.5,
-    )  # fmt: skip
+    if len(entries) > 1:
+        shown = [name.replace("$", r"\$") for name in entries]
+        figure.legend(
+            list(entries.values()), shown, loc="outside lower center", ncols=per_row, frameon=False, fontsize=9,
+            handlelength=3.5,
+        )  # fmt: skip
     written = io.BytesIO()
     figure.savefig(written, dpi=_DPI, format="png")
     return written.getvalue()

@@ -22,10 +22,12 @@ from vllm_spec_plugin.tools.report.table import Table, escape_markdown
 SCHEMA = 3
 """Of the JSON: 3 has `measurements` in long format; 1 and 2 were one per benchmark."""
 
+_WIDEST = 1000  # characters of a table in a file or pipe
 _STYLE = (
     "body{font:15px/1.45 system-ui,sans-serif;max-width:75rem;margin:2rem auto;padding:0 1rem;color:#111}"
-    "table{border-collapse:collapse;margin:.5rem 0}th,td{padding:.2rem .6rem;border-bottom:1px solid #ccc;"
-    "text-align:right}.text{text-align:left}img{max-width:100%}.problem{color:#a00;font-weight:bold}"
+    "table{border-collapse:collapse;margin:.5rem 0;display:block;overflow-x:auto}"
+    "th,td{padding:.2rem .6rem;border-bottom:1px solid #ccc;text-align:right}"
+    ".text{text-align:left}img{max-width:100%}.problem{color:#a00;font-weight:bold}"
     ".note{color:#444}pre{background:#f4f4f4;padding:.6rem;white-space:pre-wrap}"
 )
 
@@ -191,7 +193,8 @@ def as_html(report: Report, image: bytes | None) -> str:
     parts.append(f"<pre>{html.escape(command_line(report.provenance))}</pre>")
     parts.append(f"<p>{html.escape(machine_text(report.provenance))}</p>")
     parts.append(f"<p class=note>Report {html.escape(report.kind)}, schema {SCHEMA}.</p>")
-    head = f"<meta charset=utf-8><title>{title}</title><style>{_STYLE}</style>"
+    head = "<meta charset=utf-8><meta name=viewport content='width=device-width'>"
+    head += f"<title>{title}</title><style>{_STYLE}</style>"
     body = "\n".join(parts)
     return f"<!doctype html>\n<html lang=en><head>{head}</head>\n<body>\n{body}\n</body></html>\n"
 
@@ -214,9 +217,15 @@ def _show(report: Report, console: Console) -> None:
     for table in report.tables:
         console.print()
         shown = table.rich()
-        # A file or a pipe has no width: figures are not cut there.
-        width = None if console.is_terminal else max(console.width, console.measure(shown).maximum)
-        console.print(shown, width=width, crop=False)
+        wide = Console(file=console.file, width=_WIDEST, emoji=False)
+        needed = wide.measure(shown).maximum
+        if not console.is_terminal:
+            # A file or a pipe has no width: figures are not cut there.
+            wide.print(shown, width=max(console.width, needed), crop=False)
+        else:
+            for column in shown.columns[: table.text_columns] if needed > console.width else ():
+                column.width = column.min_width
+            console.print(shown)
         if table.note:
             console.print(Text(table.note, style="dim"))
     for note in report.notes:

@@ -11,6 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+_BUNDLED = Path(__file__).parents[2] / "models"
 _PACKAGES = ("vllm", "torch", "transformers", "numpy")
 
 
@@ -68,7 +69,12 @@ def machine_text(provenance: Mapping[str, Any], *, short: bool = False) -> str:
 
 def models_text(provenance: Mapping[str, Any]) -> str:
     """Returns the models by role; empty without models."""
-    return ", ".join(f"{role}: {Path(name).name}" for role, name in provenance.get("models", {}).items())
+    return ", ".join(f"{role}: {model_name(name)}" for role, name in provenance.get("models", {}).items())
+
+
+def model_name(name: str) -> str:
+    """Returns a folder's last part or a hub name without its owner, such as "bundled target"."""
+    return f"bundled {Path(name).name}" if Path(name).parent == _BUNDLED else Path(name).name
 
 
 def _version(package: str) -> str | None:

@@ -77,6 +77,11 @@ def matrix(
     return Table(title, ["arm", *columns], [[arm, *(show(arm, i) for i in range(len(columns)))] for arm in arms], note)
 
 
+def plural(number: float, noun: str) -> str:
+    """Returns a number with its noun: "1 stream", "8 streams"."""
+    return f"{number:g} {noun}" if number == 1 else f"{number:g} {noun}s"
+
+
 def new_table(title: str, headers: Iterable[str], words: Iterable[str] = ("arm",)) -> RichTable:
     """Makes a terminal table without rows.
 

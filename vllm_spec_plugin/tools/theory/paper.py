@@ -1,5 +1,6 @@
 """The figures that Leviathan et al. (2023) print, and the same ones computed."""
 
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -66,23 +67,10 @@ TABLE_4 = (
 )
 
 
-@dataclass(frozen=True)
-class OracleGain:
-    """Section 3.5 for one c: the alpha, from 0.001 to 0.999, at which an oracle for K gains most over a fixed K."""
-
-    cost_ratio: float
-    acceptance_rate: float
-    gain: float
-
-
-def computed_operations(row: TradeOff) -> float:
-    """Theorem 3.11 for a row of Table 1."""
-    return operations_factor(row.acceptance_rate, row.draft_length, 0)
-
-
-def computed_speed(row: TradeOff) -> float:
-    """Theorem 3.8 for a row of Table 1."""
-    return speedup(row.acceptance_rate, row.draft_length, 0)
+def computed(row: TradeOff) -> tuple[float, float]:
+    """Theorems 3.11 and 3.8 for a row of Table 1: operations and speed."""
+    rate, length = row.acceptance_rate, row.draft_length
+    return operations_factor(rate, length, 0), speedup(rate, length, 0)
 
 
 def computed_range(row: Experiment) -> tuple[float, float, float]:
@@ -90,13 +78,11 @@ def computed_range(row: Experiment) -> tuple[float, float, float]:
 
     The paper rounds alpha and c to two decimals; the least and the most are what they may have been rounded from.
     """
-    half = 0.005
-    low, high = row.acceptance_rate - half, row.acceptance_rate + half
-    return (
-        speedup(low, row.draft_length, row.cost_ratio + half),
-        speedup(row.acceptance_rate, row.draft_length, row.cost_ratio),
-        speedup(high, row.draft_length, row.cost_ratio - half),
+    errors = (-0.005, 0, 0.005)
+    least, middle, most = (
+        speedup(row.acceptance_rate + error, row.draft_length, row.cost_ratio - error) for error in errors
     )
+    return least, middle, most
 
 
 def figure_3() -> list[list[int | None]]:
@@ -104,30 +90,27 @@ def figure_3() -> list[list[int | None]]:
     return [[best_draft_length(rate, cost) for rate in FIGURE_3_RATES] for cost in FIGURE_3_COSTS]
 
 
-def largest_gains() -> list[OracleGain]:
-    """What an oracle for K gains at most, for each cost ratio of Figure 3."""
+def largest_gains() -> list[tuple[float, float, float]]:
+    """Section 3.5: c of Figure 3, the alpha from 0.001 to 0.999 that is worst for a fixed K, an oracle's gain there."""
     rates = [number / _RATES_PER_UNIT for number in range(1, _RATES_PER_UNIT)]
-    return [
-        OracleGain(cost, rate, gain)
-        for cost in FIGURE_3_COSTS
-        for gain, rate in [max((oracle_gain(rate, cost), rate) for rate in rates)]
-    ]
+    gains = ((cost, max((oracle_gain(rate, cost), rate) for rate in rates)) for cost in FIGURE_3_COSTS)
+    return [(cost, rate, gain) for cost, (gain, rate) in gains]
 
 
 def to_json() -> dict[str, Any]:
-    """Everything, in plain values."""
+    """Returns everything in plain values."""
+
+    def rows(table: Iterable[Any], names: Sequence[str], compute: Callable[[Any], Sequence[float]]) -> list[Any]:
+        return [asdict(row) | dict(zip(names, compute(row), strict=True)) for row in table]
+
+    gains = [dict(zip(("cost_ratio", "acceptance_rate", "gain"), one, strict=True)) for one in largest_gains()]
     return {
-        "table_1": [
-            asdict(row) | {"computed_operations": computed_operations(row), "computed_speed": computed_speed(row)}
-            for row in TABLE_1
-        ],
-        "table_4": [
-            asdict(row) | dict(zip(("least", "computed", "most"), computed_range(row), strict=True)) for row in TABLE_4
-        ],
+        "table_1": rows(TABLE_1, ("computed_operations", "computed_speed"), computed),
+        "table_4": rows(TABLE_4, ("least", "computed", "most"), computed_range),
         "figure_3": {
             "cost_ratios": FIGURE_3_COSTS,
             "acceptance_rates": FIGURE_3_RATES,
             "best_draft_lengths": figure_3(),
         },
-        "oracle": {"largest_gains": [asdict(gain) for gain in largest_gains()], "limit": LARGEST_GAIN},
+        "oracle": {"largest_gains": gains, "limit": LARGEST_GAIN},
     }

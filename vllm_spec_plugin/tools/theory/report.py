@@ -1,9 +1,10 @@
 """Reports of the formulas: the best K in a sentence, tables, and curves after Figures 2 to 4 of the paper."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any, TypeVar
 
-from vllm_spec_plugin.tools.report import Chart, Line, Report, Table
+from vllm_spec_plugin.tools.report import Chart, Line, Measurements, Report, Table
 from vllm_spec_plugin.tools.theory import paper
 from vllm_spec_plugin.tools.theory.leviathan import (
     LARGEST_GAIN,
@@ -12,7 +13,7 @@ from vllm_spec_plugin.tools.theory.leviathan import (
     operations_factor,
     speedup,
 )
-from vllm_spec_plugin.tools.theory.study import Best, Cell, to_json
+from vllm_spec_plugin.tools.theory.study import Best, Cell
 
 _T = TypeVar("_T")
 
@@ -21,7 +22,7 @@ _NOTE = (
     "Every draft token is taken to be accepted with probability alpha if the one before it was; accepted over drafted "
     "tokens is less than that, since those behind a rejected one count as drafted. Verifying K + 1 "
     "tokens is taken to cost the target no more than computing one{exception}. The c of a machine and what verifying "
-    "costs it: vllm-spec bench drafting."
+    "costs it: vllm-spec plan."
 )
 _PAPER_NOTE = (
     "EXP, EMP: as printed, by theorem 3.8 and measured on a TPU. From, to: theorem 3.8 for what alpha and c may have "
@@ -45,11 +46,22 @@ def study_report(
         origin: what `provenance` gives.
     """
     lengths = [row.draft_length for row in cells[0].rows]
-    note = _NOTE.format(exception=', but for "verify counted"' if cells[0].best_verified else "")
-    charts = _charts(rates, costs, lengths, cells[0].cost_ratio, cells[0].operations_ratio)
-    conclusion = [f"alpha {cell.acceptance_rate:g}, c {cell.cost_ratio:g}: {_sentence(cell)}" for cell in cells]
+    measured = Measurements()
+    for cell in cells:
+        for row in cell.rows:
+            values = asdict(row)
+            del values["draft_length"]
+            measured.add("computed", _place(cell), row.draft_length, 0, values)
     return Report(
-        "theory", _TITLE, origin, conclusion, list(map(_table, cells)), charts, [note], data={"cells": to_json(cells)}
+        "theory",
+        _TITLE,
+        origin,
+        [f"{_place(cell)}: {_sentence(cell)}" for cell in cells],
+        list(map(_table, cells)),
+        _charts(rates, costs, lengths, cells[0].cost_ratio, cells[0].operations_ratio),
+        [_NOTE.format(exception=', but for "verify counted"' if cells[0].best_verified else "")],
+        measurements=measured,
+        data={"cells": [asdict(cell) for cell in cells]},
     )
 
 
@@ -57,62 +69,61 @@ def paper_report(origin: Mapping[str, Any]) -> Report:
     """Makes the report of Tables 1 and 4, Figure 3 and section 3.5's oracle."""
     table_1 = []
     for row in paper.TABLE_1:
-        operations = f"{row.operations:.2f}x", f"{paper.computed_operations(row):.4f}x"
-        speeds = f"{row.speed:.2f}x", f"{paper.computed_speed(row):.4f}x"
-        table_1.append([f"{row.acceptance_rate:g}", str(row.draft_length), *operations, *speeds])
-    figure_3 = [
-        [f"{rate:g}", *map(str, lengths)]
-        for rate, *lengths in zip(paper.FIGURE_3_RATES, *paper.figure_3(), strict=True)
-    ]
-    oracle = [
-        [f"{gain.cost_ratio:g}", f"{gain.acceptance_rate:.3f}", f"{gain.gain - 1:.1%}"]
-        for gain in paper.largest_gains()
-    ]
-    oracle += [["to 0", "to 1", f"{LARGEST_GAIN - 1:.1%}"], ["paper", "", "up to ~60%"]]
+        operations, speed = paper.computed(row)
+        figures = f"{row.operations:.2f}x", f"{operations:.4f}x", f"{row.speed:.2f}x", f"{speed:.4f}x"
+        table_1.append([f"{row.acceptance_rate:g}", str(row.draft_length), *figures])
     table_4 = []
     for trial in paper.TABLE_4:
         least, computed, most = (f"{value:.2f}x" for value in paper.computed_range(trial))
         given = [str(trial.draft_length), f"{trial.acceptance_rate:.2f}", f"{trial.cost_ratio:.2f}"]
-        figures = [f"{trial.expected:.1f}x", computed, least, most, f"{trial.measured:.1f}x"]
-        table_4.append([trial.task, trial.draft, str(trial.temperature), *given, *figures])
-    compared = ["operations: paper", "operations: computed", "speed: paper", "speed: computed"]
-    tables = [
-        Table("Table 1: operations and speed for c = c_hat = 0", ["alpha", "K", *compared], table_1, text_columns=0),
-        Table(
-            "Figure 3: the best K",
-            ["alpha", *(f"c {cost:g}" for cost in paper.FIGURE_3_COSTS)],
-            figure_3,
-            text_columns=0,
-        ),
-        Table(
-            "Section 3.5: an oracle for K",
-            ["c", "worst alpha for a fixed K", "gain over the best fixed K"],
-            oracle,
-            text_columns=0,
-        ),
-        Table(
-            "Table 4: theorem 3.8 and the paper's experiments",
-            ["task", "draft", "T", "K", "alpha", "c", "EXP", "computed", "from", "to", "EMP"],
-            table_4,
-            text_columns=2,
-        ),
+        printed = f"{trial.expected:.1f}x", computed, least, most, f"{trial.measured:.1f}x"
+        table_4.append([trial.task, trial.draft, str(trial.temperature), *given, *printed])
+    best = [
+        [f"{rate:g}", *map(str, lengths)]
+        for rate, *lengths in zip(paper.FIGURE_3_RATES, *paper.figure_3(), strict=True)
     ]
+    oracle = [[f"{cost:g}", f"{rate:.3f}", f"{gain - 1:.1%}"] for cost, rate, gain in paper.largest_gains()]
+    oracle += [["to 0", "to 1", f"{LARGEST_GAIN - 1:.1%}"], ["paper", "", "up to ~60%"]]
+    compared = [f"{what}: {whose}" for what in ("operations", "speed") for whose in ("paper", "computed")]
+    costs = [f"c {cost:g}" for cost in paper.FIGURE_3_COSTS]
+    gain, trials = "gain over the best fixed K", ["task", "draft", "T", "K", "alpha", "c"]
+    titled: Sequence[tuple[str, list[str], list[list[str]], int]] = (
+        ("Table 1: operations and speed for c = c_hat = 0", ["alpha", "K", *compared], table_1, 0),
+        ("Figure 3: the best K", ["alpha", *costs], best, 0),
+        ("Section 3.5: an oracle for K", ["c", "worst alpha for a fixed K", gain], oracle, 0),
+        (
+            "Table 4: theorem 3.8 and the paper's experiments",
+            [*trials, "EXP", "computed", "from", "to", "EMP"],
+            table_4,
+            2,
+        ),
+    )
     rates = sorted({row.acceptance_rate for row in paper.TABLE_1})
     lengths = sorted({row.draft_length for row in paper.TABLE_1})
-    charts = _charts(rates, paper.FIGURE_3_COSTS, lengths, 0.0, 0.0)
-    return Report("theory --paper", _TITLE, origin, (), tables, charts, [_PAPER_NOTE], data=paper.to_json())
+    return Report(
+        "theory --paper",
+        _TITLE,
+        origin,
+        ["All twelve figures of Table 1 come out to their two decimals, Table 4's within the rounding of its inputs."],
+        [Table(title, header, rows, text_columns=words) for title, header, rows, words in titled],
+        _charts(rates, paper.FIGURE_3_COSTS, lengths, 0.0, 0.0),
+        [_PAPER_NOTE],
+        data=paper.to_json(),
+    )
+
+
+def _place(cell: Cell) -> str:
+    return f"alpha {cell.acceptance_rate:g}, c {cell.cost_ratio:g}"
 
 
 def _table(cell: Cell) -> Table:
     """One acceptance rate and cost ratio, a row per K."""
-    title = f"alpha {cell.acceptance_rate:g}, c {cell.cost_ratio:g}, c_hat {cell.operations_ratio:g}"
     header = ["K", "tokens/step", "speedup", "operations", *(["verify counted"] if cell.best_verified else [])]
-    rows = [
-        [str(row.draft_length), f"{row.expected_tokens:.2f}", f"{row.speedup:.2f}x", f"{row.operations:.2f}x"]
-        + ([] if row.speedup_verified is None else [f"{row.speedup_verified:.2f}x"])
-        for row in cell.rows
-    ]
-    return Table(title, header, rows, text_columns=0)
+    rows = []
+    for row in cell.rows:
+        times = [row.speedup, row.operations, *([] if row.speedup_verified is None else [row.speedup_verified])]
+        rows.append([str(row.draft_length), f"{row.expected_tokens:.2f}", *map(_times, times)])
+    return Table(f"{_place(cell)}, c_hat {cell.operations_ratio:g}", header, rows, text_columns=0)
 
 
 def _sentence(cell: Cell) -> str:
@@ -163,18 +174,14 @@ def _charts(
 
     speedups = by_length(lambda rate, length: speedup(rate, length, cost))
     operations = by_length(lambda rate, length: operations_factor(rate, length, operations_ratio))
-    panels: Iterable[tuple[str, str, str, list[Line]]] = (
-        ("Best draft length (Figure 3)", _ALPHA, _LENGTHS, best),
-        ("Expected tokens (equation 1)", _LENGTHS, "output tokens per target step", tokens),
-        (f"Speedup for c = {cost:g} (theorem 3.8)", _ALPHA, "time without / time with speculation", speedups),
-        (
-            f"Operations for c_hat = {operations_ratio:g} (theorem 3.11)",
-            _ALPHA,
-            "operations with / without speculation",
-            operations,
-        ),
-    )
-    return [Chart(title, x_label, y_label, lines, has_levels=False) for title, x_label, y_label, lines in panels]
+    titles = f"Speedup for c = {cost:g} (theorem 3.8)", f"Operations for c_hat = {operations_ratio:g} (theorem 3.11)"
+    times = "time without / time with speculation", "operations with / without speculation"
+    return [
+        Chart("Best draft length (Figure 3)", _ALPHA, _LENGTHS, best, has_levels=False),
+        Chart("Expected tokens (equation 1)", _LENGTHS, "output tokens per target step", tokens, has_levels=False),
+        Chart(titles[0], _ALPHA, times[0], speedups, has_levels=False),
+        Chart(titles[1], _ALPHA, times[1], operations, has_levels=False),
+    ]
 
 
 def _some(values: Sequence[_T]) -> list[_T]:

@@ -1,9 +1,8 @@
-"""What the formulas say for given acceptance rates, cost ratios and draft lengths."""
+"""What the formulas say for given acceptance rates, cost ratios and draft lengths; None is without limit."""
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from vllm_spec_plugin.tools.theory import generalised, leviathan
 
@@ -21,12 +20,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Best:
-    """The best K.
-
-    Attributes:
-        draft_length: None where every longer one is faster still.
-        speedup: with it, or what ever longer ones come near to; None is without limit.
-    """
+    """The best K, None where every longer one is faster still, and its speedup or the limit of ever longer ones."""
 
     draft_length: int | None
     speedup: float | None
@@ -34,16 +28,13 @@ class Best:
 
 @dataclass(frozen=True)
 class Cell:
-    """One acceptance rate and cost ratio.
+    """One acceptance rate alpha and cost ratio c.
 
     Attributes:
-        acceptance_rate: alpha.
-        cost_ratio: c.
-        operations_ratio: c_hat.
         rows: one for each draft length.
         best: by theorem 3.8.
         guaranteed_speedup: corollary 3.9.
-        oracle_speedup: if K were chosen anew in every step, knowing what will be accepted; None is without limit.
+        oracle_speedup: if K were chosen anew in every step, knowing what will be accepted.
         best_verified: of the K whose verification is known, with what it takes; None if none is.
     """
 
@@ -73,31 +64,24 @@ def study(
         operations_ratio: c_hat; None is the same as c.
         verify: T(1) to T(K + 1), target steps with 1 to K + 1 tokens, in any unit; None is not known.
     """
-    operations_ratio = cost if operations_ratio is None else operations_ratio
+    c_hat = cost if operations_ratio is None else operations_ratio
     costs = None if verify is None else generalised.StepCosts(verify, draft_token=cost * verify[0])
+
+    def verified(length: int) -> float | None:
+        return None if costs is None else generalised.speedup([rate] * length, costs)
+
+    tokens, speedup, operations = leviathan.expected_tokens, leviathan.speedup, leviathan.operations_factor
     rows = [
-        Row(
-            length,
-            leviathan.expected_tokens(rate, length),
-            leviathan.speedup(rate, length, cost),
-            leviathan.operations_factor(rate, length, operations_ratio),
-            None if costs is None else generalised.speedup([rate] * length, costs),
-        )
-        for length in draft_lengths
+        Row(k, tokens(rate, k), speedup(rate, k, cost), operations(rate, k, c_hat), verified(k)) for k in draft_lengths
     ]
     limit = leviathan.oracle_speedup(rate, cost)
     ceiling = limit if math.isfinite(limit) else None
-    length = leviathan.best_draft_length(rate, cost)
+    k = leviathan.best_draft_length(rate, cost)
     # Where longer is always faster, a fixed K comes as near to the oracle as one likes.
-    best = Best(length, ceiling if length is None else leviathan.speedup(rate, length, cost))
-    verified = None
+    best = Best(k, ceiling if k is None else speedup(rate, k, cost))
+    best_verified = None
     if costs is not None:
         longest = generalised.best_draft_length([rate] * costs.longest, costs)
-        verified = Best(longest, generalised.speedup([rate] * longest, costs))
+        best_verified = Best(longest, verified(longest))
     bound = leviathan.guaranteed_speedup(rate, cost)
-    return Cell(rate, cost, operations_ratio, rows, best, bound, ceiling, verified)
-
-
-def to_json(cells: Sequence[Cell]) -> list[dict[str, Any]]:
-    """Everything, in plain values."""
-    return [asdict(cell) for cell in cells]
+    return Cell(rate, cost, c_hat, rows, best, bound, ceiling, best_verified)

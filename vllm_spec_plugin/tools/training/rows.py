@@ -15,7 +15,7 @@ class Row:
         tokens: ids, [length] int64.
         first: the first token that the target itself is taken to have written, from 1: the ones before are its
             prompt, and nothing is learned or measured there.
-        temperature: at which the target wrote them; None is somebody else's text.
+        temperature: at which the target wrote them; None is text of another source.
     """
 
     tokens: torch.Tensor

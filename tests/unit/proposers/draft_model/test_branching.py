@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from tests.unit.proposers.draft_model.table_model import VOCAB_SIZE, Request, Scene, TableEngine, tree_oracle
-from vllm_spec_plugin.proposers.base import NO_DRAFT
 from vllm_spec_plugin.proposers.draft_model.growing import DraftSettings
 from vllm_spec_plugin.proposers.guard import check_draft
 from vllm_spec_plugin.proposers.node_order import NodeOrder
@@ -58,14 +57,6 @@ def assert_trees(scene, requests, drafts):
 def test_trees_and_q_are_those_of_each_request_alone(branches, more):
     scene = Scene(DraftSettings(branches=branches, **more))
     requests = batch(scene, branches)
-    assert_trees(scene, requests, scene.propose(requests))
-
-
-@shapes
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_a_batch_of_one_kind(branches, temperature):
-    scene = Scene(DraftSettings(branches=branches))
-    requests = batch(scene, branches, [(temperature, None)])
     assert_trees(scene, requests, scene.propose(requests))
 
 
@@ -128,18 +119,6 @@ def test_by_confidence_the_most_probable_nodes_of_all_up_to_depth_k_are_drafted(
             assert order == [path for path, _, _ in best]
         shapes_of.add(tree_of(draft).choices)
     assert len(shapes_of) > 1
-
-
-def test_requests_without_room_get_no_draft():
-    scene = Scene(DraftSettings(branches=(2, 1)))
-    requests = [
-        Request("prompt", text(1, 6), 0, in_prompt=True, depth=0),
-        Request("depth", text(2, 6), 10, depth=0),
-        scene.fork(Request("drafts", text(3, 6), 10), 1),
-    ]
-    drafts = scene.propose(requests)
-    assert drafts[:2] == [NO_DRAFT, NO_DRAFT]
-    assert len(drafts[2].token_ids) == 4
 
 
 def test_what_the_trunk_was_fed_counts_as_far_as_the_text_went_on_like_it():

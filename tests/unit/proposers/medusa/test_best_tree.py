@@ -2,7 +2,6 @@
 
 import itertools
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -108,31 +107,3 @@ def test_contradicting_measurements_do_not_make_a_path_likelier_than_its_beginni
 
 def test_impossible_nodes_are_left_out():
     assert best_choices(5, 3, [[0.5, 0.0], [0.0]]) == ((0,),)
-
-
-def simulated_acceptance(choices, right):
-    """Mean acceptance length where `right` are the right tokens' ranks, [samples, heads], -1 beyond the guesses."""
-    nodes, lengths = set(choices), []
-    for ranks in right.tolist():
-        depth = 0
-        while tuple(ranks[: depth + 1]) in nodes and depth < len(ranks):
-            depth += 1
-        lengths.append(1 + depth)
-    return np.mean(lengths), np.std(lengths) / np.sqrt(len(lengths))
-
-
-def test_dependent_heads_accept_as_expected_of_measured_paths():
-    """Heads that are right together; 20,000 simulated steps, five standard errors: false alarm 6e-7, seed 2."""
-    rng = np.random.default_rng(2)
-    first = rng.choice([0, 1, -1], size=20_000, p=[0.5, 0.2, 0.3])
-    second = np.where(rng.random(20_000) < 0.8, first, rng.choice([0, 1, -1], size=20_000))
-    second_law = [[0.8 * (i == j) + 0.2 / 3 for j in (0, 1, -1)] for i in (0, 1, -1)]
-    law = np.array([0.5, 0.2, 0.3])
-    accuracy = [[0.5, 0.2], list((law @ np.array(second_law))[:2])]
-    joint: dict[tuple[int, ...], float] = {(i,): law[i] for i in (0, 1)}
-    joint |= {(i, j): law[i] * second_law[i][j] for i in (0, 1) for j in (0, 1)}
-    tree = best_choices(4, 2, accuracy, joint)
-    assert tree == ((0,), (0, 0), (1,), (1, 1))
-    mean, error = simulated_acceptance(tree, np.stack([first, second], axis=1))
-    assert mean == pytest.approx(expected_acceptance_length(tree, accuracy, joint), abs=5 * error)
-    assert abs(mean - expected_acceptance_length(tree, accuracy)) > 5 * error

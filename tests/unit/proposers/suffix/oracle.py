@@ -47,14 +47,14 @@ def continuation(text: list[int], num_tokens: int, least: float, others: list[li
             if not drafted:
                 break
             best = max(drafted, key=lambda token: (len(by_token[token]), by_token[token][-1]))
-            probability *= len(by_token[best]) / sum(map(len, by_token.values()))
+            count, total = len(by_token[best]), sum(map(len, by_token.values()))
             found = by_token[best]
         elif others is None:
             # Behind the end of the text comes what was drafted.
-            best = draft[found[-1][1] + length - len(text)]
+            best, count, total = draft[found[-1][1] + length - len(text)], 1, 1
         else:
             break
-        probability *= (length + 1) / (length + 2)
+        probability *= count * length / (total * length + 3)
         if probability < least:
             break
         draft.append(best)

@@ -56,11 +56,12 @@ def test_shorter_matches_than_the_least_give_no_guess() -> None:
 
 
 def test_a_draft_ends_where_its_probability_falls_below_the_least() -> None:
-    """Two tokens matched once: 3/4, 3/4 * 4/5 = 3/5, 3/5 * 5/6 = 1/2, 3/7."""
+    """Two tokens matched once: 2/5, 2/5 * 3/6 = 1/5; matched twice: 4/7."""
     text = [1, 2, 3, 4, 5, 6, 7, 1, 2]
-    assert draft(make(least=0.5), "a", text) == [3, 4, 5]
-    assert draft(make(least=0.51), "a", text) == [3, 4]
-    assert draft(make(least=0.76), "a", text) == []
+    assert draft(make(least=0.2), "a", text) == [3, 4]
+    assert draft(make(least=0.21), "a", text) == [3]
+    assert draft(make(least=0.41), "a", text) == []
+    assert draft(make(least=0.57), "a", [1, 2, 3, 4, 1, 2, 3, 5, 1, 2]) == [3]
 
 
 def test_a_text_that_is_another_one_is_taken_in_anew() -> None:
@@ -90,11 +91,13 @@ def test_drawn_tokens_follow_q() -> None:
     assert chi_square(observed[expected > 0], expected[expected > 0]) > 1e-6
 
 
-def test_the_length_of_a_drawn_draft_does_not_depend_on_its_draws() -> None:
-    """By the rule of succession one matched token is worth 2/3, 2/4, 2/5 of a draft; counts are in q."""
+def test_whether_a_token_is_drawn_depends_on_those_before_it_only() -> None:
+    """1 was followed five times: 5/8; by 2 four times, and 1 2 was followed: 5/8 * 8/11; by 5 once: 5/8 * 2/5."""
     text = [1, 2, 3, 1, 2, 4, 1, 2, 3, 1, 5, 1, 2, 6, 1]
     proposer = make("sample", least=0.4)
-    assert {len(draft(proposer, "a", text, seed=seed)) for seed in range(50)} == {3}
+    drawn = [draft(proposer, "a", text, seed=seed) for seed in range(50)]
+    assert {(tokens[0], len(tokens)) for tokens in drawn} == {(2, 2), (5, 1)}
+    assert {tokens[1] for tokens in drawn if len(tokens) == 2} == {3, 4, 6}
     [certain] = proposer.propose([view("a", text, point_mass=True)])
     assert certain.probs is None
     assert certain.token_ids == draft(make(least=0.4), "a", text)

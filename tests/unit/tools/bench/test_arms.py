@@ -1,12 +1,12 @@
-"""Which engines the chosen arms come to."""
+"""What `--arm` may say, and which engines the chosen arms come to."""
 
 from pathlib import Path
 
 import pytest
 
 from vllm_spec_plugin.config import ConfigError, PluginConfig, load_config
-from vllm_spec_plugin.tools.bench.arm_spec import NONE, choose_arms
-from vllm_spec_plugin.tools.bench.arms import PlannedArm, base_of, engines, plan_arms
+from vllm_spec_plugin.schema.errors import UserError
+from vllm_spec_plugin.tools.bench.arms import NONE, PlannedArm, base_of, choose_arms, engines, is_stock, plan_arms
 from vllm_spec_plugin.tools.bench.engine_args import engine_arguments
 from vllm_spec_plugin.tools.demo import model_path
 
@@ -14,14 +14,12 @@ NGRAM = "proposer:\n  method: ngram\n  max_order: 7\ndraft_length:\n  policy: he
 WORDS = ("fixed:1,4", "optimal")
 
 
-def planned(
-    folder: Path, *words: str, proposer: str | None = None, draft: str | None = None, may_share: bool = True
-) -> dict[str, PlannedArm]:
+def planned(folder: Path, *words: str, proposer: str | None = None, draft: str | None = None) -> dict[str, PlannedArm]:
     path = None
     if proposer is not None:
         path = folder / "own.yaml"
         path.write_text(proposer)
-    return plan_arms(choose_arms(words), base_of(path, draft, "greedy"), 8, folder, may_share=may_share)
+    return plan_arms(choose_arms(words), base_of(path, draft), 8, folder)
 
 
 def config_of(arm: PlannedArm) -> PluginConfig:
@@ -31,13 +29,20 @@ def config_of(arm: PlannedArm) -> PluginConfig:
 
 @pytest.mark.parametrize("draft", [None, "some/draft"])
 def test_without_a_proposer_the_draft_model_drafts(tmp_path: Path, draft: str | None) -> None:
-    arms = planned(tmp_path, *WORDS, "stock:draft_model", draft=draft)
+    arms = planned(tmp_path, *WORDS, "stock:draft_model", "stock:ngram:5", draft=draft)
     proposer = config_of(arms["optimal"]).proposer
     assert proposer.method == "draft_model"
     assert (proposer.model, proposer.draft_sampling) == (draft or str(model_path("draft")), "greedy")
     settings = arms["vLLM's draft_model, K = 4"].plan.speculative_config
     assert isinstance(settings, dict)
     assert settings["model"] == proposer.model
+    # As many tokens must match as for ours.
+    assert arms["vLLM's ngram, K = 5"].plan.speculative_config == {
+        "method": "ngram",
+        "num_speculative_tokens": 5,
+        "prompt_lookup_min": 2,
+        "prompt_lookup_max": 5,
+    }
 
 
 def test_only_the_draft_length_of_a_given_file_is_replaced(tmp_path: Path) -> None:
@@ -56,7 +61,7 @@ def test_stock_takes_the_draft_that_was_named_or_the_proposers(tmp_path: Path, d
     # Files are written elsewhere, where a relative path would mean something else.
     folder = tmp_path / "temporary"
     folder.mkdir()
-    base = base_of(tmp_path / "own.yaml", draft, "greedy")
+    base = base_of(tmp_path / "own.yaml", draft)
     arms = plan_arms(choose_arms(["fixed:2", "stock:draft_model:5"]), base, 8, folder)
     proposer = config_of(arms["fixed K = 2"]).proposer
     assert proposer.method == "draft_model"
@@ -95,21 +100,12 @@ def test_drafts_switched_off_are_an_arm_that_is_not_compared_as_a_draft_length(t
     assert config_of(alone["fixed K = 0"]).draft_length.policy == "fixed"
 
 
-@pytest.mark.parametrize(
-    ("proposer", "may_share"),
-    [
-        ("{method: ngram, shared: true}", True),
-        ("{method: medusa, model: heads, tree: auto}", True),
-        ("{method: ngram}", False),
-    ],
-)
-def test_where_that_would_not_be_the_same_each_has_its_own(tmp_path: Path, proposer: str, may_share: bool) -> None:
-    arms = planned(tmp_path, "fixed:1,4", proposer=f"proposer: {proposer}\n", may_share=may_share)
+@pytest.mark.parametrize("proposer", ["{method: ngram, shared: true}", "{method: medusa, model: heads, tree: auto}"])
+def test_where_that_would_not_be_the_same_each_has_its_own(tmp_path: Path, proposer: str) -> None:
+    arms = planned(tmp_path, "fixed:1,4", proposer=f"proposer: {proposer}\n")
     assert len(engines(arms)) == 3
-    assert [(arms[name].spec_tokens, arms[name].plan.num_draft_tokens) for name in ("fixed K = 1", "fixed K = 4")] == [
-        (None, 1),
-        (None, 4),
-    ]
+    assert [arms[name].spec_tokens for name in ("fixed K = 1", "fixed K = 4")] == [None, None]
+    assert [config_of(arms[name]).draft_length.tokens for name in ("fixed K = 1", "fixed K = 4")] == [1, 4]
 
 
 def test_a_draft_length_that_the_proposer_cannot_have_is_refused_by_its_file(tmp_path: Path) -> None:
@@ -119,9 +115,54 @@ def test_a_draft_length_that_the_proposer_cannot_have_is_refused_by_its_file(tmp
 
 
 def test_a_switched_off_mechanism_is_an_engine_of_its_own(tmp_path: Path) -> None:
-    arms = plan_arms(choose_arms(["optimal", "without:trials"]), base_of(None, None, "greedy"), 8, tmp_path)
+    arms = plan_arms(choose_arms(["optimal", "without:trials"]), base_of(None, None), 8, tmp_path)
     assert arms["without trials"].plan.settings == arms["optimal"].plan.settings
     assert len(engines(arms)) == 3
     arguments = engine_arguments(arms["without trials"].plan, "target", 0, enforce_eager=True)
     assert arguments["without"] == "trials"
     assert "without" not in engine_arguments(arms["optimal"].plan, "target", 0, enforce_eager=True)
+
+
+def names(*words: str) -> list[str]:
+    return [choice.name for choice in choose_arms(words)]
+
+
+def test_each_word_stands_for_one_or_more_arms_in_order() -> None:
+    words = ("fixed:0,4", "stock:ngram", "optimal", "stock:draft_model:8")
+    assert names(*words) == [
+        NONE,
+        "fixed K = 0",
+        "fixed K = 4",
+        "vLLM's ngram, K = 4",
+        "optimal",
+        "vLLM's draft_model, K = 8",
+    ]
+
+
+def test_vllms_own_arms_are_known_by_their_names() -> None:
+    assert [is_stock(name) for name in names("optimal", "stock:ngram:2")] == [False, False, True]
+    assert not is_stock("stock.yaml")
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        (
+            "optimum",
+            "--arm: got 'optimum', which is no file either; allowed: none, optimal, without:MECHANISM, fixed:K",
+        ),
+        ("fixed", "--arm: got 'fixed', which is no file either; allowed: none, optimal, without:MECHANISM, fixed:K"),
+        ("without:luck", "--arm without:luck: got 'luck'; allowed: "),
+        ("fixed:65", "--arm fixed:65: got '65'; allowed: whole numbers from 0 to 64, such as 1,2,4"),
+        ("fixed:1,x", "--arm fixed:1,x: got '1,x'; allowed: whole numbers"),
+        ("stock:medusa", "--arm stock:medusa: got 'medusa'; allowed: draft_model, eagle3, ngram, suffix"),
+        ("stock:ngram:0", "--arm stock:ngram:0: got '0'; allowed: whole numbers from 1 to 32"),
+    ],
+)
+def test_other_words_are_refused_with_what_is_allowed(
+    word: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError) as refused:
+        names(word)
+    assert str(refused.value).startswith(message)

@@ -25,8 +25,8 @@ def test_arms_of_one_engine_start_it_once_and_engines_share_the_memory(
         yield {name: name.upper() for name in arguments}
 
     monkeypatch.setattr(running, "started_arms", no_process)
-    shared = ArmPlan("fixed.yaml", 4, {})
-    arms = {"none": PlannedArm(ArmPlan(None, 0, None)), "a": PlannedArm(shared, 1), "b": PlannedArm(shared, 4)}
+    shared = ArmPlan("fixed.yaml")
+    arms = {"none": PlannedArm(ArmPlan(None)), "a": PlannedArm(shared, 1), "b": PlannedArm(shared, 4)}
     with running.running_engines(arms, "target", 3, False, tmp_path, Console(file=io.StringIO())) as engines:
         assert {name: str(engine) for name, engine in engines.items()} == {"none": "NONE", "a": "A, B", "b": "A, B"}
     (arguments,) = started

@@ -14,7 +14,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig, MistralConfig, Qwen2
 
 from vllm_spec_plugin.schema.errors import UserError
 from vllm_spec_plugin.tools.demo import widen as module
-from vllm_spec_plugin.tools.demo.widen import intermediate_size_for, widen
+from vllm_spec_plugin.tools.demo.widen import widen
 
 HIDDEN, NEURONS, LAYERS = 32, 96, 3
 SHAPE = {
@@ -85,7 +85,7 @@ def assert_same_function(narrow: Path, wide: Path) -> tuple[Any, Any]:
 def test_logits_and_greedy_text_stay_and_parameters_are_as_told(tmp_path: Path, tied: bool, shard: str) -> None:
     model = make(tmp_path / "model", shard=shard, tie_word_embeddings=tied)
     assert (model / INDEX).exists() == (shard == "40KB")
-    figures = widen(model, tmp_path / "out", 256)
+    figures = widen(model, tmp_path / "out", intermediate_size=256)
     before, after = assert_same_function(model, tmp_path / "out")
     assert after.config.intermediate_size == figures.intermediate_size_after == 256
     assert figures.intermediate_size_before == NEURONS
@@ -103,7 +103,7 @@ def test_logits_and_greedy_text_stay_and_parameters_are_as_told(tmp_path: Path, 
 )
 def test_other_architectures_and_biases(tmp_path: Path, config: Any, keys: dict[str, Any]) -> None:
     model = make(tmp_path / "model", config, **keys)
-    figures = widen(model, tmp_path / "out", 130)
+    figures = widen(model, tmp_path / "out", intermediate_size=130)
     _, after = assert_same_function(model, tmp_path / "out")
     assert figures.parameters_after == after.num_parameters()
 
@@ -111,7 +111,7 @@ def test_other_architectures_and_biases(tmp_path: Path, config: Any, keys: dict[
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_weights_are_kept_to_the_bit_and_the_rest_is_zero(tmp_path: Path, dtype: torch.dtype) -> None:
     model = make(tmp_path / "model", dtype=dtype)
-    widen(model, tmp_path / "out", 128)
+    widen(model, tmp_path / "out", intermediate_size=128)
     before, after = tensors(model), tensors(tmp_path / "out")
     assert before.keys() == after.keys()
     for name, old in before.items():
@@ -124,7 +124,7 @@ def test_weights_are_kept_to_the_bit_and_the_rest_is_zero(tmp_path: Path, dtype:
 
 def test_an_index_names_every_file_and_their_size(tmp_path: Path) -> None:
     model = make(tmp_path / "model", shard="40KB")
-    widen(model, tmp_path / "out", 512)
+    widen(model, tmp_path / "out", intermediate_size=512)
     before, after = (json.loads((folder / INDEX).read_text()) for folder in (model, tmp_path / "out"))
     assert after["weight_map"] == before["weight_map"]
     written = tensors(tmp_path / "out")
@@ -139,7 +139,7 @@ def test_everything_but_other_weights_is_copied(model: Path, tmp_path: Path) -> 
         (model / name).parent.mkdir(parents=True, exist_ok=True)
         (model / name).write_bytes(data)
     before = contents(model)
-    widen(model, tmp_path / "out", 128)
+    widen(model, tmp_path / "out", intermediate_size=128)
     assert contents(model) == before
     after = contents(tmp_path / "out")
     own = {"config.json", MODEL}
@@ -156,21 +156,19 @@ def test_everything_but_other_weights_is_copied(model: Path, tmp_path: Path) -> 
 @pytest.mark.parametrize("keys", [{}, {"mlp_bias": True}, {"intermediate_size": 100}])
 def test_the_size_for_a_parameter_count_is_the_smallest_multiple_of_64(tmp_path: Path, keys: dict[str, Any]) -> None:
     model = make(tmp_path / "model", **keys)
-    at = {size: widen(model, tmp_path / f"{size}", size).parameters_after for size in (128, 192)}
+    at = {size: widen(model, tmp_path / f"{size}", intermediate_size=size).parameters_after for size in (128, 192)}
     has = load(model).num_parameters()
-    assert intermediate_size_for(model, has) == 128
-    assert intermediate_size_for(model, at[128]) == 128
-    assert intermediate_size_for(model, at[128] + 1) == 192
-    assert intermediate_size_for(model, at[192]) == 192
+    for wanted, size in ((has, 128), (at[128], 128), (at[128] + 1, 192), (at[192], 192)):
+        assert widen(model, tmp_path / f"for {wanted}", parameters=wanted).intermediate_size_after == size
     with pytest.raises(UserError, match=rf"got {has - 1:,} parameters to reach; allowed: from {has:,}, what it has$"):
-        intermediate_size_for(model, has - 1)
+        widen(model, tmp_path / "less", parameters=has - 1)
 
 
 def test_a_tied_output_layer_that_is_stored_counts_once(tmp_path: Path) -> None:
     make(tmp_path / "tied", tie_word_embeddings=True)
     embeddings = load_file(tmp_path / "tied" / MODEL)["model.embed_tokens.weight"]
     change_tensors(tmp_path / "tied", {"lm_head.weight": embeddings.clone()})
-    figures = widen(tmp_path / "tied", tmp_path / "out", 128)
+    figures = widen(tmp_path / "tied", tmp_path / "out", intermediate_size=128)
     assert figures.parameters_before == load(tmp_path / "tied").num_parameters()
     assert torch.equal(tensors(tmp_path / "out")["lm_head.weight"], embeddings)
 
@@ -219,7 +217,7 @@ def breakages() -> list[Any]:
 def test_an_unfit_model_is_refused_in_one_line(model: Path, tmp_path: Path, spoil: Any, message: str) -> None:
     spoil(model)
     with pytest.raises(UserError, match=message) as error:
-        widen(model, tmp_path / "out", 128)
+        widen(model, tmp_path / "out", intermediate_size=128)
     assert str(error.value).startswith(str(model))
     assert "\n" not in str(error.value)
     assert not (tmp_path / "out").exists()
@@ -230,67 +228,40 @@ def test_a_missing_shard_is_named(tmp_path: Path) -> None:
     shard = sorted(model.glob("*.safetensors"))[1]
     shard.unlink()
     with pytest.raises(UserError, match=f"{shard.name}: cannot be read"):
-        widen(model, tmp_path / "out", 128)
+        widen(model, tmp_path / "out", intermediate_size=128)
 
 
 def test_a_smaller_size_is_refused(model: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"got 95 as the new intermediate_size; allowed: from 96, what it has$"):
-        widen(model, tmp_path / "out", 95)
-    assert widen(model, tmp_path / "out", 96).parameters_after == load(model).num_parameters()
+        widen(model, tmp_path / "out", intermediate_size=95)
+    assert widen(model, tmp_path / "out", intermediate_size=96).parameters_after == load(model).num_parameters()
 
 
 def test_an_empty_folder_is_filled_and_a_full_one_or_a_file_refused(model: Path, tmp_path: Path) -> None:
     out, file = tmp_path / "out", tmp_path / "file"
     out.mkdir()
-    widen(model, out, 128)
+    widen(model, out, intermediate_size=128)
     before = contents(out)
-    with pytest.raises(UserError, match=r"out: is not empty; name another folder, or .* --force$"):
-        widen(model, out, 192)
-    assert contents(out) == before
     file.write_text("x")
-    with pytest.raises(UserError, match="file: is a file"):
-        widen(model, file, 128, force=True)
-
-
-def test_force_replaces_a_model_and_nothing_else(model: Path, tmp_path: Path) -> None:
-    out, home = tmp_path / "out", tmp_path / "home"
-    widen(model, out, 128)
-    (out / "stale").write_text("x")
-    widen(model, out, 192, force=True)
-    assert load(out).config.intermediate_size == 192
-    assert not (out / "stale").exists()
-    home.mkdir()
-    (home / "letter").write_text("x")
-    with pytest.raises(UserError, match="holds no model, so --force does not replace it"):
-        widen(model, home, 128, force=True)
-    assert contents(home) == {"letter": b"x"}
+    for taken in (out, file):
+        with pytest.raises(UserError, match=r"(out|file): is a file or not empty; allowed: a folder, new or empty$"):
+            widen(model, taken, intermediate_size=192)
+    assert contents(out) == before
 
 
 @pytest.mark.parametrize("place", [".", "..", "inside"])
 def test_the_model_itself_is_never_written_to(model: Path, place: str) -> None:
     with pytest.raises(UserError, match="overlaps the model to widen"):
-        widen(model, model / place, 128, force=True)
+        widen(model, model / place, intermediate_size=128)
 
 
-@pytest.mark.parametrize("force", [True, False])
-@pytest.mark.parametrize("fault", ["weights", "rename"])
 def test_a_failure_leaves_what_was_there_and_no_more(
-    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str, force: bool
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    out = tmp_path / "out"
-    if force:
-        widen(model, out, 128)
-    before = contents(tmp_path)
-
     def full(*arguments: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    rename = Path.rename
-    if fault == "weights":
-        monkeypatch.setattr(module, "save_file", full)
-    else:
-        monkeypatch.setattr(Path, "rename", lambda path, to: full() if path.name == "new" else rename(path, to))
+    monkeypatch.setattr(module, "save_file", full)
     with pytest.raises(UserError, match=r"out: cannot be written: No space left on device$"):
-        widen(model, out, 192, force=force)
-    assert contents(tmp_path) == before
-    assert {path.name for path in tmp_path.iterdir()} == ({"model", "out"} if force else {"model"})
+        widen(model, tmp_path / "out", intermediate_size=192)
+    assert {path.name for path in tmp_path.iterdir()} == {"model"}

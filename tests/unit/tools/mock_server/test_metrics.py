@@ -16,7 +16,7 @@ ACCEPTED, DRAFTED = (f"vllm:spec_decode_num_{name}_tokens_total" for name in ("a
 
 @pytest.fixture
 def server() -> Iterator[MockServer]:
-    with MockServer(MockOptions(ttft_ms=1, itl_ms=1, tokens_per_chunk=2.5)) as server:
+    with MockServer(MockOptions(port=0, ttft_ms=1, itl_ms=1, tokens_per_chunk=2.5)) as server:
         yield server
 
 

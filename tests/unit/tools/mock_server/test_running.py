@@ -16,7 +16,7 @@ from vllm_spec_plugin.tools.mock_server.running import MockServer
 from vllm_spec_plugin.tools.server_metrics import ServerMetrics
 
 # As fast as it gets.
-FAST = MockOptions(ttft_ms=0, itl_ms=0, tokens_per_chunk=2.5)
+FAST = MockOptions(port=0, ttft_ms=0, itl_ms=0, tokens_per_chunk=2.5)
 USAGE = {"include_usage": True, "continuous_usage_stats": True}
 IDS = {"return_token_ids": True, "ignore_eos": True}
 # One for all: each makes a TLS context, which takes longer than most of these tests.
@@ -142,7 +142,7 @@ def test_failures_are_seen_as_what_they_are(failing: MockServer) -> None:
 
 
 def test_a_client_that_goes_away_ends_its_request() -> None:
-    with MockServer(MockOptions(ttft_ms=0, itl_ms=20)) as server:
+    with MockServer(MockOptions(port=0, ttft_ms=0, itl_ms=20)) as server:
         body = {"model": "mock", "prompt": "a", "max_tokens": 5000, "stream": True}
         url = f"{server.base_url}/v1/completions"
         with HTTP.stream("POST", url, json=body) as response:
@@ -160,7 +160,7 @@ def test_a_client_that_goes_away_ends_its_request() -> None:
 
 
 def test_a_server_ends_though_a_stream_is_open_and_its_port_is_free_then() -> None:
-    server = MockServer(MockOptions(ttft_ms=0, itl_ms=50))
+    server = MockServer(MockOptions(port=0, ttft_ms=0, itl_ms=50))
     server.start()
     body = {"model": "mock", "prompt": "a", "max_tokens": 5000, "stream": True}
     with HTTP.stream("POST", f"{server.base_url}/v1/completions", json=body) as response:

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tests.unit.tools.planner.cases import PROVENANCE, plan
-from vllm_spec_plugin.tools.planner.report.page import remarks, report_of, tables
+from vllm_spec_plugin.tools.planner.report import remarks, report_of
 from vllm_spec_plugin.tools.planner.results import Results
+from vllm_spec_plugin.tools.planner.tables import tables
 from vllm_spec_plugin.tools.report.output import as_json
 
 TITLES = [
@@ -29,12 +30,12 @@ def rows(results: Results, title: str) -> list[Sequence[str]]:
 
 def test_effect_and_errors_are_those_of_the_verification() -> None:
     results = plan()
-    assert rows(results, TITLES[5])[-1] == ("cascade, measured", "1.90x", "1.50x")
+    assert rows(results, TITLES[5])[-1] == ["cascade, measured", "1.90x", "1.50x"]
     best = results.choice.best[1]
     (first, _) = rows(results, TITLES[8])
     assert first[4] == f"{best.speedup:.2f}"
     assert first[5] == f"{best.speedup / 1.9 - 1:+.0%}"
-    assert rows(results, TITLES[6])[0][1:3] == ("30.00", "30.00")
+    assert rows(results, TITLES[6])[0][1:3] == ["30.00", "30.00"]
 
 
 def test_a_machine_that_was_not_quiet_is_said_at_once() -> None:

@@ -1,23 +1,56 @@
-"""The traffic by workload."""
+"""The traffic: from prompts to requests, with the bundled target's tokenizer; by workload; in a closed loop."""
 
-from vllm_spec_plugin.tools.planner.traffic import Prompt, workloads_of
+import pytest
+
+from vllm_spec_plugin.schema.errors import UserError
+from vllm_spec_plugin.tools.bench.load.records import Request
+from vllm_spec_plugin.tools.demo import model_path
+from vllm_spec_plugin.tools.planner.traffic import as_traffic, load_job, workloads_of
+from vllm_spec_plugin.tools.prompts import GivenPrompt
+
+TARGET = str(model_path("target"))
+REQUESTS = [Request("edit", f"text {number}", 0.0, 20, "p" * number) for number in range(3)]
 
 
-def test_prompts_are_gathered_by_workload_and_temperature() -> None:
-    prompts = [
-        Prompt("a", "edit", 0.0, 64),
-        Prompt("b", "chat", 0.7, 64),
-        Prompt("c", "chat", 1.0, 64),
-        Prompt("d", "edit", 0.0, 48),
+def test_options_count_where_a_prompt_says_nothing() -> None:
+    given = [
+        GivenPrompt(prompt="x = 1"),
+        GivenPrompt(prompt="x", max_tokens=5, temperature=0.5, workload="w"),
+        GivenPrompt(prompt="x", max_tokens=500),
+        GivenPrompt(prompt="x", max_tokens=1),
     ]
-    edit, warm, hot = workloads_of(prompts)
+    found = as_traffic(given, TARGET, 0.3, 64)
+    assert [(one.num_tokens, one.temperature) for one in found] == [(64, 0.3), (5, 0.5), (64, 0.3), (2, 0.3)]
+    assert (found[0].prompt, found[1].kind) == ("x = 1", "w")
+
+
+def test_what_does_not_fit_the_context_is_told() -> None:
+    given = GivenPrompt(prompt="x " * 3000, where="--prompts p, line 7")
+    with pytest.raises(UserError, match=r"--prompts p, line 7: \d+ tokens, and 64 to come, .* context is 2048"):
+        as_traffic([given], TARGET, 0.0, 64)
+
+
+def test_requests_are_gathered_by_workload_and_temperature_with_their_predictions() -> None:
+    requests = [
+        Request("edit", "a", 0.0, 64, "p"),
+        Request("chat", "b", 0.7, 64),
+        Request("chat", "c", 1.0, 64),
+        Request("edit", "d", 0.0, 48),
+    ]
+    edit, warm, hot = workloads_of(requests)
     assert (edit.name, edit.share, edit.num_tokens, edit.texts) == ("edit", 0.5, 56, ("a", "d"))
     assert (warm.name, warm.temperature) == ("chat, T = 0.7", 0.7)
     assert (hot.name, hot.share) == ("chat, T = 1", 0.25)
+    assert (edit.predictions, warm.predictions) == (("p", ""), ())
 
 
-def test_predictions_stay_with_their_prompts() -> None:
-    (edit, chat) = workloads_of(
-        [Prompt("a", "edit", 0.0, 9, "p"), Prompt("b", "edit", 0.0, 9), Prompt("c", "chat", 0.0, 9)]
-    )
-    assert (edit.predictions, chat.predictions) == (("p", ""), ())
+def test_every_request_comes_before_one_comes_again_and_lengths_differ() -> None:
+    job = load_job(REQUESTS, 2, 0, 0, 4)
+    requests = job.phases[0].requests
+    assert {(one.prompt, one.prediction) for one in requests[:3]} == {(one.prompt, one.prediction) for one in REQUESTS}
+    lengths = {request.num_tokens for request in requests}
+    assert len(lengths) > 3
+    assert min(lengths) >= 10
+    assert max(lengths) <= 30
+    mean = sum(request.num_tokens for request in requests) / len(requests)
+    assert job.phases[0].num_tokens == pytest.approx(2 * 4 * mean, abs=1)

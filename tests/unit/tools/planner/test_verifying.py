@@ -5,14 +5,13 @@ from typing import Any
 import pytest
 
 from tests.unit.tools.planner.cases import verified
-from vllm_spec_plugin.tools.bench.load.records import LoadAnswer, LoadJob, PhaseAnswer, Progress
+from vllm_spec_plugin.tools.bench.load.records import LoadAnswer, LoadJob, PhaseAnswer, Progress, Request
 from vllm_spec_plugin.tools.bench.noise_gate import NoiseGate
 from vllm_spec_plugin.tools.planner.measuring import Sizes
 from vllm_spec_plugin.tools.planner.samples import NONE
-from vllm_spec_plugin.tools.planner.traffic import Prompt
 from vllm_spec_plugin.tools.planner.verifying import RECOMMENDED, num_runs, verify
 
-PROMPTS = [Prompt(f"text {number}", "edit", 0.0, 20) for number in range(3)]
+PROMPTS = [Request("edit", f"text {number}", 0.0, 20) for number in range(3)]
 
 
 class FakeArm:

@@ -5,8 +5,7 @@ import functools
 from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
-from vllm_spec_plugin.tools.bench.drafting.parts import model_owner
-from vllm_spec_plugin.tools.bench.drafting.stopwatch import Stopwatch, TimedModel, replaced
+from vllm_spec_plugin.tools.bench.host.stopwatch import Stopwatch, TimedModel, replaced
 
 SCHEDULE = "schedule"
 LENGTHS = "draft lengths"
@@ -49,13 +48,14 @@ def timed_methods(engine: Any) -> Iterator[tuple[Any, str, str]]:
         (runner, INPUTS, ("execute_model",)),
         (runner, SAMPLER, ("_sample",)),
         (runner, BOOKKEEPING, ("_bookkeeping_sync",)),
-        (runner, VIEWS, ("propose_draft_token_ids",)),
+        # vLLM drafts in the first, the plugin in the second.
+        (runner, VIEWS, ("propose_draft_token_ids", "take_draft_token_ids")),
         # Ours is called `draft`; its `propose` is there for vLLM to look at.
         (drafter, PROPOSER, ("draft",) if hasattr(drafter, "draft") else ("propose",)),
         (drafter, MESSAGES, ("note_step",)),
         (runner, FORWARD, ("_model_forward",)),
         (runner.model, FORWARD, ("compute_logits",)),
-        (getattr(model_owner(runner), "_pass", None), DRAFT, ("run",)),
+        (getattr(_model_owner(runner), "_pass", None), DRAFT, ("run",)),
     ]
     # vLLM's own classes lack ours, and ours need not call each of these.
     return ((owner, name, part) for owner, part, names in named for name in names if hasattr(owner, name))
@@ -77,10 +77,16 @@ def timed_steps(engine: Any, clock: Callable[[], float], parts: Collection[str])
                 stack.enter_context(replaced(owner, name, functools.partial(stopwatch.timed, part)))
         runner = _runner(engine)
         # vLLM's drafter calls its model itself.
-        if model_owner(runner) is not None and model_owner(runner) is getattr(runner, "drafter", None):
-            make = functools.partial(TimedModel, stopwatch=stopwatch, forward=DRAFT, head=DRAFT)
+        if hasattr(getattr(runner, "drafter", None), "model"):
+            make = functools.partial(TimedModel, stopwatch=stopwatch, part=DRAFT)
             stack.enter_context(replaced(runner.drafter, "model", make))
         yield stopwatch
+
+
+def _model_owner(runner: Any) -> Any:
+    """Returns what holds a runner's draft model: vLLM's drafter, or our draft engine; None without one."""
+    drafter = getattr(runner, "drafter", None)
+    return drafter if hasattr(drafter, "model") else getattr(drafter, "engine", None)
 
 
 def _runner(engine: Any) -> Any:

@@ -4,12 +4,10 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from vllm_spec_plugin.tools.bench.host.comparison import TARGETS, HostResults, cell_text
+from vllm_spec_plugin.tools.bench.host.comparison import TARGETS, Cell, cell_text
 from vllm_spec_plugin.tools.bench.host.parts import PARTS
-from vllm_spec_plugin.tools.bench.noise_gate import disturbance_text
-from vllm_spec_plugin.tools.bench.rounds import interruption
-from vllm_spec_plugin.tools.report import Report, Spread, StackedBars, Table, show_spread
-from vllm_spec_plugin.tools.report.table import matrix
+from vllm_spec_plugin.tools.bench.rounds import Results
+from vllm_spec_plugin.tools.report import Report, Spread, StackedBars, Table, matrix, show_spread
 
 _NOTES = (
     "Medians of steady decoding steps, then of the rounds, ± half the distance of the quartiles. CPU: time of the "
@@ -23,7 +21,7 @@ _NOTES = (
 )
 
 
-def report_of(results: HostResults, provenance: Mapping[str, Any], rounds: int) -> Report:
+def report_of(results: Results[Cell], provenance: Mapping[str, Any], rounds: int) -> Report:
     """Makes the report.
 
     Args:
@@ -31,21 +29,19 @@ def report_of(results: HostResults, provenance: Mapping[str, Any], rounds: int) 
         provenance: what `provenance.provenance` gives, and more.
         rounds: requested number of rounds.
     """
-    return Report(
+    return results.report(
         "bench host",
-        "Host time of a decoding step",
+        "Host time of a decode step",
         provenance,
-        list(_conclusion(results)),
-        list(_tables(results)),
-        list(_charts(results)),
-        [*_NOTES, *filter(None, [disturbance_text(results.others)])],
-        interruption(results.rounds, rounds),
-        results.measurements,
-        {"arms": results.arms, "others": results.others},
+        rounds,
+        conclusion=list(_conclusion(results)),
+        tables=list(_tables(results)),
+        charts=list(_charts(results)),
+        notes=_NOTES,
     )
 
 
-def _conclusion(results: HostResults) -> Iterator[str]:
+def _conclusion(results: Results[Cell]) -> Iterator[str]:
     """Yields what each arm adds at the highest level."""
     none, (is_computed, level) = results.arms[0], results.cells[-1]
     for arm in results.arms[1:]:
@@ -53,7 +49,7 @@ def _conclusion(results: HostResults) -> Iterator[str]:
         yield f"{arm} adds {_signed(added)} ms of host time a step to {none} ({cell_text((is_computed, level))})."
 
 
-def _tables(results: HostResults) -> Iterator[Table]:
+def _tables(results: Results[Cell]) -> Iterator[Table]:
     values, none = results.measurements, results.arms[0]
     for is_computed in dict.fromkeys(cell[0] for cell in results.cells):
         target, levels = TARGETS[is_computed], [level for computed, level in results.cells if computed == is_computed]
@@ -70,8 +66,13 @@ def _tables(results: HostResults) -> Iterator[Table]:
         yield matrix(
             f"Host time per step by requests, ms: of {none}, and what others add; {target}", results.arms, columns, host
         )
-        for clock, name in (("cpu", "CPU time"), ("wall", "wall time")):
-            yield matrix(f"Whole step by requests, {name}, ms; {target}", results.arms, columns, partial(whole, clock))
+        whole_step, drafting = "Whole step by requests", "Proposer, its input and its draft model by requests"
+        for metric, name in (
+            ("cpu", f"{whole_step}, CPU time"),
+            ("wall", f"{whole_step}, wall time"),
+            ("drafting", f"{drafting}, wall time"),
+        ):
+            yield matrix(f"{name}, ms; {target}", results.arms, columns, partial(whole, metric))
         for level in levels:
             parts = [(part, f"cpu, {part}", 1e3, 2) for part in PARTS]
             parts += [("drafted per request", "draft_tokens", 1, 1), ("output per request", "output_tokens", 1, 1)]
@@ -84,7 +85,7 @@ def _tables(results: HostResults) -> Iterator[Table]:
             )
 
 
-def _charts(results: HostResults) -> Iterator[StackedBars]:
+def _charts(results: Results[Cell]) -> Iterator[StackedBars]:
     for is_computed, level in results.cells:
         parts = {
             part: {

@@ -17,7 +17,7 @@ class StreamingEngine(Protocol):
     """An engine that is driven step by step."""
 
     def add(self, request: Request) -> str:
-        """Takes a request in, and says what it is called from now on."""
+        """Adds a request and returns its name."""
         ...
 
     def step(self) -> Iterable[tuple[str, Sequence[int], bool]]:

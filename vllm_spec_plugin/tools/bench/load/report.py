@@ -5,14 +5,11 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any
 
-from vllm_spec_plugin.tools.bench.arm_spec import OPTIMAL, is_stock
-from vllm_spec_plugin.tools.bench.load.sweep import Cell, SweepResults, streams_text
-from vllm_spec_plugin.tools.bench.load.switching import RECOVERED, WINDOW, SwitchPhase
-from vllm_spec_plugin.tools.bench.load.workloads import GREEDY, MIXED, SWITCHING, TITLES
-from vllm_spec_plugin.tools.bench.noise_gate import disturbance_text
-from vllm_spec_plugin.tools.bench.rounds import interruption
-from vllm_spec_plugin.tools.report import Chart, Line, Report, Spread, Table, show_spread
-from vllm_spec_plugin.tools.report.table import matrix
+from vllm_spec_plugin.tools.bench.arms import OPTIMAL, is_stock
+from vllm_spec_plugin.tools.bench.load.sweep import Cell, SweepResults
+from vllm_spec_plugin.tools.bench.load.switching import RECOVERED, SwitchPhase
+from vllm_spec_plugin.tools.bench.load.workloads import GREEDY, MIXED, SWITCHING, TITLES, WINDOW
+from vllm_spec_plugin.tools.report import Chart, Line, Report, Spread, Table, matrix, plural, show_spread
 
 _SPEED = "tokens_per_second"
 
@@ -26,7 +23,7 @@ def report_of(results: SweepResults, provenance: Mapping[str, Any], rounds: int,
         rounds: requested number of rounds.
         on_cpu: whether vLLM is its CPU build.
     """
-    problems = interruption(results.rounds, rounds)
+    problems = []
     if results.num_wrong:
         problems.append(f"{results.num_wrong} greedy outputs differ from those of arm {results.reference}")
     agreements = [
@@ -37,25 +34,24 @@ def report_of(results: SweepResults, provenance: Mapping[str, Any], rounds: int,
         {"level": streams, "phases": [asdict(phase) for phase in phases]}
         for streams, phases in results.switches.items()
     ]
-    return Report(
+    best = [
+        {"workload": workload, "level": streams, "arm": results.best_fixed(workload, streams)}
+        for workload, streams in results.cells
+    ]
+    return results.report(
         "bench",
         "Speculative decoding under load",
         provenance,
-        list(_conclusion(results)),
-        list(_tables(results)),
-        list(_charts(results, on_cpu)),
-        [*_notes(results, on_cpu), *filter(None, [disturbance_text(results.others)])],
-        problems,
-        results.measurements,
-        {
-            "arms": list(results.arms),
-            "best_fixed": [
-                {"workload": workload, "level": streams, "arm": results.best_fixed(workload, streams)}
-                for workload, streams in results.cells
-            ],
+        rounds,
+        conclusion=list(_conclusion(results)),
+        tables=list(_tables(results)),
+        charts=list(_charts(results, on_cpu)),
+        notes=_notes(results, on_cpu),
+        problems=problems,
+        data={
+            "best_fixed": best,
             "agreements": agreements,
             "switching": {"window": WINDOW, "recovered": RECOVERED, "levels": switches},
-            "others": results.others,
         },
     )
 
@@ -78,7 +74,7 @@ def _conclusion(results: SweepResults) -> Iterator[str]:
                 ]
                 if found:
                     ends = dict.fromkeys((min(found), max(found)))
-                    shown = (f"{times:.2f} ({streams_text(streams)})" for times, streams in ends)
+                    shown = (f"{times:.2f} ({plural(streams, 'stream')})" for times, streams in ends)
                     parts.append(f"{' to '.join(shown)} times {name}")
             if parts:
                 yield f"{workload}: the throughput of {arm} is {' and '.join(parts)}."
@@ -88,13 +84,13 @@ def _conclusion(results: SweepResults) -> Iterator[str]:
     for streams, phases in results.switches.items():
         if OPTIMAL in results.arms:
             found_at = (f"phase {i} ({phase.kind}): {_recovery(phase, OPTIMAL)}" for i, phase in enumerate(phases, 1))
-            where = streams_text(streams)
+            where = _streams(streams)
             yield f"switching, {where}: tokens until {OPTIMAL} is near the best arm: {', '.join(found_at)}."
 
 
 def _tables(results: SweepResults) -> Iterator[Table]:
     for workload, levels in results.levels.items():
-        columns = list(map(streams_text, levels))
+        columns = list(map(_streams, levels))
         table = partial(_matrix, results, workload, columns)
         best_note = "*: best fixed K at this level." if results.fixed else ""
         yield table("tokens/s", partial(_speed, results), best_note)
@@ -115,7 +111,7 @@ def _tables(results: SweepResults) -> Iterator[Table]:
         for i, phase in enumerate(phases, 1):
             count = _num_windows(phase)
             yield Table(
-                f"switching, {streams_text(streams)}, phase {i} ({phase.kind}): tokens/s from output token ... on",
+                f"switching, {plural(streams, 'stream')}, phase {i} ({phase.kind}): tokens/s from output token ... on",
                 ["arm", *(str(window * WINDOW) for window in range(count)), "near best"],
                 [
                     [arm, *(f"{rate:.3g}" for rate in phase.rates[arm][:count]), _recovery(phase, arm)]
@@ -201,13 +197,17 @@ def _charts(results: SweepResults, on_cpu: bool) -> Iterator[Chart]:
                 points = {(i + 0.5) * WINDOW: rate for i, rate in enumerate(rates)}
                 lines.append(Line(arm, points, _role(results, arm)))
             yield Chart(
-                f"throughput, {TITLES[SWITCHING]}, {streams_text(streams)}",
+                f"throughput, {TITLES[SWITCHING]}, {plural(streams, 'stream')}",
                 "output tokens per stream",
                 "tokens/s of all streams",
                 lines,
                 has_levels=False,
                 sections=ends,
             )
+
+
+def _streams(number: int) -> str:
+    return plural(number, "stream")
 
 
 def _scaled(spread: Spread | None) -> Spread | None:

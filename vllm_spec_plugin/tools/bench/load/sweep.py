@@ -4,8 +4,9 @@ import functools
 import itertools
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
+from vllm_spec_plugin.tools.bench import rounds
 from vllm_spec_plugin.tools.bench.arm import Arm
 from vllm_spec_plugin.tools.bench.arms import PlannedArm
 from vllm_spec_plugin.tools.bench.load.agreement import Agreement, TopTwo, compare
@@ -14,9 +15,9 @@ from vllm_spec_plugin.tools.bench.load.switching import SwitchPhase, switch_phas
 from vllm_spec_plugin.tools.bench.load.texts import ANSWERED, TURNS, Texts
 from vllm_spec_plugin.tools.bench.load.workloads import EASY, SWITCHING, Sizes, load_job
 from vllm_spec_plugin.tools.bench.noise_gate import NoiseGate
-from vllm_spec_plugin.tools.bench.rounds import others_of, run_rounds
+from vllm_spec_plugin.tools.bench.rounds import Results, run_rounds
 from vllm_spec_plugin.tools.certify.greedy import tolerance_of
-from vllm_spec_plugin.tools.report import Measurements
+from vllm_spec_plugin.tools.report import plural
 
 # A workload and the number of its streams.
 Cell = tuple[str, int]
@@ -68,33 +69,18 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class SweepResults:
+class SweepResults(Results[Cell]):
     """Findings of a sweep.
 
     Attributes:
-        arms: names in order; the first is no speculation.
         fixed: arms that the best fixed draft length is chosen from.
-        cells: workloads with numbers of streams.
-        rounds: number of rounds that all arms did.
-        measurements: metrics of `figures`, by arm, workload, streams and round.
         switches: phases of the workload `switching`, by streams.
         agreements: of greedy outputs with the first arm's, by arm, workload and streams.
-        others: cores that other processes used, per run; empty where that is unknown.
     """
 
-    arms: tuple[str, ...]
     fixed: tuple[str, ...]
-    cells: tuple[Cell, ...]
-    rounds: int
-    measurements: Measurements
-    switches: dict[int, list[SwitchPhase]] = field(default_factory=dict)
-    agreements: dict[tuple[str, str, int], Agreement] = field(default_factory=dict)
-    others: list[float] = field(default_factory=list)
-
-    @property
-    def reference(self) -> str:
-        """The arm without speculation."""
-        return self.arms[0]
+    switches: dict[int, list[SwitchPhase]]
+    agreements: dict[tuple[str, str, int], Agreement]
 
     @property
     def levels(self) -> dict[str, list[int]]:
@@ -122,17 +108,9 @@ def run_sweep(
     gate: NoiseGate,
     on_run: Callable[[int, str], None],
 ) -> SweepResults:
-    """Warms the arms up, runs the rounds and compares greedy outputs; see `run_rounds` for interrupts.
+    """Warms the arms up, runs the rounds and compares greedy outputs; the parameters are those of `run_rounds`.
 
-    Args:
-        arms: by name, no speculation first.
-        engines: running, by the arm's name.
-        plan: the load; answers that it needs come from the first arm.
-        gate: chooses the moments.
-        on_run: called before each run with the number of runs done and a description.
-
-    Raises:
-        UserError: an arm ended.
+    Answers that the load needs come from the first arm.
     """
     if any(workload in ANSWERED for workload, _ in plan.cells):
         on_run(0, "answering prompts without speculation")
@@ -176,21 +154,17 @@ def results_of(
     agreements: Mapping[tuple[str, str, int], Agreement],
 ) -> SweepResults:
     """Sums up the runs of all arms and cells."""
-    measurements = Measurements()
-    for cell in cells:
-        for name in arms:
-            for run in runs:
-                if (run.arm, run.cell) == (name, cell):
-                    measurements.add(name, *cell, run.round, figures(run.answer))
+    switches = {
+        streams: switch_phases([run for run in runs if run.cell == (workload, streams)], list(arms))
+        for workload, streams in cells
+        if workload == SWITCHING
+    }
+    fixed = tuple(name for name, arm in arms.items() if arm.is_fixed)
     return SweepResults(
-        tuple(arms),
-        tuple(name for name, arm in arms.items() if arm.is_fixed),
-        tuple(cells),
-        1 + max(run.round for run in runs),
-        measurements,
-        {cell[1]: switch_phases([r for r in runs if r.cell == cell], list(arms)) for cell in cells if _turns(cell)},
-        dict(agreements),
-        others_of(runs),
+        **vars(rounds.results_of(runs, arms, cells, lambda cell: cell, figures)),
+        fixed=fixed,
+        switches=switches,
+        agreements=dict(agreements),
     )
 
 
@@ -219,15 +193,6 @@ def figures(answer: LoadAnswer) -> dict[str, float | None]:
     }
 
 
-def streams_text(number: int) -> str:
-    """Returns a number of streams in words."""
-    return f"{number} stream" if number == 1 else f"{number} streams"
-
-
 def cell_text(cell: Cell) -> str:
     """Returns a cell in words."""
-    return f"{cell[0]}, {streams_text(cell[1])}"
-
-
-def _turns(cell: Cell) -> bool:
-    return cell[0] == SWITCHING
+    return f"{cell[0]}, {plural(cell[1], 'stream')}"

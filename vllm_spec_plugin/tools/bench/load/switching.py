@@ -6,10 +6,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from vllm_spec_plugin.tools.bench.load.records import LoadRun, Progress
-from vllm_spec_plugin.tools.bench.load.workloads import SWITCHES
+from vllm_spec_plugin.tools.bench.load.workloads import SWITCHES, WINDOW
 
-# Output tokens per stream.
-WINDOW = 50
 # Of the best arm's tokens per second.
 RECOVERED = 0.9
 

@@ -8,7 +8,9 @@ from functools import cached_property
 from vllm_spec_plugin.tools.bench.load.records import Request
 from vllm_spec_plugin.tools.bench.source_files import INSTRUCTION, changed_lines, passages
 
-EDIT, AGENT, SAMPLES, RETRIEVAL = "edit", "agent", "samples", "retrieval"
+EDIT, USELESS, AGENT, SAMPLES, RETRIEVAL = "edit", "useless", "agent", "samples", "retrieval"
+# Requests that are made of source files.
+READS_FILES = (EDIT, USELESS, RETRIEVAL)
 # Requests that need the target's answers before the rounds.
 ANSWERED = (EDIT, AGENT)
 # Of passages in prompts, and of files to edit: with the answer, a file has room in 1,024 tokens of the bundled target.
@@ -27,7 +29,7 @@ class Texts:
     Attributes:
         prompts: beginnings of texts, at least one.
         passages: of source files, for `retrieval`, which needs at least two.
-        files: for `edit`, which needs at least two.
+        files: for `edit` and `useless`, which need at least two.
         answers: greedy answers of the target, by prompt, for the workloads of `ANSWERED`.
     """
 
@@ -55,9 +57,10 @@ def different(texts: Sequence[str], index: int) -> str:
 
 
 def known_request(kind: str, texts: Texts, first: int, index: int, streams: int, num_tokens: int) -> Request:
-    """Returns a request of `edit`, `agent`, `samples` or `retrieval`.
+    """Returns a request of `edit`, `useless`, `agent`, `samples` or `retrieval`.
 
     `edit` has the target's answer with 5% of its lines changed as its prediction, and none before the answer is known.
+    `useless` has another file as its prediction.
     In `agent` all streams have a conversation each, in which a prompt is the last one with its answer and an
     instruction; without the answer, the last one alone. New conversations begin after `TURNS` requests. In `samples`
     eight requests one after the other have the same prompt. In `retrieval` a prompt has a passage twice, then its
@@ -82,6 +85,8 @@ def known_request(kind: str, texts: Texts, first: int, index: int, streams: int,
         begun = "".join(passage.splitlines(keepends=True)[:_BEGUN_LINES])
         return Request(kind, f"{passage}\n{passage}\n{begun}", 0.0, num_tokens)
     prompt = f"{_EDIT}{different(texts.files, first + index)}{_EDIT}"
+    if kind == USELESS:
+        return Request(kind, prompt, 0.0, num_tokens, different(texts.files, first + index + 1))
     lines = texts.answers.get(prompt, "").splitlines()
     changed = changed_lines(lines, texts.lines, random.Random(prompt)) if lines else []
     return Request(kind, prompt, 0.0, num_tokens, "\n".join(changed))

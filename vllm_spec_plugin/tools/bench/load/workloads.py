@@ -3,9 +3,21 @@
 import random
 from dataclasses import dataclass
 from itertools import cycle, islice
+from typing import Annotated
+
+import typer
 
 from vllm_spec_plugin.tools.bench.load.records import LoadJob, Phase, Request
-from vllm_spec_plugin.tools.bench.load.texts import AGENT, EDIT, RETRIEVAL, SAMPLES, Texts, different, known_request
+from vllm_spec_plugin.tools.bench.load.texts import (
+    AGENT,
+    EDIT,
+    RETRIEVAL,
+    SAMPLES,
+    USELESS,
+    Texts,
+    different,
+    known_request,
+)
 from vllm_spec_plugin.tools.bench.prompts import PROMPTS
 
 EASY, HARD, MIXED, SWITCHING = "easy", "hard", "mixed", "switching"
@@ -15,22 +27,26 @@ TITLES = {
     MIXED: "predictable and unpredictable text (mixed)",
     SWITCHING: "text that turns (switching)",
     EDIT: "files to edit, with predictions (edit)",
+    USELESS: "files to edit, with useless predictions (useless)",
     AGENT: "growing conversations (agent)",
     SAMPLES: "eight samples of a prompt (samples)",
     RETRIEVAL: "copied passages (retrieval)",
 }
 WORKLOADS = tuple(TITLES)
-_KNOWN = (EDIT, AGENT, SAMPLES, RETRIEVAL)
+_EDITS = (EDIT, USELESS)
+_KNOWN = (*_EDITS, AGENT, SAMPLES, RETRIEVAL)
 # Of which all requests are at temperature 0.
-GREEDY = (EASY, EDIT, AGENT, RETRIEVAL)
+GREEDY = (EASY, *_EDITS, AGENT, RETRIEVAL)
 SWITCHES = (EASY, HARD, EASY)
+# Output tokens per stream in which throughput over time is measured.
+WINDOW = 50
 
 # Short: speculation does not shorten prompts, and a small machine at 32 streams would spend half its time on them.
 BEGINNINGS = tuple(text[:64] for text in PROMPTS)
 
 # Requests differ in length by as much, so that they do not all end in one step.
 _SHORTEST, _LONGEST = 0.5, 1.5
-# The same of `edit`, whose answers are whole files, and their mean, in means of other requests.
+# The same of `edit` and `useless`, whose answers are whole files, and their mean, in means of other requests.
 _SHORTEST_EDIT, _LONGEST_EDIT, _MEAN_EDIT = 5, 7, 6
 _WARM_UP_TOKENS = 16
 _LEAST_WARM_UP_TOKENS = 64
@@ -38,21 +54,31 @@ _LEAST_WARM_UP_TOKENS = 64
 
 @dataclass(frozen=True)
 class Sizes:
-    """Sizes of a workload's requests and runs.
+    """Sizes of a workload's requests and runs: options of `vllm-spec bench`."""
 
-    Attributes:
-        request_tokens: output tokens of a request, on average; in `agent` of each. `edit` has six times as many.
-        stream_tokens: per stream, after which a run ends.
-        min_total_tokens: minimum output tokens of a run, all streams together.
-        phase_tokens: per stream and phase of `switching`.
-        hard_temperature: of unpredictable text.
-    """
-
-    request_tokens: int = 64
-    stream_tokens: int = 64
-    min_total_tokens: int = 192
-    phase_tokens: int = 400
-    hard_temperature: float = 1.5
+    request_tokens: Annotated[
+        int,
+        typer.Option(
+            min=2,
+            max=1024,
+            help="Mean output tokens per request; requests have 0.5 to 1.5 times as many, edits 5 to 7 times.",
+        ),
+    ] = 64
+    stream_tokens: Annotated[
+        int, typer.Option("--tokens", min=2, help="Minimum output tokens per stream of a run.")
+    ] = 64
+    min_total_tokens: Annotated[
+        int, typer.Option(min=2, help="Minimum output tokens of a run, all streams together.")
+    ] = 192
+    phase_tokens: Annotated[
+        int, typer.Option(min=2 * WINDOW, max=800, help="Output tokens per stream and phase of the workload switching.")
+    ] = 400
+    hard_temperature: Annotated[
+        float,
+        typer.Option(
+            "--temperature", min=0.1, max=10.0, help="Temperature of unpredictable text; predictable text has 0."
+        ),
+    ] = 1.5
 
 
 def load_job(
@@ -85,19 +111,19 @@ def load_job(
             own = (_request(kind, texts, first + index + n, 2 * num_tokens, sizes) for n in range(streams))
             phases.append(Phase(tuple(own), streams * num_tokens))
         return LoadJob(streams, tuple(phases), seed + number)
-    mean = (_MEAN_EDIT if workload == EDIT else 1) * sizes.request_tokens
+    mean = (_MEAN_EDIT if workload in _EDITS else 1) * sizes.request_tokens
     if is_warm_up:
         num_tokens = max(streams * _WARM_UP_TOKENS, _LEAST_WARM_UP_TOKENS)
     else:
-        # Answers of `edit` are written in full: the changed lines are anywhere.
-        least = mean if workload == EDIT else 0
+        # Answers of edits are written in full: the changed lines are anywhere.
+        least = mean if workload in _EDITS else 0
         num_tokens = max(streams * max(sizes.stream_tokens, least), sizes.min_total_tokens)
     kinds = cycle((EASY, HARD) if workload == MIXED else (workload,))
     # Enough that none comes twice, unless requests end early.
     count = streams + 2 * num_tokens // mean + 2
     requests = []
     for index, kind in enumerate(islice(kinds, count)):
-        bounds = (_SHORTEST_EDIT, _LONGEST_EDIT) if kind == EDIT else (_SHORTEST, _LONGEST)
+        bounds = (_SHORTEST_EDIT, _LONGEST_EDIT) if kind in _EDITS else (_SHORTEST, _LONGEST)
         length = max(round(sizes.request_tokens * rng.uniform(*bounds)), 2)
         if kind in _KNOWN:
             # The next prompt has the whole answer.

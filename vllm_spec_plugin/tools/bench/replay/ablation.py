@@ -11,10 +11,11 @@ from vllm_spec_plugin.scheduling.draft_length.acceptance import AcceptanceModel
 from vllm_spec_plugin.scheduling.draft_length.comparison import Comparison
 from vllm_spec_plugin.scheduling.draft_length.optimal import OptimalControl
 from vllm_spec_plugin.scheduling.draft_length.regression import ForgetfulRegression
-from vllm_spec_plugin.tools.bench.arm_spec import OPTIMAL
-from vllm_spec_plugin.tools.bench.drafting.stopwatch import replaced
+from vllm_spec_plugin.tools.bench.arms import OPTIMAL
+from vllm_spec_plugin.tools.bench.host.stopwatch import replaced
 from vllm_spec_plugin.tools.bench.replay.recording import Recording
-from vllm_spec_plugin.tools.bench.replay.settings import Arm, Sizes, optimal, replay
+from vllm_spec_plugin.tools.bench.replay.settings import Arm, optimal, replay
+from vllm_spec_plugin.tools.bench.replay.sizes import Sizes
 
 Switch = Callable[[], AbstractContextManager[None]]
 
@@ -55,8 +56,8 @@ def ablate(recording: Recording, workload: str, streams: int, sizes: Sizes, mech
     Returns:
         By seed: tokens per second with it over those without it, less 1.
     """
-    everyone = tuple(range(len(recording.methods)))
-    arm = Arm(OPTIMAL, everyone, recording.config.draft_length.tokens, partial(optimal, recording, everyone))
+    all_proposers = tuple(range(len(recording.methods)))
+    arm = Arm(OPTIMAL, all_proposers, recording.config.draft_length.tokens, partial(optimal, recording, all_proposers))
     whole = replay(recording, arm, workload, streams, sizes)
     with MECHANISMS[mechanism]():
         without = replay(recording, arm, workload, streams, sizes)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from rich.console import Console
 
 from vllm_spec_plugin.config import PluginConfig, parse_config
 from vllm_spec_plugin.schema.errors import UserError
@@ -23,6 +24,7 @@ from vllm_spec_plugin.tools.bench.records import Job
 from vllm_spec_plugin.tools.bench.replay.costs import Costs, Sample, costs_of
 from vllm_spec_plugin.tools.bench.replay.traces import EDIT, MOST_NODES, Trace, Verified
 from vllm_spec_plugin.tools.bench.rounds import in_turn
+from vllm_spec_plugin.tools.bench.running import started_arms
 
 KINDS = (EASY, HARD, EDIT)
 _NONE, _PLUGIN = "none", "plugin"
@@ -94,7 +96,9 @@ def fixed(config: PluginConfig, tokens: int) -> PluginConfig:
 
 
 @contextlib.contextmanager
-def running(config: PluginConfig, target: str, seed: int, folder: Path) -> Iterator[dict[str, RecordingArm]]:
+def running(
+    config: PluginConfig, target: str, seed: int, folder: Path, console: Console
+) -> Iterator[dict[str, RecordingArm]]:
     """Starts the engine that records, and one without speculation to compare with; they end with the context.
 
     Raises:
@@ -102,15 +106,12 @@ def running(config: PluginConfig, target: str, seed: int, folder: Path) -> Itera
     """
     path = folder / "plugin.yaml"
     path.write_text(yaml.safe_dump(config.model_dump(mode="json")), encoding="utf-8")
-    plans = {_PLUGIN: plan_file(path), _NONE: ArmPlan(None, 0, None)}
-    with contextlib.ExitStack() as stack:
-        arms = {}
-        for name, plan in plans.items():
-            arguments = engine_arguments(plan, target, seed, enforce_eager=False, memory=0.3)
-            # Each job computes its prompts.
-            arguments["enable_prefix_caching"] = False
-            arm = RecordingArm(name, arguments, arm_environment(target), folder / name)
-            arms[name] = stack.enter_context(arm)
+    # Each job computes its prompts.
+    arguments = {
+        name: engine_arguments(plan, target, seed, False, 0.3) | {"enable_prefix_caching": False}
+        for name, plan in {_PLUGIN: plan_file(path), _NONE: ArmPlan(None)}.items()
+    }
+    with started_arms(arguments, arm_environment(target), folder, console, RecordingArm) as arms:
         yield arms
 
 

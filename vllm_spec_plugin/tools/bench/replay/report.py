@@ -4,8 +4,10 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from vllm_spec_plugin.tools.bench.arm_spec import NONE, OPTIMAL
+from vllm_spec_plugin.tools.bench.arms import NONE, OPTIMAL
+from vllm_spec_plugin.tools.bench.load.workloads import TITLES
 from vllm_spec_plugin.tools.bench.replay.settings import FIRST_STEPS, OFF
+from vllm_spec_plugin.tools.bench.replay.traces import EDIT
 from vllm_spec_plugin.tools.report import Chart, Line, Measurements, Report, Table
 
 _SPEED, _FIRST = "tokens_per_second", "first_tokens_per_second"
@@ -145,4 +147,5 @@ def _charts(title: str, one: Measurements) -> Iterator[Chart]:
             )
             for arm in arms
         ]
-        yield Chart(f"{title}: {workload.rpartition(': ')[2]}", "concurrent streams", f"tokens/s over {NONE}", lines)
+        kind = (TITLES | {EDIT: "repeated prompts (edit)"})[workload.rpartition(": ")[2]]
+        yield Chart(f"target {title}; {kind}", "concurrent streams", f"tokens/s over {NONE}", lines)

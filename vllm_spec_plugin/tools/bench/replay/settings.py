@@ -7,10 +7,11 @@ from functools import partial
 from vllm_spec_plugin.scheduling.draft_length.control import DraftLengthControl
 from vllm_spec_plugin.scheduling.draft_length.create import create_control
 from vllm_spec_plugin.scheduling.draft_length.fixed import FixedControl
-from vllm_spec_plugin.tools.bench.arm_spec import NONE, OPTIMAL
+from vllm_spec_plugin.tools.bench.arms import NONE, OPTIMAL
 from vllm_spec_plugin.tools.bench.load.workloads import EASY, HARD, MIXED, SWITCHES, SWITCHING
 from vllm_spec_plugin.tools.bench.replay.recording import Recording
 from vllm_spec_plugin.tools.bench.replay.server import Load, Result, Server
+from vllm_spec_plugin.tools.bench.replay.sizes import Sizes
 from vllm_spec_plugin.tools.bench.replay.traces import EDIT
 
 # Kinds of text that requests take in turn, phase by phase.
@@ -28,21 +29,6 @@ FIRST_STEPS = 100
 _MAX_STEP_TOKENS = 2048
 
 MakeControl = Callable[[], DraftLengthControl | None]
-
-
-@dataclass(frozen=True)
-class Sizes:
-    """How much is replayed.
-
-    Attributes:
-        tokens: output tokens per stream, of each phase.
-        request_tokens: mean output tokens of a request.
-        seeds: every policy serves the load once per seed.
-    """
-
-    tokens: int
-    request_tokens: int
-    seeds: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -71,10 +57,10 @@ def optimal(recording: Recording, proposers: Sequence[int]) -> DraftLengthContro
 def arms_of(recording: Recording) -> Iterator[Arm]:
     """No speculation, fixed draft lengths of all proposers, and the policy with all of them and with each alone."""
     count, most = len(recording.methods), recording.config.draft_length.tokens
-    everyone = tuple(range(count))
-    yield Arm(NONE, everyone, 0, lambda: None)
-    yield Arm(OFF, everyone, 0, FixedControl)
-    groups = [everyone, *(((index,) for index in everyone) if count > 1 else ())]
+    all_proposers = tuple(range(count))
+    yield Arm(NONE, all_proposers, 0, lambda: None)
+    yield Arm(OFF, all_proposers, 0, FixedControl)
+    groups = [all_proposers, *(((index,) for index in all_proposers) if count > 1 else ())]
     for group in groups:
         name = name_of(recording, group)
         yield Arm(f"{OPTIMAL}{name}", group, most, partial(optimal, recording, group))
@@ -98,7 +84,7 @@ def replay(recording: Recording, arm: Arm, workload: str, streams: int, sizes: S
     trees = [i for i, proposer in enumerate(config.proposers) if proposer.drafts_trees]
     server = Server(recording.traces, recording.costs, config.kv_proposer, arm.proposers, arm.most, trees)
     found = []
-    for seed in sizes.seeds:
+    for seed in range(sizes.seed, sizes.seed + sizes.seeds):
         load = Load(streams, WORKLOADS[workload], sizes.tokens, sizes.request_tokens, seed)
         result: Result = server.serve(load, arm.make())
         found.append(

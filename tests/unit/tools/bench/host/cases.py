@@ -1,9 +1,9 @@
 """Runs of the host-time benchmark made by hand."""
 
-from vllm_spec_plugin.tools.bench.host.comparison import Cell, HostResults, results_of
+from vllm_spec_plugin.tools.bench.host.comparison import TARGETS, Cell, figures
 from vllm_spec_plugin.tools.bench.host.parts import DRAFT, FORWARD, PARTS, SAMPLER
 from vllm_spec_plugin.tools.bench.host.records import HostAnswer
-from vllm_spec_plugin.tools.bench.rounds import Run
+from vllm_spec_plugin.tools.bench.rounds import Results, Run, results_of
 
 NONE, OURS = "no speculation", "draft model, K = 4"
 CELLS: list[Cell] = [(False, 1), (False, 32), (True, 1), (True, 32)]
@@ -26,7 +26,7 @@ def answer(host: float, *, drafted: float = 0.0, forward: float = 0.0) -> HostAn
     )
 
 
-def results(rounds: int = 2) -> HostResults:
+def results(rounds: int = 2) -> Results[Cell]:
     """No speculation has 1 ms of host time, and 2 in the second round; ours 0.5 ms more, and 0.7."""
     runs: list[Run[Cell, HostAnswer]] = []
     for cell in CELLS:
@@ -34,4 +34,4 @@ def results(rounds: int = 2) -> HostResults:
         for number, (none, ours) in enumerate([(0.001, 0.0015), (0.002, 0.0027)][:rounds]):
             runs.append(Run(NONE, cell, number, answer(none, forward=forward), 0.25))
             runs.append(Run(OURS, cell, number, answer(ours, drafted=4.0, forward=forward)))
-    return results_of(runs, [NONE, OURS], CELLS)
+    return results_of(runs, [NONE, OURS], CELLS, lambda cell: (TARGETS[cell[0]], cell[1]), figures)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.unit.tools.bench.host.cases import CELLS, NONE, OURS, answer, results
-from vllm_spec_plugin.tools.bench.arms import PlannedArm, engines
+from vllm_spec_plugin.tools.bench.arms import engines
 from vllm_spec_plugin.tools.bench.engine_args import ArmPlan
 from vllm_spec_plugin.tools.bench.host.comparison import ARMS, TARGETS, HostArm, plan_host_arms, run_all
 from vllm_spec_plugin.tools.bench.host.parts import DRAFT, SAMPLER
@@ -21,12 +21,12 @@ def test_the_usual_arms_need_six_engines(tmp_path: Path) -> None:
     arms = plan_host_arms(ARMS, DRAFT_FOLDER, 8, tmp_path)
     ngram, draft_model = ["ngram, K = 0", "ngram, K = 4"], ["draft model, K = 0", "draft model, K = 4"]
     assert list(arms) == [NONE, "vLLM's ngram, K = 4", "vLLM's draft_model, K = 4", *ngram, *draft_model, "optimal"]
-    started = engines({name: arm.planned for name, arm in arms.items()})
+    started = engines(arms)
     assert [names for names in started.values() if len(names) > 1] == [ngram, draft_model]
     assert [name for name, arm in arms.items() if arm.repeats] == ["ngram, K = 4"]
-    assert [arm.planned.spec_tokens for arm in arms.values()] == [None, None, None, 0, 4, 0, 4, None]
+    assert [arm.spec_tokens for arm in arms.values()] == [None, None, None, 0, 4, 0, 4, None]
     for name in (*ngram, *draft_model):
-        assert name.split(",")[0].replace(" ", "_") in repr(arms[name].planned.plan.settings)
+        assert name.split(",")[0].replace(" ", "_") in repr(arms[name].plan.settings)
 
 
 def test_medians_of_steps_are_kept_by_round() -> None:
@@ -38,6 +38,7 @@ def test_medians_of_steps_are_kept_by_round() -> None:
         assert found.rounds(*place, f"wall, {SAMPLER}") == pytest.approx({0: 0.0003, 1: 0.00054})
     assert found.rounds(OURS, TARGETS[False], 1, "wall") == pytest.approx({0: 0.007, 1: 0.0094})
     assert found.median(OURS, TARGETS[False], 1, "output_tokens") == 4
+    assert found.median(OURS, TARGETS[False], 1, "drafting") == pytest.approx(0.004)
 
 
 class Engine:
@@ -53,8 +54,8 @@ class Engine:
 
 
 def test_arms_take_turns_after_a_warm_up_and_each_does_its_own() -> None:
-    plan = ArmPlan(None, 0, None)
-    arms = {NONE: HostArm(PlannedArm(plan)), OURS: HostArm(PlannedArm(plan, 4), repeats=True)}
+    plan = ArmPlan(None)
+    arms = {NONE: HostArm(plan), OURS: HostArm(plan, 4, repeats=True)}
     own: dict[str, Any] = {name: Engine() for name in arms}
     told: list[str] = []
     gate = NoiseGate(0.0, busy=lambda: None, sleep=lambda seconds: None)
@@ -66,6 +67,6 @@ def test_arms_take_turns_after_a_warm_up_and_each_does_its_own() -> None:
         jobs = own[name].jobs
         assert [(job.is_computed, job.num_requests) for job in jobs] == CELLS * 3
         assert [job.num_steps for job in jobs] == [1] * 4 + [5] * 8
-        assert {(job.repeats, job.spec_tokens) for job in jobs} == {(arm.repeats, arm.planned.spec_tokens)}
+        assert {(job.repeats, job.spec_tokens) for job in jobs} == {(arm.repeats, arm.spec_tokens)}
         assert found.measurements.rounds(name, TARGETS[True], 32, "host") == {0: 0.001, 1: 0.001}
     assert (found.rounds, found.others) == (2, [])

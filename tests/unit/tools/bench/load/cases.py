@@ -2,8 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from vllm_spec_plugin.tools.bench.arm_spec import NONE, OPTIMAL
-from vllm_spec_plugin.tools.bench.arms import PlannedArm
+from vllm_spec_plugin.tools.bench.arms import NONE, OPTIMAL, PlannedArm
 from vllm_spec_plugin.tools.bench.engine_args import ArmPlan
 from vllm_spec_plugin.tools.bench.load.agreement import Agreement
 from vllm_spec_plugin.tools.bench.load.records import LoadAnswer, LoadRun, Output, PhaseAnswer, Progress
@@ -12,11 +11,11 @@ from vllm_spec_plugin.tools.bench.load.workloads import EASY, SWITCHES, SWITCHIN
 
 K_1, K_4, STOCK = "fixed K = 1", "fixed K = 4", "vLLM's ngram, K = 4"
 ARMS = {
-    NONE: PlannedArm(ArmPlan(None, 0, None)),
-    K_1: PlannedArm(ArmPlan("fixed.yaml", 4, {}), 1, is_fixed=True),
-    K_4: PlannedArm(ArmPlan("fixed.yaml", 4, {}), 4, is_fixed=True),
-    OPTIMAL: PlannedArm(ArmPlan("optimal.yaml", 8, {})),
-    STOCK: PlannedArm(ArmPlan({"method": "ngram"}, 4, {})),
+    NONE: PlannedArm(ArmPlan(None)),
+    K_1: PlannedArm(ArmPlan("fixed.yaml"), 1, is_fixed=True),
+    K_4: PlannedArm(ArmPlan("fixed.yaml"), 4, is_fixed=True),
+    OPTIMAL: PlannedArm(ArmPlan("optimal.yaml")),
+    STOCK: PlannedArm(ArmPlan({"method": "ngram"})),
 }
 # Tokens per second at 1 and 8 streams: K = 4 is best at 1, K = 1 at 8.
 RATES = {NONE: (20.0, 100.0), K_1: (30.0, 110.0), K_4: (50.0, 80.0), OPTIMAL: (49.0, 109.0), STOCK: (40.0, 70.0)}

@@ -1,7 +1,7 @@
 """The report of a load sweep."""
 
 from tests.unit.tools.bench.load.cases import K_1, K_4, STOCK, results
-from vllm_spec_plugin.tools.bench.arm_spec import NONE, OPTIMAL
+from vllm_spec_plugin.tools.bench.arms import NONE, OPTIMAL
 from vllm_spec_plugin.tools.bench.load.agreement import Agreement
 from vllm_spec_plugin.tools.bench.load.report import report_of
 from vllm_spec_plugin.tools.bench.load.sweep import SweepResults

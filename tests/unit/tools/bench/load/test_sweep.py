@@ -7,7 +7,7 @@ import pytest
 
 from tests.unit.tools.bench.load.cases import ARMS, run, steady, windows
 from vllm_spec_plugin.tools.bench.arm import Arm
-from vllm_spec_plugin.tools.bench.arm_spec import NONE
+from vllm_spec_plugin.tools.bench.arms import NONE
 from vllm_spec_plugin.tools.bench.load.agreement import Agreement
 from vllm_spec_plugin.tools.bench.load.records import LoadAnswer, LoadJob, Output
 from vllm_spec_plugin.tools.bench.load.sweep import Plan, SweepResults, figures, run_sweep

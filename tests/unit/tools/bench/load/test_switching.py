@@ -3,7 +3,7 @@
 import pytest
 
 from tests.unit.tools.bench.load.cases import K_4, results, run, windows
-from vllm_spec_plugin.tools.bench.arm_spec import NONE, OPTIMAL
+from vllm_spec_plugin.tools.bench.arms import NONE, OPTIMAL
 from vllm_spec_plugin.tools.bench.load.records import Progress
 from vllm_spec_plugin.tools.bench.load.switching import recovered_after, switch_phases, window_rates
 from vllm_spec_plugin.tools.bench.load.workloads import SWITCHES, SWITCHING

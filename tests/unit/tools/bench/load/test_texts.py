@@ -3,7 +3,16 @@
 from dataclasses import replace
 
 from vllm_spec_plugin.tools.bench.load.records import Request
-from vllm_spec_plugin.tools.bench.load.texts import AGENT, EDIT, RETRIEVAL, SAMPLES, TURNS, Texts, known_request
+from vllm_spec_plugin.tools.bench.load.texts import (
+    AGENT,
+    EDIT,
+    RETRIEVAL,
+    SAMPLES,
+    TURNS,
+    USELESS,
+    Texts,
+    known_request,
+)
 from vllm_spec_plugin.tools.bench.source_files import INSTRUCTION
 
 FILES = ("a = 1\nb = 2\nc = 3\n", "d = 4\ne = 5\nf = 6\n")
@@ -42,6 +51,13 @@ def test_a_prediction_is_the_answer_with_a_line_changed() -> None:
     assert set(changed) <= set(TEXTS.lines)
     assert requests(EDIT, 2, texts)[0] == first
     assert replace(first, prediction="") == before
+
+
+def test_a_useless_prediction_is_another_file() -> None:
+    (edit, _), (first, second) = requests(EDIT, 2), requests(USELESS, 2)
+    assert first.prompt == edit.prompt
+    assert first.prediction in second.prompt
+    assert first.prediction not in first.prompt
 
 
 def test_a_conversation_repeats_all_that_was_said() -> None:

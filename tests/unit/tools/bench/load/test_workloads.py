@@ -3,7 +3,7 @@
 import pytest
 
 from vllm_spec_plugin.tools.bench.load.records import LoadJob
-from vllm_spec_plugin.tools.bench.load.texts import EDIT, Texts
+from vllm_spec_plugin.tools.bench.load.texts import EDIT, USELESS, Texts
 from vllm_spec_plugin.tools.bench.load.workloads import (
     BEGINNINGS,
     EASY,
@@ -43,8 +43,9 @@ def test_there_are_requests_enough(streams: int) -> None:
     assert len(phase.requests) > streams
 
 
-def test_files_to_edit_are_written_in_full() -> None:
-    (phase,) = job(EDIT, 8).phases
+@pytest.mark.parametrize("workload", [EDIT, USELESS])
+def test_files_to_edit_are_written_in_full(workload: str) -> None:
+    (phase,) = job(workload, 8).phases
     assert all(5 * 40 <= request.num_tokens <= 7 * 40 for request in phase.requests)
     assert phase.num_tokens == 8 * 6 * 40
     # Those in flight at the end are not through.

@@ -3,11 +3,12 @@
 import statistics
 
 from tests.unit.tools.bench.replay.cases import recording
-from vllm_spec_plugin.tools.bench.arm_spec import NONE
+from vllm_spec_plugin.tools.bench.arms import NONE
 from vllm_spec_plugin.tools.bench.replay.ablation import MECHANISMS, ablate
-from vllm_spec_plugin.tools.bench.replay.settings import OFF, Sizes, arms_of, replay
+from vllm_spec_plugin.tools.bench.replay.settings import OFF, arms_of, replay
+from vllm_spec_plugin.tools.bench.replay.sizes import Sizes
 
-SIZES = Sizes(40, 30, (0, 1))
+SIZES = Sizes(40, 30, 2)
 
 
 def test_the_policy_is_compared_with_none_fixed_lengths_and_each_proposer_alone() -> None:

@@ -1,0 +1,30 @@
+"""The demo of an installed wheel, in an empty folder."""
+
+import json
+
+import pytest
+
+from tests.wheel import build_wheel, run_installed
+
+pytestmark = pytest.mark.e2e
+
+
+def test_a_wheel_demonstrates_itself_in_an_empty_folder(tmp_path):
+    site, folder = build_wheel(tmp_path), tmp_path / "empty"
+    folder.mkdir()
+    done = run_installed(
+        site, folder, "demo", "--quick", "--max-tokens", "32", "--json", "demo.json", "--svg", "view.svg"
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads((folder / "demo.json").read_text())
+    (verdict,) = found["conclusion"]
+    assert "all 3 pairs of outputs identical; exactness: not tested." in verdict
+    assert verdict in " ".join(done.stdout.split())
+    assert found["problems"] == []
+    rows = [row for row in found["measurements"] if row["metric"] == "tokens"]
+    assert len(rows) == 6
+    # Drafts were accepted: fewer pieces than tokens would be, and the text is there.
+    assert all(row["value"] > 8 for row in rows)
+    assert (folder / "vllm-spec-demo.png").read_bytes().startswith(b"\x89PNG")
+    assert "with speculation" in (folder / "view.svg").read_text().replace("&#160;", " ")
+    assert "What to type next" in done.stdout

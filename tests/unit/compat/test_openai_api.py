@@ -1,0 +1,77 @@
+"""Predictions are read and tokenized before a request's stream begins, and not on the server's event loop."""
+
+import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from vllm.exceptions import VLLMValidationError
+
+from vllm_spec_plugin.compat import openai_api
+
+KEY = "spec_prediction"
+
+
+def rendered(request: Any, tokenize: openai_api.Tokenize, meanwhile: Any = lambda: None, served: bool = True) -> Any:
+    """Renders a request as vLLM's server does; `meanwhile` is called from its event loop."""
+
+    async def original(serving: Any, request: Any) -> str:
+        return "rendered"
+
+    async def serve() -> Any:
+        render = openai_api._rendering(KEY, lambda _: served, tokenize, original)
+        asyncio.get_running_loop().call_later(0.01, meanwhile)
+        return await render(serving, request)
+
+    config = SimpleNamespace(speculative_config=None, model_config=SimpleNamespace(max_model_len=9))
+    with ThreadPoolExecutor(1) as executor:
+        renderer = SimpleNamespace(tokenizer=None, _executor=executor)
+        serving = SimpleNamespace(engine_client=SimpleNamespace(vllm_config=config), renderer=renderer)
+        return asyncio.run(serve())
+
+
+def a_request(prediction: Any = None, xargs: Any = None, beam: bool = False) -> Any:
+    extra = {} if prediction is None else {"prediction": prediction}
+    return SimpleNamespace(vllm_xargs=xargs, model_extra=extra, use_beam_search=beam)
+
+
+def letters(given: Any, tokenizer: Any, max_model_len: int) -> list[int]:
+    text = given["prediction"] if isinstance(given, dict) else given
+    if not isinstance(text, str):
+        raise ValueError("no text")
+    return [ord(letter) for letter in text]
+
+
+def test_the_event_loop_serves_others_while_a_prediction_is_tokenized() -> None:
+    has_served = threading.Event()
+
+    def tokenize(given: Any, tokenizer: Any, max_model_len: int) -> list[int]:
+        assert has_served.wait(10)
+        return letters(given, tokenizer, max_model_len)
+
+    request = a_request("ab", {"spec": "off"})
+    assert rendered(request, tokenize, has_served.set) == "rendered"
+    assert request.vllm_xargs == {"spec": "off", KEY: [97, 98]}
+
+
+@pytest.mark.parametrize(
+    ("request_", "served", "xargs"),
+    [
+        (a_request(xargs={KEY: "a"}), True, {KEY: [97]}),
+        (a_request("a", beam=True), True, None),
+        (a_request("a"), False, None),
+        (a_request(7), False, None),
+        (a_request(), True, None),
+    ],
+)
+def test_whose_predictions_are_read(request_: Any, served: bool, xargs: Any) -> None:
+    rendered(request_, letters, served=served)
+    assert request_.vllm_xargs == xargs
+
+
+@pytest.mark.parametrize("request_", [a_request(7), a_request("a", {KEY: "b"})])
+def test_wrong_ones_are_refused_before_a_stream_begins(request_: Any) -> None:
+    with pytest.raises(VLLMValidationError, match=r"no text|allowed: one of them"):
+        rendered(request_, letters)

@@ -1,1 +1,0 @@
-"""The n-gram proposer against brute force."""

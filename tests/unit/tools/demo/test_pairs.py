@@ -1,0 +1,123 @@
+"""Two servers are asked the same alternately."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from vllm_spec_plugin.tools.bench.noise_gate import NoiseGate
+from vllm_spec_plugin.tools.demo.answers import ask
+from vllm_spec_plugin.tools.demo.pairs import Servers, ask_in_pairs, running
+from vllm_spec_plugin.tools.mock_server.options import MockOptions
+from vllm_spec_plugin.tools.mock_server.running import MockServer
+
+
+class Served:
+    """A mock server as the demo sees a server.
+
+    Attributes:
+        model: its name.
+        events: starts and ends of all servers.
+    """
+
+    model = "mock"
+
+    def __init__(self, itl_ms: float, tokens_per_chunk: float, events: list[str], fault: str = "") -> None:
+        options = MockOptions(port=0, ttft_ms=1, itl_ms=itl_ms, tokens_per_chunk=tokens_per_chunk)
+        self._mock, self.events, self._fault = MockServer(options), events, fault
+
+    @property
+    def base_url(self) -> str:
+        return self._mock.base_url
+
+    def cpu_seconds(self) -> float:
+        return 0.0
+
+    def start(self) -> None:
+        if self._fault:
+            raise RuntimeError(self._fault)
+        self._mock.start()
+        self.events.append("start")
+
+    def stop(self, keep_log: bool = False) -> None:
+        self._mock.stop()
+        self.events.append("stop, log kept" if keep_log else "stop")
+
+
+@dataclass
+class Machine:
+    """A machine on which the first pair of each prompt is disturbed: one core works for others meanwhile."""
+
+    now: float = 0.0
+    busy_s: float = 0.0
+    jobs: int = 0
+
+    def busy(self) -> float:
+        # Read before and after each pause and each job.
+        self.jobs += 1
+        self.now += 1.0
+        if self.jobs == 4:
+            self.busy_s += 1.0
+        return self.busy_s
+
+    def clock(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+def test_each_prompt_is_asked_in_pairs_and_a_disturbed_pair_again() -> None:
+    events: list[str] = []
+    servers = Servers(Served(4, 1, events), Served(4, 2, events))  # type: ignore[arg-type]
+    shown: list[object] = []
+    machine = Machine()
+    gate = NoiseGate(10.0, busy=machine.busy, clock=machine.clock, sleep=machine.sleep)
+    with running(servers):
+        pairs = ask_in_pairs(servers, ["a", "b"], 2, 24, gate, shown.append)
+    assert events == ["start", "start", "stop", "stop"]
+    assert pairs == shown
+    assert [pair.prompt for pair in pairs] == [0, 1, 0, 1]
+    assert all(pair.plain.tokens == pair.drafted.tokens == 24 for pair in pairs)
+    # The mock's answers are one text for one prompt, and come in chunks of one and of two tokens.
+    assert all(pair.is_identical for pair in pairs)
+    assert all(len(pair.plain.pieces) > 1.5 * len(pair.drafted.pieces) for pair in pairs)
+    # The disturbed one was replaced.
+    assert not any(pair.is_disturbed for pair in pairs)
+
+
+def test_without_a_budget_a_disturbed_pair_is_kept_and_says_so() -> None:
+    servers = Servers(Served(1, 1, []), Served(1, 1, []))  # type: ignore[arg-type]
+    machine = Machine()
+    gate = NoiseGate(0.0, busy=machine.busy, clock=machine.clock, sleep=machine.sleep)
+    with running(servers):
+        pairs = ask_in_pairs(servers, ["a", "b"], 1, 4, gate, lambda pair: None)
+    assert [pair.is_disturbed for pair in pairs] == [True, False]
+
+
+def test_one_server_is_asked_without_and_with_drafts(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[bool] = []
+
+    def note(*arguments: Any, drafts_off: bool) -> Any:
+        asked.append(drafts_off)
+        return ask(*arguments)
+
+    monkeypatch.setattr("vllm_spec_plugin.tools.demo.pairs.ask", note)
+    events: list[str] = []
+    server = Served(1, 1, events)
+    machine = Machine()
+    gate = NoiseGate(0.0, busy=machine.busy, clock=machine.clock, sleep=machine.sleep)
+    with running(servers := Servers(server, server)):  # type: ignore[arg-type]
+        ask_in_pairs(servers, ["a", "b"], 1, 4, gate, lambda pair: None)
+    assert events == ["start", "stop"]
+    # Two warm-ups, then the pairs, whose order alternates.
+    assert asked == [True, False, True, False, True, False, False, True]
+
+
+def test_both_servers_end_where_one_does_not_start() -> None:
+    events: list[str] = []
+    servers = Servers(Served(1, 1, events), Served(1, 1, events, fault="no memory"))  # type: ignore[arg-type]
+    with pytest.raises(RuntimeError, match="no memory"), running(servers):
+        raise AssertionError("one is not running")
+    assert events.count("stop, log kept") >= 2
+    assert "stop" not in events

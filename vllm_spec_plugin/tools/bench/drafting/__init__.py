@@ -1,1 +1,0 @@
-"""What drafting costs within a step, and how fast speculation can be at all."""
