@@ -15,7 +15,7 @@ def test_each_page_is_in_the_navigation_and_exists():
     # Its tag for a Python function is not plain YAML.
     nav = re.findall(r"^ +- [^:\n]+: (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
     assert not [page for page in nav if not (ROOT / page).is_file()]
-    pages = {f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")}
+    pages = {str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md")}
     assert pages <= set(nav)
 
 
