@@ -4,6 +4,7 @@ Engines side by side have a core each: two on two cores without this slow each o
 inspected in the process that asks, not in a new one, which takes ten seconds per architecture.
 """
 
+import importlib
 import os
 import sys
 from pathlib import Path
@@ -28,5 +29,6 @@ def take_one(worker: str) -> None:
 
 def inspect_models_here() -> None:
     """Makes vLLM, where it is imported, inspect models' classes in this process."""
-    if registry := sys.modules.get("vllm.model_executor.models.registry"):
+    if "vllm" in sys.modules:
+        registry = importlib.import_module("vllm.model_executor.models.registry")
         vars(registry)["_run_in_subprocess"] = lambda inspect: inspect()

@@ -16,7 +16,7 @@ from tests.engine.sabotage import environment
 from tests.sizes import is_full
 from vllm_spec_plugin.cli import app
 from vllm_spec_plugin.tools.certify import jobs
-from vllm_spec_plugin.tools.certify.baseline import QUICK, Baseline, Sizes, run_baseline
+from vllm_spec_plugin.tools.certify.baseline import Baseline, Sizes, run_baseline
 from vllm_spec_plugin.tools.certify.checks import check_greedy, check_json, check_samples, check_seeds
 from vllm_spec_plugin.tools.certify.law import RAW_LOGITS
 from vllm_spec_plugin.tools.certify.results import Check
@@ -24,8 +24,8 @@ from vllm_spec_plugin.tools.demo import model_path
 
 pytestmark = [pytest.mark.engine, pytest.mark.statistical]
 
-# Two settings less, and fewer samples, but with full sizes.
-SIZES = Sizes(not is_full(), 16, 32, 4, 500 if is_full() else 250, 125, 1e9)
+# Without full sizes two settings less, which no sabotage here needs.
+SIZES = Sizes(not is_full(), 16, 32, 4, 500, 125, 1e9)
 # Of a sabotaged engine; sampling stops at the round that shows it.
 MOST = dataclasses.replace(SIZES, samples=2000)
 # Of each p-value here: 1e-3 over the 40 that there are at most.
@@ -93,10 +93,7 @@ def checked(kind: str, engine: Sabotaged, baseline: Baseline, sizes: Sizes) -> l
 def test_a_sabotage_is_caught_by_the_check_that_passes_without_it(
     sabotage: str, arms: Arms, baseline: Baseline
 ) -> None:
-    """4 prompts, 250 continuations each (full: 500), with a sabotage up to 2,000. Seed 0.
-
-    False-alarm rate of this file: 1e-3.
-    """
+    """4 prompts, 500 continuations each, with a sabotage up to 2,000. Seed 0. False-alarm rate of this file: 1e-3."""
     kind, config = SABOTAGES[sabotage]
     for name, expected, sizes in (("", "exact", SIZES), (sabotage, "not exact", MOST)):
         [check] = checked(kind, Sabotaged(arms, engine_of(config), name), baseline, sizes)
@@ -105,7 +102,7 @@ def test_a_sabotage_is_caught_by_the_check_that_passes_without_it(
 
 
 def test_the_engine_without_speculation_has_the_law_that_is_read_from_it(baseline: Baseline) -> None:
-    """7 settings, 4 prompts, 250 continuations each (full: 9, 500). Seed 0. False-alarm rate of this file: 1e-3."""
+    """7 settings (full: 9), 4 prompts, 500 continuations each. Seed 0. False-alarm rate of this file: 1e-3."""
     p_values = {name: samples.log_e for name, samples in baseline.control.items()}
     print(p_values)
     assert len(p_values) == (9 if is_full() else 7)
@@ -128,11 +125,8 @@ def certify_quickly(folder: Path) -> tuple[int, dict[str, Any]]:
     return result.exit_code, json.loads(report.read_text())
 
 
-def test_command_tells_that_a_sound_engine_is_exact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Quick sizes, a third of the samples without full sizes. Seed 0. False-alarm rate: 1e-3."""
-    if not is_full():
-        fewer = dataclasses.replace(QUICK, samples=QUICK.samples // 3)
-        monkeypatch.setattr("vllm_spec_plugin.tools.certify.baseline.QUICK", fewer)
+def test_command_tells_that_a_sound_engine_is_exact(tmp_path: Path) -> None:
+    """Quick sizes. Seed 0. False-alarm rate: 1e-3."""
     status, data = certify_quickly(tmp_path)
     assert status == 0
     assert data["verdict"] == "exact"

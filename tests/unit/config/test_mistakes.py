@@ -94,16 +94,16 @@ proposer: {method: draft_model}
 proposer: {method: draft_model, model: ''}
     proposer.model: got the text ''; allowed: a model's folder or its name on the Hugging Face hub
 proposer: {method: draft_model, model: org/small, min_order: 3}
-    proposer.min_order: unknown key (got 3); allowed: method, branches, nodes, draft_sampling, draft_temperature,
-    min_confidence, model, dtype, quantization, revision, code_revision, max_model_len, catch_up_tokens; it
+    proposer.min_order: unknown key (got 3); allowed: method, model, branches, nodes, draft_sampling,
+    draft_temperature, min_confidence, dtype, quantization, revision, code_revision, max_model_len, catch_up_tokens; it
     belongs to proposer.method ngram and suffix
 proposer: {method: ngram, model: x}
     proposer.model: unknown key (got the text 'x'); allowed: method, mode, min_order, max_order, window,
     draft_sampling, shared, shared_tokens, shared_scope; it belongs to proposer.method draft_model and eagle3
     and medusa
 proposer: {method: draft_model, model: org/small, tokens: 3}
-    proposer.tokens: unknown key (got 3); allowed: method, branches, nodes, draft_sampling, draft_temperature,
-    min_confidence, model, dtype, quantization, revision, code_revision, max_model_len, catch_up_tokens; did you
+    proposer.tokens: unknown key (got 3); allowed: method, model, branches, nodes, draft_sampling, draft_temperature,
+    min_confidence, dtype, quantization, revision, code_revision, max_model_len, catch_up_tokens; did you
     mean draft_length.tokens?
 proposer: {method: draft_model, model: org/small, draft_sampling: sample}
     proposer.draft_sampling: got the text 'sample'; allowed: probabilistic, greedy

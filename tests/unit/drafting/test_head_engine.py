@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from vllm_spec_plugin.drafting import head_engine
+from vllm_spec_plugin.drafting.draft_engine import VllmDraftEngine
 from vllm_spec_plugin.drafting.head_engine import HeadEngine
 from vllm_spec_plugin.drafting.state_buffer import Span, StateBuffer
 
@@ -60,7 +61,7 @@ def test_requests_that_verify_trees_are_not_computed_before_their_blocks_are_joi
 
 
 def test_branches_go_on_from_their_requests_states(engine: HeadEngine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(head_engine.VllmDraftEngine, "branch", lambda self, counts: None)
+    monkeypatch.setattr(VllmDraftEngine, "branch", lambda self, counts: None)
     engine._states = torch.tensor([[0.0], [1.0], [2.0]])
     engine.branch([2, 0, 3])
     assert engine._states.squeeze(1).tolist() == [0, 0, 2, 2, 2]

@@ -26,6 +26,7 @@ class AutoregressiveConfig(ProposerConfig):
     keeps_kv: ClassVar[bool] = True
     model_keys: ClassVar[tuple[str, ...]] = ("model",)
 
+    model: str = Field(min_length=1, description="The model: a folder or a name on the Hugging Face hub.")
     branches: Annotated[Any, PlainValidator(_branches)] = Field(
         default=None,
         description="Drafts a tree: the number of children of each node, by depth; null is one chain.",

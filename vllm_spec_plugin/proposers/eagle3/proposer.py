@@ -6,8 +6,7 @@ from typing import Protocol
 from vllm_spec_plugin.proposers.base import Draft, RequestView
 from vllm_spec_plugin.proposers.draft_model.catch_up import Chunk
 from vllm_spec_plugin.proposers.draft_model.engine import DraftEngine
-from vllm_spec_plugin.proposers.draft_model.proposer import DraftModelProposer
-from vllm_spec_plugin.verification.topology import Topology
+from vllm_spec_plugin.proposers.draft_model.proposer import DraftModelProposer, Wanted
 
 
 class States(Protocol):
@@ -64,5 +63,5 @@ class Eagle3Proposer(DraftModelProposer):
             return request._replace(token_ids=text, num_draft_tokens=0, in_prompt=False)
         return request._replace(token_ids=text)
 
-    def _draft(self, chunks: list[Chunk], trees: Mapping[str, Topology]) -> list[tuple[Draft, list[int]]]:
+    def _draft(self, chunks: list[Chunk], trees: Mapping[str, Wanted]) -> list[tuple[Draft, list[int]]]:
         return [(draft, []) for draft, _ in super()._draft(chunks, trees)]

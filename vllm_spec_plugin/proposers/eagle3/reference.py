@@ -89,7 +89,7 @@ class Eagle3Head(nn.Module):
 
 
 class _Norm(nn.RMSNorm):
-    """Normalises in float32, also where training computes products in bfloat16."""
+    """Normalises in the precision of its weight, also where training computes products in bfloat16."""
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         return super().forward(inputs.to(self.weight.dtype))

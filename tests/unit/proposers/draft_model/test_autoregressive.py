@@ -9,11 +9,11 @@ from vllm_spec_plugin.proposers.node_order import NodeOrder
 @pytest.mark.parametrize("branches", [(1,), (3,), (2, 2, 1), (3, 2, 1, 1)], ids=str)
 def test_blocks_are_for_all_nodes_that_are_drafted(branches: tuple[int, ...]) -> None:
     tree = NodeOrder.of_branches(branches).tree
-    fixed = AutoregressiveConfig(method="any", branches=branches)
+    fixed = AutoregressiveConfig(method="any", model="org/small", branches=branches)
     drafted = [tree.first(n) for n in range(tree.num_nodes + 1)]
     assert fixed.branch_shapes == tuple((len(part.chains), part.depth) for part in drafted)
     assert fixed.tree_size(64) == (tree.num_nodes, len(branches))
-    by_confidence = AutoregressiveConfig(method="any", branches=branches, nodes="confidence")
+    by_confidence = AutoregressiveConfig(method="any", model="org/small", branches=branches, nodes="confidence")
     drafted = [tree.within(n) for n in range(len(branches) + 1)]
     assert by_confidence.branch_shapes == tuple((len(part.chains), part.depth) for part in drafted)
     assert by_confidence.tree_size(2) == (min(2, tree.num_nodes), len(branches))
@@ -22,7 +22,7 @@ def test_blocks_are_for_all_nodes_that_are_drafted(branches: tuple[int, ...]) ->
 
 
 def test_without_branches_drafts_are_chains() -> None:
-    config = AutoregressiveConfig(method="any")
+    config = AutoregressiveConfig(method="any", model="org/small")
     assert config.branch_shapes == ()
     assert config.tree_size(5) == (5, 5)
     assert config.tree_order(3) == (-1, 0, 1)

@@ -105,7 +105,7 @@ def test_by_confidence_the_most_probable_nodes_of_all_up_to_depth_k_are_drafted(
         if view.chain_only or not nodes:
             nodes = tree_oracle(scene.engine, request, settings)
         tokens = {path: token for path, token, _ in nodes}
-        probability = {}
+        probability: dict[tuple[int, ...], tuple[float, float]] = {}
         for path, token, q in nodes:
             # Of a sibling's q, which is what is left of the model's, the rest is that of the ones before.
             left = 1.0 - sum(probability[(*path[:-1], rank)][1] for rank in range(path[-1]))
