@@ -112,13 +112,13 @@ def demo(
     write(dataclasses.replace(report, conclusion=()), terminal=console)
     console.print()
     for sentence in report.conclusion:
-        console.print(Text(sentence, style="bold"))
+        console.print(Text(sentence, style="bold"), soft_wrap=True)
     if report.problems:
         fail("; ".join(report.problems), 1)
     picture = (
         f"Picture: {files.png}" if files.png else "No picture without matplotlib: pip install 'vllm-spec-plugin[plot]'"
     )
-    console.print(f"\n{picture}\n\n{_NEXT}", markup=False, highlight=False)
+    console.print(f"\n{picture}\n\n{_NEXT}", markup=False, highlight=False, soft_wrap=True)
 
 
 def _widened(folder: Path) -> str:
