@@ -29,6 +29,6 @@ def take_one(worker: str) -> None:
 
 def inspect_models_here() -> None:
     """Makes vLLM, where it is imported, inspect models' classes in this process."""
-    if "vllm" in sys.modules:
+    if sys.modules.get("vllm") is not None:
         registry = importlib.import_module("vllm.model_executor.models.registry")
         vars(registry)["_run_in_subprocess"] = lambda inspect: inspect()
