@@ -60,6 +60,7 @@ class PlainHead:
         self._target = reference.model
         self._files: Head = read_head(str(folder))
         self._head = Eagle3Head.load(self._files)
+        self.vocab_size = self._files.config.vocab_size
 
     @torch.inference_mode()
     def logits(self, text: list[int]) -> list[torch.Tensor]:
@@ -87,6 +88,9 @@ def assert_same_logits(head: PlainHead, result: Result, depth: int = K) -> None:
     num_by_count = [0] * depth
     for text, logits in result.notes["drafting"]:
         found = torch.tensor(logits)
+        if len(found) != head.vocab_size:
+            # Drafts of Medusa heads beside it in a cascade are recorded as tokens.
+            continue
         gaps = [float((found - own).nan_to_num(0).abs().max()) for own in head.logits(text)]
         best = min(range(min(depth, len(gaps))), key=gaps.__getitem__)
         assert gaps[best] < ATOL, f"after {len(text)} tokens: {gaps}"
