@@ -1,4 +1,4 @@
-"""Hidden states of a step that verifies trees: those of the text at once, those of nodes once they are accepted."""
+"""Hidden states of a step that verifies trees: of the text kept at once, of nodes once they are accepted."""
 
 from typing import Any
 
