@@ -9,9 +9,12 @@ from vllm_spec_plugin.scheduling.draft_length.step_cost import StepCost
 
 # Maximum shares of the time: for blocks without drafts where drafting gains, and for retrials where it lost.
 SHARE, RETRY_SHARE = 0.005, 0.02
-# Steps before the first draft, of a block without drafts (its first step still verifies), and of a block with drafts
-# while the verdict is not significant.
-_FIRST_OFF, _OFF_BLOCK, _ON_BLOCK = 4, 4, 16
+# Steps before the first draft, of a block without drafts, and of a block with drafts while the verdict is not
+# significant.
+_FIRST_OFF, _OFF_BLOCK, _ON_BLOCK = 4, 8, 16
+# First steps of a block without drafts that do not count: caches are full of drafting, which makes steps of 2 ms take
+# up to 1.3 times as long.
+_NUM_COLD = 4
 # Maximum compared steps with drafts and without, minimum of both, and steps between two comparisons.
 _ON_WINDOW, _OFF_WINDOW, _MIN_STEPS, _EVERY = 32, 16, 3, 3
 # While drafting stays off for long, one of this many steps is measured.
@@ -20,11 +23,10 @@ _MEASURED_EACH = 4
 _RECENT = 12
 # Standard errors of a significant difference.
 _SIGMAS = 2.0
-# Shares of a step without drafts: minimum gain of a full window for drafting to continue, and minimum price of a block
-# without drafts.
-_MIN_GAIN, _MIN_PRICE = 0.0, 0.02
+# Minimum price of a step without drafts, as a share of it.
+_MIN_PRICE = 0.02
 # Maximum steps between two blocks without drafts; steps from a loss to the first retrial, and their maximum.
-_MAX_ON, _FIRST_RETRY, _LAST_RETRY = 1024, 128, 8192
+_MAX_ON, _FIRST_RETRY, _LAST_RETRY = 2048, 128, 8192
 # Prior of the ratio of accepted to expected tokens, in expected tokens, and its decay per step.
 _TRUST = 8.0
 _TRUST_FADE = 0.99
@@ -49,20 +51,21 @@ class Verdict(NamedTuple):
 class Comparison:
     """Decides per class of batch size whether to draft at all, by alternating blocks of steps with drafts and without.
 
-    A step with drafts gains accepted tokens and takes longer. Both count in steps without drafts: with n requests, s0
-    seconds of a step without drafts and m accepted tokens, the gain of drafting in a step is
+    A step with drafts gains accepted tokens and takes longer. Both count in steps without drafts: with n requests and m
+    accepted tokens, the gain of drafting in a step is
 
-        m / n - (seconds - T) / s0,
+        m / n - (seconds / f - T) / T0,
 
-    where T is the modelled time of the same step without its drafts, so that prefills and the growth of texts cancel.
-    The same term, measured in steps without drafts, corrects T. The gain includes the time of plugin, proposers,
-    catch-up and rollback. Means are winsorised against outliers. Expected tokens replace accepted ones, corrected by
-    the ratio of both over many drafts, as a request's accepted tokens vary far more than its seconds.
+    where T is the modelled time of the same step without its drafts, so that prefills and the growth of texts cancel,
+    and T0 that of a step of n tokens. f corrects the model: the mean of seconds / T of steps without drafts. The gain
+    includes the time of plugin, proposers, catch-up and rollback. Means are winsorised against outliers. Expected
+    tokens replace accepted ones, corrected by the ratio of both over many drafts, as a request's accepted tokens vary
+    far more than its seconds.
 
     A step that only verifies drafts is charged with the step that only made them, so that blocks have no ends.
 
     A class begins without drafts. Then blocks with and without drafts alternate. Until the verdict is significant, a
-    fifth of the steps has no drafts; then `SHARE` of the time. After a significant loss, or a full window without a
+    third of the steps has no drafts; then `SHARE` of the time. After a significant loss, or a full window without a
     gain, a block without drafts follows. Drafting is off if it also loses against that block, so that a temporarily
     slow machine does not count as a loss. It is tried again after 128 steps, then twice as many, and so on, and not
     before `RETRY_SHARE` of the time has paid for the last trial's loss.
@@ -119,7 +122,7 @@ class _Class:
         # Steps without drafts since an apparent loss; None without one.
         self._num_confirming: int | None = None
         self._retry = _FIRST_RETRY
-        self.is_off, self._left = True, _FIRST_OFF
+        self.is_off, self._left, self._num_cold = True, _FIRST_OFF, 0
         self.verdict: Verdict | None = None
         self._since = 0
         # Decaying sums of expected and accepted draft tokens, and the variance of their difference.
@@ -166,6 +169,8 @@ class _Class:
             self._since += 1
         elif step.drafts:
             self._making = excess
+        elif self._num_cold:
+            self._num_cold -= 1
         elif not step.planned:
             self._off.append(step)
             if self._num_confirming is not None:
@@ -182,15 +187,17 @@ class _Class:
         """Compares the windows, and begins a block without drafts to confirm an apparent loss."""
         if min(len(self._on), len(self._off)) < _MIN_STEPS:
             return
-        on, off = self._gains(self._on, cost), self._gains(self._off, cost)
-        (gain, error), (without, error_without) = winsorised_mean(on), winsorised_mean(off)
+        slowdown, error_without = winsorised_mean(_slowdowns(self._off.rows, cost))
+        gains, took = self._gains(cost, slowdown)
+        gain, error = winsorised_mean(gains)
         luck = math.sqrt(self._chance) / self._expected * self._on.expected_per_request()
-        self.verdict = verdict = Verdict(gain - without, math.hypot(error, error_without, luck))
-        is_full = len(on) == _ON_WINDOW
-        if verdict.gain + _SIGMAS * verdict.error < 0 or (is_full and verdict.gain < _MIN_GAIN):
+        error = math.hypot(error, took * error_without / slowdown, luck)
+        self.verdict = Verdict(gain, error)
+        is_full = len(gains) == _ON_WINDOW
+        if gain + _SIGMAS * error < 0 or (is_full and gain < 0):
             self._num_confirming = 0
-            self.is_off, self._left = True, _OFF_BLOCK
-        elif is_full and winsorised_mean(on[-_RECENT:])[0] < without:
+            self._pause()
+        elif is_full and winsorised_mean(gains[-_RECENT:])[0] < 0:
             # The window of steps without drafts may be out of date.
             self._restart(_RECENT)
         elif self.is_sure:
@@ -200,9 +207,8 @@ class _Class:
         """Switches drafting off if it also loses against the steps without drafts that followed."""
         num_fresh, self._num_confirming, self.verdict = self._num_confirming or 0, None, None
         if num_fresh and len(self._on):
-            gains, fresh = self._gains(self._on, cost), self._gains(self._off, cost)[-num_fresh:]
-            loss = winsorised_mean(fresh)[0] - winsorised_mean(gains)[0]
-            if loss > -_MIN_GAIN:
+            slowdown, _ = winsorised_mean(_slowdowns(self._off.rows[-num_fresh:], cost))
+            if winsorised_mean(self._gains(cost, slowdown)[0])[0] < 0:
                 self._on.keep(0)
                 # The loss of the trial; 0 if drafting had gained for a while before.
                 price = self._lost / RETRY_SHARE if self._num_tried <= _ON_WINDOW else 0
@@ -219,20 +225,30 @@ class _Class:
         """Whether drafting gains significantly."""
         return self.verdict is not None and self.verdict.gain > _SIGMAS * self.verdict.error
 
-    def _gains(self, steps: Window, cost: StepCost) -> Floats:
-        """Returns [n], the gain of each step, in steps without drafts."""
-        tokens, requests, context, seconds, expected = steps.rows.T
+    def _gains(self, cost: StepCost, slowdown: float) -> tuple[Floats, float]:
+        """Returns [n], the gain of each step with drafts, and their mean time, in steps without drafts.
+
+        Args:
+            cost: cost model of the target's steps.
+            slowdown: seconds of steps without drafts over the modelled ones.
+        """
+        tokens, requests, context, seconds, expected = self._on.rows.T
         plain = cost.seconds_of(tokens, requests, context)
         one = plain if (tokens == requests).all() else cost.seconds_of(requests, requests, context)
-        gains: Floats = expected * (self._accepted / self._expected) / requests - (seconds - plain) / one
-        return gains
+        took: Floats = seconds / slowdown / one
+        gains: Floats = expected * (self._accepted / self._expected) / requests - took + plain / one
+        return gains, float(took.mean())
 
     def _restart(self, num_kept: int) -> None:
         """Restarts the comparison with the latest steps with drafts and new ones without."""
         self._on.keep(num_kept)
         self._off.keep(0)
         self.verdict = None
-        self.is_off, self._left = True, _OFF_BLOCK
+        self._pause()
+
+    def _pause(self) -> None:
+        """Begins a block without drafts."""
+        self.is_off, self._left, self._num_cold = True, _OFF_BLOCK, _NUM_COLD
 
     def _turn(self, cost: StepCost) -> None:
         """Ends a block and begins the next one."""
@@ -241,7 +257,7 @@ class _Class:
         elif self.is_off:
             self.is_off, self._left = False, self._num_on()
         else:
-            self.is_off, self._left = True, _OFF_BLOCK
+            self._pause()
 
     def _num_on(self) -> int:
         """Returns the number of steps of the next block with drafts."""
@@ -249,3 +265,15 @@ class _Class:
             return _ON_BLOCK
         price = (_OFF_BLOCK - 1) * max(self.verdict.gain, _MIN_PRICE)
         return int(min(max(price / SHARE, _ON_BLOCK), _MAX_ON))
+
+
+def _slowdowns(steps: Floats, cost: StepCost) -> Floats:
+    """Returns [n], seconds of steps over modelled ones.
+
+    Args:
+        steps: [n, 5], as `Window.rows`.
+        cost: cost model of the target's steps.
+    """
+    tokens, requests, context, seconds, _ = steps.T
+    slowdowns: Floats = seconds / cost.seconds_of(tokens, requests, context)
+    return slowdowns

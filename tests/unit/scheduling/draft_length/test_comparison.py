@@ -131,11 +131,11 @@ def test_what_loses_is_off_and_tried_ever_more_seldom() -> None:
 
 
 def test_a_machine_that_becomes_slow_is_not_taken_for_a_loss() -> None:
-    """Everything takes twice as long from some step on; drafting still gains."""
+    """Everything takes twice as long from some step on; drafting still gains. Three blocks of 8 steps find out."""
     comparison = Comparison()
     run(comparison, 0.01, 0.012, 100)
     is_off = run(comparison, 0.02, 0.024, 300)
-    assert np.mean(is_off) < 0.1
+    assert sum(is_off) <= 3 * 8
 
 
 def test_sizes_of_batches_are_told_apart() -> None:
