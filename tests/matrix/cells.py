@@ -91,7 +91,7 @@ COLUMNS: dict[str, tuple[str, dict[str, Any]]] = {
         "cascade, `optimal`",
         {
             "proposer": {"method": "cascade", "proposers": [_NGRAM, _DRAFT]},
-            "draft_length": {"policy": "optimal", "tokens": 4, "explore": 0.2},
+            "draft_length": {"policy": "optimal", "tokens": 4},
         },
     ),
 }

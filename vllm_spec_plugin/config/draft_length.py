@@ -37,13 +37,6 @@ class OptimalDraftLength(DraftLength):
         le=65_536,
         description="Half-life of a request's acceptance history, in output tokens.",
     )
-    explore: float = Field(
-        default=0.01,
-        ge=0,
-        le=0.2,
-        description="Maximum share of time spent on exploring other draft lengths and proposers; 0 is never.",
-        json_schema_extra={"zero": "never"},
-    )
 
 
 # A new policy is a model above and its name here.

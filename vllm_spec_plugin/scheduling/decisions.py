@@ -80,9 +80,8 @@ def explain(
     if forecast is None:
         return f"draft lengths {lengths}"
     rates = ", ".join(" ".join(f"{rate:.2f}" for rate in of_proposer) for of_proposer in acceptance)
-    text = (
+    return (
         f"draft lengths {lengths}; expected {forecast.tokens:.2f} tokens in {forecast.seconds * 1e3:.2f} ms, without "
         f"{forecast.plain_tokens} in {forecast.plain_seconds * 1e3:.2f} ms: {forecast.gain:.2f} times; "
         f"acceptance {rates}"
     )
-    return f"{text}; with a trial" if forecast.trial is not None else text

@@ -30,7 +30,9 @@ def test_rates_are_shown_and_written(recorded: Path, tmp_path: Path) -> None:
 
 
 def test_one_mechanism_can_be_switched_off(recorded: Path) -> None:
-    result = run("bench", "replay", recorded, *SIZES, "--workload", "easy", "--ablate", "--without", "trials")
+    result = run(
+        "bench", "replay", recorded, *SIZES, "--workload", "easy", "--ablate", "--without", "skills of requests"
+    )
     assert result.exit_code == 0, result.output
-    assert "trials" in result.stdout
+    assert "skills of requests" in result.stdout
     assert "easy, 2" in result.stdout

@@ -45,7 +45,6 @@ def test_a_good_file_prints_every_setting_and_where_it_is_from(tmp_path: Path) -
         "draft_length.policy": ["optimal", "default"],
         "draft_length.tokens": ["4", "default"],
         "draft_length.half_life": ["64.0", "default"],
-        "draft_length.explore": ["0.01", "default"],
         "verification.lenience": ["1.0", "(exact)", "default"],
         "verification.method": ["block", "default"],
         "stream_granularity": ["free", "default"],

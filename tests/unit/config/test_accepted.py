@@ -35,7 +35,7 @@ def test_the_least_file_has_the_documented_defaults() -> None:
             "shared_tokens": None,
             "shared_scope": None,
         },
-        "draft_length": {"policy": "optimal", "tokens": 4, "half_life": 64.0, "explore": 0.01},
+        "draft_length": {"policy": "optimal", "tokens": 4, "half_life": 64.0},
         "verification": {"lenience": 1.0, "method": "block"},
         "stream_granularity": "free",
         "stream_tokens": None,

@@ -36,7 +36,7 @@ def test_a_policy_that_goes_off_switches_requests_off():
 
 def test_counts_and_explains_decisions(clock, caplog):
     control = Listening([2, 0])
-    control.forecast = Forecast(3.0, 0.05, 2, 0.04, trial=0)
+    control.forecast = Forecast(3.0, 0.05, 2, 0.04)
     control.acceptance = ((0.8, 0.5),)
     running = [request("a"), request("b")]
     adapter = make(control, *running)
@@ -65,7 +65,7 @@ def test_counts_and_explains_decisions(clock, caplog):
     assert not adapter._decisions._counters
     assert caplog.messages[0] == (
         "draft lengths a:2 b:0; expected 3.00 tokens in 50.00 ms, without 2 in 40.00 ms: 1.20 times; "
-        "acceptance 0.80 0.50; with a trial"
+        "acceptance 0.80 0.50"
     )
 
 

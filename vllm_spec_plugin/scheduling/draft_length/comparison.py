@@ -92,15 +92,14 @@ class Comparison:
         """Counts a step without drafts unmeasured, if drafting stays off for long; returns whether it did."""
         return self._of(num_requests).skips()
 
-    def measured(self, step: ComparedStep, cost: StepCost, *, counts: bool) -> None:
+    def measured(self, step: ComparedStep, cost: StepCost) -> None:
         """Updates the step's class.
 
         Args:
             step: the finished step.
             cost: cost model of the target's steps.
-            counts: whether to compare it; False for trials.
         """
-        self._of(step.num_requests).measured(step, cost, counts=counts)
+        self._of(step.num_requests).measured(step, cost)
 
     def _of(self, num_requests: int) -> "_Class":
         size = num_requests.bit_length()
@@ -139,14 +138,14 @@ class _Class:
         self._left -= 1
         return True
 
-    def measured(self, step: ComparedStep, cost: StepCost, *, counts: bool) -> None:
+    def measured(self, step: ComparedStep, cost: StepCost) -> None:
         """Updates the comparison by a step, and decides on the next one."""
         plain = cost.seconds((step.num_tokens, step.num_requests), step.num_requests, step.context)
         if step.verifies or step.drafts:
             self._num_tried += 1
             self._lost += (step.seconds - float(plain[0])) / float(plain[1]) - step.accepted / step.num_requests
             step = self._spread(step)
-        if counts and plain[0] <= _MAX_PREFILL * plain[1]:
+        if plain[0] <= _MAX_PREFILL * plain[1]:
             self._note(step, step.seconds - float(plain[0]))
         if self.is_off or step.verifies or step.drafts:
             self._left -= 1

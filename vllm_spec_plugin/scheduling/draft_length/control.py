@@ -67,24 +67,17 @@ class Forecast(NamedTuple):
         seconds: time of that step and of drafting.
         plain_tokens: output tokens of a step without drafts.
         plain_seconds: time of a step without drafts.
-        trial: proposer of the plan's draft for exploration; None without one.
     """
 
     tokens: float
     seconds: float
     plain_tokens: int
     plain_seconds: float
-    trial: int | None = None
 
     @property
     def gain(self) -> float:
         """Expected tokens per second, as a ratio to those without drafts."""
         return self.tokens / self.seconds / self.plain_tokens * self.plain_seconds
-
-    @property
-    def is_only_trial(self) -> bool:
-        """Whether the plan has no other drafts than a trial's."""
-        return self.trial is not None and self.tokens <= self.plain_tokens
 
 
 class Measured(NamedTuple):

@@ -43,7 +43,7 @@ def _optimal(config: PluginConfig, draft_length: OptimalDraftLength, max_step_to
         is_tree = proposer.drafts_trees
         num_positions = proposer.tree_size(draft_length.tokens)[0] if is_tree else draft_length.tokens
         models.append(ProposerModel(num_positions, draft_length.half_life, requests, is_tree=is_tree))
-    return OptimalControl(models, requests, max_step_tokens, draft_length.explore)
+    return OptimalControl(models, requests, max_step_tokens)
 
 
 def _compile(control: DraftLengthControl, config: PluginConfig) -> None:

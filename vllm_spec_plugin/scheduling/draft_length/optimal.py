@@ -6,12 +6,11 @@ from itertools import chain
 
 import numpy as np
 
-from vllm_spec_plugin.jit import Floats, Ints
+from vllm_spec_plugin.jit import Ints
 from vllm_spec_plugin.scheduling.draft_length.allocation import Offers, allocate
 from vllm_spec_plugin.scheduling.draft_length.compared_steps import ComparedStep
 from vllm_spec_plugin.scheduling.draft_length.comparison import CATCH_UP_STEPS, Comparison
 from vllm_spec_plugin.scheduling.draft_length.control import Batch, DraftRequest, Forecast, Measured
-from vllm_spec_plugin.scheduling.draft_length.exploration import ExplorationBudget, note_asked, pick_trials
 from vllm_spec_plugin.scheduling.draft_length.outcomes import OutcomeNotes, turns_of
 from vllm_spec_plugin.scheduling.draft_length.proposer_model import ProposerModel
 from vllm_spec_plugin.scheduling.draft_length.request_rows import RequestRows
@@ -50,7 +49,6 @@ class OptimalControl:
     - `StepCost`: seconds of the target's steps.
     - `allocate`: the plan with the most expected output tokens per second.
     - `Comparison`: compares measured steps with and without drafts, and switches off drafting that loses.
-    - `ExplorationBudget`: pays for single draft tokens of proposers that are not first in a request's plan.
 
     Attributes:
         proposers: model of each proposer, in the order of the configuration.
@@ -65,7 +63,6 @@ class OptimalControl:
         proposers: Sequence[ProposerModel],
         requests: RequestRows,
         max_step_tokens: int,
-        explore: float = 0.01,
     ) -> None:
         """Starts without observations.
 
@@ -73,7 +70,6 @@ class OptimalControl:
             proposers: model of each proposer, in the order of the configuration.
             requests: rows of the requests, shared with the proposers' models.
             max_step_tokens: maximum tokens of a step.
-            explore: share of the time for trials, from 0 to below 1.
         """
         self.proposers = tuple(proposers)
         self.step_cost = StepCost(max_step_tokens)
@@ -84,12 +80,8 @@ class OptimalControl:
         # Bound directly: it is called for each request in each step.
         self.verified = self._notes.verified
         self._comparison = Comparison()
-        self._budgets = [ExplorationBudget(explore / len(proposers)) for _ in proposers]
-        self._latest_trial = 0
-        # Per request and proposer, the latest step with a turn of it, from 1.
-        self._asked = requests.column(len(proposers))
-        # Number of plans, and of steps since the latest update by outcomes.
-        self._step, self._num_unlearned = 0, 0
+        # Number of steps since the latest update by outcomes.
+        self._num_unlearned = 0
         # Steps for which the latest plan without drafts is reused, how many are left, and its number of requests.
         self._rest, self._rest_left, self._num_resting = 0, 0, 0
         self._kept: _Kept | None = None
@@ -122,7 +114,6 @@ class OptimalControl:
 
         Where steps are fast and drafting is known to gain, a plan is reused in a few steps of the same batch.
         """
-        self._step += 1
         if not requests:
             self.forecast = None
             self._learn()
@@ -136,33 +127,25 @@ class OptimalControl:
         self.forecast = self._kept = None
         self._learn()
         rows = self._requests.add(request_ids)
-        catch_up, offers = self._offers(rows, limits, uncomputed, batch)
+        offers = self._offers(rows, limits, uncomputed, batch)
         num_outputs, plain_seconds = len(requests) + batch.others, float(offers.step[0])
         rate = self._speedup * num_outputs / plain_seconds
         lengths, ranked, value = allocate(offers, rate, self._row_seconds(offers))
         speedup = value.tokens / value.seconds * plain_seconds / num_outputs
         self._speedup, self._rows_per_request = speedup, value.rows / len(requests)
         turns = turns_of(lengths, ranked)
-        trial = self._trial(offers, lengths, ranked, catch_up, rows, rate)
-        if trial is not None:
-            proposer, request, price = trial
-            turns[request] = ((proposer, 1), *(turn for turn in turns[request] if turn[0] != proposer))
-            if value.positions:
-                # A trial by itself pays what it is measured to take.
-                self._budgets[proposer].pay(price)
-        drafts = value.positions > 0 or trial is not None
-        self._rest = 0 if drafts else min(max(2 * self._rest, 1), _MAX_REST)
+        self._rest = 0 if value.positions else min(max(2 * self._rest, 1), _MAX_REST)
         self._rest_left, self._num_resting = self._rest, batch.num_requests
-        if value.positions > 0 and trial is None and self._comparison.is_sure(batch.num_requests):
+        if value.positions and self._comparison.is_sure(batch.num_requests):
             num_steps = min(int(_PLANNING / (_PLANNING_SHARE * plain_seconds)), _MAX_REUSED)
             self._kept = _Kept(made_for, turns, int(lengths.sum()), num_steps)
-        self.forecast = Forecast(value.tokens, value.seconds, num_outputs, plain_seconds, trial[0] if trial else None)
+        self.forecast = Forecast(value.tokens, value.seconds, num_outputs, plain_seconds)
         return turns
 
     def _offers(
         self, rows: Ints, limits: Sequence[tuple[int, ...]], uncomputed: Sequence[tuple[int, ...]], batch: Batch
-    ) -> tuple[Floats, Offers]:
-        """Returns [L, n] seconds of catch-up, and the proposers' expected drafts and costs."""
+    ) -> Offers:
+        """Returns the proposers' expected drafts and costs."""
         shape = len(self.proposers), len(rows)
         draft_prob = np.empty(shape)
         gains, draft_tokens = np.empty((2, *shape, int(self._num_positions.max())))
@@ -170,15 +153,14 @@ class OptimalControl:
             proposer.expect(rows, draft_prob[i], gains[i], draft_tokens[i])
         costs = [proposer.draft_cost for proposer in self.proposers]
         # In C order: for another memory layout numba would compile the policy again.
-        catch_up = np.empty(shape)
-        np.multiply(_table(uncomputed, len(costs)).T, [[cost.catch_up_seconds] for cost in costs], out=catch_up)
+        entry = np.empty(shape)
+        per_token = [[cost.catch_up_seconds / CATCH_UP_STEPS] for cost in costs]
+        np.multiply(_table(uncomputed, len(costs)).T, per_token, out=entry)
         bounds = np.minimum(_table(limits, len(costs)), self._num_positions)
         max_draft_tokens = min(max(batch.max_draft_tokens, 0), int(bounds.max(axis=1).sum()))
         step = self.step_cost.seconds_from(batch.base_tokens, max_draft_tokens + 2, batch.num_requests, batch.context)
         drafting = np.array([cost.coefficients for cost in costs])
-        entry = catch_up / CATCH_UP_STEPS
-        offers = Offers(draft_prob, gains, draft_tokens, entry, bounds, drafting, step, max_draft_tokens, batch.others)
-        return catch_up, offers
+        return Offers(draft_prob, gains, draft_tokens, entry, bounds, drafting, step, max_draft_tokens, batch.others)
 
     def _row_seconds(self, offers: Offers) -> float:
         """Returns the seconds that a draft token adds to the target's step, near the latest plan's size."""
@@ -186,26 +168,6 @@ class OptimalControl:
         last = min(int((self._rows_per_request + 1) * num_requests), len(step) - 1)
         first = max(min(int((self._rows_per_request - 1) * num_requests), last - 1), 0)
         return float(step[last] - step[first]) / (last - first)
-
-    def _trial(
-        self, offers: Offers, lengths: Ints, ranked: Ints, catch_up: Floats, rows: Ints, rate: float
-    ) -> tuple[int, int, float] | None:
-        """Returns a proposer, the request for which it drafts one token as a trial, and its price in seconds.
-
-        None if no budget can pay.
-        """
-        if not any(budget.seconds > 0 for budget in self._budgets):
-            return None
-        picked, prices = pick_trials(offers, lengths, ranked, catch_up, self._asked.values, rows, self._step, rate)
-        payable = [i for i, budget in enumerate(self._budgets) if picked[i] >= 0 and budget.can_pay(float(prices[i]))]
-        if not payable:
-            return None
-        # In turn: a trial of a cheap proposer is payable in every step.
-        proposer = min(payable, key=lambda i: (i <= self._latest_trial, i))
-        request = int(picked[proposer])
-        self._latest_trial = proposer
-        self._asked.values[rows[request], proposer] = self._step
-        return proposer, request, float(prices[proposer])
 
     def _learn(self) -> None:
         """Updates the proposers' models by all noted outcomes."""
@@ -219,15 +181,12 @@ class OptimalControl:
                 rows, asked, drafted, accepted, outcomes.nodes, outcomes.num_tokens, num_steps=self._num_unlearned
             )
         self._num_unlearned = 0
-        note_asked(self._asked.values, rows, outcomes.of_proposers, self._step)
 
     def measured(self, step: Measured) -> None:
-        """Updates cost models, budgets and the comparison by a finished step."""
+        """Updates cost models and the comparison by a finished step."""
         self._num_unlearned += 1
         drafts = any(drafting.longest for drafting in step.drafting)
         if not (drafts or step.has_drafts) and self._comparison.skips(step.num_requests):
-            for budget in self._budgets:
-                budget.served(step.seconds)
             return
         drafting_seconds = sum([drafting.seconds for drafting in step.drafting])
         self.step_cost.observe(
@@ -238,9 +197,8 @@ class OptimalControl:
             has_drafts=step.has_drafts or drafts,
         )
         catch_up = 0.0
-        for proposer, drafting, budget in zip(self.proposers, step.drafting, self._budgets, strict=True):
+        for proposer, drafting in zip(self.proposers, step.drafting, strict=True):
             proposer.measured(drafting)
-            budget.served(step.seconds)
             catch_up += min(drafting.caught_up * proposer.draft_cost.catch_up_seconds, drafting.seconds)
         expected = float(step.num_accepted)
         if step.forecast is not None:
@@ -259,15 +217,7 @@ class OptimalControl:
             drafts,
             self.forecast is not None,
         )
-        # Steps with a trial's drafts only, verified or made, are paid from its budget.
-        forecasts = (step.forecast, self.forecast)
-        trials = [plan.trial for plan in forecasts if plan and plan.trial is not None and plan.is_only_trial]
-        if trials:
-            num_tokens = step.num_tokens - step.num_drafts
-            plain = float(self.step_cost.seconds(num_tokens, step.num_requests, step.context))
-            # A disturbed step is none of its business.
-            self._budgets[trials[0]].pay(min(step.seconds - plain, plain))
-        self._comparison.measured(compared, self.step_cost, counts=not trials)
+        self._comparison.measured(compared, self.step_cost)
 
     def probed(self, steps: Sequence[tuple[int, float]]) -> None:
         """Starts the cost models anew from steps timed at start-up, as (tokens, seconds)."""

@@ -82,11 +82,11 @@ class Server:
         return cost.any_seconds * comes + cost.pass_seconds * longest + cost.row_seconds * count
 
 
-def control_for(server: Server, share: float = 0.01) -> OptimalControl:
+def control_for(server: Server) -> OptimalControl:
     """One that knows what a probe at start-up told of the steps, a fifth too little, and nothing of the drafts."""
     requests = RequestRows()
     models = [ProposerModel(server.most, 64, requests) for _ in server.costs]
-    control = OptimalControl(models, requests, 2048, share)
+    control = OptimalControl(models, requests, 2048)
     control.probed([(n, 0.8 * server.step(n)) for n in (1, 2, 4, 8, 16, 32, 64, 128)])
     return control
 
@@ -151,9 +151,6 @@ class Outcome:
     """How a simulation went."""
 
     turns: list[list[Turns]] = field(default_factory=list)  # Of each step and request.
-    is_trial: list[bool] = field(
-        default_factory=list
-    )  # Of each step, whether the control says that it tries something.
     # Expected output tokens, given who drafted how much, and seconds of each step, without noise.
     by_step: list[tuple[float, float]] = field(default_factory=list)
 
@@ -233,7 +230,6 @@ def simulate(
         )
         outcome.by_step.append((tokens, seconds + sum(done.seconds for done in drafting)))
         outcome.turns.append(planned)
-        outcome.is_trial.append(control.forecast is not None and control.forecast.trial is not None)
     return outcome
 
 

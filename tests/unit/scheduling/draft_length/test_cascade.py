@@ -30,12 +30,12 @@ LOADS = {"one of each": [REPEATING, NOVEL], "two of each": [REPEATING, REPEATING
 @pytest.mark.parametrize("load", LOADS)
 @pytest.mark.parametrize(("kind", "pass_share"), [("memory", 0.1), ("cores", 0.1), ("memory", 0.4), ("cores", 0.01)])
 def test_comes_within_four_hundredths_of_one_that_knows(kind: str, pass_share: float, load: str, full: bool) -> None:
-    """What it spends on learning and exploring is included. One seed: others differ by half a hundredth."""
+    """What it spends on learning is included. Four seeds: one of them may be 0.03 off."""
     if not full and (kind, pass_share, load) != ("memory", 0.1, "one of each"):
         pytest.skip("a full-size test")
     server, loads = server_of(kind, pass_share), LOADS[load]
-    outcome = simulate(control_for(server), server, lambda _: loads, 1500, SEED)
-    assert outcome.rate() >= 0.96 * oracle(server, loads)
+    rates = [simulate(control_for(server), server, lambda _: loads, 1500, SEED + i).rate() for i in range(4)]
+    assert np.mean(rates) >= 0.96 * oracle(server, loads)
 
 
 def test_two_proposers_are_better_than_either_alone() -> None:
@@ -69,7 +69,7 @@ def test_a_proposer_that_becomes_good_is_found() -> None:
 
 
 def test_a_proposer_that_takes_a_tenth_of_a_second_is_left_alone_at_a_bounded_price() -> None:
-    """Its drafts are the better ones. One plan is made of a guess; then it may take its share of the time."""
+    """Its drafts are the better ones. One plan is made of a guess."""
     server = Server(STEP_TIMES["memory"], (COPYING, Cost(0.1, 1e-5)), most=5)
     loads = [(Chance(0.6, 0.6), Chance(0.9))] * 2
     control = control_for(server)
@@ -83,30 +83,10 @@ def test_a_proposer_that_takes_a_tenth_of_a_second_is_left_alone_at_a_bounded_pr
     assert sum(longest) > 0
 
 
-def test_what_is_tried_is_one_token_before_the_planned_turns() -> None:
-    server = server_of("memory", 0.1)
-    outcome = simulate(control_for(server), server, lambda _: [NOVEL] * 3, 600, SEED)
-    tried = [turns for turns, is_trial in zip(outcome.turns, outcome.is_trial, strict=True) if is_trial]
-    assert tried
-    for turns in tried[5:]:
-        assert any(own[0] == (0, 1) and len(own) == 2 for own in turns)
-
-
-def test_cheap_trials_do_not_keep_dear_ones_from_being_made() -> None:
-    """To ask the first one costs nothing, and is in vain; the third one is a worse model than the second."""
-    step = STEP_TIMES["memory"]
-    server = Server(step, (COPYING, Cost(0.002, 4e-5), Cost(0.002, 4e-5)), most=4)
-    loads = [(Chance(0.5, 0.0), Chance(0.8), Chance(0.6))]
-    outcome = simulate(control_for(server, share=0.1), server, lambda _: loads, 800, SEED)
-    tried = [turns[0][0][0] for turns, is_trial in zip(outcome.turns, outcome.is_trial, strict=True) if is_trial]
-    assert tried[20:].count(0) > 10
-    assert tried[20:].count(2) > 3
-
-
 def test_a_request_for_one_proposer_never_gets_another() -> None:
     server, loads = server_of("memory", 0.1), [REPEATING, NOVEL, REPEATING]
     limits = [(5, 0), (0, 5), (5, 5)]
-    outcome = simulate(control_for(server, share=0.1), server, lambda _: loads, 400, SEED, limits)
+    outcome = simulate(control_for(server), server, lambda _: loads, 400, SEED, limits)
     first, second, third = (
         {lane for turns in of_request for lane, _ in turns} for of_request in zip(*outcome.turns, strict=True)
     )
@@ -154,7 +134,7 @@ def test_turns_keep_all_limits(data: st.DataObject) -> None:
     kinds = data.draw(st.lists(st.booleans(), min_size=1, max_size=3))
     requests = RequestRows()
     models = [ProposerModel(6 if is_tree else 4, 64, requests, is_tree=is_tree) for is_tree in kinds]
-    control = OptimalControl(models, requests, 2048, data.draw(st.sampled_from([0.0, 0.5])))
+    control = OptimalControl(models, requests, 2048)
     rng = np.random.default_rng(data.draw(st.integers(0, 1000)))
     most = [6 if is_tree else 5 for is_tree in kinds]
     costs = rng.choice([1e-5, 1e-3], len(kinds))

@@ -41,7 +41,7 @@ def test_drafts_where_they_pay_all_the_same() -> None:
 def test_a_loss_is_left_within_fifty_steps() -> None:
     """Twice a step's time is hidden. The last draft before the first retry is made early."""
     server = server_with(0.012)
-    outcome = simulate(control_for(server, share=0.0), server, lambda _: alone([0.8] * 8), 100, SEED)
+    outcome = simulate(control_for(server), server, lambda _: alone([0.8] * 8), 100, SEED)
     drafting = [number for number, turns in enumerate(outcome.turns) if any(turns)]
     assert drafting
     assert drafting[-1] < 50
@@ -62,7 +62,7 @@ def test_alternating_traffic_is_drafted_for_while_it_pays() -> None:
 
 def test_a_plan_without_drafts_stands_for_ever_more_steps_of_the_same_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     """A draft token takes as long as a step of the target."""
-    control = control_for(Server(lambda _: 0.006, (Cost(0.006, 0.0),)), share=0.0)
+    control = control_for(Server(lambda _: 0.006, (Cost(0.006, 0.0),)))
     monkeypatch.setattr(Comparison, "is_off", lambda *_: False)
     control.proposers[0].draft_cost = DraftCost(1.0)
     requests, batch = [DraftRequest(name, (4,), (0,)) for name in "abcd"], Batch(4, 4, 400, 16)
@@ -84,7 +84,7 @@ def test_steps_are_measured_seldom_while_drafting_is_off_for_long() -> None:
         if comparison.skips(4):
             num_skipped += 1
         else:
-            comparison.measured(step(0.01, drafted=False), cost, counts=True)
+            comparison.measured(step(0.01, drafted=False), cost)
     assert num_skipped == 30
 
 
@@ -105,7 +105,7 @@ def run(
         taken = (
             step(seconds_off * noise, drafted=False) if off else step(seconds_on * noise, drafted=True, gained=gained)
         )
-        comparison.measured(taken, cost, counts=True)
+        comparison.measured(taken, cost)
         is_off.append(off)
     return is_off
 

@@ -93,7 +93,7 @@ def test_the_cheaper_verification_is_the_more_nodes_are_drafted() -> None:
 
 @pytest.mark.parametrize("kind", STEPS_BY_KIND)
 def test_comes_within_four_hundredths_of_the_best_size(kind: str) -> None:
-    """Steps without drafts, to compare with, and trials are included."""
+    """Steps without drafts, to compare with, are included."""
     assert rate(kind) >= 0.96 * max(true_rate(kind, size) for size in range(len(NODES) + 1))
 
 
@@ -106,7 +106,7 @@ def test_a_tree_is_better_than_its_trunk_where_siblings_cost_little() -> None:
 def test_a_tree_is_any_size_within_its_limit() -> None:
     """Each limit from 0 to K and beyond, where neither drafting nor verification costs much: all of it is drafted."""
     requests = RequestRows()
-    control = OptimalControl([ProposerModel(5, 64, requests, is_tree=True)], requests, 2048, 0.0)
+    control = OptimalControl([ProposerModel(5, 64, requests, is_tree=True)], requests, 2048)
     control.probed([(1, 0.02), (64, 0.02)])
     for size in [1, 5] * 10:
         control.proposers[0].measured(Drafting(size, 8 * size, 0, 1e-5 * size))

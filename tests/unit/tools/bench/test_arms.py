@@ -115,11 +115,11 @@ def test_a_draft_length_that_the_proposer_cannot_have_is_refused_by_its_file(tmp
 
 
 def test_a_switched_off_mechanism_is_an_engine_of_its_own(tmp_path: Path) -> None:
-    arms = plan_arms(choose_arms(["optimal", "without:trials"]), base_of(None, None), 8, tmp_path)
-    assert arms["without trials"].plan.settings == arms["optimal"].plan.settings
+    arms = plan_arms(choose_arms(["optimal", "without:skills of requests"]), base_of(None, None), 8, tmp_path)
+    assert arms["without skills of requests"].plan.settings == arms["optimal"].plan.settings
     assert len(engines(arms)) == 3
-    arguments = engine_arguments(arms["without trials"].plan, "target", 0, enforce_eager=True)
-    assert arguments["without"] == "trials"
+    arguments = engine_arguments(arms["without skills of requests"].plan, "target", 0, enforce_eager=True)
+    assert arguments["without"] == "skills of requests"
     assert "without" not in engine_arguments(arms["optimal"].plan, "target", 0, enforce_eager=True)
 
 

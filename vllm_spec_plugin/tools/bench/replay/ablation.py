@@ -9,7 +9,6 @@ from vllm_spec_plugin.scheduling.draft_length import optimal as policy
 from vllm_spec_plugin.scheduling.draft_length import regression
 from vllm_spec_plugin.scheduling.draft_length.acceptance import AcceptanceModel
 from vllm_spec_plugin.scheduling.draft_length.comparison import Comparison
-from vllm_spec_plugin.scheduling.draft_length.optimal import OptimalControl
 from vllm_spec_plugin.scheduling.draft_length.regression import ForgetfulRegression
 from vllm_spec_plugin.tools.bench.arms import OPTIMAL
 from vllm_spec_plugin.tools.bench.host.stopwatch import replaced
@@ -42,7 +41,6 @@ def _without_skills(learn: Callable[..., None]) -> Callable[..., None]:
 # By name, what switches a mechanism off while a control is made and serves.
 MECHANISMS: dict[str, Switch] = {
     "comparison with steps without drafts": _instead(Comparison, "is_off", lambda *_: False),
-    "trials": _instead(OptimalControl, "_trial", lambda *_: None),
     "catch-up spread over steps": _instead(policy, "CATCH_UP_STEPS", 1),
     "skills of requests": lambda: replaced(AcceptanceModel, "learn", _without_skills),
     "costs forgotten": lambda: replaced(ForgetfulRegression, "__init__", _remembering),
