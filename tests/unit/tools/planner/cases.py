@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from vllm_spec_plugin.proposers.registry import CASCADE
 from vllm_spec_plugin.tools.bench.load.records import LoadAnswer, PhaseAnswer, Progress
 from vllm_spec_plugin.tools.bench.records import Answer, Step
-from vllm_spec_plugin.tools.planner.candidates import DRAFT_MODEL, NGRAM, Engine, chain_engines
+from vllm_spec_plugin.tools.planner.candidates import DRAFT_MODEL, SUFFIX, Engine, chain_engines
 from vllm_spec_plugin.tools.planner.forecast import forecasts
 from vllm_spec_plugin.tools.planner.measuring import joining, settings
 from vllm_spec_plugin.tools.planner.memory import TARGET, Memory
@@ -19,9 +19,9 @@ LEVELS = (1, 8)
 WORKLOADS = (Workload("edit", 0.5, 0.0, 65, ("a", "b")), Workload("chat", 0.5, 0.0, 65, ("c",)))
 # Steps of a job.
 STEPS = 100
-ALPHA = {NGRAM: 0.5, DRAFT_MODEL: 0.8, CASCADE: 0.8}
+ALPHA = {SUFFIX: 0.5, DRAFT_MODEL: 0.8, CASCADE: 0.8}
 # Seconds of drafting: fixed, and per token.
-DRAFTING = {NGRAM: (1e-5, 0.0), DRAFT_MODEL: (1e-4, 5e-4), CASCADE: (1e-4, 4e-4)}
+DRAFTING = {SUFFIX: (1e-5, 0.0), DRAFT_MODEL: (1e-4, 5e-4), CASCADE: (1e-4, 4e-4)}
 # By how much a step is longer for a prompt in it.
 PROMPT = 0.02
 
@@ -78,7 +78,7 @@ def measured(
     workloads: Sequence[Workload] = WORKLOADS,
     levels: Sequence[int] = LEVELS,
 ) -> Measured:
-    """What is measured of an engine, by default of n-grams and a draft model of up to 4 tokens.
+    """What is measured of an engine, by default of suffixes and a draft model of up to 4 tokens.
 
     Args:
         engine: which.
@@ -138,7 +138,7 @@ def plan(verify: Callable[[int], float] = cheap, ratios: Mapping[int, float] | N
     runs = {level: verified(ratio, ratio, ratio) for level, ratio in ratios.items()}
     memory = {
         TARGET: Memory(4_000_000, 1024),
-        NGRAM: Memory(0, 0),
+        SUFFIX: Memory(0, 0),
         DRAFT_MODEL: Memory(1_000_000, 256),
         CASCADE: Memory(None, 256),
     }
