@@ -28,7 +28,7 @@ class FakeArm:
 
     def load(self, job: LoadJob) -> LoadAnswer:
         self.loops.append(job)
-        return LoadAnswer(1.0, [PhaseAnswer(Progress([1.0], [9], {}, 9, [0.03, 0.05]), 0, 0, 0)])
+        return LoadAnswer(1.0, [PhaseAnswer(Progress([1.0], [9], 9, [0.03, 0.05]), 0, 0, 0)])
 
 
 def test_every_setting_does_every_workload_at_every_level_in_every_round() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from vllm_spec_plugin.tools.bench.arms import OPTIMAL, is_stock
 from vllm_spec_plugin.tools.bench.load.sweep import Cell, SweepResults
 from vllm_spec_plugin.tools.bench.load.switching import RECOVERED, SwitchPhase
-from vllm_spec_plugin.tools.bench.load.workloads import GREEDY, MIXED, SWITCHING, TITLES, WINDOW
+from vllm_spec_plugin.tools.bench.load.workloads import GREEDY, SWITCHING, TITLES, WINDOW
 from vllm_spec_plugin.tools.report import Chart, Line, Report, Spread, Table, matrix, plural, show_spread
 
 _SPEED = "tokens_per_second"
@@ -102,9 +102,6 @@ def _tables(results: SweepResults) -> Iterator[Table]:
         yield table("TPOT, ms", partial(_milliseconds, results, "tpot"))
         yield table(f"TPOT over {results.reference}", partial(_over, results, "tpot"))
         yield table("TTFT, ms", partial(_milliseconds, results, "ttft"))
-        if workload == MIXED:
-            share = partial(_figure, results, "predictable_share")
-            yield table("share of predictable text in the output", share)
         if any(key[1] == workload for key in results.agreements):
             yield table(f"greedy outputs beside those of {results.reference}", partial(_greedy, results))
     for streams, phases in results.switches.items():
