@@ -61,8 +61,8 @@ def answer(
     for rate in rates[:tokens]:
         left *= rate
         accepted.append(round(left))
-    step = Step(level, level * (1 + tokens), False, tokens, seconds + drafting, drafting, drafting)
-    prompts = Step(level, 9 * level, True, tokens, step.seconds + PROMPT, drafting, drafting)
+    step = Step(level, level * (1 + tokens), False, seconds + drafting, drafting, drafting)
+    prompts = Step(level, 9 * level, True, step.seconds + PROMPT, drafting, drafting)
     outputs = [[7] * (1 + STEPS) for _ in range(level)]
     outputs[0] += [7] * sum(accepted)
     total = prompts.seconds + STEPS * step.seconds

@@ -32,8 +32,8 @@ class Formula(Arm):
         drafting = 0.002 * length if job.spec_method == "draft_model" else 0.0
         tokens = count * (1 + length)
         seconds = 0.010 + 0.001 * tokens + 0.001 * self._has_plugin + drafting
-        step = Step(count, tokens, False, length, seconds, drafting, drafting)
-        prompt = Step(count, 5 * count, True, length, 0.1, drafting, drafting)
+        step = Step(count, tokens, False, seconds, drafting, drafting)
+        prompt = Step(count, 5 * count, True, 0.1, drafting, drafting)
         return Answer(1.0, 1.0, [[1] * 5] * count, [[1]] * count, [prompt, *[step] * 5], 0, 0, 0)
 
     def record(self, requests: Sequence[Request], spec_method: str, responses: Any, seed: int) -> dict[str, Any]:
