@@ -76,21 +76,6 @@ class Prediction:
     tpot: float
 
 
-@dataclass(frozen=True)
-class _Mixture:
-    """Workloads together, as one.
-
-    Attributes:
-        steps: that a request has after its prompt, on average.
-        reached: accepted tokens per request-step, by position.
-        draft_share: of the request-steps, those with a draft.
-    """
-
-    steps: float
-    reached: list[float]
-    draft_share: float
-
-
 def predict(costs: Costs, loads: Sequence[Load], tokens: int, *, is_tree: bool = False) -> Prediction:
     """What a draft length is expected to do.
 
@@ -108,17 +93,16 @@ def predict(costs: Costs, loads: Sequence[Load], tokens: int, *, is_tree: bool =
     outputs = sum(load.share * load.num_tokens for load in loads)
     steps, per_step, step, drafting, prompt = plain_steps, 1.0, costs.plain_step, 0.0, costs.plain_prompt
     if tokens:
-        mixture = _mixed(loads, tokens, is_tree)
+        steps, reached, draft_share = _mixed(loads, tokens, is_tree)
         # A tree is drafted whole or not at all.
         lengths = [tokens] if is_tree else range(1, tokens + 1)
         theory = StepCosts(
-            [costs.plain_step, *(_verifying(costs, length, mixture.draft_share) for length in lengths)],
+            [costs.plain_step, *(_verifying(costs, length, draft_share) for length in lengths)],
             draft_fixed=costs.drafting.of(tokens) if is_tree else costs.drafting.fixed,
             draft_token=0.0 if is_tree else costs.drafting.token,
         )
-        steps, prompt = mixture.steps, costs.prompt
-        per_step = expected_tokens(conditional_rates(mixture.reached))
-        step, drafting = theory.step(theory.longest), costs.drafting.of(tokens)
+        per_step = expected_tokens(conditional_rates(reached))
+        step, drafting, prompt = theory.step(theory.longest), costs.drafting.of(tokens), costs.prompt
     seconds = _seconds(costs, steps, step, prompt)
     return Prediction(
         tokens=tokens,
@@ -144,8 +128,13 @@ def _seconds(costs: Costs, steps: float, step: float, prompt: float) -> float:
     return (1 + steps) * step + costs.concurrency * prompt
 
 
-def _mixed(loads: Sequence[Load], tokens: int, is_tree: bool) -> _Mixture:
-    """Weights each workload by the steps that its requests take: more where fewer drafts are accepted."""
+def _mixed(loads: Sequence[Load], tokens: int, is_tree: bool) -> tuple[float, list[float], float]:
+    """Weights each workload by the steps that its requests take: more where fewer drafts are accepted.
+
+    Returns:
+        Mean steps of a request after its prompt; accepted tokens per request-step, [positions]; and the share of
+        request-steps with a draft.
+    """
     fares = [load.acceptance(tokens) for load in loads]
     depth = max(len(fare.accepted) for fare in fares) if is_tree else tokens
     steps = [
@@ -154,11 +143,8 @@ def _mixed(loads: Sequence[Load], tokens: int, is_tree: bool) -> _Mixture:
     ]
     weights = [part / sum(steps) for part in steps]
     pairs = list(zip(weights, fares, strict=True))
-    return _Mixture(
-        sum(steps),
-        [sum(weight * fare.reached[i] for weight, fare in pairs) for i in range(depth)],
-        sum(weight * fare.draft_share for weight, fare in pairs),
-    )
+    reached = [sum(weight * fare.reached[i] for weight, fare in pairs) for i in range(depth)]
+    return sum(steps), reached, sum(weight * fare.draft_share for weight, fare in pairs)
 
 
 def _verifying(costs: Costs, length: int, draft_share: float) -> float:

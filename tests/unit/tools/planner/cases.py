@@ -11,7 +11,7 @@ from vllm_spec_plugin.tools.planner.measuring import joining, settings
 from vllm_spec_plugin.tools.planner.memory import TARGET, Memory
 from vllm_spec_plugin.tools.planner.recommending import choose, verdict
 from vllm_spec_plugin.tools.planner.results import Results
-from vllm_spec_plugin.tools.planner.samples import NONE, FirstTokens, Measured, Sample, Setting
+from vllm_spec_plugin.tools.planner.samples import NONE, Measured, Sample, Setting
 from vllm_spec_plugin.tools.planner.traffic import Workload
 from vllm_spec_plugin.tools.planner.verifying import RECOMMENDED, Verified, summarise
 
@@ -104,13 +104,13 @@ def measured(
         for workload in workloads
         for setting in settings(engine)
     ]
-    joined = [
-        FirstTokens(setting, level, (sample(setting, "", level).answer.steps[0].seconds,) * 4)
+    joined = {
+        (setting, level): (sample(setting, "", level).answer.steps[0].seconds,) * 4
         for level in levels
         if level > 1
         for setting in joining(engine)
-    ]
-    return Measured(engine, tuple(samples), tuple(joined))
+    }
+    return Measured(engine, tuple(samples), joined)
 
 
 def verified(*ratios: float, rate: float = 100.0) -> Verified:
