@@ -1,8 +1,9 @@
 """The speedup of a candidate, from what its steps cost and how its drafts fare: theorem 3.8, generalised. Pure."""
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Self
 
 from vllm_spec_plugin.tools.bench.curves import DraftingCost, StepCurve
 from vllm_spec_plugin.tools.planner.acceptance import Acceptance
@@ -47,6 +48,11 @@ class Load:
     def acceptance(self, tokens: int) -> Acceptance:
         """As measured with that length or the next longer one."""
         return self.by_length[min(length for length in self.by_length if length >= tokens)]
+
+    @property
+    def perfect(self) -> Self:
+        """The same with all draft tokens accepted."""
+        return replace(self, by_length={tokens: found.perfect for tokens, found in self.by_length.items()})
 
 
 @dataclass(frozen=True)
@@ -117,10 +123,9 @@ def predict(costs: Costs, loads: Sequence[Load], tokens: int, *, is_tree: bool =
     )
 
 
-def best(costs: Costs, loads: Sequence[Load], choices: Sequence[int], *, is_tree: bool = False) -> Prediction:
-    """The fastest of the draft lengths and of none, the least of equals."""
-    found = [predict(costs, loads, tokens, is_tree=is_tree) for tokens in (0, *choices)]
-    return max(found, key=lambda prediction: prediction.speedup)
+def fastest(predictions: Iterable[Prediction]) -> Prediction:
+    """The highest speedup, the first of equals."""
+    return max(predictions, key=lambda prediction: prediction.speedup)
 
 
 def _seconds(costs: Costs, steps: float, step: float, prompt: float) -> float:

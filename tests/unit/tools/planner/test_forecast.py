@@ -24,7 +24,7 @@ def test_every_candidate_of_the_engine_has_one(found: dict) -> None:
 @pytest.mark.parametrize("name", [SUFFIX, DRAFT_MODEL])
 @pytest.mark.parametrize("tokens", [1, 2, 3, 4])
 def test_it_is_what_acceptance_and_costs_come_to(found: dict, name: str, level: int, tokens: int) -> None:
-    prediction = found[name].all[level][tokens - 1]
+    prediction = found[name].all[level][tokens]
     fixed, token = DRAFTING[name]
     step = cheap(level * (1 + tokens)) + fixed + tokens * token
     per_step = expected_tokens(ALPHA[name], tokens)
