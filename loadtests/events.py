@@ -79,7 +79,7 @@ class LoadTest:
         self._environment, self._options = environment, options
         self._server = ServerUnderTest(environment.host, options.api_key)
         # Workers get all options from the master, these included.
-        options.model = options.model or self._server.first_model()
+        options.model = options.model or self._server.first_model()["id"]
         options.rate_users = max(environment.runner.target_user_count or 0, 1)
         self._before = self._scrape()
         self.samples = Samples.begin()

@@ -16,23 +16,9 @@ from vllm_spec_plugin.tools.report.provenance import provenance
 if TYPE_CHECKING:
     from locust.argument_parser import LocustArgumentParser
 
-# Options that a report shows, by their names on the command line: how the test was made, without secrets.
-_REPORTED = {
-    "locustfile": "locustfile",
-    "num_users": "users",
-    "run_time": "run-time",
-    "spawn_rate": "spawn-rate",
-    "stop_timeout": "stop-timeout",
-    "processes": "processes",
-    "load_profile": "load-profile",
-    "rate": "rate",
-    "max_tokens": "max-tokens",
-    "temperature": "temperature",
-    "body": "body",
-    "prompts": "prompts",
-    "think": "think",
-    "seed": "seed",
-}
+# Options that a report shows: how the test was made, without secrets.
+_SHOWN_LOAD = ("locustfile", "num_users", "run_time", "spawn_rate", "stop_timeout", "processes", "load_profile", "rate")
+_SHOWN = (*_SHOWN_LOAD, "max_tokens", "temperature", "body", "prompts", "think", "seed")
 _FORMATS = {"json": "JSON", "csv": "CSV", "markdown": "Markdown", "html": "HTML", "png": "PNG"}
 
 
@@ -113,7 +99,7 @@ def extra_fields(options: Namespace) -> dict[str, Any]:
 
 def report_options(options: Namespace) -> dict[str, Any]:
     """The options that a report shows."""
-    return {name: getattr(options, name, None) for name in _REPORTED}
+    return {name: getattr(options, name, None) for name in _SHOWN}
 
 
 def files_of(options: Namespace) -> Files:
@@ -127,7 +113,8 @@ def origin_of(options: Namespace, host: str) -> dict[str, Any]:
     arguments = ["--headless", "--host", without_credentials(host)]
     for name, value in report_options(options).items():
         if value not in (None, "", False):
-            arguments += [f"--{_REPORTED[name]}", str(value)]
+            option = "users" if name == "num_users" else name.replace("_", "-")
+            arguments += [f"--{option}", str(value)]
     prompts = [
         one.model_dump_json() for path in sorted(FOLDER.glob("*")) for one in prompts_of(path.stem, options.prompts)
     ]

@@ -2,13 +2,15 @@
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from itertools import accumulate
 from typing import Any, ClassVar
 
-from loadtests.stream.timing import ErrorKind, Measures
+from pydantic import TypeAdapter
 
-_FIELDS = tuple(field.name for field in fields(Measures))
+from loadtests.stream.timing import Measures
+
+_MEASURES = TypeAdapter(dict[str, list[Measures]])
 Change = tuple[float, int]
 
 
@@ -53,10 +55,7 @@ class Samples:
         """Removes everything and returns it as plain values, for a message to the master."""
         payload = {
             "offset": self._offset,
-            "measures": {
-                scenario: [[getattr(one, name) for name in _FIELDS] for one in measures]
-                for scenario, measures in self.measures.items()
-            },
+            "measures": _MEASURES.dump_python(self.measures, mode="json"),
             "users": self.users,
             "in_flight": self.in_flight,
         }
@@ -66,9 +65,9 @@ class Samples:
     def merge(self, payload: Mapping[str, Any]) -> None:
         """Adds what a worker took, with its times moved to this process's clock."""
         shift = float(payload["offset"]) - self._offset
-        for scenario, rows in payload["measures"].items():
-            for row in rows:
-                self.add(scenario, _moved(row, shift))
+        for scenario, measures in _MEASURES.validate_python(payload["measures"]).items():
+            for one in measures:
+                self.add(scenario, replace(one, started=one.started + shift, ended=one.ended + shift))
         for own, theirs in ((self.users, payload["users"]), (self.in_flight, payload["in_flight"])):
             own += [(when + shift, change) for when, change in theirs]
 
@@ -80,16 +79,3 @@ def numbers_over_time(changes: Sequence[Change]) -> list[Change]:
     """Times in order, and the number from each time on."""
     ordered = sorted(changes)
     return list(zip([when for when, _ in ordered], accumulate(change for _, change in ordered), strict=True))
-
-
-def _moved(row: Sequence[Any], shift: float) -> Measures:
-    """A request from its plain values."""
-    one = Measures(*row)
-    return replace(
-        one,
-        started=one.started + shift,
-        ended=one.ended + shift,
-        error=None if one.error is None else ErrorKind(one.error),
-        gaps=tuple(one.gaps),
-        tokens_per_chunk=None if one.tokens_per_chunk is None else tuple(one.tokens_per_chunk),
-    )

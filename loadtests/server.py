@@ -2,6 +2,7 @@
 
 import time
 from dataclasses import dataclass
+from typing import Any
 
 import requests
 
@@ -42,8 +43,8 @@ class ServerUnderTest:
         if api_key:
             self._session.headers["Authorization"] = f"Bearer {api_key}"
 
-    def first_model(self) -> str:
-        """The first model that the server lists.
+    def first_model(self) -> dict[str, Any]:
+        """The first model that the server lists, with its `id`.
 
         Raises:
             ServerNotThereError: it lists none.
@@ -52,7 +53,8 @@ class ServerUnderTest:
         try:
             response = self._session.get(url, timeout=_TIMEOUT)
             response.raise_for_status()
-            return str(response.json()["data"][0]["id"])
+            model: dict[str, Any] = response.json()["data"][0]
+            return model | {"id": str(model["id"])}
         except (requests.exceptions.RequestException, LookupError, TypeError, ValueError) as error:
             raise ServerNotThereError(
                 f"{url} does not name a model ({error}); is the server up, is --host right?"

@@ -3,9 +3,10 @@
 import dataclasses
 import itertools
 import json
+import math
 import statistics
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,20 +34,17 @@ class Run:
 
     Attributes:
         latency: mean from asking to the last token, as the client measured it.
-        tpot: mean time per output token, as the client measured it; shown, not compared: where steps take a
-            millisecond, a client on the same cores gets a response's chunks all at once.
         requests: number of requests that succeeded.
         failed: number of requests that failed.
         tokens: output tokens of all requests.
-        served: mean latency by the server's own clock, which no slow client affects; None if it is not exported.
+        served: mean latency by the server's own clock, which no slow client affects; NaN if it is not exported.
     """
 
     latency: float
-    tpot: float
     requests: int
     failed: int
     tokens: int
-    served: float | None = None
+    served: float = math.nan
 
 
 def run_compare(base_url: str, model: str, settings: Settings) -> Iterator[Verdict]:
@@ -69,10 +67,9 @@ def run_compare(base_url: str, model: str, settings: Settings) -> Iterator[Verdi
             else:
                 found = _run_vllm_bench(prompts, count, concurrency, base_url, model, prefix)
             after = server.idle_metrics()
-            seconds, ended = (after.increase(before, name) for name in (_SECONDS, _ENDED))
+            seconds, ended = (after.increase(before, name) or math.nan for name in (_SECONDS, _ENDED))
             if number:
-                served = 1000 * seconds / ended if seconds and ended else None
-                runs[client].append(dataclasses.replace(found, served=served))
+                runs[client].append(dataclasses.replace(found, served=1000 * seconds / ended))
         yield latency_check(_PART, concurrency, runs["ours"], runs["vllm"])
 
 
@@ -87,12 +84,11 @@ def run_ours(prompts: Sequence[str], concurrency: int, base_url: str, prefix: Pa
     options = ["-u", str(concurrency), "-r", "100", "--prompts", str(asked), "--max-tokens", str(_NUM_TOKENS)]
     options += ["--temperature", "0", "--body", '{"ignore_eos": true}']
     status, found = run_locust(base_url, _OUR_SECONDS, _STOP_SECONDS, report, options)
-    if found is None or found["all"]["e2e"] is None or found["all"]["tpot"] is None:
+    if found is None or found["all"]["e2e"] is None:
         raise _no_result("our client", status, report)
     total = found["all"]
     failed = total["requests"] - total["succeeded"]
-    latency, tpot = (total[name]["mean"] * 1000 for name in ("e2e", "tpot"))
-    return Run(latency, tpot, total["succeeded"], failed, total["output_tokens"])
+    return Run(1000 * total["e2e"]["mean"], total["succeeded"], failed, total["output_tokens"])
 
 
 def _run_vllm_bench(
@@ -107,7 +103,7 @@ def _run_vllm_bench(
         *("--dataset-name", "sharegpt", "--dataset-path", str(asked), "--disable-shuffle"),
         *("--num-prompts", str(count), "--sharegpt-output-len", str(_NUM_TOKENS)),
         *("--max-concurrency", str(concurrency), "--temperature", "0", "--ignore-eos", "--disable-tqdm"),
-        *("--percentile-metrics", "tpot,e2el"),
+        *("--percentile-metrics", "e2el"),
         *("--save-result", "--result-dir", str(result.parent), "--result-filename", result.name),
     ]
     with child(command, prefix.with_suffix(".log"), serving_environment(model)) as process:
@@ -134,26 +130,23 @@ def run_of(result: Mapping[str, Any]) -> Run:
         KeyError: a figure is missing.
     """
     counts = (int(result[name]) for name in ("completed", "failed", "total_output_tokens"))
-    return Run(float(result["mean_e2el_ms"]), float(result["mean_tpot_ms"]), *counts)
+    return Run(float(result["mean_e2el_ms"]), *counts)
 
 
 def latency_check(part: str, concurrency: int, ours: Sequence[Run], theirs: Sequence[Run]) -> Verdict:
     """Checks that both clients measured the same mean latency within 10%.
 
-    The server's speed differs by a fifth between runs of a few seconds. Where the server exports its own latency, the
-    clients' means are compared as multiples of it.
+    The server's speed differs by a fifth between runs of a few seconds, so the clients' means are compared as
+    multiples of the server's own.
     """
     runs = [*ours, *theirs]
     same_work = all(run.requests and run.tokens == _NUM_TOKENS * run.requests and not run.failed for run in runs)
-    shown = [f"mean ours {_shown(ours, 'latency')}, vllm bench {_shown(theirs, 'latency')} ms"]
-    if all(run.served for run in runs):
-        ratio = _ratio(ours, theirs, lambda run: run.latency / (run.served or 1))
-        shown.append(f"mean by the server itself {_shown(ours, 'served')}, {_shown(theirs, 'served')} ms")
-        shown.append(f"ratio of the means over the server's {ratio:.3f}")
-    else:
-        ratio = _ratio(ours, theirs, lambda run: run.latency)
-        shown.append(f"ratio {ratio:.3f}")
-    shown.append(f"TPOT ours {_shown(ours, 'tpot')}, vllm bench {_shown(theirs, 'tpot')} ms")
+    ratio = _over_served(ours) / _over_served(theirs)
+    shown = [
+        f"mean ours {_shown(ours, 'latency')}, vllm bench {_shown(theirs, 'latency')} ms",
+        f"mean by the server itself {_shown(ours, 'served')}, {_shown(theirs, 'served')} ms",
+        f"ratio of the means over the server's {ratio:.3f}",
+    ]
     if not same_work:
         works = ", ".join(f"{run.requests} {run.tokens} {run.failed}" for run in runs)
         shown.append(f"requests, tokens, failed of each run: {works}")
@@ -161,8 +154,8 @@ def latency_check(part: str, concurrency: int, ours: Sequence[Run], theirs: Sequ
     return Verdict(part, f"latency at concurrency {concurrency} is that of vllm bench serve", passed, "; ".join(shown))
 
 
-def _ratio(ours: Sequence[Run], theirs: Sequence[Run], figure: Callable[[Run], float]) -> float:
-    return statistics.fmean(map(figure, ours)) / statistics.fmean(map(figure, theirs))
+def _over_served(runs: Sequence[Run]) -> float:
+    return statistics.fmean(run.latency / run.served for run in runs)
 
 
 def _shown(runs: Sequence[Run], name: str) -> str:

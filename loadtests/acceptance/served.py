@@ -108,12 +108,8 @@ def _is_alive(process: psutil.Process) -> bool:
 
 
 def _listened_ports(processes: Sequence[psutil.Process]) -> tuple[int, ...]:
-    ports = set()
-    for process in processes:
-        for connection in process.net_connections("tcp"):
-            if connection.status == psutil.CONN_LISTEN:
-                ports.add(connection.laddr.port)
-    return tuple(sorted(ports))
+    found = (connection for process in processes for connection in process.net_connections("tcp"))
+    return tuple(sorted({one.laddr.port for one in found if one.status == psutil.CONN_LISTEN}))
 
 
 def _is_open(port: int) -> bool:

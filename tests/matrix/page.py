@@ -6,6 +6,7 @@ from typing import Any
 
 from tests.matrix.cells import COLUMNS, EXACT, NUM_TOKENS, REFUSED, ROWS, TOLERANCE
 from vllm_spec_plugin.metrics.counters import POOLING, PROMPT_EMBEDS, RESUMABLE, THINKING_BUDGET, WITHOUT_DRAFTS
+from vllm_spec_plugin.proposers.registry import BUNDLED, method_of
 from vllm_spec_plugin.support.rules import EVERYTHING, RULES, SERVED_LAYERS, TREES
 
 _DOCS = Path(__file__).parents[2] / "docs"
@@ -18,6 +19,13 @@ _RUN_LAYOUTS = {
     "--pipeline-parallel-size": "",
     "--decode-context-parallel-size": "",
     "--prefill-context-parallel-size": "",
+}
+# Keys of a proposer's section that make its drafts trees, as the page shows them.
+_TREE_KEYS = {"tree": "`tree`", "branches": "`branches`", "nodes": "`nodes: fixed` or `confidence`"}
+# Where trees of a method were tested, other than in the matrix: tests/engine.
+_TESTED_TREES = {
+    "medusa": "the bundled target (Llama)",
+    "eagle3": "the bundled target (Llama): `branches` with `fixed` and `confidence`, also in a cascade",
 }
 # Per reason of the gate of requests: which requests these are, and why they get no drafts.
 _REQUESTS = {
@@ -85,6 +93,8 @@ def render(results: Mapping[str, Any]) -> str:
             "",
             *(f"{number}. {note}" for note, number in notes.items()),
             "",
+            *_trees(results["rows"]),
+            "",
             *_how(results),
             "",
             *_layouts(),
@@ -95,6 +105,23 @@ def render(results: Mapping[str, Any]) -> str:
             "",
         ]
     )
+
+
+def _trees(rows: Mapping[str, Any]) -> list[str]:
+    """Which proposers draft trees, and on which targets their trees were tested."""
+    exact = [ROWS[name].title for name, row in rows.items() if row["cells"]["tree"]["verdict"] == EXACT]
+    tested = _TESTED_TREES | {"draft_model": f"`branches`, `nodes: fixed`: {', '.join(exact)}"}
+    lines = ["### Trees", "", "| proposer | drafts trees with | tested on |", "|---|---|---|"]
+    chains = []
+    for kind in BUNDLED:
+        keys = [words for key, words in _TREE_KEYS.items() if key in kind.model_fields]
+        if keys:
+            lines.append(f"| `{method_of(kind)}` | {', '.join(keys)} | {tested[method_of(kind)]} |")
+        else:
+            chains.append(f"`{method_of(kind)}`")
+    lines.append(f"| {', '.join(chains)} | no trees, chains only | |")
+    where = "Targets need full attention in all layers, and the [settings](#settings) for trees below."
+    return [*lines, "", where]
 
 
 def _table(rows: Mapping[str, Any], notes: dict[str, int]) -> list[str]:

@@ -64,9 +64,9 @@ def plan(
     """Recommend whether to use speculation for a model and its traffic, with which proposer, and predict the speedup.
 
     Measures on this machine the time of steps, drafts and prefill, and the acceptance of drafts. Predicts every
-    proposer's speedup, runs the best one against no speculation, and recommends. n-grams and
-    suffixes are always considered, predictions if prompts carry them, a draft model, Medusa heads and an EAGLE-3 head
-    if given. At most two engines run at once. Keep the machine otherwise idle.
+    proposer's speedup, runs the best one against no speculation, and recommends. Suffixes are always considered,
+    predictions if prompts carry them, a draft model, Medusa heads and an EAGLE-3 head if given. At most two engines
+    run at once. Keep the machine otherwise idle.
     """
     import sys
     import tempfile

@@ -135,7 +135,7 @@ class StepWatch:
         self.steps = []
 
     def _whole(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        self._seen = {"num_drafted": 0, "drafting_seconds": 0.0, "proposer_seconds": 0.0}
+        self._seen = {"drafting_seconds": 0.0, "proposer_seconds": 0.0}
         start = time.perf_counter()
         result = original(*args, **kwargs)
         # vLLM's asynchronous scheduler ends with a step in which nothing is computed.
@@ -156,8 +156,6 @@ class StepWatch:
         start = self._now()
         drafts = original(*args, **kwargs)
         self._seen["drafting_seconds"] = self._now() - start
-        token_ids = getattr(drafts, "draft_token_ids", drafts) or ()
-        self._seen["num_drafted"] = max(map(len, token_ids), default=0)
         return drafts
 
     def _proposer(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

@@ -53,14 +53,11 @@ def bad_requests(model: str, context: int) -> tuple[BadRequest, ...]:
         "spec off beside spec_tokens": {"vllm_xargs": {"spec": "off", "spec_tokens": 2}},
         "vllm_xargs in words": {"vllm_xargs": "spec"},
     }
+    endless = [{"role": "user", "content": "y = 2\n" * context}]
     completions = [BadRequest(name, COMPLETIONS, sound | body) for name, body in wrong.items()]
     return (
         *completions,
         BadRequest("no JSON", COMPLETIONS, b'{"model": '),
         BadRequest("a chat of words", CHAT, {"model": model, "messages": "hello"}),
-        BadRequest("a chat without end", CHAT, {"model": model, "messages": [_message("y = 2\n" * context)]}),
+        BadRequest("a chat without end", CHAT, {"model": model, "messages": endless}),
     )
-
-
-def _message(content: str) -> dict[str, str]:
-    return {"role": "user", "content": content}

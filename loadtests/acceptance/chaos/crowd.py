@@ -3,7 +3,6 @@
 import random
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
 from typing import Self
@@ -23,24 +22,15 @@ _REFUSED_PAUSE = 0.1
 _PATIENCE = 120.0
 
 
-@dataclass(frozen=True)
-class Leaving:
-    """When a client disconnects.
+def _drawn_leaving(rng: random.Random) -> tuple[int | None, float]:
+    """Draws when a client disconnects: within the queue or the prompt, or anywhere in the output.
 
-    Attributes:
-        pieces: number of pieces of the stream after which it does; None if it waits for none.
-        patience: seconds that it waits for a piece.
+    Returns:
+        Number of pieces of the stream after which it does, None before any; and the most seconds between pieces.
     """
-
-    pieces: int | None
-    patience: float
-
-
-def drawn_leaving(rng: random.Random) -> Leaving:
-    """Draws a time: within the queue or the prompt, or anywhere in the output."""
     if rng.random() < _EARLY:
-        return Leaving(None, rng.uniform(0.005, 0.2))
-    return Leaving(1 + int(rng.expovariate(1 / _MEAN_PIECES)), 120.0)
+        return None, rng.uniform(0.005, 0.2)
+    return 1 + int(rng.expovariate(1 / _MEAN_PIECES)), _PATIENCE
 
 
 class Crowd:
@@ -100,8 +90,8 @@ class Crowd:
 
     def _leave(self, rng: random.Random) -> None:
         while not self._is_over.is_set():
-            leaving = drawn_leaving(rng)
-            client = StreamingClient(self._base_url, timeout=leaving.patience)
+            num_pieces, patience = _drawn_leaving(rng)
+            client = StreamingClient(self._base_url, timeout=patience)
             body = {
                 "model": self._model,
                 "prompt": rng.choice(self._prompts),
@@ -109,7 +99,7 @@ class Crowd:
                 "temperature": rng.choice((0.0, 0.8)),
                 "ignore_eos": True,
             }
-            record = client.ask(COMPLETIONS, body, leaving.pieces)
+            record = client.ask(COMPLETIONS, body, num_pieces)
             client.close()
             with self._lock:
                 if record.error is ErrorKind.TIMEOUT and not record.chunks:

@@ -5,7 +5,6 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx
 import yaml
 
 from loadtests.acceptance.chaos.agreement import NUM_TOKENS, PlainServer
@@ -61,11 +60,12 @@ def run_chaos(settings: Settings) -> Iterator[Verdict]:
         log_path=log,
         console=settings.console,
     ) as server:
-        bad = bad_requests(server.model, _context(server))
+        metrics = ServerUnderTest(server.base_url)
+        bad = bad_requests(server.model, int(metrics.first_model()["max_model_len"]))
         crowd = Crowd(server.base_url, server.model, prompts, bad, _SEED)
         with crowd:
-            stopped, at_last_stop = _among_freezes(server, crowd, settings)
-        found = ServerUnderTest(server.base_url).idle_metrics()
+            stopped, at_last_stop = _among_freezes(server, metrics, crowd, settings)
+        found = metrics.idle_metrics()
         yield survivors_check(crowd.answers, len(prompts), NUM_TOKENS)
         yield leavers_check(crowd.left_early, crowd.left_midway)
         yield refusal_check(crowd.refusals, len(bad))
@@ -95,20 +95,15 @@ def _always_drafting(config: Path, path: Path) -> str:
     return str(path)
 
 
-def _context(server: WatchedServer) -> int:
-    """Length of the model's context."""
-    answer = httpx.get(f"{server.base_url}/v1/models", trust_env=False)
-    answer.raise_for_status()
-    return int(answer.json()["data"][0]["max_model_len"])
-
-
-def _among_freezes(server: WatchedServer, crowd: Crowd, settings: Settings) -> tuple[list[float], float]:
+def _among_freezes(
+    server: WatchedServer, metrics: ServerUnderTest, crowd: Crowd, settings: Settings
+) -> tuple[list[float], float]:
     """Lets the crowd send requests, and stops the worker now and then.
 
     Returns:
         The seconds of each stop, and the output tokens until the end of the last one.
     """
-    worker, metrics = server.worker(), ServerUnderTest(server.base_url)
+    worker = server.worker()
     stopped: list[float] = []
     tokens = 0.0
     start = time.monotonic()

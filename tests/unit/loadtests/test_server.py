@@ -40,7 +40,7 @@ def test_what_is_in_use_or_not_exported_is_not_idle(name: str, value: float | No
 def test_a_server_names_its_model_and_one_that_is_not_there_is_reported() -> None:
     with MockServer(MockOptions(port=0, model="tiny")) as mock:
         server = ServerUnderTest(f"{mock.base_url}/")
-        assert server.first_model() == "tiny"
+        assert server.first_model()["id"] == "tiny"
         assert is_idle(server.idle_metrics())
     with pytest.raises(ServerNotThereError, match="does not name a model"):
         server.first_model()

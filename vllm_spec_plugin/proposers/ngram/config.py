@@ -1,8 +1,6 @@
 """The section of a plugin.yaml for n-grams, which the suffix proposer drafts; `docs/design/suffix.md` says why."""
 
-from collections.abc import Mapping
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -28,9 +26,6 @@ _MIN_PROBABILITY = 0.02
 
 class NgramConfig(ProposerConfig):
     """Drafts as method suffix does; keys of the n-gram tables of earlier versions are checked and have no effect."""
-
-    # Shorter matches are rejected too often to pay on a busy target, or to be tried before a draft model.
-    planned_keys: ClassVar[Mapping[str, Any]] = MappingProxyType({"min_order": 3})
 
     method: Literal["ngram"] = Field(description="The method of drafting.")
     mode: Literal["lookup", "frequency"] = Field(

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from vllm_spec_plugin.tools.bench.host.records import HostAnswer, HostJob
-from vllm_spec_plugin.tools.bench.load.records import LoadAnswer, LoadJob
+from vllm_spec_plugin.tools.bench.load.records import LoadAnswer, LoadJob, Request
 from vllm_spec_plugin.tools.bench.records import Answer, Job
 from vllm_spec_plugin.tools.engine_child import EngineChild, EngineError, StartError
 
@@ -68,4 +68,14 @@ class Arm(EngineChild):
     def top_two(self, prompt: str, token_ids: Sequence[int]) -> dict[int, float]:
         """Log-probabilities of the two most likely tokens after a prompt and a beginning of its output, by token id."""
         found: dict[int, float] = self.ask(("top_two", prompt, list(token_ids)))
+        return found
+
+    def record(self, requests: Sequence[Request], spec_method: str, responses: Any, seed: int) -> dict[str, Any]:
+        """Records the outcomes of one proposer's drafts, see `replay.recorder.record`."""
+        answer: dict[str, Any] = self.ask(("record", list(requests), spec_method, responses, seed))
+        return answer
+
+    def probe(self) -> list[tuple[int, float]]:
+        """Measures the target's steps as the plugin does at its start, as (tokens, seconds)."""
+        found: list[tuple[int, float]] = self.ask(("probe",))
         return found

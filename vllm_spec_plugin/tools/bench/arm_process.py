@@ -11,7 +11,7 @@ from vllm_spec_plugin.config.request_options import draft_options
 from vllm_spec_plugin.tools.bench.host.records import HostAnswer, HostJob
 from vllm_spec_plugin.tools.bench.host.stopwatch import replaced
 from vllm_spec_plugin.tools.bench.load.closed_loop import ClosedLoop
-from vllm_spec_plugin.tools.bench.load.records import LoadAnswer, LoadJob, PhaseAnswer
+from vllm_spec_plugin.tools.bench.load.records import LoadAnswer, LoadJob, PhaseAnswer, Request
 from vllm_spec_plugin.tools.bench.records import Answer, Job, Step
 from vllm_spec_plugin.tools.engine_child import answer_questions
 
@@ -147,6 +147,22 @@ class Session:
         result = self._llm.generate({"prompt_token_ids": text}, params, use_tqdm=False)[0]
         return {token: float(value.logprob) for token, value in result.outputs[0].logprobs[0].items()}
 
+    def record(
+        self, requests: list[Request], spec_method: str, responses: list[list[int]], seed: int
+    ) -> dict[str, Any]:
+        """Records the outcomes of one proposer's drafts, see `replay.recorder.record`."""
+        from vllm_spec_plugin.tools.bench.replay.recorder import record
+
+        return record(self._llm, self._runner, requests, spec_method, responses, seed)
+
+    def probe(self) -> list[tuple[int, float]]:
+        """Measures the target's steps as the plugin does at its start, as (tokens, seconds)."""
+        from vllm_spec_plugin.compat.runner import dummy_step
+        from vllm_spec_plugin.forward.start_up import PROBE_SECONDS, probe_steps
+
+        runner = self._runner
+        return probe_steps(lambda size: dummy_step(runner, size), runner.max_num_tokens, PROBE_SECONDS)
+
 
 def _switch_off(mechanism: str) -> None:
     """Has the policy be made, and serve, without a mechanism, for as long as the process lives."""
@@ -168,15 +184,11 @@ def _switch_off(mechanism: str) -> None:
     switched_off.enter_context(replaced(scheduler, "create_control", without))
 
 
-def serve(session_type: type[Session]) -> None:
-    """Builds an engine and answers questions: names of the session's methods with their arguments."""
-
-    def build(arguments: dict[str, Any]) -> tuple[dict[str, Any], Callable[[Any], Any]]:
-        session = session_type(arguments)
-        return session.facts(), lambda question: getattr(session, question[0])(*question[1:])
-
-    answer_questions(build)
+def _build(arguments: dict[str, Any]) -> tuple[dict[str, Any], Callable[[Any], Any]]:
+    """Builds an engine, which answers names of the session's methods with their arguments."""
+    session = Session(arguments)
+    return session.facts(), lambda question: getattr(session, question[0])(*question[1:])
 
 
 if __name__ == "__main__":
-    serve(Session)
+    answer_questions(_build)

@@ -11,7 +11,6 @@ class Step:
         num_requests: requests that were in it.
         num_tokens: tokens that the target computed, drafts included.
         in_prompt: whether some of them were a prompt's.
-        num_drafted: tokens of the longest draft made at its end, the number of a draft model's passes.
         seconds: the whole step's, scheduling and output included.
         drafting_seconds: of which the runner took to draft, the preparation of the drafter's input included.
         proposer_seconds: of which the drafter itself took.
@@ -20,7 +19,6 @@ class Step:
     num_requests: int
     num_tokens: int
     in_prompt: bool
-    num_drafted: int
     seconds: float
     drafting_seconds: float
     proposer_seconds: float

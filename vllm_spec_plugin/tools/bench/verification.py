@@ -72,7 +72,8 @@ def measure_gain(apart: float, num_tokens: int, vocab_size: int, num_drafts: int
     """
     torch.manual_seed(seed)
     ratios, rates = [], []
-    for count in _parts(num_drafts):
+    for begin in range(0, num_drafts, _PAIRS_AT_ONCE):
+        count = min(_PAIRS_AT_ONCE, num_drafts - begin)
         target, draft = _pair(count * num_tokens, vocab_size, apart, torch.device("cpu"))
         p, q = target.softmax(-1), draft.softmax(-1)
         rates.append(torch.minimum(p, q).sum(-1))
@@ -91,11 +92,6 @@ def _pair(num_rows: int, vocab_size: int, apart: float, device: torch.device) ->
     """Logits of the target and the draft, each [num_rows, vocab_size] float32."""
     target = torch.randn(num_rows, vocab_size, device=device) * _LOGITS
     return target, target + torch.randn(num_rows, vocab_size, device=device) * apart
-
-
-def _parts(total: int) -> list[int]:
-    whole, rest = divmod(total, _PAIRS_AT_ONCE)
-    return [_PAIRS_AT_ONCE] * whole + [rest] * (rest > 0)
 
 
 def _wait(device: torch.device) -> None:

@@ -1,5 +1,6 @@
 """A chart of the p-values of all checks."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +29,12 @@ class PValues:
     @property
     def names(self) -> list[str]:
         """Entries of the legend."""
-        return [*self._engines, _LAW, _SAMPLES, _FEW]
+        return [*self.coloured, _LAW, _SAMPLES, _FEW]
+
+    @property
+    def coloured(self) -> list[str]:
+        """Names of the engines, each of which has a colour."""
+        return list(dict.fromkeys(check.engine for check in self.report.checks if check.p_value is not None))
 
     @property
     def height(self) -> float:
@@ -36,22 +42,18 @@ class PValues:
         return 1.4 + 0.45 * len(self._checks)
 
     @property
-    def _engines(self) -> list[str]:
-        return list(dict.fromkeys(check.engine for check in self.report.checks if check.p_value is not None))
-
-    @property
     def _checks(self) -> list[str]:
         return list(dict.fromkeys(check.name for check in self.report.checks if check.p_value is not None))
 
-    def draw(self, axes: "Axes") -> None:
+    def draw(self, axes: "Axes", styles: Mapping[str, int]) -> None:
         """Draws into axes."""
-        engines, names, threshold = self._engines, self._checks, self.report.threshold
+        engines, names, threshold = self.coloured, self._checks, self.report.threshold
+        colours = {engine: _COLOURS[styles[engine] % len(_COLOURS)] for engine in engines}
         for check in self.report.checks:
             if check.p_value is None:
                 continue
-            index = engines.index(check.engine)
-            colour = _COLOURS[index % len(_COLOURS)]
-            row = names.index(check.name) + 0.22 * (index - (len(engines) - 1) / 2)
+            colour = colours[check.engine]
+            row = names.index(check.name) + 0.22 * (engines.index(check.engine) - (len(engines) - 1) / 2)
             fill = "white" if check.outcome == "not tested" else colour
             for p, marker in ((check.p_value, "o"), (check.p_two_samples, "^")):
                 if p is not None:
@@ -67,8 +69,8 @@ class PValues:
         axes.set(xscale="log", xlim=(_LEAST, 1.5), ylim=(len(names) - 0.4, -0.8), yticks=range(len(names)))
         axes.set_yticklabels(names)
         axes.set_xlabel(f"p-value (threshold {threshold:.2g}; false alarms {self.report.false_alarm:g} in all)")
-        for index, engine in enumerate(engines):
-            axes.plot([], [], "s", color=_COLOURS[index % len(_COLOURS)], label=engine)
+        for engine, colour in colours.items():
+            axes.plot([], [], "s", color=colour, label=engine)
         axes.plot([], [], "ok", label=_LAW)
         axes.plot([], [], "^k", label=_SAMPLES)
         axes.plot([], [], "ok", markerfacecolor="white", label=_FEW)

@@ -25,20 +25,8 @@ _REQUIRED = {"gate_proj.weight": 0, "up_proj.weight": 0, "down_proj.weight": 1}
 _NEURONS: dict[str, int | None] = {**_REQUIRED, "gate_proj.bias": 0, "up_proj.bias": 0, "down_proj.bias": None}
 _DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 # Copies of the weights in other formats would still be narrow, and some loaders prefer them.
-_LEFT_OUT = [
-    "*.safetensors",
-    "*.bin",
-    "*.pt",
-    "*.pth",
-    "*.ckpt",
-    "*.gguf",
-    "*.h5",
-    "*.msgpack",
-    "*.onnx",
-    "*.index.json",
-    ".git",
-    ".cache",
-]
+_WEIGHTS = ("*.safetensors", "*.bin", "*.pt", "*.pth", "*.ckpt", "*.gguf", "*.h5", "*.msgpack", "*.onnx")
+_LEFT_OUT = (*_WEIGHTS, "*.index.json", ".git", ".cache")
 
 
 @dataclass(frozen=True)

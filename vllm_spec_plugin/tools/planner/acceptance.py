@@ -14,7 +14,7 @@ class Acceptance:
 
     Attributes:
         request_steps: number of requests, added up over steps.
-        drafts: number of drafts; n-grams have none where nothing matches.
+        drafts: number of drafts; suffixes have none where nothing matches.
         accepted: number of accepted draft tokens by position, in trees by level.
     """
 

@@ -1,23 +1,19 @@
 """What could be switched on, and the engines in which it is measured. Pure."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from vllm_spec_plugin.proposers.draft_model.config import DraftModelConfig
 from vllm_spec_plugin.proposers.eagle3.config import Eagle3Config
-from vllm_spec_plugin.proposers.medusa.checkpoint import MedusaConfig
+from vllm_spec_plugin.proposers.medusa.checkpoint import MedusaConfig as HeadsConfig
+from vllm_spec_plugin.proposers.medusa.config import MedusaConfig
 from vllm_spec_plugin.proposers.prediction.config import PredictionConfig
 from vllm_spec_plugin.proposers.registry import BUNDLED, CASCADE, method_of
 from vllm_spec_plugin.proposers.suffix.config import SuffixConfig
 
-
-def _method(*, keeps_kv: bool = False, uses_hidden_states: bool = False) -> str:
-    """The plugin's first method with these needs: the planner tries one of each kind."""
-    wanted = (keeps_kv, uses_hidden_states)
-    return next(method_of(kind) for kind in BUNDLED if (kind.keeps_kv, kind.uses_hidden_states) == wanted)
-
-
-NGRAM, DRAFT_MODEL, MEDUSA = _method(), _method(keeps_kv=True), _method(uses_hidden_states=True)
-SUFFIX, PREDICTION, EAGLE3 = method_of(SuffixConfig), method_of(PredictionConfig), method_of(Eagle3Config)
+SUFFIX, PREDICTION, DRAFT_MODEL = method_of(SuffixConfig), method_of(PredictionConfig), method_of(DraftModelConfig)
+MEDUSA, EAGLE3 = method_of(MedusaConfig), method_of(Eagle3Config)
 TREE = f"{MEDUSA} tree"
 
 
@@ -31,7 +27,7 @@ class Heads:
     """
 
     model: str
-    config: MedusaConfig
+    config: HeadsConfig
 
 
 @dataclass(frozen=True)
@@ -85,8 +81,8 @@ def chain_engines(
 ) -> tuple[Engine, ...]:
     """The engines of all candidates that draft chains.
 
-    n-grams and a draft model are members of one cascade, whose requests select one of them or both: an engine
-    less to start. So are predicted outputs and suffixes, where requests have predictions.
+    Predicted outputs, suffixes and a draft model are members of one cascade, whose requests select one of them
+    or all: fewer engines to start.
 
     Args:
         draft: the draft model's path or name; None is without.
@@ -95,34 +91,15 @@ def chain_engines(
         eagle3: an EAGLE-3 head's path or name; None is without.
         has_predictions: whether requests predict their outputs.
     """
-    ngram = _section(NGRAM)
-    chain = lengths(tokens)
-    if draft is None:
-        engines = [Engine(NGRAM, ngram, tokens, (Candidate(NGRAM, ngram, chain),))]
-    else:
-        small = _section(DRAFT_MODEL, draft)
-        both = {"method": CASCADE, "proposers": [ngram, small]}
-        members = (
-            Candidate(NGRAM, ngram, chain, NGRAM),
-            Candidate(DRAFT_MODEL, small, chain, DRAFT_MODEL),
-            Candidate(CASCADE, both, chain),
-        )
-        engines = [Engine(f"{NGRAM} and {DRAFT_MODEL}", both, tokens, members)]
-    suffix = _section(SUFFIX)
-    if has_predictions:
-        prediction = _section(PREDICTION)
-        both = {"method": CASCADE, "proposers": [prediction, suffix]}
-        pair = Candidate(PREDICTION, prediction, chain, PREDICTION), Candidate(SUFFIX, suffix, chain, SUFFIX)
-        engines.append(Engine(f"{PREDICTION} and {SUFFIX}", both, tokens, pair))
-    else:
-        engines.append(Engine(SUFFIX, suffix, tokens, (Candidate(SUFFIX, suffix, chain),)))
+    members = [_section(PREDICTION)] if has_predictions else []
+    members.append(_section(SUFFIX))
+    if draft is not None:
+        members.append(_section(DRAFT_MODEL, draft))
+    engines = [_cascade_engine(members, tokens) if len(members) > 1 else _engine(members[0], tokens)]
     if eagle3 is not None:
-        head = _section(EAGLE3, eagle3)
-        engines.append(Engine(EAGLE3, head, tokens, (Candidate(EAGLE3, head, chain),)))
+        engines.append(_engine(_section(EAGLE3, eagle3), tokens))
     if heads is not None:
-        most = min(tokens, heads.config.num_heads)
-        medusa = _section(MEDUSA, heads.model)
-        engines.append(Engine(MEDUSA, medusa, most, (Candidate(MEDUSA, medusa, lengths(most)),)))
+        engines.append(_engine(_section(MEDUSA, heads.model), min(tokens, heads.config.num_heads)))
     return tuple(engines)
 
 
@@ -135,6 +112,22 @@ def tree_engine(heads: Heads, size: int) -> Engine:
 def lengths(most: int) -> tuple[int, ...]:
     """The draft lengths that are measured: powers of 2, and the longest."""
     return tuple(sorted({most} | {2**power for power in range(most.bit_length()) if 2**power <= most}))
+
+
+def _engine(proposer: dict[str, Any], tokens: int) -> Engine:
+    """The engine of one proposer."""
+    method = proposer["method"]
+    return Engine(method, proposer, tokens, (Candidate(method, proposer, lengths(tokens)),))
+
+
+def _cascade_engine(members: Sequence[dict[str, Any]], tokens: int) -> Engine:
+    """The engine of several proposers: each is a candidate, and their cascade."""
+    methods, cascade = [member["method"] for member in members], {"method": CASCADE, "proposers": list(members)}
+    alone = (
+        Candidate(method, member, lengths(tokens), method) for method, member in zip(methods, members, strict=True)
+    )
+    name = f"{', '.join(methods[:-1])} and {methods[-1]}"
+    return Engine(name, cascade, tokens, (*alone, Candidate(CASCADE, cascade, lengths(tokens))))
 
 
 def _section(method: str, *models: str) -> dict[str, Any]:

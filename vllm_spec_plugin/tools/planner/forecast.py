@@ -1,15 +1,16 @@
 """From what was measured to what is expected of every candidate. Pure."""
 
 import statistics
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from vllm_spec_plugin.schema.errors import UserError
 from vllm_spec_plugin.tools.bench.curves import DraftingCost, StepCurve, drafting_cost, drafting_seconds, step_curve
 from vllm_spec_plugin.tools.bench.records import Step
 from vllm_spec_plugin.tools.planner.acceptance import Acceptance
 from vllm_spec_plugin.tools.planner.candidates import Candidate
-from vllm_spec_plugin.tools.planner.predicting import Costs, Load, Prediction, best, predict
+from vllm_spec_plugin.tools.planner.predicting import Costs, Load, Prediction, fastest, predict
 from vllm_spec_plugin.tools.planner.samples import NONE, Measured, Sample, Setting
 from vllm_spec_plugin.tools.planner.traffic import Workload
 
@@ -36,18 +37,24 @@ class Forecast:
     Attributes:
         candidate: which.
         costs: by concurrency.
-        loads: per workload.
-        best: by concurrency.
-        all: by concurrency, of every draft length from 1, or of the tree.
+        all: by concurrency, without drafts first, then with every draft length from 1, or with the tree.
         limits: by concurrency.
     """
 
     candidate: Candidate
     costs: dict[int, Costs]
-    loads: tuple[Load, ...]
-    best: dict[int, Prediction]
     all: dict[int, list[Prediction]]
     limits: dict[int, Limits]
+
+    @cached_property
+    def best(self) -> dict[int, Prediction]:
+        """The fastest by concurrency, with the least tokens of equals."""
+        return {level: fastest(found) for level, found in self.all.items()}
+
+    @cached_property
+    def drafting(self) -> dict[int, Prediction]:
+        """The fastest with drafts by concurrency, whether they pay or not."""
+        return {level: fastest(found[1:]) for level, found in self.all.items()}
 
     @property
     def score(self) -> float:
@@ -57,7 +64,7 @@ class Forecast:
     @property
     def nearest(self) -> float:
         """The same with drafts at every level, whether they pay or not."""
-        return statistics.geometric_mean(max(one.speedup for one in found) for found in self.all.values())
+        return statistics.geometric_mean(prediction.speedup for prediction in self.drafting.values())
 
     @property
     def tokens(self) -> int:
@@ -74,14 +81,11 @@ def forecasts(measured: Measured, workloads: Sequence[Workload], levels: Sequenc
     for candidate in measured.engine.candidates:
         loads = tuple(_load(measured, candidate, workload) for workload in workloads)
         costs = {level: _costs(measured, candidate, loads, level) for level in levels}
-        choices, is_tree = candidate.choices, candidate.is_tree
         yield Forecast(
             candidate,
             costs,
-            loads,
-            {level: best(costs[level], loads, choices, is_tree=is_tree) for level in levels},
-            {level: [predict(costs[level], loads, tokens, is_tree=is_tree) for tokens in choices] for level in levels},
-            {level: _limits(costs[level], loads, choices, is_tree=is_tree) for level in levels},
+            {level: _predictions(candidate, cost, loads) for level, cost in costs.items()},
+            {level: _limits(candidate, cost, loads) for level, cost in costs.items()},
         )
 
 
@@ -164,17 +168,18 @@ def _with_prompt(measured: Measured, setting: Setting, level: int) -> float:
     return statistics.median(found)
 
 
-def _limits(costs: Costs, loads: Sequence[Load], choices: Sequence[int], *, is_tree: bool) -> Limits:
+def _predictions(candidate: Candidate, costs: Costs, loads: Sequence[Load]) -> list[Prediction]:
+    """Without drafts, and with each number of draft tokens to choose from."""
+    return [predict(costs, loads, tokens, is_tree=candidate.is_tree) for tokens in (0, *candidate.choices)]
+
+
+def _limits(candidate: Candidate, costs: Costs, loads: Sequence[Load]) -> Limits:
     def speedup(costs: Costs, loads: Sequence[Load]) -> float:
-        return best(costs, loads, choices, is_tree=is_tree).speedup
+        return fastest(_predictions(candidate, costs, loads)).speedup
 
     flat = StepCurve((costs.concurrency,), (costs.plain_step,))
     return Limits(
-        speedup(costs, [replace(load, by_length=_perfect(load.by_length)) for load in loads]),
+        speedup(costs, [load.perfect for load in loads]),
         speedup(replace(costs, drafting=DraftingCost(0.0, 0.0)), loads),
         speedup(replace(costs, curve=flat), loads),
     )
-
-
-def _perfect(by_length: Mapping[int, Acceptance]) -> dict[int, Acceptance]:
-    return {tokens: acceptance.perfect for tokens, acceptance in by_length.items()}

@@ -11,7 +11,7 @@ from vllm_spec_plugin.tools.bench.prompts import prompts_of_round
 from vllm_spec_plugin.tools.bench.records import Job
 from vllm_spec_plugin.tools.bench.rounds import in_turn
 from vllm_spec_plugin.tools.planner.candidates import Engine
-from vllm_spec_plugin.tools.planner.samples import NONE, FirstTokens, Measured, Sample, Setting
+from vllm_spec_plugin.tools.planner.samples import NONE, Measured, Sample, Setting
 from vllm_spec_plugin.tools.planner.traffic import Workload, load_job, workloads_of
 
 _WARM_UP_TOKENS = 16
@@ -100,7 +100,7 @@ def measure(
     for number, (workload, level), name in in_turn(list(named), cells, sizes.rounds):
         title = f"round {number + 1}/{sizes.rounds}"
         samples.append(run(title, named[name], workload, level, number, is_warm_up=False))
-    first_tokens = []
+    first_tokens: dict[tuple[Setting, int], list[float]] = {}
     named = {str(setting): setting for setting in joining(engine)}
     for number, level, name in in_turn(list(named), _several(sizes), sizes.rounds):
         on_run(f"prompts, round {number + 1}/{sizes.rounds}: {name}, {level} streams")
@@ -109,9 +109,9 @@ def measure(
             loop = replace(loop, spec_tokens=setting.tokens, spec_method=methods[setting.candidate])
         arm = arms[NONE if setting.candidate == NONE else engine.name]
         found, _ = machine.run(partial(arm.load, loop))
-        seconds = tuple(taken for phase in found.phases for taken in phase.progress.ttft)
-        first_tokens.append(FirstTokens(setting, level, seconds))
-    return Measured(engine, tuple(samples), tuple(first_tokens))
+        seconds = first_tokens.setdefault((setting, level), [])
+        seconds += [taken for phase in found.phases for taken in phase.progress.ttft]
+    return Measured(engine, tuple(samples), first_tokens)
 
 
 def _several(sizes: Sizes) -> list[int]:

@@ -11,7 +11,6 @@ from vllm_spec_plugin.tools.planner.candidates import (
     DRAFT_MODEL,
     EAGLE3,
     MEDUSA,
-    NGRAM,
     PREDICTION,
     SUFFIX,
     TREE,
@@ -88,8 +87,9 @@ def memory_of(
     dtype = str(facts[NONE]["dtype"])
     kv = facts[NONE]["kv_bytes_per_token"]["target"]
     found = {TARGET: Memory(weight_bytes(model, dtype), kv)}
-    # Engines are named after their proposers.
-    found |= {name: Memory(0, 0) for name in (NGRAM, SUFFIX, PREDICTION) if any(name in engine for engine in facts)}
+    found[SUFFIX] = Memory(0, 0)
+    if any(PREDICTION in engine for engine in facts):  # named after its proposers
+        found[PREDICTION] = found[CASCADE] = Memory(0, 0)
     if draft is not None:
         kv = max(engine["kv_bytes_per_token"]["draft"] for name, engine in facts.items() if name != EAGLE3)
         found[DRAFT_MODEL] = found[CASCADE] = Memory(weight_bytes(draft, dtype), kv)

@@ -1,8 +1,9 @@
 """The speedup of a candidate, from what its steps cost and how its drafts fare: theorem 3.8, generalised. Pure."""
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Self
 
 from vllm_spec_plugin.tools.bench.curves import DraftingCost, StepCurve
 from vllm_spec_plugin.tools.planner.acceptance import Acceptance
@@ -48,6 +49,11 @@ class Load:
         """As measured with that length or the next longer one."""
         return self.by_length[min(length for length in self.by_length if length >= tokens)]
 
+    @property
+    def perfect(self) -> Self:
+        """The same with all draft tokens accepted."""
+        return replace(self, by_length={tokens: found.perfect for tokens, found in self.by_length.items()})
+
 
 @dataclass(frozen=True)
 class Prediction:
@@ -76,21 +82,6 @@ class Prediction:
     tpot: float
 
 
-@dataclass(frozen=True)
-class _Mixture:
-    """Workloads together, as one.
-
-    Attributes:
-        steps: that a request has after its prompt, on average.
-        reached: accepted tokens per request-step, by position.
-        draft_share: of the request-steps, those with a draft.
-    """
-
-    steps: float
-    reached: list[float]
-    draft_share: float
-
-
 def predict(costs: Costs, loads: Sequence[Load], tokens: int, *, is_tree: bool = False) -> Prediction:
     """What a draft length is expected to do.
 
@@ -108,17 +99,16 @@ def predict(costs: Costs, loads: Sequence[Load], tokens: int, *, is_tree: bool =
     outputs = sum(load.share * load.num_tokens for load in loads)
     steps, per_step, step, drafting, prompt = plain_steps, 1.0, costs.plain_step, 0.0, costs.plain_prompt
     if tokens:
-        mixture = _mixed(loads, tokens, is_tree)
+        steps, reached, draft_share = _mixed(loads, tokens, is_tree)
         # A tree is drafted whole or not at all.
         lengths = [tokens] if is_tree else range(1, tokens + 1)
         theory = StepCosts(
-            [costs.plain_step, *(_verifying(costs, length, mixture.draft_share) for length in lengths)],
+            [costs.plain_step, *(_verifying(costs, length, draft_share) for length in lengths)],
             draft_fixed=costs.drafting.of(tokens) if is_tree else costs.drafting.fixed,
             draft_token=0.0 if is_tree else costs.drafting.token,
         )
-        steps, prompt = mixture.steps, costs.prompt
-        per_step = expected_tokens(conditional_rates(mixture.reached))
-        step, drafting = theory.step(theory.longest), costs.drafting.of(tokens)
+        per_step = expected_tokens(conditional_rates(reached))
+        step, drafting, prompt = theory.step(theory.longest), costs.drafting.of(tokens), costs.prompt
     seconds = _seconds(costs, steps, step, prompt)
     return Prediction(
         tokens=tokens,
@@ -133,10 +123,9 @@ def predict(costs: Costs, loads: Sequence[Load], tokens: int, *, is_tree: bool =
     )
 
 
-def best(costs: Costs, loads: Sequence[Load], choices: Sequence[int], *, is_tree: bool = False) -> Prediction:
-    """The fastest of the draft lengths and of none, the least of equals."""
-    found = [predict(costs, loads, tokens, is_tree=is_tree) for tokens in (0, *choices)]
-    return max(found, key=lambda prediction: prediction.speedup)
+def fastest(predictions: Iterable[Prediction]) -> Prediction:
+    """The highest speedup, the first of equals."""
+    return max(predictions, key=lambda prediction: prediction.speedup)
 
 
 def _seconds(costs: Costs, steps: float, step: float, prompt: float) -> float:
@@ -144,8 +133,13 @@ def _seconds(costs: Costs, steps: float, step: float, prompt: float) -> float:
     return (1 + steps) * step + costs.concurrency * prompt
 
 
-def _mixed(loads: Sequence[Load], tokens: int, is_tree: bool) -> _Mixture:
-    """Weights each workload by the steps that its requests take: more where fewer drafts are accepted."""
+def _mixed(loads: Sequence[Load], tokens: int, is_tree: bool) -> tuple[float, list[float], float]:
+    """Weights each workload by the steps that its requests take: more where fewer drafts are accepted.
+
+    Returns:
+        Mean steps of a request after its prompt; accepted tokens per request-step, [positions]; and the share of
+        request-steps with a draft.
+    """
     fares = [load.acceptance(tokens) for load in loads]
     depth = max(len(fare.accepted) for fare in fares) if is_tree else tokens
     steps = [
@@ -154,11 +148,8 @@ def _mixed(loads: Sequence[Load], tokens: int, is_tree: bool) -> _Mixture:
     ]
     weights = [part / sum(steps) for part in steps]
     pairs = list(zip(weights, fares, strict=True))
-    return _Mixture(
-        sum(steps),
-        [sum(weight * fare.reached[i] for weight, fare in pairs) for i in range(depth)],
-        sum(weight * fare.draft_share for weight, fare in pairs),
-    )
+    reached = [sum(weight * fare.reached[i] for weight, fare in pairs) for i in range(depth)]
+    return sum(steps), reached, sum(weight * fare.draft_share for weight, fare in pairs)
 
 
 def _verifying(costs: Costs, length: int, draft_share: float) -> float:

@@ -94,7 +94,7 @@ def _gives(forecast: Forecast, level: int) -> str:
 
 def why_not(forecast: Forecast, level: int) -> str | None:
     """Why a candidate gains little at a concurrency, by the first thing that is in its way; None where it does not."""
-    found = max(forecast.all[level], key=lambda prediction: prediction.speedup)
+    found = forecast.drafting[level]
     if found.speedup >= 1 + LEAST_GAIN:
         return None
     plain, verifying = forecast.costs[level].plain_step, found.step_seconds - found.draft_seconds

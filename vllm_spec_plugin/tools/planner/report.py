@@ -128,7 +128,7 @@ def _acceptance(results: Results) -> Iterator[dict[str, Any]]:
 def _forecast(one: Forecast) -> dict[str, Any]:
     levels = [
         asdict(costs)
-        | {"best": asdict(one.best[level]), "all": list(map(asdict, one.all[level]))}
+        | {"best": asdict(one.best[level]), "all": list(map(asdict, one.all[level][1:]))}
         | {"limits": asdict(one.limits[level])}
         for level, costs in one.costs.items()
     ]

@@ -1,6 +1,7 @@
 """What was measured, job by job."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from vllm_spec_plugin.tools.bench.records import Answer
 from vllm_spec_plugin.tools.planner.candidates import Engine
@@ -44,33 +45,19 @@ class Sample:
 
 
 @dataclass(frozen=True)
-class FirstTokens:
-    """Requests that joined others in a closed loop.
-
-    Attributes:
-        setting: how requests were drafted for.
-        concurrency: of the loop.
-        seconds: of each, from asking to the first token: the step that its prompt is in.
-    """
-
-    setting: Setting
-    concurrency: int
-    seconds: tuple[float, ...]
-
-
-@dataclass(frozen=True)
 class Measured:
     """What was measured of an engine, in turns with the one without speculation.
 
     Attributes:
         engine: which.
         samples: of both.
-        first_tokens: of both, where there are several requests at once.
+        first_tokens: seconds from asking to the first token of each request that joined others in a closed loop, by
+            setting and concurrency.
     """
 
     engine: Engine
     samples: tuple[Sample, ...]
-    first_tokens: tuple[FirstTokens, ...] = ()
+    first_tokens: Mapping[tuple[Setting, int], Sequence[float]] = field(default_factory=dict)
 
     def of(self, candidate: str, concurrency: int | None = None, tokens: int | None = None) -> list[Sample]:
         """The samples of a candidate or of `NONE`, at one concurrency and draft length or at all."""
@@ -82,17 +69,12 @@ class Measured:
             and tokens in (None, sample.setting.tokens)
         ]
 
-    def first_token_seconds(self, setting: Setting, concurrency: int) -> list[float]:
+    def first_token_seconds(self, setting: Setting, concurrency: int) -> Sequence[float]:
         """What steps with a prompt in them took; of one request alone in its jobs, of several in a closed loop."""
         if concurrency == 1:
             steps = (step for sample in self.of(setting.candidate, 1, setting.tokens) for step in sample.answer.steps)
             return [step.seconds for step in steps if step.in_prompt]
-        return [
-            seconds
-            for found in self.first_tokens
-            if (found.setting, found.concurrency) == (setting, concurrency)
-            for seconds in found.seconds
-        ]
+        return self.first_tokens.get((setting, concurrency), ())
 
     def at(self, concurrency: int) -> list[Sample]:
         """The samples of all that drafts at one concurrency."""

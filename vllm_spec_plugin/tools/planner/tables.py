@@ -5,7 +5,6 @@ from collections.abc import Iterator
 
 from vllm_spec_plugin.tools.planner.forecast import acceptance_of, plain_step, pooled_curve
 from vllm_spec_plugin.tools.planner.memory import TARGET
-from vllm_spec_plugin.tools.planner.predicting import predict
 from vllm_spec_plugin.tools.planner.results import Results
 from vllm_spec_plugin.tools.planner.samples import NONE
 from vllm_spec_plugin.tools.planner.verifying import RECOMMENDED
@@ -130,7 +129,7 @@ def _time_per_request(results: Results) -> Table:
     rows = []
     if not results.verified:
         for level, best in results.choice.best.items():
-            plain = predict(results.choice.costs[level], results.choice.loads, 0)
+            plain = results.choice.all[level][0]
             rows.append([str(level), *map(_ms, (plain.ttft, best.ttft, plain.tpot, best.tpot))])
         return Table(title, header, rows, f"Expected, not measured. {note}")
 

@@ -2,7 +2,7 @@
 
 import io
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -10,6 +10,7 @@ from vllm_spec_plugin.tools.report.measurements import Spread
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 # Okabe and Ito's colours, distinct to the colour-blind; strokes and markers differ too, for print in greyscale.
 _COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#8a5fbf", "#7f7f00")
@@ -30,7 +31,7 @@ _FILLS = (
     ("#d9d9d9", "--"),
 )
 _BLACK, _GREY = "#000000", "#555555"
-_MOST_MARKERS = 40  # of a line; more hide its stroke
+_MOST_MARKERS = 40  # on a line; more hide its stroke
 _COLUMNS, _WIDTH, _HEIGHT, _DPI = 2, 6.0, 4.0, 130
 
 
@@ -75,22 +76,24 @@ class Chart:
         return [line.name for line in self.lines]
 
     @property
+    def coloured(self) -> list[str]:
+        """Names of the lines that have a colour of their own."""
+        return [line.name for line in self.lines if line.role == "other"]
+
+    @property
     def height(self) -> float:
         """Height in inches."""
         return _HEIGHT
 
-    def draw(self, axes: "Axes") -> None:
+    def draw(self, axes: "Axes", styles: Mapping[str, int]) -> None:
         """Draws into axes."""
         from matplotlib.ticker import MaxNLocator
 
-        index = 0
         for line in self.lines:
-            style = _style(line.role, index)
-            index += line.role == "other"
+            style = _style(line.role, styles.get(line.name, 0))
             points = {x: _as_spread(y) for x, y in line.points.items() if y is not None}
             medians = [spread.median for spread in points.values()]
-            if len(points) > _MOST_MARKERS:
-                style["marker"] = ""
+            style["markevery"] = math.ceil(len(points) / _MOST_MARKERS) or 1
             errors = [
                 [max(spread.median - spread.low, 0.0) for spread in points.values()],
                 [max(spread.high - spread.median, 0.0) for spread in points.values()],
@@ -140,16 +143,21 @@ class StackedBars:
         return list(self.parts)
 
     @property
+    def coloured(self) -> list[str]:
+        """Names of the parts, each of which has a fill."""
+        return list(self.parts)
+
+    @property
     def height(self) -> float:
         """Height in inches."""
         return 1.0 + 0.36 * len(next(iter(self.parts.values())))
 
-    def draw(self, axes: "Axes") -> None:
+    def draw(self, axes: "Axes", styles: Mapping[str, int]) -> None:
         """Draws into axes."""
         arms = list(next(iter(self.parts.values())))
         left = dict.fromkeys(arms, 0.0)
-        for i, (part, values) in enumerate(self.parts.items()):
-            shade, hatch = _FILLS[i % len(_FILLS)]
+        for part, values in self.parts.items():
+            shade, hatch = _FILLS[styles[part] % len(_FILLS)]
             style: dict[str, Any] = {"color": shade, "hatch": hatch, "edgecolor": "#333333", "linewidth": 0.4}
             axes.barh(arms, [values[arm] for arm in arms], left=[left[arm] for arm in arms], label=part, **style)
             left = {arm: left[arm] + values[arm] for arm in arms}
@@ -171,18 +179,35 @@ class AnyChart(Protocol):
         """Entries of its legend."""
 
     @property
+    def coloured(self) -> list[str]:
+        """Those of them that have a colour of their own."""
+
+    @property
     def height(self) -> float:
         """Height in inches."""
 
-    def draw(self, axes: "Axes") -> None:
-        """Draws into axes."""
+    def draw(self, axes: "Axes", styles: Mapping[str, int]) -> None:
+        """Draws into axes.
+
+        Args:
+            axes: to draw into.
+            styles: index of the style by name, for each name in `coloured`.
+        """
 
 
 def picture(charts: Sequence[AnyChart], title: str, subtitle: str) -> bytes:
-    """Draws charts side by side and returns a PNG.
+    """Returns what `draw` draws as a PNG."""
+    written = io.BytesIO()
+    draw(charts, title, subtitle).savefig(written, dpi=_DPI, format="png")
+    return written.getvalue()
+
+
+def draw(charts: Sequence[AnyChart], title: str, subtitle: str) -> "Figure":
+    """Draws charts side by side.
 
     Args:
-        charts: at least one. Charts with names in common share a legend; otherwise each has its own.
+        charts: at least one. Charts with names in common share a legend, and a name has one style in all of them;
+            otherwise each has its own.
         title: what is measured.
         subtitle: models and machine.
     """
@@ -202,8 +227,9 @@ def picture(charts: Sequence[AnyChart], title: str, subtitle: str) -> bytes:
     figure.suptitle(heading, fontsize=11 if columns > 1 else 9, fontweight="bold", wrap=True)
     panels = figure.subplots(rows, columns, squeeze=False).ravel()
     entries: dict[str, Any] = {}
+    shared_styles = _numbered(name for chart in charts for name in chart.coloured)
     for axes, chart in zip(panels, charts, strict=False):
-        chart.draw(axes)
+        chart.draw(axes, shared_styles if is_shared else _numbered(chart.coloured))
         axes.set_title(chart.title, fontsize=10)
         axes.set_axisbelow(True)
         axes.tick_params(labelsize=9)
@@ -221,9 +247,12 @@ def picture(charts: Sequence[AnyChart], title: str, subtitle: str) -> bytes:
             list(entries.values()), shown, loc="outside lower center", ncols=per_row, frameon=False, fontsize=9,
             handlelength=3.5,
         )  # fmt: skip
-    written = io.BytesIO()
-    figure.savefig(written, dpi=_DPI, format="png")
-    return written.getvalue()
+    return figure
+
+
+def _numbered(names: Iterable[str]) -> dict[str, int]:
+    """Returns the place of each name, by first appearance."""
+    return {name: i for i, name in enumerate(dict.fromkeys(names))}
 
 
 def _as_spread(value: Spread | float) -> Spread:

@@ -1,16 +1,8 @@
 """The figures that Leviathan et al. (2023) print, and the same ones computed."""
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
-from vllm_spec_plugin.tools.theory.leviathan import (
-    LARGEST_GAIN,
-    best_draft_length,
-    operations_factor,
-    oracle_gain,
-    speedup,
-)
+from vllm_spec_plugin.tools.theory.leviathan import best_draft_length, operations_factor, oracle_gain, speedup
 
 # The paper's text names no values for its Figure 3 but "always less than 0.05" for c in its own experiments.
 FIGURE_3_COSTS = (0.01, 0.02, 0.05, 0.1, 0.2)
@@ -95,22 +87,3 @@ def largest_gains() -> list[tuple[float, float, float]]:
     rates = [number / _RATES_PER_UNIT for number in range(1, _RATES_PER_UNIT)]
     gains = ((cost, max((oracle_gain(rate, cost), rate) for rate in rates)) for cost in FIGURE_3_COSTS)
     return [(cost, rate, gain) for cost, (gain, rate) in gains]
-
-
-def to_json() -> dict[str, Any]:
-    """Returns everything in plain values."""
-
-    def rows(table: Iterable[Any], names: Sequence[str], compute: Callable[[Any], Sequence[float]]) -> list[Any]:
-        return [asdict(row) | dict(zip(names, compute(row), strict=True)) for row in table]
-
-    gains = [dict(zip(("cost_ratio", "acceptance_rate", "gain"), one, strict=True)) for one in largest_gains()]
-    return {
-        "table_1": rows(TABLE_1, ("computed_operations", "computed_speed"), computed),
-        "table_4": rows(TABLE_4, ("least", "computed", "most"), computed_range),
-        "figure_3": {
-            "cost_ratios": FIGURE_3_COSTS,
-            "acceptance_rates": FIGURE_3_RATES,
-            "best_draft_lengths": figure_3(),
-        },
-        "oracle": {"largest_gains": gains, "limit": LARGEST_GAIN},
-    }

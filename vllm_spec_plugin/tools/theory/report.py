@@ -67,7 +67,8 @@ def study_report(
 
 def paper_report(origin: Mapping[str, Any]) -> Report:
     """Makes the report of Tables 1 and 4, Figure 3 and section 3.5's oracle."""
-    table_1, measured = [], Measurements()
+    measured = Measurements()
+    table_1 = []
     for row in paper.TABLE_1:
         operations, speed = paper.computed(row)
         place = f"Table 1, alpha {row.acceptance_rate:g}", row.draft_length
@@ -77,42 +78,52 @@ def paper_report(origin: Mapping[str, Any]) -> Report:
         table_1.append([f"{row.acceptance_rate:g}", str(row.draft_length), *figures])
     table_4 = []
     for trial in paper.TABLE_4:
-        least, computed, most = (f"{value:.2f}x" for value in paper.computed_range(trial))
+        least, computed, most = paper.computed_range(trial)
+        what = [trial.task, trial.draft, str(trial.temperature)]
+        place = f"Table 4, {' '.join(what)}", trial.draft_length
+        measured.add("paper", *place, 0, {"speedup": trial.expected, "measured speedup": trial.measured})
+        measured.add("computed", *place, 0, {"speedup": computed, "least speedup": least, "most speedup": most})
         given = [str(trial.draft_length), f"{trial.acceptance_rate:.2f}", f"{trial.cost_ratio:.2f}"]
-        printed = f"{trial.expected:.1f}x", computed, least, most, f"{trial.measured:.1f}x"
-        table_4.append([trial.task, trial.draft, str(trial.temperature), *given, *printed])
-    best = [
-        [f"{rate:g}", *map(str, lengths)]
-        for rate, *lengths in zip(paper.FIGURE_3_RATES, *paper.figure_3(), strict=True)
-    ]
-    oracle = [[f"{cost:g}", f"{rate:.3f}", f"{gain - 1:.1%}"] for cost, rate, gain in paper.largest_gains()]
+        speeds = (f"{value:.2f}x" for value in (computed, least, most))
+        table_4.append([*what, *given, f"{trial.expected:.1f}x", *speeds, f"{trial.measured:.1f}x"])
+    best = paper.figure_3()
+    for cost, lengths in zip(paper.FIGURE_3_COSTS, best, strict=True):
+        for rate, length in zip(paper.FIGURE_3_RATES, lengths, strict=True):
+            measured.add("computed", f"Figure 3, c {cost:g}", rate, 0, {"best draft length": length})
+    oracle = []
+    for cost, rate, gain in paper.largest_gains():
+        measured.add("computed", "section 3.5", cost, 0, {"worst acceptance rate": rate, "gain": gain})
+        oracle.append([f"{cost:g}", f"{rate:.3f}", f"{gain - 1:.1%}"])
     oracle += [["to 0", "to 1", f"{LARGEST_GAIN - 1:.1%}"], ["paper", "", "up to ~60%"]]
-    compared = [f"{what}: {whose}" for what in ("operations", "speed") for whose in ("paper", "computed")]
-    costs = [f"c {cost:g}" for cost in paper.FIGURE_3_COSTS]
-    gain, trials = "gain over the best fixed K", ["task", "draft", "T", "K", "alpha", "c"]
-    titled: Sequence[tuple[str, list[str], list[list[str]], int]] = (
-        ("Table 1: operations and speed for c = c_hat = 0", ["alpha", "K", *compared], table_1, 0),
-        ("Figure 3: the best K", ["alpha", *costs], best, 0),
-        ("Section 3.5: an oracle for K", ["c", "worst alpha for a fixed K", gain], oracle, 0),
-        (
-            "Table 4: theorem 3.8 and the paper's experiments",
-            [*trials, "EXP", "computed", "from", "to", "EMP"],
-            table_4,
-            2,
-        ),
-    )
-    rates = sorted({row.acceptance_rate for row in paper.TABLE_1})
-    lengths = sorted({row.draft_length for row in paper.TABLE_1})
+    header_1 = ["alpha", "K", "operations: paper", "operations: computed", "speed: paper", "speed: computed"]
+    header_4 = ["task", "draft", "T", "K", "alpha", "c", "EXP", "computed", "from", "to", "EMP"]
+    header_3 = ["alpha", *(f"c {cost:g}" for cost in paper.FIGURE_3_COSTS)]
+    figure_3 = [[f"{rate:g}", *map(str, row)] for rate, *row in zip(paper.FIGURE_3_RATES, *best, strict=True)]
     return Report(
         "theory --paper",
         _TITLE,
         origin,
         ["All twelve figures of Table 1 come out to their two decimals, Table 4's within the rounding of its inputs."],
-        [Table(title, header, rows, text_columns=words) for title, header, rows, words in titled],
-        _charts(rates, paper.FIGURE_3_COSTS, lengths, 0.0, 0.0),
+        [
+            Table("Table 1: operations and speed for c = c_hat = 0", header_1, table_1, text_columns=0),
+            Table("Figure 3: the best K", header_3, figure_3, text_columns=0),
+            Table(
+                "Section 3.5: an oracle for K",
+                ["c", "worst alpha for a fixed K", "gain over the best fixed K"],
+                oracle,
+                text_columns=0,
+            ),
+            Table("Table 4: theorem 3.8 and the paper's experiments", header_4, table_4, text_columns=2),
+        ],
+        _charts(
+            sorted({row.acceptance_rate for row in paper.TABLE_1}),
+            paper.FIGURE_3_COSTS,
+            sorted({row.draft_length for row in paper.TABLE_1}),
+            0.0,
+            0.0,
+        ),
         [_PAPER_NOTE],
         measurements=measured,
-        data=paper.to_json(),
     )
 
 

@@ -7,7 +7,7 @@ from vllm_spec_plugin.tools.bench.records import Step
 
 
 def step(tokens: int, ms: float, drafting: float = 0.0, requests: int = 2, in_prompt: bool = False) -> Step:
-    return Step(requests, tokens, in_prompt, 0, (ms + drafting) / 1e3, drafting / 1e3, drafting / 1e3)
+    return Step(requests, tokens, in_prompt, (ms + drafting) / 1e3, drafting / 1e3, drafting / 1e3)
 
 
 def test_a_curve_goes_through_medians_of_whole_batches_without_prompts() -> None:

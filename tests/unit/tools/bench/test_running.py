@@ -17,17 +17,17 @@ from vllm_spec_plugin.tools.bench.engine_args import ArmPlan
 def test_arms_of_one_engine_start_it_once_and_engines_share_the_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    started: list[dict[str, Any]] = []
+    started: dict[str, dict[str, Any]] = {}
 
     @contextlib.contextmanager
-    def no_process(arguments: dict[str, Any], *rest: Any) -> Iterator[dict[str, str]]:
-        started.append(arguments)
-        yield {name: name.upper() for name in arguments}
+    def no_process(name: str, arguments: dict[str, Any], *rest: Any) -> Iterator[str]:
+        started[name] = arguments
+        yield name.upper()
 
-    monkeypatch.setattr(running, "started_arms", no_process)
+    monkeypatch.setattr(running, "Arm", no_process)
     shared = ArmPlan("fixed.yaml")
     arms = {"none": PlannedArm(ArmPlan(None)), "a": PlannedArm(shared, 1), "b": PlannedArm(shared, 4)}
     with running.running_engines(arms, "target", 3, False, tmp_path, Console(file=io.StringIO())) as engines:
         assert {name: str(engine) for name, engine in engines.items()} == {"none": "NONE", "a": "A, B", "b": "A, B"}
-    (arguments,) = started
-    assert [values["gpu_memory_utilization"] for values in arguments.values()] == [0.4, 0.4]
+    memory = {name: arguments["gpu_memory_utilization"] for name, arguments in started.items()}
+    assert memory == {"none": 0.4, "a, b": 0.4}

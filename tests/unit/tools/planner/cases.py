@@ -5,13 +5,13 @@ from collections.abc import Callable, Mapping, Sequence
 from vllm_spec_plugin.proposers.registry import CASCADE
 from vllm_spec_plugin.tools.bench.load.records import LoadAnswer, PhaseAnswer, Progress
 from vllm_spec_plugin.tools.bench.records import Answer, Step
-from vllm_spec_plugin.tools.planner.candidates import DRAFT_MODEL, NGRAM, Engine, chain_engines
+from vllm_spec_plugin.tools.planner.candidates import DRAFT_MODEL, SUFFIX, Engine, chain_engines
 from vllm_spec_plugin.tools.planner.forecast import forecasts
 from vllm_spec_plugin.tools.planner.measuring import joining, settings
 from vllm_spec_plugin.tools.planner.memory import TARGET, Memory
 from vllm_spec_plugin.tools.planner.recommending import choose, verdict
 from vllm_spec_plugin.tools.planner.results import Results
-from vllm_spec_plugin.tools.planner.samples import NONE, FirstTokens, Measured, Sample, Setting
+from vllm_spec_plugin.tools.planner.samples import NONE, Measured, Sample, Setting
 from vllm_spec_plugin.tools.planner.traffic import Workload
 from vllm_spec_plugin.tools.planner.verifying import RECOMMENDED, Verified, summarise
 
@@ -19,9 +19,9 @@ LEVELS = (1, 8)
 WORKLOADS = (Workload("edit", 0.5, 0.0, 65, ("a", "b")), Workload("chat", 0.5, 0.0, 65, ("c",)))
 # Steps of a job.
 STEPS = 100
-ALPHA = {NGRAM: 0.5, DRAFT_MODEL: 0.8, CASCADE: 0.8}
+ALPHA = {SUFFIX: 0.5, DRAFT_MODEL: 0.8, CASCADE: 0.8}
 # Seconds of drafting: fixed, and per token.
-DRAFTING = {NGRAM: (1e-5, 0.0), DRAFT_MODEL: (1e-4, 5e-4), CASCADE: (1e-4, 4e-4)}
+DRAFTING = {SUFFIX: (1e-5, 0.0), DRAFT_MODEL: (1e-4, 5e-4), CASCADE: (1e-4, 4e-4)}
 # By how much a step is longer for a prompt in it.
 PROMPT = 0.02
 
@@ -61,8 +61,8 @@ def answer(
     for rate in rates[:tokens]:
         left *= rate
         accepted.append(round(left))
-    step = Step(level, level * (1 + tokens), False, tokens, seconds + drafting, drafting, drafting)
-    prompts = Step(level, 9 * level, True, tokens, step.seconds + PROMPT, drafting, drafting)
+    step = Step(level, level * (1 + tokens), False, seconds + drafting, drafting, drafting)
+    prompts = Step(level, 9 * level, True, step.seconds + PROMPT, drafting, drafting)
     outputs = [[7] * (1 + STEPS) for _ in range(level)]
     outputs[0] += [7] * sum(accepted)
     total = prompts.seconds + STEPS * step.seconds
@@ -78,7 +78,7 @@ def measured(
     workloads: Sequence[Workload] = WORKLOADS,
     levels: Sequence[int] = LEVELS,
 ) -> Measured:
-    """What is measured of an engine, by default of n-grams and a draft model of up to 4 tokens.
+    """What is measured of an engine, by default of suffixes and a draft model of up to 4 tokens.
 
     Args:
         engine: which.
@@ -104,13 +104,13 @@ def measured(
         for workload in workloads
         for setting in settings(engine)
     ]
-    joined = [
-        FirstTokens(setting, level, (sample(setting, "", level).answer.steps[0].seconds,) * 4)
+    joined = {
+        (setting, level): (sample(setting, "", level).answer.steps[0].seconds,) * 4
         for level in levels
         if level > 1
         for setting in joining(engine)
-    ]
-    return Measured(engine, tuple(samples), tuple(joined))
+    }
+    return Measured(engine, tuple(samples), joined)
 
 
 def verified(*ratios: float, rate: float = 100.0) -> Verified:
@@ -118,7 +118,7 @@ def verified(*ratios: float, rate: float = 100.0) -> Verified:
 
     def run(rate: float, number: int, counts: tuple[int, int, int]) -> LoadAnswer:
         speed = rate * (1 + 0.02 * number)
-        progress = Progress([1.0], [round(speed)], {"edit": round(speed)}, 40, [0.03], [1 / rate], [])
+        progress = Progress([1.0], [round(speed)], 40, [0.03], [1 / rate], [])
         return LoadAnswer(1.0, [PhaseAnswer(progress, *counts)])
 
     return summarise(
@@ -138,7 +138,7 @@ def plan(verify: Callable[[int], float] = cheap, ratios: Mapping[int, float] | N
     runs = {level: verified(ratio, ratio, ratio) for level, ratio in ratios.items()}
     memory = {
         TARGET: Memory(4_000_000, 1024),
-        NGRAM: Memory(0, 0),
+        SUFFIX: Memory(0, 0),
         DRAFT_MODEL: Memory(1_000_000, 256),
         CASCADE: Memory(None, 256),
     }

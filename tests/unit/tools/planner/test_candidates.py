@@ -16,31 +16,31 @@ def heads() -> Heads:
     return Heads(folder, read_heads_config(folder))
 
 
-def test_n_grams_and_suffixes_need_nothing() -> None:
-    engine, other = chain_engines(None, None, 8)
+def test_suffixes_need_nothing() -> None:
+    (engine,) = chain_engines(None, None, 8)
     (candidate,) = engine.candidates
-    assert candidate.name == "ngram"
     # Of an engine that has no other proposer nothing is asked.
-    assert candidate.method is None
+    assert (candidate.name, candidate.method) == ("suffix", None)
     assert list(candidate.choices) == [1, 2, 3, 4, 5, 6, 7, 8]
-    assert [(one.name, one.method) for one in other.candidates] == [("suffix", None)]
 
 
-def test_predictions_are_considered_where_there_are_any() -> None:
-    _, engine = chain_engines(None, None, 8, has_predictions=True)
+@pytest.mark.parametrize(
+    ("draft", "has_predictions", "members"),
+    [
+        (DRAFT, False, ["suffix", "draft_model"]),
+        (None, True, ["prediction", "suffix"]),
+        (DRAFT, True, ["prediction", "suffix", "draft_model"]),
+    ],
+)
+def test_several_proposers_share_an_engine_and_are_a_cascade(
+    draft: str | None, has_predictions: bool, members: list[str]
+) -> None:
+    (engine,) = chain_engines(draft, None, 8, has_predictions=has_predictions)
     methods = {candidate.name: candidate.method for candidate in engine.candidates}
-    assert methods == {"prediction": "prediction", "suffix": "suffix"}
+    assert methods == {**{name: name for name in members}, "cascade": None}
     config = parse_config(engine.sections, "it")
-    assert [proposer.method for proposer in config.proposers] == ["prediction", "suffix"]
-
-
-def test_a_draft_model_shares_the_engine_of_n_grams_and_is_a_cascade_with_them() -> None:
-    engine, _ = chain_engines(DRAFT, None, 8)
-    methods = {candidate.name: candidate.method for candidate in engine.candidates}
-    assert methods == {"ngram": "ngram", "draft_model": "draft_model", "cascade": None}
-    config = parse_config(engine.sections, "it")
-    assert [proposer.method for proposer in config.proposers] == ["ngram", "draft_model"]
-    assert engine.candidates[2].proposer == engine.proposer
+    assert [proposer.method for proposer in config.proposers] == members
+    assert engine.candidates[-1].proposer == engine.proposer
 
 
 def test_heads_have_an_engine_of_their_own_and_draft_no_more_than_there_are(heads: Heads) -> None:
@@ -69,6 +69,7 @@ def test_every_candidate_can_be_served(heads: Heads, tokens: int) -> None:
         *chain_engines(DRAFT, heads, tokens, eagle3=HEAD),
         tree_engine(heads, tokens),
         *chain_engines(None, None, tokens),
+        *chain_engines(DRAFT, None, tokens, has_predictions=True),
     ]
     for engine in engines:
         assert parse_config(engine.sections, "it").draft_length.tokens == engine.tokens

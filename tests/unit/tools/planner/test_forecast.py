@@ -5,7 +5,7 @@ import pytest
 from tests.unit.tools.planner.cases import ALPHA, DRAFTING, LEVELS, PROMPT, WORKLOADS, cheap, dear, measured
 from vllm_spec_plugin.proposers.registry import CASCADE
 from vllm_spec_plugin.schema.errors import UserError
-from vllm_spec_plugin.tools.planner.candidates import DRAFT_MODEL, NGRAM
+from vllm_spec_plugin.tools.planner.candidates import DRAFT_MODEL, SUFFIX
 from vllm_spec_plugin.tools.planner.forecast import forecasts, plain_step, pooled_curve
 from vllm_spec_plugin.tools.planner.samples import NONE, Measured
 from vllm_spec_plugin.tools.theory.leviathan import expected_tokens
@@ -17,14 +17,14 @@ def found() -> dict:
 
 
 def test_every_candidate_of_the_engine_has_one(found: dict) -> None:
-    assert list(found) == [NGRAM, DRAFT_MODEL, CASCADE]
+    assert list(found) == [SUFFIX, DRAFT_MODEL, CASCADE]
 
 
 @pytest.mark.parametrize("level", LEVELS)
-@pytest.mark.parametrize("name", [NGRAM, DRAFT_MODEL])
+@pytest.mark.parametrize("name", [SUFFIX, DRAFT_MODEL])
 @pytest.mark.parametrize("tokens", [1, 2, 3, 4])
 def test_it_is_what_acceptance_and_costs_come_to(found: dict, name: str, level: int, tokens: int) -> None:
-    prediction = found[name].all[level][tokens - 1]
+    prediction = found[name].all[level][tokens]
     fixed, token = DRAFTING[name]
     step = cheap(level * (1 + tokens)) + fixed + tokens * token
     per_step = expected_tokens(ALPHA[name], tokens)
@@ -64,7 +64,7 @@ def test_jobs_too_short_for_whole_batches_are_said() -> None:
     with pytest.raises(UserError, match="no step had 4 requests at once; allowed: more --output-tokens"):
         plain_step(part.of(NONE), 4)
     without = Measured(part.engine, tuple(part.of(NONE)), part.first_tokens)
-    with pytest.raises(UserError, match="no step of ngram and draft_model had 8 requests"):
+    with pytest.raises(UserError, match="no step of suffix and draft_model had 8 requests"):
         pooled_curve(without, 8)
     with pytest.raises(UserError, match="no request joined 7 others"):
         list(forecasts(Measured(part.engine, part.samples), WORKLOADS, LEVELS))

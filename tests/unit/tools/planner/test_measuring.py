@@ -8,7 +8,7 @@ from vllm_spec_plugin.proposers.registry import CASCADE
 from vllm_spec_plugin.tools.bench.load.records import LoadAnswer, LoadJob, PhaseAnswer, Progress, Request
 from vllm_spec_plugin.tools.bench.noise_gate import NoiseGate
 from vllm_spec_plugin.tools.bench.records import Answer, Job
-from vllm_spec_plugin.tools.planner.candidates import NGRAM, chain_engines
+from vllm_spec_plugin.tools.planner.candidates import SUFFIX, chain_engines
 from vllm_spec_plugin.tools.planner.measuring import Sizes, joining, measure, num_runs, settings
 from vllm_spec_plugin.tools.planner.samples import NONE, Setting
 
@@ -28,7 +28,7 @@ class FakeArm:
 
     def load(self, job: LoadJob) -> LoadAnswer:
         self.loops.append(job)
-        return LoadAnswer(1.0, [PhaseAnswer(Progress([1.0], [9], {}, 9, [0.03, 0.05]), 0, 0, 0)])
+        return LoadAnswer(1.0, [PhaseAnswer(Progress([1.0], [9], 9, [0.03, 0.05]), 0, 0, 0)])
 
 
 def test_every_setting_does_every_workload_at_every_level_in_every_round() -> None:
@@ -45,23 +45,23 @@ def test_every_setting_does_every_workload_at_every_level_in_every_round() -> No
     # No speculation is another engine, of which nothing can be asked.
     assert {(job.spec_tokens, job.spec_method) for job in arms[NONE].jobs} == {(None, None)}
     asked = {(job.spec_tokens, job.spec_method) for job in arms[ENGINE.name].jobs}
-    assert asked == {(k, method) for k in (1, 2) for method in ("ngram", "draft_model", None)}
+    assert asked == {(k, method) for k in (1, 2) for method in ("suffix", "draft_model", None)}
     # Requests join others, who are drafted for as far as it goes.
     loops = Counter((loop.streams, loop.spec_tokens, loop.spec_method) for loop in arms[ENGINE.name].loops)
-    assert loops == {(4, 2, method): 2 for method in ("ngram", "draft_model", None)}
+    assert loops == {(4, 2, method): 2 for method in ("suffix", "draft_model", None)}
     assert {(loop.streams, loop.spec_tokens) for loop in arms[NONE].loops} == {(4, None)}
-    assert len(found.first_tokens) == len(joining(ENGINE)) * 2
+    assert list(found.first_tokens) == [(setting, 4) for setting in joining(ENGINE)]
     assert found.first_token_seconds(Setting(CASCADE, 2), 4) == [0.03, 0.05] * 2
     assert found.first_token_seconds(Setting(CASCADE, 2), 1) == [0.03] * 4
 
 
 def test_jobs_are_the_workloads_prompts_and_a_warm_up_is_short() -> None:
     engine = chain_engines(None, None, 1)[0]
-    arms: dict[str, Any] = {NONE: FakeArm(), NGRAM: FakeArm()}
+    arms: dict[str, Any] = {NONE: FakeArm(), SUFFIX: FakeArm()}
     machine = NoiseGate(0.0, busy=lambda: 0.0, sleep=lambda seconds: None)
     measure(engine, arms, PROMPTS, Sizes((1,), 2, 7), machine, lambda what: None)
-    assert not arms[NGRAM].loops
-    warm_up, *jobs = arms[NGRAM].jobs
+    assert not arms[SUFFIX].loops
+    warm_up, *jobs = arms[SUFFIX].jobs
     assert warm_up.num_tokens == 16
     assert [(job.prompts, job.seed) for job in jobs] == [(("a",), 7), (("c",), 7), (("b",), 8), (("c",), 8)]
     assert {job.num_tokens for job in jobs} == {65}

@@ -37,13 +37,13 @@ def test_heads_are_counted_from_their_sizes(heads: Heads) -> None:
 def test_each_candidate_has_its_share(heads: Heads) -> None:
     facts = {
         NONE: {"dtype": DTYPE, "kv_bytes_per_token": {"target": 4096, "draft": 0}},
-        "ngram and draft_model": {"dtype": DTYPE, "kv_bytes_per_token": {"target": 4096, "draft": 512}},
+        "suffix and draft_model": {"dtype": DTYPE, "kv_bytes_per_token": {"target": 4096, "draft": 512}},
         "eagle3": {"dtype": DTYPE, "kv_bytes_per_token": {"target": 4096, "draft": 1024}},
     }
     found = memory_of(str(model_path("target")), str(model_path("draft")), heads, facts, str(model_path("eagle3")))
     assert {name: taken.kv_per_token for name, taken in found.items()} == {
         TARGET: 4096,
-        "ngram": 0,
+        "suffix": 0,
         "draft_model": 512,
         "cascade": 512,
         "medusa": 0,
@@ -52,5 +52,15 @@ def test_each_candidate_has_its_share(heads: Heads) -> None:
     }
     assert found["draft_model"].weights == pytest.approx(4 * 0.9e6, rel=0.01)
     assert found["eagle3"].weights == pytest.approx(4 * 1.6e6, rel=0.1)
-    assert found["ngram"].weights == 0
-    assert list(memory_of(str(model_path("target")), None, None, facts)) == [TARGET, "ngram"]
+    assert found["suffix"].weights == 0
+    assert list(memory_of(str(model_path("target")), None, None, facts)) == [TARGET, "suffix"]
+
+
+def test_predictions_and_their_cascade_with_suffixes_take_nothing() -> None:
+    facts = {NONE: {"dtype": DTYPE, "kv_bytes_per_token": {"target": 4096, "draft": 0}}, "prediction and suffix": {}}
+    found = memory_of(str(model_path("target")), None, None, facts)
+    assert {name: taken.weights for name, taken in found.items() if name != TARGET} == {
+        "suffix": 0,
+        "prediction": 0,
+        "cascade": 0,
+    }

@@ -1,5 +1,6 @@
 """Predictions: theorem 3.8 in the paper's setting, and by hand beyond it."""
 
+from collections.abc import Iterable
 from itertools import accumulate
 from operator import mul
 
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 
 from vllm_spec_plugin.tools.bench.curves import DraftingCost, StepCurve
 from vllm_spec_plugin.tools.planner.acceptance import Acceptance
-from vllm_spec_plugin.tools.planner.predicting import Costs, Load, best, predict
+from vllm_spec_plugin.tools.planner.predicting import Costs, Load, Prediction, fastest, predict
 from vllm_spec_plugin.tools.theory import generalised, leviathan
 from vllm_spec_plugin.tools.theory.generalised import StepCosts
 
@@ -35,6 +36,11 @@ def costs(
     sizes = verify or {concurrency: plain}
     curve = StepCurve(tuple(sizes), tuple(sizes.values()))
     return Costs(concurrency, plain, prompt, curve, DraftingCost(fixed, token), prompt)
+
+
+def best(costs: Costs, loads: list[Load], choices: Iterable[int], *, is_tree: bool = False) -> Prediction:
+    """The fastest of the draft lengths and of none."""
+    return fastest(predict(costs, loads, tokens, is_tree=is_tree) for tokens in (0, *choices))
 
 
 @given(st.floats(0.01, 0.99), st.integers(1, 12), st.floats(0, 2))

@@ -4,13 +4,13 @@ from unittest import mock
 
 from tests.unit.tools.planner.cases import DRAFTING, LEVELS, WORKLOADS, cheap, dear, measured, plan, verified
 from vllm_spec_plugin.proposers.registry import CASCADE
-from vllm_spec_plugin.tools.planner.candidates import DRAFT_MODEL, NGRAM
+from vllm_spec_plugin.tools.planner.candidates import DRAFT_MODEL, SUFFIX
 from vllm_spec_plugin.tools.planner.forecast import Forecast, forecasts
 from vllm_spec_plugin.tools.planner.recommending import choose, verdict, why_not
 
 
 def best(verify=cheap, alpha=0.8) -> Forecast:
-    rates = {NGRAM: 0.02, DRAFT_MODEL: alpha, CASCADE: 0.01}
+    rates = {SUFFIX: 0.02, DRAFT_MODEL: alpha, CASCADE: 0.01}
     return choose(list(forecasts(measured(verify=verify, alpha=rates), WORKLOADS, LEVELS)))
 
 
@@ -43,7 +43,7 @@ def test_where_verification_is_dear_it_is_left_off() -> None:
 def test_the_reason_is_the_first_thing_in_the_way() -> None:
     def reason(verify=cheap, alpha=0.8, drafting=(1e-4, 5e-4)) -> str | None:
         with mock.patch.dict(DRAFTING, {DRAFT_MODEL: drafting}):
-            part = measured(verify=verify, alpha={NGRAM: 0.0, DRAFT_MODEL: alpha, CASCADE: 0.0})
+            part = measured(verify=verify, alpha={SUFFIX: 0.0, DRAFT_MODEL: alpha, CASCADE: 0.0})
         found = {one.candidate.name: one for one in forecasts(part, WORKLOADS, LEVELS)}
         return why_not(found[DRAFT_MODEL], 1)
 

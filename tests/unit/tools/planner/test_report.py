@@ -50,7 +50,7 @@ def test_json_has_everything() -> None:
     assert found["answer"]["is_on"]
     assert found["choice"] == {"candidate": "cascade", "tokens": 4}
     assert found["provenance"]["model"] == "/models/big"
-    assert {one["candidate"] for one in found["acceptance"]} == {"ngram", "draft_model", "cascade"}
+    assert {one["candidate"] for one in found["acceptance"]} == {"suffix", "draft_model", "cascade"}
     assert [one["concurrency"] for one in found["verified"]] == [1, 8]
     assert found["verified"][0]["speedup"]["median"] > 1.8
     assert len(found["forecasts"][1]["levels"][0]["all"]) == 4

@@ -22,7 +22,7 @@ class FakeArm:
     def load(self, job: LoadJob) -> LoadAnswer:
         self.jobs.append(job)
         count = job.phases[0].num_tokens
-        progress = Progress([count / self.rate], [count], {"edit": count}, 10, [0.02, 0.04], [0.01], [])
+        progress = Progress([count / self.rate], [count], 10, [0.02, 0.04], [0.01], [])
         return LoadAnswer(1.0, [PhaseAnswer(progress, 4, 12, 6)])
 
 

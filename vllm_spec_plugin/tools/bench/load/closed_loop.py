@@ -2,7 +2,6 @@
 
 import itertools
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -84,17 +83,14 @@ class ClosedLoop:
         self._is_measured = True
         for request in self._in_flight.values():
             request.count_from_here()
-        by_kind: Counter[str] = Counter()
         seconds: list[float] = []
         tokens: list[int] = []
         written, request_steps, start = 0, 0, self._clock()
         while written < self._num_tokens:
             before = written
-            now, found = self._step()
-            for kind, num_new in found:
-                written += num_new
-                request_steps += num_new > 0
-                by_kind[kind] += num_new
+            now, counts = self._step()
+            written += sum(counts)
+            request_steps += sum(num_new > 0 for num_new in counts)
             if written > before:
                 seconds.append(now - start)
                 tokens.append(written)
@@ -103,32 +99,32 @@ class ClosedLoop:
                 self._note_tpot(request)
         self._engine.abort(self._in_flight)
         outputs = [Output(request.token_ids, request.has_ended) for request in self._streamed]
-        return Progress(seconds, tokens, dict(by_kind), request_steps, self._ttft, self._tpot, outputs)
+        return Progress(seconds, tokens, request_steps, self._ttft, self._tpot, outputs)
 
     def _ask(self) -> None:
         request = next(self._waiting)
-        streamed = _Streamed(request.kind, self._clock(), self._is_measured)
+        streamed = _Streamed(self._clock(), self._is_measured)
         self._streamed.append(streamed)
         self._in_flight[self._engine.add(request)] = streamed
 
-    def _step(self) -> tuple[float, list[tuple[str, int]]]:
-        """The moment after it, and of each request that got something, its kind and number of new tokens."""
+    def _step(self) -> tuple[float, list[int]]:
+        """The moment after it, and the number of new tokens of each request that got something."""
         results = self._engine.step()
         now = self._clock()
-        found = []
+        counts = []
         for name, token_ids, has_ended in results:
             request = self._in_flight[name]
             if token_ids and not request.token_ids and request.began_measured:
                 self._ttft.append(now - request.asked)
             request.receive(token_ids, now)
-            found.append((request.kind, len(token_ids)))
+            counts.append(len(token_ids))
             if has_ended:
                 request.has_ended = True
                 if self._is_measured:
                     self._note_tpot(request)
                 del self._in_flight[name]
                 self._ask()
-        return now, found
+        return now, counts
 
     def _note_tpot(self, request: "_Streamed") -> None:
         if request.num_counted > 1:
@@ -140,7 +136,6 @@ class _Streamed:
     """A request, and what came of it so far.
 
     Attributes:
-        kind: what it is an example of.
         asked: time at which the request was sent, in seconds.
         began_measured: whether that was in the measured time.
         first, last: moments of its first and its latest tokens; of one that began before the measured time, the first
@@ -150,7 +145,6 @@ class _Streamed:
         has_ended: with its last token.
     """
 
-    kind: str
     asked: float
     began_measured: bool
     first: float = 0.0

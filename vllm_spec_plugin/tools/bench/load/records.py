@@ -77,7 +77,6 @@ class Progress:
     Attributes:
         seconds: since each stream had its first token, at the end of each step that brought tokens.
         tokens: output tokens from then on.
-        tokens_by_kind: these output tokens by kind of request.
         request_steps: over its steps, the requests that got tokens in them.
         ttft: seconds from sending a request to its first token, of requests sent in this time.
         tpot: seconds per output token as a user sees them, (last - first token's moment) / (tokens - 1), of requests
@@ -88,7 +87,6 @@ class Progress:
 
     seconds: list[float]
     tokens: list[int]
-    tokens_by_kind: dict[str, int]
     request_steps: int
     ttft: list[float] = field(default_factory=list)
     tpot: list[float] = field(default_factory=list)

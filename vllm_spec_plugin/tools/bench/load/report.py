@@ -1,14 +1,14 @@
 """The report of a load sweep."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from typing import Any
 
 from vllm_spec_plugin.tools.bench.arms import OPTIMAL, is_stock
-from vllm_spec_plugin.tools.bench.load.sweep import Cell, SweepResults
+from vllm_spec_plugin.tools.bench.load.sweep import SweepResults
 from vllm_spec_plugin.tools.bench.load.switching import RECOVERED, SwitchPhase
-from vllm_spec_plugin.tools.bench.load.workloads import GREEDY, MIXED, SWITCHING, TITLES, WINDOW
+from vllm_spec_plugin.tools.bench.load.workloads import GREEDY, SWITCHING, TITLES, WINDOW
 from vllm_spec_plugin.tools.report import Chart, Line, Report, Spread, Table, matrix, plural, show_spread
 
 _SPEED = "tokens_per_second"
@@ -74,7 +74,7 @@ def _conclusion(results: SweepResults) -> Iterator[str]:
                 ]
                 if found:
                     ends = dict.fromkeys((min(found), max(found)))
-                    shown = (f"{times:.2f} ({plural(streams, 'stream')})" for times, streams in ends)
+                    shown = (f"{times:.2f} ({_streams(streams)})" for times, streams in ends)
                     parts.append(f"{' to '.join(shown)} times {name}")
             if parts:
                 yield f"{workload}: the throughput of {arm} is {' and '.join(parts)}."
@@ -90,28 +90,12 @@ def _conclusion(results: SweepResults) -> Iterator[str]:
 
 def _tables(results: SweepResults) -> Iterator[Table]:
     for workload, levels in results.levels.items():
-        columns = list(map(_streams, levels))
-        table = partial(_matrix, results, workload, columns)
-        best_note = "*: best fixed K at this level." if results.fixed else ""
-        yield table("tokens/s", partial(_speed, results), best_note)
-        yield table(f"speedup over {results.reference}", partial(_over, results, _SPEED))
-        if results.fixed:
-            yield table("throughput over the best fixed K", partial(_over_best, results))
-        yield table("acceptance length", partial(_figure, results, "acceptance_length"))
-        yield table("draft tokens per request and step", partial(_figure, results, "draft_length"))
-        yield table("TPOT, ms", partial(_milliseconds, results, "tpot"))
-        yield table(f"TPOT over {results.reference}", partial(_over, results, "tpot"))
-        yield table("TTFT, ms", partial(_milliseconds, results, "ttft"))
-        if workload == MIXED:
-            share = partial(_figure, results, "predictable_share")
-            yield table("share of predictable text in the output", share)
-        if any(key[1] == workload for key in results.agreements):
-            yield table(f"greedy outputs beside those of {results.reference}", partial(_greedy, results))
+        yield from _tables_of(results, workload, levels)
     for streams, phases in results.switches.items():
         for i, phase in enumerate(phases, 1):
             count = _num_windows(phase)
             yield Table(
-                f"switching, {plural(streams, 'stream')}, phase {i} ({phase.kind}): tokens/s from output token ... on",
+                f"switching, {_streams(streams)}, phase {i} ({phase.kind}): tokens/s from output token ... on",
                 ["arm", *(str(window * WINDOW) for window in range(count)), "near best"],
                 [
                     [arm, *(f"{rate:.3g}" for rate in phase.rates[arm][:count]), _recovery(phase, arm)]
@@ -120,44 +104,53 @@ def _tables(results: SweepResults) -> Iterator[Table]:
             )
 
 
-def _matrix(
-    results: SweepResults, workload: str, columns: Sequence[str], title: str, show: Any, note: str = ""
-) -> Table:
-    levels = results.levels[workload]
-    return matrix(f"{workload}: {title}", results.arms, columns, lambda arm, i: show(arm, (workload, levels[i])), note)
+def _tables_of(results: SweepResults, workload: str, levels: Sequence[int]) -> Iterator[Table]:
+    """Yields a workload's tables, each with a row per arm and a column per number of streams."""
+    values, reference = results.measurements, results.reference
 
+    def table(title: str, show: Callable[[str, int], str], note: str = "") -> Table:
+        columns = list(map(_streams, levels))
+        return matrix(f"{workload}: {title}", results.arms, columns, lambda arm, i: show(arm, levels[i]), note)
 
-def _speed(results: SweepResults, arm: str, cell: Cell) -> str:
-    spread = results.measurements.spread(arm, *cell, _SPEED)
-    digits = 0 if spread is not None and spread.median >= 100 else 1
-    return show_spread(spread, digits=digits) + (" *" if arm == results.best_fixed(*cell) else "")
+    def speed(arm: str, streams: int) -> str:
+        spread = values.spread(arm, workload, streams, _SPEED)
+        digits = 0 if spread is not None and spread.median >= 100 else 1
+        return show_spread(spread, digits=digits) + (" *" if arm == results.best_fixed(workload, streams) else "")
 
+    def over(metric: str, arm: str, streams: int) -> str:
+        return show_spread(values.ratio(arm, reference, workload, streams, metric))
 
-def _over(results: SweepResults, metric: str, arm: str, cell: Cell) -> str:
-    return show_spread(results.measurements.ratio(arm, results.reference, *cell, metric))
+    def over_best(arm: str, streams: int) -> str:
+        best = results.best_fixed(workload, streams) or ""
+        return show_spread(values.ratio(arm, best, workload, streams, _SPEED))
 
+    def figure(metric: str, arm: str, streams: int) -> str:
+        value = values.median(arm, workload, streams, metric)
+        return "-" if value is None else f"{value:.2f}"
 
-def _over_best(results: SweepResults, arm: str, cell: Cell) -> str:
-    return show_spread(results.measurements.ratio(arm, results.best_fixed(*cell) or "", *cell, _SPEED))
+    def milliseconds(metric: str, arm: str, streams: int) -> str:
+        spread = values.spread(arm, workload, streams, metric)
+        return show_spread(spread, 1e3, digits=2 if spread is None or spread.median < 0.01 else 1)
 
+    def greedy(arm: str, streams: int) -> str:
+        agreement = results.agreements.get((arm, workload, streams))
+        if agreement is None:
+            return "-"
+        if agreement.wrong:
+            return f"{agreement.wrong} WRONG"
+        return f"{agreement.rounding} tied" if agreement.rounding else "equal"
 
-def _figure(results: SweepResults, metric: str, arm: str, cell: Cell) -> str:
-    value = results.measurements.median(arm, *cell, metric)
-    return "-" if value is None else f"{value:.2f}"
-
-
-def _milliseconds(results: SweepResults, metric: str, arm: str, cell: Cell) -> str:
-    spread = results.measurements.spread(arm, *cell, metric)
-    return show_spread(spread, 1e3, digits=2 if spread is None or spread.median < 0.01 else 1)
-
-
-def _greedy(results: SweepResults, arm: str, cell: Cell) -> str:
-    agreement = results.agreements.get((arm, *cell))
-    if agreement is None:
-        return "-"
-    if agreement.wrong:
-        return f"{agreement.wrong} WRONG"
-    return f"{agreement.rounding} tied" if agreement.rounding else "equal"
+    yield table("tokens/s", speed, "*: best fixed K at this level." if results.fixed else "")
+    yield table(f"speedup over {reference}", partial(over, _SPEED))
+    if results.fixed:
+        yield table("throughput over the best fixed K", over_best)
+    yield table("acceptance length", partial(figure, "acceptance_length"))
+    yield table("draft tokens per request and step", partial(figure, "draft_length"))
+    yield table("TPOT, ms", partial(milliseconds, "tpot"))
+    yield table(f"TPOT over {reference}", partial(over, "tpot"))
+    yield table("TTFT, ms", partial(milliseconds, "ttft"))
+    if any(key[1] == workload for key in results.agreements):
+        yield table(f"greedy outputs beside those of {reference}", greedy)
 
 
 def _recovery(phase: SwitchPhase, arm: str) -> str:
@@ -197,7 +190,7 @@ def _charts(results: SweepResults, on_cpu: bool) -> Iterator[Chart]:
                 points = {(i + 0.5) * WINDOW: rate for i, rate in enumerate(rates)}
                 lines.append(Line(arm, points, _role(results, arm)))
             yield Chart(
-                f"throughput, {TITLES[SWITCHING]}, {plural(streams, 'stream')}",
+                f"throughput, {TITLES[SWITCHING]}, {_streams(streams)}",
                 "output tokens per stream",
                 "tokens/s of all streams",
                 lines,

@@ -13,7 +13,7 @@ from vllm_spec_plugin.tools.bench.load.agreement import Agreement, TopTwo, compa
 from vllm_spec_plugin.tools.bench.load.records import LoadAnswer, LoadJob, LoadRun
 from vllm_spec_plugin.tools.bench.load.switching import SwitchPhase, switch_phases
 from vllm_spec_plugin.tools.bench.load.texts import ANSWERED, TURNS, Texts
-from vllm_spec_plugin.tools.bench.load.workloads import EASY, SWITCHING, Sizes, load_job
+from vllm_spec_plugin.tools.bench.load.workloads import SWITCHING, Sizes, load_job
 from vllm_spec_plugin.tools.bench.noise_gate import NoiseGate
 from vllm_spec_plugin.tools.bench.rounds import Results, run_rounds
 from vllm_spec_plugin.tools.certify.greedy import tolerance_of
@@ -173,14 +173,12 @@ def figures(answer: LoadAnswer) -> dict[str, float | None]:
 
     tokens_per_second: output tokens over the whole time. ttft, tpot: medians of the requests, see `Progress`.
     acceptance_length: 1 + accepted / drafts. draft_length: verified draft tokens per request and step that brought
-    it tokens. predictable_share: share of the output tokens that belongs to predictable text.
+    it tokens.
     """
     phases = answer.phases
     ttft = [seconds for phase in phases for seconds in phase.progress.ttft]
     tpot = [seconds for phase in phases for seconds in phase.progress.tpot]
     drafts = sum(phase.num_drafts for phase in phases)
-    tokens = sum(sum(phase.progress.tokens_by_kind.values()) for phase in phases)
-    predictable = sum(phase.progress.tokens_by_kind.get(EASY, 0) for phase in phases)
     return {
         "tokens_per_second": answer.tokens_per_second,
         "ttft": statistics.median(ttft) if ttft else None,
@@ -188,8 +186,7 @@ def figures(answer: LoadAnswer) -> dict[str, float | None]:
         "acceptance_length": 1 + sum(phase.num_accepted_tokens for phase in phases) / drafts if drafts else None,
         "draft_length": sum(phase.num_draft_tokens for phase in phases)
         / sum(phase.progress.request_steps for phase in phases),
-        "output_tokens": tokens,
-        "predictable_share": predictable / tokens,
+        "output_tokens": sum(phase.progress.tokens[-1] for phase in phases),
     }
 
 

@@ -1,5 +1,6 @@
 """Measured seconds of steps as curves: by requests, tokens and drafts."""
 
+import json
 import statistics
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
@@ -7,8 +8,9 @@ from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple, Self
 
 import numpy as np
+from pydantic import TypeAdapter
 
-from vllm_spec_plugin.tools.bench.curves import StepCurve, step_curve
+from vllm_spec_plugin.tools.bench.curves import StepCurve, step_curve, whole_steps
 from vllm_spec_plugin.tools.bench.records import Step
 
 # Quantiles that a distribution of noise is kept as.
@@ -92,23 +94,13 @@ class Costs:
 
     def to_json(self) -> dict[str, Any]:
         """As JSON takes it, rounded to a tenth of a microsecond."""
-        rounded: dict[str, Any] = _rounded(asdict(self))
-        return rounded
+        values: dict[str, Any] = json.loads(json.dumps(asdict(self)), parse_float=lambda text: round(float(text), 7))
+        return values
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Self:
         """Reads what `to_json` gives, from JSON."""
-        return cls(
-            _by_number(values["plain"]),
-            _by_number(values["idle"]),
-            {int(n): StepCurve(tuple(v["tokens"]), tuple(v["seconds"])) for n, v in values["drafted"].items()},
-            _by_number(values["hidden"]),
-            tuple({int(n): _by_number(lengths) for n, lengths in one.items()} for one in values["drafting"]),
-            tuple(values["catch_up"]),
-            tuple(values["noise"]),
-            tuple(values["drafting_noise"]),
-            tuple((size, seconds) for size, seconds in values["probe"]),
-        )
+        return TypeAdapter(cls).validate_python(values)
 
 
 def costs_of(samples: Sequence[Sample], num_proposers: int, probe: Sequence[tuple[int, float]]) -> Costs:
@@ -140,8 +132,7 @@ def costs_of(samples: Sequence[Sample], num_proposers: int, probe: Sequence[tupl
         for sample in own:
             if sample.proposer is None or not sample.num_tokens:
                 continue
-            steps = [step for step in sample.steps if step.num_requests == level and not step.in_prompt]
-            times = [step.proposer_seconds for step in steps]
+            times = [step.proposer_seconds for step in whole_steps(sample.steps, level)]
             usual = statistics.median(times)
             drafting[sample.proposer][level][sample.num_tokens] = usual
             drafting_noise += [seconds / usual for seconds in times if usual]
@@ -167,8 +158,7 @@ def _whole(samples: Iterable[Sample], level: int, *, is_plugin: bool) -> list[St
         step
         for sample in samples
         if (sample.proposer is not None) == is_plugin
-        for step in sample.steps
-        if step.num_requests == level and not step.in_prompt
+        for step in whole_steps(sample.steps, level)
     ]
 
 
@@ -192,17 +182,3 @@ def _between(by_number: Mapping[int, float], number: float) -> float:
     left, right = numbers[i - 1], numbers[i]
     slope = (by_number[right] - by_number[left]) / (right - left)
     return max(by_number[left] + slope * (number - left), 0.0)
-
-
-def _by_number(values: Mapping[str, float]) -> dict[int, float]:
-    return {int(number): value for number, value in values.items()}
-
-
-def _rounded(value: Any) -> Any:
-    if isinstance(value, float):
-        return round(value, 7)
-    if isinstance(value, dict):
-        return {key: _rounded(one) for key, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_rounded(one) for one in value]
-    return value

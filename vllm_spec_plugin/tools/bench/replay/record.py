@@ -1,13 +1,12 @@
 """Makes a recording with running engines."""
 
-import contextlib
 import dataclasses
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import yaml
 from rich.console import Console
@@ -15,8 +14,10 @@ from rich.console import Console
 from vllm_spec_plugin.config import PluginConfig, parse_config
 from vllm_spec_plugin.schema.errors import UserError
 from vllm_spec_plugin.tools.bench.arm import Arm
-from vllm_spec_plugin.tools.bench.engine_args import ArmPlan, arm_environment, engine_arguments, plan_file
+from vllm_spec_plugin.tools.bench.arms import PlannedArm
+from vllm_spec_plugin.tools.bench.engine_args import ArmPlan, plan_file
 from vllm_spec_plugin.tools.bench.load.records import Request
+from vllm_spec_plugin.tools.bench.load.texts import different
 from vllm_spec_plugin.tools.bench.load.workloads import BEGINNINGS, EASY, HARD
 from vllm_spec_plugin.tools.bench.noise_gate import NoiseGate
 from vllm_spec_plugin.tools.bench.prompts import PROMPTS
@@ -24,7 +25,7 @@ from vllm_spec_plugin.tools.bench.records import Job
 from vllm_spec_plugin.tools.bench.replay.costs import Costs, Sample, costs_of
 from vllm_spec_plugin.tools.bench.replay.traces import EDIT, MOST_NODES, Trace, Verified
 from vllm_spec_plugin.tools.bench.rounds import in_turn
-from vllm_spec_plugin.tools.bench.running import started_arms
+from vllm_spec_plugin.tools.bench.running import running_engines
 
 KINDS = (EASY, HARD, EDIT)
 _NONE, _PLUGIN = "none", "plugin"
@@ -54,29 +55,11 @@ class Sizes:
     seed: int
 
 
-class RecordingArm(Arm):
-    """An engine that records, in a process of its own."""
-
-    module = "vllm_spec_plugin.tools.bench.replay.recorder"
-
-    def record(self, requests: Sequence[Request], spec_method: str, responses: Any, seed: int) -> dict[str, Any]:
-        """Records one proposer's outcomes: see `RecordingSession.record`."""
-        answer: dict[str, Any] = self.ask(("record", list(requests), spec_method, responses, seed))
-        return answer
-
-    def probe(self) -> list[tuple[int, float]]:
-        """Returns the start-up probe's measurements of the target's steps, as (tokens, seconds)."""
-        found: list[tuple[int, float]] = self.ask(("probe",))
-        return found
-
-
 def requests_of(kind: str, count: int, num_tokens: int) -> list[Request]:
     """Different requests of a kind."""
-    texts = PROMPTS if kind == EDIT else BEGINNINGS
     found = []
     for number in range(count):
-        turn, which = divmod(number, len(texts))
-        prompt = f"# Part {turn + 1}\n{texts[which]}" if turn else texts[which]
+        prompt = different(PROMPTS if kind == EDIT else BEGINNINGS, number)
         if kind == EDIT:
             prompt = f"{prompt}\n\n\n{prompt}\n\n\n{prompt[:24]}"
         found.append(Request(kind, prompt, _HARD_TEMPERATURE if kind == HARD else 0.0, num_tokens))
@@ -95,10 +78,9 @@ def fixed(config: PluginConfig, tokens: int) -> PluginConfig:
     return parse_config(sections, "the configuration to record")
 
 
-@contextlib.contextmanager
 def running(
     config: PluginConfig, target: str, seed: int, folder: Path, console: Console
-) -> Iterator[dict[str, RecordingArm]]:
+) -> AbstractContextManager[dict[str, Arm]]:
     """Starts the engine that records, and one without speculation to compare with; they end with the context.
 
     Raises:
@@ -106,18 +88,12 @@ def running(
     """
     path = folder / "plugin.yaml"
     path.write_text(yaml.safe_dump(config.model_dump(mode="json")), encoding="utf-8")
+    arms = {_PLUGIN: PlannedArm(plan_file(path)), _NONE: PlannedArm(ArmPlan(None))}
     # Each job computes its prompts.
-    arguments = {
-        name: engine_arguments(plan, target, seed, False, 0.3) | {"enable_prefix_caching": False}
-        for name, plan in {_PLUGIN: plan_file(path), _NONE: ArmPlan(None)}.items()
-    }
-    with started_arms(arguments, arm_environment(target), folder, console, RecordingArm) as arms:
-        yield arms
+    return running_engines(arms, target, seed, False, folder, console, enable_prefix_caching=False)
 
 
-def record_outcomes(
-    arm: RecordingArm, config: PluginConfig, sizes: Sizes, on_run: Callable[[str], None]
-) -> tuple[Trace, ...]:
+def record_outcomes(arm: Arm, config: PluginConfig, sizes: Sizes, on_run: Callable[[str], None]) -> tuple[Trace, ...]:
     """Records all proposers' outcomes for the same responses.
 
     Raises:
@@ -145,7 +121,7 @@ def record_outcomes(
 
 
 def record_costs(
-    arms: Mapping[str, RecordingArm],
+    arms: Mapping[str, Arm],
     config: PluginConfig,
     sizes: Sizes,
     machine: NoiseGate,

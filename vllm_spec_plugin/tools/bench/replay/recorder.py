@@ -1,4 +1,4 @@
-"""An engine that records outcomes: `python -m vllm_spec_plugin.tools.bench.replay.recorder`, see `bench.arm`.
+"""Records outcomes in an arm's process.
 
 Each position of a response is drafted for and verified, but the response grows by one token per step: accepted drafts
 are cut from the output. So the outcome at every position is known, whichever of them a policy reaches. The first token
@@ -13,7 +13,6 @@ from typing import Any
 import torch
 
 from vllm_spec_plugin.config.request_options import draft_options
-from vllm_spec_plugin.tools.bench.arm_process import Session, serve
 from vllm_spec_plugin.tools.bench.load.records import Request
 from vllm_spec_plugin.verification.topology import Topology
 
@@ -90,55 +89,42 @@ def _path(tree: Topology, node: int) -> list[int]:
     return path
 
 
-class RecordingSession(Session):
-    """An engine that also records."""
+def record(
+    llm: Any, runner: Any, requests: Sequence[Request], spec_method: str, responses: Sequence[Sequence[int]], seed: int
+) -> dict[str, Any]:
+    """Records the outcomes of one proposer's drafts, all requests in one batch.
 
-    def record(
-        self, requests: list[Request], spec_method: str | None, responses: list[list[int]], seed: int
-    ) -> dict[str, Any]:
-        """Records one proposer's outcomes, all requests in one batch.
+    Args:
+        llm: `vllm.LLM` without processes of its own, without requests.
+        runner: its model runner.
+        requests: to complete.
+        spec_method: the proposer.
+        responses: per request, the token ids that it is to say; empty is what they say themselves.
+        seed: of torch's default generator.
 
-        Args:
-            requests: to complete.
-            spec_method: the proposer.
-            responses: what the requests are to say; empty is what they say themselves.
-            seed: of torch's default generator.
+    Returns:
+        Per request: `responses` token ids, `prompt_tokens` lengths, and `outcomes`, per output position the draft
+        tokens verified and the nodes accepted.
+    """
+    from vllm_spec_plugin.compat.inspection import SteppedEngine
 
-        Returns:
-            Per request: `responses` token ids, `prompt_tokens` lengths, and `outcomes`, per output position the draft
-            tokens verified and the nodes accepted.
-        """
-        from vllm_spec_plugin.compat.inspection import SteppedEngine
-
-        torch.manual_seed(seed)
-        prompts = {request.prompt for request in requests}
-        engine = SteppedEngine(self._llm, prompts, functools.partial(draft_options, None, spec_method))
-        recorder = Recorder(self._runner, responses)
-        said: dict[str, list[int]] = {engine.add(request): [] for request in requests}
-        try:
-            ended = 0
-            while ended < len(requests):
-                for name, token_ids, has_ended in engine.step():
-                    said[name] += token_ids
-                    ended += has_ended
-        finally:
-            recorder.remove()
-        encode = self._llm.get_tokenizer().encode
-        outcomes = [
-            [recorder.accepted.get(i, {}).get(position, (0, [])) for position in range(request.num_tokens)]
-            for i, request in enumerate(requests)
-        ]
-        lengths = [len(encode(request.prompt)) for request in requests]
-        return {"responses": list(said.values()), "prompt_tokens": lengths, "outcomes": outcomes}
-
-    def probe(self) -> list[tuple[int, float]]:
-        """Returns the start-up probe's measurements of the target's steps."""
-        from vllm_spec_plugin.compat.runner import dummy_step
-        from vllm_spec_plugin.forward.start_up import PROBE_SECONDS, probe_steps
-
-        runner = self._runner
-        return probe_steps(lambda size: dummy_step(runner, size), runner.max_num_tokens, PROBE_SECONDS)
-
-
-if __name__ == "__main__":
-    serve(RecordingSession)
+    torch.manual_seed(seed)
+    prompts = {request.prompt for request in requests}
+    engine = SteppedEngine(llm, prompts, functools.partial(draft_options, None, spec_method))
+    recorder = Recorder(runner, responses)
+    said: dict[str, list[int]] = {engine.add(request): [] for request in requests}
+    try:
+        ended = 0
+        while ended < len(requests):
+            for name, token_ids, has_ended in engine.step():
+                said[name] += token_ids
+                ended += has_ended
+    finally:
+        recorder.remove()
+    encode = llm.get_tokenizer().encode
+    outcomes = [
+        [recorder.accepted.get(i, {}).get(position, (0, [])) for position in range(request.num_tokens)]
+        for i, request in enumerate(requests)
+    ]
+    lengths = [len(encode(request.prompt)) for request in requests]
+    return {"responses": list(said.values()), "prompt_tokens": lengths, "outcomes": outcomes}

@@ -1,6 +1,6 @@
 """A server whose drafts fare as recorded and whose steps take as long as recorded."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import cycle
 
@@ -14,7 +14,7 @@ from vllm_spec_plugin.scheduling.draft_length.control import (
     Forecast,
     Measured,
 )
-from vllm_spec_plugin.tools.bench.replay.costs import Costs
+from vllm_spec_plugin.tools.bench.replay.recording import Recording
 from vllm_spec_plugin.tools.bench.replay.traces import NOTHING, Trace, Verified
 from vllm_spec_plugin.turns import Turns, asked
 
@@ -109,30 +109,22 @@ class Server:
     as the engine does. Without a control there is no plugin.
     """
 
-    def __init__(
-        self,
-        traces: tuple[Trace, ...],
-        costs: Costs,
-        kv_proposer: int | None,
-        proposers: tuple[int, ...],
-        most: int,
-        trees: Collection[int] = (),
-    ) -> None:
+    def __init__(self, recording: Recording, proposers: tuple[int, ...], most: int) -> None:
         """Takes what is recorded.
 
         Args:
-            traces: responses of all kinds.
-            costs: of steps.
-            kv_proposer: index of the recorded proposer that has to compute a text before it drafts; None is none.
+            recording: responses of all kinds, and costs of steps.
             proposers: indices of the recorded proposers that there are, in the control's order.
             most: most draft tokens.
-            trees: indices of the recorded proposers whose drafts are trees.
         """
-        self._costs, self._proposers, self._most = costs, proposers, most
-        self._is_tree = [proposer in trees for proposer in proposers]
+        config, self._costs, self._proposers, self._most = recording.config, recording.costs, proposers, most
+        self._is_tree = [config.proposers[proposer].drafts_trees for proposer in proposers]
+        # The proposer that has to compute a text before it drafts.
+        self._kv_index = proposers.index(config.kv_proposer) if config.kv_proposer in proposers else None
         self._forecast: Forecast | None = None
-        self._kv_index = proposers.index(kv_proposer) if kv_proposer in proposers else None
-        self._by_kind = {kind: [one for one in traces if one.kind == kind] for kind in {one.kind for one in traces}}
+        self._by_kind: dict[str, list[Trace]] = {}
+        for trace in recording.traces:
+            self._by_kind.setdefault(trace.kind, []).append(trace)
 
     def serve(self, load: Load, control: DraftLengthControl | None) -> Result:
         """Runs all phases; requests in flight at the end of a phase are given up."""

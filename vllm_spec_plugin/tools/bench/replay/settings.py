@@ -80,9 +80,7 @@ def replay(recording: Recording, arm: Arm, workload: str, streams: int, sizes: S
     Returns:
         By seed: tokens per second of the whole load and of the first steps, and draft tokens verified per step.
     """
-    config = recording.config
-    trees = [i for i, proposer in enumerate(config.proposers) if proposer.drafts_trees]
-    server = Server(recording.traces, recording.costs, config.kv_proposer, arm.proposers, arm.most, trees)
+    server = Server(recording, arm.proposers, arm.most)
     found = []
     for seed in range(sizes.seed, sizes.seed + sizes.seeds):
         load = Load(streams, WORKLOADS[workload], sizes.tokens, sizes.request_tokens, seed)

@@ -7,7 +7,7 @@ from vllm_spec_plugin.tools.bench.engine_args import ArmPlan
 from vllm_spec_plugin.tools.bench.load.agreement import Agreement
 from vllm_spec_plugin.tools.bench.load.records import LoadAnswer, LoadRun, Output, PhaseAnswer, Progress
 from vllm_spec_plugin.tools.bench.load.sweep import Cell, SweepResults, results_of
-from vllm_spec_plugin.tools.bench.load.workloads import EASY, SWITCHES, SWITCHING
+from vllm_spec_plugin.tools.bench.load.workloads import EASY, SWITCHING
 
 K_1, K_4, STOCK = "fixed K = 1", "fixed K = 4", "vLLM's ngram, K = 4"
 ARMS = {
@@ -32,25 +32,22 @@ WINDOWS = {
 def steady(
     rate: float,
     num_tokens: int = 100,
-    kind: str = EASY,
     request_steps: int = 40,
     outputs: Sequence[Output] = (),
 ) -> Progress:
     """A phase of steps of 10 tokens at `rate` tokens per second; a request waits two tokens' time for its first one."""
     counts = range(10, num_tokens + 1, 10)
     seconds = [count / rate for count in counts]
-    return Progress(
-        seconds, list(counts), {kind: num_tokens}, request_steps, [1 / rate, 2 / rate, 9 / rate], [1 / rate], [*outputs]
-    )
+    return Progress(seconds, list(counts), request_steps, [1 / rate, 2 / rate, 9 / rate], [1 / rate], [*outputs])
 
 
-def windows(rates: Sequence[float], tokens: int = 50, kind: str = EASY) -> Progress:
+def windows(rates: Sequence[float], tokens: int = 50) -> Progress:
     """A phase with a step per window of so many tokens."""
     seconds, moment = [], 0.0
     for rate in rates:
         moment += tokens / rate
         seconds.append(moment)
-    return Progress(seconds, [tokens * (place + 1) for place in range(len(rates))], {kind: tokens * len(rates)}, 40)
+    return Progress(seconds, [tokens * (place + 1) for place in range(len(rates))], 40)
 
 
 def run(
@@ -82,7 +79,7 @@ def results(
                 progress = [steady(rate * speed)]
                 runs.append(run(arm, progress, streams=streams, number=number, counts=counts))
             if switching:
-                phases = [windows(found, kind=kind) for found, kind in zip(WINDOWS[arm], SWITCHES, strict=True)]
+                phases = [windows(found) for found in WINDOWS[arm]]
                 runs.append(run(arm, phases, workload=SWITCHING, number=number, counts=counts))
     cells: list[Cell] = [(EASY, 1), (EASY, 8), *([(SWITCHING, 1)] if switching else [])]
     return results_of(runs, ARMS, cells, agreements or {})

@@ -12,7 +12,7 @@ from vllm_spec_plugin.tools.bench.load.agreement import Agreement
 from vllm_spec_plugin.tools.bench.load.records import LoadAnswer, LoadJob, Output
 from vllm_spec_plugin.tools.bench.load.sweep import Plan, SweepResults, figures, run_sweep
 from vllm_spec_plugin.tools.bench.load.texts import AGENT, EDIT, Texts
-from vllm_spec_plugin.tools.bench.load.workloads import EASY, HARD, MIXED, SWITCHING, Sizes
+from vllm_spec_plugin.tools.bench.load.workloads import EASY, MIXED, SWITCHING, Sizes
 from vllm_spec_plugin.tools.bench.noise_gate import NoiseGate
 
 SPEED = "tokens_per_second"
@@ -133,11 +133,6 @@ def test_a_runs_latency_is_the_median_of_its_requests() -> None:
     assert found["tpot"] == pytest.approx(0.1)
     found = figures(run("a", [windows((10.0,))]).answer)
     assert (found["ttft"], found["tpot"]) == (None, None)
-
-
-def test_tokens_are_counted_by_kind_of_text() -> None:
-    found = figures(run("a", [steady(10.0, 40, EASY), steady(10.0, 60, HARD)]).answer)
-    assert (found["output_tokens"], found["predictable_share"]) == (100, 0.4)
 
 
 def test_answers_that_requests_are_made_of_are_asked_of_no_speculation_once() -> None:

@@ -11,11 +11,11 @@ from vllm_spec_plugin.tools.bench.load.workloads import SWITCHES, SWITCHING
 
 def test_a_step_across_windows_is_divided_between_them() -> None:
     # 30 tokens in 1 s, then 40 in 2 s, half of which belong to the second window.
-    assert window_rates(Progress([1.0, 3.0, 4.0], [30, 70, 100], {}, 9), 50) == pytest.approx([50 / 2, 50 / 2])
+    assert window_rates(Progress([1.0, 3.0, 4.0], [30, 70, 100], 9), 50) == pytest.approx([50 / 2, 50 / 2])
 
 
 def test_a_step_may_be_longer_than_a_window() -> None:
-    assert window_rates(Progress([3.0], [150], {}, 9), 50) == pytest.approx([50, 50, 50])
+    assert window_rates(Progress([3.0], [150], 9), 50) == pytest.approx([50, 50, 50])
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,11 @@ from vllm_spec_plugin.tools.bench.replay.costs import Costs, Sample, costs_of
 
 
 def step(num_requests: int, num_tokens: int, seconds: float, drafting: float = 0.0, proposing: float = 0.0) -> Step:
-    return Step(num_requests, num_tokens, False, 1 if drafting else 0, seconds, drafting, proposing)
+    return Step(num_requests, num_tokens, False, seconds, drafting, proposing)
 
 
 def prompt(num_requests: int, seconds: float, proposing: float) -> Step:
-    return Step(num_requests, 20 * num_requests, True, 1, seconds, proposing, proposing)
+    return Step(num_requests, 20 * num_requests, True, seconds, proposing, proposing)
 
 
 def samples(level: int) -> list[Sample]:

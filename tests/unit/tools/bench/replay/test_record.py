@@ -7,16 +7,17 @@ import pytest
 
 from tests.unit.tools.bench.replay.cases import DRAFT_MODEL, NGRAM
 from vllm_spec_plugin.config import PluginConfig, parse_config
+from vllm_spec_plugin.tools.bench.arm import Arm
 from vllm_spec_plugin.tools.bench.load.records import Request
 from vllm_spec_plugin.tools.bench.noise_gate import NoiseGate
 from vllm_spec_plugin.tools.bench.records import Answer, Job, Step
-from vllm_spec_plugin.tools.bench.replay.record import KINDS, RecordingArm, Sizes, fixed, record_costs, record_outcomes
+from vllm_spec_plugin.tools.bench.replay.record import KINDS, Sizes, fixed, record_costs, record_outcomes
 from vllm_spec_plugin.tools.bench.replay.traces import Verified
 
 SIZES = Sizes(num_requests=2, num_tokens=12, levels=(1, 4), lengths=(1, 2, 4), num_steps=4, rounds=2, seed=0)
 
 
-class Formula(RecordingArm):
+class Formula(Arm):
     """A step is 10 ms and 1 ms a token, the plugin 1 ms more, drafting 2 ms per token of the draft model."""
 
     def __init__(self, *, has_plugin: bool) -> None:
@@ -31,8 +32,8 @@ class Formula(RecordingArm):
         drafting = 0.002 * length if job.spec_method == "draft_model" else 0.0
         tokens = count * (1 + length)
         seconds = 0.010 + 0.001 * tokens + 0.001 * self._has_plugin + drafting
-        step = Step(count, tokens, False, length, seconds, drafting, drafting)
-        prompt = Step(count, 5 * count, True, length, 0.1, drafting, drafting)
+        step = Step(count, tokens, False, seconds, drafting, drafting)
+        prompt = Step(count, 5 * count, True, 0.1, drafting, drafting)
         return Answer(1.0, 1.0, [[1] * 5] * count, [[1]] * count, [prompt, *[step] * 5], 0, 0, 0)
 
     def record(self, requests: Sequence[Request], spec_method: str, responses: Any, seed: int) -> dict[str, Any]:

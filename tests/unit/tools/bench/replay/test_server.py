@@ -5,9 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from tests.unit.tools.bench.replay.cases import chain, costs, trace
+from tests.unit.tools.bench.replay.cases import DRAFT_MODEL, chain, costs, recording, trace
+from vllm_spec_plugin.config import parse_config
 from vllm_spec_plugin.scheduling.draft_length.control import Batch, DraftRequest, Measured
 from vllm_spec_plugin.scheduling.draft_length.fixed import FixedControl
+from vllm_spec_plugin.tools.bench.replay.recording import Recording
 from vllm_spec_plugin.tools.bench.replay.server import Load, Result, Server
 from vllm_spec_plugin.tools.bench.replay.traces import Trace, Verified
 from vllm_spec_plugin.turns import Turns
@@ -55,10 +57,14 @@ def load(streams: int = 1, tokens: int = 30, **changes: object) -> Load:
     return replace(Load(streams, (("easy",),), tokens, 40, 0), **changes)  # type: ignore[arg-type]
 
 
+def recorded(*traces: Trace, **changes: object) -> Recording:
+    return replace(recording(), traces=traces, **changes)  # type: ignore[arg-type]
+
+
 def serve(
     control: FixedControl | None, proposers: tuple[int, ...] = (1,), streams: int = 1, tokens: int = 30
 ) -> Result:
-    return Server((trace(),), costs(), 1, proposers, 4).serve(load(streams, tokens), control)
+    return Server(recorded(trace()), proposers, 4).serve(load(streams, tokens), control)
 
 
 def test_without_a_plugin_each_step_gives_each_request_a_token() -> None:
@@ -71,7 +77,7 @@ def test_without_a_plugin_each_step_gives_each_request_a_token() -> None:
 def test_a_position_advances_by_what_is_accepted_there_and_one() -> None:
     accepted = "0" + "3102" + "0" * 35
     control = Witness()
-    server = Server((Trace("easy", 10, (chain("4" * 40, accepted),)),), costs(), None, (0,), 4)
+    server = Server(recorded(Trace("easy", 10, (chain("4" * 40, accepted),))), (0,), 4)
     server.serve(load(tokens=12), control)
     # The first token is the prompt's; then positions 1, 5, 6, 7.
     assert control.outcomes[:3] == [(0, 4, 3), (0, 4, 0), (0, 4, 0)]
@@ -119,7 +125,7 @@ def test_requests_end_at_their_length_and_others_follow() -> None:
 
 
 def test_the_same_seed_gives_the_same_figures() -> None:
-    noisy = Server((trace(), trace(length=20)), costs((0.9, 1.0, 1.2)), 1, (1,), 4)
+    noisy = Server(recorded(trace(), trace(length=20), costs=costs((0.9, 1.0, 1.2))), (1,), 4)
     first, again, other = (noisy.serve(load(seed=seed), FixedControl()) for seed in (3, 3, 4))
     assert first == again
     assert first != other
@@ -128,6 +134,7 @@ def test_the_same_seed_gives_the_same_figures() -> None:
 def test_of_a_tree_the_accepted_nodes_are_told() -> None:
     tree = (Verified(9, (0, 4, 7)),) * 40
     control = Witness()
-    Server((Trace("easy", 10, (tree,)),), costs(), None, (0,), 5, [0]).serve(load(), control)
+    section = {"proposer": DRAFT_MODEL | {"branches": [3, 2]}, "draft_length": {"policy": "fixed", "tokens": 9}}
+    Server(recorded(Trace("easy", 10, (tree,)), config=parse_config(section, "a test")), (0,), 5).serve(load(), control)
     assert control.outcomes[0] == (0, 5, 2)
     assert control.nodes[0] == (0, 4)
