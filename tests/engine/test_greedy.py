@@ -16,7 +16,7 @@ from tests.engine.arms import (
     MEDUSA_TREE,
     MEDUSA_TREE_DRAWN,
     MEDUSA_TREE_RANDOM,
-    MULTI_DRAFT,
+    MULTI_DRAFT_CONFIDENT,
     SUFFIX,
     TIGHT,
     Arms,
@@ -39,14 +39,14 @@ CONFIGS = {
     "eagle3_tree": EAGLE3_TREE,
     "eagle3_cascade": EAGLE3_CASCADE,
     "medusa_tree_drawn": MEDUSA_TREE_DRAWN,
-    "multi_draft": MULTI_DRAFT,
+    "multi_draft_confident": MULTI_DRAFT_CONFIDENT,
     "cascade": CASCADE,
 }
 # How often it drafts depends on what steps take.
 MEASURED = {DRAFT_MODEL_OPTIMAL}
 # Trees of random sizes, and how many sizes there are at least.
-NUM_SIZES = {MEDUSA_TREE_DRAWN: 4, MULTI_DRAFT: 6, EAGLE3_TREE: 6, EAGLE3_CASCADE: 6}
-BRANCHING = {MULTI_DRAFT, EAGLE3_TREE, EAGLE3_CASCADE}
+NUM_SIZES = {MEDUSA_TREE_DRAWN: 4, MULTI_DRAFT_CONFIDENT: 6, EAGLE3_TREE: 6, EAGLE3_CASCADE: 6}
+BRANCHING = {MULTI_DRAFT_CONFIDENT, EAGLE3_TREE, EAGLE3_CASCADE}
 SHORT_OF_MEMORY = ("kv_blocks_reserved", "kv_blocks_rolled_back", "drafts_cut_for_memory")
 if is_full():
     # Nothing in them that the others have not.

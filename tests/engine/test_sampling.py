@@ -20,6 +20,7 @@ from tests.engine.arms import (
     MEDUSA_TREE,
     MEDUSA_TREE_DRAWN,
     MULTI_DRAFT,
+    MULTI_DRAFT_CONFIDENT,
     MULTI_DRAFT_DISTANT,
     SUFFIX_DRAWN,
     Arms,
@@ -53,10 +54,11 @@ if is_full():
         "medusa": Engine(config=MEDUSA),
         "medusa_tree": Engine(config=MEDUSA_TREE),
         "multi_draft_fixed": Engine(config=MULTI_DRAFT),
+        "multi_draft_confident": Engine(config=MULTI_DRAFT_CONFIDENT, random_lengths=True),
     }
 FALSE_ALARMS = 1e-3
-# 7 settings, 4 prompts, 3 positions, seventeen engines at most.
-NUM_TESTS = 7 * 4 * 3 * 17
+# 7 settings, 4 prompts, 3 positions, eighteen engines at most.
+NUM_TESTS = 7 * 4 * 3 * 18
 
 
 @pytest.fixture(scope="module")
