@@ -2,13 +2,12 @@
 
 import io
 from itertools import pairwise
-from pathlib import Path
 
 from rich.console import Console
 
 from vllm_spec_plugin.tools.report import write
 from vllm_spec_plugin.tools.report.provenance import provenance
-from vllm_spec_plugin.tools.training.loop import History, learning_rate
+from vllm_spec_plugin.tools.training.loop import learning_rate
 from vllm_spec_plugin.tools.training.report import Measurement, report_of
 
 ORIGIN = provenance([], 0, (), {"target": "m"})
@@ -28,19 +27,6 @@ def test_the_table_has_a_line_per_head_below_the_targets_own() -> None:
     assert ["head", "1,", "token", "t+2", "50.0%", "60.0%", "70.0%", "80.0%", "90.0%", "1.500"] in lines
     values = {(row.arm, row.metric): row.value for row in report.measurements.rows()}
     assert (values["head 1, token t+2", "top_2"], values["head 2, token t+3", "loss"]) == (0.6, 2.5)
-
-
-def test_curves_are_drawn_of_many_heads_and_few_steps(tmp_path: Path) -> None:
-    heads, steps = 12, 1
-    history = History([[2.0] * heads] * steps, [0, steps], [[2.0] * heads] * 2, [[0.1] * heads, [0.2] * heads])
-    measured = Measurement("data", 9, [0.5] * 5, [[0.1] * 5] * heads, [2.0] * heads, None)
-    report = report_of("train-medusa", "heads", [measured], history, ORIGIN)
-    accuracy, _, training = report.charts
-    assert len(accuracy.names) == heads
-    assert dict(accuracy.lines[0].points) == {0: 10.0, 1: 20.0}  # type: ignore[attr-defined]
-    assert dict(training.lines[0].points) == {0.5: 2.0}  # type: ignore[attr-defined]
-    write(report, png=tmp_path / "a.png")
-    assert (tmp_path / "a.png").stat().st_size > 10_000
 
 
 def test_the_learning_rate_rises_and_falls() -> None:
