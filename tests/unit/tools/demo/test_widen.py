@@ -3,7 +3,7 @@
 import errno
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -190,56 +190,45 @@ def test_folders_that_hold_anything_are_not_written_to(model: Path, tmp_path: Pa
     assert contents(out) == before
 
 
-def is_quantized(model: Path) -> None:
-    change_config(model, quantization_config={})
+LAYER = "model.layers.1.mlp"
+NO_MLP = {f"model.layers.{n}.mlp.{part}_proj.weight": None for n in range(LAYERS) for part in ("gate", "up", "down")}
+FLOAT8 = torch.zeros(NEURONS, HIDDEN).to(torch.float8_e4m3fn)
+# What is said of a model, and what is wrong with it.
+UNFIT: dict[str, Callable[[Path], object]] = {
+    "no such folder": shutil.rmtree,
+    "has no config.json": lambda model: (model / "config.json").unlink(),
+    "cannot be read as JSON": lambda model: (model / "config.json").write_text("{"),
+    "something else than": lambda model: (model / "config.json").write_text("[]"),
+    "quantization_config": lambda model: change_config(model, quantization_config={}),
+    "gives None as": lambda model: change_config(model, intermediate_size=None),
+    "one whole number": lambda model: change_config(model, intermediate_size=[96] * 3),
+    "allowed: intermediate_size, 64, as": lambda model: change_config(model, intermediate_size=64),
+    "has neither model.safetensors nor": lambda model: (model / MODEL).unlink(),
+    "as safetensors": lambda model: (model / MODEL).write_bytes(b"x" * 99),
+    "no gated MLP found": lambda model: change_tensors(model, NO_MLP),
+    "ffn_sub_norm.weight is no part": lambda model: change_tensors(
+        model, {f"{LAYER}.ffn_sub_norm.weight": torch.ones(NEURONS)}
+    ),
+    "up_proj.weight is missing": lambda model: change_tensors(model, {f"{LAYER}.up_proj.weight": None}),
+    "has type torch.float8_e4m3fn; allowed: torch.float64, ": lambda model: change_tensors(
+        model, {f"{LAYER}.gate_proj.weight": FLOAT8}
+    ),
+}
 
 
-def has_a_size_per_layer(model: Path) -> None:
-    change_config(model, intermediate_size=[96] * 3)
-
-
-def has_weights_of_another_size(model: Path) -> None:
-    change_config(model, intermediate_size=64)
-
-
-def has_no_weights(model: Path) -> None:
-    (model / MODEL).unlink()
-
-
-def has_broken_weights(model: Path) -> None:
-    (model / MODEL).write_bytes(b"x" * 99)
-
-
-def has_another_mlp(model: Path) -> None:
-    change_tensors(model, {"model.layers.1.mlp.ffn_sub_norm.weight": torch.ones(NEURONS)})
-
-
-def lacks_a_projection(model: Path) -> None:
-    change_tensors(model, {"model.layers.1.mlp.up_proj.weight": None})
-
-
-def has_8_bit_weights(model: Path) -> None:
-    change_tensors(model, {"model.layers.1.mlp.gate_proj.weight": torch.zeros(NEURONS, HIDDEN).to(torch.float8_e4m3fn)})
-
-
-@pytest.mark.parametrize(
-    ("spoil", "message"),
-    [
-        (shutil.rmtree, "no such folder"),
-        (is_quantized, "quantization_config"),
-        (has_a_size_per_layer, "one whole number"),
-        (has_weights_of_another_size, "allowed: intermediate_size, 64, as"),
-        (has_no_weights, "has neither model.safetensors nor"),
-        (has_broken_weights, "as safetensors"),
-        (has_another_mlp, "mlp.ffn_sub_norm.weight is no part"),
-        (lacks_a_projection, "mlp.up_proj.weight is missing"),
-        (has_8_bit_weights, "gate_proj.weight has type torch.float8_e4m3fn; allowed: torch.float64, "),
-    ],
-)
-def test_an_unfit_model_is_refused_in_one_line(model: Path, tmp_path: Path, spoil: Any, message: str) -> None:
-    spoil(model)
+@pytest.mark.parametrize("message", UNFIT)
+def test_an_unfit_model_is_refused_in_one_line(model: Path, tmp_path: Path, message: str) -> None:
+    UNFIT[message](model)
     with pytest.raises(UserError, match=message) as error:
         widen(model, tmp_path / "out", intermediate_size=128)
     assert str(error.value).startswith(str(model))
     assert "\n" not in str(error.value)
     assert not (tmp_path / "out").exists()
+
+
+def test_a_missing_shard_is_named(tmp_path: Path) -> None:
+    model = make(tmp_path / "model", shard="40KB")
+    shard = sorted(model.glob("*.safetensors"))[1]
+    shard.unlink()
+    with pytest.raises(UserError, match=f"{shard.name}: cannot be read"):
+        widen(model, tmp_path / "out", intermediate_size=128)
