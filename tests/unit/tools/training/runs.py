@@ -3,7 +3,7 @@
 import contextlib
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -34,18 +34,28 @@ def corpus(folder: Path) -> Path:
 @contextlib.contextmanager
 def interrupted_after(step: int) -> Iterator[None]:
     """Sends this process a Ctrl-C in the middle of a step, and expects it to come out of the block."""
-    advance = loop.Training.advance
 
-    def advance_and_interrupt(training: loop.Training[Any]) -> float:
-        loss = advance(training)
+    def interrupt(training: loop.Training[Any]) -> None:
         if training.step == step:
             os.kill(os.getpid(), signal.SIGINT)
+
+    with watched(interrupt), pytest.raises(KeyboardInterrupt):
+        yield
+
+
+@contextlib.contextmanager
+def watched(look: Callable[[loop.Training[Any]], object]) -> Iterator[None]:
+    """Calls `look` after each step."""
+    advance = loop.Training.advance
+
+    def advance_and_look(training: loop.Training[Any]) -> float:
+        loss = advance(training)
+        look(training)
         return loss
 
     with pytest.MonkeyPatch.context() as context:
-        context.setattr(loop.Training, "advance", advance_and_interrupt)
-        with pytest.raises(KeyboardInterrupt):
-            yield
+        context.setattr(loop.Training, "advance", advance_and_look)
+        yield
 
 
 def assert_same_weights(one: Path, other: Path) -> None:

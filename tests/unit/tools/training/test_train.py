@@ -10,7 +10,7 @@ import torch
 from rich.console import Console
 from safetensors.torch import load_file
 
-from tests.unit.tools.training.runs import SIZES, assert_same_weights, corpus, interrupted_after
+from tests.unit.tools.training.runs import SIZES, assert_same_weights, corpus, interrupted_after, watched
 from tests.unit.tools.training.tiny import saved_model
 from vllm_spec_plugin.proposers.medusa.checkpoint import load_heads, read_heads_config
 from vllm_spec_plugin.schema.errors import UserError
@@ -86,7 +86,10 @@ def test_an_interrupted_run_goes_on_to_exactly_the_same_weights(options: Options
         with interrupted_after(steps):
             train(options, out)
         assert not (out / WEIGHTS).exists()
-        assert train(options, out) == whole
+        seen: list[int] = []
+        with watched(lambda training, seen=seen: seen.append(training.step)):  # type: ignore[misc]
+            assert train(options, out) == whole
+        assert seen == list(range(steps + 1, 25))
         assert_same_weights(tmp_path / "whole" / WEIGHTS, out / WEIGHTS)
 
 
