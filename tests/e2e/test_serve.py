@@ -105,15 +105,6 @@ def test_streaming_gives_the_same_text(client, model):
     assert "".join(chunk.choices[0].text for chunk in complete(client, model, stream=True)) == whole
 
 
-def test_chat_goes_on_over_several_turns(client, model):
-    messages = [{"role": "user", "content": "a function that adds two numbers"}]
-    for _ in range(3):
-        answer = client.chat.completions.create(model=model, messages=messages, max_tokens=24, temperature=0.8)
-        messages.append({"role": "assistant", "content": answer.choices[0].message.content})
-        messages.append({"role": "user", "content": "another one"})
-        assert answer.usage.completion_tokens > 0
-
-
 def test_min_p_1_and_a_large_bias_decide_the_output(client, model):
     greedy = complete(client, model).choices[0].text
     assert complete(client, model, temperature=1, extra_body={"min_p": 1.0}).choices[0].text == greedy

@@ -106,20 +106,6 @@ def test_cpu_environment_gives_the_worker_every_core(monkeypatch: pytest.MonkeyP
     assert "HF_HUB_OFFLINE" not in serving.cpu_environment(offline=False)
 
 
-@pytest.mark.usefixtures("on_cpu")
-@pytest.mark.parametrize("installed", [True, False])
-def test_openmp_is_preloaded_only_where_it_is_installed(
-    installed: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(sys, "prefix", str(tmp_path))
-    monkeypatch.delenv("LD_PRELOAD", raising=False)
-    library = tmp_path / "lib" / "libiomp5.so"
-    if installed:
-        library.parent.mkdir()
-        library.touch()
-    assert serving.cpu_environment().get("LD_PRELOAD") == (str(library) if installed else None)
-
-
 @pytest.mark.parametrize("script", [ANSWERING, STUBBORN], ids=["obliging", "stubborn"])
 def test_stopping_leaves_no_process_behind(script: str, tmp_path: Path) -> None:
     server = script_server(script, tmp_path / "log")

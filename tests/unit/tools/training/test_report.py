@@ -1,13 +1,11 @@
 """What is printed and drawn."""
 
 import io
-from itertools import pairwise
 
 from rich.console import Console
 
 from vllm_spec_plugin.tools.report import write
 from vllm_spec_plugin.tools.report.provenance import provenance
-from vllm_spec_plugin.tools.training.loop import learning_rate
 from vllm_spec_plugin.tools.training.report import Measurement, report_of
 
 ORIGIN = provenance([], 0, (), {"target": "m"})
@@ -27,11 +25,3 @@ def test_the_table_has_a_line_per_head_below_the_targets_own() -> None:
     assert ["head", "1,", "token", "t+2", "50.0%", "60.0%", "70.0%", "80.0%", "90.0%", "1.500"] in lines
     values = {(row.arm, row.metric): row.value for row in report.measurements.rows()}
     assert (values["head 1, token t+2", "top_2"], values["head 2, token t+3", "loss"]) == (0.6, 2.5)
-
-
-def test_the_learning_rate_rises_and_falls() -> None:
-    rates = [learning_rate(step, 100, 2.0) for step in range(100)]
-    assert max(rates) == rates[2] == rates[3] == 2.0
-    assert rates[0] < rates[1] < rates[2]
-    assert all(before > after for before, after in pairwise(rates[3:]))
-    assert 0 < rates[-1] < 0.05
