@@ -112,8 +112,6 @@ def test_min_p_1_and_a_large_bias_decide_the_output(client, model):
     assert len(set(biased.logprobs.tokens)) == 1
 
 
-
-
 def test_stop_strings_and_max_tokens_end_an_accepted_run_exactly(client, model):
     whole = complete(client, model)
     text = whole.choices[0].text
