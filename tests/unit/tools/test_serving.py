@@ -98,12 +98,20 @@ def test_model_path_without_a_folder_is_reported_before_anything_starts(tmp_path
 
 
 @pytest.mark.usefixtures("on_cpu")
-def test_cpu_environment_gives_the_worker_every_core(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("VLLM_CPU_NUM_OF_RESERVED_CPU", raising=False)
-    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
-    assert serving.cpu_environment()["VLLM_CPU_NUM_OF_RESERVED_CPU"] == "0"
-    assert serving.cpu_environment()["HF_HUB_OFFLINE"] == "1"
+def test_cpu_environment_gives_the_worker_every_core_and_intels_openmp_where_it_is_installed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in ("VLLM_CPU_NUM_OF_RESERVED_CPU", "HF_HUB_OFFLINE", "LD_PRELOAD"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    plain = serving.cpu_environment()
+    assert (plain["VLLM_CPU_NUM_OF_RESERVED_CPU"], plain["HF_HUB_OFFLINE"]) == ("0", "1")
+    assert "LD_PRELOAD" not in plain
     assert "HF_HUB_OFFLINE" not in serving.cpu_environment(offline=False)
+    library = tmp_path / "lib" / "libiomp5.so"
+    library.parent.mkdir()
+    library.touch()
+    assert serving.cpu_environment()["LD_PRELOAD"] == str(library)
 
 
 @pytest.mark.parametrize("script", [ANSWERING, STUBBORN], ids=["obliging", "stubborn"])

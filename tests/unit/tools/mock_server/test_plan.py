@@ -10,6 +10,12 @@ def sizes(options: MockOptions, number: int, num_tokens: int) -> list[int]:
     return [step.num_tokens for step in plan_response(options, number, num_tokens).steps]
 
 
+def test_without_speculation_every_chunk_has_one_token_and_nothing_is_drafted() -> None:
+    steps = plan_response(MockOptions(ttft_ms=100, itl_ms=20), 0, 4).steps
+    assert [(step.num_tokens, step.num_drafts) for step in steps] == [(1, 0)] * 4
+    assert [step.at for step in steps] == pytest.approx([0.1, 0.12, 0.14, 0.16])
+
+
 @pytest.mark.parametrize("mean", [1.3, 2.0, 2.5, 4.0])
 def test_chunks_have_the_mean_that_was_asked_for(mean: float) -> None:
     """The standard error of 20,000 chunks' mean is at most 0.012: 5 of them."""
