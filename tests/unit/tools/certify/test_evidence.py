@@ -87,5 +87,6 @@ def test_expectation_over_all_outcomes_is_1() -> None:
     assert total == pytest.approx(1)
 
 
-def test_mean_of_no_e_values_says_nothing() -> None:
+def test_an_e_value_of_20_is_a_p_value_of_5_percent_and_none_says_nothing() -> None:
+    assert evidence.p_value(evidence.mean([math.log(10), math.log(30)])) == pytest.approx(0.05)
     assert evidence.p_value(evidence.mean([])) == 1
