@@ -58,6 +58,15 @@ def test_every_group_has_slots_of_its_own():
         assert torch.equal(inputs.positions_ahead, alone.positions_ahead)
 
 
+def test_kinds_of_numbers_are_those_that_kernels_take():
+    chunks, _, texts, table = scene(0)
+    inputs = pass_inputs(chunks, 1, 2, texts, [table], [SIZE], torch.device("cpu"))
+    ints = [inputs.token_ids, inputs.query_start, inputs.stops, inputs.stops_ahead]
+    longs = [inputs.positions, inputs.slots, inputs.last, inputs.rows, inputs.positions_ahead, inputs.slots_ahead]
+    assert {tensor.dtype for tensor in ints} == {torch.int32}
+    assert {tensor.dtype for tensor in longs} == {torch.int64}
+
+
 def test_places_beyond_the_last_block_are_not_looked_up():
     table = np.arange(MOST_BLOCKS, dtype=np.int32)[None]
     texts = np.zeros((1, SIZE * MOST_BLOCKS), np.int32)

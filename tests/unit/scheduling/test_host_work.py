@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.unit.scheduling.cases import FULL
+from tests.unit.scheduling.cases import FULL, prompt, request
 from tests.unit.scheduling.steps import HEADS, Core, add, branching
 from vllm_spec_plugin.kv.manager import SpecKVCacheManager
 from vllm_spec_plugin.kv.tree_forks import TreeForks
@@ -87,6 +87,23 @@ def test_a_step_without_drafts_does_no_work_for_them(monkeypatch, proposer):
         assert plan_of(core.output) is NO_PLAN
         assert len(core.output.num_scheduled_tokens) == 3
     assert not sum(calls, Counter())
+
+
+def test_only_requests_with_drafts_are_rolled_back(monkeypatch):
+    rolled_back = []
+    rollback = SpecKVCacheManager.rollback
+
+    def noted(self, request, num_tokens):
+        rolled_back.append(request.request_id)
+        return rollback(self, request, num_tokens)
+
+    core = Core(60, FULL)
+    add(core, "a", 1, 7)
+    core.scheduler.add_request(request("off", prompt(2, 7), extra_args={"spec": "off"}))
+    monkeypatch.setattr(SpecKVCacheManager, "rollback", noted)
+    for _ in range(4):
+        core.step(num_drafts=0)
+    assert rolled_back == ["a", "a", "a"]
 
 
 def test_counters_are_sent_now_and_then_and_before_the_engine_is_idle(monkeypatch):

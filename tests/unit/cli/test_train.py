@@ -1,17 +1,31 @@
-"""`vllm-spec train-medusa`: its options, what it prints, and where its errors go."""
+"""`vllm-spec train-medusa` and `train-eagle3`: their options, what they print, and where their errors go."""
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.unit.cli.running import assert_mistake, run
 from tests.unit.tools.training.tiny import LETTERS, saved_model
 
+KINDS: dict[str, tuple[str, tuple[str, ...], dict[str, Any]]] = {
+    "train-medusa": (
+        "--heads 2 --steps 3 --self-distill 0.1k --self-distill-temperature 0.5",
+        ("Held out, data", "own text at temperature 0.5", "head 2, token t+3"),
+        {"medusa_num_heads": 2},
+    ),
+    "train-eagle3": (
+        "--draft-tokens 2 --steps 2 --aux-layers 0 1 2",
+        ("Held out, data", "draft token 2, token t+3", "Accepted by position, data: "),
+        {"eagle_aux_hidden_state_layer_ids": [0, 1, 2]},
+    ),
+}
+
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return saved_model(tmp_path_factory.mktemp("models") / "model")
+    return saved_model(tmp_path_factory.mktemp("models") / "model", num_hidden_layers=3)
 
 
 @pytest.fixture
@@ -20,21 +34,25 @@ def given(tmp_path: Path, model: str) -> list[str | Path]:
     return ["--model", model, "--data", tmp_path / "data.txt", "--out", tmp_path / "out", "--max-length", "32"]
 
 
-def test_heads_are_trained_and_their_accuracies_printed(
-    given: list[str | Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("command", KINDS)
+def test_heads_are_trained_and_their_figures_printed(
+    given: list[str | Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
     from vllm_spec_plugin.tools.training import distill
 
     monkeypatch.setitem(distill._ROWS, "cpu", 8)
-    options = "--heads 2 --steps 3 --self-distill 0.1k --self-distill-temperature 0.5"
-    result = run("train-medusa", *given, *options.split())
+    options, shown, config = KINDS[command]
+    result = run(command, *given, *options.split())
     assert (result.exit_code, result.stderr) == (0, "")
-    for shown in ("Held out, data", "own text at temperature 0.5", "head 2, token t+3"):
-        assert shown in result.stdout
+    assert [part for part in shown if part not in result.stdout] == []
     assert "".join(result.stdout.splitlines()).endswith(f"written to {tmp_path / 'out'}")
-    config = json.loads((tmp_path / "out" / "config.json").read_text())
-    assert config["medusa_num_heads"] == 2
-    assert config["provenance"]["options"]["self-distill"] == 100
+    written = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert written | config == written
+    assert command in written["provenance"]["program"]
+
+
+def test_a_mistake_of_eagle3_alone_is_one_line_too(given: list[str | Path]) -> None:
+    assert_mistake(run("train-eagle3", *given, "--draft-vocab", "31"), "--draft-vocab: got 31; allowed: up to 30")
 
 
 @pytest.mark.parametrize(
