@@ -4,7 +4,7 @@ import io
 
 from rich.console import Console
 
-from vllm_spec_plugin.tools.progress import Stages, shown_progress
+from vllm_spec_plugin.tools.progress import Stages, shown_engines, shown_progress
 
 
 def test_without_a_terminal_there_is_a_line_per_run() -> None:
@@ -13,6 +13,21 @@ def test_without_a_terminal_there_is_a_line_per_run() -> None:
         on_run(0, "warming up: none")
         on_run(1, "round 1/1: [optimal]")
     assert written.getvalue().splitlines() == ["0/2, 0:00: warming up: none", "1/2, 0:00: round 1/1: [optimal]"]
+
+
+def test_in_a_terminal_there_is_a_bar_that_goes_away() -> None:
+    written = io.StringIO()
+    with shown_progress(2, Console(file=written, force_terminal=True, width=100)) as on_run:
+        on_run(1, "round 1/1: [none]")
+    assert "round 1/1: [none]" in written.getvalue()
+    assert "2/2" in written.getvalue()
+
+
+def test_engines_side_by_side_say_what_they_do() -> None:
+    written = io.StringIO()
+    with shown_engines(Console(file=written)) as say:
+        say("fixed draft length: greedy")
+    assert written.getvalue().splitlines() == ["0:00 starting engines", "0:00 fixed draft length: greedy"]
 
 
 def stages_shown(is_terminal: bool) -> list[tuple[int, str]]:

@@ -4,7 +4,7 @@ import io
 
 from rich.console import Console
 
-from tests.unit.tools.demo.cases import pairs
+from tests.unit.tools.demo.cases import WORDS, pairs
 from vllm_spec_plugin.tools.demo.view import View, frame
 
 PROMPTS = ["def a():\n", "def b():\n"]
@@ -40,3 +40,15 @@ def test_without_a_terminal_each_pair_is_a_line() -> None:
         "pair 1 of 6: 20 -> 40 tokens/s, 2.00 times, identical: def a():",
         "pair 2 of 6: 20 -> 44 tokens/s, 2.20 times, identical, other processes used 0.8 cores: def b():",
     ]
+
+
+def test_in_a_terminal_the_last_pair_is_written_to_its_end() -> None:
+    out = io.StringIO()
+    console = Console(file=out, width=200, force_terminal=True)
+    now = 0.0
+    with View(console, PROMPTS, 1, clock=lambda: now) as view:
+        view.show(pairs()[0])
+        assert WORDS[-1].strip() not in out.getvalue()
+        # Past the end of the last pair: nothing is waited for.
+        now = 10.0
+    assert WORDS[-1].strip() in out.getvalue()

@@ -51,6 +51,16 @@ def shown(found: Report) -> str:
     return console.file.getvalue()  # type: ignore[attr-defined]
 
 
+def test_the_terminal_has_the_conclusion_first_and_texts_as_they_are() -> None:
+    text = shown(report(problems=["interrupted"]))
+    places = [
+        text.index(part) for part in ("What was measured", "interrupted", "is best", "Speed,", "a note", "how it")
+    ]
+    assert places == sorted(places)
+    assert text.count(EVIL) == 2
+    assert "target: wide, draft: small;" in text
+
+
 def test_json_has_schema_provenance_and_every_value(tmp_path: Path) -> None:
     write(report(), json=tmp_path / "a.json")
     found = json.loads((tmp_path / "a.json").read_text())
@@ -109,3 +119,14 @@ def test_files_are_checked_before_anything_is_measured(tmp_path: Path, monkeypat
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"--csv needs pandas: pip install 'vllm-spec-plugin\[report\]'"):
         check_files(Files(csv=tmp_path / "a.csv"))
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_a_table_that_is_too_wide_keeps_its_row_names(is_terminal: bool) -> None:
+    arms = [f"vLLM's draft_model, K = {number}" for number in range(9)]
+    table = Table("parts", ["part", *arms], [["bookkeeping and messages", *(["123.45"] * 9)]])
+    file = io.StringIO()
+    console = Console(file=file, width=80, force_terminal=is_terminal, color_system=None)
+    write(report(tables=[table]), terminal=console)
+    assert ("bookk" if is_terminal else "bookkeeping and messages") in file.getvalue()
+    assert is_terminal or ("draft_model" in file.getvalue() and "123.45" in file.getvalue())

@@ -76,6 +76,16 @@ def test_labels_have_the_temperature_of_the_text() -> None:
         torch.testing.assert_close(lesson.labels, expected.softmax(-1))
 
 
+def test_labels_of_greedy_text_are_its_tokens() -> None:
+    backbone = random_backbone()
+    heads = first_heads(backbone, 2, 1)
+    greedy, hard = (
+        Lesson(backbone, side_by_side([Row(alphabet(8), 1, temperature)]), 2, soft=soft).losses(heads)
+        for temperature, soft in ((0.0, True), (None, False))
+    )
+    assert torch.equal(greedy, hard)
+
+
 def test_padding_and_other_rows_change_nothing() -> None:
     backbone = random_backbone()
     heads = first_heads(backbone, 2, 1)
