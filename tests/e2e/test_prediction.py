@@ -132,38 +132,27 @@ def test_a_json_schema_is_kept_to(client: openai.OpenAI, model: str) -> None:
         assert answer(prediction=content(prediction)) == plain
 
 
+# Kinds of mistakes that tests/unit/register/test_predictions.py has more of.
 REFUSED = {
-    "text": "prediction: got the text 'text'; allowed: ",
-    "type": "prediction.type: got the text 'text'; allowed: content",
-    "part": "prediction.content[0]: got another kind of part; allowed: ",
-    "unicode": "prediction: got half a surrogate pair; allowed: a text in Unicode",
-    "long": f"prediction: got {17 * MAX_MODEL_LEN:,} characters; allowed: at most {MAX_MODEL_LEN:,} tokens",
-}
-GIVEN = {
-    "text": "text",
-    "type": {"type": "text", "content": "a"},
-    "part": content([{"type": "image_url"}]),
-    "unicode": content("a\ud800"),
-    "long": content("a" * 17 * MAX_MODEL_LEN),
+    "prediction.content[0]: got another kind of part; allowed: ": content([{"type": "image_url"}]),
+    "prediction: got half a surrogate pair; allowed: a text in Unicode": content("a\ud800"),
+    f"prediction: got {17 * MAX_MODEL_LEN:,} characters; allowed: at most {MAX_MODEL_LEN:,} tokens": content(
+        "a" * 17 * MAX_MODEL_LEN
+    ),
 }
 
 
-@pytest.mark.parametrize("kind", REFUSED)
-def test_what_is_wrong_is_refused_with_words(server: Server, client: openai.OpenAI, model: str, kind: str) -> None:
-    body = {"model": model, "prompt": PROMPT, "max_tokens": 4, "prediction": GIVEN[kind]}
-
-    def post(**options: Any) -> httpx.Response:
-        # Not httpx's own JSON: it refuses what is no Unicode.
-        sent, headers = json.dumps({**body, **options}), {"Content-Type": "application/json"}
-        url = f"{server.base_url}/v1/completions"
-        return httpx.post(url, content=sent, headers=headers, trust_env=False, timeout=60)
-
-    answer = post()
+@pytest.mark.parametrize("words", REFUSED)
+@pytest.mark.parametrize("stream", [False, True])
+def test_what_is_wrong_is_refused_with_words(
+    server: Server, client: openai.OpenAI, model: str, words: str, stream: bool
+) -> None:
+    body = {"model": model, "prompt": PROMPT, "max_tokens": 4, "prediction": REFUSED[words], "stream": stream}
+    # Not httpx's own JSON: it refuses what is no Unicode.
+    sent, headers = json.dumps(body), {"Content-Type": "application/json"}
+    answer = httpx.post(f"{server.base_url}/v1/completions", content=sent, headers=headers, trust_env=False, timeout=60)
     assert answer.status_code == 400
-    assert REFUSED[kind] in answer.json()["error"]["message"]
-    streamed = post(stream=True)
-    assert REFUSED[kind] in streamed.text.replace("\\", "")
-    assert streamed.status_code == 400
+    assert words in answer.text.replace("\\", "")
     assert complete(client, model, max_tokens=4).usage.completion_tokens == 4
 
 

@@ -1,13 +1,12 @@
 """What a client sees of a server that sends tokens in groups of one size."""
 
 import itertools
-import time
 
 import openai
 import pytest
 
 from tests.e2e.conftest import GROUP, connect
-from tests.e2e.test_serve import PROMPT, complete
+from tests.e2e.test_serve import complete
 from vllm_spec_plugin.tools.serving import Server
 
 pytestmark = pytest.mark.e2e
@@ -52,11 +51,6 @@ def test_chunks_have_one_size_and_the_text_is_the_same(client, fixed, model):
     assert len(set(sizes_of(free)[:-1])) > 1
 
 
-def test_a_short_answer_is_one_chunk(fixed, model):
-    for num_tokens in (1, 4, GROUP - 1):
-        assert sizes_of(stream(fixed, model, max_tokens=num_tokens)) == [num_tokens]
-
-
 def test_every_token_has_its_logprobs(client, fixed, model):
     whole = complete(client, model, logprobs=2, max_tokens=NUM_TOKENS, extra_body={"ignore_eos": True})
     expected = whole.choices[0].logprobs
@@ -77,15 +71,6 @@ def test_a_stop_string_ends_at_the_same_token(client, fixed, model):
     assert grouped[-1].choices[0].finish_reason == "stop"
 
 
-def test_the_prompts_tokens_come_once_and_with_the_first_group(client, fixed, model):
-    options = {"extra_body": {"ignore_eos": True, "return_token_ids": True}}
-    free, grouped = (stream(each, model, **options) for each in (client, fixed))
-    expected = free[0].choices[0].model_extra["prompt_token_ids"]
-    assert expected
-    given = [chunk.choices[0].model_extra.get("prompt_token_ids") for chunk in grouped]
-    assert given == [expected] + [None] * (len(grouped) - 1)
-
-
 def test_chat_is_grouped_too(client, fixed, model):
     messages = [{"role": "user", "content": "a function that adds two numbers"}]
     options = {"model": model, "messages": messages, "max_tokens": 24, "temperature": 0}
@@ -100,15 +85,3 @@ def test_chat_is_grouped_too(client, fixed, model):
     assert role == 0
     assert sum(rest) == 24
     assert all(size and size % GROUP == 0 for size in rest[:-1])
-
-
-def test_an_abort_mid_stream_leaves_nothing_behind(fixed, grouped, model):
-    started = complete(fixed, model, max_tokens=900, stream=True, extra_body={"ignore_eos": True})
-    for _ in zip(range(3), started, strict=False):
-        pass
-    started.close()
-    deadline = time.monotonic() + 20
-    while time.monotonic() < deadline and grouped.metrics()["vllm:num_requests_running"]:
-        time.sleep(0.2)
-    assert grouped.metrics()["vllm:num_requests_running"] == 0
-    assert complete(fixed, model, prompt=PROMPT).usage.completion_tokens == 48

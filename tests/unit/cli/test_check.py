@@ -8,7 +8,6 @@ import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -64,12 +63,6 @@ def test_lenience_below_one_is_called_lossy(tmp_path: Path) -> None:
     assert "exact" not in out
 
 
-def test_shipped_files_pass() -> None:
-    result = run("check", *sorted(CONFIGS.glob("*.yaml")))
-    assert result.exit_code == 0
-    assert result.stdout.count(": OK") == len(list(CONFIGS.glob("*.yaml")))
-
-
 def test_every_file_is_checked_and_one_bad_one_fails_all(tmp_path: Path) -> None:
     bad = write(tmp_path, "proposer: {method: ngarm}", "bad.yaml")
     good = write(tmp_path, GOOD)
@@ -90,13 +83,6 @@ def offline(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(serve_options, "use_cache_if_offline", lambda: monkeypatch.setenv("HF_HUB_OFFLINE", "1"))
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-
-
-def test_the_model_is_printed_and_whether_it_is_served(tmp_path: Path) -> None:
-    result = run("check", write(tmp_path, GOOD), "--model", TARGET)
-    assert result.exit_code == 0
-    for fact in ("LlamaForCausalLM", "2,048 tokens", "served with this model: chains, steps without drafts"):
-        assert fact in result.stdout
 
 
 def test_options_of_a_server_are_checked_too(tmp_path: Path) -> None:
@@ -171,13 +157,6 @@ def draft_model(folder: Path, model: str, **keys: object) -> Path:
     return write(folder, json.dumps({"proposer": {"method": "draft_model", "model": model, **keys}}))
 
 
-def test_a_draft_that_fits_the_model(tmp_path: Path) -> None:
-    result = run("check", draft_model(tmp_path, DRAFT), "--model", TARGET)
-    assert result.exit_code == 0
-    assert result.stdout.splitlines()[-1] == "  served with this model: a draft model, chains, steps without drafts"
-    assert result.stderr == ""
-
-
 def test_a_draft_that_does_not_fit_the_model(tmp_path: Path) -> None:
     copy = tmp_path / "small"
     copy.mkdir()
@@ -203,40 +182,57 @@ def test_a_fit_with_reservations_is_ok_and_says_them(tmp_path: Path) -> None:
     assert "drafts end at token 64" in result.stderr
 
 
-def medusa(folder: Path, num_heads: int = 3, tokens: int = 3, **keys: object) -> Path:
-    """Writes heads, in the target's sizes, and a file that drafts with them."""
+@pytest.fixture
+def heads(tmp_path: Path) -> None:
+    """Heads in the target's sizes."""
     import torch
 
     from vllm_spec_plugin.proposers.medusa.checkpoint import save_heads
     from vllm_spec_plugin.proposers.medusa.heads import MedusaHeads
 
-    if not (folder / "heads").exists():
-        config = json.loads(Path(TARGET, "config.json").read_text())
-        heads = MedusaHeads(config["hidden_size"], config["vocab_size"], num_heads, 1)
-        save_heads(heads, folder / "heads", {}, torch.float16)
-    proposer = {"method": "medusa", "model": "heads", **keys}
-    return write(folder, json.dumps({"proposer": proposer, "draft_length": {"policy": "fixed", "tokens": tokens}}))
+    config = json.loads(Path(TARGET, "config.json").read_text())
+    save_heads(MedusaHeads(config["hidden_size"], config["vocab_size"], 4, 1), tmp_path / "heads", {}, torch.float16)
 
 
-def test_heads_that_fit_the_model(tmp_path: Path) -> None:
-    result = run("check", medusa(tmp_path), "--model", TARGET)
-    assert result.exit_code == 0
-    assert result.stdout.splitlines()[-1] == (
-        "  served with this model: chains, heads on hidden states, steps without drafts"
-    )
-    assert result.stderr == ""
+@pytest.mark.usefixtures("heads")
+@pytest.mark.parametrize(
+    ("proposer", "features"),
+    [
+        ({"method": "ngram"}, "chains, steps without drafts"),
+        ({"method": "draft_model", "model": DRAFT}, "a draft model, chains, steps without drafts"),
+        ({"method": "medusa", "model": "heads"}, "chains, heads on hidden states, steps without drafts"),
+    ],
+)
+def test_the_model_is_printed_and_what_is_served_with_it(
+    tmp_path: Path, proposer: dict[str, object], features: str
+) -> None:
+    result = run("check", write(tmp_path, json.dumps({"proposer": proposer})), "--model", TARGET)
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert "LlamaForCausalLM" in result.stdout
+    assert "2,048 tokens" in result.stdout
+    assert result.stdout.splitlines()[-1] == f"  served with this model: {features}"
 
 
+@pytest.mark.usefixtures("heads")
 def test_heads_are_looked_at_without_a_model_too_but_nothing_is_compared(tmp_path: Path) -> None:
-    result = run("check", medusa(tmp_path))
+    file = write(tmp_path, "proposer: {method: medusa, model: heads}")
+    result = run("check", file)
     assert result.exit_code == 0
     assert "served" not in result.stdout
-    rows = {line.split()[0]: " ".join(line.split()[1:]) for line in result.stdout.splitlines() if line.startswith("  ")}
-    assert rows["proposer.tree"] == "a chain default"
     shutil.rmtree(tmp_path / "heads")
-    result = run("check", tmp_path / "plugin.yaml")
+    result = run("check", file)
     assert result.exit_code == 2
     assert "OK" not in result.stdout
+
+
+def test_train_demo_refuses_before_an_hour_is_spent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vllm_spec_plugin.tools.demo.train.train", lambda *_: pytest.fail("it trains"))
+    file = write(tmp_path, "", "file")
+    lines: list[list[str | Path]] = [["--out", file], ["--out", file / "x"], ["--out", tmp_path, "--draft-steps", "0"]]
+    for arguments in [*lines, []]:
+        result = run("train-demo", *arguments)
+        assert result.exit_code != 0
+        assert result.stderr
 
 
 def test_help_is_cheap_and_names_every_command() -> None:
@@ -249,28 +245,6 @@ def test_help_is_cheap_and_names_every_command() -> None:
     assert done.stdout.splitlines()[-1] == "[]"
     for command in ("check", "train-demo", "bench", "demo"):
         assert re.search(rf"\b{command}\b", done.stdout)
-
-
-@pytest.fixture
-def training(monkeypatch: pytest.MonkeyPatch) -> list[tuple[object, ...]]:
-    """Calls of a stand-in for the training, which takes an hour."""
-    calls: list[tuple[object, ...]] = []
-    module: Any = ModuleType("vllm_spec_plugin.tools.demo.train")
-    module.TARGET_STEPS, module.DRAFT_STEPS = 10, 20
-    module.train = lambda *arguments: calls.append(arguments)
-    monkeypatch.setitem(sys.modules, "vllm_spec_plugin.tools.demo.train", module)
-    monkeypatch.setattr("vllm_spec_plugin.tools.demo.train", module, raising=False)
-    return calls
-
-
-def test_train_demo_refuses_before_an_hour_is_spent(tmp_path: Path, training: list[tuple[object, ...]]) -> None:
-    file = write(tmp_path, "", "file")
-    lines: list[list[str | Path]] = [["--out", file], ["--out", file / "x"], ["--out", tmp_path, "--draft-steps", "0"]]
-    for arguments in [*lines, []]:
-        result = run("train-demo", *arguments)
-        assert result.exit_code != 0
-        assert result.stderr
-    assert training == []
 
 
 def test_a_forwarded_command_gets_its_whole_command_line(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,9 +18,6 @@ from vllm_spec_plugin.schema.vllm_keys import KEYS, reason_against
 DOCS = "vLLM's docs/features/speculative_decoding"
 ISSUES = "https://github.com/vllm-project/vllm"
 DRAFT = {"method": "draft_model", "model": "Qwen/Qwen3-0.6B"}
-EAGLE3 = {"method": "eagle3", "model": "RedHatAI/Qwen3-8B-speculator.eagle3", "num_speculative_tokens": 5}
-BATCH_SIZES = [[1, 64, 3], [65, 128, 1], [129, 512, 0]]
-HAS_EAGLE3 = "eagle3" in map(method_of, BUNDLED)
 
 # JSONs that people use: the source, the JSON, and the section `proposer` with the draft length.
 CONVERTED: list[tuple[str, dict[str, Any], dict[str, Any], int | None]] = [
@@ -31,22 +28,16 @@ CONVERTED: list[tuple[str, dict[str, Any], dict[str, Any], int | None]] = [
         5,
     ),
     (
-        f"{DOCS}/README.md",
-        {"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_min": 2, "prompt_lookup_max": 5},
-        {"method": "ngram", "min_order": 2, "max_order": 5},
-        4,
-    ),
-    (
         f"{ISSUES}/pull/15348",
         {"model": "ngram", "num_speculative_tokens": 5, "prompt_lookup_max": 4, "prompt_lookup_min": 1},
         {"method": "ngram", "min_order": 1, "max_order": 4},
         5,
     ),
     (
-        f"{ISSUES}/issues/16883",
-        {"method": "ngram", "prompt_lookup_min": 2, "prompt_lookup_max": 4, "num_speculative_tokens": 4},
-        {"method": "ngram", "min_order": 2, "max_order": 4},
-        4,
+        "none: more than the plugin has",
+        {"method": "ngram", "num_speculative_tokens": 100, "prompt_lookup_max": 500},
+        {"method": "ngram", "min_order": 16, "max_order": 16},
+        64,
     ),
     (f"{DOCS}/draft_model.md", DRAFT | {"num_speculative_tokens": 5}, DRAFT, 5),
     (
@@ -56,12 +47,11 @@ CONVERTED: list[tuple[str, dict[str, Any], dict[str, Any], int | None]] = [
         5,
     ),
     (
-        f"{ISSUES}/issues/19775",
-        {"model": "meta-llama/Llama-3.2-1B", "num_speculative_tokens": 5},
-        {"method": "draft_model", "model": "meta-llama/Llama-3.2-1B"},
+        "https://github.com/ai-runway/airunway/issues/243",
+        {"method": "eagle3", "model": "RedHatAI/Qwen3-8B-speculator.eagle3", "num_speculative_tokens": 5},
+        {"method": "eagle3", "model": "RedHatAI/Qwen3-8B-speculator.eagle3"},
         5,
     ),
-    (f"{DOCS}/suffix.md", {"method": "suffix", "num_speculative_tokens": 32}, {"method": "suffix"}, 32),
     (
         f"{DOCS}/README.md",
         {
@@ -71,13 +61,8 @@ CONVERTED: list[tuple[str, dict[str, Any], dict[str, Any], int | None]] = [
             "suffix_decoding_max_cached_requests": 10000,
             "suffix_decoding_max_spec_factor": 1.0,
             "suffix_decoding_min_token_prob": 0.1,
+            "enable_adaptive_verification": True,
         },
-        {"method": "suffix"},
-        8,
-    ),
-    (
-        f"{DOCS}/suffix.md",
-        {"method": "suffix", "num_speculative_tokens": 8, "enable_adaptive_verification": True},
         {"method": "suffix"},
         8,
     ),
@@ -97,38 +82,16 @@ REFUSED: list[tuple[str, dict[str, Any], list[str]]] = [
     ),
     (
         f"{DOCS}/parallel_draft_model.md",
-        {
-            "model": "amd/PARD-Qwen3-0.6B",
-            "num_speculative_tokens": 12,
-            "method": "draft_model",
-            "parallel_drafting": True,
-        },
+        DRAFT | {"num_speculative_tokens": 12, "parallel_drafting": True},
         ["parallel_drafting: got true; models for parallel drafting are not served"],
-    ),
-    (
-        f"{DOCS}/eagle.md",
-        {
-            "model": "yuhuili/EAGLE-LLaMA3-Instruct-8B",
-            "draft_tensor_parallel_size": 1,
-            "num_speculative_tokens": 2,
-            "method": "eagle",
-        },
-        ["method: got the text 'eagle'; heads of this kind are not served here; vLLM's own JSON serves them"],
-    ),
-    (
-        f"{DOCS}/dynamic_speculative_decoding.md",
-        {
-            "method": "eagle",
-            "model": "yuhuili/EAGLE-LLaMA3.1-Instruct-8B",
-            "num_speculative_tokens": 3,
-            "num_speculative_tokens_per_batch_size": BATCH_SIZES,
-        },
-        ["method: got the text 'eagle'"],
     ),
     (
         f"{ISSUES}/pull/15173",
         {"model": "yuhuili/EAGLE-LLaMA3-Instruct-8B", "num_speculative_tokens": 3, "draft_pipeline_parallel_size": 1},
-        ["draft_pipeline_parallel_size: unknown to vLLM 0.32", "method: got the text 'eagle'"],
+        [
+            "draft_pipeline_parallel_size: unknown to vLLM 0.32",
+            "method: got the text 'eagle'; heads of this kind are not served here; vLLM's own JSON serves them",
+        ],
     ),
     (
         f"{DOCS}/mlp.md",
@@ -213,32 +176,19 @@ def test_a_json_that_cannot_be_converted_is_refused_with_the_reason(source, give
         assert_mistake(run("convert", json.dumps(given)), each)
 
 
-def test_eagle3_is_converted_where_the_plugin_has_it():
-    # From https://github.com/ai-runway/airunway/issues/243
-    if HAS_EAGLE3:
-        assert convert(EAGLE3, "JSON").config["proposer"]["method"] == "eagle3"
-    else:
-        assert_mistake(run("convert", json.dumps(EAGLE3)), "method: got the text 'eagle3'")
-
-
 def test_each_key_that_is_left_out_has_a_comment():
     given = DRAFT | {"num_speculative_tokens": 5, "draft_tensor_parallel_size": 1, "attention_backend": "TRITON_ATTN"}
     out = run("convert", json.dumps(given)).stdout
     assert "# draft_tensor_parallel_size: left out; the draft model has the target's tensor-parallel" in out
     assert "# attention_backend: left out; vLLM chooses" in out
+    out = run("convert", '{"method": "ngram", "num_speculative_tokens": 5, "prompt_lookup_max": 500}').stdout
+    assert "# prompt_lookup_max: got 500; 16 is the maximum here" in out
 
 
 def test_verification_is_kept_and_defaults_change_nothing():
     given = DRAFT | {"draft_sample_method": "greedy", "parallel_drafting": False, "quantization": None}
     config = convert(given | {"rejection_sample_method": "standard"}, "JSON").config
     assert config == {"proposer": DRAFT | {"draft_sampling": "greedy"}, "verification": {"method": "token"}}
-
-
-def test_long_ngrams_and_drafts_become_the_maximum_with_a_note():
-    config, notes = convert({"method": "ngram", "num_speculative_tokens": 100, "prompt_lookup_max": 500}, "JSON")
-    assert config["proposer"]["max_order"] == 16
-    assert config["draft_length"]["tokens"] == 64
-    assert "prompt_lookup_max: got 500; 16 is the maximum here" in notes
 
 
 def test_the_draft_models_keys_are_kept():

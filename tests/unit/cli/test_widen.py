@@ -34,18 +34,16 @@ def test_the_bundled_target_is_widened_and_the_figures_printed(tmp_path: Path) -
     assert json.loads((tmp_path / "out" / "config.json").read_text())["intermediate_size"] == 896
 
 
-@pytest.mark.parametrize("options", [[], ["--parameters", "4M", "--intermediate-size", "896"]])
-def test_exactly_one_size_is_asked_for(tmp_path: Path, options: list[str]) -> None:
-    result = run("widen", tmp_path / "out", *options)
-    assert result.exit_code == 2
-    assert result.stderr == "error: give exactly one of --parameters and --intermediate-size\n"
-
-
-def test_an_error_is_one_line_and_leaves_no_folder(tmp_path: Path) -> None:
-    model = tmp_path / "none"
-    for options in (["--parameters", "4M"], ["--intermediate-size", "896"]):
-        result = run("widen", tmp_path / "out", "--model", model, *options)
-        assert result.exit_code == 2
-        assert result.stdout == ""
-        assert result.stderr == f"error: {model}: no such folder; allowed: a folder with config.json and safetensors\n"
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("", "give exactly one of --parameters and --intermediate-size"),
+        ("--parameters 4M --intermediate-size 896", "give exactly one of --parameters and --intermediate-size"),
+        ("--parameters 4M --model none", "none: no such folder; allowed: a folder with config.json and safetensors"),
+    ],
+)
+def test_an_error_is_one_line_and_leaves_no_folder(tmp_path: Path, options: str, message: str) -> None:
+    result = run("widen", tmp_path / "out", *options.split())
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == f"error: {message}\n"
     assert not (tmp_path / "out").exists()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.matrix.cells import EXACT, UNTESTED, WRONG, judge, refusal
+from tests.matrix.cells import EXACT, UNTESTED, WRONG, judge
 from vllm_spec_plugin.tools.certify.jobs import Output, Result
 
 ACCEPTED, DRAFTED = "vllm:spec_decode_num_accepted_tokens", "vllm:spec_decode_num_draft_tokens"
@@ -52,13 +52,3 @@ def test_two_tokens_that_tie_are_the_same():
 @pytest.mark.parametrize("drafts", [{"accepted": 0}, {"accepted": 5}], ids=["none accepted", "none rejected"])
 def test_a_cell_without_accepted_or_rejected_drafts_is_untested(drafts):
     assert verdict(**drafts) == UNTESTED
-
-
-def test_reasons_are_read_without_the_names_of_models():
-    one = "p.yaml cannot be served here: --model: got '/m/x' (X), which has y; z; allowed: a: b. Or c"
-    lines = "  --model: got '/m/x' (X), which has y; z; allowed: a. Or c", "  --f: got 2; w; allowed: 1. Or c"
-    two = "\n".join(["p.yaml cannot be served here, for 2 reasons:", *lines])
-    loaded = "proposer.method: vLLM's X gives nothing; allowed: Y; choose another"
-    assert refusal(loaded) == ["proposer.method: vLLM's X gives nothing"]
-    assert refusal(one) == ["--model: it has y; z"]
-    assert refusal(two) == ["--model: it has y; z", "--f: got 2; w"]

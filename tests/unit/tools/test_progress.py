@@ -4,7 +4,7 @@ import io
 
 from rich.console import Console
 
-from vllm_spec_plugin.tools.progress import Stages, Tasks, shown_engines, shown_progress
+from vllm_spec_plugin.tools.progress import Stages, shown_engines, shown_progress
 
 
 def test_without_a_terminal_there_is_a_line_per_run() -> None:
@@ -21,15 +21,6 @@ def test_in_a_terminal_there_is_a_bar_that_goes_away() -> None:
         on_run(1, "round 1/1: [none]")
     assert "round 1/1: [none]" in written.getvalue()
     assert "2/2" in written.getvalue()
-
-
-def test_tasks_are_shown_in_a_terminal_only() -> None:
-    for is_terminal in (True, False):
-        written = io.StringIO()
-        console = Console(file=written, force_terminal=is_terminal, width=100)
-        with Tasks(console) as tasks, tasks.task("training", 3) as advance:
-            advance(2, "loss 1.5")
-        assert ("training" in written.getvalue()) is is_terminal
 
 
 def test_engines_side_by_side_say_what_they_do() -> None:

@@ -1,15 +1,16 @@
 """The algorithm itself: over everything that may be drafted, the text is distributed as the target's. No sampling."""
 
 import functools
+from collections import defaultdict
 
 import numpy as np
 import pytest
 import torch
 
+from tests.unit.verification.block_oracle import continuations
 from tests.unit.verification.tree_oracle import (
     all_drafts,
     context,
-    continuations,
     norm,
     output_distribution,
     text_distribution,
@@ -96,8 +97,13 @@ PROPOSERS = [
 def distance_from_target(tree, target, draw):
     """How far any text's probability is from the target's."""
     length = tree.depth + 1
-    texts = text_distribution(tree, target, draw, length)
-    return max(abs(texts[text] - p) for text, p in continuations(target, (), length).items())
+    return distance(text_distribution(tree, target, draw, length), target, length)
+
+
+def distance(texts, target=TARGET, length=2):
+    """The same of texts that are given."""
+    expected = defaultdict(float, continuations(target, (), length))
+    return max(abs(texts[text] - expected[text]) for text in texts.keys() | expected.keys())
 
 
 @pytest.mark.parametrize("tree", [PAIR, BUSHY, DEEP, chain(2)], ids=["pair", "bushy", "deep", "chain"])
@@ -108,7 +114,7 @@ def test_texts_are_distributed_as_the_target(tree, draw):
 
 def first_texts(size, draw, num_left):
     """How texts of two tokens are distributed if the first `num_left` nodes are drafted and `size(tokens)` verified."""
-    texts = dict.fromkeys(continuations(TARGET, (), 2), 0.0)
+    texts: defaultdict[tuple[int, ...], float] = defaultdict(float)
     tree = ORDER.first(num_left)
     for drafted, tokens, q in all_drafts(tree, draw):
         draft = Draft(tokens, torch.tensor(q), tree)
@@ -119,13 +125,9 @@ def first_texts(size, draw, num_left):
         p = np.array([TARGET(way) for way in ways])
         q_left = cut.probs.numpy().reshape(-1, VOCAB)
         for output, probability in output_distribution(cut.tree, p, cut.token_ids, q_left).items():
-            for text, rest in continuations(TARGET, output[:2], 2).items():
+            for text, rest in continuations(TARGET, output[:2], 2):
                 texts[text] += drafted * probability * rest
     return texts
-
-
-def distance(texts):
-    return max(abs(texts[text] - p) for text, p in continuations(TARGET, (), 2).items())
 
 
 @pytest.mark.parametrize("size", range(ORDER.num_nodes + 1))

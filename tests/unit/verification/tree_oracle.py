@@ -4,11 +4,11 @@ Stratos' notes, section 2.1: SpecInfer's multi-step speculative sampling; over a
 al. Rows of p: the text's, then one per node.
 """
 
-import itertools
 from collections import defaultdict
 
 import numpy as np
 
+from tests.unit.verification.block_oracle import continuations
 from vllm_spec_plugin.verification.topology import chain
 
 
@@ -158,16 +158,6 @@ def text_distribution(tree, target, draw, length):
     for drafted, tokens, q in all_drafts(tree, draw):
         p = np.array([target(context(tree, node, tokens)) for node in range(-1, tree.num_nodes)])
         for output, probability in output_distribution(tree, p, tokens, q).items():
-            for text, rest in continuations(target, output, length).items():
+            for text, rest in continuations(target, output, length):
                 texts[text] += drafted * probability * rest
-    return texts
-
-
-def continuations(target, start, length):
-    """{text of `length` tokens that begins with `start`: the target's probability of what follows `start`}."""
-    size = len(target(()))
-    texts = {}
-    for rest in itertools.product(range(size), repeat=length - len(start)):
-        text = (*start, *rest)
-        texts[text] = float(np.prod([target(text[:i])[text[i]] for i in range(len(start), length)]))
     return texts

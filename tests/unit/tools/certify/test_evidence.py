@@ -2,6 +2,7 @@
 
 import math
 from collections import Counter
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -36,42 +37,31 @@ def most_evidence_of_two(rng: np.random.Generator, first: np.ndarray, second: np
     return most
 
 
+Most = Callable[[np.random.Generator, np.ndarray, np.ndarray, int], float]
+
+
 @pytest.mark.statistical
-def test_false_alarms_at_the_worst_of_many_looks_are_below_their_rate() -> None:
-    """Seed 0. 2,000 samples of 8 looks of 40 tokens, alpha 5%: at most 130 alarms, false-alarm rate below 1e-3."""
+@pytest.mark.parametrize(
+    ("most", "count", "size", "allowed"), [(most_evidence, 2000, 40, 130), (most_evidence_of_two, 600, 20, 48)]
+)
+def test_false_alarms_at_the_worst_of_many_looks_are_below_their_rate(
+    most: Most, count: int, size: int, allowed: int
+) -> None:
+    """Seed 0. Samples of 8 looks of `size` tokens, alpha 5%; false-alarm rate below 1e-3 for `allowed` alarms."""
     rng, p = np.random.default_rng(0), SKEWED / SKEWED.sum()
-    alarms = sum(evidence.p_value(most_evidence(rng, p, p, 40)) <= ALPHA for _ in range(2000))
-    print(f"{alarms} alarms of 2,000")
-    assert alarms <= 130
+    alarms = sum(evidence.p_value(most(rng, p, p, size)) <= ALPHA for _ in range(count))
+    print(f"{alarms} alarms of {count}")
+    assert alarms <= allowed
 
 
 @pytest.mark.statistical
-def test_false_alarms_of_two_samples_are_below_their_rate() -> None:
-    """Seed 0. 600 samples of 8 looks of 20 tokens each, alpha 5%: at most 48, false-alarm rate below 1e-3."""
-    rng = np.random.default_rng(0)
-    alarms = sum(evidence.p_value(most_evidence_of_two(rng, SKEWED, SKEWED, 20)) <= ALPHA for _ in range(600))
-    print(f"{alarms} alarms of 600")
-    assert alarms <= 48
-
-
-@pytest.mark.statistical
-def test_a_known_deviation_is_found() -> None:
-    """Seed 0. A token of 0.3 that has 0.42, 8 looks of 125 tokens: found at 1e-6 in at least 95 of 100 samples."""
-    rng = np.random.default_rng(0)
-    p, truth = np.array([0.5, 0.3, 0.2]), np.array([0.41, 0.42, 0.17])
-    found = sum(evidence.p_value(most_evidence(rng, p, truth, 125)) < 1e-6 for _ in range(100))
-    print(f"{found} of 100")
-    assert found >= 95
-
-
-@pytest.mark.statistical
-def test_a_known_deviation_between_two_samples_is_found() -> None:
-    """Seed 0. A token of 0.3 that has 0.5, 8 looks of 125 tokens each: found at 1e-6 in at least 95 of 100."""
-    rng = np.random.default_rng(0)
-    found = 0
-    for _ in range(100):
-        log_e = most_evidence_of_two(rng, np.array([0.5, 0.3, 0.2]), np.array([0.37, 0.5, 0.13]), 125)
-        found += evidence.p_value(log_e) < 1e-6
+@pytest.mark.parametrize(
+    ("most", "wrong"), [(most_evidence, [0.41, 0.42, 0.17]), (most_evidence_of_two, [0.37, 0.5, 0.13])]
+)
+def test_a_known_deviation_is_found(most: Most, wrong: list[float]) -> None:
+    """Seed 0. A token of 0.3 has 0.42, or 0.5; 8 looks of 125 tokens: found at 1e-6 in at least 95 of 100 samples."""
+    rng, p = np.random.default_rng(0), np.array([0.5, 0.3, 0.2])
+    found = sum(evidence.p_value(most(rng, p, np.array(wrong), 125)) < 1e-6 for _ in range(100))
     print(f"{found} of 100")
     assert found >= 95
 
@@ -97,5 +87,6 @@ def test_expectation_over_all_outcomes_is_1() -> None:
     assert total == pytest.approx(1)
 
 
-def test_mean_of_no_e_values_says_nothing() -> None:
+def test_an_e_value_of_20_is_a_p_value_of_5_percent_and_none_says_nothing() -> None:
+    assert evidence.p_value(evidence.mean([math.log(10), math.log(30)])) == pytest.approx(0.05)
     assert evidence.p_value(evidence.mean([])) == 1

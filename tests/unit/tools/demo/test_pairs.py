@@ -86,15 +86,6 @@ def test_each_prompt_is_asked_in_pairs_and_a_disturbed_pair_again() -> None:
     assert not any(pair.is_disturbed for pair in pairs)
 
 
-def test_without_a_budget_a_disturbed_pair_is_kept_and_says_so() -> None:
-    servers = Servers(Served(1, 1, []), Served(1, 1, []))  # type: ignore[arg-type]
-    machine = Machine()
-    gate = NoiseGate(0.0, busy=machine.busy, clock=machine.clock, sleep=machine.sleep)
-    with running(servers):
-        pairs = ask_in_pairs(servers, ["a", "b"], 1, 4, gate, lambda pair: None)
-    assert [pair.is_disturbed for pair in pairs] == [True, False]
-
-
 def test_one_server_is_asked_without_and_with_drafts(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[bool] = []
 

@@ -3,7 +3,7 @@
 import errno
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -122,16 +122,6 @@ def test_weights_are_kept_to_the_bit_and_the_rest_is_zero(tmp_path: Path, dtype:
         assert (new.shape != old.shape) == (".mlp." in name)
 
 
-def test_an_index_names_every_file_and_their_size(tmp_path: Path) -> None:
-    model = make(tmp_path / "model", shard="40KB")
-    widen(model, tmp_path / "out", intermediate_size=512)
-    before, after = (json.loads((folder / INDEX).read_text()) for folder in (model, tmp_path / "out"))
-    assert after["weight_map"] == before["weight_map"]
-    written = tensors(tmp_path / "out")
-    assert after["weight_map"].keys() == written.keys()
-    assert after["metadata"] == {"total_size": sum(tensor.nbytes for tensor in written.values())}
-
-
 def test_everything_but_other_weights_is_copied(model: Path, tmp_path: Path) -> None:
     kept = {"tokenizer.json": b"{}", "chat_template.jinja": b"\xff\x00", "extra/deep/note.txt": b"x"}
     left = {"pytorch_model.bin": b"w", "consolidated.safetensors": b"w", "pytorch_model.bin.index.json": b"{}"}
@@ -164,58 +154,71 @@ def test_the_size_for_a_parameter_count_is_the_smallest_multiple_of_64(tmp_path:
         widen(model, tmp_path / "less", parameters=has - 1)
 
 
-def test_a_tied_output_layer_that_is_stored_counts_once(tmp_path: Path) -> None:
-    make(tmp_path / "tied", tie_word_embeddings=True)
-    embeddings = load_file(tmp_path / "tied" / MODEL)["model.embed_tokens.weight"]
-    change_tensors(tmp_path / "tied", {"lm_head.weight": embeddings.clone()})
-    figures = widen(tmp_path / "tied", tmp_path / "out", intermediate_size=128)
-    assert figures.parameters_before == load(tmp_path / "tied").num_parameters()
-    assert torch.equal(tensors(tmp_path / "out")["lm_head.weight"], embeddings)
+def test_a_smaller_size_is_refused(model: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"got 95 as the new intermediate_size; allowed: from 96, what it has$"):
+        widen(model, tmp_path / "out", intermediate_size=95)
+    assert widen(model, tmp_path / "out", intermediate_size=96).parameters_after == load(model).num_parameters()
 
 
-MLP = "model.layers.1.mlp"
-WEIGHT = torch.zeros(NEURONS, HIDDEN)
+def test_a_failure_leaves_what_was_there_and_no_more(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*arguments: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(module, "save_file", full)
+    with pytest.raises(UserError, match=r"out: cannot be written: No space left on device$"):
+        widen(model, tmp_path / "out", intermediate_size=192)
+    assert {path.name for path in tmp_path.iterdir()} == {"model"}
 
 
-def breakages() -> list[Any]:
-    """What makes a model unfit, and what is said of it."""
-    no_mlp = {
-        f"model.layers.{n}.mlp.{part}_proj.weight": None for n in range(LAYERS) for part in ("gate", "up", "down")
-    }
-    norm = {f"{MLP}.ffn_sub_norm.weight": torch.ones(NEURONS)}
-    return [
-        pytest.param(lambda model: shutil.rmtree(model), "no such folder", id="no folder"),
-        pytest.param(lambda model: (model / "config.json").unlink(), "has no config.json", id="no config"),
-        pytest.param(lambda model: (model / "config.json").write_text("{"), "cannot be read as JSON", id="no JSON"),
-        pytest.param(lambda model: (model / "config.json").write_text("[]"), "something else than", id="no object"),
-        pytest.param(lambda model: change_config(model, quantization_config={}), "quantization_config", id="quantized"),
-        pytest.param(lambda model: change_config(model, intermediate_size=None), "gives None as", id="no size"),
-        pytest.param(lambda model: change_config(model, intermediate_size=[96] * 3), "one whole number", id="sizes"),
-        pytest.param(
-            lambda model: change_config(model, intermediate_size=64),
-            "allowed: intermediate_size, 64, as",
-            id="other size",
-        ),
-        pytest.param(lambda model: (model / MODEL).unlink(), "has neither model.safetensors nor", id="no weights"),
-        pytest.param(lambda model: (model / MODEL).write_bytes(b"x" * 99), "as safetensors", id="bad weights"),
-        pytest.param(lambda model: change_tensors(model, no_mlp), "no gated MLP found", id="no MLP"),
-        pytest.param(lambda model: change_tensors(model, norm), f"{MLP}.ffn_sub_norm.weight is no part", id="norm"),
-        pytest.param(
-            lambda model: change_tensors(model, {f"{MLP}.up_proj.weight": None}),
-            f"{MLP}.up_proj.weight is missing",
-            id="no up",
-        ),
-        pytest.param(
-            lambda model: change_tensors(model, {f"{MLP}.gate_proj.weight": WEIGHT.to(torch.float8_e4m3fn)}),
-            "gate_proj.weight has type torch.float8_e4m3fn; allowed: torch.float64, ",
-            id="float8",
-        ),
-    ]
+def test_folders_that_hold_anything_are_not_written_to(model: Path, tmp_path: Path) -> None:
+    out, file = tmp_path / "out", tmp_path / "file"
+    out.mkdir()
+    widen(model, out, intermediate_size=128)
+    before = contents(out)
+    file.write_text("x")
+    for taken, message in (
+        (out, "is a file or not empty; allowed: a folder, new or empty$"),
+        (file, "is a file or not empty; allowed: a folder, new or empty$"),
+        (model, "overlaps the model to widen"),
+        (model.parent, "overlaps the model to widen"),
+        (model / "inside", "overlaps the model to widen"),
+    ):
+        with pytest.raises(UserError, match=message):
+            widen(model, taken, intermediate_size=192)
+    assert contents(out) == before
 
 
-@pytest.mark.parametrize(("spoil", "message"), breakages())
-def test_an_unfit_model_is_refused_in_one_line(model: Path, tmp_path: Path, spoil: Any, message: str) -> None:
-    spoil(model)
+LAYER = "model.layers.1.mlp"
+NO_MLP = {f"model.layers.{n}.mlp.{part}_proj.weight": None for n in range(LAYERS) for part in ("gate", "up", "down")}
+FLOAT8 = torch.zeros(NEURONS, HIDDEN).to(torch.float8_e4m3fn)
+# What is said of a model, and what is wrong with it.
+UNFIT: dict[str, Callable[[Path], object]] = {
+    "no such folder": shutil.rmtree,
+    "has no config.json": lambda model: (model / "config.json").unlink(),
+    "cannot be read as JSON": lambda model: (model / "config.json").write_text("{"),
+    "something else than": lambda model: (model / "config.json").write_text("[]"),
+    "quantization_config": lambda model: change_config(model, quantization_config={}),
+    "gives None as": lambda model: change_config(model, intermediate_size=None),
+    "one whole number": lambda model: change_config(model, intermediate_size=[96] * 3),
+    "allowed: intermediate_size, 64, as": lambda model: change_config(model, intermediate_size=64),
+    "has neither model.safetensors nor": lambda model: (model / MODEL).unlink(),
+    "as safetensors": lambda model: (model / MODEL).write_bytes(b"x" * 99),
+    "no gated MLP found": lambda model: change_tensors(model, NO_MLP),
+    "ffn_sub_norm.weight is no part": lambda model: change_tensors(
+        model, {f"{LAYER}.ffn_sub_norm.weight": torch.ones(NEURONS)}
+    ),
+    "up_proj.weight is missing": lambda model: change_tensors(model, {f"{LAYER}.up_proj.weight": None}),
+    "has type torch.float8_e4m3fn; allowed: torch.float64, ": lambda model: change_tensors(
+        model, {f"{LAYER}.gate_proj.weight": FLOAT8}
+    ),
+}
+
+
+@pytest.mark.parametrize("message", UNFIT)
+def test_an_unfit_model_is_refused_in_one_line(model: Path, tmp_path: Path, message: str) -> None:
+    UNFIT[message](model)
     with pytest.raises(UserError, match=message) as error:
         widen(model, tmp_path / "out", intermediate_size=128)
     assert str(error.value).startswith(str(model))
@@ -229,39 +232,3 @@ def test_a_missing_shard_is_named(tmp_path: Path) -> None:
     shard.unlink()
     with pytest.raises(UserError, match=f"{shard.name}: cannot be read"):
         widen(model, tmp_path / "out", intermediate_size=128)
-
-
-def test_a_smaller_size_is_refused(model: Path, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"got 95 as the new intermediate_size; allowed: from 96, what it has$"):
-        widen(model, tmp_path / "out", intermediate_size=95)
-    assert widen(model, tmp_path / "out", intermediate_size=96).parameters_after == load(model).num_parameters()
-
-
-def test_an_empty_folder_is_filled_and_a_full_one_or_a_file_refused(model: Path, tmp_path: Path) -> None:
-    out, file = tmp_path / "out", tmp_path / "file"
-    out.mkdir()
-    widen(model, out, intermediate_size=128)
-    before = contents(out)
-    file.write_text("x")
-    for taken in (out, file):
-        with pytest.raises(UserError, match=r"(out|file): is a file or not empty; allowed: a folder, new or empty$"):
-            widen(model, taken, intermediate_size=192)
-    assert contents(out) == before
-
-
-@pytest.mark.parametrize("place", [".", "..", "inside"])
-def test_the_model_itself_is_never_written_to(model: Path, place: str) -> None:
-    with pytest.raises(UserError, match="overlaps the model to widen"):
-        widen(model, model / place, intermediate_size=128)
-
-
-def test_a_failure_leaves_what_was_there_and_no_more(
-    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*arguments: Any) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(module, "save_file", full)
-    with pytest.raises(UserError, match=r"out: cannot be written: No space left on device$"):
-        widen(model, tmp_path / "out", intermediate_size=192)
-    assert {path.name for path in tmp_path.iterdir()} == {"model"}

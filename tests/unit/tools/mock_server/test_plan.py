@@ -30,13 +30,3 @@ def test_every_run_of_requests_has_its_share_of_failures(rate: float) -> None:
     assert sum(fails) == round(1000 * rate)
     for begin in range(0, 1000, 100):
         assert sum(fails[begin : begin + 100]) == round(100 * rate)
-
-
-def test_a_response_that_fails_has_delivered_something_but_for_refused_ones() -> None:
-    options = MockOptions(error_rate=1, ttft_ms=100, itl_ms=20)
-    assert plan_response(options, 0, 9).steps == ()
-    for number in (1, 2):
-        plan = plan_response(options, number, 9)
-        assert len(plan.steps) == 5
-        assert plan.fails_at == pytest.approx(0.2)
-        assert len(plan_response(options, number, 1).steps) == 1

@@ -23,10 +23,3 @@ def test_table_4_is_theorem_3_8_as_far_as_its_rounded_inputs_tell(row: Experimen
 
 def test_a_bigram_model_for_nothing_gains_a_quarter_as_section_3_6_says() -> None:
     assert round(speedup(0.2, 3, 0), 2) == 1.25
-
-
-def test_figure_3_rises_with_alpha_and_falls_with_c() -> None:
-    grid = [[length for length in row if length is not None] for row in paper.figure_3()]
-    assert [len(row) for row in grid] == [len(paper.FIGURE_3_RATES)] * len(paper.FIGURE_3_COSTS)
-    assert all(row == sorted(row) for row in grid)
-    assert all(list(column) == sorted(column, reverse=True) for column in zip(*grid, strict=True))

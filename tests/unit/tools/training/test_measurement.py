@@ -1,11 +1,17 @@
-"""Figures by hand."""
+"""Figures by hand, and what is printed of them."""
+
+import io
 
 import pytest
 import torch
+from rich.console import Console
 
 from tests.unit.tools.training.tiny import alphabet, random_backbone
 from vllm_spec_plugin.proposers.medusa.checkpoint import NUM_RANKS
+from vllm_spec_plugin.tools.report import write
+from vllm_spec_plugin.tools.report.provenance import provenance
 from vllm_spec_plugin.tools.training.measurement import accuracy, likeliest_paths, rank_rows, tokens_per_step
+from vllm_spec_plugin.tools.training.report import Measurement, report_of
 from vllm_spec_plugin.tools.training.rows import Row
 from vllm_spec_plugin.tools.training.start import first_heads
 
@@ -63,3 +69,20 @@ def test_the_ranks_are_those_of_the_tokens_after_the_next(monkeypatch: pytest.Mo
         for line, scores in enumerate((logits, guesses[0], guesses[1])):
             row = scores[position]
             assert found[line, position] == min(NUM_RANKS, (row > row[tokens[position + 1 + line]]).sum())
+
+
+def test_the_table_has_a_line_per_head_below_the_targets_own() -> None:
+    file = io.StringIO()
+    measured = Measurement("own text", 1234, [1.0] * 5, [[0.5, 0.6, 0.7, 0.8, 0.9], [0.25] * 5], [1.5, 2.5], 2.25)
+    origin = provenance([], 0, (), {"target": "m"})
+    report = report_of("train-medusa", "2 Medusa heads for m", [measured], None, origin)
+    write(report, terminal=Console(file=file, width=120))
+    text = file.getvalue()
+    assert "own text: 2.25 tokens per target pass with a chain of all heads." in text
+    assert "Held out, own text: 1,234 positions" in text
+    lines = [line.split() for line in text.splitlines()]
+    assert ["top-1", "top-2", "top-3", "top-4", "top-5", "loss"] in lines
+    assert ["target,", "token", "t+1", *["100.0%"] * 5] in lines
+    assert ["head", "1,", "token", "t+2", "50.0%", "60.0%", "70.0%", "80.0%", "90.0%", "1.500"] in lines
+    values = {(row.arm, row.metric): row.value for row in report.measurements.rows()}
+    assert (values["head 1, token t+2", "top_2"], values["head 2, token t+3", "loss"]) == (0.6, 2.5)

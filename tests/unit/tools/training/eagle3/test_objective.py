@@ -71,16 +71,6 @@ def test_the_rejection_rate_is_one_less_the_overlap() -> None:
     torch.testing.assert_close(rejected, 6 - overlap)
 
 
-def test_labels_are_the_targets_distribution_after_the_tokens_before() -> None:
-    backbone, ids = alphabet_backbone(3), torch.arange(2, 28)
-    lesson = ChainLesson(backbone, side_by_side([Row(alphabet(9))]), head_for(backbone, ids), ids, 2)
-    assert lesson.positions.tolist() == list(range(6))
-    for step in range(2):
-        right = lesson.right(slice(None), step)
-        assert right.tolist() == [base + step + 2 for base in range(6)]
-        assert lesson.probs(slice(None), step).argmax(-1).tolist() == right.tolist()
-
-
 def test_tokens_outside_the_heads_vocabulary_are_missed() -> None:
     backbone, ids = alphabet_backbone(3), torch.arange(2, 15)
     ranks, _ = rank_chains(backbone, head_for(backbone, ids), ids, [Row(alphabet(26))], 100, 2)

@@ -1,32 +1,25 @@
 """Whole runs on a tiny model: what they write, and going on after an interrupt."""
 
-import functools
 import io
 import json
-import os
-import signal
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from rich.console import Console
-from safetensors.torch import load_file
 
-from tests.unit.tools.training.tiny import LETTERS, saved_model
+from tests.unit.tools.training.runs import SIZES, assert_same_weights, corpus, interrupted_after
+from tests.unit.tools.training.tiny import saved_model
 from vllm_spec_plugin.proposers.eagle3.check import check_head
 from vllm_spec_plugin.proposers.eagle3.checkpoint import WEIGHTS, read_head
 from vllm_spec_plugin.proposers.model_source import ModelSource
 from vllm_spec_plugin.proposers.section import Target
 from vllm_spec_plugin.schema.errors import UserError
-from vllm_spec_plugin.tools.training import distill, loop, stages
-from vllm_spec_plugin.tools.training.backbone import load_backbone
-from vllm_spec_plugin.tools.training.eagle3 import train as train_module
 from vllm_spec_plugin.tools.training.eagle3.options import Eagle3Options
 from vllm_spec_plugin.tools.training.eagle3.train import train_head
 
-load_once = functools.cache(load_backbone)
+pytestmark = pytest.mark.usefixtures("in_little_time")
 
 
 @pytest.fixture(scope="module")
@@ -34,30 +27,9 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
     return saved_model(tmp_path_factory.mktemp("models") / "model", num_hidden_layers=4)
 
 
-@pytest.fixture(autouse=True)
-def _in_little_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(distill._ROWS, "cpu", 8)
-    monkeypatch.setattr(stages, "MEASUREMENTS", 3)
-    monkeypatch.setattr(train_module, "load_backbone", load_once)
-
-
 @pytest.fixture
 def options(tmp_path: Path, model: str) -> Eagle3Options:
-    data = tmp_path / "data"
-    data.mkdir()
-    for number in range(20):
-        (data / f"{number}.txt").write_text(LETTERS[number:] + LETTERS[:number] + LETTERS)
-    return Eagle3Options(
-        model,
-        (str(data),),
-        draft_tokens=2,
-        steps=12,
-        batch_tokens=512,
-        max_length=32,
-        self_distill=160,
-        dtype="float32",
-        learning_rate=0.01,
-    )
+    return Eagle3Options(model, (str(corpus(tmp_path / "data")),), draft_tokens=2, steps=12, **SIZES)
 
 
 def train(options: Eagle3Options, out: Path, *, restart: bool = False) -> dict[str, dict[str, Any]]:
@@ -98,27 +70,14 @@ def test_training_raises_acceptance(options: Eagle3Options, tmp_path: Path) -> N
         assert after[kind]["overlap"][0] > found["overlap"][0]
 
 
-def test_an_interrupted_run_goes_on_to_exactly_the_same_weights(
-    options: Eagle3Options, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupted_run_goes_on_to_exactly_the_same_weights(options: Eagle3Options, tmp_path: Path) -> None:
     whole = train(options, tmp_path / "whole")
-    advance = loop.Training.advance
-
-    def advance_and_interrupt(training: loop.Training[Any]) -> float:
-        loss = advance(training)
-        if training.step == 5:
-            os.kill(os.getpid(), signal.SIGINT)
-        return loss
-
-    with monkeypatch.context() as context:
-        context.setattr(loop.Training, "advance", advance_and_interrupt)
-        with pytest.raises(KeyboardInterrupt):
-            train(options, tmp_path / "parts")
+    with interrupted_after(5):
+        train(options, tmp_path / "parts")
     assert not (tmp_path / "parts" / WEIGHTS).exists()
     assert "steps 12 there and 13 here" in refusal_of(replace(options, steps=13), tmp_path / "parts")
     assert train(options, tmp_path / "parts") == whole
-    ours, theirs = (load_file(tmp_path / name / WEIGHTS) for name in ("whole", "parts"))
-    assert all(torch.equal(ours[name], theirs[name]) for name in ours | theirs)
+    assert_same_weights(tmp_path / "whole" / WEIGHTS, tmp_path / "parts" / WEIGHTS)
     assert "holds heads already" in refusal_of(options, tmp_path / "parts")
 
 

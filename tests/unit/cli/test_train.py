@@ -1,0 +1,91 @@
+"""`vllm-spec train-medusa` and `train-eagle3`: their options, what they print, and where their errors go."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.cli.running import assert_mistake, run
+from tests.unit.tools.training.tiny import LETTERS, saved_model
+
+KINDS: dict[str, tuple[str, tuple[str, ...], dict[str, Any]]] = {
+    "train-medusa": (
+        "--heads 2 --steps 3 --self-distill 0.1k --self-distill-temperature 0.5",
+        ("Held out, data", "own text at temperature 0.5", "head 2, token t+3"),
+        {"medusa_num_heads": 2},
+    ),
+    "train-eagle3": (
+        "--draft-tokens 2 --steps 2 --aux-layers 0 1 2",
+        ("Held out, data", "draft token 2, token t+3", "Accepted by position, data: "),
+        {"eagle_aux_hidden_state_layer_ids": [0, 1, 2]},
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return saved_model(tmp_path_factory.mktemp("models") / "model", num_hidden_layers=3)
+
+
+@pytest.fixture
+def given(tmp_path: Path, model: str) -> list[str | Path]:
+    (tmp_path / "data.txt").write_text(LETTERS * 30)
+    return ["--model", model, "--data", tmp_path / "data.txt", "--out", tmp_path / "out", "--max-length", "32"]
+
+
+@pytest.mark.parametrize("command", KINDS)
+def test_heads_are_trained_and_their_figures_printed(
+    given: list[str | Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    from vllm_spec_plugin.tools.training import distill
+
+    monkeypatch.setitem(distill._ROWS, "cpu", 8)
+    options, shown, config = KINDS[command]
+    result = run(command, *given, *options.split())
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert [part for part in shown if part not in result.stdout] == []
+    assert "".join(result.stdout.splitlines()).endswith(f"written to {tmp_path / 'out'}")
+    written = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert written | config == written
+    assert command in written["provenance"]["program"]
+
+
+def test_a_mistake_of_eagle3_alone_is_one_line_too(given: list[str | Path]) -> None:
+    assert_mistake(run("train-eagle3", *given, "--draft-vocab", "31"), "--draft-vocab: got 31; allowed: up to 30")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("--data /no/such", "no such file or folder"),
+        ("--data stdlib", "got other data beside it"),
+        ("--model /no/such", "cannot be loaded"),
+        ("--from /no/such", "there is no folder '/no/such'"),
+        ("--max-length 65", "--max-length: got 65; allowed: up to 64"),
+        ("--steps 0", "--steps: got 0; allowed: from 1"),
+        ("--out file/out", "file/out/checkpoint: Not a directory"),
+        ("--heads 0", "--heads"),
+        ("--labels firm", "--labels"),
+        ("--self-distill many", "--self-distill"),
+        ("--dtype x", "--dtype"),
+    ],
+)
+def test_a_mistake_is_told_before_anything_starts(
+    given: list[str | Path], change: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").write_text("")
+    assert_mistake(run("train-medusa", *given, *change.split()), message)
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_interrupt_says_how_to_go_on(given: list[str | Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    from vllm_spec_plugin.tools.training import train
+
+    def interrupted(*arguments: object, **options: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(train, "train_heads", interrupted)
+    result = run("train-medusa", *given)
+    assert (result.exit_code, result.stderr) == (130, "interrupted; repeat the same command to resume\n")
