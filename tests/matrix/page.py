@@ -25,7 +25,7 @@ _TREE_KEYS = {"tree": "`tree`", "branches": "`branches`", "nodes": "`nodes: fixe
 # Where trees of a method were tested, other than in the matrix: tests/engine.
 _TESTED_TREES = {
     "medusa": "the bundled target (Llama)",
-    "eagle3": "the bundled target (Llama): `branches` with `fixed` and `confidence`, also in a cascade",
+    "eagle3": "the bundled target (Llama): `fixed` and `confidence`, also in a cascade",
 }
 # Per reason of the gate of requests: which requests these are, and why they get no drafts.
 _REQUESTS = {
@@ -110,7 +110,8 @@ def render(results: Mapping[str, Any]) -> str:
 def _trees(rows: Mapping[str, Any]) -> list[str]:
     """Which proposers draft trees, and on which targets their trees were tested."""
     exact = [ROWS[name].title for name, row in rows.items() if row["cells"]["tree"]["verdict"] == EXACT]
-    tested = _TESTED_TREES | {"draft_model": f"`branches`, `nodes: fixed`: {', '.join(exact)}"}
+    in_matrix = f"`fixed`: {', '.join(exact)}; the bundled target (Llama): `fixed` and `confidence`"
+    tested = _TESTED_TREES | {"draft_model": in_matrix}
     lines = ["### Trees", "", "| proposer | drafts trees with | tested on |", "|---|---|---|"]
     chains = []
     for kind in BUNDLED:
