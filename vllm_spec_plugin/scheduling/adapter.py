@@ -159,9 +159,11 @@ class DraftLengthAdapter:
             output.total_num_scheduled_tokens,
             len(output.num_scheduled_tokens),
             sum([request.num_computed_tokens for request in running]),
-            sum(map(len, drafts.values())) if drafts else 0,
-            self._no_drafting,
+            drafting=self._no_drafting,
         )
+        if drafts:
+            step.num_drafts = sum(map(len, drafts.values()))
+            step.has_drafts = step.num_drafts > 0
         self._planned.append(step)
         if step.num_requests == self._num_foreseen:
             step.forecast = self._forecast
@@ -329,6 +331,7 @@ class DraftLengthAdapter:
         step, self._ended = self._ended, None
         if started is None or step is None or not step.num_tokens:
             return
+        step.seconds = now - started
         if step.forecast is not None:
-            self._decisions.compare(step.forecast, step.num_output, now - started)
-        self.control.measured(step.measured(now - started))
+            self._decisions.compare(step.forecast, step.num_output, step.seconds)
+        self.control.measured(step)

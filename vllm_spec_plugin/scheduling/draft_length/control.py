@@ -4,6 +4,7 @@ Proposers are named by their index in the configuration.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from vllm_spec_plugin.turns import Turns
@@ -80,7 +81,8 @@ class Forecast(NamedTuple):
         return self.tokens / self.seconds / self.plain_tokens * self.plain_seconds
 
 
-class Measured(NamedTuple):
+@dataclass(slots=True)
+class Measured:
     """A finished step.
 
     Attributes:
@@ -96,11 +98,11 @@ class Measured(NamedTuple):
         num_output: number of output tokens.
     """
 
-    num_tokens: int
-    num_requests: int
-    context: int
-    seconds: float
-    drafting: tuple[Drafting, ...]
+    num_tokens: int = 0
+    num_requests: int = 0
+    context: int = 0
+    seconds: float = 0.0
+    drafting: tuple[Drafting, ...] = ()
     has_drafts: bool = False
     forecast: Forecast | None = None
     num_drafts: int = 0
