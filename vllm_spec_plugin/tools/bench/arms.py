@@ -137,8 +137,11 @@ def plan_arms(choices: Sequence[Choice], base: Base, optimal_tokens: int, folder
             case "fixed":
                 return PlannedArm(written("fixed", tokens), is_fixed=True)
             case "stock":
+                # The bundled draft model is no head; the target has a bundled one.
+                is_head = choice.detail == "eagle3" and base.draft == str(model_path("draft"))
+                draft = str(model_path("eagle3")) if is_head else base.draft
                 settings = {"method": choice.detail, "num_speculative_tokens": tokens}
-                return PlannedArm(ArmPlan(settings | (STOCK_METHODS[choice.detail].vllm_settings(base.draft) or {})))
+                return PlannedArm(ArmPlan(settings | (STOCK_METHODS[choice.detail].vllm_settings(draft) or {})))
             case "file":
                 return PlannedArm(plan_file(Path(choice.detail)))
 
