@@ -57,7 +57,8 @@ def test_only_the_draft_length_of_a_given_file_is_replaced(tmp_path: Path) -> No
 def test_stock_eagle3_takes_the_bundled_head_unless_another_is_named(tmp_path: Path) -> None:
     for draft, model in ((None, str(model_path("eagle3"))), ("some/head", "some/head")):
         arms = plan_arms(choose_arms(["stock:eagle3"]), base_of(None, draft), 8, tmp_path)
-        assert arms["vLLM's eagle3, K = 4"].plan.speculative_config["model"] == model
+        expected = {"method": "eagle3", "model": model, "num_speculative_tokens": 4}
+        assert arms["vLLM's eagle3, K = 4"].plan.speculative_config == expected
 
 
 @pytest.mark.parametrize("draft", [None, "some/draft"])
