@@ -52,13 +52,22 @@ def cached_blocks(pool: BlockPool) -> Iterator[tuple[Any, KVCacheBlock]]:
 
 
 @contextlib.contextmanager
-def kv_cache_manager_in_place(manager_cls: type) -> Iterator[None]:
+def kv_cache_manager_in_place(manager_cls: type, drops_last_hit: bool) -> Iterator[None]:
     """Makes vLLM's scheduler build `manager_cls` within the context; the scheduler has no hook for its manager.
 
     Connectors get the manager in the scheduler's constructor, so it cannot be replaced later.
+
+    Args:
+        manager_cls: a subclass of vLLM's `KVCacheManager`.
+        drops_last_hit: whether a request computes the last block anew that it finds in the prefix cache, as vLLM's
+            own EAGLE does: the head's last entry there is of the token that followed in another text.
     """
+
+    def create(*args: Any, **kwargs: Any) -> Any:
+        return manager_cls(*args, **kwargs | {"use_eagle": drops_last_hit})
+
     stock = scheduler_module.KVCacheManager
-    scheduler_module.KVCacheManager = manager_cls
+    scheduler_module.KVCacheManager = create
     try:
         yield
     finally:

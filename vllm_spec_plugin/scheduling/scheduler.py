@@ -42,11 +42,12 @@ class SpecScheduler(Scheduler):
 
     kv_cache_manager: SpecKVCacheManager
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        with kv_cache_manager_in_place(SpecKVCacheManager):
-            super().__init__(*args, **kwargs)
+    def __init__(self, vllm_config: Any, *args: Any, **kwargs: Any) -> None:
+        config = config_in(vllm_config.additional_config)
+        uses_head = any(proposer.uses_aux_states for proposer in config.proposers)
+        with kv_cache_manager_in_place(SpecKVCacheManager, drops_last_hit=uses_head):
+            super().__init__(vllm_config, *args, **kwargs)
         disable_placeholder_drafts(self)
-        config = config_in(self.vllm_config.additional_config)
         self._method, self._methods = config.proposer.method, [proposer.method for proposer in config.proposers]
         self._counters = CountersByMethod()
         for method in (self._method, *self._methods):
