@@ -114,7 +114,7 @@ def test_a_text_may_go_on_differently_after_a_block_of_the_prefix_cache(
 ) -> None:
     """The head's last entry of a block depends on the token after it."""
     same = max(prompts, key=len)[:96]
-    different = [[*same, 10 + i, *prompt[:16]] for i, prompt in enumerate(prompts)]
+    different = [(*same, 10 + i, *prompt[:16]) for i, prompt in enumerate(prompts)]
     job = mixed_job(different, record_drafting=0.3)
     result = arms.run(Engine(config=EAGLE3, check=True, **TIGHT), job)
     assert result.metrics["vllm:prefix_cache_hits"] > 0
