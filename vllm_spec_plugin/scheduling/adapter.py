@@ -20,7 +20,7 @@ from vllm_spec_plugin.scheduling.draft_length.control import (
     Forecast,
 )
 from vllm_spec_plugin.scheduling.draft_limits import DraftLimits
-from vllm_spec_plugin.scheduling.planned_step import PlannedStep
+from vllm_spec_plugin.scheduling.planned_step import UNMEASURED, PlannedStep
 from vllm_spec_plugin.scheduling.request_gate import why_without_drafts
 from vllm_spec_plugin.scheduling.uncomputed import UncomputedTokens
 from vllm_spec_plugin.turns import Turns, asked, length_of
@@ -154,10 +154,20 @@ class DraftLengthAdapter:
         kv_proposer = self._uncomputed.proposer
         if kv_proposer is not None:
             self._uncomputed.admit(output, self._limits)
-        drafts = output.scheduled_spec_decode_tokens
+        drafts, scheduled, num_running = output.scheduled_spec_decode_tokens, output.num_scheduled_tokens, len(running)
+        is_off = not self._limits or not scheduled or self.control.is_off(num_running)
+        if is_off and self._limits and scheduled:
+            off = scheduled.keys() & self._limits.keys()
+            self._decisions.not_chosen(len(off))
+            if self.latest:
+                self._decisions.switched_off(off, self.latest)
+            elif not drafts and self.control.skips(num_running):
+                self._forecast = None
+                self._planned.append(UNMEASURED)
+                return _NO_TURNS
         step = PlannedStep(
             output.total_num_scheduled_tokens,
-            len(output.num_scheduled_tokens),
+            len(scheduled),
             sum([request.num_computed_tokens for request in running]),
             drafting=self._no_drafting,
         )
@@ -168,15 +178,9 @@ class DraftLengthAdapter:
         if step.num_requests == self._num_foreseen:
             step.forecast = self._forecast
         self._forecast, self._num_foreseen = None, step.num_requests
-        if not self._limits or not step.num_requests:
+        if is_off:
             return _NO_TURNS
-        if self.control.is_off(len(running)):
-            off = output.num_scheduled_tokens.keys() & self._limits.keys()
-            self._decisions.not_chosen(len(off))
-            if self.latest:
-                self._decisions.switched_off(off, self.latest)
-            return _NO_TURNS
-        requests, batch = self._requests(output.num_scheduled_tokens, running, step.context, max_step_tokens())
+        requests, batch = self._requests(scheduled, running, step.context, max_step_tokens())
         if not requests:
             return _NO_TURNS
         chosen = self.control.plan(requests, batch)
@@ -267,6 +271,8 @@ class DraftLengthAdapter:
         if not self._tracks_sources:
             return
         step = self._planned.popleft()
+        if step is UNMEASURED:
+            return
         step.num_output = num_output
         if step.turns:
             self._undrafted = step, outcome

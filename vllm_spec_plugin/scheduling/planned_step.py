@@ -17,3 +17,7 @@ class PlannedStep(Measured):
 
     turns: dict[str, Turns] = field(default_factory=dict)
     uncomputed: dict[str, int] = field(default_factory=dict)
+
+
+# A step without drafts that is not measured.
+UNMEASURED = PlannedStep()

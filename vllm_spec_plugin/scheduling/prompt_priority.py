@@ -5,7 +5,7 @@ from typing import cast
 from vllm_spec_plugin.compat.kv_cache import RequestStatus
 from vllm_spec_plugin.compat.scheduler import Scheduler
 from vllm_spec_plugin.kv.manager import SpecKVCacheManager
-from vllm_spec_plugin.scheduling.first_token import FirstTokenBound, share_out
+from vllm_spec_plugin.scheduling.draft_length.control import DraftLengthControl
 
 
 class PromptPriority:
@@ -16,36 +16,30 @@ class PromptPriority:
     Decisions depend on numbers of requests and tokens, never on drafts, so the output's distribution does not change.
     """
 
-    def __init__(self, scheduler: Scheduler, bound: FirstTokenBound) -> None:
-        """Connects a bound.
+    def __init__(self, scheduler: Scheduler, control: DraftLengthControl) -> None:
+        """Connects a policy.
 
         Args:
             scheduler: scheduler that plans the steps.
-            bound: bound on drafts, learned from the time of steps.
+            control: policy that bounds drafts beside prompts.
         """
-        self._scheduler, self._bound = scheduler, bound
-
-    def observe(self, num_tokens: int, seconds: float) -> None:
-        """Updates the bound from one step.
-
-        Args:
-            num_tokens: tokens that the target computed.
-            seconds: of the step, without drafting.
-        """
-        self._bound.observe(num_tokens, seconds)
+        self._scheduler, self._control = scheduler, control
 
     def cut_drafts(self) -> None:
         """Cuts waiting drafts where verifying all of them would delay a first token."""
-        decoding = [
-            request for request in self._scheduler.running if request.num_tokens - request.num_computed_tokens <= 1
-        ]
-        num_prompt_tokens = self._num_prompt_tokens()
-        if not decoding or not num_prompt_tokens:
+        running = self._scheduler.running
+        decoding = [request for request in running if request.num_tokens - request.num_computed_tokens <= 1]
+        num_drafts = sum([len(request.spec_token_ids) for request in decoding])
+        if not num_drafts or not (num_prompt_tokens := self._num_prompt_tokens()):
             return
-        max_drafts = self._bound.max_drafts(len(decoding) + num_prompt_tokens)
-        if max_drafts is not None:
-            for request, kept in zip(decoding, share_out(max_drafts, len(decoding)), strict=True):
-                request.spec_token_ids = request.spec_token_ids[:kept]
+        context = sum([request.num_computed_tokens for request in running])
+        num_tokens = len(decoding) + num_prompt_tokens
+        most = self._control.max_beside_prompts(num_tokens, len(running), context, num_drafts)
+        if most < num_drafts:
+            each, more = divmod(most, len(decoding))
+            for i, request in enumerate(decoding):
+                # Earlier requests get the remainder.
+                request.spec_token_ids = request.spec_token_ids[: each + (i < more)]
 
     def _num_prompt_tokens(self) -> int:
         """Returns the tokens that the next step may compute of requests without a first token; 0 if there are none."""

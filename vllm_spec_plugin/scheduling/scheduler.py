@@ -17,7 +17,6 @@ from vllm_spec_plugin.metrics.by_method import CountersByMethod
 from vllm_spec_plugin.scheduling.adapter import DraftLengthAdapter
 from vllm_spec_plugin.scheduling.draft_blocks import DraftBlocks
 from vllm_spec_plugin.scheduling.draft_length.create import create_control
-from vllm_spec_plugin.scheduling.first_token import FirstTokenBound
 from vllm_spec_plugin.scheduling.prompt_priority import PromptPriority
 from vllm_spec_plugin.scheduling.request_gate import GLOBAL, scope_of
 from vllm_spec_plugin.scheduling.stream import GroupedStream
@@ -60,13 +59,12 @@ class SpecScheduler(Scheduler):
         self._forks = TreeForks(self.kv_cache_manager, config)
         # With a fixed length drafts are always verified.
         is_bound = config.draft_length.policy == "optimal"
-        self._prompts = PromptPriority(self, FirstTokenBound()) if is_bound else None
+        self._prompts = PromptPriority(self, control) if is_bound else None
         self._shared_scope = config.text_scope
         self._acceptance = AcceptanceLog()
         self._stream = GroupedStream(config.stream_tokens) if config.stream_tokens is not None else None
         # Requests with drafts that wait to be verified, and maybe others.
         self._drafted: set[str] = set()
-        self._started = 0.0
         self._manages_kv = self.connector is None
         if not self._manages_kv:
             logger.warning("KV connector in use: draft-block reservation and rollback are disabled")
@@ -80,7 +78,6 @@ class SpecScheduler(Scheduler):
     def schedule(self, *args: Any, **kwargs: Any) -> Any:
         """Plans a step: makes room for texts, lets vLLM plan it, chooses draft lengths, and reserves free blocks."""
         self._adapter.started()
-        self._started = time.perf_counter()
         if self._drafted and self._prompts is not None and (self.waiting or self._inflight_prefills):
             self._prompts.cut_drafts()
         rollback = self._blocks.make_room(self._drafted) if self._manages_kv else {}
@@ -117,8 +114,6 @@ class SpecScheduler(Scheduler):
         result = result_of(model_runner_output)
         if result.counters is not None:
             self._counters.add(result.counters)
-        if self._prompts is not None:
-            self._prompts.observe(scheduler_output.total_num_scheduled_tokens, time.perf_counter() - self._started)
         if result.probe:
             self._adapter.control.probed(result.probe)
         num_output = sum(map(len, model_runner_output.sampled_token_ids or ()))

@@ -18,7 +18,7 @@ _NUM_COLD = 4
 # Maximum compared steps with drafts and without, minimum of both, and steps between two comparisons.
 _ON_WINDOW, _OFF_WINDOW, _MIN_STEPS, _EVERY = 32, 16, 3, 3
 # While drafting stays off for long, one of this many steps is measured.
-_MEASURED_EACH = 4
+_MEASURED_EACH = 16
 # Number of latest steps with drafts whose mean shows an outdated verdict.
 _RECENT = 12
 # Standard errors of a significant difference.

@@ -141,6 +141,25 @@ class DraftLengthControl(Protocol):
         """
         ...
 
+    def skips(self, num_requests: int) -> bool:
+        """Whether a step that neither verifies nor makes drafts needs no measurement, by which time is saved.
+
+        Args:
+            num_requests: number of running requests.
+        """
+        ...
+
+    def max_beside_prompts(self, num_tokens: int, num_requests: int, context: int, num_drafts: int) -> int:
+        """Returns the maximum draft tokens that a step with prompts verifies, so that first tokens hardly wait.
+
+        Args:
+            num_tokens: tokens of the step besides drafts.
+            num_requests: number of requests in the step.
+            context: total tokens of their texts.
+            num_drafts: draft tokens that wait.
+        """
+        ...
+
     def plan(self, requests: Sequence[DraftRequest], batch: Batch) -> list[Turns]:
         """Returns each request's turns, with draft lengths from 1 to its limits."""
         ...

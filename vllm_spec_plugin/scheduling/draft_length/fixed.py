@@ -21,6 +21,14 @@ class FixedControl:
         """Never."""
         return False
 
+    def skips(self, num_requests: int) -> bool:
+        """Never."""
+        return False
+
+    def max_beside_prompts(self, num_tokens: int, num_requests: int, context: int, num_drafts: int) -> int:
+        """All drafts that wait: with a fixed length drafts are always verified."""
+        return num_drafts
+
     def plan(self, requests: Sequence[DraftRequest], batch: Batch) -> list[Turns]:
         """Returns the limits above 0 as turns."""
         return [tuple((i, limit) for i, limit in enumerate(request.limits) if limit > 0) for request in requests]

@@ -19,6 +19,10 @@ from vllm_spec_plugin.turns import Turns
 
 # Maximum steps for which a plan without drafts is reused in a batch of the same size.
 _MAX_REST = 16
+# While a plan without drafts is reused, one of this many steps is measured.
+_MEASURED_EACH = 4
+# Maximum share of a step's time that verification may add in a step with prompts.
+_MAX_DELAY = 0.15
 # Maximum steps for which a plan with drafts that gain is reused; seconds of planning, and its maximum share of a step.
 _MAX_REUSED, _PLANNING, _PLANNING_SHARE = 3, 1e-4, 0.01
 # Minimum accepted draft tokens of a step for its plan to be reused, as a share of the expected ones.
@@ -109,6 +113,18 @@ class OptimalControl:
             self._learn()
         return is_off
 
+    def skips(self, num_requests: int) -> bool:
+        """Whether a step without drafts is not measured: most are not while drafting stays off for long."""
+        comparison, rests = self._comparison, self._rest_left % _MEASURED_EACH > 0
+        skips = comparison.skips(num_requests) if comparison.is_off(num_requests) else rests
+        self._num_unlearned += skips
+        return skips
+
+    def max_beside_prompts(self, num_tokens: int, num_requests: int, context: int, num_drafts: int) -> int:
+        """Returns the draft tokens that add at most `_MAX_DELAY` to the time of a step, of `num_drafts`."""
+        steps = self.step_cost.seconds(np.arange(num_tokens, num_tokens + num_drafts + 1), num_requests, context)
+        return int(np.searchsorted(steps, (1 + _MAX_DELAY) * steps[0], side="right")) - 1
+
     def plan(self, requests: Sequence[DraftRequest], batch: Batch) -> list[Turns]:
         """Returns each request's turns, within its limits.
 
@@ -186,8 +202,6 @@ class OptimalControl:
         """Updates cost models and the comparison by a finished step."""
         self._num_unlearned += 1
         drafts = any(drafting.longest for drafting in step.drafting)
-        if not (drafts or step.has_drafts) and self._comparison.skips(step.num_requests):
-            return
         drafting_seconds = sum([drafting.seconds for drafting in step.drafting])
         self.step_cost.observe(
             step.num_tokens,

@@ -215,19 +215,20 @@ def simulate(
         ]
         total = seconds * noise[0] + sum(done.seconds for done in noisy)
         num_tokens = num_requests + num_verified
-        control.measured(
-            Measured(
-                num_tokens,
-                num_requests,
-                batch.context,
-                total,
-                tuple(noisy),
-                has_drafts=num_verified > 0,
-                forecast=expected,
-                num_drafts=num_verified,
-                num_accepted=num_accepted,
+        if num_verified or not (is_off and control.skips(num_requests)):
+            control.measured(
+                Measured(
+                    num_tokens,
+                    num_requests,
+                    batch.context,
+                    total,
+                    tuple(noisy),
+                    has_drafts=num_verified > 0,
+                    forecast=expected,
+                    num_drafts=num_verified,
+                    num_accepted=num_accepted,
+                )
             )
-        )
         outcome.by_step.append((tokens, seconds + sum(done.seconds for done in drafting)))
         outcome.turns.append(planned)
     return outcome

@@ -48,12 +48,12 @@ def test_a_loss_is_left_within_fifty_steps() -> None:
 
 
 def test_alternating_traffic_is_drafted_for_while_it_pays() -> None:
-    """Predictable for 400 steps, then not; means of four seeds. A bad phase costs 9%, all of it at its beginning."""
+    """Predictable for 400 steps, then not; means of 12 seeds. A bad phase costs 9%, all of it at its beginning."""
     server = server_with(0.001)
     phases = (0.9, 0.1)
     outcomes = [
         simulate(control_for(server), server, lambda step: alone([phases[step // 400 % 2]] * 4), 1600, SEED + i)
-        for i in range(4)
+        for i in range(12)
     ]
     for phase in range(4):
         rate = np.mean([outcome.rate(400 * phase, 400 * (phase + 1)) for outcome in outcomes])
@@ -75,7 +75,7 @@ def test_a_plan_without_drafts_stands_for_ever_more_steps_of_the_same_batch(monk
 
 
 def test_steps_are_measured_seldom_while_drafting_is_off_for_long() -> None:
-    """One of four."""
+    """One of 16."""
     comparison, cost = Comparison(), StepCost(512, [(1, 0.01), (64, 0.02)])
     run(comparison, 0.01, 0.03, 60, gained=0.0)
     num_skipped = 0
@@ -85,7 +85,7 @@ def test_steps_are_measured_seldom_while_drafting_is_off_for_long() -> None:
             num_skipped += 1
         else:
             comparison.measured(step(0.01, drafted=False), cost)
-    assert num_skipped == 30
+    assert num_skipped == 37
 
 
 def step(seconds: float, *, drafted: bool, gained: float = 0.0) -> ComparedStep:

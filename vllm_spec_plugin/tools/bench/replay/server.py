@@ -122,6 +122,7 @@ class Server:
         # The proposer that has to compute a text before it drafts.
         self._kv_index = proposers.index(config.kv_proposer) if config.kv_proposer in proposers else None
         self._forecast: Forecast | None = None
+        self._is_off = False
         self._by_kind: dict[str, list[Trace]] = {}
         for trace in recording.traces:
             self._by_kind.setdefault(trace.kind, []).append(trace)
@@ -193,11 +194,20 @@ class Server:
         seconds += sum(one.seconds for one in drafting)
         if any(planned):
             seconds += costs.preparing(count)
-        control.measured(
-            Measured(
-                num_tokens, count, context, seconds, drafting, num_drafted > 0, forecast, num_drafted, output - count
+        if any(planned) or num_drafted or not (self._is_off and control.skips(count)):
+            control.measured(
+                Measured(
+                    num_tokens,
+                    count,
+                    context,
+                    seconds,
+                    drafting,
+                    num_drafted > 0,
+                    forecast,
+                    num_drafted,
+                    output - count,
+                )
             )
-        )
         result.tokens.append(output)
         result.seconds.append(seconds)
         result.drafted.append(num_drafted)
@@ -206,7 +216,8 @@ class Server:
         """Turns of each request, empty for those near their end."""
         planned: list[Turns] = [()] * len(requests)
         self._forecast = None
-        if control.is_off(len(requests)):
+        self._is_off = control.is_off(len(requests))
+        if self._is_off:
             return planned
         wanted, rows = [], []
         for row, one in enumerate(requests):
