@@ -29,17 +29,17 @@ class PromptPriority:
         """Cuts waiting drafts where verifying all of them would delay a first token."""
         running = self._scheduler.running
         decoding = [request for request in running if request.num_tokens - request.num_computed_tokens <= 1]
-        num_drafts = sum([len(request.spec_token_ids) for request in decoding])
-        if not num_drafts or not (num_prompt_tokens := self._num_prompt_tokens()):
+        num_prompt_tokens = self._num_prompt_tokens()
+        if not decoding or not num_prompt_tokens:
             return
         context = sum([request.num_computed_tokens for request in running])
-        num_tokens = len(decoding) + num_prompt_tokens
-        most = self._control.max_beside_prompts(num_tokens, len(running), context, num_drafts)
-        if most < num_drafts:
-            each, more = divmod(most, len(decoding))
-            for i, request in enumerate(decoding):
-                # Earlier requests get the remainder.
-                request.spec_token_ids = request.spec_token_ids[: each + (i < more)]
+        # Not of the drafts that wait: their number may depend on their tokens.
+        longest = self._scheduler.num_spec_tokens * len(decoding)
+        most = self._control.max_beside_prompts(len(decoding) + num_prompt_tokens, len(running), context, longest)
+        # Equal shares; earlier requests get the remainder.
+        each, more = divmod(most, len(decoding))
+        for i, request in enumerate(decoding):
+            request.spec_token_ids = request.spec_token_ids[: each + (i < more)]
 
     def _num_prompt_tokens(self) -> int:
         """Returns the tokens that the next step may compute of requests without a first token; 0 if there are none."""

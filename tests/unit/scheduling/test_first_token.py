@@ -54,6 +54,17 @@ def test_drafts_are_cut_in_the_step_of_a_prompt_only():
     assert drafts(core) == {"a": NUM_DRAFTS, "b": NUM_DRAFTS, "c": NUM_DRAFTS}
 
 
+def test_whether_drafts_are_cut_does_not_depend_on_how_many_there_are():
+    """A draft's length may depend on its tokens."""
+    core = core_with_bound(0.002)
+    add(core, "c", 2, 6)
+    waiting = {request.request_id: request for request in core.scheduler.running}
+    waiting["a"].spec_token_ids, waiting["b"].spec_token_ids = [], waiting["b"].spec_token_ids[:1]
+    core.begin()
+    # One draft token may be verified: it is a's, which has none.
+    assert drafts(core) == {}
+
+
 def test_a_prompt_that_can_not_be_admitted_cuts_no_drafts():
     core = core_with_bound(0.002)
     core.scheduler.max_num_running_reqs = core.scheduler.max_num_active_reqs = 2

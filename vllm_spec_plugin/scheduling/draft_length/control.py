@@ -149,14 +149,14 @@ class DraftLengthControl(Protocol):
         """
         ...
 
-    def max_beside_prompts(self, num_tokens: int, num_requests: int, context: int, num_drafts: int) -> int:
+    def max_beside_prompts(self, num_tokens: int, num_requests: int, context: int, limit: int) -> int:
         """Returns the maximum draft tokens that a step with prompts verifies, so that first tokens hardly wait.
 
         Args:
             num_tokens: tokens of the step besides drafts.
             num_requests: number of requests in the step.
             context: total tokens of their texts.
-            num_drafts: draft tokens that wait.
+            limit: draft tokens that are enough.
         """
         ...
 

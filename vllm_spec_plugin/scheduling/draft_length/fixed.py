@@ -25,9 +25,9 @@ class FixedControl:
         """Never."""
         return False
 
-    def max_beside_prompts(self, num_tokens: int, num_requests: int, context: int, num_drafts: int) -> int:
+    def max_beside_prompts(self, num_tokens: int, num_requests: int, context: int, limit: int) -> int:
         """All drafts that wait: with a fixed length drafts are always verified."""
-        return num_drafts
+        return limit
 
     def plan(self, requests: Sequence[DraftRequest], batch: Batch) -> list[Turns]:
         """Returns the limits above 0 as turns."""

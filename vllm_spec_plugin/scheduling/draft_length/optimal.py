@@ -120,9 +120,9 @@ class OptimalControl:
         self._num_unlearned += skips
         return skips
 
-    def max_beside_prompts(self, num_tokens: int, num_requests: int, context: int, num_drafts: int) -> int:
-        """Returns the draft tokens that add at most `_MAX_DELAY` to the time of a step, of `num_drafts`."""
-        steps = self.step_cost.seconds(np.arange(num_tokens, num_tokens + num_drafts + 1), num_requests, context)
+    def max_beside_prompts(self, num_tokens: int, num_requests: int, context: int, limit: int) -> int:
+        """Returns the draft tokens that add at most `_MAX_DELAY` to the time of a step, up to `limit`."""
+        steps = self.step_cost.seconds(np.arange(num_tokens, num_tokens + limit + 1), num_requests, context)
         return int(np.searchsorted(steps, (1 + _MAX_DELAY) * steps[0], side="right")) - 1
 
     def plan(self, requests: Sequence[DraftRequest], batch: Batch) -> list[Turns]:
