@@ -155,8 +155,9 @@ class DraftLengthAdapter:
         if kv_proposer is not None:
             self._uncomputed.admit(output, self._limits)
         drafts, scheduled, num_running = output.scheduled_spec_decode_tokens, output.num_scheduled_tokens, len(running)
-        is_off = not self._limits or not scheduled or self.control.is_off(num_running)
-        if is_off and self._limits and scheduled:
+        may_draft = bool(self._limits and scheduled)
+        is_off = may_draft and self.control.is_off(num_running)
+        if is_off:
             off = scheduled.keys() & self._limits.keys()
             self._decisions.not_chosen(len(off))
             if self.latest:
@@ -178,7 +179,7 @@ class DraftLengthAdapter:
         if step.num_requests == self._num_foreseen:
             step.forecast = self._forecast
         self._forecast, self._num_foreseen = None, step.num_requests
-        if is_off:
+        if is_off or not may_draft:
             return _NO_TURNS
         requests, batch = self._requests(scheduled, running, step.context, max_step_tokens())
         if not requests:

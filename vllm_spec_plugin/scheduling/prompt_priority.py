@@ -1,11 +1,13 @@
 """Gives prompts priority over drafts, so that verification hardly delays first tokens of the same step."""
 
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from vllm_spec_plugin.compat.kv_cache import RequestStatus
 from vllm_spec_plugin.compat.scheduler import Scheduler
 from vllm_spec_plugin.kv.manager import SpecKVCacheManager
-from vllm_spec_plugin.scheduling.draft_length.control import DraftLengthControl
+
+if TYPE_CHECKING:
+    from vllm_spec_plugin.scheduling.draft_length.optimal import OptimalControl
 
 
 class PromptPriority:
@@ -16,12 +18,12 @@ class PromptPriority:
     Decisions depend on numbers of requests and tokens, never on drafts, so the output's distribution does not change.
     """
 
-    def __init__(self, scheduler: Scheduler, control: DraftLengthControl) -> None:
+    def __init__(self, scheduler: Scheduler, control: "OptimalControl") -> None:
         """Connects a policy.
 
         Args:
             scheduler: scheduler that plans the steps.
-            control: policy that bounds drafts beside prompts.
+            control: the policy, whose cost model bounds drafts.
         """
         self._scheduler, self._control = scheduler, control
 

@@ -3,7 +3,7 @@
 import logging
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from vllm_spec_plugin.compat.frontend import carry
 from vllm_spec_plugin.compat.kv_cache import Request, RequestStatus, kv_cache_manager_in_place
@@ -20,6 +20,9 @@ from vllm_spec_plugin.scheduling.draft_length.create import create_control
 from vllm_spec_plugin.scheduling.prompt_priority import PromptPriority
 from vllm_spec_plugin.scheduling.request_gate import GLOBAL, scope_of
 from vllm_spec_plugin.scheduling.stream import GroupedStream
+
+if TYPE_CHECKING:
+    from vllm_spec_plugin.scheduling.draft_length.optimal import OptimalControl
 
 logger = logging.getLogger("vllm.vllm_spec_plugin")
 
@@ -59,7 +62,7 @@ class SpecScheduler(Scheduler):
         self._forks = TreeForks(self.kv_cache_manager, config)
         # With a fixed length drafts are always verified.
         is_bound = config.draft_length.policy == "optimal"
-        self._prompts = PromptPriority(self, control) if is_bound else None
+        self._prompts = PromptPriority(self, cast("OptimalControl", control)) if is_bound else None
         self._shared_scope = config.text_scope
         self._acceptance = AcceptanceLog()
         self._stream = GroupedStream(config.stream_tokens) if config.stream_tokens is not None else None

@@ -149,17 +149,6 @@ class DraftLengthControl(Protocol):
         """
         ...
 
-    def max_beside_prompts(self, num_tokens: int, num_requests: int, context: int, limit: int) -> int:
-        """Returns the maximum draft tokens that a step with prompts verifies, so that first tokens hardly wait.
-
-        Args:
-            num_tokens: tokens of the step besides drafts.
-            num_requests: number of requests in the step.
-            context: total tokens of their texts.
-            limit: draft tokens that are enough.
-        """
-        ...
-
     def plan(self, requests: Sequence[DraftRequest], batch: Batch) -> list[Turns]:
         """Returns each request's turns, with draft lengths from 1 to its limits."""
         ...

@@ -25,10 +25,6 @@ class FixedControl:
         """Never."""
         return False
 
-    def max_beside_prompts(self, num_tokens: int, num_requests: int, context: int, limit: int) -> int:
-        """All drafts that wait: with a fixed length drafts are always verified."""
-        return limit
-
     def plan(self, requests: Sequence[DraftRequest], batch: Batch) -> list[Turns]:
         """Returns the limits above 0 as turns."""
         return [tuple((i, limit) for i, limit in enumerate(request.limits) if limit > 0) for request in requests]

@@ -121,7 +121,14 @@ class OptimalControl:
         return skips
 
     def max_beside_prompts(self, num_tokens: int, num_requests: int, context: int, limit: int) -> int:
-        """Returns the draft tokens that add at most `_MAX_DELAY` to the time of a step, up to `limit`."""
+        """Returns the maximum draft tokens that a step with prompts verifies, so that first tokens hardly wait.
+
+        Args:
+            num_tokens: tokens of the step besides drafts.
+            num_requests: number of requests in the step.
+            context: total tokens of their texts.
+            limit: draft tokens that are enough.
+        """
         steps = self.step_cost.seconds(np.arange(num_tokens, num_tokens + limit + 1), num_requests, context)
         return int(np.searchsorted(steps, (1 + _MAX_DELAY) * steps[0], side="right")) - 1
 

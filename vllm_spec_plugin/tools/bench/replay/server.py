@@ -122,7 +122,6 @@ class Server:
         # The proposer that has to compute a text before it drafts.
         self._kv_index = proposers.index(config.kv_proposer) if config.kv_proposer in proposers else None
         self._forecast: Forecast | None = None
-        self._is_off = False
         self._by_kind: dict[str, list[Trace]] = {}
         for trace in recording.traces:
             self._by_kind.setdefault(trace.kind, []).append(trace)
@@ -175,8 +174,9 @@ class Server:
             result.drafted.append(0)
             return
         context = sum(one.text for one in requests)
-        forecast = self._forecast
-        planned = self._plan(requests, control, context)
+        forecast, self._forecast = self._forecast, None
+        is_off = control.is_off(count)
+        planned: list[Turns] = [()] * count if is_off else self._plan(requests, control, context)
         output = 0
         for one in requests:
             accepted = min(len(one.draft.nodes), one.num_tokens - one.position - 1)
@@ -194,7 +194,7 @@ class Server:
         seconds += sum(one.seconds for one in drafting)
         if any(planned):
             seconds += costs.preparing(count)
-        if any(planned) or num_drafted or not (self._is_off and control.skips(count)):
+        if num_drafted or not (is_off and control.skips(count)):
             control.measured(
                 Measured(
                     num_tokens,
@@ -215,10 +215,6 @@ class Server:
     def _plan(self, requests: list[_Request], control: DraftLengthControl, context: int) -> list[Turns]:
         """Turns of each request, empty for those near their end."""
         planned: list[Turns] = [()] * len(requests)
-        self._forecast = None
-        self._is_off = control.is_off(len(requests))
-        if self._is_off:
-            return planned
         wanted, rows = [], []
         for row, one in enumerate(requests):
             one.planned = one.uncomputed
