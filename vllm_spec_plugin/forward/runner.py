@@ -10,7 +10,14 @@ from vllm_spec_plugin.compat.tree_attention import TreeAttention
 from vllm_spec_plugin.drafting.drafter import Drafter
 from vllm_spec_plugin.drafting.pending_drafts import tokens_to_send
 from vllm_spec_plugin.drafting.views import request_views
-from vllm_spec_plugin.forward.start_up import DRAFT_SECONDS, PROBE_SECONDS, TARGET_SECONDS, make_kernels, probe_steps
+from vllm_spec_plugin.forward.start_up import (
+    DRAFT_SECONDS,
+    MOST_KERNEL_SIZES,
+    PROBE_SECONDS,
+    TARGET_SECONDS,
+    make_kernels,
+    probe_steps,
+)
 from vllm_spec_plugin.forward.trees import TreeSteps
 from vllm_spec_plugin.kv.block_tables import cut_block_tables
 from vllm_spec_plugin.messages import NO_PLAN, DraftResult, StepPlan, StepResult, TreeShape, plan_of, send
@@ -104,11 +111,11 @@ class SpecRunnerMixin(Runner):
 
     @property
     def _most_kernels(self) -> int:
-        """The largest step for which kernels are created: all requests verify the longest draft."""
+        """The largest step for which kernels are created."""
         if self.device.type != "cpu" or not self._is_alone:
             return 0
         step = self.scheduler_config.max_num_seqs * (1 + self.drafter.config.draft_length.tokens)
-        return int(min(step, self.max_num_tokens))
+        return int(min(step, self.max_num_tokens, MOST_KERNEL_SIZES))
 
     def make_kernels(self) -> None:
         """Runs small steps once, on devices where that creates kernels."""
