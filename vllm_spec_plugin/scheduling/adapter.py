@@ -155,6 +155,10 @@ class DraftLengthAdapter:
         if kv_proposer is not None:
             self._uncomputed.admit(output, self._limits)
         drafts, scheduled, num_running = output.scheduled_spec_decode_tokens, output.num_scheduled_tokens, len(running)
+        if not (self._limits or drafts):
+            self._forecast = None
+            self._planned.append(UNMEASURED)
+            return _NO_TURNS
         may_draft = bool(self._limits and scheduled)
         is_off = may_draft and self.control.is_off(num_running)
         if is_off:

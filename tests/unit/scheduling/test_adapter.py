@@ -152,6 +152,23 @@ def test_a_policy_that_is_off_is_told_of_steps_and_of_nothing_else(clock):
     assert counted_of(adapter).chosen_lengths == [6]
 
 
+def test_steps_are_not_measured_while_no_request_may_draft():
+    control, quiet, drafting = Listening(), request("quiet", spec="off"), request("drafting")
+    adapter = make(control, quiet)
+
+    def step(*running):
+        adapter.started()
+        plan(adapter, output({one.request_id: 1 for one in running}), running)
+        end(adapter, *running)
+
+    step(quiet)
+    step(quiet)
+    adapter.add(drafting)
+    step(quiet, drafting)
+    adapter.started()
+    assert [measured.num_requests for measured in control.steps] == [2]
+
+
 @pytest.mark.parametrize(("config", "turns"), [(DRAFT_MODEL, ((0, 4),)), (CASCADE, ((0, 4), (1, 4)))])
 def test_a_constant_policy_is_called_once_per_combination_of_limits(config, turns):
     control = Listening()
