@@ -161,14 +161,21 @@ class SpecKVCacheManager(KVCacheManager):
         Until the next call, a waiting request is admitted only if blocks for these slots remain free.
         """
         self._num_slots, self._headroom = num_slots, None
+        # vLLM allocates for every request in every step: without drafts it calls its own method.
+        if num_slots:
+            self.__dict__["allocate_slots"] = self._allocate_beside_drafts
+        else:
+            self.__dict__.pop("allocate_slots", None)
 
-    def allocate_slots(self, request: Request, num_new_tokens: int, *args: Any, **kwargs: Any) -> KVCacheBlocks | None:
+    def _allocate_beside_drafts(
+        self, request: Request, num_new_tokens: int, *args: Any, **kwargs: Any
+    ) -> KVCacheBlocks | None:
         """Allocates slots as vLLM does, keeping the draft headroom of running requests free at admissions.
 
         Without running requests there is no headroom. So the first request in the queue waits at most until the running
         ones have ended.
         """
-        if self._num_slots and request.status in _ADMITTED_FROM and kwargs.get("has_scheduled_reqs", True):
+        if request.status in _ADMITTED_FROM and kwargs.get("has_scheduled_reqs", True):
             # Once per step: vLLM admits after all running requests have what they need.
             if self._headroom is None:
                 self._headroom = sum(self.num_missing_blocks(*needed) for needed in self._num_slots.items())
