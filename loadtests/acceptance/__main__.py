@@ -61,7 +61,14 @@ def run_parts(chosen: Collection[Part], host: str, settings: Settings) -> Genera
 def _served(chosen: Collection[Part], settings: Settings) -> Iterator[Verdict]:
     """The parts that share a server, and its end."""
     log = settings.out / "server.log"
-    with WatchedServer(model_path("target"), str(settings.config), log_path=log, console=settings.console) as server:
+    with WatchedServer(
+        model_path("target"),
+        str(settings.config),
+        extra_args=settings.server_arguments,
+        environment=settings.server_environment,
+        log_path=log,
+        console=settings.console,
+    ) as server:
         for profile in PROFILES:
             if profile in chosen:
                 yield from _guarded(profile, partial(run_profile, profile, server.base_url, settings, has_plugin=True))
@@ -97,6 +104,9 @@ def main(
     seconds: Annotated[float, typer.Option(min=1, help="Length of ramp, and of spike.")] = 90.0,
     chaos_seconds: Annotated[float, typer.Option(min=1, help="Length of the chaos.")] = 30.0,
     host: Annotated[str, typer.Option(help="Running server to load, http://HOST:PORT: ramp and spike only.")] = "",
+    tensor_parallel_size: Annotated[
+        int, typer.Option(min=1, help="Tensor-parallel size of the servers with speculation.")
+    ] = 1,
     out: Annotated[Path, typer.Option(help="Folder for reports, logs and summary.json.")] = Path("loadtest-results"),
 ) -> None:
     """Serve the bundled target with speculation, load it, inject faults, and check the results.
@@ -116,7 +126,16 @@ def main(
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
 
     console = Console()
-    settings = Settings(config.resolve(), users, processes, seconds, chaos_seconds, out.resolve(), Console(stderr=True))
+    settings = Settings(
+        config.resolve(),
+        users,
+        processes,
+        seconds,
+        chaos_seconds,
+        out.resolve(),
+        Console(stderr=True),
+        tensor_parallel_size,
+    )
     verdicts: list[Verdict] = []
     start = time.monotonic()
     # Closed at once: this ends servers.

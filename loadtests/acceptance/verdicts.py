@@ -1,5 +1,6 @@
 """Settings of the acceptance test, its verdicts and its report."""
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -9,6 +10,7 @@ from rich.console import Console
 
 from loadtests.prompt_file import prompts_of
 from vllm_spec_plugin.tools.report import Report, Table
+from vllm_spec_plugin.tools.serving import runs_on_cpu
 
 
 @dataclass(frozen=True)
@@ -23,6 +25,7 @@ class Settings:
         chaos_seconds: length of the chaos.
         out: folder for all files.
         console: console for progress.
+        ranks: tensor-parallel size of the servers with speculation.
     """
 
     config: Path
@@ -32,6 +35,20 @@ class Settings:
     chaos_seconds: float
     out: Path
     console: Console
+    ranks: int = 1
+
+    @property
+    def server_arguments(self) -> tuple[str, ...]:
+        """Arguments of `vllm serve` for the servers with speculation."""
+        return ("--tensor-parallel-size", str(self.ranks)) if self.ranks > 1 else ()
+
+    @property
+    def server_environment(self) -> dict[str, str]:
+        """Variables for these servers: on a CPU without a memory node per rank, each rank needs a core of its own."""
+        if self.ranks == 1 or not runs_on_cpu():
+            return {}
+        cores = sorted(os.sched_getaffinity(0))[: self.ranks]
+        return {"VLLM_CPU_OMP_THREADS_BIND": "|".join(map(str, cores)), "OMP_NUM_THREADS": "1"}
 
     def say(self, text: str) -> None:
         """Prints a line of progress."""

@@ -54,11 +54,11 @@ rarely right. Each cell is a separate engine; empty ones were not run:
 - At temperature 0 the outputs equal those of vLLM without the plugin. They may differ only where the logits of vLLM's
   two most likely tokens differ by less than {tie:g}.
 - Sampled with seeds, the outputs equal those of the same requests with `spec: off`.
-- Drafts were accepted and rejected in both runs. In every step the scheduler's KV blocks were compared with the
-  worker's.
+- Drafts were accepted and rejected in both runs; of the cascade, in the two together. In every step the scheduler's KV
+  blocks were compared with the worker's.
 
-The cascade has policy `optimal`, the others draft in every step. Random models do not show quality or speed. They show
-whether vLLM computes the same logits when it verifies drafts.
+The cascade has policy `optimal`, which drafts as much as pays on the machine; the others draft in every step. Random
+models do not show quality or speed. They show whether vLLM computes the same logits when it verifies drafts.
 
 Run {dates}, {seconds:.0f} s of one core in all, on {cpu}, {cores} cores, float32. Versions: {versions}.
 """

@@ -70,13 +70,13 @@ def run_row(name: str, folder: Path, python: Sequence[str]) -> Iterator[tuple[st
                 reasons = refusal(str(error))
                 yield column, Cell(REFUSED, reasons) if reasons else Cell(WRONG, [str(error)])
                 continue
-            verdict, reasons = judge(results, plain)
+            verdict, reasons = judge(column, results, plain)
             # Whether `optimal` drafts at all depends on what steps took.
             for attempt in range(_ATTEMPTS):
                 if verdict != UNTESTED:
                     break
                 results = _run(served, jobs(adapter), Path(scratch) / f"{column}-{attempt}", python)
-                verdict, reasons = judge(results, plain)
+                verdict, reasons = judge(column, results, plain)
             accepted, rejected = (sum(getattr(r, each) for r in results.values()) for each in ("accepted", "rejected"))
             yield column, Cell(verdict, reasons, accepted, rejected, round(seconds, 1))
 

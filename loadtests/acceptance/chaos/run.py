@@ -56,7 +56,8 @@ def run_chaos(settings: Settings) -> Iterator[Verdict]:
     with WatchedServer(
         model_path("target"),
         _always_drafting(settings.config, settings.out / "chaos.yaml"),
-        environment=faulty_environment(_FAULT_RATE, _SEED),
+        extra_args=settings.server_arguments,
+        environment=settings.server_environment | faulty_environment(_FAULT_RATE, _SEED),
         log_path=log,
         console=settings.console,
     ) as server:

@@ -16,14 +16,25 @@ def result(token_ids, gap=1.0, accepted=0, drafted=0):
     return Result(outputs=outputs, encoded=[], prompt_logprobs=[None], metrics=metrics, seconds=1.0)
 
 
-def verdict(greedy=(1, 2, 3), seeded=(4, 5, 6), without=(4, 5, 6), gap=1.0, accepted=2, drafted=5, drafted_off=0):
+def verdict(
+    greedy=(1, 2, 3),
+    seeded=(4, 5, 6),
+    without=(4, 5, 6),
+    gap=1.0,
+    accepted=2,
+    drafted=5,
+    drafted_off=0,
+    drafted_seeded=None,
+    column="ngram",
+):
     """Of a cell whose greedy output without the plugin is 1, 2, 3."""
+    seeded_drafts = (accepted, drafted) if drafted_seeded is None else (0, drafted_seeded)
     results = {
         "greedy": result(greedy, accepted=accepted, drafted=drafted),
-        "seeded": result(seeded, accepted=accepted, drafted=drafted),
+        "seeded": result(seeded, 1.0, *seeded_drafts),
         "seeded without drafts": result(without, drafted=drafted_off),
     }
-    return judge(results, result((1, 2, 3), gap))[0]
+    return judge(column, results, result((1, 2, 3), gap))[0]
 
 
 def test_equal_outputs_with_accepted_and_rejected_drafts_are_exact():
@@ -52,3 +63,9 @@ def test_two_tokens_that_tie_are_the_same():
 @pytest.mark.parametrize("drafts", [{"accepted": 0}, {"accepted": 5}], ids=["none accepted", "none rejected"])
 def test_a_cell_without_accepted_or_rejected_drafts_is_untested(drafts):
     assert verdict(**drafts) == UNTESTED
+
+
+def test_optimal_may_draft_in_one_of_the_runs_alone():
+    assert verdict(column="cascade", drafted_seeded=0) == EXACT
+    assert verdict(column="ngram", drafted_seeded=0) == UNTESTED
+    assert verdict(column="cascade", accepted=0) == UNTESTED
