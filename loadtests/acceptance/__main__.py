@@ -123,13 +123,13 @@ def main(
             load_config(config)
         except ConfigError as error:
             fail(str(error), 2)
-    if runs_on_cpu() and tensor_parallel_size > 1:
-        cores = len(os.sched_getaffinity(0))
-        if tensor_parallel_size > cores:
-            fail(f"--tensor-parallel-size {tensor_parallel_size}: each rank needs a core; allowed: up to {cores}", 2)
-        if tensor_parallel_size == cores and not only:
-            chosen.remove(Part.COMPARE)
-            typer.echo(f"without {Part.COMPARE}: it times clients, and the ranks take all {cores} cores", err=True)
+        if runs_on_cpu() and tensor_parallel_size > 1:
+            cores = len(os.sched_getaffinity(0))
+            if tensor_parallel_size > cores:
+                fail(f"--tensor-parallel-size {tensor_parallel_size}: each rank needs a core; allowed: up to {cores}", 2)
+            if tensor_parallel_size == cores and not only:
+                chosen.remove(Part.COMPARE)
+                typer.echo(f"without {Part.COMPARE}: it times clients, and the ranks take all {cores} cores", err=True)
     out.mkdir(parents=True, exist_ok=True)
     # SIGTERM ends the servers of the test too, as Ctrl-C does.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
