@@ -126,7 +126,9 @@ def main(
         if runs_on_cpu() and tensor_parallel_size > 1:
             cores = len(os.sched_getaffinity(0))
             if tensor_parallel_size > cores:
-                fail(f"--tensor-parallel-size {tensor_parallel_size}: each rank needs a core; allowed: up to {cores}", 2)
+                fail(
+                    f"--tensor-parallel-size {tensor_parallel_size}: each rank needs a core; allowed: up to {cores}", 2
+                )
             if tensor_parallel_size == cores and not only:
                 chosen.remove(Part.COMPARE)
                 typer.echo(f"without {Part.COMPARE}: it times clients, and the ranks take all {cores} cores", err=True)
