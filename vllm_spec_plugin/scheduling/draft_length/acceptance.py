@@ -8,8 +8,10 @@ import numpy as np
 from vllm_spec_plugin.jit import Floats, Ints, compiled
 from vllm_spec_plugin.scheduling.draft_length.request_rows import RequestRows
 
-# Standard deviation of skills over requests, in log-odds.
-SPREAD = 1.0
+# Variance of skills over requests, in squared log-odds: before any observation, and the least that is learned.
+VARIANCE, _MIN_VARIANCE = 1.0, 0.25
+# The variance follows this many half-lives of requests.
+_VARIANCE_SAMPLES = 8
 # Prior information: of a position's log-odds being those of the position before it, the first one's the initial ones.
 LEAN, ANCHOR = 0.25, 1.0
 # Steps of the server in which the information of a position halves.
@@ -28,12 +30,14 @@ class Ratings(NamedTuple):
         information: [K], n: inverse variance of b, without that of the prior by position i - 1.
         requests: [rows, 2], skill t and information m of each request; zeros for an unknown one.
         initial: [1], prior log-odds of the first position.
+        variance: [1], S: variance of skills over requests.
     """
 
     log_odds: Floats
     information: Floats
     requests: Floats
     initial: Floats
+    variance: Floats
 
 
 class AcceptanceModel:
@@ -44,20 +48,21 @@ class AcceptanceModel:
         a_ri = sigmoid(b_i + t_r)
 
     given that all before it were (chains), or unconditionally (trees, whose positions are nodes). The skill t_r is
-    normal around 0 with standard deviation `SPREAD`. The prior of b_i is the position before it with information
+    normal around 0 with variance S. The prior of b_i is the position before it with information
     l = `LEAN`; that of the first one is the initial guess with l = `ANCHOR`:
 
         c_i = (n_i b_i + l c_{i-1}) / (n_i + l)
 
     A verified token, y = 1 if it was accepted, updates both as an extended Kalman filter does. With w = a (1 - a),
-    u = 1 / (n_i + l), v = 1 / (m_r + SPREAD^-2) and s = u + v + 1 / w:
+    u = 1 / (n_i + l), v = 1 / (m_r + 1 / S) and s = u + v + 1 / w:
 
         c_i += u (y - a) / (w s)      n_i += 1 / (v + 1 / w)
         t_r += v (y - a) / (w s)      m_r += 1 / (u + 1 / w)
 
     So outcomes of an unknown request change its own skill, and b_i follows outcomes that many requests share. m_r
     halves in every `half_life` output tokens of the request, to follow changes of its text. n_i halves in 1,024 steps,
-    with or without drafts, to follow changes of traffic.
+    with or without drafts, to follow changes of traffic. S follows the mean of t_r^2 + v, the expected square of a skill
+    given its outcomes (Dempster, Laird and Rubin, 1977): where requests are alike, S falls and skills stay near 0.
     """
 
     def __init__(
@@ -76,13 +81,13 @@ class AcceptanceModel:
         self._half_life = float(half_life)
         initial = math.log(initial / (1 - initial))
         self._log_odds, self._information = np.full(num_positions, initial), np.zeros(num_positions)
-        self._initial = np.array([initial])
+        self._initial, self._variance = np.array([initial]), np.array([VARIANCE])
         self._requests = requests.column(2)
 
     @property
     def ratings(self) -> Ratings:
         """The estimates, read-only; valid until requests are added."""
-        return Ratings(self._log_odds, self._information, self._requests.values, self._initial)
+        return Ratings(self._log_odds, self._information, self._requests.values, self._initial, self._variance)
 
     @property
     def average(self) -> Floats:
@@ -141,7 +146,7 @@ def _observe(ratings: Ratings, row: int, i: int, before: float, is_accepted: boo
     prob = 1 / (1 + math.exp(-own - request[SKILL]))
     prob = min(max(prob, _MIN_PROB), 1 - _MIN_PROB)
     noise = 1 / (prob * (1 - prob))
-    position_variance, skill_variance = 1 / (information + lean), 1 / (request[INFORMATION] + SPREAD**-2)
+    position_variance, skill_variance = 1 / (information + lean), _skill_variance(ratings, row)
     surprise = ((1.0 if is_accepted else 0.0) - prob) * noise / (position_variance + skill_variance + noise)
     request[SKILL] = _bounded(request[SKILL] + skill_variance * surprise)
     request[INFORMATION] += 1 / (position_variance + noise)
@@ -149,6 +154,13 @@ def _observe(ratings: Ratings, row: int, i: int, before: float, is_accepted: boo
     # Without the part of the prior by the position before it.
     ratings.log_odds[i] = _bounded(((own + position_variance * surprise) * (after + lean) - lean * before) / after)
     ratings.information[i] = after
+
+
+@compiled
+def _skill_variance(ratings: Ratings, row: int) -> float:
+    """Returns v, the variance of a request's skill given its outcomes."""
+    variance: float = 1 / (ratings.requests[row, INFORMATION] + 1 / ratings.variance[0])
+    return variance
 
 
 @compiled
@@ -177,10 +189,14 @@ def _learn(
             _observe(ratings, row, i, before, is_accepted)
             before = _own(ratings, i, before)
         if num_tokens[step]:
-            own, kept = ratings.requests[row], 0.5 ** (num_tokens[step] / half_life)
-            known = own[INFORMATION]
-            own[INFORMATION] = kept * known
-            own[SKILL] *= kept * (known + SPREAD**-2) / (kept * known + SPREAD**-2)
+            own, before = ratings.requests[row], _skill_variance(ratings, row)
+            weight = min(num_tokens[step] / half_life / _VARIANCE_SAMPLES, 1.0)
+            ratings.variance[0] += weight * (own[SKILL] ** 2 + before - ratings.variance[0])
+            ratings.variance[0] = max(ratings.variance[0], _MIN_VARIANCE)
+            kept = 0.5 ** (num_tokens[step] / half_life)
+            own[INFORMATION] *= kept
+            # Its mean over outcomes and prior, of which the outcomes now weigh less.
+            own[SKILL] *= kept * _skill_variance(ratings, row) / before
 
 
 @compiled

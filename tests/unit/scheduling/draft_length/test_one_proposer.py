@@ -36,14 +36,12 @@ FEW |= {("memory", share, "four of two kinds") for share in (0.01, 0.4)} | {("co
 @pytest.mark.parametrize("pass_share", [0.01, 0.1, 0.4])
 @pytest.mark.parametrize("kind", STEP_TIMES)
 def test_comes_within_four_hundredths_of_one_that_knows(kind: str, pass_share: float, load: str, full: bool) -> None:
-    """What it spends on learning is included. Two seeds: expected tokens count, not those of chance."""
+    """What it spends on learning is included. Six seeds: a run at one request has a standard deviation of 0.014."""
     if not full and (kind, pass_share, load) not in FEW:
         pytest.skip("a full-size test")
     step, alphas = STEP_TIMES[kind], LOADS[load]
     server = Server(step, (Cost(pass_share * step(1), 0.002 * step(1)),))
-    rates = [
-        simulate(control_for(server), server, lambda _: alone(alphas), STEPS, seed).rate() for seed in (SEED, SEED + 1)
-    ]
+    rates = [simulate(control_for(server), server, lambda _: alone(alphas), STEPS, SEED + i).rate() for i in range(6)]
     assert np.mean(rates) >= 0.96 * oracle(server, alone(alphas))
 
 
