@@ -61,8 +61,8 @@ class AcceptanceModel:
 
     So outcomes of an unknown request change its own skill, and b_i follows outcomes that many requests share. m_r
     halves in every `half_life` output tokens of the request, to follow changes of its text. n_i halves in 1,024 steps,
-    with or without drafts, to follow changes of traffic. S follows the mean of t_r^2 + v, the expected square of a skill
-    given its outcomes (Dempster, Laird and Rubin, 1977): where requests are alike, S falls and skills stay near 0.
+    with or without drafts, to follow changes of traffic. S follows the mean of t_r^2 + v, the expected square of a
+    skill (Dempster, Laird and Rubin, 1977). So where requests are alike, S falls and skills stay near 0.
     """
 
     def __init__(
@@ -189,14 +189,14 @@ def _learn(
             _observe(ratings, row, i, before, is_accepted)
             before = _own(ratings, i, before)
         if num_tokens[step]:
-            own, before = ratings.requests[row], _skill_variance(ratings, row)
+            own, variance = ratings.requests[row], _skill_variance(ratings, row)
             weight = min(num_tokens[step] / half_life / _VARIANCE_SAMPLES, 1.0)
-            ratings.variance[0] += weight * (own[SKILL] ** 2 + before - ratings.variance[0])
+            ratings.variance[0] += weight * (own[SKILL] * own[SKILL] + variance - ratings.variance[0])
             ratings.variance[0] = max(ratings.variance[0], _MIN_VARIANCE)
             kept = 0.5 ** (num_tokens[step] / half_life)
             own[INFORMATION] *= kept
             # Its mean over outcomes and prior, of which the outcomes now weigh less.
-            own[SKILL] *= kept * _skill_variance(ratings, row) / before
+            own[SKILL] *= kept * _skill_variance(ratings, row) / variance
 
 
 @compiled
