@@ -168,11 +168,9 @@ def judge(column: str, results: Mapping[str, Result], plain: Result) -> tuple[st
         faults.append("requests with spec: off were drafted for")
     if faults:
         return WRONG, faults
-    runs: list[tuple[str, ...]] = [("greedy",), ("seeded",)]
-    if COLUMNS[column][1]["draft_length"]["policy"] == "optimal":
-        # It drafts where that is worth its time, which depends on the machine.
-        runs = [("greedy", "seeded")]
-    for names in runs:
+    # `optimal` drafts where that is worth its time, which depends on the machine.
+    is_optimal = COLUMNS[column][1]["draft_length"]["policy"] == "optimal"
+    for names in [("greedy", "seeded")] if is_optimal else [("greedy",), ("seeded",)]:
         accepted, rejected = (sum(getattr(results[name], each) for name in names) for each in ("accepted", "rejected"))
         if not (accepted and rejected):
             return UNTESTED, [f"{' and '.join(names)}: {accepted} drafts accepted, {rejected} rejected"]

@@ -24,14 +24,13 @@ def verdict(
     accepted=2,
     drafted=5,
     drafted_off=0,
-    drafted_seeded=None,
+    drafts_seeded=True,
     column="ngram",
 ):
     """Of a cell whose greedy output without the plugin is 1, 2, 3."""
-    seeded_drafts = (accepted, drafted) if drafted_seeded is None else (0, drafted_seeded)
     results = {
         "greedy": result(greedy, accepted=accepted, drafted=drafted),
-        "seeded": result(seeded, 1.0, *seeded_drafts),
+        "seeded": result(seeded, accepted=accepted * drafts_seeded, drafted=drafted * drafts_seeded),
         "seeded without drafts": result(without, drafted=drafted_off),
     }
     return judge(column, results, result((1, 2, 3), gap))[0]
@@ -66,6 +65,6 @@ def test_a_cell_without_accepted_or_rejected_drafts_is_untested(drafts):
 
 
 def test_optimal_may_draft_in_one_of_the_runs_alone():
-    assert verdict(column="cascade", drafted_seeded=0) == EXACT
-    assert verdict(column="ngram", drafted_seeded=0) == UNTESTED
+    assert verdict(column="cascade", drafts_seeded=False) == EXACT
+    assert verdict(column="ngram", drafts_seeded=False) == UNTESTED
     assert verdict(column="cascade", accepted=0) == UNTESTED

@@ -190,10 +190,11 @@ def _learn(
             before = _own(ratings, i, before)
         if num_tokens[step]:
             own, variance = ratings.requests[row], _skill_variance(ratings, row)
-            weight = min(num_tokens[step] / half_life / _VARIANCE_SAMPLES, 1.0)
+            half_lives = num_tokens[step] / half_life
+            weight = min(half_lives / _VARIANCE_SAMPLES, 1.0)
             ratings.variance[0] += weight * (own[SKILL] * own[SKILL] + variance - ratings.variance[0])
             ratings.variance[0] = max(ratings.variance[0], _MIN_VARIANCE)
-            kept = 0.5 ** (num_tokens[step] / half_life)
+            kept = 0.5**half_lives
             own[INFORMATION] *= kept
             # Its mean over outcomes and prior, of which the outcomes now weigh less.
             own[SKILL] *= kept * _skill_variance(ratings, row) / variance

@@ -24,21 +24,19 @@ def server_of(kind: str, pass_share: float) -> Server:
     return Server(step, (COPYING, Cost(pass_share * step(1), 0.002 * step(1))), most=5)
 
 
+# Settings in which one run in five stays with the model for all, at 0.76 to 0.83: nothing is tried for its own sake.
+STAYS = {("memory", 0.1, "two of each"), ("cores", 0.01, "two of each")}
 LOADS = {"one of each": [REPEATING, NOVEL], "two of each": [REPEATING, REPEATING, NOVEL, NOVEL], "one": [REPEATING]}
 
 
 @pytest.mark.parametrize("load", LOADS)
 @pytest.mark.parametrize(("kind", "pass_share"), [("memory", 0.1), ("cores", 0.1), ("memory", 0.4), ("cores", 0.01)])
 def test_comes_within_four_hundredths_of_one_that_knows(kind: str, pass_share: float, load: str, full: bool) -> None:
-    """What it spends on learning is included; means of 16 seeds.
-
-    With two of each one run in five stays with the model for all, at 0.76 to 0.83, since nothing is tried for its own
-    sake. Means of 48 such runs are 0.95.
-    """
+    """What it spends on learning is included; means of 16 seeds. In settings of `STAYS` means of 48 are 0.95."""
     if not full and (kind, pass_share, load) != ("memory", 0.1, "one of each"):
         pytest.skip("a full-size test")
     server, loads = server_of(kind, pass_share), LOADS[load]
-    seeds, share = (48, 0.93) if load == "two of each" else (16, 0.96)
+    seeds, share = (48, 0.93) if (kind, pass_share, load) in STAYS else (16, 0.96)
     rates = [simulate(control_for(server), server, lambda _: loads, 1500, SEED + i).rate() for i in range(seeds)]
     assert np.mean(rates) >= share * oracle(server, loads)
 
