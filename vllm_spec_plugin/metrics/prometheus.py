@@ -1,6 +1,7 @@
 """Exports the counters as Prometheus metrics, in the process that serves GET /metrics."""
 
 import functools
+from bisect import bisect_left
 from typing import Any, Literal
 
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
@@ -10,6 +11,14 @@ from vllm_spec_plugin.metrics.counters import PROPOSER_ERRORS, WITHOUT_DRAFTS, S
 _RATES = tuple(i / 10 for i in range(11))
 _DRAFT_LENGTHS = (*range(9), 10, 12, 16, 24, 32, 48, 64)
 _LENGTHS = (1, 1.25, 1.5, 1.75, 2, 2.5, 3, 3.5, 4, 5, 6, 8, 12, 16, 32)
+
+
+class _CountedHistogram(Histogram):
+    """A histogram to which equal values are added at once: a busy server has hundreds of them per step."""
+
+    def observe_many(self, amount: float, count: int) -> None:
+        self._sum.inc(amount * count)
+        self._buckets[bisect_left(self._upper_bounds, amount)].inc(count)
 
 
 class Exporter:
@@ -37,9 +46,9 @@ class Exporter:
             name = f"vllm_spec_plugin:{name}"
             return Gauge(name, documentation, labels, registry=registry, multiprocess_mode=mode)
 
-        def histogram(name: str, documentation: str, buckets: tuple[float, ...]) -> Histogram:
+        def histogram(name: str, documentation: str, buckets: tuple[float, ...]) -> _CountedHistogram:
             name = f"vllm_spec_plugin:{name}"
-            return Histogram(name, documentation, ("method",), buckets=buckets, registry=registry)
+            return _CountedHistogram(name, documentation, ("method",), buckets=buckets, registry=registry)
 
         rate, length = "Accepted / drafted tokens of each ended request.", "1 + accepted / steps of each ended request."
         self._rates = histogram("request_acceptance_rate", rate, _RATES)
@@ -86,8 +95,7 @@ class Exporter:
             self._lengths.labels(step.method).observe(length)
         chosen = self._chosen.labels(step.method)
         for length, count in enumerate(step.chosen_lengths):
-            for _ in range(count):
-                chosen.observe(length)
+            chosen.observe_many(length, count)
         for reason in WITHOUT_DRAFTS:
             self._without_drafts.labels(reason).inc(step.without_drafts.get(reason, 0))
         self._without_salt.inc(step.requests_without_salt)

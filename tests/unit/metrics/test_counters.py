@@ -86,6 +86,11 @@ def test_prometheus_shows_the_sums():
     assert value("request_acceptance_length_sum", method="ngram") == 5
     assert [value(f"draft_length_{kind}", method="ngram") for kind in ("count", "sum")] == [2, 3]
     assert value("draft_length_bucket", method="ngram", le="1.0") == 1
+    chosen = [5, 0, 1] + [0] * 8 + [7] + [0] * 58 + [2]
+    exporter.add([StepCounters("medusa", chosen_lengths=chosen).to_payload()])
+    buckets = ("0.0", "1.0", "2.0", "10.0", "12.0", "64.0", "+Inf")
+    assert [value("draft_length_bucket", method="medusa", le=le) for le in buckets] == [5, 5, 6, 6, 13, 13, 15]
+    assert [value(f"draft_length_{kind}", method="medusa") for kind in ("count", "sum")] == [15, 2 + 77 + 2 * 70]
     exporter.add([StepCounters("ngram", realised_saved_seconds=-1000.0).to_payload()])
     assert value("realised_saved_seconds", method="ngram") < 0
     before = value("requests_without_salt_total")
