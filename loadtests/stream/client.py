@@ -12,6 +12,9 @@ from loadtests.stream.sse import Ending, EventParser
 from loadtests.stream.timing import ErrorKind, StreamRecord
 
 COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
+# Seconds after which a connection is not used again. vLLM closes one that was idle for 5 seconds, and a request that is
+# sent at that moment gets no response.
+_MAX_IDLE = 2.0
 # Characters of an error's body that go into its message.
 _MOST_MESSAGE = 500
 
@@ -64,7 +67,7 @@ class StreamReader:
 
 
 class StreamingClient:
-    """One user of an OpenAI-compatible server; the connection is kept between requests."""
+    """One user of an OpenAI-compatible server; the connection is kept between requests without a long pause."""
 
     def __init__(
         self, base_url: str, api_key: str = "", timeout: float = 120.0, clock: Callable[[], float] = time.perf_counter
@@ -78,7 +81,7 @@ class StreamingClient:
             clock: monotonic, in seconds.
         """
         self._base_url, self._timeout, self._clock = base_url.rstrip("/"), timeout, clock
-        self._session = requests.Session()
+        self._session, self._last_used = requests.Session(), clock()
         # Compressed chunks would wait for one another.
         self._session.headers["Accept-Encoding"] = "identity"
         if api_key:
@@ -93,6 +96,8 @@ class StreamingClient:
             max_pieces: closes the connection after this many pieces, and the record ends `CUT`. None reads to the end.
         """
         started = self._clock()
+        if started - self._last_used > _MAX_IDLE:
+            self._session.close()
         reader = StreamReader(started)
         sent = dict(body) | {"stream": True, "stream_options": {"include_usage": True, "continuous_usage_stats": True}}
         timeouts = (self._timeout, self._timeout)
@@ -114,7 +119,8 @@ class StreamingClient:
             reader.fail(ErrorKind.CONNECT, str(error))
         except (requests.exceptions.RequestException, urllib3.exceptions.HTTPError, OSError) as error:
             reader.fail(ErrorKind.CUT, str(error))
-        return reader.end(self._clock())
+        self._last_used = self._clock()
+        return reader.end(self._last_used)
 
     def close(self) -> None:
         """Closes the connection."""

@@ -3,6 +3,8 @@
 import socket
 from collections.abc import Iterator
 from contextlib import closing
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
 
 import pytest
 
@@ -78,6 +80,31 @@ def test_a_server_that_says_nothing_more_is_not_waited_for() -> None:
     with MockServer(MockOptions(port=0, ttft_ms=0, itl_ms=5000)) as server:
         found = ask_once(server.base_url, timeout=0.3)
     assert (found.error, found.output_tokens) == (ErrorKind.TIMEOUT, 1)
+
+
+def test_a_connection_is_not_used_again_after_a_pause() -> None:
+    peers, now = [], [0.0]
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            peers.append(self.client_address)
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(STREAM)))
+            self.end_headers()
+            self.wfile.write(STREAM)
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        client = StreamingClient(f"http://127.0.0.1:{server.server_port}", clock=lambda: now[0])
+        for pause in (0, 1, 3):
+            now[0] += pause
+            assert measure(client.ask(COMPLETIONS, body(**PROMPT))).error is None
+        client.close()
+        server.shutdown()
+    assert peers[0] == peers[1] != peers[2]
 
 
 def ask_once(url: str, timeout: float = 10.0) -> Measures:
