@@ -119,7 +119,9 @@ def compare(
     plan = Plan(cells, texts, sizes, rounds, seed)
     choices = choose_arms(arm or _ARMS)
     base = base_of(proposer, draft and model_source("--draft", draft, "draft"))
-    origin = provenance(sys.argv[1:], seed, given, {"target": source, "draft": base.draft}) | {"sizes": asdict(sizes)}
+    origin = provenance(sys.argv[1:], seed, given, {"target": source, "draft": base.weights("draft_model")}) | {
+        "sizes": asdict(sizes)
+    }
     with tempfile.TemporaryDirectory(prefix="vllm-spec-bench-") as name:
         folder = Path(name)
         arms = plan_arms(choices, base, optimal_tokens, folder)

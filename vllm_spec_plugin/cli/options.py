@@ -25,8 +25,8 @@ Target = Annotated[str | None, typer.Option(help="Folder or hub name of the targ
 Draft = Annotated[
     str | None,
     typer.Option(
-        help="Folder or hub name of the draft model of stock:draft_model and, without --proposer, of optimal and "
-        "fixed. [default: the proposer's, or the bundled one]"
+        help="Folder or hub name of the weights of stock:draft_model or stock:eagle3 and, without --proposer, of the "
+        "draft model of optimal and fixed. [default: the proposer's, or the bundled ones]"
     ),
 ]
 Proposer = Annotated[

@@ -59,12 +59,17 @@ class Base(NamedTuple):
     Attributes:
         config: of the arms `optimal` and `fixed`, which replace its draft_length.
         source: where it is from, for messages.
-        draft: the draft model of vLLM's own speculation, a folder's absolute path or a hub name.
+        draft: weights for vLLM's own speculation, a folder's absolute path or a hub name; None if none are named.
     """
 
     config: PluginConfig
     source: str
-    draft: str
+    draft: str | None
+
+    def weights(self, method: str) -> str:
+        """Returns the draft model or head of vLLM's own `method`: the named one, the proposer's, or the bundled one."""
+        own = (one.draft_weights.model for one in self.config.proposers if one.method == method and one.draft_weights)
+        return self.draft or next(own, str(model_path("eagle3" if method == "eagle3" else "draft")))
 
 
 def base_of(proposer: Path | None, draft: str | None) -> Base:
@@ -72,18 +77,16 @@ def base_of(proposer: Path | None, draft: str | None) -> Base:
 
     Args:
         proposer: path of a plugin.yaml; None is a draft model that drafts greedily.
-        draft: folder or hub name of the draft model; None is the one in `proposer`, else the bundled one.
+        draft: folder or hub name of the draft model; None is the bundled one. Beside `proposer` only vLLM's own
+            speculation takes it.
 
     Raises:
         ConfigError: the plugin.yaml is not there, or has a mistake.
     """
-    small = draft or str(model_path("draft"))
-    if proposer is None:
-        section = {"method": "draft_model", "model": small, "draft_sampling": "greedy"}
-        return Base(parse_config({"proposer": section}, "the draft model"), "the draft model", small)
-    config = load_config(proposer)
-    own = (one.draft_weights.model for one in config.proposers if one.draft_weights)
-    return Base(config, str(proposer), draft or next(own, small))
+    if proposer is not None:
+        return Base(load_config(proposer), str(proposer), draft)
+    section = {"method": "draft_model", "model": draft or str(model_path("draft")), "draft_sampling": "greedy"}
+    return Base(parse_config({"proposer": section}, "the draft model"), "the draft model", draft)
 
 
 def choose_arms(given: Sequence[str]) -> tuple[Choice, ...]:
@@ -137,11 +140,9 @@ def plan_arms(choices: Sequence[Choice], base: Base, optimal_tokens: int, folder
             case "fixed":
                 return PlannedArm(written("fixed", tokens), is_fixed=True)
             case "stock":
-                # The bundled draft model is no head; the target has a bundled one.
-                is_head = choice.detail == "eagle3" and base.draft == str(model_path("draft"))
-                draft = str(model_path("eagle3")) if is_head else base.draft
-                settings = {"method": choice.detail, "num_speculative_tokens": tokens}
-                return PlannedArm(ArmPlan(settings | (STOCK_METHODS[choice.detail].vllm_settings(draft) or {})))
+                method = choice.detail
+                settings = STOCK_METHODS[method].vllm_settings(base.weights(method)) or {}
+                return PlannedArm(ArmPlan({"method": method, "num_speculative_tokens": tokens} | settings))
             case "file":
                 return PlannedArm(plan_file(Path(choice.detail)))
 

@@ -61,6 +61,16 @@ def test_stock_eagle3_takes_the_bundled_head_unless_another_is_named(tmp_path: P
         assert arms["vLLM's eagle3, K = 4"].plan.speculative_config == expected
 
 
+def test_each_stock_method_has_weights_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "head").mkdir()
+    arms = planned(tmp_path, "stock:eagle3", "stock:draft_model", proposer="proposer: {method: eagle3, model: head}\n")
+    settings = [arms[f"vLLM's {method}, K = 4"].plan.speculative_config for method in ("eagle3", "draft_model")]
+    assert [isinstance(one, dict) and one["model"] for one in settings] == [
+        str(tmp_path / "head"),
+        str(model_path("draft")),
+    ]
+
+
 @pytest.mark.parametrize("draft", [None, "some/draft"])
 def test_stock_takes_the_draft_that_was_named_or_the_proposers(tmp_path: Path, draft: str | None) -> None:
     (tmp_path / "draft").mkdir()
