@@ -40,6 +40,8 @@ MEDUSA_TREE_RANDOM = str(REPOSITORY / "tests/engine/configs/medusa_tree_random.y
 CASCADE = str(REPOSITORY / "tests/engine/configs/cascade.yaml")
 CONTENDED = str(REPOSITORY / "tests/engine/configs/contended.yaml")
 RANDOM_LENGTHS = {MEDUSA_TREE_RANDOM, CASCADE, EAGLE3_CASCADE}
+# The policy learns that all steps take equally long; else it may find that drafts of many requests do not pay.
+EQUAL_STEPS = {DRAFT_MODEL_OPTIMAL}
 _MOST_ALIVE = 4
 ENVIRONMENT = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
@@ -93,6 +95,7 @@ class Engine:
             arguments["speculative_config"] = self.config
         hooks = {"hooks": "tests.engine.hooks", "check": self.check, "generic_pass": self.generic_pass}
         hooks["random_lengths"] = self.random_lengths or self.config in RANDOM_LENGTHS
+        hooks["equal_steps"] = self.config in EQUAL_STEPS
         options = {name: dict(value) if isinstance(value, tuple) else value for name, value in self.options}
         return arguments | hooks | options
 

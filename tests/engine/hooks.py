@@ -18,6 +18,8 @@ def install(arguments: dict[str, Any]) -> None:
         integrity.install()
     if arguments.pop("random_lengths"):
         lengths.install()
+    if arguments.pop("equal_steps"):
+        lengths.equal_steps()
     if arguments.pop("generic_pass"):
         draft_engine.draft_pass = DraftPass  # type: ignore[attr-defined]
         head_engine.head_pass = HeadPass  # type: ignore[attr-defined]

@@ -1,8 +1,10 @@
-"""Draft lengths at random: tests of exactness then do not depend on how long steps take."""
+"""Draft lengths at random, and steps of equal length: tests of exactness do not depend on how long steps take."""
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import count
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -15,6 +17,8 @@ from vllm_spec_plugin.turns import Turns
 
 # Share of requests without a draft.
 _WITHOUT = 0.05
+# What a step takes for the policy, in seconds; drafting takes far less.
+_STEP = 0.1
 # Drafts with a branch that were verified, as "drafted accepted".
 _seen = Counter[str]()
 
@@ -66,6 +70,14 @@ def install() -> None:
 
     mock.patch.object(scheduler, "create_control", create).start()
     mock.patch.object(scheduler.SpecScheduler, "update_from_output", checked_update).start()
+
+
+def equal_steps() -> None:
+    """Tells the policy of each engine from now on that all steps take equally long, so that it drafts much."""
+    from vllm_spec_plugin.scheduling import adapter
+
+    ticks = count()
+    mock.patch.object(adapter, "time", SimpleNamespace(perf_counter=lambda: next(ticks) * _STEP)).start()
 
 
 def count_anew() -> Counter[str]:

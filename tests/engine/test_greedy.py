@@ -42,8 +42,6 @@ CONFIGS = {
     "multi_draft_confident": MULTI_DRAFT_CONFIDENT,
     "cascade": CASCADE,
 }
-# How often it drafts depends on what steps take.
-MEASURED = {DRAFT_MODEL_OPTIMAL}
 # Trees of random sizes, and how many sizes there are at least.
 NUM_SIZES = {MEDUSA_TREE_DRAWN: 4, MULTI_DRAFT_CONFIDENT: 6, EAGLE3_TREE: 6, EAGLE3_CASCADE: 6}
 BRANCHING = {MULTI_DRAFT_CONFIDENT, EAGLE3_TREE, EAGLE3_CASCADE}
@@ -80,9 +78,9 @@ def test_greedy_output_survives_chunked_prompts_and_preemption(
     assert result.preemptions > 0 or config in BRANCHING
     assert result.metrics["vllm:prefix_cache_hits"] > 0
     assert not any(count for name, count in result.metrics.items() if "proposer_errors" in name)
-    assert min(result.accepted, result.rejected) > (0 if config in MEASURED else 100)
+    assert min(result.accepted, result.rejected) > 100
     short = [result.metrics[f"vllm_spec_plugin:{name}_total"] for name in SHORT_OF_MEMORY]
-    assert config in MEASURED or min(short) > 0
+    assert min(short) > 0
     if config in NUM_SIZES:
         sizes = tree_sizes(result)
         assert len(sizes) >= NUM_SIZES[config]

@@ -49,7 +49,8 @@ if is_full():
     ENGINES |= {
         "frequency": Engine(config=FREQUENCY),
         "draft_model_confident": Engine(config=CONFIDENT),
-        "draft_model_optimal": Engine(config=DRAFT_MODEL_OPTIMAL),
+        # With few requests, as the policy begins with the guess that drafts of many cost too much.
+        "draft_model_optimal": Engine(config=DRAFT_MODEL_OPTIMAL, max_num_seqs=16),
         "eagle3_tree": Engine(config=EAGLE3_TREE, random_lengths=True),
         "medusa": Engine(config=MEDUSA),
         "medusa_tree": Engine(config=MEDUSA_TREE),
