@@ -15,12 +15,12 @@ R = TypeVar("R")
 
 
 def compiled(function: Callable[P, R]) -> Callable[P, R]:
-    """Compiles at the first call, and caches the machine code on disk.
+    """Compiles at the first call, and caches the machine code on disk. Division by 0 is as in numpy: no error.
 
     numba detects edits of the function's file, not of files with functions that it calls: after editing trie.py, touch
     backoff.py too (installing writes both).
     """
-    return cast(Callable[P, R], numba.njit(cache=True)(function))
+    return cast(Callable[P, R], numba.njit(cache=True, error_model="numpy")(function))
 
 
 def compiled_sum(function: Callable[P, R]) -> Callable[P, R]:

@@ -54,10 +54,10 @@ class AcceptanceModel:
         c_i = (n_i b_i + l c_{i-1}) / (n_i + l)
 
     A verified token, y = 1 if it was accepted, updates both as an extended Kalman filter does. With w = a (1 - a),
-    u = 1 / (n_i + l), v = 1 / (m_r + 1 / S) and s = u + v + 1 / w:
+    u = 1 / (n_i + l), v = 1 / (m_r + 1 / S) and e = (y - a) / (1 + w (u + v)):
 
-        c_i += u (y - a) / (w s)      n_i += 1 / (v + 1 / w)
-        t_r += v (y - a) / (w s)      m_r += 1 / (u + 1 / w)
+        c_i += u e      n_i += w / (1 + w v)
+        t_r += v e      m_r += w / (1 + w u)
 
     So outcomes of an unknown request change its own skill, and b_i follows outcomes that many requests share. m_r
     halves in every `half_life` output tokens of the request, to follow changes of its text. n_i halves in 1,024 steps,
@@ -131,8 +131,8 @@ def _own(ratings: Ratings, i: int, before: float) -> float:
 
 
 @compiled
-def _observe(ratings: Ratings, row: int, i: int, before: float, is_accepted: bool) -> None:
-    """Updates position i and a request by one token; equations in `AcceptanceModel`.
+def _observe(ratings: Ratings, row: int, i: int, before: float, is_accepted: bool) -> float:
+    """Updates position i and a request by one token, and returns c_i; equations in `AcceptanceModel`.
 
     Args:
         ratings: estimates, changed in place.
@@ -142,18 +142,20 @@ def _observe(ratings: Ratings, row: int, i: int, before: float, is_accepted: boo
         is_accepted: y.
     """
     request, information, lean = ratings.requests[row], ratings.information[i], LEAN if i else ANCHOR
-    own = _own(ratings, i, before)
-    prob = 1 / (1 + math.exp(-own - request[SKILL]))
-    prob = min(max(prob, _MIN_PROB), 1 - _MIN_PROB)
-    noise = 1 / (prob * (1 - prob))
+    own, skill = _own(ratings, i, before), request[SKILL]
     position_variance, skill_variance = 1 / (information + lean), _skill_variance(ratings, row)
-    surprise = ((1.0 if is_accepted else 0.0) - prob) * noise / (position_variance + skill_variance + noise)
-    request[SKILL] = _bounded(request[SKILL] + skill_variance * surprise)
-    request[INFORMATION] += 1 / (position_variance + noise)
-    after = information + 1 / (skill_variance + noise)
+    prob = 1 / (1 + math.exp(-own - skill))
+    prob = min(max(prob, _MIN_PROB), 1 - _MIN_PROB)
+    weight = prob * (1 - prob)
+    error = ((1.0 if is_accepted else 0.0) - prob) / (1 + weight * (position_variance + skill_variance))
+    request[SKILL] = _bounded(skill + skill_variance * error)
+    request[INFORMATION] += weight / (1 + weight * position_variance)
+    after = information + weight / (1 + weight * skill_variance)
+    own = _bounded(own + position_variance * error)
     # Without the part of the prior by the position before it.
-    ratings.log_odds[i] = _bounded(((own + position_variance * surprise) * (after + lean) - lean * before) / after)
+    ratings.log_odds[i] = own + (own - before) * lean / after
     ratings.information[i] = after
+    return own
 
 
 @compiled
@@ -186,8 +188,7 @@ def _learn(
         last = drafted[step] if is_tree else min(drafted[step], accepted[step] + 1)
         for i in range(min(last, num_positions)):
             is_accepted = bool(nodes[step] >> i & 1) if is_tree else i < accepted[step]
-            _observe(ratings, row, i, before, is_accepted)
-            before = _own(ratings, i, before)
+            before = _observe(ratings, row, i, before, is_accepted)
         if num_tokens[step]:
             own, variance = ratings.requests[row], _skill_variance(ratings, row)
             half_lives = num_tokens[step] / half_life

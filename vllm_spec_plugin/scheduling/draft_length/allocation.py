@@ -35,7 +35,7 @@ class Offers(NamedTuple):
         draft_prob: [L, n], probability of a draft with at least one token.
         gains: [L, n, K], expected accepted tokens at each position, falling per expected draft token.
         draft_tokens: [L, n, K], expected draft tokens at each position.
-        entry: [L, n], further seconds of a request's first draft token: catching up with its text.
+        entry: [n, L], further seconds of a request's first draft token: catching up with its text.
         limits: [n, L], maximum draft tokens.
         drafting: [L, 3], seconds of `ASKING`, `POSITION` and `TOKEN`.
         step: [draft tokens + 2], seconds of the target's step with 0, 1, 2, ... draft tokens.
@@ -136,7 +136,7 @@ def _rank_proposers(offers: Offers, rate: float, row_seconds: float) -> Ints:
                 continue
             per_token = rate * (row_seconds + costs[TOKEN])
             per_position = rate * costs[POSITION] / num_requests
-            value, best = -rate * (costs[ASKING] / num_requests + offers.entry[proposer, request]), -np.inf
+            value, best = -rate * (costs[ASKING] / num_requests + offers.entry[request, proposer]), -np.inf
             for k in range(limit):
                 value += offers.gains[proposer, request, k] - per_position
                 value -= per_token * offers.draft_tokens[proposer, request, k]
@@ -175,7 +175,7 @@ def _rank_positions(offers: Offers, proposers: Ints, rate: float) -> _Candidates
             if proposer == NO_PROPOSER:
                 break
             limit = offers.limits[request, proposer]
-            worth, tokens, best, num_first = -rate * offers.entry[proposer, request], 0.0, -np.inf, 0
+            worth, tokens, best, num_first = -rate * offers.entry[request, proposer], 0.0, -np.inf, 0
             for k in range(limit):
                 gain, token = offers.gains[proposer, request, k], offers.draft_tokens[proposer, request, k]
                 keys[k] = gain / token - rate * offers.drafting[proposer, TOKEN]
@@ -245,7 +245,7 @@ def _scan(offers: Offers, candidates: _Candidates, bounds: Ints, max_positions: 
             reach[turn] = next_reach[request]
             next_reach[request] *= 1 - offers.draft_prob[proposer, request]
             idle[proposer] *= 1 - reach[turn]
-            drafting += reach[turn] * offers.entry[proposer, request]
+            drafting += reach[turn] * offers.entry[request, proposer]
         token = reach[turn] * offers.draft_tokens[proposer, request, position]
         tokens += reach[turn] * offers.gains[proposer, request, position]
         rows += token

@@ -90,6 +90,7 @@ class OptimalControl:
         self._rest, self._rest_left, self._num_resting = 0, 0, 0
         self._kept: _Kept | None = None
         self._num_positions = np.array([proposer.num_positions for proposer in proposers])
+        self._max_positions = max((proposer.num_positions for proposer in proposers), default=0)
         # Of the latest plan: tokens per second over those of no drafts, and draft tokens per request.
         self._speedup, self._rows_per_request = 1.0, 0.0
 
@@ -171,16 +172,13 @@ class OptimalControl:
         """Returns the proposers' expected drafts and costs."""
         shape = len(self.proposers), len(rows)
         draft_prob = np.empty(shape)
-        gains, draft_tokens = np.empty((2, *shape, int(self._num_positions.max())))
+        gains, draft_tokens = np.empty((2, *shape, self._max_positions))
         for i, proposer in enumerate(self.proposers):
             proposer.expect(rows, draft_prob[i], gains[i], draft_tokens[i])
         costs = [proposer.draft_cost for proposer in self.proposers]
-        # In C order: for another memory layout numba would compile the policy again.
-        entry = np.empty(shape)
-        per_token = [[cost.catch_up_seconds / CATCH_UP_STEPS] for cost in costs]
-        np.multiply(_table(uncomputed, len(costs)).T, per_token, out=entry)
+        entry = _table(uncomputed, len(costs)) * [cost.catch_up_seconds / CATCH_UP_STEPS for cost in costs]
         bounds = np.minimum(_table(limits, len(costs)), self._num_positions)
-        max_draft_tokens = min(max(batch.max_draft_tokens, 0), int(bounds.max(axis=1).sum()))
+        max_draft_tokens = min(max(batch.max_draft_tokens, 0), len(rows) * self._max_positions)
         step = self.step_cost.seconds_from(batch.base_tokens, max_draft_tokens + 2, batch.num_requests, batch.context)
         drafting = np.array([cost.coefficients for cost in costs])
         return Offers(draft_prob, gains, draft_tokens, entry, bounds, drafting, step, max_draft_tokens, batch.others)

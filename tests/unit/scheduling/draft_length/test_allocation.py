@@ -31,14 +31,16 @@ def offers_of(gains: npt.ArrayLike, step: npt.ArrayLike, **changes: Any) -> Offe
         draft_prob=draft_tokens.reshape(all_gains.shape)[:, :, 0].copy(),
         gains=all_gains,
         draft_tokens=draft_tokens.reshape(all_gains.shape),
-        entry=np.zeros((num_proposers, num_requests)),
+        entry=np.zeros((num_requests, num_proposers)),
         limits=np.full((num_requests, num_proposers), most),
         drafting=np.zeros((num_proposers, 3)),
         step=np.array(step, np.float64),
         max_draft_tokens=num_requests * most,
         others=0,
     )
-    arrays = {name: np.array(value) for name, value in changes.items() if name in ("entry", "limits", "drafting")}
+    arrays = {
+        name: np.array(value, order="C") for name, value in changes.items() if name in ("entry", "limits", "drafting")
+    }
     return offers._replace(**(changes | arrays))
 
 
@@ -67,7 +69,7 @@ def value_of(offers: Offers, plan: Sequence[Turns]) -> Value:
             tokens += reach * offers.gains[proposer, request, :length].sum()
             count = reach * offers.draft_tokens[proposer, request, :length].sum()
             rows += count
-            seconds += count * offers.drafting[proposer, 2] + reach * offers.entry[proposer, request]
+            seconds += count * offers.drafting[proposer, 2] + reach * offers.entry[request, proposer]
             positions += length
             asked[proposer].append((length, reach))
             reach *= 1 - offers.draft_prob[proposer, request]
@@ -124,7 +126,7 @@ def cascade(seed: int) -> Offers:
         right * draft_tokens,
         np.cumsum([1.0, *rng.exponential(rng.choice([0.02, 0.1, 0.3]), 2 * n + 1)]),
         draft_tokens=draft_tokens,
-        entry=rng.random((2, n)) * (rng.random((2, n)) < 0.2) * 0.3,
+        entry=(rng.random((2, n)) * (rng.random((2, n)) < 0.2) * 0.3).T,
         drafting=rng.random((2, 3)) * rng.choice([0.0, 0.02, 0.1, 0.4], (2, 1)) * [1, 1, 0.2],
     )
 
@@ -156,7 +158,7 @@ def test_the_value_of_a_plan_is_that_of_its_turns_and_all_limits_are_kept(seed: 
         draft_tokens * np.cumprod(rng.random((3, 6, 12)) ** 0.3, axis=2),
         np.cumsum([1.0, *rng.exponential(0.05, max_draft_tokens + 1)]),
         draft_tokens=draft_tokens,
-        entry=rng.random((3, 6)) * 0.1,
+        entry=rng.random((6, 3)) * 0.1,
         limits=rng.integers(0, 13, (6, 3)),
         drafting=rng.random((3, 3)) * [0.1, 0.05, 0.01] * rng.choice([0.0, 1.0], (3, 1)),
         max_draft_tokens=max_draft_tokens,
@@ -188,7 +190,7 @@ def test_an_entry_is_paid_by_a_whole_draft_or_not_at_all() -> None:
     gains = [[0.9, 0.8, 0.7, 0.6], [0.5, 0.4, 0.1, 0.1]]
     step = np.linspace(1, 1.08, 9)
     for seconds, lengths in ((0.0, [4, 4]), (0.4, [4, 4]), (10.0, [0, 4])):
-        assert lengths_of(offers_of(gains, step, entry=[[seconds, 0.0]])) == lengths
+        assert lengths_of(offers_of(gains, step, entry=[[seconds], [0.0]])) == lengths
 
 
 def test_a_turn_that_hardly_ever_comes_is_not_planned() -> None:
