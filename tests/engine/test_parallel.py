@@ -45,6 +45,8 @@ FAULT_CASES = [
     for fault in FAULTS
     if is_full() or config == "cascade" or fault == "other_tokens"
 ]
+# Accepted tokens with a fault, where few are drafted: of later requests only, and of sampled text.
+MIN_ACCEPTED = {EAGLE3: 5, LOOKUP: 0}
 DIFFER = f"vllm_spec_plugin:proposer_errors_total{{reason={RANKS_DIFFER}}}"
 
 
@@ -85,12 +87,12 @@ def test_two_ranks_give_the_outputs_of_one(
 def test_fault_on_one_rank_leaves_the_output_alone(
     config: str, fault: str, arms: Arms, reference: Reference, prompts: list[Tokens]
 ) -> None:
-    """Drafts that the ranks do not agree on are dropped, others go on."""
+    """Drafts that the ranks do not agree on are dropped, others go on: of a head, those of later requests only."""
     plain = arms.run(Engine(), greedy_job(prompts, 32))
     result = arms.run(two_ranks(CONFIGS[config]), greedy_job(prompts, 32, f"{fault}@1"))
     assert_same_tokens(reference, prompts, result, plain)
     assert result.metrics[DIFFER] > 2
-    assert result.accepted > 20
+    assert result.accepted > MIN_ACCEPTED.get(CONFIGS[config], 20)
 
 
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
@@ -100,7 +102,7 @@ def test_another_q_on_one_rank_is_noticed(config: str, arms: Arms, prompts: list
     result = arms.run(two_ranks(config), Job([Request(prompt, params) for prompt in prompts], fault="other_q@1"))
     assert [len(tokens) for tokens in result.tokens()] == [32] * len(prompts)
     assert result.metrics[DIFFER] > 2
-    assert result.accepted > 20
+    assert result.accepted > MIN_ACCEPTED.get(config, 20)
 
 
 def test_fault_of_one_rank_within_a_pass_ends_the_engine_soon_and_says_why(arms: Arms, prompts: list[Tokens]) -> None:

@@ -7,7 +7,12 @@ from typing import TYPE_CHECKING, Any, cast
 
 from vllm_spec_plugin.compat.frontend import carry
 from vllm_spec_plugin.compat.kv_cache import Request, RequestStatus, kv_cache_manager_in_place
-from vllm_spec_plugin.compat.scheduler import DraftTokenIds, Scheduler, disable_placeholder_drafts
+from vllm_spec_plugin.compat.scheduler import (
+    DraftTokenIds,
+    Scheduler,
+    ask_for_drafts_when_expected,
+    disable_placeholder_drafts,
+)
 from vllm_spec_plugin.config.settings import config_in
 from vllm_spec_plugin.kv.manager import SpecKVCacheManager
 from vllm_spec_plugin.kv.tree_forks import TreeForks
@@ -40,6 +45,7 @@ class SpecScheduler(Scheduler):
 
     Attributes:
         counters_seconds: minimum time between two messages of counters to the frontend, while requests run.
+        expects_drafts: whether the latest planned step makes drafts, or verifies some: then the workers are asked.
     """
 
     kv_cache_manager: SpecKVCacheManager
@@ -50,6 +56,8 @@ class SpecScheduler(Scheduler):
         with kv_cache_manager_in_place(SpecKVCacheManager, drops_last_hit=uses_head):
             super().__init__(vllm_config, *args, **kwargs)
         disable_placeholder_drafts(self)
+        ask_for_drafts_when_expected()
+        self.expects_drafts = True
         self._method, self._methods = config.proposer.method, [proposer.method for proposer in config.proposers]
         self._counters = CountersByMethod()
         for method in (self._method, *self._methods):
@@ -88,6 +96,7 @@ class SpecScheduler(Scheduler):
         if self._drafted:
             self._drafted.difference_update(output.num_scheduled_tokens)
         turns = self._adapter.plan(output, self.running, self._blocks.max_step_tokens)
+        self.expects_drafts = bool(turns or output.scheduled_spec_decode_tokens)
         forks: dict[str, Forks] = {}
         if self._manages_kv:
             self._blocks.reserve(output, turns)
