@@ -5,16 +5,22 @@ from typing import Any
 import torch
 
 from vllm_spec_plugin.compat.cpu_pass import CPUPass, Forward, example
+from vllm_spec_plugin.compat.eagle3 import attention_of
+
+
+# Some result that the graph must compute.
+_ONE_ROW = torch.zeros(1, dtype=torch.int64)
 
 
 class CPUHeadPass(CPUPass):
-    """Runs a head as two compiled graphs: on the target's hidden states with `fc`, and on its own without."""
+    """Runs a head as compiled graphs: on the target's hidden states with `fc`, on its own without, and up to attention."""
 
     def __init__(self, vllm_config: Any, model: Any, layers: dict[str, Any]) -> None:
         """See `CPUPass`."""
         super().__init__(vllm_config, model, layers)
         self._run_first: Forward = self._first
         self._run_later: Forward = self._later
+        self._run_text: Forward = self._text
 
     def warm_up(self, num_tokens: int, num_rows: int) -> None:
         """See `DraftPass`."""
@@ -22,6 +28,8 @@ class CPUHeadPass(CPUPass):
             self._run_first = self.compiled(self._first, self._first_example)
             if self.how == "compiled":
                 self._run_later = self.compiled(self._later, self._later_example)
+            if self.how == "compiled" and len(self._model.model.layers) == 1:
+                self._run_text = self.compiled(self._text, self._first_example)
         self._is_warm = True
         self._run_first(*self._first_example(num_tokens, num_rows))
 
@@ -38,6 +46,16 @@ class CPUHeadPass(CPUPass):
         run = self._run_first if is_first else self._run_later
         logits, following = run(token_ids, positions, rows, states)
         return logits, following
+
+    def write_text(self, token_ids: torch.Tensor, positions: torch.Tensor, states: torch.Tensor) -> None:
+        """See `HeadPass`."""
+        self.skip_attention()
+        self._run_text(token_ids, positions, _ONE_ROW, states)
+
+    def _text(
+        self, token_ids: torch.Tensor, positions: torch.Tensor, rows: torch.Tensor, states: torch.Tensor
+    ) -> tuple[torch.Tensor, ...]:
+        return (attention_of(self._model, token_ids, positions, states)[rows],)
 
     def _first(
         self, token_ids: torch.Tensor, positions: torch.Tensor, rows: torch.Tensor, states: torch.Tensor

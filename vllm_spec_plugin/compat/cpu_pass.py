@@ -34,7 +34,7 @@ class _Pass:
 
     Attributes:
         batch: the pass's requests; None while there is no KV cache.
-        schedules: per attention group, the division of the pass's work by vLLM's kernel.
+        schedules: per attention group, the division of the pass's work by vLLM's kernel; empty if nothing attends.
     """
 
     batch: PassBatch | None = None
@@ -93,13 +93,15 @@ class _Layer:
             value: like `key`.
 
         Returns:
-            Like `query`; zeros while there is no KV cache.
+            Like `query`; zeros while there is no KV cache, or if nothing attends.
         """
         output = torch.empty(query.shape, dtype=query.dtype)
         batch = self._current.batch
         if batch is None:
             return output.zero_()
         self._write(key, value, self._keys, self._values, batch.slots[self._table], self._isa, *self._scales)
+        if not self._current.schedules:
+            return output.zero_()
         self._attend(
             query,
             self._keys,
@@ -197,6 +199,10 @@ class CPUPass(DraftPass):
             self._schedule(n, *before, lengths, self._dtype, starts, *after)
             for before, after in self._schedule_arguments
         ]
+
+    def skip_attention(self) -> None:
+        """Makes the prepared pass write keys and values only."""
+        self._current.schedules = ()
 
     def run(self, token_ids: torch.Tensor, positions: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
         """See `DraftPass`."""

@@ -40,6 +40,25 @@ def share_embedding(head: Any, target: Any) -> None:
     gc.collect()
 
 
+def attention_of(head: Any, token_ids: torch.Tensor, positions: torch.Tensor, states: torch.Tensor) -> torch.Tensor:
+    """Runs a head of one layer up to its attention, which writes all that later positions read of these.
+
+    Args:
+        head: vLLM's model.
+        token_ids: [num_tokens] int32, of the positions after `positions`.
+        positions: [num_tokens] int64.
+        states: [num_tokens, any], the target's hidden states at `positions`.
+
+    Returns:
+        [num_tokens, hidden_size], output of the attention.
+    """
+    [layer] = head.model.layers
+    embedded = layer.input_layernorm(head.model.embed_input_ids(token_ids))
+    hidden, _ = layer._residual_norm(hidden_states=head.combine_hidden_states(states))
+    attended: torch.Tensor = layer.self_attn(positions=positions, hidden_states=torch.cat([embedded, hidden], dim=-1))
+    return attended
+
+
 class HeadPass(DraftPass):
     """Runs a head: hidden states go in beside tokens, and come out beside logits."""
 
@@ -80,6 +99,17 @@ class HeadPass(DraftPass):
             output, following = model(token_ids, positions, states)
             logits: torch.Tensor = model.compute_logits(output[rows])
         return logits, following[rows]
+
+    def write_text(self, token_ids: torch.Tensor, positions: torch.Tensor, states: torch.Tensor) -> None:
+        """Writes keys and values only, of a head of one layer: less than half of a pass.
+
+        Args:
+            token_ids: [num_tokens] int32, of the positions after `positions`.
+            positions: [num_tokens] int64.
+            states: [num_tokens, any], the target's hidden states at `positions`.
+        """
+        with self._context(self._metadata, self._slots, len(token_ids)):
+            attention_of(self._model, token_ids, positions, states)
 
 
 def head_pass(vllm_config: Any, model: Any, layers: dict[str, Any]) -> Any:
