@@ -14,6 +14,7 @@ from tests.engine.exact import Reference, Tokens
 from tests.engine.jobs import Job, Request, Result
 from tests.engine.samples import tree_sizes
 from tests.engine.test_draft_model import assert_greedy, mixed_job
+from tests.sizes import is_full
 from vllm_spec_plugin.proposers.eagle3.checkpoint import Head, read_head
 from vllm_spec_plugin.proposers.eagle3.reference import Eagle3Head
 from vllm_spec_plugin.tools.demo import model_path
@@ -126,6 +127,27 @@ TREES = {
     "eagle3_tree_drawn": (Engine(config=EAGLE3_TREE_DRAWN, random_lengths=True, compiled=True), 3),
     "eagle3_cascade": (Engine(config=EAGLE3_CASCADE, generic_pass=True), 3),
 }
+
+
+ALONE = {"uncompiled": (Engine(config=EAGLE3), K), "compiled": TREES["eagle3_tree_drawn"]}
+if is_full():
+    ALONE |= {"vllm": (Engine(config=EAGLE3, generic_pass=True), K)}
+
+
+@pytest.mark.parametrize(("engine", "depth"), ALONE.values(), ids=ALONE)
+def test_text_that_was_computed_without_drafts_is_drafted_from(
+    engine: Engine, depth: int, arms: Arms, reference: Reference, prompts: list[Tokens]
+) -> None:
+    """Such text takes the head up to its attention only; later requests find its blocks in the prefix cache."""
+    params = {"temperature": 0.0, "max_tokens": 96, "ignore_eos": True}
+    prompts = sorted(prompts, key=len)[:12]
+    off = [Request(prompt, params | {"extra_args": {"spec": "off"}}) for prompt in prompts]
+    earlier = arms.run(engine, Job(off))
+    assert not earlier.accepted + earlier.rejected
+    longer = [(*prompt, *tokens) for prompt, tokens in zip(prompts, earlier.tokens(), strict=True)]
+    result = arms.run(engine, mixed_job(longer, record_drafting=0.2))
+    assert result.metrics["vllm:prefix_cache_hits"] >= 2 * 32 * len(prompts)
+    assert_same_logits(PlainHead(reference, model_path("eagle3")), result, depth)
 
 
 @pytest.mark.parametrize(("engine", "depth"), TREES.values(), ids=TREES)

@@ -7,13 +7,12 @@ import torch
 from vllm_spec_plugin.compat.cpu_pass import CPUPass, Forward, example
 from vllm_spec_plugin.compat.eagle3 import attention_of
 
-
 # Some result that the graph must compute.
 _ONE_ROW = torch.zeros(1, dtype=torch.int64)
 
 
 class CPUHeadPass(CPUPass):
-    """Runs a head as compiled graphs: on the target's hidden states with `fc`, on its own without, and up to attention."""
+    """Runs a head as compiled graphs: from the target's hidden states, from its own, and up to its attention."""
 
     def __init__(self, vllm_config: Any, model: Any, layers: dict[str, Any]) -> None:
         """See `CPUPass`."""

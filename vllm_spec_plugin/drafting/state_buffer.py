@@ -28,8 +28,9 @@ class StateBuffer:
         """
         self._step_tokens = step_tokens
         self.num_tokens = 0
-        # Per request its parts, as position of the first state, and states; each begins where the one before ends.
-        self._parts: dict[str, list[tuple[int, torch.Tensor]]] = {}
+        # Per request its parts, each begins where the one before ends: position of the first state, position after the
+        # last one, and states. Their length is the difference: asking a tensor takes longer.
+        self._parts: dict[str, list[tuple[int, int, torch.Tensor]]] = {}
 
     def add(self, states: torch.Tensor, spans: Sequence[Span]) -> None:
         """Keeps the states of a step.
@@ -50,12 +51,14 @@ class StateBuffer:
             for i, count in enumerate(counts):
                 if count >= _LONG:
                     pieces[i] = pieces[i].clone()
-        for (request_id, first, _), piece in zip(spans, pieces, strict=True):
-            self._cut(request_id, first)
-            self._parts.setdefault(request_id, []).append((first, piece))
-            self.num_tokens += len(piece)
+        for (request_id, first, count), piece in zip(spans, pieces, strict=True):
+            parts = self._parts.get(request_id)
+            if parts and parts[-1][1] != first:
+                self._cut(request_id, first)
+            self._parts.setdefault(request_id, []).append((first, first + count, piece))
+        self.num_tokens += sum(counts)
         while self.num_tokens > 2 * self._step_tokens:
-            self._drop_oldest(max(self._parts, key=self._count))
+            self._drop_oldest(max(self._parts, key=lambda request_id: _length(self._parts[request_id])))
 
     def is_full(self, enough: int) -> bool:
         """Whether there are `enough` positions, or too many for another step to find room."""
@@ -64,48 +67,49 @@ class StateBuffer:
     def span(self, request_id: str) -> tuple[int, int]:
         """Returns the position of the first state of a request, and that after the last one; (0, 0) without any."""
         parts = self._parts.get(request_id)
-        return (parts[0][0], parts[-1][0] + len(parts[-1][1])) if parts else (0, 0)
+        return (parts[0][0], parts[-1][1]) if parts else (0, 0)
 
     def take(self, request_id: str, start: int, stop: int) -> list[torch.Tensor]:
         """Returns the states of the positions from `start` to before `stop` in parts; all must be there."""
         found = []
-        for first, states in self._parts[request_id]:
-            if first < stop and first + len(states) > start:
-                found.append(states[max(start - first, 0) : stop - first])
+        for first, last, states in self._parts[request_id]:
+            if first < stop and last > start:
+                is_whole = start <= first and last <= stop
+                found.append(states if is_whole else states[max(start - first, 0) : stop - first])
         return found
 
     def drop_before(self, request_id: str, position: int) -> None:
         """Drops parts whose positions are all before `position`."""
-        parts = self._parts.get(request_id)
-        while parts and parts[0][0] + len(parts[0][1]) <= position:
-            self.num_tokens -= len(parts.pop(0)[1])
+        parts = self._parts.get(request_id, [])
+        count = 0
+        while count < len(parts) and parts[count][1] <= position:
+            count += 1
+        self.num_tokens -= _length(parts[:count])
+        del parts[:count]
 
     def forget(self, request_id: str) -> None:
         """Drops all states of a request."""
-        self.num_tokens -= self._count(request_id)
-        self._parts.pop(request_id, None)
-
-    def _count(self, request_id: str) -> int:
-        return sum(len(states) for _, states in self._parts.get(request_id, ()))
+        self.num_tokens -= _length(self._parts.pop(request_id, []))
 
     def _cut(self, request_id: str, position: int) -> None:
         """Drops states from a position on; all of them if there is a gap before it."""
-        parts = self._parts.get(request_id)
-        if not parts:
-            return
-        if self.span(request_id)[1] < position:
+        parts = self._parts[request_id]
+        if parts[-1][1] < position:
             self.forget(request_id)
             return
         while parts and parts[-1][0] >= position:
-            self.num_tokens -= len(parts.pop()[1])
-        if parts:
-            first, states = parts[-1]
-            if first + len(states) > position:
-                self.num_tokens -= first + len(states) - position
-                parts[-1] = first, states[: position - first]
+            self.num_tokens -= _length([parts.pop()])
+        if parts and parts[-1][1] > position:
+            first, last, states = parts[-1]
+            self.num_tokens -= last - position
+            parts[-1] = first, position, states[: position - first]
 
     def _drop_oldest(self, request_id: str) -> None:
         parts = self._parts[request_id]
-        self.num_tokens -= len(parts.pop(0)[1])
+        self.num_tokens -= _length([parts.pop(0)])
         if not parts:
             del self._parts[request_id]
+
+
+def _length(parts: Sequence[tuple[int, int, torch.Tensor]]) -> int:
+    return sum([last - first for first, last, _ in parts])
