@@ -101,7 +101,7 @@ class HeadPass(DraftPass):
         return logits, following[rows]
 
     def write_text(self, token_ids: torch.Tensor, positions: torch.Tensor, states: torch.Tensor) -> None:
-        """Writes keys and values only, of a head of one layer: less than half of a pass.
+        """Writes keys and values only, of a head of one layer: less than half of the work of a pass.
 
         Args:
             token_ids: [num_tokens] int32, of the positions after `positions`.
