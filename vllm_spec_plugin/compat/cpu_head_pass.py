@@ -27,7 +27,7 @@ class CPUHeadPass(CPUPass):
             self._run_first = self.compiled(self._first, self._first_example)
             if self.how == "compiled":
                 self._run_later = self.compiled(self._later, self._later_example)
-            if self.how == "compiled" and len(self._model.model.layers) == 1:
+            if self.how == "compiled" and len(self.layers) == 1:
                 self._run_text = self.compiled(self._text, self._first_example)
         self._is_warm = True
         self._run_first(*self._first_example(num_tokens, num_rows))

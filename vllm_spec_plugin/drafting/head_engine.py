@@ -159,7 +159,6 @@ class HeadEngine(VllmDraftEngine):
     def _pass_of(self, target: Any, model: Any, layers: dict[str, Any]) -> HeadPass:
         if not self._head.has_embedding:
             share_embedding(model, target)
-        self._has_one_layer = len(layers) == 1
         made: HeadPass = head_pass(self._vllm_config, model, layers)
         return made
 
@@ -167,7 +166,7 @@ class HeadEngine(VllmDraftEngine):
         self, token_ids: torch.Tensor, positions: torch.Tensor, rows: torch.Tensor, batch: PassBatch
     ) -> torch.Tensor:
         self._pass.prepare(batch)
-        if not self._chunks and self._has_one_layer:
+        if not self._chunks and len(self._pass.layers) == 1:
             self._pass.write_text(token_ids, positions, self._states)
             return self._states.new_empty(0, 1)
         logits, self._states = self._pass.run_head(token_ids, positions, rows, self._states, is_first=self._is_first)

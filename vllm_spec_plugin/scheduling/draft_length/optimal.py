@@ -90,7 +90,7 @@ class OptimalControl:
         self._rest, self._rest_left, self._num_resting = 0, 0, 0
         self._kept: _Kept | None = None
         self._num_positions = np.array([proposer.num_positions for proposer in proposers])
-        self._max_positions = max((proposer.num_positions for proposer in proposers), default=0)
+        self._max_positions = int(self._num_positions.max(initial=0))
         # Of the latest plan: tokens per second over those of no drafts, and draft tokens per request.
         self._speedup, self._rows_per_request = 1.0, 0.0
 
