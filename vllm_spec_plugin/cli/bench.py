@@ -1,9 +1,10 @@
 """`vllm-spec bench`: compares arms under concurrent streams; its subcommands measure single parts."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from vllm_spec_plugin.cli.bench_host import bench_host
 from vllm_spec_plugin.cli.bench_ngram import bench_ngram
@@ -16,6 +17,7 @@ from vllm_spec_plugin.cli.options import (
     Draft,
     EnforceEager,
     NoiseBudget,
+    OneAtATime,
     OptimalTokens,
     Prompts,
     Proposer,
@@ -26,9 +28,23 @@ from vllm_spec_plugin.cli.options import (
     grouped,
 )
 from vllm_spec_plugin.schema.errors import UserError
-from vllm_spec_plugin.tools.bench.load.workloads import EASY, SWITCHING, WORKLOADS, Sizes
+from vllm_spec_plugin.tools.bench.load.workloads import EASY, EQUAL, SWITCHING, WORKLOADS, Sizes
 
-bench = typer.Typer(invoke_without_command=True, rich_markup_mode="markdown")
+
+class _Bench(TyperGroup):
+    """A group whose own command takes vLLM's options after `--`, in the context's `args`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        end = args.index("--") if "--" in args else len(args)
+        own, after = args[:end], args[end + 1 :]
+        if not self.commands.keys().isdisjoint(own):
+            return super().parse_args(ctx, args)
+        super().parse_args(ctx, own)
+        ctx.args = after
+        return after
+
+
+bench = typer.Typer(cls=_Bench, invoke_without_command=True, rich_markup_mode="markdown")
 bench.command("host")(bench_host)
 bench.command("ngram")(bench_ngram)
 bench.command("policy")(bench_policy)
@@ -57,7 +73,8 @@ def compare(
             "switching: all streams alternate between them; edit: files to edit, with predictions in which 5% of the "
             "lines differ; useless: the same with predictions of other files; "
             "agent: conversations with growing prompts; samples: 8 samples per prompt at temperature 1; retrieval: "
-            "passages to copy from the prompt. Files are the standard library's sources. [default: easy]",
+            "passages to copy from the prompt; equal: requests of equal length, all at once, in a first pass and warm "
+            "ones, with --one-at-a-time. Files are the standard library's sources. [default: easy]",
         ),
     ] = None,
     levels: Annotated[str, typer.Option(metavar="N,...", help="Numbers of concurrent streams.")] = "1,2,4,8,16,32",
@@ -69,6 +86,7 @@ def compare(
     noise_budget_s: NoiseBudget = 120.0,
     seed: Seed = 0,
     enforce_eager: EnforceEager = False,
+    one_at_a_time: OneAtATime = False,
     *,
     sizes: Sizes,
     files: ReportFiles,
@@ -78,6 +96,9 @@ def compare(
     Closed loop: each level keeps N requests in flight. Each arm is an engine in its own process; within each
     round the arms run alternately. Without --arm they are none, optimal and fixed:1,2,4,8, which draft greedily
     with the draft model. Keep the machine otherwise idle. After an interrupt the finished rounds are reported.
+
+    vLLM's own engine options follow after `--`: `vllm-spec bench --target M -- --dtype bfloat16
+    --tensor-parallel-size 2`.
 
     The commands below measure single parts and have their own options.
     """
@@ -103,14 +124,19 @@ def compare(
     from vllm_spec_plugin.tools.bench.rounds import num_runs
     from vllm_spec_plugin.tools.bench.running import describe, running_engines
     from vllm_spec_plugin.tools.demo.corpus import load_corpus
+    from vllm_spec_plugin.tools.engine_options import engine_options
     from vllm_spec_plugin.tools.progress import shown_progress
     from vllm_spec_plugin.tools.prompts import read_texts
     from vllm_spec_plugin.tools.report.provenance import provenance
     from vllm_spec_plugin.tools.serving import runs_on_cpu
 
+    own = {"model": "use --target", "speculative_config": "use --arm", "seed": "use --seed"}
+    options = engine_options(context.args, own, enforce_eager=enforce_eager)
     source = model_source("--target", target, "target")
     given = BEGINNINGS if prompts is None else read_texts(prompts, source)
     workloads = words("--workload", workload or [EASY], WORKLOADS)
+    if EQUAL in workloads and not one_at_a_time:
+        raise UserError("--workload equal: each first pass needs a new process; allowed: with --one-at-a-time")
     reads_files = not set(READS_FILES).isdisjoint(workloads)
     texts = source_texts(given, load_corpus().held_out) if reads_files else Texts(given)
     steady = whole_numbers("--levels", levels, _MOST_STREAMS)
@@ -126,10 +152,13 @@ def compare(
         folder = Path(name)
         arms = plan_arms(choices, base, optimal_tokens, folder)
         with (
-            running_engines(arms, source, seed, enforce_eager, folder, errors) as engines,
-            shown_progress(num_runs(len(arms), len(cells), rounds), errors) as on_run,
+            running_engines(
+                arms, source, seed, enforce_eager, folder, errors, options, one_at_a_time=one_at_a_time
+            ) as engines,
+            shown_progress(num_runs(len(arms), len(cells), rounds, one_at_a_time=one_at_a_time), errors) as on_run,
         ):
-            results = run_sweep(arms, engines, plan, NoiseGate(noise_budget_s), on_run)
+            gate = NoiseGate(noise_budget_s)
+            results = run_sweep(arms, engines, plan, gate, on_run, one_at_a_time=one_at_a_time)
             origin |= {"rounds": results.rounds, "arms": describe(arms, engines)}
     report = report_of(results, origin, rounds, runs_on_cpu())
     write_or_fail(report, files)

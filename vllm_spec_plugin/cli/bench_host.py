@@ -88,7 +88,7 @@ def bench_host(
         arms = plan_host_arms(arm or ARMS, draft_source, optimal_tokens, folder)
         options = {"max_num_seqs": max(numbers), "max_num_batched_tokens": batched}
         with (
-            running_engines(arms, source, seed, enforce_eager, folder, errors, **options) as engines,
+            running_engines(arms, source, seed, enforce_eager, folder, errors, options) as engines,
             shown_progress(num_runs(len(arms), len(cells), rounds), errors) as on_run,
         ):
             results = run_all(arms, engines, cells, job, rounds, NoiseGate(noise_budget_s), on_run)

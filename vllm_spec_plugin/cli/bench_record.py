@@ -77,7 +77,7 @@ def bench_record(
         record.running(config, source, seed, Path(name), errors) as arms,
     ):
         if known is None:
-            traces = record.record_outcomes(arms["plugin"], config, sizes, on_run)
+            traces = record.record_outcomes(arms.of("plugin"), config, sizes, on_run)
         else:
             traces = known.traces
             origin["outcomes"] = known.provenance

@@ -57,10 +57,11 @@ def certify(
     from vllm_spec_plugin.tools.bench.engine_args import model_source
     from vllm_spec_plugin.tools.certify import prompts as texts
     from vllm_spec_plugin.tools.certify.baseline import DEFAULT, QUICK
-    from vllm_spec_plugin.tools.certify.options import context_of, engine_options
     from vllm_spec_plugin.tools.certify.report import report_of
     from vllm_spec_plugin.tools.certify.session import Certification
     from vllm_spec_plugin.tools.certify.session import certify as run
+    from vllm_spec_plugin.tools.engine_options import SET_BY_COMMAND, engine_options
+    from vllm_spec_plugin.tools.memory import context_of
     from vllm_spec_plugin.tools.progress import shown_engines
     from vllm_spec_plugin.tools.prompts import read_texts
     from vllm_spec_plugin.tools.report import write
@@ -69,7 +70,8 @@ def certify(
     console = new_console()
     # Mistakes in the file are reported before a model is looked for.
     load_config(config)
-    options = engine_options(context.args)
+    own = {"model": "use --model", "speculative_config": "use --config", "seed": SET_BY_COMMAND}
+    options = engine_options(context.args, own, enforce_eager=enforce_eager)
     source = model_source("--model", model, "target")
     given = None if prompts is None else list(read_texts(prompts, source))
     plan = Certification(

@@ -160,9 +160,9 @@ def _measure(
 
 def _certify(target: str, config: Path, folder: Path, console: Console) -> tuple[str, list[str]]:
     """Returns the verdict in words, and problems."""
-    from vllm_spec_plugin.tools.certify.options import context_of
     from vllm_spec_plugin.tools.certify.report import verdict
     from vllm_spec_plugin.tools.certify.session import Certification, certify
+    from vllm_spec_plugin.tools.memory import context_of
 
     plan = Certification(target, config, context_of(target), {}, None, _CERTIFY, enforce_eager=True)
     console.print("Testing exactness: greedy, sampled, seeded and preempted requests (about a minute).")

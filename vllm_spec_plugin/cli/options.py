@@ -18,7 +18,10 @@ Arms = Annotated[
         help="Arm to compare; repeatable: none (always included), optimal, without:MECHANISM (see `bench replay "
         "--without`), fixed:0,2,4 (an arm per K; K = 0 is the plugin with drafts off), stock:METHOD "
         "(vLLM's own draft_model, eagle3, ngram or suffix, K = 4, or as in stock:ngram:8; suffix needs the package "
-        "arctic-inference), or a plugin.yaml.",
+        "arctic-inference), stock:JSON (vLLM's speculative config, as in "
+        """stock:{"method": "draft_model", "num_speculative_tokens": 4, "num_speculative_tokens_per_batch_size": """
+        "[[1, 8, 4], [9, 1024, 0]]}; a draft model or head that it does not name is --draft's), a plugin.yaml, or "
+        "off:plugin.yaml (drafting off in every request).",
     ),
 ]
 Target = Annotated[str | None, typer.Option(help="Folder or hub name of the target. [default: the bundled one]")]
@@ -58,6 +61,14 @@ NoiseBudget = Annotated[
     ),
 ]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of the first round; each round has its own.")]
+OneAtATime = Annotated[
+    bool,
+    typer.Option(
+        "--one-at-a-time",
+        help="Run one engine at a time, for models that do not fit into memory side by side: each arm's starts anew in "
+        "every round, and ends before the next one starts.",
+    ),
+]
 EnforceEager = Annotated[bool, typer.Option("--enforce-eager", help="Do not compile the models.")]
 
 

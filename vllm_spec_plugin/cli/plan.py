@@ -5,13 +5,14 @@ from typing import Annotated
 
 import typer
 
-from vllm_spec_plugin.cli.options import EnforceEager, NoiseBudget, ReportFiles, Seed, grouped
+from vllm_spec_plugin.cli.options import EnforceEager, NoiseBudget, OneAtATime, ReportFiles, Seed, grouped
 
 _MOST_TOKENS, _MOST_STREAMS = 64, 256
 
 
 @grouped
 def plan(
+    context: typer.Context,
     model: Annotated[str, typer.Option(help="Folder or hub name of the served model.", show_default=False)],
     prompts: Annotated[
         list[Path],
@@ -49,6 +50,7 @@ def plan(
     noise_budget: NoiseBudget = 60.0,
     seed: Seed = 0,
     enforce_eager: EnforceEager = False,
+    one_at_a_time: OneAtATime = False,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -67,6 +69,9 @@ def plan(
     proposer's speedup, runs the best one against no speculation, and recommends. Suffixes are always considered,
     predictions if prompts carry them, a draft model, Medusa heads and an EAGLE-3 head if given. At most two engines
     run at once. Keep the machine otherwise idle.
+
+    vLLM's own engine options follow after `--`: `vllm-spec plan --model M --prompts FILE -- --dtype bfloat16
+    --tensor-parallel-size 2`.
     """
     import sys
     import tempfile
@@ -77,6 +82,7 @@ def plan(
     from vllm_spec_plugin.register.serve_options import use_cache_if_offline
     from vllm_spec_plugin.tools.bench.engine_args import model_source
     from vllm_spec_plugin.tools.bench.input import whole_numbers
+    from vllm_spec_plugin.tools.engine_options import SET_BY_COMMAND, engine_options
     from vllm_spec_plugin.tools.planner import planning
     from vllm_spec_plugin.tools.planner.measuring import Sizes
     from vllm_spec_plugin.tools.planner.models import check_models, read_heads
@@ -90,6 +96,9 @@ def plan(
     errors = new_console(stderr=True)
     levels = whole_numbers("--concurrency", concurrency, _MOST_STREAMS)
     check_output("--out", out)
+    own = {"model": "use --model", "speculative_config": SET_BY_COMMAND, "seed": "use --seed"}
+    own |= {"enable_prefix_caching": SET_BY_COMMAND}
+    options = engine_options(context.args, own, enforce_eager=enforce_eager)
     given = read_prompts(prompts)
     served = model_source("--model", model, "target")
     if not all(Path(name).is_dir() for name in (served, draft, medusa, eagle3) if name):
@@ -99,8 +108,8 @@ def plan(
     head = None if eagle3 is None else model_source("--eagle3", eagle3, "eagle3")
     for warning in check_models(served, small, heads, head):
         errors.print(f"[yellow]warning:[/yellow] {escape(warning)}", soft_wrap=True)
-    sizes = Sizes(tuple(sorted(levels)), rounds, seed)
-    wanted = planning.Wanted(served, small, heads, tokens, sizes, verify, enforce_eager, head)
+    sizes = Sizes(tuple(sorted(levels)), rounds, seed, one_at_a_time)
+    wanted = planning.Wanted(served, small, heads, tokens, sizes, verify, enforce_eager, head, options)
     traffic = as_traffic(given, served, temperature, output_tokens)
     roles = {"target": served, "draft": small, "medusa": medusa, "eagle3": head}
     models = {role: name for role, name in roles.items() if name}

@@ -1,8 +1,9 @@
 """vLLM's engine arguments: the options of `vllm serve`, and the configuration made from them."""
 
+import argparse
 import functools
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
 
 from vllm_spec_plugin.compat.patching import wrap
 
@@ -69,6 +70,36 @@ def serve_parser(prog: str, usage: str) -> Any:
     from vllm.utils.argparse_utils import FlexibleArgumentParser
 
     return make_arg_parser(FlexibleArgumentParser(prog=prog, usage=usage))
+
+
+def parse_engine_options(words: Sequence[str]) -> dict[str, Any]:
+    """Parses options of `vllm serve` that the engine has; returns the given ones as keyword arguments of `vllm.LLM`.
+
+    Raises:
+        ValueError: vLLM's parser refuses one; the message is its own.
+    """
+    from vllm.engine.arg_utils import EngineArgs
+    from vllm.utils.argparse_utils import FlexibleArgumentParser
+
+    class Parser(FlexibleArgumentParser):  # type: ignore[misc]
+        def error(self, message: str) -> NoReturn:
+            raise ValueError(message)
+
+    parser = EngineArgs.add_cli_args(Parser(add_help=False, allow_abbrev=False))
+    for action in parser._actions:
+        action.default = argparse.SUPPRESS
+    return vars(parser.parse_args(list(words)))
+
+
+def device_memory() -> tuple[str, int]:
+    """Returns a word for the devices, and the bytes of memory of each: of a CPU what is available, of a GPU all."""
+    from vllm.platforms import current_platform
+
+    if not current_platform.is_cpu():
+        return "GPU", current_platform.get_device_total_memory()
+    from vllm.utils.cpu_resource_utils import get_memory_node_info
+
+    return "CPU", get_memory_node_info().available_memory
 
 
 def engine_args_of(arguments: Any) -> Any:

@@ -23,8 +23,16 @@ __all__ = [
 
 
 def live_runner(llm: Any) -> Any:
-    """Returns the model runner of a `vllm.LLM` in this process (`VLLM_ENABLE_V1_MULTIPROCESSING=0`)."""
-    return llm.llm_engine.engine_core.engine_core.model_executor.driver_worker.worker.model_runner
+    """Returns the model runner of a `vllm.LLM` in this process (`VLLM_ENABLE_V1_MULTIPROCESSING=0`).
+
+    None if its workers are processes of their own, as with tensor parallelism.
+    """
+    driver = getattr(_executor(llm), "driver_worker", None)
+    return None if driver is None else driver.worker.model_runner
+
+
+def _executor(llm: Any) -> Any:
+    return llm.llm_engine.engine_core.engine_core.model_executor
 
 
 def speculation_counts(llm: Any) -> tuple[int, int, int]:
@@ -42,16 +50,14 @@ def accepted_by_position(llm: Any) -> list[int]:
     return next((list(metric.values) for metric in llm.get_metrics() if metric.name == name), [])
 
 
-def kv_bytes_per_token(runner: Any) -> dict[str, int]:
-    """Returns KV cache bytes per token: `target`, and `draft` for the plugin's draft model."""
-    drafts: set[str] = getattr(getattr(runner, "drafter", None), "layers", set())
-    found = {"target": 0, "draft": 0}
-    for group in runner.kv_cache_config.kv_cache_groups:
+def kv_bytes_per_token(llm: Any) -> int:
+    """Returns the bytes that a token takes in the KV cache of a rank, a draft model's included."""
+    total = 0
+    for group in llm.llm_engine.engine_core.engine_core.scheduler.kv_cache_config.kv_cache_groups:
         shared = group.kv_cache_spec
         own = getattr(shared, "kv_cache_specs", None) or dict.fromkeys(group.layer_names, shared)
-        for name in group.layer_names:
-            found["draft" if name in drafts else "target"] += own[name].page_size_bytes // own[name].block_size
-    return found
+        total += sum(own[name].page_size_bytes // own[name].block_size for name in group.layer_names)
+    return total
 
 
 class SteppedEngine:
@@ -110,7 +116,7 @@ class StepWatch:
     """Records the contents of each step of an engine, and the time of its parts.
 
     On an asynchronous device it waits before and after drafting: parts are exact, the whole step is slower than without
-    the watch.
+    the watch. With workers in processes of their own it times the calls to them.
 
     Attributes:
         steps: steps since the last `clear`, each with the attributes of `bench.records.Step`.
@@ -121,8 +127,14 @@ class StepWatch:
         self.steps: list[dict[str, Any]] = []
         self._seen: dict[str, Any] = {}
         runner = live_runner(llm)
-        self._waits = runner.device.type != "cpu"
+        self._waits = runner is not None and runner.device.type != "cpu"
         _replace(llm.llm_engine, "step", self._whole)
+        if runner is None:
+            executor = _executor(llm)
+            _replace(executor, "execute_model", self._target)
+            _replace(executor, "take_draft_token_ids", self._proposer)
+            _replace(executor, "take_draft_token_ids", self._drafting)
+            return
         _replace(runner, "execute_model", self._target)
         if hasattr(runner, "drafter"):
             # The plugin drafts when vLLM takes the drafts; its `propose` only satisfies vLLM's checks.

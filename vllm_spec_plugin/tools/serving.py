@@ -25,6 +25,7 @@ from vllm_spec_plugin.schema.errors import UserError
 from vllm_spec_plugin.tools.server_metrics import ServerMetrics
 
 HOST = "127.0.0.1"
+KV_SPACE = "VLLM_CPU_KVCACHE_SPACE"  # GiB of an engine's KV cache on a CPU
 _TAIL_LINES = 30
 _POLL_SECONDS = 0.2
 
@@ -58,7 +59,7 @@ def cpu_environment(offline: bool = True) -> dict[str, str]:
     variables = {
         # vLLM would keep a core for the API server, which is idle while a token is computed.
         "VLLM_CPU_NUM_OF_RESERVED_CPU": "0",
-        "VLLM_CPU_KVCACHE_SPACE": "1",
+        KV_SPACE: "1",
         "VLLM_NO_USAGE_STATS": "1",
     }
     if offline:

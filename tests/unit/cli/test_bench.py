@@ -23,11 +23,13 @@ def swept(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     asked = SimpleNamespace(found=results())
 
     @contextlib.contextmanager
-    def no_engines(arms: dict[str, Any], *rest: Any) -> Iterator[dict[str, SimpleNamespace]]:
-        yield {name: SimpleNamespace(facts=lambda: {"device": "none"}) for name in arms}
+    def no_engines(arms: dict[str, Any], *rest: Any, one_at_a_time: bool) -> Iterator[SimpleNamespace]:
+        asked.options, asked.one_at_a_time = rest[-1], one_at_a_time
+        yield SimpleNamespace(facts={name: {"device": "none"} for name in arms})
 
-    def run_nothing(arms: dict[str, Any], engines: Any, plan: Plan, *rest: Any) -> SweepResults:
+    def run_nothing(arms: dict[str, Any], engines: Any, plan: Plan, *rest: Any, one_at_a_time: bool) -> SweepResults:
         asked.arms, asked.plan = list(arms), plan
+        assert asked.one_at_a_time == one_at_a_time
         return asked.found
 
     monkeypatch.setattr(running, "running_engines", no_engines)
@@ -58,6 +60,21 @@ def test_options_come_to_cells_and_arms_and_everything_is_written(
     assert (tmp_path / "a.csv").read_text().startswith("arm,workload,level,round,metric,value\n")
     assert "data:image/png;base64," in (tmp_path / "a.html").read_text()
     assert "](a.png)" in (tmp_path / "docs" / "a.md").read_text()
+
+
+def test_options_after_two_dashes_are_the_engines(swept: SimpleNamespace) -> None:
+    result = run("bench", "--workload", "equal", "--one-at-a-time", "--", "--dtype=bfloat16", "-tp", "2")
+    assert result.exit_code == 0, result.output
+    assert swept.options == {"dtype": "bfloat16", "tensor_parallel_size": 2}
+    assert swept.one_at_a_time
+    assert swept.plan.cells[0] == ("equal", 1)
+    assert run("bench").exit_code == 0
+    assert (swept.options, swept.one_at_a_time) == ({}, False)
+
+
+def test_a_subcommand_keeps_what_follows_two_dashes() -> None:
+    result = run("bench", "ngram", "--", "stray")
+    assert (result.exit_code, "stray" in result.output) == (2, True)
 
 
 def test_wrong_outputs_fail_the_run_after_it_has_told_all(tmp_path: Path, swept: SimpleNamespace) -> None:

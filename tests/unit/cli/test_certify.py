@@ -78,7 +78,7 @@ def test_reports_are_written(plans: list[Certification], tmp_path: Path) -> None
         (["--prompts", "/nowhere/prompts.jsonl"], "--prompts /nowhere/prompts.jsonl: cannot be read"),
         (["--false-alarm", "0.5"], "equal to 0.1"),
         (["--", "--speculative-config", "{}"], "use --config"),
-        (["--", "dtype"], "allowed after --: vLLM's options"),
+        (["--", "dtype"], "allowed after --: engine options of vllm serve"),
     ],
     ids=["model", "config", "prompts", "rate", "own option", "no option"],
 )

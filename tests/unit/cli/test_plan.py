@@ -44,6 +44,11 @@ def planned(monkeypatch: pytest.MonkeyPatch, **options: Any) -> dict[str, Any]:
         ([*MODEL, "--prompts", "p.jsonl", "--medusa", "."], "--medusa: proposer.model: "),
         ([*MODEL, "--prompts", "p.jsonl", "--eagle3", "."], "--eagle3: proposer.model: "),
         ([*MODEL, "--prompts", "p.jsonl", "--concurrency", "1,x"], "--concurrency: got '1,x'; allowed: whole numbers"),
+        ([*MODEL, "--prompts", "p.jsonl", "--", "--frob"], "options after --: unrecognized arguments: --frob"),
+        (
+            [*MODEL, "--prompts", "p.jsonl", "--", "--enable-prefix-caching"],
+            "got --enable-prefix-caching; leave it out",
+        ),
         ([*MODEL, "--prompts", "p.jsonl", "--out", "nothing/p.yaml"], "--out nothing/p.yaml: there is no folder"),
     ],
 )
@@ -64,10 +69,12 @@ def test_options_come_to_what_is_planned_and_everything_is_written(
     options = f"--draft {model_path('draft')} --medusa {model_path('medusa')} --concurrency 8,1,8 --tokens 6"
     options += f" --eagle3 {model_path('eagle3')}"
     files = ["--out", "plugin.yaml", "--json", "p.json", "--markdown", "docs/p.md", "--png", "docs/p.png"]
-    result = run("plan", *MODEL, "--prompts", "p.jsonl", *options.split(), *files)
+    engine = ["--one-at-a-time", "--", "--max-model-len", "1k"]
+    result = run("plan", *MODEL, "--prompts", "p.jsonl", *options.split(), *files, *engine)
     assert result.exit_code == 0, result.output
     wanted = seen["wanted"]
-    assert wanted.sizes.levels == (1, 8)
+    assert (wanted.sizes.levels, wanted.sizes.one_at_a_time) == ((1, 8), True)
+    assert wanted.options == {"max_model_len": 1000}
     assert (wanted.tokens, wanted.is_verified) == (6, True)
     assert wanted.heads.config.num_heads == 4
     assert wanted.eagle3 == str(model_path("eagle3"))

@@ -42,18 +42,22 @@ class Session:
         self._watch: Any = None
 
     def facts(self) -> dict[str, Any]:
-        """What vLLM chose by itself, and what a token takes in its KV cache."""
+        """What vLLM chose by itself, the device, and what a token takes in the KV cache of a rank."""
+        import torch
+
         from vllm_spec_plugin.compat.inspection import kv_bytes_per_token
 
         config = self._llm.llm_engine.vllm_config
+        device = str(config.device_config.device_type)
         return {
-            "device": str(self._runner.device),
+            "device": torch.cuda.get_device_name() if device == "cuda" else device,
+            "ranks": config.parallel_config.world_size,
             "dtype": str(config.model_config.dtype),
             "max_model_len": config.model_config.max_model_len,
             "asynchronous_scheduling": bool(config.scheduler_config.async_scheduling),
             "compilation": config.compilation_config.mode.name,
             "prefix_caching": bool(config.cache_config.enable_prefix_caching),
-            "kv_bytes_per_token": kv_bytes_per_token(self._runner),
+            "kv_bytes_per_token": kv_bytes_per_token(self._llm),
         }
 
     def run(self, job: Job) -> Answer:
@@ -114,9 +118,11 @@ class Session:
         answers: list[PhaseAnswer] = []
         cpu_start = time.process_time()
         for phase in job.phases:
-            loop = ClosedLoop(engine, job.streams, phase)
-            loop.ramp_up(1 if answers else _WAKING_STEPS)
             before = speculation_counts(self._llm)
+            loop = ClosedLoop(engine, job.streams, phase)
+            if not phase.is_pass:
+                loop.ramp_up(1 if answers else _WAKING_STEPS)
+                before = speculation_counts(self._llm)
             progress = loop.run()
             after = speculation_counts(self._llm)
             counts = (new - old for old, new in zip(before, after, strict=True))

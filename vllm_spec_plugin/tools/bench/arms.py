@@ -1,5 +1,6 @@
 """Arms of a benchmark: what `--arm` may say, their names for people, and which of them share an engine."""
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,8 +19,13 @@ NONE, OPTIMAL = "no speculation", "optimal"
 STOCK_METHODS = {method_of(kind): kind for kind in sorted(BUNDLED, key=method_of) if kind.vllm_settings("") is not None}
 _VLLM = "vLLM's "
 _STOCK_TOKENS, _MOST_STOCK_TOKENS = 4, 32
+_SHORT = {"num_speculative_tokens_per_batch_size": "by batch size"}
 _STOCK_WORDS = " or ".join(f"stock:{method}" for method in STOCK_METHODS)
-ALLOWED = f"none, optimal, without:MECHANISM, fixed:K,K,..., {_STOCK_WORDS} (also with :K), or a plugin.yaml"
+_EXAMPLE = 'stock:{"method": "ngram", "num_speculative_tokens": 4}'
+ALLOWED = (
+    f"none, optimal, without:MECHANISM, fixed:K,K,..., {_STOCK_WORDS} (also with :K), vLLM's JSON as in {_EXAMPLE}, "
+    "a plugin.yaml, or off:plugin.yaml"
+)
 
 
 class Choice(NamedTuple):
@@ -27,13 +33,14 @@ class Choice(NamedTuple):
 
     Attributes:
         name: of the arm in reports.
-        kind: "none"; "optimal" and "fixed": the plugin; "stock": vLLM's own speculation; "file": a plugin.yaml.
-        tokens: K of "fixed", where 0 is the plugin with drafts off, and of "stock".
-        detail: mechanism of "optimal" that is switched off, method of "stock", path of "file".
+        kind: "none"; "optimal" and "fixed": the plugin; "stock": vLLM's own speculation; "file": a plugin.yaml;
+            "off": the same with drafts off in every request.
+        tokens: K of "fixed", where 0 is the plugin with drafts off.
+        detail: mechanism of "optimal" that is switched off, JSON of "stock", path of "file" and "off".
     """
 
     name: str
-    kind: Literal["none", "optimal", "fixed", "stock", "file"]
+    kind: Literal["none", "optimal", "fixed", "stock", "file", "off"]
     tokens: int = 0
     detail: str = ""
 
@@ -140,11 +147,12 @@ def plan_arms(choices: Sequence[Choice], base: Base, optimal_tokens: int, folder
             case "fixed":
                 return PlannedArm(written("fixed", tokens), is_fixed=True)
             case "stock":
-                method = choice.detail
-                settings = STOCK_METHODS[method].vllm_settings(base.weights(method)) or {}
-                return PlannedArm(ArmPlan({"method": method, "num_speculative_tokens": tokens} | settings))
-            case "file":
-                return PlannedArm(plan_file(Path(choice.detail)))
+                given = json.loads(choice.detail)
+                kind = STOCK_METHODS.get(given.get("method"))
+                usual = kind.vllm_settings(base.weights(given["method"])) if kind else None
+                return PlannedArm(ArmPlan((usual or {}) | given))
+            case "file" | "off":
+                return PlannedArm(plan_file(Path(choice.detail)), 0 if choice.kind == "off" else None)
 
     return {choice.name: planned(choice) for choice in choices}
 
@@ -172,13 +180,32 @@ def _choices(word: str) -> Iterator[Choice]:
     elif kind == "fixed" and colon:
         for tokens in whole_numbers(f"--arm {word}", rest, MAX_TOKENS, 0):
             yield Choice(f"fixed K = {tokens}", "fixed", tokens)
+    elif kind == "stock" and rest.lstrip().startswith("{"):
+        yield _stock(word, rest)
     elif kind == "stock" and colon:
         method, colon, lengths = rest.partition(":")
         if method not in STOCK_METHODS:
             raise UserError(f"--arm {word}: got {method!r}; allowed: {', '.join(STOCK_METHODS)}")
         for tokens in whole_numbers(f"--arm {word}", lengths, _MOST_STOCK_TOKENS) if colon else (_STOCK_TOKENS,):
-            yield Choice(f"{_VLLM}{method}, K = {tokens}", "stock", tokens, method)
+            yield _stock(word, json.dumps({"method": method, "num_speculative_tokens": tokens}))
+    elif kind == "off" and colon:
+        if not Path(rest).is_file():
+            raise UserError(f"--arm {word}: there is no file {rest!r}; allowed: off:FILE, a plugin.yaml")
+        yield Choice(f"{rest}, off", "off", detail=rest)
     elif Path(word).is_file():
         yield Choice(word, "file", detail=word)
     else:
         raise UserError(f"--arm: got {word!r}, which is no file either; allowed: {ALLOWED}")
+
+
+def _stock(word: str, text: str) -> Choice:
+    """The arm of vLLM's own speculation with settings in JSON, named after them."""
+    try:
+        given = json.loads(text)
+    except ValueError as error:
+        raise UserError(f"--arm {word}: is no JSON: {error}; allowed: as in {_EXAMPLE}") from None
+    if not given.get("method"):
+        raise UserError(f"--arm {word}: has no method; allowed: as in {_EXAMPLE}")
+    rest = {key: value for key, value in given.items() if key not in ("method", "model", "num_speculative_tokens")}
+    parts = [f"K = {given.get('num_speculative_tokens', '?')}", *(f"{_SHORT.get(k, k)} = {v}" for k, v in rest.items())]
+    return Choice(f"{_VLLM}{given['method']}, {', '.join(parts)}", "stock", detail=text)

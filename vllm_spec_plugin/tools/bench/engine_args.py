@@ -1,13 +1,14 @@
 """What an engine is started with."""
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from vllm_spec_plugin.config import load_config
 from vllm_spec_plugin.tools.demo import model_path
-from vllm_spec_plugin.tools.serving import ServerError, runs_on_cpu, serving_environment
+from vllm_spec_plugin.tools.serving import KV_SPACE, ServerError, runs_on_cpu, serving_environment
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,14 @@ class ArmPlan:
     speculative_config: str | dict[str, Any] | None
     settings: dict[str, Any] | None = None
     without: str | None = None
+
+    @property
+    def draft_models(self) -> list[str]:
+        """Folders or hub names of draft models and heads."""
+        own = self.speculative_config if isinstance(self.speculative_config, dict) else {}
+        proposer = (self.settings or {}).get("proposer", {})
+        sections = (own, proposer, *proposer.get("proposers", ()))
+        return [section["model"] for section in sections if section.get("model")]
 
 
 def plan_file(path: Path) -> ArmPlan:
@@ -55,7 +64,12 @@ def model_source(option: str, given: str | None, bundled: str) -> str:
 
 
 def engine_arguments(
-    plan: ArmPlan, target: str, seed: int, enforce_eager: bool, memory: float | None = None
+    plan: ArmPlan,
+    target: str,
+    seed: int,
+    enforce_eager: bool,
+    memory: float | None = None,
+    options: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """What an arm's engine is built with, see `arm.py`; on a CPU as `vllm-spec demo` serves.
 
@@ -65,12 +79,14 @@ def engine_arguments(
         seed: of the engine.
         enforce_eager: do not compile.
         memory: share of the device's memory for the engine; None is half of a CPU's, and vLLM's default elsewhere.
+        options: further keyword arguments of `vllm.LLM`, which win.
     """
     arguments: dict[str, Any] = {"model": target, "enforce_eager": enforce_eager, "seed": seed}
     if runs_on_cpu():
         arguments |= {"dtype": "float32", "gpu_memory_utilization": 0.5, "max_model_len": -1}
     if memory is not None:
         arguments["gpu_memory_utilization"] = memory
+    arguments |= options or {}
     if plan.speculative_config is not None:
         arguments["speculative_config"] = plan.speculative_config
     if plan.without is not None:
@@ -78,9 +94,17 @@ def engine_arguments(
     return arguments
 
 
-def arm_environment(target: str) -> dict[str, str]:
-    """The environment of an arm's process: that of a server, but all in one process."""
-    return serving_environment(target) | {
+def arm_environment(target: str, options: Mapping[str, Any] | None = None) -> dict[str, str]:
+    """The environment of an arm's process: that of a server, but all in one process.
+
+    Args:
+        target: a folder or a hub name.
+        options: of the engine, keyword arguments of `vllm.LLM`.
+    """
+    environment = serving_environment(target)
+    if KV_SPACE not in os.environ and not {"gpu_memory_utilization", "kv_cache_memory_bytes"}.isdisjoint(options or ()):
+        environment.pop(KV_SPACE, None)  # it would win over the options
+    return environment | {
         "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
         "VLLM_LOGGING_LEVEL": os.environ.get("VLLM_LOGGING_LEVEL", "WARNING"),
         "TOKENIZERS_PARALLELISM": "false",

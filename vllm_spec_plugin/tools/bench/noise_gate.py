@@ -57,11 +57,12 @@ class NoiseGate:
         self._budget_s = budget_s
         self._busy, self._clock, self._sleep = busy, clock, sleep
 
-    def run(self, job: Callable[[], _Timed]) -> tuple[_Timed, float | None]:
+    def run(self, job: Callable[[], _Timed], *, repeats: bool = True) -> tuple[_Timed, float | None]:
         """What came of the job, the least disturbed time of several, and the cores that others used meanwhile.
 
         Args:
             job: does the same whenever it is called.
+            repeats: whether a disturbed job runs again; else the gate only waits before it.
         """
         best: tuple[_Timed, float | None] | None = None
         while True:
@@ -72,7 +73,7 @@ class NoiseGate:
             others = self._others(busy, answer.cpu_seconds, seconds)
             if best is None or (others or 0.0) < (best[1] or 0.0):
                 best = answer, others
-            if (best[1] or 0.0) <= DISTURBING or self._budget_s <= 0:
+            if (best[1] or 0.0) <= DISTURBING or self._budget_s <= 0 or not repeats:
                 return best
             self._budget_s -= seconds
 

@@ -31,21 +31,42 @@ class Run(Generic[_Cell, _Answer]):
     others: float | None = None
 
 
-def in_turn(arms: Sequence[str], cells: Sequence[_Cell], rounds: int) -> Iterator[tuple[int, _Cell, str]]:
+def in_turn(
+    arms: Sequence[str], cells: Sequence[_Cell], rounds: int, *, one_at_a_time: bool = False
+) -> Iterator[tuple[int, _Cell, str]]:
     """Yields round, cell and arm in the order in which they run.
 
-    Slow changes of the machine meet all arms alike: they take turns, and none is always first.
+    Slow changes of the machine meet all arms alike: they take turns, and none is always first. One at a time, an arm
+    runs all cells of a round before the next arm; every second round has the arms in reverse.
     """
     for number in range(rounds):
+        if one_at_a_time:
+            yield from ((number, cell, arm) for arm in arms[:: -1 if number % 2 else 1] for cell in cells)
+            continue
         shift = number % len(arms)
         for cell in cells:
             for arm in (*arms[shift:], *arms[:shift]):
                 yield number, cell, arm
 
 
-def num_runs(num_arms: int, num_cells: int, rounds: int) -> int:
+def with_warm_ups(
+    arms: Sequence[str], cells: Sequence[_Cell], rounds: int, *, one_at_a_time: bool
+) -> Iterator[tuple[int, _Cell, str, bool]]:
+    """Yields what `in_turn` does, and whether it is a warm-up.
+
+    Warm-ups come first; one at a time, each job has one before it, as its engine has just started.
+    """
+    if not one_at_a_time:
+        yield from ((*what, True) for what in in_turn(arms, cells, 1))
+    for what in in_turn(arms, cells, rounds, one_at_a_time=one_at_a_time):
+        if one_at_a_time:
+            yield (*what, True)
+        yield (*what, False)
+
+
+def num_runs(num_arms: int, num_cells: int, rounds: int, *, one_at_a_time: bool = False) -> int:
     """Returns the number of jobs that `run_rounds` runs."""
-    return num_arms * num_cells * (1 + rounds)
+    return num_arms * num_cells * (2 * rounds if one_at_a_time else 1 + rounds)
 
 
 def run_rounds(
@@ -56,6 +77,8 @@ def run_rounds(
     describe: Callable[[_Cell], str],
     gate: NoiseGate,
     on_run: Callable[[int, str], None],
+    *,
+    one_at_a_time: bool = False,
 ) -> list[Run[_Cell, _Answer]]:
     """Warms up every arm in every cell, and runs the rounds.
 
@@ -69,23 +92,25 @@ def run_rounds(
         describe: names a cell.
         gate: chooses the moments.
         on_run: called before each run with the number of runs done and a description of the run.
+        one_at_a_time: whether an arm runs all its cells of a round before the next arm; its jobs are not repeated.
 
     Raises:
         UserError: an arm ended.
     """
     num_done = itertools.count()
 
-    def run(title: str, number: int, cell: _Cell, arm: str, is_warm_up: bool) -> Run[_Cell, _Answer]:
+    def run(number: int, cell: _Cell, arm: str, is_warm_up: bool) -> Run[_Cell, _Answer]:
+        title = "warming up" if is_warm_up else f"round {number + 1}/{rounds}"
         on_run(next(num_done), f"{title}: {arm}, {describe(cell)}")
-        answer, others = gate.run(lambda: do(arm, cell, number, is_warm_up))
+        answer, others = gate.run(lambda: do(arm, cell, number, is_warm_up), repeats=not one_at_a_time)
         return Run(arm, cell, number, answer, others)
 
-    for number, cell, arm in in_turn(arms, cells, 1):
-        run("warming up", number, cell, arm, True)
     runs: list[Run[_Cell, _Answer]] = []
     try:
-        for number, cell, arm in in_turn(arms, cells, rounds):
-            runs.append(run(f"round {number + 1}/{rounds}", number, cell, arm, False))
+        for what in with_warm_ups(arms, cells, rounds, one_at_a_time=one_at_a_time):
+            found = run(*what)
+            if not what[-1]:
+                runs.append(found)
     except (KeyboardInterrupt, SystemExit):
         whole = len(runs) // (len(arms) * len(cells))
         if not whole:

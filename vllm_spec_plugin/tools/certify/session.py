@@ -233,7 +233,7 @@ class _Engines:
         return arguments | dict(plan.options)
 
     def _environment(self, lane: list[int]) -> dict[str, str]:
-        environment = arm_environment(self._plan.model)
+        environment = arm_environment(self._plan.model, self._plan.options)
         if len(self.lanes) > 1:
             cores = ",".join(map(str, lane))
             environment |= {"OMP_NUM_THREADS": str(len(lane)), "VLLM_CPU_OMP_THREADS_BIND": cores}

@@ -1,12 +1,11 @@
 """What the weights of models take, from their files."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from vllm_spec_plugin.proposers.registry import CASCADE
+from vllm_spec_plugin.tools.memory import item_bytes, weight_bytes
 from vllm_spec_plugin.tools.planner.candidates import (
     DRAFT_MODEL,
     EAGLE3,
@@ -19,11 +18,6 @@ from vllm_spec_plugin.tools.planner.candidates import (
 from vllm_spec_plugin.tools.planner.samples import NONE
 
 TARGET = "target"
-
-_BYTES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
-# In files of safetensors; what is no number with a point stays as it is.
-_FLOATS = {"F64", "F32", "F16", "BF16"}
-_OTHERS = {"I64": 8, "U64": 8, "I32": 4, "U32": 4, "I16": 2, "U16": 2}
 
 
 @dataclass(frozen=True)
@@ -39,33 +33,11 @@ class Memory:
     kv_per_token: int
 
 
-def weight_bytes(model: str, dtype: str) -> int | None:
-    """Bytes of a model's weights, as its files have them; None where it has none in safetensors.
-
-    Args:
-        model: a folder, or a hub name that was downloaded already.
-        dtype: that they are served in, as torch calls it; quantised weights stay as they are.
-    """
-    from safetensors import safe_open
-
-    folder = _folder(model)
-    files = sorted(folder.glob("*.safetensors")) if folder is not None else []
-    size = _item_bytes(dtype)
-    total = 0
-    for path in files:
-        with safe_open(path, framework="pt") as tensors:
-            for name in tensors.keys():  # noqa: SIM118, it is no mapping
-                tensor = tensors.get_slice(name)
-                kind = tensor.get_dtype()
-                total += math.prod(tensor.get_shape()) * (size if kind in _FLOATS else _OTHERS.get(kind, 1))
-    return total if files else None
-
-
 def heads_bytes(heads: Heads, dtype: str) -> int:
     """Bytes of Medusa heads, all of them."""
     config, hidden = heads.config, heads.config.hidden_size
     each = config.num_layers * hidden * (hidden + 1) + config.vocab_size * hidden
-    return config.num_heads * each * _item_bytes(dtype)
+    return int(config.num_heads * each * item_bytes(dtype))
 
 
 def memory_of(
@@ -85,32 +57,16 @@ def memory_of(
         eagle3: an EAGLE-3 head; None is without.
     """
     dtype = str(facts[NONE]["dtype"])
-    kv = facts[NONE]["kv_bytes_per_token"]["target"]
+    kv = facts[NONE]["kv_bytes_per_token"]
     found = {TARGET: Memory(weight_bytes(model, dtype), kv)}
     found[SUFFIX] = Memory(0, 0)
     if any(PREDICTION in engine for engine in facts):  # named after its proposers
         found[PREDICTION] = found[CASCADE] = Memory(0, 0)
     if draft is not None:
-        kv = max(engine["kv_bytes_per_token"]["draft"] for name, engine in facts.items() if name != EAGLE3)
-        found[DRAFT_MODEL] = found[CASCADE] = Memory(weight_bytes(draft, dtype), kv)
+        most = max(engine["kv_bytes_per_token"] for name, engine in facts.items() if name != EAGLE3)
+        found[DRAFT_MODEL] = found[CASCADE] = Memory(weight_bytes(draft, dtype), most - kv)
     if heads is not None:
         found[MEDUSA] = found[TREE] = Memory(heads_bytes(heads, dtype), 0)
     if eagle3 is not None:
-        found[EAGLE3] = Memory(weight_bytes(eagle3, dtype), facts[EAGLE3]["kv_bytes_per_token"]["draft"])
+        found[EAGLE3] = Memory(weight_bytes(eagle3, dtype), facts[EAGLE3]["kv_bytes_per_token"] - kv)
     return found
-
-
-def _item_bytes(dtype: str) -> int:
-    return _BYTES.get(dtype.removeprefix("torch."), 2)
-
-
-def _folder(model: str) -> Path | None:
-    if Path(model).is_dir():
-        return Path(model)
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import LocalEntryNotFoundError
-
-    try:
-        return Path(snapshot_download(model, local_files_only=True))
-    except (LocalEntryNotFoundError, ValueError):
-        return None

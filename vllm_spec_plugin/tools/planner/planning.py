@@ -1,18 +1,20 @@
 """The plan from beginning to end: engines start, are measured, and end; never more than two at once."""
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import yaml
 from rich.console import Console
 
+from vllm_spec_plugin.compat.engine_args import device_memory
 from vllm_spec_plugin.tools.bench.arm import Arm
 from vllm_spec_plugin.tools.bench.engine_args import ArmPlan, arm_environment, engine_arguments, plan_file
 from vllm_spec_plugin.tools.bench.load.records import Request
 from vllm_spec_plugin.tools.bench.noise_gate import NoiseGate
+from vllm_spec_plugin.tools.memory import check_memory, need_of
 from vllm_spec_plugin.tools.planner import measuring, verifying
 from vllm_spec_plugin.tools.planner.candidates import Engine, Heads, chain_engines, tree_engine
 from vllm_spec_plugin.tools.planner.forecast import forecasts
@@ -26,9 +28,8 @@ from vllm_spec_plugin.tools.planner.traffic import workloads_of
 from vllm_spec_plugin.tools.planner.tree_size import NoTreeError, tree_size
 from vllm_spec_plugin.tools.planner.verifying import RECOMMENDED, Verified
 from vllm_spec_plugin.tools.progress import Stages, shown_stages
+from vllm_spec_plugin.tools.serving import runs_on_cpu
 
-# Of the device's memory, for each of two engines.
-_MEMORY = 0.4
 # Of the verification.
 _ROUNDS = 3
 
@@ -46,6 +47,7 @@ class Wanted:
         is_verified: whether the best is run against no speculation in the end.
         enforce_eager: do not compile the models.
         eagle3: an EAGLE-3 head, like `draft`.
+        options: of the engines, keyword arguments of `vllm.LLM`.
     """
 
     model: str
@@ -56,6 +58,7 @@ class Wanted:
     is_verified: bool = True
     enforce_eager: bool = False
     eagle3: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
 
 
 def make_plan(
@@ -77,7 +80,7 @@ def make_plan(
         console: where progress is shown.
 
     Raises:
-        UserError: an engine did not start, or ended.
+        UserError: two engines do not fit into memory, one did not start, or ended.
         UserError: the jobs were too short.
     """
     workloads, sizes = workloads_of(prompts), wanted.sizes
@@ -88,14 +91,15 @@ def make_plan(
         wanted.draft, wanted.heads, wanted.tokens, eagle3=wanted.eagle3, has_predictions=has_predictions
     )
     likely = [*engines, *([tree_engine(wanted.heads, 1)] if wanted.heads is not None else [])]
+    share = _memory_share(wanted, likely)
     total = sum(measuring.num_runs(engine, len(workloads), sizes) for engine in likely)
     total += verifying.num_runs(verifying_sizes) if wanted.is_verified else 0
     remarks: list[str] = []
-    with shown_stages(total, console) as stages, _Engines(wanted, folder, stages) as running:
+    with shown_stages(total, console) as stages, _Engines(wanted, share, folder, stages) as running:
 
         def measure(engine: Engine) -> Measured:
-            with running.beside_none(engine.name, _written(engine.sections, running.new_file())) as arms:
-                return measuring.measure(engine, arms, prompts, sizes, machine, stages.on_run)
+            with running.beside_none(engine.name, _written(engine.sections, running.new_file())) as arm_of:
+                return measuring.measure(engine, arm_of, prompts, sizes, machine, stages.on_run)
 
         measured = [measure(engine) for engine in engines]
         if wanted.heads is not None:
@@ -111,8 +115,10 @@ def make_plan(
         if wanted.is_verified and choice.tokens:
             path = running.new_file()
             path.write_text(plugin_yaml(choice, None, provenance), encoding="utf-8")
-            with running.beside_none(RECOMMENDED, path) as arms:
-                verified = verifying.verify(arms, prompts, verifying_sizes, NoiseGate(noise_budget / 2), stages.on_run)
+            with running.beside_none(RECOMMENDED, path) as arm_of:
+                verified = verifying.verify(
+                    arm_of, prompts, verifying_sizes, NoiseGate(noise_budget / 2), stages.on_run
+                )
         facts = running.facts
     return Results(
         workloads,
@@ -129,15 +135,36 @@ def make_plan(
     )
 
 
+def _memory_share(wanted: Wanted, likely: Sequence[Engine]) -> float | None:
+    """Returns the share of each device's memory for each engine, see `check_memory`.
+
+    Raises:
+        UserError: no speculation and one of the engines do not fit.
+    """
+    plan = ArmPlan(None)
+    own = engine_arguments(plan, wanted.model, wanted.sizes.seed, wanted.enforce_eager, options=wanted.options)
+    share = None
+    for engine in likely:
+        drafts = ArmPlan(None, engine.sections).draft_models
+        needs = {
+            name: need_of(wanted.model, models, own, runs_on_cpu())
+            for name, models in ((NONE, ()), (engine.name, drafts))
+        }
+        share = check_memory(needs, wanted.options, device_memory(), one_at_a_time=wanted.sizes.one_at_a_time, fewer="")
+    return share
+
+
 class _Engines:
     """Starts engines: the one without speculation once, when it is first needed, and one beside it at a time.
+
+    One at a time, each starts when it is asked for, after the one before ended.
 
     Attributes:
         facts: what each engine chose by itself.
     """
 
-    def __init__(self, wanted: Wanted, folder: Path, stages: Stages) -> None:
-        self._wanted, self._folder, self._stages = wanted, folder, stages
+    def __init__(self, wanted: Wanted, share: float | None, folder: Path, stages: Stages) -> None:
+        self._wanted, self._share, self._folder, self._stages = wanted, share, folder, stages
         self._stack = contextlib.ExitStack()
         self._none: Arm | None = None
         self._num_files = self._num_arms = 0
@@ -155,12 +182,27 @@ class _Engines:
         return self._folder / f"plugin{self._num_files}.yaml"
 
     @contextlib.contextmanager
-    def beside_none(self, name: str, config: Path) -> Iterator[dict[str, Arm]]:
-        """While it lasts an engine with that plugin.yaml runs: it and `NONE`, by name.
+    def beside_none(self, name: str, config: Path) -> Iterator[Callable[[str], Arm]]:
+        """While it lasts an engine with that plugin.yaml runs: yields a function of its name, or `NONE`.
 
         Raises:
             UserError: one did not start.
         """
+        if self._wanted.sizes.one_at_a_time:
+            plans, running = {NONE: ArmPlan(None), name: plan_file(config)}, dict[str, Arm]()
+            with contextlib.ExitStack() as stack:
+
+                def arm_of(wanted: str) -> Arm:
+                    if wanted not in running:
+                        stack.close()
+                        running.clear()
+                        self._stages.begin(f"the engine of {wanted} starts (about a minute)")
+                        running[wanted] = stack.enter_context(self._arm(wanted, plans[wanted]))
+                        self.facts[wanted] = running[wanted].facts()
+                    return running[wanted]
+
+                yield arm_of
+            return
         if self._none is None:
             self._stages.begin("the engine without speculation starts (about a minute)")
             self._none = self._stack.enter_context(self._arm(NONE, ArmPlan(None)))
@@ -168,15 +210,17 @@ class _Engines:
         with self._arm(name, plan_file(config)) as arm:
             self._stages.begin(name)
             self.facts[NONE], self.facts[name] = self._none.facts(), arm.facts()
-            yield {NONE: self._none, name: arm}
+            yield {NONE: self._none, name: arm}.__getitem__
 
     def _arm(self, name: str, plan: ArmPlan) -> Arm:
         wanted = self._wanted
-        arguments = engine_arguments(plan, wanted.model, wanted.sizes.seed, wanted.enforce_eager, _MEMORY)
         # A prompt that comes twice is a second one.
-        arguments["enable_prefix_caching"] = False
+        options = {**wanted.options, "enable_prefix_caching": False}
+        arguments = engine_arguments(plan, wanted.model, wanted.sizes.seed, wanted.enforce_eager, self._share, options)
         self._num_arms += 1
-        return Arm(name, arguments, arm_environment(wanted.model), self._folder / f"engine{self._num_arms}")
+        return Arm(
+            name, arguments, arm_environment(wanted.model, wanted.options), self._folder / f"engine{self._num_arms}"
+        )
 
 
 def _written(sections: dict[str, Any], path: Path) -> Path:

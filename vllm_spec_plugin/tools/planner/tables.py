@@ -3,12 +3,13 @@
 import statistics
 from collections.abc import Iterator
 
+from vllm_spec_plugin.tools.bench.load.sweep import LATENCIES
 from vllm_spec_plugin.tools.planner.forecast import acceptance_of, plain_step, pooled_curve
 from vllm_spec_plugin.tools.planner.memory import TARGET
 from vllm_spec_plugin.tools.planner.results import Results
 from vllm_spec_plugin.tools.planner.samples import NONE
 from vllm_spec_plugin.tools.planner.verifying import RECOMMENDED
-from vllm_spec_plugin.tools.report import Spread, Table, plural, show_spread
+from vllm_spec_plugin.tools.report import Table, plural, show_percentiles, show_spread
 
 
 def tables(results: Results) -> Iterator[Table]:
@@ -125,7 +126,7 @@ def _effect(results: Results) -> Table:
 def _time_per_request(results: Results) -> Table:
     title = f"7. Times of a request without and with {results.choice.candidate.name}, ms"
     header = ["streams", "TTFT without", "TTFT with", "TPOT without", "TPOT with"]
-    note = "TTFT: time to the first token; TPOT: time per token after it."
+    note = "TTFT: time to the first token; TPOT: time per token after it; latency: time to the last token."
     rows = []
     if not results.verified:
         for level, best in results.choice.best.items():
@@ -133,13 +134,11 @@ def _time_per_request(results: Results) -> Table:
             rows.append([str(level), *map(_ms, (plain.ttft, best.ttft, plain.tpot, best.tpot))])
         return Table(title, header, rows, f"Expected, not measured. {note}")
 
-    def shown(spread: Spread | None) -> str:
-        return show_spread(spread, 1e3, 1 if spread is not None and spread.median >= 0.1 else 2)
-
     for level, found in results.verified.items():
-        measured = (times[arm] for times in (found.ttft, found.tpot) for arm in (NONE, RECOMMENDED))
-        rows.append([str(level), *map(shown, measured)])
-    return Table(title, header, rows, f"Medians of requests, ± half the distance of quartiles. {note}")
+        times = (found.latencies[arm][what] for what in LATENCIES for arm in (NONE, RECOMMENDED))
+        rows.append([str(level), *(show_percentiles(one.values()) for one in times)])
+    header += ["latency without", "latency with"]
+    return Table(title, header, rows, f"p50/p95/p99 of requests. {note}")
 
 
 def _predictions(results: Results) -> Table:
@@ -164,9 +163,9 @@ def _verification(results: Results) -> Table:
         best = results.choice.best[level]
         speeds = [statistics.median(found.tokens_per_second[arm].values()) for arm in (NONE, RECOMMENDED)]
         shown = [f"{speed:.{0 if speed >= 100 else 1}f}" for speed in speeds]
-        tpot = found.tpot[RECOMMENDED]
+        tpot = found.latencies[RECOMMENDED]["tpot"]["p50"]
         errors = [f"{best.speedup / found.speedup.median - 1:+.0%}"]
-        errors.append("-" if tpot is None else f"{best.tpot / tpot.median - 1:+.0%}")
+        errors.append("-" if tpot is None else f"{best.tpot / tpot - 1:+.0%}")
         ratios = [show_spread(found.speedup), f"{best.speedup:.2f}"]
         rows.append([str(level), *shown, *ratios, *errors, f"{found.draft_length:.1f}"])
     header = ["streams", "off, tok/s", "on, tok/s", "ratio", "predicted", "error", "TPOT error", "drafted"]

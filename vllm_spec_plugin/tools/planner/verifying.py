@@ -4,14 +4,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from vllm_spec_plugin.tools.bench import rounds
 from vllm_spec_plugin.tools.bench.arm import Arm
 from vllm_spec_plugin.tools.bench.load.records import LoadAnswer, Request
+from vllm_spec_plugin.tools.bench.load.sweep import LATENCIES
 from vllm_spec_plugin.tools.bench.noise_gate import NoiseGate
-from vllm_spec_plugin.tools.bench.rounds import in_turn
 from vllm_spec_plugin.tools.planner.measuring import Sizes
 from vllm_spec_plugin.tools.planner.samples import NONE
 from vllm_spec_plugin.tools.planner.traffic import load_job
-from vllm_spec_plugin.tools.report.measurements import Spread, ratio
+from vllm_spec_plugin.tools.report.measurements import Spread, percentiles, ratio
 
 RECOMMENDED = "recommended"
 # Of a run, per stream.
@@ -24,15 +25,13 @@ class Verified:
 
     Attributes:
         tokens_per_second: by round.
-        ttft: seconds from a request to its first token, of all rounds; None if no request began in them.
-        tpot: seconds per output token after the first, of all rounds.
+        latencies: percentiles in seconds over the requests of all rounds, by arm and attribute of `Progress`.
         acceptance_length: of the drafts; None without.
         draft_length: verified draft tokens per request-step.
     """
 
     tokens_per_second: dict[str, dict[int, float]]
-    ttft: dict[str, Spread | None]
-    tpot: dict[str, Spread | None]
+    latencies: dict[str, dict[str, dict[str, float | None]]]
     acceptance_length: float | None
     draft_length: float
 
@@ -46,11 +45,11 @@ class Verified:
 
 def num_runs(sizes: Sizes) -> int:
     """How often `verify` runs a job."""
-    return 2 * len(sizes.levels) * (1 + sizes.rounds)
+    return rounds.num_runs(2, len(sizes.levels), sizes.rounds, one_at_a_time=sizes.one_at_a_time)
 
 
 def verify(
-    arms: Mapping[str, Arm],
+    arm_of: Callable[[str], Arm],
     prompts: Sequence[Request],
     sizes: Sizes,
     machine: NoiseGate,
@@ -59,7 +58,7 @@ def verify(
     """Runs both arms in turns: what came of it by concurrency.
 
     Args:
-        arms: running: `NONE` and `RECOMMENDED`.
+        arm_of: returns the running engine of a name, `NONE` or `RECOMMENDED`.
         prompts: the traffic.
         sizes: how much.
         machine: chooses the moments.
@@ -68,15 +67,18 @@ def verify(
     Raises:
         UserError: an arm ended.
     """
-    for _, level, name in in_turn([NONE, RECOMMENDED], sizes.levels, 1):
-        on_run(f"warming up: {name}, {level} streams")
-        # A policy learns from it, too.
-        arms[name].load(load_job(prompts, level, 0, sizes.seed, 1))
-    answers: dict[tuple[int, str], list[LoadAnswer]] = {}
-    for number, level, name in in_turn([NONE, RECOMMENDED], sizes.levels, sizes.rounds):
+    names, answers = [NONE, RECOMMENDED], dict[tuple[int, str], list[LoadAnswer]]()
+    for number, level, name, is_warm_up in rounds.with_warm_ups(
+        names, sizes.levels, sizes.rounds, one_at_a_time=sizes.one_at_a_time
+    ):
+        if is_warm_up:
+            on_run(f"warming up: {name}, {level} streams")
+            # A policy learns from it, too.
+            arm_of(name).load(load_job(prompts, level, number, sizes.seed, 1))
+            continue
         on_run(f"round {number + 1}/{sizes.rounds}: {name}, {level} streams")
         job = load_job(prompts, level, number, sizes.seed, _REQUESTS)
-        answer, _ = machine.run(partial(arms[name].load, job))
+        answer, _ = machine.run(partial(arm_of(name).load, job))
         answers.setdefault((level, name), []).append(answer)
     return {level: summarise({name: answers[level, name] for name in (NONE, RECOMMENDED)}) for level in sizes.levels}
 
@@ -92,8 +94,10 @@ def summarise(answers: Mapping[str, Sequence[LoadAnswer]]) -> Verified:
             name: {number: answer.tokens_per_second for number, answer in enumerate(found)}
             for name, found in answers.items()
         },
-        {name: Spread.of(value for one in found for value in one.ttft) for name, found in progress.items()},
-        {name: Spread.of(value for one in found for value in one.tpot) for name, found in progress.items()},
+        {
+            name: {what: percentiles([v for one in found for v in getattr(one, what)]) for what in LATENCIES}
+            for name, found in progress.items()
+        },
         1 + sum(phase.num_accepted_tokens for phase in own) / drafts if drafts else None,
         sum(phase.num_draft_tokens for phase in own) / sum(phase.progress.request_steps for phase in own),
     )

@@ -1,11 +1,20 @@
 """Reports of the tools: measurements, tables and charts, in a terminal and as Markdown, JSON, CSV, PNG and HTML."""
 
 from vllm_spec_plugin.tools.report.chart import Chart, Line, StackedBars
-from vllm_spec_plugin.tools.report.measurements import Measurements, Spread, ratio, show_spread
+from vllm_spec_plugin.tools.report.measurements import (
+    PERCENTILES,
+    Measurements,
+    Spread,
+    percentiles,
+    ratio,
+    show_percentiles,
+    show_spread,
+)
 from vllm_spec_plugin.tools.report.output import Files, Report, check_files, write
 from vllm_spec_plugin.tools.report.table import Table, matrix, plural
 
 __all__ = [
+    "PERCENTILES",
     "Chart",
     "Files",
     "Line",
@@ -16,8 +25,10 @@ __all__ = [
     "Table",
     "check_files",
     "matrix",
+    "percentiles",
     "plural",
     "ratio",
+    "show_percentiles",
     "show_spread",
     "write",
 ]

@@ -1,21 +1,37 @@
 """Measurements in long format: one value per arm, workload, level, round and metric."""
 
+import math
 import statistics
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
+PERCENTILES = (50, 95, 99)
+# Of Student's distribution, 97.5%, by degrees of freedom; beyond these it is near 2.
+_STUDENT = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23)
+
+
 @dataclass(frozen=True)
 class Spread:
-    """A median and the quartiles around it."""
+    """A median and the quartiles around it.
+
+    Attributes:
+        median: middle value.
+        low: lower quartile.
+        high: upper quartile.
+        error: half the 95% confidence interval of the mean (Student's); None for one value.
+    """
 
     median: float
     low: float
     high: float
+    error: float | None = field(default=None, compare=False)
 
     @classmethod
     def of(cls, values: Iterable[float]) -> "Spread | None":
@@ -26,12 +42,31 @@ class Spread:
         if len(found) == 1:
             return cls(found[0], found[0], found[0])
         low, median, high = statistics.quantiles(found, n=4, method="inclusive")
-        return cls(median, low, high)
+        student = _STUDENT[min(len(found) - 1, len(_STUDENT)) - 1]
+        return cls(median, low, high, student * statistics.stdev(found) / len(found) ** 0.5)
 
     @property
     def half(self) -> float:
         """Half the distance of the quartiles."""
         return (self.high - self.low) / 2
+
+    def differs_from(self, value: float) -> bool | None:
+        """Whether it differs by more than the values' own noise (`error`); None for one value."""
+        return None if self.error is None else abs(self.median - value) > self.error
+
+
+def percentiles(values: Sequence[float]) -> dict[str, float | None]:
+    """Returns p50, p95 and p99, interpolated; None of no values."""
+    return {f"p{share}": float(np.percentile(values, share)) if values else None for share in PERCENTILES}
+
+
+def show_percentiles(found: Iterable[float | None]) -> str:
+    """Formats seconds as milliseconds, with a dash for None."""
+    return "/".join("-" if value is None else _three_digits(1e3 * value) for value in found)
+
+
+def _three_digits(value: float) -> str:
+    return f"{value:.{max(2 - math.floor(math.log10(value)), 0) if value > 0 else 0}f}"
 
 
 def ratio(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Spread | None:

@@ -19,8 +19,8 @@ from vllm_spec_plugin.tools.report.measurements import Measurements
 from vllm_spec_plugin.tools.report.provenance import command_line, machine_text, models_text
 from vllm_spec_plugin.tools.report.table import Table, escape_markdown
 
-SCHEMA = 3
-"""Of the JSON: 3 has `measurements` in long format; 1 and 2 were one per benchmark."""
+SCHEMA = 4
+"""Of the JSON: 4 has percentiles and, from `bench`, `cells`; 3 has `measurements` in long format."""
 
 _WIDEST = 1000  # characters of a table in a file or pipe
 _STYLE = (

@@ -4,6 +4,7 @@ import hashlib
 import os
 import platform
 import shlex
+import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -23,7 +24,7 @@ def provenance(
     program: str = "vllm-spec",
     packages: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Returns versions, machine, models, arguments, seed and date.
+    """Returns versions, commit, machine, models, arguments, seed and date.
 
     Args:
         arguments: the command line, without the program.
@@ -38,6 +39,7 @@ def provenance(
         "program": program,
         "arguments": list(arguments),
         "seed": seed,
+        "commit": _commit(),
         "models": dict(models or {}),
         "prompts": {"count": len(prompts), "sha256": hashlib.sha256("\0".join(prompts).encode()).hexdigest()},
         "versions": {"vllm_spec_plugin": _version("vllm-spec-plugin"), "python": platform.python_version()}
@@ -75,6 +77,21 @@ def models_text(provenance: Mapping[str, Any]) -> str:
 def model_name(name: str) -> str:
     """Returns a folder's last part or a hub name without its owner, such as "bundled target"."""
     return f"bundled {Path(name).name}" if Path(name).parent == _BUNDLED else Path(name).name
+
+
+def _commit() -> str | None:
+    """Returns the commit of a checkout, with "+" if tracked files differ from it; None of an installed package."""
+    root = Path(__file__).parents[3]
+    if not (root / ".git").exists():
+        return None
+
+    def git(*words: str) -> str:
+        return subprocess.run(["git", "-C", root, *words], capture_output=True, text=True, check=True).stdout.strip()
+
+    try:
+        return git("rev-parse", "HEAD") + ("+" if git("status", "--porcelain", "--untracked-files=no") else "")
+    except (OSError, subprocess.CalledProcessError):
+        return None
 
 
 def _version(package: str) -> str | None:

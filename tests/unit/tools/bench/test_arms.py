@@ -1,5 +1,6 @@
 """What `--arm` may say, and which engines the chosen arms come to."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -140,6 +141,41 @@ def test_a_switched_off_mechanism_is_an_engine_of_its_own(tmp_path: Path) -> Non
     assert "without" not in engine_arguments(arms["optimal"].plan, "target", 0, enforce_eager=True)
 
 
+def test_vllms_own_settings_may_be_given_whole(tmp_path: Path) -> None:
+    table = [[1, 8, 4], [9, 64, 0]]
+    ngram = {"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_max": 3}
+    draft = {
+        "method": "draft_model",
+        "num_speculative_tokens": 2,
+        "num_speculative_tokens_per_batch_size": table,
+    }
+    arms = planned(tmp_path, *(f"stock:{json.dumps(one)}" for one in (ngram, draft)), draft="some/draft")
+    assert {name: arm.plan.speculative_config for name, arm in list(arms.items())[1:]} == {
+        "vLLM's ngram, K = 4, prompt_lookup_max = 3": {"prompt_lookup_min": 2, **ngram},
+        f"vLLM's draft_model, K = 2, by batch size = {table}": {"model": "some/draft", **draft},
+    }
+    assert all(map(is_stock, list(arms)[1:]))
+
+
+def test_a_file_may_be_switched_off_for_all_requests(tmp_path: Path) -> None:
+    path = tmp_path / "own.yaml"
+    path.write_text(NGRAM)
+    arms = plan_arms(choose_arms([str(path), f"off:{path}"]), base_of(None, None), 8, tmp_path)
+    (_, on), (name, off) = list(arms.items())[1:]
+    assert (name, off.plan) == (f"{path}, off", on.plan)
+    assert (on.spec_tokens, off.spec_tokens, off.is_fixed) == (None, 0, False)
+
+
+def test_models_of_an_arm_are_known_for_their_memory(tmp_path: Path) -> None:
+    (tmp_path / "heads").mkdir()
+    (tmp_path / "own.yaml").write_text(
+        "proposer:\n  method: cascade\n  proposers:\n    - {method: suffix}\n    - {method: medusa, model: heads}\n"
+    )
+    words = ["stock:draft_model", str(tmp_path / "own.yaml"), "stock:ngram"]
+    arms = plan_arms(choose_arms(words), base_of(None, "some/draft"), 8, tmp_path)
+    assert [arm.plan.draft_models for arm in arms.values()] == [[], ["some/draft"], [str(tmp_path / "heads")], []]
+
+
 def names(*words: str) -> list[str]:
     return [choice.name for choice in choose_arms(words)]
 
@@ -173,6 +209,12 @@ def test_vllms_own_arms_are_known_by_their_names() -> None:
         ("fixed:65", "--arm fixed:65: got '65'; allowed: whole numbers from 0 to 64, such as 1,2,4"),
         ("fixed:1,x", "--arm fixed:1,x: got '1,x'; allowed: whole numbers"),
         ("stock:medusa", "--arm stock:medusa: got 'medusa'; allowed: draft_model, eagle3, ngram, suffix"),
+        ("off:none.yaml", "--arm off:none.yaml: there is no file 'none.yaml'; allowed: off:FILE, a plugin.yaml"),
+        (
+            'stock:{"method": ',
+            '--arm stock:{"method": : is no JSON: Expecting value: line 1 column 12 (char 11); allowed: ',
+        ),
+        ("stock:{}", '--arm stock:{}: has no method; allowed: as in stock:{"method": "ngram", '),
         ("stock:ngram:0", "--arm stock:ngram:0: got '0'; allowed: whole numbers from 1 to 32"),
     ],
 )

@@ -6,8 +6,8 @@ import pytest
 
 from vllm_spec_plugin.tools.bench import engine_args
 from vllm_spec_plugin.tools.bench.arms import base_of, choose_arms, plan_arms
-from vllm_spec_plugin.tools.bench.engine_args import engine_arguments, model_source
-from vllm_spec_plugin.tools.serving import ServerError
+from vllm_spec_plugin.tools.bench.engine_args import ArmPlan, arm_environment, engine_arguments, model_source
+from vllm_spec_plugin.tools.serving import KV_SPACE, ServerError
 
 
 def test_a_model_is_a_folder_that_is_there_or_a_name_on_the_hub(
@@ -33,3 +33,13 @@ def test_engines_differ_in_their_speculation_only(
     assert stock.pop("speculative_config") != plugin.pop("speculative_config")
     assert none == stock == plugin
     assert (none["model"], none["seed"], none["enforce_eager"]) == ("target", 5, False)
+
+
+def test_options_win_over_what_is_chosen_and_over_the_default_kv_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(KV_SPACE, raising=False)
+    monkeypatch.setattr(engine_args, "serving_environment", lambda target: {KV_SPACE: "1"})
+    options = {"dtype": "bfloat16", "kv_cache_memory_bytes": 7}
+    arguments = engine_arguments(ArmPlan(None), "target", 5, True, 0.4, options)
+    assert {name: arguments[name] for name in options} == options
+    assert arm_environment("target")[KV_SPACE] == "1"
+    assert KV_SPACE not in arm_environment("target", options)

@@ -38,6 +38,14 @@ def test_a_job_that_was_disturbed_is_repeated() -> None:
     assert others == pytest.approx(0.0, abs=1e-9)
 
 
+def test_a_job_that_can_not_be_repeated_is_only_waited_for() -> None:
+    machine = Machine((1.0, 1.0), (1.5, 0.0), (4.0, 1.0))
+    _, others = machine.quiet(60).run(machine.job, repeats=False)
+    assert machine.num_jobs == 1
+    assert others is not None
+    assert others > 0.5
+
+
 def test_out_of_patience_the_least_disturbed_time_counts() -> None:
     machine = Machine((0.4, 0.0), (3.0, 0.5), (999.0, 1.5))
     answer, others = machine.quiet(8).run(machine.job)

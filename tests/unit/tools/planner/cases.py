@@ -118,7 +118,7 @@ def verified(*ratios: float, rate: float = 100.0) -> Verified:
 
     def run(rate: float, number: int, counts: tuple[int, int, int]) -> LoadAnswer:
         speed = rate * (1 + 0.02 * number)
-        progress = Progress([1.0], [round(speed)], 40, [0.03], [1 / rate], [])
+        progress = Progress([1.0], [round(speed)], 40, [0.03], [1 / rate], [30 / rate])
         return LoadAnswer(1.0, [PhaseAnswer(progress, *counts)])
 
     return summarise(

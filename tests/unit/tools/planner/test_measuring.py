@@ -1,6 +1,7 @@
 """Which jobs the engines get."""
 
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 from tests.unit.tools.planner.cases import answer
@@ -35,7 +36,7 @@ def test_every_setting_does_every_workload_at_every_level_in_every_round() -> No
     arms: dict[str, Any] = {NONE: FakeArm(), ENGINE.name: FakeArm()}
     said: list[str] = []
     machine = NoiseGate(0.0, busy=lambda: 0.0, sleep=lambda seconds: None)
-    found = measure(ENGINE, arms, PROMPTS, SIZES, machine, said.append)
+    found = measure(ENGINE, arms.__getitem__, PROMPTS, SIZES, machine, said.append)
     assert len(said) == num_runs(ENGINE, 2, SIZES)
     counted = Counter((sample.setting, sample.workload, sample.concurrency) for sample in found.samples)
     assert set(counted.values()) == {2}
@@ -55,13 +56,32 @@ def test_every_setting_does_every_workload_at_every_level_in_every_round() -> No
     assert found.first_token_seconds(Setting(CASCADE, 2), 1) == [0.03] * 4
 
 
+def test_one_at_a_time_an_engine_does_its_settings_of_a_round_before_the_next_one() -> None:
+    arms: dict[str, Any] = {NONE: FakeArm(), ENGINE.name: FakeArm()}
+    asked: list[str] = []
+
+    def arm_of(name: str) -> Any:
+        if asked[-1:] != [name]:
+            asked.append(name)
+        return arms[name]
+
+    said: list[str] = []
+    machine = NoiseGate(0.0, busy=lambda: 0.0, sleep=lambda seconds: None)
+    sizes = replace(SIZES, one_at_a_time=True)
+    found = measure(ENGINE, arm_of, PROMPTS, sizes, machine, said.append)
+    assert asked == [NONE, ENGINE.name, NONE, ENGINE.name, NONE]
+    assert len(said) == num_runs(ENGINE, 2, sizes)
+    assert len(found.of(CASCADE, 4, 2)) == 4
+
+
 def test_jobs_are_the_workloads_prompts_and_a_warm_up_is_short() -> None:
     engine = chain_engines(None, None, 1)[0]
     arms: dict[str, Any] = {NONE: FakeArm(), SUFFIX: FakeArm()}
     machine = NoiseGate(0.0, busy=lambda: 0.0, sleep=lambda seconds: None)
-    measure(engine, arms, PROMPTS, Sizes((1,), 2, 7), machine, lambda what: None)
+    measure(engine, arms.__getitem__, PROMPTS, Sizes((1,), 2, 7), machine, lambda what: None)
     assert not arms[SUFFIX].loops
-    warm_up, *jobs = arms[SUFFIX].jobs
-    assert warm_up.num_tokens == 16
+    *warm_ups, _, _, _, _ = arms[SUFFIX].jobs
+    jobs = arms[SUFFIX].jobs[len(warm_ups) :]
+    assert [job.num_tokens for job in warm_ups] == [16, 16]
     assert [(job.prompts, job.seed) for job in jobs] == [(("a",), 7), (("c",), 7), (("b",), 8), (("c",), 8)]
     assert {job.num_tokens for job in jobs} == {65}

@@ -1,13 +1,11 @@
 """What weights take, from the bundled models' files."""
 
-from pathlib import Path
-
 import pytest
 
 from vllm_spec_plugin.proposers.medusa.checkpoint import read_heads_config
 from vllm_spec_plugin.tools.demo import model_path
 from vllm_spec_plugin.tools.planner.candidates import Heads
-from vllm_spec_plugin.tools.planner.memory import TARGET, heads_bytes, memory_of, weight_bytes
+from vllm_spec_plugin.tools.planner.memory import TARGET, heads_bytes, memory_of
 from vllm_spec_plugin.tools.planner.samples import NONE
 
 DTYPE = "torch.float32"
@@ -19,26 +17,15 @@ def heads() -> Heads:
     return Heads(folder, read_heads_config(folder))
 
 
-def test_weights_are_counted_in_the_served_format() -> None:
-    target = str(model_path("target"))
-    assert weight_bytes(target, DTYPE) == pytest.approx(4 * 3.67e6, rel=0.01)
-    assert weight_bytes(target, "torch.bfloat16") == pytest.approx(2 * 3.67e6, rel=0.01)
-
-
-def test_a_folder_without_safetensors_is_not_known(tmp_path: Path) -> None:
-    assert weight_bytes(str(tmp_path), DTYPE) is None
-    assert weight_bytes("nobody/has-this-here", DTYPE) is None
-
-
 def test_heads_are_counted_from_their_sizes(heads: Heads) -> None:
     assert heads_bytes(heads, DTYPE) == pytest.approx(4 * 2.36e6, rel=0.01)
 
 
 def test_each_candidate_has_its_share(heads: Heads) -> None:
     facts = {
-        NONE: {"dtype": DTYPE, "kv_bytes_per_token": {"target": 4096, "draft": 0}},
-        "suffix and draft_model": {"dtype": DTYPE, "kv_bytes_per_token": {"target": 4096, "draft": 512}},
-        "eagle3": {"dtype": DTYPE, "kv_bytes_per_token": {"target": 4096, "draft": 1024}},
+        NONE: {"dtype": DTYPE, "kv_bytes_per_token": 4096},
+        "suffix and draft_model": {"dtype": DTYPE, "kv_bytes_per_token": 4608},
+        "eagle3": {"dtype": DTYPE, "kv_bytes_per_token": 5120},
     }
     found = memory_of(str(model_path("target")), str(model_path("draft")), heads, facts, str(model_path("eagle3")))
     assert {name: taken.kv_per_token for name, taken in found.items()} == {
@@ -57,7 +44,7 @@ def test_each_candidate_has_its_share(heads: Heads) -> None:
 
 
 def test_predictions_and_their_cascade_with_suffixes_take_nothing() -> None:
-    facts = {NONE: {"dtype": DTYPE, "kv_bytes_per_token": {"target": 4096, "draft": 0}}, "prediction and suffix": {}}
+    facts = {NONE: {"dtype": DTYPE, "kv_bytes_per_token": 4096}, "prediction and suffix": {}}
     found = memory_of(str(model_path("target")), None, None, facts)
     assert {name: taken.weights for name, taken in found.items() if name != TARGET} == {
         "suffix": 0,

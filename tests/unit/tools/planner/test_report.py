@@ -35,7 +35,7 @@ def test_effect_and_errors_are_those_of_the_verification() -> None:
     (first, _) = rows(results, TITLES[8])
     assert first[4] == f"{best.speedup:.2f}"
     assert first[5] == f"{best.speedup / 1.9 - 1:+.0%}"
-    assert rows(results, TITLES[6])[0][1:3] == ["30.00", "30.00"]
+    assert rows(results, TITLES[6])[0][1:3] == ["30.0/30.0/30.0", "30.0/30.0/30.0"]
 
 
 def test_a_machine_that_was_not_quiet_is_said_at_once() -> None:

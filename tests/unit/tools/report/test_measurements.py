@@ -2,13 +2,30 @@
 
 import pytest
 
-from vllm_spec_plugin.tools.report import Measurements, Spread, ratio, show_spread
+from vllm_spec_plugin.tools.report import Measurements, Spread, percentiles, ratio, show_percentiles, show_spread
 
 
 def test_a_spread_is_the_median_and_the_quartiles() -> None:
     assert Spread.of([5, 1, 2, 3, 4]) == Spread(3, 2, 4)
     assert Spread.of([7]) == Spread(7, 7, 7)
     assert Spread.of([]) is None
+
+
+def test_values_differ_from_one_that_is_outside_their_confidence_interval() -> None:
+    spread = Spread.of([1.04, 1.05, 1.06])
+    assert spread is not None
+    # Student's 4.30 with two degrees of freedom.
+    assert spread.error == pytest.approx(4.30 * 0.01 / 3**0.5)
+    assert (spread.differs_from(1.0), spread.differs_from(1.03)) == (True, False)
+    alone = Spread.of([7])
+    assert alone is not None
+    assert alone.differs_from(1.0) is None
+
+
+def test_percentiles_are_shown_in_milliseconds_with_three_digits() -> None:
+    assert percentiles([0.0, 1.0]) == {"p50": 0.5, "p95": pytest.approx(0.95), "p99": pytest.approx(0.99)}
+    assert percentiles([]) == {"p50": None, "p95": None, "p99": None}
+    assert show_percentiles([0.00123456, 0.0123, 0.123, 1.2345, 0.0, None]) == "1.23/12.3/123/1234/0/-"
 
 
 def test_ratios_are_taken_round_by_round() -> None:

@@ -47,17 +47,19 @@ class ClosedLoop:
         Args:
             engine: without requests.
             streams: at least 1.
-            phase: the requests to send.
+            phase: the requests to send. Those of a pass are measured from here on.
             clock: returns the time in seconds.
         """
         self._engine, self._clock = engine, clock
         self._num_streams, self._num_tokens = streams, phase.num_tokens
-        self._waiting = itertools.cycle(phase.requests)
+        self._waiting = iter(phase.requests) if phase.is_pass else itertools.cycle(phase.requests)
         self._streamed: list[_Streamed] = []
         self._in_flight: dict[str, _Streamed] = {}
-        self._is_measured = False
+        self._is_measured = phase.is_pass
         self._ttft: list[float] = []
         self._tpot: list[float] = []
+        self._latency: list[float] = []
+        self._start = clock()
         for _ in range(streams):
             self._ask()
 
@@ -80,12 +82,13 @@ class ClosedLoop:
 
         This is the measured time. Of a request that began before it, only what comes in it counts.
         """
-        self._is_measured = True
-        for request in self._in_flight.values():
-            request.count_from_here()
+        if not self._is_measured:
+            self._is_measured, self._start = True, self._clock()
+            for request in self._in_flight.values():
+                request.count_from_here()
         seconds: list[float] = []
         tokens: list[int] = []
-        written, request_steps, start = 0, 0, self._clock()
+        written, request_steps, start = 0, 0, self._start
         while written < self._num_tokens:
             before = written
             now, counts = self._step()
@@ -99,10 +102,12 @@ class ClosedLoop:
                 self._note_tpot(request)
         self._engine.abort(self._in_flight)
         outputs = [Output(request.token_ids, request.has_ended) for request in self._streamed]
-        return Progress(seconds, tokens, request_steps, self._ttft, self._tpot, outputs)
+        return Progress(seconds, tokens, request_steps, self._ttft, self._tpot, self._latency, outputs)
 
     def _ask(self) -> None:
-        request = next(self._waiting)
+        request = next(self._waiting, None)
+        if request is None:
+            return
         streamed = _Streamed(self._clock(), self._is_measured)
         self._streamed.append(streamed)
         self._in_flight[self._engine.add(request)] = streamed
@@ -122,6 +127,8 @@ class ClosedLoop:
                 request.has_ended = True
                 if self._is_measured:
                     self._note_tpot(request)
+                if request.began_measured:
+                    self._latency.append(now - request.asked)
                 del self._in_flight[name]
                 self._ask()
         return now, counts

@@ -32,10 +32,13 @@ class Phase:
         requests: in the order in which they are taken.
         num_tokens: output tokens of all streams together after which the phase ends; what is in flight is aborted.
             They count from when each stream has its first one.
+        is_pass: whether the requests are sent once, all at the beginning, which is measured as well; the phase ends
+            with the last of them.
     """
 
     requests: tuple[Request, ...]
     num_tokens: int
+    is_pass: bool = False
 
 
 @dataclass(frozen=True)
@@ -82,6 +85,7 @@ class Progress:
         tpot: seconds per output token as a user sees them, (last - first token's moment) / (tokens - 1), of requests
             that ended in this time, and of those in flight at its end that had at least 16 tokens: with one stream
             few end. Of a request that began before, its last token before this time counts as its first.
+        latency: seconds from sending a request to its last token, of requests sent and ended in this time.
         outputs: outputs of all requests in the order of sending, aborted or not.
     """
 
@@ -90,6 +94,7 @@ class Progress:
     request_steps: int
     ttft: list[float] = field(default_factory=list)
     tpot: list[float] = field(default_factory=list)
+    latency: list[float] = field(default_factory=list)
     outputs: list[Output] = field(default_factory=list)
 
     @property

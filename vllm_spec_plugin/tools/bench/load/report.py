@@ -6,12 +6,33 @@ from functools import partial
 from typing import Any
 
 from vllm_spec_plugin.tools.bench.arms import OPTIMAL, is_stock
-from vllm_spec_plugin.tools.bench.load.sweep import SweepResults
+from vllm_spec_plugin.tools.bench.load.sweep import LATENCIES, SweepResults
 from vllm_spec_plugin.tools.bench.load.switching import RECOVERED, SwitchPhase
-from vllm_spec_plugin.tools.bench.load.workloads import GREEDY, SWITCHING, TITLES, WINDOW
-from vllm_spec_plugin.tools.report import Chart, Line, Report, Spread, Table, matrix, plural, show_spread
+from vllm_spec_plugin.tools.bench.load.workloads import (
+    FIRST_PASS,
+    GREEDY,
+    PASSES,
+    SWITCHING,
+    TITLES,
+    WARM_PASSES,
+    WINDOW,
+)
+from vllm_spec_plugin.tools.report import (
+    PERCENTILES,
+    Chart,
+    Line,
+    Report,
+    Spread,
+    Table,
+    matrix,
+    plural,
+    show_percentiles,
+    show_spread,
+)
 
 _SPEED = "tokens_per_second"
+_COUNTS = ("drafts", "draft_tokens", "accepted_tokens", "output_tokens")
+_NAMES = {"ttft": "TTFT", "tpot": "TPOT", "latency": "latency"}
 
 
 def report_of(results: SweepResults, provenance: Mapping[str, Any], rounds: int, on_cpu: bool) -> Report:
@@ -26,10 +47,6 @@ def report_of(results: SweepResults, provenance: Mapping[str, Any], rounds: int,
     problems = []
     if results.num_wrong:
         problems.append(f"{results.num_wrong} greedy outputs differ from those of arm {results.reference}")
-    agreements = [
-        {"arm": arm, "workload": workload, "level": streams} | asdict(agreement)
-        for (arm, workload, streams), agreement in results.agreements.items()
-    ]
     switches = [
         {"level": streams, "phases": [asdict(phase) for phase in phases]}
         for streams, phases in results.switches.items()
@@ -49,35 +66,53 @@ def report_of(results: SweepResults, provenance: Mapping[str, Any], rounds: int,
         notes=_notes(results, on_cpu),
         problems=problems,
         data={
+            "cells": list(_cells(results)),
             "best_fixed": best,
-            "agreements": agreements,
             "switching": {"window": WINDOW, "recovered": RECOVERED, "levels": switches},
         },
     )
 
 
+def _cells(results: SweepResults) -> Iterator[dict[str, Any]]:
+    """Yields all figures of an arm with a workload and number of streams, for programs."""
+    values = results.measurements
+    for workload, streams in results.cells:
+        for arm in results.arms:
+            agreement = results.agreements.get((arm, workload, streams))
+            ratio = values.ratio(arm, results.reference, workload, streams, _SPEED)
+            latencies = {
+                name: {f"p{p}": values.median(arm, workload, streams, f"{name}_p{p}") for p in PERCENTILES}
+                for name in LATENCIES
+            }
+            yield {
+                "workload": workload,
+                "streams": streams,
+                "arm": arm,
+                "rounds": len(values.rounds(arm, workload, streams, _SPEED)),
+                "tokens_per_second": _spread(values.spread(arm, workload, streams, _SPEED)),
+                "ratio": _spread(ratio) | {"exceeds_noise": ratio and ratio.differs_from(1.0)},
+                **latencies,
+                **{name: sum(values.rounds(arm, workload, streams, name).values()) for name in _COUNTS},
+                "acceptance_length": values.median(arm, workload, streams, "acceptance_length"),
+                "draft_length": values.median(arm, workload, streams, "draft_length"),
+                "greedy": agreement and asdict(agreement),
+            }
+
+
+def _spread(spread: Spread | None) -> dict[str, Any]:
+    return asdict(spread) if spread else {}
+
+
 def _conclusion(results: SweepResults) -> Iterator[str]:
     """Yields the speedups, whether greedy outputs agree, and how soon `optimal` recovers."""
+    others = [arm for arm in results.arms[1:] if arm not in results.fixed] or results.arms[1:]
     for workload, levels in results.levels.items():
-        arms = [OPTIMAL] if OPTIMAL in results.arms else results.arms[1:]
-        for arm in arms:
-            best = {streams: results.best_fixed(workload, streams) for streams in levels}
-            parts = []
-            for name, others in (
-                (results.reference, dict.fromkeys(levels, results.reference)),
-                ("the best fixed K", best if arm not in results.fixed else {}),
-            ):
-                found = [
-                    (spread.median, streams)
-                    for streams, other in others.items()
-                    if other and (spread := results.measurements.ratio(arm, other, workload, streams, _SPEED))
-                ]
-                if found:
-                    ends = dict.fromkeys((min(found), max(found)))
-                    shown = (f"{times:.2f} ({_streams(streams)})" for times, streams in ends)
-                    parts.append(f"{' to '.join(shown)} times {name}")
-            if parts:
-                yield f"{workload}: the throughput of {arm} is {' and '.join(parts)}."
+        for arm in others:
+            reference = dict.fromkeys(levels, results.reference)
+            yield f"{workload}: {arm} over {results.reference}: {_gains(results, arm, workload, reference)}."
+            best = {streams: found for streams in levels if (found := results.best_fixed(workload, streams))}
+            if arm == OPTIMAL and best:
+                yield f"{workload}: {arm} over the best fixed K: {_gains(results, arm, workload, best)}."
     compared = sum(agreement.outputs for agreement in results.agreements.values())
     if compared and not results.num_wrong:
         yield f"All {compared} greedy outputs are those of {results.reference}, up to ties."
@@ -86,6 +121,25 @@ def _conclusion(results: SweepResults) -> Iterator[str]:
             found_at = (f"phase {i} ({phase.kind}): {_recovery(phase, OPTIMAL)}" for i, phase in enumerate(phases, 1))
             where = _streams(streams)
             yield f"switching, {where}: tokens until {OPTIMAL} is near the best arm: {', '.join(found_at)}."
+
+
+def _gains(results: SweepResults, arm: str, workload: str, others: Mapping[int, str]) -> str:
+    """Returns an arm's throughput over that of others, by streams, with what is noise and where nothing was drafted."""
+    parts = []
+    for streams, other in others.items():
+        spread = results.measurements.ratio(arm, other, workload, streams, _SPEED)
+        if spread is None:
+            continue
+        notes = []
+        if spread.error is None:
+            notes.append("one round: noise unknown")
+        elif not spread.differs_from(1.0):
+            notes.append(f"±{spread.error / spread.median:.0%}")
+        if not sum(results.measurements.rounds(arm, workload, streams, "draft_tokens").values()):
+            notes.append("nothing drafted")
+        shown = "within noise" if spread.differs_from(1.0) is False else f"{spread.median:.2f} times"
+        parts.append(f"{shown} at {_streams(streams)}" + (f" ({', '.join(notes)})" if notes else ""))
+    return ", ".join(parts)
 
 
 def _tables(results: SweepResults) -> Iterator[Table]:
@@ -124,13 +178,14 @@ def _tables_of(results: SweepResults, workload: str, levels: Sequence[int]) -> I
         best = results.best_fixed(workload, streams) or ""
         return show_spread(values.ratio(arm, best, workload, streams, _SPEED))
 
-    def figure(metric: str, arm: str, streams: int) -> str:
-        value = values.median(arm, workload, streams, metric)
-        return "-" if value is None else f"{value:.2f}"
+    def drafts(arm: str, streams: int) -> str:
+        length = values.median(arm, workload, streams, "acceptance_length")
+        drafted = f"{values.median(arm, workload, streams, 'draft_length') or 0:.2f}"
+        return drafted if length is None else f"{drafted} ({length:.2f})"
 
-    def milliseconds(metric: str, arm: str, streams: int) -> str:
-        spread = values.spread(arm, workload, streams, metric)
-        return show_spread(spread, 1e3, digits=2 if spread is None or spread.median < 0.01 else 1)
+    def milliseconds(name: str, arm: str, streams: int) -> str:
+        found = [values.median(arm, workload, streams, f"{name}_p{percentile}") for percentile in PERCENTILES]
+        return show_percentiles(found)
 
     def greedy(arm: str, streams: int) -> str:
         agreement = results.agreements.get((arm, workload, streams))
@@ -144,11 +199,12 @@ def _tables_of(results: SweepResults, workload: str, levels: Sequence[int]) -> I
     yield table(f"speedup over {reference}", partial(over, _SPEED))
     if results.fixed:
         yield table("throughput over the best fixed K", over_best)
-    yield table("acceptance length", partial(figure, "acceptance_length"))
-    yield table("draft tokens per request and step", partial(figure, "draft_length"))
-    yield table("TPOT, ms", partial(milliseconds, "tpot"))
-    yield table(f"TPOT over {reference}", partial(over, "tpot"))
-    yield table("TTFT, ms", partial(milliseconds, "ttft"))
+    if workload != FIRST_PASS:
+        yield table("draft tokens per request and step (acceptance length)", drafts)
+    which = "/".join(f"p{percentile}" for percentile in PERCENTILES)
+    for name in LATENCIES[: 1 if workload == FIRST_PASS else None]:
+        if any(values.spread(arm, workload, n, f"{name}_p50") for arm in results.arms for n in levels):
+            yield table(f"{_NAMES[name]}, ms ({which})", partial(milliseconds, name))
     if any(key[1] == workload for key in results.agreements):
         yield table(f"greedy outputs beside those of {reference}", greedy)
 
@@ -166,6 +222,8 @@ def _num_windows(phase: SwitchPhase) -> int:
 def _charts(results: SweepResults, on_cpu: bool) -> Iterator[Chart]:
     """Yields speedup and time per token by workload, and throughput over time of `switching`."""
     for workload, levels in results.levels.items():
+        if workload == FIRST_PASS:
+            continue
         # What the notes call wrong is not drawn.
         arms = [arm for arm in results.arms if not (on_cpu and is_stock(arm) and workload not in GREEDY)]
         values = results.measurements
@@ -174,7 +232,7 @@ def _charts(results: SweepResults, on_cpu: bool) -> Iterator[Chart]:
             speedups, tpots = [], []
             for arm in arms:
                 ratios = {n: values.ratio(arm, results.reference, workload, n, _SPEED) for n in levels}
-                times = {n: _scaled(values.spread(arm, workload, n, "tpot")) for n in levels}
+                times = {n: _scaled(values.spread(arm, workload, n, "tpot_p50")) for n in levels}
                 speedups.append(Line(arm, ratios, _role(results, arm)))
                 tpots.append(Line(arm, times, _role(results, arm)))
             yield Chart(f"throughput, {TITLES[workload]}", "concurrent streams", speed, speedups)
@@ -214,14 +272,21 @@ def _role(results: SweepResults, arm: str) -> Any:
 def _notes(results: SweepResults, on_cpu: bool) -> Iterator[str]:
     yield (
         "Closed loop: each level keeps that number of requests in flight. Tokens and time count from when each stream "
-        "has its first token; later prompts are in the time. Each arm ran each level once in short before, which does "
-        "not count. Medians of the rounds, ± half the distance of the quartiles; ratios are taken round by round."
+        "has its first token; later prompts are in the time. Before it, each arm ran the level in short. "
+        "Medians of the rounds, ± half the distance of the quartiles; ratios are taken round by round."
     )
     yield (
-        "Acceptance length: 1 + accepted draft tokens / drafts. TPOT: time per output token after the first. TTFT: "
-        "time to first token. Both are medians of the requests. Greedy outputs are compared as far as both arms got. "
+        "Within noise: the 95% confidence interval of the rounds' ratios, ± as given, has 1. Acceptance length: 1 + "
+        "accepted draft tokens / drafts. TTFT: time to first token. TPOT: time per output token after the first. "
+        "Latency: from sending a request to its last token. Percentiles are over the requests of a round (p99 of fewer "
+        "than 100 is near their maximum), medians of the rounds. Greedy outputs are compared as far as both arms got. "
         "Tied: they part at two tokens of equal probability."
     )
+    if FIRST_PASS in results.levels:
+        yield (
+            f"equal: all requests are sent at once, {PASSES} times the same in each process. Figures are of the median "
+            f"of the last {WARM_PASSES} passes, prompts included, and of the first pass, without a warm-up."
+        )
     if results.switches:
         yield (
             f"switching: all streams turn at once, with a new request each. Windows of {WINDOW} output tokens per "

@@ -2,25 +2,33 @@
 
 import functools
 import itertools
-import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from vllm_spec_plugin.tools.bench import rounds
-from vllm_spec_plugin.tools.bench.arm import Arm
 from vllm_spec_plugin.tools.bench.arms import PlannedArm
 from vllm_spec_plugin.tools.bench.load.agreement import Agreement, TopTwo, compare
 from vllm_spec_plugin.tools.bench.load.records import LoadAnswer, LoadJob, LoadRun
 from vllm_spec_plugin.tools.bench.load.switching import SwitchPhase, switch_phases
 from vllm_spec_plugin.tools.bench.load.texts import ANSWERED, TURNS, Texts
-from vllm_spec_plugin.tools.bench.load.workloads import SWITCHING, Sizes, load_job
+from vllm_spec_plugin.tools.bench.load.workloads import (
+    EQUAL,
+    FIRST_PASS,
+    SWITCHING,
+    WARM_PASSES,
+    Sizes,
+    load_job,
+)
 from vllm_spec_plugin.tools.bench.noise_gate import NoiseGate
-from vllm_spec_plugin.tools.bench.rounds import Results, run_rounds
+from vllm_spec_plugin.tools.bench.rounds import Results, num_runs, run_rounds
+from vllm_spec_plugin.tools.bench.running import Engines
 from vllm_spec_plugin.tools.certify.greedy import tolerance_of
-from vllm_spec_plugin.tools.report import plural
+from vllm_spec_plugin.tools.report import percentiles, plural
 
 # A workload and the number of its streams.
 Cell = tuple[str, int]
+# Attributes of `Progress`.
+LATENCIES = ("ttft", "tpot", "latency")
 
 
 @dataclass(frozen=True)
@@ -103,29 +111,34 @@ class SweepResults(Results[Cell]):
 
 def run_sweep(
     arms: Mapping[str, PlannedArm],
-    engines: Mapping[str, Arm],
+    engines: Engines,
     plan: Plan,
     gate: NoiseGate,
     on_run: Callable[[int, str], None],
+    *,
+    one_at_a_time: bool = False,
 ) -> SweepResults:
     """Warms the arms up, runs the rounds and compares greedy outputs; the parameters are those of `run_rounds`.
 
     Answers that the load needs come from the first arm.
     """
+    names = list(arms)
     if any(workload in ANSWERED for workload, _ in plan.cells):
         on_run(0, "answering prompts without speculation")
-        plan = plan.answered(next(iter(engines.values())).answers)
+        plan = plan.answered(engines.of(names[0]).answers)
 
     def do(name: str, cell: Cell, number: int, is_warm_up: bool) -> LoadAnswer:
-        return engines[name].load(
-            replace(plan.job(cell, number, is_warm_up=is_warm_up), spec_tokens=arms[name].spec_tokens)
-        )
+        job = replace(plan.job(cell, number, is_warm_up=is_warm_up), spec_tokens=arms[name].spec_tokens)
+        return engines.of(name, number).load(job)
 
-    names = list(arms)
-    runs = run_rounds(names, plan.cells, plan.rounds, do, cell_text, gate, on_run)
-    on_run(len(names) * len(plan.cells) + len(runs), "comparing greedy outputs")
-    none = engines[names[0]]
-    compared = agreements(runs, names, plan, none.top_two, tolerance_of(none.facts()["dtype"]))
+    def top_two(prompt: str, token_ids: tuple[int, ...]) -> dict[int, float]:
+        return engines.of(names[0]).top_two(prompt, token_ids)
+
+    runs = run_rounds(names, plan.cells, plan.rounds, do, cell_text, gate, on_run, one_at_a_time=one_at_a_time)
+    num_cells = len(plan.cells)
+    num_rounds = len(runs) // (len(names) * num_cells)
+    on_run(num_runs(len(names), num_cells, num_rounds, one_at_a_time=one_at_a_time), "comparing greedy outputs")
+    compared = agreements(runs, names, plan, top_two, tolerance_of(engines.facts[names[0]]["dtype"]))
     return results_of(runs, arms, plan.cells, compared)
 
 
@@ -160,32 +173,51 @@ def results_of(
         if workload == SWITCHING
     }
     fixed = tuple(name for name, arm in arms.items() if arm.is_fixed)
+    shown = [own for cell in cells for own in (cell, *([(FIRST_PASS, cell[1])] if cell[0] == EQUAL else []))]
+    split = [own for run in runs for own in _by_pass(run)]
     return SweepResults(
-        **vars(rounds.results_of(runs, arms, cells, lambda cell: cell, figures)),
+        **vars(rounds.results_of(split, arms, shown, lambda cell: cell, figures)),
         fixed=fixed,
         switches=switches,
         agreements=dict(agreements),
     )
 
 
+def _by_pass(run: LoadRun) -> Iterator[LoadRun]:
+    """Yields a run; one of passes as its first pass, and as the median one of its warm passes."""
+    workload, streams = run.cell
+    if workload != EQUAL:
+        yield run
+        return
+    first, *_ = phases = run.answer.phases
+    warm = sorted(phases[-WARM_PASSES:], key=lambda phase: phase.progress.tokens_per_second)[WARM_PASSES // 2]
+    for name, phase in ((EQUAL, warm), (FIRST_PASS, first)):
+        yield replace(run, cell=(name, streams), answer=replace(run.answer, phases=[phase]))
+
+
 def figures(answer: LoadAnswer) -> dict[str, float | None]:
     """Returns the metrics of one run; times in seconds.
 
-    tokens_per_second: output tokens over the whole time. ttft, tpot: medians of the requests, see `Progress`.
-    acceptance_length: 1 + accepted / drafts. draft_length: verified draft tokens per request and step that brought
-    it tokens.
+    tokens_per_second: output tokens over the whole time. ttft_p50 and so on: percentiles over the requests of
+    `LATENCIES`, see `Progress`. acceptance_length: 1 + accepted / drafts. draft_length: verified draft tokens per
+    request and step that brought it tokens. drafts, draft_tokens, accepted_tokens: by vLLM's count.
     """
     phases = answer.phases
-    ttft = [seconds for phase in phases for seconds in phase.progress.ttft]
-    tpot = [seconds for phase in phases for seconds in phase.progress.tpot]
+    latencies: dict[str, float | None] = {}
+    for name in LATENCIES:
+        seconds = [value for phase in phases for value in getattr(phase.progress, name)]
+        latencies |= {f"{name}_{share}": value for share, value in percentiles(seconds).items()}
     drafts = sum(phase.num_drafts for phase in phases)
+    draft_tokens = sum(phase.num_draft_tokens for phase in phases)
+    accepted = sum(phase.num_accepted_tokens for phase in phases)
     return {
         "tokens_per_second": answer.tokens_per_second,
-        "ttft": statistics.median(ttft) if ttft else None,
-        "tpot": statistics.median(tpot) if tpot else None,
-        "acceptance_length": 1 + sum(phase.num_accepted_tokens for phase in phases) / drafts if drafts else None,
-        "draft_length": sum(phase.num_draft_tokens for phase in phases)
-        / sum(phase.progress.request_steps for phase in phases),
+        **latencies,
+        "acceptance_length": 1 + accepted / drafts if drafts else None,
+        "draft_length": draft_tokens / sum(phase.progress.request_steps for phase in phases),
+        "drafts": drafts,
+        "draft_tokens": draft_tokens,
+        "accepted_tokens": accepted,
         "output_tokens": sum(phase.progress.tokens[-1] for phase in phases),
     }
 

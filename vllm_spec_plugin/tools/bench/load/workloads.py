@@ -20,7 +20,9 @@ from vllm_spec_plugin.tools.bench.load.texts import (
 )
 from vllm_spec_plugin.tools.bench.prompts import PROMPTS
 
-EASY, HARD, MIXED, SWITCHING = "easy", "hard", "mixed", "switching"
+EASY, HARD, MIXED, SWITCHING, EQUAL = "easy", "hard", "mixed", "switching", "equal"
+# The first of a process's passes of `equal`.
+FIRST_PASS = "equal, first pass"
 TITLES = {
     EASY: "predictable text (easy)",
     HARD: "unpredictable text (hard)",
@@ -31,12 +33,14 @@ TITLES = {
     AGENT: "growing conversations (agent)",
     SAMPLES: "eight samples of a prompt (samples)",
     RETRIEVAL: "copied passages (retrieval)",
+    EQUAL: "requests of equal length, all at once (equal)",
+    FIRST_PASS: "the same, first pass of a process",
 }
-WORKLOADS = tuple(TITLES)
+WORKLOADS = tuple(workload for workload in TITLES if workload != FIRST_PASS)
 _EDITS = (EDIT, USELESS)
 _KNOWN = (*_EDITS, AGENT, SAMPLES, RETRIEVAL)
 # Of which all requests are at temperature 0.
-GREEDY = (EASY, *_EDITS, AGENT, RETRIEVAL)
+GREEDY = (EASY, *_EDITS, AGENT, RETRIEVAL, EQUAL, FIRST_PASS)
 SWITCHES = (EASY, HARD, EASY)
 # Output tokens per stream in which throughput over time is measured.
 WINDOW = 50
@@ -48,6 +52,8 @@ BEGINNINGS = tuple(text[:64] for text in PROMPTS)
 _SHORTEST, _LONGEST = 0.5, 1.5
 # The same of `edit` and `useless`, whose answers are whole files, and their mean, in means of other requests.
 _SHORTEST_EDIT, _LONGEST_EDIT, _MEAN_EDIT = 5, 7, 6
+# Of `equal`, the same requests in each; the first is cold, and the last ones are warm.
+PASSES, WARM_PASSES = 5, 3
 _WARM_UP_TOKENS = 16
 _LEAST_WARM_UP_TOKENS = 64
 
@@ -61,7 +67,8 @@ class Sizes:
         typer.Option(
             min=2,
             max=1024,
-            help="Mean output tokens per request; requests have 0.5 to 1.5 times as many, edits 5 to 7 times.",
+            help="Mean output tokens per request; requests have 0.5 to 1.5 times as many, edits 5 to 7 times, those of "
+            "equal just as many.",
         ),
     ] = 64
     stream_tokens: Annotated[
@@ -89,8 +96,9 @@ def load_job(
     `easy` is text at temperature 0: each token is the likeliest one, and a good drafter's guess too. `hard` is the same
     prompts at a high temperature: a drafter that names one token is right about once in ten times, whoever it is. (One
     that draws its drafts from its own distribution is not: the two distributions are flat, and alike.) `mixed` has the
-    two in turn. `switching` is easy, hard and easy again, all streams at once, one request per stream and phase. The
-    others are in `known_request`.
+    two in turn. `switching` is easy, hard and easy again, all streams at once, one request per stream and phase.
+    `equal` is passes of the same requests at temperature 0, all sent at once, each of `request_tokens` tokens, without
+    a warm-up. The others are in `known_request`.
 
     Args:
         workload: one of `WORKLOADS`.
@@ -111,6 +119,11 @@ def load_job(
             own = (_request(kind, texts, first + index + n, 2 * num_tokens, sizes) for n in range(streams))
             phases.append(Phase(tuple(own), streams * num_tokens))
         return LoadJob(streams, tuple(phases), seed + number)
+    if workload == EQUAL:
+        num_tokens = sizes.request_tokens
+        same = tuple(_request(EQUAL, texts, first + n, num_tokens, sizes) for n in range(streams))
+        passes = 0 if is_warm_up else PASSES
+        return LoadJob(streams, (Phase(same, streams * num_tokens, is_pass=True),) * passes, seed + number)
     mean = (_MEAN_EDIT if workload in _EDITS else 1) * sizes.request_tokens
     if is_warm_up:
         num_tokens = max(streams * _WARM_UP_TOKENS, _LEAST_WARM_UP_TOKENS)

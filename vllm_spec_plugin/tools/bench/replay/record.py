@@ -2,7 +2,7 @@
 
 import dataclasses
 import statistics
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
@@ -25,7 +25,7 @@ from vllm_spec_plugin.tools.bench.records import Job
 from vllm_spec_plugin.tools.bench.replay.costs import Costs, Sample, costs_of
 from vllm_spec_plugin.tools.bench.replay.traces import EDIT, MOST_NODES, Trace, Verified
 from vllm_spec_plugin.tools.bench.rounds import in_turn
-from vllm_spec_plugin.tools.bench.running import running_engines
+from vllm_spec_plugin.tools.bench.running import Engines, running_engines
 
 KINDS = (EASY, HARD, EDIT)
 _NONE, _PLUGIN = "none", "plugin"
@@ -80,7 +80,7 @@ def fixed(config: PluginConfig, tokens: int) -> PluginConfig:
 
 def running(
     config: PluginConfig, target: str, seed: int, folder: Path, console: Console
-) -> AbstractContextManager[dict[str, Arm]]:
+) -> AbstractContextManager[Engines]:
     """Starts the engine that records, and one without speculation to compare with; they end with the context.
 
     Raises:
@@ -90,7 +90,7 @@ def running(
     path.write_text(yaml.safe_dump(config.model_dump(mode="json")), encoding="utf-8")
     arms = {_PLUGIN: PlannedArm(plan_file(path)), _NONE: PlannedArm(ArmPlan(None))}
     # Each job computes its prompts.
-    return running_engines(arms, target, seed, False, folder, console, enable_prefix_caching=False)
+    return running_engines(arms, target, seed, False, folder, console, {"enable_prefix_caching": False})
 
 
 def record_outcomes(arm: Arm, config: PluginConfig, sizes: Sizes, on_run: Callable[[str], None]) -> tuple[Trace, ...]:
@@ -121,7 +121,7 @@ def record_outcomes(arm: Arm, config: PluginConfig, sizes: Sizes, on_run: Callab
 
 
 def record_costs(
-    arms: Mapping[str, Arm],
+    arms: Engines,
     config: PluginConfig,
     sizes: Sizes,
     machine: NoiseGate,
@@ -147,10 +147,10 @@ def record_costs(
         if proposer_index is not None:
             method = config.proposers[proposer_index].method if length else None
             job = dataclasses.replace(job, spec_tokens=length, spec_method=method)
-        answer, _ = machine.run(partial(arms[_NONE if proposer_index is None else _PLUGIN].run, job))
+        answer, _ = machine.run(partial(arms.of(_NONE if proposer_index is None else _PLUGIN).run, job))
         if number:
             samples.append(Sample(proposer_index, level, length, answer.steps, sum(map(len, answer.prompt_token_ids))))
-    probe = [arms[_PLUGIN].probe() for _ in range(3)]
+    probe = [arms.of(_PLUGIN).probe() for _ in range(3)]
     medians = {size: statistics.median(t for one in probe for n, t in one if n == size) for size, _ in probe[0]}
     return costs_of(samples, len(config.proposers), [(size, medians[size]) for size, _ in probe[0]])
 

@@ -38,7 +38,8 @@ def steady(
     """A phase of steps of 10 tokens at `rate` tokens per second; a request waits two tokens' time for its first one."""
     counts = range(10, num_tokens + 1, 10)
     seconds = [count / rate for count in counts]
-    return Progress(seconds, list(counts), request_steps, [1 / rate, 2 / rate, 9 / rate], [1 / rate], [*outputs])
+    ttft = [1 / rate, 2 / rate, 9 / rate]
+    return Progress(seconds, list(counts), request_steps, ttft, [1 / rate], [20 / rate], [*outputs])
 
 
 def windows(rates: Sequence[float], tokens: int = 50) -> Progress:

@@ -150,3 +150,19 @@ def test_what_a_request_waited_for_before_the_measured_time_is_not_in_its_time_p
     # 4 tokens by then, the last one 1 step before the next.
     progress = loop.run()
     assert (progress.tpot, progress.ttft) == ([0.5], [])
+
+
+def test_a_latency_is_from_sending_to_the_last_token_of_requests_sent_in_the_measured_time() -> None:
+    engine = MadeUpEngine(easy=2)
+    loop = loop_of(engine, 1, Phase((request(num_tokens=6),), 14))
+    loop.ramp_up()
+    assert loop.run().latency == [3.0]
+
+
+def test_the_requests_of_a_pass_are_sent_once_and_measured_from_then() -> None:
+    engine = MadeUpEngine(easy=1, hard=2)
+    progress = run(engine, 2, Phase((request("easy", 4), request("hard", 4)), 8, is_pass=True))
+    assert (len(engine.added), engine.in_flight) == (2, [2, 2, 1, 1])
+    assert (progress.seconds, progress.tokens) == ([1.0, 2.0, 3.0, 4.0], [3, 6, 7, 8])
+    assert (progress.ttft, progress.latency) == ([1.0, 1.0], [2.0, 4.0])
+    assert progress.tpot == [1.0 / 3, 3.0 / 3]

@@ -1,10 +1,12 @@
 """The report of a load sweep."""
 
-from tests.unit.tools.bench.load.cases import K_1, K_4, STOCK, results
+import pytest
+
+from tests.unit.tools.bench.load.cases import ARMS, K_1, K_4, STOCK, results, run, steady
 from vllm_spec_plugin.tools.bench.arms import NONE, OPTIMAL
 from vllm_spec_plugin.tools.bench.load.agreement import Agreement
 from vllm_spec_plugin.tools.bench.load.report import report_of
-from vllm_spec_plugin.tools.bench.load.sweep import SweepResults
+from vllm_spec_plugin.tools.bench.load.sweep import SweepResults, results_of
 from vllm_spec_plugin.tools.bench.load.workloads import EASY
 from vllm_spec_plugin.tools.report import Report
 
@@ -26,30 +28,67 @@ def test_there_is_a_table_per_figure_with_a_column_per_level() -> None:
     assert row(found, "easy: tokens/s", K_1) == ["30.0", "110 *"]
     assert row(found, "easy: speedup over no speculation", OPTIMAL) == ["2.45", "1.09"]
     assert row(found, "easy: throughput over the best fixed K", OPTIMAL) == ["0.98", "0.99"]
-    assert row(found, "easy: acceptance length", OPTIMAL) == ["3.50", "3.50"]
-    assert row(found, "easy: acceptance length", NONE) == ["-", "-"]
-    assert row(found, "easy: draft tokens", OPTIMAL) == ["4.00", "4.00"]
-    assert row(found, "easy: TPOT, ms", K_4) == ["20.0", "12.5"]
-    assert row(found, "easy: TPOT over", OPTIMAL) == ["0.41", "0.92"]
-    assert row(found, "easy: TTFT, ms", K_4) == ["40.0", "25.0"]
-    assert row(found, "switching: TTFT, ms", K_4) == ["-"]
+    assert row(found, "easy: draft tokens", OPTIMAL) == ["4.00 (3.50)", "4.00 (3.50)"]
+    assert row(found, "easy: draft tokens", NONE) == ["0.00", "0.00"]
+    assert row(found, "easy: TPOT, ms (p50/p95/p99)", K_4) == ["20.0/20.0/20.0", "12.5/12.5/12.5"]
+    assert row(found, "easy: TTFT, ms (p50/p95/p99)", K_4) == ["40.0/166/177", "25.0/104/111"]
+    assert row(found, "easy: latency, ms (p50/p95/p99)", K_4) == ["400/400/400", "250/250/250"]
+    assert not [table for table in report(found).tables if table.title.startswith("switching: TTFT")]
     assert row(found, "easy: greedy", K_4) == ["-", "2 tied"]
     assert row(found, "easy: greedy", STOCK) == ["-", "3 WRONG"]
     assert row(found, "switching, 1 stream, phase 2 (hard)", OPTIMAL) == ["12", "17", "19", "20", "100"]
     assert row(found, "switching, 1 stream, phase 3 (easy)", OPTIMAL)[-1] == "never"
 
 
-def test_the_conclusion_has_lowest_and_highest_ratios_with_their_levels() -> None:
+def test_the_conclusion_has_ratios_with_their_levels() -> None:
     conclusion = report(results(agreements={(OPTIMAL, EASY, 1): Agreement(9, 1, 0)})).conclusion
-    assert conclusion[0] == (
-        "easy: the throughput of optimal is 1.09 (8 streams) to 2.45 (1 stream) times no speculation and "
-        "0.98 (1 stream) to 0.99 (8 streams) times the best fixed K."
-    )
+    assert conclusion[:2] == [
+        "easy: optimal over no speculation: 2.45 times at 1 stream, 1.09 times at 8 streams.",
+        "easy: optimal over the best fixed K: 0.98 times at 1 stream, 0.99 times at 8 streams.",
+    ]
     assert "All 9 greedy outputs are those of no speculation, up to ties." in conclusion
     assert conclusion[-1] == (
         "switching, 1 stream: tokens until optimal is near the best arm: phase 1 (easy): 0, phase 2 (hard): 100, "
         "phase 3 (easy): never."
     )
+
+
+def noisy(*ratios: float, counts: tuple[int, int, int] = (40, 160, 100)) -> SweepResults:
+    """No speculation and `optimal` at one stream; a ratio per round."""
+    runs = [
+        run(arm, [steady(rate)], number=number, counts=counts if arm == OPTIMAL else (0, 0, 0))
+        for number, ratio in enumerate(ratios)
+        for arm, rate in ((NONE, 20.0), (OPTIMAL, 20.0 * ratio))
+    ]
+    return results_of(runs, {arm: ARMS[arm] for arm in (NONE, OPTIMAL)}, [(EASY, 1)], {})
+
+
+@pytest.mark.parametrize(
+    ("found", "text"),
+    [
+        (noisy(1.07, 0.7, 1.45), "within noise at 1 stream (±87%)"),
+        (noisy(1.04, 1.05, 1.06), "1.05 times at 1 stream"),
+        (noisy(0.94, 0.95, 0.96), "0.95 times at 1 stream"),
+        (noisy(1.3), "1.30 times at 1 stream (one round: noise unknown)"),
+        (noisy(1.07, 0.7, 1.45, counts=(0, 0, 0)), "within noise at 1 stream (±87%, nothing drafted)"),
+    ],
+)
+def test_the_conclusion_knows_its_noise_and_where_nothing_was_drafted(found: SweepResults, text: str) -> None:
+    assert report(found).conclusion[0] == f"easy: optimal over no speculation: {text}."
+
+
+def test_programs_get_a_cell_per_arm_workload_and_level() -> None:
+    found = results(rounds=3, agreements={(K_4, EASY, 8): Agreement(9, 2, 0)})
+    cells = {(one["arm"], one["workload"], one["streams"]): one for one in report(found).data["cells"]}
+    assert len(cells) == len(ARMS) * len(found.cells)
+    cell = cells[K_4, EASY, 8]
+    assert cell["tokens_per_second"]["median"] == pytest.approx(80 * 1.02)
+    assert [cell["ratio"][name] for name in ("median", "low", "high", "error")] == pytest.approx([0.8, 0.8, 0.8, 0.0])
+    assert cell["ratio"]["exceeds_noise"] is True
+    assert cell["ttft"]["p50"] == pytest.approx(2 / 81.6)
+    assert (cell["rounds"], cell["drafts"], cell["draft_tokens"], cell["accepted_tokens"]) == (3, 120, 480, 300)
+    assert cell["greedy"] == {"outputs": 9, "rounding": 2, "wrong": 0}
+    assert (cells[NONE, EASY, 8]["greedy"], cells[NONE, EASY, 8]["ratio"]["median"]) == (None, 1.0)
 
 
 def test_wrong_outputs_and_missing_rounds_are_problems() -> None:

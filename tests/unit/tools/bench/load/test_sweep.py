@@ -6,14 +6,14 @@ from typing import Any, cast
 import pytest
 
 from tests.unit.tools.bench.load.cases import ARMS, run, steady, windows
-from vllm_spec_plugin.tools.bench.arm import Arm
 from vllm_spec_plugin.tools.bench.arms import NONE
 from vllm_spec_plugin.tools.bench.load.agreement import Agreement
 from vllm_spec_plugin.tools.bench.load.records import LoadAnswer, LoadJob, Output
-from vllm_spec_plugin.tools.bench.load.sweep import Plan, SweepResults, figures, run_sweep
+from vllm_spec_plugin.tools.bench.load.sweep import Plan, SweepResults, figures, results_of, run_sweep
 from vllm_spec_plugin.tools.bench.load.texts import AGENT, EDIT, Texts
-from vllm_spec_plugin.tools.bench.load.workloads import EASY, MIXED, SWITCHING, Sizes
+from vllm_spec_plugin.tools.bench.load.workloads import EASY, EQUAL, FIRST_PASS, MIXED, SWITCHING, Sizes
 from vllm_spec_plugin.tools.bench.noise_gate import NoiseGate
+from vllm_spec_plugin.tools.bench.running import Engines
 
 SPEED = "tokens_per_second"
 PLAN = Plan(((EASY, 1), (MIXED, 2), (SWITCHING, 1)), Texts(("a", "b", "c")), Sizes(), rounds=2, seed=5)
@@ -27,6 +27,7 @@ class ScriptedEngine:
 
     def __init__(self, name: str, log: list[tuple[str, LoadJob]], asked: list[tuple[Any, ...]]) -> None:
         self.name, self.log, self.asked = name, log, asked
+        self.numbers: list[int | None] = []
 
     def load(self, job: LoadJob) -> LoadAnswer:
         self.log.append((self.name, job))
@@ -38,21 +39,34 @@ class ScriptedEngine:
         self.asked.append((self.name, dict(prompts)))
         return [f"answer {len(prompt)}\nto it\n" for prompt in prompts]
 
-    def facts(self) -> dict[str, Any]:
-        return {"dtype": "torch.float32"}
-
     def top_two(self, *question: Any) -> dict[int, float]:
         self.asked.append((self.name, *question))
         return {3: 0.0, 4: -1.0}
 
 
+class ScriptedEngines:
+    """Engines that need no start; they note for which rounds they are asked."""
+
+    def __init__(self, engines: dict[str, ScriptedEngine]) -> None:
+        self.engines = engines
+        self.facts = {name: {"dtype": "torch.float32"} for name in engines}
+
+    def of(self, name: str, number: int | None = None) -> ScriptedEngine:
+        self.engines[name].numbers.append(number)
+        return self.engines[name]
+
+
 def swept(
-    plan: Plan = PLAN, most_runs: int = 1000, asked: list[tuple[Any, ...]] | None = None
+    plan: Plan = PLAN,
+    most_runs: int = 1000,
+    asked: list[tuple[Any, ...]] | None = None,
+    *,
+    one_at_a_time: bool = False,
 ) -> tuple[SweepResults, list[tuple[str, LoadJob]], list[tuple[int, str]]]:
     log: list[tuple[str, LoadJob]] = []
     told: list[tuple[int, str]] = []
     questions: list[tuple[Any, ...]] = [] if asked is None else asked
-    engines: dict[str, Any] = {name: ScriptedEngine(name, log, questions) for name in ARMS}
+    engines = ScriptedEngines({name: ScriptedEngine(name, log, questions) for name in ARMS})
     machine = NoiseGate(0.0, busy=lambda: None, sleep=lambda seconds: None)
 
     def on_run(*what: Any) -> None:
@@ -61,7 +75,7 @@ def swept(
             raise KeyboardInterrupt
         told.append(what)
 
-    found = run_sweep(ARMS, cast(dict[str, Arm], engines), plan, machine, on_run)
+    found = run_sweep(ARMS, cast(Engines, engines), plan, machine, on_run, one_at_a_time=one_at_a_time)
     return found, log, told
 
 
@@ -74,6 +88,25 @@ def test_arms_take_turns_within_a_cell_and_do_the_same() -> None:
         assert {name for name, _ in cell} == set(ARMS)
         assert len({(job.streams, job.phases, job.seed) for _, job in cell}) == 1
     assert (cells[0][0][0], cells[len(PLAN.cells)][0][0]) == (NONE, "fixed K = 1")
+
+
+def test_one_at_a_time_an_arm_does_a_whole_round_and_no_job_twice() -> None:
+    plan = Plan(((EASY, 1), (EQUAL, 2)), PLAN.texts, PLAN.sizes, rounds=2, seed=5)
+    found, log, told = swept(plan, one_at_a_time=True)
+    assert len(told) == 2 * 2 * len(ARMS) * 2 + 1
+    names = list(ARMS)
+    assert [name for name, _ in log] == [name for name in names + names[::-1] for _ in range(4)]
+    # A warm-up, the same job, and passes that have no warm-up.
+    assert [len(job.phases) for _, job in log[:4]] == [1, 1, 0, 5]
+    assert found.cells == ((EASY, 1), (EQUAL, 2), (FIRST_PASS, 2))
+
+
+def test_passes_are_told_by_the_first_and_the_median_of_the_last_ones() -> None:
+    rates = (10.0, 99.0, 30.0, 20.0, 25.0)
+    runs = [run(arm, [steady(rate) for rate in rates], workload=EQUAL) for arm in ARMS]
+    found = results_of(runs, ARMS, [(EQUAL, 1)], {})
+    speeds = [found.measurements.median(NONE, workload, 1, SPEED) for workload in (EQUAL, FIRST_PASS)]
+    assert speeds == [pytest.approx(25.0), pytest.approx(10.0)]
 
 
 def test_arms_that_share_an_engine_ask_for_their_own_draft_length() -> None:
@@ -123,16 +156,17 @@ def test_tokens_per_second_are_of_all_phases_together() -> None:
 def test_acceptance_and_draft_length_are_per_draft_and_per_request_and_step() -> None:
     found = figures(run("a", [steady(10.0, request_steps=10)], counts=(10, 40, 30)).answer)
     assert (found["acceptance_length"], found["draft_length"]) == (4.0, 4.0)
+    assert [found[name] for name in ("drafts", "draft_tokens", "accepted_tokens")] == [10, 40, 30]
     found = figures(run("a", [steady(10.0)]).answer)
     assert (found["acceptance_length"], found["draft_length"]) == (None, 0.0)
 
 
-def test_a_runs_latency_is_the_median_of_its_requests() -> None:
+def test_a_runs_latencies_are_percentiles_over_its_requests() -> None:
     found = figures(run("a", [steady(10.0), steady(10.0)]).answer)
-    assert found["ttft"] == pytest.approx(0.2)
-    assert found["tpot"] == pytest.approx(0.1)
+    assert [found[f"ttft_{share}"] for share in ("p50", "p95", "p99")] == pytest.approx([0.2, 0.9, 0.9])
+    assert (found["tpot_p50"], found["latency_p99"]) == (pytest.approx(0.1), pytest.approx(2.0))
     found = figures(run("a", [windows((10.0,))]).answer)
-    assert (found["ttft"], found["tpot"]) == (None, None)
+    assert (found["ttft_p50"], found["tpot_p99"], found["latency_p50"]) == (None, None, None)
 
 
 def test_answers_that_requests_are_made_of_are_asked_of_no_speculation_once() -> None:

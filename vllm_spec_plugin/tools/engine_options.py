@@ -1,0 +1,37 @@
+"""Reads vLLM's own options from the command line."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from vllm_spec_plugin.schema.errors import UserError
+
+SET_BY_COMMAND = "leave it out: the command sets it"
+
+
+def engine_options(arguments: Sequence[str], own: Mapping[str, str], *, enforce_eager: bool = False) -> dict[str, Any]:
+    """Keyword arguments of `vllm.LLM` from engine options of `vllm serve`, or `name=value`.
+
+    Args:
+        arguments: what follows `--` on the command line.
+        own: what the command sets itself, and what to do instead.
+        enforce_eager: whether the command was given its own --enforce-eager.
+
+    Raises:
+        UserError: vLLM has no such option or refuses its value, or it is not to be set.
+    """
+    if not arguments:
+        return {}
+    from vllm_spec_plugin.compat.engine_args import parse_engine_options
+
+    words = [f"--{word}" if not word.startswith("-") and "=" in word else word for word in arguments]
+    try:
+        options = parse_engine_options(words)
+    except ValueError as error:
+        raise UserError(f"options after --: {error}; allowed after --: engine options of vllm serve") from None
+    refused = {"disable_log_stats": SET_BY_COMMAND, **own}
+    for name in options:
+        if name in refused:
+            raise UserError(f"options after --: got --{name.replace('_', '-')}; {refused[name]}")
+    if enforce_eager and options.get("enforce_eager") is False:
+        raise UserError("options after --: got --no-enforce-eager beside --enforce-eager; allowed: one of them")
+    return options

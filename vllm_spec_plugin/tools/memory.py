@@ -1,0 +1,242 @@
+"""Memory that engines take, computed from models' files before they start."""
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from vllm_spec_plugin.schema.errors import UserError
+
+# vLLM's default share of a GPU's memory, and the share of all engines that run side by side.
+ALONE, SIDE_BY_SIDE = 0.92, 0.9
+# Of a process besides weights and KV cache: activations, code, buffers of kernels.
+OVERHEAD = 1.5e9
+_GIB = 1024**3
+_BYTES = {"float64": 8, "float32": 4, "float": 4, "float16": 2, "half": 2, "bfloat16": 2}
+# In files of safetensors; what is no number with a point stays as it is.
+_FLOATS = {"F64", "F32", "F16", "BF16"}
+_OTHERS = {"I64": 8, "U64": 8, "I32": 4, "U32": 4, "I16": 2, "U16": 2}
+_SEVERAL = (2, 4, 8, 16)  # GPUs
+
+
+@dataclass(frozen=True)
+class Need:
+    """The least memory of an engine, in bytes of all its devices together.
+
+    Attributes:
+        weights: of the target and of what drafts.
+        kv: KV cache of one text of `tokens` tokens.
+        tokens: longest text.
+    """
+
+    weights: float
+    kv: float
+    tokens: int
+
+    def on_each(self, devices: int) -> float:
+        """Returns the bytes on each of several devices."""
+        return (self.weights + self.kv) / devices + OVERHEAD
+
+
+def weight_bytes(model: str, dtype: str, quantization: str | None = None) -> int | None:
+    """Bytes of a model's weights, as its files have them; None where it has none in safetensors.
+
+    Args:
+        model: a folder, or a hub name; of one that was not downloaded, the hub is asked.
+        dtype: that they are served in, as torch calls it; quantised weights stay as they are.
+        quantization: how vLLM quantises floating-point weights while it loads them; None is not at all.
+    """
+    size = {None: item_bytes(dtype), "fp8": 1.0}.get(quantization, 0.5)
+    counts = _counts(model)
+    if counts is None:
+        return None
+    return int(sum(count * (size if kind in _FLOATS else _OTHERS.get(kind, 1)) for kind, count in counts.items()))
+
+
+def item_bytes(dtype: str) -> float:
+    """Returns the bytes of a number of a data type, as torch calls it; 2 for `auto`."""
+    return _BYTES.get(dtype.removeprefix("torch."), 2)
+
+
+def text_config(model: str) -> Any:
+    """Returns the config of a model's text part; None if it can't be read, as vLLM will say."""
+    from transformers import AutoConfig
+
+    try:
+        return AutoConfig.from_pretrained(model, trust_remote_code=False).get_text_config()
+    except Exception:  # whatever a config from anywhere makes of the library that reads it
+        return None
+
+
+def context_of(model: str) -> int | None:
+    """Returns the longest text that a model's config allows; None if it says nothing, or can't be read."""
+    context = getattr(text_config(model), "max_position_embeddings", None)
+    return context if isinstance(context, int) else None
+
+
+def kv_bytes(config: Any, tokens: int, item: float) -> float:
+    """Returns the bytes of the KV cache of one text.
+
+    Args:
+        config: of the model's text part; None takes nothing.
+        tokens: length of the text.
+        item: bytes of a number in the cache.
+    """
+    layers = getattr(config, "num_hidden_layers", None)
+    heads = getattr(config, "num_attention_heads", None)
+    if not layers or not heads:
+        return 0.0
+    kinds = getattr(config, "layer_types", None) or ["full_attention"] * layers
+    window = min(getattr(config, "sliding_window", None) or tokens, tokens)
+    kept = sum({"full_attention": tokens, "sliding_attention": window}.get(kind, 0) for kind in kinds)
+    if rank := getattr(config, "kv_lora_rank", None):
+        return float(kept * (rank + getattr(config, "qk_rope_head_dim", 0)) * item)
+    size = getattr(config, "head_dim", None) or config.hidden_size // heads
+    return float(kept * 2 * (getattr(config, "num_key_value_heads", None) or heads) * size * item)
+
+
+def need_of(target: str, drafts: Sequence[str], options: Mapping[str, Any], on_cpu: bool) -> Need | None:
+    """Computes what an engine needs at least; None where the target's files do not tell.
+
+    Args:
+        target: folder or hub name.
+        drafts: folders or hub names of draft models and heads.
+        options: of the engine, keyword arguments of `vllm.LLM`.
+        on_cpu: whether vLLM is its CPU build.
+    """
+    dtype = str(options.get("dtype", "auto"))
+    weights = weight_bytes(target, dtype, options.get("quantization"))
+    if weights is None:
+        return None
+    weights += sum(weight_bytes(draft, dtype) or 0 for draft in drafts)
+    if on_cpu and "gpu_memory_utilization" not in options:
+        return Need(weights, _cpu_cache(options), 0)
+    config = text_config(target)
+    context = options.get("max_model_len") or getattr(config, "max_position_embeddings", None) or 0
+    tokens = max(context, 0)  # -1 is what fits
+    item = 1.0 if "8" in str(options.get("kv_cache_dtype", "")) else item_bytes(dtype)
+    kv = kv_bytes(config, tokens, item) + sum(kv_bytes(text_config(draft), tokens, item) for draft in drafts)
+    return Need(weights, float(options.get("kv_cache_memory_bytes") or kv), tokens)
+
+
+def check_memory(
+    needs: Mapping[str, Need | None],
+    options: Mapping[str, Any],
+    device: tuple[str, int],
+    *,
+    one_at_a_time: bool,
+    fewer: str = "fewer --arm",
+) -> float | None:
+    """Refuses engines that do not fit; returns the share of each device's memory for each engine.
+
+    None leaves it to vLLM: one engine at a time, or an option.
+
+    Args:
+        needs: of the engines, by name; None is not known, and fits.
+        options: of all engines, keyword arguments of `vllm.LLM`.
+        device: see `compat.engine_args.device_memory`.
+        one_at_a_time: whether engines run one after the other.
+        fewer: how to have fewer engines, for the message; empty if there is no way.
+
+    Raises:
+        UserError: one needs more than it gets.
+    """
+    word, memory = device
+    at_once = 1 if one_at_a_time else len(needs)
+    ranks = math.prod(int(options.get(f"{kind}_parallel_size") or 1) for kind in ("tensor", "pipeline"))
+    # Ranks on a CPU share its memory.
+    devices = 1 if word == "CPU" else ranks
+    given = options.get("gpu_memory_utilization")
+    share = float(given or (ALONE if at_once == 1 else SIDE_BY_SIDE / at_once))
+    wanted = None if given or at_once == 1 else share
+    each = {name: need.on_each(devices) for name, need in needs.items() if need is not None}
+    if not each:
+        return wanted
+    largest = max(each, key=lambda name: each[name])
+    if word == "CPU" and not given:
+        # Each takes what it needs.
+        room = memory / at_once
+        fits = (each[largest] if at_once == 1 else sum(each.values())) <= memory
+    else:
+        room = share * memory
+        fits = each[largest] <= room and share * at_once <= 1
+    if fits:
+        return wanted
+    need = needs[largest]
+    assert need is not None
+    ways = []
+    if at_once > 1:
+        ways += ["--one-at-a-time"] if each[largest] <= memory * ALONE else []
+        ways += [*filter(None, [fewer]), *(["a lower --gpu-memory-utilization"] if given else [])]
+    if each[largest] > memory * ALONE:
+        fitting = [] if word == "CPU" else _fitting(need, devices, memory * ALONE)
+        ways += fitting or ["a smaller model or KV cache, or more memory"]
+    what = f"{at_once} engines side by side get" if at_once > 1 else "an engine gets"
+    raise UserError(
+        f"memory: {largest} needs {_gb(each[largest])}{' of each GPU' if devices > 1 else ''}: "
+        f"{_parts(need, devices)}; {what} {_gb(room)} {'each ' if at_once > 1 else ''}of the {word}'s {_gb(memory)}; "
+        f"allowed: {', '.join(ways)}"
+    )
+
+
+def _fitting(need: Need, devices: int, memory: float) -> list[str]:
+    """Options with which an engine fits by itself."""
+    ways = []
+    left = (memory - OVERHEAD) * devices - need.weights
+    if need.tokens and left > 0 and (tokens := int(need.tokens * left / need.kv) // 1024 * 1024):
+        ways.append(f"-- --max-model-len {tokens}")
+    if more := [number for number in _SEVERAL if number > devices and need.on_each(number) <= memory]:
+        ways.append(f"-- --tensor-parallel-size {more[0]}")
+    return ways
+
+
+def _parts(need: Need, ranks: int) -> str:
+    kv = f"KV cache of {need.tokens:,} tokens" if need.tokens else "KV cache"
+    parts = (f"{_gb(need.weights / ranks)} weights", f"{_gb(need.kv / ranks)} {kv}", f"{_gb(OVERHEAD)} besides")
+    return ", ".join(parts)
+
+
+def _gb(number: float) -> str:
+    return f"{number / 1e9:.1f} GB"
+
+
+def _cpu_cache(options: Mapping[str, Any]) -> float:
+    """Bytes of an engine's KV cache on a CPU; see `serving.cpu_environment`."""
+    return float(options.get("kv_cache_memory_bytes") or int(os.environ.get("VLLM_CPU_KVCACHE_SPACE") or 1) * _GIB)
+
+
+def _counts(model: str) -> dict[str, int] | None:
+    """Numbers of a model's weights by data type in its files; None where that is unknown."""
+    folder = _folder(model)
+    if folder is None:
+        from huggingface_hub import get_safetensors_metadata
+
+        try:
+            return dict(get_safetensors_metadata(model).parameter_count)
+        except Exception:  # no network, no such name, no such files
+            return None
+    from safetensors import safe_open
+
+    counts: dict[str, int] = {}
+    for path in sorted(folder.glob("*.safetensors")):
+        with safe_open(path, framework="pt") as tensors:
+            for name in tensors.keys():  # noqa: SIM118, it is no mapping
+                tensor = tensors.get_slice(name)
+                kind = tensor.get_dtype()
+                counts[kind] = counts.get(kind, 0) + math.prod(tensor.get_shape())
+    return counts or None
+
+
+def _folder(model: str) -> Path | None:
+    if Path(model).is_dir():
+        return Path(model)
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import LocalEntryNotFoundError
+
+    try:
+        folder = Path(snapshot_download(model, local_files_only=True))
+    except (LocalEntryNotFoundError, ValueError):
+        return None
+    return folder if any(folder.glob("*.safetensors")) else None
