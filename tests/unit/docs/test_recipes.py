@@ -1,0 +1,64 @@
+"""The commands of recipes/README.md: they parse, and their engines fit on the cards that it names."""
+
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.cli.running import run
+from vllm_spec_plugin.schema.errors import UserError
+from vllm_spec_plugin.tools.demo import model_path
+from vllm_spec_plugin.tools.engine_options import engine_options
+from vllm_spec_plugin.tools.memory import Need, check_memory
+
+ROOT = Path(__file__).parents[3]
+PAGE = (ROOT / "recipes" / "README.md").read_text()
+ROWS = [[cell.strip() for cell in line.strip("|").split("|")] for line in PAGE.splitlines() if " 80 GB |" in line]
+COMMANDS = [line for line in PAGE.splitlines() if re.match("vllm-spec (certify|plan|bench) ", line)]
+
+
+def test_every_recipe_is_in_the_table() -> None:
+    files = {path.name for path in (ROOT / "recipes").glob("*.yaml")}
+    assert {re.findall(r"\((.*)\)", row[1])[0] for row in ROWS} == files
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row[1].split("]")[0])
+def test_an_engine_fits_on_the_cards_and_two_do_not_where_the_target_is_large(row: list[str]) -> None:
+    weights, kv, cards, words = row[3:]
+    options = engine_options(words.strip("`").split(), {})
+    number, size = map(int, re.findall(r"\d+", cards))
+    assert number == options.get("tensor_parallel_size", 1)
+    parts = [sum(map(float, re.findall(r"[\d.]+", text))) for text in (weights, kv)]
+    tokens = options["max_model_len"]
+    needs = dict.fromkeys(("with", "without"), Need(parts[0] * 1e9, parts[1] * 1024 * tokens, tokens))
+    device = "GPU", size * 10**9
+    assert check_memory(needs, options, device, one_at_a_time=True) is None
+    if parts[0] / number > 30:
+        with pytest.raises(UserError, match="--one-at-a-time"):
+            check_memory(needs, options, device, one_at_a_time=False)
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.split()[1])
+def test_commands_parse(command: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from vllm_spec_plugin.tools.bench import running
+    from vllm_spec_plugin.tools.certify import session
+    from vllm_spec_plugin.tools.planner import planning
+
+    def stop(*values: Any, **named: Any) -> Any:
+        raise UserError("it would start")
+
+    for module, name in ((running, "running_engines"), (planning, "make_plan"), (session, "certify")):
+        monkeypatch.setattr(module, name, stop)
+    (tmp_path / "p.jsonl").write_text('"text"\n')
+    words = {
+        "TARGET": str(model_path("target")),
+        "FILE": str(ROOT / "configs" / "suffix.yaml"),
+        "OPTIONS": "--max-model-len 512",
+        "prompts.jsonl": str(tmp_path / "p.jsonl"),
+    }
+    for word, value in words.items():
+        command = command.replace(word, value)
+    result = run(*shlex.split(command, comments=True)[1:])
+    assert (result.exit_code, result.stderr.splitlines()[-1]) == (2, "error: it would start")
