@@ -91,7 +91,7 @@ def bench_host(
             running_engines(arms, source, seed, enforce_eager, folder, errors, options) as engines,
             shown_progress(num_runs(len(arms), len(cells), rounds), errors) as on_run,
         ):
-            results = run_all(arms, engines, cells, job, rounds, NoiseGate(noise_budget_s), on_run)
+            results = run_all(arms, engines.of, cells, job, rounds, NoiseGate(noise_budget_s), on_run)
             origin |= {"rounds": results.rounds, "arms": describe(arms, engines)}
     report = report_of(results, origin, rounds)
     write_or_fail(report, files)

@@ -81,7 +81,7 @@ def bench_record(
         else:
             traces = known.traces
             origin["outcomes"] = known.provenance
-        costs = record.record_costs(arms, config, sizes, NoiseGate(noise_budget_s), on_run)
+        costs = record.record_costs(arms.of, config, sizes, NoiseGate(noise_budget_s), on_run)
     Recording(record.nameless(config), traces, costs, origin).write(out)
     text = f"{out}: {len(traces)} responses, {out.stat().st_size:,} bytes"
     errors.print(escape(text), soft_wrap=True, highlight=False)

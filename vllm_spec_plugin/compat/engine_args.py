@@ -81,7 +81,7 @@ def parse_engine_options(words: Sequence[str]) -> dict[str, Any]:
     from vllm.engine.arg_utils import EngineArgs
     from vllm.utils.argparse_utils import FlexibleArgumentParser
 
-    class Parser(FlexibleArgumentParser):  # type: ignore[misc]
+    class Parser(FlexibleArgumentParser):
         def error(self, message: str) -> NoReturn:
             raise ValueError(message)
 

@@ -214,7 +214,7 @@ def _counts(model: str) -> dict[str, int] | None:
         from huggingface_hub import get_safetensors_metadata
 
         try:
-            return dict(get_safetensors_metadata(model).parameter_count)
+            return {str(kind): count for kind, count in get_safetensors_metadata(model).parameter_count.items()}
         except Exception:  # no network, no such name, no such files
             return None
     from safetensors import safe_open

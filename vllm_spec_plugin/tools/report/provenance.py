@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 _BUNDLED = Path(__file__).parents[2] / "models"
+_ROOT = Path(__file__).parents[3]
 _PACKAGES = ("vllm", "torch", "transformers", "numpy")
 
 
@@ -39,7 +40,7 @@ def provenance(
         "program": program,
         "arguments": list(arguments),
         "seed": seed,
-        "commit": _commit(),
+        "commit": commit_of(_ROOT),
         "models": dict(models or {}),
         "prompts": {"count": len(prompts), "sha256": hashlib.sha256("\0".join(prompts).encode()).hexdigest()},
         "versions": {"vllm_spec_plugin": _version("vllm-spec-plugin"), "python": platform.python_version()}
@@ -79,9 +80,8 @@ def model_name(name: str) -> str:
     return f"bundled {Path(name).name}" if Path(name).parent == _BUNDLED else Path(name).name
 
 
-def _commit() -> str | None:
-    """Returns the commit of a checkout, with "+" if tracked files differ from it; None of an installed package."""
-    root = Path(__file__).parents[3]
+def commit_of(root: Path) -> str | None:
+    """Returns the commit of a checkout, with "+" if tracked files differ from it; None of another folder."""
     if not (root / ".git").exists():
         return None
 

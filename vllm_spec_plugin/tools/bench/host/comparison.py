@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from vllm_spec_plugin.config import parse_config
+from vllm_spec_plugin.tools.bench.arm import Arm
 from vllm_spec_plugin.tools.bench.arms import Base, PlannedArm, base_of, choose_arms, plan_arms
 from vllm_spec_plugin.tools.bench.host.parts import DRAFT, PARTS, PROPOSER, VIEWS
 from vllm_spec_plugin.tools.bench.host.records import HostAnswer, HostJob
 from vllm_spec_plugin.tools.bench.noise_gate import NoiseGate
 from vllm_spec_plugin.tools.bench.rounds import Results, results_of, run_rounds
-from vllm_spec_plugin.tools.bench.running import Engines
 from vllm_spec_plugin.tools.report import plural
 
 # Whether the target is computed, and the number of requests.
@@ -63,7 +63,7 @@ def plan_host_arms(specs: Sequence[str], draft: str, optimal_tokens: int, folder
 
 def run_all(
     arms: Mapping[str, HostArm],
-    engines: Engines,
+    engine_of: Callable[[str], Arm],
     cells: Sequence[Cell],
     job: HostJob,
     rounds: int,
@@ -81,7 +81,7 @@ def run_all(
             repeats=arms[name].repeats,
             spec_tokens=arms[name].spec_tokens,
         )
-        return engines.of(name).host(own)
+        return engine_of(name).host(own)
 
     runs = run_rounds(list(arms), cells, rounds, do, cell_text, gate, on_run)
     return results_of(runs, arms, cells, lambda cell: (TARGETS[cell[0]], cell[1]), figures)

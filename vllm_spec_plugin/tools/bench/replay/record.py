@@ -121,7 +121,7 @@ def record_outcomes(arm: Arm, config: PluginConfig, sizes: Sizes, on_run: Callab
 
 
 def record_costs(
-    arms: Engines,
+    arm_of: Callable[[str], Arm],
     config: PluginConfig,
     sizes: Sizes,
     machine: NoiseGate,
@@ -147,10 +147,10 @@ def record_costs(
         if proposer_index is not None:
             method = config.proposers[proposer_index].method if length else None
             job = dataclasses.replace(job, spec_tokens=length, spec_method=method)
-        answer, _ = machine.run(partial(arms.of(_NONE if proposer_index is None else _PLUGIN).run, job))
+        answer, _ = machine.run(partial(arm_of(_NONE if proposer_index is None else _PLUGIN).run, job))
         if number:
             samples.append(Sample(proposer_index, level, length, answer.steps, sum(map(len, answer.prompt_token_ids))))
-    probe = [arms.of(_PLUGIN).probe() for _ in range(3)]
+    probe = [arm_of(_PLUGIN).probe() for _ in range(3)]
     medians = {size: statistics.median(t for one in probe for n, t in one if n == size) for size, _ in probe[0]}
     return costs_of(samples, len(config.proposers), [(size, medians[size]) for size, _ in probe[0]])
 

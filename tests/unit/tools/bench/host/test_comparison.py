@@ -59,7 +59,7 @@ def test_arms_take_turns_after_a_warm_up_and_each_does_its_own() -> None:
     own: dict[str, Any] = {name: Engine() for name in arms}
     told: list[str] = []
     gate = NoiseGate(0.0, busy=lambda: None, sleep=lambda seconds: None)
-    found = run_all(arms, own, CELLS, HostJob(0, 5, False), 2, gate, lambda number, what: told.append(what))
+    found = run_all(arms, own.__getitem__, CELLS, HostJob(0, 5, False), 2, gate, lambda number, what: told.append(what))
     assert len(told) == 24
     assert told[0] == "warming up: no speculation, 1 request, target replaced by a constant"
     assert told[-1] == "round 2/2: no speculation, 32 requests, target computed"

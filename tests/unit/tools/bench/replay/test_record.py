@@ -66,7 +66,7 @@ def test_all_proposers_draft_for_the_same_responses(config: PluginConfig) -> Non
 def test_costs_are_those_of_the_engines(config: PluginConfig) -> None:
     arms = {"none": Formula(has_plugin=False), "plugin": Formula(has_plugin=True)}
     machine = NoiseGate(0, busy=lambda: None, sleep=lambda seconds: None)
-    costs = record_costs(arms, config, SIZES, machine, lambda what: None)
+    costs = record_costs(arms.__getitem__, config, SIZES, machine, lambda what: None)
     assert costs.without_plugin(4, 4) == pytest.approx(0.014)
     assert costs.target(4, 4, has_drafts=False) == pytest.approx(0.015)
     assert costs.target(4, 12, has_drafts=True) == pytest.approx(0.023)
