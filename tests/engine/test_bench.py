@@ -6,6 +6,7 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,19 +22,25 @@ bench --proposer ngram.yaml --arm fixed:3 --enforce-eager --rounds 1 --noise-bud
 """
 
 
-def test_arms_are_compared_and_fixed_draft_lengths_are_kept(tmp_path: Path) -> None:
-    (tmp_path / "ngram.yaml").write_text(NGRAM)
-    command = [str(Path(sys.executable).parent / "vllm-spec"), *shlex.split(COMMAND)]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=os.environ, check=False)
+def bench(folder: Path, command: str) -> dict[str, Any]:
+    """Runs a command that writes load.json."""
+    (folder / "ngram.yaml").write_text(NGRAM)
+    words = [str(Path(sys.executable).parent / "vllm-spec"), *shlex.split(command)]
+    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, env=os.environ, check=False)
     assert done.returncode == 0, done.stderr
-    found = json.loads((tmp_path / "load.json").read_text())
+    found: dict[str, Any] = json.loads((folder / "load.json").read_text())
+    return found
+
+
+def test_arms_are_compared_and_fixed_draft_lengths_are_kept(tmp_path: Path) -> None:
+    found = bench(tmp_path, COMMAND)
     assert found["provenance"]["versions"]["vllm"].startswith("0.32")
     cells: dict[tuple[str, str], dict[str, float]] = {}
     for row in found["medians"]:
         cells.setdefault((row["arm"], row["workload"]), {})[row["metric"]] = row["median"]
     assert found["arms"] == ["no speculation", "fixed K = 3"]
     assert len(cells) == 2 * 3
-    agreements = {(one["arm"], one["workload"]): one for one in found["agreements"]}
+    agreements = {(one["arm"], one["workload"]): one["greedy"] for one in found["cells"] if one["greedy"]}
     # All arms but the first are compared with it.
     assert set(agreements) == {(arm, workload) for arm, workload in cells if arm != "no speculation"}
     assert not any(one["wrong"] for one in agreements.values())
@@ -44,12 +51,52 @@ def test_arms_are_compared_and_fixed_draft_lengths_are_kept(tmp_path: Path) -> N
         assert ("acceptance_length" not in cell) == (arm == "no speculation")
         # With as many streams, a token for each of them takes about as long as these figures say of each other.
         streams = {"mixed": 2, "edit": 2, "switching": 1}[workload]
-        assert 0.2 < cell["tpot"] * cell["tokens_per_second"] / streams < 5
+        assert 0.2 < cell["tpot_p50"] * cell["tokens_per_second"] / streams < 5
         # One request per phase of `switching` begins, before the measured time.
-        assert ("ttft" not in cell) == (workload == "switching")
+        assert ("ttft_p50" not in cell) == (workload == "switching")
     # Two of its phases are greedy, with a request each.
     assert agreements["fixed K = 3", "switching"]["outputs"] == 2
     (level,) = found["switching"]["levels"]
     assert [len(phase["rates"]["no speculation"]) for phase in level["phases"]] == [2, 2, 2]
     assert (tmp_path / "load.png").read_bytes().startswith(b"\x89PNG")
     assert "](load.png)" in (tmp_path / "load.md").read_text()
+
+
+TABLE = (
+    '{"method": "ngram", "num_speculative_tokens": 4, "num_speculative_tokens_per_batch_size": [[1, 4, 3], [5, 64, 0]]}'
+)
+ONE_AT_A_TIME = f"""
+bench --one-at-a-time --enforce-eager --rounds 1 --noise-budget 0 --json load.json
+    --workload equal --request-tokens 40 --levels 2,6 --arm off:ngram.yaml --arm 'stock:{TABLE}'
+    -- --max-model-len 256
+"""
+
+
+def test_engines_run_one_at_a_time_with_options_and_vllms_table_of_lengths(tmp_path: Path) -> None:
+    found = bench(tmp_path, ONE_AT_A_TIME)
+    cells = {(one["arm"], one["workload"], one["streams"]): one for one in found["cells"]}
+    none, off, stock = found["arms"]
+    assert (off, stock.startswith("vLLM's ngram, K = 4, by batch size = [[1, 4, 3], [5, 64, 0]]")) == (
+        "ngram.yaml, off",
+        True,
+    )
+    for (arm, workload, streams), cell in cells.items():
+        assert cell["output_tokens"] == 40 * streams
+        assert all(cell[name]["p50"] for name in ("ttft", "tpot", "latency"))
+        # Five passes, with all that each request wrote.
+        expected = {"outputs": 5 * streams, "rounding": 0, "wrong": 0}
+        if arm != none and workload == "equal":
+            assert cell["greedy"] == expected
+        assert (cell["draft_tokens"] > 0) == (arm == stock and streams == 2)
+    assert {one["engine"]["max_model_len"] for one in found["provenance"]["arms"].values()} == {256}
+
+
+@pytest.mark.whole_machine
+def test_engines_may_have_several_ranks(tmp_path: Path) -> None:
+    options = (
+        "--enforce-eager --rounds 1 --noise-budget 0 --levels 2 --tokens 32 --min-total-tokens 32 --json load.json"
+    )
+    found = bench(tmp_path, f"bench --one-at-a-time {options} --arm ngram.yaml -- --tensor-parallel-size 2")
+    assert {one["engine"]["ranks"] for one in found["provenance"]["arms"].values()} == {2}
+    assert found["cells"][1]["draft_tokens"] > 0
+    assert found["cells"][1]["greedy"]["wrong"] == 0

@@ -199,12 +199,16 @@ def _choices(word: str) -> Iterator[Choice]:
 
 
 def _stock(word: str, text: str) -> Choice:
-    """The arm of vLLM's own speculation with settings in JSON, named after them."""
+    """Returns the arm of vLLM's own speculation with settings in JSON, named after them.
+
+    Raises:
+        UserError: it is no JSON, or names no method.
+    """
     try:
         given = json.loads(text)
     except ValueError as error:
         raise UserError(f"--arm {word}: is no JSON: {error}; allowed: as in {_EXAMPLE}") from None
-    if not given.get("method"):
+    if not isinstance(given.get("method"), str):
         raise UserError(f"--arm {word}: has no method; allowed: as in {_EXAMPLE}")
     rest = {key: value for key, value in given.items() if key not in ("method", "model", "num_speculative_tokens")}
     parts = [f"K = {given.get('num_speculative_tokens', '?')}", *(f"{_SHORT.get(k, k)} = {v}" for k, v in rest.items())]

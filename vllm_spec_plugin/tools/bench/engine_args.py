@@ -78,12 +78,13 @@ def engine_arguments(
         target: a folder's absolute path or a hub name.
         seed: of the engine.
         enforce_eager: do not compile.
-        memory: share of the device's memory for the engine; None is half of a CPU's, and vLLM's default elsewhere.
+        memory: share of the device's memory for the engine; None is vLLM's default. A CPU's KV cache has a size of its
+            own, see `serving.cpu_environment`.
         options: further keyword arguments of `vllm.LLM`, which win.
     """
     arguments: dict[str, Any] = {"model": target, "enforce_eager": enforce_eager, "seed": seed}
     if runs_on_cpu():
-        arguments |= {"dtype": "float32", "gpu_memory_utilization": 0.5, "max_model_len": -1}
+        arguments |= {"dtype": "float32", "max_model_len": -1}
     if memory is not None:
         arguments["gpu_memory_utilization"] = memory
     arguments |= options or {}

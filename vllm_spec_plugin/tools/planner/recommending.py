@@ -54,7 +54,9 @@ def verdict(choice: Forecast, verified: Mapping[int, Verified]) -> Verdict:
             return Verdict(False, f"Leave it off: the best, {what}, {gain}.", whys)
         return Verdict(True, f"Switch it on: {what}: {_by_level(predicted)} (predicted, not measured).", whys)
     measured = {level: found.speedup.median for level, found in verified.items()}
-    figures = f"{_by_level(measured)} (measured; predicted {_times(predicted)})"
+    idle = [level for level, found in verified.items() if not found.draft_length]
+    drafted = f"; nothing was drafted at {_streams(idle)}" if idle else ""
+    figures = f"{_by_level(measured)} (measured; predicted {_times(predicted)}{drafted})"
     slower = [
         level for level, speedup in measured.items() if speedup <= 1 - LEAST_GAIN and verified[level].speedup.high < 1
     ]
@@ -63,7 +65,7 @@ def verdict(choice: Forecast, verified: Mapping[int, Verified]) -> Verdict:
         return Verdict(False, f"Leave it off: the best, {what}, gains less than {LEAST_GAIN:.0%}: {figures}.", reasons)
     if statistics.geometric_mean(found.speedup.low for found in verified.values()) < 1:
         lows = _by_level({level: found.speedup.low for level, found in verified.items()})
-        text = f"Leave it off: the best, {what}, gains less than its rounds differ by: {figures}."
+        text = f"Leave it off: the best, {what}, has a gain within run-to-run noise: {figures}."
         return Verdict(False, text, (*whys, f"In the lower quartile of rounds it was at {lows}."))
     if slower:
         text = f"Leave it off for this traffic: {what}, is slower at {_streams(slower)}: {figures}."

@@ -8,10 +8,11 @@ import pytest
 from rich.console import Console
 
 from vllm_spec_plugin.schema.errors import UserError
-from vllm_spec_plugin.tools.bench import running
+from vllm_spec_plugin.tools.bench import engine_args, running
 from vllm_spec_plugin.tools.bench.arms import PlannedArm
 from vllm_spec_plugin.tools.bench.engine_args import ArmPlan
 from vllm_spec_plugin.tools.demo import model_path
+from vllm_spec_plugin.tools.memory import OVERHEAD, weight_bytes
 
 SHARED = ArmPlan("fixed.yaml")
 ARMS = {"none": PlannedArm(ArmPlan(None)), "a": PlannedArm(SHARED, 1), "b": PlannedArm(SHARED, 4)}
@@ -69,6 +70,22 @@ def test_one_at_a_time_an_engine_ends_before_the_next_starts_and_each_round_has_
     order = ["none", "a", "b", "b", "none"]
     assert happened == [(name, what) for name in order for what in ("starts", "ends")]
     assert set(engines.facts) == set(ARMS)
+
+
+def test_on_a_cpu_engines_need_their_weights_and_a_cache_of_its_own_size(
+    tmp_path: Path, happened: list[tuple[str, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("VLLM_CPU_KVCACHE_SPACE", raising=False)
+    for module in (running, engine_args):
+        monkeypatch.setattr(module, "runs_on_cpu", lambda: True)
+    # Two engines: 1 GiB of cache and 15 MB of weights each.
+    both = 2 * (2**30 + (weight_bytes(TARGET, "float32") or 0) + OVERHEAD)
+    monkeypatch.setattr(running, "device_memory", lambda: ("CPU", int(both) + 1))
+    with started(tmp_path):
+        assert len(happened) == 2
+    monkeypatch.setattr(running, "device_memory", lambda: ("CPU", int(both) - 1))
+    with pytest.raises(UserError, match="KV cache"), started(tmp_path):
+        pass
 
 
 def test_engines_that_do_not_fit_do_not_start(tmp_path: Path, happened: list[tuple[str, ...]]) -> None:

@@ -1,5 +1,6 @@
 """The answer: on, off, and why."""
 
+from dataclasses import replace
 from unittest import mock
 
 from tests.unit.tools.planner.cases import DRAFTING, LEVELS, WORKLOADS, cheap, dear, measured, plan, verified
@@ -28,6 +29,12 @@ def test_what_pays_is_switched_on_with_its_figures() -> None:
     predicted = [f"{prediction.speedup:.2f}x" for prediction in best().best.values()]
     assert f"predicted {', '.join(predicted)})" in found.answer
     assert found.reasons == ()
+
+
+def test_the_answer_says_where_nothing_was_drafted() -> None:
+    idle = replace(verified(1.5), draft_length=0.0)
+    found = verdict(best(), {1: verified(1.9), 8: idle})
+    assert "; nothing was drafted at 8 streams)" in found.answer
 
 
 def test_where_verification_is_dear_it_is_left_off() -> None:
@@ -76,5 +83,5 @@ def test_a_little_slower_is_noise() -> None:
 def test_a_gain_that_rounds_contradict_is_none() -> None:
     found = verdict(best(), {1: verified(0.8, 1.2, 1.2), 8: verified(0.9, 1.0, 1.0)})
     assert not found.is_on
-    assert "gains less than its rounds differ by: 1.20x at 1 stream, 1.00x at 8 (measured" in found.answer
+    assert "has a gain within run-to-run noise: 1.20x at 1 stream, 1.00x at 8 (measured" in found.answer
     assert found.reasons[-1] == "In the lower quartile of rounds it was at 1.00x at 1 stream, 0.95x at 8."
