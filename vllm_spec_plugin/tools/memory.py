@@ -11,8 +11,8 @@ from vllm_spec_plugin.schema.errors import UserError
 
 # vLLM's default share of a GPU's memory, and the share of all engines that run side by side.
 ALONE, SIDE_BY_SIDE = 0.92, 0.9
-# Of a process besides weights and KV cache: activations, code, buffers of kernels.
-OVERHEAD = 1.5e9
+# At least, of a process besides weights and KV cache: code, activations, buffers of kernels.
+OVERHEAD = 0.8e9
 _GIB = 1024**3
 _BYTES = {"float64": 8, "float32": 4, "float": 4, "float16": 2, "half": 2, "bfloat16": 2}
 # In files of safetensors; what is no number with a point stays as it is.

@@ -103,21 +103,21 @@ def test_engines_that_fit_share_the_device() -> None:
             [SMALL] * 4,
             {},
             False,
-            "memory: arm 0 needs 19.5 GB: 16.0 GB weights, 2.0 GB KV cache of 8,192 tokens, 1.5 GB besides; 4 engines "
+            "memory: arm 0 needs 18.8 GB: 16.0 GB weights, 2.0 GB KV cache of 8,192 tokens, 0.8 GB besides; 4 engines "
             "side by side get 18.0 GB each of the GPU's 80.0 GB; allowed: --one-at-a-time, fewer --arm",
         ),
         (
             [LARGE],
             {},
             True,
-            "an engine gets 73.6 GB of the GPU's 80.0 GB; allowed: -- --max-model-len 32768, "
+            "an engine gets 73.6 GB of the GPU's 80.0 GB; allowed: -- --max-model-len 35840, "
             "-- --tensor-parallel-size 2",
         ),
         (
             [Need(240e9, 3e9, 8192)],
             {"tensor_parallel_size": 2},
             True,
-            "memory: arm 0 needs 123.0 GB of each GPU: 120.0 GB weights, 1.5 GB KV cache of 8,192 tokens, 1.5 GB "
+            "memory: arm 0 needs 122.3 GB of each GPU: 120.0 GB weights, 1.5 GB KV cache of 8,192 tokens, 0.8 GB "
             "besides; an engine gets 73.6 GB of the GPU's 80.0 GB; allowed: -- --tensor-parallel-size 4",
         ),
         (
@@ -143,7 +143,7 @@ def test_a_cpus_engines_take_what_they_need_of_its_memory() -> None:
     assert check_memory(needs, {}, cpu, one_at_a_time=False) == 0.45
     with pytest.raises(UserError) as refused:
         check_memory({**needs, "third": Need(8e9, 1e9, 0)}, {}, cpu, one_at_a_time=False)
-    assert "memory: large needs 22.5 GB: 20.0 GB weights, 1.0 GB KV cache, 1.5 GB besides" in str(refused.value)
+    assert "memory: large needs 21.8 GB: 20.0 GB weights, 1.0 GB KV cache, 0.8 GB besides" in str(refused.value)
     assert str(refused.value).endswith("of the CPU's 32.0 GB; allowed: --one-at-a-time, fewer --arm")
     with pytest.raises(UserError, match="allowed: a smaller model or KV cache, or more memory"):
         check_memory({"none": Need(40e9, 1e9, 0)}, {}, cpu, one_at_a_time=True)
