@@ -10,6 +10,8 @@ import torch
 from vllm import LLM, SamplingParams
 from vllm.sampling_params import RequestOutputKind
 
+from vllm_spec_plugin.compat.runner import kv_bytes_per_token
+
 __all__ = [
     "LLM",
     "SamplingParams",
@@ -40,18 +42,6 @@ def accepted_by_position(llm: Any) -> list[int]:
     """Returns accepted tokens per draft position since the engine started; empty if there are none."""
     name = "vllm:spec_decode_num_accepted_tokens_per_pos"
     return next((list(metric.values) for metric in llm.get_metrics() if metric.name == name), [])
-
-
-def kv_bytes_per_token(runner: Any) -> dict[str, int]:
-    """Returns KV cache bytes per token: `target`, and `draft` for the plugin's draft model."""
-    drafts: set[str] = getattr(getattr(runner, "drafter", None), "layers", set())
-    found = {"target": 0, "draft": 0}
-    for group in runner.kv_cache_config.kv_cache_groups:
-        shared = group.kv_cache_spec
-        own = getattr(shared, "kv_cache_specs", None) or dict.fromkeys(group.layer_names, shared)
-        for name in group.layer_names:
-            found["draft" if name in drafts else "target"] += own[name].page_size_bytes // own[name].block_size
-    return found
 
 
 class SteppedEngine:

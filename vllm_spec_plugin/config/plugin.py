@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal, Self, Union
 
 from pydantic import Field, create_model, model_validator
 
+from vllm_spec_plugin import __version__
 from vllm_spec_plugin.config.cascade import CascadeConfig
 from vllm_spec_plugin.config.draft_length import MAX_TOKENS, DraftLengthConfig, OptimalDraftLength
 from vllm_spec_plugin.proposers.registry import BUNDLED, BundledConfig, Kind
@@ -69,6 +70,19 @@ class PluginConfig(Section):
     def proposers(self) -> tuple[ProposerConfig, ...]:
         """The proposers in their order: the members of a cascade, or the only one."""
         return self.proposer.members
+
+    @property
+    def summary(self) -> dict[str, str]:
+        """What is served, in words: the labels of the info metric, and the line that is logged at start."""
+        exact = self.verification.lenience == 1
+        return {
+            "version": __version__,
+            "methods": " > ".join(proposer.method for proposer in self.proposers),
+            "policy": self.draft_length.policy,
+            "tokens": str(self.draft_length.tokens),
+            "exact": "true" if exact else "false",
+            "lenience": f"{self.verification.lenience:g}",
+        }
 
     @property
     def kv_proposer(self) -> int | None:
