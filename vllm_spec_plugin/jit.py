@@ -39,15 +39,16 @@ def _compiled(function: Callable[P, R], **options: Any) -> Callable[P, R]:
     numba takes NUMBA_CACHE_DIR, the package's folder, or the user's cache folder (XDG_CACHE_HOME, ~/.cache).
     """
     global _has_warned
-    given = numba.config.CACHE_DIR  # type: ignore[attr-defined]
-    for folder in (given, os.environ.get("VLLM_CACHE_ROOT")):
+    settings: Any = numba.config
+    given, root = settings.CACHE_DIR, os.environ.get("VLLM_CACHE_ROOT")
+    for folder in [given, os.path.join(root, "numba")] if root else [given]:
+        settings.CACHE_DIR = folder
         try:
-            numba.config.CACHE_DIR = os.path.join(folder, "numba") if folder and folder != given else given  # type: ignore[attr-defined]
             return cast(Callable[P, R], numba.njit(cache=True, **options)(function))
         except RuntimeError:  # no folder is writable
-            continue
+            pass
         finally:
-            numba.config.CACHE_DIR = given  # type: ignore[attr-defined]
+            settings.CACHE_DIR = given
     if not _has_warned:
         _has_warned = True
         logger.warning(

@@ -6,7 +6,6 @@ from typing import Any
 
 from vllm_spec_plugin.compat.patching import wrap
 
-
 # Gets vLLM's parser of an option's values, and a value; raises `argparse.ArgumentTypeError`.
 ParseOption = Callable[[Callable[[str], Any], str], Any]
 

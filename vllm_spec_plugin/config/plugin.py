@@ -49,8 +49,8 @@ class PluginConfig(Section):
     proposer: Annotated[BundledConfig | CascadeConfig, ChosenBy("method")] = Field(
         description="The proposer that drafts tokens."
     )
-    draft_length: Annotated[DraftLengthConfig, ChosenBy("policy")] = Field(
-        default=OptimalDraftLength(policy="optimal"), description="How many tokens are drafted."
+    draft_length: Annotated[DraftLengthConfig, ChosenBy("policy", default="optimal")] = Field(
+        default=OptimalDraftLength(), description="How many tokens are drafted."
     )
     verification: VerificationConfig = Field(default=VerificationConfig(), description="Which drafts are accepted.")
     stream_granularity: Literal["free", "fixed"] = Field(

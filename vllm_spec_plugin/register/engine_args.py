@@ -207,4 +207,5 @@ def _target(engine_args: Any) -> "Target":
     # vLLM's -1 is as much as fits in memory, at most the context of the target's config.
     given = engine_args.max_model_len
     max_model_len = given if given is not None and given > 0 else None
-    return Target(source, engine_args.tensor_parallel_size, max_model_len, vllm_args.quantization_methods())
+    quantizations, load_format = vllm_args.quantization_methods(), str(engine_args.load_format)
+    return Target(source, engine_args.tensor_parallel_size, max_model_len, quantizations, load_format)

@@ -20,7 +20,7 @@ class DraftModelConfig(AutoregressiveConfig):
     model: str = Field(
         min_length=1,
         description="The draft model: a folder or a name on the Hugging Face hub. A relative path is looked for beside "
-        "the configuration file first, then in the working directory.",
+        "the configuration file first, then in the working directory; vllm_spec_plugin/models/NAME is a bundled one.",
         json_schema_extra={"allowed": "a model's folder or its name on the Hugging Face hub"},
     )
     dtype: Literal["auto", "float32", "float16", "bfloat16"] | None = Field(
@@ -88,7 +88,13 @@ class DraftModelConfig(AutoregressiveConfig):
             code_revision=self.code_revision,
         )
         return check_pair(
-            target.source, draft, target.tensor_parallel_size, target.max_model_len, where, self.max_model_len
+            target.source,
+            draft,
+            target.tensor_parallel_size,
+            target.max_model_len,
+            where,
+            self.max_model_len,
+            target.load_format,
         )
 
     def _check_revisions(self, where: str) -> None:

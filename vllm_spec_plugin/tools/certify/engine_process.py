@@ -18,7 +18,6 @@ import numpy as np
 from vllm_spec_plugin.tools.certify.jobs import Job, Output, Request, Result
 from vllm_spec_plugin.tools.engine_child import answer_questions
 
-
 # Labels over which values are added up.
 _SUMMED = ("method", "model_name", "engine")
 

@@ -2,9 +2,9 @@
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
+from vllm_spec_plugin.config import parse_config
 from vllm_spec_plugin.metrics.by_method import CountersByMethod
 from vllm_spec_plugin.metrics.counters import StepCounters
-from vllm_spec_plugin.config import parse_config
 from vllm_spec_plugin.metrics.prometheus import Exporter
 
 # Tokens that "the KV cache" holds; gives vllm:kv_cache_usage_perc a scale.
