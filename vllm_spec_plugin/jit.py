@@ -41,7 +41,7 @@ def _compiled(function: Callable[P, R], **options: Any) -> Callable[P, R]:
     global _has_warned
     settings: Any = numba.config
     given, root = settings.CACHE_DIR, os.environ.get("VLLM_CACHE_ROOT")
-    for folder in [given, os.path.join(root, "numba")] if root else [given]:
+    for folder in [given, f"{root}/numba"] if root else [given]:
         settings.CACHE_DIR = folder
         try:
             return cast(Callable[P, R], numba.njit(cache=True, **options)(function))

@@ -48,8 +48,8 @@ def check_weights(source: ModelSource, facts: ModelFacts | None = None, load_for
             # Other tensors' shapes depend on architecture and quantization.
             if name.endswith(".embed_tokens.weight") and vocab_size is not None and shape[0] != vocab_size:
                 raise UnreadableError(
-                    f"{show_file(path)}: tensor '{show_text(name)}' has {shape[0]:,} rows; allowed: {vocab_size:,}, the "
-                    f"vocab_size in config.json; {_AGAIN}"
+                    f"{show_file(path)}: tensor '{show_text(name)}' has {shape[0]:,} rows; allowed: {vocab_size:,}, "
+                    f"the vocab_size in config.json; {_AGAIN}"
                 )
     return ""
 

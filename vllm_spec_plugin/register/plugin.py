@@ -24,8 +24,8 @@ def reason_off(environment: Mapping[str, str] = os.environ) -> str:
 def register() -> None:
     """Makes vLLM accept a plugin.yaml; without one, vLLM behaves as if the plugin were not installed.
 
-    Where `reason_off` has a reason, a plugin.yaml is accepted and not read: vLLM serves without speculation. Versions are
-    not checked here: an unsupported vLLM is an error only with a plugin.yaml.
+    Where `reason_off` has a reason, a plugin.yaml is accepted and not read: vLLM serves without speculation. Versions
+    are not checked here: an unsupported vLLM is an error only with a plugin.yaml.
     """
     from vllm_spec_plugin.register import engine_args
 

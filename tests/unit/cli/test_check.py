@@ -30,13 +30,12 @@ def test_a_good_file_prints_every_setting_and_where_it_is_from(tmp_path: Path) -
     assert result.exit_code == 0
     assert result.stderr == ""
     assert "plugin.yaml: OK" in result.stdout
-    rows = {line.split()[0]: line.split()[1:] for line in result.stdout.splitlines() if line.startswith("  ")}
+    *lines, last = [line for line in result.stdout.splitlines() if line.startswith("  ")]
+    assert last == "  not checked: the model, its weights and the server's options (give --model)"
+    rows = {line.split()[0]: line.split()[1:] for line in lines}
     assert rows == {
         "proposer.method": ["ngram", "given"],
-        "proposer.mode": ["lookup", "default"],
         "proposer.min_order": ["3", "given"],
-        "proposer.max_order": ["5", "default"],
-        "proposer.window": ["not", "used", "default"],
         "proposer.draft_sampling": ["greedy", "default"],
         "proposer.shared": ["false", "default"],
         "proposer.shared_tokens": ["not", "used", "default"],
@@ -51,10 +50,25 @@ def test_a_good_file_prints_every_setting_and_where_it_is_from(tmp_path: Path) -
     }
 
 
-def test_keys_without_effect_are_named(tmp_path: Path) -> None:
-    result = run("check", write(tmp_path, "proposer: {method: ngram, mode: frequency, max_order: 3}"))
+def test_former_keys_are_accepted_with_a_note_each(tmp_path: Path) -> None:
+    member = "{method: ngram, mode: frequency, max_order: 99, window: 1}"
+    text = (
+        f"proposer: {{method: cascade, proposers: [{member}, {{method: prediction}}]}}\ndraft_length: {{explore: 0.1}}"
+    )
+    path = write(tmp_path, text)
+    result = run("check", path)
     assert result.exit_code == 0
-    assert "proposer.mode and proposer.max_order: no effect, as ngram drafts as suffix does" in result.stderr
+    keys = [*(f"proposer.proposers[0].{key}" for key in ("mode", "max_order", "window")), "draft_length.explore"]
+    starts = [line.partition(": no effect: ")[0] for line in result.stderr.splitlines()]
+    assert starts == [f"warning: {path}: {key}" for key in keys]
+
+
+def test_a_section_without_a_policy_has_the_default_one(tmp_path: Path) -> None:
+    result = run("check", write(tmp_path, GOOD + "draft_length: {tokens: 8}"))
+    assert result.exit_code == 0
+    rows = {line.split()[0]: line.split()[1:] for line in result.stdout.splitlines() if line.startswith("  ")}
+    assert rows["draft_length.policy"] == ["optimal", "default"]
+    assert rows["draft_length.tokens"] == ["8", "given"]
 
 
 def test_lenience_below_one_is_called_lossy(tmp_path: Path) -> None:
