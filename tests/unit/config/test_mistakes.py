@@ -151,11 +151,11 @@ proposer: {method: cascade, proposers: [{method: ngram}, {method: ngram}]}
 proposer: {method: cascade, proposers: [{method: ngram, min_order: 0}, {method: medusa, model: org/heads}]}
     proposer.proposers[0].min_order: got 0; allowed: a whole number from 1 to 16
 proposer: {method: cascade, proposers: [{method: ngram, tree: null}, {method: medusa, model: org/heads}]}
-    proposer.proposers[0].tree: unknown key (got nothing (null)); allowed: method, mode, min_order, max_order,
-    window, draft_sampling, shared, shared_tokens, shared_scope; it belongs to proposer.proposers[0].method medusa
-proposer: {method: cascade, proposers: [{method: ngram, window: 100}, {method: medusa, model: org/heads}]}
-    proposer.proposers[0].window: got 100, but proposer.proposers[0].mode is lookup, which has no window; allowed:
-    leave it out, or set proposer.proposers[0].mode to frequency
+    proposer.proposers[0].tree: unknown key (got nothing (null)); allowed: method, min_order, draft_sampling,
+    shared, shared_tokens, shared_scope; it belongs to proposer.proposers[0].method medusa
+proposer: {method: cascade, proposers: [{method: ngram, shared_tokens: 5000}, {method: medusa, model: org/heads}]}
+    proposer.proposers[0].shared_tokens: got 5000, but proposer.proposers[0].shared is false, so no text is kept;
+    allowed: leave it out, or set proposer.proposers[0].shared to true
 """
 
 
@@ -244,12 +244,12 @@ def test_values_out_of_range_are_refused(
 
 
 def test_all_mistakes_are_listed_even_under_an_unknown_method() -> None:
-    data = {"proposer": {"method": "ngrm", "max_order": 99, "min_order": 0}, "verification": {"lenience": 2}}
+    data = {"proposer": {"method": "ngrm", "shared": 3, "min_order": 0}, "verification": {"lenience": 2}}
     lines = message_of(data).splitlines()
     assert lines[0] == "spec.yaml: 4 mistakes:"
     assert {line.split(":")[0].strip() for line in lines[1:]} == {
         "proposer.method",
-        "proposer.max_order",
+        "proposer.shared",
         "proposer.min_order",
         "verification.lenience",
     }
@@ -265,7 +265,7 @@ def test_all_mistakes_are_listed_even_under_an_unknown_method() -> None:
         ({"method": "hydra", "model": 3, "dtype": "float16"}, ["method", "model"]),
         ({"method": "hydra", "model": 3, "tree": "auto"}, ["method", "model"]),
         ({"model": "x", "dtype": "bad"}, ["method", "dtype"]),
-        ({"method": "hydra", "mode": "lookup", "max_order": 99}, ["method", "max_order"]),
+        ({"method": "hydra", "min_probability": 2}, ["method", "min_probability"]),
         # ... or, where that is none or more than one, not at all.
         ({"method": "hydra", "heads": 5}, ["method"]),
         ({"method": "hydra", "model": 3, "heads": 5}, ["method"]),
