@@ -1,4 +1,4 @@
-"""A server whose environment keeps the plugin out: it serves without speculation, and its clients see no other change."""
+"""A server whose environment keeps the plugin out: it serves without speculation, and requests need no change."""
 
 from pathlib import Path
 

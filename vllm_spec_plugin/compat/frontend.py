@@ -2,9 +2,12 @@
 
 import contextlib
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vllm_spec_plugin.compat.patching import wrap
+
+if TYPE_CHECKING:
+    from vllm.v1.metrics.loggers import PrometheusStatLogger, StatLoggerManager
 
 # `kv_connector_stats` is the one open field of vLLM's `SchedulerStats` that is sent as it is; this is the key in it.
 _ENTRY = "vllm_spec_plugin"
@@ -62,7 +65,7 @@ def _checked(is_ours: Callable[[Any], bool], check: Callable[[Any, Any], None]) 
     return replace
 
 
-def _prometheus_of(manager: Any) -> Any:
+def _prometheus_of(manager: "StatLoggerManager") -> "PrometheusStatLogger":
     """Returns vLLM's exporter of metrics, which every manager of loggers has."""
     from vllm.v1.metrics.loggers import PrometheusStatLogger
 
