@@ -143,7 +143,9 @@ def check_target(arguments: Any) -> list[str]:
 
     serve_options.check_cores(arguments)
     try:
-        unchecked = check_weights(ModelSource(arguments.model), None, arguments.load_format)
+        unchecked = check_weights(
+            ModelSource(arguments.model, revision=arguments.revision), None, arguments.load_format
+        )
     except UnreadableError as error:
         raise ConfigError(f"--model: {error}") from None
     always = ["whether weights and KV cache fit in memory", "weights beyond their names and sizes", "the loaded layers"]
@@ -163,15 +165,18 @@ def check_file(checked: Checked, arguments: Any) -> None:
         checked.unchecked = ["the model, its weights and the server's options (give --model)"]
         return
     from vllm_spec_plugin.config.settings import settings_of
-    from vllm_spec_plugin.proposers.model_source import ModelSource
+    from vllm_spec_plugin.proposers.model_source import ModelSource, UnreadableError
     from vllm_spec_plugin.proposers.weight_files import check_weights
     from vllm_spec_plugin.register.serve_options import check_server
     from vllm_spec_plugin.support.refusals import features_of
 
     check_server(arguments, settings_of(checked.config, checked.name))
     checked.features = sorted(features_of(checked.config))
-    sources = [ModelSource(name) for name in checked.config.proposer.models]
-    checked.unchecked = [*filter(None, (check_weights(source, None, arguments.load_format) for source in sources))]
+    for name in checked.config.proposer.models:
+        # Damaged files of a draft model or a head are refused by now.
+        with contextlib.suppress(UnreadableError):
+            if unchecked := check_weights(ModelSource(name), None, arguments.load_format):
+                checked.unchecked.append(unchecked)
 
 
 @contextlib.contextmanager

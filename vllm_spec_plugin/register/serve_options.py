@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from vllm_spec_plugin.compat import engine_args as vllm_args
-from vllm_spec_plugin.register.plugin import register
+from vllm_spec_plugin.register.plugin import reason_off, register
 from vllm_spec_plugin.schema.errors import ConfigError, show_reason, show_text
 
 _TIMEOUT_S = 5.0
@@ -100,6 +100,8 @@ def check_server(arguments: Any, settings: dict[str, Any]) -> None:
     Raises:
         ConfigError: vLLM or the plugin refuses the server.
     """
+    if reason := reason_off():
+        raise ConfigError(f"{reason}: a server would serve without speculation; unset it to check a file for a server")
     engine_args = _engine_args(arguments)
     engine_args.speculative_config = settings
     try:

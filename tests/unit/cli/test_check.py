@@ -272,3 +272,37 @@ def test_a_forwarded_command_gets_its_whole_command_line(monkeypatch: pytest.Mon
     assert run("demo", "--count", "3", "--", "--x").stdout == "text='--x' count=3\n"
     assert "A stand-in's own help" in run("demo", "--help").stdout
     assert run("demo", "--count", "x", "y").exit_code == 2
+
+
+def test_weight_files_are_read_and_what_is_not_checked_is_said(tmp_path: Path) -> None:
+    shutil.copytree(model_path("target"), tmp_path / "target")
+    path = write(tmp_path, "proposer: {method: draft_model, model: vllm_spec_plugin/models/draft}")
+    result = run("check", path, "--model", tmp_path / "target", "--dtype", "float32")
+    assert result.exit_code == 0, result.stderr
+    [line] = [line for line in result.stdout.splitlines() if "not checked" in line]
+    assert "fit in memory" in line
+    weights = tmp_path / "target" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1])
+    result = run("check", path, "--model", tmp_path / "target", "--dtype", "float32")
+    assert result.exit_code == 2
+    assert f"--model: '{weights}' cannot be read" in result.stderr
+
+
+def test_more_ranks_than_cores_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """vLLM's CPU backend ends such a server with an assertion in its own code."""
+    monkeypatch.delenv("VLLM_CPU_OMP_THREADS_BIND", raising=False)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0})
+    words = ("check", CONFIGS / "suffix.yaml", "--model", model_path("target"), "--tensor-parallel-size", "2")
+    result = run(*words)
+    assert result.exit_code == 2
+    assert "--tensor-parallel-size: got 2, but this process may use 1 core, and vLLM binds" in result.stderr
+    monkeypatch.setenv("VLLM_CPU_OMP_THREADS_BIND", "0|0")
+    assert run(*words).exit_code == 0
+
+
+def test_a_switched_off_plugin_checks_no_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VLLM_SPEC_PLUGIN", "0")
+    result = run("check", CONFIGS / "suffix.yaml", "--model", model_path("target"))
+    assert result.exit_code == 2
+    assert "VLLM_SPEC_PLUGIN=0: a server would serve without speculation; unset it" in result.stderr
+    assert run("check", CONFIGS / "suffix.yaml").exit_code == 0
