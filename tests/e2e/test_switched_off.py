@@ -29,15 +29,12 @@ def test_a_plugin_yaml_serves_without_speculation(tmp_path: Path, switch: str) -
         model_path("target"), None if is_list else path, extra_args=extra, environment=environment, log_path=log
     ) as server:
         client = connect(server)
-        body = {
+        body: dict[str, object] = {
             "vllm_xargs": {"spec_method": "suffix", "spec_tokens": 3},
             "prediction": {"type": "content", "content": "    return a - b\n"},
         }
-        texts = [
-            ask(client, served_model(client), extra)
-            for extra in ({}, body, {"vllm_xargs": {"spec": "off"}}, {"vllm_xargs": {"spec_prediction": "a"}})
-        ]
-        assert len(set(texts)) == 1
+        bodies = ({}, body, {"vllm_xargs": {"spec": "off"}}, {"vllm_xargs": {"spec_prediction": "a"}})
+        assert len({ask(client, served_model(client), each) for each in bodies}) == 1
         assert not [name for name in server.metrics() if "spec" in name]
     assert log.read_text().count(WARNING) == (0 if is_list else 1)
 

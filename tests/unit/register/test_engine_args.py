@@ -1,6 +1,7 @@
 """Registration and translation, with vLLM's own classes but no engine."""
 
 import argparse
+import functools
 import importlib.metadata
 import json
 import logging
@@ -87,7 +88,7 @@ def test_where_it_is_kept_out_a_plugin_yaml_serves_without_speculation(
     engine_args._warn_once.cache_clear()
     for arguments in forms(tmp_path / "none.yaml"):
         before = dict(vars(arguments))
-        built = engine_args._configure(arguments, lambda given=arguments: given.speculative_config)
+        built = engine_args._configure(arguments, functools.partial(getattr, arguments, "speculative_config"))
         assert built is None
         assert vars(arguments) == before
     assert warnings() == [f"{reason}: serving WITHOUT speculation, a plugin.yaml has no effect"]
@@ -95,7 +96,7 @@ def test_where_it_is_kept_out_a_plugin_yaml_serves_without_speculation(
 
 def test_each_way_to_name_a_file_serves_it(monkeypatch, config_path):
     for arguments in forms(config_path):
-        translated = []
+        translated: list[Any] = []
 
         def create(given=arguments, translated=translated):
             translated.append((given.speculative_config, given.additional_config))
