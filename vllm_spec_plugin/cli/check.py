@@ -143,9 +143,7 @@ def check_target(arguments: Any) -> list[str]:
 
     serve_options.check_cores(arguments)
     try:
-        unchecked = check_weights(
-            ModelSource(arguments.model, revision=arguments.revision), None, arguments.load_format
-        )
+        unchecked = check_weights(ModelSource(arguments.model, revision=arguments.revision), arguments.load_format)
     except UnreadableError as error:
         raise ConfigError(f"--model: {error}") from None
     always = ["whether weights and KV cache fit in memory", "weights beyond their names and sizes", "the loaded layers"]
@@ -175,7 +173,7 @@ def check_file(checked: Checked, arguments: Any) -> None:
     for name in checked.config.proposer.models:
         # Damaged files of a draft model or a head are refused by now.
         with contextlib.suppress(UnreadableError):
-            if unchecked := check_weights(ModelSource(name), None, arguments.load_format):
+            if unchecked := check_weights(ModelSource(name), arguments.load_format):
                 checked.unchecked.append(unchecked)
 
 

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from vllm_spec_plugin.proposers.model_source import ModelFacts, ModelSource, UnreadableError
+from vllm_spec_plugin.proposers.model_source import ModelSource, UnreadableError, read_facts
 from vllm_spec_plugin.schema.errors import show_file, show_reason, show_text
 
 INDEX = "model.safetensors.index.json"
@@ -13,12 +13,11 @@ LOAD_FORMATS = ("auto", "hf", "safetensors", "fastsafetensors", "runai_streamer"
 _AGAIN = "download or save the model again"
 
 
-def check_weights(source: ModelSource, facts: ModelFacts | None = None, load_format: str = "auto") -> str:
+def check_weights(source: ModelSource, load_format: str) -> str:
     """Checks that all weight files are there, whole, and as large as the config says where that is known.
 
     Args:
         source: the model.
-        facts: properties from its config; None compares no sizes.
         load_format: value of vLLM's --load-format.
 
     Returns:
@@ -39,7 +38,10 @@ def check_weights(source: ModelSource, facts: ModelFacts | None = None, load_for
         raise UnreadableError(
             f"{show_file(Path(source.model))} has no weights; allowed: files of safetensors; {_AGAIN}"
         )
-    vocab_size = facts.vocab_size if facts is not None else None
+    try:
+        vocab_size = read_facts(source).vocab_size
+    except UnreadableError:  # vLLM serves models that transformers does not know
+        vocab_size = None
     for path, names in _files(folder):
         shapes = _shapes(path)
         if missing := sorted(names - shapes.keys()):

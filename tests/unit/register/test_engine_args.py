@@ -270,7 +270,7 @@ def test_a_draft_model_is_checked_against_the_engines_own_arguments(monkeypatch,
     engine_args.translate(arguments, given)
     target = pair.ModelSource("t", "tt", "r", "tr", trust_remote_code=True, skip_tokenizer=True)
     draft = pair.ModelSource(str(model_path("draft")), trust_remote_code=True)
-    assert calls == [(target, draft, 2, 512, given[KEY]["source"], None, "auto")]
+    assert calls == [(target, draft, 2, 512, given[KEY]["source"], None)]
     assert warnings() == ["watch out"]
 
 

@@ -72,7 +72,8 @@ class DraftModelConfig(AutoregressiveConfig):
     def check(self, target: Target | None, num_tokens: int, where: str) -> list[str]:
         """See `ProposerConfig`."""
         from vllm_spec_plugin.proposers.draft_model.pair import check_pair
-        from vllm_spec_plugin.proposers.model_source import ModelSource, check_name
+        from vllm_spec_plugin.proposers.model_source import ModelSource, UnreadableError, check_name, refusal
+        from vllm_spec_plugin.proposers.weight_files import check_weights
 
         self._check_revisions(where)
         if target is None:
@@ -87,15 +88,14 @@ class DraftModelConfig(AutoregressiveConfig):
             trust_remote_code=target.source.trust_remote_code,
             code_revision=self.code_revision,
         )
-        return check_pair(
-            target.source,
-            draft,
-            target.tensor_parallel_size,
-            target.max_model_len,
-            where,
-            self.max_model_len,
-            target.load_format,
+        notes = check_pair(
+            target.source, draft, target.tensor_parallel_size, target.max_model_len, where, self.max_model_len
         )
+        try:
+            check_weights(draft, target.load_format)
+        except UnreadableError as error:
+            raise refusal(where, str(error)) from None
+        return notes
 
     def _check_revisions(self, where: str) -> None:
         """Refuses revisions of a folder, which would be ignored."""

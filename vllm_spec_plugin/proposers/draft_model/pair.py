@@ -14,7 +14,6 @@ from vllm_spec_plugin.proposers.model_source import (
     refusal,
     unreadable,
 )
-from vllm_spec_plugin.proposers.weight_files import check_weights
 from vllm_spec_plugin.schema.errors import Mistake, config_error, show_source, show_text
 
 __all__ = ["ModelSource", "check_name", "check_pair"]
@@ -49,7 +48,6 @@ def check_pair(
     max_model_len: int | None,
     where: str,
     draft_max_len: int | None = None,
-    load_format: str = "auto",
 ) -> list[str]:
     """Checks that the two vocabularies are equal, and that the draft model can be split like the target.
 
@@ -64,7 +62,6 @@ def check_pair(
         max_model_len: maximum tokens of a request; None is the context length in the target's config.
         where: name of the configuration file, for messages.
         draft_max_len: value of `proposer.max_model_len`; None is the context in the draft model's config.
-        load_format: value of vLLM's --load-format.
 
     Returns:
         Warnings about lower acceptance, and about properties that could not be checked.
@@ -91,10 +88,6 @@ def check_pair(
         _check_vocab_size(target_model, draft_model, where)
         _check_tokens(target_model, draft_model, where, notes)
         _check_ends(target_model, draft_model, where, notes)
-    try:
-        check_weights(draft, draft_facts, load_format)
-    except UnreadableError as error:
-        raise refusal(where, str(error)) from None
     context = _context(draft, draft_facts.context, draft_max_len, where)
     if context is not None and context < (max_model_len or 0):
         notes.append(
