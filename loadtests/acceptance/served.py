@@ -14,7 +14,8 @@ from vllm_spec_plugin.tools.serving import HOST, Server, ServerError
 
 _GRACE = 30.0
 # vLLM names the process first: "(EngineCore pid=7) ERROR 11-22 01:02:03 [core.py:1] ...".
-_BAD = re.compile(r"^(\([^)]*\) )?(ERROR|CRITICAL)\b|Traceback \(most recent call last\)")
+# A proposer's fault is a warning, with its traceback.
+_BAD = re.compile(r"^(?!(\([^)]*\) )?WARNING\b)((\([^)]*\) )?(ERROR|CRITICAL)\b|.*Traceback \(most recent call last\))")
 # vLLM 0.32 ends its engine before the task that waits for it, which may then log the engine's death, with or without
 # this project (https://github.com/vllm-project/vllm/issues/48745).
 _ENDING, _WAITING, _DEATH = "[shutdown] API server: shutdown triggered", "[async_llm.py:", "EngineDeadError"

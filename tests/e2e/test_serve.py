@@ -7,6 +7,7 @@ import openai
 import pytest
 
 from tests.e2e.conftest import NUM_DRAFTS
+from vllm_spec_plugin import __version__
 from vllm_spec_plugin.tools.server_metrics import ServerMetrics
 
 pytestmark = pytest.mark.e2e
@@ -36,6 +37,17 @@ def test_completions_draft_and_accept(client, model, server):
     assert after["vllm_spec_plugin:proposer_seconds_total"] > 0
     assert after["vllm_spec_plugin:verification_seconds_total"] > 0
     assert after["vllm_spec_plugin:proposer_errors_total"] == 0
+
+
+def test_the_log_and_the_metrics_say_what_is_served(model, method, server):
+    methods = {"cascade": "ngram > draft_model > medusa", "medusa_tree": "medusa"}.get(method, method)
+    [line] = [line for line in server.log_path.read_text().splitlines() if f"vllm_spec_plugin {__version__}: " in line]
+    assert f": {methods}, policy fixed, up to {NUM_DRAFTS[method]} draft tokens, exact; memory per rank: " in line
+    exposition = httpx.get(f"{server.base_url}/metrics", trust_env=False).text
+    labels = [labels for name, labels, _ in ServerMetrics.parse(exposition).samples if name == "vllm_spec_plugin:info"]
+    engine = {"model_name": model, "engine": "0", "version": __version__}
+    policy = {"methods": methods, "policy": "fixed", "tokens": str(NUM_DRAFTS[method])}
+    assert labels == [{**engine, **policy, "exact": "true", "lenience": "1"}]
 
 
 def test_a_request_is_told_how_its_drafts_fared(client, model, method):

@@ -27,6 +27,7 @@ class Checked:
         errors: messages about its mistakes; empty if there are none.
         warnings: warnings that the plugin would log at start-up.
         features: features of the plugin that the model is served with; None without a model.
+        unchecked: properties that could not be checked, in words.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Checked:
     errors: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     features: list[str] | None = None
+    unchecked: list[str] = field(default_factory=list)
 
     @contextlib.contextmanager
     def noting(self) -> Iterator[None]:
@@ -72,7 +74,7 @@ def check(
     options of `vllm serve` that follow, such as --tensor-parallel-size 2.
     Exit status: 0 valid, 2 wrong or refused.
     """
-    from vllm_spec_plugin.cli.check_report import as_data, print_file, print_model
+    from vllm_spec_plugin.cli.check_report import as_data, print_file, print_model, print_unchecked
 
     end = next((i for i, word in enumerate(files) if word.startswith("-") and word != STDIN), len(files))
     names, options = list(dict.fromkeys(files[:end])), files[end:]
@@ -85,6 +87,7 @@ def check(
     if model is not None:
         with served.noting():
             arguments, facts = read_server(model, options, [each.config for each in found if each.config])
+            served.unchecked = check_target(arguments)
     for each in found:
         with each.noting():
             check_file(each, arguments)
@@ -95,6 +98,7 @@ def check(
     else:
         if facts is not None:
             print_model(served.name, facts)
+            print_unchecked(served)
         for error in served.errors:
             typer.echo(error, err=True)
         for each in found:
@@ -126,6 +130,26 @@ def read_server(model: str, options: list[str], configs: "Sequence[PluginConfig]
     return arguments, serve_options.read_model(arguments)
 
 
+def check_target(arguments: Any) -> list[str]:
+    """Checks the target's weight files by their headers, and the machine's cores; returns what is not checked.
+
+    Raises:
+        ConfigError: a file is missing or damaged, or there are too few cores.
+    """
+    from vllm_spec_plugin.proposers.model_source import ModelSource, UnreadableError
+    from vllm_spec_plugin.proposers.weight_files import check_weights
+    from vllm_spec_plugin.register import serve_options
+    from vllm_spec_plugin.schema.errors import ConfigError
+
+    serve_options.check_cores(arguments)
+    try:
+        unchecked = check_weights(ModelSource(arguments.model, revision=arguments.revision), arguments.load_format)
+    except UnreadableError as error:
+        raise ConfigError(f"--model: {error}") from None
+    always = ["whether weights and KV cache fit in memory", "weights beyond their names and sizes", "the loaded layers"]
+    return [*filter(None, [unchecked]), *always]
+
+
 def check_file(checked: Checked, arguments: Any) -> None:
     """Checks a file, for a server with `arguments` if given.
 
@@ -136,13 +160,21 @@ def check_file(checked: Checked, arguments: Any) -> None:
         return
     if arguments is None:
         checked.config.check_proposers(None, checked.name)
+        checked.unchecked = ["the model, its weights and the server's options (give --model)"]
         return
     from vllm_spec_plugin.config.settings import settings_of
+    from vllm_spec_plugin.proposers.model_source import ModelSource, UnreadableError
+    from vllm_spec_plugin.proposers.weight_files import check_weights
     from vllm_spec_plugin.register.serve_options import check_server
     from vllm_spec_plugin.support.refusals import features_of
 
     check_server(arguments, settings_of(checked.config, checked.name))
     checked.features = sorted(features_of(checked.config))
+    for name in checked.config.proposer.models:
+        # Damaged files of a draft model or a head are refused by now.
+        with contextlib.suppress(UnreadableError):
+            if unchecked := check_weights(ModelSource(name), arguments.load_format):
+                checked.unchecked.append(unchecked)
 
 
 @contextlib.contextmanager

@@ -24,7 +24,7 @@ def as_data(files: "Sequence[Checked]", served: "Checked | None", facts: Any) ->
     """
     model: dict[str, Any] | None = None
     if served is not None:
-        model = {"name": served.name, "errors": served.errors}
+        model = {"name": served.name, "errors": served.errors, "not_checked": served.unchecked}
         if facts is not None:
             model |= {
                 "architecture": facts.architecture,
@@ -44,6 +44,7 @@ def as_data(files: "Sequence[Checked]", served: "Checked | None", facts: Any) ->
                 "warnings": each.warnings,
                 "config": each.config and each.config.model_dump(mode="json"),
                 "served_with": each.features,
+                "not_checked": each.unchecked,
             }
             for each in files
         ],
@@ -73,6 +74,13 @@ def print_file(checked: "Checked", *, is_ok: bool) -> None:
     print_table(list(_settings(checked.config, "", given=True)))
     if checked.features is not None:
         typer.echo(f"  served with this model: {', '.join(checked.features)}")
+    print_unchecked(checked)
+
+
+def print_unchecked(checked: "Checked") -> None:
+    """Prints what was not checked, if there is anything."""
+    if checked.unchecked:
+        typer.echo(f"  not checked: {'; '.join(checked.unchecked)}")
 
 
 def _settings(section: BaseModel, prefix: str, *, given: bool) -> Iterator[tuple[str, str, str]]:

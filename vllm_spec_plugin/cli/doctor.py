@@ -1,6 +1,5 @@
 """`vllm-spec doctor`: what is installed, whether vLLM sees the plugin, and what would be refused here."""
 
-import os
 import sys
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, entry_points, version
@@ -66,7 +65,7 @@ def doctor(
 
 def _installed() -> Iterator[_ROW]:
     from vllm_spec_plugin import __version__
-    from vllm_spec_plugin.register.plugin import SWITCH, switched_off
+    from vllm_spec_plugin.register.plugin import reason_off
     from vllm_spec_plugin.register.version import UnsupportedVersionError, check_vllm_version
 
     yield "vllm_spec_plugin", __version__, OK
@@ -84,10 +83,8 @@ def _installed() -> Iterator[_ROW]:
     found = entry_points(group="vllm.general_plugins", name="vllm_spec_plugin")
     if not found:
         yield "seen by vLLM", "no: its entry point is missing; install it again: pip install vllm-spec-plugin", PROBLEM
-    elif "vllm_spec_plugin" not in os.environ.get("VLLM_PLUGINS", "vllm_spec_plugin").split(","):
-        yield "seen by vLLM", f"no: VLLM_PLUGINS is {os.environ['VLLM_PLUGINS']}; add vllm_spec_plugin", PROBLEM
-    elif switched_off():
-        yield "seen by vLLM", f"no: {SWITCH}={os.environ[SWITCH]} disables it", PROBLEM
+    elif reason := reason_off():
+        yield "seen by vLLM", f"no: {reason}", PROBLEM
     else:
         yield "seen by vLLM", "yes", OK
 

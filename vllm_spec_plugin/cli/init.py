@@ -26,7 +26,7 @@ def init(
 
 
 def example(method: str, model: str | None = None, name: str = "plugin.yaml") -> str:
-    """Returns the project's example of a method, with the paths of this installation.
+    """Returns the project's example of a method, for any machine.
 
     Args:
         method: a method, or a variant.
@@ -43,8 +43,11 @@ def example(method: str, model: str | None = None, name: str = "plugin.yaml") ->
     text = examples[method].read_text(encoding="utf-8")
     if model is not None and _BUNDLED not in text:
         raise UserError(f"--model: got '{model}', but {method} has no model; allowed: leave it out")
-    text = re.sub(re.escape(_BUNDLED) + r"\w+", lambda found: model or str(root / "models" / Path(found[0]).name), text)
-    text = text.replace("$schema=plugin.schema.json", f"$schema={root / 'configs' / 'plugin.schema.json'}")
+    # Bundled models are found in any installation of the package.
+    text = re.sub(re.escape(_BUNDLED) + r"\w+", lambda found: model or found[0].removeprefix("../"), text)
+    text = text.replace(
+        "\n", "\n# Editors complete and check it by that file: vllm-spec schema > plugin.schema.json\n", 1
+    )
     if model is not None:
         text = re.sub(r" This one is bundled; its target is\s+(# )?\s*vllm_spec_plugin/models/target\.", "", text)
         text = re.sub(r" These are bundled; their target is\s+(# )?\s*vllm_spec_plugin/models/target\.", "", text)

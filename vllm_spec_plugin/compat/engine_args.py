@@ -7,24 +7,33 @@ from typing import Any, NoReturn
 
 from vllm_spec_plugin.compat.patching import wrap
 
+# Gets vLLM's parser of an option's values, and a value; raises `argparse.ArgumentTypeError`.
+ParseOption = Callable[[Callable[[str], Any], str], Any]
 
-def patch(parse_path: Callable[[str], Any], configure: Callable[[Any, Callable[[], Any]], Any]) -> None:
+
+def patch(
+    parse_speculative: ParseOption, parse_additional: ParseOption, configure: Callable[[Any, Callable[[], Any]], Any]
+) -> None:
     """Makes `--speculative-config` accept paths, and lets the plugin create engine configurations.
 
     Args:
-        parse_path: parses a value of the option that is not JSON; raises `argparse.ArgumentTypeError`.
+        parse_speculative: parses a value of `--speculative-config`.
+        parse_additional: parses a value of `--additional-config`.
         configure: gets the `EngineArgs` and vLLM's function that makes a `VllmConfig` from them; returns one.
     """
     from vllm.engine.arg_utils import EngineArgs
 
+    parsers = {"--speculative-config": parse_speculative, "--additional-config": parse_additional}
+
     def accept_paths(original: Callable[..., Any]) -> Callable[..., Any]:
         def add_cli_args(parser: Any) -> Any:
             parser = original(parser)
-            # A vLLM without the option keeps its own ways, and its own message for a path.
-            action = next((a for a in parser._actions if "--speculative-config" in a.option_strings), None)
-            if action is not None:
-                action.type = path_or_json(action.type, parse_path)
-                action.help = f"{action.help or ''}\nOr the path of a vllm_spec_plugin plugin.yaml."
+            # A vLLM without an option keeps its own ways, and its own message for a path.
+            for action in parser._actions:
+                for option in parsers.keys() & set(action.option_strings):
+                    action.type = functools.partial(parsers[option], action.type)
+                    if option == "--speculative-config":
+                        action.help = f"{action.help or ''}\nOr the path of a vllm_spec_plugin plugin.yaml."
             return parser
 
         return add_cli_args
@@ -37,16 +46,6 @@ def patch(parse_path: Callable[[str], Any], configure: Callable[[Any, Callable[[
 
     wrap(EngineArgs, "add_cli_args", accept_paths)
     wrap(EngineArgs, "create_engine_config", configured)
-
-
-def path_or_json(parse_json: Callable[[str], Any], parse_path: Callable[[str], Any]) -> Callable[[str], Any]:
-    """Parses the option: JSON as vLLM does, other values by `parse_path`."""
-
-    def speculative_config(value: str) -> Any:
-        is_json = value in ("", "None") or value.lstrip().startswith("{")
-        return parse_json(value) if is_json else parse_path(value)
-
-    return speculative_config
 
 
 def platform() -> str | None:

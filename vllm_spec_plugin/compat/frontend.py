@@ -2,27 +2,37 @@
 
 import contextlib
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vllm_spec_plugin.compat.patching import wrap
+
+if TYPE_CHECKING:
+    from vllm.v1.metrics.loggers import PrometheusStatLogger, StatLoggerManager
 
 # `kv_connector_stats` is the one open field of vLLM's `SchedulerStats` that is sent as it is; this is the key in it.
 _ENTRY = "vllm_spec_plugin"
 Payload = list[dict[str, Any]]
 
 
-def patch(is_ours: Callable[[Any], bool], check: Callable[[Any, Any], None], export: Callable[[Payload], None]) -> None:
+def patch(
+    is_ours: Callable[[Any], bool],
+    check: Callable[[Any, Any], None],
+    start: Callable[[Any, str, str], None],
+    export: Callable[[Payload, str, str], None],
+) -> None:
     """Allows sampling parameters that the plugin's sampler supports, and exports the plugin's metrics.
 
     Args:
         is_ours: whether vLLM's `SpeculativeConfig` is the plugin's.
         check: checks a request's `extra_args` for that `SpeculativeConfig`; raises ValueError.
-        export: receives the engine's counters of a step.
+        start: called once an engine is ready, with its `SpeculativeConfig`, and vLLM's labels model name and engine.
+        export: receives the engine's counters of a step, and the same labels.
     """
     from vllm.sampling_params import SamplingParams
     from vllm.v1.metrics.loggers import StatLoggerManager
 
     wrap(SamplingParams, "_validate_spec_decode", _checked(is_ours, check))
+    wrap(StatLoggerManager, "log_engine_initialized", _starting(is_ours, start))
     wrap(StatLoggerManager, "record", _exporting(export))
 
 
@@ -55,14 +65,35 @@ def _checked(is_ours: Callable[[Any], bool], check: Callable[[Any, Any], None]) 
     return replace
 
 
-def _exporting(export: Callable[[Payload], None]) -> Callable[..., Any]:
+def _prometheus_of(manager: "StatLoggerManager") -> "PrometheusStatLogger":
+    """Returns vLLM's exporter of metrics, which every manager of loggers has."""
+    from vllm.v1.metrics.loggers import PrometheusStatLogger
+
+    return next(logger for logger in manager.stat_loggers if isinstance(logger, PrometheusStatLogger))
+
+
+def _starting(is_ours: Callable[[Any], bool], start: Callable[[Any, str, str], None]) -> Callable[..., Any]:
     def replace(original: Callable[..., None]) -> Callable[..., None]:
-        def record(self: Any, scheduler_stats: Any, *args: Any, **kwargs: Any) -> None:
+        def log_engine_initialized(self: Any) -> None:
+            original(self)
+            exporter = _prometheus_of(self)
+            if is_ours(exporter.vllm_config.speculative_config):
+                for labels in exporter.per_engine_labelvalues.values():
+                    start(exporter.vllm_config.speculative_config, *labels)
+
+        return log_engine_initialized
+
+    return replace
+
+
+def _exporting(export: Callable[[Payload, str, str], None]) -> Callable[..., Any]:
+    def replace(original: Callable[..., None]) -> Callable[..., None]:
+        def record(self: Any, scheduler_stats: Any, *args: Any, engine_idx: int | None = None, **kwargs: Any) -> None:
             carried = scheduler_stats and scheduler_stats.kv_connector_stats
             if carried and _ENTRY in carried:
-                export(carried.pop(_ENTRY))
+                export(carried.pop(_ENTRY), *_prometheus_of(self).per_engine_labelvalues[engine_idx or 0])
                 scheduler_stats.kv_connector_stats = carried or None
-            original(self, scheduler_stats, *args, **kwargs)
+            original(self, scheduler_stats, *args, engine_idx=engine_idx, **kwargs)
 
         return record
 

@@ -10,6 +10,8 @@ import torch
 from vllm import LLM, SamplingParams
 from vllm.sampling_params import RequestOutputKind
 
+from vllm_spec_plugin.compat.runner import kv_bytes_per_token
+
 __all__ = [
     "LLM",
     "SamplingParams",

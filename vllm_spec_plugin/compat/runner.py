@@ -130,3 +130,20 @@ def dummy_step(runner: Any, num_tokens: int) -> None:
     # The adapters of a dummy step are laid out for one row of logits per request.
     runner.model.compute_logits(last if runner.lora_config else hidden[:num_tokens])
     runner._sync_device()
+
+
+def kv_bytes_per_token(runner: Any) -> dict[str, int]:
+    """Returns KV cache bytes per token: `target`, and `draft` for the plugin's draft model."""
+    drafts: set[str] = getattr(getattr(runner, "drafter", None), "layers", set())
+    found = {"target": 0, "draft": 0}
+    for group in runner.kv_cache_config.kv_cache_groups:
+        shared = group.kv_cache_spec
+        own = getattr(shared, "kv_cache_specs", None) or dict.fromkeys(group.layer_names, shared)
+        for name in group.layer_names:
+            found["draft" if name in drafts else "target"] += own[name].page_size_bytes // own[name].block_size
+    return found
+
+
+def kv_cache_bytes(runner: Any) -> int:
+    """Returns bytes of the KV cache on this rank."""
+    return sum(tensor.size for tensor in runner.kv_cache_config.kv_cache_tensors)

@@ -30,7 +30,7 @@ class HeuristicDraftLength(DraftLength):
 class OptimalDraftLength(DraftLength):
     """Chooses each request's draft length, 0 included, by measured acceptance and measured time."""
 
-    policy: Literal["optimal"] = Field(description="The policy that chooses draft lengths.")
+    policy: Literal["optimal"] = Field(default="optimal", description="The policy that chooses draft lengths.")
     half_life: float = Field(
         default=64.0,
         ge=8,

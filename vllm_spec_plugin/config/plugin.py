@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal, Self, Union
 
 from pydantic import Field, create_model, model_validator
 
+from vllm_spec_plugin import __version__
 from vllm_spec_plugin.config.cascade import CascadeConfig
 from vllm_spec_plugin.config.draft_length import MAX_TOKENS, DraftLengthConfig, OptimalDraftLength
 from vllm_spec_plugin.proposers.registry import BUNDLED, BundledConfig, Kind
@@ -48,8 +49,8 @@ class PluginConfig(Section):
     proposer: Annotated[BundledConfig | CascadeConfig, ChosenBy("method")] = Field(
         description="The proposer that drafts tokens."
     )
-    draft_length: Annotated[DraftLengthConfig, ChosenBy("policy")] = Field(
-        default=OptimalDraftLength(policy="optimal"), description="How many tokens are drafted."
+    draft_length: Annotated[DraftLengthConfig, ChosenBy("policy", default="optimal")] = Field(
+        default=OptimalDraftLength(), description="How many tokens are drafted."
     )
     verification: VerificationConfig = Field(default=VerificationConfig(), description="Which drafts are accepted.")
     stream_granularity: Literal["free", "fixed"] = Field(
@@ -69,6 +70,19 @@ class PluginConfig(Section):
     def proposers(self) -> tuple[ProposerConfig, ...]:
         """The proposers in their order: the members of a cascade, or the only one."""
         return self.proposer.members
+
+    @property
+    def summary(self) -> dict[str, str]:
+        """What is served, in words: the labels of the info metric, and the line that is logged at start."""
+        exact = self.verification.lenience == 1
+        return {
+            "version": __version__,
+            "methods": " > ".join(proposer.method for proposer in self.proposers),
+            "policy": self.draft_length.policy,
+            "tokens": str(self.draft_length.tokens),
+            "exact": "true" if exact else "false",
+            "lenience": f"{self.verification.lenience:g}",
+        }
 
     @property
     def kv_proposer(self) -> int | None:

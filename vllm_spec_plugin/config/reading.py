@@ -1,5 +1,6 @@
 """Reading and checking a plugin.yaml."""
 
+import logging
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -7,11 +8,14 @@ from typing import Any, BinaryIO
 
 from pydantic import ValidationError
 
+from vllm_spec_plugin.config.former import without_former
 from vllm_spec_plugin.config.plugin import PluginConfig, model_for
 from vllm_spec_plugin.proposers.registry import CASCADE, BrokenProposerError, kinds_for
 from vllm_spec_plugin.schema.errors import Mistake, config_error, show, show_reason, show_source
 from vllm_spec_plugin.schema.mistakes import mistakes_in
 from vllm_spec_plugin.schema.safe_yaml import MAX_BYTES, decode, parse_text, read_text
+
+logger = logging.getLogger("vllm.vllm_spec_plugin")
 
 
 def parse_config(data: object, source: str) -> PluginConfig:
@@ -24,7 +28,7 @@ def parse_config(data: object, source: str) -> PluginConfig:
     Raises:
         ConfigError: lists every mistake.
     """
-    config, mistakes = _check(data)
+    config, mistakes = _check(data, show_source(source))
     if config is None:
         raise config_error(show_source(source), mistakes)
     return config
@@ -53,18 +57,21 @@ def load_stream(stream: BinaryIO, source: str) -> PluginConfig:
 
 def _load(text: str, source: str, folder: Path) -> PluginConfig:
     document = parse_text(text, source)
-    config, mistakes = _check(document.data)
+    config, mistakes = _check(document.data, source)
     if config is None or document.mistakes:
         raise config_error(source, document.mistakes + mistakes)
     # Every process finds the models, wherever it runs.
     return config.model_copy(update={"proposer": config.proposer.resolved(folder)})
 
 
-def _check(data: object) -> tuple[PluginConfig | None, list[Mistake]]:
+def _check(data: object, source: str) -> tuple[PluginConfig | None, list[Mistake]]:
     if not isinstance(data, dict):
         given = "it is empty" if data is None else f"got {show(data)}"
         keys = ", ".join(PluginConfig.model_fields)
         return None, [Mistake("", f"{given}; allowed: a YAML mapping with the keys {keys} (proposer is required)")]
+    data, notes = without_former(data)
+    for note in notes:
+        logger.warning("%s: %s: %s", source, note.key, note.text)
     methods = _methods(data)
     try:
         model = model_for(kinds_for(methods.values()))

@@ -10,7 +10,7 @@ from vllm_spec_plugin.proposers.registry import BUNDLED, Kind, method_of
 from vllm_spec_plugin.schema.errors import Mistake, config_error, did_you_mean, show, unknown_word
 from vllm_spec_plugin.schema.vllm_keys import KEYS, hint_for_key, reason_against
 
-_MAX_ORDER: int = NgramConfig.model_json_schema()["properties"]["max_order"]["maximum"]
+_MAX_ORDER: int = NgramConfig.model_json_schema()["properties"]["min_order"]["maximum"]
 _VERIFICATION = {"standard": "token", "block": "block"}
 _SUFFIX_DEPTH = 24
 # vLLM's defaults: such a value changes nothing.
@@ -118,13 +118,9 @@ def _proposer(settings: dict[str, Any], kind: Kind, notes: list[str]) -> dict[st
     section: dict[str, Any] = {}
     if kind is NgramConfig:
         # As in vLLM: one bound stands for both, and both are 5 by default.
-        most = settings.pop("prompt_lookup_max", None)
-        least = settings.pop("prompt_lookup_min", None)
-        bounds = (least or most or 5, most or least or 5)
-        for key, name, value in zip(
-            ("min_order", "max_order"), ("prompt_lookup_min", "prompt_lookup_max"), bounds, strict=True
-        ):
-            section[key] = _at_most(_MAX_ORDER, value, name, notes)
+        least, most = settings.pop("prompt_lookup_min", None), settings.get("prompt_lookup_max")
+        name = "prompt_lookup_min" if least else "prompt_lookup_max"
+        section["min_order"] = _at_most(_MAX_ORDER, least or most or 5, name, notes)
     for key, value in settings.items():
         name = KEYS[key].here.removeprefix("proposer.")
         if name in kind.model_fields:

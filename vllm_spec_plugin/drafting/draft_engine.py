@@ -29,11 +29,13 @@ class VllmDraftEngine:
         max_len: the draft model's context length, in tokens.
         ranks: agreement of the tensor-parallel ranks on passes; None on one rank.
         aux_layers: ids of the target's layers whose hidden states the model takes.
+        weight_bytes: bytes of the model's weights that are not the target's.
     """
 
     coverage: DraftCoverage
     ranks: RankAgreement | None = None
     aux_layers: tuple[int, ...] = ()
+    weight_bytes = 0
     # Positions by which a token's keys and values are before those of the target.
     _shift = 0
 
@@ -65,7 +67,10 @@ class VllmDraftEngine:
         Args:
             target: the loaded target.
         """
-        self._pass = self._pass_of(target, *load_draft_model(self._vllm_config, self._model_config))
+        model, layers = load_draft_model(self._vllm_config, self._model_config)
+        self._pass = self._pass_of(target, model, layers)
+        shared = set(map(id, target.parameters()))
+        self.weight_bytes = sum(weight.nbytes for weight in model.parameters() if id(weight) not in shared)
 
     def bind(self, runner: Any) -> None:
         """Finds the draft model's layers in the KV cache; call it after vLLM has laid it out."""

@@ -50,15 +50,16 @@ class Drafter:
         self.pending = PendingDrafts()
         self.scopes: dict[str, str | None] = {}
         self.sources: dict[str, int] = {}
-        self.siblings = 1
+        self.siblings, self._head_bytes = 1, 0
         self._ranks: RankAgreement | None = None
         self._proposers: list[GuardedProposer] = []
         for config in configs:
             engine = self.engine if config.keeps_kv else self._states if config.uses_hidden_states else None
             proposer = create_proposer(config, self.config.draft_length.tokens, self.vocab_size, engine)
             self.siblings = max(self.siblings, getattr(proposer, "num_siblings", 1))
+            self._head_bytes += getattr(proposer, "weight_bytes", 0)
             on_error = functools.partial(self._count_error, config.method)
-            self._proposers.append(GuardedProposer(proposer, self.vocab_size, on_error))
+            self._proposers.append(GuardedProposer(proposer, self.vocab_size, on_error, config.method))
         members = zip(self._proposers, configs, strict=True)
         self._cascade = Cascade(
             [Member(proposer, config.drafts_trees, config.keeps_kv) for proposer, config in members], self._note
@@ -83,6 +84,11 @@ class Drafter:
         """Runs what there is to compile, with that many tokens."""
         if self.engine is not None:
             self.engine.warm_up(num_tokens)
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of the proposers' weights in this process."""
+        return self._head_bytes + (self.engine.weight_bytes if self.engine is not None else 0)
 
     @property
     def aux_layers(self) -> tuple[int, ...]:

@@ -15,6 +15,7 @@ from vllm_spec_plugin.forward.start_up import (
     MOST_KERNEL_SIZES,
     PROBE_SECONDS,
     TARGET_SECONDS,
+    describe,
     make_kernels,
     probe_steps,
 )
@@ -126,6 +127,12 @@ class SpecRunnerMixin(Runner):
         if self.drafter.config.draft_length.policy == "optimal":
             seconds = PROBE_SECONDS if self._is_alone else None
             self._step_probe = probe_steps(lambda size: compat.dummy_step(self, size), self.max_num_tokens, seconds)
+
+    def describe(self) -> str:
+        """Describes what is served, and the memory that it takes, once the KV cache is laid out."""
+        per_token, kv_bytes = compat.kv_bytes_per_token(self), compat.kv_cache_bytes(self)
+        kv_draft_bytes = kv_bytes * per_token["draft"] // (sum(per_token.values()) or 1)
+        return describe(self.drafter.config.summary, self.drafter.weight_bytes, kv_bytes, kv_draft_bytes)
 
     def _prepare_inputs(self, scheduler_output: Any, *args: Any, **kwargs: Any) -> Any:
         drafts = scheduler_output.scheduled_spec_decode_tokens

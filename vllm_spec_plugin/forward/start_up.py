@@ -5,8 +5,9 @@ drafts the numbers vary: without this, a server's first minutes would be slower 
 of draft lengths would learn from it. See docs/design/scheduling.md.
 """
 
+import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
 else:
     Worker = object
 
+logger = logging.getLogger("vllm.vllm_spec_plugin")
+
+_MIB = 2**20
 # Time limits of `make_kernels`, for the target and for a draft model.
 TARGET_SECONDS, DRAFT_SECONDS = 4.0, 1.0
 # oneDNN keeps 1,024 kernels, about five per size and model. When it is full, every step takes 4 to 7% longer.
@@ -27,11 +31,31 @@ class SpecWorkerMixin(Worker):
     """Mixin before a vLLM worker whose runner is the plugin's."""
 
     def compile_or_warm_up_model(self) -> Any:
-        """Warms up, creates kernels, then times steps."""
+        """Warms up, creates kernels, times steps, and logs what is served."""
         times = super().compile_or_warm_up_model()
         self.model_runner.make_kernels()
         self.model_runner.probe_steps()
+        if self.rank == 0:
+            logger.info("%s", self.model_runner.describe())
         return times
+
+
+def describe(summary: Mapping[str, str], weight_bytes: int, kv_bytes: int, kv_draft_bytes: int) -> str:
+    """Describes what is served in one line.
+
+    Args:
+        summary: see `PluginConfig.summary`.
+        weight_bytes: bytes of the proposers' weights on this rank.
+        kv_bytes: bytes of the KV cache on this rank.
+        kv_draft_bytes: bytes of these for the draft model.
+    """
+    exactness = "exact" if summary["exact"] == "true" else f"LOSSY (lenience {summary['lenience']})"
+    share = kv_draft_bytes / kv_bytes if kv_bytes else 0.0
+    return (
+        f"vllm_spec_plugin {summary['version']}: {summary['methods']}, policy {summary['policy']}, up to "
+        f"{summary['tokens']} draft tokens, {exactness}; memory per rank: {weight_bytes / _MIB:,.1f} MiB of draft "
+        f"weights, {share:.0%} of the KV cache ({kv_draft_bytes / _MIB:,.1f} of {kv_bytes / _MIB:,.1f} MiB)"
+    )
 
 
 def make_kernels(run: Callable[[int], None], max_tokens: int, seconds: float) -> int:

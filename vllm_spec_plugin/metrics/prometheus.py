@@ -2,12 +2,16 @@
 
 import functools
 from bisect import bisect_left
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
 
 from vllm_spec_plugin.metrics.counters import PROPOSER_ERRORS, WITHOUT_DRAFTS, StepCounters
 
+# As on vLLM's own metrics, and before all others.
+ENGINE_LABELS = ("model_name", "engine")
+INFO_LABELS = ("version", "methods", "policy", "tokens", "exact", "lenience")
 _RATES = tuple(i / 10 for i in range(11))
 _DRAFT_LENGTHS = (*range(9), 10, 12, 16, 24, 32, 48, 64)
 _LENGTHS = (1, 1.25, 1.5, 1.75, 2, 2.5, 3, 3.5, 4, 5, 6, 8, 12, 16, 32)
@@ -28,7 +32,7 @@ class Exporter:
         """Registers the metrics in `registry`."""
 
         def counter(name: str, documentation: str, *labels: str) -> Counter:
-            return Counter(f"vllm_spec_plugin:{name}", documentation, labels, registry=registry)
+            return Counter(f"vllm_spec_plugin:{name}", documentation, (*ENGINE_LABELS, *labels), registry=registry)
 
         self._drafts = counter("drafts", "Drafts with at least one token.", "method")
         self._draft_tokens = counter("draft_tokens", "Tokens drafted.", "method")
@@ -44,12 +48,16 @@ class Exporter:
         # The mode says how the gauges of several API servers, one per replica, are combined.
         def gauge(name: str, documentation: str, *labels: str, mode: Literal["sum", "mostrecent"]) -> Gauge:
             name = f"vllm_spec_plugin:{name}"
+            labels = (*ENGINE_LABELS, *labels)
             return Gauge(name, documentation, labels, registry=registry, multiprocess_mode=mode)
 
         def histogram(name: str, documentation: str, buckets: tuple[float, ...]) -> _CountedHistogram:
             name = f"vllm_spec_plugin:{name}"
-            return _CountedHistogram(name, documentation, ("method",), buckets=buckets, registry=registry)
+            labels = (*ENGINE_LABELS, "method")
+            return _CountedHistogram(name, documentation, labels, buckets=buckets, registry=registry)
 
+        info = "What is served; always 1."
+        self._info = gauge("info", info, *INFO_LABELS, mode="mostrecent")
         rate, length = "Accepted / drafted tokens of each ended request.", "1 + accepted / steps of each ended request."
         self._rates = histogram("request_acceptance_rate", rate, _RATES)
         self._lengths = histogram("request_acceptance_length", length, _LENGTHS)
@@ -72,42 +80,54 @@ class Exporter:
         self._acceptance = gauge("estimated_acceptance", acceptance, "method", "position", mode="mostrecent")
         self._cut_for_memory = counter("drafts_cut_for_memory", "Draft tokens lost to a lack of KV blocks.", "method")
 
-    def add(self, payload: list[dict[str, Any]]) -> None:
-        """Adds `CountersByMethod.to_payload()`."""
-        for step in payload:
-            self._add(StepCounters.from_payload(step))
+    def start(self, summary: Mapping[str, str], methods: Iterable[str], model_name: str, engine: str) -> None:
+        """Shows an engine's info and its methods' counters, from zero.
 
-    def _add(self, step: StepCounters) -> None:
-        self._drafts.labels(step.method).inc(step.drafts)
-        self._draft_tokens.labels(step.method).inc(step.draft_tokens)
-        self._proposer_seconds.labels(step.method).inc(step.proposer_seconds)
-        self._verification_seconds.inc(step.verification_seconds)
-        self._tree_seconds.inc(step.tree_seconds)
-        self._blocks_reserved.inc(step.kv_blocks_reserved)
-        self._blocks_rolled_back.inc(step.kv_blocks_rolled_back)
-        self._cut_for_memory.labels(step.method).inc(step.drafts_cut_for_memory)
+        Args:
+            summary: what is served, see `PluginConfig.summary`.
+            methods: the proposers' methods.
+            model_name: vLLM's label of that name.
+            engine: as well.
+        """
+        self._info.labels(model_name, engine, *(summary[key] for key in INFO_LABELS)).set(1)
+        self.add([StepCounters(method).to_payload() for method in methods], model_name, engine)
+
+    def add(self, payload: list[dict[str, Any]], model_name: str, engine: str) -> None:
+        """Adds an engine's `CountersByMethod.to_payload()`; see `start`."""
+        for step in payload:
+            self._add(StepCounters.from_payload(step), (model_name, engine))
+
+    def _add(self, step: StepCounters, of: tuple[str, str]) -> None:
+        self._drafts.labels(*of, step.method).inc(step.drafts)
+        self._draft_tokens.labels(*of, step.method).inc(step.draft_tokens)
+        self._proposer_seconds.labels(*of, step.method).inc(step.proposer_seconds)
+        self._verification_seconds.labels(*of).inc(step.verification_seconds)
+        self._tree_seconds.labels(*of).inc(step.tree_seconds)
+        self._blocks_reserved.labels(*of).inc(step.kv_blocks_reserved)
+        self._blocks_rolled_back.labels(*of).inc(step.kv_blocks_rolled_back)
+        self._cut_for_memory.labels(*of, step.method).inc(step.drafts_cut_for_memory)
         for position, count in enumerate(step.verified_per_position):
-            self._verified.labels(step.method, position).inc(count)
+            self._verified.labels(*of, step.method, position).inc(count)
         for position, count in enumerate(step.accepted_per_position):
-            self._accepted.labels(step.method, position).inc(count)
+            self._accepted.labels(*of, step.method, position).inc(count)
         for rate, length in step.ended:
-            self._rates.labels(step.method).observe(rate)
-            self._lengths.labels(step.method).observe(length)
-        chosen = self._chosen.labels(step.method)
+            self._rates.labels(*of, step.method).observe(rate)
+            self._lengths.labels(*of, step.method).observe(length)
+        chosen = self._chosen.labels(*of, step.method)
         for length, count in enumerate(step.chosen_lengths):
             chosen.observe_many(length, count)
         for reason in WITHOUT_DRAFTS:
-            self._without_drafts.labels(reason).inc(step.without_drafts.get(reason, 0))
-        self._without_salt.inc(step.requests_without_salt)
-        self._switched_off.labels(step.method).inc(step.switched_off)
-        self._predicted.labels(step.method).inc(step.predicted_seconds)
-        self._measured.labels(step.method).inc(step.measured_seconds)
-        self._expected_saved.labels(step.method).inc(step.expected_saved_seconds)
-        self._realised_saved.labels(step.method).inc(step.realised_saved_seconds)
+            self._without_drafts.labels(*of, reason).inc(step.without_drafts.get(reason, 0))
+        self._without_salt.labels(*of).inc(step.requests_without_salt)
+        self._switched_off.labels(*of, step.method).inc(step.switched_off)
+        self._predicted.labels(*of, step.method).inc(step.predicted_seconds)
+        self._measured.labels(*of, step.method).inc(step.measured_seconds)
+        self._expected_saved.labels(*of, step.method).inc(step.expected_saved_seconds)
+        self._realised_saved.labels(*of, step.method).inc(step.realised_saved_seconds)
         for position, rate in enumerate(step.acceptance):
-            self._acceptance.labels(step.method, position).set(rate)
+            self._acceptance.labels(*of, step.method, position).set(rate)
         for reason in PROPOSER_ERRORS:
-            self._errors.labels(step.method, reason).inc(step.proposer_errors.get(reason, 0))
+            self._errors.labels(*of, step.method, reason).inc(step.proposer_errors.get(reason, 0))
 
 
 @functools.cache

@@ -1,6 +1,7 @@
 """Guards the engine against faulty proposers: a fault costs drafts only."""
 
 import logging
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -33,18 +34,22 @@ _WHOLE = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 class GuardedProposer:
     """Wraps a proposer: its faults are counted and logged, and give no draft."""
 
-    def __init__(self, proposer: Proposer, vocab_size: int, on_error: Callable[[str], None]) -> None:
+    def __init__(
+        self, proposer: Proposer, vocab_size: int, on_error: Callable[[str], None], method: str = "proposer"
+    ) -> None:
         """Wraps `proposer`.
 
         Args:
             proposer: any proposer.
             vocab_size: size of the vocabulary; draft tokens must be below.
             on_error: called with one of `PROPOSER_ERRORS` per lost draft, or per step if all are lost.
+            method: the proposer's method, for messages.
         """
         self._proposer = proposer
         self._vocab_size = vocab_size
         self._on_error = on_error
-        self._last_log: dict[str, float] = {}
+        self._method = method
+        self._last_log, self._num_unlogged = -SECONDS_BETWEEN_LOGS, 0
 
     def propose(self, requests: Sequence[RequestView]) -> list[Draft]:
         """Returns one valid draft per request; `NO_DRAFT` in place of each invalid one."""
@@ -119,11 +124,22 @@ class GuardedProposer:
         self._report(reason, f"draft of request {request.request_id} dropped: {message}")
 
     def _report(self, reason: str, message: str) -> None:
+        """Counts a fault; logs it with the traceback of the exception that is handled, if there is one."""
         self._on_error(reason)
         now = time.monotonic()
-        if now - self._last_log.get(reason, -SECONDS_BETWEEN_LOGS) >= SECONDS_BETWEEN_LOGS:
-            self._last_log[reason] = now
-            logger.warning("proposer fault (%s): %s (shown at most once a minute)", reason, message)
+        if now - self._last_log < SECONDS_BETWEEN_LOGS:
+            self._num_unlogged += 1
+            return
+        logger.warning(
+            "proposer fault: method %s, reason %s: %s; drafts lost, outputs not affected; %d more faults since the "
+            "last such message (at most one a minute)",
+            self._method,
+            reason,
+            message,
+            self._num_unlogged,
+            exc_info=sys.exception() is not None,
+        )
+        self._last_log, self._num_unlogged = now, 0
 
 
 class _FaultError(Exception):

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 
 from vllm_spec_plugin.schema.section import Section
 
+_PACKAGE = Path(__file__).parents[1]
+
 # Configurations are read in every process, also without torch.
 if TYPE_CHECKING:
     from vllm_spec_plugin.proposers.base import Proposer
@@ -66,12 +68,14 @@ class Target:
         tensor_parallel_size: number of devices over which it is split.
         max_model_len: maximum tokens of a request; None is the context length in the model's config.
         quantizations: names of vLLM's quantization methods.
+        load_format: value of vLLM's --load-format.
     """
 
     source: "ModelSource"
     tensor_parallel_size: int = 1
     max_model_len: int | None = None
     quantizations: tuple[str, ...] = ()
+    load_format: str = "auto"
 
 
 class ProposerConfig(Section):
@@ -86,7 +90,7 @@ class ProposerConfig(Section):
         uses_aux_states: whether its model, with `keeps_kv`, takes hidden states of several of the target's layers.
         uses_predictions: whether it drafts from a request's predicted output; requests without one get no drafts of it.
         model_keys: keys whose values are a model's folder or hub name. A relative path becomes absolute where it names
-            a folder beside the configuration file.
+            a folder beside the configuration file, or a bundled model (`vllm_spec_plugin/models/...`).
         planned_keys: keys that `vllm-spec plan` sets to other values than the defaults.
     """
 
@@ -184,7 +188,7 @@ class ProposerConfig(Section):
         return tuple(value for value in values if isinstance(value, str))
 
     def resolved(self, folder: Path) -> Self:
-        """Returns a copy with absolute paths of the models that lie in `folder`, beside the file."""
+        """Returns a copy with absolute paths of bundled models and of those that lie in `folder`, beside the file."""
         given = {key: getattr(self, key) for key in self.model_keys}
         changed = {key: _beside(value, folder) for key, value in given.items() if isinstance(value, str)}
         return self.model_copy(update=changed) if changed else self
@@ -199,7 +203,8 @@ def _beside(model: str, folder: Path) -> str:
     if Path(model).is_absolute():
         return model
     try:
-        beside = (folder / model).resolve()
-        return str(beside) if beside.is_dir() else model
+        is_bundled = Path(model).parts[:2] == (_PACKAGE.name, "models")
+        places = [folder / model, _PACKAGE.parent / model] if is_bundled else [folder / model]
+        return next((str(place.resolve()) for place in places if place.is_dir()), model)
     except (OSError, ValueError):  # no name a folder could have
         return model

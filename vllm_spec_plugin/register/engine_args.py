@@ -2,7 +2,9 @@
 
 import argparse
 import contextlib
+import functools
 import logging
+import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 from vllm_spec_plugin.compat import engine_args as vllm_args
 from vllm_spec_plugin.config.settings import KEY, config_in, settings_for
 from vllm_spec_plugin.register import frontend
+from vllm_spec_plugin.register.plugin import reason_off
 from vllm_spec_plugin.register.version import UnsupportedVersionError, check_vllm_version
-from vllm_spec_plugin.schema.errors import ConfigError
+from vllm_spec_plugin.schema.errors import ConfigError, show
 
 if TYPE_CHECKING:
     from vllm_spec_plugin.config import PluginConfig
@@ -34,29 +37,90 @@ class _FromCommandLine(dict[str, Any]):
 
 
 def patch() -> None:
-    """Makes `--speculative-config` and `speculative_config=` accept a plugin.yaml."""
-    vllm_args.patch(_parse_path, _configure)
+    """Makes `--speculative-config` and `speculative_config=` accept a plugin.yaml, and `additional_config` name one."""
+    vllm_args.patch(_parse_speculative, _parse_additional, _configure)
 
 
-def _parse_path(value: str) -> Any:
+def _parse_speculative(parse_json: Callable[[str], Any], value: str) -> Any:
+    is_json = value in ("", "None") or value.lstrip().startswith("{")
+    given = parse_json(value) if is_json else {KEY: value}
+    return _parsed(given) if _is_ours(given) else given
+
+
+def _parse_additional(parse_json: Callable[[str], Any], value: str) -> Any:
+    given = parse_json(value)
+    if isinstance(given, dict) and KEY in given:
+        given[KEY] = _parsed({KEY: given[KEY]})
+    return given
+
+
+def _parsed(given: dict[str, Any]) -> dict[str, Any]:
+    if reason_off():
+        return given
     try:
         check_vllm_version()
-        return _FromCommandLine(settings_for(value))
+        return _FromCommandLine(_read(given))
     except (UnsupportedVersionError, ValueError) as error:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
+def _is_ours(given: Any) -> bool:
+    return isinstance(given, str | os.PathLike) or (isinstance(given, dict) and KEY in given)
+
+
+def _read(given: Any) -> dict[str, Any]:
+    """Reads the plugin.yaml that a speculative config names.
+
+    Args:
+        given: a path, {"vllm_spec_plugin": PATH}, or settings that were read already.
+
+    Raises:
+        ConfigError: the file has a mistake, or there are other keys beside it.
+    """
+    if not isinstance(given, dict):
+        return settings_for(given)
+    if extra := sorted(set(given) - {KEY}):
+        raise ConfigError(
+            f"speculative_config: got {', '.join(extra)} beside a plugin.yaml; allowed: a plugin.yaml only"
+        )
+    named = given[KEY]
+    if isinstance(named, str | os.PathLike):
+        return settings_for(named)
+    if isinstance(named, dict) and named.keys() == {"config", "source"}:
+        return given
+    raise ConfigError(f"{KEY}: got {show(named)}; allowed: the path of a plugin.yaml")
+
+
+def _given(engine_args: Any) -> Any:
+    """Returns what the arguments say about a plugin.yaml; None if nothing.
+
+    In `additional_config`, which vLLM ignores, a plugin.yaml can be named for servers that must also start where vLLM
+    does not load the plugin.
+    """
+    speculative, additional = engine_args.speculative_config, engine_args.additional_config
+    if not (isinstance(additional, dict) and KEY in additional):
+        return speculative if _is_ours(speculative) else None
+    if speculative is not None:
+        raise ConfigError(f"additional_config.{KEY}: got a plugin.yaml beside speculative_config; allowed: one of them")
+    return additional[KEY] if isinstance(additional[KEY], _FromCommandLine) else {KEY: additional[KEY]}
+
+
 def _configure(engine_args: Any, create: Callable[[], Any]) -> Any:
     """Creates vLLM's configuration, with the plugin's settings if the arguments have a plugin.yaml."""
-    given = engine_args.speculative_config
-    if not (isinstance(given, dict) and KEY in given):
+    given = _given(engine_args)
+    if given is None:
         return create()
-    check_vllm_version()
     # vLLM may create the config again, so the arguments keep their values.
     before = {name: getattr(engine_args, name) for name in REPLACED}
     try:
+        if reason := reason_off():
+            _warn_once(f"{reason}: serving WITHOUT speculation, a plugin.yaml has no effect")
+            engine_args.speculative_config = None
+            return create()
+        check_vllm_version()
         with _one_message(given):
-            plugin = translate(engine_args, given)
+            settings = _read(given)
+            plugin = translate(engine_args, settings)
         config = create()
     finally:
         for name, value in before.items():
@@ -64,12 +128,15 @@ def _configure(engine_args: Any, create: Callable[[], Any]) -> Any:
     with _one_message(given):
         from vllm_spec_plugin.support.gate import check_served
 
-        check_served(config, plugin, given[KEY]["source"])
+        check_served(config, plugin, settings[KEY]["source"])
     frontend.patch()
-    setattr(config.speculative_config, frontend.METHODS, tuple(proposer.method for proposer in plugin.proposers))
-    takes_predictions = any(proposer.uses_predictions for proposer in plugin.proposers)
-    setattr(config.speculative_config, frontend.PREDICTIONS, takes_predictions)
+    frontend.attach(config.speculative_config, plugin)
     return config
+
+
+@functools.cache
+def _warn_once(message: str) -> None:
+    logger.warning("%s", message)
 
 
 @contextlib.contextmanager
@@ -89,7 +156,7 @@ def translate(engine_args: Any, given: dict[str, Any]) -> "PluginConfig":
 
     Args:
         engine_args: vLLM's `EngineArgs`.
-        given: value of `vllm_spec_plugin.speculative_config`.
+        given: settings of `config.settings`.
 
     Returns:
         The plugin's configuration.
@@ -97,11 +164,6 @@ def translate(engine_args: Any, given: dict[str, Any]) -> "PluginConfig":
     Raises:
         ConfigError: settings conflict, the platform is not supported, or a draft model does not fit.
     """
-    extra = sorted(set(given) - {KEY})
-    if extra:
-        raise ConfigError(
-            f"speculative_config: got {', '.join(extra)} beside a plugin.yaml; allowed: a plugin.yaml only"
-        )
     platform = vllm_args.platform()
     if platform is None:
         raise ConfigError("vllm_spec_plugin does not support this platform; allowed: CPU, CUDA")
@@ -145,4 +207,5 @@ def _target(engine_args: Any) -> "Target":
     # vLLM's -1 is as much as fits in memory, at most the context of the target's config.
     given = engine_args.max_model_len
     max_model_len = given if given is not None and given > 0 else None
-    return Target(source, engine_args.tensor_parallel_size, max_model_len, vllm_args.quantization_methods())
+    quantizations, load_format = vllm_args.quantization_methods(), str(engine_args.load_format)
+    return Target(source, engine_args.tensor_parallel_size, max_model_len, quantizations, load_format)

@@ -1,21 +1,36 @@
 """Checks requests, reads predicted outputs and exports metrics in vLLM's frontend process."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from vllm_spec_plugin.compat import frontend, openai_api
+from vllm_spec_plugin.config.plugin import PluginConfig
 from vllm_spec_plugin.config.request_options import SPEC_PREDICTION, check_options
 from vllm_spec_plugin.register import predictions
 
 PROPOSER = "vllm_spec_plugin.drafting.drafter.Drafter"
-# Attribute of vLLM's `SpeculativeConfig`: the served methods.
-METHODS = "vllm_spec_plugin_methods"
-# And whether one of them drafts from predicted outputs.
-PREDICTIONS = "vllm_spec_plugin_predictions"
+# Attribute of vLLM's `SpeculativeConfig`: a `Served`.
+_SERVED = "vllm_spec_plugin_served"
+
+
+class Served(NamedTuple):
+    """What frontend processes need of the plugin's configuration.
+
+    Attributes:
+        method: value of `proposer.method`.
+        methods: the proposers' methods.
+        takes_predictions: whether one of them drafts from predicted outputs.
+        summary: see `PluginConfig`.
+    """
+
+    method: str
+    methods: tuple[str, ...]
+    takes_predictions: bool
+    summary: dict[str, str]
 
 
 def patch() -> None:
     """Makes vLLM check requests with the plugin, take predicted outputs, and pass on the plugin's counters."""
-    frontend.patch(is_ours, _check_request, _export)
+    frontend.patch(is_ours, _check_request, _start_metrics, _export)
     openai_api.patch(
         SPEC_PREDICTION,
         _takes_predictions,
@@ -24,25 +39,50 @@ def patch() -> None:
     )
 
 
+def attach(speculative_config: Any, config: PluginConfig) -> None:
+    """Puts what frontend processes need into vLLM's `SpeculativeConfig`."""
+    served = Served(
+        config.proposer.method,
+        tuple(proposer.method for proposer in config.proposers),
+        any(proposer.uses_predictions for proposer in config.proposers),
+        config.summary,
+    )
+    setattr(speculative_config, _SERVED, served)
+
+
+def served_by(speculative_config: Any) -> Served:
+    """Returns what `attach` has put in."""
+    served: Served = getattr(speculative_config, _SERVED)
+    return served
+
+
 def is_ours(speculative_config: Any) -> bool:
     """Whether vLLM's `SpeculativeConfig` was made from a plugin.yaml."""
     return speculative_config is not None and speculative_config.model == PROPOSER
 
 
 def _check_request(extra_args: dict[str, Any] | None, speculative_config: Any) -> None:
+    served = served_by(speculative_config)
     check_options(
         extra_args,
         speculative_config.num_speculative_tokens,
-        getattr(speculative_config, METHODS),
-        takes_predictions=_takes_predictions(speculative_config),
+        served.methods,
+        takes_predictions=served.takes_predictions,
     )
 
 
 def _takes_predictions(speculative_config: Any) -> bool:
-    return getattr(speculative_config, PREDICTIONS, False)
+    return is_ours(speculative_config) and served_by(speculative_config).takes_predictions
 
 
-def _export(payload: frontend.Payload) -> None:
+def _start_metrics(speculative_config: Any, model_name: str, engine: str) -> None:
     from vllm_spec_plugin.metrics.prometheus import exporter
 
-    exporter().add(payload)
+    served = served_by(speculative_config)
+    exporter().start(served.summary, (served.method, *served.methods), model_name, engine)
+
+
+def _export(payload: frontend.Payload, model_name: str, engine: str) -> None:
+    from vllm_spec_plugin.metrics.prometheus import exporter
+
+    exporter().add(payload, model_name, engine)

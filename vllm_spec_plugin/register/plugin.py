@@ -2,25 +2,31 @@
 
 import logging
 import os
+from collections.abc import Mapping
 
-SWITCH = "VLLM_SPEC_PLUGIN"
+NAME = "vllm_spec_plugin"
+# vLLM's list of allowed plugins, and the plugin's own switch.
+ALLOWED, SWITCH = "VLLM_PLUGINS", "VLLM_SPEC_PLUGIN"
 
 logger = logging.getLogger("vllm.vllm_spec_plugin")
 
 
-def switched_off() -> bool:
-    """Whether the environment disables the plugin."""
-    return os.environ.get(SWITCH, "1").strip().lower() in ("0", "false", "off", "no")
+def reason_off(environment: Mapping[str, str] = os.environ) -> str:
+    """Returns what in the environment keeps the plugin out of servers; empty if nothing does."""
+    switch, allowed = environment.get(SWITCH, "1"), environment.get(ALLOWED)
+    if switch.strip().lower() in ("0", "false", "off", "no"):
+        return f"{SWITCH}={switch}"
+    if allowed is not None and NAME not in allowed.split(","):
+        return f"{ALLOWED}={allowed} leaves {NAME} out"
+    return ""
 
 
 def register() -> None:
     """Makes vLLM accept a plugin.yaml; without one, vLLM behaves as if the plugin were not installed.
 
-    `VLLM_SPEC_PLUGIN=0` disables it. Versions are not checked here: an unsupported vLLM is an error only with a
-    plugin.yaml.
+    Where `reason_off` has a reason, a plugin.yaml is accepted and not read: vLLM serves without speculation. Versions
+    are not checked here: an unsupported vLLM is an error only with a plugin.yaml.
     """
-    if switched_off():
-        return
     from vllm_spec_plugin.register import engine_args
 
     try:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from vllm_spec_plugin.compat import engine_args as vllm_args
-from vllm_spec_plugin.register.plugin import register
+from vllm_spec_plugin.register.plugin import reason_off, register
 from vllm_spec_plugin.schema.errors import ConfigError, show_reason, show_text
 
 _TIMEOUT_S = 5.0
@@ -74,6 +74,22 @@ def read_model(arguments: Any) -> Any:
         raise ConfigError(f"{shown}: {reason}") from None
 
 
+def check_cores(arguments: Any) -> None:
+    """Checks that vLLM's CPU backend finds a core for each rank.
+
+    Raises:
+        ConfigError: there are fewer cores than ranks, which vLLM refuses at start.
+    """
+    ranks, cores = arguments.tensor_parallel_size * arguments.pipeline_parallel_size, len(os.sched_getaffinity(0))
+    binding = os.environ.get("VLLM_CPU_OMP_THREADS_BIND", "auto")
+    if vllm_args.platform() == "cpu" and binding == "auto" and ranks > cores:
+        raise ConfigError(
+            f"--tensor-parallel-size: got {arguments.tensor_parallel_size}, but this process may use {cores} "
+            f"core{'s' * (cores > 1)}, and vLLM binds each rank to cores of its own; allowed: up to {cores} ranks, or "
+            "name cores in VLLM_CPU_OMP_THREADS_BIND"
+        )
+
+
 def check_server(arguments: Any, settings: dict[str, Any]) -> None:
     """Runs the checks that a server runs before it starts a process or reads weights.
 
@@ -84,6 +100,8 @@ def check_server(arguments: Any, settings: dict[str, Any]) -> None:
     Raises:
         ConfigError: vLLM or the plugin refuses the server.
     """
+    if reason := reason_off():
+        raise ConfigError(f"{reason}: a server would serve without speculation; unset it to check a file for a server")
     engine_args = _engine_args(arguments)
     engine_args.speculative_config = settings
     try:

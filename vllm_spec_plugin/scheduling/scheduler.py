@@ -60,9 +60,6 @@ class SpecScheduler(Scheduler):
         self.expects_drafts = True
         self._method, self._methods = config.proposer.method, [proposer.method for proposer in config.proposers]
         self._counters = CountersByMethod()
-        for method in (self._method, *self._methods):
-            # Shown from zero.
-            self._counters.of(method)
         self.counters_seconds, self._counters_sent = COUNTERS_SECONDS, 0.0
         control = create_control(config, self.max_num_scheduled_tokens)
         self._adapter = DraftLengthAdapter(control, config, self.max_model_len, self._counters)

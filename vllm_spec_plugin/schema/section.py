@@ -1,5 +1,6 @@
 """The base of every section of a plugin.yaml."""
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, get_args
 
@@ -21,10 +22,11 @@ class Section(BaseModel):
 class ChosenBy:
     """Marks a section whose model is chosen by one of its keys.
 
-    Unlike pydantic's own discriminator it also takes a union of one model.
+    Unlike pydantic's own discriminator it also takes a union of one model, and may have a default.
     """
 
     key: str
+    default: str | None = None
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         """Builds a union of the models in `source`, discriminated by the literal value of `key`."""
@@ -32,7 +34,15 @@ class ChosenBy:
         choices = {
             get_args(model.model_fields[self.key].annotation)[0]: handler.generate_schema(model) for model in models
         }
-        return core_schema.tagged_union_schema(choices, discriminator=self.key)
+        union = core_schema.tagged_union_schema(choices, discriminator=self.key)
+        return union if self.default is None else core_schema.no_info_wrap_validator_function(self._choose, union)
+
+    def _choose(self, value: Any, validate: Callable[[Any], BaseModel]) -> BaseModel:
+        if not isinstance(value, Mapping) or self.key in value:
+            return validate(value)
+        chosen = validate({**value, self.key: self.default})
+        chosen.model_fields_set.discard(self.key)
+        return chosen
 
 
 def conflicts(problems: list[tuple[str, str]]) -> None:

@@ -49,7 +49,7 @@ KEYS = {
         reason="the draft model must have the target's vocabulary; choose a small model of the target's family",
         is_refused=True,
     ),
-    "prompt_lookup_max": VllmKey("proposer.max_order"),
+    "prompt_lookup_max": VllmKey(reason="the longest match is used, of any length"),
     "prompt_lookup_min": VllmKey("proposer.min_order"),
     "parallel_drafting": VllmKey(
         reason="models for parallel drafting are not served; choose a draft model that predicts the next token",

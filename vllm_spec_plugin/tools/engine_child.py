@@ -16,6 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from vllm_spec_plugin.register.plugin import reason_off
 from vllm_spec_plugin.schema.errors import UserError
 
 _TAIL_LINES = 60
@@ -54,7 +55,12 @@ class EngineChild:
             folder: for its log; made.
             environment: of the process, whole.
             timeout: seconds that an answer may take, the engine's start included.
+
+        Raises:
+            StartError: the environment keeps the plugin out.
         """
+        if reason := reason_off(environment):
+            raise StartError(f"{reason}: this command runs engines with the plugin; unset it")
         folder.mkdir(parents=True)
         self.name = name
         self._log, self._timeout = folder / "log", timeout

@@ -30,13 +30,12 @@ def test_a_good_file_prints_every_setting_and_where_it_is_from(tmp_path: Path) -
     assert result.exit_code == 0
     assert result.stderr == ""
     assert "plugin.yaml: OK" in result.stdout
-    rows = {line.split()[0]: line.split()[1:] for line in result.stdout.splitlines() if line.startswith("  ")}
+    *lines, last = [line for line in result.stdout.splitlines() if line.startswith("  ")]
+    assert last == "  not checked: the model, its weights and the server's options (give --model)"
+    rows = {line.split()[0]: line.split()[1:] for line in lines}
     assert rows == {
         "proposer.method": ["ngram", "given"],
-        "proposer.mode": ["lookup", "default"],
         "proposer.min_order": ["3", "given"],
-        "proposer.max_order": ["5", "default"],
-        "proposer.window": ["not", "used", "default"],
         "proposer.draft_sampling": ["greedy", "default"],
         "proposer.shared": ["false", "default"],
         "proposer.shared_tokens": ["not", "used", "default"],
@@ -51,10 +50,25 @@ def test_a_good_file_prints_every_setting_and_where_it_is_from(tmp_path: Path) -
     }
 
 
-def test_keys_without_effect_are_named(tmp_path: Path) -> None:
-    result = run("check", write(tmp_path, "proposer: {method: ngram, mode: frequency, max_order: 3}"))
+def test_former_keys_are_accepted_with_a_note_each(tmp_path: Path) -> None:
+    member = "{method: ngram, mode: frequency, max_order: 99, window: 1}"
+    text = (
+        f"proposer: {{method: cascade, proposers: [{member}, {{method: prediction}}]}}\ndraft_length: {{explore: 0.1}}"
+    )
+    path = write(tmp_path, text)
+    result = run("check", path)
     assert result.exit_code == 0
-    assert "proposer.mode and proposer.max_order: no effect, as ngram drafts as suffix does" in result.stderr
+    keys = [*(f"proposer.proposers[0].{key}" for key in ("mode", "max_order", "window")), "draft_length.explore"]
+    starts = [line.partition(": no effect: ")[0] for line in result.stderr.splitlines()]
+    assert starts == [f"warning: {path}: {key}" for key in keys]
+
+
+def test_a_section_without_a_policy_has_the_default_one(tmp_path: Path) -> None:
+    result = run("check", write(tmp_path, GOOD + "draft_length: {tokens: 8}"))
+    assert result.exit_code == 0
+    rows = {line.split()[0]: line.split()[1:] for line in result.stdout.splitlines() if line.startswith("  ")}
+    assert rows["draft_length.policy"] == ["optimal", "default"]
+    assert rows["draft_length.tokens"] == ["8", "given"]
 
 
 def test_lenience_below_one_is_called_lossy(tmp_path: Path) -> None:
@@ -172,7 +186,7 @@ def test_a_draft_that_does_not_fit_the_model(tmp_path: Path) -> None:
 
 def test_a_fit_with_reservations_is_ok_and_says_them(tmp_path: Path) -> None:
     copy = tmp_path / "short"
-    shutil.copytree(DRAFT, copy, ignore=shutil.ignore_patterns("*.safetensors"))
+    shutil.copytree(DRAFT, copy)
     config = json.loads((copy / "config.json").read_text())
     write(copy, json.dumps({**config, "max_position_embeddings": 64}), "config.json")
     result = run("check", draft_model(tmp_path, "short"), "--model", TARGET)
@@ -258,3 +272,37 @@ def test_a_forwarded_command_gets_its_whole_command_line(monkeypatch: pytest.Mon
     assert run("demo", "--count", "3", "--", "--x").stdout == "text='--x' count=3\n"
     assert "A stand-in's own help" in run("demo", "--help").stdout
     assert run("demo", "--count", "x", "y").exit_code == 2
+
+
+def test_weight_files_are_read_and_what_is_not_checked_is_said(tmp_path: Path) -> None:
+    shutil.copytree(model_path("target"), tmp_path / "target")
+    path = write(tmp_path, "proposer: {method: draft_model, model: vllm_spec_plugin/models/draft}")
+    result = run("check", path, "--model", tmp_path / "target", "--dtype", "float32")
+    assert result.exit_code == 0, result.stderr
+    [line] = [line for line in result.stdout.splitlines() if "not checked" in line]
+    assert "fit in memory" in line
+    weights = tmp_path / "target" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1])
+    result = run("check", path, "--model", tmp_path / "target", "--dtype", "float32")
+    assert result.exit_code == 2
+    assert f"--model: '{weights}' cannot be read" in result.stderr
+
+
+def test_more_ranks_than_cores_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """vLLM's CPU backend ends such a server with an assertion in its own code."""
+    monkeypatch.delenv("VLLM_CPU_OMP_THREADS_BIND", raising=False)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0})
+    words = ("check", CONFIGS / "suffix.yaml", "--model", model_path("target"), "--tensor-parallel-size", "2")
+    result = run(*words)
+    assert result.exit_code == 2
+    assert "--tensor-parallel-size: got 2, but this process may use 1 core, and vLLM binds" in result.stderr
+    monkeypatch.setenv("VLLM_CPU_OMP_THREADS_BIND", "0|0")
+    assert run(*words).exit_code == 0
+
+
+def test_a_switched_off_plugin_checks_no_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VLLM_SPEC_PLUGIN", "0")
+    result = run("check", CONFIGS / "suffix.yaml", "--model", model_path("target"))
+    assert result.exit_code == 2
+    assert "VLLM_SPEC_PLUGIN=0: a server would serve without speculation; unset it" in result.stderr
+    assert run("check", CONFIGS / "suffix.yaml").exit_code == 0

@@ -24,19 +24,19 @@ CONVERTED: list[tuple[str, dict[str, Any], dict[str, Any], int | None]] = [
     (
         f"{DOCS}/n_gram.md",
         {"method": "ngram", "num_speculative_tokens": 5, "prompt_lookup_max": 4},
-        {"method": "ngram", "min_order": 4, "max_order": 4},
+        {"method": "ngram", "min_order": 4},
         5,
     ),
     (
         f"{ISSUES}/pull/15348",
         {"model": "ngram", "num_speculative_tokens": 5, "prompt_lookup_max": 4, "prompt_lookup_min": 1},
-        {"method": "ngram", "min_order": 1, "max_order": 4},
+        {"method": "ngram", "min_order": 1},
         5,
     ),
     (
         "none: more than the plugin has",
         {"method": "ngram", "num_speculative_tokens": 100, "prompt_lookup_max": 500},
-        {"method": "ngram", "min_order": 16, "max_order": 16},
+        {"method": "ngram", "min_order": 16},
         64,
     ),
     (f"{DOCS}/draft_model.md", DRAFT | {"num_speculative_tokens": 5}, DRAFT, 5),
@@ -225,7 +225,7 @@ def test_standard_input_and_what_is_not_an_object():
     ("line", "words"),
     [
         ("proposer: {method: ngram}\nnum_speculative_tokens: 5", "here: draft_length.tokens (`vllm-spec convert`"),
-        ("proposer: {method: ngram, prompt_lookup_max: 4}", "here: proposer.max_order"),
+        ("proposer: {method: ngram, prompt_lookup_max: 4}", "here: the longest match is used"),
         ("proposer: {method: ngram, use_heterogeneous_vocab: true}", "must have the target's vocabulary"),
         (
             "proposer: {method: medusa, model: a/b, kv_cache_dtype: fp8}",

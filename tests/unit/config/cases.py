@@ -8,7 +8,6 @@ NGRAM = {"method": "ngram"}
 DRAFT = {"method": "draft_model", "model": "org/small"}
 SUFFIX = {"method": "suffix", "shared": True}
 MEDUSA = {"method": "medusa", "model": "org/heads"}
-FREQUENCY = {**NGRAM, "mode": "frequency"}
 SHARED = {**NGRAM, "shared": True}
 FIXED = {"proposer": NGRAM, "stream_granularity": "fixed"}
 SEVEN = {"policy": "fixed", "tokens": 7}

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.unit.config.cases import DRAFT, FIXED, FREQUENCY, MEDUSA, NGRAM, SEVEN, SHARED, message_of
+from tests.unit.config.cases import DRAFT, FIXED, MEDUSA, NGRAM, SEVEN, SHARED, message_of
 from vllm_spec_plugin.config import (
     DraftModelConfig,
     NgramConfig,
@@ -26,10 +26,7 @@ def test_the_least_file_has_the_documented_defaults() -> None:
     assert config.model_dump() == {
         "proposer": {
             "method": "ngram",
-            "mode": "lookup",
             "min_order": 2,
-            "max_order": 5,
-            "window": None,
             "draft_sampling": "greedy",
             "shared": False,
             "shared_tokens": None,
@@ -97,11 +94,9 @@ def test_a_group_of_the_stream_holds_what_a_step_may_give(data: dict[str, Any], 
 @pytest.mark.parametrize(
     ("proposer", "section", "key", "values"),
     [
-        (FREQUENCY, "proposer", "min_order", (1, 5)),
-        (FREQUENCY, "proposer", "max_order", (2, 16)),
-        (FREQUENCY, "proposer", "window", (64, 1048576)),
-        (FREQUENCY, "draft_length", "tokens", (1, 64)),
-        (FREQUENCY, "verification", "lenience", (1e-9, 0.5, 1, 1.0)),
+        (NGRAM, "proposer", "min_order", (1, 16)),
+        (NGRAM, "draft_length", "tokens", (1, 64)),
+        (NGRAM, "verification", "lenience", (1e-9, 0.5, 1, 1.0)),
         (DRAFT, "proposer", "draft_temperature", (None, 1e-9, 1, 10)),
         (DRAFT, "proposer", "min_confidence", (0, 0.999)),
         (DRAFT, "proposer", "dtype", (None, "auto", "float32", "float16", "bfloat16")),
@@ -160,8 +155,6 @@ SHIPPED = {
 def test_shipped_files_are_valid_and_name_every_key_that_applies(name: str) -> None:
     config = load_config(CONFIGS / name)
     unused = set()
-    if isinstance(config.proposer, NgramConfig):
-        unused |= {"window"} if config.proposer.mode == "lookup" else set()
     if isinstance(config.proposer, NgramConfig | SuffixConfig):
         unused |= set() if config.proposer.shared else {"shared_tokens", "shared_scope"}
     for section in (config.proposer, config.draft_length, config.verification):

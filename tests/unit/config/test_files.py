@@ -21,7 +21,7 @@ from vllm_spec_plugin.config import (
 
 
 def test_values_cannot_write_to_the_terminal() -> None:
-    message = message_of({"proposer": {**NGRAM, "mode": "\x1b[2J\n" + "x" * 9999}, "a\nb": 1})
+    message = message_of({"proposer": {**NGRAM, "draft_sampling": "\x1b[2J\n" + "x" * 9999}, "a\nb": 1})
     assert "\x1b" not in message
     assert len(message) < 500
     assert len(message.splitlines()) == 3
@@ -57,20 +57,20 @@ def test_files_that_say_something_else(written: Any, content: str | bytes, messa
 
 
 def test_mistakes_of_syntax_and_of_meaning_come_together(written: Any) -> None:
-    said = written("proposer: {method: ngram, min_order: 2, min_order: 3, max_order: x}")
+    said = written("proposer: {method: ngram, min_order: 2, min_order: 3, shared: x}")
     assert said.splitlines() == [
         "2 mistakes:",
         "  proposer.min_order: got it twice, in lines 1 and 1; allowed: once",
-        "  proposer.max_order: got the text 'x'; allowed: a whole number from 1 to 16",
+        "  proposer.shared: got the text 'x'; allowed: true or false",
     ]
 
 
 def test_numbers_are_read_as_yaml_1_2_has_them(tmp_path: Path) -> None:
     path = tmp_path / "plugin.yaml"
-    path.write_text("proposer: {method: ngram, max_order: 010}\nverification: {lenience: 5e-1}\n")
+    path.write_text("proposer: {method: ngram, min_order: 010}\nverification: {lenience: 5e-1}\n")
     config = load_config(path)
     assert isinstance(config.proposer, NgramConfig)
-    assert (config.proposer.max_order, config.verification.lenience) == (10, 0.5)
+    assert (config.proposer.min_order, config.verification.lenience) == (10, 0.5)
 
 
 def test_a_byte_order_mark_is_no_mistake(tmp_path: Path) -> None:

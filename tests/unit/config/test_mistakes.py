@@ -12,27 +12,23 @@ MEMBERS = ", ".join(sorted(map(registry.method_of, registry.BUNDLED)))
 METHODS = f"cascade, {MEMBERS}"
 # What a file says, in one line, and below it the message, in which METHODS and MEMBERS stand for these.
 MISTAKES = """
-proposer: {method: ngram, max_order: 99}
-    proposer.max_order: got 99; allowed: a whole number from 1 to 16
+proposer: {method: ngram, min_order: 99}
+    proposer.min_order: got 99; allowed: a whole number from 1 to 16
 proposer: {method: ngram, min_order: '5'}
     proposer.min_order: got the text '5'; allowed: a whole number from 1 to 16
 proposer: {method: ngram, min_order: true}
     proposer.min_order: got true; allowed: a whole number from 1 to 16
-proposer: {method: ngram, mode: frequency, window: 63}
-    proposer.window: got 63; allowed: a whole number from 64 to 1048576
-proposer: {method: ngram, mode: freqency}
-    proposer.mode: got the text 'freqency'; allowed: lookup, frequency; did you mean frequency?
-proposer: {method: ngram, mode: null}
-    proposer.mode: got nothing (null); allowed: lookup, frequency
 proposer: {method: ngarm}
     proposer.method: got the text 'ngarm'; allowed: METHODS; did you mean ngram?
 proposer: {}
     proposer.method: missing; allowed: METHODS
-proposer: {method: ngram}, draft_length: {}
-    draft_length.policy: missing; allowed: fixed, heuristic, optimal
-proposer: {method: ngram, max_ordr: 3}
-    proposer.max_ordr: unknown key (got 3); allowed: method, mode, min_order, max_order, window, draft_sampling,
-    shared, shared_tokens, shared_scope; did you mean max_order?
+proposer: {method: ngram, min_ordr: 3}
+    proposer.min_ordr: unknown key (got 3); allowed: method, min_order, draft_sampling, shared, shared_tokens,
+    shared_scope; did you mean min_order?
+proposer: {method: ngram}, draft_length: {policy: best}
+    draft_length.policy: got the text 'best'; allowed: fixed, heuristic, optimal
+proposer: {method: ngram}, draft_length: {tokns: 8}
+    draft_length.tokns: unknown key (got 8); allowed: tokens, policy, half_life; did you mean tokens?
 proposer: {method: ngram}, tokens: 3
     tokens: unknown key (got 3); allowed: proposer, draft_length, verification, stream_granularity, stream_tokens;
     did you mean draft_length.tokens?
@@ -49,15 +45,6 @@ null
 [1]
     got a list; allowed: a YAML mapping with the keys proposer, draft_length, verification, stream_granularity,
     stream_tokens (proposer is required)
-proposer: {method: ngram, min_order: 7}
-    proposer.min_order: got 7, which is above proposer.max_order (5, its default); allowed: at most
-    proposer.max_order
-proposer: {method: ngram, max_order: 1}
-    proposer.max_order: got 1, which is below proposer.min_order (2, its default); allowed: at least
-    proposer.min_order
-proposer: {method: ngram, window: 100}
-    proposer.window: got 100, but proposer.mode is lookup, which has no window; allowed: leave it out, or set
-    proposer.mode to frequency
 proposer: {method: ngram}, stream_granularity: fix
     stream_granularity: got the text 'fix'; allowed: free, fixed; did you mean fixed?
 proposer: {method: ngram}, stream_tokens: 8
@@ -83,12 +70,6 @@ proposer: {method: ngram, shared_tokens: 5000}
 proposer: {method: ngram, shared: true, shared_tokens: null}
     proposer.shared_tokens: got nothing (null), but proposer.shared is true; allowed: a whole number from 1024 to
     1000000000, or leave it out for 1000000
-proposer: {method: ngram, mode: frequency, window: null}
-    proposer.window: got nothing (null), but proposer.mode is frequency; allowed: a whole number from 64 to
-    1048576, or leave it out for 8192
-proposer: {method: ngram, draft_sampling: sample}
-    proposer.draft_sampling: got the text 'sample', but proposer.mode is lookup, which has no counts to draw from;
-    allowed: greedy, or set proposer.mode to frequency
 proposer: {method: draft_model}
     proposer.model: missing; allowed: a model's folder or its name on the Hugging Face hub
 proposer: {method: draft_model, model: ''}
@@ -98,8 +79,8 @@ proposer: {method: draft_model, model: org/small, min_order: 3}
     draft_temperature, min_confidence, dtype, quantization, revision, code_revision, max_model_len, catch_up_tokens; it
     belongs to proposer.method ngram and suffix
 proposer: {method: ngram, model: x}
-    proposer.model: unknown key (got the text 'x'); allowed: method, mode, min_order, max_order, window,
-    draft_sampling, shared, shared_tokens, shared_scope; it belongs to proposer.method draft_model and eagle3
+    proposer.model: unknown key (got the text 'x'); allowed: method, min_order, draft_sampling, shared,
+    shared_tokens, shared_scope; it belongs to proposer.method draft_model and eagle3
     and medusa
 proposer: {method: draft_model, model: org/small, tokens: 3}
     proposer.tokens: unknown key (got 3); allowed: method, model, branches, nodes, draft_sampling, draft_temperature,
@@ -170,11 +151,11 @@ proposer: {method: cascade, proposers: [{method: ngram}, {method: ngram}]}
 proposer: {method: cascade, proposers: [{method: ngram, min_order: 0}, {method: medusa, model: org/heads}]}
     proposer.proposers[0].min_order: got 0; allowed: a whole number from 1 to 16
 proposer: {method: cascade, proposers: [{method: ngram, tree: null}, {method: medusa, model: org/heads}]}
-    proposer.proposers[0].tree: unknown key (got nothing (null)); allowed: method, mode, min_order, max_order,
-    window, draft_sampling, shared, shared_tokens, shared_scope; it belongs to proposer.proposers[0].method medusa
-proposer: {method: cascade, proposers: [{method: ngram, window: 100}, {method: medusa, model: org/heads}]}
-    proposer.proposers[0].window: got 100, but proposer.proposers[0].mode is lookup, which has no window; allowed:
-    leave it out, or set proposer.proposers[0].mode to frequency
+    proposer.proposers[0].tree: unknown key (got nothing (null)); allowed: method, min_order, draft_sampling,
+    shared, shared_tokens, shared_scope; it belongs to proposer.proposers[0].method medusa
+proposer: {method: cascade, proposers: [{method: ngram, shared_tokens: 5000}, {method: medusa, model: org/heads}]}
+    proposer.proposers[0].shared_tokens: got 5000, but proposer.proposers[0].shared is false, so no text is kept;
+    allowed: leave it out, or set proposer.proposers[0].shared to true
 """
 
 
@@ -263,12 +244,12 @@ def test_values_out_of_range_are_refused(
 
 
 def test_all_mistakes_are_listed_even_under_an_unknown_method() -> None:
-    data = {"proposer": {"method": "ngrm", "max_order": 99, "min_order": 0}, "verification": {"lenience": 2}}
+    data = {"proposer": {"method": "ngrm", "shared": 3, "min_order": 0}, "verification": {"lenience": 2}}
     lines = message_of(data).splitlines()
     assert lines[0] == "spec.yaml: 4 mistakes:"
     assert {line.split(":")[0].strip() for line in lines[1:]} == {
         "proposer.method",
-        "proposer.max_order",
+        "proposer.shared",
         "proposer.min_order",
         "verification.lenience",
     }
@@ -284,7 +265,7 @@ def test_all_mistakes_are_listed_even_under_an_unknown_method() -> None:
         ({"method": "hydra", "model": 3, "dtype": "float16"}, ["method", "model"]),
         ({"method": "hydra", "model": 3, "tree": "auto"}, ["method", "model"]),
         ({"model": "x", "dtype": "bad"}, ["method", "dtype"]),
-        ({"method": "hydra", "mode": "lookup", "max_order": 99}, ["method", "max_order"]),
+        ({"method": "hydra", "min_probability": 2}, ["method", "min_probability"]),
         # ... or, where that is none or more than one, not at all.
         ({"method": "hydra", "heads": 5}, ["method"]),
         ({"method": "hydra", "model": 3, "heads": 5}, ["method"]),

@@ -6,6 +6,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from tests.dashboard import Exposed, Query, dashboard, panels, queries
+from vllm_spec_plugin.config import parse_config
 from vllm_spec_plugin.metrics.counters import StepCounters
 from vllm_spec_plugin.metrics.prometheus import Exporter
 
@@ -19,7 +20,9 @@ def own() -> CollectorRegistry:
     step = StepCounters("ngram", acceptance=[0.5], ended=[(0.5, 2.0)])
     step.count_verified(1, 1)
     step.count_chosen(1)
-    Exporter(registry).add([step.to_payload()])
+    exporter = Exporter(registry)
+    exporter.start(parse_config({"proposer": {"method": "ngram"}}, "").summary, ["ngram"], "model", "0")
+    exporter.add([step.to_payload()], "model", "0")
     return registry
 
 
@@ -54,7 +57,7 @@ def test_each_query_follows_the_variables(query):
         return
     for selector in query.selectors():
         assert "instance" in selector.labels, selector
-        if selector.metric.startswith("vllm:"):
+        if selector.metric.startswith(("vllm:", OWN)):
             assert {"model_name", "engine"} <= selector.labels, selector
 
 

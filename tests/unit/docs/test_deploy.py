@@ -46,7 +46,7 @@ def test_each_alert_has_a_test_a_row_in_the_readme_and_metrics_that_exist():
     tested = (DEPLOY / "prometheus" / "alerts_test.yml").read_text()
     readme = (DEPLOY / "README.md").read_text()
     registry = CollectorRegistry()
-    Exporter(registry).add([StepCounters("ngram").to_payload()])
+    Exporter(registry).add([StepCounters("ngram").to_payload()], "model", "0")
     for rule in RULES:
         assert f"alertname: {rule['alert']}\n        exp_alerts:" in tested
         assert f"`{rule['alert']}`" in readme

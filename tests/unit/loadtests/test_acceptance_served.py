@@ -73,7 +73,8 @@ def test_any_other_end_fails(change: dict[str, object]) -> None:
 
 SOUND_LOG = """\
 (APIServer pid=7) INFO 11-22 02:13:12 [launcher.py:12] Route: /health, Methods: GET
-(Worker pid=9) WARNING 11-22 02:13:12 [guard.py:99] proposer fault (raised), ...: RuntimeError: on purpose
+(Worker pid=9) WARNING 11-22 02:13:12 [guard.py:99] proposer fault: method suffix, ...: RuntimeError: on purpose
+(Worker pid=9) WARNING 11-22 02:13:12 [guard.py:99] Traceback (most recent call last):
 INFO:     127.0.0.1:4711 - "POST /v1/completions HTTP/1.1" 400 Bad Request
 ERROR_RATE is 0
 """

@@ -5,6 +5,8 @@ from dataclasses import fields
 
 from prometheus_client import CollectorRegistry
 
+from vllm_spec_plugin import __version__
+from vllm_spec_plugin.config import parse_config
 from vllm_spec_plugin.metrics.acceptance import AcceptanceLog
 from vllm_spec_plugin.metrics.by_method import CountersByMethod
 from vllm_spec_plugin.metrics.counters import StepCounters, Timing
@@ -20,6 +22,7 @@ OF_ALL_METHODS = {
     "requests_without_salt",
 }
 NAMES = {"predicted_seconds": "predicted_step_seconds", "measured_seconds": "measured_step_seconds"}
+ENGINE = {"model_name": "served", "engine": "1"}
 # A saving may be a loss.
 GAUGES = {"expected_saved_seconds", "realised_saved_seconds"}
 
@@ -66,10 +69,10 @@ def test_prometheus_shows_the_sums():
     registry = CollectorRegistry()
     exporter = Exporter(registry)
     for times in (1, 2):
-        exporter.add([step(times).to_payload()])
+        exporter.add([step(times).to_payload()], **ENGINE)
 
     def value(name, **labels):
-        return registry.get_sample_value(f"vllm_spec_plugin:{name}", labels)
+        return registry.get_sample_value(f"vllm_spec_plugin:{name}", ENGINE | labels)
 
     for place, name in enumerate(NUMBERS, 1):
         suffix = "" if name in GAUGES else "_total"
@@ -87,15 +90,36 @@ def test_prometheus_shows_the_sums():
     assert [value(f"draft_length_{kind}", method="ngram") for kind in ("count", "sum")] == [2, 3]
     assert value("draft_length_bucket", method="ngram", le="1.0") == 1
     chosen = [5, 0, 1] + [0] * 8 + [7] + [0] * 58 + [2]
-    exporter.add([StepCounters("medusa", chosen_lengths=chosen).to_payload()])
+    exporter.add([StepCounters("medusa", chosen_lengths=chosen).to_payload()], **ENGINE)
     buckets = ("0.0", "1.0", "2.0", "10.0", "12.0", "64.0", "+Inf")
     assert [value("draft_length_bucket", method="medusa", le=le) for le in buckets] == [5, 5, 6, 6, 13, 13, 15]
     assert [value(f"draft_length_{kind}", method="medusa") for kind in ("count", "sum")] == [15, 2 + 77 + 2 * 70]
-    exporter.add([StepCounters("ngram", realised_saved_seconds=-1000.0).to_payload()])
+    exporter.add([StepCounters("ngram", realised_saved_seconds=-1000.0).to_payload()], **ENGINE)
     assert value("realised_saved_seconds", method="ngram") < 0
     before = value("requests_without_salt_total")
-    exporter.add([StepCounters("suffix", requests_without_salt=1).to_payload()])
+    exporter.add([StepCounters("suffix", requests_without_salt=1).to_payload()], **ENGINE)
     assert value("requests_without_salt_total") == before + 1
+
+
+def test_an_engine_shows_what_it_serves_and_counts_from_zero():
+    """Replicas have series of their own: vLLM's labels tell them apart."""
+    registry = CollectorRegistry()
+    exporter = Exporter(registry)
+    data = {"proposer": {"method": "cascade", "proposers": [{"method": "suffix"}, {"method": "prediction"}]}}
+    lossy = parse_config({**data, "verification": {"lenience": 0.5}}, "spec.yaml")
+    for engine, config in (("0", lossy), ("1", parse_config(data, "spec.yaml"))):
+        exporter.start(config.summary, ["cascade", "suffix", "prediction"], "served", engine)
+    exporter.add([StepCounters("suffix", drafts=3).to_payload()], "served", "1")
+    known = {"version": __version__, "methods": "suffix > prediction", "policy": "optimal", "tokens": "4"}
+    for engine, exactness in (
+        ("0", {"exact": "false", "lenience": "0.5"}),
+        ("1", {"exact": "true", "lenience": "1"}),
+    ):
+        labels = {"model_name": "served", "engine": engine}
+        assert registry.get_sample_value("vllm_spec_plugin:info", labels | known | exactness) == 1
+        for method in ("cascade", "suffix", "prediction"):
+            drafts = registry.get_sample_value("vllm_spec_plugin:drafts_total", labels | {"method": method})
+            assert drafts == (3 if (method, engine) == ("suffix", "1") else 0)
 
 
 def test_a_request_that_ends_tells_how_its_drafts_fared():

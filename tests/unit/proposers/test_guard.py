@@ -1,6 +1,7 @@
 """A proposer's faults cost its drafts and nothing else."""
 
 import logging
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -226,12 +227,25 @@ def test_a_request_that_ended_is_finished_where_the_proposer_asks_for_that_else_
     assert (learning.finished, learning.forgotten) == (["a"], ["b"])
 
 
-def test_logs_are_rate_limited_per_reason(caplog):
-    proposer = GuardedProposer(Scripted(RuntimeError("boom")), VOCAB, lambda reason: None)
-    logging.getLogger("vllm.vllm_spec_plugin").propagate = True
-    logging.getLogger("vllm").propagate = True
+def test_a_method_logs_one_fault_a_minute_with_its_traceback(caplog, monkeypatch):
+    clock = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    scripted = Scripted(RuntimeError("boom"))
+    guarded = GuardedProposer(scripted, VOCAB, lambda reason: None, "bigram")
+    for name in ("vllm", "vllm.vllm_spec_plugin"):
+        logging.getLogger(name).propagate = True
     with caplog.at_level(logging.WARNING, logger="vllm.vllm_spec_plugin"):
-        for _ in range(5):
-            proposer.propose([view()])
+        for _ in range(3):
+            guarded.propose([view()])
+        # Faults of other kinds are faults of the same method.
+        scripted.answer = [None]
+        guarded.propose([view()])
+        clock[0] += 60
+        guarded.propose([view()])
     # pytest listens twice where vLLM was imported before.
-    assert len({id(record) for record in caplog.records if "boom" in record.getMessage()}) == 1
+    first, second = {id(record): record for record in caplog.records}.values()
+    assert "method bigram, reason raised: no drafts in this step: RuntimeError: boom" in first.getMessage()
+    assert "0 more faults" in first.getMessage()
+    assert "raise self.answer" in first.exc_text
+    assert "method bigram, reason wrong_type: draft of request a" in second.getMessage()
+    assert "3 more faults" in second.getMessage()

@@ -1,10 +1,13 @@
 """Registration and translation, with vLLM's own classes but no engine."""
 
 import argparse
+import functools
 import importlib.metadata
 import json
 import logging
 import pickle
+import shutil
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,12 +30,16 @@ def config_path(tmp_path):
     return path
 
 
-def parse(value):
+def parse_line(*words):
     from vllm.utils.argparse_utils import FlexibleArgumentParser
 
     plugin.register()
     parser = EngineArgs.add_cli_args(FlexibleArgumentParser(exit_on_error=False))
-    return parser.parse_args(["--speculative-config", value]).speculative_config
+    return parser.parse_args(words)
+
+
+def parse(value):
+    return parse_line("--speculative-config", value).speculative_config
 
 
 def test_the_entry_point_is_installed():
@@ -47,12 +54,85 @@ def test_registering_twice_wraps_once():
     assert EngineArgs.create_engine_config is first
 
 
-def test_the_switch_keeps_it_out_and_asking_for_it_all_the_same_is_an_error(monkeypatch, config_path):
-    monkeypatch.setenv("VLLM_SPEC_PLUGIN", "0")
-    monkeypatch.setattr(engine_args, "patch", lambda: pytest.fail("registered though switched off"))
-    plugin.register()
-    with pytest.raises(RuntimeError, match="VLLM_SPEC_PLUGIN=0"):
-        vllm_spec_plugin.speculative_config(config_path)
+OFF = [
+    ({"VLLM_SPEC_PLUGIN": "0"}, "VLLM_SPEC_PLUGIN=0"),
+    ({"VLLM_SPEC_PLUGIN": "off"}, "VLLM_SPEC_PLUGIN=off"),
+    ({"VLLM_PLUGINS": ""}, "VLLM_PLUGINS= leaves vllm_spec_plugin out"),
+    ({"VLLM_PLUGINS": "lora_hf_hub_resolver"}, "VLLM_PLUGINS=lora_hf_hub_resolver leaves vllm_spec_plugin out"),
+]
+
+
+def forms(path):
+    """All ways to name a plugin.yaml: as arguments of a program, and on a command line."""
+    dicts: list[Any] = [{KEY: path}, {KEY: Path(path)}]
+    speculative = [str(path), Path(path), *dicts, vllm_spec_plugin.speculative_config(path)]
+    lines = [["--speculative-config", word] for word in (str(path), json.dumps({KEY: str(path)}))]
+    lines += [["--speculative-config.vllm_spec_plugin", str(path)]]
+    lines += [["--additional-config", json.dumps({KEY: str(path), "mine": 1})]]
+    given = [Arguments(speculative_config=each) for each in speculative]
+    given += [Arguments(speculative_config=None, additional_config={**each, "mine": 1}) for each in dicts]
+    for line in lines:
+        parsed = parse_line(*line)
+        additional = parsed.additional_config or {"mine": 1}
+        given.append(Arguments(speculative_config=parsed.speculative_config, additional_config=additional))
+    return given
+
+
+@pytest.mark.parametrize(("environment", "reason"), OFF)
+def test_where_it_is_kept_out_a_plugin_yaml_serves_without_speculation(
+    monkeypatch, tmp_path, warnings, environment, reason
+):
+    """The file may be broken or gone: nobody reads it."""
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    engine_args._warn_once.cache_clear()
+    for arguments in forms(tmp_path / "none.yaml"):
+        before = dict(vars(arguments))
+        built = engine_args._configure(arguments, functools.partial(getattr, arguments, "speculative_config"))
+        assert built is None
+        assert vars(arguments) == before
+    assert warnings() == [f"{reason}: serving WITHOUT speculation, a plugin.yaml has no effect"]
+
+
+def test_each_way_to_name_a_file_serves_it(monkeypatch, config_path):
+    for arguments in forms(config_path):
+        translated: list[Any] = []
+
+        def create(given=arguments, translated=translated):
+            translated.append((given.speculative_config, given.additional_config))
+            raise RuntimeError("no engine here")
+
+        with pytest.raises(RuntimeError, match="no engine here"):
+            engine_args._configure(arguments, create)
+        [(speculative, additional)] = translated
+        assert (speculative["method"], speculative["num_speculative_tokens"]) == ("custom_class", 3)
+        assert additional == {**vllm_spec_plugin.speculative_config(config_path), "mine": 1}
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({KEY: "{}/none.yaml"}, "none.yaml: no such file"),
+        ({KEY: 5}, "vllm_spec_plugin: got 5; allowed: the path of a plugin.yaml"),
+        ({KEY: "{}/plugin.yaml", "method": "ngram"}, "got method beside a plugin.yaml"),
+    ],
+)
+def test_a_mistake_is_the_same_error_in_each_form(tmp_path, config_path, given, words):
+    given = {key: value.format(tmp_path) if isinstance(value, str) else value for key, value in given.items()}
+    with pytest.raises(ConfigError, match=words):
+        create(given)
+    with pytest.raises(argparse.ArgumentError, match=words):
+        parse(json.dumps(given))
+    if "method" not in given:
+        with pytest.raises(argparse.ArgumentError, match=words):
+            parse_line("--additional-config", json.dumps(given))
+
+
+def test_two_speculative_configs_are_refused(config_path):
+    stock = {"method": "ngram", "num_speculative_tokens": 3}
+    arguments = Arguments(speculative_config=stock, additional_config={KEY: str(config_path)})
+    with pytest.raises(ConfigError, match=r"additional_config\.vllm_spec_plugin: got .* beside speculative_config"):
+        engine_args._configure(arguments, lambda: None)
 
 
 def test_stock_json_stays_as_it_was():
@@ -92,7 +172,7 @@ class Arguments:
         self.async_scheduling = None
         self.model, self.tokenizer, self.revision, self.tokenizer_revision = str(model_path("target")), None, None, None
         self.trust_remote_code, self.skip_tokenizer_init = False, False
-        self.tensor_parallel_size, self.max_model_len = 1, None
+        self.tensor_parallel_size, self.max_model_len, self.load_format = 1, None, "auto"
         self.__dict__.update(given)
 
 
@@ -111,12 +191,6 @@ def test_settings_become_stock_ones(config_path):
 def test_a_class_of_the_users_own_is_refused_by_name(config_path, name):
     with pytest.raises(ValueError, match=f"{name}: got 'mine.Own'"):
         engine_args.translate(Arguments(**{name: "mine.Own"}), vllm_spec_plugin.speculative_config(config_path))
-
-
-def test_stock_keys_beside_a_plugin_yaml_are_refused(config_path):
-    given = {**vllm_spec_plugin.speculative_config(config_path), "method": "ngram"}
-    with pytest.raises(ValueError, match="method"):
-        engine_args.translate(Arguments(), given)
 
 
 def test_without_a_plugin_config_vllm_builds_what_it_would_have(monkeypatch):
@@ -205,7 +279,8 @@ def test_as_long_as_fits_is_at_most_the_targets_context(draft_config, warnings, 
     (other_draft / "config.json").write_text(json.dumps(short))
     for max_model_len in (None, -1):
         engine_args.translate(
-            Arguments(max_model_len=max_model_len, skip_tokenizer_init=True), draft_config(other_draft)
+            Arguments(max_model_len=max_model_len, skip_tokenizer_init=True, load_format="dummy"),
+            draft_config(other_draft),
         )
     stops = [warning for warning in warnings() if "drafts end at token 64" in warning]
     assert len(stops) == 2
@@ -275,3 +350,22 @@ def test_what_a_command_line_says_survives_the_way_into_another_process(draft_co
     given = parse(draft_config(other_draft)[KEY]["source"])
     with pytest.raises(SystemExit):
         create(pickle.loads(pickle.dumps(given)))
+
+
+@pytest.mark.parametrize(
+    ("cut", "words"),
+    [
+        (lambda path: path.unlink(), "has no weights; allowed: files of safetensors"),
+        (lambda path: path.write_bytes(path.read_bytes()[:-100]), "model.safetensors' cannot be read"),
+        (lambda path: path.write_bytes(b""), "model.safetensors' cannot be read"),
+    ],
+    ids=["missing", "truncated", "empty"],
+)
+def test_a_draft_whose_weights_are_damaged_is_refused_before_the_start(draft_config, tmp_path, cut, words):
+    folder = tmp_path / "draft"
+    shutil.copytree(model_path("draft"), folder)
+    engine_args.translate(Arguments(), draft_config(folder))
+    cut(folder / "model.safetensors")
+    with pytest.raises(ConfigError, match=rf"proposer\.model: .*{words}"):
+        engine_args.translate(Arguments(), draft_config(folder))
+    engine_args.translate(Arguments(load_format="dummy"), draft_config(folder))

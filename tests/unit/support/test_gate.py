@@ -9,7 +9,7 @@ import vllm_spec_plugin
 from tests.engine.tiny import tiny_model
 from vllm_spec_plugin.compat.facts import Layer
 from vllm_spec_plugin.config.settings import config_in
-from vllm_spec_plugin.register.frontend import METHODS
+from vllm_spec_plugin.register.frontend import served_by
 from vllm_spec_plugin.schema.errors import ConfigError
 from vllm_spec_plugin.support import gate
 from vllm_spec_plugin.support.gate import facts_of
@@ -94,7 +94,7 @@ def test_the_config_can_be_made_twice(arguments):
     given = arguments("llama")
     before = dict(vars(given))
     configs = [given.create_engine_config() for _ in range(2)]
-    assert [getattr(config.speculative_config, METHODS) for config in configs] == [("ngram",)] * 2
+    assert [served_by(config.speculative_config).methods for config in configs] == [("ngram",)] * 2
     assert [config.scheduler_config.scheduler_cls for config in configs] == [
         configs[0].scheduler_config.scheduler_cls
     ] * 2

@@ -20,7 +20,7 @@ class DraftModelConfig(AutoregressiveConfig):
     model: str = Field(
         min_length=1,
         description="The draft model: a folder or a name on the Hugging Face hub. A relative path is looked for beside "
-        "the configuration file first, then in the working directory.",
+        "the configuration file first, then in the working directory; vllm_spec_plugin/models/NAME is a bundled one.",
         json_schema_extra={"allowed": "a model's folder or its name on the Hugging Face hub"},
     )
     dtype: Literal["auto", "float32", "float16", "bfloat16"] | None = Field(
@@ -72,7 +72,8 @@ class DraftModelConfig(AutoregressiveConfig):
     def check(self, target: Target | None, num_tokens: int, where: str) -> list[str]:
         """See `ProposerConfig`."""
         from vllm_spec_plugin.proposers.draft_model.pair import check_pair
-        from vllm_spec_plugin.proposers.model_source import ModelSource, check_name
+        from vllm_spec_plugin.proposers.model_source import ModelSource, UnreadableError, check_name, refusal
+        from vllm_spec_plugin.proposers.weight_files import check_weights
 
         self._check_revisions(where)
         if target is None:
@@ -87,9 +88,14 @@ class DraftModelConfig(AutoregressiveConfig):
             trust_remote_code=target.source.trust_remote_code,
             code_revision=self.code_revision,
         )
-        return check_pair(
+        notes = check_pair(
             target.source, draft, target.tensor_parallel_size, target.max_model_len, where, self.max_model_len
         )
+        try:
+            check_weights(draft, target.load_format)
+        except UnreadableError as error:
+            raise refusal(where, str(error)) from None
+        return notes
 
     def _check_revisions(self, where: str) -> None:
         """Refuses revisions of a folder, which would be ignored."""

@@ -24,7 +24,7 @@ class Eagle3Config(AutoregressiveConfig):
     model: str = Field(
         min_length=1,
         description="The head: a folder or a name on the Hugging Face hub. A relative path is looked for beside the "
-        "configuration file first, then in the working directory.",
+        "configuration file first, then in the working directory; vllm_spec_plugin/models/NAME is a bundled one.",
         json_schema_extra={"allowed": "a folder of an EAGLE-3 head or its name on the Hugging Face hub"},
     )
 

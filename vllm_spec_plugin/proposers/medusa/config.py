@@ -38,7 +38,7 @@ class MedusaConfig(ProposerConfig):
     model: str = Field(
         min_length=1,
         description="The heads: a folder or a name on the Hugging Face hub. A relative path is looked for beside the "
-        "configuration file first, then in the working directory.",
+        "configuration file first, then in the working directory; vllm_spec_plugin/models/NAME is a bundled one.",
         json_schema_extra={"allowed": "a folder of Medusa heads or its name on the Hugging Face hub"},
     )
     draft_sampling: Literal["greedy", "probabilistic"] = Field(

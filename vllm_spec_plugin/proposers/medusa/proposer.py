@@ -41,6 +41,7 @@ class MedusaProposer:
 
     Attributes:
         num_siblings: maximum siblings sampled for one parent.
+        weight_bytes: bytes of the heads' weights.
     """
 
     def __init__(self, heads: MedusaHeads, engine: StatesEngine, tree: Topology, *, draws: bool) -> None:
@@ -57,6 +58,7 @@ class MedusaProposer:
         self._tree = tree
         self._draws = draws
         self.num_siblings = max(tree.widths) if draws else 1
+        self.weight_bytes = sum(weight.nbytes for weight in heads.parameters())
 
     def propose(self, requests: Sequence[RequestView]) -> list[Draft]:
         """Returns one draft per request; empty if K is 0 or there is no hidden state."""

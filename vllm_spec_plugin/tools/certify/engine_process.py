@@ -18,6 +18,9 @@ import numpy as np
 from vllm_spec_plugin.tools.certify.jobs import Job, Output, Request, Result
 from vllm_spec_plugin.tools.engine_child import answer_questions
 
+# Labels over which values are added up.
+_SUMMED = ("method", "model_name", "engine")
+
 
 def _metrics(llm: Any) -> dict[str, float]:
     from prometheus_client import REGISTRY
@@ -27,7 +30,7 @@ def _metrics(llm: Any) -> dict[str, float]:
     for metric in REGISTRY.collect():
         for sample in metric.samples:
             if sample.name.startswith("vllm_spec_plugin:") and sample.name.endswith("_total"):
-                labels = ",".join(f"{k}={v}" for k, v in sorted(sample.labels.items()) if k != "method")
+                labels = ",".join(f"{k}={v}" for k, v in sorted(sample.labels.items()) if k not in _SUMMED)
                 name = sample.name + (f"{{{labels}}}" if labels else "")
                 values[name] = values.get(name, 0.0) + sample.value
     return values

@@ -2,6 +2,7 @@
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
+from vllm_spec_plugin.config import parse_config
 from vllm_spec_plugin.metrics.by_method import CountersByMethod
 from vllm_spec_plugin.metrics.counters import StepCounters
 from vllm_spec_plugin.metrics.prometheus import Exporter
@@ -146,7 +147,8 @@ class MockCounters:
             registry=self.registry,
         )
         self._exporter = Exporter(self.registry)
-        self._exporter.add([StepCounters(METHOD).to_payload()])
+        self._labels = labels
+        self._exporter.start(parse_config({"proposer": {"method": METHOD}}, "").summary, [METHOD], **labels)
         self.own = CountersByMethod()
         self._kv_tokens = 0
 
@@ -166,5 +168,5 @@ class MockCounters:
     def exposition(self) -> bytes:
         """All metrics in Prometheus' text format."""
         # Added up until then: the exporter takes more time than a step of a fast mock.
-        self._exporter.add(self.own.take_payload())
+        self._exporter.add(self.own.take_payload(), **self._labels)
         return generate_latest(self.registry)

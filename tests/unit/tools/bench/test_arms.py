@@ -11,7 +11,7 @@ from vllm_spec_plugin.tools.bench.arms import NONE, PlannedArm, base_of, choose_
 from vllm_spec_plugin.tools.bench.engine_args import engine_arguments
 from vllm_spec_plugin.tools.demo import model_path
 
-NGRAM = "proposer:\n  method: ngram\n  max_order: 7\ndraft_length:\n  policy: heuristic\n  tokens: 3\n"
+NGRAM = "proposer:\n  method: ngram\n  min_order: 7\ndraft_length:\n  policy: heuristic\n  tokens: 3\n"
 WORDS = ("fixed:1,4", "optimal")
 
 
@@ -51,7 +51,7 @@ def test_only_the_draft_length_of_a_given_file_is_replaced(tmp_path: Path) -> No
     for name, policy, tokens in (("fixed K = 4", "fixed", 4), ("optimal", "optimal", 8)):
         config = config_of(arms[name])
         assert config.proposer.method == "ngram"
-        assert (config.proposer.max_order, config.verification.lenience) == (7, 0.9)
+        assert (config.proposer.min_order, config.verification.lenience) == (7, 0.9)
         assert (config.draft_length.policy, config.draft_length.tokens) == (policy, tokens)
 
 
