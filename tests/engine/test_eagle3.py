@@ -14,6 +14,8 @@ from tests.engine.exact import Reference, Tokens
 from tests.engine.jobs import Job, Request, Result
 from tests.engine.samples import tree_sizes
 from tests.engine.test_draft_model import assert_greedy, mixed_job
+from tests.engine.tiny import tiny_adapter
+from tests.matrix.cells import greedy_faults
 from tests.sizes import is_full
 from vllm_spec_plugin.proposers.eagle3.checkpoint import Head, read_head
 from vllm_spec_plugin.proposers.eagle3.reference import Eagle3Head
@@ -210,3 +212,18 @@ def test_a_request_may_allow_no_token_of_the_heads_vocabulary(
 def assert_no_errors(result: Result) -> None:
     """No fault of the proposer was counted."""
     assert not any(count for name, count in result.metrics.items() if "proposer_errors" in name)
+
+
+def test_a_head_drafts_beside_adapters(arms: Arms, prompts: list[Tokens], tmp_path: Path) -> None:
+    """The head shares the target's embedding, which vLLM has wrapped for adapters."""
+    (tmp_path / "target").symlink_to(model_path("target"))
+    adapter = str(tiny_adapter(tmp_path / "target"))
+    options = (("enable_lora", True), ("max_lora_rank", 8), ("max_loras", 2))
+    params = {"temperature": 0.0, "max_tokens": 48, "ignore_eos": True}
+    requests = [Request(prompt, params, adapter if i % 2 else "") for i, prompt in enumerate(prompts)]
+    plain = Job([Request(request.prompt, params | {"logprobs": 2}, request.lora) for request in requests])
+    without = arms.run(Engine(options=options), plain)
+    result = arms.run(Engine(config=EAGLE3, options=options), Job(requests))
+    assert not greedy_faults(result, without)
+    assert_no_errors(result)
+    assert result.accepted > 300

@@ -107,21 +107,26 @@ def check_gives_aux_states(runner: Any) -> None:
         )
 
 
-def aux_states(runner: Any) -> tuple[torch.Tensor, list[tuple[str, int, int]]] | None:
-    """Returns the target's hidden states of the present step, between its forward pass and sampling.
+def aux_states(runner: Any) -> torch.Tensor:
+    """Returns [num_tokens, any], the hidden states of the target's auxiliary layers in a step of `step_spans`."""
+    state = runner.execute_model_state
+    num_tokens = state.scheduler_output.total_num_scheduled_tokens
+    return torch.cat([states[:num_tokens] for states in state.aux_hidden_states], -1)
+
+
+def step_spans(runner: Any) -> list[tuple[str, int, int]]:
+    """Returns the tokens of the present step, between its forward pass and sampling.
 
     Returns:
-        [num_tokens, any], those of the auxiliary layers side by side; and in the order of the batch each request's id,
-        the position of its first token and the number of its tokens. None if there was no forward pass.
+        In the order of the batch each request's id, the position of its first token and the number of its tokens;
+        empty if there was no forward pass.
     """
     state = runner.execute_model_state
     if state is None or state.aux_hidden_states is None:
-        return None
+        return []
     counts, batch = state.scheduler_output.num_scheduled_tokens, runner.input_batch
     first = batch.num_computed_tokens_cpu[: batch.num_reqs].tolist()
-    spans = [(request_id, at, counts[request_id]) for request_id, at in zip(batch.req_ids, first, strict=True)]
-    num_tokens = state.scheduler_output.total_num_scheduled_tokens
-    return torch.cat([states[:num_tokens] for states in state.aux_hidden_states], -1), spans
+    return [(request_id, at, counts[request_id]) for request_id, at in zip(batch.req_ids, first, strict=True)]
 
 
 def dummy_step(runner: Any, num_tokens: int) -> None:

@@ -16,8 +16,12 @@ class States(Protocol):
         """Returns the position of the first state of a request, and that after the last one; (0, 0) without any."""
         ...
 
+    def drop_before(self, request_id: str, position: int) -> None:
+        """Drops the states of positions before `position`."""
+        ...
+
     def forget(self, request_id: str) -> None:
-        """Drops all states of a request."""
+        """Drops all that is known of a request."""
         ...
 
 
@@ -39,9 +43,11 @@ class Eagle3Proposer(DraftModelProposer):
     own hidden states in place of the target's: they are computed again once the tokens are accepted.
 
     A request whose hidden states are lost (a part of its prompt that was in the prefix cache without the head's
-    entries, or too many steps without this proposer) gets no drafts.
+    entries, or no room for its states) gets no drafts. They cannot be computed again, so they are dropped only when
+    all passes that use them have succeeded.
     """
 
+    survives_faults = True
     _engine: Eagle3Engine
 
     def propose(self, requests: Sequence[RequestView]) -> list[Draft]:
@@ -64,4 +70,7 @@ class Eagle3Proposer(DraftModelProposer):
         return request._replace(token_ids=text)
 
     def _draft(self, chunks: list[Chunk], trees: Mapping[str, Wanted]) -> list[tuple[Draft, list[int]]]:
-        return [(draft, []) for draft, _ in super()._draft(chunks, trees)]
+        drafts = [(draft, list[int]()) for draft, _ in super()._draft(chunks, trees)]
+        for chunk in chunks:
+            self._engine.states.drop_before(chunk.request.request_id, chunk.stop - 1)
+        return drafts
