@@ -37,7 +37,9 @@ def engine(monkeypatch: pytest.MonkeyPatch, computed: Computed) -> Any:
     """An engine whose requests have texts of 500 tokens, and blocks of their own by row of the batch."""
     monkeypatch.setattr(head_engine, "step_spans", lambda spans: spans)
     monkeypatch.setattr(
-        head_engine, "aux_states", lambda spans: torch.arange(sum(count for *_, count in spans), dtype=torch.float)[:, None]
+        head_engine,
+        "aux_states",
+        lambda spans: torch.arange(sum(count for *_, count in spans), dtype=torch.float)[:, None],
     )
     blocks = np.arange(MAX_REQUESTS * 125, dtype=np.int32).reshape(MAX_REQUESTS, -1)
     monkeypatch.setattr(HeadEngine, "block_tables", lambda self, row: [blocks[row]])
@@ -95,7 +97,7 @@ def test_text_that_the_head_does_not_draft_from_is_computed_when_it_has_come_tog
         waiting = [stop - first for first, stop in map(engine.states.span, "ab")]
         assert max(waiting) <= 64
     assert engine.states.num_lost == 0
-    ends = {name: 0 for name in "ab"}
+    ends = dict.fromkeys("ab", 0)
     for name, start, stop in computed:
         assert start == ends[name]
         ends[name] = stop
