@@ -61,7 +61,7 @@ def in_force(fault: str) -> Iterator[None]:
     from vllm_spec_plugin.drafting.head_engine import HeadEngine
     from vllm_spec_plugin.drafting.state_buffer import StateBuffer
 
-    failing = {
+    failing: dict[str, list[tuple[type, str]]] = {
         "out_of_memory": [(VllmDraftEngine, "_forward"), (HeadEngine, "_forward")],
         "hidden_states": [(StateBuffer, "add")],
     }

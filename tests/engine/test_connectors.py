@@ -34,8 +34,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def engine(config: str, connector: str, path: Path) -> Engine:
     extra = (("shared_storage_path", str(path)),) if connector == "ExampleConnector" else ()
     transfer = (("kv_connector", connector), ("kv_role", "kv_both"), ("kv_connector_extra_config", extra))
-    # A prompt's blocks come from the connector, not from the prefix cache.
-    return Engine(config=config, options=(("enable_prefix_caching", False), ("kv_transfer_config", transfer)))
+    # A prompt's blocks come from the connector, not from the prefix cache; ExampleConnector stores no chunks.
+    options = (("enable_prefix_caching", False), ("kv_transfer_config", transfer))
+    return Engine(config=config, max_num_batched_tokens=8192, options=options)
 
 
 def job(prompts: list[Tokens], **params: object) -> Job:

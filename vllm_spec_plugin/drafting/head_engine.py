@@ -19,8 +19,6 @@ from vllm_spec_plugin.proposers.section import DraftWeights
 
 # Tokens of a prompt's part that are computed at once without drafts; and, on average, of each request's text.
 _COME_TOGETHER = 32
-# Steps of the most tokens whose states find room: those that wait to come together, and the present one.
-_STEPS_KEPT = 2
 
 
 class HeadEngine(VllmDraftEngine):
@@ -41,8 +39,8 @@ class HeadEngine(VllmDraftEngine):
         self.aux_layers = self._head.config.aux_layers_of(vllm_config.model_config.get_total_num_hidden_layers())
         scheduler = vllm_config.scheduler_config
         self._step_tokens: int = scheduler.max_num_batched_tokens
-        # One more per request: the last position is computed again when the head drafts.
-        self._num_rows: int = _STEPS_KEPT * self._step_tokens + scheduler.max_num_seqs
+        # Text that is left to come together, that of steps until it has, and the last position of each request.
+        self._num_rows: int = 5 * self._step_tokens // 2 + scheduler.max_num_seqs
         # Tokens of the steps since text was last computed without drafts.
         self._num_since = 0
         # By row of a tree that the present step verifies: request, position after the text, states of the nodes.
@@ -75,19 +73,20 @@ class HeadEngine(VllmDraftEngine):
         if not spans:
             return True
         # By the scheduler's plan alone, so that ranks compute in the same steps.
-        counts = [count for _, _, count in spans]
-        self._num_since += sum(counts)
-        is_due = self._num_since >= min(_COME_TOGETHER * len(spans), self._step_tokens) or any(
+        enough = max(min(_COME_TOGETHER, self._step_tokens // len(spans)), 1)
+        self._num_since += sum([count for _, _, count in spans])
+        is_due = self._num_since >= enough * len(spans) or any(
             count >= _COME_TOGETHER and request_id not in planned for request_id, _, count in spans
         )
+        if is_due:
+            self._num_since = sum([count for request_id, _, count in spans if request_id in planned])
         try:
             states, texts = aux_states(runner), spans
             if num_nodes:
                 states, texts = self._without_nodes(states, spans, num_nodes)
             self.states.add(states, texts)
             if is_due:
-                self._num_since = 0
-                self._compute(texts, planned, num_nodes)
+                self._compute(texts, planned, num_nodes, enough // 2)
         except Exception:
             if is_due and self.ranks is not None:
                 self.ranks.note_fault()
@@ -128,7 +127,9 @@ class HeadEngine(VllmDraftEngine):
         self.coverage.reset()
         return False
 
-    def _compute(self, spans: Sequence[Span], planned: Container[str], num_nodes: Container[int]) -> None:
+    def _compute(
+        self, spans: Sequence[Span], planned: Container[str], num_nodes: Container[int], at_least: int
+    ) -> None:
         """Computes all positions whose hidden states and next token are there, without drafts.
 
         Left out are requests for which the head may draft in this step, having drafted in the one before.
@@ -137,6 +138,7 @@ class HeadEngine(VllmDraftEngine):
             spans: text tokens of the step.
             planned: ids of the requests that get drafts after the step.
             num_nodes: rows of the batch whose trees the step verifies.
+            at_least: minimum tokens of a text; fewer wait for more.
         """
         chunks: list[Chunk] = []
         soon: set[int] = set()
@@ -144,7 +146,7 @@ class HeadEngine(VllmDraftEngine):
             first, stop = self.states.span(request_id)
             stop = min(stop, int(self._runner.input_batch.num_tokens_no_spec[row]) - 1)
             # The last position that the head computed with drafts is kept.
-            if stop <= first or (request_id in planned and at - first <= 1):
+            if stop - first < max(at_least, 1) or (request_id in planned and at - first <= 1):
                 continue
             text, tables = self._texts[row, :stop], self.block_tables(row)
             start = self.coverage.watermark(request_id, text, tables, soon)

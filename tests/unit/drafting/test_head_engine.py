@@ -45,7 +45,7 @@ def engine(monkeypatch: pytest.MonkeyPatch, computed: Computed) -> Any:
     monkeypatch.setattr(HeadEngine, "block_tables", lambda self, row: [blocks[row]])
     engine = HeadEngine.__new__(HeadEngine)
     engine.states = StateBuffer(torch.empty(1000, 1), 400)
-    engine.coverage, engine._sizes = DraftCoverage(blocks.size, [BLOCK]), [BLOCK]
+    engine.coverage, engine._sizes = DraftCoverage(blocks.size, [BLOCK]), (BLOCK,)
     engine._nodes, engine._num_since, engine._step_tokens = {}, 0, 400
     batch = SimpleNamespace(
         num_tokens_no_spec=np.full(MAX_REQUESTS, 500), token_ids_cpu=np.zeros((MAX_REQUESTS, 500), dtype=np.int32)
@@ -115,12 +115,11 @@ def test_a_request_that_the_head_drafts_for_is_left_to_it(engine: HeadEngine, co
 
 
 def test_blocks_that_an_accepted_branch_replaces_are_not_computed(engine: HeadEngine, computed: Computed) -> None:
-    """Of a request with a tree in every step; block 4 begins at position 16."""
-    for step in range(18):
+    """Of a request with a tree in every step; blocks have four tokens."""
+    for step in range(19):
         engine.note_states([("tree", step, 5)], {"tree"}, {0: 4})
-    assert computed == [("tree", 0, 4), ("tree", 4, 12)]
-    engine.note_states([("tree", 18, 40)], set(), {0: 4})
-    assert computed[2:] == [("tree", 12, 16)]
+    assert computed == [("tree", 0, 16)]
+    assert engine.states.span("tree") == (15, 19)
 
 
 def test_states_after_a_prefix_that_the_head_has_not_computed_are_dropped(
@@ -163,15 +162,16 @@ class Ranks:
 
 def test_ranks_meet_in_steps_that_follow_from_the_plan(engine: HeadEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also a rank with a fault, which others would wait for."""
-    engine.ranks = Ranks()  # type: ignore[assignment]
+    ranks = Ranks()
+    engine.ranks = ranks  # type: ignore[assignment]
     assert engine.note_states([("a", 0, 20)], set(), {})
-    assert not engine.ranks.said
+    assert not ranks.said
     assert engine.note_states([("a", 20, 20)], set(), {})
-    assert engine.ranks.said == ["end 0"]
+    assert ranks.said == ["end 0"]
     monkeypatch.setattr(StateBuffer, "add", lambda *_: math.sqrt(-1))
     with pytest.raises(ValueError, match="math domain"):
         engine.note_states([("a", 40, 40)], set(), {})
-    assert engine.ranks.said[1:] == ["fault", "end 1"]
+    assert ranks.said[1:] == ["fault", "end 1"]
 
 
 def test_branches_go_on_from_their_requests_states(engine: HeadEngine, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -93,7 +93,7 @@ def test_several_devices_must_divide_the_head(tmp_path: Path, size: int, allowed
 @pytest.mark.parametrize("config", [original_config(), speculators_config()], ids=["original", "speculators"])
 def test_a_context_shorter_than_the_servers_is_said(config: dict[str, Any], tmp_path: Path) -> None:
     head = write(tmp_path / "head", config)
-    served = target(tmp_path / "target", max_position_embeddings=2048)
+    served = target(tmp_path / "target", num_hidden_layers=8, max_position_embeddings=2048)
     said = f"{START}the context of '{head}' is 128 tokens, requests may have {{}}: drafts end at token 128"
     assert check_head(served, head, "spec.yaml") == [said.format("2,048")]
     assert check_head(replace(served, max_model_len=129), head, "spec.yaml") == [said.format("129")]
