@@ -139,8 +139,11 @@ class Drafter:
         # After that: a request may have the id of one that has ended.
         if scopes:
             self.scopes.update(scopes)
-        if (engine := self.engine) is not None:
-            self._kv_guard.attempt(lambda: engine.note_blocks(runner, scheduler_output), "KV blocks")
+        engine = self.engine
+        if engine is not None and not self._kv_guard.attempt(
+            lambda: engine.note_blocks(runner, scheduler_output), "the step's KV blocks"
+        ):
+            engine.coverage.reset()
 
     @property
     def layers(self) -> set[str]:

@@ -53,14 +53,24 @@ class StateBuffer:
             states: [num_tokens, size].
             spans: in the order of `states` each request's id, the position of its first token, and its tokens.
         """
-        sources: list[int] = []
-        rows: list[int] = []
+        new: list[Span] = []
+        starts: list[int] = []
         start = 0
         for request_id, first, num_tokens in spans:
-            if request_id not in self._lost and (added := self._rows_for(request_id, first, num_tokens)):
-                sources.extend(range(start, start + len(added)))
-                rows.extend(added)
+            if (num_kept := min(num_tokens, self._max_len - first)) > 0 and self._continues(request_id, first):
+                new.append((request_id, first, num_kept))
+                starts.append(start)
             start += num_tokens
+        self._make_room(new)
+        sources: list[int] = []
+        rows: list[int] = []
+        for (request_id, first, num_tokens), at in zip(new, starts, strict=True):
+            if request_id not in self._lost:
+                added = self._free[-num_tokens:]
+                del self._free[-num_tokens:]
+                self._kept.setdefault(request_id, _Kept(first, [])).rows += added
+                rows += added
+                sources += range(at, at + num_tokens)
         try:
             if len(sources) < start:
                 states = states[self._index(sources)]
@@ -112,33 +122,34 @@ class StateBuffer:
         if (kept := self._kept.pop(request_id, None)) is not None:
             self._free += kept.rows
 
-    def _rows_for(self, request_id: str, first: int, num_tokens: int) -> list[int]:
-        """Returns the rows of a request's new states, those within the head's context; none if the request is lost."""
-        num_tokens = min(num_tokens, self._max_len - first)
-        if num_tokens <= 0:
-            return []
+    def _continues(self, request_id: str, first: int) -> bool:
+        """Whether states from a position on may follow those of a request, after dropping those that they replace."""
         kept = self._kept.get(request_id)
-        if kept is not None:
-            same = first - kept.first
-            if same > len(kept.rows):
-                self.lose(request_id)
-                return []
-            if same < len(kept.rows):
-                self._free += kept.rows[max(same, 0) :]
-                del kept.rows[max(same, 0) :]
-        while len(self._free) < num_tokens:
-            if not self._kept:
-                return []
-            self.lose(max(self._kept, key=lambda other: len(self._kept[other].rows)))
-        if request_id in self._lost:
-            return []
-        rows = self._free[-num_tokens:]
-        del self._free[-num_tokens:]
-        if kept is None or not kept.rows:
-            self._kept[request_id] = _Kept(first, rows.copy())
-        else:
-            kept.rows += rows
-        return rows
+        if kept is None:
+            return request_id not in self._lost
+        if first > kept.first + len(kept.rows):
+            self.lose(request_id)
+            return False
+        num_same = first - kept.first
+        if num_same <= 0:
+            self._drop(request_id)
+        elif num_same < len(kept.rows):
+            self._free += kept.rows[num_same:]
+            del kept.rows[num_same:]
+        return True
+
+    def _make_room(self, new: Sequence[Span]) -> None:
+        """Loses the longest requests until the others' new states find rows."""
+        num_rows = {request_id: num_tokens for request_id, _, num_tokens in new}
+        if sum(num_rows.values()) <= len(self._free):
+            return
+        lengths = {request_id: len(kept.rows) for request_id, kept in self._kept.items()}
+        lengths |= {request_id: lengths.get(request_id, 0) + count for request_id, count in num_rows.items()}
+        for request_id in sorted(lengths, key=lengths.__getitem__, reverse=True):
+            if sum(num_rows.values()) <= len(self._free):
+                return
+            self.lose(request_id)
+            num_rows.pop(request_id, None)
 
     def _index(self, rows: Sequence[int]) -> torch.Tensor:
         return torch.tensor(rows, dtype=torch.int64, device=self._states.device)

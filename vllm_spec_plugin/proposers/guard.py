@@ -86,12 +86,14 @@ class GuardedProposer:
         except Exception as error:
             self._report(RAISED, f"forgetting a request: {type(error).__name__}: {error}")
 
-    def attempt(self, work: Callable[[], None], name: str) -> None:
-        """Does work for the proposer outside of drafting; a fault of it is reported under that name."""
+    def attempt(self, work: Callable[[], None], name: str) -> bool:
+        """Does work for the proposer outside of drafting; False after a fault, which is reported under that name."""
         try:
             work()
         except Exception as error:
             self._report(RAISED, f"{name}: {type(error).__name__}: {error}")
+            return False
+        return True
 
     def finish(self, request_id: str) -> None:
         """Calls the proposer's `finish` for a request that has ended, or `forget` if it has none."""

@@ -81,11 +81,12 @@ def test_where_all_rows_are_taken_the_longest_request_is_lost() -> None:
     buffer.add(torch.cat([states(0, 6), states(0, 2)]), [("long", 0, 6), ("short", 0, 2)])
     buffer.add(torch.cat([states(2, 1), states(6, 1), states(0, 3)]), [("short", 2, 1), ("long", 6, 1), ("new", 0, 3)])
     assert [buffer.span(name) for name in ("long", "short", "new")] == [(0, 0), (0, 3), (0, 3)]
+    assert kept(buffer, "short", 0, 3) == [[0, 0], [1, 0], [2, 0]]
     assert kept(buffer, "new", 0, 3) == [[0, 0], [1, 0], [2, 0]]
     assert buffer.num_lost == 1
     # More than there is memory.
     buffer.add(states(0, 11), [("huge", 0, 11)])
-    assert buffer.span("huge") == (0, 0)
+    assert [buffer.span(name) for name in ("huge", "short", "new")] == [(0, 0), (0, 3), (0, 3)]
 
 
 def test_states_beyond_the_heads_context_are_not_kept() -> None:

@@ -42,9 +42,9 @@ class Eagle3Proposer(DraftModelProposer):
     without the first token, and ends where the target's computed positions end. Entries of draft tokens have the head's
     own hidden states in place of the target's: they are computed again once the tokens are accepted.
 
-    A request whose hidden states are lost (a part of its prompt that was in the prefix cache without the head's
-    entries, or no room for its states) gets no drafts. They cannot be computed again, so they are dropped only when
-    all passes that use them have succeeded.
+    A request gets no drafts where hidden states of its text are missing: beyond the head's context, or lost (a part of
+    its prompt was in the prefix cache without the head's entries, or there was no room for its states). They cannot be
+    computed again, so they are dropped only when all passes that use them have succeeded.
     """
 
     survives_faults = True
@@ -64,8 +64,9 @@ class Eagle3Proposer(DraftModelProposer):
         first, stop = engine.states.span(request.request_id)
         text = request.token_ids[1 : min(stop + 1, len(request.token_ids))]
         known = engine.coverage.watermark(request.request_id, text, engine.block_tables(request.row))
+        is_cut = not request.in_prompt and len(text) < len(request.token_ids) - 1
         # The last position is computed again if it is known already.
-        if not len(text) or min(known, len(text) - 1) < first:
+        if is_cut or not len(text) or min(known, len(text) - 1) < first:
             return request._replace(token_ids=text, num_draft_tokens=0, in_prompt=False)
         return request._replace(token_ids=text)
 
