@@ -74,7 +74,7 @@ class StateBuffer:
         try:
             if len(sources) < start:
                 states = states[self._index(sources)]
-            self._states[self._index(rows)] = states
+            self._states.index_copy_(0, self._index(rows), states)
         except Exception:
             for request_id, _, _ in spans:
                 self.lose(request_id)
@@ -97,7 +97,7 @@ class StateBuffer:
             if not begin <= first <= first + num_tokens <= end:
                 raise ValueError(f"{request_id}: states {begin} to {end} are kept, {num_tokens} from {first} are not")
             rows += self._kept[request_id].rows[first - begin : first - begin + num_tokens]
-        return self._states[self._index(rows)]
+        return self._states.index_select(0, self._index(rows))
 
     def drop_before(self, request_id: str, position: int) -> None:
         """Drops the states of positions before `position`."""
