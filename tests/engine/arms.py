@@ -28,6 +28,7 @@ DISTANT = str(REPOSITORY / "tests/engine/configs/draft_model_distant.yaml")
 EAGLE3 = fixed_length("eagle3")
 EAGLE3_TREE = fixed_length("eagle3_tree", 10)
 EAGLE3_TREE_DRAWN = str(REPOSITORY / "tests/engine/configs/eagle3_tree_drawn.yaml")
+EAGLE3_AFTER_SUFFIX = str(REPOSITORY / "tests/engine/configs/eagle3_after_suffix.yaml")
 EAGLE3_CASCADE = str(REPOSITORY / "tests/engine/configs/eagle3_cascade.yaml")
 MEDUSA = fixed_length("medusa")
 MEDUSA_TREE = fixed_length("medusa_tree", 5)
@@ -70,7 +71,7 @@ class Engine:
     # configs; the note "lengths" has those of trees.
     random_lengths: bool = False
     model: str = ""  # Folder of the target; empty is the bundled one.
-    # Further keyword arguments of `vllm.LLM`, which win over these, as pairs; so is a dict among them.
+    # Further keyword arguments of `vllm.LLM`, which win over these, as pairs; so are dicts among them.
     options: tuple[tuple[str, Any], ...] = ()
 
     def arguments(self) -> dict[str, Any]:
@@ -96,8 +97,11 @@ class Engine:
         hooks = {"hooks": "tests.engine.hooks", "check": self.check, "generic_pass": self.generic_pass}
         hooks["random_lengths"] = self.random_lengths or self.config in RANDOM_LENGTHS
         hooks["equal_steps"] = self.config in EQUAL_STEPS
-        options = {name: dict(value) if isinstance(value, tuple) else value for name, value in self.options}
-        return arguments | hooks | options
+        return arguments | hooks | _as_dict(self.options)
+
+
+def _as_dict(pairs: tuple[tuple[str, Any], ...]) -> dict[str, Any]:
+    return {name: _as_dict(value) if isinstance(value, tuple) else value for name, value in pairs}
 
 
 # Prompts are computed in chunks, and there is too little KV cache for all that run together.

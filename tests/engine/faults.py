@@ -20,6 +20,7 @@ class FaultyProposer:
     def __init__(self, sound: Proposer) -> None:
         self._sound, self._num_steps = sound, 0
         self.num_siblings = getattr(sound, "num_siblings", 1)
+        self.survives_faults = getattr(sound, "survives_faults", False)
 
     def propose(self, requests: Sequence[RequestView]) -> list[Draft]:
         """The sound proposer's drafts, or what the fault makes of them.
@@ -51,25 +52,38 @@ def install() -> None:
 
 @contextlib.contextmanager
 def in_force(fault: str) -> Iterator[None]:
-    """While it lasts, every other step has that fault; "out_of_memory" every seventh pass of the draft model."""
+    """While it lasts, every other step has that fault.
+
+    With "out_of_memory" every seventh pass of a draft model or head fails, with "hidden_states" every seventh step's
+    hidden states cannot be kept.
+    """
+    from vllm_spec_plugin.drafting.draft_engine import VllmDraftEngine
+    from vllm_spec_plugin.drafting.head_engine import HeadEngine
+    from vllm_spec_plugin.drafting.state_buffer import StateBuffer
+
+    failing: dict[str, list[tuple[type, str]]] = {
+        "out_of_memory": [(VllmDraftEngine, "_forward"), (HeadEngine, "_forward")],
+        "hidden_states": [(StateBuffer, "add")],
+    }
     _active.append(fault)
     try:
-        with _short_of_memory() if fault == "out_of_memory" else contextlib.nullcontext():
+        with contextlib.ExitStack() as stack:
+            for owner, name in failing.get(fault, ()):
+                stack.enter_context(_failing(owner, name))
             yield
     finally:
         _active.pop()
 
 
 @contextlib.contextmanager
-def _short_of_memory() -> Iterator[None]:
-    from vllm_spec_plugin.drafting.draft_engine import VllmDraftEngine
+def _failing(owner: type, name: str) -> Iterator[None]:
+    """Every seventh call of a method fails."""
+    method, calls = getattr(owner, name), itertools.count(1)
 
-    forward, passes = VllmDraftEngine._forward, itertools.count(1)
-
-    def forward_or_fail(self: Any, *args: Any) -> Any:
-        if not next(passes) % 7:
+    def call_or_fail(self: Any, *args: Any) -> Any:
+        if not next(calls) % 7:
             raise torch.OutOfMemoryError("on purpose")
-        return forward(self, *args)
+        return method(self, *args)
 
-    with mock.patch.object(VllmDraftEngine, "_forward", forward_or_fail):
+    with mock.patch.object(owner, name, call_or_fail):
         yield

@@ -1,5 +1,6 @@
 """EAGLE-3 heads draft from the target's hidden states: what the engine computes is what plain torch computes."""
 
+import itertools
 import json
 from pathlib import Path
 
@@ -9,11 +10,23 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 from tests.engine import texts
-from tests.engine.arms import EAGLE3, EAGLE3_CASCADE, EAGLE3_TREE, EAGLE3_TREE_DRAWN, TIGHT, Arms, Engine
+from tests.engine.arms import (
+    EAGLE3,
+    EAGLE3_AFTER_SUFFIX,
+    EAGLE3_CASCADE,
+    EAGLE3_TREE,
+    EAGLE3_TREE_DRAWN,
+    TIGHT,
+    Arms,
+    Engine,
+)
 from tests.engine.exact import Reference, Tokens
+from tests.engine.greedy import assert_same_tokens, greedy_job
 from tests.engine.jobs import Job, Request, Result
 from tests.engine.samples import tree_sizes
 from tests.engine.test_draft_model import assert_greedy, mixed_job
+from tests.engine.tiny import tiny_adapter
+from tests.matrix.cells import greedy_faults
 from tests.sizes import is_full
 from vllm_spec_plugin.proposers.eagle3.checkpoint import Head, read_head
 from vllm_spec_plugin.proposers.eagle3.reference import Eagle3Head
@@ -210,3 +223,70 @@ def test_a_request_may_allow_no_token_of_the_heads_vocabulary(
 def assert_no_errors(result: Result) -> None:
     """No fault of the proposer was counted."""
     assert not any(count for name, count in result.metrics.items() if "proposer_errors" in name)
+
+
+def with_and_without_turns(prompts: list[Tokens], num_tokens: int, adapter: str = "") -> list[Request]:
+    """Pairs with drafts and pairs without; every other request has the adapter."""
+    params = {"temperature": 0.0, "max_tokens": num_tokens, "ignore_eos": True}
+    off = params | {"extra_args": {"spec": "off"}}
+    return [Request(prompt, off if i // 2 % 2 else params, adapter * (i % 2)) for i, prompt in enumerate(prompts)]
+
+
+def test_a_head_drafts_beside_adapters(arms: Arms, prompts: list[Tokens], tmp_path: Path) -> None:
+    """The head shares the target's embedding, which vLLM has wrapped; texts without drafts are computed, too."""
+    (tmp_path / "target").symlink_to(model_path("target"))
+    adapter = str(tiny_adapter(tmp_path / "target"))
+    options = (("enable_lora", True), ("max_lora_rank", 8), ("max_loras", 2))
+    requests = with_and_without_turns(prompts, 48, adapter)
+    plain = Job(
+        [Request(each.prompt, {**each.params, "extra_args": None, "logprobs": 2}, each.lora) for each in requests]
+    )
+    without = arms.run(Engine(options=options), plain)
+    result = arms.run(Engine(config=EAGLE3, options=options), Job(requests))
+    assert not greedy_faults(result, without)
+    assert_no_errors(result)
+    assert result.accepted > 200
+
+
+@pytest.mark.parametrize("fault", ["out_of_memory", "hidden_states"])
+def test_a_fault_of_the_head_costs_drafts(fault: str, arms: Arms, reference: Reference, prompts: list[Tokens]) -> None:
+    """In drafts, in texts without drafts, and where hidden states are kept: outputs and other steps are as ever."""
+    job = Job(with_and_without_turns(prompts, 64), fault=fault)
+    result = arms.run(Engine(config=EAGLE3), job)
+    plain = arms.run(Engine(), greedy_job(prompts, 64))
+    assert_same_tokens(reference, prompts, result, plain)
+    errors = {name: count for name, count in result.metrics.items() if count and "proposer_errors" in name}
+    assert list(errors) == ["vllm_spec_plugin:proposer_errors_total{reason=raised}"]
+    lost = result.metrics["vllm_spec_plugin:requests_lost_total"]
+    if fault == "out_of_memory":
+        # Hidden states remain for another try.
+        assert sum(errors.values()) > 10
+        assert result.accepted > 200
+        assert not lost
+    else:
+        assert lost == len(prompts)
+
+
+def test_a_head_drafts_after_long_drafts_of_another_proposer(
+    arms: Arms, reference: Reference, prompts: list[Tokens]
+) -> None:
+    """More tokens than there is room for hidden states of; then the response goes on beyond the known one."""
+    engine = Engine(config=EAGLE3_AFTER_SUFFIX, max_num_seqs=4, max_num_batched_tokens=64)
+    # Drawings are told apart by their prompts.
+    prompts = list({prompt[:32]: prompt for prompt in prompts if len(prompt) >= 32}.values())
+    known, more = 120, 60
+    arms.run(engine, greedy_job(prompts, known))
+    params = {"temperature": 0.0, "max_tokens": known + more, "ignore_eos": True}
+    result = arms.run(engine, Job([Request(prompt, params) for prompt in prompts], record_drafting=1.0))
+    assert_no_errors(result)
+    longest = []
+    for prompt in prompts:
+        own = [len(text) - len(prompt) for text, _ in result.notes["drafting"] if tuple(text[:32]) == prompt[:32]]
+        drawn = sorted({0, *own})
+        longest.append(max(later - earlier for earlier, later in itertools.pairwise(drawn)))
+        assert sum(length > known + 4 for length in own) > 10
+    # A quarter of the room for hidden states is 41 tokens.
+    print(f"longest stretches without the head: {sorted(longest)}")
+    assert sum(length > 50 for length in longest) >= len(prompts) / 2
+    assert not result.metrics["vllm_spec_plugin:requests_lost_total"]
+    assert_same_logits(PlainHead(reference, model_path("eagle3")), result)

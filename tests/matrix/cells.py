@@ -35,12 +35,11 @@ class Row:
     title: str  # What the page calls it.
     options: Mapping[str, Any] = field(default_factory=dict)  # Keyword arguments of `vllm.LLM` that it needs.
     lora: bool = False  # Whether every other request uses an adapter.
-    eagle3: bool = False  # Whether it is run with an EAGLE-3 head, too.
 
     @property
     def columns(self) -> list[str]:
         """The keys of `COLUMNS` that it is run with."""
-        return [column for column in COLUMNS if column != "eagle3" or self.eagle3]
+        return [column for column in COLUMNS if column != "eagle3" or self.architecture in _WITH_HEADS]
 
 
 # vLLM's CPU kernels of recurrent layers run with these only.
@@ -74,8 +73,9 @@ _OPTIONS_OF: dict[str, Mapping[str, Any]] = {
     "qwen3_next": _RECURRENT | {"dtype": "bfloat16"},
     "lfm2": _RECURRENT,
 }
+# Run with an EAGLE-3 head, too.
 _WITH_HEADS = {"llama", "qwen3", "gemma3"}
-ROWS = {name: Row(name, _TITLES[name], _OPTIONS_OF.get(name, {}), eagle3=name in _WITH_HEADS) for name in ARCHITECTURES}
+ROWS = {name: Row(name, _TITLES[name], _OPTIONS_OF.get(name, {})) for name in ARCHITECTURES}
 ROWS["llama_lora"] = Row("llama", "Llama with LoRA adapters", {"enable_lora": True, "max_lora_rank": 8}, lora=True)
 
 # Per column of the matrix: the page's word, and the plugin.yaml but for the folder of the draft model or head.

@@ -7,7 +7,7 @@ from typing import Any
 from tests.matrix.cells import COLUMNS, EXACT, NUM_TOKENS, REFUSED, ROWS, TOLERANCE
 from vllm_spec_plugin.metrics.counters import POOLING, PROMPT_EMBEDS, RESUMABLE, THINKING_BUDGET, WITHOUT_DRAFTS
 from vllm_spec_plugin.proposers.registry import BUNDLED, method_of
-from vllm_spec_plugin.support.rules import EVERYTHING, RULES, SERVED_LAYERS, TREES
+from vllm_spec_plugin.support.rules import EVERYTHING, RULES, SERVED_LAYERS, TESTED_CONNECTORS, TREES
 
 _DOCS = Path(__file__).parents[2] / "docs"
 PAGE, RESULTS = _DOCS / "support.md", _DOCS / "support.json"
@@ -99,6 +99,8 @@ def render(results: Mapping[str, Any]) -> str:
             "",
             *_layouts(),
             "",
+            *_connectors(),
+            "",
             *_requests(),
             "",
             *_settings(),
@@ -169,6 +171,19 @@ def _layouts() -> list[str]:
         lines.append(f"| `{flag}` | {'; '.join(served)} | {run} |")
     where = "All on one host; layouts over several hosts use vLLM's executors and are untested."
     return [*lines, "", f"{where} [How ranks agree](design/vllm.md#parallel-layouts)."]
+
+
+def _connectors() -> list[str]:
+    named = ", ".join(f"`{name}`" for name in TESTED_CONNECTORS)
+    served = ", ".join(f"`{method_of(kind)}`" for kind in BUNDLED if not kind.keeps_kv)
+    return [
+        "## KV connectors",
+        "",
+        "| `--kv-transfer-config` | served with | tested |",
+        "|---|---|---|",
+        f"| {named} | chains of {served} | outputs of a first and a second run: tests/engine/test_connectors.py |",
+        "| others | nothing: refused | |",
+    ]
 
 
 def _requests() -> list[str]:

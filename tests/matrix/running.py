@@ -45,7 +45,7 @@ def run_row(name: str, folder: Path, python: Sequence[str]) -> Iterator[tuple[st
     row = ROWS[name]
     model = tiny_model(row.architecture, folder)
     draft = tiny_model(row.architecture, folder, _NOISE)
-    head = tiny_eagle3(folder) if row.eagle3 else draft
+    head = tiny_eagle3(folder) if "eagle3" in row.columns else draft
     adapter = str(tiny_adapter(model)) if row.lora else ""
     options = {"skip_tokenizer_init": True, **row.options}
     # Prompts are computed in chunks.

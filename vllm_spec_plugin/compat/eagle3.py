@@ -35,7 +35,8 @@ def share_embedding(head: Any, target: Any) -> None:
             f"proposer.model: the head has no embedding of its own, and {type(target).__name__} keeps its embedding "
             "elsewhere than other models; allowed: a head with 'embed_tokens.weight'"
         )
-    head.model.embed_tokens = embedding
+    # Where vLLM serves adapters it has wrapped the embedding, for the tokens of the target's own steps only.
+    head.model.embed_tokens = getattr(embedding, "base_layer", embedding)
     # Frees the head's now: where that happens while a model is compiled, vLLM's handler of it raises.
     gc.collect()
 

@@ -18,7 +18,7 @@ __all__ = [
     "StepWatch",
     "SteppedEngine",
     "accepted_by_position",
-    "kv_bytes_per_token",
+    "kv_bytes_of_token",
     "live_runner",
     "speculation_counts",
 ]
@@ -52,14 +52,9 @@ def accepted_by_position(llm: Any) -> list[int]:
     return next((list(metric.values) for metric in llm.get_metrics() if metric.name == name), [])
 
 
-def kv_bytes_per_token(llm: Any) -> int:
+def kv_bytes_of_token(llm: Any) -> int:
     """Returns the bytes that a token takes in the KV cache of a rank, a draft model's included."""
-    total = 0
-    for group in llm.llm_engine.engine_core.engine_core.scheduler.kv_cache_config.kv_cache_groups:
-        shared = group.kv_cache_spec
-        own = getattr(shared, "kv_cache_specs", None) or dict.fromkeys(group.layer_names, shared)
-        total += sum(own[name].page_size_bytes // own[name].block_size for name in group.layer_names)
-    return total
+    return sum(kv_bytes_per_token(llm.llm_engine.engine_core.engine_core.scheduler.kv_cache_config).values())
 
 
 class SteppedEngine:

@@ -1,7 +1,7 @@
 """vLLM's model runners: changes while the plugin's runner is built, and during its bookkeeping."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import torch
@@ -107,21 +107,26 @@ def check_gives_aux_states(runner: Any) -> None:
         )
 
 
-def aux_states(runner: Any) -> tuple[torch.Tensor, list[tuple[str, int, int]]] | None:
-    """Returns the target's hidden states of the present step, between its forward pass and sampling.
+def aux_states(runner: Any) -> torch.Tensor:
+    """Returns [num_tokens, any], the hidden states of the target's auxiliary layers in a step of `step_spans`."""
+    state = runner.execute_model_state
+    num_tokens = state.scheduler_output.total_num_scheduled_tokens
+    return torch.cat([states[:num_tokens] for states in state.aux_hidden_states], -1)
+
+
+def step_spans(runner: Any) -> list[tuple[str, int, int]]:
+    """Returns the tokens of the present step, between its forward pass and sampling.
 
     Returns:
-        [num_tokens, any], those of the auxiliary layers side by side; and in the order of the batch each request's id,
-        the position of its first token and the number of its tokens. None if there was no forward pass.
+        In the order of the batch each request's id, the position of its first token and the number of its tokens;
+        empty if there was no forward pass.
     """
     state = runner.execute_model_state
     if state is None or state.aux_hidden_states is None:
-        return None
+        return []
     counts, batch = state.scheduler_output.num_scheduled_tokens, runner.input_batch
     first = batch.num_computed_tokens_cpu[: batch.num_reqs].tolist()
-    spans = [(request_id, at, counts[request_id]) for request_id, at in zip(batch.req_ids, first, strict=True)]
-    num_tokens = state.scheduler_output.total_num_scheduled_tokens
-    return torch.cat([states[:num_tokens] for states in state.aux_hidden_states], -1), spans
+    return [(request_id, at, counts[request_id]) for request_id, at in zip(batch.req_ids, first, strict=True)]
 
 
 def dummy_step(runner: Any, num_tokens: int) -> None:
@@ -132,15 +137,14 @@ def dummy_step(runner: Any, num_tokens: int) -> None:
     runner._sync_device()
 
 
-def kv_bytes_per_token(runner: Any) -> dict[str, int]:
-    """Returns KV cache bytes per token: `target`, and `draft` for the plugin's draft model."""
-    drafts: set[str] = getattr(getattr(runner, "drafter", None), "layers", set())
+def kv_bytes_per_token(kv_cache_config: Any, draft_layers: Collection[str] = ()) -> dict[str, int]:
+    """Returns KV cache bytes per token on a rank: `target`, and `draft` for the named layers."""
     found = {"target": 0, "draft": 0}
-    for group in runner.kv_cache_config.kv_cache_groups:
+    for group in kv_cache_config.kv_cache_groups:
         shared = group.kv_cache_spec
         own = getattr(shared, "kv_cache_specs", None) or dict.fromkeys(group.layer_names, shared)
         for name in group.layer_names:
-            found["draft" if name in drafts else "target"] += own[name].page_size_bytes // own[name].block_size
+            found["draft" if name in draft_layers else "target"] += own[name].page_size_bytes // own[name].block_size
     return found
 
 

@@ -1,6 +1,6 @@
 """Runs the draft model in vLLM's worker, in the target's block pool."""
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -116,12 +116,6 @@ class VllmDraftEngine:
             for index, group in enumerate(self._attention.kv_cache_groups):
                 if block_ids[group]:
                     self.coverage.allocated(request_id, len(held[group]), block_ids[group], index)
-
-    def note_states(self, runner: Any, planned: Container[str], num_nodes: Mapping[int, int]) -> None:
-        """Keeps the target's hidden states of a step; a draft model takes none."""
-
-    def note_accepted(self, accepted: Mapping[int, Sequence[int]]) -> None:
-        """Keeps the target's hidden states of accepted nodes of trees; a draft model takes none."""
 
     def block_tables(self, row: int) -> BlockTables:
         """See `DraftEngine`."""
@@ -254,9 +248,7 @@ class VllmDraftEngine:
         return (length + depth - 2) // size - length // size + 1
 
     def _fresh(self, request_id: str, num_computed_tokens: int, block_ids: Sequence[list[int]]) -> None:
-        # A connector fills blocks with the target's keys and values only: none of them counts as known.
-        known = 0 if self._vllm_config.kv_transfer_config else num_computed_tokens
         self.coverage.forget(request_id)
         for index, (group, size) in enumerate(zip(self._attention.kv_cache_groups, self._sizes, strict=True)):
-            first = known // size
+            first = num_computed_tokens // size
             self.coverage.allocated(request_id, first, block_ids[group][first:], index)

@@ -41,10 +41,12 @@ class Drafter:
         self.vocab_size: int = vllm_config.model_config.get_vocab_size()
         self._counters = CountersByMethod()
         self.engine: VllmDraftEngine | None = None
+        self._head: HeadEngine | None = None
         for config in configs:
-            if (weights := config.draft_weights) is not None:
-                engine_type = HeadEngine if config.uses_aux_states else VllmDraftEngine
-                self.engine = engine_type(vllm_config, weights)
+            if (weights := config.draft_weights) is not None and config.uses_aux_states:
+                self.engine = self._head = HeadEngine(vllm_config, weights)
+            elif weights is not None:
+                self.engine = VllmDraftEngine(vllm_config, weights)
         self.uses_states = any(config.uses_hidden_states for config in configs)
         self._states = TargetStates(vllm_config) if self.uses_states else None
         self.pending = PendingDrafts()
@@ -60,6 +62,9 @@ class Drafter:
             self._head_bytes += getattr(proposer, "weight_bytes", 0)
             on_error = functools.partial(self._count_error, config.method)
             self._proposers.append(GuardedProposer(proposer, self.vocab_size, on_error, config.method))
+        # Of the proposer with an engine.
+        index = self.config.kv_proposer or 0
+        self._kv_guard, self._kv_method = self._proposers[index], configs[index].method
         members = zip(self._proposers, configs, strict=True)
         self._cascade = Cascade(
             [Member(proposer, config.drafts_trees, config.keeps_kv) for proposer, config in members], self._note
@@ -103,13 +108,23 @@ class Drafter:
             planned: ids of the requests that get drafts after it.
             num_nodes: by row of the batch, the nodes of a tree with branches that the step verifies.
         """
-        if self.engine is not None:
-            self.engine.note_states(runner, planned, num_nodes)
+        head, method = self._head, self._kv_method
+        if head is None:
+            return
+
+        def note() -> None:
+            if not head.note_states(runner, planned, num_nodes):
+                self._count_error(method, RANKS_DIFFER)
+
+        self._kv_guard.attempt(note, "the target's hidden states")
+        if head.states.num_lost:
+            self._counters.of(method).requests_lost += head.states.num_lost
+            head.states.num_lost = 0
 
     def note_accepted(self, accepted: Mapping[int, Sequence[int]]) -> None:
         """Keeps the target's hidden states of accepted nodes of trees, by row of the batch, after `note_states`."""
-        if self.engine is not None:
-            self.engine.note_accepted(accepted)
+        if (head := self._head) is not None:
+            self._kv_guard.attempt(lambda: head.note_accepted(accepted), "the target's hidden states of a tree")
 
     def note_step(self, runner: Any, scheduler_output: Any, scopes: Mapping[str, str | None]) -> None:
         """Records a step's plan, before the runner updates its state.
@@ -130,8 +145,11 @@ class Drafter:
         # After that: a request may have the id of one that has ended.
         if scopes:
             self.scopes.update(scopes)
-        if self.engine is not None:
-            self.engine.note_blocks(runner, scheduler_output)
+        engine = self.engine
+        if engine is not None and not self._kv_guard.attempt(
+            lambda: engine.note_blocks(runner, scheduler_output), "the step's KV blocks"
+        ):
+            engine.coverage.reset()
 
     @property
     def layers(self) -> set[str]:

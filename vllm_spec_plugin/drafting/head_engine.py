@@ -8,11 +8,11 @@ import torch
 
 from vllm_spec_plugin.compat.draft_attention import PassBatch
 from vllm_spec_plugin.compat.eagle3 import HeadPass, head_pass, head_vllm_config, share_embedding
-from vllm_spec_plugin.compat.runner import aux_states
+from vllm_spec_plugin.compat.runner import aux_states, step_spans
 from vllm_spec_plugin.drafting.draft_engine import VllmDraftEngine
 from vllm_spec_plugin.drafting.ranks import RanksDifferError
 from vllm_spec_plugin.drafting.state_buffer import Span, StateBuffer
-from vllm_spec_plugin.proposers.base import RequestView
+from vllm_spec_plugin.proposers.base import NO_DRAFT, RequestView
 from vllm_spec_plugin.proposers.draft_model.catch_up import Chunk
 from vllm_spec_plugin.proposers.eagle3.checkpoint import read_head
 from vllm_spec_plugin.proposers.section import DraftWeights
@@ -37,34 +37,62 @@ class HeadEngine(VllmDraftEngine):
         super().__init__(vllm_config, weights)
         self._head = read_head(weights.model)
         self.aux_layers = self._head.config.aux_layers_of(vllm_config.model_config.get_total_num_hidden_layers())
-        self.states = StateBuffer(vllm_config.scheduler_config.max_num_batched_tokens)
+        scheduler = vllm_config.scheduler_config
+        self._step_tokens: int = scheduler.max_num_batched_tokens
+        # Text that is left to come together, that of steps until it has, and the last position of each request.
+        self._num_rows: int = 5 * self._step_tokens // 2 + scheduler.max_num_seqs
+        # Tokens of the steps since text was last computed without drafts.
+        self._num_since = 0
         # By row of a tree that the present step verifies: request, position after the text, states of the nodes.
         self._nodes: dict[int, tuple[str, int, torch.Tensor]] = {}
 
-    def note_states(self, runner: Any, planned: Container[str], num_nodes: Mapping[int, int]) -> None:
+    def load(self, target: Any) -> None:
+        """See `VllmDraftEngine`; the memory for hidden states is part of what vLLM then measures."""
+        super().load(target)
+        size = self._head.config.target_hidden_size * len(self.aux_layers)
+        dtype, device = self._vllm_config.model_config.dtype, self._vllm_config.device_config.device
+        self.states = StateBuffer(torch.empty(self._num_rows, size, dtype=dtype, device=device), self.max_len)
+
+    def note_states(self, runner: Any, planned: Container[str], num_nodes: Mapping[int, int]) -> bool:
         """Keeps the target's hidden states of the present step, before it is sampled; those of nodes for now.
 
-        Requests that get no drafts are computed nevertheless, as later ones may find their blocks in the prefix cache:
-        prompts at once, other tokens when many have come together.
+        Texts that the head did not compute in the step before are computed without drafts when many tokens have come
+        together, parts of prompts at once: later requests may find their blocks in the prefix cache, a proposer before
+        the head may have drafted, and hidden states cannot be kept for long.
 
         Args:
             runner: the runner.
             planned: ids of the requests that get drafts after the step.
             num_nodes: by row of the batch, the nodes of a tree with branches that the step verifies.
+
+        Returns:
+            Whether all ranks computed the same.
         """
         self._nodes = {}
-        if (found := aux_states(runner)) is None:
-            return
-        states, spans = found
-        if num_nodes:
-            states, spans = self._without_nodes(states, spans, num_nodes)
-        self.states.add(states, spans)
-        # Of a tree, not now: an accepted branch's blocks, copied before the step, will replace the request's own.
-        others = [(row, span[0]) for row, span in enumerate(spans) if span[0] not in planned and row not in num_nodes]
-        if self.states.is_full(_COME_TOGETHER * len(spans)) or any(
-            spans[row][2] >= _COME_TOGETHER for row, _ in others
-        ):
-            self._compute(others)
+        spans = step_spans(runner)
+        if not spans:
+            return True
+        # By the scheduler's plan alone, so that ranks compute in the same steps.
+        enough = max(min(_COME_TOGETHER, self._step_tokens // len(spans)), 1)
+        self._num_since += sum([count for _, _, count in spans])
+        is_due = self._num_since >= enough * len(spans) or any(
+            count >= _COME_TOGETHER and request_id not in planned for request_id, _, count in spans
+        )
+        if is_due:
+            self._num_since = sum([count for request_id, _, count in spans if request_id in planned])
+        try:
+            states, texts = aux_states(runner), spans
+            if num_nodes:
+                states, texts = self._without_nodes(states, spans, num_nodes)
+            self.states.add(states, texts)
+            if is_due:
+                self._compute(texts, planned, num_nodes, enough // 2)
+        except Exception:
+            if is_due and self.ranks is not None:
+                self.ranks.note_fault()
+                self._agree(has_fault=True)
+            raise
+        return not is_due or self._agree(has_fault=False)
 
     def note_accepted(self, accepted: Mapping[int, Sequence[int]]) -> None:
         """Keeps the target's hidden states of accepted nodes, which follow the text.
@@ -92,41 +120,65 @@ class HeadEngine(VllmDraftEngine):
             start += count
         return torch.cat(texts), kept
 
-    def _compute(self, requests: Sequence[tuple[int, str]]) -> None:
+    def _agree(self, *, has_fault: bool) -> bool:
+        """Whether all ranks have computed the same, without a fault; otherwise nothing counts as computed."""
+        if self.ranks is None or self.ranks.at_end([NO_DRAFT] if has_fault else []):
+            return True
+        self.coverage.reset()
+        return False
+
+    def _compute(
+        self, spans: Sequence[Span], planned: Container[str], num_nodes: Container[int], at_least: int
+    ) -> None:
         """Computes all positions whose hidden states and next token are there, without drafts.
 
+        Left out are requests for which the head may draft in this step, having drafted in the one before.
+
         Args:
-            requests: row of the batch and id of each request.
+            spans: text tokens of the step.
+            planned: ids of the requests that get drafts after the step.
+            num_nodes: rows of the batch whose trees the step verifies.
+            at_least: minimum tokens of a text; fewer wait for more.
         """
-        chunks = []
-        for row, request_id in requests:
+        chunks: list[Chunk] = []
+        soon: set[int] = set()
+        for row, (request_id, at, _) in enumerate(spans):
             first, stop = self.states.span(request_id)
-            stop = min(stop, int(self._runner.input_batch.num_tokens_no_spec[row]) - 1, self.max_len)
-            text, tables = self._texts[row, : max(stop, 0)], self.block_tables(row)
-            start = self.coverage.watermark(request_id, text, tables)
-            if first <= start < stop:
-                view = RequestView(request_id, text, 0, np.empty(0), point_mass=True, row=row)
+            stop = min(stop, int(self._runner.input_batch.num_tokens_no_spec[row]) - 1)
+            # The last position that the head computed with drafts is kept.
+            if stop - first < max(at_least, 1) or (request_id in planned and at - first <= 1):
+                continue
+            text, tables = self._texts[row, :stop], self.block_tables(row)
+            start = self.coverage.watermark(request_id, text, tables, soon)
+            if start < first:
+                # Blocks before it were found in the prefix cache; those of this step are not computed yet.
+                if at > first:
+                    self.states.lose(request_id)
+                continue
+            if row in num_nodes:
+                # Blocks of an accepted branch, copied before the step, will replace the request's own from here on.
+                stop = min(at // size * size for size in self._sizes)
+            if start < stop:
+                view = RequestView(request_id, text[:stop], 0, np.empty(0), point_mass=True, row=row)
+                soon.update(self.coverage.blocks_filled(start, stop, tables))
                 chunks.append(Chunk(view, start, stop, 0, tables))
-        if chunks:
-            try:
-                with torch.inference_mode():
-                    self.start(chunks, 0)
-            except RanksDifferError:
-                # Raised on all ranks, which then go on alike.
-                self.coverage.reset()
-                return
-            for chunk in chunks:
-                self.coverage.computed(chunk.request.request_id, chunk.start, chunk.stop, chunk.tables)
+        if not chunks:
+            return
+        try:
+            with torch.inference_mode():
+                self.start(chunks, 0)
+        except RanksDifferError:
+            # Raised on all ranks, which then go on alike.
+            return
+        for chunk in chunks:
+            self.coverage.computed(chunk.request.request_id, chunk.start, chunk.stop, chunk.tables)
+            self.states.drop_before(chunk.request.request_id, chunk.stop - 1)
 
     def start(self, chunks: Sequence[Chunk], num_steps: int) -> torch.Tensor:
         """See `DraftEngine`."""
-        spans = [(chunk.request.request_id, chunk.start, chunk.stop) for chunk in chunks]
-        self._states = torch.cat([part for span in spans for part in self.states.take(*span)])
+        self._states = self.states.take([(c.request.request_id, c.start, c.stop - c.start) for c in chunks])
         self._is_first = True
-        logits = super().start(chunks, num_steps)
-        for request_id, _, stop in spans:
-            self.states.drop_before(request_id, stop - 1)
-        return logits
+        return super().start(chunks, num_steps)
 
     def step(self, token_ids: torch.Tensor) -> torch.Tensor:
         """See `DraftEngine`."""

@@ -1,115 +1,155 @@
 """Keeps the target's hidden states until a head has computed their positions."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 
 # Id of a request, position of its first token, and number of its tokens in a step.
 Span = tuple[str, int, int]
-# Minimum tokens of a request in a step for a copy of its own: those of a prompt.
-_LONG = 64
+
+
+@dataclass(slots=True)
+class _Kept:
+    """States of consecutive positions of a request.
+
+    Attributes:
+        first: position of the first state.
+        rows: index of each state's row in the buffer.
+    """
+
+    first: int
+    rows: list[int]
 
 
 class StateBuffer:
-    """Keeps hidden states of consecutive positions per request, the latest ones.
+    """Keeps hidden states of consecutive positions per request, in rows of one tensor that never grows.
 
-    Positions that are computed again, after rejected drafts, replace what was kept of them.
+    Positions that are computed again, after rejected drafts, replace what was kept of them. A request is *lost* once
+    the states of a position are missing: the head cannot compute it from then on, and none of its states are kept.
 
     Attributes:
-        num_tokens: number of positions of all requests.
+        num_lost: number of requests that were lost.
     """
 
-    def __init__(self, step_tokens: int) -> None:
+    def __init__(self, states: torch.Tensor, max_len: int) -> None:
         """Starts empty.
 
         Args:
-            step_tokens: maximum positions of a step. Those of two steps are kept; beyond that the longest request loses
-                its oldest ones.
+            states: [num_rows, size], the memory for states. If it is full, the request with the most states is lost.
+            max_len: the head's context length; states of positions from there on are not kept.
         """
-        self._step_tokens = step_tokens
-        self.num_tokens = 0
-        # Per request its parts, each begins where the one before ends: position of the first state, position after the
-        # last one, and states. Their length is the difference: asking a tensor takes longer.
-        self._parts: dict[str, list[tuple[int, int, torch.Tensor]]] = {}
+        self._states = states
+        self._max_len = max_len
+        self._free = list(range(len(states)))
+        self._kept: dict[str, _Kept] = {}
+        self._lost: set[str] = set()
+        self.num_lost = 0
 
     def add(self, states: torch.Tensor, spans: Sequence[Span]) -> None:
-        """Keeps the states of a step.
+        """Copies the states of a step.
 
         Args:
-            states: [num_tokens, any].
+            states: [num_tokens, size].
             spans: in the order of `states` each request's id, the position of its first token, and its tokens.
         """
-        # A part keeps its whole tensor alive: prompts get their own.
-        counts = [count for _, _, count in spans]
-        pieces = list(states.split(counts))
-        if max(counts, default=0) >= _LONG:
-            short = [i for i, count in enumerate(counts) if count < _LONG]
-            if short:
-                together = torch.cat([pieces[i] for i in short]).split([counts[i] for i in short])
-                for i, piece in zip(short, together, strict=True):
-                    pieces[i] = piece
-            for i, count in enumerate(counts):
-                if count >= _LONG:
-                    pieces[i] = pieces[i].clone()
-        for (request_id, first, count), piece in zip(spans, pieces, strict=True):
-            parts = self._parts.get(request_id)
-            if parts and parts[-1][1] != first:
-                self._cut(request_id, first)
-            self._parts.setdefault(request_id, []).append((first, first + count, piece))
-        self.num_tokens += sum(counts)
-        while self.num_tokens > 2 * self._step_tokens:
-            self._drop_oldest(max(self._parts, key=lambda request_id: _length(self._parts[request_id])))
-
-    def is_full(self, enough: int) -> bool:
-        """Whether there are `enough` positions, or too many for another step to find room."""
-        return self.num_tokens >= min(enough, self._step_tokens)
+        new: list[Span] = []
+        starts: list[int] = []
+        start = 0
+        for request_id, first, num_tokens in spans:
+            if (num_kept := min(num_tokens, self._max_len - first)) > 0 and self._continues(request_id, first):
+                new.append((request_id, first, num_kept))
+                starts.append(start)
+            start += num_tokens
+        self._make_room(new)
+        sources: list[int] = []
+        rows: list[int] = []
+        for (request_id, first, num_tokens), at in zip(new, starts, strict=True):
+            if request_id not in self._lost:
+                added = self._free[-num_tokens:]
+                del self._free[-num_tokens:]
+                self._kept.setdefault(request_id, _Kept(first, [])).rows += added
+                rows += added
+                sources += range(at, at + num_tokens)
+        try:
+            if len(sources) < start:
+                states = states[self._index(sources)]
+            self._states.index_copy_(0, self._index(rows), states)
+        except Exception:
+            for request_id, _, _ in spans:
+                self.lose(request_id)
+            raise
 
     def span(self, request_id: str) -> tuple[int, int]:
         """Returns the position of the first state of a request, and that after the last one; (0, 0) without any."""
-        parts = self._parts.get(request_id)
-        return (parts[0][0], parts[-1][1]) if parts else (0, 0)
+        kept = self._kept.get(request_id)
+        return (kept.first, kept.first + len(kept.rows)) if kept is not None else (0, 0)
 
-    def take(self, request_id: str, start: int, stop: int) -> list[torch.Tensor]:
-        """Returns the states of the positions from `start` to before `stop` in parts; all must be there."""
-        found = []
-        for first, last, states in self._parts[request_id]:
-            if first < stop and last > start:
-                is_whole = start <= first and last <= stop
-                found.append(states if is_whole else states[max(start - first, 0) : stop - first])
-        return found
+    def take(self, spans: Sequence[Span]) -> torch.Tensor:
+        """Returns [num_tokens, size], copies of the states of all spans in order.
+
+        Raises:
+            ValueError: some are not there.
+        """
+        rows: list[int] = []
+        for request_id, first, num_tokens in spans:
+            begin, end = self.span(request_id)
+            if not begin <= first <= first + num_tokens <= end:
+                raise ValueError(f"{request_id}: states {begin} to {end} are kept, {num_tokens} from {first} are not")
+            rows += self._kept[request_id].rows[first - begin : first - begin + num_tokens]
+        return self._states.index_select(0, self._index(rows))
 
     def drop_before(self, request_id: str, position: int) -> None:
-        """Drops parts whose positions are all before `position`."""
-        parts = self._parts.get(request_id, [])
-        count = 0
-        while count < len(parts) and parts[count][1] <= position:
-            count += 1
-        self.num_tokens -= _length(parts[:count])
-        del parts[:count]
+        """Drops the states of positions before `position`."""
+        kept = self._kept.get(request_id)
+        if kept is not None and position > kept.first:
+            self._free += kept.rows[: position - kept.first]
+            del kept.rows[: position - kept.first]
+            kept.first = position
+
+    def lose(self, request_id: str) -> None:
+        """Drops all states of a request, and keeps no later ones until it is forgotten."""
+        self.num_lost += request_id not in self._lost
+        self._drop(request_id)
+        self._lost.add(request_id)
 
     def forget(self, request_id: str) -> None:
-        """Drops all states of a request."""
-        self.num_tokens -= _length(self._parts.pop(request_id, []))
+        """Drops all that is known of a request that has ended, or will be computed anew."""
+        self._drop(request_id)
+        self._lost.discard(request_id)
 
-    def _cut(self, request_id: str, position: int) -> None:
-        """Drops states from a position on; all of them if there is a gap before it."""
-        parts = self._parts[request_id]
-        if parts[-1][1] < position:
-            self.forget(request_id)
+    def _drop(self, request_id: str) -> None:
+        if (kept := self._kept.pop(request_id, None)) is not None:
+            self._free += kept.rows
+
+    def _continues(self, request_id: str, first: int) -> bool:
+        """Whether states from a position on may follow those of a request, after dropping those that they replace."""
+        kept = self._kept.get(request_id)
+        if kept is None:
+            return request_id not in self._lost
+        if first > kept.first + len(kept.rows):
+            self.lose(request_id)
+            return False
+        num_same = first - kept.first
+        if num_same <= 0:
+            self._drop(request_id)
+        elif num_same < len(kept.rows):
+            self._free += kept.rows[num_same:]
+            del kept.rows[num_same:]
+        return True
+
+    def _make_room(self, new: Sequence[Span]) -> None:
+        """Loses the longest requests until the others' new states find rows."""
+        num_rows = {request_id: num_tokens for request_id, _, num_tokens in new}
+        if sum(num_rows.values()) <= len(self._free):
             return
-        while parts and parts[-1][0] >= position:
-            self.num_tokens -= _length([parts.pop()])
-        if parts and parts[-1][1] > position:
-            first, last, states = parts[-1]
-            self.num_tokens -= last - position
-            parts[-1] = first, position, states[: position - first]
+        lengths = {request_id: len(kept.rows) for request_id, kept in self._kept.items()}
+        lengths |= {request_id: lengths.get(request_id, 0) + count for request_id, count in num_rows.items()}
+        for request_id in sorted(lengths, key=lengths.__getitem__, reverse=True):
+            if sum(num_rows.values()) <= len(self._free):
+                return
+            self.lose(request_id)
+            num_rows.pop(request_id, None)
 
-    def _drop_oldest(self, request_id: str) -> None:
-        parts = self._parts[request_id]
-        self.num_tokens -= _length([parts.pop(0)])
-        if not parts:
-            del self._parts[request_id]
-
-
-def _length(parts: Sequence[tuple[int, int, torch.Tensor]]) -> int:
-    return sum([last - first for first, last, _ in parts])
+    def _index(self, rows: Sequence[int]) -> torch.Tensor:
+        return torch.tensor(rows, dtype=torch.int64, device=self._states.device)

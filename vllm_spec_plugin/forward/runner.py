@@ -130,7 +130,10 @@ class SpecRunnerMixin(Runner):
 
     def describe(self) -> str:
         """Describes what is served, and the memory that it takes, once the KV cache is laid out."""
-        per_token, kv_bytes = compat.kv_bytes_per_token(self), compat.kv_cache_bytes(self)
+        per_token, kv_bytes = (
+            compat.kv_bytes_per_token(self.kv_cache_config, self.drafter.layers),
+            compat.kv_cache_bytes(self),
+        )
         kv_draft_bytes = kv_bytes * per_token["draft"] // (sum(per_token.values()) or 1)
         return describe(self.drafter.config.summary, self.drafter.weight_bytes, kv_bytes, kv_draft_bytes)
 

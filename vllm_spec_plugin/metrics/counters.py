@@ -51,6 +51,7 @@ class StepCounters:
         chosen_lengths: number of planned drafts, by draft length from 0.
         without_drafts: requests that are served without drafts, by reason.
         requests_without_salt: requests without a cache_salt that share text with all others without one.
+        requests_lost: requests that a head can no longer draft for, as hidden states of their text are missing.
         switched_off: times that a request with drafts in the step before got none.
         predicted_seconds: forecast time of steps, if the policy makes forecasts.
         measured_seconds: measured time of the same steps.
@@ -75,6 +76,7 @@ class StepCounters:
     chosen_lengths: list[int] = field(default_factory=list)
     without_drafts: dict[str, int] = field(default_factory=dict)
     requests_without_salt: int = 0
+    requests_lost: int = 0
     switched_off: int = 0
     predicted_seconds: float = 0.0
     measured_seconds: float = 0.0

@@ -66,6 +66,8 @@ class Exporter:
         self._without_drafts = counter("requests_without_drafts", without, "reason")
         salt = "Requests without a cache_salt whose text is shared with all others without one."
         self._without_salt = counter("requests_without_salt", salt)
+        lost = "Requests that a head can no longer draft for: hidden states of their text are missing."
+        self._lost = counter("requests_lost", lost, "method")
         self._switched_off = counter("switched_off", "Times that a request was no longer drafted for.", "method")
         predicted, measured = "Expected time of steps with a forecast.", "Measured time of the same steps."
         self._predicted = counter("predicted_step_seconds", predicted, "method")
@@ -119,6 +121,7 @@ class Exporter:
         for reason in WITHOUT_DRAFTS:
             self._without_drafts.labels(*of, reason).inc(step.without_drafts.get(reason, 0))
         self._without_salt.labels(*of).inc(step.requests_without_salt)
+        self._lost.labels(*of, step.method).inc(step.requests_lost)
         self._switched_off.labels(*of, step.method).inc(step.switched_off)
         self._predicted.labels(*of, step.method).inc(step.predicted_seconds)
         self._measured.labels(*of, step.method).inc(step.measured_seconds)

@@ -112,7 +112,8 @@ class Proposer(Protocol):
     must have the same drafts. One request's text may not influence another's drafts, unless it is finished and both
     have the same `RequestView.scope`.
 
-    A proposer that samples siblings has an attribute `num_siblings`, their maximum number.
+    A proposer that samples siblings has an attribute `num_siblings`, their maximum number. One with a true attribute
+    `survives_faults` has correct state after `propose` has raised an exception; that of others is then dropped.
     """
 
     def propose(self, requests: Sequence[RequestView]) -> list[Draft]:

@@ -60,9 +60,10 @@ class GuardedProposer:
         except Exception as error:
             reason = error.reason if isinstance(error, _FaultError) else RAISED
             self._report(reason, f"no drafts in this step: {type(error).__name__}: {error}")
-            # Its state may be inconsistent: rebuild it from the requests' texts.
-            for request in requests:
-                self.forget(request.request_id)
+            if not getattr(self._proposer, "survives_faults", False):
+                # Its state may be inconsistent: rebuild it from the requests' texts.
+                for request in requests:
+                    self.forget(request.request_id)
             return [NO_DRAFT] * len(requests)
         checked = [self._checked(request, draft) for request, draft in zip(requests, drafts, strict=True)]
         drawn = {i: draft.probs for i, draft in enumerate(checked) if draft.probs is not None}
@@ -89,6 +90,15 @@ class GuardedProposer:
             self._proposer.forget(request_id)
         except Exception as error:
             self._report(RAISED, f"forgetting a request: {type(error).__name__}: {error}")
+
+    def attempt(self, work: Callable[[], None], name: str) -> bool:
+        """Does work for the proposer outside of drafting; False after a fault, which is reported under that name."""
+        try:
+            work()
+        except Exception as error:
+            self._report(RAISED, f"{name}: {type(error).__name__}: {error}")
+            return False
+        return True
 
     def finish(self, request_id: str) -> None:
         """Calls the proposer's `finish` for a request that has ended, or `forget` if it has none."""

@@ -185,7 +185,7 @@ def read_facts(source: ModelSource) -> ModelFacts:
     num_heads = _count(config, "num_attention_heads")
     return ModelFacts(
         vocab_size=_count(config, "vocab_size"),
-        context=_context(config),
+        context=context_of(config),
         num_heads=num_heads,
         num_kv_heads=_count(config, "num_key_value_heads") or num_heads,
         end_ids=_ids(getattr(config, "eos_token_id", None)) | _ids(generation_ends),
@@ -226,12 +226,21 @@ def _count(config: Any, name: str) -> int | None:
     return value if isinstance(value, int) and value > 0 else None
 
 
-def _context(config: Any) -> int | None:
+def context_of(config: Any) -> int | None:
+    """Returns the maximum context length of a model with a transformers config, in tokens; None is not known."""
     length = _count(config, "max_position_embeddings")
     rope = getattr(config, "rope_parameters", None) or {}
     if length is not None and rope.get("rope_type") in _STRETCHING:
         length = int(length * (rope.get("factor") or 1))
     return length
+
+
+def context_note(shown: str, context: int, max_model_len: int) -> str:
+    """Returns the warning about a draft model or head with a shorter context than requests may have."""
+    return (
+        f"the context of {shown} is {context:,} tokens, requests may have {max_model_len:,}: "
+        f"drafts end at token {context:,}"
+    )
 
 
 def _ids(value: int | Iterable[int] | None) -> frozenset[int]:

@@ -95,10 +95,17 @@ def _above_one(name: str) -> Callable[[Facts], str]:
     return found
 
 
+def _untested_connector(facts: Facts) -> str:
+    connector = facts.server.kv_connector
+    return "" if connector in TESTED_CONNECTORS else connector
+
+
 def _shown(model: ModelFacts) -> str:
     return f"'{show_text(model.name, 200)}' ({model.architecture})"
 
 
+TESTED_CONNECTORS = ("ExampleConnector", "DecodeBenchConnector")
+"""KV connectors that engine tests cover."""
 SERVED_LAYERS = "models whose layers are full or sliding-window attention"
 
 RULES: tuple[Rule, ...] = (
@@ -178,6 +185,20 @@ RULES: tuple[Rule, ...] = (
         lambda facts: "layers that skip prompts" if facts.server.has_fast_prefill else "",
         "drafts were not tested with it",
         "no --kv-sharing-fast-prefill",
+    ),
+    Rule(
+        "--kv-transfer-config",
+        EVERYTHING,
+        _untested_connector,
+        "drafts were not tested with it",
+        f"no KV connector, or {' or '.join(TESTED_CONNECTORS)}",
+    ),
+    Rule(
+        "--kv-transfer-config",
+        DRAFT_MODELS,
+        lambda facts: facts.server.kv_connector,
+        "it stores and loads the target's keys and values, and a draft model or head would lack its own",
+        "no KV connector",
     ),
     Rule(
         "--logits-processors",

@@ -1,9 +1,17 @@
 """Hidden states are kept by position until a head has computed them; the numbers are the positions they stand for."""
 
+import gc
+
 import pytest
 import torch
 
 from vllm_spec_plugin.drafting.state_buffer import StateBuffer
+
+FAR = 10**6
+
+
+def buffer_of(num_rows: int, max_len: int = FAR) -> StateBuffer:
+    return StateBuffer(torch.empty(num_rows, 2, dtype=torch.int64), max_len)
 
 
 def states(first: int, count: int, mark: int = 0) -> torch.Tensor:
@@ -13,12 +21,12 @@ def states(first: int, count: int, mark: int = 0) -> torch.Tensor:
 
 def kept(buffer: StateBuffer, request_id: str, start: int, stop: int) -> list[list[int]]:
     """Position and mark of each state."""
-    parts: list[list[int]] = torch.cat(buffer.take(request_id, start, stop)).tolist()
-    return parts
+    found: list[list[int]] = buffer.take([(request_id, start, stop - start)]).tolist()
+    return found
 
 
 def test_positions_computed_again_replace_earlier_ones() -> None:
-    buffer = StateBuffer(100)
+    buffer = buffer_of(100)
     buffer.add(torch.cat([states(0, 3), states(5, 4)]), [("a", 0, 3), ("b", 5, 4)])
     # Of four positions of b two had rejected drafts.
     buffer.add(torch.cat([states(3, 1, 1), states(7, 3, 1)]), [("a", 3, 1), ("b", 7, 3)])
@@ -26,58 +34,97 @@ def test_positions_computed_again_replace_earlier_ones() -> None:
     assert buffer.span("b") == (5, 10)
     assert kept(buffer, "b", 6, 9) == [[6, 0], [7, 1], [8, 1]]
     assert kept(buffer, "a", 2, 4) == [[2, 0], [3, 1]]
+    assert buffer.take([("b", 9, 1), ("a", 0, 2)])[:, 0].tolist() == [9, 0, 1]
+    buffer.add(states(2, 2, 2), [("b", 2, 2)])
+    assert kept(buffer, "b", *buffer.span("b")) == [[2, 2], [3, 2]]
 
 
-def test_states_before_a_gap_are_dropped() -> None:
-    buffer = StateBuffer(100)
+def test_states_that_are_not_there_are_not_given() -> None:
+    buffer = buffer_of(100)
+    buffer.add(states(3, 2), [("a", 3, 2)])
+    for first, num_tokens in ((2, 2), (4, 2)):
+        with pytest.raises(ValueError, match="a: states 3 to 5 are kept"):
+            buffer.take([("a", first, num_tokens)])
+
+
+def test_a_request_with_a_gap_is_lost_until_it_is_forgotten() -> None:
+    buffer = buffer_of(10)
     buffer.add(states(0, 3), [("a", 0, 3)])
-    buffer.add(states(6, 2), [("a", 6, 2)])
-    assert buffer.span("a") == (6, 8)
+    for first in (6, 8):
+        buffer.add(torch.cat([states(first, 2), states(first, 2)]), [("a", first, 2), ("b", first, 2)])
+        assert buffer.span("a") == (0, 0)
+    assert kept(buffer, "b", 6, 10) == [[6, 0], [7, 0], [8, 0], [9, 0]]
+    assert buffer.num_lost == 1
+    buffer.forget("a")
+    buffer.add(states(10, 2), [("a", 10, 2)])
+    assert buffer.span("a") == (10, 12)
 
 
-def test_computed_and_forgotten_states_are_dropped() -> None:
-    buffer = StateBuffer(100)
+def test_computed_and_forgotten_states_make_room() -> None:
+    buffer = buffer_of(6)
     for first in range(0, 6, 2):
         buffer.add(states(first, 2), [("a", first, 2)])
     buffer.drop_before("a", 3)
-    assert buffer.span("a") == (2, 6)
-    buffer.drop_before("a", 6)
-    assert buffer.span("a") == (0, 0)
-    buffer.add(states(6, 2), [("a", 6, 2)])
+    assert buffer.span("a") == (3, 6)
+    buffer.add(states(0, 3), [("b", 0, 3)])
     buffer.forget("a")
     buffer.forget("never seen")
     assert buffer.span("a") == (0, 0)
+    buffer.add(states(7, 3), [("c", 7, 3)])
+    assert kept(buffer, "b", 0, 3) == [[0, 0], [1, 0], [2, 0]]
+    assert kept(buffer, "c", 7, 10) == [[7, 0], [8, 0], [9, 0]]
+    assert not buffer.num_lost
 
 
-@pytest.mark.parametrize("count", [1, 100])
-def test_the_longest_request_loses_its_oldest_states(count: int) -> None:
-    buffer = StateBuffer(2 * count)
-    for first in range(4):
-        buffer.add(states(first * count, count), [("a", first * count, count)])
-    buffer.add(states(0, count), [("b", 0, count)])
-    assert buffer.span("a") == (count, 4 * count)
-    assert buffer.span("b") == (0, count)
+def test_where_all_rows_are_taken_the_longest_request_is_lost() -> None:
+    buffer = buffer_of(10)
+    buffer.add(torch.cat([states(0, 6), states(0, 2)]), [("long", 0, 6), ("short", 0, 2)])
+    buffer.add(torch.cat([states(2, 1), states(6, 1), states(0, 3)]), [("short", 2, 1), ("long", 6, 1), ("new", 0, 3)])
+    assert [buffer.span(name) for name in ("long", "short", "new")] == [(0, 0), (0, 3), (0, 3)]
+    assert kept(buffer, "short", 0, 3) == [[0, 0], [1, 0], [2, 0]]
+    assert kept(buffer, "new", 0, 3) == [[0, 0], [1, 0], [2, 0]]
+    assert buffer.num_lost == 1
+    # More than there is memory.
+    buffer.add(states(0, 11), [("huge", 0, 11)])
+    assert [buffer.span(name) for name in ("huge", "short", "new")] == [(0, 0), (0, 3), (0, 3)]
 
 
-@pytest.mark.parametrize("enough", [60, 1000])
-def test_a_buffer_is_full_while_another_step_finds_room(enough: int) -> None:
-    """Also where many requests together wait for more positions than are kept."""
-    buffer = StateBuffer(100)
-    num_steps = 0
-    while not buffer.is_full(enough) and num_steps < 9:
-        buffer.add(states(num_steps, 30), [(f"request {num_steps}", 0, 30)])
-        num_steps += 1
-    assert buffer.num_tokens == 30 * num_steps == {60: 60, 1000: 120}[enough]
-    buffer.add(states(0, 80), [("other", 0, 80)])
-    assert buffer.num_tokens == 30 * num_steps + 80
+def test_states_beyond_the_heads_context_are_not_kept() -> None:
+    buffer = buffer_of(100, max_len=5)
+    buffer.add(torch.cat([states(3, 4), states(9, 2), states(0, 1)]), [("a", 3, 4), ("b", 9, 2), ("c", 0, 1)])
+    buffer.add(states(7, 2), [("a", 7, 2)])
+    assert [buffer.span(name) for name in ("a", "b", "c")] == [(3, 5), (0, 0), (0, 1)]
+    assert kept(buffer, "c", 0, 1) == [[0, 0]]
 
 
-def test_a_prompt_is_copied_from_its_step() -> None:
-    """Else one token of another request would keep the states of the whole step."""
-    step = torch.cat([states(0, 200), states(9, 1)])
-    buffer = StateBuffer(1000)
-    buffer.add(step, [("prompt", 0, 200), ("text", 9, 1)])
-    for request_id, start, stop in (("prompt", 0, 200), ("text", 9, 10)):
-        [part] = buffer.take(request_id, start, stop)
-        assert part.untyped_storage().nbytes() == part.nbytes
-        assert part[:, 0].tolist() == list(range(start, stop))
+def test_states_that_could_not_be_written_are_not_kept() -> None:
+    buffer = buffer_of(10)
+    with pytest.raises(RuntimeError):
+        buffer.add(torch.zeros(3, 7, dtype=torch.int64), [("a", 0, 3)])
+    assert buffer.span("a") == (0, 0)
+    buffer.add(states(0, 10), [("b", 0, 10)])
+    assert buffer.span("b") == (0, 10)
+
+
+def test_memory_does_not_grow_with_long_and_short_texts() -> None:
+    """A head with a context of 64, one long request among 15 short ones: only the buffer's own tensor is held."""
+    buffer = StateBuffer(torch.empty(2 * 128 + 16, 300), 64)
+    own = 272 * 300 * 4
+    for step in range(400):
+        spans = [("long", step, 1)]
+        for i in range(15):
+            name, position = f"{i}-{(step + i) // 20}", (step + i) % 20
+            spans.append((name, position, 1))
+            if position == 19:
+                buffer.drop_before(name, 10)
+            if position == 0:
+                buffer.forget(f"{i}-{(step + i) // 20 - 1}")
+        buffer.add(torch.zeros(len(spans), 300), spans)
+        assert held(300) == own
+    assert buffer.span("long") == (0, 64)
+
+
+def held(size: int) -> int:
+    """Bytes of the storage of all tensors with rows of that size."""
+    tensors = [one for one in gc.get_objects() if type(one) is torch.Tensor and one.dim() == 2 and one.shape[1] == size]
+    return sum({one.untyped_storage().data_ptr(): one.untyped_storage().nbytes() for one in tensors}.values())

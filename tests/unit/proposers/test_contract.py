@@ -48,7 +48,11 @@ def table_worker() -> Worker:
 def eagle3_worker() -> Worker:
     """As for a draft model, of which all hidden states are kept."""
     worker = table_worker()
-    worker.engine.states = SimpleNamespace(span=lambda request_id: (0, sys.maxsize), forget=lambda request_id: None)
+    worker.engine.states = SimpleNamespace(
+        span=lambda request_id: (0, sys.maxsize),
+        forget=lambda request_id: None,
+        drop_before=lambda request_id, position: None,
+    )
 
     def show(views):
         # The head does not see the first token.

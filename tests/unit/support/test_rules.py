@@ -8,7 +8,7 @@ from vllm_spec_plugin.compat.facts import Facts, Layer, ModelFacts, ServerFacts
 from vllm_spec_plugin.config import parse_config
 from vllm_spec_plugin.schema.errors import ConfigError
 from vllm_spec_plugin.support.refusals import check, features_of, refusals
-from vllm_spec_plugin.support.rules import EVERYTHING, RULES, Feature
+from vllm_spec_plugin.support.rules import EVERYTHING, RULES, TESTED_CONNECTORS, Feature
 
 TARGET = ModelFacts("/models/target", "LlamaForCausalLM")
 DRAFT = ModelFacts("/models/draft", "Qwen3ForCausalLM")
@@ -65,7 +65,9 @@ CASES = [
     (target(Layer.FULL, Layer.SLIDING), TREES, "which has sliding-window attention; branches were not tested with it"),
     (target(has_mrope=True), CHAINS, "which has M-RoPE positions"),
     (target(attends_both_ways=True), TREES, "which has bidirectional attention for images"),
-    (server(kv_connector="NixlConnector"), TREES, "--kv-transfer-config: got NixlConnector; "),
+    (server(kv_connector="NixlConnector"), CHAINS, "--kv-transfer-config: got NixlConnector; drafts were not tested"),
+    (server(kv_connector="ExampleConnector"), DRAFTED, "--kv-transfer-config: got ExampleConnector; it stores"),
+    (server(kv_connector="ExampleConnector"), TREES, "--kv-transfer-config: got ExampleConnector; a KV connector"),
     (server(full_cuda_graphs=True), TREES, "--compilation-config: got full CUDA graphs; "),
     (server(captures_kv_writes=True), TREES, "--compilation-config: got CUDA graphs that hold vllm::unified_kv_cache"),
     (server(fused_kv_writes=("fuse_rope_kvcache",)), TREES, "--compilation-config: got the passes fuse_rope_kvcache; "),
@@ -98,11 +100,16 @@ def test_every_rule_has_a_case():
         target(Layer.FULL, Layer.SLIDING, is_moe=True, attends_both_ways=True),
         draft(Layer.FULL, Layer.SLIDING, is_moe=True),
         Facts(TARGET, DRAFT, ServerFacts(data_parallel_size=2)),
-        server(kv_connector="NixlConnector", full_cuda_graphs=True, captures_kv_writes=True),
+        server(full_cuda_graphs=True, captures_kv_writes=True),
     ],
 )
 def test_everything_else_is_served_with_chains(facts):
     assert refusals(EVERYTHING - {Feature.TREE}, facts) == []
+
+
+def test_tested_connectors_are_served_with_proposers_that_keep_no_kv():
+    for name in TESTED_CONNECTORS:
+        assert refusals(EVERYTHING - {Feature.TREE, Feature.DRAFT_MODEL}, server(kv_connector=name)) == []
 
 
 @pytest.mark.parametrize(

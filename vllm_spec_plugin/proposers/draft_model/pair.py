@@ -9,6 +9,7 @@ from vllm_spec_plugin.proposers.model_source import (
     Tokens,
     UnreadableError,
     check_name,
+    context_note,
     read_facts,
     read_tokens,
     refusal,
@@ -90,10 +91,7 @@ def check_pair(
         _check_ends(target_model, draft_model, where, notes)
     context = _context(draft, draft_facts.context, draft_max_len, where)
     if context is not None and context < (max_model_len or 0):
-        notes.append(
-            f"the context of {draft.shown} is {context:,} tokens, requests may have {max_model_len:,}: "
-            f"drafts end at token {context:,}"
-        )
+        notes.append(context_note(draft.shown, context, max_model_len or 0))
     return [f"{show_source(where)}: proposer.model: {note}" for note in notes]
 
 

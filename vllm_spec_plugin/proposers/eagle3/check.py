@@ -4,7 +4,15 @@ from pathlib import Path
 
 from vllm_spec_plugin.proposers.eagle3.checkpoint import Eagle3CheckpointError, Head, read_head
 from vllm_spec_plugin.proposers.eagle3.layout import HeadConfig
-from vllm_spec_plugin.proposers.model_source import ModelFacts, UnreadableError, check_name, read_facts, refusal
+from vllm_spec_plugin.proposers.model_source import (
+    ModelFacts,
+    UnreadableError,
+    check_name,
+    context_note,
+    context_of,
+    read_facts,
+    refusal,
+)
 from vllm_spec_plugin.proposers.section import Target
 from vllm_spec_plugin.schema.errors import show_source, show_text
 
@@ -23,7 +31,7 @@ def check_head(target: Target | None, model: str, where: str) -> list[str]:
         where: name of the configuration file, for messages.
 
     Returns:
-        Warnings about properties that could not be checked.
+        Warnings about properties that could not be checked, and about a context shorter than the server's.
 
     Raises:
         ConfigError: the head cannot be read or does not fit.
@@ -53,7 +61,13 @@ def check_head(target: Target | None, model: str, where: str) -> list[str]:
         return [f"{show_source(where)}: proposer.model: {reason}"]
     if reason := obstacle(head, facts, f"the target {target.source.shown}"):
         raise refusal(where, f"'{show_text(model, 200)}' {reason}; {_ADVICE}")
-    return []
+    from transformers import LlamaConfig
+
+    longest, context = target.max_model_len or facts.context, context_of(LlamaConfig(**head.config.layer))
+    if longest is None or context is None or context >= longest:
+        return []
+    note = context_note(f"'{show_text(model, 200)}'", context, longest)
+    return [f"{show_source(where)}: proposer.model: {note}"]
 
 
 def _can_split(config: HeadConfig, size: int) -> bool:

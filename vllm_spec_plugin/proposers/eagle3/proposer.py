@@ -16,8 +16,12 @@ class States(Protocol):
         """Returns the position of the first state of a request, and that after the last one; (0, 0) without any."""
         ...
 
+    def drop_before(self, request_id: str, position: int) -> None:
+        """Drops the states of positions before `position`."""
+        ...
+
     def forget(self, request_id: str) -> None:
-        """Drops all states of a request."""
+        """Drops all that is known of a request."""
         ...
 
 
@@ -38,10 +42,12 @@ class Eagle3Proposer(DraftModelProposer):
     without the first token, and ends where the target's computed positions end. Entries of draft tokens have the head's
     own hidden states in place of the target's: they are computed again once the tokens are accepted.
 
-    A request whose hidden states are lost (a part of its prompt that was in the prefix cache without the head's
-    entries, or too many steps without this proposer) gets no drafts.
+    A request gets no drafts where hidden states of its text are missing: beyond the head's context, or lost (a part of
+    its prompt was in the prefix cache without the head's entries, or there was no room for its states). They cannot be
+    computed again, so they are dropped only when all passes that use them have succeeded.
     """
 
+    survives_faults = True
     _engine: Eagle3Engine
 
     def propose(self, requests: Sequence[RequestView]) -> list[Draft]:
@@ -58,10 +64,14 @@ class Eagle3Proposer(DraftModelProposer):
         first, stop = engine.states.span(request.request_id)
         text = request.token_ids[1 : min(stop + 1, len(request.token_ids))]
         known = engine.coverage.watermark(request.request_id, text, engine.block_tables(request.row))
+        is_cut = not request.in_prompt and len(text) < len(request.token_ids) - 1
         # The last position is computed again if it is known already.
-        if not len(text) or min(known, len(text) - 1) < first:
+        if is_cut or not len(text) or min(known, len(text) - 1) < first:
             return request._replace(token_ids=text, num_draft_tokens=0, in_prompt=False)
         return request._replace(token_ids=text)
 
     def _draft(self, chunks: list[Chunk], trees: Mapping[str, Wanted]) -> list[tuple[Draft, list[int]]]:
-        return [(draft, []) for draft, _ in super()._draft(chunks, trees)]
+        drafts = [(draft, list[int]()) for draft, _ in super()._draft(chunks, trees)]
+        for chunk in chunks:
+            self._engine.states.drop_before(chunk.request.request_id, chunk.stop - 1)
+        return drafts

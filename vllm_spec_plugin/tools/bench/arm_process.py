@@ -45,7 +45,7 @@ class Session:
         """What vLLM chose by itself, the device, and what a token takes in the KV cache of a rank."""
         import torch
 
-        from vllm_spec_plugin.compat.inspection import kv_bytes_per_token
+        from vllm_spec_plugin.compat.inspection import kv_bytes_of_token
 
         config = self._llm.llm_engine.vllm_config
         device = str(config.device_config.device_type)
@@ -57,7 +57,7 @@ class Session:
             "asynchronous_scheduling": bool(config.scheduler_config.async_scheduling),
             "compilation": config.compilation_config.mode.name,
             "prefix_caching": bool(config.cache_config.enable_prefix_caching),
-            "kv_bytes_per_token": kv_bytes_per_token(self._llm),
+            "kv_bytes_per_token": kv_bytes_of_token(self._llm),
         }
 
     def run(self, job: Job) -> Answer:

@@ -88,3 +88,13 @@ def test_several_devices_must_divide_the_head(tmp_path: Path, size: int, allowed
         assert f"over tensor_parallel_size {size}; allowed: {allowed}, or another head" in refusal_of(head, served)
     else:
         assert Eagle3Config(method="eagle3", model=head).check(served, 4, "spec.yaml") == []
+
+
+@pytest.mark.parametrize("config", [original_config(), speculators_config()], ids=["original", "speculators"])
+def test_a_context_shorter_than_the_servers_is_said(config: dict[str, Any], tmp_path: Path) -> None:
+    head = write(tmp_path / "head", config)
+    served = target(tmp_path / "target", num_hidden_layers=8, max_position_embeddings=2048)
+    said = f"{START}the context of '{head}' is 128 tokens, requests may have {{}}: drafts end at token 128"
+    assert check_head(served, head, "spec.yaml") == [said.format("2,048")]
+    assert check_head(replace(served, max_model_len=129), head, "spec.yaml") == [said.format("129")]
+    assert check_head(replace(served, max_model_len=128), head, "spec.yaml") == []
