@@ -26,7 +26,7 @@ def init(
 
 
 def example(method: str, model: str | None = None, name: str = "plugin.yaml") -> str:
-    """Returns the project's example of a method; it names a path of this installation only for a bundled model.
+    """Returns the project's example of a method, with the paths of this installation.
 
     Args:
         method: a method, or a variant.
@@ -44,8 +44,7 @@ def example(method: str, model: str | None = None, name: str = "plugin.yaml") ->
     if model is not None and _BUNDLED not in text:
         raise UserError(f"--model: got '{model}', but {method} has no model; allowed: leave it out")
     text = re.sub(re.escape(_BUNDLED) + r"\w+", lambda found: model or str(root / "models" / Path(found[0]).name), text)
-    # The schema's path is this machine's; the file may be served on another.
-    text = re.sub(r"^# yaml-language-server: .*\n", "", text)
+    text = text.replace("$schema=plugin.schema.json", f"$schema={root / 'configs' / 'plugin.schema.json'}")
     if model is not None:
         text = re.sub(r" This one is bundled; its target is\s+(# )?\s*vllm_spec_plugin/models/target\.", "", text)
         text = re.sub(r" These are bundled; their target is\s+(# )?\s*vllm_spec_plugin/models/target\.", "", text)

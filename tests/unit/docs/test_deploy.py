@@ -69,7 +69,9 @@ def compose() -> dict[str, Any]:
 
 def test_mounted_and_copied_files_exist(compose):
     volumes = [volume for service in compose.values() for volume in service["volumes"]]
-    mounts = [volume.split(":") if isinstance(volume, str) else (volume["source"], volume["target"]) for volume in volumes]
+    mounts = [
+        volume.split(":") if isinstance(volume, str) else (volume["source"], volume["target"]) for volume in volumes
+    ]
     made = {"./plugin.yaml"}
     assert all((DEPLOY / source).exists() for source, *_ in mounts if source.startswith(".") and source not in made)
     assert {"server", "prometheus", "grafana"} == compose.keys()
