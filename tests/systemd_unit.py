@@ -1,7 +1,6 @@
 """The systemd unit of `deploy/`, and a system that is read-only as under it."""
 
 import shlex
-from collections.abc import Mapping
 from pathlib import Path
 
 UNIT = Path(__file__).parents[1] / "deploy" / "systemd" / "vllm-spec.service"
@@ -16,22 +15,25 @@ def directives() -> dict[str, str]:
     return dict(pairs)
 
 
-def environment(cache: Path) -> dict[str, str]:
-    """Returns the unit's variables, with a folder in the place of its CacheDirectory."""
-    words = shlex.split(directives()["Environment"].replace("%C/" + directives()["CacheDirectory"], str(cache)))
+def environment() -> dict[str, str]:
+    """Returns the unit's variables."""
+    words = shlex.split(directives()["Environment"].replace("%C", "/var/cache"))
     return dict(word.split("=", 1) for word in words)
 
 
-def read_only(command: list[str], cache: Path, variables: Mapping[str, str]) -> list[str]:
+def read_only(command: list[str], cache: Path) -> list[str]:
     """Returns a command that runs another as the unit does; needs root, and may unshare mounts.
 
-    The file system is read-only but for /dev, /proc and a folder of the caches; /tmp is new and empty; the user is
-    neither root nor known. Signals reach the inner command, as each command before it becomes the next.
+    The file system is read-only but for /dev, /proc and `cache`, which is at the place of the unit's CacheDirectory.
+    /tmp is new and empty; the user is neither root nor known. Signals reach the inner command: each command before it
+    becomes the next.
     """
     script = f"""
-        mount --bind {shlex.quote(str(cache))} /mnt && mount -o remount,bind,ro / && mount -t tmpfs tmpfs /tmp
-        mkdir -p {shlex.quote(str(cache))} && mount --move /mnt {shlex.quote(str(cache))} || exit 9
+        set -e
+        mount -n --bind {shlex.quote(str(cache.parent))} /var/cache
+        mount -n -o remount,bind,ro /
+        mount -n -t tmpfs tmpfs /tmp
         exec setpriv --reuid {USER} --regid {USER} --clear-groups --no-new-privs env "$@"
     """
-    pairs = [f"{name}={value}" for name, value in variables.items()]
+    pairs = [f"{name}={value}" for name, value in environment().items()]
     return ["unshare", "--mount", "--propagation", "private", "bash", "-c", script, "bash", *pairs, *command]

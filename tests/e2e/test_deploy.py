@@ -16,7 +16,7 @@ import pytest
 from tests.dashboard import queries
 from tests.e2e.conftest import OPTIONS, connect, served_model
 from tests.prometheus import needs_prometheus, scraping
-from tests.systemd_unit import USER, directives, environment, read_only
+from tests.systemd_unit import USER, directives, read_only
 from vllm_spec_plugin.tools.demo import model_path
 from vllm_spec_plugin.tools.serving import Server
 
@@ -33,23 +33,25 @@ NUM_TOKENS = 900
 
 def may_unshare() -> bool:
     """Whether this process may make file systems of its own."""
-    words = ["unshare", "--mount", "mount", "-o", "remount,bind,ro", "/"]
+    words = ["unshare", "--mount", "mount", "-n", "-o", "remount,bind,ro", "/"]
     return shutil.which("unshare") is not None and subprocess.run(words, capture_output=True).returncode == 0
 
 
 class AsUnderTheUnit(Server):
     """A server that runs in a read-only system, as another user, and stops as the unit says."""
 
-    def __init__(self, cache: Path) -> None:
-        (cache / "plugin.yaml").write_text(CONFIG)
-        os.chown(cache, int(USER), int(USER))
+    def __init__(self, folder: Path) -> None:
+        self.cache = folder / directives()["CacheDirectory"]
+        self.cache.mkdir()
+        (self.cache / "plugin.yaml").write_text(CONFIG)
+        os.chown(self.cache, int(USER), int(USER))
         words = directives()["ExecStart"].split()
         grace = words[words.index("--shutdown-timeout") :][:2]
-        super().__init__(model_path("target"), cache / "plugin.yaml", extra_args=(*OPTIONS, *grace))
-        self._cache = cache
+        path = Path("/var/cache") / self.cache.name / "plugin.yaml"
+        super().__init__(model_path("target"), path, extra_args=(*OPTIONS, *grace))
 
     def command(self) -> list[str]:
-        return read_only(super().command(), self._cache, environment(self._cache))
+        return read_only(super().command(), self.cache)
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +99,7 @@ def test_every_query_is_answered_and_an_alert_fires_when_it_should(server, clien
 
 def test_compiled_code_is_kept_in_the_units_cache(server, client, model):
     complete(client, model)
-    assert list(server._cache.rglob("*.nbi"))
+    assert list(server.cache.rglob("*.nbi"))
 
 
 def test_a_stream_goes_on_after_sigterm_and_the_server_ends_with_status_0(server, client, model):
