@@ -6,6 +6,8 @@ from pathlib import Path
 UNIT = Path(__file__).parents[1] / "deploy" / "systemd" / "vllm-spec.service"
 # A user without a home, as DynamicUser makes.
 USER = "64123"
+# It reads this checkout, which another user owns.
+READS = "--inh-caps +dac_read_search --ambient-caps +dac_read_search"
 
 
 def directives() -> dict[str, str]:
@@ -33,7 +35,7 @@ def read_only(command: list[str], cache: Path) -> list[str]:
         mount -n --bind {shlex.quote(str(cache.parent))} /var/cache
         mount -n -o remount,bind,ro /
         mount -n -t tmpfs tmpfs /tmp
-        exec setpriv --reuid {USER} --regid {USER} --clear-groups --no-new-privs env "$@"
+        exec setpriv --reuid {USER} --regid {USER} --clear-groups --no-new-privs {READS} env "$@"
     """
     pairs = [f"{name}={value}" for name, value in environment().items()]
     return ["unshare", "--mount", "--propagation", "private", "bash", "-c", script, "bash", *pairs, *command]
