@@ -18,9 +18,9 @@ def directives() -> dict[str, str]:
 
 
 def environment() -> dict[str, str]:
-    """Returns the unit's variables."""
+    """Returns the unit's variables, and the user's name, which systemd gives."""
     words = shlex.split(directives()["Environment"].replace("%C", "/var/cache"))
-    return dict(word.split("=", 1) for word in words)
+    return dict(word.split("=", 1) for word in words) | {"USER": "vllm-spec"}
 
 
 def read_only(command: list[str], cache: Path) -> list[str]:
