@@ -7,7 +7,7 @@ VENV := .venv
 PIP := $(VENV)/bin/python -m pip
 STAMP := $(VENV)/.setup-done
 
-CONFIG ?= configs/ngram.yaml
+CONFIG ?= configs/suffix.yaml
 MODEL ?=
 PORT ?= 8000
 
@@ -60,7 +60,7 @@ install-cpu:
 demo: setup ## Serve the bundled model without and with speculation, and compare
 	$(VENV)/bin/vllm-spec demo
 
-serve: setup ## Serve until Ctrl-C: make serve CONFIG=configs/ngram.yaml [MODEL=...] [PORT=8000]
+serve: setup ## Serve until Ctrl-C: make serve CONFIG=configs/suffix.yaml [MODEL=...] [PORT=8000]
 	@exec $(VENV)/bin/python -m vllm_spec_plugin.tools.serving --config $(CONFIG) --port $(PORT) $(if $(MODEL),--model $(MODEL))
 
 # Up to 4 engines run side by side, each on a core of its own; a GPU they have one after the other. What needs the whole

@@ -3,7 +3,7 @@
 import os
 from typing import Any
 
-__version__ = "0.2.0"
+__version__ = "0.3.0.dev0"
 __all__ = ["__version__", "speculative_config"]
 
 

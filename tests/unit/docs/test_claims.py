@@ -12,6 +12,8 @@ from vllm.config import SpeculativeConfig, VllmConfig
 from vllm.config.speculative import RejectionSampleMethod
 from vllm.sampling_params import SamplingParams
 from vllm.v1.sample import rejection_sampler
+from vllm.v1.sample.logits_processor import STR_SPEC_DEC_REJECTS_LOGITSPROCS
+from vllm.v1.spec_decode.suffix_decoding import SuffixDecodingProposer
 from vllm.v1.worker.gpu_model_runner import GPUModelRunner
 
 from vllm_spec_plugin.cli import app, present_name
@@ -88,6 +90,8 @@ def test_vllm_runs_custom_classes_suffixes_and_medusa_on_v1_without_async_schedu
 
 def test_vllm_has_draft_lengths_by_batch_size_and_block_verification_on_v2():
     assert "num_speculative_tokens_per_batch_size" in SpeculativeConfig.__dataclass_fields__
+    # A table that changes K stops the engine there.
+    assert "assert num_speculative_tokens == self.num_" in inspect.getsource(SuffixDecodingProposer.propose)
     assert "block" in get_args(RejectionSampleMethod)
     assert '"block"' not in inspect.getsource(rejection_sampler)
     # Read, as the V2 runner's modules need a GPU.
@@ -95,8 +99,19 @@ def test_vllm_has_draft_lengths_by_batch_size_and_block_verification_on_v2():
     assert '"block"' in v2.read_text()
 
 
-def test_vllm_refuses_min_p_and_logit_bias_with_speculation():
+def test_vllm_drafts_greedily_unless_asked():
+    assert SpeculativeConfig.__dataclass_fields__["draft_sample_method"].default == "greedy"
+
+
+def test_vllms_adaptive_verification_serves_neither_pipelines_nor_adapters():
+    text = inspect.getsource(VllmConfig._validate_adaptive_verification)
+    assert "pipeline_parallel_size > 1" in text
+    assert "lora_config is not None" in text
+
+
+def test_vllm_refuses_min_p_logit_bias_and_custom_processors_with_speculation():
     assert "min_p and logit_bias" in inspect.getsource(SamplingParams._validate_spec_decode)
+    assert "not supported when speculative decoding" in STR_SPEC_DEC_REJECTS_LOGITSPROCS
 
 
 def test_vllms_v1_runner_drops_all_drafts_where_one_request_nears_the_end_of_its_context():

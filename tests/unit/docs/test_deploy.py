@@ -2,18 +2,26 @@
 
 import json
 import re
+import shlex
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
+import pytest
 import yaml
 from prometheus_client import CollectorRegistry
 
+import vllm_spec_plugin
 from tests.dashboard import Exposed, Query
 from tests.prometheus import DEPLOY, needs_prometheus
+from tests.systemd_unit import UNIT, directives
+from vllm_spec_plugin.config import load_config
 from vllm_spec_plugin.metrics.counters import StepCounters
 from vllm_spec_plugin.metrics.prometheus import Exporter
 
+CHART = DEPLOY / "helm"
+PLUGIN = "/etc/vllm-spec/plugin.yaml"
 ROOT = Path(__file__).parents[3]
 RULES = yaml.safe_load((DEPLOY / "prometheus" / "alerts.yml").read_text())["groups"][0]["rules"]
 
@@ -53,18 +61,24 @@ def test_each_alert_has_a_test_a_row_in_the_readme_and_metrics_that_exist():
         assert not Exposed(registry.collect()).missing(Query(rule["alert"], rule["expr"]))
 
 
-def test_mounted_and_copied_files_exist():
-    compose = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
+@pytest.fixture
+def compose() -> dict[str, Any]:
+    """The services of compose.yaml."""
+    return yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]
+
+
+def test_mounted_and_copied_files_exist(compose):
+    volumes = [volume for service in compose.values() for volume in service["volumes"]]
     mounts = [
-        mount for service in compose["services"].values() for mount in service["volumes"] if mount.startswith(".")
+        volume.split(":") if isinstance(volume, str) else (volume["source"], volume["target"]) for volume in volumes
     ]
     made = {"./plugin.yaml"}
-    assert all((DEPLOY / mount.split(":")[0]).exists() for mount in mounts if mount.split(":")[0] not in made)
-    assert {"server", "prometheus", "grafana"} == compose["services"].keys()
+    assert all((DEPLOY / source).exists() for source, *_ in mounts if source.startswith(".") and source not in made)
+    assert {"server", "prometheus", "grafana"} == compose.keys()
     copied = re.findall(r"^COPY (?!--)(.+) \S+$", (DEPLOY / "Containerfile").read_text(), re.MULTILINE)
     assert all((ROOT / name).exists() for line in copied for name in line.split())
     dashboards = yaml.safe_load((DEPLOY / "grafana" / "dashboards.yml").read_text())["providers"][0]["options"]["path"]
-    assert any(f":{dashboards}/" in mount for mount in mounts)
+    assert any(target.startswith(f"{dashboards}/") for _, target, *_ in mounts)
 
 
 def test_versions_are_those_of_the_project():
@@ -74,18 +88,105 @@ def test_versions_are_those_of_the_project():
         assert set(re.findall(rf"{name}[\w.+]+", text)) == set(re.findall(rf"{name}[\w.+]+", makefile))
     assert "vllm-openai:v0.32." in text
     assert "vllm>=0.32,<0.33" in (ROOT / "pyproject.toml").read_text()
+    assert yaml.safe_load((CHART / "Chart.yaml").read_text())["appVersion"] == vllm_spec_plugin.__version__
 
 
-def test_the_server_is_scraped_where_it_listens():
+def test_servers_are_scraped_where_they_listen_under_the_alerts_job():
     config = yaml.safe_load((DEPLOY / "prometheus" / "prometheus.yml").read_text())
-    assert config["scrape_configs"][0]["static_configs"] == [{"targets": ["server:8000"]}]
+    (scrape,) = config["scrape_configs"]
+    assert (scrape["job_name"], scrape["static_configs"]) == ("vllm", [{"targets": ["server:8000"]}])
+    assert "{targetLabel: job, replacement: vllm}" in (CHART / "templates" / "monitoring.yaml").read_text()
+    assert {job for rule in RULES for job in re.findall(r'job="(\w+)"', rule["expr"])} == {"vllm"}
     sources = yaml.safe_load((DEPLOY / "grafana" / "datasources.yml").read_text())["datasources"]
     assert sources[0]["jsonData"]["timeInterval"] == config["global"]["scrape_interval"]
 
 
-def test_commands_name_the_same_file_everywhere():
-    values = yaml.safe_load((DEPLOY / "helm" / "values.yaml").read_text())["servingEngineSpec"]["modelSpec"][0]
-    path = values["vllmConfig"]["extraArgs"][1]
-    assert path.startswith(values["extraVolumeMounts"][0]["mountPath"])
-    assert path in (DEPLOY / "systemd" / "vllm-spec.service").read_text()
-    assert path in json.dumps(yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]["server"])
+def test_only_this_host_reaches_ports_unless_asked(compose):
+    ports = [port for service in compose.values() for port in service["ports"]]
+    assert all(port.startswith(("127.0.0.1:", "${BIND:-127.0.0.1}:")) for port in ports)
+    assert {service["restart"] for service in compose.values()} == {"unless-stopped"}
+
+
+def test_every_server_ends_its_responses_before_it_is_killed(compose):
+    """vLLM's processes take up to 30 seconds more than the responses."""
+    words = compose["server"]["command"]
+    assert (compose["server"]["stop_grace_period"], PLUGIN in words) == ("90s", True)
+    assert words[words.index("--shutdown-timeout") + 1] == "60"
+    unit = directives()
+    assert shlex.split(unit["ExecStart"])[3:7] == ["--speculative-config", PLUGIN, "--shutdown-timeout", "60"]
+    assert (unit["TimeoutStopSec"], unit["KillMode"]) == ("90", "mixed")
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    template = (CHART / "templates" / "server.yaml").read_text()
+    assert values["shutdownSeconds"] == 60
+    assert "terminationGracePeriodSeconds: {{ add .Values.shutdownSeconds 30 }}" in template
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd")
+def test_systemd_accepts_the_unit(tmp_path):
+    for name in ("vllm", "vllm-spec"):
+        (tmp_path / name).write_text("#!/bin/sh\n")
+        (tmp_path / name).chmod(0o755)
+    unit = tmp_path / UNIT.name
+    unit.write_text(UNIT.read_text().replace("/opt/vllm-spec/bin", str(tmp_path)))
+    done = subprocess.run(["systemd-analyze", "verify", unit], capture_output=True, text=True)
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+
+
+def test_the_chart_has_the_alerts_and_a_valid_plugin_yaml(tmp_path):
+    assert (CHART / "alerts.yml").read_text() == (DEPLOY / "prometheus" / "alerts.yml").read_text()
+    path = tmp_path / "plugin.yaml"
+    path.write_text(yaml.safe_load((CHART / "values.yaml").read_text())["plugin"])
+    load_config(path)
+
+
+@pytest.mark.skipif(shutil.which("helm") is None, reason="needs helm")
+def test_helm_renders_the_chart():
+    flags = ["serviceMonitor.enabled=true", "prometheusRule.enabled=true", "prometheusRule.labels.release=kps"]
+    words = ["helm", "template", "vllm", str(CHART), *(word for flag in flags for word in ("--set", flag))]
+    done = subprocess.run(words, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    objects = {found["kind"]: found for found in yaml.safe_load_all(done.stdout)}
+    kinds = {"ConfigMap", "Service", "Deployment", "PersistentVolumeClaim", "ServiceMonitor", "PrometheusRule"}
+    assert objects.keys() == kinds
+    assert objects["PrometheusRule"]["spec"]["groups"][0]["rules"] == RULES
+    assert objects["PrometheusRule"]["metadata"]["labels"] == {"release": "kps"}
+    pod = objects["Deployment"]["spec"]["template"]
+    assert pod["spec"]["containers"][0]["args"][1:] == ["--speculative-config", PLUGIN, "--shutdown-timeout", "60"]
+    assert pod["metadata"]["annotations"]["checksum/plugin"]
+
+
+def keys_of(section: str, schema: dict[str, Any]) -> set[str]:
+    """Returns the keys that a section of plugin.yaml may have, in any of its variants."""
+    found: set[str] = set()
+    parts = [schema["properties"][section]]
+    while parts:
+        part = parts.pop()
+        found |= part.get("properties", {}).keys()
+        parts += [option for word in ("anyOf", "oneOf", "allOf") for option in part.get(word, [])]
+        if "$ref" in part:
+            parts.append(schema["$defs"][part["$ref"].rpartition("/")[2]])
+    return found
+
+
+def unknown_keys(text: str) -> set[str]:
+    """Returns the keys of plugin.yaml that a text names and that do not exist."""
+    schema = json.loads((ROOT / "configs" / "plugin.schema.json").read_text())
+    named = re.findall(r"\b(proposer|draft_length|verification)\.(?!md|py|png|yaml)([a-z_]+)\b", text)
+    return {f"{section}.{key}" for section, key in named if key not in keys_of(section, schema)}
+
+
+NAMING = [path for path in DEPLOY.rglob("*") if path.is_file()] + [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
+
+
+@pytest.mark.parametrize("path", NAMING, ids=lambda path: str(path.relative_to(ROOT)))
+def test_keys_of_plugin_yaml_that_are_named_exist(path):
+    assert not unknown_keys(path.read_text())
+
+
+def test_a_key_that_does_not_exist_is_found():
+    text = "lower draft_length.explore, set proposer.shared_scope, see draft_length.md"
+    assert unknown_keys(text) == {"draft_length.explore"}
+
+
+def test_no_file_names_the_deprecated_ngram():
+    assert not [path for path in DEPLOY.rglob("*") if path.is_file() and "ngram" in path.read_text()]
