@@ -1,5 +1,6 @@
 """What is kept of a draft between proposing and verifying it."""
 
+from itertools import permutations
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,6 +12,8 @@ from vllm_spec_plugin.config.settings import KEY
 from vllm_spec_plugin.drafting import drafter as module
 from vllm_spec_plugin.drafting.drafter import Drafter
 from vllm_spec_plugin.proposers.base import NO_DRAFT, Draft, RequestView
+from vllm_spec_plugin.proposers.suffix.proposer import SuffixProposer
+from vllm_spec_plugin.proposers.suffix.store import TextStore
 from vllm_spec_plugin.verification.draft_probs import SparseProbs
 from vllm_spec_plugin.verification.topology import by_priority, chain
 
@@ -92,6 +95,46 @@ def test_the_id_of_a_request_that_ended_may_be_given_to_the_next_one(drafter):
     step.finished_req_ids = {"a"}
     drafter.note_step(None, step, {"a": "new"})
     assert drafter.scopes == {"a": "new"}
+
+
+class InOrder(set):
+    """A set with the order of another process: hashes of texts differ from process to process."""
+
+    def __init__(self, order):
+        super().__init__(order)
+        self._order = order
+
+    def __iter__(self):
+        return iter(self._order)
+
+
+@pytest.mark.parametrize("order", list(permutations("abc")))
+def test_proposers_are_told_in_one_order_whatever_the_order_of_a_set(drafter, proposer, order):
+    """Of requests that ended, and of those that were preempted."""
+    finished = []
+    proposer.finish = finished.append
+    drafter.note_step(None, SimpleNamespace(finished_req_ids=InOrder(order), preempted_req_ids=InOrder(order)), {})
+    assert finished == proposer.forgotten == ["a", "b", "c"]
+
+
+def test_texts_of_requests_that_end_together_give_the_same_drafts_on_each_rank(monkeypatch):
+    """The store drafts from the newest of equally long matches."""
+    config = {"proposer": {"method": "suffix", "shared": True, "shared_scope": "global"}}
+    drafts = []
+    for order in permutations("ab"):
+        store = TextStore(4096, 10)
+        drafter = made(monkeypatch, config, SuffixProposer(1, 0.0, "greedy", 10, store))
+        texts = {"a": [1, 2, 3, 4], "b": [1, 2, 3, 5]}
+        drafter.draft([long_view(name, text) for name, text in texts.items()])
+        drafter.note_step(None, SimpleNamespace(finished_req_ids=InOrder(order), preempted_req_ids=None), {})
+        drafts += drafter.draft([long_view("c", [1, 2, 3])])
+    assert drafts[0].token_ids == drafts[1].token_ids != []
+
+
+def long_view(request_id, text):
+    return RequestView(
+        request_id, np.array(text, np.int32), 1, np.zeros(1), True, depth=1, scope="global", turns=((0, 1),)
+    )
 
 
 FORK = by_priority([[0], [1], [0, 0], [2]])
