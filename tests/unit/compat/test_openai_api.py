@@ -81,13 +81,19 @@ def test_wrong_ones_are_refused_before_a_stream_begins(request_: Any) -> None:
         rendered(request_, letters)
 
 
-@pytest.mark.parametrize("model", [ChatCompletionRequest, CompletionRequest, ResponsesRequest])
-def test_true_does_not_become_a_number(model: Any) -> None:
+@pytest.mark.parametrize(
+    ("model", "text"),
+    [
+        (ChatCompletionRequest, {"messages": [{"role": "user", "content": "a"}]}),
+        (CompletionRequest, {"prompt": "a"}),
+        (ResponsesRequest, {"input": "a"}),
+    ],
+)
+def test_true_does_not_become_a_number(model: Any, text: dict[str, Any]) -> None:
     """vLLM's models read it as 1, an allowed draft length."""
     openai_api._keep_booleans()
     given = {"spec_tokens": True, "spec_prediction": [False, 1], "other": 1, "another": "a", "third": 0.5}
-    text = {"messages": [{"role": "user", "content": "a"}]} if model is ChatCompletionRequest else {"prompt": "a"}
-    request = model.model_validate({"model": "m", "input": "a", **text, "vllm_xargs": given})
+    request = model.model_validate({"model": "m", **text, "vllm_xargs": given})
     assert repr(request.vllm_xargs) == repr(given)
     with pytest.raises(ValueError, match="got true"):
         check_options(request.vllm_xargs, 8, ("ngram",))

@@ -1,11 +1,13 @@
 """Steps with drafts against steps without, on servers whose steps are fast and whose drafts cost more than modelled."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 
 from tests.unit.scheduling.draft_length.simulator import Cost, Server, alone, control_for, oracle, simulate
 from vllm_spec_plugin.scheduling.draft_length.compared_steps import ComparedStep
-from vllm_spec_plugin.scheduling.draft_length.comparison import Comparison
+from vllm_spec_plugin.scheduling.draft_length.comparison import RETRY_SHARE, Comparison
 from vllm_spec_plugin.scheduling.draft_length.control import Batch, DraftRequest
 from vllm_spec_plugin.scheduling.draft_length.draft_cost import DraftCost
 from vllm_spec_plugin.scheduling.draft_length.step_cost import StepCost
@@ -128,6 +130,54 @@ def test_what_loses_is_off_and_tried_ever_more_seldom() -> None:
     pauses = np.diff(tried)[np.diff(tried) > 100]
     assert len(pauses) >= 1
     assert list(pauses) == sorted(pauses)
+
+
+def first_price(seconds_on: Sequence[float], catch_up: float = 0.0) -> tuple[int, int]:
+    """Steps with drafts of the first trial, and steps without until the next trial begins.
+
+    Args:
+        seconds_on: seconds of the trial's steps in order; the last is of all further ones. Others take 0.01.
+        catch_up: seconds of the trial's first step in addition, in which a proposer computed text.
+    """
+    comparison, cost = Comparison(), StepCost(512, [(1, 0.01), (512, 0.01)])
+    num_on, num_off = 0, 0
+    for _ in range(30_000):
+        if comparison.is_off(4):
+            comparison.measured(step(0.01, drafted=False), cost)
+            num_off += 1
+        elif num_on and num_off > 100:
+            return num_on, num_off
+        else:
+            own = step(seconds_on[min(num_on, len(seconds_on) - 1)], drafted=True)
+            more = 0.0 if num_on else catch_up
+            comparison.measured(own._replace(seconds=own.seconds + more, catch_up_seconds=more), cost)
+            num_on, num_off = num_on + 1, 0
+    raise AssertionError("no second trial")
+
+
+@pytest.mark.parametrize("pauses", [1, 2])
+def test_a_pause_during_a_trial_is_no_price_of_drafting(pauses: int) -> None:
+    """Pauses of 2 s, 200 steps: a plain sum would keep drafts off for 10,000 further steps each."""
+    usual = [0.02] * (16 - pauses)
+    assert first_price([0.02] * 5 + [2.0] * pauses + usual) == first_price(usual)
+
+
+@pytest.mark.parametrize(("seconds", "lost"), [(0.02, 1.0), (0.05, 4.0)])
+def test_a_trial_is_paid_for_by_the_steps_that_follow(seconds: float, lost: float) -> None:
+    """By a fiftieth of them: the loss is 2% of the time."""
+    num_on, num_off = first_price([seconds])
+    assert num_on * lost / RETRY_SHARE == pytest.approx(num_off, rel=0.1)
+    assert num_off > 128
+
+
+def test_catch_up_is_paid_for_in_full() -> None:
+    """2 s of it, 200 steps."""
+    assert first_price([0.02], catch_up=2.0)[1] == pytest.approx(first_price([0.02])[1] + 200 / RETRY_SHARE, rel=0.01)
+
+
+def test_a_machine_that_is_slow_for_a_whole_trial_switches_drafts_off_for_a_limited_time() -> None:
+    """2 s for each of its steps; a sum would give 160,000 steps."""
+    assert first_price([2.0])[1] < 8192 + 50
 
 
 def test_a_machine_that_becomes_slow_is_not_taken_for_a_loss() -> None:
