@@ -62,7 +62,7 @@ def patch(key: str, is_served: Callable[[Any], bool], tokenize: Tokenize, count:
 
 @functools.cache
 def _keep_booleans() -> None:
-    """Keeps true and false in `vllm_xargs` of HTTP requests: vLLM's models read them as 1 and 0, which may be allowed."""
+    """Keeps true and false in `vllm_xargs` of HTTP requests: vLLM's models would make them 1 and 0."""
     from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
     from vllm.entrypoints.openai.completion.protocol import CompletionRequest
     from vllm.entrypoints.openai.responses.protocol import ResponsesRequest

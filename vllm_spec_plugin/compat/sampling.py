@@ -1,10 +1,11 @@
 """vLLM's sampling: the types of its sampler's contract, and the parts of its pipeline that the plugin uses."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from vllm.utils.torch_utils import make_tensor_with_pad
-from vllm.v1.outputs import SamplerOutput
+from vllm.v1.outputs import LogprobsTensors, SamplerOutput
 from vllm.v1.sample.logits_processor import (
     LogitBiasLogitsProcessor,
     MinPLogitsProcessor,
@@ -21,10 +22,12 @@ __all__ = [
     "apply_at_rows",
     "apply_bad_words",
     "apply_top_k_top_p",
+    "joined",
     "leaves_logits_alone",
     "limit_thinking",
     "most_likely",
     "needs_own_sampler",
+    "needs_whole_batch",
     "padded",
 ]
 
@@ -78,7 +81,6 @@ def _keep_going(processor: Any, logits: torch.Tensor, request_of_row: torch.Tens
 
 def leaves_logits_alone(metadata: Any) -> bool:
     """Whether vLLM's `SamplingMetadata` cannot change the argmax of any request."""
-    holder = metadata.thinking_budget_state_holder
     return (
         metadata.no_penalties
         and metadata.allowed_token_ids_mask is None
@@ -87,7 +89,7 @@ def leaves_logits_alone(metadata: Any) -> bool:
             getattr(processor, "min_toks", None) or getattr(processor, "biases", None)
             for processor in metadata.logitsprocs.non_argmax_invariant
         )
-        and (holder is None or not holder.has_tracked_requests())
+        and not _limits_thinking(metadata)
     )
 
 
@@ -104,8 +106,22 @@ def needs_own_sampler(metadata: Any) -> bool:
 
     Seeded requests need it, as their noise belongs to the output position, and thinking budgets (`limit_thinking`).
     """
+    return bool(metadata.generators) or _limits_thinking(metadata)
+
+
+def needs_whole_batch(metadata: Any) -> bool:
+    """Whether a step cannot be verified in parts: vLLM's thinking budgets and given logprob tokens are of batches."""
+    return bool(metadata.logprob_token_ids) or _limits_thinking(metadata)
+
+
+def joined(parts: Sequence[Any]) -> Any:
+    """Returns vLLM's `LogprobsTensors` of several parts, below each other."""
+    return parts[0] if len(parts) == 1 else LogprobsTensors.cat(parts)
+
+
+def _limits_thinking(metadata: Any) -> bool:
     holder = metadata.thinking_budget_state_holder
-    return bool(metadata.generators) or (holder is not None and holder.has_tracked_requests())
+    return holder is not None and holder.has_tracked_requests()
 
 
 def limit_thinking(logits: torch.Tensor, rows: torch.Tensor, metadata: Any) -> torch.Tensor:
@@ -118,8 +134,8 @@ def limit_thinking(logits: torch.Tensor, rows: torch.Tensor, metadata: Any) -> t
         rows: [batch_size] int64, each request's first row; requests with a budget must have no other.
         metadata: vLLM's `SamplingMetadata`.
     """
-    holder = metadata.thinking_budget_state_holder
-    if holder is not None and holder.has_tracked_requests():
+    if _limits_thinking(metadata):
+        holder = metadata.thinking_budget_state_holder
         holder.in_spec_mode = False
         holder.update_state(metadata.output_token_ids, None)
         logits[rows] = holder.apply_to_logits(logits[rows], False, None)

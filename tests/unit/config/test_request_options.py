@@ -50,7 +50,10 @@ def test_what_is_let_through_is_read(given, meaning):
             {"spec_method": "draftmodel"},
             "vllm_xargs.spec_method: got the text 'draftmodel'; allowed: ngram, draft_model; did you mean draft_model",
         ),
-        ({"spec_method": np.zeros(2)}, "vllm_xargs.spec_method: got a value of type ndarray; allowed: ngram, draft_model"),
+        (
+            {"spec_method": np.zeros(2)},
+            "vllm_xargs.spec_method: got a value of type ndarray; allowed: ngram, draft_model",
+        ),
         ({"spec_method": 3}, "vllm_xargs.spec_method: got 3; allowed: ngram, draft_model"),
         ({"spec_mode": "x"}, "vllm_xargs.spec_mode: unknown key; allowed: spec, spec_tokens, spec_method"),
         ({"spec_prediction": "a"}, "vllm_xargs.spec_prediction: the server does not draft from predictions; allowed: "),
