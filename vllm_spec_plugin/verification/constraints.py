@@ -31,7 +31,7 @@ class SpeculatedRows:
     logits: torch.Tensor
     request: torch.Tensor
     context: torch.Tensor
-    requests: slice = field(default=slice(0, None), kw_only=True)
+    requests: slice = field(default_factory=lambda: slice(0, None), kw_only=True)
 
     def limit_thinking(self, logits: torch.Tensor, metadata: Any) -> torch.Tensor:
         """Returns `logits` unchanged: thinking budgets apply to the target's rows only."""
