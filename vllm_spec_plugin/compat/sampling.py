@@ -15,6 +15,7 @@ from vllm.v1.sample.ops.bad_words import apply_bad_words as _apply_bad_words
 from vllm.v1.sample.ops.topk_topp_sampler import apply_top_k_top_p_pytorch
 from vllm.v1.sample.rejection_sampler import RejectionSampler
 from vllm.v1.sample.sampler import Sampler
+from vllm.v1.spec_decode.metadata import SpecDecodeMetadata
 
 __all__ = [
     "RejectionSampler",
@@ -29,6 +30,7 @@ __all__ = [
     "needs_own_sampler",
     "needs_whole_batch",
     "padded",
+    "verify_longest",
 ]
 
 
@@ -140,6 +142,29 @@ def limit_thinking(logits: torch.Tensor, rows: torch.Tensor, metadata: Any) -> t
         holder.update_state(metadata.output_token_ids, None)
         logits[rows] = holder.apply_to_logits(logits[rows], False, None)
     return logits
+
+
+def verify_longest(
+    sampler: Any, num_tokens: int, max_rows: int, draws: bool, step: Any, draft_probs: Any, logits: Any, metadata: Any
+) -> Any:
+    """Verifies a full step of the longest drafts in place of vLLM's dummy step, which has one draft token per request.
+
+    Args:
+        sampler: the plugin's sampler.
+        num_tokens: maximum draft tokens of a request.
+        max_rows: maximum tokens of a step.
+        draws: whether drafts may have dense q.
+        step: vLLM's dummy `SpecDecodeMetadata`.
+        draft_probs: q of the dummy step, not used.
+        logits: [any, vocab_size], logits of the dummy step, not used.
+        metadata: vLLM's dummy `SamplingMetadata`.
+    """
+    num_requests, vocab_size = len(step.num_draft_tokens), logits.shape[1]
+    count = min(num_tokens, max(max_rows // num_requests - 1, 0))
+    longest = SpecDecodeMetadata.make_dummy([[0] * count] * num_requests, logits.device)
+    shape = num_requests * count, vocab_size
+    q = torch.full(shape, 1 / vocab_size, device=logits.device) if draws and count else None
+    return sampler(longest, q, logits.new_zeros(shape[0] + num_requests, vocab_size), metadata)
 
 
 def apply_bad_words(
