@@ -41,7 +41,7 @@ def check_options(
     """Refuses options that the server cannot honour, and unknown keys that begin with `spec_`.
 
     Args:
-        extra_args: the request's; keys of other plugins, and keys that are no texts, are ignored.
+        extra_args: the request's; keys of other plugins, and keys that are not strings, are ignored.
         max_tokens: the server's maximum draft length, in tokens.
         methods: the server's methods of drafting.
         takes_predictions: whether one of them drafts from predicted outputs. A request's `prediction`, which is a

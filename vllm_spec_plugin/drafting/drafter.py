@@ -113,7 +113,7 @@ class Drafter:
             scheduler_output: vLLM's plan of the step.
             scopes: scopes of new requests' texts.
         """
-        # Sets of texts: each rank would have its own order of them, and proposers that draft by the order of endings.
+        # Sets of strings: their order differs from rank to rank, and drafts may depend on the order of these calls.
         for request_id in sorted(scheduler_output.finished_req_ids):
             self.pending.drop([request_id])
             self.scopes.pop(request_id, None)

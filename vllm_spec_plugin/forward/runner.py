@@ -110,7 +110,8 @@ class SpecRunnerMixin(Runner):
         sampler, config = self.rejection_sampler, self.drafter.config
         draws = any(getattr(proposer, "draft_sampling", "") == "probabilistic" for proposer in config.proposers)
         longest = config.draft_length.tokens, self.max_num_tokens, draws
-        self.rejection_sampler = functools.partial(compat_sampling.verify_longest, sampler, *longest)
+        verify = functools.partial(compat_sampling.verify_longest, sampler, *longest)
+        self.rejection_sampler = verify  # type: ignore[assignment]
         try:
             return super()._dummy_sampler_run(hidden_states)
         finally:

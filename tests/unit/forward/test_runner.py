@@ -22,6 +22,7 @@ class Stock:
 
     booked = (None, None, None, [[5], []])
     speculative_config: Any = "speculation"
+    rejection_sampler: Any = None
 
     def _sample(self, logits, spec_decode_metadata):
         return "stock", spec_decode_metadata
