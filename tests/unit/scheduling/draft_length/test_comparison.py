@@ -206,7 +206,10 @@ def test_pauses_after_small_losses_double() -> None:
 
 def test_first_steps_after_drafting_are_not_the_measure_of_steps_without() -> None:
     """Caches are full of drafting: they take twice as long, against which a loss would look like a gain."""
-    _, is_off = drive(lambda _: LOSING, lambda since: PLAIN._replace(seconds=0.02 if since < 4 else 0.01), 2000)
+    # Not those before the first draft.
+    begun = iter([PLAIN] * 4)
+    slow = PLAIN._replace(seconds=0.02)
+    _, is_off = drive(lambda _: LOSING, lambda since: next(begun, slow if since < 4 else PLAIN), 2000)
     assert np.mean(is_off[-1000:]) > 0.95
 
 
@@ -236,11 +239,11 @@ def test_steps_with_long_prompts_are_not_compared() -> None:
 
 
 def test_catch_up_is_spread_and_then_over() -> None:
-    """A second of it in the first step with drafts: 3 steps in each of 32, then less and less."""
-    late = GAINING._replace(seconds=GAINING.seconds + 1.0, catch_up_seconds=1.0)
+    """Ten steps of it in the first step with drafts: a third of a step in the next one, then less and less."""
+    late = GAINING._replace(seconds=GAINING.seconds + 0.1, catch_up_seconds=0.1)
     begun = iter([late])
-    comparison, is_off = drive(lambda _: next(begun, GAINING), lambda _: PLAIN, 8000)
-    assert np.mean(is_off[-500:]) < 0.05
+    comparison, is_off = drive(lambda _: next(begun, GAINING), lambda _: PLAIN, 500)
+    assert np.mean(is_off[-300:]) < 0.05
     verdict = comparison.verdict(4)
     assert verdict is not None
     assert verdict.gain == pytest.approx(0.8, abs=0.1)
