@@ -98,6 +98,7 @@ def test_a_request_can_call_for_a_proposer(client, model, method, server):
     [
         ({"spec": "of"}, ["vllm_xargs.spec", "'of'", "on or off"]),
         ({"spec_tokens": 99}, ["vllm_xargs.spec_tokens", "99", "a whole number from 1 to"]),
+        ({"spec_tokens": True}, ["vllm_xargs.spec_tokens", "got true"]),
         ({"spec_method": "eagle"}, ["vllm_xargs.spec_method", "'eagle'"]),
         ({"spec_token": 2}, ["vllm_xargs.spec_token", "unknown key", "spec_tokens"]),
     ],

@@ -14,6 +14,7 @@ from tests.engine.arms import (
     MEDUSA_TREE,
     MEDUSA_TREE_DRAWN,
     MULTI_DRAFT,
+    SUFFIX_SHARED,
     TIGHT,
     TWO_RANKS,
     Arms,
@@ -33,6 +34,8 @@ pytestmark = [
 ]
 
 CONFIGS = {"cascade": CASCADE, "multi_draft": MULTI_DRAFT, "eagle3": EAGLE3}
+# Each rank has its own order of a set's texts, here of the requests that end in a step.
+SHARED = {"suffix_shared": SUFFIX_SHARED}
 if is_full():
     # Nothing in them that the others have not.
     CONFIGS |= {"lookup": LOOKUP, "draft_model": DRAFT_MODEL, "medusa_tree": MEDUSA_TREE}
@@ -66,7 +69,7 @@ def two_ranks(config: str) -> Engine:
     return Engine(config=config, check=True, options=TWO_RANKS, **TIGHT)
 
 
-@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
+@pytest.mark.parametrize("config", [*CONFIGS.values(), *SHARED.values()], ids=[*CONFIGS, *SHARED])
 def test_two_ranks_give_the_outputs_of_one(
     config: str, arms: Arms, reference: Reference, prompts: list[Tokens]
 ) -> None:

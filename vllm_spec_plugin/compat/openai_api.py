@@ -45,6 +45,7 @@ def patch(key: str, is_served: Callable[[Any], bool], tokenize: Tokenize, count:
     from vllm.entrypoints.openai.completion.serving import OpenAIServingCompletion
     from vllm.sampling_params import SamplingParams
 
+    _keep_booleans()
     wrap(SamplingParams, "verify", functools.partial(_tokenizing, key, is_served, tokenize))
     rendering = functools.partial(_rendering, key, is_served, tokenize)
     wrap(OpenAIServingChat, "render_chat_request", rendering)
@@ -57,6 +58,19 @@ def patch(key: str, is_served: Callable[[Any], bool], tokenize: Tokenize, count:
     wrap(OpenAIServingChat, "chat_completion_stream_generator", counting(_stream))
     wrap(OpenAIServingCompletion, "completion_stream_generator", counting(_stream))
     wrap(OpenAIServingCompletion, "request_output_to_completion_response", counting(_batch))
+
+
+@functools.cache
+def _keep_booleans() -> None:
+    """Keeps true and false in `vllm_xargs` of HTTP requests: vLLM's models would make them 1 and 0."""
+    from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
+    from vllm.entrypoints.openai.completion.protocol import CompletionRequest
+    from vllm.entrypoints.openai.responses.protocol import ResponsesRequest
+
+    value = bool | str | int | float
+    for model in (ChatCompletionRequest, CompletionRequest, ResponsesRequest):
+        model.model_fields["vllm_xargs"].annotation = dict[str, value | list[value]] | None
+        model.model_rebuild(force=True)
 
 
 def _rendering(

@@ -1,10 +1,11 @@
 """vLLM's sampling: the types of its sampler's contract, and the parts of its pipeline that the plugin uses."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from vllm.utils.torch_utils import make_tensor_with_pad
-from vllm.v1.outputs import SamplerOutput
+from vllm.v1.outputs import LogprobsTensors, SamplerOutput
 from vllm.v1.sample.logits_processor import (
     LogitBiasLogitsProcessor,
     MinPLogitsProcessor,
@@ -14,6 +15,7 @@ from vllm.v1.sample.ops.bad_words import apply_bad_words as _apply_bad_words
 from vllm.v1.sample.ops.topk_topp_sampler import apply_top_k_top_p_pytorch
 from vllm.v1.sample.rejection_sampler import RejectionSampler
 from vllm.v1.sample.sampler import Sampler
+from vllm.v1.spec_decode.metadata import SpecDecodeMetadata
 
 __all__ = [
     "RejectionSampler",
@@ -21,11 +23,14 @@ __all__ = [
     "apply_at_rows",
     "apply_bad_words",
     "apply_top_k_top_p",
+    "joined",
     "leaves_logits_alone",
     "limit_thinking",
     "most_likely",
     "needs_own_sampler",
+    "needs_whole_batch",
     "padded",
+    "verify_longest",
 ]
 
 
@@ -78,7 +83,6 @@ def _keep_going(processor: Any, logits: torch.Tensor, request_of_row: torch.Tens
 
 def leaves_logits_alone(metadata: Any) -> bool:
     """Whether vLLM's `SamplingMetadata` cannot change the argmax of any request."""
-    holder = metadata.thinking_budget_state_holder
     return (
         metadata.no_penalties
         and metadata.allowed_token_ids_mask is None
@@ -87,7 +91,7 @@ def leaves_logits_alone(metadata: Any) -> bool:
             getattr(processor, "min_toks", None) or getattr(processor, "biases", None)
             for processor in metadata.logitsprocs.non_argmax_invariant
         )
-        and (holder is None or not holder.has_tracked_requests())
+        and not _limits_thinking(metadata)
     )
 
 
@@ -104,8 +108,22 @@ def needs_own_sampler(metadata: Any) -> bool:
 
     Seeded requests need it, as their noise belongs to the output position, and thinking budgets (`limit_thinking`).
     """
+    return bool(metadata.generators) or _limits_thinking(metadata)
+
+
+def needs_whole_batch(metadata: Any) -> bool:
+    """Whether a step cannot be verified in parts: vLLM's thinking budgets and given logprob tokens are of batches."""
+    return bool(metadata.logprob_token_ids) or _limits_thinking(metadata)
+
+
+def joined(parts: Sequence[Any]) -> Any:
+    """Returns vLLM's `LogprobsTensors` of several parts, below each other."""
+    return parts[0] if len(parts) == 1 else LogprobsTensors.cat(parts)
+
+
+def _limits_thinking(metadata: Any) -> bool:
     holder = metadata.thinking_budget_state_holder
-    return bool(metadata.generators) or (holder is not None and holder.has_tracked_requests())
+    return holder is not None and holder.has_tracked_requests()
 
 
 def limit_thinking(logits: torch.Tensor, rows: torch.Tensor, metadata: Any) -> torch.Tensor:
@@ -118,12 +136,35 @@ def limit_thinking(logits: torch.Tensor, rows: torch.Tensor, metadata: Any) -> t
         rows: [batch_size] int64, each request's first row; requests with a budget must have no other.
         metadata: vLLM's `SamplingMetadata`.
     """
-    holder = metadata.thinking_budget_state_holder
-    if holder is not None and holder.has_tracked_requests():
+    if _limits_thinking(metadata):
+        holder = metadata.thinking_budget_state_holder
         holder.in_spec_mode = False
         holder.update_state(metadata.output_token_ids, None)
         logits[rows] = holder.apply_to_logits(logits[rows], False, None)
     return logits
+
+
+def verify_longest(
+    sampler: Any, num_tokens: int, max_rows: int, draws: bool, step: Any, draft_probs: Any, logits: Any, metadata: Any
+) -> Any:
+    """Verifies a full step of the longest drafts in place of vLLM's dummy step, which has one draft token per request.
+
+    Args:
+        sampler: the plugin's sampler.
+        num_tokens: maximum draft tokens of a request.
+        max_rows: maximum tokens of a step.
+        draws: whether drafts may have dense q.
+        step: vLLM's dummy `SpecDecodeMetadata`.
+        draft_probs: q of the dummy step, not used.
+        logits: [any, vocab_size], logits of the dummy step, not used.
+        metadata: vLLM's dummy `SamplingMetadata`.
+    """
+    num_requests, vocab_size = len(step.num_draft_tokens), logits.shape[1]
+    count = min(num_tokens, max(max_rows // num_requests - 1, 0))
+    longest = SpecDecodeMetadata.make_dummy([[0] * count] * num_requests, logits.device)
+    shape = num_requests * count, vocab_size
+    q = torch.full(shape, 1 / vocab_size, device=logits.device) if draws and count else None
+    return sampler(longest, q, logits.new_zeros(shape[0] + num_requests, vocab_size), metadata)
 
 
 def apply_bad_words(

@@ -41,7 +41,7 @@ def check_options(
     """Refuses options that the server cannot honour, and unknown keys that begin with `spec_`.
 
     Args:
-        extra_args: the request's; keys of other plugins are ignored.
+        extra_args: the request's; keys of other plugins, and keys that are not strings, are ignored.
         max_tokens: the server's maximum draft length, in tokens.
         methods: the server's methods of drafting.
         takes_predictions: whether one of them drafts from predicted outputs. A request's `prediction`, which is a
@@ -50,18 +50,19 @@ def check_options(
     Raises:
         ValueError: names the key, the value given and what is allowed.
     """
-    given = {key: value for key, value in (extra_args or {}).items() if key == SPEC or key.startswith(f"{SPEC}_")}
+    texts = {key: value for key, value in (extra_args or {}).items() if isinstance(key, str)}
+    given = {key: value for key, value in texts.items() if key == SPEC or key.startswith(f"{SPEC}_")}
     for key, value in given.items():
         if key not in _ALL:
             raise _refusal(key, "unknown key", ", ".join(_ALL))
-        if key == SPEC and value not in ("on", "off"):
+        if key == SPEC and not (isinstance(value, str) and value in ("on", "off")):
             raise _refusal(key, f"got {show(value)}", "on or off")
         if key == SPEC_TOKENS and (type(value) is not int or not 1 <= value <= max_tokens):
             limit = f"a whole number from 1 to {max_tokens}, the longest draft of this server (for none, {SPEC}: off)"
             raise _refusal(key, f"got {show(value)}", limit)
+        if key == SPEC_METHOD and not isinstance(value, str):
+            raise _refusal(key, f"got {show(value)}", ", ".join(methods))
         if key == SPEC_METHOD and value not in methods:
-            if not isinstance(value, str):
-                raise _refusal(key, f"got {show(value)}", ", ".join(methods))
             raise ValueError(f"vllm_xargs.{key}: {unknown_word(value, list(methods))}")
         if key == SPEC_PREDICTION and not takes_predictions and not isinstance(value, Mapping):
             raise _refusal(key, "the server does not draft from predictions", "a server with method prediction")

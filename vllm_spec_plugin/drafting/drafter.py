@@ -134,13 +134,13 @@ class Drafter:
             scheduler_output: vLLM's plan of the step.
             scopes: scopes of new requests' texts.
         """
-        if scheduler_output.finished_req_ids:
-            self.pending.drop(scheduler_output.finished_req_ids)
-        for request_id in scheduler_output.finished_req_ids:
+        # Sets of strings: their order differs from rank to rank, and drafts may depend on the order of these calls.
+        for request_id in sorted(scheduler_output.finished_req_ids):
+            self.pending.drop([request_id])
             self.scopes.pop(request_id, None)
             for proposer in self._proposers:
                 proposer.finish(request_id)
-        for request_id in scheduler_output.preempted_req_ids or ():
+        for request_id in sorted(scheduler_output.preempted_req_ids or ()):
             self.forget(request_id)
         # After that: a request may have the id of one that has ended.
         if scopes:

@@ -1,5 +1,6 @@
 """Speculation in the model runner, for vLLM's CPU and CUDA runners."""
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -104,6 +105,18 @@ class SpecRunnerMixin(Runner):
         self.drafter.warm_up(self.max_num_tokens)
         make_kernels(self.drafter.warm_up, self._most_kernels, DRAFT_SECONDS)
         super().profile_run(*args, **kwargs)
+
+    def _dummy_sampler_run(self, hidden_states: Any) -> Any:
+        # vLLM measures the memory of verification by it, on a GPU.
+        sampler, config = self.rejection_sampler, self.drafter.config
+        draws = any(getattr(proposer, "draft_sampling", "") == "probabilistic" for proposer in config.proposers)
+        longest = config.draft_length.tokens, self.max_num_tokens, draws
+        verify = functools.partial(compat_sampling.verify_longest, sampler, *longest)
+        self.rejection_sampler = verify  # type: ignore[assignment]
+        try:
+            return super()._dummy_sampler_run(hidden_states)
+        finally:
+            self.rejection_sampler = sampler
 
     @property
     def _is_alone(self) -> bool:

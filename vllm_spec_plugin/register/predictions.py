@@ -31,7 +31,7 @@ def tokens_of(given: Any, tokenizer: Any, max_model_len: int) -> list[int]:
             raise ValueError(f"vllm_xargs.spec_prediction: got {show(wrong)} as a token; allowed: a text or tokens")
         tokens = given
     else:
-        text = text_of(given["prediction"]) if isinstance(given, Mapping) else given
+        text = text_of(given["prediction"]) if isinstance(given, Mapping) and "prediction" in given else given
         if not isinstance(text, str):
             raise ValueError(f"vllm_xargs.spec_prediction: got {show(text)}; allowed: a text or tokens")
         if tokenizer is None:
@@ -51,8 +51,8 @@ def tokens_of(given: Any, tokenizer: Any, max_model_len: int) -> list[int]:
 class PredictionUsage:
     """Counts, for `usage.completion_tokens_details`, a prediction's tokens that outputs have, and those that not.
 
-    A token counts as accepted if it was the predicted one at its position, drafted or not: the figures depend on texts
-    alone, not on draft lengths. Each choice has the whole prediction to itself.
+    A predicted token counts as accepted, once, if the output had it at its position, drafted or not: the figures depend
+    on texts alone, not on draft lengths. Each choice has the whole prediction to itself.
     """
 
     def __init__(self, prediction: Sequence[int]) -> None:
@@ -68,9 +68,9 @@ class PredictionUsage:
 
     def details(self) -> dict[str, int]:
         """Returns the figures of the tokens noted so far, summed over choices."""
-        accepted = [choice.num_accepted for choice in self._choices.values()]
-        rejected = sum(max(len(self._prediction) - count, 0) for count in accepted)
-        return {"accepted_prediction_tokens": sum(accepted), "rejected_prediction_tokens": rejected}
+        accepted = sum(choice.num_accepted for choice in self._choices.values())
+        rejected = len(self._choices) * len(self._prediction) - accepted
+        return {"accepted_prediction_tokens": accepted, "rejected_prediction_tokens": rejected}
 
 
 def text_of(given: Any) -> str:
@@ -83,7 +83,7 @@ def text_of(given: Any) -> str:
         raise ValueError(f"prediction: got {show(given)}; allowed: {_FORM}")
     if given.get("type") != "content":
         raise ValueError(f"prediction.type: got {show(given.get('type'))}; allowed: content")
-    if unknown := sorted(set(given) - {"type", "content"}):
+    if unknown := sorted(map(str, set(given) - {"type", "content"})):
         raise ValueError(f"prediction.{unknown[0]}: unknown key; allowed: type, content")
     content = given.get("content")
     if isinstance(content, str):

@@ -52,9 +52,8 @@ class DecisionCounters:
         counters = self._counters.of(self._method)
         counters.predicted_seconds += forecast.seconds
         counters.measured_seconds += seconds
-        seconds_per_token = forecast.plain_seconds / forecast.plain_tokens
-        counters.expected_saved_seconds += forecast.tokens * seconds_per_token - forecast.seconds
-        counters.realised_saved_seconds += num_output * seconds_per_token - seconds
+        counters.expected_saved_seconds += forecast.saved(forecast.tokens, forecast.seconds)
+        counters.realised_saved_seconds += forecast.saved(num_output, seconds)
 
     def estimated(self, acceptance: Sequence[Sequence[float]]) -> None:
         """Sets the policy's estimates of acceptance, per proposer and position; empty if it has none."""

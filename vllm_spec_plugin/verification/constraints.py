@@ -4,7 +4,7 @@ In the order of vLLM's sampler: allowed tokens, bad words, min tokens, logit bia
 sampled requests, temperature, min-p, top-k, top-p.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -25,11 +25,13 @@ class SpeculatedRows:
         logits: [num_rows, vocab_size], raw logits of the model.
         request: [num_rows] int64, each row's request, as an index in the batch.
         context: [num_rows, any] int64, draft tokens before each row, padded with negative values.
+        requests: the consecutive requests of the batch that may have rows.
     """
 
     logits: torch.Tensor
     request: torch.Tensor
     context: torch.Tensor
+    requests: slice = field(default_factory=lambda: slice(0, None), kw_only=True)
 
     def limit_thinking(self, logits: torch.Tensor, metadata: Any) -> torch.Tensor:
         """Returns `logits` unchanged: thinking budgets apply to the target's rows only."""
@@ -43,11 +45,22 @@ class TargetRows(SpeculatedRows):
     rows: Rows
 
     @classmethod
-    def of(cls, logits: torch.Tensor, draft_token_ids: torch.Tensor, rows: Rows, metadata: Any) -> "TargetRows":
-        """Builds the rows that verify `draft_token_ids` ([num_draft_tokens] int64), with context if it is needed."""
+    def of(
+        cls,
+        logits: torch.Tensor,
+        draft_token_ids: torch.Tensor,
+        rows: Rows,
+        metadata: Any,
+        requests: slice = slice(0, None),
+    ) -> "TargetRows":
+        """Builds the rows that verify `draft_token_ids` ([num_draft_tokens] int64), with context if it is needed.
+
+        `rows` counts requests from the first one of `requests`.
+        """
         needs_context = not compat.leaves_logits_alone(metadata)
         context = rows.context(draft_token_ids) if needs_context else rows.request.new_empty(len(rows.request), 0)
-        return cls(logits, rows.request, context, rows)
+        request = rows.request + requests.start if requests.start else rows.request
+        return cls(logits, request, context, rows, requests=requests)
 
     def limit_thinking(self, logits: torch.Tensor, metadata: Any) -> torch.Tensor:
         """Applies thinking budgets to `logits`; requests with a budget have no drafts."""
@@ -105,13 +118,13 @@ def _exclude_bad_words(logits: torch.Tensor, rows: SpeculatedRows, metadata: Any
 
 
 def _penalise(logits: torch.Tensor, rows: SpeculatedRows, metadata: Any) -> None:
-    vocab_size = logits.shape[-1]
-    output = compat.padded(metadata.output_token_ids, vocab_size, logits.device)
-    counts = add_counts_(token_counts(output, vocab_size)[rows.request], rows.context)
-    in_prompt = token_counts(metadata.prompt_token_ids, vocab_size) > 0
+    vocab_size, own = logits.shape[-1], rows.request - rows.requests.start
+    output = compat.padded(metadata.output_token_ids[rows.requests], vocab_size, logits.device)
+    counts = add_counts_(token_counts(output, vocab_size)[own], rows.context)
+    in_prompt = token_counts(metadata.prompt_token_ids[rows.requests], vocab_size) > 0
     apply_penalties_(
         logits,
-        in_prompt[rows.request],
+        in_prompt[own],
         counts,
         metadata.repetition_penalties[rows.request],
         metadata.frequency_penalties[rows.request],

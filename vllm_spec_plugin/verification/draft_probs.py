@@ -11,7 +11,7 @@ class SparseProbs:
     """Draft distributions with few possible tokens, one row per draft token.
 
     Attributes:
-        token_ids: [num_draft_tokens, width] int64, possible tokens of each row, padded with any of them.
+        token_ids: [num_draft_tokens, width] int64, possible tokens of each row, each once, padded with any of them.
         probs: [num_draft_tokens, width] float32, their probabilities, 0 for padding; rows sum to 1.
     """
 

@@ -2,7 +2,8 @@
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 import torch
@@ -23,7 +24,7 @@ class Rows:
         draft_row: [num_draft_tokens] int64, row that verifies each draft token.
         draft_start: [batch_size] int64, index of each request's first draft token.
         later_drafts: [n] int64, indices of all draft tokens but each request's first.
-        width: maximum rows of a request, max K + 1.
+        width: maximum rows of a request, max K + 1; of a part of a step, that of the whole step.
     """
 
     request: torch.Tensor
@@ -39,6 +40,10 @@ class Rows:
     def of(cls, num_draft_tokens: Sequence[int], device: torch.device) -> "Rows":
         """Returns the layout for these numbers of draft tokens per request; read-only, as it is cached."""
         return _layout(tuple(num_draft_tokens), device)
+
+    def with_width(self, width: int) -> Self:
+        """Returns the layout with a larger width, for a part of a step."""
+        return self if width == self.width else replace(self, width=width)
 
     @functools.cached_property
     def draft_request(self) -> torch.Tensor:

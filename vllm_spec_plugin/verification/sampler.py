@@ -15,11 +15,15 @@ from vllm_spec_plugin.verification.draft_probs import DraftProbs
 from vllm_spec_plugin.verification.noise import Noise, position_keys, signed
 from vllm_spec_plugin.verification.positions import OutputPositions
 from vllm_spec_plugin.verification.rows import Rows
+from vllm_spec_plugin.verification.step import Step
 from vllm_spec_plugin.verification.topology import Topology
 from vllm_spec_plugin.verification.tree import Verdict, verify_tree
 from vllm_spec_plugin.verification.tree_rows import TreeRows
 
 _CPU = torch.device("cpu")
+# Maximum size of a part's logits in float32. Verification of a part needs up to about ten tensors of that size, sorting
+# for top-p included.
+PART_BYTES = 2**28
 
 
 class SpecRejectionSampler(torch.nn.Module):
@@ -98,54 +102,72 @@ class SpecRejectionSampler(torch.nn.Module):
             vLLM's `SamplerOutput`; its `sampled_token_ids` is [batch_size, max K + 1] int32, padded with -1, on the
             host if all requests are greedy.
         """
-        draft_token_ids = metadata.draft_token_ids.long()
-        is_greedy = sampling_metadata.all_greedy and self.lenience == 1
+        counts, tokens = metadata.num_draft_tokens, metadata.draft_token_ids.long()
+        step = Step(slice(0, len(counts)), counts, tokens, draft_probs, logits, trees, host_drafts)
         wants_logprobs = sampling_metadata.max_num_logprobs is not None or bool(sampling_metadata.logprob_token_ids)
-        if is_greedy and not trees and compat.leaves_logits_alone(sampling_metadata):
-            constrained = logits
-        else:
-            rows = TreeRows.of(trees, logits.device) if trees else Rows.of(metadata.num_draft_tokens, logits.device)
-            target = TargetRows.of(logits, draft_token_ids, rows, sampling_metadata)
-            constrained = constrain(target, sampling_metadata, in_place=not wants_logprobs)
-        if is_greedy and not trees:
-            drafts = draft_token_ids.cpu().numpy() if host_drafts is None else _joined(host_drafts)
-            rows = Rows.of(metadata.num_draft_tokens, _CPU)
-            most_likely = compat.most_likely(constrained).cpu().numpy()
-            token_ids = torch.from_numpy(verify_greedy(most_likely, drafts, rows))
-            self.verdict = ChainVerdict(token_ids, rows)
-        else:
-            args = constrained, draft_token_ids, draft_probs, rows, sampling_metadata
-            self.verdict = self.verify(*args, in_place=not wants_logprobs)
+        is_divisible = not compat.needs_whole_batch(sampling_metadata)
+        max_rows = PART_BYTES // (4 * logits.shape[1]) if is_divisible else len(logits)
+        width = 1 + max([tree.depth for tree in trees] if trees else counts, default=0)
+        parts, verdicts, logprobs = list(step.parts(max_rows, is_padded=wants_logprobs)), [], []
+        for part in parts:
+            verdict, constrained = self._verify(part, width, sampling_metadata, in_place=not wants_logprobs)
+            verdicts.append(verdict)
+            if wants_logprobs:
+                logprobs.append(self._logprobs(verdict, part.logits, constrained, sampling_metadata))
+        self.verdict = verdicts[0] if len(parts) == 1 else _joined(parts, verdicts)
         if self._counts_outputs and sampling_metadata.generators:
             self._count_outputs(sampling_metadata.generators)
         return compat.SamplerOutput(
             sampled_token_ids=self.verdict.token_ids,
-            logprobs_tensors=self._logprobs(logits, constrained, sampling_metadata) if wants_logprobs else None,
+            logprobs_tensors=compat.joined(logprobs) if logprobs else None,
         )
 
-    def verify(
-        self,
-        logits: torch.Tensor,
-        draft_token_ids: torch.Tensor,
-        draft_probs: DraftProbs,
-        rows: Rows,
-        sampling_metadata: Any,
-        *,
-        in_place: bool = False,
+    def _verify(
+        self, step: Step, width: int, sampling_metadata: Any, *, in_place: bool
+    ) -> tuple[Verdict | ChainVerdict, torch.Tensor]:
+        """Verifies a part of a step.
+
+        Args:
+            step: the part.
+            width: maximum rows of a request, in all parts.
+            sampling_metadata: vLLM's `SamplingMetadata` of the whole batch.
+            in_place: whether the logits may be overwritten.
+
+        Returns:
+            The verdict, and the logits after the sampling pipeline.
+        """
+        logits, trees = step.logits, step.trees
+        is_greedy = sampling_metadata.all_greedy and self.lenience == 1 and not trees
+        if is_greedy and compat.leaves_logits_alone(sampling_metadata):
+            constrained = logits
+        else:
+            rows = TreeRows.of(trees, logits.device) if trees else Rows.of(step.num_draft_tokens, logits.device)
+            rows = rows.with_width(width)
+            target = TargetRows.of(logits, step.draft_token_ids, rows, sampling_metadata, step.requests)
+            constrained = constrain(target, sampling_metadata, in_place=in_place)
+        if not is_greedy:
+            return self._decide(step, constrained, rows, sampling_metadata, in_place=in_place), constrained
+        drafts = step.draft_token_ids.cpu().numpy() if step.host_drafts is None else _chained(step.host_drafts)
+        rows = Rows.of(step.num_draft_tokens, _CPU).with_width(width)
+        most_likely = compat.most_likely(constrained).cpu().numpy()
+        return ChainVerdict(torch.from_numpy(verify_greedy(most_likely, drafts, rows)), rows), constrained
+
+    def _decide(
+        self, step: Step, logits: torch.Tensor, rows: Rows, sampling_metadata: Any, *, in_place: bool
     ) -> Verdict | ChainVerdict:
-        """Verifies by `logits` after the sampling pipeline; `in_place` allows overwriting them."""
-        noise = self._noise(logits, rows, sampling_metadata.generators)
+        """Verifies a part by its logits after the sampling pipeline; `in_place` allows overwriting them."""
+        noise = self._noise(logits, rows, step.requests, sampling_metadata.generators)
+        greedy = sampling_metadata.all_greedy
+        if not greedy and not sampling_metadata.all_random:
+            greedy = sampling_metadata.temperature[step.requests] < GREEDY_TEMPERATURE
+        drafts = step.draft_token_ids, step.draft_probs
         if isinstance(rows, TreeRows):
-            greedy = torch.ones(len(rows.first), dtype=torch.bool, device=logits.device)
-            if sampling_metadata.temperature is not None:
-                greedy = sampling_metadata.temperature < GREEDY_TEMPERATURE
-            return verify_tree(logits, draft_token_ids, draft_probs, rows, greedy, noise)
-        most_likely, greedy = None, sampling_metadata.all_greedy
-        if not sampling_metadata.all_random:
-            most_likely = compat.most_likely(logits)
-            greedy = greedy or sampling_metadata.temperature < GREEDY_TEMPERATURE
-        args = logits, draft_token_ids, draft_probs, rows, greedy, noise, self.lenience, most_likely
+            if isinstance(greedy, bool):
+                greedy = torch.full((len(rows.first),), greedy, device=logits.device)
+            return verify_tree(logits, *drafts, rows, greedy, noise)
+        most_likely = None if sampling_metadata.all_random else compat.most_likely(logits)
         method: Method = self.method if self.lenience == 1 else "token"
+        args = logits, *drafts, rows, greedy, noise, self.lenience, most_likely
         return ChainVerdict(verify_chain(*args, method=method, in_place=in_place), rows)
 
     @staticmethod
@@ -153,7 +175,8 @@ class SpecRejectionSampler(torch.nn.Module):
         """Parses `sampled_token_ids`, as vLLM's."""
         return compat.RejectionSampler.parse_output(*args, **kwargs)
 
-    def _noise(self, logits: torch.Tensor, rows: Rows, generators: dict[int, torch.Generator]) -> Noise:
+    def _noise(self, logits: torch.Tensor, rows: Rows, requests: slice, of_batch: dict[int, torch.Generator]) -> Noise:
+        generators = {i - requests.start: of_batch[i] for i in of_batch if requests.start <= i < requests.stop}
         if not generators:
             return Noise(logits.shape[-1], logits.device)
         seeds = torch.zeros(len(rows.first), dtype=torch.int64)
@@ -172,18 +195,30 @@ class SpecRejectionSampler(torch.nn.Module):
         for i, generator in generators.items():
             self.positions.advance(generator, counts[i])
 
-    def _logprobs(self, raw: torch.Tensor, constrained: torch.Tensor, metadata: Any) -> Any:
+    def _logprobs(
+        self, verdict: Verdict | ChainVerdict, raw: torch.Tensor, constrained: torch.Tensor, metadata: Any
+    ) -> Any:
         """Returns vLLM's `LogprobsTensors`, one row per entry of `token_ids`, padding included."""
         mode = self.sampler.logprobs_mode
         chosen = (constrained if mode.startswith("processed") else raw).float()
         logprobs = chosen if mode.endswith("logits") else self.sampler.compute_logprobs(chosen)
-        rows, width = self.verdict.rows.flatten(), self.verdict.rows.shape[1]
-        tokens = self.verdict.token_ids.to(raw.device).long().clamp_min(0).flatten()
+        rows, width = verdict.rows.flatten(), verdict.rows.shape[1]
+        tokens = verdict.token_ids.to(raw.device).long().clamp_min(0).flatten()
         if wanted := metadata.logprob_token_ids:
             per_row = {i * width + j: ids for i, ids in wanted.items() for j in range(width)}
             return self.sampler.gather_specific_token_logprobs(logprobs[rows], per_row, tokens)
         return self.sampler.gather_logprobs(logprobs[rows], metadata.max_num_logprobs, tokens)
 
 
-def _joined(drafts: Sequence[Sequence[int]]) -> npt.NDArray[np.int64]:
+def _joined(parts: Sequence[Step], verdicts: Sequence[Verdict | ChainVerdict]) -> Verdict | ChainVerdict:
+    """Joins the verdicts of a step's parts."""
+    token_ids = torch.cat([verdict.token_ids for verdict in verdicts])
+    if isinstance(verdicts[0], ChainVerdict):
+        return ChainVerdict(token_ids, Rows.of([n for part in parts for n in part.num_draft_tokens], token_ids.device))
+    starts = itertools.accumulate([len(part.logits) for part in parts[:-1]], initial=0)
+    rows = torch.cat([verdict.rows + start for verdict, start in zip(verdicts, starts, strict=True)])
+    return Verdict(token_ids, rows, torch.cat([verdict.nodes for verdict in verdicts]))
+
+
+def _chained(drafts: Sequence[Sequence[int]]) -> npt.NDArray[np.int64]:
     return np.fromiter(itertools.chain.from_iterable(drafts), np.int64)

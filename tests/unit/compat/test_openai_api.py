@@ -7,9 +7,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
+from vllm.entrypoints.openai.completion.protocol import CompletionRequest
+from vllm.entrypoints.openai.responses.protocol import ResponsesRequest
 from vllm.exceptions import VLLMValidationError
 
 from vllm_spec_plugin.compat import openai_api
+from vllm_spec_plugin.config.request_options import check_options
 
 KEY = "spec_prediction"
 
@@ -75,3 +79,21 @@ def test_whose_predictions_are_read(request_: Any, served: bool, xargs: Any) -> 
 def test_wrong_ones_are_refused_before_a_stream_begins(request_: Any) -> None:
     with pytest.raises(VLLMValidationError, match=r"no text|allowed: one of them"):
         rendered(request_, letters)
+
+
+@pytest.mark.parametrize(
+    ("model", "text"),
+    [
+        (ChatCompletionRequest, {"messages": [{"role": "user", "content": "a"}]}),
+        (CompletionRequest, {"prompt": "a"}),
+        (ResponsesRequest, {"input": "a"}),
+    ],
+)
+def test_true_does_not_become_a_number(model: Any, text: dict[str, Any]) -> None:
+    """vLLM's models read it as 1, an allowed draft length."""
+    openai_api._keep_booleans()
+    given = {"spec_tokens": True, "spec_prediction": [False, 1], "other": 1, "another": "a", "third": 0.5}
+    request = model.model_validate({"model": "m", **text, "vllm_xargs": given})
+    assert repr(request.vllm_xargs) == repr(given)
+    with pytest.raises(ValueError, match="got true"):
+        check_options(request.vllm_xargs, 8, ("ngram",))

@@ -2,6 +2,7 @@
 
 import re
 
+import numpy as np
 import pytest
 
 from vllm_spec_plugin.config import parse_config
@@ -17,6 +18,7 @@ API = {"prediction": {"type": "content", "content": "a"}}
         (None, RequestOptions()),
         ({}, RequestOptions()),
         ({"other": "of another plugin", "specular": 1}, RequestOptions()),
+        ({1: "no text", None: 2, ("spec",): 3}, RequestOptions()),
         ({"spec": "on"}, RequestOptions()),
         ({"spec": "off"}, RequestOptions(max_tokens=0)),
         ({"spec_tokens": 1}, RequestOptions(max_tokens=1)),
@@ -35,6 +37,7 @@ def test_what_is_let_through_is_read(given, meaning):
     [
         ({"spec": "maybe"}, "vllm_xargs.spec: got the text 'maybe'; allowed: on or off"),
         ({"spec": True}, "vllm_xargs.spec: got true; allowed: on or off"),
+        ({"spec": np.zeros(2)}, "vllm_xargs.spec: got a value of type ndarray; allowed: on or off"),
         (
             {"spec_tokens": 9},
             "vllm_xargs.spec_tokens: got 9; allowed: a whole number from 1 to 8, the longest draft of this server (for "
@@ -46,6 +49,10 @@ def test_what_is_let_through_is_read(given, meaning):
         (
             {"spec_method": "draftmodel"},
             "vllm_xargs.spec_method: got the text 'draftmodel'; allowed: ngram, draft_model; did you mean draft_model",
+        ),
+        (
+            {"spec_method": np.zeros(2)},
+            "vllm_xargs.spec_method: got a value of type ndarray; allowed: ngram, draft_model",
         ),
         ({"spec_method": 3}, "vllm_xargs.spec_method: got 3; allowed: ngram, draft_model"),
         ({"spec_mode": "x"}, "vllm_xargs.spec_mode: unknown key; allowed: spec, spec_tokens, spec_method"),

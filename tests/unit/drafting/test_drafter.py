@@ -1,5 +1,6 @@
 """What is kept of a draft between proposing and verifying it."""
 
+from itertools import permutations
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,6 +12,8 @@ from vllm_spec_plugin.config.settings import KEY
 from vllm_spec_plugin.drafting import drafter as module
 from vllm_spec_plugin.drafting.drafter import Drafter
 from vllm_spec_plugin.proposers.base import NO_DRAFT, Draft, RequestView
+from vllm_spec_plugin.proposers.suffix.proposer import SuffixProposer
+from vllm_spec_plugin.proposers.suffix.store import TextStore
 from vllm_spec_plugin.verification.draft_probs import SparseProbs
 from vllm_spec_plugin.verification.topology import by_priority, chain
 
@@ -92,6 +95,110 @@ def test_the_id_of_a_request_that_ended_may_be_given_to_the_next_one(drafter):
     step.finished_req_ids = {"a"}
     drafter.note_step(None, step, {"a": "new"})
     assert drafter.scopes == {"a": "new"}
+
+
+def test_nothing_is_kept_of_a_request_that_ended(drafter, proposer):
+    drafter.scopes = {"a": "one", "b": "two"}
+    drafter.draft([view("a", 3), view("b", 4)])
+    drafter.note_step(None, SimpleNamespace(finished_req_ids={"a"}, preempted_req_ids=None), {})
+    assert drafter.scopes == {"b": "two"}
+    assert proposer.forgotten == ["a"]
+    assert drafter.pending.take_probs(["a"], [[3]], CPU) is None
+
+
+def test_a_draft_without_q_replaces_one_with_q(drafter, proposer):
+    """The same token may be certain later."""
+    drafter.draft([view("a", 3)])
+    proposer.propose = lambda requests: [Draft([3]) for _ in requests]
+    drafter.draft([view("a", 3)])
+    assert drafter.pending.take_probs(["a"], [[3]], CPU) is None
+
+
+class Ranks:
+    """Takes the place of the agreement of two ranks."""
+
+    def __init__(self, group):
+        self.group, self.num_faults, self.are_same = group, 0, True
+
+    def note_fault(self):
+        self.num_faults += 1
+
+    def at_end(self, drafts):
+        return self.are_same
+
+
+@pytest.fixture
+def on_two_ranks(monkeypatch, drafter):
+    monkeypatch.setattr(module, "tensor_parallel_cpu_group", lambda: "group")
+    monkeypatch.setattr(module, "RankAgreement", Ranks)
+    drafter.engine = SimpleNamespace(bind=lambda runner: None, ranks=None)
+    drafter.bind(None)
+    return drafter
+
+
+def test_ranks_compare_their_drafts_and_a_draft_models_passes(on_two_ranks):
+    assert on_two_ranks._ranks.group == "group"
+    assert on_two_ranks.engine.ranks is on_two_ranks._ranks
+    assert [draft.token_ids for draft in on_two_ranks.draft([view("a", 3)])] == [[3]]
+    assert on_two_ranks._ranks.num_faults == 0
+
+
+def test_drafts_that_differ_between_ranks_are_dropped_with_all_state(on_two_ranks, proposer):
+    resets = []
+    proposer.reset = lambda: resets.append(1)
+    on_two_ranks._ranks.are_same = False
+    assert on_two_ranks.draft([view("a", 3), view("b", 4)]) == [NO_DRAFT, NO_DRAFT]
+    assert on_two_ranks.sources == {}
+    assert (resets, proposer.forgotten) == ([1], ["a", "b"])
+    assert on_two_ranks.pending.take_probs(["a", "b"], [[3], [4]], CPU) is None
+    assert on_two_ranks.take_counters().of("ngram").proposer_errors == {"ranks_differ": 1}
+
+
+def test_the_ranks_know_of_a_fault_on_one_of_them(on_two_ranks, proposer):
+    """A rank with a fault may have left the others in a pass."""
+    proposer.propose = None
+    assert on_two_ranks.draft([view("a", 3)]) == [NO_DRAFT]
+    assert on_two_ranks._ranks.num_faults == 1
+
+
+class InOrder(set):
+    """A set with the order of another process: hashes of texts differ from process to process."""
+
+    def __init__(self, order):
+        super().__init__(order)
+        self._order = order
+
+    def __iter__(self):
+        return iter(self._order)
+
+
+@pytest.mark.parametrize("order", list(permutations("abc")))
+def test_proposers_are_told_in_one_order_whatever_the_order_of_a_set(drafter, proposer, order):
+    """Of requests that ended, and of those that were preempted."""
+    finished: list[str] = []
+    proposer.finish = finished.append
+    drafter.note_step(None, SimpleNamespace(finished_req_ids=InOrder(order), preempted_req_ids=InOrder(order)), {})
+    assert finished == proposer.forgotten == ["a", "b", "c"]
+
+
+def test_texts_of_requests_that_end_together_give_the_same_drafts_on_each_rank(monkeypatch):
+    """The store drafts from the newest of equally long matches."""
+    config = {"proposer": {"method": "suffix", "shared": True, "shared_scope": "global"}}
+    drafts = []
+    for order in permutations("ab"):
+        store = TextStore(4096, 10)
+        drafter = made(monkeypatch, config, SuffixProposer(1, 0.0, "greedy", 10, store))
+        texts = {"a": [1, 2, 3, 4], "b": [1, 2, 3, 5]}
+        drafter.draft([long_view(name, text) for name, text in texts.items()])
+        drafter.note_step(None, SimpleNamespace(finished_req_ids=InOrder(order), preempted_req_ids=None), {})
+        drafts += drafter.draft([long_view("c", [1, 2, 3])])
+    assert drafts[0].token_ids == drafts[1].token_ids != []
+
+
+def long_view(request_id, text):
+    return RequestView(
+        request_id, np.array(text, np.int32), 1, np.zeros(1), True, depth=1, scope="global", turns=((0, 1),)
+    )
 
 
 FORK = by_priority([[0], [1], [0, 0], [2]])

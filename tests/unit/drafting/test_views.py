@@ -126,6 +126,12 @@ def test_drafts_of_seeded_requests_are_certain(policy):
     assert seeded.point_mass
 
 
+def test_drafts_of_greedy_requests_and_with_a_grammar_are_certain():
+    """Of sampled drafts the grammar would drop tokens by their value, which q does not know."""
+    requests = [request(10), request(10, temperature=0.0), request(10, structured_outputs=object())]
+    assert [view.point_mass for view in views(requests)[1]] == [False, True, True]
+
+
 @pytest.mark.parametrize(("lenience", "scope"), [(1.0, "s"), (0.9, None)])
 def test_what_others_said_must_not_show_in_seeded_output(lenience, scope):
     config = {"proposer": {"method": "ngram"}, "verification": {"lenience": lenience}}

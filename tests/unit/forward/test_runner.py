@@ -22,6 +22,7 @@ class Stock:
 
     booked = (None, None, None, [[5], []])
     speculative_config: Any = "speculation"
+    rejection_sampler: Any = None
 
     def _sample(self, logits, spec_decode_metadata):
         return "stock", spec_decode_metadata
@@ -34,6 +35,10 @@ class Stock:
 
     def _update_states(self, scheduler_output):
         return None
+
+    def _dummy_sampler_run(self, hidden_states):
+        self.rejection_sampler(SimpleNamespace(num_draft_tokens=[1, 1, 1]), None, torch.zeros(6, 5), "metadata")
+        return "sampled"
 
     def _prepare_inputs(self, scheduler_output):
         self.prepared_with = self.speculative_config
@@ -128,6 +133,28 @@ def ours(runner):
 
     runner.rejection_sampler = Sampler()
     runner.rejection_sampler.positions = positions
+
+
+@pytest.mark.parametrize(
+    ("sampling", "max_tokens", "counts"), [("greedy", 100, [2, 2, 2]), ("probabilistic", 6, [1, 1, 1])]
+)
+def test_memory_is_measured_with_the_longest_drafts_of_a_full_step(runner, sampling, max_tokens, counts):
+    """vLLM's own dummy step has one draft token per request."""
+    seen = []
+
+    class Sampler:
+        def __call__(self, step, draft_probs, logits, metadata):
+            seen.append((step.num_draft_tokens, draft_probs, logits.shape, metadata))
+
+    runner.rejection_sampler = sampler = Sampler()
+    runner.max_num_tokens = max_tokens
+    runner.drafter.config.proposers = [SimpleNamespace(method="ngram"), SimpleNamespace(draft_sampling=sampling)]
+    assert runner._dummy_sampler_run(None) == "sampled"
+    assert runner.rejection_sampler is sampler
+    [(num_draft_tokens, q, shape, metadata)] = seen
+    assert (num_draft_tokens, shape, metadata) == (counts, (sum(counts) + 3, 5), "metadata")
+    assert (q is None) == (sampling == "greedy")
+    assert q is None or q.shape == (3, 5)
 
 
 @pytest.mark.parametrize("turns", [None, {}])

@@ -81,6 +81,10 @@ def same(draft, other):
         (Draft([-1]), counters.OUT_OF_VOCABULARY),
         (Draft([1], NAN), counters.BAD_PROBS),
         (Draft([1], torch.full((1, VOCAB), 0.3)), counters.BAD_PROBS),
+        (Draft([1], torch.full((1, VOCAB), 0.1001)), counters.BAD_PROBS),
+        (Draft([1], torch.full((1, VOCAB), 0.0999)), counters.BAD_PROBS),
+        (Draft([1], SparseProbs(torch.tensor([[1, 2]]), torch.tensor([[0.5, 0.501]]))), counters.BAD_PROBS),
+        (Draft([1], SparseProbs(torch.tensor([[1, 2, 1]]), torch.tensor([[0.25, 0.5, 0.25]]))), counters.BAD_PROBS),
         (Draft([1], torch.full((2, VOCAB), 0.1)), counters.BAD_PROBS),
         (Draft([1], torch.full((1, 4), 0.25)), counters.BAD_PROBS),
         (Draft([1], torch.tensor([[1.5, -0.5] + [0.0] * 8])), counters.BAD_PROBS),
@@ -96,6 +100,22 @@ def same(draft, other):
 )
 def test_an_unsound_draft_is_dropped_and_counted_alone(draft, reason):
     assert_dropped(draft, view("a"), reason)
+
+
+@pytest.mark.parametrize(
+    "q",
+    [
+        torch.full((1, VOCAB), 0.1 + 1e-6),
+        torch.randn(1, VOCAB, generator=torch.Generator().manual_seed(0)).softmax(-1),
+        SparseProbs(torch.tensor([[1, 2, 1, 1]]), torch.tensor([[0.5, 0.5, 0.0, 0.0]])),
+    ],
+    ids=["rounded", "softmax", "padded"],
+)
+def test_sound_q_passes(q):
+    """Sums that differ from 1 by rounding, and padding with a token that the row has."""
+    [draft], errors, _ = propose([Draft([1], q)])
+    assert (draft.token_ids, errors) == ([1], [])
+    assert draft.probs is q
 
 
 def assert_dropped(draft, request_view, reason):

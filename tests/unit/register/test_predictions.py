@@ -55,6 +55,7 @@ FORM = f'{{"type": "content", "content": CONTENT}}, where CONTENT is a text or a
         ({"content": "a"}, "prediction.type: got nothing (null); allowed: content"),
         ({"type": "content", "content": "a", "text": 1}, "prediction.text: unknown key; allowed: type, content"),
         ({"type": "content"}, f"allowed: a text or a list of {PART}"),
+        ({"type": "content", "content": "a", 1: 2, None: 3}, "prediction.1: unknown key; allowed: type, content"),
         (content([{"type": "text", "text": "a"}, {"type": "image_url"}]), "prediction.content[1]: got another kind"),
     ],
 )
@@ -74,6 +75,8 @@ def test_what_it_may_not_be(given: Any, message: str) -> None:
         ("a\ud800", "prediction: got half a surrogate pair; allowed: a text in Unicode"),
         ([True], "vllm_xargs.spec_prediction: got true as a token; allowed: a text or tokens"),
         (7, "vllm_xargs.spec_prediction: got 7; allowed: a text or tokens"),
+        ({}, "vllm_xargs.spec_prediction: got a section; allowed: a text or tokens"),
+        ({1: 2}, "vllm_xargs.spec_prediction: got a section; allowed: a text or tokens"),
     ],
 )
 def test_what_its_text_may_not_be(given: Any, message: str) -> None:
@@ -96,3 +99,11 @@ def test_tokens_are_counted_for_each_choice() -> None:
         for token in output:
             usage.note(choice, [token])
     assert usage.details() == {"accepted_prediction_tokens": 6, "rejected_prediction_tokens": 6}
+
+
+def test_an_output_that_repeats_itself_has_each_predicted_token_once() -> None:
+    """A prediction of 40 tokens, repeated by the output until it has 116."""
+    prediction = list(range(40))
+    usage = PredictionUsage(prediction)
+    usage.note(0, [*prediction, *prediction, *prediction][:116])
+    assert usage.details() == {"accepted_prediction_tokens": 40, "rejected_prediction_tokens": 0}

@@ -26,10 +26,10 @@ def test_nothing_is_cut_where_tokens_cost_nothing():
     assert control_where(0.01, 0.0).max_beside_prompts(29, 4, 0, 100) == 100
 
 
-def core_with_bound(slope):
+def core_with_bound(slope, fixed=0.0):
     """Two running requests."""
     core = Core(60, FULL)
-    core.scheduler._prompts = PromptPriority(core.scheduler, control_where(0.0, slope))
+    core.scheduler._prompts = PromptPriority(core.scheduler, control_where(fixed, slope))
     for i, name in enumerate("ab"):
         add(core, name, i, 3)
         core.step()
@@ -54,15 +54,17 @@ def test_drafts_are_cut_in_the_step_of_a_prompt_only():
     assert drafts(core) == {"a": NUM_DRAFTS, "b": NUM_DRAFTS, "c": NUM_DRAFTS}
 
 
-def test_whether_drafts_are_cut_does_not_depend_on_how_many_there_are():
-    """A draft's length may depend on its tokens."""
-    core = core_with_bound(0.002)
+@pytest.mark.parametrize(("fixed", "shares"), [(0.0, (1, 0)), (0.012, (1, 1)), (0.064, (3, 3)), (0.2, (4, 4))])
+@pytest.mark.parametrize("counts", [(0, 1), (0, 4), (1, 4), (2, 2), (4, 1), (4, 4)])
+def test_a_requests_share_does_not_depend_on_how_many_drafts_wait(fixed, shares, counts):
+    """A draft's length may depend on its tokens. Verifying 0.15 * (fixed / 0.002 + 8) tokens is allowed."""
+    core = core_with_bound(0.002, fixed)
     add(core, "c", 2, 6)
-    waiting = {request.request_id: request for request in core.scheduler.running}
-    waiting["a"].spec_token_ids, waiting["b"].spec_token_ids = [], waiting["b"].spec_token_ids[:1]
+    for request, count in zip(core.scheduler.running, counts, strict=True):
+        request.spec_token_ids = request.spec_token_ids[:count]
     core.begin()
-    # One draft token may be verified: it is a's, which has none.
-    assert drafts(core) == {}
+    kept = {name: min(count, share) for name, count, share in zip("ab", counts, shares, strict=True)}
+    assert drafts(core) == {name: count for name, count in kept.items() if count}
 
 
 def test_a_prompt_that_can_not_be_admitted_cuts_no_drafts():

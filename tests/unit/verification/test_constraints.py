@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.sizes import examples
 
@@ -21,8 +22,11 @@ from vllm.v1.sample.metadata import SamplingMetadata  # noqa: E402
 from vllm.v1.sample.sampler import Sampler  # noqa: E402
 
 from vllm_spec_plugin.compat import sampling  # noqa: E402
+from vllm_spec_plugin.verification import sampler as sampler_module  # noqa: E402
+from vllm_spec_plugin.verification.draft_probs import SparseProbs  # noqa: E402
 from vllm_spec_plugin.verification.rows import Rows  # noqa: E402
 from vllm_spec_plugin.verification.sampler import SpecRejectionSampler  # noqa: E402
+from vllm_spec_plugin.verification.topology import topology  # noqa: E402
 
 VOCAB, CPU = 40, torch.device("cpu")
 # What each request of the batch says. Ids below 3 are stop tokens.
@@ -148,6 +152,53 @@ def test_logprobs_are_the_same_both_ways(mode, wanted):
     for name in ("logprob_token_ids", "logprobs", "selected_token_ranks"):
         expected, found = getattr(stock.logprobs_tensors, name), getattr(ours.logprobs_tensors, name)
         torch.testing.assert_close(found, expected)
+
+
+class Largest(TorchDispatchMode):
+    """Remembers the size of the largest tensor that operations create, in bytes."""
+
+    num_bytes = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        for tensor in result if isinstance(result, tuple | list) else [result]:
+            if isinstance(tensor, torch.Tensor):
+                self.num_bytes = max(self.num_bytes, tensor.nbytes)
+        return result
+
+
+@torch.compiler.set_stance("force_eager")
+@pytest.mark.parametrize("shape", ["chains", "sparse", "dense", "trees"])
+@pytest.mark.parametrize("greedy", [False, True])
+@pytest.mark.parametrize("logprobs", [None, 3])
+def test_a_large_step_is_verified_in_parts_with_the_same_outputs(monkeypatch, shape, greedy, logprobs):
+    """All requests are seeded, so that outputs can be equal; drafts of 0 to 4 tokens, of the target's likely ones."""
+    generator = torch.Generator().manual_seed(3)
+    names = [*REQUESTS, *REQUESTS]
+    metadata = sampling_metadata(names, generator, greedy=greedy)
+    metadata.max_num_logprobs = logprobs
+    counts = [(3 * i) % 5 for i in range(len(names))]
+    raw = torch.randn(sum(counts) + len(counts), VOCAB, generator=generator) * 3
+    tokens = torch.randint(3, 6, (sum(counts),), generator=generator)
+    q = torch.rand(sum(counts), VOCAB, generator=generator).softmax(-1)
+    ids = torch.arange(VOCAB).expand(sum(counts), -1)
+    probs = {"dense": q, "sparse": SparseProbs(ids, q)}.get(shape)
+    trees = [topology([(0,), (1,), (0, 0), (0, 1)][:n]) for n in counts] if shape == "trees" else None
+    step: Any = SimpleNamespace(num_draft_tokens=counts, draft_token_ids=tokens)
+    outcomes, largest = [], []
+    for part_bytes in (2**28, 4 * VOCAB * 20):
+        monkeypatch.setattr(sampler_module, "PART_BYTES", part_bytes)
+        sampler = SpecRejectionSampler(Sampler("processed_logprobs"), counts_outputs=False)
+        metadata.generators = {i: torch.Generator().manual_seed(i) for i in range(len(names))}
+        logits = raw.clone()
+        with Largest() as found:
+            output = sampler(step, probs, logits, metadata, trees)
+        largest.append(found.num_bytes)
+        verdict = sampler.verdict
+        outcomes.append([output.sampled_token_ids, verdict.nodes, verdict.rows, *(output.logprobs_tensors or ())[:3]])
+    for whole, in_parts in zip(*outcomes, strict=True):
+        torch.testing.assert_close(in_parts, whole)
+    assert largest[0] > 2 * largest[1]
 
 
 def test_the_most_likely_token_is_vllms_also_of_equals():

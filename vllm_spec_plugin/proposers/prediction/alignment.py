@@ -30,7 +30,7 @@ class Alignment:
 
     Attributes:
         num_tokens: number of output tokens so far.
-        num_accepted: number of output tokens that equalled the token at the position.
+        num_accepted: number of predicted tokens that the output had at their position, each counted once.
     """
 
     def __init__(self, prediction: Sequence[int]) -> None:
@@ -52,6 +52,8 @@ class Alignment:
         self._run, self._order, self._failed = _GOOD_RUN, _ORDER, -1
         self._recent: list[int] = []
         self.num_tokens = self.num_accepted = 0
+        # [len(prediction)], 1 for tokens that were counted: an output that repeats itself passes them again.
+        self._is_counted = bytearray(len(self._prediction))
 
     def continuation(self, count: int) -> list[int]:
         """Returns the next predicted tokens, at most `count`; empty if the position is lost or uncertain."""
@@ -72,7 +74,8 @@ class Alignment:
         if self._num_lost:
             self._search()
         elif self._is_at(position, token):
-            self.num_accepted += 1
+            self.num_accepted += not self._is_counted[position]
+            self._is_counted[position] = 1
             self._replaces, self._doubt = self._replaces or doubt is not None, None
             self._agree(position + 1)
         elif doubt is None:

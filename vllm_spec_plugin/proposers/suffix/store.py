@@ -139,19 +139,23 @@ class TextStore:
         return length
 
     def _known(self, scope: str, text: Int32s) -> int:
-        """Returns the number of tokens at the beginning of a text that are kept already, in overlapping generations."""
+        """Returns the number of tokens at the beginning of a text that are kept already, in overlapping generations.
+
+        Each generation must add `OVERLAP` tokens or the rest of the text, so that the time is linear in its length.
+        """
         known = 0
-        while True:
+        while known < len(text):
             begin = max(known - OVERLAP, 0)
             best, generation = max(
                 ((drafting.longest_from(*other.tree.arrays, text, begin), other) for other in self.generations(scope)),
                 key=lambda found: found[0],
                 default=(0, None),
             )
-            if generation is None or best <= known:
-                return known
+            if generation is None or best < min(known + OVERLAP, len(text)):
+                break
             known = best
             self.used(generation)
+        return known
 
     def _room(self, scope: str, num_tokens: int) -> Generation:
         """Returns the scope's newest generation, or a new one if that is full."""

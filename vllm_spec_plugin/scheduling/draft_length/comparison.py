@@ -3,6 +3,8 @@
 import math
 from typing import NamedTuple
 
+import numpy as np
+
 from vllm_spec_plugin.jit import Floats
 from vllm_spec_plugin.scheduling.draft_length.compared_steps import ComparedStep, Window, winsorised_mean
 from vllm_spec_plugin.scheduling.draft_length.step_cost import StepCost
@@ -68,7 +70,8 @@ class Comparison:
     third of the steps has no drafts; then `SHARE` of the time. After a significant loss, or a full window without a
     gain, a block without drafts follows. Drafting is off if it also loses against that block, so that a temporarily
     slow machine does not count as a loss. It is tried again after 128 steps, then twice as many, and so on, and not
-    before `RETRY_SHARE` of the time has paid for the last trial's loss.
+    before `RETRY_SHARE` of the time has paid for the last trial's loss. That loss is robust as well: a pause of the
+    machine during a trial is no price of drafting. Only catch-up counts in full.
 
     Classes are powers of two of the number of requests.
     """
@@ -128,8 +131,9 @@ class _Class:
         self._expected = self._accepted = self._chance = _TRUST
         # Seconds of catch-up not yet charged, and additional seconds of the latest step that only made drafts.
         self._debt = self._making = 0.0
-        # Steps with drafts since the latest retrial, and their loss with catch-up in full, in steps without drafts.
-        self._num_tried, self._lost = 0, 0.0
+        # Losses of the first steps with drafts since the latest retrial, and all of their catch-up, in steps without.
+        self._lost: list[float] = []
+        self._caught_up = 0.0
 
     def skips(self) -> bool:
         """See `Comparison.skips`; one of `_MEASURED_EACH` steps is measured nevertheless."""
@@ -142,8 +146,10 @@ class _Class:
         """Updates the comparison by a step, and decides on the next one."""
         plain = cost.seconds((step.num_tokens, step.num_requests), step.num_requests, step.context)
         if step.verifies or step.drafts:
-            self._num_tried += 1
-            self._lost += (step.seconds - float(plain[0])) / float(plain[1]) - step.accepted / step.num_requests
+            if len(self._lost) <= _ON_WINDOW:
+                excess = step.seconds - step.catch_up_seconds - float(plain[0])
+                self._lost.append(excess / float(plain[1]) - step.accepted / step.num_requests)
+                self._caught_up += step.catch_up_seconds / float(plain[1])
             step = self._spread(step)
         if plain[0] <= _MAX_PREFILL * plain[1]:
             self._note(step, step.seconds - float(plain[0]))
@@ -209,15 +215,23 @@ class _Class:
             slowdown, _ = winsorised_mean(_slowdowns(self._off.rows[-num_fresh:], cost))
             if winsorised_mean(self._gains(cost, slowdown)[0])[0] < 0:
                 self._on.keep(0)
-                # The loss of the trial; 0 if drafting had gained for a while before.
-                price = self._lost / RETRY_SHARE if self._num_tried <= _ON_WINDOW else 0
-                self.is_off, self._left = True, max(self._retry, int(price))
+                self.is_off, self._left = True, max(self._retry, self._price())
                 self._retry = min(2 * self._retry, _LAST_RETRY)
-                self._num_tried, self._lost = 0, 0.0
+                self._lost, self._caught_up = [], 0.0
                 return
             self._off.keep(num_fresh)
         self._on.keep(0)
         self.is_off, self._left = False, _ON_BLOCK
+
+    def _price(self) -> int:
+        """Returns the steps without drafts that pay for the latest trial; 0 if drafting had gained for a while before.
+
+        What was measured has a maximum, as a slow machine may make all steps of a trial slow. Catch-up is modelled.
+        """
+        if len(self._lost) > _ON_WINDOW:
+            return 0
+        lost = len(self._lost) * winsorised_mean(np.array(self._lost))[0]
+        return int(min(lost / RETRY_SHARE, _LAST_RETRY) + self._caught_up / RETRY_SHARE)
 
     @property
     def is_sure(self) -> bool:

@@ -68,12 +68,19 @@ class Forecast(NamedTuple):
         seconds: time of that step and of drafting.
         plain_tokens: output tokens of a step without drafts.
         plain_seconds: time of a step without drafts.
+        seconds_per_token: time per output token of a later step without drafts and without prompts: an accepted draft
+            token saves that, also where it is verified beside a prompt.
     """
 
     tokens: float
     seconds: float
     plain_tokens: int
     plain_seconds: float
+    seconds_per_token: float
+
+    def saved(self, tokens: float, seconds: float) -> float:
+        """Returns the seconds saved if the step has this many output tokens and takes this long; below 0 is a loss."""
+        return (tokens - self.plain_tokens) * self.seconds_per_token - (seconds - self.plain_seconds)
 
     @property
     def gain(self) -> float:

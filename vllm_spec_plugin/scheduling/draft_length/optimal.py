@@ -163,7 +163,11 @@ class OptimalControl:
         if value.positions and self._comparison.is_sure(batch.num_requests):
             num_steps = min(int(_PLANNING / (_PLANNING_SHARE * plain_seconds)), _MAX_REUSED)
             self._kept = _Kept(made_for, turns, int(lengths.sum()), num_steps)
-        self.forecast = Forecast(value.tokens, value.seconds, num_outputs, plain_seconds)
+        decode_seconds = plain_seconds
+        if batch.base_tokens != num_outputs:
+            decode_seconds = float(self.step_cost.seconds([num_outputs], num_outputs, batch.context)[0])
+        per_token = decode_seconds / num_outputs
+        self.forecast = Forecast(value.tokens, value.seconds, num_outputs, plain_seconds, per_token)
         return turns
 
     def _offers(

@@ -16,27 +16,34 @@ _NO_SOURCE = -1
 ASKED, DRAFTED, ACCEPTED = range(3)
 
 
+# Few different turns occur, and a look-up is faster than creating tuples from arrays.
+_MAX_KNOWN = 4096
+
+
 class _TurnsOf(dict[int, Turns]):
-    """Decodes turns from numbers, and caches them."""
+    """Decodes turns from numbers, and caches up to `_MAX_KNOWN` of them."""
 
     def __missing__(self, code: int) -> Turns:
         rest, turns = code, []
         while rest:
             turns.append((rest % _TURN // _TOKENS, rest % _TOKENS))
             rest //= _TURN
+        if len(self) >= _MAX_KNOWN:
+            self.clear()
         self[code] = tuple(turns)
         return self[code]
 
 
 class _CodeOf(dict[Turns, int]):
-    """Encodes turns as numbers, and caches them."""
+    """Encodes turns as numbers, and caches up to `_MAX_KNOWN` of them."""
 
     def __missing__(self, turns: Turns) -> int:
+        if len(self) >= _MAX_KNOWN:
+            self.clear()
         self[turns] = sum((proposer * _TOKENS + tokens) * _TURN**i for i, (proposer, tokens) in enumerate(turns))
         return self[turns]
 
 
-# Few different turns occur, and a look-up is faster than creating tuples from arrays.
 _TURNS_OF, _CODE_OF = _TurnsOf(), _CodeOf()
 
 

@@ -1,5 +1,7 @@
 """Drafts of requests: certain and drawn, from their own text and from texts of their scope that have ended."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -7,6 +9,7 @@ import torch
 from tests.unit.p_values import chi_square
 from tests.unit.proposers.suffix import oracle
 from vllm_spec_plugin.proposers.base import RequestView
+from vllm_spec_plugin.proposers.suffix import drafting
 from vllm_spec_plugin.proposers.suffix.proposer import DraftSampling, SuffixProposer
 from vllm_spec_plugin.proposers.suffix.store import GENERATIONS, OVERLAP, TextStore
 from vllm_spec_plugin.verification.draft_probs import SparseProbs, token_probs
@@ -147,6 +150,27 @@ def test_a_beginning_that_is_kept_is_not_kept_again() -> None:
     assert store.num_tokens <= 3000 + 4 * (OVERLAP + 1) + 1
     [generation] = store.generations("one")
     assert generation.tree.num_matched == 0, "all that is kept is counted, as each text's end is its own"
+
+
+def test_a_text_in_small_overlapping_pieces_takes_time_linear_in_its_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each kept text continues the one before by a token: a search per token would take seconds for a long prompt."""
+    store, rng, searches = TextStore(1_000_000, 1000), np.random.default_rng(9), []
+    text = rng.integers(0, 1000, 1000).astype(np.int32)
+    for start in range(len(text) - OVERLAP):
+        # Ended by a token of its own: else it would continue a kept one.
+        store.add("one", np.append(text[start : start + OVERLAP + 1], np.int32(1000 + start)).astype(np.int32))
+    search = drafting.longest_from
+
+    def longest_from(*args: Any) -> int:
+        searches.append(1)
+        return search(*args)
+
+    monkeypatch.setattr(drafting, "longest_from", longest_from)
+    store.add("one", text)
+    assert len(searches) <= len(store.generations("one")) * (len(text) // OVERLAP + 1)
+    num_tokens = store.num_tokens
+    store.add("one", text)
+    assert store.num_tokens == num_tokens, "a whole text that is known is not kept again"
 
 
 def test_what_was_least_recently_used_goes_and_memory_is_bounded() -> None:

@@ -1,11 +1,13 @@
 """Steps with drafts against steps without, on servers whose steps are fast and whose drafts cost more than modelled."""
 
+from collections.abc import Callable, Sequence
+
 import numpy as np
 import pytest
 
 from tests.unit.scheduling.draft_length.simulator import Cost, Server, alone, control_for, oracle, simulate
 from vllm_spec_plugin.scheduling.draft_length.compared_steps import ComparedStep
-from vllm_spec_plugin.scheduling.draft_length.comparison import Comparison
+from vllm_spec_plugin.scheduling.draft_length.comparison import RETRY_SHARE, Comparison
 from vllm_spec_plugin.scheduling.draft_length.control import Batch, DraftRequest
 from vllm_spec_plugin.scheduling.draft_length.draft_cost import DraftCost
 from vllm_spec_plugin.scheduling.draft_length.step_cost import StepCost
@@ -128,6 +130,131 @@ def test_what_loses_is_off_and_tried_ever_more_seldom() -> None:
     pauses = np.diff(tried)[np.diff(tried) > 100]
     assert len(pauses) >= 1
     assert list(pauses) == sorted(pauses)
+
+
+def first_price(seconds_on: Sequence[float], catch_up: float = 0.0) -> tuple[int, int]:
+    """Steps with drafts of the first trial, and steps without until the next trial begins.
+
+    Args:
+        seconds_on: seconds of the trial's steps in order; the last is of all further ones. Others take 0.01.
+        catch_up: seconds of the trial's first step in addition, in which a proposer computed text.
+    """
+    comparison, cost = Comparison(), StepCost(512, [(1, 0.01), (512, 0.01)])
+    num_on, num_off = 0, 0
+    for _ in range(30_000):
+        if comparison.is_off(4):
+            comparison.measured(step(0.01, drafted=False), cost)
+            num_off += 1
+        elif num_on and num_off > 100:
+            return num_on, num_off
+        else:
+            own = step(seconds_on[min(num_on, len(seconds_on) - 1)], drafted=True)
+            more = 0.0 if num_on else catch_up
+            comparison.measured(own._replace(seconds=own.seconds + more, catch_up_seconds=more), cost)
+            num_on, num_off = num_on + 1, 0
+    raise AssertionError("no second trial")
+
+
+@pytest.mark.parametrize("pauses", [1, 2])
+def test_a_pause_during_a_trial_is_no_price_of_drafting(pauses: int) -> None:
+    """Pauses of 2 s, 200 steps: a plain sum would keep drafts off for 10,000 further steps each."""
+    usual = [0.02] * (16 - pauses)
+    assert first_price([0.02] * 5 + [2.0] * pauses + usual) == first_price(usual)
+
+
+@pytest.mark.parametrize(("seconds", "lost"), [(0.02, 1.0), (0.05, 4.0)])
+def test_a_trial_is_paid_for_by_the_steps_that_follow(seconds: float, lost: float) -> None:
+    """By a fiftieth of them: the loss is 2% of the time."""
+    num_on, num_off = first_price([seconds])
+    assert num_on * lost / RETRY_SHARE == pytest.approx(num_off, rel=0.1)
+    assert num_off > 128
+
+
+def test_catch_up_is_paid_for_in_full() -> None:
+    """2 s of it, 200 steps."""
+    assert first_price([0.02], catch_up=2.0)[1] == pytest.approx(first_price([0.02])[1] + 200 / RETRY_SHARE, rel=0.01)
+
+
+def test_a_machine_that_is_slow_for_a_whole_trial_switches_drafts_off_for_a_limited_time() -> None:
+    """2 s for each of its steps; a sum would give 160,000 steps."""
+    assert first_price([2.0])[1] < 8192 + 50
+
+
+def drive(
+    on: Callable[[int], ComparedStep], off: Callable[[int], ComparedStep], num_steps: int
+) -> tuple[Comparison, list[bool]]:
+    """Whether each step is off; `on` and `off` get the number of steps since drafts were last switched."""
+    comparison, cost = Comparison(), StepCost(512, [(1, 0.01), (512, 0.01)])
+    is_off, since = [comparison.is_off(4)], 0
+    for _ in range(num_steps):
+        comparison.measured((off if is_off[-1] else on)(since), cost)
+        is_off.append(comparison.is_off(4))
+        since = since + 1 if is_off[-1] == is_off[-2] else 0
+    return comparison, is_off
+
+
+PLAIN, LOSING = step(0.01, drafted=False), step(0.0105, drafted=True)
+GAINING = step(0.012, drafted=True, gained=4.0)
+
+
+def test_pauses_after_small_losses_double() -> None:
+    """A loss of 5% is paid for within the first retrial's 128 steps."""
+    _, is_off = drive(lambda _: LOSING, lambda _: PLAIN, 8000)
+    gaps = np.diff(np.flatnonzero(~np.array(is_off)))
+    assert [gap // 64 * 64 for gap in gaps[gaps > 100]][:4] == [128, 256, 512, 1024]
+
+
+def test_first_steps_after_drafting_are_not_the_measure_of_steps_without() -> None:
+    """Caches are full of drafting: they take twice as long, against which a loss would look like a gain."""
+    # Not those before the first draft.
+    begun = iter([PLAIN] * 4)
+    slow = PLAIN._replace(seconds=0.02)
+    _, is_off = drive(lambda _: LOSING, lambda since: next(begun, slow if since < 4 else PLAIN), 2000)
+    assert np.mean(is_off[-1000:]) > 0.95
+
+
+def test_steps_with_a_plan_of_no_drafts_are_not_the_measure_of_steps_without() -> None:
+    """Planning takes time."""
+    planned = PLAIN._replace(seconds=0.03, planned=True)
+    comparison, _ = drive(lambda since: planned if since % 2 else GAINING, lambda _: PLAIN, 400)
+    verdict = comparison.verdict(4)
+    assert verdict is not None
+    assert verdict.gain == pytest.approx(0.8, abs=0.1)
+
+
+def test_expected_tokens_that_are_not_accepted_are_no_gain() -> None:
+    _, is_off = drive(lambda _: GAINING._replace(accepted=0.0), lambda _: PLAIN, 1000)
+    assert np.mean(is_off[-500:]) > 0.9
+
+
+def test_steps_with_long_prompts_are_not_compared() -> None:
+    """Every other step with drafts computes a prompt, and takes ten times as long as modelled."""
+    cost = [(1, 0.01), (64, 0.02)]
+    comparison, step_cost = Comparison(), StepCost(512, cost)
+    for number in range(400):
+        off = comparison.is_off(4)
+        prompt = GAINING._replace(num_tokens=400, seconds=1.0)
+        comparison.measured(PLAIN if off else prompt if number % 2 else GAINING, step_cost)
+    assert comparison.is_sure(4)
+
+
+def test_catch_up_is_spread_and_then_over() -> None:
+    """Ten steps of it in the first step with drafts: a third of a step in the next one, then less and less."""
+    late = GAINING._replace(seconds=GAINING.seconds + 0.1, catch_up_seconds=0.1)
+    begun = iter([late])
+    comparison, is_off = drive(lambda _: next(begun, GAINING), lambda _: PLAIN, 500)
+    assert np.mean(is_off[-300:]) < 0.05
+    verdict = comparison.verdict(4)
+    assert verdict is not None
+    assert verdict.gain == pytest.approx(0.8, abs=0.1)
+
+
+def test_making_drafts_is_charged_to_the_step_that_verifies_them() -> None:
+    """Steps that only make drafts take 0.025 s, those that only verify them half as many tokens more."""
+    making = step(0.025, drafted=False)._replace(drafts=True)
+    verifying = step(0.01, drafted=True, gained=2.0)._replace(drafts=False)
+    _, is_off = drive(lambda since: verifying if since % 2 else making, lambda _: PLAIN, 2000)
+    assert np.mean(is_off[-1000:]) > 0.9
 
 
 def test_a_machine_that_becomes_slow_is_not_taken_for_a_loss() -> None:

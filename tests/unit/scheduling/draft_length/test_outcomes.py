@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from vllm_spec_plugin.scheduling.draft_length import outcomes
 from vllm_spec_plugin.scheduling.draft_length.outcomes import ACCEPTED, ASKED, DRAFTED, OutcomeNotes, Outcomes, turns_of
 from vllm_spec_plugin.turns import Turns
 
@@ -19,12 +20,12 @@ def test_who_was_asked_before_the_one_with_a_draft_had_none() -> None:
     notes.verified("a", ((2, 4), (0, 3), (1, 5)), 0, 2, 1)
     notes.verified("b", ((1, 5), (0, 3)), None, 0, 0)
     notes.verified("c", (), None, 0, 0)
-    outcomes = taken(notes)
-    assert list(outcomes.request_ids) == ["a", "b", "c"]
-    assert outcomes.num_tokens.tolist() == [2, 1, 1]
-    assert outcomes.of_proposers[:, ASKED].tolist() == [[3, 3, 0], [0, 5, 0], [4, 0, 0]]
-    assert outcomes.of_proposers[:, DRAFTED].tolist() == [[2, 0, 0], [0, 0, 0], [0, 0, 0]]
-    assert outcomes.of_proposers[:, ACCEPTED].tolist() == [[1, 0, 0], [0, 0, 0], [0, 0, 0]]
+    found = taken(notes)
+    assert list(found.request_ids) == ["a", "b", "c"]
+    assert found.num_tokens.tolist() == [2, 1, 1]
+    assert found.of_proposers[:, ASKED].tolist() == [[3, 3, 0], [0, 5, 0], [4, 0, 0]]
+    assert found.of_proposers[:, DRAFTED].tolist() == [[2, 0, 0], [0, 0, 0], [0, 0, 0]]
+    assert found.of_proposers[:, ACCEPTED].tolist() == [[1, 0, 0], [0, 0, 0], [0, 0, 0]]
     assert notes.take() is None
 
 
@@ -32,9 +33,9 @@ def test_steps_of_one_request_stay_apart_and_in_order() -> None:
     notes = OutcomeNotes(1)
     for accepted in (0, 3):
         notes.verified("a", ((0, 3),), 0, 3, accepted)
-    outcomes = taken(notes)
-    assert outcomes.of_proposers[0].tolist() == [[3, 3], [3, 3], [0, 3]]
-    assert outcomes.num_tokens.tolist() == [1, 4]
+    found = taken(notes)
+    assert found.of_proposers[0].tolist() == [[3, 3], [3, 3], [0, 3]]
+    assert found.num_tokens.tolist() == [1, 4]
 
 
 def test_output_tokens_of_steps_without_drafts_are_added() -> None:
@@ -80,3 +81,15 @@ def test_turns_survive_being_numbers(turns: Turns) -> None:
 
 def test_turns_without_tokens_are_none() -> None:
     assert turns_of(np.array([[0, 3], [0, 0]]), np.array([[1, 0], [0, 1]])) == [((0, 3),), ()]
+
+
+def test_few_turns_are_remembered_and_forgotten_ones_are_computed_again() -> None:
+    """More different turns than are kept, twice: their memory is bounded for the life of a server."""
+    lengths = np.arange(1, outcomes._MAX_KNOWN + 100)[:, None]
+    proposers = np.zeros_like(lengths)
+    for _ in range(2):
+        turns = turns_of(lengths, proposers)
+        assert turns == [((0, length),) for length in lengths[:, 0].tolist()]
+        assert [outcomes._CODE_OF[one] for one in turns] == lengths[:, 0].tolist()
+    assert len(outcomes._TURNS_OF) <= outcomes._MAX_KNOWN
+    assert len(outcomes._CODE_OF) <= outcomes._MAX_KNOWN
