@@ -16,7 +16,7 @@ PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3; do \
 	"$$python" -c 'import sys, ensurepip; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' 2>/dev/null \
 	&& echo "$$python" && break; done)
 
-.PHONY: help setup demo serve test test-unit test-full test-pages matrix seams docs loadtest lint format clean
+.PHONY: help setup demo serve test test-unit test-full test-pages matrix seams docs figures loadtest lint format clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  %-10s %s\n", $$1, $$2 }'
@@ -93,6 +93,9 @@ matrix: setup ## Test architectures with ways of drafting, and write docs/suppor
 
 seams: setup ## Compare the private names of vLLM that the plugin uses: make seams [VLLM=0.33.0] [UPDATE=1]
 	@$(VENV)/bin/python -m tests.seams $(if $(VLLM),--vllm $(VLLM)) $(if $(UPDATE),--update)
+
+figures: setup ## Write the figures of README and docs from the results in docs/benchmarks
+	$(VENV)/bin/python -m benchmarks.figures
 
 # In an environment of its own: the site's tools need none of the project's packages.
 docs: ## Write the documentation site to build/site

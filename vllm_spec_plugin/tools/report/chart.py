@@ -195,10 +195,10 @@ class AnyChart(Protocol):
         """
 
 
-def picture(charts: Sequence[AnyChart], title: str, subtitle: str) -> bytes:
-    """Returns what `draw` draws as a PNG."""
+def picture(charts: Sequence[AnyChart], title: str, subtitle: str, texts: Mapping[str, str] | None = None) -> bytes:
+    """Returns what `draw` draws as a PNG, with further `texts` by keyword."""
     written = io.BytesIO()
-    draw(charts, title, subtitle).savefig(written, dpi=_DPI, format="png")
+    draw(charts, title, subtitle).savefig(written, dpi=_DPI, format="png", metadata=dict(texts or {}))
     return written.getvalue()
 
 

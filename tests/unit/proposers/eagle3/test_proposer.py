@@ -36,7 +36,7 @@ def test_a_request_is_drafted_for_where_all_of_its_states_are_kept(
         block_tables=lambda row: [np.arange(8, dtype=np.int32)],
         states=SimpleNamespace(span=lambda request_id: span),
     )
-    proposer = Eagle3Proposer(engine, DraftSettings(catch_up_tokens=99))  # type: ignore[arg-type]
+    proposer = Eagle3Proposer(engine, DraftSettings(catch_up_tokens=99))
     text = np.arange(LENGTH, dtype=np.int32)
     proposer.propose([RequestView("a", text, 4, np.empty(4), num_slots=99, in_prompt=in_prompt)])
     [view] = seen

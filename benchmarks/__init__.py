@@ -1,0 +1,1 @@
+"""What the repository measures of itself; not in the wheel."""

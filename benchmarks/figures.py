@@ -1,0 +1,213 @@
+"""Writes the figures of the docs from committed results of `vllm-spec bench`: `python -m benchmarks.figures`.
+
+A page has markers, and what stands between them is generated:
+
+    <!-- figures: ratio one.json two.json workload=easy arms=optimal|cascade -->
+    <!-- /figures -->
+
+The first word is one of `SHOW`; results are in docs/benchmarks. Results of several files share a table if each has
+arms of its own. A test compares pages and pictures with the results.
+"""
+
+import functools
+import hashlib
+import json
+import os
+import re
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from vllm_spec_plugin.tools.report import Chart, Line, Spread, plural, show_percentiles
+from vllm_spec_plugin.tools.report.chart import picture
+from vllm_spec_plugin.tools.report.provenance import command_line, machine_text, models_text
+from vllm_spec_plugin.tools.report.table import markdown_table
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "docs/benchmarks"
+PAGES = (ROOT / "README.md", ROOT / "docs/benchmarks.md", ROOT / "docs/draft_length.md")
+HASH_KEY = "Results"
+"""Of the text in a picture that has the hash of its results."""
+
+_MARKED = re.compile(r"(<!-- figures: (.*?) -->\n).*?(<!-- /figures -->)", re.DOTALL)
+
+Cell = Mapping[str, Any]
+
+
+class Figures:
+    """Results of one or more runs, and which of them a marker shows."""
+
+    def __init__(self, names: Sequence[str], workload: str = "", arms: str = "") -> None:
+        """Reads results.
+
+        Args:
+            names: files in `RESULTS`.
+            workload: of the cells to show; empty is all.
+            arms: names of the arms to show, separated by "|"; empty is all.
+        """
+        self.names, self.runs = names, [json.loads((RESULTS / name).read_text()) for name in names]
+        self.reference = self.runs[0]["arms"][0]
+        chosen = arms.split("|") if arms else list(dict.fromkeys(arm for run in self.runs for arm in run["arms"]))
+        cells: list[Cell] = [
+            cell for run in self.runs for cell in run["cells"] if not workload or cell["workload"] == workload
+        ]
+        self.arms = [arm for arm in chosen if arm != self.reference]
+        # Of several runs, the first one's reference.
+        self.cells = {(cell["arm"], cell["workload"], cell["streams"]): cell for cell in reversed(cells)}
+        self.workloads = list(dict.fromkeys(cell["workload"] for cell in cells))
+        self.levels = sorted({cell["streams"] for cell in cells})
+
+    def table(self, show: Callable[[Cell], str], head: str = "") -> str:
+        """Returns a table with a row per arm and a column per workload and number of streams."""
+        columns = [(workload, level) for workload in self.workloads for level in self.levels]
+        names = [self._column(*column) for column in columns]
+        rows = [[arm, *(show(self.cells[arm, *column]) for column in columns)] for arm in (self.reference, *self.arms)]
+        return markdown_table([[head or "arm", *names], *rows])
+
+    def _column(self, workload: str, level: int) -> str:
+        parts = [workload] * (len(self.workloads) > 1) + [plural(level, "stream")] * (len(self.levels) > 1)
+        return ", ".join(parts) or plural(level, "stream")
+
+
+def ratio(figures: Figures) -> str:
+    """Returns the throughput over no speculation; the reference's row has tokens per second."""
+
+    def show(cell: Cell) -> str:
+        if cell["arm"] == figures.reference:
+            return f"{cell['tokens_per_second']['median']:.0f} tokens/s"
+        found = cell["ratio"]
+        noise = "" if found["error"] is None else f" ±{found['error'] / found['median']:.0%}"
+        return f"{found['median']:.2f}{noise}" + (" (no drafts)" if not cell["draft_tokens"] else "")
+
+    return figures.table(show, "tokens/s over no speculation")
+
+
+def headline(figures: Figures) -> str:
+    """Returns each arm's gain in a sentence."""
+    lines = []
+    for arm in figures.arms:
+        found = [(figures.cells[arm, figures.workloads[0], level], level) for level in figures.levels]
+        gains = ", ".join(f"{cell['ratio']['median']:.2f} at {plural(level, 'stream')}" for cell, level in found)
+        lines.append(f"- {arm}: {gains}, times no speculation")
+    return "\n".join(lines)
+
+
+def lengths(figures: Figures) -> str:
+    """Returns draft tokens per request and step, and the acceptance length."""
+
+    def show(cell: Cell) -> str:
+        drafted = f"{cell['draft_length'] or 0:.2f}"
+        return f"{drafted} ({cell['acceptance_length']:.2f})" if cell["draft_tokens"] else drafted
+
+    return figures.table(show, "draft tokens per request and step (acceptance length)")
+
+
+def latency(name: str, title: str, figures: Figures) -> str:
+    """Returns percentiles of a latency."""
+    return figures.table(lambda cell: show_percentiles(list(cell[name].values())), f"{title}, ms (p50/p95/p99)")
+
+
+def greedy(figures: Figures) -> str:
+    """Returns in words whether greedy outputs agree with those without speculation."""
+    found = [cell["greedy"] for cell in figures.cells.values() if cell["greedy"]]
+    outputs, tied, wrong = (sum(one[key] for one in found) for key in ("outputs", "rounding", "wrong"))
+    if wrong:
+        return f"**{wrong} of {outputs} greedy outputs differ from those without speculation.**"
+    return f"All {outputs:,} greedy outputs equal those without speculation" + (f" ({tied} tied)." if tied else ".")
+
+
+def source(figures: Figures) -> str:
+    """Returns date, commit, machine, models and command."""
+    parts = []
+    for run in figures.runs:
+        origin = run["provenance"]
+        where = f"{machine_text(origin)} Commit {(origin['commit'] or 'unknown')[:9]}. {models_text(origin)}."
+        # Models lie in folders that differ between machines.
+        command = re.sub(r"\S*/(?=[\w.]+( |$))(?<!configs/)", "", command_line(origin))
+        command = re.sub(r" --(json|png|markdown|html) \S+", "", command)
+        parts.append(f"```\n{command}\n```\n\n{where}")
+    return "\n\n".join(parts)
+
+
+def draw(figures: Figures) -> bytes:
+    """Returns a PNG with throughput over no speculation and the time per output token, by streams."""
+    speed, time = [], []
+    for arm in (figures.reference, *figures.arms):
+        role: Any = {figures.reference: "reference", "optimal": "main"}.get(arm, "other")
+        cells = {level: figures.cells[arm, figures.workloads[0], level] for level in figures.levels}
+        spreads = {
+            level: Spread(*(cell["ratio"][key] for key in ("median", "low", "high"))) for level, cell in cells.items()
+        }
+        speed.append(Line(arm, spreads, role))
+        time.append(Line(arm, {level: 1e3 * cell["tpot"]["p50"] for level, cell in cells.items()}, role))
+    origin = figures.runs[0]["provenance"]
+    charts = [
+        Chart("throughput", "concurrent streams", f"tokens/s over {figures.reference}", speed),
+        Chart("time per output token", "concurrent streams", "TPOT, ms", time),
+    ]
+    title = f"{models_text(origin)}; {machine_text(origin, short=True)}, {origin['date'][:10]}"
+    return picture(charts, "Speculative decoding under load", title, {HASH_KEY: hash_of(figures.names)})
+
+
+def picture_of(figures: Figures) -> Path:
+    """Returns the path of the picture of some results."""
+    return RESULTS / (Path(figures.names[0]).stem + ".png")
+
+
+def hash_of(names: Sequence[str]) -> str:
+    """Returns a hash of the contents of results."""
+    return hashlib.sha256(b"".join((RESULTS / name).read_bytes() for name in names)).hexdigest()
+
+
+SHOW: Mapping[str, Callable[[Figures], str]] = {
+    "ratio": ratio,
+    "headline": headline,
+    "lengths": lengths,
+    "ttft": functools.partial(latency, "ttft", "time to first token"),
+    "tpot": functools.partial(latency, "tpot", "time per output token"),
+    "latency": functools.partial(latency, "latency", "latency"),
+    "greedy": greedy,
+    "source": source,
+}
+
+
+def parse(marker: str) -> tuple[str, Figures]:
+    """Returns what a marker shows and its results."""
+    kind, *words = shlex.split(marker)
+    options = dict(word.split("=", 1) for word in words if "=" in word)
+    return kind, Figures([word for word in words if "=" not in word], **options)
+
+
+def markers(page: Path) -> list[str]:
+    """Returns the markers of a page."""
+    return [marker for _, marker, _ in _MARKED.findall(page.read_text())]
+
+
+def rendered(page: Path) -> str:
+    """Returns a page with its figures."""
+
+    def replace(found: re.Match[str]) -> str:
+        kind, figures = parse(found[2])
+        if kind == "picture":
+            address = os.path.relpath(picture_of(figures), page.parent)
+            shown = f"![Throughput over no speculation, and time per output token]({address})"
+        else:
+            shown = SHOW[kind](figures)
+        return f"{found[1]}\n{shown}\n\n{found[3]}"
+
+    return _MARKED.sub(replace, page.read_text())
+
+
+def write() -> None:
+    """Writes the figures of all pages, and the pictures."""
+    for page in PAGES:
+        for marker in markers(page):
+            kind, figures = parse(marker)
+            if kind == "picture":
+                picture_of(figures).write_bytes(draw(figures))
+        page.write_text(rendered(page))
+
+
+if __name__ == "__main__":
+    write()
