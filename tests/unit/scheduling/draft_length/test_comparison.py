@@ -273,6 +273,7 @@ def test_a_machine_that_becomes_slow_is_not_taken_for_a_loss() -> None:
 
 def test_sizes_of_batches_are_told_apart() -> None:
     comparison = Comparison()
-    run(comparison, 0.01, 0.03, 40)
+    run(comparison, 0.01, 0.012, 200)
+    assert comparison.is_sure(4)
     assert comparison.verdict(64) is None
     assert comparison.is_off(64)
