@@ -1,5 +1,6 @@
 """Says what a cell of the matrix runs, and judges what came of it."""
 
+import dataclasses
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -76,7 +77,9 @@ _OPTIONS_OF: dict[str, Mapping[str, Any]] = {
 # Run with an EAGLE-3 head, too.
 _WITH_HEADS = {"llama", "qwen3", "gemma3"}
 ROWS = {name: Row(name, _TITLES[name], _OPTIONS_OF.get(name, {})) for name in ARCHITECTURES}
-ROWS["llama_lora"] = Row("llama", "Llama with LoRA adapters", {"enable_lora": True, "max_lora_rank": 8}, lora=True)
+# With one adapter at most, vLLM's CPU build gives it to every request of a mixed step.
+_LORA = {"enable_lora": True, "max_lora_rank": 8, "max_loras": 2}
+ROWS["llama_lora"] = Row("llama", "Llama with LoRA adapters", _LORA, lora=True)
 
 # Per column of the matrix: the page's word, and the plugin.yaml but for the folder of the draft model or head.
 COLUMNS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -188,6 +191,15 @@ def greedy_faults(result: Result, plain: Result) -> list[str]:
     differences = first_differences(result.tokens(), plain.tokens(), top_two, TOLERANCE)
     faults = [f"{d.request} at {d.position} (top two {d.logit_gap:.3g} apart)" for d in differences if not d.is_tie]
     return [f"greedy outputs differ: {', '.join(faults)}"] if faults else []
+
+
+def adapter_faults(mixed: Result, base: Result) -> list[str]:
+    """Says what is wrong with `plain_job` where every other request uses an adapter, beside one without adapters."""
+    of_base, of_mixed = (dataclasses.replace(result, outputs=result.outputs[::2]) for result in (base, mixed))
+    faults = [f"without an adapter: {fault}" for fault in greedy_faults(of_mixed, of_base)]
+    if mixed.tokens()[1::2] == base.tokens()[1::2]:
+        faults.append("the adapter changes nothing")
+    return faults
 
 
 def _seeded_faults(result: Result, without: Result) -> list[str]:

@@ -10,7 +10,18 @@ from pathlib import Path
 from tests.engine.arms import ENVIRONMENT, Engine
 from tests.engine.jobs import Job, Result
 from tests.engine.tiny import tiny_adapter, tiny_eagle3, tiny_model
-from tests.matrix.cells import REFUSED, ROWS, UNTESTED, WRONG, jobs, judge, plain_job, plugin_yaml, refusal
+from tests.matrix.cells import (
+    REFUSED,
+    ROWS,
+    UNTESTED,
+    WRONG,
+    adapter_faults,
+    jobs,
+    judge,
+    plain_job,
+    plugin_yaml,
+    refusal,
+)
 from vllm_spec_plugin.tools.certify.engines import EngineProcess
 from vllm_spec_plugin.tools.engine_child import EngineError
 
@@ -65,7 +76,8 @@ def run_row(name: str, folder: Path, python: Sequence[str]) -> Iterator[tuple[st
                 if plain is None:
                     plain_jobs = {"": plain_job(adapter)} | ({"base": plain_job()} if adapter else {})
                     plain, *base = _run(engine, plain_jobs, Path(scratch) / "plain", python).values()
-                    assert all(other.tokens() != plain.tokens() for other in base), "the adapter changes nothing"
+                    faults = [fault for other in base for fault in adapter_faults(plain, other)]
+                    assert not faults, faults
             except EngineError as error:
                 reasons = refusal(str(error))
                 yield column, Cell(REFUSED, reasons) if reasons else Cell(WRONG, [str(error)])
