@@ -1,6 +1,5 @@
 """EAGLE-3 heads draft from the target's hidden states: what the engine computes is what plain torch computes."""
 
-import itertools
 import json
 from pathlib import Path
 
@@ -12,7 +11,6 @@ from safetensors.torch import save_file
 from tests.engine import texts
 from tests.engine.arms import (
     EAGLE3,
-    EAGLE3_AFTER_SUFFIX,
     EAGLE3_CASCADE,
     EAGLE3_TREE,
     EAGLE3_TREE_DRAWN,
@@ -265,28 +263,3 @@ def test_a_fault_of_the_head_costs_drafts(fault: str, arms: Arms, reference: Ref
         assert not lost
     else:
         assert lost == len(prompts)
-
-
-def test_a_head_drafts_after_long_drafts_of_another_proposer(
-    arms: Arms, reference: Reference, prompts: list[Tokens]
-) -> None:
-    """More tokens than there is room for hidden states of; then the response goes on beyond the known one."""
-    engine = Engine(config=EAGLE3_AFTER_SUFFIX, max_num_seqs=4, max_num_batched_tokens=64)
-    # Drawings are told apart by their prompts.
-    prompts = list({prompt[:32]: prompt for prompt in prompts if len(prompt) >= 32}.values())
-    known, more = 120, 60
-    arms.run(engine, greedy_job(prompts, known))
-    params = {"temperature": 0.0, "max_tokens": known + more, "ignore_eos": True}
-    result = arms.run(engine, Job([Request(prompt, params) for prompt in prompts], record_drafting=1.0))
-    assert_no_errors(result)
-    longest = []
-    for prompt in prompts:
-        own = [len(text) - len(prompt) for text, _ in result.notes["drafting"] if tuple(text[:32]) == prompt[:32]]
-        drawn = sorted({0, *own})
-        longest.append(max(later - earlier for earlier, later in itertools.pairwise(drawn)))
-        assert sum(length > known + 4 for length in own) > 10
-    # A quarter of the room for hidden states is 41 tokens.
-    print(f"longest stretches without the head: {sorted(longest)}")
-    assert sum(length > 50 for length in longest) >= len(prompts) / 2
-    assert not result.metrics["vllm_spec_plugin:requests_lost_total"]
-    assert_same_logits(PlainHead(reference, model_path("eagle3")), result)
