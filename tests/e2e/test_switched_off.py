@@ -33,12 +33,8 @@ def test_a_plugin_yaml_serves_without_speculation(tmp_path: Path, switch: str) -
             "vllm_xargs": {"spec_method": "suffix", "spec_tokens": 3},
             "prediction": {"type": "content", "content": "    return a - b\n"},
         }
-        bodies: tuple[dict[str, object], ...] = (
-            {},
-            body,
-            {"vllm_xargs": {"spec": "off"}},
-            {"vllm_xargs": {"spec_prediction": "a"}},
-        )
+        bodies: list[dict[str, object]] = [{}, body]
+        bodies += [{"vllm_xargs": {"spec": "off"}}, {"vllm_xargs": {"spec_prediction": "a"}}]
         assert len({ask(client, served_model(client), each) for each in bodies}) == 1
         assert not [name for name in server.metrics() if "spec" in name]
     assert log.read_text().count(WARNING) == (0 if is_list else 1)
