@@ -1,5 +1,6 @@
 """EAGLE-3 heads draft from the target's hidden states: what the engine computes is what plain torch computes."""
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from safetensors.torch import save_file
 from tests.engine import texts
 from tests.engine.arms import (
     EAGLE3,
+    EAGLE3_AFTER_PREDICTION,
     EAGLE3_CASCADE,
     EAGLE3_TREE,
     EAGLE3_TREE_DRAWN,
@@ -263,3 +265,32 @@ def test_a_fault_of_the_head_costs_drafts(fault: str, arms: Arms, reference: Ref
         assert not lost
     else:
         assert lost == len(prompts)
+
+
+def test_a_head_drafts_after_long_drafts_of_another_proposer(
+    arms: Arms, reference: Reference, prompts: list[Tokens]
+) -> None:
+    """While predictions last, more tokens pass than there is room for hidden states of; then the head drafts."""
+    known, more = 160, 60
+    plain = arms.run(Engine(), greedy_job(prompts, known + more))
+    params = {"temperature": 0.0, "max_tokens": known + more, "ignore_eos": True}
+    requests = [
+        Request(prompt, params | {"extra_args": {"spec_prediction": output[:known]}})
+        for prompt, output in zip(prompts, plain.tokens(), strict=True)
+    ]
+    engine = Engine(config=EAGLE3_AFTER_PREDICTION, max_num_seqs=8, max_num_batched_tokens=64)
+    result = arms.run(engine, Job(requests, record_drafting=1.0))
+    assert_same_tokens(reference, prompts, result, plain)
+    assert_no_errors(result)
+    assert not result.metrics["vllm_spec_plugin:requests_lost_total"]
+    # Of each request, the passes of the head after its prediction: at most one per five tokens, and four draft tokens.
+    texts_drafted = [tuple(text) for text, _ in result.notes["drafting"]]
+    late = [
+        sum(text[: len(prompt)] == prompt and len(text) > len(prompt) + known for text in texts_drafted)
+        for prompt in prompts
+    ]
+    print(f"passes of the head after predictions: {late}")
+    assert sum(count >= more // (K + 1) for count in late) >= 0.8 * len(prompts)
+    # A tenth of them: plain torch takes a while.
+    some = dataclasses.replace(result, notes=result.notes | {"drafting": result.notes["drafting"][::10]})
+    assert_same_logits(PlainHead(reference, model_path("eagle3")), some)
