@@ -22,19 +22,9 @@ from vllm_spec_plugin.cli.train_eagle3 import train_eagle3
 from vllm_spec_plugin.cli.train_medusa import train_medusa
 from vllm_spec_plugin.cli.widen import widen
 
-# Earlier names of options and commands, which still work and are not shown.
-_EARLIER = {"least-tokens": "min-total-tokens", "patience": "noise-budget", "planning": "policy"}
-
-
-def present_name(name: str) -> str:
-    """Returns the present name of an option or command, without dashes at its beginning."""
-    return _EARLIER.get(name, name)
-
-
 app = typer.Typer(
     name="vllm-spec",
     cls=Commands,
-    context_settings={"token_normalize_func": present_name},
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",  # reflows paragraphs; the other modes keep the docstring's line ends

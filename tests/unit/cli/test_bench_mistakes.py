@@ -50,12 +50,3 @@ def test_bad_options_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     (tmp_path / "folder").mkdir()
     (tmp_path / "wrong.yaml").write_text("proposer: {method: nothing}\n")
     assert_mistake(run("bench", *shlex.split(arguments)), message)
-
-
-def test_earlier_names_work_and_are_not_shown():
-    assert "'--min-total-tokens'" in run("bench", "--least-tokens", "1").output
-    assert "'--noise-budget'" in run("bench", "host", "--patience", "-1").output
-    assert "Time the policy" in run("bench", "planning", "--help").output
-    shown = "".join(run("bench", *words, "--help").output for words in ((), ("host",), ("policy",)))
-    assert "--min-total-tokens" in shown
-    assert not [name for name in ("--least-tokens", "--patience", "planning") if name in shown]

@@ -6,8 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
-
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -57,7 +55,10 @@ class Spread:
 
 def percentiles(values: Sequence[float]) -> dict[str, float | None]:
     """Returns p50, p95 and p99, interpolated; None of no values."""
-    return {f"p{share}": float(np.percentile(values, share)) if values else None for share in PERCENTILES}
+    if len(values) < 2:
+        return {f"p{share}": values[0] if values else None for share in PERCENTILES}
+    cuts = statistics.quantiles(values, n=100, method="inclusive")
+    return {f"p{share}": cuts[share - 1] for share in PERCENTILES}
 
 
 def show_percentiles(found: Iterable[float | None]) -> str:
