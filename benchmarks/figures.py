@@ -77,7 +77,8 @@ def ratio(figures: Figures) -> str:
         if cell["arm"] == figures.reference:
             return f"{cell['tokens_per_second']['median']:.0f} tokens/s"
         found = cell["ratio"]
-        noise = "" if found["error"] is None else f" ±{found['error'] / found['median']:.0%}"
+        # Two rounds say next to nothing of the noise.
+        noise = "" if cell["rounds"] < 3 else f" ±{found['error'] / found['median']:.0%}"
         return f"{found['median']:.2f}{noise}" + (" (no drafts)" if not cell["draft_tokens"] else "")
 
     return figures.table(show, "tokens/s over no speculation")

@@ -16,7 +16,7 @@ from vllm.v1.sample.logits_processor import STR_SPEC_DEC_REJECTS_LOGITSPROCS
 from vllm.v1.spec_decode.suffix_decoding import SuffixDecodingProposer
 from vllm.v1.worker.gpu_model_runner import GPUModelRunner
 
-from vllm_spec_plugin.cli import app, present_name
+from vllm_spec_plugin.cli import app
 
 ROOT = Path(__file__).parents[3]
 FOLDERS = ("", "docs", "docs/design", "docs/observability", "deploy", "loadtests", "recipes")
@@ -45,11 +45,7 @@ def complaint(line: str) -> str | None:
     if hasattr(command, "commands") and words and re.fullmatch(r"[a-z][a-z0-9-]+", words[0]):
         return f"{line}: no subcommand {words[0]}"
     known = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
-    unknown = [
-        word
-        for word in words
-        if word.startswith("--") and f"--{present_name(word[2:].split('=')[0])}" not in known | {"--help"}
-    ]
+    unknown = [word for word in words if word.startswith("--") and word.split("=")[0] not in known | {"--help"}]
     return f"{line}: no option {unknown[0]}" if unknown and name not in FOREIGN else None
 
 

@@ -77,7 +77,8 @@ def models_text(provenance: Mapping[str, Any]) -> str:
 
 def model_name(name: str) -> str:
     """Returns a folder's last part or a hub name without its owner, such as "bundled target"."""
-    return f"bundled {Path(name).name}" if Path(name).parent == _BUNDLED else Path(name).name
+    is_bundled = Path(name).parent.parts[-2:] == _BUNDLED.parts[-2:]
+    return f"bundled {Path(name).name}" if is_bundled else Path(name).name
 
 
 def commit_of(root: Path) -> str | None:
