@@ -92,7 +92,11 @@ def test_engines_run_one_at_a_time_with_options_and_vllms_table_of_lengths(tmp_p
 
 
 @pytest.mark.whole_machine
-def test_engines_may_have_several_ranks(tmp_path: Path) -> None:
+@pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="two ranks need two cores")
+def test_engines_may_have_several_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # vLLM binds ranks by itself to NUMA nodes only.
+    monkeypatch.setenv("VLLM_CPU_OMP_THREADS_BIND", "0|1")
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
     options = (
         "--enforce-eager --rounds 1 --noise-budget 0 --levels 2 --tokens 32 --min-total-tokens 32 --json load.json"
     )
