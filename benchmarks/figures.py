@@ -58,12 +58,12 @@ class Figures:
         self.workloads = list(dict.fromkeys(cell["workload"] for cell in cells))
         self.levels = sorted({cell["streams"] for cell in cells})
 
-    def table(self, show: Callable[[Cell], str], head: str = "") -> str:
+    def table(self, show: Callable[[Cell], str], head: str) -> str:
         """Returns a table with a row per arm and a column per workload and number of streams."""
         columns = [(workload, level) for workload in self.workloads for level in self.levels]
         names = [self._column(*column) for column in columns]
         rows = [[arm, *(show(self.cells[arm, *column]) for column in columns)] for arm in (self.reference, *self.arms)]
-        return markdown_table([[head or "arm", *names], *rows])
+        return markdown_table([[head, *names], *rows])
 
     def _column(self, workload: str, level: int) -> str:
         parts = [workload] * (len(self.workloads) > 1) + [plural(level, "stream")] * (len(self.levels) > 1)
@@ -124,9 +124,7 @@ def source(figures: Figures) -> str:
     for run in figures.runs:
         origin = run["provenance"]
         where = f"{machine_text(origin)} Commit {(origin['commit'] or 'unknown')[:9]}. {models_text(origin)}."
-        # Models lie in folders that differ between machines.
-        command = re.sub(r"\S*/(?=[\w.]+( |$))(?<!configs/)", "", command_line(origin))
-        command = re.sub(r" --(json|png|markdown|html) \S+", "", command)
+        command = re.sub(r" --(json|png|markdown|html) \S+", "", command_line(origin))
         parts.append(f"```\n{command}\n```\n\n{where}")
     return "\n\n".join(parts)
 

@@ -11,7 +11,7 @@ from vllm_spec_plugin.tools.serving import Server
 
 pytestmark = pytest.mark.e2e
 
-# Nobody reads the file: a broken one must not stop a server either.
+# The file is not read: a broken one must not stop a server either.
 BROKEN = "proposer: {method: none}"
 WARNING = "VLLM_SPEC_PLUGIN=0: serving WITHOUT speculation"
 

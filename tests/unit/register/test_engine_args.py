@@ -82,7 +82,7 @@ def forms(path):
 def test_where_it_is_kept_out_a_plugin_yaml_serves_without_speculation(
     monkeypatch, tmp_path, warnings, environment, reason
 ):
-    """The file may be broken or gone: nobody reads it."""
+    """The file may be broken or gone: it is not read."""
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     engine_args._warn_once.cache_clear()
