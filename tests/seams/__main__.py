@@ -1,37 +1,14 @@
 """Compares the listed names with a vLLM: `make seams`, `make seams VLLM=0.33.0`, `make seams UPDATE=1`."""
 
 import argparse
-import subprocess
 import sys
 import zipfile
 from collections.abc import Sequence
 from importlib.metadata import version
-from pathlib import Path
 
 from tests.seams.listing import LIST, PACKAGE, PLUGIN, ROOT, Listing, compare, find_uses, pins_of, report
 from tests.seams.sources import Reader, Sources, folder_reader, installed, wheel_reader
-
-WHEELS = Path.home() / ".cache" / "vllm_spec_plugin" / "wheels"
-
-
-class DownloadError(Exception):
-    """The wheel of a version could not be had."""
-
-
-def download(wanted: str, folder: Path) -> Path:
-    """Gives the wheel of a version of vLLM, from `folder` or PyPI (about 350 MB); nothing is installed.
-
-    Raises:
-        DownloadError: pip did not get it, and has said why.
-    """
-    pattern = f"{PACKAGE}-{wanted}-*.whl"
-    if not (wheels := sorted(folder.glob(pattern))):
-        folder.mkdir(parents=True, exist_ok=True)
-        options = ["--quiet", "--no-deps", "--only-binary=:all:", "--no-cache-dir", "--dest", str(folder)]
-        command = [sys.executable, "-m", "pip", "download", *options, f"{PACKAGE}=={wanted}"]
-        if subprocess.run(command, check=False).returncode or not (wheels := sorted(folder.glob(pattern))):
-            raise DownloadError(f"no wheel of {PACKAGE} {wanted}; give a version on PyPI, such as 0.33.0")
-    return wheels[0]
+from tests.wheels import DownloadError, download
 
 
 def open_vllm(wanted: str | None) -> tuple[str, Reader]:
@@ -43,7 +20,7 @@ def open_vllm(wanted: str | None) -> tuple[str, Reader]:
     """
     if wanted is None:
         return version(PACKAGE).split("+")[0], folder_reader(installed(PACKAGE), PACKAGE)
-    wheel = download(wanted, WHEELS)
+    wheel = download(wanted)
     try:
         return wanted, wheel_reader(wheel)
     except zipfile.BadZipFile:
