@@ -9,6 +9,7 @@ from pydantic import Field, create_model, model_validator
 from vllm_spec_plugin import __version__
 from vllm_spec_plugin.config.cascade import CascadeConfig
 from vllm_spec_plugin.config.draft_length import MAX_TOKENS, DraftLengthConfig, OptimalDraftLength
+from vllm_spec_plugin.proposers.native.config import NativeConfig
 from vllm_spec_plugin.proposers.registry import BUNDLED, BundledConfig, Kind
 from vllm_spec_plugin.proposers.section import ProposerConfig, Target
 from vllm_spec_plugin.schema.errors import ConfigError, Mistake, config_error, show, show_reason, show_source
@@ -46,7 +47,7 @@ class VerificationConfig(Section):
 class PluginConfig(Section):
     """A whole plugin.yaml; `model_for` adds the proposers of other distributions."""
 
-    proposer: Annotated[BundledConfig | CascadeConfig, ChosenBy("method")] = Field(
+    proposer: Annotated[BundledConfig | CascadeConfig | NativeConfig, ChosenBy("method")] = Field(
         description="The proposer that drafts tokens."
     )
     draft_length: Annotated[DraftLengthConfig, ChosenBy("policy", default="optimal")] = Field(
@@ -83,6 +84,11 @@ class PluginConfig(Section):
             "exact": "true" if exact else "false",
             "lenience": f"{self.verification.lenience:g}",
         }
+
+    @property
+    def is_native(self) -> bool:
+        """Whether vLLM itself drafts and verifies."""
+        return any(proposer.is_native for proposer in self.proposers)
 
     @property
     def kv_proposer(self) -> int | None:
@@ -128,6 +134,16 @@ class PluginConfig(Section):
         return source if proposer is self.proposer else f"{source}: the cascade's {proposer.method}"
 
     @model_validator(mode="after")
+    def _vllm_verifies_what_it_drafts(self) -> Self:
+        usual = VerificationConfig()
+        given = [(key, value) for key, value in self.verification if value != getattr(usual, key)]
+        if self.is_native and given:
+            allowed = "allowed: leave it out, or set vLLM's own keys in proposer.config"
+            text = f"but vLLM verifies its own drafts; {allowed}"
+            conflicts([(f"verification.{key}", f"got {show(value)}, {text}") for key, value in given])
+        return self
+
+    @model_validator(mode="after")
     def _sections_go_together(self) -> Self:
         if self.verification.lenience < 1 and self.drafts_trees:
             text = f"got {show(self.verification.lenience)}, but the proposer drafts trees, which are verified exactly"
@@ -169,7 +185,7 @@ def model_for(kinds: tuple[Kind, ...]) -> type[PluginConfig]:
     cascade = create_model(
         "CascadeConfig", __base__=CascadeConfig, __doc__=CascadeConfig.__doc__, proposers=(tuple[members, ...], listed)
     )
-    chosen: Any = Annotated[Union[(*kinds, cascade)], ChosenBy("method")]
+    chosen: Any = Annotated[Union[(*kinds, cascade, NativeConfig)], ChosenBy("method")]
     return create_model(
         "PluginConfig",
         __base__=PluginConfig,

@@ -14,6 +14,7 @@ from vllm_spec_plugin.proposers.base import Proposer
 from vllm_spec_plugin.proposers.draft_model.config import DraftModelConfig
 from vllm_spec_plugin.proposers.eagle3.config import Eagle3Config
 from vllm_spec_plugin.proposers.medusa.config import MedusaConfig
+from vllm_spec_plugin.proposers.native.config import METHOD as NATIVE
 from vllm_spec_plugin.proposers.ngram.config import NgramConfig
 from vllm_spec_plugin.proposers.prediction.config import PredictionConfig
 from vllm_spec_plugin.proposers.section import ProposerConfig
@@ -62,7 +63,7 @@ def kinds_for(methods: Iterable[object]) -> tuple[Kind, ...]:
         BrokenProposerError: a named method cannot be used.
     """
     named, others = list(methods), _entry_points()
-    known = {*map(method_of, BUNDLED), CASCADE}
+    known = {*map(method_of, BUNDLED), CASCADE, NATIVE}
     found = {method: _load(method) for method in named if isinstance(method, str) and method in others}
     if any(not isinstance(method, str) or method not in known | found.keys() for method in named):
         for method in others:
@@ -76,7 +77,7 @@ def kinds_for(methods: Iterable[object]) -> tuple[Kind, ...]:
 @functools.cache
 def _entry_points() -> dict[str, list[EntryPoint]]:
     """Returns other distributions' entry points by method, without loading them."""
-    own = {*map(method_of, BUNDLED), CASCADE}
+    own = {*map(method_of, BUNDLED), CASCADE, NATIVE}
     found: dict[str, list[EntryPoint]] = {}
     for entry in entry_points(group=GROUP):
         if entry.name in own:

@@ -85,6 +85,7 @@ class ProposerConfig(Section):
     method that drafts chains from a request's own text.
 
     Attributes:
+        is_native: whether vLLM itself drafts and verifies; no other property of the method is then used by workers.
         keeps_kv: whether drafts need slots in the KV cache; `draft_weights` then has the model.
         uses_hidden_states: whether it drafts from the target's last hidden states.
         uses_aux_states: whether its model, with `keeps_kv`, takes hidden states of several of the target's layers.
@@ -94,6 +95,7 @@ class ProposerConfig(Section):
         planned_keys: keys that `vllm-spec plan` sets to other values than the defaults.
     """
 
+    is_native: ClassVar[bool] = False
     keeps_kv: ClassVar[bool] = False
     uses_hidden_states: ClassVar[bool] = False
     uses_aux_states: ClassVar[bool] = False
@@ -190,7 +192,7 @@ class ProposerConfig(Section):
     def resolved(self, folder: Path) -> Self:
         """Returns a copy with absolute paths of bundled models and of those that lie in `folder`, beside the file."""
         given = {key: getattr(self, key) for key in self.model_keys}
-        changed = {key: _beside(value, folder) for key, value in given.items() if isinstance(value, str)}
+        changed = {key: beside(value, folder) for key, value in given.items() if isinstance(value, str)}
         return self.model_copy(update=changed) if changed else self
 
     @property
@@ -199,7 +201,8 @@ class ProposerConfig(Section):
         return (self,)
 
 
-def _beside(model: str, folder: Path) -> str:
+def beside(model: str, folder: Path) -> str:
+    """Returns the path of a model's folder beside a configuration file; a name that is no such folder stays."""
     if Path(model).is_absolute():
         return model
     try:

@@ -84,13 +84,16 @@ class DraftLengthAdapter:
 
     def add(self, request: Request) -> None:
         """Reads a new request's limits; one that is served without drafts is counted, and never planned for."""
-        if reason := why_without_drafts(request):
+        if reason := self._why_without_drafts(request):
             self._decisions.without_drafts(reason)
             return
         options = read_options(request.sampling_params.extra_args)
         limits = DraftLimits.of(request, options, self._most, self._proposers, self._max_model_len)
         if any(limits.usual):
             self._limits[request.request_id] = limits
+
+    def _why_without_drafts(self, request: Request) -> str | None:
+        return why_without_drafts(request)
 
     def forget(self, request_id: str) -> None:
         """Drops the state of a finished request."""

@@ -1,41 +1,30 @@
-"""vLLM's scheduler with the plugin's part of a step: draft lengths, outcomes of drafts, and counters."""
+"""vLLM's scheduler for the plugin's own proposers: draft lengths, KV blocks for drafts, and outcomes of drafts."""
 
 import logging
-import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
-from vllm_spec_plugin.compat.frontend import carry
-from vllm_spec_plugin.compat.kv_cache import Request, RequestStatus, hash_next_token, kv_cache_manager_in_place
-from vllm_spec_plugin.compat.scheduler import (
-    DraftTokenIds,
-    Scheduler,
-    ask_for_drafts_when_expected,
-    disable_placeholder_drafts,
-)
+from vllm_spec_plugin.compat.kv_cache import Request, hash_next_token, kv_cache_manager_in_place
+from vllm_spec_plugin.compat.scheduler import DraftTokenIds, ask_for_drafts_when_expected
 from vllm_spec_plugin.config.settings import config_in
 from vllm_spec_plugin.kv.manager import SpecKVCacheManager
 from vllm_spec_plugin.kv.tree_forks import TreeForks
 from vllm_spec_plugin.messages import Forks, StepPlan, TableLengths, drafts_of, result_of, send
-from vllm_spec_plugin.metrics.acceptance import AcceptanceLog
 from vllm_spec_plugin.metrics.by_method import CountersByMethod
 from vllm_spec_plugin.scheduling.adapter import DraftLengthAdapter
+from vllm_spec_plugin.scheduling.base import Fates, SpecScheduling
 from vllm_spec_plugin.scheduling.draft_blocks import DraftBlocks
 from vllm_spec_plugin.scheduling.draft_length.create import create_control
 from vllm_spec_plugin.scheduling.prompt_priority import PromptPriority
 from vllm_spec_plugin.scheduling.request_gate import GLOBAL, scope_of
-from vllm_spec_plugin.scheduling.stream import GroupedStream
 
 if TYPE_CHECKING:
     from vllm_spec_plugin.scheduling.draft_length.optimal import OptimalControl
 
 logger = logging.getLogger("vllm.vllm_spec_plugin")
 
-# Between two messages of counters to the frontend, while requests run.
-COUNTERS_SECONDS = 0.25
 
-
-class SpecScheduler(Scheduler):
+class SpecScheduler(SpecScheduling):
     """Plans draft lengths, reserves free KV blocks for drafts, and sends the workers' counters to the frontend.
 
     In a step without drafts it works like vLLM's: work per request is done only for requests that have drafts or turns,
@@ -44,7 +33,6 @@ class SpecScheduler(Scheduler):
     With a KV connector block tables are vLLM's, as connectors keep their own copies, which only grow.
 
     Attributes:
-        counters_seconds: minimum time between two messages of counters to the frontend, while requests run.
         expects_drafts: whether the latest planned step makes drafts, or verifies some: then the workers are asked.
     """
 
@@ -56,33 +44,22 @@ class SpecScheduler(Scheduler):
         drops_last_hit = uses_head and not hash_next_token(vllm_config)
         with kv_cache_manager_in_place(SpecKVCacheManager, drops_last_hit):
             super().__init__(vllm_config, *args, **kwargs)
-        disable_placeholder_drafts(self)
+        counters = CountersByMethod()
+        control = create_control(config, self.max_num_scheduled_tokens)
+        self._connect(config, DraftLengthAdapter(control, config, self.max_model_len, counters), counters)
         ask_for_drafts_when_expected()
         self.expects_drafts = True
-        self._method, self._methods = config.proposer.method, [proposer.method for proposer in config.proposers]
-        self._counters = CountersByMethod()
-        self.counters_seconds, self._counters_sent = COUNTERS_SECONDS, 0.0
-        control = create_control(config, self.max_num_scheduled_tokens)
-        self._adapter = DraftLengthAdapter(control, config, self.max_model_len, self._counters)
         self._blocks = DraftBlocks(self, self.kv_cache_manager, self._adapter, config, self._counters)
         self._forks = TreeForks(self.kv_cache_manager, config)
         # With a fixed length drafts are always verified.
         is_bound = config.draft_length.policy == "optimal"
         self._prompts = PromptPriority(self, cast("OptimalControl", control)) if is_bound else None
         self._shared_scope = config.text_scope
-        self._acceptance = AcceptanceLog()
-        self._stream = GroupedStream(config.stream_tokens) if config.stream_tokens is not None else None
         # Requests with drafts that wait to be verified, and maybe others.
         self._drafted: set[str] = set()
         self._manages_kv = self.connector is None
         if not self._manages_kv:
             logger.warning("KV connector in use: draft-block reservation and rollback are disabled")
-
-    def add_request(self, request: Request) -> None:
-        """Registers a request; a further turn of a streaming session is not a new one."""
-        if request.request_id not in self.requests:
-            self._adapter.add(request)
-        super().add_request(request)
 
     def schedule(self, *args: Any, **kwargs: Any) -> Any:
         """Plans a step: makes room for texts, lets vLLM plan it, chooses draft lengths, and reserves free blocks."""
@@ -132,9 +109,7 @@ class SpecScheduler(Scheduler):
         outputs = super().update_from_output(scheduler_output, model_runner_output)
         is_busy = bool(self.running or self.waiting)
         self._adapter.updated(model_runner_output, num_output=num_output, is_busy=is_busy)
-        if self._stream is not None:
-            self._stream.regroup(outputs)
-        return outputs
+        return self._regrouped(outputs)
 
     def update_draft_token_ids(self, draft_token_ids: DraftTokenIds) -> None:
         """Takes the drafts of a step, without vLLM's work on requests without drafts.
@@ -155,16 +130,8 @@ class SpecScheduler(Scheduler):
             self._drafted.update(filter(self._adapter.is_served, drafts))
 
     def _free_request(self, request: Request, *args: Any, **kwargs: Any) -> Any:
-        # Others that end have an output still to come, with what was held back.
-        request_id = request.request_id
-        if self._stream is not None and request.status == RequestStatus.FINISHED_ABORTED:
-            self._stream.drop(request_id)
-        self._forks.forget(request_id)
-        self._drafted.discard(request_id)
-        self._adapter.forget(request_id)
-        fared = self._acceptance.ended(request_id)
-        if fared is not None:
-            self._counters.of(self._method).ended.append(fared)
+        self._forks.forget(request.request_id)
+        self._drafted.discard(request.request_id)
         return super()._free_request(request, *args, **kwargs)
 
     def _count_acceptance(
@@ -175,8 +142,7 @@ class SpecScheduler(Scheduler):
         invalid = scheduler_output.num_invalid_spec_tokens or {}
         verifying = self._forks.verifying
         sampled, index = model_runner_output.sampled_token_ids, model_runner_output.req_id_to_index
-        # By source, draft tokens and accepted ones: there are few different ones.
-        fates: dict[tuple[int, int, int], int] = {}
+        fates: Fates = {}
         for request_id in scheduler_output.num_scheduled_tokens if adapter.pending else drafts:
             own = drafts.get(request_id, ())
             if not own and request_id not in adapter.pending:
@@ -195,22 +161,7 @@ class SpecScheduler(Scheduler):
                     drafted = min(drafted, verifying[request_id][1])
                 fate = source, drafted, accepted
                 fates[fate] = fates.get(fate, 0) + 1
-        for (source, drafted, accepted), num_drafts in fates.items():
-            self._counters.of(self._methods[source]).count_verified(drafted, accepted, num_drafts)
-
-    def make_stats(self, *args: Any, **kwargs: Any) -> Any:
-        """Returns vLLM's statistics of the step, with the plugin's counters at intervals of `counters_seconds`."""
-        stats = super().make_stats(*args, **kwargs)
-        if stats is None:
-            # Without statistics counters must not accumulate.
-            self._counters.clear()
-        elif self._counters:
-            now = time.monotonic()
-            if now - self._counters_sent >= self.counters_seconds or not (self.running or self.waiting):
-                self._counters_sent = now
-                self._adapter.note_estimates()
-                carry(stats, self._counters.take_payload())
-        return stats
+        self._count_verified(fates)
 
     def check_integrity(self) -> None:
         """Checks the bookkeeping of KV blocks, between steps.

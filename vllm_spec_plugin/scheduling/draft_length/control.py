@@ -51,13 +51,13 @@ class Drafting(NamedTuple):
         longest: maximum planned draft tokens of one request; 0 without a turn.
         num_drafted: number of draft tokens.
         caught_up: text tokens that it computed, beyond one per draft.
-        seconds: time of the proposer in the step.
+        seconds: time of the proposer in the step; None where only the whole step's is known.
     """
 
     longest: int
     num_drafted: int
     caught_up: int
-    seconds: float
+    seconds: float | None
 
 
 class Forecast(NamedTuple):

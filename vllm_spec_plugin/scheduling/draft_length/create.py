@@ -34,11 +34,18 @@ def create_control(config: PluginConfig, max_step_tokens: int) -> DraftLengthCon
 
 def _optimal(config: PluginConfig, draft_length: OptimalDraftLength, max_step_tokens: int) -> DraftLengthControl:
     # Imported here: numba takes a second to load.
+    from vllm_spec_plugin.scheduling.draft_length.draft_cost import DraftCostInStep
     from vllm_spec_plugin.scheduling.draft_length.optimal import OptimalControl
     from vllm_spec_plugin.scheduling.draft_length.proposer_model import ProposerModel
     from vllm_spec_plugin.scheduling.draft_length.request_rows import RequestRows
+    from vllm_spec_plugin.scheduling.draft_length.step_cost import StepCost
 
     requests, models = RequestRows(), []
+    if config.is_native:
+        step_cost = StepCost(max_step_tokens, has_drafter=True)
+        cost = DraftCostInStep(step_cost)
+        model = ProposerModel(draft_length.tokens, draft_length.half_life, requests, cost_in_step=cost)
+        return OptimalControl([model], requests, max_step_tokens, step_cost)
     for proposer in config.proposers:
         is_tree = proposer.drafts_trees
         num_positions = proposer.tree_size(draft_length.tokens)[0] if is_tree else draft_length.tokens
@@ -49,7 +56,8 @@ def _optimal(config: PluginConfig, draft_length: OptimalDraftLength, max_step_to
 def _compile(control: DraftLengthControl, config: PluginConfig) -> None:
     """Compiles all functions by some steps of a control, which is not used afterwards."""
     count, length = len(config.proposers), config.draft_length.tokens
-    control.probed([(1, 0.01), (8, 0.02)])
+    if not config.is_native:
+        control.probed([(1, 0.01), (8, 0.02)])
     requests = [DraftRequest(name, (length,) * count, (0,) * count) for name in ("a", "b")]
     for room in (8 * length, 1, *[8 * length] * _COMPILING_STEPS):
         for request, turns in zip(requests, control.plan(requests, Batch(2, 2, 100, room)), strict=True):

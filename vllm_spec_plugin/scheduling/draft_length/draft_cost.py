@@ -1,15 +1,46 @@
 """Models the time of drafting in a step, by regression on measured steps."""
 
+from typing import Protocol
+
 import numpy as np
 
 from vllm_spec_plugin.jit import Floats
 from vllm_spec_plugin.scheduling.draft_length.regression import ForgetfulRegression
+from vllm_spec_plugin.scheduling.draft_length.step_cost import StepCost
 
 # Prior costs, in passes: of a step, a pass, a draft token, a token of catch-up. And their relative standard deviation.
 _SHAPE = (0.3, 1.0, 0.05, 0.02)
 _UNCERTAINTY = 1.0
 # Minimum time of an observation, in seconds: clocks have a resolution.
 _SHORTEST = 1e-6
+
+
+class DraftSeconds(Protocol):
+    """What planning asks of a cost model of drafting."""
+
+    @property
+    def coefficients(self) -> Floats:
+        """[3], expected seconds per step, per pass and per draft token, at least 0; valid until the next step."""
+        ...
+
+    @property
+    def catch_up_seconds(self) -> float:
+        """Expected seconds per text token of catch-up, at least 0."""
+        ...
+
+
+class DraftCostInStep:
+    """The cost of a drafter whose time is part of the target's step: `StepCost` has it."""
+
+    catch_up_seconds = 0.0
+
+    def __init__(self, step_cost: StepCost) -> None:
+        self._step_cost = step_cost
+
+    @property
+    def coefficients(self) -> Floats:
+        """See `DraftSeconds`."""
+        return np.append(0.0, self._step_cost.drafter_seconds)
 
 
 class DraftCost:

@@ -67,6 +67,7 @@ class OptimalControl:
         proposers: Sequence[ProposerModel],
         requests: RequestRows,
         max_step_tokens: int,
+        step_cost: StepCost | None = None,
     ) -> None:
         """Starts without observations.
 
@@ -74,9 +75,10 @@ class OptimalControl:
             proposers: model of each proposer, in the order of the configuration.
             requests: rows of the requests, shared with the proposers' models.
             max_step_tokens: maximum tokens of a step.
+            step_cost: cost model of the target's steps, if a proposer's model has it; else a new one.
         """
         self.proposers = tuple(proposers)
-        self.step_cost = StepCost(max_step_tokens)
+        self.step_cost = step_cost or StepCost(max_step_tokens)
         self.forecast: Forecast | None = None
         self._max_step_tokens = max_step_tokens
         self._requests = requests
@@ -211,18 +213,20 @@ class OptimalControl:
         """Updates cost models and the comparison by a finished step."""
         self._num_unlearned += 1
         drafts = any(drafting.longest for drafting in step.drafting)
-        drafting_seconds = sum([drafting.seconds for drafting in step.drafting])
+        drafting_seconds = sum([drafting.seconds or 0.0 for drafting in step.drafting])
+        drafter = [(each.longest, each.num_drafted) for each in step.drafting if each.seconds is None]
         self.step_cost.observe(
             step.num_tokens,
             step.num_requests,
             step.context,
             step.seconds - drafting_seconds,
             has_drafts=step.has_drafts or drafts,
+            drafter=drafter[0] if drafter else (0, 0),
         )
         catch_up = 0.0
         for proposer, drafting in zip(self.proposers, step.drafting, strict=True):
             proposer.measured(drafting)
-            catch_up += min(drafting.caught_up * proposer.draft_cost.catch_up_seconds, drafting.seconds)
+            catch_up += min(drafting.caught_up * proposer.draft_cost.catch_up_seconds, drafting.seconds or 0.0)
         expected = float(step.num_accepted)
         if step.forecast is not None:
             expected = step.forecast.tokens - step.forecast.plain_tokens

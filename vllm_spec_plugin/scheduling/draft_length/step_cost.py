@@ -27,6 +27,9 @@ _CORRELATION_LENGTH = math.log(4)
 # Prior standard deviations of the other costs, as shares of a step of one token: per request, per token of context, of
 # a step with drafts, and per request of such a step.
 _OTHERS = (0.03, 3e-5, 0.5, 0.02)
+# Prior means and standard deviations where drafting is part of the step: per pass of the drafter and per draft token, as
+# shares of a step of one token.
+_DRAFTER = (0.1, 0.005)
 
 
 class StepCost:
@@ -39,15 +42,18 @@ class StepCost:
     The prior is the curve that was probed at start-up. Its errors have a large common factor, a large common offset,
     and small individual parts that are correlated at neighbouring knots. So a few steps at one N correct the whole
     curve, steps at several N its shape; without steps it keeps the probe's.
+
+    With `has_drafter`, T includes the time in which vLLM's own drafter drafts: p * passes + r * rows.
     """
 
-    def __init__(self, max_tokens: int, probe: Sequence[tuple[int, float]] = ()) -> None:
+    def __init__(self, max_tokens: int, probe: Sequence[tuple[int, float]] = (), *, has_drafter: bool = False) -> None:
         """Starts from the probe, or without one from a guess.
 
         Args:
             max_tokens: maximum tokens of a step.
             probe: (num_tokens, seconds) of dummy steps at start-up, in any order, sizes may repeat; impossible pairs
                 are ignored.
+            has_drafter: whether measured seconds include drafting.
 
         Raises:
             ValueError: `max_tokens` is below 1.
@@ -58,11 +64,13 @@ class StepCost:
         at = np.array(self._knots, np.float64)
         probed = _clean(probe)
         shape = _shape(at, probed)
-        covariance = _covariance(at, shape, *(_PROBED if probed else _UNKNOWN))
+        drafter = _DRAFTER if has_drafter else ()
+        covariance = _covariance(at, shape, *(_PROBED if probed else _UNKNOWN), (*_OTHERS, *drafter))
         self._num_knots = len(at)
-        others = range(len(at), len(at) + len(_OTHERS))
-        self._requests, self._context, self._drafting, self._drafted = others
-        mean = np.append(shape, [0.0] * len(_OTHERS))
+        others = range(len(at), len(covariance))
+        self._requests, self._context, self._drafting, self._drafted = others[: len(_OTHERS)]
+        self._drafter = others[len(_OTHERS) :]
+        mean = np.concatenate([shape, [0.0] * len(_OTHERS), np.array(drafter) * shape[0]])
         self._regression = ForgetfulRegression(mean, covariance, tuple(others))
         self._features: Floats = np.zeros(len(mean))
         self._at = np.append(at, _FAR)
@@ -74,8 +82,20 @@ class StepCost:
         """Number of observed steps; before the first one the prior holds."""
         return self._regression.num_observations
 
+    @property
+    def drafter_seconds(self) -> Floats:
+        """[2], seconds per pass and per draft token of a drafter whose time is part of the step; else [0]."""
+        return self._regression.weights[self._drafter.start : self._drafter.stop]
+
     def observe(
-        self, num_tokens: int, num_requests: int, context: int, seconds: float, *, has_drafts: bool = False
+        self,
+        num_tokens: int,
+        num_requests: int,
+        context: int,
+        seconds: float,
+        *,
+        has_drafts: bool = False,
+        drafter: tuple[int, int] = (0, 0),
     ) -> float:
         """Updates the model by a step; ignores impossible ones (no tokens, negative counts, no positive time).
 
@@ -85,6 +105,7 @@ class StepCost:
             context: total tokens of context of these requests.
             seconds: measured seconds of the step.
             has_drafts: whether drafts were verified or made in it.
+            drafter: passes and draft tokens of a drafter whose time is part of `seconds`.
 
         Returns:
             The seconds predicted before.
@@ -95,6 +116,9 @@ class StepCost:
         below, above = self._curve[lower : lower + 2].tolist()
         predicted: float = below + share * (above - below) + self._overhead(num_requests, context)
         predicted += has_drafts * self._of_drafts(num_requests)
+        if self._drafter:
+            predicted += float(self.drafter_seconds @ drafter)
+            self._features[self._drafter.start :] = drafter
         if num_tokens < 1 or num_requests < 0 or context < 0 or not SMALLEST < seconds < LARGEST:
             return predicted
         features = self._features
@@ -222,11 +246,13 @@ def _shape(at: Floats, probed: list[tuple[int, float]]) -> Floats:
     return shape
 
 
-def _covariance(at: Floats, shape: Floats, factor: float, offset: float, individual: float) -> Floats:
-    """Returns the prior covariance, square: of the knots, then of the other costs."""
+def _covariance(
+    at: Floats, shape: Floats, factor: float, offset: float, individual: float, others: Sequence[float]
+) -> Floats:
+    """Returns the prior covariance, square: of the knots, then of the other costs, by their standard deviations."""
     distance = np.abs(np.log(at)[:, None] - np.log(at))
     knots = (factor**2 + individual**2 * np.exp(-distance / _CORRELATION_LENGTH)) * np.outer(shape, shape)
     knots += (offset * shape[0]) ** 2
-    covariance = np.diag(np.append(shape, [share * shape[0] for share in _OTHERS]) ** 2)
+    covariance = np.diag(np.append(shape, [share * shape[0] for share in others]) ** 2)
     covariance[: len(at), : len(at)] = knots
     return covariance

@@ -1,0 +1,1 @@
+"""vLLM's own drafters, whose draft lengths the plugin chooses."""

@@ -1,0 +1,59 @@
+"""The section of a plugin.yaml for vLLM's own drafters: vLLM drafts and verifies, the plugin chooses how much."""
+
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Self
+
+from pydantic import Field, model_validator
+
+from vllm_spec_plugin.proposers.section import ProposerConfig, beside
+from vllm_spec_plugin.schema.errors import show
+from vllm_spec_plugin.schema.section import conflicts
+
+METHOD = "vllm"
+# Keys of vLLM's speculative config that cannot stand beside a draft length of the plugin's, and what does.
+_OURS = {
+    "num_speculative_tokens": "draft_length.tokens has it",
+    "num_speculative_tokens_per_batch_size": "draft_length chooses the length in each step",
+    "enable_adaptive_verification": "it chooses after drafting which tokens are verified, draft_length before",
+}
+# What the plugin sets itself, and what changes outputs.
+_METHODS_NOT_TAKEN = ("custom_class",)
+
+
+class NativeConfig(ProposerConfig):
+    """Drafts with one of vLLM's own methods, on the runner and with the scheduling that vLLM chooses for it."""
+
+    is_native: ClassVar[bool] = True
+
+    method: Literal["vllm"] = Field(description="The method of drafting.")
+    config: dict[str, Any] = Field(
+        description="vLLM's speculative config, as --speculative-config takes it in JSON, without "
+        "num_speculative_tokens: draft_length.tokens has it.",
+        json_schema_extra={"allowed": "a speculative config of vLLM's, such as {method: eagle3, model: HEAD}"},
+    )
+
+    @model_validator(mode="after")
+    def _leaves_lengths_to_the_plugin(self) -> Self:
+        problems = [
+            (f"config.{key}", f"got {show(self.config[key])}, but {why}; allowed: leave it out")
+            for key, why in _OURS.items()
+            if self.config.get(key) not in (None, False)
+        ]
+        if self.config.get("method") in _METHODS_NOT_TAKEN:
+            problems.append(("config.method", f"got {show(self.config['method'])}; allowed: a drafter of vLLM's own"))
+        elif not (self.config.get("method") or self.config.get("model")):
+            problems.append(("config", "got neither method nor model; allowed: such as {method: eagle3, model: HEAD}"))
+        conflicts(problems)
+        return self
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """See `ProposerConfig`."""
+        model = self.config.get("model")
+        return (model,) if isinstance(model, str) else ()
+
+    def resolved(self, folder: Path) -> Self:
+        """See `ProposerConfig`."""
+        if not self.models:
+            return self
+        return self.model_copy(update={"config": self.config | {"model": beside(self.models[0], folder)}})

@@ -1,0 +1,80 @@
+"""What our schedulers share, over either of vLLM's: requests that may have drafts, counters and the stream."""
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from vllm_spec_plugin.compat.frontend import carry
+from vllm_spec_plugin.compat.kv_cache import Request, RequestStatus
+from vllm_spec_plugin.compat.scheduler import Scheduler, disable_placeholder_drafts
+from vllm_spec_plugin.config import PluginConfig
+from vllm_spec_plugin.metrics.acceptance import AcceptanceLog
+from vllm_spec_plugin.metrics.by_method import CountersByMethod
+from vllm_spec_plugin.scheduling.adapter import DraftLengthAdapter
+from vllm_spec_plugin.scheduling.stream import GroupedStream
+
+# Between two messages of counters to the frontend, while requests run.
+COUNTERS_SECONDS = 0.25
+# Number of drafts by their source, draft tokens and accepted ones: there are few different ones in a step.
+Fates = dict[tuple[int, int, int], int]
+
+
+class SpecScheduling(Scheduler):
+    """Follows requests that may have drafts, counts outcomes of drafts, and groups the stream.
+
+    A subclass connects its policy in its constructor. It may also be a subclass of vLLM's `AsyncScheduler`.
+
+    Attributes:
+        counters_seconds: minimum time between two messages of counters to the frontend, while requests run.
+    """
+
+    def _connect(self, config: PluginConfig, adapter: DraftLengthAdapter, counters: CountersByMethod) -> None:
+        """Connects the policy, once vLLM's scheduler is there."""
+        disable_placeholder_drafts(self)
+        self._adapter, self._counters = adapter, counters
+        self.counters_seconds, self._counters_sent = COUNTERS_SECONDS, 0.0
+        self._method, self._methods = config.proposer.method, [proposer.method for proposer in config.proposers]
+        self._acceptance = AcceptanceLog()
+        self._stream = GroupedStream(config.stream_tokens) if config.stream_tokens is not None else None
+
+    def add_request(self, request: Request) -> None:
+        """Registers a request; a further turn of a streaming session is not a new one."""
+        if request.request_id not in self.requests:
+            self._adapter.add(request)
+        super().add_request(request)
+
+    def _free_request(self, request: Request, *args: Any, **kwargs: Any) -> Any:
+        # Others that end have an output still to come, with what was held back.
+        request_id = request.request_id
+        if self._stream is not None and request.status == RequestStatus.FINISHED_ABORTED:
+            self._stream.drop(request_id)
+        self._adapter.forget(request_id)
+        fared = self._acceptance.ended(request_id)
+        if fared is not None:
+            self._counters.of(self._method).ended.append(fared)
+        return super()._free_request(request, *args, **kwargs)
+
+    def _count_verified(self, fates: Mapping[tuple[int, int, int], int]) -> None:
+        """Counts a step's verified drafts."""
+        for (source, drafted, accepted), num_drafts in fates.items():
+            self._counters.of(self._methods[source]).count_verified(drafted, accepted, num_drafts)
+
+    def _regrouped(self, outputs: Any) -> Any:
+        """Returns a step's outputs to the frontend, with their tokens in groups if these are configured."""
+        if self._stream is not None:
+            self._stream.regroup(outputs)
+        return outputs
+
+    def make_stats(self, *args: Any, **kwargs: Any) -> Any:
+        """Returns vLLM's statistics of the step, with the plugin's counters at intervals of `counters_seconds`."""
+        stats = super().make_stats(*args, **kwargs)
+        if stats is None:
+            # Without statistics counters must not accumulate.
+            self._counters.clear()
+        elif self._counters:
+            now = time.monotonic()
+            if now - self._counters_sent >= self.counters_seconds or not (self.running or self.waiting):
+                self._counters_sent = now
+                self._adapter.note_estimates()
+                carry(stats, self._counters.take_payload())
+        return stats

@@ -1,0 +1,109 @@
+"""vLLM's schedulers with draft lengths for vLLM's own drafters, synchronous and asynchronous, on both runners.
+
+The scheduler alone decides: how many placeholders of a request's drafts are verified, and how long the drafter drafts
+after a step. Runner, drafter and sampler are vLLM's.
+"""
+
+from typing import Any
+
+from vllm_spec_plugin.compat.kv_cache import Request
+from vllm_spec_plugin.compat.native import AsyncScheduler, can_shorten
+from vllm_spec_plugin.compat.scheduler import DraftTokenIds
+from vllm_spec_plugin.config.settings import config_in
+from vllm_spec_plugin.metrics.by_method import CountersByMethod
+from vllm_spec_plugin.scheduling.base import Fates, SpecScheduling
+from vllm_spec_plugin.scheduling.draft_length.create import create_control
+from vllm_spec_plugin.scheduling.native_adapter import NativeAdapter
+from vllm_spec_plugin.scheduling.planned_step import PlannedStep
+from vllm_spec_plugin.turns import Turns, longest
+
+
+class NativeScheduler(SpecScheduling):
+    """Chooses each request's draft length in each step, 0 included."""
+
+    is_async = False
+
+    def __init__(self, vllm_config: Any, *args: Any, **kwargs: Any) -> None:
+        super().__init__(vllm_config, *args, **kwargs)
+        config, counters = config_in(vllm_config.additional_config), CountersByMethod()
+        control = create_control(config, self.max_num_scheduled_tokens)
+        self._adapter: NativeAdapter
+        adapter = NativeAdapter(control, config, self.max_model_len, counters, is_async=self.is_async)
+        self._connect(config, adapter, counters)
+        self._can_shorten = can_shorten(vllm_config)
+
+    def schedule(self, *args: Any, **kwargs: Any) -> Any:
+        """Plans a step; its draft lengths are chosen in `_update_after_schedule`."""
+        self._adapter.started()
+        return super().schedule(*args, **kwargs)
+
+    def _update_after_schedule(self, scheduler_output: Any) -> None:
+        super()._update_after_schedule(scheduler_output)
+        turns = self._adapter.plan(scheduler_output, self.running, self._max_step_tokens)
+        if self._can_shorten:
+            scheduler_output.num_spec_tokens_to_schedule = max(map(longest, turns.values()), default=0)
+
+    def _max_step_tokens(self) -> int:
+        """Returns the tokens for which the next step has room, by token budget and free KV blocks."""
+        free = self.kv_cache_manager.block_pool.get_num_free_blocks() * self.block_size
+        return min(self.max_num_scheduled_tokens, len(self.running) + free)
+
+    def update_draft_token_ids(self, draft_token_ids: DraftTokenIds) -> None:
+        """Takes the drafts of a step, each request's up to its draft length."""
+        turns = self._adapter.latest
+        lengths = [_length(turns, request_id) for request_id in draft_token_ids.req_ids]
+        drafts = [own[:length] for own, length in zip(draft_token_ids.draft_token_ids, lengths, strict=True)]
+        super().update_draft_token_ids(DraftTokenIds(draft_token_ids.req_ids, drafts))
+
+    def update_from_output(self, scheduler_output: Any, model_runner_output: Any) -> Any:
+        """Updates requests, estimates and counters from a step's outcome."""
+        step = self._adapter.take_step()
+        drafts = scheduler_output.scheduled_spec_decode_tokens
+        sampled = model_runner_output.sampled_token_ids
+        num_output = sum(map(len, sampled)) if sampled else 0
+        if num_output and (drafts or (step is not None and step.asked)):
+            self._count_outcomes(step, scheduler_output, model_runner_output)
+        outputs = super().update_from_output(scheduler_output, model_runner_output)
+        self._adapter.ended(step, num_output)
+        return self._regrouped(outputs)
+
+    def _count_outcomes(self, step: PlannedStep | None, scheduler_output: Any, model_runner_output: Any) -> None:
+        drafts, invalid = scheduler_output.scheduled_spec_decode_tokens, scheduler_output.num_invalid_spec_tokens or {}
+        sampled, index = model_runner_output.sampled_token_ids, model_runner_output.req_id_to_index
+        fates: Fates = {}
+        for request_id in drafts if step is None else step.asked.keys() | drafts.keys():
+            accepted = len(sampled[index[request_id]]) - 1
+            request: Request | None = self.requests.get(request_id)
+            if accepted < 0 or request is None or not self._adapter.is_served(request_id):
+                continue
+            # A grammar's placeholders were never drafts.
+            drafted = len(drafts.get(request_id, ())) - invalid.get(request_id, 0)
+            num_output_tokens = request.num_output_tokens + accepted + 1
+            self._adapter.outcome(step, request_id, drafted, accepted, num_output_tokens)
+            if drafted > 0:
+                self._acceptance.verified(request_id, drafted, accepted)
+                fates[0, drafted, accepted] = fates.get((0, drafted, accepted), 0) + 1
+        self._count_verified(fates)
+
+
+class NativeAsyncScheduler(NativeScheduler, AsyncScheduler):
+    """The same where steps are planned before the last outcome is known: drafts stay on the device."""
+
+    is_async = True
+
+    def __init__(self, vllm_config: Any, *args: Any, **kwargs: Any) -> None:
+        super().__init__(vllm_config, *args, **kwargs)
+        # vLLM shares such lists between requests and does not change them.
+        self._placeholders = [[-1] * length for length in range(self.num_spec_tokens + 1)]
+
+    def _update_after_schedule(self, scheduler_output: Any) -> None:
+        super()._update_after_schedule(scheduler_output)
+        turns = self._adapter.latest
+        for request_id in scheduler_output.num_scheduled_tokens:
+            request = self.requests[request_id]
+            if not request.is_prefill_chunk:
+                request.spec_token_ids = self._placeholders[_length(turns, request_id)]
+
+
+def _length(turns: dict[str, Turns], request_id: str) -> int:
+    return longest(turns.get(request_id, ()))

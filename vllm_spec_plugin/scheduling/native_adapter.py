@@ -1,0 +1,101 @@
+"""Connects vLLM's own drafters to the draft-length policy: outcomes and times as the scheduler sees them."""
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from vllm_spec_plugin.compat.kv_cache import Request
+from vllm_spec_plugin.metrics.counters import POOLING
+from vllm_spec_plugin.scheduling.adapter import DraftLengthAdapter
+from vllm_spec_plugin.scheduling.draft_length.control import Drafting
+from vllm_spec_plugin.scheduling.planned_step import UNMEASURED, PlannedStep
+from vllm_spec_plugin.turns import Turns, longest
+
+
+class NativeAdapter(DraftLengthAdapter):
+    """Plans draft lengths for one of vLLM's drafters, and reports outcomes, which may come steps later.
+
+    A step's time ends with its outcome, and begins with the outcome before or, if later, its own planning. Drafting is
+    part of it: the policy learns its share.
+    """
+
+    def __init__(self, *args: Any, is_async: bool, **kwargs: Any) -> None:
+        """See `DraftLengthAdapter`.
+
+        Args:
+            is_async: whether steps are planned before the last outcome is known. Then a step's outcome arrives before
+                its drafting ends, which is part of the next step's time.
+        """
+        super().__init__(*args, **kwargs)
+        self._is_async = is_async
+        self._begun = self._ended_at = 0.0
+        # Of the latest step, if its drafting is part of the next step's time.
+        self._drafted_before = self._no_drafting
+
+    def _why_without_drafts(self, request: Request) -> str | None:
+        # vLLM knows what its own drafters and sampler can do.
+        return POOLING if request.sampling_params is None else None
+
+    def started(self) -> None:
+        """Notes that the planning of a step begins."""
+        self._begun = time.perf_counter()
+
+    def plan(self, output: Any, running: Sequence[Request], max_step_tokens: Callable[[], int]) -> dict[str, Turns]:
+        """See `DraftLengthAdapter`."""
+        before = self.latest
+        turns = super().plan(output, running, max_step_tokens)
+        if self.control.is_constant:
+            return turns
+        step = self._planned[-1]
+        if step is not UNMEASURED:
+            step.asked = {name: own for name, own in before.items() if name in output.num_scheduled_tokens}
+            step.begun = self._begun
+        return turns
+
+    def take_step(self) -> PlannedStep | None:
+        """Returns the earliest planned step, of which the outcome has come; None if it is not measured."""
+        if self.control.is_constant:
+            return None
+        step = self._planned.popleft()
+        return None if step is UNMEASURED else step
+
+    def outcome(
+        self, step: PlannedStep | None, request_id: str, drafted: int, accepted: int, num_output_tokens: int
+    ) -> None:
+        """Reports the outcome of a step for a request that had drafts or turns.
+
+        Args:
+            step: the step, from `take_step`.
+            request_id: the request.
+            drafted: draft tokens that were verified.
+            accepted: draft tokens that were accepted.
+            num_output_tokens: output tokens of the request, those of the step included.
+        """
+        if step is None:
+            return
+        step.num_accepted += accepted
+        turns = step.asked.get(request_id, ((0, drafted),))
+        source = 0 if drafted else None
+        self.control.verified(request_id, turns, source, drafted, accepted, num_output_tokens)
+
+    def ended(self, step: PlannedStep | None, num_output: int) -> None:
+        """Reports the time of a step whose outcome has come.
+
+        Args:
+            step: the step, from `take_step`.
+            num_output: output tokens of the step.
+        """
+        now = time.perf_counter()
+        before, self._ended_at = self._ended_at, now
+        if step is None:
+            self._drafted_before = self._no_drafting
+            return
+        num_passes = max(map(longest, step.turns.values()), default=0)
+        drafted = (Drafting(num_passes, num_passes * step.num_requests, 0, None),)
+        step.drafting, self._drafted_before = (self._drafted_before, drafted) if self._is_async else (drafted, drafted)
+        if not step.num_tokens:
+            return
+        step.num_output, step.seconds = num_output, now - max(before, step.begun)
+        if step.forecast is not None:
+            self._decisions.compare(step.forecast, step.num_output, step.seconds)
+        self.control.measured(step)
