@@ -1,8 +1,9 @@
 """vLLM's engine arguments: the options of `vllm serve`, and the configuration made from them."""
 
 import argparse
+import contextlib
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
 
 from vllm_spec_plugin.compat.patching import wrap
@@ -46,6 +47,20 @@ def patch(
 
     wrap(EngineArgs, "add_cli_args", accept_paths)
     wrap(EngineArgs, "create_engine_config", configured)
+
+
+@contextlib.contextmanager
+def speculative_config_made_by(call: Callable[[Callable[[], Any]], Any] | None, engine_args: Any) -> Iterator[None]:
+    """Lets a function call vLLM's own that makes the `SpeculativeConfig`, within the context; None changes nothing."""
+    if call is None:
+        yield
+        return
+    original = engine_args.create_speculative_config
+    engine_args.create_speculative_config = lambda *args, **kwargs: call(functools.partial(original, *args, **kwargs))
+    try:
+        yield
+    finally:
+        del engine_args.create_speculative_config
 
 
 def platform() -> str | None:

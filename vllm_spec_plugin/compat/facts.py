@@ -46,6 +46,8 @@ class ServerFacts:
     """Describes how a server runs its models. The last five are known only once the KV cache is laid out.
 
     Attributes:
+        on_cpu: whether it runs on CPUs.
+        runner: vLLM's model runner, V1 or V2.
         pipeline_parallel_size: pipeline stages.
         decode_context_parallel_size: ranks that share the KV cache of one sequence.
         prefill_context_parallel_size: ranks that share the prefill of one sequence.
@@ -64,6 +66,8 @@ class ServerFacts:
         other_layers: attention layers that do not write keys and values by vLLM's common call.
     """
 
+    on_cpu: bool = False
+    runner: str = "V1"
     pipeline_parallel_size: int = 1
     decode_context_parallel_size: int = 1
     prefill_context_parallel_size: int = 1

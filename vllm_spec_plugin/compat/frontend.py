@@ -16,6 +16,7 @@ Payload = list[dict[str, Any]]
 
 def patch(
     is_ours: Callable[[Any], bool],
+    is_native: Callable[[Any], bool],
     check: Callable[[Any, Any], None],
     start: Callable[[Any, str, str], None],
     export: Callable[[Payload, str, str], None],
@@ -24,6 +25,7 @@ def patch(
 
     Args:
         is_ours: whether vLLM's `SpeculativeConfig` is the plugin's.
+        is_native: whether vLLM samples for that `SpeculativeConfig`, which then refuses what it cannot do.
         check: checks a request's `extra_args` for that `SpeculativeConfig`; raises ValueError.
         start: called once an engine is ready, with its `SpeculativeConfig`, and vLLM's labels model name and engine.
         export: receives the engine's counters of a step, and the same labels.
@@ -31,7 +33,7 @@ def patch(
     from vllm.sampling_params import SamplingParams
     from vllm.v1.metrics.loggers import StatLoggerManager
 
-    wrap(SamplingParams, "_validate_spec_decode", _checked(is_ours, check))
+    wrap(SamplingParams, "_validate_spec_decode", _checked(is_ours, is_native, check))
     wrap(StatLoggerManager, "log_engine_initialized", _starting(is_ours, start))
     wrap(StatLoggerManager, "record", _exporting(export))
 
@@ -51,14 +53,16 @@ def bad_request(parameter: str) -> Iterator[None]:
         raise VLLMValidationError(str(error), parameter=parameter) from None
 
 
-def _checked(is_ours: Callable[[Any], bool], check: Callable[[Any, Any], None]) -> Callable[..., Any]:
+def _checked(
+    is_ours: Callable[[Any], bool], is_native: Callable[[Any], bool], check: Callable[[Any, Any], None]
+) -> Callable[..., Any]:
     def replace(original: Callable[..., None]) -> Callable[..., None]:
         def validate_spec_decode(self: Any, speculative_config: Any) -> None:
+            if not is_ours(speculative_config) or is_native(speculative_config):
+                original(self, speculative_config)
             if is_ours(speculative_config):
                 with bad_request("vllm_xargs"):
                     check(self.extra_args, speculative_config)
-            else:
-                original(self, speculative_config)
 
         return validate_spec_decode
 

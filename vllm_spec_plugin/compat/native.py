@@ -4,17 +4,10 @@ from typing import Any
 
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 
-__all__ = ["AsyncScheduler", "can_shorten", "scheduler_for"]
+__all__ = ["AsyncScheduler", "can_shorten"]
 
-_SCHEDULERS = "vllm_spec_plugin.scheduling.native"
 # On the V1 runner; as for vLLM's own table of lengths by batch size. The V2 runner cuts all drafters' drafts.
 _SHORTENED_ON_V1 = ("ngram", "eagle", "eagle3", "mtp", "draft_model", "dflash")
-
-
-def scheduler_for(vllm_config: Any) -> str:
-    """Returns the name of our scheduler over the one that vLLM would use."""
-    is_async = vllm_config.scheduler_config.async_scheduling
-    return f"{_SCHEDULERS}.{'NativeAsyncScheduler' if is_async else 'NativeScheduler'}"
 
 
 def can_shorten(vllm_config: Any) -> bool:

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from vllm_spec_plugin.compat import engine_args as vllm_args
 from vllm_spec_plugin.config.settings import KEY, config_in, settings_for
+from vllm_spec_plugin.proposers.native.config import NativeConfig
 from vllm_spec_plugin.register import frontend
 from vllm_spec_plugin.register.plugin import reason_off
 from vllm_spec_plugin.register.version import UnsupportedVersionError, check_vllm_version
-from vllm_spec_plugin.schema.errors import ConfigError, show
+from vllm_spec_plugin.schema.errors import ConfigError, show, show_reason, show_source
 
 if TYPE_CHECKING:
     from vllm_spec_plugin.config import PluginConfig
@@ -24,6 +25,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger("vllm.vllm_spec_plugin")
 
 SCHEDULER = "vllm_spec_plugin.scheduling.scheduler.SpecScheduler"
+NATIVE_SCHEDULERS = (
+    "vllm_spec_plugin.scheduling.native.NativeScheduler",
+    "vllm_spec_plugin.scheduling.native.NativeAsyncScheduler",
+)
+MENDED_SAMPLER = "vllm_spec_plugin.compat.cpu_sampler.MendedSampler"
 WORKERS = {
     "cpu": "vllm_spec_plugin.forward.cpu.SpecCPUWorker",
     "cuda": "vllm_spec_plugin.forward.cuda.SpecCUDAWorker",
@@ -121,14 +127,20 @@ def _configure(engine_args: Any, create: Callable[[], Any]) -> Any:
         with _one_message(given):
             settings = _read(given)
             plugin = translate(engine_args, settings)
-        config = create()
+        source = settings[KEY]["source"]
+        with vllm_args.speculative_config_made_by(_naming(given, source) if plugin.is_native else None, engine_args):
+            config = create()
     finally:
         for name, value in before.items():
             setattr(engine_args, name, value)
     with _one_message(given):
         from vllm_spec_plugin.support.gate import check_served
 
-        check_served(config, plugin, settings[KEY]["source"])
+        check_served(config, plugin, source)
+        if plugin.is_native:
+            _mend_sampler(config)
+    if plugin.is_native:
+        config.scheduler_config.scheduler_cls = NATIVE_SCHEDULERS[bool(config.scheduler_config.async_scheduling)]
     frontend.patch()
     frontend.attach(config.speculative_config, plugin)
     return config
@@ -151,6 +163,33 @@ def _one_message(given: dict[str, Any]) -> Iterator[None]:
         raise SystemExit(2) from None
 
 
+def _mend_sampler(config: Any) -> None:
+    """Lets the workers of a CPU's V1 runner verify sampled drafts right."""
+    parallel = config.parallel_config
+    if vllm_args.platform() != "cpu" or config.use_v2_model_runner:
+        return
+    if parallel.worker_extension_cls not in ("", MENDED_SAMPLER):
+        raise ConfigError(
+            f"worker_extension_cls: got {parallel.worker_extension_cls!r}, but on a CPU the plugin's own mends vLLM's "
+            "sampler; allowed: leave it out"
+        )
+    parallel.worker_extension_cls = MENDED_SAMPLER
+
+
+def _naming(given: dict[str, Any], source: str) -> Callable[[Callable[[], Any]], Any]:
+    """Returns a function that calls another one, and names the file if that refuses vLLM's speculative config."""
+
+    def called(create: Callable[[], Any]) -> Any:
+        with _one_message(given):
+            try:
+                return create()
+            except Exception as error:  # a model's config may raise anything
+                text = f"{show_source(source)}: proposer.config: vLLM refuses it: {show_reason(error)}"
+                raise ConfigError(text) from None
+
+    return called
+
+
 def translate(engine_args: Any, given: dict[str, Any]) -> "PluginConfig":
     """Turns the plugin's settings into vLLM's, in place (`REPLACED`).
 
@@ -167,13 +206,22 @@ def translate(engine_args: Any, given: dict[str, Any]) -> "PluginConfig":
     platform = vllm_args.platform()
     if platform is None:
         raise ConfigError("vllm_spec_plugin does not support this platform; allowed: CPU, CUDA")
-    for name, default in (("worker_cls", "auto"), ("scheduler_cls", None)):
+    config = config_in(given)
+    own = {"scheduler_cls": None} if config.is_native else {"worker_cls": "auto", "scheduler_cls": None}
+    for name, default in own.items():
         if getattr(engine_args, name, default) not in (default, None):
             raise ConfigError(
                 f"{name}: got {getattr(engine_args, name)!r}, but the plugin sets its own; allowed: leave it out"
             )
-    config = config_in(given)
     config.check_proposers(_target(engine_args), given[KEY]["source"])
+    additional = engine_args.additional_config
+    engine_args.additional_config = {**(additional or {}), KEY: given[KEY]}
+    if isinstance(config.proposer, NativeConfig):
+        engine_args.speculative_config = {
+            **config.proposer.config,
+            "num_speculative_tokens": config.draft_length.tokens,
+        }
+        return config
     engine_args.speculative_config = {
         "method": "custom_class",
         "model": frontend.PROPOSER,
@@ -181,8 +229,6 @@ def translate(engine_args: Any, given: dict[str, Any]) -> "PluginConfig":
     }
     engine_args.worker_cls = WORKERS[platform]
     engine_args.scheduler_cls = SCHEDULER
-    additional = engine_args.additional_config
-    engine_args.additional_config = {**(additional or {}), KEY: given[KEY]}
     if config.verification.lenience < 1:
         logger.warning(
             "%s: verification.lenience is %g: speculation is LOSSY, outputs do not have the model's distribution",

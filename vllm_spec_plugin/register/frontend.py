@@ -19,18 +19,20 @@ class Served(NamedTuple):
         method: value of `proposer.method`.
         methods: the proposers' methods.
         takes_predictions: whether one of them drafts from predicted outputs.
+        is_native: whether vLLM itself drafts and verifies.
         summary: see `PluginConfig`.
     """
 
     method: str
     methods: tuple[str, ...]
     takes_predictions: bool
+    is_native: bool
     summary: dict[str, str]
 
 
 def patch() -> None:
     """Makes vLLM check requests with the plugin, take predicted outputs, and pass on the plugin's counters."""
-    frontend.patch(is_ours, _check_request, _start_metrics, _export)
+    frontend.patch(is_ours, _is_native, _check_request, _start_metrics, _export)
     openai_api.patch(
         SPEC_PREDICTION,
         _takes_predictions,
@@ -45,6 +47,7 @@ def attach(speculative_config: Any, config: PluginConfig) -> None:
         config.proposer.method,
         tuple(proposer.method for proposer in config.proposers),
         any(proposer.uses_predictions for proposer in config.proposers),
+        config.is_native,
         config.summary,
     )
     setattr(speculative_config, _SERVED, served)
@@ -58,7 +61,7 @@ def served_by(speculative_config: Any) -> Served:
 
 def is_ours(speculative_config: Any) -> bool:
     """Whether vLLM's `SpeculativeConfig` was made from a plugin.yaml."""
-    return speculative_config is not None and speculative_config.model == PROPOSER
+    return hasattr(speculative_config, _SERVED)
 
 
 def _check_request(extra_args: dict[str, Any] | None, speculative_config: Any) -> None:
@@ -69,6 +72,10 @@ def _check_request(extra_args: dict[str, Any] | None, speculative_config: Any) -
         served.methods,
         takes_predictions=served.takes_predictions,
     )
+
+
+def _is_native(speculative_config: Any) -> bool:
+    return served_by(speculative_config).is_native
 
 
 def _takes_predictions(speculative_config: Any) -> bool:

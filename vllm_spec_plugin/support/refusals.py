@@ -32,6 +32,8 @@ class Refusal:
 
 def features_of(config: "PluginConfig") -> frozenset[Feature]:
     """Returns the features that `config` needs; every proposer may draft chains or nothing for some requests."""
+    if config.is_native:
+        return frozenset({Feature.NATIVE})
     features = {Feature.CHAIN, Feature.NO_DRAFTS}
     if config.drafts_trees:
         features.add(Feature.TREE)

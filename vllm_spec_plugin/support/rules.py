@@ -20,13 +20,16 @@ class Feature(StrEnum):
     DRAFT_MODEL = "a draft model"
     HIDDEN_STATES = "heads on hidden states"
     NO_DRAFTS = "steps without drafts"
+    NATIVE = "vLLM's own drafters"
 
 
-EVERYTHING = frozenset(Feature)
+NATIVE = frozenset({Feature.NATIVE})
+EVERYTHING = frozenset(Feature) - NATIVE
 TREES = frozenset({Feature.TREE})
 DRAFT_MODELS = frozenset({Feature.DRAFT_MODEL})
 _INSTEAD = {
     EVERYTHING: "start without the plugin",
+    NATIVE: "start without speculation",
     TREES: "draft chains: leave proposer.branches or proposer.tree out",
     DRAFT_MODELS: "choose a proposer without a draft model, such as ngram",
 }
@@ -66,6 +69,10 @@ def _draft_has(kind: Layer) -> Callable[[Facts], str]:
 
 def _having(model: ModelFacts, kind: Layer) -> str:
     return f"{_shown(model)}, which has {kind}" if kind in model.layers else ""
+
+
+def _wrong_on_cpu(kind: Layer) -> Callable[[Facts], str]:
+    return lambda facts: _having(facts.target, kind) if facts.server.on_cpu and facts.server.runner == "V1" else ""
 
 
 def _untested_layers(model: ModelFacts | None) -> str:
@@ -122,6 +129,20 @@ RULES: tuple[Rule, ...] = (
         _target_has(Layer.MLA),
         "vLLM 0.32 computes different logits when it verifies drafts",
         SERVED_LAYERS,
+    ),
+    Rule(
+        "--model",
+        NATIVE,
+        _wrong_on_cpu(Layer.RECURRENT),
+        "vLLM's V1 runner computes recurrent state wrongly with speculation on a CPU",
+        "other devices",
+    ),
+    Rule(
+        "--model",
+        NATIVE,
+        _wrong_on_cpu(Layer.MLA),
+        "vLLM's V1 runner computes different logits when it verifies drafts on a CPU",
+        "other devices",
     ),
     Rule(
         "--model",

@@ -27,8 +27,8 @@ _CORRELATION_LENGTH = math.log(4)
 # Prior standard deviations of the other costs, as shares of a step of one token: per request, per token of context, of
 # a step with drafts, and per request of such a step.
 _OTHERS = (0.03, 3e-5, 0.5, 0.02)
-# Prior means and standard deviations where drafting is part of the step: per pass of the drafter and per draft token, as
-# shares of a step of one token.
+# Prior means and standard deviations where drafting is part of the step: per pass of the drafter and per draft token,
+# as shares of a step of one token.
 _DRAFTER = (0.1, 0.005)
 
 
