@@ -1,6 +1,8 @@
 """The shipped configurations with drafts of a fixed length: what tests can count on, however busy the machine is."""
 
 import functools
+import hashlib
+import json
 import tempfile
 from pathlib import Path
 
@@ -19,6 +21,21 @@ def fixed_length(name: str, tokens: int = 4) -> str:
     data["draft_length"] = {"policy": "fixed", "tokens": tokens}
     path = _folder() / f"{name}_{tokens}.yaml"
     path.write_text(yaml.safe_dump(data, sort_keys=False))
+    return str(path)
+
+
+@functools.cache
+def native(config: str, tokens: int = 4, policy: str = "fixed") -> str:
+    """Path of a file with one of vLLM's own drafters.
+
+    Args:
+        config: vLLM's speculative config in JSON, without a number of tokens.
+        tokens: maximum draft length.
+        policy: of draft lengths.
+    """
+    proposer = {"method": "vllm", "config": json.loads(config)}
+    path = _folder() / f"native_{hashlib.sha256(config.encode()).hexdigest()[:8]}_{policy}_{tokens}.yaml"
+    path.write_text(yaml.safe_dump({"proposer": proposer, "draft_length": {"policy": policy, "tokens": tokens}}))
     return str(path)
 
 

@@ -49,7 +49,7 @@ def install() -> None:
 
     The engine's scheduler must be in this process. Nodes are checked where there is one proposer.
     """
-    from vllm_spec_plugin.scheduling import scheduler
+    from vllm_spec_plugin.scheduling import native, scheduler
 
     update = scheduler.SpecScheduler.update_from_output
 
@@ -69,15 +69,18 @@ def install() -> None:
         return update(self, scheduler_output, output)
 
     mock.patch.object(scheduler, "create_control", create).start()
+    mock.patch.object(native, "create_control", create).start()
     mock.patch.object(scheduler.SpecScheduler, "update_from_output", checked_update).start()
 
 
 def equal_steps() -> None:
     """Tells the policy of each engine from now on that all steps take equally long, so that it drafts much."""
-    from vllm_spec_plugin.scheduling import adapter
+    from vllm_spec_plugin.scheduling import adapter, native_adapter
 
     ticks = count()
-    mock.patch.object(adapter, "time", SimpleNamespace(perf_counter=lambda: next(ticks) * _STEP)).start()
+    clock = SimpleNamespace(perf_counter=lambda: next(ticks) * _STEP)
+    for module in (adapter, native_adapter):
+        mock.patch.object(module, "time", clock).start()
 
 
 def count_anew() -> Counter[str]:

@@ -4,11 +4,12 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import yaml
 
 from vllm_spec_plugin.config import MAX_TOKENS, PluginConfig, load_config, parse_config
+from vllm_spec_plugin.proposers.native.config import METHOD as NATIVE
 from vllm_spec_plugin.proposers.registry import BUNDLED, method_of
 from vllm_spec_plugin.schema.errors import UserError
 from vllm_spec_plugin.tools.bench.engine_args import ArmPlan, plan_file
@@ -24,7 +25,7 @@ _STOCK_WORDS = " or ".join(f"stock:{method}" for method in STOCK_METHODS)
 _EXAMPLE = 'stock:{"method": "ngram", "num_speculative_tokens": 4}'
 ALLOWED = (
     f"none, optimal, without:MECHANISM, fixed:K,K,..., {_STOCK_WORDS} (also with :K), vLLM's JSON as in {_EXAMPLE}, "
-    "a plugin.yaml, or off:plugin.yaml"
+    "vllm:JSON (the same drafter, with draft lengths of the plugin's), a plugin.yaml, or off:plugin.yaml"
 )
 
 
@@ -33,14 +34,14 @@ class Choice(NamedTuple):
 
     Attributes:
         name: of the arm in reports.
-        kind: "none"; "optimal" and "fixed": the plugin; "stock": vLLM's own speculation; "file": a plugin.yaml;
-            "off": the same with drafts off in every request.
+        kind: "none"; "optimal" and "fixed": the plugin; "stock": vLLM's own speculation; "native": the same drafter
+            with method vllm; "file": a plugin.yaml; "off": the same with drafts off in every request.
         tokens: K of "fixed", where 0 is the plugin with drafts off.
-        detail: mechanism of "optimal" that is switched off, JSON of "stock", path of "file" and "off".
+        detail: mechanism of "optimal" that is switched off, JSON of "stock" and "native", path of "file" and "off".
     """
 
     name: str
-    kind: Literal["none", "optimal", "fixed", "stock", "file", "off"]
+    kind: Literal["none", "optimal", "fixed", "stock", "native", "file", "off"]
     tokens: int = 0
     detail: str = ""
 
@@ -134,6 +135,10 @@ def plan_arms(choices: Sequence[Choice], base: Base, optimal_tokens: int, folder
     # Requests with `spec_tokens` are drafted for as by an engine of that K.
     is_shared = base.config.text_scope is None and not base.config.drafts_trees
 
+    def completed(given: dict[str, Any]) -> dict[str, Any]:
+        kind = STOCK_METHODS.get(given["method"])
+        return ((kind.vllm_settings(base.weights(given["method"])) if kind else None) or {}) | given
+
     def planned(choice: Choice) -> PlannedArm:
         tokens = choice.tokens
         match choice.kind:
@@ -147,10 +152,17 @@ def plan_arms(choices: Sequence[Choice], base: Base, optimal_tokens: int, folder
             case "fixed":
                 return PlannedArm(written("fixed", tokens), is_fixed=True)
             case "stock":
-                given = json.loads(choice.detail)
-                kind = STOCK_METHODS.get(given.get("method"))
-                usual = kind.vllm_settings(base.weights(given["method"])) if kind else None
-                return PlannedArm(ArmPlan((usual or {}) | given))
+                return PlannedArm(ArmPlan(completed(json.loads(choice.detail))))
+            case "native":
+                given = completed(json.loads(choice.detail))
+                tokens = given.pop("num_speculative_tokens", optimal_tokens)
+                sections = {
+                    "proposer": {"method": NATIVE, "config": given},
+                    "draft_length": {"policy": "optimal", "tokens": tokens},
+                }
+                path = folder / f"native-{len(list(folder.iterdir()))}.yaml"
+                path.write_text(yaml.safe_dump(sections), encoding="utf-8")
+                return PlannedArm(plan_file(path))
             case "file" | "off":
                 return PlannedArm(plan_file(Path(choice.detail)), 0 if choice.kind == "off" else None)
 
@@ -180,8 +192,8 @@ def _choices(word: str) -> Iterator[Choice]:
     elif kind == "fixed" and colon:
         for tokens in whole_numbers(f"--arm {word}", rest, MAX_TOKENS, 0):
             yield Choice(f"fixed K = {tokens}", "fixed", tokens)
-    elif kind == "stock" and rest.lstrip().startswith("{"):
-        yield _stock(word, rest)
+    elif kind in ("stock", "vllm") and rest.lstrip().startswith("{"):
+        yield _stock(word, rest, is_native=kind == "vllm")
     elif kind == "stock" and colon:
         method, colon, lengths = rest.partition(":")
         if method not in STOCK_METHODS:
@@ -198,8 +210,8 @@ def _choices(word: str) -> Iterator[Choice]:
         raise UserError(f"--arm: got {word!r}, which is no file either; allowed: {ALLOWED}")
 
 
-def _stock(word: str, text: str) -> Choice:
-    """Returns the arm of vLLM's own speculation with settings in JSON, named after them.
+def _stock(word: str, text: str, *, is_native: bool = False) -> Choice:
+    """Returns the arm of vLLM's own speculation, or of its drafter only, with settings in JSON, named after them.
 
     Raises:
         UserError: it is no JSON, or names no method.
@@ -212,4 +224,6 @@ def _stock(word: str, text: str) -> Choice:
         raise UserError(f"--arm {word}: has no method; allowed: as in {_EXAMPLE}")
     rest = {key: value for key, value in given.items() if key not in ("method", "model", "num_speculative_tokens")}
     parts = [f"K = {given.get('num_speculative_tokens', '?')}", *(f"{_SHORT.get(k, k)} = {v}" for k, v in rest.items())]
+    if is_native:
+        return Choice(f"{given['method']} of vLLM's, optimal, {', '.join(parts)}", "native", detail=text)
     return Choice(f"{_VLLM}{given['method']}, {', '.join(parts)}", "stock", detail=text)
