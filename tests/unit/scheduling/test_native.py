@@ -1,0 +1,233 @@
+"""vLLM's schedulers with draft lengths for its own drafters, without a model: no text changes, whatever is drafted."""
+
+import copy
+import json
+import random
+from collections import deque
+from typing import Any
+
+import pytest
+from vllm.v1.outputs import DraftTokenIds, ModelRunnerOutput
+from vllm.v1.request import RequestStatus
+from vllm.v1.structured_output import StructuredOutputManager
+
+import vllm_spec_plugin
+from tests.engine.lengths import RandomControl
+from tests.fixed_length import native
+from tests.unit.scheduling.cases import BLOCK_SIZE, FULL, MAX_MODEL_LEN, kv_cache_config, prompt, request
+from vllm_spec_plugin.metrics.counters import StepCounters
+from vllm_spec_plugin.scheduling import native as module
+from vllm_spec_plugin.scheduling.native import NativeAsyncScheduler, NativeScheduler
+from vllm_spec_plugin.tools.demo import model_path
+
+K = 4
+NGRAM = json.dumps({"method": "ngram", "prompt_lookup_min": 2, "prompt_lookup_max": 5})
+KINDS = {"sync": (NativeScheduler, 0), "async": (NativeAsyncScheduler, 1)}
+
+
+def next_token(text: list[int]) -> int:
+    """What the target would output after a text."""
+    return (sum(text[-3:]) * 31 + len(text)) % 1000
+
+
+class Pipeline:
+    """An engine core: a scheduler, and a device that runs steps whose outcome the scheduler learns later.
+
+    Attributes:
+        scheduler: ours.
+        texts: by request, its prompt and output, as the device has them.
+        lengths: numbers of verified draft tokens that were scheduled, all requests together.
+    """
+
+    def __init__(self, kind: str, num_blocks: int = 60, policy: str = "fixed", can_shorten: bool = True) -> None:
+        from vllm.engine.arg_utils import EngineArgs
+
+        scheduler_cls, self._delay = KINDS[kind]
+        config = EngineArgs(
+            model=str(model_path("target")),
+            dtype="float32",
+            enforce_eager=True,
+            max_model_len=MAX_MODEL_LEN,
+            max_num_seqs=4,
+            max_num_batched_tokens=24,
+            enable_prefix_caching=True,
+            speculative_config=vllm_spec_plugin.speculative_config(native(NGRAM, K, policy)),
+        ).create_engine_config()
+        config = copy.copy(config)
+        config.cache_config.num_gpu_blocks = num_blocks
+        config.scheduler_config.async_scheduling = kind == "async"
+        self.scheduler: Any = scheduler_cls(
+            vllm_config=config,
+            kv_cache_config=kv_cache_config(num_blocks, FULL),
+            structured_output_manager=StructuredOutputManager(config),
+            block_size=BLOCK_SIZE,
+            hash_block_size=BLOCK_SIZE,
+            log_stats=True,
+        )
+        self.scheduler._can_shorten = can_shorten
+        self.scheduler.counters_seconds = 0.0
+        self.texts: dict[str, list[int]] = {}
+        self.lengths: list[int] = []
+        self.counters = StepCounters("vllm")
+        self._computed: dict[str, int] = {}
+        self._drafts: dict[str, list[int]] = {}
+        self._rng = random.Random(0)
+        self._running: deque[tuple[Any, ModelRunnerOutput]] = deque()
+
+    def add(self, name: str, family: int, num_tokens: int, max_tokens: int, **options: Any) -> None:
+        self.texts[name] = prompt(family, num_tokens)
+        self.scheduler.add_request(request(name, self.texts[name], max_tokens, options or None))
+
+    def step(self) -> None:
+        output = self.scheduler.schedule()
+        self._running.append((output, self._run(output)))
+        if len(self._running) > self._delay:
+            self._end()
+
+    def finish(self) -> None:
+        while self.scheduler.has_requests():
+            self.step()
+        while self._running:
+            self._end()
+
+    def _run(self, output: Any) -> ModelRunnerOutput:
+        """Runs a step on the device: verifies the drafts of the step before, and drafts."""
+        for new in output.scheduled_new_reqs:
+            self._computed[new.req_id] = new.num_computed_tokens
+        cached = output.scheduled_cached_reqs
+        for name, computed in zip(cached.req_ids, cached.num_computed_tokens, strict=True):
+            if name in cached.resumed_req_ids:
+                self._computed[name] = computed
+        sampled: dict[str, list[int]] = {}
+        for name, count in output.num_scheduled_tokens.items():
+            text, planned = self.texts[name], len(output.scheduled_spec_decode_tokens.get(name, ()))
+            drafts = self._drafts.pop(name, [])
+            assert planned <= len(drafts), "a placeholder without a draft"
+            sampled[name] = []
+            self._computed[name] += count - planned
+            assert self._computed[name] <= len(text), "positions after the text"
+            if self._computed[name] < len(text):
+                continue
+            self.lengths.append(planned)
+            for draft in [*drafts[:planned], None]:
+                sampled[name].append(next_token(text))
+                text.append(sampled[name][-1])
+                self._computed[name] = len(text) - 1
+                if draft != sampled[name][-1]:
+                    break
+            guess = list(text)
+            for _ in range(output.num_spec_tokens_to_schedule):
+                guess.append(next_token(guess) if self._rng.random() < 0.7 else 0)
+            self._drafts[name] = guess[len(text) :]
+        names = list(sampled)
+        index = {name: i for i, name in enumerate(names)}
+        return ModelRunnerOutput(req_ids=names, req_id_to_index=index, sampled_token_ids=list(sampled.values()))
+
+    def _end(self) -> None:
+        """Tells the scheduler a step's outcome."""
+        output, outcome = self._running.popleft()
+        for answer in self.scheduler.update_from_output(output, outcome).values():
+            carried = answer.scheduler_stats and answer.scheduler_stats.kv_connector_stats
+            for counted in (carried or {}).get("vllm_spec_plugin", ()):
+                self.counters.add(StepCounters.from_payload(counted))
+        if not self._delay:
+            drafts = {name: list(self._drafts.get(name, ())) for name in outcome.req_ids}
+            self.scheduler.update_draft_token_ids(DraftTokenIds(list(drafts), list(drafts.values())))
+
+
+def outputs_of(pipeline: Pipeline, name: str, num_prompt: int, max_tokens: int) -> list[int]:
+    """The request's output, in which the device may have run ahead of the end."""
+    return pipeline.texts[name][num_prompt : min(num_prompt + max_tokens, MAX_MODEL_LEN)]
+
+
+def expected(family: int, num_prompt: int, max_tokens: int) -> list[int]:
+    text = prompt(family, num_prompt)
+    while len(text) < min(num_prompt + max_tokens, MAX_MODEL_LEN):
+        text.append(next_token(text))
+    return text[num_prompt:]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("num_blocks", [60, 20], ids=["roomy", "preempting"])
+def test_texts_are_those_without_drafts_at_random_lengths(
+    kind: str, num_blocks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "create_control", lambda *_: RandomControl())
+    pipeline = Pipeline(kind, num_blocks)
+    sizes = {f"r{i}": (i, 3 + 5 * i % 26, 4 + 7 * i % 30) for i in range(16)}
+    for i, (name, (family, num_prompt, max_tokens)) in enumerate(sizes.items()):
+        pipeline.add(name, family, num_prompt, max_tokens, **({"spec": "off"} if i % 4 == 0 else {}))
+        pipeline.step()
+    pipeline.finish()
+    for name, (family, num_prompt, max_tokens) in sizes.items():
+        assert outputs_of(pipeline, name, num_prompt, max_tokens) == expected(family, num_prompt, max_tokens)
+    assert {0, 1, 2, 3, 4} == set(pipeline.lengths)
+    assert sum(pipeline.counters.verified_per_position) > 20
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_aborted_requests_take_nothing_with_them(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "create_control", lambda *_: RandomControl())
+    pipeline, rng = Pipeline(kind), random.Random(1)
+    for i in range(24):
+        pipeline.add(f"r{i}", i, 5, 20)
+        pipeline.step()
+        if rng.random() < 0.5:
+            pipeline.scheduler.finish_requests(f"r{rng.randrange(i + 1)}", RequestStatus.FINISHED_ABORTED)
+    pipeline.finish()
+    assert pipeline.scheduler.kv_cache_manager.block_pool.get_num_free_blocks() == 59
+    assert not pipeline.scheduler._adapter._limits
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_request_gets_no_more_drafts_than_it_allows(kind: str) -> None:
+    pipeline = Pipeline(kind)
+    pipeline.add("a", 1, 5, 30, spec_tokens=2)
+    pipeline.finish()
+    assert max(pipeline.lengths) == 2
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_with_spec_off_for_all_nothing_is_drafted(kind: str) -> None:
+    pipeline = Pipeline(kind)
+    pipeline.add("a", 1, 5, 30, spec="off")
+    pipeline.step()
+    assert not pipeline._drafts["a"]
+    pipeline.finish()
+    assert set(pipeline.lengths) == {0}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_where_the_drafter_cannot_draft_less_only_placeholders_are_cut(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "create_control", lambda *_: RandomControl())
+    pipeline = Pipeline(kind, can_shorten=False)
+    pipeline.add("a", 1, 5, 30)
+    pipeline.step()
+    assert len(pipeline._drafts["a"]) == K
+    pipeline.finish()
+    assert min(pipeline.lengths[1:]) < K
+    assert outputs_of(pipeline, "a", 5, 30) == expected(1, 5, 30)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_optimal_policy_learns_acceptance_from_late_outcomes(kind: str) -> None:
+    pipeline = Pipeline(kind, policy="optimal")
+    for i in range(40):
+        pipeline.add(f"r{i}", i, 3, 40)
+        for _ in range(6):
+            pipeline.step()
+    pipeline.finish()
+    assert pipeline.scheduler._adapter.control.acceptance[0][0] == pytest.approx(0.7, abs=0.12)
+    assert pipeline.scheduler._adapter.control.step_cost.num_observations > 50
+
+
+def test_a_placeholder_too_many_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "create_control", lambda *_: RandomControl())
+    longer = module._length
+    monkeypatch.setattr(module, "_length", lambda turns, name: min(longer(turns, name) + 1, K))
+    pipeline = Pipeline("async")
+    pipeline.add("a", 1, 5, 40)
+    with pytest.raises(AssertionError, match="a placeholder without a draft"):
+        pipeline.finish()
