@@ -12,7 +12,14 @@ from vllm_spec_plugin.cli.options import ReportFiles, grouped
 def certify(
     context: typer.Context,
     model: Annotated[str, typer.Option(help="Folder or hub name of the served model.", show_default=False)],
-    config: Annotated[Path, typer.Option(metavar="FILE", help="The plugin.yaml to certify.", show_default=False)],
+    config: Annotated[
+        str,
+        typer.Option(
+            metavar="FILE",
+            help="The plugin.yaml to certify, or vLLM's own --speculative-config JSON.",
+            show_default=False,
+        ),
+    ],
     prompts: Annotated[
         Path | None,
         typer.Option(
@@ -39,7 +46,7 @@ def certify(
     *,
     files: ReportFiles,
 ) -> None:
-    """Test whether a model's outputs with a plugin.yaml are exact on this machine.
+    """Test whether a model's outputs with speculation, the plugin's or vLLM's own, are exact on this machine.
 
     Runs the model without and with the plugin, as configured and with a fixed draft length. Compares greedy outputs;
     sampled outputs, by always-valid tests; seeded requests, alone and in a batch; preempted requests; JSON outputs.
@@ -60,7 +67,7 @@ def certify(
     from vllm_spec_plugin.tools.certify.report import report_of
     from vllm_spec_plugin.tools.certify.session import Certification
     from vllm_spec_plugin.tools.certify.session import certify as run
-    from vllm_spec_plugin.tools.engine_options import SET_BY_COMMAND, engine_options
+    from vllm_spec_plugin.tools.engine_options import SET_BY_COMMAND, engine_options, stock_config
     from vllm_spec_plugin.tools.memory import context_of
     from vllm_spec_plugin.tools.progress import shown_engines
     from vllm_spec_plugin.tools.prompts import read_texts
@@ -69,14 +76,18 @@ def certify(
 
     console = new_console()
     # Mistakes in the file are reported before a model is looked for.
-    load_config(config)
+    subject: Path | str = config.strip() if config.lstrip().startswith("{") else Path(config)
+    if isinstance(subject, str):
+        stock_config("--config", subject)
+    else:
+        load_config(subject)
     own = {"model": "use --model", "speculative_config": "use --config", "seed": SET_BY_COMMAND}
     options = engine_options(context.args, own, enforce_eager=enforce_eager)
     source = model_source("--model", model, "target")
     given = None if prompts is None else list(read_texts(prompts, source))
     plan = Certification(
         source,
-        config,
+        subject,
         context_of(source),
         options,
         given,

@@ -1,10 +1,12 @@
 """Reads vLLM's own options from the command line."""
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vllm_spec_plugin.schema.errors import UserError
 
+STOCK_EXAMPLE = '{"method": "ngram", "num_speculative_tokens": 4}'
 SET_BY_COMMAND = "leave it out: the command sets it"
 
 
@@ -35,3 +37,19 @@ def engine_options(arguments: Sequence[str], own: Mapping[str, str], *, enforce_
     if enforce_eager and options.get("enforce_eager") is False:
         raise UserError("options after --: got --no-enforce-eager beside --enforce-eager; allowed: one of them")
     return options
+
+
+def stock_config(option: str, text: str) -> dict[str, Any]:
+    """Reads vLLM's own speculative config from an option.
+
+    Raises:
+        UserError: it is no JSON object, or names no method or no number of tokens.
+    """
+    try:
+        given = json.loads(text)
+    except ValueError as error:
+        raise UserError(f"{option}: is no JSON: {error}; allowed: as in {STOCK_EXAMPLE}") from None
+    tokens = given.get("num_speculative_tokens") if isinstance(given, dict) else None
+    if not (isinstance(given, dict) and isinstance(given.get("method"), str) and type(tokens) is int and tokens > 0):
+        raise UserError(f"{option}: has no method, or no num_speculative_tokens; allowed: as in {STOCK_EXAMPLE}")
+    return given

@@ -46,6 +46,7 @@ class Sizes:
         samples: continuations of each prompt in each setting, a multiple of 25.
         round: of these in a round.
         seconds: after which no further round of samples is begun.
+        by_vllm: whether vLLM's own sampler verifies, which refuses some parameters.
     """
 
     quick: bool
@@ -55,6 +56,7 @@ class Sizes:
     samples: int
     round: int
     seconds: float
+    by_vllm: bool = False
 
 
 DEFAULT = Sizes(False, 64, 64, 6, 800, 200, 420.0)
@@ -217,7 +219,7 @@ def _work(engine: RunsJobs, facts: dict[str, Any], given: Sequence[str] | None, 
         [Request(prompt, _seeded(seed)) for seed, prompt in enumerate(_cycle([*prompts, *shaped[:3]], _SEEDED))],
         [Request(prompt, _company(number)) for number, prompt in enumerate(_cycle(shaped, _COMPANY))],
         prompts,
-        sampling_settings(likely, sizes.quick),
+        sampling_settings(likely, sizes.quick, sizes.by_vllm),
     )
 
 

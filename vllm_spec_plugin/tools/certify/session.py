@@ -1,13 +1,14 @@
 """Runs all engines of a certification, side by side where cores allow, and gathers their checks."""
 
+import json
 import os
 import queue
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import yaml
 
@@ -38,7 +39,7 @@ class Certification:
 
     Attributes:
         model: folder or hub name of the target.
-        config: path of the plugin.yaml.
+        config: path of the plugin.yaml, or vLLM's speculative config in JSON.
         context: longest text of the model; None is not known.
         options: further keyword arguments of `vllm.LLM`, which win over the ones chosen here.
         prompts: the user's; None are the built-in ones.
@@ -49,7 +50,7 @@ class Certification:
     """
 
     model: str
-    config: Path
+    config: Path | str
     context: int | None
     options: Mapping[str, Any]
     prompts: Sequence[str] | None
@@ -73,17 +74,13 @@ def certify(plan: Certification, folder: Path, provenance: dict[str, Any], say: 
         UserError: an engine did not start, or ended.
     """
     start = time.monotonic()
-    config = load_config(plan.config)
-    uses_predictions = any(proposer.uses_predictions for proposer in config.proposers)
-    fixed = fixed_length(config)
-    fixed_path = folder / "fixed.yaml"
-    fixed_path.write_text(yaml.safe_dump(fixed, sort_keys=False))
-    max_accepted = {FIXED: max_accepted_of(load_config(fixed_path)), AS_GIVEN: max_accepted_of(config), TIGHT: 0}
-    engines: dict[str, dict[str, Any]] = {FIXED: {"speculative_config": str(fixed_path)}}
-    if config.draft_length.policy != "fixed":
-        engines[AS_GIVEN] = {"speculative_config": str(plan.config.absolute())}
-    engines[TIGHT] = {"speculative_config": str(fixed_path)} | _TIGHT
-    num_settings = len(sampling_settings(range(4), plan.sizes.quick))
+    subject = _stock(plan.config) if isinstance(plan.config, str) else _plugin(plan.config, folder)
+    sizes = replace(plan.sizes, by_vllm=subject.by_vllm)
+    engines: dict[str, dict[str, Any]] = {
+        label: {"speculative_config": config} for label, config in subject.configs.items()
+    }
+    engines[TIGHT] |= _TIGHT
+    num_settings = len(sampling_settings(range(4), sizes.quick, sizes.by_vllm))
     num_sampled = len(engines) - 1
     threshold = plan.false_alarm / (num_settings * (2 * num_sampled + 1))
     deadline = start + plan.sizes.seconds
@@ -91,14 +88,14 @@ def certify(plan: Certification, folder: Path, provenance: dict[str, Any], say: 
     runner = _Engines(plan, folder)
     with runner, ThreadPoolExecutor(len(runner.lanes)) as pool:
         baseline = pool.submit(
-            runner.use, PLAIN, RAW_LOGITS, lambda e: run_baseline(e, plan.prompts, plan.sizes, plan.tolerance, say)
+            runner.use, PLAIN, RAW_LOGITS, lambda e: run_baseline(e, plan.prompts, sizes, plan.tolerance, say)
         )
 
         def checks(label: str) -> Callable[[EngineProcess], list[Check]]:
             def run(engine: EngineProcess) -> list[Check]:
                 engine.facts()
-                known = baseline.result().predicting() if uses_predictions else baseline.result()
-                return list(_checks(engine, known, label, plan.sizes, max_accepted[label], threshold, deadline, say))
+                known = baseline.result().predicting() if subject.uses_predictions else baseline.result()
+                return list(_checks(engine, known, label, sizes, subject.max_accepted[label], threshold, deadline, say))
 
             return run
 
@@ -128,6 +125,38 @@ def certify(plan: Certification, folder: Path, provenance: dict[str, Any], say: 
         known.facts,
         provenance,
     )
+
+
+class _Subject(NamedTuple):
+    """What is certified, by engine.
+
+    Attributes:
+        configs: vLLM's speculative config as JSON, or the path of a plugin.yaml, by the engine's label.
+        max_accepted: accepted length at which a step has accepted its whole draft, by label.
+        uses_predictions: whether drafts are made from predicted outputs.
+        by_vllm: whether vLLM's own sampler verifies.
+    """
+
+    configs: dict[str, str]
+    max_accepted: dict[str, int]
+    uses_predictions: bool
+    by_vllm: bool
+
+
+def _stock(text: str) -> _Subject:
+    tokens = json.loads(text)["num_speculative_tokens"]
+    return _Subject({AS_GIVEN: text, TIGHT: text}, {AS_GIVEN: tokens, TIGHT: 0}, False, True)
+
+
+def _plugin(path: Path, folder: Path) -> _Subject:
+    config, fixed = load_config(path), folder / "fixed.yaml"
+    fixed.write_text(yaml.safe_dump(fixed_length(config), sort_keys=False))
+    configs = {FIXED: str(fixed), TIGHT: str(fixed)}
+    if config.draft_length.policy != "fixed":
+        configs[AS_GIVEN] = str(path.absolute())
+    max_accepted = {FIXED: max_accepted_of(load_config(fixed)), AS_GIVEN: max_accepted_of(config), TIGHT: 0}
+    uses_predictions = any(proposer.uses_predictions for proposer in config.proposers)
+    return _Subject(configs, max_accepted, uses_predictions, config.is_native)
 
 
 def fixed_length(config: PluginConfig) -> dict[str, Any]:
@@ -166,8 +195,10 @@ def _checks(
     yield check_greedy(engine, baseline, "greedy", label)
     say(f"{label}: JSON schema")
     yield check_json(engine, baseline, label)
-    say(f"{label}: seeds")
-    yield check_seeds(engine, baseline, label)
+    # vLLM's own outputs of seeded requests depend on their drafts.
+    if not sizes.by_vllm:
+        say(f"{label}: seeds")
+        yield check_seeds(engine, baseline, label)
     yield from check_samples(engine, baseline, label, sizes, max_accepted, threshold, deadline, say)
 
 

@@ -6,12 +6,13 @@ from typing import Any
 Settings = dict[str, dict[str, Any]]
 
 
-def sampling_settings(likely: Sequence[int], quick: bool) -> Settings:
+def sampling_settings(likely: Sequence[int], quick: bool, by_vllm: bool = False) -> Settings:
     """The settings by name.
 
     Args:
         likely: token ids that often follow the prompts, four at least; a logit bias makes some of them more likely.
         quick: fewer settings that have the same parameters between them.
+        by_vllm: without parameters that vLLM's own sampler refuses beside speculation.
     """
     bias = {likely[0]: -2.0, likely[1]: 2.0, likely[2]: 1.0, likely[3]: 2.0}
     # Negative ones make what was just drafted likelier again, so that a count that is off by it shows.
@@ -30,6 +31,13 @@ def sampling_settings(likely: Sequence[int], quick: bool) -> Settings:
     if quick:
         for name in ("top-k", "top-p"):
             del settings[name]
+    if by_vllm:
+        refused = {"min_p", "logit_bias"}
+        settings = {
+            name: {key: value for key, value in params.items() if key not in refused}
+            for name, params in settings.items()
+            if not params or params.keys() - refused
+        }
     return {name: {"temperature": 1.0} | params for name, params in settings.items()}
 
 
