@@ -49,7 +49,7 @@ class NativeAdapter(DraftLengthAdapter):
         step = self._planned[-1]
         if step is not UNMEASURED:
             step.asked = {name: own for name, own in before.items() if name in output.num_scheduled_tokens}
-            step.begun = self._begun
+            step.begun, step.is_uneven = self._begun, len(set(output.num_scheduled_tokens.values())) > 1
         return turns
 
     def take_step(self) -> PlannedStep | None:

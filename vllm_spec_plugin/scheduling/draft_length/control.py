@@ -103,6 +103,7 @@ class Measured:
         num_drafts: number of verified draft tokens.
         num_accepted: number of accepted draft tokens.
         num_output: number of output tokens.
+        is_uneven: whether its requests have unequal numbers of tokens.
     """
 
     num_tokens: int = 0
@@ -115,6 +116,7 @@ class Measured:
     num_drafts: int = 0
     num_accepted: int = 0
     num_output: int = 0
+    is_uneven: bool = False
 
 
 class DraftLengthControl(Protocol):

@@ -40,7 +40,7 @@ class DraftCostInStep:
     @property
     def coefficients(self) -> Floats:
         """See `DraftSeconds`."""
-        return np.append(0.0, self._step_cost.drafter_seconds)
+        return np.append(0.0, self._step_cost.drafter_seconds[:2])
 
 
 class DraftCost:

@@ -11,6 +11,7 @@ from vllm_spec_plugin.scheduling.draft_length.allocation import Offers, allocate
 from vllm_spec_plugin.scheduling.draft_length.compared_steps import ComparedStep
 from vllm_spec_plugin.scheduling.draft_length.comparison import CATCH_UP_STEPS, Comparison
 from vllm_spec_plugin.scheduling.draft_length.control import Batch, DraftRequest, Forecast, Measured
+from vllm_spec_plugin.scheduling.draft_length.even import best_with_even
 from vllm_spec_plugin.scheduling.draft_length.outcomes import OutcomeNotes, turns_of
 from vllm_spec_plugin.scheduling.draft_length.proposer_model import ProposerModel
 from vllm_spec_plugin.scheduling.draft_length.request_rows import RequestRows
@@ -157,6 +158,8 @@ class OptimalControl:
         num_outputs, plain_seconds = len(requests) + batch.others, float(offers.step[0])
         rate = self._speedup * num_outputs / plain_seconds
         lengths, ranked, value = allocate(offers, rate, self._row_seconds(offers))
+        if len(uneven := self.step_cost.drafter_seconds) and batch.base_tokens == len(requests):
+            lengths, value = best_with_even(offers, lengths, value, float(uneven[2]))
         speedup = value.tokens / value.seconds * plain_seconds / num_outputs
         self._speedup, self._rows_per_request = speedup, value.rows / len(requests)
         turns = turns_of(lengths, ranked)
@@ -214,14 +217,14 @@ class OptimalControl:
         self._num_unlearned += 1
         drafts = any(drafting.longest for drafting in step.drafting)
         drafting_seconds = sum([drafting.seconds or 0.0 for drafting in step.drafting])
-        drafter = [(each.longest, each.num_drafted) for each in step.drafting if each.seconds is None]
+        drafter = [(each.longest, each.num_drafted, step.is_uneven) for each in step.drafting if each.seconds is None]
         self.step_cost.observe(
             step.num_tokens,
             step.num_requests,
             step.context,
             step.seconds - drafting_seconds,
             has_drafts=step.has_drafts or drafts,
-            drafter=drafter[0] if drafter else (0, 0),
+            drafter=drafter[0] if drafter else (0, 0, False),
         )
         catch_up = 0.0
         for proposer, drafting in zip(self.proposers, step.drafting, strict=True):

@@ -27,9 +27,9 @@ _CORRELATION_LENGTH = math.log(4)
 # Prior standard deviations of the other costs, as shares of a step of one token: per request, per token of context, of
 # a step with drafts, and per request of such a step.
 _OTHERS = (0.03, 3e-5, 0.5, 0.02)
-# Prior means and standard deviations where drafting is part of the step: per pass of the drafter and per draft token,
-# as shares of a step of one token.
-_DRAFTER = (0.1, 0.005)
+# Where drafting is part of the step: prior means per pass of the drafter, per draft token, and of a step with requests
+# of unequal lengths; and their standard deviations. Shares of a step of one token.
+_DRAFTER, _OF_DRAFTER = (0.1, 0.005, 0.0), (0.1, 0.005, 0.2)
 
 
 class StepCost:
@@ -43,7 +43,8 @@ class StepCost:
     and small individual parts that are correlated at neighbouring knots. So a few steps at one N correct the whole
     curve, steps at several N its shape; without steps it keeps the probe's.
 
-    With `has_drafter`, T includes the time in which vLLM's own drafter drafts: p * passes + r * rows.
+    With `has_drafter`, T includes the time in which vLLM's own drafter drafts, p * passes + r * rows, and u * U, where U
+    is 1 if its requests have unequal numbers of tokens: then no full CUDA graph is replayed.
     """
 
     def __init__(self, max_tokens: int, probe: Sequence[tuple[int, float]] = (), *, has_drafter: bool = False) -> None:
@@ -64,8 +65,8 @@ class StepCost:
         at = np.array(self._knots, np.float64)
         probed = _clean(probe)
         shape = _shape(at, probed)
-        drafter = _DRAFTER if has_drafter else ()
-        covariance = _covariance(at, shape, *(_PROBED if probed else _UNKNOWN), (*_OTHERS, *drafter))
+        drafter, deviations = (_DRAFTER, _OF_DRAFTER) if has_drafter else ((), ())
+        covariance = _covariance(at, shape, *(_PROBED if probed else _UNKNOWN), (*_OTHERS, *deviations))
         self._num_knots = len(at)
         others = range(len(at), len(covariance))
         self._requests, self._context, self._drafting, self._drafted = others[: len(_OTHERS)]
@@ -84,7 +85,7 @@ class StepCost:
 
     @property
     def drafter_seconds(self) -> Floats:
-        """[2], seconds per pass and per draft token of a drafter whose time is part of the step; else [0]."""
+        """[3], of a drafter whose time is part of the step: seconds per pass, per draft token, of unequal lengths."""
         return self._regression.weights[self._drafter.start : self._drafter.stop]
 
     def observe(
@@ -95,7 +96,7 @@ class StepCost:
         seconds: float,
         *,
         has_drafts: bool = False,
-        drafter: tuple[int, int] = (0, 0),
+        drafter: tuple[int, int, bool] = (0, 0, False),
     ) -> float:
         """Updates the model by a step; ignores impossible ones (no tokens, negative counts, no positive time).
 
@@ -105,7 +106,8 @@ class StepCost:
             context: total tokens of context of these requests.
             seconds: measured seconds of the step.
             has_drafts: whether drafts were verified or made in it.
-            drafter: passes and draft tokens of a drafter whose time is part of `seconds`.
+            drafter: passes and draft tokens of a drafter whose time is part of `seconds`, and whether the step's
+                requests have unequal numbers of tokens.
 
         Returns:
             The seconds predicted before.

@@ -1,0 +1,37 @@
+"""Plans of equal lengths, where steps of unequal ones cost more: a full CUDA graph is replayed for equal ones only."""
+
+import numpy as np
+
+from vllm_spec_plugin.jit import Ints
+from vllm_spec_plugin.scheduling.draft_length.allocation import POSITION, TOKEN, Offers, Value
+
+
+def best_with_even(offers: Offers, lengths: Ints, value: Value, uneven_seconds: float) -> tuple[Ints, Value]:
+    """Returns the better one of a plan and of the best plan of equal lengths; of a single proposer.
+
+    Args:
+        offers: expected drafts, of all requests of the step.
+        lengths: [n, 1], the plan's draft tokens per request.
+        value: of that plan, as if unequal lengths cost nothing.
+        uneven_seconds: seconds by which a step takes longer if its requests have unequal lengths.
+
+    Returns:
+        The plan's lengths and its value, with that cost where it applies.
+    """
+    if offers.others or lengths.min() == lengths.max():
+        return lengths, value
+    best, chosen = value._replace(seconds=value.seconds + uneven_seconds), lengths
+    num_requests, costs = len(lengths), offers.drafting[0]
+    gains, rows = offers.gains[0].sum(0).cumsum(), offers.draft_tokens[0].sum(0).cumsum()
+    for length in range(1, int(offers.limits.min()) + 1):
+        if num_requests * length > offers.max_draft_tokens:
+            break
+        drafted = float(rows[length - 1])
+        step = float(np.interp(drafted, np.arange(len(offers.step)), offers.step))
+        seconds = step + costs[POSITION] * length + costs[TOKEN] * drafted
+        even = Value(num_requests * length, num_requests + float(gains[length - 1]), drafted, seconds)
+        if even.tokens * best.seconds > best.tokens * even.seconds:
+            best, chosen = even, np.full_like(lengths, length)
+    if offers.step[0] * best.tokens < num_requests * best.seconds:
+        return np.zeros_like(lengths), Value(0, float(num_requests), 0.0, float(offers.step[0]))
+    return chosen, best
