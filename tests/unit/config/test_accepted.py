@@ -141,6 +141,7 @@ SHIPPED = {
     "ngram.yaml": 8,
     "prediction.yaml": 16,
     "suffix.yaml": 8,
+    "vllm.yaml": 4,
     "draft_model.yaml": 8,
     "eagle3.yaml": 4,
     "eagle3_cascade.yaml": 8,
@@ -157,7 +158,8 @@ def test_shipped_files_are_valid_and_name_every_key_that_applies(name: str) -> N
     unused = set()
     if isinstance(config.proposer, NgramConfig | SuffixConfig):
         unused |= set() if config.proposer.shared else {"shared_tokens", "shared_scope"}
-    for section in (config.proposer, config.draft_length, config.verification):
+    sections = [config.proposer, config.draft_length] + [config.verification] * (not config.is_native)
+    for section in sections:
         assert section.model_fields_set == set(type(section).model_fields) - unused
     assert config.draft_length.tokens == SHIPPED[name]
     assert config.verification.lenience == 1

@@ -43,8 +43,8 @@ class StepCost:
     and small individual parts that are correlated at neighbouring knots. So a few steps at one N correct the whole
     curve, steps at several N its shape; without steps it keeps the probe's.
 
-    With `has_drafter`, T includes the time in which vLLM's own drafter drafts, p * passes + r * rows, and u * U, where U
-    is 1 if its requests have unequal numbers of tokens: then no full CUDA graph is replayed.
+    With `has_drafter`, T includes the time in which vLLM's own drafter drafts, p * passes + r * rows, and u * U, where
+    U is 1 if its requests have unequal numbers of tokens: then no full CUDA graph is replayed.
     """
 
     def __init__(self, max_tokens: int, probe: Sequence[tuple[int, float]] = (), *, has_drafter: bool = False) -> None:

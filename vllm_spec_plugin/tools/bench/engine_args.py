@@ -30,7 +30,7 @@ class ArmPlan:
         """Folders or hub names of draft models and heads."""
         own = self.speculative_config if isinstance(self.speculative_config, dict) else {}
         proposer = (self.settings or {}).get("proposer", {})
-        sections = (own, proposer, *proposer.get("proposers", ()))
+        sections = (own, proposer, *proposer.get("proposers", ()), proposer.get("config", {}))
         return [section["model"] for section in sections if section.get("model")]
 
 
