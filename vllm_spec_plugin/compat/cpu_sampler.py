@@ -1,8 +1,10 @@
-"""Mends vLLM's sampler on CPUs, where temperature, top-k and top-p of drafted positions are uninitialised memory.
+"""Mends vLLM's V1 sampler on CPUs; a worker that has the class below as its extension imports this module.
 
-vLLM's emulated kernel fills a copy of its output and drops it (vLLM issue 55005). A worker that has the class below as
-its extension imports this module, and then has right values.
+Two faults: temperature, top-k and top-p of draft positions are uninitialised memory, as the emulated kernel fills a copy
+of its output (vLLM issue 55005); and top-k raises in steps that verify no draft.
 """
+
+from typing import Any
 
 import torch
 from vllm.v1.sample import rejection_sampler
@@ -25,7 +27,14 @@ def expand_batch_to_tokens(
     return replaced.repeat_interleave(counts.long(), output_size=num_tokens)
 
 
+def apply_sampling_constraints(logits: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+    """Does as vLLM's function of that name, also without draft positions: [0, vocab_size]."""
+    return _apply_sampling_constraints(logits, *args, **kwargs) if len(logits) else logits
+
+
+_apply_sampling_constraints = rejection_sampler.apply_sampling_constraints
 rejection_sampler.expand_batch_to_tokens = expand_batch_to_tokens
+rejection_sampler.apply_sampling_constraints = apply_sampling_constraints
 
 
 class MendedSampler:
