@@ -8,7 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from vllm_spec_plugin.compat import engine_args as vllm_args
+from vllm_spec_plugin.compat.engine_choice import EngineChoice, conflict, engine_by_default, engine_of
+from vllm_spec_plugin.register.frontend import PROPOSER
 from vllm_spec_plugin.register.plugin import reason_off, register
+from vllm_spec_plugin.register.version import check_vllm
 from vllm_spec_plugin.schema.errors import ConfigError, show_reason, show_text
 
 _TIMEOUT_S = 5.0
@@ -41,9 +44,10 @@ def parse_options(model: str, options: Sequence[str]) -> Any:
         options: the options after `--model`.
 
     Raises:
-        ConfigError: a file or --speculative-config is among them.
+        ConfigError: a file or --speculative-config is among them, or the installed vLLM is not supported.
         SystemExit: unknown option or value; vLLM's parser has printed the reason.
     """
+    check_vllm()
     usage = "vllm-spec check FILE... --model MODEL [options of vllm serve]"
     parser = vllm_args.serve_parser("vllm-spec check", usage)
     arguments = parser.parse_args(["--model", model, *options])
@@ -90,8 +94,8 @@ def check_cores(arguments: Any) -> None:
         )
 
 
-def check_server(arguments: Any, settings: dict[str, Any]) -> None:
-    """Runs the checks that a server runs before it starts a process or reads weights.
+def check_server(arguments: Any, settings: dict[str, Any]) -> EngineChoice:
+    """Runs the checks that a server runs before it starts a process or reads weights; returns what would serve.
 
     Args:
         arguments: result of `parse_options`.
@@ -105,7 +109,7 @@ def check_server(arguments: Any, settings: dict[str, Any]) -> None:
     engine_args = _engine_args(arguments)
     engine_args.speculative_config = settings
     try:
-        vllm_args.create_server_config(engine_args, arguments.headless)
+        return engine_of(vllm_args.create_server_config(engine_args, arguments.headless))
     except ConfigError:
         raise
     except Exception as error:
@@ -130,6 +134,17 @@ def refused_features(arguments: Any) -> dict[str, list[str]]:
         raise ConfigError(f"vLLM refuses these options: {show_reason(error)}") from None
     facts = read_facts(config, None)
     return {feature: list(map(str, refusals(frozenset({feature}), facts))) for feature in Feature}
+
+
+def engine_without_model() -> EngineChoice:
+    """Returns what serves with drafts unless options of a server change it.
+
+    Raises:
+        ConfigError: variables of the environment ask for what drafts cannot have.
+    """
+    if reason := conflict(None, is_api_server=True):
+        raise ConfigError(reason)
+    return engine_by_default(PROPOSER)
 
 
 def _engine_args(arguments: Any) -> Any:
