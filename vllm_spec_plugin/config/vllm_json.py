@@ -44,7 +44,9 @@ def convert(given: Mapping[str, Any], source: str) -> Converted:
     """
     notes: list[str] = []
     mistakes = [
-        Mistake(key, f"unknown to vLLM {VERSIONS} (got {show(value)}){hint_for_key(key) or did_you_mean(key, list(KEYS))}")
+        Mistake(
+            key, f"unknown to vLLM {VERSIONS} (got {show(value)}){hint_for_key(key) or did_you_mean(key, list(KEYS))}"
+        )
         for key, value in given.items()
         if key not in KEYS
     ]

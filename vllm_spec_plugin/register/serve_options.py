@@ -140,11 +140,14 @@ def engine_without_model() -> EngineChoice:
     """Returns what serves with drafts unless options of a server change it.
 
     Raises:
-        ConfigError: variables of the environment ask for what drafts cannot have.
+        ConfigError: variables of the environment ask for what drafts cannot have, or vLLM refuses drafts.
     """
     if reason := conflict(None, is_api_server=True):
         raise ConfigError(reason)
-    return engine_by_default(PROPOSER)
+    try:
+        return engine_by_default(PROPOSER)
+    except Exception as error:
+        raise ConfigError(f"vLLM refuses a server with drafts: {show_reason(error)}") from None
 
 
 def _engine_args(arguments: Any) -> Any:

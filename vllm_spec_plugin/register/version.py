@@ -9,8 +9,8 @@ from vllm_spec_plugin.schema.errors import ConfigError
 
 SUPPORTED = SpecifierSet(">=0.32,<0.34")
 _SHOWN = ",".join(sorted(map(str, SUPPORTED), reverse=True))
-_CUDA = f"pip install --force-reinstall 'vllm{_SHOWN}'"
-_CPU = "make setup in the plugin's source folder"
+_CUDA = f"`pip install --force-reinstall 'vllm{_SHOWN}'`"
+_CPU = "`make clean setup` in the plugin's source folder"
 
 
 def check_vllm() -> None:

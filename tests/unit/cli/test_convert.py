@@ -112,7 +112,10 @@ REFUSED: list[tuple[str, dict[str, Any], list[str]]] = [
     (
         "https://github.com/snowflakedb/ArcticInference/issues/29",
         {"method": "arctic", "num_speculative_tokens": 3, "enable_suffix_decoding": True},
-        ["enable_suffix_decoding: unknown to vLLM 0.32 and 0.33", "method: got the text 'arctic'; allowed: draft_model"],
+        [
+            "enable_suffix_decoding: unknown to vLLM 0.32 and 0.33",
+            "method: got the text 'arctic'; allowed: draft_model",
+        ],
     ),
     (
         "none: synthetic acceptance, for benchmarks",
@@ -192,12 +195,11 @@ def test_each_key_that_is_left_out_has_a_comment():
 
 
 def test_keys_of_the_newer_vllm_are_left_out_with_the_reason():
-    given = {"method": "eagle3", "model": "a/b", "draft_lm_head_quantization": "fp8", "fly_window_size": 2}
-    converted = convert(given | {"disable_lookahead_block_hashes": True}, "JSON")
-    assert converted.config["proposer"] == {"method": "eagle3", "model": "a/b"}
-    assert [note.partition(": left out; ")[0] for note in converted.notes] == [*given][2:] + [
-        "disable_lookahead_block_hashes"
-    ]
+    head = {"method": "eagle3", "model": "a/b"}
+    newer = {"draft_lm_head_quantization": "fp8", "fly_window_size": 2, "disable_lookahead_block_hashes": True}
+    converted = convert(head | newer, "JSON")
+    assert converted.config["proposer"] == head
+    assert [note.partition(": left out; ")[0] for note in converted.notes] == list(newer)
 
 
 def test_verification_is_kept_and_defaults_change_nothing():

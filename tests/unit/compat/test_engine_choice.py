@@ -95,7 +95,9 @@ def test_a_variable_that_asks_for_what_drafts_cannot_have(monkeypatch, variable,
     assert found.startswith(said)
     assert bool(found) == bool(said)
     if said:
-        assert found.endswith(f"(vLLM {engine_choice.installed_version()}); allowed: unset it, or serve without a plugin.yaml")
+        assert found.endswith(
+            f"(vLLM {engine_choice.installed_version()}); allowed: unset it, or serve without a plugin.yaml"
+        )
 
 
 def test_asynchronous_scheduling_is_a_conflict_only_if_asked_for():

@@ -14,8 +14,8 @@ from vllm_spec_plugin.tools.demo import model_path
 
 CPU = "0.33.0+cpu"
 CUDA_LIBRARIES = ["_C_stable_libtorch.abi3.so"]
-CUDA_COMMAND = "type: pip install --force-reinstall 'vllm>=0.32,<0.34'"
-CPU_COMMAND = "type: make setup"
+CUDA_COMMAND = "type: `pip install --force-reinstall 'vllm>=0.32,<0.34'`"
+CPU_COMMAND = "type: `make clean setup`"
 
 
 def test_the_installed_vllm_is_whole_and_supported():
@@ -47,7 +47,7 @@ def test_a_whole_vllm_is_accepted(monkeypatch, tmp_path, metadata, code, librari
         ("0.34.0+cpu", "0.34.0+cpu", ["_C.abi3.so"], "vLLM 0.34.0+cpu", CPU_COMMAND),
         (None, None, [], "no vLLM", CUDA_COMMAND),
         (CPU, None, [], f"half-assembled: its metadata says {CPU}, but there is no package vllm", CPU_COMMAND),
-        (None, CPU, ["_C.abi3.so"], "no installed distribution is named vllm", "make setup"),
+        (None, CPU, ["_C.abi3.so"], "no installed distribution is named vllm", "`make clean setup`"),
         ("0.32.0+cpu", "0.33.0", CUDA_LIBRARIES, "its metadata says 0.32.0+cpu, but ", CPU_COMMAND),
         (CPU, CPU, CUDA_LIBRARIES, "no compiled libraries of a CPU build (_C.*so or _C_AVX*so)", CPU_COMMAND),
         ("0.33.0", "0.33.0", [], "no compiled libraries of any build", CUDA_COMMAND),
@@ -87,7 +87,7 @@ def test_commands_that_need_a_vllm_end_with_the_message(monkeypatch, tmp_path: P
     result = run(*(str(file) if word == "FILE" else word for word in line))
     assert result.exit_code == 2
     assert "found in" in result.stderr
-    assert "vLLM 0.34.0; type: pip install" in result.stderr.replace("\n", " ")
+    assert "vLLM 0.34.0; type: `pip install" in result.stderr.replace("\n", " ")
     assert "Traceback" not in result.stderr
 
 
