@@ -60,7 +60,10 @@ def _parsed(given: dict[str, Any]) -> dict[str, Any]:
         return given
     try:
         check_vllm()
-        return _FromCommandLine(_read(given))
+        settings = _FromCommandLine(_read(given))
+        # `vllm serve` looks for its Rust frontend before it creates a configuration.
+        _check_conflict(None, is_api_server=sys.argv[1:2] == ["serve"])
+        return settings
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
 
@@ -121,8 +124,7 @@ def _configure(engine_args: Any, create: Callable[[], Any], is_api_server: bool 
         with _one_message(given):
             check_vllm()
             settings = _read(given)
-            if reason := conflict(engine_args.async_scheduling, is_api_server=is_api_server):
-                raise ConfigError(reason)
+            _check_conflict(engine_args.async_scheduling, is_api_server=is_api_server)
             plugin = translate(engine_args, settings)
         config = create()
     finally:
@@ -136,6 +138,11 @@ def _configure(engine_args: Any, create: Callable[[], Any], is_api_server: bool 
     frontend.attach(config.speculative_config, plugin)
     _log_once(logging.INFO, f"vllm_spec_plugin {plugin.summary['version']} serves with {engine_of(config)}")
     return config
+
+
+def _check_conflict(async_scheduling: bool | None, *, is_api_server: bool) -> None:
+    if reason := conflict(async_scheduling, is_api_server=is_api_server):
+        raise ConfigError(reason)
 
 
 @functools.cache

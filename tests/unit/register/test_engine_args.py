@@ -7,6 +7,7 @@ import json
 import logging
 import pickle
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -181,14 +182,20 @@ CONFLICTS = [
 def test_what_drafts_cannot_have_is_one_message_with_a_plugin_yaml_only(
     monkeypatch, config_path, capsys, environment, options, said
 ):
+    parsed = parse(str(config_path))
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys, "argv", ["vllm", "serve"])
+    assert parse('{"method": "ngram"}') == {"method": "ngram"}
+    if environment:
+        with pytest.raises(argparse.ArgumentError, match=said):
+            parse(str(config_path))
     stock = Arguments(speculative_config={"method": "ngram"}, **options)
     assert engine_args._configure(stock, lambda: "built", True) == "built"
     arguments = Arguments(speculative_config=config_path, **options)
     with pytest.raises(ConfigError, match=f"^{said}"):
         engine_args._configure(arguments, lambda: pytest.fail("vLLM's part"), True)
-    arguments.speculative_config = parse(str(config_path))
+    arguments.speculative_config = parsed
     with pytest.raises(SystemExit) as caught:
         engine_args._configure(arguments, lambda: pytest.fail("vLLM's part"), True)
     assert caught.value.code == 2
@@ -209,17 +216,17 @@ def test_vllms_create_engine_config_says_whether_it_is_for_a_server(monkeypatch,
         arguments.create_engine_config(UsageContext.LLM_CLASS)
 
 
-def test_what_serves_is_logged_once(config_path, caplog):
-    for name in ("vllm", "vllm.vllm_spec_plugin"):
-        logging.getLogger(name).propagate = True
-    caplog.set_level(logging.INFO, logger="vllm.vllm_spec_plugin")
+def test_what_serves_is_logged_once(config_path, monkeypatch):
+    logged = []
+    monkeypatch.setattr(engine_args.logger, "log", lambda level, text, message: logged.append((level, message)))
     plugin.register()
     engine_args._log_once.cache_clear()
     for _ in range(2):
         EngineArgs(
             model=str(model_path("target")), max_model_len=512, dtype="float32", speculative_config=str(config_path)
         ).create_engine_config()
-    [line] = [each.getMessage() for each in caplog.records if " serves with " in each.getMessage()]
+    [(level, line)] = logged
+    assert level == logging.INFO
     assert line.startswith(f"vllm_spec_plugin {vllm_spec_plugin.__version__} serves with vLLM ")
     assert "; V1 runner: " in line
     assert "; synchronous scheduling: " in line

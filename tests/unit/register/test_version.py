@@ -74,7 +74,7 @@ TARGET = str(model_path("target"))
         ["check", "FILE", "--model", TARGET],
         ["bench", "--arm", "none"],
         ["bench", "--arm", "none", "--", "--max-model-len", "512"],
-        ["plan", "--model", TARGET],
+        ["plan", "--model", TARGET, "--prompts", "PROMPTS"],
         ["certify", "--model", TARGET, "--config", "FILE"],
         ["demo", "--quick"],
     ],
@@ -82,9 +82,10 @@ TARGET = str(model_path("target"))
 )
 def test_commands_that_need_a_vllm_end_with_the_message(monkeypatch, tmp_path: Path, line):
     install(monkeypatch, tmp_path, "0.34.0", "0.34.0", CUDA_LIBRARIES)
-    file = tmp_path / "plugin.yaml"
-    file.write_text("proposer: {method: ngram}\n")
-    result = run(*(str(file) if word == "FILE" else word for word in line))
+    files = {"FILE": tmp_path / "plugin.yaml", "PROMPTS": tmp_path / "prompts.jsonl"}
+    files["FILE"].write_text("proposer: {method: ngram}\n")
+    files["PROMPTS"].write_text('{"prompt": "def add(a, b):", "max_tokens": 8}\n')
+    result = run(*(files.get(word, word) for word in line))
     assert result.exit_code == 2
     assert "found in" in result.stderr
     assert "vLLM 0.34.0; type: `pip install" in result.stderr.replace("\n", " ")
