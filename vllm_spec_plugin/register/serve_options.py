@@ -1,5 +1,6 @@
 """Creates vLLM's configuration of a server without starting it."""
 
+import logging
 import os
 import urllib.error
 import urllib.request
@@ -19,7 +20,9 @@ _TIMEOUT_S = 5.0
 
 def quiet_vllm() -> None:
     """Limits vLLM's log to errors; call it before vLLM is imported."""
-    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+    level = os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+    # Until vLLM sets up its log, Python prints its warnings.
+    logging.getLogger("vllm").setLevel(level.upper())
 
 
 def use_cache_if_offline() -> None:

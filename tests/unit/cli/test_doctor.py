@@ -16,7 +16,7 @@ def rows(output: str) -> dict[str, str]:
 
 def test_a_sound_installation_has_no_problems():
     result = run("doctor")
-    assert result.exit_code == 0, result.stdout
+    assert (result.exit_code, result.stderr) == (0, ""), result.stdout
     found = rows(result.stdout)
     assert found["seen by vLLM"].startswith("yes")
     assert found["vLLM"].startswith(f"{version('vllm')} (")
