@@ -97,8 +97,11 @@ def _device() -> Iterator[_ROW]:
         import torch
 
         from vllm_spec_plugin.compat.engine_args import platform
+        from vllm_spec_plugin.config import parse_config
+        from vllm_spec_plugin.config.settings import settings_of
         from vllm_spec_plugin.register import engine_args, serve_options
         from vllm_spec_plugin.schema.errors import ConfigError
+        from vllm_spec_plugin.tools.demo import model_path
 
         engine_args.patch()
         name = platform()
@@ -110,8 +113,10 @@ def _device() -> Iterator[_ROW]:
         return
     shown = torch.cuda.get_device_name(0) if name == "cuda" else f"{torch.get_num_threads()} threads"
     yield "device", f"{name}, {shown}", OK
+    # Any text drafts on any model will do: the bundled target's config is here.
+    settings = settings_of(parse_config({"proposer": {"method": "suffix"}}, "suffix drafts"), "suffix drafts")
     try:
-        engine = serve_options.engine_without_model()
+        engine = serve_options.check_server(serve_options.parse_options(str(model_path("target")), []), settings)
     except ConfigError as error:
         yield "with drafts", str(error), PROBLEM
         return

@@ -87,15 +87,3 @@ def conflict(async_scheduling: bool | None, *, is_api_server: bool) -> str:
     if is_api_server and envs.VLLM_USE_RUST_FRONTEND:
         return f"VLLM_USE_RUST_FRONTEND=1: {_PYTHON_ONLY} (vLLM {version}); allowed: unset it, {_OTHERWISE}"
     return ""
-
-
-def engine_by_default(proposer: str) -> EngineChoice:
-    """Returns what vLLM chooses for a custom proposer, without a model and without options.
-
-    Args:
-        proposer: dotted name of its class.
-    """
-    from vllm.config import SpeculativeConfig, VllmConfig
-
-    speculative = SpeculativeConfig(method="custom_class", model=proposer, num_speculative_tokens=1)
-    return engine_of(VllmConfig(speculative_config=speculative))

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from vllm_spec_plugin.compat import engine_args as vllm_args
-from vllm_spec_plugin.compat.engine_choice import EngineChoice, conflict, engine_by_default, engine_of
-from vllm_spec_plugin.register.frontend import PROPOSER
+from vllm_spec_plugin.compat.engine_choice import EngineChoice, engine_of
 from vllm_spec_plugin.register.plugin import reason_off, register
 from vllm_spec_plugin.register.version import check_vllm
 from vllm_spec_plugin.schema.errors import ConfigError, show_reason, show_text
@@ -137,20 +136,6 @@ def refused_features(arguments: Any) -> dict[str, list[str]]:
         raise ConfigError(f"vLLM refuses these options: {show_reason(error)}") from None
     facts = read_facts(config, None)
     return {feature: list(map(str, refusals(frozenset({feature}), facts))) for feature in Feature}
-
-
-def engine_without_model() -> EngineChoice:
-    """Returns what serves with drafts unless options of a server change it.
-
-    Raises:
-        ConfigError: variables of the environment ask for what drafts cannot have, or vLLM refuses drafts.
-    """
-    if reason := conflict(None, is_api_server=True):
-        raise ConfigError(reason)
-    try:
-        return engine_by_default(PROPOSER)
-    except Exception as error:
-        raise ConfigError(f"vLLM refuses a server with drafts: {show_reason(error)}") from None
 
 
 def _engine_args(arguments: Any) -> Any:

@@ -5,12 +5,13 @@ from types import SimpleNamespace
 import pytest
 
 from vllm_spec_plugin.compat import engine_choice
-from vllm_spec_plugin.compat.engine_choice import conflict, engine_by_default, engine_of
+from vllm_spec_plugin.compat.engine_choice import conflict, engine_of
 from vllm_spec_plugin.compat.installed import installed_version
-from vllm_spec_plugin.register.frontend import PROPOSER
+from vllm_spec_plugin.tools.demo import model_path
 
 triton_utils = pytest.importorskip("vllm.triton_utils")
 platforms = pytest.importorskip("vllm.platforms")
+EngineArgs = pytest.importorskip("vllm.engine.arg_utils").EngineArgs
 
 
 def config(method=None, *, v2=False, is_async=False, unsupported=()):
@@ -71,7 +72,8 @@ def test_the_variable_is_the_reason_where_it_decides(on_gpu, monkeypatch):
 @pytest.mark.skipif("cpu" not in installed_version(), reason="the CPU platform's reasons")
 def test_vllms_own_configuration_of_a_custom_proposer():
     """What vLLM chooses by itself, not a stand-in: on a CPU."""
-    found = engine_by_default(PROPOSER)
+    custom = {"method": "custom_class", "model": "a.module.Proposer", "num_speculative_tokens": 1}
+    found = engine_of(EngineArgs(model=str(model_path("target")), speculative_config=custom).create_engine_config())
     assert found.vllm == f"{installed_version()} (CPU build)"
     assert found.runner.startswith(CUSTOM_RUNNER)
     assert found.scheduling == f"{CUSTOM_SCHEDULING}, and vLLM's CPU platform has no other"
