@@ -24,7 +24,9 @@ from tests.wheels import DownloadError, download
 ADDED = {"0.33.0": ("orjson>=3.11.6",)}
 # In the wheel, for CUDA: libraries, vLLM's Rust frontend, sources of kernels.
 _SKIPPED = (".so", "/vllm-rs", ".hpp", ".cuh", ".h", ".cu")
-_SCRIPT = "#!{python}\nimport sys\n\nfrom {module} import {name}\n\nsys.exit({name}())\n"
+_SCRIPT = (
+    '#!{python}\nimport sys\n\nfrom {module} import {name}\n\nif __name__ == "__main__":\n    sys.exit({name}())\n'
+)
 
 
 class AssemblyError(Exception):

@@ -14,15 +14,14 @@ def speculative_config(path: str | os.PathLike[str]) -> dict[str, Any]:
         path: the plugin.yaml.
 
     Raises:
-        ConfigError: the file has a mistake; the message names file, key, value and what is allowed.
-        UnsupportedVersionError: the installed vLLM is not supported.
+        ConfigError: the file has a mistake, or the installed vLLM is not supported; the message says what is.
     """
     from vllm_spec_plugin.config.settings import KEY, settings_for
     from vllm_spec_plugin.register.plugin import reason_off, register
-    from vllm_spec_plugin.register.version import check_vllm_version
+    from vllm_spec_plugin.register.version import check_vllm
 
     register()
     if reason_off():
         return {KEY: os.fspath(path)}
-    check_vllm_version()
+    check_vllm()
     return settings_for(path)

@@ -12,14 +12,44 @@ from vllm_spec_plugin.tools.serving import serve_command, serving_environment
 pytestmark = pytest.mark.e2e
 
 
-def test_a_draft_of_another_vocabulary_is_refused_in_one_message(tmp_path: Path) -> None:
-    edited_draft(tmp_path, vocab_size=1000)
-    target, plugin = model_path("target"), plugin_yaml(tmp_path)
-    command, environment = serve_command(target, plugin, 1), serving_environment(target)
-    run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+def refused(plugin: str | Path, *options: str, **environment: str) -> list[str]:
+    """The lines that `vllm serve` prints; it must end with status 2, without a traceback."""
+    target = model_path("target")
+    command = serve_command(target, plugin, 1, options)
+    variables = serving_environment(target) | environment
+    run = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=300, check=False)
     output = run.stdout + run.stderr
     assert run.returncode == 2, output[-3000:]
     assert "Traceback" not in output
-    [line] = [line for line in output.splitlines() if "1,000" in line and "2,048" in line]
+    return output.splitlines()
+
+
+def test_a_draft_of_another_vocabulary_is_refused_in_one_message(tmp_path: Path) -> None:
+    edited_draft(tmp_path, vocab_size=1000)
+    plugin = plugin_yaml(tmp_path)
+    [line] = [line for line in refused(plugin) if "1,000" in line and "2,048" in line]
     assert plugin in line
     assert "proposer.model" in line
+
+
+@pytest.mark.parametrize(
+    ("options", "environment", "said"),
+    [
+        ([], {"VLLM_USE_V2_MODEL_RUNNER": "1"}, "VLLM_USE_V2_MODEL_RUNNER=1: vLLM runs custom proposers"),
+        (["--async-scheduling"], {}, "--async-scheduling: vLLM's V1 runner has no asynchronous scheduling"),
+        (
+            [],
+            {"VLLM_USE_RUST_FRONTEND": "1"},
+            "VLLM_USE_RUST_FRONTEND=1: checks of requests, predicted outputs and the plugin's metrics",
+        ),
+    ],
+    ids=["V2", "asynchronous", "Rust"],
+)
+def test_what_drafts_cannot_have_is_refused_in_one_message(
+    tmp_path: Path, options: list[str], environment: dict[str, str], said: str
+) -> None:
+    plugin = tmp_path / "plugin.yaml"
+    plugin.write_text("proposer: {method: suffix}\n")
+    [line] = [line for line in refused(plugin, *options, **environment) if said in line]
+    assert line.startswith(("vllm: error: ", "vllm serve: error: "))
+    assert "; allowed: " in line

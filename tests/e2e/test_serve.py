@@ -1,6 +1,7 @@
 """What an OpenAI client sees of a server that speculates."""
 
 import time
+from importlib.metadata import version
 
 import httpx
 import openai
@@ -43,6 +44,10 @@ def test_the_log_and_the_metrics_say_what_is_served(model, method, server):
     methods = {"cascade": "ngram > draft_model > medusa", "medusa_tree": "medusa"}.get(method, method)
     [line] = [line for line in server.log_path.read_text().splitlines() if f"vllm_spec_plugin {__version__}: " in line]
     assert f": {methods}, policy fixed, up to {NUM_DRAFTS[method]} draft tokens, exact; memory per rank: " in line
+    [line] = [line for line in server.log_path.read_text().splitlines() if f"{__version__} serves with vLLM " in line]
+    assert f" {version('vllm')} (" in line
+    assert "; V1 runner: vLLM runs custom proposers" in line
+    assert "; synchronous scheduling: " in line
     exposition = httpx.get(f"{server.base_url}/metrics", trust_env=False).text
     labels = [labels for name, labels, _ in ServerMetrics.parse(exposition).samples if name == "vllm_spec_plugin:info"]
     engine = {"model_name": model, "engine": "0", "version": __version__}

@@ -98,7 +98,6 @@ BY_HAND = {
     "vllm.config.compilation:PassConfig.fuse_qk_norm_rope_kvcache": _FUSED,
     "vllm.config.compilation:PassConfig.fuse_rope_kvcache": _FUSED,
     "vllm.config.compilation:PassConfig.fuse_rope_kvcache_cat_mla": _FUSED,
-    "vllm.config.vllm:VllmConfig._get_v2_model_runner_unsupported_features": "chooses the V1 runner for `custom_class`",
     "vllm.config.vllm:VllmConfig.num_lookahead_tokens": "0 for `custom_class`: `scheduling.draft_blocks` reserves",
     "vllm.config.vllm:VllmConfig.structured_outputs_config": "copied for the draft by `compat.draft_model`",
     "vllm.plugins:load_general_plugins": "calls `plugin.register`",

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
+    from vllm_spec_plugin.compat.engine_choice import EngineChoice
     from vllm_spec_plugin.config import PluginConfig
 
 BAD = 2
@@ -27,6 +28,7 @@ class Checked:
         errors: messages about its mistakes; empty if there are none.
         warnings: warnings that the plugin would log at start-up.
         features: features of the plugin that the model is served with; None without a model.
+        engine: vLLM, model runner and scheduling that would serve it, and why; None without a model.
         unchecked: properties that could not be checked, in words.
     """
 
@@ -35,6 +37,7 @@ class Checked:
     errors: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     features: list[str] | None = None
+    engine: "EngineChoice | None" = None
     unchecked: list[str] = field(default_factory=list)
 
     @contextlib.contextmanager
@@ -168,7 +171,7 @@ def check_file(checked: Checked, arguments: Any) -> None:
     from vllm_spec_plugin.register.serve_options import check_server
     from vllm_spec_plugin.support.refusals import features_of
 
-    check_server(arguments, settings_of(checked.config, checked.name))
+    checked.engine = check_server(arguments, settings_of(checked.config, checked.name))
     checked.features = sorted(features_of(checked.config))
     for name in checked.config.proposer.models:
         # Damaged files of a draft model or a head are refused by now.

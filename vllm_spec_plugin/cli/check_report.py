@@ -44,6 +44,7 @@ def as_data(files: "Sequence[Checked]", served: "Checked | None", facts: Any) ->
                 "warnings": each.warnings,
                 "config": each.config and each.config.model_dump(mode="json"),
                 "served_with": each.features,
+                "engine": each.engine and each.engine._asdict(),
                 "not_checked": each.unchecked,
             }
             for each in files
@@ -73,6 +74,7 @@ def print_file(checked: "Checked", *, is_ok: bool) -> None:
     typer.echo(f"{show_source(checked.name)}: OK")
     print_table(list(_settings(checked.config, "", given=True)))
     if checked.features is not None:
+        typer.echo(f"  served by {checked.engine}")
         typer.echo(f"  served with this model: {', '.join(checked.features)}")
     print_unchecked(checked)
 

@@ -17,8 +17,8 @@ def convert(
 ) -> None:
     """Convert vLLM's --speculative-config JSON to a plugin.yaml.
 
-    Every key of vLLM 0.32 is known. Comments in the result say what differs. What cannot be converted exactly is
-    refused.
+    Every key of vLLM 0.32 and 0.33 is known. Comments in the result say what differs. What cannot be converted exactly
+    is refused.
     """
     import json
 

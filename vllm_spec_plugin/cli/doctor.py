@@ -11,10 +11,6 @@ from vllm_spec_plugin.cli.check import BAD, Checked, check_file, load, read_serv
 
 _ROW = tuple[str, str, str]
 OK, PROBLEM = "ok", "PROBLEM"
-_RUNNERS = {
-    "cpu": ("V1 runner, as without the plugin", "synchronous, as without the plugin"),
-    "cuda": ("V1 runner; vLLM's default without the plugin is V2", "synchronous; vLLM's default is asynchronous"),
-}
 
 
 def doctor(
@@ -36,11 +32,14 @@ def doctor(
     serve_options.quiet_vllm()
     if options and model is None:
         raise typer.BadParameter(f"{options[0]} is an option of vllm serve; allowed: with --model only")
-    rows = [*_installed(), *_device()]
+    rows = list(_installed())
+    has_vllm = ("vLLM", PROBLEM) not in [(name, state) for name, _, state in rows]
+    if has_vllm:
+        rows += _device()
     print_table(rows)
     problems = [row for row in rows if row[2] == PROBLEM]
     checked = [] if config is None else [load(config)]
-    if model is not None:
+    if model is not None and has_vllm:
         served = Checked(model)
         with served.noting():
             arguments, _ = read_server(model, options or [], [each.config for each in checked if each.config])
@@ -59,21 +58,25 @@ def doctor(
         if each.config is not None and not each.errors:
             fits = f" and fits {model}" if model else ""
             typer.echo(f"{each.name}: valid{fits}")
+            if each.engine is not None:
+                typer.echo(f"  served by {each.engine}")
     if problems or any(each.errors for each in checked):
         raise typer.Exit(BAD)
 
 
 def _installed() -> Iterator[_ROW]:
     from vllm_spec_plugin import __version__
+    from vllm_spec_plugin.compat.engine_choice import shown_version
     from vllm_spec_plugin.register.plugin import reason_off
-    from vllm_spec_plugin.register.version import UnsupportedVersionError, check_vllm_version
+    from vllm_spec_plugin.register.version import check_vllm
+    from vllm_spec_plugin.schema.errors import ConfigError
 
     yield "vllm_spec_plugin", __version__, OK
     yield "Python", sys.version.split()[0], OK
     try:
-        check_vllm_version()
-        yield "vLLM", version("vllm"), OK
-    except UnsupportedVersionError as error:
+        check_vllm()
+        yield "vLLM", shown_version(), OK
+    except ConfigError as error:
         yield "vLLM", str(error), PROBLEM
     for name in ("torch", "transformers"):
         try:
@@ -94,7 +97,11 @@ def _device() -> Iterator[_ROW]:
         import torch
 
         from vllm_spec_plugin.compat.engine_args import platform
-        from vllm_spec_plugin.register import engine_args
+        from vllm_spec_plugin.config import parse_config
+        from vllm_spec_plugin.config.settings import settings_of
+        from vllm_spec_plugin.register import engine_args, serve_options
+        from vllm_spec_plugin.schema.errors import ConfigError
+        from vllm_spec_plugin.tools.demo import model_path
 
         engine_args.patch()
         name = platform()
@@ -106,6 +113,12 @@ def _device() -> Iterator[_ROW]:
         return
     shown = torch.cuda.get_device_name(0) if name == "cuda" else f"{torch.get_num_threads()} threads"
     yield "device", f"{name}, {shown}", OK
-    runner, scheduling = _RUNNERS[name]
-    yield "runner with drafts", runner, OK
-    yield "scheduling with drafts", scheduling, OK
+    # Any text drafts on any model will do: the bundled target's config is here.
+    settings = settings_of(parse_config({"proposer": {"method": "suffix"}}, "suffix drafts"), "suffix drafts")
+    try:
+        engine = serve_options.check_server(serve_options.parse_options(str(model_path("target")), []), settings)
+    except ConfigError as error:
+        yield "with drafts", str(error), PROBLEM
+        return
+    yield "runner with drafts", engine.runner, OK
+    yield "scheduling with drafts", engine.scheduling, OK

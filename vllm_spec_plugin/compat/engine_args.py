@@ -13,16 +13,20 @@ ParseOption = Callable[[Callable[[str], Any], str], Any]
 
 
 def patch(
-    parse_speculative: ParseOption, parse_additional: ParseOption, configure: Callable[[Any, Callable[[], Any]], Any]
+    parse_speculative: ParseOption,
+    parse_additional: ParseOption,
+    configure: Callable[[Any, Callable[[], Any], bool], Any],
 ) -> None:
     """Makes `--speculative-config` accept paths, and lets the plugin create engine configurations.
 
     Args:
         parse_speculative: parses a value of `--speculative-config`.
         parse_additional: parses a value of `--additional-config`.
-        configure: gets the `EngineArgs` and vLLM's function that makes a `VllmConfig` from them; returns one.
+        configure: gets the `EngineArgs`, vLLM's function that makes a `VllmConfig` from them, and whether it is for
+            vLLM's OpenAI server; returns a `VllmConfig`.
     """
     from vllm.engine.arg_utils import EngineArgs
+    from vllm.usage.usage_lib import UsageContext
 
     parsers = {"--speculative-config": parse_speculative, "--additional-config": parse_additional}
 
@@ -40,8 +44,9 @@ def patch(
         return add_cli_args
 
     def configured(original: Callable[..., Any]) -> Callable[..., Any]:
-        def create_engine_config(self: Any, *args: Any, **kwargs: Any) -> Any:
-            return configure(self, functools.partial(original, self, *args, **kwargs))
+        def create_engine_config(self: Any, usage_context: Any = None, *args: Any, **kwargs: Any) -> Any:
+            create = functools.partial(original, self, usage_context, *args, **kwargs)
+            return configure(self, create, usage_context is UsageContext.OPENAI_API_SERVER)
 
         return create_engine_config
 

@@ -8,7 +8,7 @@ from vllm_spec_plugin.config.reading import parse_config
 from vllm_spec_plugin.proposers.ngram.config import NgramConfig
 from vllm_spec_plugin.proposers.registry import BUNDLED, Kind, method_of
 from vllm_spec_plugin.schema.errors import Mistake, config_error, did_you_mean, show, unknown_word
-from vllm_spec_plugin.schema.vllm_keys import KEYS, hint_for_key, reason_against
+from vllm_spec_plugin.schema.vllm_keys import KEYS, VERSIONS, hint_for_key, reason_against
 
 _MAX_ORDER: int = NgramConfig.model_json_schema()["properties"]["min_order"]["maximum"]
 _VERIFICATION = {"standard": "token", "block": "block"}
@@ -40,11 +40,13 @@ def convert(given: Mapping[str, Any], source: str) -> Converted:
         source: its name in messages.
 
     Raises:
-        ConfigError: a key is unknown to vLLM 0.32, or cannot be converted; lists every mistake.
+        ConfigError: a key is unknown to vLLM, or cannot be converted; lists every mistake.
     """
     notes: list[str] = []
     mistakes = [
-        Mistake(key, f"unknown to vLLM 0.32 (got {show(value)}){hint_for_key(key) or did_you_mean(key, list(KEYS))}")
+        Mistake(
+            key, f"unknown to vLLM {VERSIONS} (got {show(value)}){hint_for_key(key) or did_you_mean(key, list(KEYS))}"
+        )
         for key, value in given.items()
         if key not in KEYS
     ]
@@ -66,7 +68,7 @@ def convert(given: Mapping[str, Any], source: str) -> Converted:
         if sampler in _VERIFICATION:
             config["verification"] = {"method": _VERIFICATION[sampler]}
         else:
-            text = "; not exact" if sampler == "synthetic" else ""
+            text = "; not exact" if sampler in ("synthetic", "fly") else ""
             mistakes.append(Mistake("rejection_sample_method", unknown_word(sampler, list(_VERIFICATION)) + text))
     if mistakes or kind is None:
         raise config_error(source, mistakes)

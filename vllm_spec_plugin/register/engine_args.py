@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vllm_spec_plugin.compat import engine_args as vllm_args
+from vllm_spec_plugin.compat.engine_choice import conflict, engine_of
 from vllm_spec_plugin.config.settings import KEY, config_in, settings_for
 from vllm_spec_plugin.proposers.native.config import NativeConfig
 from vllm_spec_plugin.register import frontend
 from vllm_spec_plugin.register.plugin import reason_off
-from vllm_spec_plugin.register.version import UnsupportedVersionError, check_vllm_version
+from vllm_spec_plugin.register.version import check_vllm
 from vllm_spec_plugin.schema.errors import ConfigError, show, show_reason, show_source
 
 if TYPE_CHECKING:
@@ -64,9 +65,12 @@ def _parsed(given: dict[str, Any]) -> dict[str, Any]:
     if reason_off():
         return given
     try:
-        check_vllm_version()
-        return _FromCommandLine(_read(given))
-    except (UnsupportedVersionError, ValueError) as error:
+        check_vllm()
+        settings = _FromCommandLine(_read(given))
+        # `vllm serve` looks for its Rust frontend before it creates a configuration.
+        _check_conflict(settings, None, is_api_server=sys.argv[1:2] == ["serve"])
+        return settings
+    except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
@@ -111,7 +115,7 @@ def _given(engine_args: Any) -> Any:
     return additional[KEY] if isinstance(additional[KEY], _FromCommandLine) else {KEY: additional[KEY]}
 
 
-def _configure(engine_args: Any, create: Callable[[], Any]) -> Any:
+def _configure(engine_args: Any, create: Callable[[], Any], is_api_server: bool = False) -> Any:
     """Creates vLLM's configuration, with the plugin's settings if the arguments have a plugin.yaml."""
     given = _given(engine_args)
     if given is None:
@@ -120,12 +124,13 @@ def _configure(engine_args: Any, create: Callable[[], Any]) -> Any:
     before = {name: getattr(engine_args, name) for name in REPLACED}
     try:
         if reason := reason_off():
-            _warn_once(f"{reason}: serving WITHOUT speculation, a plugin.yaml has no effect")
+            _log_once(logging.WARNING, f"{reason}: serving WITHOUT speculation, a plugin.yaml has no effect")
             engine_args.speculative_config = None
             return create()
-        check_vllm_version()
         with _one_message(given):
+            check_vllm()
             settings = _read(given)
+            _check_conflict(settings, engine_args.async_scheduling, is_api_server=is_api_server)
             plugin = translate(engine_args, settings)
         source = settings[KEY]["source"]
         with vllm_args.speculative_config_made_by(_naming(given, source) if plugin.is_native else None, engine_args):
@@ -143,12 +148,19 @@ def _configure(engine_args: Any, create: Callable[[], Any]) -> Any:
         config.scheduler_config.scheduler_cls = NATIVE_SCHEDULERS[bool(config.scheduler_config.async_scheduling)]
     frontend.patch()
     frontend.attach(config.speculative_config, plugin)
+    _log_once(logging.INFO, f"vllm_spec_plugin {plugin.summary['version']} serves with {engine_of(config)}")
     return config
 
 
+def _check_conflict(settings: dict[str, Any], async_scheduling: bool | None, *, is_api_server: bool) -> None:
+    is_native = config_in(settings).is_native
+    if reason := conflict(async_scheduling, is_api_server=is_api_server, is_native=is_native):
+        raise ConfigError(reason)
+
+
 @functools.cache
-def _warn_once(message: str) -> None:
-    logger.warning("%s", message)
+def _log_once(level: int, message: str) -> None:
+    logger.log(level, "%s", message)
 
 
 @contextlib.contextmanager

@@ -1,5 +1,6 @@
 """Creates vLLM's configuration of a server without starting it."""
 
+import logging
 import os
 import urllib.error
 import urllib.request
@@ -8,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from vllm_spec_plugin.compat import engine_args as vllm_args
+from vllm_spec_plugin.compat.engine_choice import EngineChoice, engine_of
 from vllm_spec_plugin.register.plugin import reason_off, register
+from vllm_spec_plugin.register.version import check_vllm
 from vllm_spec_plugin.schema.errors import ConfigError, show_reason, show_text
 
 _TIMEOUT_S = 5.0
@@ -16,7 +19,9 @@ _TIMEOUT_S = 5.0
 
 def quiet_vllm() -> None:
     """Limits vLLM's log to errors; call it before vLLM is imported."""
-    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+    level = os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+    # Until vLLM sets up its log, Python prints its warnings.
+    logging.getLogger("vllm").setLevel(level.upper())
 
 
 def use_cache_if_offline() -> None:
@@ -41,9 +46,10 @@ def parse_options(model: str, options: Sequence[str]) -> Any:
         options: the options after `--model`.
 
     Raises:
-        ConfigError: a file or --speculative-config is among them.
+        ConfigError: a file or --speculative-config is among them, or the installed vLLM is not supported.
         SystemExit: unknown option or value; vLLM's parser has printed the reason.
     """
+    check_vllm()
     usage = "vllm-spec check FILE... --model MODEL [options of vllm serve]"
     parser = vllm_args.serve_parser("vllm-spec check", usage)
     arguments = parser.parse_args(["--model", model, *options])
@@ -90,8 +96,8 @@ def check_cores(arguments: Any) -> None:
         )
 
 
-def check_server(arguments: Any, settings: dict[str, Any]) -> None:
-    """Runs the checks that a server runs before it starts a process or reads weights.
+def check_server(arguments: Any, settings: dict[str, Any]) -> EngineChoice:
+    """Runs the checks that a server runs before it starts a process or reads weights; returns what would serve.
 
     Args:
         arguments: result of `parse_options`.
@@ -105,7 +111,7 @@ def check_server(arguments: Any, settings: dict[str, Any]) -> None:
     engine_args = _engine_args(arguments)
     engine_args.speculative_config = settings
     try:
-        vllm_args.create_server_config(engine_args, arguments.headless)
+        return engine_of(vllm_args.create_server_config(engine_args, arguments.headless))
     except ConfigError:
         raise
     except Exception as error:

@@ -1,6 +1,9 @@
-"""The keys and methods of vLLM 0.32's `--speculative-config` JSON, and what stands for them in a plugin.yaml."""
+"""The keys and methods of vLLM's `--speculative-config` JSON, and what stands for them in a plugin.yaml."""
 
 from typing import NamedTuple
+
+# The vLLMs whose keys and methods are here.
+VERSIONS = "0.32 and 0.33"
 
 
 class VllmKey(NamedTuple):
@@ -17,6 +20,7 @@ class VllmKey(NamedTuple):
     is_refused: bool = False
 
 
+_FLY = VllmKey(reason="only vLLM's fly uses it, which is lossy; here: verification.lenience")
 _SYNTHETIC = VllmKey(reason="outputs would not have the target's distribution", is_refused=True)
 _INTERNAL = VllmKey(reason="vLLM fills it in itself", is_refused=True)
 _ADAPTIVE = "draft_length.policy optimal chooses each request's draft length by measured acceptance and time"
@@ -44,6 +48,8 @@ KEYS = {
     "index_share_for_mtp_iteration": VllmKey(reason="the plugin has no MTP", is_refused=True),
     "disable_padded_drafter_batch": VllmKey(reason=_NO_EFFECT),
     "disable_eagle_block_drop": VllmKey(reason=_NO_EFFECT),
+    "disable_lookahead_block_hashes": VllmKey(reason=_NO_EFFECT),
+    "draft_lm_head_quantization": VllmKey(reason="the draft's output layer is loaded as it is saved"),
     "use_local_argmax_reduction": VllmKey(reason=_NO_EFFECT),
     "use_heterogeneous_vocab": VllmKey(
         reason="the draft model must have the target's vocabulary; choose a small model of the target's family",
@@ -77,17 +83,20 @@ KEYS = {
     "enable_adaptive_verification": VllmKey(reason=_ADAPTIVE),
     "draft_sample_method": VllmKey("proposer.draft_sampling", "its greedy drafts are the default here"),
     "dspark_draft_topk": VllmKey(reason="the plugin has no DSpark", is_refused=True),
+    "xpress_topc": VllmKey(reason="the plugin has no XPress", is_refused=True),
+    "fly_window_size": _FLY,
+    "fly_entropy_threshold": _FLY,
+    "fly_entropy_top_k": _FLY,
 }
 
-_OTHER_HEADS = (
-    "heads of this kind are not served here; vLLM's own JSON serves them; alternatives: draft_model, eagle3, medusa, "
-    "ngram, suffix"
-)
+_ALTERNATIVES = "alternatives: draft_model, eagle3, medusa, ngram, suffix"
+_OTHER_HEADS = f"heads of this kind are not served here; vLLM's own JSON serves them; {_ALTERNATIVES}"
 # Methods of vLLM without a proposer of that name in the plugin.
 METHODS = {
     "ngram_gpu": "ngram is the plugin's n-gram method",
     "eagle": _OTHER_HEADS,
-    "mlp_speculator": _OTHER_HEADS,
+    "mlp_speculator": "heads of this kind are not served here; vLLM's own JSON serves them in 0.32, and not in 0.33; "
+    + _ALTERNATIVES,
     "mtp": _OTHER_HEADS,
     "dflash": _OTHER_HEADS,
     "dspark": _OTHER_HEADS,

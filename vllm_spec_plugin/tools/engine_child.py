@@ -34,6 +34,10 @@ class StartError(EngineError):
     """An engine refused to start; the message is its own."""
 
 
+class Refusal(StartError):
+    """The same, for a reason that the message says in whole: no log is needed beside it."""
+
+
 class EngineChild:
     """A process that runs `answer_questions`; it is ended with the context or by `stop`."""
 
@@ -89,9 +93,9 @@ class EngineChild:
         """
         if self._facts is None:
             found = self._receive()
-            if isinstance(found, str):
+            if isinstance(found, StartError):
                 self.stop()
-                raise StartError(found)
+                raise found
             self._facts = found
         return self._facts
 
@@ -183,11 +187,14 @@ def answer_questions(build: Callable[[dict[str, Any]], tuple[dict[str, Any], Cal
         os.dup2(nothing.fileno(), 0)
     try:
         facts, answer = build(connection.recv())
+    except UserError as error:
+        connection.send(Refusal(str(error)))
+        sys.exit(1)
     except Exception as error:
         # Before the message, after which the parent ends this process.
         traceback.print_exc()
         sys.stderr.flush()
-        connection.send(str(error) or repr(error))
+        connection.send(StartError(str(error) or repr(error)))
         sys.exit(1)
     connection.send(facts)
     while True:

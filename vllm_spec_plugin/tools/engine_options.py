@@ -19,12 +19,14 @@ def engine_options(arguments: Sequence[str], own: Mapping[str, str], *, enforce_
         enforce_eager: whether the command was given its own --enforce-eager.
 
     Raises:
-        UserError: vLLM has no such option or refuses its value, or it is not to be set.
+        UserError: vLLM has no such option or refuses its value, or it is not to be set; or no vLLM is supported here.
     """
     if not arguments:
         return {}
     from vllm_spec_plugin.compat.engine_args import parse_engine_options
+    from vllm_spec_plugin.register.version import check_vllm
 
+    check_vllm()
     words = [f"--{word}" if not word.startswith("-") and "=" in word else word for word in arguments]
     try:
         options = parse_engine_options(words)

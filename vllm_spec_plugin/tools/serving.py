@@ -12,7 +12,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import TracebackType
 from typing import NoReturn, Self
@@ -21,6 +20,8 @@ import httpx
 from rich.console import Console
 from rich.markup import escape
 
+from vllm_spec_plugin.compat.installed import installed_version, is_cpu_build
+from vllm_spec_plugin.register.version import check_vllm
 from vllm_spec_plugin.schema.errors import UserError
 from vllm_spec_plugin.tools.server_metrics import ServerMetrics
 
@@ -35,15 +36,13 @@ class ServerError(UserError, RuntimeError):
 
 
 def runs_on_cpu() -> bool:
-    """Whether the installed vLLM is its CPU build, by the sign that vLLM itself goes by.
+    """Whether the installed vLLM is its CPU build.
 
     Raises:
-        ServerError: vLLM is not installed.
+        ConfigError: no supported vLLM is installed.
     """
-    try:
-        return "cpu" in version("vllm")
-    except PackageNotFoundError:
-        raise ServerError(f"vLLM is not installed for {sys.executable}: run `make setup`") from None
+    check_vllm()
+    return is_cpu_build(installed_version())
 
 
 def cpu_environment(offline: bool = True) -> dict[str, str]:
@@ -84,6 +83,7 @@ def serve_command(
 
     Raises:
         ServerError: there is no `vllm` command, or no folder where `model` is plainly a path.
+        ConfigError: no supported vLLM is installed.
     """
     if str(model).startswith(("/", "./", "../", "~")) and not Path(model).is_dir():
         raise ServerError(f"no model folder {model}")

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType
 
@@ -149,7 +150,10 @@ def test_json_says_what_the_text_says(tmp_path: Path) -> None:
     good, wrong = found["files"]
     assert (good["ok"], good["errors"], good["config"]["proposer"]["min_order"]) == (True, [], 3)
     assert "chains" in good["served_with"]
-    assert (wrong["ok"], wrong["config"]) == (False, None)
+    assert good["engine"]["vllm"].startswith(f"{version('vllm')} (")
+    assert good["engine"]["runner"].startswith("V1 runner: vLLM runs custom proposers")
+    assert good["engine"]["scheduling"].startswith("synchronous scheduling: ")
+    assert (wrong["ok"], wrong["config"], wrong["engine"]) == (False, None, None)
     assert "did you mean method?" in wrong["errors"][0]
 
 
@@ -224,7 +228,31 @@ def test_the_model_is_printed_and_what_is_served_with_it(
     assert (result.exit_code, result.stderr) == (0, "")
     assert "LlamaForCausalLM" in result.stdout
     assert "2,048 tokens" in result.stdout
-    assert result.stdout.splitlines()[-1] == f"  served with this model: {features}"
+    *_, engine, last = result.stdout.splitlines()
+    assert last == f"  served with this model: {features}"
+    assert engine.startswith(f"  served by vLLM {version('vllm')} (")
+    assert "; V1 runner: vLLM runs custom proposers" in engine
+    assert "; synchronous scheduling: " in engine
+
+
+@pytest.mark.parametrize(
+    ("options", "variable", "said"),
+    [
+        ([], "VLLM_USE_V2_MODEL_RUNNER", "VLLM_USE_V2_MODEL_RUNNER=1: vLLM runs custom proposers"),
+        ([], "VLLM_USE_RUST_FRONTEND", "VLLM_USE_RUST_FRONTEND=1: checks of requests"),
+        (["--async-scheduling"], "", "--async-scheduling: vLLM's V1 runner has no asynchronous scheduling"),
+    ],
+)
+def test_what_drafts_cannot_have_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[str], variable: str, said: str
+) -> None:
+    if variable:
+        monkeypatch.setenv(variable, "1")
+    result = run("check", write(tmp_path, GOOD), "--model", TARGET, *options)
+    assert result.exit_code == 2
+    assert "OK" not in result.stdout
+    [line] = result.stderr.splitlines()
+    assert line.startswith(said)
 
 
 @pytest.mark.usefixtures("heads")

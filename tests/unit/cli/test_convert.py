@@ -3,6 +3,7 @@
 import ast
 import importlib.util
 import json
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,9 @@ from vllm_spec_plugin.schema.vllm_keys import KEYS, reason_against
 DOCS = "vLLM's docs/features/speculative_decoding"
 ISSUES = "https://github.com/vllm-project/vllm"
 DRAFT = {"method": "draft_model", "model": "Qwen/Qwen3-0.6B"}
+SINCE_0_33 = {"disable_lookahead_block_hashes", "draft_lm_head_quantization", "xpress_topc"} | {
+    f"fly_{name}" for name in ("window_size", "entropy_threshold", "entropy_top_k")
+}
 
 # JSONs that people use: the source, the JSON, and the section `proposer` with the draft length.
 CONVERTED: list[tuple[str, dict[str, Any], dict[str, Any], int | None]] = [
@@ -73,7 +77,7 @@ REFUSED: list[tuple[str, dict[str, Any], list[str]]] = [
     (
         f"{DOCS}/draft_model.md",
         DRAFT | {"num_speculative_tokens": 8, "rejection_sample_method": "fly", "fly_window_size": 6},
-        ["fly_window_size: unknown to vLLM 0.32", "rejection_sample_method: got the text 'fly'"],
+        ["rejection_sample_method: got the text 'fly'; allowed: standard, block; not exact"],
     ),
     (
         f"{DOCS}/draft_model.md",
@@ -89,14 +93,14 @@ REFUSED: list[tuple[str, dict[str, Any], list[str]]] = [
         f"{ISSUES}/pull/15173",
         {"model": "yuhuili/EAGLE-LLaMA3-Instruct-8B", "num_speculative_tokens": 3, "draft_pipeline_parallel_size": 1},
         [
-            "draft_pipeline_parallel_size: unknown to vLLM 0.32",
+            "draft_pipeline_parallel_size: unknown to vLLM 0.32 and 0.33",
             "method: got the text 'eagle'; heads of this kind are not served here; vLLM's own JSON serves them",
         ],
     ),
     (
         f"{DOCS}/mlp.md",
         {"model": "ibm-ai-platform/llama3-8b-accelerator", "draft_tensor_parallel_size": 1, "method": "mlp_speculator"},
-        ["method: got the text 'mlp_speculator'; heads of this kind are not served here; vLLM's own JSON serves them"],
+        ["method: got the text 'mlp_speculator'; heads of this kind are not served here; ", "in 0.32, and not in 0.33"],
     ),
     (f"{DOCS}/mtp.md", {"method": "mtp", "num_speculative_tokens": 1}, ["method: got the text 'mtp'; heads"]),
     (f"{ISSUES}/issues/28222", {"num_speculative_tokens": 2}, ["method: got nothing (null); allowed: draft_model"]),
@@ -108,7 +112,10 @@ REFUSED: list[tuple[str, dict[str, Any], list[str]]] = [
     (
         "https://github.com/snowflakedb/ArcticInference/issues/29",
         {"method": "arctic", "num_speculative_tokens": 3, "enable_suffix_decoding": True},
-        ["enable_suffix_decoding: unknown to vLLM 0.32", "method: got the text 'arctic'; allowed: draft_model"],
+        [
+            "enable_suffix_decoding: unknown to vLLM 0.32 and 0.33",
+            "method: got the text 'arctic'; allowed: draft_model",
+        ],
     ),
     (
         "none: synthetic acceptance, for benchmarks",
@@ -134,7 +141,9 @@ def test_every_key_of_vllm_is_known():
         node.target.id for node in config.body if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
     ]
     assert "num_speculative_tokens" in fields
-    assert sorted(KEYS) == sorted(fields)
+    # A key that only one version has is known, too.
+    assert set(KEYS) - set(fields) == (SINCE_0_33 if version("vllm").startswith("0.32") else set())
+    assert set(fields) <= set(KEYS)
 
 
 def test_every_method_of_vllm_is_known():
@@ -185,6 +194,14 @@ def test_each_key_that_is_left_out_has_a_comment():
     assert "# prompt_lookup_max: got 500; 16 is the maximum here" in out
 
 
+def test_keys_of_the_newer_vllm_are_left_out_with_the_reason():
+    head = {"method": "eagle3", "model": "a/b"}
+    newer = {"draft_lm_head_quantization": "fp8", "fly_window_size": 2, "disable_lookahead_block_hashes": True}
+    converted = convert(head | newer, "JSON")
+    assert converted.config["proposer"] == head
+    assert [note.partition(": left out; ")[0] for note in converted.notes] == list(newer)
+
+
 def test_verification_is_kept_and_defaults_change_nothing():
     given = DRAFT | {"draft_sample_method": "greedy", "parallel_drafting": False, "quantization": None}
     config = convert(given | {"rejection_sample_method": "standard"}, "JSON").config
@@ -212,7 +229,7 @@ def test_a_file_is_written_once(tmp_path):
 
 def test_a_key_that_vllm_has_elsewhere_gets_a_hint():
     result = run("convert", json.dumps(DRAFT | {"trust_remote_code": True}))
-    assert_mistake(result, "unknown to vLLM 0.32 (got true); give vllm serve --trust-remote-code")
+    assert_mistake(result, "unknown to vLLM 0.32 and 0.33 (got true); give vllm serve --trust-remote-code")
 
 
 def test_standard_input_and_what_is_not_an_object():

@@ -1,5 +1,6 @@
 """`vllm-spec doctor`."""
 
+from importlib.metadata import version
 from pathlib import Path
 
 from tests.unit.cli.running import run
@@ -15,10 +16,21 @@ def rows(output: str) -> dict[str, str]:
 
 def test_a_sound_installation_has_no_problems():
     result = run("doctor")
-    assert result.exit_code == 0, result.stdout
+    assert (result.exit_code, result.stderr) == (0, ""), result.stdout
     found = rows(result.stdout)
     assert found["seen by vLLM"].startswith("yes")
-    assert "V1 runner" in found["runner with drafts"]
+    assert found["vLLM"].startswith(f"{version('vllm')} (")
+    assert found["runner with drafts"].startswith("V1 runner: vLLM runs custom proposers")
+    assert found["scheduling with drafts"].startswith("synchronous scheduling: ")
+
+
+def test_a_runner_that_drafts_cannot_have_is_a_problem(monkeypatch):
+    monkeypatch.setenv("VLLM_USE_V2_MODEL_RUNNER", "1")
+    result = run("doctor")
+    assert result.exit_code == 2
+    found = rows(result.stdout)
+    assert found["with drafts"].startswith("VLLM_USE_V2_MODEL_RUNNER=1: vLLM runs custom proposers")
+    assert "runner with drafts" not in found
 
 
 def test_a_plugin_that_vllm_does_not_load_is_a_problem(monkeypatch):
@@ -38,6 +50,7 @@ def test_it_says_what_is_served_for_a_model_and_whether_the_draft_fits():
     assert result.exit_code == 0, result.stderr
     assert rows(result.stdout)["trees"] == "served"
     assert "draft_model.yaml: valid and fits" in result.stdout
+    assert f"  served by vLLM {version('vllm')} (" in result.stdout
 
 
 def test_it_names_the_rule_that_refuses():

@@ -7,19 +7,22 @@ import json
 import logging
 import pickle
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import vllm_spec_plugin
+from tests.unit.register.installations import install
 from vllm_spec_plugin.compat.patching import wrap
 from vllm_spec_plugin.config.settings import KEY
-from vllm_spec_plugin.register import engine_args, plugin, version
+from vllm_spec_plugin.register import engine_args, plugin
 from vllm_spec_plugin.schema.errors import ConfigError
 from vllm_spec_plugin.tools.demo import model_path
 
 EngineArgs = pytest.importorskip("vllm.engine.arg_utils").EngineArgs
+UsageContext = pytest.importorskip("vllm.usage.usage_lib").UsageContext
 YAML = "proposer:\n  method: ngram\ndraft_length:\n  policy: fixed\n  tokens: 3\n"
 
 
@@ -85,7 +88,7 @@ def test_where_it_is_kept_out_a_plugin_yaml_serves_without_speculation(
     """The file may be broken or gone: it is not read."""
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    engine_args._warn_once.cache_clear()
+    engine_args._log_once.cache_clear()
     for arguments in forms(tmp_path / "none.yaml"):
         before = dict(vars(arguments))
         built = engine_args._configure(arguments, functools.partial(getattr, arguments, "speculative_config"))
@@ -153,13 +156,80 @@ def test_a_mistake_is_an_argument_error_that_names_it(tmp_path):
         parse(str(path))
 
 
-def test_an_unsupported_vllm_is_an_error_only_when_the_plugin_is_asked_for(monkeypatch, config_path):
-    monkeypatch.setattr(version, "version", lambda name: "0.33.0")
-    assert parse('{"method": "ngram"}') == {"method": "ngram"}
-    with pytest.raises(argparse.ArgumentError, match=r"0\.33\.0"):
+def test_an_unsupported_vllm_is_an_error_only_when_the_plugin_is_asked_for(monkeypatch, config_path, tmp_path):
+    given = parse(str(config_path))
+    install(monkeypatch, tmp_path, "0.34.0", "0.34.0", ["_C_stable_libtorch.abi3.so"])
+    stock = {"method": "ngram"}
+    assert parse(json.dumps(stock)) == stock
+    assert engine_args._configure(Arguments(speculative_config=stock), lambda: "built") == "built"
+    with pytest.raises(argparse.ArgumentError, match=r"vLLM 0\.34\.0; type: "):
         parse(str(config_path))
-    with pytest.raises(version.UnsupportedVersionError, match=r">=0\.32"):
-        vllm_spec_plugin.speculative_config(config_path)
+    for call in (vllm_spec_plugin.speculative_config, create):
+        with pytest.raises(ConfigError, match=r">=0\.32,<0\.34; found .* vLLM 0\.34\.0; type: "):
+            call(config_path)
+    with pytest.raises(SystemExit):
+        create(given)
+
+
+CONFLICTS = [
+    ({"VLLM_USE_V2_MODEL_RUNNER": "1"}, {}, "VLLM_USE_V2_MODEL_RUNNER=1: "),
+    ({"VLLM_USE_RUST_FRONTEND": "1"}, {}, "VLLM_USE_RUST_FRONTEND=1: "),
+    ({}, {"async_scheduling": True}, "--async-scheduling: "),
+]
+
+
+@pytest.mark.parametrize(("environment", "options", "said"), CONFLICTS, ids=["V2", "Rust", "asynchronous"])
+def test_what_drafts_cannot_have_is_one_message_with_a_plugin_yaml_only(
+    monkeypatch, config_path, capsys, environment, options, said
+):
+    parsed = parse(str(config_path))
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys, "argv", ["vllm", "serve"])
+    assert parse('{"method": "ngram"}') == {"method": "ngram"}
+    if environment:
+        with pytest.raises(argparse.ArgumentError, match=said):
+            parse(str(config_path))
+    stock = Arguments(speculative_config={"method": "ngram"}, **options)
+    assert engine_args._configure(stock, lambda: "built", True) == "built"
+    arguments = Arguments(speculative_config=config_path, **options)
+    with pytest.raises(ConfigError, match=f"^{said}"):
+        engine_args._configure(arguments, lambda: pytest.fail("vLLM's part"), True)
+    arguments.speculative_config = parsed
+    with pytest.raises(SystemExit) as caught:
+        engine_args._configure(arguments, lambda: pytest.fail("vLLM's part"), True)
+    assert caught.value.code == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert f": error: {said}" in line
+    assert "; allowed: " in line
+
+
+def test_vllms_create_engine_config_says_whether_it_is_for_a_server(monkeypatch, config_path):
+    """Only `vllm serve` has a Rust frontend: the variable alone does not stop `LLM(...)`."""
+    monkeypatch.setenv("VLLM_USE_RUST_FRONTEND", "1")
+    monkeypatch.setattr(engine_args, "translate", lambda *given: pytest.fail("went on"))
+    plugin.register()
+    arguments = EngineArgs(model=str(model_path("target")), speculative_config=str(config_path))
+    with pytest.raises(ConfigError, match="VLLM_USE_RUST_FRONTEND=1: "):
+        arguments.create_engine_config(UsageContext.OPENAI_API_SERVER)
+    with pytest.raises(pytest.fail.Exception, match="went on"):
+        arguments.create_engine_config(UsageContext.LLM_CLASS)
+
+
+def test_what_serves_is_logged_once(config_path, monkeypatch):
+    logged = []
+    monkeypatch.setattr(engine_args.logger, "log", lambda level, text, message: logged.append((level, message)))
+    plugin.register()
+    engine_args._log_once.cache_clear()
+    for _ in range(2):
+        EngineArgs(
+            model=str(model_path("target")), max_model_len=512, dtype="float32", speculative_config=str(config_path)
+        ).create_engine_config()
+    [(level, line)] = logged
+    assert level == logging.INFO
+    assert line.startswith(f"vllm_spec_plugin {vllm_spec_plugin.__version__} serves with vLLM ")
+    assert "; V1 runner: " in line
+    assert "; synchronous scheduling: " in line
 
 
 class Arguments:

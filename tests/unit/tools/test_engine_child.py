@@ -11,7 +11,7 @@ import pytest
 
 from tests.unit.processes import is_running
 from vllm_spec_plugin.tools import engine_child
-from vllm_spec_plugin.tools.engine_child import EngineChild, EngineError, StartError
+from vllm_spec_plugin.tools.engine_child import EngineChild, EngineError, Refusal, StartError
 
 START = (
     "import os, sys, time\n"
@@ -70,6 +70,14 @@ def test_an_engine_that_refuses_says_why_and_one_that_dies_shows_the_end_of_its_
     refusing = START + "def build(arguments):\n    raise ValueError('no weights')\nanswer_questions(build)\n"
     with child(refusing, tmp_path / "a") as engine, pytest.raises(StartError, match=r"^no weights$"):
         engine.facts()
+    mistaken = START + (
+        "from vllm_spec_plugin.schema.errors import ConfigError\n"
+        "def build(arguments):\n    raise ConfigError('no such runner')\nanswer_questions(build)\n"
+    )
+    with child(mistaken, tmp_path / "c") as engine:
+        with pytest.raises(Refusal, match=r"^no such runner$"):
+            engine.facts()
+        assert "Traceback" not in engine.log
     dying = START + "print('no memory', file=sys.stderr)\nsys.exit(3)"
     words = r"arm scripted ended with exit status 3; .*\n  \| a log line\n  \| no memory"
     with child(dying, tmp_path / "b") as engine, pytest.raises(EngineError, match=words):

@@ -8,7 +8,7 @@ from typing import Any, Self
 from vllm_spec_plugin.tools.bench.host.records import HostAnswer, HostJob
 from vllm_spec_plugin.tools.bench.load.records import LoadAnswer, LoadJob, Request
 from vllm_spec_plugin.tools.bench.records import Answer, Job
-from vllm_spec_plugin.tools.engine_child import EngineChild, EngineError, StartError
+from vllm_spec_plugin.tools.engine_child import EngineChild, EngineError, Refusal, StartError
 
 
 class Arm(EngineChild):
@@ -34,12 +34,13 @@ class Arm(EngineChild):
         """Waits for the engine.
 
         Raises:
-            EngineError: it did not start; the message has the end of its log.
+            EngineError: it did not start; the message has the reason, or the end of its log.
         """
         try:
             self.facts()
         except StartError as error:
-            raise EngineError(f"{self.name} did not start: {error}; {self.last_words()}") from None
+            log = "" if isinstance(error, Refusal) else f"; {self.last_words()}"
+            raise EngineError(f"{self.name} did not start: {error}{log}") from None
         except BaseException:
             self.stop()
             raise

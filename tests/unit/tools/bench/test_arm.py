@@ -47,3 +47,5 @@ def test_an_interrupt_ends_the_process(tmp_path: Path) -> None:
 def test_an_arm_that_does_not_start_says_why_when_entered(tmp_path: Path) -> None:
     with pytest.raises(EngineError, match=r"^arm scripted did not start: no weights; the end of its log:\n.*Traceback"):
         arm(tmp_path, "none").__enter__()
+    with pytest.raises(EngineError, match=r"^arm scripted did not start: no such runner$"):
+        arm(tmp_path / "other", "refused").__enter__()

@@ -1,0 +1,107 @@
+"""Which runner and scheduling serve, and why: read from vLLM's configuration, whatever made it."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from vllm_spec_plugin.compat import engine_choice
+from vllm_spec_plugin.compat.engine_choice import conflict, engine_of
+from vllm_spec_plugin.compat.installed import installed_version
+from vllm_spec_plugin.tools.demo import model_path
+
+triton_utils = pytest.importorskip("vllm.triton_utils")
+platforms = pytest.importorskip("vllm.platforms")
+EngineArgs = pytest.importorskip("vllm.engine.arg_utils").EngineArgs
+
+
+def config(method=None, *, v2=False, is_async=False, unsupported=()):
+    """What is read of a `VllmConfig`."""
+    return SimpleNamespace(
+        speculative_config=method and SimpleNamespace(method=method),
+        use_v2_model_runner=v2,
+        scheduler_config=SimpleNamespace(async_scheduling=is_async),
+        _get_v2_model_runner_unsupported_features=lambda: list(unsupported),
+    )
+
+
+@pytest.fixture
+def on_gpu(monkeypatch):
+    """Pretends a platform that has Triton and asynchronous scheduling."""
+    monkeypatch.setattr(triton_utils, "HAS_TRITON", True)
+    monkeypatch.setattr(platforms, "current_platform", SimpleNamespace(is_cpu=lambda: False))
+
+
+CUSTOM_RUNNER = "V1 runner: vLLM runs custom proposers, such as the plugin's, on its V1 runner only"
+CUSTOM_SCHEDULING = (
+    "synchronous scheduling: vLLM's V1 runner has no asynchronous scheduling for custom proposers, such as the plugin's"
+)
+
+
+@pytest.mark.parametrize(
+    ("given", "runner", "scheduling"),
+    [
+        (config("custom_class"), CUSTOM_RUNNER, CUSTOM_SCHEDULING),
+        (
+            config("eagle3", v2=True, is_async=True),
+            "V2 runner: vLLM's default",
+            "asynchronous scheduling: vLLM's default",
+        ),
+        (
+            config("suffix", unsupported=["speculative method 'suffix'"]),
+            "V1 runner: V2 does not support speculative method 'suffix'",
+            "synchronous scheduling: --no-async-scheduling, or an option that vLLM does not combine with asynchronous "
+            "scheduling",
+        ),
+        (config(v2=True, is_async=True), "V2 runner: vLLM's default", "asynchronous scheduling: vLLM's default"),
+    ],
+    ids=["custom", "eagle3", "suffix", "none"],
+)
+def test_on_a_gpu_it_is_what_the_configuration_says(on_gpu, given, runner, scheduling):
+    found = engine_of(given)
+    assert (found.runner, found.scheduling) == (runner, scheduling)
+    assert str(found) == f"vLLM {found.vllm}; {runner}; {scheduling}"
+
+
+def test_the_variable_is_the_reason_where_it_decides(on_gpu, monkeypatch):
+    monkeypatch.setenv("VLLM_USE_V2_MODEL_RUNNER", "0")
+    assert engine_of(config("eagle3", is_async=True)).runner == "V1 runner: VLLM_USE_V2_MODEL_RUNNER=0"
+    monkeypatch.setenv("VLLM_USE_V2_MODEL_RUNNER", "1")
+    assert engine_of(config("eagle3", v2=True)).runner == "V2 runner: VLLM_USE_V2_MODEL_RUNNER=1"
+
+
+@pytest.mark.skipif("cpu" not in installed_version(), reason="the CPU platform's reasons")
+def test_vllms_own_configuration_of_a_custom_proposer():
+    """What vLLM chooses by itself, not a stand-in: on a CPU."""
+    custom = {"method": "custom_class", "model": "a.module.Proposer", "num_speculative_tokens": 1}
+    found = engine_of(EngineArgs(model=str(model_path("target")), speculative_config=custom).create_engine_config())
+    assert found.vllm == f"{installed_version()} (CPU build)"
+    assert found.runner.startswith(CUSTOM_RUNNER)
+    assert found.scheduling == f"{CUSTOM_SCHEDULING}, and vLLM's CPU platform has no other"
+    if not triton_utils.HAS_TRITON:
+        assert found.runner == f"{CUSTOM_RUNNER}, and V2 needs Triton, which is not available here"
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "is_api_server", "said"),
+    [
+        ("VLLM_USE_V2_MODEL_RUNNER", "1", False, "VLLM_USE_V2_MODEL_RUNNER=1: vLLM runs custom proposers"),
+        ("VLLM_USE_V2_MODEL_RUNNER", "0", True, ""),
+        ("VLLM_USE_RUST_FRONTEND", "1", True, "VLLM_USE_RUST_FRONTEND=1: checks of requests, predicted outputs"),
+        ("VLLM_USE_RUST_FRONTEND", "1", False, ""),
+        ("VLLM_USE_RUST_FRONTEND", "0", True, ""),
+    ],
+)
+def test_a_variable_that_asks_for_what_drafts_cannot_have(monkeypatch, variable, value, is_api_server, said):
+    monkeypatch.setenv(variable, value)
+    found = conflict(None, is_api_server=is_api_server)
+    assert found.startswith(said)
+    assert bool(found) == bool(said)
+    if said:
+        assert found.endswith(
+            f"(vLLM {engine_choice.installed_version()}); allowed: unset it, or serve without a plugin.yaml"
+        )
+
+
+def test_asynchronous_scheduling_is_a_conflict_only_if_asked_for():
+    assert conflict(True, is_api_server=False).startswith("--async-scheduling: vLLM's V1 runner has no asynchronous")
+    assert conflict(False, is_api_server=True) == conflict(None, is_api_server=True) == ""

@@ -1,0 +1,90 @@
+"""Which model runner and scheduling vLLM chooses for a configuration, and why."""
+
+from typing import Any, NamedTuple
+
+from vllm_spec_plugin.compat.installed import installed_version, is_cpu_build
+
+_ON_V1 = "vLLM runs custom proposers, such as the plugin's, on its V1 runner only"
+_IN_STEP = "vLLM's V1 runner has no asynchronous scheduling for custom proposers, such as the plugin's"
+_PYTHON_ONLY = "checks of requests, predicted outputs and the plugin's metrics are in vLLM's Python frontend only"
+_OTHERWISE = "or serve without a plugin.yaml"
+
+
+class EngineChoice(NamedTuple):
+    """What serves a configuration.
+
+    Attributes:
+        vllm: version and build of vLLM.
+        runner: vLLM's model runner, and the reason for it.
+        scheduling: whether steps are scheduled asynchronously, and the reason for it.
+    """
+
+    vllm: str
+    runner: str
+    scheduling: str
+
+    def __str__(self) -> str:
+        """All of it, one line."""
+        return f"vLLM {self.vllm}; {self.runner}; {self.scheduling}"
+
+
+def engine_of(vllm_config: Any) -> EngineChoice:
+    """Returns what vLLM has chosen for a configuration that it has created."""
+    from vllm import envs
+    from vllm.platforms import current_platform
+    from vllm.triton_utils import HAS_TRITON
+
+    speculative = vllm_config.speculative_config
+    is_custom = speculative is not None and speculative.method == "custom_class"
+    is_v2, is_async = vllm_config.use_v2_model_runner, vllm_config.scheduler_config.async_scheduling
+    forced = envs.VLLM_USE_V2_MODEL_RUNNER
+    unsupported = [] if is_custom else vllm_config._get_v2_model_runner_unsupported_features()
+    if is_v2:
+        why_runner = ["VLLM_USE_V2_MODEL_RUNNER=1" if forced else "vLLM's default"]
+    else:
+        why_runner = [
+            *([_ON_V1] if is_custom else []),
+            *(["VLLM_USE_V2_MODEL_RUNNER=0"] if forced is False else []),
+            *([f"V2 does not support {', '.join(unsupported)}"] if unsupported else []),
+            *([] if HAS_TRITON else ["V2 needs Triton, which is not available here"]),
+        ]
+    if is_async:
+        why_scheduling = ["vLLM's default"]
+    else:
+        why_scheduling = [
+            *([_IN_STEP] if is_custom and not is_v2 else []),
+            *(["vLLM's CPU platform has no other"] if current_platform.is_cpu() else []),
+        ] or ["--no-async-scheduling, or an option that vLLM does not combine with asynchronous scheduling"]
+    return EngineChoice(
+        shown_version(),
+        f"V{2 if is_v2 else 1} runner: {', and '.join(why_runner)}",
+        f"{'asynchronous' if is_async else 'synchronous'} scheduling: {', and '.join(why_scheduling)}",
+    )
+
+
+def shown_version() -> str:
+    """Returns version and build of the installed vLLM."""
+    found = installed_version()
+    return f"{found} ({'CPU' if is_cpu_build(found) else 'GPU'} build)"
+
+
+def conflict(async_scheduling: bool | None, *, is_api_server: bool, is_native: bool = False) -> str:
+    """Returns what asks for a runner, scheduling or frontend that the plugin cannot have; empty if nothing does.
+
+    vLLM itself raises an exception for the first two, and is silent about the last.
+
+    Args:
+        async_scheduling: value of `--async-scheduling`; None if it was not given.
+        is_api_server: whether the engine is for vLLM's OpenAI server.
+        is_native: whether vLLM's own drafters draft, with any runner and scheduling.
+    """
+    from vllm import envs
+
+    version = installed_version()
+    if envs.VLLM_USE_V2_MODEL_RUNNER and not is_native:
+        return f"VLLM_USE_V2_MODEL_RUNNER=1: {_ON_V1} (vLLM {version}); allowed: unset it, {_OTHERWISE}"
+    if async_scheduling and not is_native:
+        return f"--async-scheduling: {_IN_STEP} (vLLM {version}); allowed: leave it out, {_OTHERWISE}"
+    if is_api_server and envs.VLLM_USE_RUST_FRONTEND:
+        return f"VLLM_USE_RUST_FRONTEND=1: {_PYTHON_ONLY} (vLLM {version}); allowed: unset it, {_OTHERWISE}"
+    return ""
