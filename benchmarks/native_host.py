@@ -2,8 +2,8 @@
 
     python -m benchmarks.native_host [FILE.json]
 
-A pretended device answers each step at once: it drafts K tokens and accepts 60% of them. The time is that of `schedule`,
-`update_from_output` and `update_draft_token_ids`; arms take turns, and medians over steps are compared.
+A pretended device answers each step at once: it drafts K tokens and accepts 60% of them. The time is that of the
+calls `schedule`, `update_from_output` and `update_draft_token_ids`; arms take turns, medians over steps are compared.
 """
 
 import copy

@@ -1,7 +1,7 @@
 """Mends vLLM's V1 sampler on CPUs; a worker that has the class below as its extension imports this module.
 
-Two faults: temperature, top-k and top-p of draft positions are uninitialised memory, as the emulated kernel fills a copy
-of its output (vLLM issue 55005); and top-k raises in steps that verify no draft.
+Two faults: temperature, top-k and top-p of draft positions are uninitialised memory, as the emulated kernel fills a
+copy of its output (vLLM issue 55005); and top-k raises in steps that verify no draft.
 """
 
 from typing import Any
