@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 from vllm_spec_plugin.config.draft_length import MAX_TOKENS
 from vllm_spec_plugin.config.reading import parse_config
+from vllm_spec_plugin.proposers.native.config import METHOD as NATIVE
 from vllm_spec_plugin.proposers.ngram.config import NgramConfig
 from vllm_spec_plugin.proposers.registry import BUNDLED, Kind, method_of
 from vllm_spec_plugin.schema.errors import Mistake, config_error, did_you_mean, show, unknown_word
@@ -15,6 +16,7 @@ _VERIFICATION = {"standard": "token", "block": "block"}
 _SUFFIX_DEPTH = 24
 # vLLM's defaults: such a value changes nothing.
 _DEFAULTS = (None, False)
+_ADAPTIVE = "draft_length.policy optimal chooses each request's draft length by measured acceptance and time"
 
 
 class Converted(NamedTuple):
@@ -29,8 +31,47 @@ class Converted(NamedTuple):
     notes: list[str]
 
 
+def convert_native(given: Mapping[str, Any], source: str) -> Converted:
+    """Converts vLLM's settings to `method: vllm`: the same drafter, with draft lengths of the plugin's.
+
+    Args:
+        given: the JSON object.
+        source: its name in messages.
+
+    Raises:
+        ConfigError: a key is unknown to vLLM, or settings conflict; lists every mistake.
+    """
+    notes: list[str] = []
+    if mistakes := _unknown(given):
+        raise config_error(source, mistakes)
+    settings = {key: value for key, value in given.items() if value not in _DEFAULTS}
+    draft_length: dict[str, Any] = {"policy": "optimal"}
+    tokens = settings.pop("num_speculative_tokens", None)
+    if tokens is None and settings.get("method") == "suffix":
+        tokens = settings.get("suffix_decoding_max_tree_depth", _SUFFIX_DEPTH)
+    if tokens is not None:
+        draft_length["tokens"] = _at_most(MAX_TOKENS, tokens, "num_speculative_tokens", notes)
+        notes.append("num_speculative_tokens: policy optimal drafts up to so many, as many as pay; fixed always all")
+    for key in ("num_speculative_tokens_per_batch_size", "enable_adaptive_verification"):
+        if settings.pop(key, None):
+            notes.append(f"{key}: left out; {_ADAPTIVE}")
+    config = {"proposer": {"method": NATIVE, "config": settings}, "draft_length": draft_length}
+    parse_config(config, source)
+    return Converted(config, notes)
+
+
+def _unknown(given: Mapping[str, Any]) -> list[Mistake]:
+    return [
+        Mistake(
+            key, f"unknown to vLLM {VERSIONS} (got {show(value)}){hint_for_key(key) or did_you_mean(key, list(KEYS))}"
+        )
+        for key, value in given.items()
+        if key not in KEYS
+    ]
+
+
 def convert(given: Mapping[str, Any], source: str) -> Converted:
-    """Converts vLLM's settings to the plugin's.
+    """Converts vLLM's settings to one of the plugin's own proposers.
 
     The draft length becomes the maximum of `policy: optimal`. Settings that the plugin does not have are
     dropped with a note if outputs do not depend on them, else refused.
@@ -43,13 +84,7 @@ def convert(given: Mapping[str, Any], source: str) -> Converted:
         ConfigError: a key is unknown to vLLM, or cannot be converted; lists every mistake.
     """
     notes: list[str] = []
-    mistakes = [
-        Mistake(
-            key, f"unknown to vLLM {VERSIONS} (got {show(value)}){hint_for_key(key) or did_you_mean(key, list(KEYS))}"
-        )
-        for key, value in given.items()
-        if key not in KEYS
-    ]
+    mistakes = _unknown(given)
     settings = {key: value for key, value in given.items() if key in KEYS and value not in _DEFAULTS}
     mistakes += [
         Mistake(key, f"got {show(value)}; {KEYS[key].reason}; allowed: leave it out")

@@ -171,7 +171,7 @@ def test_each_key_that_is_kept_exists_in_a_section():
 
 @pytest.mark.parametrize(("source", "given", "proposer", "tokens"), CONVERTED)
 def test_a_known_json_is_converted(source, given, proposer, tokens):
-    result = run("convert", json.dumps(given))
+    result = run("convert", "--own", json.dumps(given))
     assert result.exit_code == 0, result.stderr
     config = yaml.safe_load(result.stdout)
     parse_config(config, source)
@@ -182,15 +182,15 @@ def test_a_known_json_is_converted(source, given, proposer, tokens):
 @pytest.mark.parametrize(("source", "given", "words"), REFUSED)
 def test_a_json_that_cannot_be_converted_is_refused_with_the_reason(source, given, words):
     for each in words:
-        assert_mistake(run("convert", json.dumps(given)), each)
+        assert_mistake(run("convert", "--own", json.dumps(given)), each)
 
 
 def test_each_key_that_is_left_out_has_a_comment():
     given = DRAFT | {"num_speculative_tokens": 5, "draft_tensor_parallel_size": 1, "attention_backend": "TRITON_ATTN"}
-    out = run("convert", json.dumps(given)).stdout
+    out = run("convert", "--own", json.dumps(given)).stdout
     assert "# draft_tensor_parallel_size: left out; the draft model has the target's tensor-parallel" in out
     assert "# attention_backend: left out; vLLM chooses" in out
-    out = run("convert", '{"method": "ngram", "num_speculative_tokens": 5, "prompt_lookup_max": 500}').stdout
+    out = run("convert", "--own", '{"method": "ngram", "num_speculative_tokens": 5, "prompt_lookup_max": 500}').stdout
     assert "# prompt_lookup_max: got 500; 16 is the maximum here" in out
 
 
@@ -222,13 +222,13 @@ def test_the_draft_models_keys_are_kept():
 
 def test_a_file_is_written_once(tmp_path):
     path = tmp_path / "plugin.yaml"
-    assert run("convert", '{"method": "suffix"}', "--out", path).exit_code == 0
+    assert run("convert", "--own", '{"method": "suffix"}', "--out", path).exit_code == 0
     assert run("check", path).exit_code == 0
-    assert_mistake(run("convert", '{"method": "suffix"}', "--out", path), "exists; allowed: a new file")
+    assert_mistake(run("convert", "--own", '{"method": "suffix"}', "--out", path), "exists; allowed: a new file")
 
 
 def test_a_key_that_vllm_has_elsewhere_gets_a_hint():
-    result = run("convert", json.dumps(DRAFT | {"trust_remote_code": True}))
+    result = run("convert", "--own", json.dumps(DRAFT | {"trust_remote_code": True}))
     assert_mistake(result, "unknown to vLLM 0.32 and 0.33 (got true); give vllm serve --trust-remote-code")
 
 
@@ -257,3 +257,26 @@ def test_standard_input_and_what_is_not_an_object():
 )
 def test_a_plugin_yaml_with_keys_or_methods_of_vllm_gets_a_hint(line, words):
     assert_mistake(run("check", "-", input=line), words)
+
+
+def test_by_default_vllms_own_drafter_drafts() -> None:
+    given = {
+        "method": "eagle3",
+        "model": "org/head",
+        "num_speculative_tokens": 5,
+        "draft_sample_method": "probabilistic",
+    }
+    table = {"num_speculative_tokens_per_batch_size": [[1, 8, 5], [9, 64, 0]], "enable_adaptive_verification": True}
+    out = run("convert", json.dumps(given | table)).stdout
+    data = yaml.safe_load(out)
+    assert data["proposer"]["method"] == "vllm"
+    del given["num_speculative_tokens"]
+    assert data["proposer"]["config"] == given
+    assert data["draft_length"] == {"policy": "optimal", "tokens": 5}
+    assert parse_config(data, "converted").is_native
+    assert all(f"# {key}: left out" in out for key in table)
+
+
+def test_what_vllm_does_not_know_is_refused_by_default_too() -> None:
+    assert_mistake(run("convert", '{"method": "mtp", "num_spec_tokens": 3}'), "num_spec_tokens: unknown to vLLM")
+    assert_mistake(run("convert", '{"num_speculative_tokens": 3}'), "proposer.config: got neither method nor model")

@@ -9,7 +9,7 @@ from tests.unit.config.cases import DRAFT, MEDUSA, NGRAM, message_of
 from vllm_spec_plugin.proposers import registry
 
 MEMBERS = ", ".join(sorted(map(registry.method_of, registry.BUNDLED)))
-METHODS = f"cascade, {MEMBERS}"
+METHODS = f"cascade, {MEMBERS}, vllm"
 # What a file says, in one line, and below it the message, in which METHODS and MEMBERS stand for these.
 MISTAKES = """
 proposer: {method: ngram, min_order: 99}
@@ -38,7 +38,7 @@ proposer: {method: ngram}, verification: {7: 1}
     verification.7: got 7 as a key; allowed: lenience, method
 {}
     proposer: missing; allowed: a section with the key method (cascade or draft_model or eagle3 or medusa or
-    ngram or prediction or suffix) and the keys of that choice
+    ngram or prediction or suffix or vllm) and the keys of that choice
 null
     it is empty; allowed: a YAML mapping with the keys proposer, draft_length, verification, stream_granularity,
     stream_tokens (proposer is required)
@@ -278,3 +278,28 @@ def test_under_an_unknown_method_only_what_is_certainly_wrong_is_listed(
     lines = message_of({"proposer": proposer}).removeprefix("spec.yaml: ").splitlines()
     mistakes = lines[1:] if len(lines) > 1 else lines
     assert [line.split(":")[0].strip() for line in mistakes] == [f"proposer.{key}" for key in keys]
+
+
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        (
+            {"method": "mtp", "num_speculative_tokens": 3},
+            "proposer.config.num_speculative_tokens: got 3, but draft_length",
+        ),
+        (
+            {"method": "mtp", "enable_adaptive_verification": True},
+            "proposer.config.enable_adaptive_verification: got true",
+        ),
+        ({"method": "custom_class", "model": "a.B"}, "proposer.config.method: got the text 'custom_class'; allowed:"),
+        ({}, "proposer.config: got neither method nor model"),
+        ("eagle3", "proposer.config: got the text 'eagle3'; allowed: a speculative config of vLLM's"),
+    ],
+)
+def test_keys_of_vllms_that_the_plugin_sets_are_refused(config: object, expected: str) -> None:
+    assert expected in message_of({"proposer": {"method": "vllm", "config": config}})
+
+
+def test_vllm_verifies_what_it_drafts() -> None:
+    data = {"proposer": {"method": "vllm", "config": {"method": "mtp"}}, "verification": {"lenience": 0.9}}
+    assert "verification.lenience: got 0.9, but vLLM verifies its own drafts" in message_of(data)

@@ -74,7 +74,7 @@ def test_a_third_partys_section_is_read_and_travels(proposer: dict[str, Any], ex
         (
             {"method": "bigramm"},
             "proposer.method: got the text 'bigramm'; allowed: bigram, cascade, draft_model, eagle3, medusa, ngram, "
-            "prediction, suffix; did you mean bigram?",
+            "prediction, suffix, vllm; did you mean bigram?",
         ),
         (
             {"method": "cascade", "proposers": [NGRAM, {"method": 3}]},
@@ -150,7 +150,7 @@ def test_a_broken_one_is_told_by_its_distribution_and_harms_no_other(
     assert parse_config({"proposer": NGRAM}, "spec.yaml").proposer.method == "ngram"
     assert message_of({"method": "nothing"}) == (
         "proposer.method: got the text 'nothing'; allowed: cascade, draft_model, eagle3, medusa, ngram, "
-        "prediction, suffix"
+        "prediction, suffix, vllm"
     )
     assert any(start in record.message for record in caplog.records)
 

@@ -8,7 +8,7 @@ from vllm_spec_plugin.compat.facts import Facts, Layer, ModelFacts, ServerFacts
 from vllm_spec_plugin.config import parse_config
 from vllm_spec_plugin.schema.errors import ConfigError
 from vllm_spec_plugin.support.refusals import check, features_of, refusals
-from vllm_spec_plugin.support.rules import EVERYTHING, RULES, TESTED_CONNECTORS, Feature
+from vllm_spec_plugin.support.rules import EVERYTHING, NATIVE, RULES, TESTED_CONNECTORS, Feature
 
 TARGET = ModelFacts("/models/target", "LlamaForCausalLM")
 DRAFT = ModelFacts("/models/draft", "Qwen3ForCausalLM")
@@ -29,8 +29,14 @@ def server(**changes):
     return Facts(TARGET, DRAFT, ServerFacts(**changes))
 
 
+def on_cpu(layer):
+    return replace(target(layer), server=ServerFacts(on_cpu=True))
+
+
 # Per rule: facts that it refuses, the features that it refuses, and what the message must say.
 CASES = [
+    (on_cpu(Layer.RECURRENT), NATIVE, "which has recurrent state; vLLM's V1 runner computes recurrent state wrongly"),
+    (on_cpu(Layer.MLA), NATIVE, "(MLA); vLLM's V1 runner computes different logits when it verifies drafts on a CPU"),
     (target(Layer.FULL, Layer.RECURRENT), CHAINS, "--model: got '/models/target' (LlamaForCausalLM), which has recur"),
     (target(Layer.MLA), CHAINS, "--model: got '/models/target' (LlamaForCausalLM), which has multi-head latent"),
     (target(Layer.FULL, Layer.CHUNKED), CHAINS, "which has chunked local attention; drafts were not tested with it"),
@@ -88,7 +94,7 @@ def test_what_is_in_the_way_is_refused_by_name(facts, features, said):
 
 
 def test_every_rule_has_a_case():
-    found = {refusal.rule for facts, _, _ in CASES for refusal in refusals(EVERYTHING, facts)}
+    found = {refusal.rule for facts, _, _ in CASES for refusal in refusals(EVERYTHING | NATIVE, facts)}
     assert found == set(RULES)
 
 
@@ -149,3 +155,12 @@ def test_several_reasons_are_listed():
     first, *rest = str(caught.value).splitlines()
     assert first == "plugin.yaml cannot be served here, for 2 reasons:"
     assert [line.split(":")[0] for line in rest] == ["  --model", "  --pipeline-parallel-size"]
+
+
+@pytest.mark.parametrize("layer", [Layer.RECURRENT, Layer.MLA, Layer.CHUNKED])
+def test_vllms_own_drafters_are_served_wherever_vllm_is_right(layer):
+    config = parse_config({"proposer": {"method": "vllm", "config": {"method": "mtp"}}}, "x.yaml")
+    assert features_of(config) == NATIVE
+    facts = target(layer, takes_media=True, has_mrope=True)
+    assert not refusals(NATIVE, replace(facts, server=ServerFacts(pipeline_parallel_size=2, kv_connector="Nixl")))
+    assert not refusals(NATIVE, replace(facts, server=ServerFacts(on_cpu=True, runner="V2")))
