@@ -33,7 +33,7 @@ def doctor(
     if options and model is None:
         raise typer.BadParameter(f"{options[0]} is an option of vllm serve; allowed: with --model only")
     rows = list(_installed())
-    has_vllm = ("vLLM", PROBLEM) not in [(name, state) for name, _, state in rows]
+    has_vllm = not any(name == "vLLM" and state == PROBLEM for name, _, state in rows)
     if has_vllm:
         rows += _device()
     print_table(rows)

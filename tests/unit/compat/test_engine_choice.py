@@ -4,7 +4,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from vllm_spec_plugin.compat import engine_choice
 from vllm_spec_plugin.compat.engine_choice import conflict, engine_of
 from vllm_spec_plugin.compat.installed import installed_version
 from vllm_spec_plugin.tools.demo import model_path
@@ -97,9 +96,7 @@ def test_a_variable_that_asks_for_what_drafts_cannot_have(monkeypatch, variable,
     assert found.startswith(said)
     assert bool(found) == bool(said)
     if said:
-        assert found.endswith(
-            f"(vLLM {engine_choice.installed_version()}); allowed: unset it, or serve without a plugin.yaml"
-        )
+        assert found.endswith(f"(vLLM {installed_version()}); allowed: unset it, or serve without a plugin.yaml")
 
 
 def test_asynchronous_scheduling_is_a_conflict_only_if_asked_for():
