@@ -42,7 +42,7 @@ def test_greedy_output_is_that_without_speculation(name: str, target: Target, ar
 
 @pytest.mark.parametrize("name", SAMPLED)
 def test_sampled_output_has_the_exact_distribution(name: str, target: Target, arms: Arms) -> None:
-    """Seed 0. 5 settings, 16 prompts, 48 tokens (full: 4 times). False-alarm rate of this test with all drafters: 1e-3."""
+    """Seed 0. 5 settings, 8 prompts, 24 tokens (full: 4 times). False-alarm rate with all drafters together: 1e-3."""
     result, tests = run_sampled(arms, engine(name, target), target, SETTINGS, ROUNDS)
     assert name == "none" or min(result.accepted, result.rejected) > 50
     for setting, test in tests.items():
@@ -54,3 +54,18 @@ def test_sampled_output_has_the_exact_distribution(name: str, target: Target, ar
 def test_seeded_output_does_not_depend_on_its_company(name: str, target: Target, arms: Arms) -> None:
     _, test = run_seeded(arms, engine(name, target), target)
     assert test.p_value > FALSE_ALARMS
+
+
+def test_sabotaged_sampler_is_noticed(bundled: Target, arms: Arms) -> None:
+    """At temperature 1 its p-value is below 1e-6, that of a sound sampler is not.
+
+    Seed 0. 8 prompts, 3 outputs of 24 tokens each. False-alarm rate of the sound run: 1e-3 / 50.
+    """
+    settings = {"temperature 1": SETTINGS["temperature 1"]}
+    drafting = engine("draft_model", bundled)
+    found = {
+        sabotage: run_sampled(arms, drafting, bundled, settings, 3, sabotage)[1]["temperature 1"].p_value
+        for sabotage in ("", "keep_some_rejected")
+    }
+    print(found)
+    assert found["keep_some_rejected"] < 1e-6 < FALSE_ALARMS / NUM_TESTS < found[""]

@@ -15,11 +15,12 @@ from tests.engine.exact import Reference
 from tests.engine.jobs import Job, Request
 from tests.engine.v2.cells import MIN_P, SETTINGS, run_greedy, run_sampled, run_seeded
 from tests.engine.v2.drafters import DRAFTERS, Target, bundled_target, engine, mtp_target
-from tests.engine.v2.page import PAGE, RESULTS, render
+from tests.engine.v2.page import PAGE, RESULTS, with_tables
+from tests.sizes import is_full
 from vllm_spec_plugin.tools.engine_child import EngineError
 from vllm_spec_plugin.tools.report.provenance import provenance
 
-_ROUNDS = 4
+_ROUNDS = 4 if is_full() else 1
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -33,29 +34,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if unknown := set(names) - set(DRAFTERS):
         parser.error(f"--only: unknown drafters {', '.join(sorted(unknown))}; allowed: {', '.join(DRAFTERS)}")
     if not options.page:
-        found = {key: value for key, value in provenance([], 0, []).items() if key in ("date", "versions", "machine")}
-        of_version = results.setdefault(version("vllm").partition("+")[0], {"drafters": {}})
-        with tempfile.TemporaryDirectory(prefix="v2-") as folder:
-            of_version["drafters"] |= _run(names, Path(folder))
-        of_version |= found
-        RESULTS.write_text(json.dumps(dict(sorted(results.items())), indent=1) + "\n")
-    PAGE.write_text(render(results))
+        _run(names, results)
+    PAGE.write_text(with_tables(PAGE.read_text(), json.loads(RESULTS.read_text())))
     return 0
 
 
-def _run(names: Sequence[str], folder: Path) -> dict[str, Any]:
-    arms = Arms(folder, folder / "results")
-    bundled, mtp = bundled_target(Reference()), mtp_target(folder)
-    try:
-        rows = {}
-        for name in names:
-            start = time.perf_counter()
-            row = _row(arms, name, mtp if name.startswith("mtp") else bundled)
-            rows[name] = row | {"seconds": round(time.perf_counter() - start)}
-            print(name, json.dumps(rows[name]), flush=True)
-        return rows
-    finally:
-        arms.stop()
+def _run(names: Sequence[str], results: dict[str, Any]) -> None:
+    """Adds to the results, and writes them after each drafter."""
+    came_from = {key: value for key, value in provenance([], 0, []).items() if key in ("date", "versions", "machine")}
+    of_version = results.setdefault(version("vllm").partition("+")[0], {"drafters": {}})
+    of_version |= came_from
+    with tempfile.TemporaryDirectory(prefix="v2-") as scratch:
+        folder = Path(scratch)
+        arms, bundled, mtp = Arms(folder, folder / "results"), bundled_target(Reference()), mtp_target(folder)
+        try:
+            for name in names:
+                start = time.perf_counter()
+                row = _row(arms, name, mtp if name.startswith("mtp") else bundled)
+                row["seconds"] = round(time.perf_counter() - start)
+                print(name, json.dumps(row), flush=True)
+                rows = of_version["drafters"] | {name: row}
+                of_version["drafters"] = {each: rows[each] for each in DRAFTERS if each in rows}
+                RESULTS.write_text(json.dumps(dict(sorted(results.items())), indent=1) + "\n")
+        finally:
+            arms.stop()
 
 
 def _row(arms: Arms, name: str, target: Target) -> dict[str, Any]:

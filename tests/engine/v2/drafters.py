@@ -12,7 +12,7 @@ from tests.engine.exact import Reference, Tokens
 from tests.engine.tiny import repeating_prompts, tiny_mtp
 from vllm_spec_plugin.tools.demo import model_path
 
-NUM_PROMPTS, _LONGEST = 12, 100
+NUM_PROMPTS, _LONGEST = 8, 80
 _DRAFT_MODEL = {"method": "draft_model", "model": str(model_path("draft"))}
 _EAGLE3 = {"method": "eagle3", "model": str(model_path("eagle3"))}
 _MTP = {"method": "mtp"}
@@ -67,5 +67,5 @@ def engine(name: str, target: Target, num_tokens: int = 3, **options: Any) -> En
     config = json.dumps(DRAFTERS[name] | {"num_speculative_tokens": num_tokens}) if DRAFTERS[name] else ""
     arguments = (("skip_tokenizer_init", True),) if target.model else ()
     # Prompts are computed in chunks.
-    usual: dict[str, Any] = {"max_num_seqs": 32, "max_num_batched_tokens": 512, "num_blocks": 512}
+    usual: dict[str, Any] = {"max_num_seqs": 48, "max_num_batched_tokens": 256, "num_blocks": 384}
     return Engine(config=config, model=target.model, runner="v2", options=arguments, **usual | options)

@@ -7,12 +7,12 @@ from unittest import mock
 
 import torch
 
-_SHARE = 0.05
+_SHARE = 0.2
 
 
 @contextlib.contextmanager
 def keep_some_rejected() -> Iterator[None]:
-    """One in twenty draft tokens that V2's rejection sampler rejects is output nevertheless."""
+    """One in five draft tokens that V2's rejection sampler rejects is output nevertheless."""
     from vllm.v1.worker.gpu.spec_decode import rejection_sampler
 
     sample = rejection_sampler.rejection_sample
