@@ -22,10 +22,10 @@ PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3; do \
 	"$$python" -c 'import sys, ensurepip; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' 2>/dev/null \
 	&& echo "$$python" && break; done)
 
-.PHONY: help setup demo serve test test-unit test-full test-pages matrix seams docs figures loadtest lint format clean
+.PHONY: help setup demo serve test test-unit test-full test-pages matrix v2 seams docs figures loadtest lint format clean
 
 help: ## List the targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  %-10s %s\n", $$1, $$2 }'
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  %-10s %s\n", $$1, $$2 }'
 
 setup: $(STAMP) ## Create .venv with vLLM (its CPU build without an NVIDIA GPU), this project and its tools
 
@@ -110,6 +110,9 @@ test-pages: setup docs ## Open reports and the documentation site in headless Ch
 
 matrix: setup ## Test architectures with ways of drafting, and write docs/support.md: make matrix [ONLY=gemma3,llama_lora]
 	$(VENV)/bin/python -m tests.matrix $(if $(ONLY),--only $(ONLY))
+
+v2: setup ## Test vLLM's own drafters on its V2 runner, and write docs/v2.md: make v2 [VLLM=0.33.0] [ONLY=mtp,ngram_gpu]
+	$(VENV)/bin/python -m tests.engine.v2 $(if $(ONLY),--only $(ONLY))
 
 seams: .venv/.setup-done ## Compare the private names of vLLM that the plugin uses: make seams [VLLM=0.33.0] [UPDATE=1]
 	@.venv/bin/python -m tests.seams $(if $(filter command line,$(origin VLLM)),--vllm $(VLLM)) $(if $(UPDATE),--update)

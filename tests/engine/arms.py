@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.engine.forks import ForkServer
+from tests.engine.v2 import RUNNER, runner_environment
 from tests.fixed_length import fixed_length
 from vllm_spec_plugin.tools.certify.engines import EngineProcess
 from vllm_spec_plugin.tools.certify.jobs import Job, Result
@@ -72,6 +73,7 @@ class Engine:
     # configs; the note "lengths" has those of trees.
     random_lengths: bool = False
     model: str = ""  # Folder of the target; empty is the bundled one.
+    runner: str = "v1"  # vLLM's model runner; of "v2" see `tests/engine/v2`.
     # Further keyword arguments of `vllm.LLM`, which win over these, as pairs; so are dicts among them.
     options: tuple[tuple[str, Any], ...] = ()
 
@@ -123,7 +125,7 @@ class Arms:
         """
         self._folder, self._num_started = folder, 0
         self._alive: dict[Engine, EngineProcess] = {}
-        self._forks: ForkServer | None = None
+        self._forks: dict[str, ForkServer] = {}
         self._results = results
         results.mkdir(exist_ok=True)
 
@@ -142,8 +144,12 @@ class Arms:
         # A process that has looked for a GPU must not be forked.
         if not runs_on_cpu():
             return (sys.executable,)
-        self._forks = self._forks or ForkServer(self._folder, environment)
-        return self._forks.python
+        runner = environment.get(RUNNER, "0")
+        if runner not in self._forks:
+            folder = self._folder / f"forks{runner}"
+            folder.mkdir()
+            self._forks[runner] = ForkServer(folder, environment)
+        return self._forks[runner].python
 
     def log(self, engine: Engine) -> str:
         """What that engine printed when it last ran."""
@@ -153,8 +159,8 @@ class Arms:
         """Ends all."""
         while self._alive:
             self._alive.popitem()[1].stop()
-        if self._forks:
-            self._forks.stop()
+        for forks in self._forks.values():
+            forks.stop()
 
     def _arm(self, engine: Engine) -> EngineProcess:
         arm = self._alive.pop(engine, None)
@@ -165,7 +171,7 @@ class Arms:
             if len(self._alive) == _MOST_ALIVE:
                 self._alive.pop(next(iter(self._alive))).stop()
             self._num_started += 1
-            environment = {**os.environ, **ENVIRONMENT}
+            environment = runner_environment(engine.runner, {**os.environ, **ENVIRONMENT})
             if ("tensor_parallel_size", 2) in engine.options:
                 environment |= {"VLLM_CPU_OMP_THREADS_BIND": "0|1", "OMP_NUM_THREADS": "1"}
                 python: Sequence[str] = (sys.executable,)

@@ -12,6 +12,7 @@ from unittest import mock
 
 import torch
 
+from tests.engine.v2.sabotage import keep_some_rejected
 from vllm_spec_plugin.verification import block, chain, noise, tree
 
 _ENTRY_POINT, _ROOT = Path(__file__).parent / "vllm_plugin", Path(__file__).parents[2]
@@ -198,6 +199,7 @@ SABOTAGES: dict[str, Callable[[], AbstractContextManager[None]]] = {
         one_noise_for_all_positions,
         grammar_at_the_first_row_only,
         stale_target_kv,
+        keep_some_rejected,
     )
 }
 

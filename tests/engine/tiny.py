@@ -197,6 +197,40 @@ def tiny_eagle3(folder: Path) -> Path:
     return path
 
 
+def tiny_mtp(folder: Path) -> Path:
+    """Makes a MiMo, which is a Qwen2 with a layer that predicts one more token, unless it is there; returns its folder.
+
+    That layer computes the target's first layer over the embeddings alone, so it is right as often as a target without
+    its second layer. The output layer is larger than in other models: at temperature 1 likely tokens stand out.
+    """
+    path = folder / "mtp"
+    if path.exists():
+        return path
+    import torch
+    from safetensors.torch import load_file, save_file
+
+    base = tiny_model("qwen2", folder)
+    tensors = load_file(base / "model.safetensors")
+    tensors["lm_head.weight"] *= 6
+    embeddings, hidden = tensors["model.embed_tokens.weight"], _USUAL["hidden_size"]
+    layer = {name.removeprefix("model.layers.0."): value for name, value in tensors.items() if ".layers.0." in name}
+    layer |= {
+        "token_layernorm.weight": embeddings.square().mean().sqrt().expand(hidden),
+        "hidden_layernorm.weight": torch.ones(hidden),
+        "input_proj.weight": torch.eye(2 * hidden)[hidden:],
+        "final_layernorm.weight": tensors["model.norm.weight"],
+    }
+    tensors |= {f"model.mtp_layers.0.{name}": value.clone() for name, value in layer.items()}
+    config = json.loads((base / "config.json").read_text())
+    config |= {"architectures": ["MiMoForCausalLM"], "num_nextn_predict_layers": 1}
+    partial = path.with_name(f"{path.name}.partial")
+    partial.mkdir(exist_ok=True)
+    save_file(tensors, partial / "model.safetensors")
+    (partial / "config.json").write_text(json.dumps(config))
+    partial.rename(path)
+    return path
+
+
 def tiny_adapter(model: Path) -> Path:
     """Makes a LoRA adapter of a Llama from `tiny_model` with random weights, unless it is there; returns its folder."""
     path = model.with_name(f"{model.name}-lora")

@@ -1,0 +1,29 @@
+"""V2 samplers that are wrong on purpose."""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+from unittest import mock
+
+import torch
+
+_SHARE = 0.2
+
+
+@contextlib.contextmanager
+def keep_some_rejected() -> Iterator[None]:
+    """One in five draft tokens that V2's rejection sampler rejects is output nevertheless."""
+    from vllm.v1.worker.gpu.spec_decode import rejection_sampler
+
+    sample = rejection_sampler.rejection_sample
+
+    def sample_leniently(logits: Any, draft_logits: Any, tokens: Any, starts: Any, *args: Any, **kwargs: Any) -> Any:
+        sampled, num_sampled = sample(logits, draft_logits, tokens, starts, *args, **kwargs)
+        rejected = (starts[:-1] + num_sampled).long()
+        is_kept = (rejected < starts[1:]) & (torch.rand(len(rejected), device=rejected.device) < _SHARE)
+        row = is_kept.nonzero()[:, 0]
+        sampled[row, num_sampled[row].long() - 1] = tokens[rejected[row]].to(sampled.dtype)
+        return sampled, num_sampled
+
+    with mock.patch.object(rejection_sampler, "rejection_sample", sample_leniently):
+        yield
