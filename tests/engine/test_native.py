@@ -1,6 +1,8 @@
 """vLLM's own drafters with the plugin's draft lengths: what vLLM would output, whatever the lengths are."""
 
+import dataclasses
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +13,10 @@ from tests.engine.exact import Reference, Tokens
 from tests.engine.greedy import assert_same_tokens
 from tests.engine.jobs import Job, Request
 from tests.engine.samples import Plan, exact_tests, impossible, sample
+from tests.engine.v2.cells import run_greedy
+from tests.engine.v2.drafters import DRAFTERS as V2_DRAFTERS
+from tests.engine.v2.drafters import bundled_target, mtp_target
+from tests.engine.v2.drafters import engine as v2_engine
 from tests.fixed_length import native
 from vllm_spec_plugin.tools.demo import model_path
 
@@ -82,3 +88,16 @@ def test_sampled_output_has_the_exact_distribution(name: str, arms: Arms, refere
     assert not impossible(reference, plan.settings, samples)
     tests = exact_tests(reference, plan.settings, samples)
     assert min(test.p_value for test in tests.values()) > FALSE_ALARMS / (len(tests) * len(DRAFTERS))
+
+
+@pytest.mark.parametrize("name", ["draft_model", "eagle3", "mtp", "ngram_gpu"])
+def test_on_the_v2_runner_greedy_outputs_do_not_depend_on_draft_lengths(
+    name: str, arms: Arms, reference: Reference, tmp_path: Path
+) -> None:
+    target = mtp_target(tmp_path) if name == "mtp" else bundled_target(reference)
+    config = native(json.dumps(V2_DRAFTERS[name]), 3)
+    engine = dataclasses.replace(v2_engine(name, target), config=config, random_lengths=True)
+    result = run_greedy(arms, engine, target)
+    assert min(result.accepted, result.rejected) > 10
+    drafts, tokens = (result.metrics[f"vllm:spec_decode_num_{name}"] for name in ("drafts", "draft_tokens"))
+    assert drafts < tokens < 0.9 * 3 * drafts
