@@ -1,7 +1,5 @@
 """Models the time of drafting in a step, by regression on measured steps."""
 
-from typing import Protocol
-
 import numpy as np
 
 from vllm_spec_plugin.jit import Floats
@@ -15,20 +13,6 @@ _UNCERTAINTY = 1.0
 _SHORTEST = 1e-6
 
 
-class DraftSeconds(Protocol):
-    """What planning asks of a cost model of drafting."""
-
-    @property
-    def coefficients(self) -> Floats:
-        """[3], expected seconds per step, per pass and per draft token, at least 0; valid until the next step."""
-        ...
-
-    @property
-    def catch_up_seconds(self) -> float:
-        """Expected seconds per text token of catch-up, at least 0."""
-        ...
-
-
 class DraftCostInStep:
     """The cost of a drafter whose time is part of the target's step: `StepCost` has it."""
 
@@ -39,7 +23,7 @@ class DraftCostInStep:
 
     @property
     def coefficients(self) -> Floats:
-        """See `DraftSeconds`."""
+        """[3], see `DraftCost`."""
         return np.append(0.0, self._step_cost.drafter_seconds[:2])
 
 

@@ -3,7 +3,7 @@
 from vllm_spec_plugin.jit import Floats, Ints
 from vllm_spec_plugin.scheduling.draft_length.acceptance import AcceptanceModel, expect
 from vllm_spec_plugin.scheduling.draft_length.control import Drafting
-from vllm_spec_plugin.scheduling.draft_length.draft_cost import DraftCost, DraftCostInStep, DraftSeconds
+from vllm_spec_plugin.scheduling.draft_length.draft_cost import DraftCost, DraftCostInStep
 from vllm_spec_plugin.scheduling.draft_length.request_rows import RequestRows
 
 # Prior probabilities: that a planned token is drafted, and that a draft token is accepted. Few drafts correct high
@@ -18,6 +18,7 @@ class ProposerModel:
 
     Attributes:
         num_positions: K, maximum draft tokens.
+        draft_cost: cost model of drafting.
     """
 
     def __init__(
@@ -39,20 +40,12 @@ class ProposerModel:
             cost_in_step: the cost of drafting, if its time is part of the target's step; None is measured alone.
         """
         self.num_positions = num_positions
-        self._measured_cost = DraftCost() if cost_in_step is None else None
-        self._cost_in_step = cost_in_step
+        self.draft_cost: DraftCost | DraftCostInStep = cost_in_step or DraftCost()
         self._is_cold = True
         self._present = AcceptanceModel(num_positions, requests, half_life=half_life, initial=_PRESENT)
         self._accepted = AcceptanceModel(
             num_positions, requests, half_life=half_life, initial=_ACCEPTED, is_tree=is_tree
         )
-
-    @property
-    def draft_cost(self) -> DraftSeconds:
-        """Cost model of drafting."""
-        cost = self._measured_cost or self._cost_in_step
-        assert cost is not None
-        return cost
 
     @property
     def acceptance(self) -> tuple[float, ...]:
@@ -91,15 +84,15 @@ class ProposerModel:
 
     def probed(self, step_seconds: float) -> None:
         """Sets the prior cost of drafting by the time of a target's step of one token, before any observation."""
-        if self._measured_cost is not None and not self._measured_cost.num_observations:
-            self._measured_cost = DraftCost(_PASS * step_seconds)
+        if isinstance(self.draft_cost, DraftCost) and not self.draft_cost.num_observations:
+            self.draft_cost = DraftCost(_PASS * step_seconds)
 
     def measured(self, drafting: Drafting) -> None:
         """Updates the cost of drafting by a step with a turn; ignores the first one, which may include set-up."""
-        if self._measured_cost is None:
+        if not isinstance(self.draft_cost, DraftCost) or drafting.seconds is None:
             return
         if self._is_cold:
             self._is_cold = not drafting.longest
             return
         passes = min(drafting.longest, self.num_positions)
-        self._measured_cost.observe(passes, drafting.num_drafted, drafting.caught_up, drafting.seconds)
+        self.draft_cost.observe(passes, drafting.num_drafted, drafting.caught_up, drafting.seconds)
