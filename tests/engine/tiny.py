@@ -200,8 +200,8 @@ def tiny_eagle3(folder: Path) -> Path:
 def tiny_mtp(folder: Path) -> Path:
     """Makes a MiMo, which is a Qwen2 with a layer that predicts one more token, unless it is there; returns its folder.
 
-    That layer computes the target's first layer over the embeddings alone, and the target's second adds little, so it is
-    often right. The output layer is larger than in other models: at temperature 1 likely tokens stand out.
+    That layer computes the target's first layer over the embeddings alone, and the target's second adds little: it is
+    often right. The output layer is larger than in other models, so that likely tokens stand out at temperature 1.
     """
     path = folder / "mtp"
     if path.exists():
