@@ -88,7 +88,7 @@ def _cell(run: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     try:
         return run()
     except AssertionError as error:
-        return {"wrong": str(error).partition("\n")[0]}
+        return {"wrong": str(error).partition("\n")[0] or "an output differs"}
     except EngineError as error:
         return {"error": str(error).strip().splitlines()[-1].strip(" |")}
 

@@ -83,6 +83,6 @@ def run_seeded(arms: Arms, engine: Engine, target: Target) -> tuple[Result, Test
     ]
     alone = arms.run(engine, Job(seeded))
     mixed = arms.run(engine, Job([each for pair in zip(company, seeded, strict=True) for each in pair], torch_seed=5))
-    assert mixed.tokens()[1::2] == alone.tokens()
+    assert mixed.tokens()[1::2] == alone.tokens(), "a seeded output depends on its company"
     test = context_test(target.reference, target.prompts, alone.tokens(), SEEDED, target.guess)
     return alone, test
