@@ -4,7 +4,7 @@ import pytest
 
 from tests.engine.arms import Arms
 from tests.engine.exact import Reference
-from tests.engine.v2.cells import SETTINGS, run_greedy, run_sampled, run_seeded
+from tests.engine.v2.cells import FURTHER, SETTINGS, run_greedy, run_sampled, run_seeded
 from tests.engine.v2.drafters import DRAFTERS, Target, bundled_target, engine, mtp_target
 from tests.sizes import is_full
 
@@ -15,7 +15,7 @@ GREEDY = ("draft_model", "eagle3", "mtp", "ngram_gpu")
 # Those whose sampling differs: one token is certain to be drafted, or any may be.
 SAMPLED = tuple(DRAFTERS) if is_full() else ("draft_model", "mtp_probabilistic")
 ROUNDS = 4 if is_full() else 1
-NUM_TESTS = len(SETTINGS) * len(DRAFTERS)
+NUM_TESTS = len(SETTINGS) * len(DRAFTERS) + sum(map(len, FURTHER.values()))
 
 
 @pytest.fixture(scope="module")
@@ -42,8 +42,12 @@ def test_greedy_output_is_that_without_speculation(name: str, target: Target, ar
 
 @pytest.mark.parametrize("name", SAMPLED)
 def test_sampled_output_has_the_exact_distribution(name: str, target: Target, arms: Arms) -> None:
-    """Seed 0. 5 settings, 8 prompts, 24 tokens (full: 4 times). False-alarm rate with all drafters together: 1e-3."""
-    result, tests = run_sampled(arms, engine(name, target), target, SETTINGS, ROUNDS)
+    """Seed 0. 3 settings, 8 prompts, 24 tokens; full: 4 times as many, and top-k, top-p and min-p.
+
+    False-alarm rate with all drafters together: 1e-3.
+    """
+    settings = SETTINGS | (FURTHER.get(name, {}) if is_full() else {})
+    result, tests = run_sampled(arms, engine(name, target), target, settings, ROUNDS)
     assert name == "none" or min(result.accepted, result.rejected) > 50
     for setting, test in tests.items():
         print(f"{setting}: p-value {test.p_value:.2g}")
@@ -59,7 +63,7 @@ def test_seeded_output_does_not_depend_on_its_company(name: str, target: Target,
 def test_sabotaged_sampler_is_noticed(bundled: Target, arms: Arms) -> None:
     """At temperature 1 its p-value is below 1e-6, that of a sound sampler is not.
 
-    Seed 0. 8 prompts, 3 outputs of 24 tokens each. False-alarm rate of the sound run: 1e-3 / 50.
+    Seed 0. 8 prompts, 3 outputs of 24 tokens each. False-alarm rate of the sound run: 1e-3 / 33.
     """
     settings = {"temperature 1": SETTINGS["temperature 1"]}
     drafting = engine("draft_model", bundled)

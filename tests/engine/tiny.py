@@ -200,8 +200,8 @@ def tiny_eagle3(folder: Path) -> Path:
 def tiny_mtp(folder: Path) -> Path:
     """Makes a MiMo, which is a Qwen2 with a layer that predicts one more token, unless it is there; returns its folder.
 
-    That layer computes the target's first layer over the embeddings alone, so it is right as often as a target without
-    its second layer. The output layer is larger than in other models: at temperature 1 likely tokens stand out.
+    That layer computes the target's first layer over the embeddings alone, and the target's second adds little: it is
+    often right. The output layer is larger than in other models, so that likely tokens stand out at temperature 1.
     """
     path = folder / "mtp"
     if path.exists():
@@ -212,6 +212,8 @@ def tiny_mtp(folder: Path) -> Path:
     base = tiny_model("qwen2", folder)
     tensors = load_file(base / "model.safetensors")
     tensors["lm_head.weight"] *= 6
+    for name in ("self_attn.o_proj", "mlp.down_proj"):
+        tensors[f"model.layers.1.{name}.weight"] *= 0.2
     embeddings, hidden = tensors["model.embed_tokens.weight"], _USUAL["hidden_size"]
     layer = {name.removeprefix("model.layers.0."): value for name, value in tensors.items() if ".layers.0." in name}
     layer |= {

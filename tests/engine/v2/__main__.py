@@ -13,7 +13,7 @@ from typing import Any
 from tests.engine.arms import Arms
 from tests.engine.exact import Reference
 from tests.engine.jobs import Job, Request
-from tests.engine.v2.cells import MIN_P, SETTINGS, run_greedy, run_sampled, run_seeded
+from tests.engine.v2.cells import FURTHER, MIN_P, SETTINGS, run_greedy, run_sampled, run_seeded
 from tests.engine.v2.drafters import DRAFTERS, Target, bundled_target, engine, mtp_target
 from tests.engine.v2.page import PAGE, RESULTS, with_tables
 from tests.sizes import is_full
@@ -62,7 +62,7 @@ def _run(names: Sequence[str], results: dict[str, Any]) -> None:
 
 def _row(arms: Arms, name: str, target: Target) -> dict[str, Any]:
     on = engine(name, target)
-    settings = SETTINGS | ({} if on.config else MIN_P)
+    settings = SETTINGS | FURTHER.get(name, {})
 
     def greedy() -> dict[str, Any]:
         result = run_greedy(arms, on, target)
@@ -88,7 +88,7 @@ def _cell(run: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     try:
         return run()
     except AssertionError as error:
-        return {"wrong": str(error).partition("\n")[0]}
+        return {"wrong": str(error).partition("\n")[0] or "an output differs"}
     except EngineError as error:
         return {"error": str(error).strip().splitlines()[-1].strip(" |")}
 
