@@ -4,7 +4,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from packaging.specifiers import SpecifierSet
 
-SUPPORTED = SpecifierSet(">=0.32,<0.33")
+SUPPORTED = SpecifierSet(">=0.32,<0.34")
 
 
 class UnsupportedVersionError(RuntimeError):
