@@ -104,8 +104,8 @@ def render(results: Mapping[str, Any]) -> str:
             "",
             *table,
             "",
-            '"exact" has two figures: draft tokens accepted, and draft tokens rejected, in the test. Cells name versions of',
-            f"vLLM where these differ; others are the same on {' and '.join(map(minor, results))}.",
+            '"exact" has two figures: draft tokens accepted, and draft tokens rejected, in the test. Cells name',
+            f"versions of vLLM where these differ; others are the same on {' and '.join(map(minor, results))}.",
             "",
             *(f"{number}. {note}" for note, number in notes.items()),
             "",
@@ -133,8 +133,8 @@ def _keys(results: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 def _by_version(results: Mapping[str, Any], name: str, column: str) -> dict[str, Mapping[str, Any]]:
     """A cell on each version that it was run on."""
-    cells = {minor(version): run["rows"].get(name, {}).get("cells", {}).get(column) for version, run in results.items()}
-    return {version: cell for version, cell in cells.items() if cell}
+    cells = {minor(vllm): run["rows"].get(name, {}).get("cells", {}).get(column) for vllm, run in results.items()}
+    return {vllm: cell for vllm, cell in cells.items() if cell}
 
 
 def _trees(results: Mapping[str, Any]) -> list[str]:
@@ -167,8 +167,8 @@ def _table(results: Mapping[str, Any], notes: dict[str, int]) -> list[str]:
 def _cell(cells: Mapping[str, Mapping[str, Any]], num_versions: int, notes: dict[str, int]) -> str:
     """A cell's text; with versions, unless it is the same on all."""
     texts: dict[str, list[str]] = {}
-    for version, cell in cells.items():
-        texts.setdefault(_text(cell, notes), []).append(version)
+    for its, cell in cells.items():
+        texts.setdefault(_text(cell, notes), []).append(its)
     if [len(versions) for versions in texts.values()] == [num_versions]:
         return next(iter(texts))
     return "<br>".join(f"{', '.join(versions)}: {text}" for text, versions in texts.items())
@@ -188,17 +188,17 @@ def _note(reason: str) -> str:
 
 def _how(results: Mapping[str, Any]) -> list[str]:
     lines = _HOW.format(tokens=NUM_TOKENS, tie=TOLERANCE).splitlines()
-    for version, run in results.items():
+    for vllm, run in results.items():
         dates = sorted({row["date"] for row in run["rows"].values()})
         line = _RUN.format(
-            vllm=version,
+            vllm=vllm,
             dates=" to ".join(dict.fromkeys((dates[0], dates[-1]))),
             seconds=sum(row["seconds"] for row in run["rows"].values()),
             cpu=run["machine"]["cpu"],
             cores=run["machine"]["cores"],
             versions=", ".join(f"{name} {its}" for name, its in run["versions"].items() if name != "vllm"),
         )
-        lines.append(line + _ASSEMBLED * (version in ADDED))
+        lines.append(line + _ASSEMBLED * (vllm in ADDED))
     return lines
 
 

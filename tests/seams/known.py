@@ -1,6 +1,6 @@
-"""What the plugin's code does not show: features, the classes of some variables, and names that are used indirectly."""
+"""What the plugin's code does not show: features, classes of some variables, and names that are used indirectly."""
 
-# Per feature, the modules of the plugin that use vLLM for it; the most specific one counts. Trees, heads and draft models
+# Per feature, modules of the plugin that use vLLM for it; the most specific one counts. Trees, heads and draft models
 # need chains, too; heads also need what draft models need.
 FEATURES = {
     "chains": (

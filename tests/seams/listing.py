@@ -62,7 +62,7 @@ class Listing:
 
     def updated(self, version: str, pins: dict[str, Pin], features: Mapping[str, str]) -> "Listing":
         """Returns a list with the names of a version; those of other versions stay as they are."""
-        every = {each: names for each, names in {**self.pins, version: pins}.items()}
+        every = {**self.pins, version: pins}
         used = set().union(*every.values())
         return Listing(
             {each: every[each] for each in sorted(every, key=Version)},

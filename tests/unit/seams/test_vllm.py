@@ -1,4 +1,4 @@
-"""The list names all that the plugin uses of the installed vLLM, as it is there, and is compared by version and feature.
+"""The list names all that the plugin uses of the installed vLLM, as it is there; versions are compared by feature.
 
 The list has hundreds of names with their signatures and hashes: whatever goes wrong in finding or describing them shows
 as a difference from it.
