@@ -98,7 +98,7 @@ def render(results: Mapping[str, Any]) -> str:
             "**Decoder-only models whose layers are full or sliding-window attention are served exactly. Others are",
             "refused at start-up, with the reason.**",
             f"Of {len(verdicts)} cells below, {count[EXACT]} are exact and {count[REFUSED]} refused, on vLLM "
-            f"{' and '.join(map(minor, results))}; {len(verdicts) - sum(count.values())} have another result.",
+            f"{' and '.join(map(minor, results))}; {len(verdicts) - sum(count.values())} have another result, or differ.",
             "",
             "## Models",
             "",
