@@ -88,7 +88,7 @@ def render(results: Mapping[str, Any]) -> str:
     verdicts = [{cell["verdict"] for cell in _by_version(results, *key).values()} for key in _keys(results)]
     count = {verdict: verdicts.count({verdict}) for verdict in (EXACT, REFUSED)}
     notes: dict[str, int] = {}
-    table = _table(results, notes)
+    table, vllms = _table(results, notes), " and ".join(map(minor, results))
     return "\n".join(
         [
             "# What is served",
@@ -97,15 +97,15 @@ def render(results: Mapping[str, Any]) -> str:
             "",
             "**Decoder-only models whose layers are full or sliding-window attention are served exactly. Others are",
             "refused at start-up, with the reason.**",
-            f"Of {len(verdicts)} cells below, {count[EXACT]} are exact and {count[REFUSED]} refused, on vLLM "
-            f"{' and '.join(map(minor, results))}; {len(verdicts) - sum(count.values())} have another result, or differ.",
+            f"Of {len(verdicts)} cells below, {count[EXACT]} are exact and {count[REFUSED]} refused, on vLLM {vllms}; "
+            f"{len(verdicts) - sum(count.values())} have another result, or differ.",
             "",
             "## Models",
             "",
             *table,
             "",
             '"exact" has two figures: draft tokens accepted, and draft tokens rejected, in the test. Cells name',
-            f"versions of vLLM where these differ; others are the same on {' and '.join(map(minor, results))}.",
+            f"versions of vLLM where these differ; others are the same on {vllms}.",
             "",
             *(f"{number}. {note}" for note, number in notes.items()),
             "",
