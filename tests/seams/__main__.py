@@ -5,26 +5,31 @@ import sys
 import zipfile
 from collections.abc import Sequence
 from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
 
 from packaging.version import Version
 
 from tests.seams.listing import LIST, PACKAGE, PLUGIN, ROOT, Listing, compare, features_of, find_uses, pins_of, report
-from tests.seams.sources import Reader, Sources, folder_reader, installed, wheel_reader
+from tests.seams.sources import Root, Sources
 from tests.wheels import DownloadError, download
 
 
-def open_vllm(wanted: str | None) -> tuple[str, Reader]:
-    """The release and the reader of an installed vLLM, or of that version's wheel.
+def open_vllm(wanted: str | None) -> tuple[str, Root]:
+    """The release of the installed vLLM and the folder of its package, or that version and its wheel.
 
     Raises:
         DownloadError: there is no wheel of that version.
         ModuleNotFoundError: no vLLM is installed.
     """
     if wanted is None:
-        return version(PACKAGE).split("+")[0], folder_reader(installed(PACKAGE), PACKAGE)
+        spec = find_spec(PACKAGE)
+        if spec is None or spec.origin is None:
+            raise ModuleNotFoundError(f"{PACKAGE} is not installed")
+        return version(PACKAGE).split("+")[0], Path(spec.origin).parent.parent
     wheel = download(wanted)
     try:
-        return wanted, wheel_reader(wheel)
+        return wanted, zipfile.Path(wheel)
     except zipfile.BadZipFile:
         raise DownloadError(f"{wheel} is damaged: delete it and try again") from None
 
@@ -42,13 +47,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
 
 
-def _sources(reader: Reader) -> Sources:
-    return Sources(folder_reader(ROOT, PLUGIN), reader)
+def _sources(vllm: Root) -> Sources:
+    return Sources({PLUGIN: ROOT, PACKAGE: vllm})
 
 
 def _update(wanted: str | None) -> int:
-    found, reader = open_vllm(wanted)
-    sources = _sources(reader)
+    found, vllm = open_vllm(wanted)
+    sources = _sources(vllm)
     used_by = find_uses(sources, found)
     pins = pins_of(sources, used_by)
     if gone := sorted(key for key, pin in pins.items() if pin is None):
@@ -65,17 +70,17 @@ def _update(wanted: str | None) -> int:
 
 
 def _compare(wanted: str | None) -> int:
-    listing, (own, reader) = Listing.read(LIST), open_vllm(None)
-    used_by = find_uses(_sources(reader), own)
+    listing, (own, vllm) = Listing.read(LIST), open_vllm(None)
+    used_by = find_uses(_sources(vllm), own)
     if wanted in listing.pins:
         earlier = [each for each in listing.pins if Version(each) < Version(wanted)]
         if not earlier:
             raise ValueError(f"vLLM {wanted} is the first in {LIST.name}; allowed: a later one")
         found, before, now = wanted, earlier[-1], {**listing.pins[wanted]}
     else:
-        found, reader = open_vllm(wanted)
+        found, vllm = open_vllm(wanted)
         before = found if found in listing.pins else list(listing.pins)[-1]
-        now = pins_of(_sources(reader), listing.pins[before])
+        now = pins_of(_sources(vllm), listing.pins[before])
     changes = compare(listing.pins[before], now)
     print(f"vLLM {found}, compared with {len(listing.pins[before])} names listed for vLLM {before}\n")
     print(report(changes, listing.features, used_by))

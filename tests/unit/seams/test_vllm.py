@@ -12,9 +12,9 @@ import pytest
 from tests.seams import __main__ as command
 from tests.seams import listing
 from tests.seams.known import BY_HAND, CONVENTIONS
-from tests.seams.listing import LIST, PLUGIN, ROOT, Listing, features_of, find_uses
-from tests.seams.pins import Pin, pin
-from tests.seams.sources import Sources, folder_reader, wheel_reader
+from tests.seams.listing import LIST, PACKAGE, PLUGIN, ROOT, Listing, features_of, find_uses
+from tests.seams.pins import Pin
+from tests.seams.sources import Sources
 
 BEFORE, AFTER = Pin(("self",), "1"), Pin(("self", "reason"), "1")
 OURS, VLLM = command.open_vllm(None)
@@ -22,7 +22,7 @@ OURS, VLLM = command.open_vllm(None)
 
 @pytest.fixture(scope="module")
 def sources() -> Sources:
-    return Sources(folder_reader(ROOT, PLUGIN), VLLM)
+    return Sources({PLUGIN: ROOT, PACKAGE: VLLM})
 
 
 @pytest.fixture(scope="module")
@@ -67,29 +67,26 @@ def test_every_convention_names_a_class(sources: Sources) -> None:
 
 
 @pytest.mark.usefixtures("used")
-def test_another_vllm_is_compared_with_the_newest_listed(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], list_file: Path
+def test_a_wheel_is_compared_with_the_newest_listed_version(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], list_file: Path, tmp_path: Path
 ) -> None:
-    only = {OURS: Listing.read(LIST).pins[OURS]}
-    Listing(only, Listing.read(LIST).features).write(list_file)
-    files = {
-        "vllm/v1/request.py": ("def num_tokens(self)", "def num_all_tokens(self)"),
-        "vllm/v1/core/block_pool.py": ("def free_blocks(self, ", "def free_blocks(self, reason, "),
-        "vllm/v1/core/sched/scheduler.py": ("self.current_step += 1", "self.current_step += 2"),
+    own = Listing.read(LIST)
+    changed = {
+        "vllm.v1.request:Request.num_tokens": ("def num_tokens(self)", "def num_all_tokens(self)"),
+        "vllm.v1.core.block_pool:BlockPool.free_blocks": ("def free_blocks(self, ", "def free_blocks(self, reason, "),
+        "vllm.v1.core.sched.scheduler:Scheduler.schedule": ("self.current_step += 1", "self.current_step += 2"),
     }
-
-    def changed(path: str) -> str | None:
-        text = VLLM(path)
-        if path in files:
-            assert text is not None
-            assert files[path][0] in text
-            return text.replace(*files[path])
-        return text
-
-    monkeypatch.setattr(command, "open_vllm", lambda wanted: (wanted or OURS, changed if wanted else VLLM))
+    Listing({OURS: {key: own.pins[OURS][key] for key in changed}}, own.features).write(list_file)
+    with zipfile.ZipFile(tmp_path / "vllm.whl", "w") as wheel:
+        for key, (old, new) in changed.items():
+            path = f"{key.split(':')[0].replace('.', '/')}.py"
+            text = (VLLM / path).read_text()
+            assert old in text
+            wheel.writestr(path, text.replace(old, new))
+    monkeypatch.setattr(command, "download", lambda wanted: tmp_path / "vllm.whl")
     assert command.main(["--vllm", "9.9"]) == 1
     printed = capsys.readouterr().out
-    assert f"listed for vLLM {OURS}\n" in printed
+    assert f"compared with 3 names listed for vLLM {OURS}\n" in printed
     chains, _, others = printed.partition("\ntrees: unchanged\n")
     assert "\nchains: 3 changed\n  gone       vllm.v1.request:Request.num_tokens  [" in chains
     assert "  signature  vllm.v1.core.block_pool:BlockPool.free_blocks  [kv.manager]\n             + reason\n" in chains
@@ -135,24 +132,19 @@ def test_names_that_a_version_lacks_are_not_listed(
     assert list_file.read_text() == LIST.read_text()
 
 
-def test_code_for_one_version_may_use_names_of_it_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    files = {"vllm_spec_plugin/kv/a.py": "from vllm.a import f, g\n", "vllm/a.py": "def f(): ...\n"}
+def test_code_for_one_version_may_use_names_of_it_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for path, text in {f"{PLUGIN}/kv/a.py": "from vllm.a import f, g\n", "vllm/a.py": "def f(): ...\n"}.items():
+        (tmp_path / path).parent.mkdir(parents=True)
+        (tmp_path / path).write_text(text)
+    sources = Sources({PLUGIN: tmp_path, PACKAGE: tmp_path})
     monkeypatch.setattr(listing, "modules_in", lambda top, package: ["vllm_spec_plugin.kv.a"])
     monkeypatch.setattr(listing, "BY_HAND", {})
     monkeypatch.setattr(listing, "ONLY", {"vllm.a:g": ">=0.33"})
-    assert find_uses(Sources(files.get), "0.32.0") == {"vllm.a:f": {"kv.a"}}
-    assert find_uses(Sources(files.get), "0.33.0") == {"vllm.a:f": {"kv.a"}, "vllm.a:g": {"kv.a"}}
+    assert find_uses(sources, "0.32.0") == {"vllm.a:f": {"kv.a"}}
+    assert find_uses(sources, "0.33.0") == {"vllm.a:f": {"kv.a"}, "vllm.a:g": {"kv.a"}}
 
 
 def test_features_follow_from_modules() -> None:
     assert features_of(["forward.trees", "forward.runner", "kv.tree_forks"]) == "chains, trees"
     with pytest.raises(ValueError, match=r"vllm_spec_plugin.turns uses vllm: give its feature in FEATURES"):
         features_of(["turns"])
-
-
-def test_a_wheel_is_read_without_unpacking(tmp_path: Path) -> None:
-    name, code = "vllm/a.py", "class A:\n    def f(self, x=1): ...\n"
-    with zipfile.ZipFile(tmp_path / "vllm.whl", "w") as wheel:
-        wheel.writestr(name, code)
-    wheels, files = Sources(wheel_reader(tmp_path / "vllm.whl")), Sources({name: code}.get)
-    assert pin(wheels, "vllm.a", "A.f") == pin(files, "vllm.a", "A.f") is not None
