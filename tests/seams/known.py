@@ -13,7 +13,7 @@ FEATURES = {
     "CPU passes": ("compat.cpu_pass", "compat.cpu_head_pass"),
     "API": ("compat.engine_args", "compat.frontend", "compat.openai_api", "register"),
     "gate": ("compat.reading",),
-    "tools": ("compat.inspection", "compat.scripted_target", "tools"),
+    "tools": ("compat.inspection", "compat.scripted_target", "tools.bench", "tools.certify"),
 }
 
 # Names that only code for some versions of vLLM uses, and these versions: {"vllm.module:name": ">=0.33"}.
@@ -67,6 +67,7 @@ CONVENTIONS = {
     "parallel": ("vllm.config:ParallelConfig",),
     "pool": ("vllm.v1.core.block_pool:BlockPool",),
     "processor": _PROCESSORS,
+    "request": ("vllm.v1.request:Request",),
     "rows": ("vllm.v1.outputs:LogprobsLists",),
     "runner": ("vllm.v1.worker.cpu_model_runner:CPUModelRunner",),
     "sampler": ("vllm.v1.sample.sampler:Sampler",),

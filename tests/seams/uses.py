@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from tests.seams.sources import Found, Function, Sources, targets
-from tests.seams.types import Conventions, Instance, Itself, Many, Type, Types
+from tests.seams.types import Conventions, Instance, Itself, Type, Types
 
 # Builtins and helpers that are given an object and the name of one of its members.
 _BY_STRING = ("getattr", "hasattr", "setattr")
@@ -112,59 +112,29 @@ class Uses(ast.NodeVisitor):
         """Binds local variables."""
         self.visit(node.value)
         for target in node.targets:
-            self._bind(target, node.value, self._type(node.value))
+            self._bind(target, node.value)
         for target in targets(node):
             self.visit(target)
 
-    def visit_NamedExpr(self, node: ast.NamedExpr) -> None:
-        """Binds a local variable."""
-        self.visit(node.value)
-        self._bind(node.target, node.value, self._type(node.value))
-
     def visit_For(self, node: ast.For) -> None:
-        """Binds the variables of a loop."""
-        self.visit(node.iter)
-        self._loop(node.target, node.iter)
-        for statement in [*node.body, *node.orelse]:
-            self.visit(statement)
+        """Binds the variable of a loop."""
+        self._bind(node.target, node.iter)
+        self.generic_visit(node)
 
     def _comprehension(self, node: ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp) -> None:
         for generator in node.generators:
-            self.visit(generator.iter)
-            self._loop(generator.target, generator.iter)
-            for condition in generator.ifs:
-                self.visit(condition)
-        for part in (node.key, node.value) if isinstance(node, ast.DictComp) else (node.elt,):
-            self.visit(part)
+            self._bind(generator.target, generator.iter)
+        self.generic_visit(node)
 
     visit_ListComp = visit_SetComp = visit_DictComp = visit_GeneratorExp = _comprehension
 
-    def _loop(self, target: ast.expr, over: ast.expr) -> None:
-        if isinstance(over, ast.Call) and isinstance(target, ast.Tuple):
-            name = over.func.id if isinstance(over.func, ast.Name) else getattr(over.func, "attr", "")
-            parts: list[ast.expr | None] = []
-            if name == "zip":
-                parts = list(over.args)
-            elif name == "enumerate":
-                parts = [None, over.args[0]]
-            elif name == "items" and isinstance(over.func, ast.Attribute):
-                parts = [None, over.func.value]
-            for part, each in zip(target.elts, parts, strict=False):
-                self._loop(part, each) if each is not None else self._bind(part, None, None)
-            if parts:
-                return
-        type_ = self._type(over)
-        self._bind(target, None, type_.item if isinstance(type_, Many) else None)
-
-    def _bind(self, target: ast.expr, value: ast.expr | None, type_: Type) -> None:
-        if isinstance(target, ast.Tuple):
-            values = value.elts if isinstance(value, ast.Tuple) and len(value.elts) == len(target.elts) else None
-            for i, part in enumerate(target.elts):
-                each = values[i] if values else None
-                self._bind(part, each, self._type(each) if each is not None else None)
+    def _bind(self, target: ast.expr, value: ast.expr) -> None:
+        if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
+            for part, each in zip(target.elts, value.elts, strict=True):
+                self._bind(part, each)
         elif isinstance(target, ast.Name):
             self._names.pop(target.id, None)
-            if type_ is not None:
+            if (type_ := self._type(value)) is not None:
                 self._names[target.id] = type_
 
     def visit_Attribute(self, node: ast.Attribute) -> None:
