@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.assemble import ADDED
-from tests.matrix.cells import COLUMNS, EXACT, NUM_TOKENS, REFUSED, ROWS, TOLERANCE
+from tests.matrix.cells import COLUMNS, EXACT, NUM_TOKENS, REFUSED, ROWS, TOLERANCE, is_optimal
 from vllm_spec_plugin.metrics.counters import POOLING, PROMPT_EMBEDS, RESUMABLE, THINKING_BUDGET, WITHOUT_DRAFTS
 from vllm_spec_plugin.proposers.registry import BUNDLED, method_of
 from vllm_spec_plugin.support.rules import EVERYTHING, RULES, SERVED_LAYERS, TESTED_CONNECTORS, TREES
@@ -104,8 +104,8 @@ def render(results: Mapping[str, Any]) -> str:
             "",
             *table,
             "",
-            '"exact" has two figures: draft tokens accepted, and draft tokens rejected, in the test. Cells name',
-            f"versions of vLLM where these differ; others are the same on {vllms}.",
+            '"exact" has two figures: draft tokens accepted, and draft tokens rejected, in the test. The cascade has none, as',
+            f"they depend on the machine. Cells name versions of vLLM where these differ; others are the same on {vllms}.",
             "",
             *(f"{number}. {note}" for note, number in notes.items()),
             "",
@@ -159,24 +159,24 @@ def _trees(results: Mapping[str, Any]) -> list[str]:
 def _table(results: Mapping[str, Any], notes: dict[str, int]) -> list[str]:
     lines = [f"| target | {' | '.join(title for title, _ in COLUMNS.values())} |", "|---|" + "---|" * len(COLUMNS)]
     for name in dict.fromkeys(name for name, _ in _keys(results)):
-        cells = [_cell(_by_version(results, name, column), len(results), notes) for column in COLUMNS]
+        cells = [_cell(_by_version(results, name, column), column, len(results), notes) for column in COLUMNS]
         lines.append(f"| {ROWS[name].title} | {' | '.join(cells)} |")
     return lines
 
 
-def _cell(cells: Mapping[str, Mapping[str, Any]], num_versions: int, notes: dict[str, int]) -> str:
+def _cell(cells: Mapping[str, Mapping[str, Any]], column: str, num_versions: int, notes: dict[str, int]) -> str:
     """A cell's text; with versions, unless it is the same on all."""
     texts: dict[str, list[str]] = {}
     for its, cell in cells.items():
-        texts.setdefault(_text(cell, notes), []).append(its)
+        texts.setdefault(_text(cell, column, notes), []).append(its)
     if [len(versions) for versions in texts.values()] == [num_versions]:
         return next(iter(texts))
     return "<br>".join(f"{', '.join(versions)}: {text}" for text, versions in texts.items())
 
 
-def _text(cell: Mapping[str, Any], notes: dict[str, int]) -> str:
+def _text(cell: Mapping[str, Any], column: str, notes: dict[str, int]) -> str:
     if cell["verdict"] == EXACT:
-        return f"exact ({cell['accepted']}, {cell['rejected']})"
+        return EXACT if is_optimal(column) else f"exact ({cell['accepted']}, {cell['rejected']})"
     numbers = [notes.setdefault(_note(reason), len(notes) + 1) for reason in cell["reasons"]]
     return f"{cell['verdict']} ({', '.join(map(str, numbers))})"
 
