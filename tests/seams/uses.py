@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Iterable
+from itertools import zip_longest
 from pathlib import Path
 
 from tests.seams.sources import Found, Function, Sources, targets
@@ -128,13 +129,14 @@ class Uses(ast.NodeVisitor):
 
     visit_ListComp = visit_SetComp = visit_DictComp = visit_GeneratorExp = _comprehension
 
-    def _bind(self, target: ast.expr, value: ast.expr) -> None:
-        if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
-            for part, each in zip(target.elts, value.elts, strict=True):
+    def _bind(self, target: ast.expr, value: ast.expr | None) -> None:
+        if isinstance(target, ast.Tuple):
+            values = value.elts if isinstance(value, ast.Tuple) else ()
+            for part, each in zip_longest(target.elts, values[: len(target.elts)]):
                 self._bind(part, each)
         elif isinstance(target, ast.Name):
             self._names.pop(target.id, None)
-            if (type_ := self._type(value)) is not None:
+            if value is not None and (type_ := self._type(value)) is not None:
                 self._names[target.id] = type_
 
     def visit_Attribute(self, node: ast.Attribute) -> None:
