@@ -57,10 +57,8 @@ def _update(wanted: str | None) -> int:
     used_by = find_uses(sources, found)
     pins = pins_of(sources, used_by)
     if gone := sorted(key for key, pin in pins.items() if pin is None):
-        print(
-            f"vLLM {found} lacks these; stop using them first, or say in ONLY, tests/seams/known.py, for which", end=" "
-        )
-        print("versions the code is that does:", *gone, sep="\n  ")
+        print(f"vLLM {found} lacks these. Stop using them first; if only code for other versions does, say so in ONLY,")
+        print("tests/seams/known.py:", *gone, sep="\n  ")
         return 1
     names = {key: pin for key, pin in pins.items() if pin is not None}
     features = {key: features_of(modules) for key, modules in used_by.items()}

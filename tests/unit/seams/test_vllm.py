@@ -127,7 +127,7 @@ def test_names_that_a_version_lacks_are_not_listed(
 ) -> None:
     used["vllm.v1.request:Request.nothing"] = {"kv.manager"}
     assert command.main(["--update"]) == 1
-    assert "stop using them first" in (out := capsys.readouterr().out)
+    assert "lacks these. Stop using them first" in (out := capsys.readouterr().out)
     assert "  vllm.v1.request:Request.nothing\n" in out
     assert list_file.read_text() == LIST.read_text()
 
