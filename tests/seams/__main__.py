@@ -3,7 +3,7 @@
 import argparse
 import sys
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -11,6 +11,7 @@ from pathlib import Path
 from packaging.version import Version
 
 from tests.seams.listing import LIST, PACKAGE, PLUGIN, ROOT, Listing, compare, features_of, find_uses, pins_of, report
+from tests.seams.pins import Pin
 from tests.seams.sources import Root, Sources
 from tests.wheels import DownloadError, download
 
@@ -70,11 +71,12 @@ def _update(wanted: str | None) -> int:
 def _compare(wanted: str | None) -> int:
     listing, (own, vllm) = Listing.read(LIST), open_vllm(None)
     used_by = find_uses(_sources(vllm), own)
+    now: Mapping[str, Pin | None]
     if wanted in listing.pins:
         earlier = [each for each in listing.pins if Version(each) < Version(wanted)]
         if not earlier:
             raise ValueError(f"vLLM {wanted} is the first in {LIST.name}; allowed: a later one")
-        found, before, now = wanted, earlier[-1], {**listing.pins[wanted]}
+        found, before, now = wanted, earlier[-1], listing.pins[wanted]
     else:
         found, vllm = open_vllm(wanted)
         before = found if found in listing.pins else list(listing.pins)[-1]
