@@ -65,7 +65,7 @@ models do not show quality or speed. They show whether vLLM computes the same lo
 `make matrix VLLM=0.33.0` runs another version of vLLM, in its environment. All in float32:
 
 """
-_RUN = "- vLLM {vllm}: {dates}, {seconds:.0f} s of one core in all, on {cpu}, {cores} cores. Versions: {versions}."
+_RUN = "- vLLM {vllm}: {dates}, {seconds:.0f} s of one core in all, on {cores} of {cpu}. Versions: {versions}."
 _ASSEMBLED = " It has no CPU build: its Python ran with the libraries of an older one."
 
 
@@ -196,7 +196,7 @@ def _how(results: Mapping[str, Any]) -> list[str]:
             dates=" to ".join(dict.fromkeys((dates[0], dates[-1]))),
             seconds=sum(row["seconds"] for row in run["rows"].values()),
             cpu=run["machine"]["cpu"],
-            cores=run["machine"]["cores"],
+            cores="1 core" if run["machine"]["cores"] == 1 else f"{run['machine']['cores']} cores",
             versions=", ".join(f"{name} {its}" for name, its in run["versions"].items() if name != "vllm"),
         )
         lines.append(line + _ASSEMBLED * (vllm in ADDED))

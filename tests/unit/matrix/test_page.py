@@ -30,7 +30,9 @@ def test_a_cell_that_was_run_on_one_version_names_it():
     del both["0.32.0"]["rows"]["opt"]["cells"]["ngram"]
     page = render(both)
     assert "\n| OPT | 0.33: exact (1, 9) |  | exact (2, 9) |  |  |\n" in page
-    assert "- vLLM 0.33.0: 2026-01-01, 1 s of one core in all, on any, 1 cores. Versions: . It has no CPU build" in page
+    assert (
+        "- vLLM 0.33.0: 2026-01-01, 1 s of one core in all, on 1 core of any. Versions: . It has no CPU build" in page
+    )
 
 
 def test_a_cascade_has_no_figures_as_they_depend_on_the_machine():
