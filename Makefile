@@ -108,7 +108,7 @@ test-pages: setup docs ## Open reports and the documentation site in headless Ch
 	@command -v chromium >/dev/null && command -v chromedriver >/dev/null || { echo "error: apt-get install chromium chromium-driver" >&2; exit 1; }
 	$(PYTEST) tests/pages
 
-matrix: setup ## Test architectures with ways of drafting, and write docs/support.md: make matrix [ONLY=gemma3,llama_lora]
+matrix: setup ## Test architectures with ways of drafting, and write docs/support.md: make matrix [VLLM=0.33.0] [ONLY=gemma3,llama_lora]
 	$(VENV)/bin/python -m tests.matrix $(if $(ONLY),--only $(ONLY))
 
 v2: setup ## Test vLLM's own drafters on its V2 runner, and write docs/v2.md: make v2 [VLLM=0.33.0] [ONLY=mtp,ngram_gpu]

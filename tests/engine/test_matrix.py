@@ -8,7 +8,7 @@ import pytest
 
 from tests.engine.arms import REPOSITORY
 from tests.matrix.cells import ROWS
-from tests.matrix.page import RESULTS
+from tests.matrix.page import RESULTS, release
 
 pytestmark = pytest.mark.engine
 CHOICE = ["gpt_oss", "llama_lora", "granite_moe_hybrid"]
@@ -20,8 +20,7 @@ def test_a_choice_of_the_matrix_is_as_the_page_says(tmp_path):
     command = [sys.executable, "-m", "tests.matrix", "--only", ",".join(CHOICE), "--results", str(results)]
     run = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stdout + run.stderr
-    expected = json.loads(RESULTS.read_text())["rows"]
-    found = json.loads(results.read_text())["rows"]
+    found, expected = (json.loads(path.read_text())[release()]["rows"] for path in (results, RESULTS))
     verdicts, recorded = (
         {(row, column): rows[row]["cells"][column]["verdict"] for row in CHOICE for column in ROWS[row].columns}
         for rows in (found, expected)

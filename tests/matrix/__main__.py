@@ -1,4 +1,4 @@
-"""Runs the matrix and writes its page: `make matrix`, `make matrix ONLY=gemma3,llama_lora`."""
+"""Runs the matrix and writes its page: `make matrix [VLLM=0.33.0] [ONLY=gemma3,llama_lora]`."""
 
 import argparse
 import json
@@ -7,8 +7,10 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from packaging.version import Version
+
 from tests.matrix.cells import ROWS, UNTESTED, WRONG
-from tests.matrix.page import PAGE, RESULTS, render
+from tests.matrix.page import PAGE, RESULTS, release, render
 from tests.matrix.workers import run
 from vllm_spec_plugin.tools.report.provenance import provenance
 
@@ -30,13 +32,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     rows = run(names)
     seconds = time.perf_counter() - start
     path = options.results or RESULTS
-    # The other rows of an earlier run stay.
-    earlier = json.loads(path.read_text())["rows"] if path.exists() and options.only else {}
+    results = json.loads(path.read_text()) if path.exists() else {}
+    # Other versions, and the other rows of an earlier run, stay.
+    earlier = results[release()]["rows"] if release() in results and options.only else {}
     merged = {name: rows.get(name) or earlier[name] for name in ROWS if name in rows or name in earlier}
     came_from = {key: value for key, value in provenance([], 0, []).items() if key in ("versions", "machine")}
-    path.write_text(json.dumps({**came_from, "rows": merged}, indent=1) + "\n")
+    results[release()] = {**came_from, "rows": merged}
+    results = {each: results[each] for each in sorted(results, key=Version)}
+    path.write_text(json.dumps(results, indent=1) + "\n")
     if options.results is None:
-        PAGE.write_text(render(json.loads(path.read_text())))
+        PAGE.write_text(render(results))
     cells = [cell for row in rows.values() for cell in row["cells"].values()]
     bad = sum(cell["verdict"] in (WRONG, UNTESTED) for cell in cells)
     print(f"{len(cells)} cells in {seconds:.0f} s, {bad} of them wrong or untested; written to {path}")

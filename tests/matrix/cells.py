@@ -104,6 +104,11 @@ COLUMNS: dict[str, tuple[str, dict[str, Any]]] = {
 EXACT, REFUSED, WRONG, UNTESTED = "exact", "refused", "wrong", "untested"
 
 
+def is_optimal(column: str) -> bool:
+    """Whether a column drafts where that is worth its time, which depends on the machine."""
+    return bool(COLUMNS[column][1]["draft_length"]["policy"] == "optimal")
+
+
 def plugin_yaml(column: str, draft: Path) -> str:
     """The text of a column's plugin.yaml, with the folder of the draft model or head."""
     data = COLUMNS[column][1]
@@ -173,9 +178,7 @@ def judge(column: str, results: Mapping[str, Result], plain: Result) -> tuple[st
         faults.append("requests with spec: off were drafted for")
     if faults:
         return WRONG, faults
-    # `optimal` drafts where that is worth its time, which depends on the machine.
-    is_optimal = COLUMNS[column][1]["draft_length"]["policy"] == "optimal"
-    for names in [("greedy", "seeded")] if is_optimal else [("greedy",), ("seeded",)]:
+    for names in [("greedy", "seeded")] if is_optimal(column) else [("greedy",), ("seeded",)]:
         accepted, rejected = (sum(getattr(results[name], each) for name in names) for each in ("accepted", "rejected"))
         if not (accepted and rejected):
             return UNTESTED, [f"{' and '.join(names)}: {accepted} drafts accepted, {rejected} rejected"]

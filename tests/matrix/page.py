@@ -1,10 +1,12 @@
 """Writes docs/support.md from the results of the matrix and from the gates' own tables."""
 
 from collections.abc import Mapping
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from tests.matrix.cells import COLUMNS, EXACT, NUM_TOKENS, REFUSED, ROWS, TOLERANCE
+from tests.assemble import ADDED
+from tests.matrix.cells import COLUMNS, EXACT, NUM_TOKENS, REFUSED, ROWS, TOLERANCE, is_optimal
 from vllm_spec_plugin.metrics.counters import POOLING, PROMPT_EMBEDS, RESUMABLE, THINKING_BUDGET, WITHOUT_DRAFTS
 from vllm_spec_plugin.proposers.registry import BUNDLED, method_of
 from vllm_spec_plugin.support.rules import EVERYTHING, RULES, SERVED_LAYERS, TESTED_CONNECTORS, TREES
@@ -60,20 +62,33 @@ rarely right. Each cell is a separate engine; empty ones were not run:
 The cascade has policy `optimal`, which drafts as much as pays on the machine; the others draft in every step. Random
 models do not show quality or speed. They show whether vLLM computes the same logits when it verifies drafts.
 
-Run {dates}, {seconds:.0f} s of one core in all, on {cpu}, {cores} cores, float32. Versions: {versions}.
+`make matrix VLLM=0.33.0` runs another version of vLLM, in its environment. All in float32:
+
 """
+_RUN = "- vLLM {vllm}: {dates}, {seconds:.0f} s of one core in all, on {cores} of {cpu}. Versions: {versions}."
+_ASSEMBLED = " It has no CPU build: its Python ran with the libraries of an older one."
+
+
+def release() -> str:
+    """The installed vLLM's version, by which results are kept."""
+    return version("vllm").partition("+")[0]
+
+
+def minor(release: str) -> str:
+    """A version as the page names it: "0.33" of "0.33.0"."""
+    return release.rpartition(".")[0]
 
 
 def render(results: Mapping[str, Any]) -> str:
     """The page.
 
     Args:
-        results: what `make matrix` wrote.
+        results: what `make matrix` wrote, by the version of vLLM.
     """
-    cells = [cell for row in results["rows"].values() for cell in row["cells"].values()]
-    count = {verdict: sum(cell["verdict"] == verdict for cell in cells) for verdict in (EXACT, REFUSED)}
+    verdicts = [{cell["verdict"] for cell in _by_version(results, *key).values()} for key in _keys(results)]
+    count = {verdict: verdicts.count({verdict}) for verdict in (EXACT, REFUSED)}
     notes: dict[str, int] = {}
-    table = _table(results["rows"], notes)
+    table, vllms = _table(results, notes), " and ".join(map(minor, results))
     return "\n".join(
         [
             "# What is served",
@@ -82,18 +97,20 @@ def render(results: Mapping[str, Any]) -> str:
             "",
             "**Decoder-only models whose layers are full or sliding-window attention are served exactly. Others are",
             "refused at start-up, with the reason.**",
-            f"Of {len(cells)} cells below, {count[EXACT]} are exact and {count[REFUSED]} refused; "
-            f"{len(cells) - sum(count.values())} have another result.",
+            f"Of {len(verdicts)} cells below, {count[EXACT]} are exact and {count[REFUSED]} refused, on vLLM {vllms}; "
+            f"{len(verdicts) - sum(count.values())} have another result, or differ.",
             "",
             "## Models",
             "",
             *table,
             "",
-            '"exact" has two figures: draft tokens accepted, and draft tokens rejected, in the test.',
+            '"exact" has two figures: draft tokens accepted, and draft tokens rejected, in the test. The cascade has',
+            "none, as they depend on the machine. Cells name versions of vLLM where these differ; others are the same",
+            f"on {vllms}.",
             "",
             *(f"{number}. {note}" for note, number in notes.items()),
             "",
-            *_trees(results["rows"]),
+            *_trees(results),
             "",
             *_how(results),
             "",
@@ -109,9 +126,22 @@ def render(results: Mapping[str, Any]) -> str:
     )
 
 
-def _trees(rows: Mapping[str, Any]) -> list[str]:
+def _keys(results: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Rows and columns of all cells that were run."""
+    run = {(name, column) for each in results.values() for name, row in each["rows"].items() for column in row["cells"]}
+    return [(name, column) for name in ROWS for column in COLUMNS if (name, column) in run]
+
+
+def _by_version(results: Mapping[str, Any], name: str, column: str) -> dict[str, Mapping[str, Any]]:
+    """A cell on each version that it was run on."""
+    cells = {minor(vllm): run["rows"].get(name, {}).get("cells", {}).get(column) for vllm, run in results.items()}
+    return {vllm: cell for vllm, cell in cells.items() if cell}
+
+
+def _trees(results: Mapping[str, Any]) -> list[str]:
     """Which proposers draft trees, and on which targets their trees were tested."""
-    exact = [ROWS[name].title for name, row in rows.items() if row["cells"]["tree"]["verdict"] == EXACT]
+    trees = {ROWS[name].title: _by_version(results, name, "tree").values() for name in ROWS}
+    exact = [title for title, cells in trees.items() if {cell["verdict"] for cell in cells} == {EXACT}]
     in_matrix = f"`fixed`: {', '.join(exact)}; the bundled target (Llama): `fixed` and `confidence`"
     tested = _TESTED_TREES | {"draft_model": in_matrix}
     lines = ["### Trees", "", "| proposer | drafts trees with | tested on |", "|---|---|---|"]
@@ -127,17 +157,27 @@ def _trees(rows: Mapping[str, Any]) -> list[str]:
     return [*lines, "", where]
 
 
-def _table(rows: Mapping[str, Any], notes: dict[str, int]) -> list[str]:
+def _table(results: Mapping[str, Any], notes: dict[str, int]) -> list[str]:
     lines = [f"| target | {' | '.join(title for title, _ in COLUMNS.values())} |", "|---|" + "---|" * len(COLUMNS)]
-    for name, row in rows.items():
-        cells = [_cell(row["cells"][column], notes) if column in row["cells"] else "" for column in COLUMNS]
+    for name in dict.fromkeys(name for name, _ in _keys(results)):
+        cells = [_cell(_by_version(results, name, column), column, len(results), notes) for column in COLUMNS]
         lines.append(f"| {ROWS[name].title} | {' | '.join(cells)} |")
     return lines
 
 
-def _cell(cell: Mapping[str, Any], notes: dict[str, int]) -> str:
+def _cell(cells: Mapping[str, Mapping[str, Any]], column: str, num_versions: int, notes: dict[str, int]) -> str:
+    """A cell's text; with versions, unless it is the same on all."""
+    texts: dict[str, list[str]] = {}
+    for its, cell in cells.items():
+        texts.setdefault(_text(cell, column, notes), []).append(its)
+    if [len(versions) for versions in texts.values()] == [num_versions]:
+        return next(iter(texts))
+    return "<br>".join(f"{', '.join(versions)}: {text}" for text, versions in texts.items())
+
+
+def _text(cell: Mapping[str, Any], column: str, notes: dict[str, int]) -> str:
     if cell["verdict"] == EXACT:
-        return f"exact ({cell['accepted']}, {cell['rejected']})"
+        return EXACT if is_optimal(column) else f"exact ({cell['accepted']}, {cell['rejected']})"
     numbers = [notes.setdefault(_note(reason), len(notes) + 1) for reason in cell["reasons"]]
     return f"{cell['verdict']} ({', '.join(map(str, numbers))})"
 
@@ -148,19 +188,19 @@ def _note(reason: str) -> str:
 
 
 def _how(results: Mapping[str, Any]) -> list[str]:
-    versions, machine = results["versions"], results["machine"]
-    seconds = sum(row["seconds"] for row in results["rows"].values())
-    dates = sorted({row["date"] for row in results["rows"].values()})
-    named = ", ".join(f"{name} {version}" for name, version in versions.items())
-    return _HOW.format(
-        tokens=NUM_TOKENS,
-        tie=TOLERANCE,
-        dates=" to ".join(dict.fromkeys((dates[0], dates[-1]))),
-        seconds=seconds,
-        cpu=machine["cpu"],
-        cores=machine["cores"],
-        versions=named,
-    ).splitlines()
+    lines = _HOW.format(tokens=NUM_TOKENS, tie=TOLERANCE).splitlines()
+    for vllm, run in results.items():
+        dates = sorted({row["date"] for row in run["rows"].values()})
+        line = _RUN.format(
+            vllm=vllm,
+            dates=" to ".join(dict.fromkeys((dates[0], dates[-1]))),
+            seconds=sum(row["seconds"] for row in run["rows"].values()),
+            cpu=run["machine"]["cpu"],
+            cores="1 core" if run["machine"]["cores"] == 1 else f"{run['machine']['cores']} cores",
+            versions=", ".join(f"{name} {its}" for name, its in run["versions"].items() if name != "vllm"),
+        )
+        lines.append(line + _ASSEMBLED * (vllm in ADDED))
+    return lines
 
 
 def _layouts() -> list[str]:

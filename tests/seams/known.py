@@ -1,16 +1,23 @@
-"""What the plugin's code does not show: the classes of some variables, and names that are used indirectly."""
+"""What the plugin's code does not show: features, classes of some variables, and names that are used indirectly."""
 
-# The modules that hold objects of vLLM's.
-HELD_IN = (
-    "vllm_spec_plugin.compat",
-    "vllm_spec_plugin.drafting",
-    "vllm_spec_plugin.kv",
-    "vllm_spec_plugin.register",
-    "vllm_spec_plugin.scheduling",
-    "vllm_spec_plugin.verification.constraints",
-    "vllm_spec_plugin.verification.sampler",
-    "vllm_spec_plugin.forward",
-)
+# Per feature, modules of the plugin that use vLLM for it; the most specific one counts. Trees, heads and draft models
+# need chains, too; heads also need what draft models need.
+FEATURES = {
+    "chains": (
+        *(f"compat.{name}" for name in ("cpu", "cuda", "kv_cache", "runner", "sampling", "scheduler")),
+        *("drafting", "forward", "kv", "scheduling", "verification"),
+    ),
+    "trees": ("compat.tree_attention", "forward.trees", "kv.tree_forks"),
+    "heads": ("compat.eagle3", "drafting.head_engine", "drafting.target_states"),
+    "draft models": ("compat.draft_attention", "compat.draft_model", "compat.draft_pass", "drafting.draft_engine"),
+    "CPU passes": ("compat.cpu_pass", "compat.cpu_head_pass"),
+    "API": ("compat.engine_args", "compat.frontend", "compat.openai_api", "register"),
+    "gate": ("compat.reading",),
+    "tools": ("compat.inspection", "compat.scripted_target", "tools.bench", "tools.certify"),
+}
+
+# Names that only code for some versions of vLLM uses, and these versions: {"vllm.module:name": ">=0.33"}.
+ONLY: dict[str, str] = {}
 
 _RUNNER_OUTPUT = "vllm.v1.outputs:ModelRunnerOutput"
 _PROCESSORS = (
@@ -60,6 +67,7 @@ CONVENTIONS = {
     "parallel": ("vllm.config:ParallelConfig",),
     "pool": ("vllm.v1.core.block_pool:BlockPool",),
     "processor": _PROCESSORS,
+    "request": ("vllm.v1.request:Request",),
     "rows": ("vllm.v1.outputs:LogprobsLists",),
     "runner": ("vllm.v1.worker.cpu_model_runner:CPUModelRunner",),
     "sampler": ("vllm.v1.sample.sampler:Sampler",),
@@ -78,43 +86,57 @@ CONVENTIONS = {
     "vllm_config": ("vllm.config:VllmConfig",),
 }
 
-_CPU_KERNEL = "argument order of the kernel that `compat.cpu_pass` calls"
-_KV_WRITE = "wrapped by `compat.tree_attention`"
-_LIVE = "on the way to the live runner in `compat.inspection`"
-_SET_LATE = "copied to the draft's by `compat.draft_attention`"
-_FUSED = "read by name in `compat.reading`"
-_SPEC = "known by the name of its class in `compat.reading`"
-
-# Names, "module:Class.method", that the plugin depends on in ways that a reader of its code can't find, and how.
+# Names, "module:Class.method", that a module of the plugin depends on in ways that a reader of its code can't find.
 BY_HAND = {
-    "vllm._custom_ops:cpu_attention_with_kv_cache": _CPU_KERNEL,
-    "vllm._custom_ops:cpu_attn_get_scheduler_metadata": _CPU_KERNEL,
-    "vllm._custom_ops:cpu_attn_reshape_and_cache": _CPU_KERNEL,
-    "vllm.compilation.decorators:_support_torch_compile": "`do_not_compile`, set by `compat.cpu_pass`",
-    "vllm.config.cache:CacheConfig.block_size": _SET_LATE,
-    "vllm.config.cache:CacheConfig.kv_cache_layout": _SET_LATE,
-    "vllm.config.cache:CacheConfig.num_gpu_blocks": _SET_LATE,
-    "vllm.config.cache:CacheConfig.sliding_window": "set for the draft by `compat.draft_model`",
-    "vllm.config.compilation:PassConfig.fuse_qk_norm_rope_kvcache": _FUSED,
-    "vllm.config.compilation:PassConfig.fuse_rope_kvcache": _FUSED,
-    "vllm.config.compilation:PassConfig.fuse_rope_kvcache_cat_mla": _FUSED,
-    "vllm.config.vllm:VllmConfig.num_lookahead_tokens": "0 for `custom_class`: `scheduling.draft_blocks` reserves",
-    "vllm.config.vllm:VllmConfig.structured_outputs_config": "copied for the draft by `compat.draft_model`",
-    "vllm.plugins:load_general_plugins": "calls `plugin.register`",
-    "vllm.v1.attention.backends.flash_attn:FlashAttentionImpl.do_kv_cache_update": _KV_WRITE,
-    "vllm.v1.attention.backends.flashinfer:FlashInferImpl.do_kv_cache_update": _KV_WRITE,
-    "vllm.v1.attention.backends.triton_attn:TritonAttentionImpl.do_kv_cache_update": _KV_WRITE,
-    "vllm.v1.engine.core:EngineCore.model_executor": _LIVE,
-    "vllm.v1.engine.core_client:InprocClient.engine_core": _LIVE,
-    "vllm.v1.executor.uniproc_executor:UniProcExecutor.driver_worker": _LIVE,
-    "vllm.v1.kv_cache_interface:ChunkedLocalAttentionSpec": _SPEC,
-    "vllm.v1.kv_cache_interface:CrossAttentionSpec": _SPEC,
-    "vllm.v1.kv_cache_interface:EncoderOnlyAttentionSpec": _SPEC,
-    "vllm.v1.kv_cache_interface:MLAAttentionSpec": _SPEC,
-    "vllm.v1.kv_cache_interface:MambaSpec": _SPEC,
-    "vllm.v1.kv_cache_interface:SlidingWindowMLASpec": _SPEC,
-    "vllm.v1.kv_cache_interface:SlidingWindowSpec": _SPEC,
-    "vllm.v1.spec_decode.custom_class_proposer:create_custom_proposer": "builds `worker.drafter.Drafter`",
-    "vllm.v1.worker.utils:AttentionGroup.__init__": "called by its type in `compat.draft_attention`",
-    "vllm.v1.worker.worker_base:WorkerWrapperBase.worker": _LIVE,
+    # The argument order of kernels that it calls; where `do_not_compile` is read, which it sets.
+    "compat.cpu_pass": (
+        "vllm._custom_ops:cpu_attention_with_kv_cache",
+        "vllm._custom_ops:cpu_attn_get_scheduler_metadata",
+        "vllm._custom_ops:cpu_attn_reshape_and_cache",
+        "vllm.compilation.decorators:_support_torch_compile",
+    ),
+    # Set late, and copied to the draft's; called by its type.
+    "compat.draft_attention": (
+        "vllm.config.cache:CacheConfig.block_size",
+        "vllm.config.cache:CacheConfig.kv_cache_layout",
+        "vllm.config.cache:CacheConfig.num_gpu_blocks",
+        "vllm.v1.worker.utils:AttentionGroup.__init__",
+    ),
+    # Set or copied for the draft.
+    "compat.draft_model": (
+        "vllm.config.cache:CacheConfig.sliding_window",
+        "vllm.config.vllm:VllmConfig.structured_outputs_config",
+    ),
+    # On the way to the live runner.
+    "compat.inspection": (
+        "vllm.v1.engine.core:EngineCore.model_executor",
+        "vllm.v1.engine.core_client:InprocClient.engine_core",
+        "vllm.v1.executor.uniproc_executor:UniProcExecutor.driver_worker",
+        "vllm.v1.worker.worker_base:WorkerWrapperBase.worker",
+    ),
+    # Read by name; known by the name of the class.
+    "compat.reading": (
+        "vllm.config.compilation:PassConfig.fuse_qk_norm_rope_kvcache",
+        "vllm.config.compilation:PassConfig.fuse_rope_kvcache",
+        "vllm.config.compilation:PassConfig.fuse_rope_kvcache_cat_mla",
+        "vllm.v1.kv_cache_interface:ChunkedLocalAttentionSpec",
+        "vllm.v1.kv_cache_interface:CrossAttentionSpec",
+        "vllm.v1.kv_cache_interface:EncoderOnlyAttentionSpec",
+        "vllm.v1.kv_cache_interface:MLAAttentionSpec",
+        "vllm.v1.kv_cache_interface:MambaSpec",
+        "vllm.v1.kv_cache_interface:SlidingWindowMLASpec",
+        "vllm.v1.kv_cache_interface:SlidingWindowSpec",
+    ),
+    # Wrapped.
+    "compat.tree_attention": (
+        "vllm.v1.attention.backends.flash_attn:FlashAttentionImpl.do_kv_cache_update",
+        "vllm.v1.attention.backends.flashinfer:FlashInferImpl.do_kv_cache_update",
+        "vllm.v1.attention.backends.triton_attn:TritonAttentionImpl.do_kv_cache_update",
+    ),
+    # Builds it.
+    "drafting.drafter": ("vllm.v1.spec_decode.custom_class_proposer:create_custom_proposer",),
+    # Calls it.
+    "register.plugin": ("vllm.plugins:load_general_plugins",),
+    # 0 for `custom_class`: the plugin reserves.
+    "scheduling.draft_blocks": ("vllm.config.vllm:VllmConfig.num_lookahead_tokens",),
 }

@@ -1,11 +1,16 @@
-"""The list of names of vLLM that the plugin uses, and its comparison with a vLLM."""
+"""The list of names of vLLM that the plugin uses, by version, and its comparison with a vLLM."""
 
+import dataclasses
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
-from tests.seams.known import BY_HAND, CONVENTIONS, HELD_IN
+from packaging.specifiers import SpecifierSet
+from packaging.version import Version
+
+from tests.seams.known import BY_HAND, CONVENTIONS, FEATURES, ONLY
 from tests.seams.pins import Pin, pin
 from tests.seams.sources import Sources
 from tests.seams.uses import Uses, modules_in
@@ -18,52 +23,78 @@ PACKAGE = "vllm"
 
 @dataclass
 class Listing:
-    """Names of vLLM that the plugin uses, and what they were.
+    """Names of vLLM that the plugin uses, each as "module:Class.method".
 
     Attributes:
-        version: of the vLLM that they were read from.
-        names: each as "module:Class.method".
+        pins: by version, oldest first: what its names are there.
+        features: per name, the features of the plugin that use it, separated by commas.
     """
 
-    version: str
-    names: dict[str, Pin]
+    pins: dict[str, dict[str, Pin]]
+    features: dict[str, str]
 
     @classmethod
-    def read(cls, path: Path = LIST) -> "Listing":
-        """Reads the file.
+    def read(cls, path: Path) -> "Listing":
+        """Reads the file, in which an entry holds from its version on, until the next one."""
+        data = json.loads(path.read_text())
+        listing = cls({version: {} for version in data["versions"]}, {})
+        for module, own in data["names"].items():
+            for name, entry in own.items():
+                key, now = f"{module}:{name}", None
+                listing.features[key] = entry["for"]
+                for version, names in listing.pins.items():
+                    if (now := entry.get(version, now)) is not None:
+                        names[key] = Pin(tuple(now[0]), now[1])
+        return listing
 
-        Raises:
-            ValueError: it is no such list.
-        """
-        try:
-            data = json.loads(path.read_text())
-            names = {
-                f"{module}:{name}": Pin(tuple(signature), body)
-                for module, own in data["names"].items()
-                for name, (signature, body) in own.items()
-            }
-            return cls(data[PACKAGE], names)
-        except (KeyError, TypeError, AttributeError, ValueError) as error:
-            raise ValueError(f"{path}: not a list of names: {error!r}") from None
-
-    def write(self, path: Path = LIST) -> None:
+    def write(self, path: Path) -> None:
         """Writes the file, a line for each name."""
         modules: dict[str, list[str]] = {}
-        for key, own in sorted(self.names.items()):
+        for key, features in sorted(self.features.items()):
             module, name = key.split(":")
-            line = f"   {json.dumps(name)}: {json.dumps([own.signature, own.body])}"
-            modules.setdefault(module, []).append(line)
+            every = [(version, names.get(key)) for version, names in self.pins.items()]
+            changed = [now for before, now in pairwise([("", None), *every]) if now[1] != before[1]]
+            entry = {"for": features} | {version: now and dataclasses.astuple(now) for version, now in changed}
+            modules.setdefault(module, []).append(f"   {json.dumps(name)}: {json.dumps(entry)}")
         parts = [f"  {json.dumps(module)}: {{\n" + ",\n".join(own) + "\n  }" for module, own in modules.items()]
-        head = f'{{\n "{PACKAGE}": {json.dumps(self.version)},\n "names": {{\n'
+        head = f'{{\n "versions": {json.dumps(list(self.pins))},\n "names": {{\n'
         path.write_text(head + ",\n".join(parts) + "\n }\n}\n")
 
+    def updated(self, version: str, pins: dict[str, Pin], features: Mapping[str, str]) -> "Listing":
+        """Returns a list with the names of a version; those of other versions stay as they are."""
+        every = {**self.pins, version: pins}
+        used = set().union(*every.values())
+        return Listing(
+            {each: every[each] for each in sorted(every, key=Version)},
+            {key: own for key, own in {**self.features, **features}.items() if key in used},
+        )
 
-def find_uses(sources: Sources) -> dict[str, set[str]]:
-    """Per name of vLLM that the plugin uses, its modules that do, or how it does; `sources` reads both packages."""
-    uses = Uses(sources, PACKAGE, CONVENTIONS, HELD_IN)
+
+def find_uses(sources: Sources, version: str) -> dict[str, set[str]]:
+    """Per name of vLLM that the plugin uses, its modules that do; `sources` reads the plugin and that version."""
+    uses = Uses(sources, PACKAGE, CONVENTIONS, [f"{PLUGIN}.{prefix}" for own in FEATURES.values() for prefix in own])
     for module in modules_in(ROOT, PLUGIN):
         uses.scan(module)
-    return {key: {how} for key, how in BY_HAND.items()} | uses.found
+    found = {key: {module.removeprefix(f"{PLUGIN}.") for module in own} for key, own in uses.found.items()}
+    for module, keys in BY_HAND.items():
+        for key in keys:
+            found.setdefault(key, set()).add(module)
+    return {key: own for key, own in found.items() if SpecifierSet(ONLY.get(key, "")).contains(version)}
+
+
+def features_of(modules: Iterable[str]) -> str:
+    """The features that modules belong to, separated by commas.
+
+    Raises:
+        ValueError: a module has no feature.
+    """
+    found = set()
+    for module in modules:
+        prefixes = {p: feature for feature, own in FEATURES.items() for p in own if f"{module}.".startswith(f"{p}.")}
+        if not prefixes:
+            raise ValueError(f"{PLUGIN}.{module} uses {PACKAGE}: give its feature in FEATURES, tests/seams/known.py")
+        found.add(prefixes[max(prefixes, key=len)])
+    return ", ".join(feature for feature in FEATURES if feature in found)
 
 
 def pins_of(sources: Sources, keys: Iterable[str]) -> dict[str, Pin | None]:
@@ -71,69 +102,32 @@ def pins_of(sources: Sources, keys: Iterable[str]) -> dict[str, Pin | None]:
     return {key: pin(sources, *key.split(":")) for key in keys}
 
 
-@dataclass
-class Changes:
-    """What differs from the list, each by name.
-
-    Attributes:
-        gone: names that are no more.
-        signature: names with another signature: before and now. Their bodies may have changed too.
-        body: names with the same signature and another body.
-        unlisted: names that the plugin uses and the list lacks.
-        unused: names in the list that the plugin uses no more.
-    """
-
-    gone: list[str] = field(default_factory=list)
-    signature: dict[str, tuple[Pin, Pin]] = field(default_factory=dict)
-    body: list[str] = field(default_factory=list)
-    unlisted: list[str] = field(default_factory=list)
-    unused: list[str] = field(default_factory=list)
-
-    def __bool__(self) -> bool:
-        return bool(self.gone or self.signature or self.body or self.unlisted or self.unused)
-
-
-def compare(listed: Mapping[str, Pin], now: Mapping[str, Pin | None], used: Iterable[str]) -> Changes:
-    """Compares the list with what its names are now, and with the names that are used."""
-    used = set(used)
-    changes = Changes(unlisted=sorted(used - listed.keys()), unused=sorted(listed.keys() - used))
-    for key, old in sorted(listed.items()):
-        new = now[key]
-        if new is None:
-            changes.gone.append(key)
+def compare(before: Mapping[str, Pin], now: Mapping[str, Pin | None]) -> dict[str, tuple[str, list[str]]]:
+    """Per name that changed: "gone", "signature" or "body", and the parts of the signature that differ."""
+    changes: dict[str, tuple[str, list[str]]] = {}
+    for key, old in sorted(before.items()):
+        if (new := now.get(key)) is None:
+            changes[key] = "gone", []
         elif new.signature != old.signature:
-            changes.signature[key] = old, new
+            parts = [f"- {part}" for part in old.signature if part not in new.signature]
+            parts += [f"+ {part}" for part in new.signature if part not in old.signature]
+            changes[key] = "signature", parts or [f"another order: {', '.join(new.signature)}"]
         elif new.body != old.body:
-            changes.body.append(key)
+            changes[key] = "body", []
     return changes
 
 
-def report(changes: Changes, used_by: Mapping[str, Iterable[str]]) -> str:
-    """Lists the changes as text, each with the plugin's modules that use the name."""
+def report(
+    changes: Mapping[str, tuple[str, list[str]]], features: Mapping[str, str], used_by: Mapping[str, Iterable[str]]
+) -> str:
+    """Lists changes by feature, each with the feature's modules that use the name."""
     lines: list[str] = []
-
-    def group(title: str, keys: Iterable[str]) -> None:
-        every = list(keys)
-        if not every:
-            return
-        lines.extend(["", f"{title} ({len(every)})"])
-        for key in every:
-            modules = sorted(module.removeprefix(f"{PLUGIN}.") for module in used_by.get(key, ()))
-            lines.append(f"  {key}" + (f"  [{', '.join(modules)}]" if modules else ""))
-            lines.extend(f"      {line}" for line in _difference(*changes.signature.get(key, (None, None))))
-
-    group("Gone", changes.gone)
-    group("Signature changed", changes.signature)
-    group("Body changed", changes.body)
-    group("Used and not in the list", changes.unlisted)
-    group("In the list and not used", changes.unused)
-    return "\n".join(lines[1:])
-
-
-def _difference(old: Pin | None, new: Pin | None) -> list[str]:
-    if old is None or new is None:
-        return []
-    removed = [part for part in old.signature if part not in new.signature]
-    added = [part for part in new.signature if part not in old.signature]
-    lines = [f"- {part}" for part in removed] + [f"+ {part}" for part in added]
-    return lines or [f"another order: {', '.join(new.signature)}"]
+    for feature in FEATURES:
+        own = [key for key in changes if feature in features[key].split(", ")]
+        lines.append(f"{feature}: {f'{len(own)} changed' if own else 'unchanged'}")
+        for key in sorted(own, key=lambda key: ("gone", "signature", "body").index(changes[key][0])):
+            kind, parts = changes[key]
+            modules = sorted(module for module in used_by.get(key, ()) if features_of([module]) == feature)
+            lines.append(f"  {kind:9}  {key}  [{', '.join(modules)}]")
+            lines.extend(f"             {part}" for part in parts)
+    return "\n".join(lines)

@@ -1,9 +1,8 @@
 """Reads Python packages by parsing their files: nothing is imported, so a wheel need not be installed."""
 
 import ast
-import importlib.util
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -11,8 +10,8 @@ from typing import TypeAlias
 
 Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
 FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef)
-# Gives the text of a file by its path from the top folder, "vllm/config/model.py"; None if there is none.
-Reader: TypeAlias = Callable[[str], str | None]
+# Holds a package's folder: a folder, or a wheel.
+Root: TypeAlias = Path | zipfile.Path
 
 
 @dataclass(frozen=True)
@@ -42,51 +41,12 @@ class Found:
         return next((node for node in self.nodes if isinstance(node, ast.ClassDef)), None)
 
 
-def folder_reader(top: Path, package: str) -> Reader:
-    """Reads the files of a package, in the folder `top`."""
-
-    def read(path: str) -> str | None:
-        if not path.startswith((f"{package}/", f"{package}.py")):
-            return None
-        file = top / path
-        return file.read_text(encoding="utf-8") if file.is_file() else None
-
-    return read
-
-
-def wheel_reader(wheel: Path) -> Reader:
-    """Reads the files in a wheel.
-
-    Raises:
-        zipfile.BadZipFile: it is no wheel.
-    """
-    archive = zipfile.ZipFile(wheel)
-    names = set(archive.namelist())
-
-    def read(path: str) -> str | None:
-        return archive.read(path).decode("utf-8") if path in names else None
-
-    return read
-
-
-def installed(package: str) -> Path:
-    """The folder that holds an installed package's folder; the package is not imported.
-
-    Raises:
-        ModuleNotFoundError: it is not installed.
-    """
-    spec = importlib.util.find_spec(package)
-    if spec is None or spec.origin is None:
-        raise ModuleNotFoundError(f"{package} is not installed")
-    return Path(spec.origin).parent.parent
-
-
 class Sources:
     """Finds definitions by name, through imports and base classes."""
 
-    def __init__(self, *readers: Reader) -> None:
-        """Takes readers; a file is read from the first that has it."""
-        self._readers = readers
+    def __init__(self, roots: Mapping[str, Root]) -> None:
+        """Takes where packages are, by their names; others are not read."""
+        self._roots = roots
         self.parsed = cache(self._parsed)
         self.find = cache(self._find)
         self.names = cache(self._names)
@@ -96,10 +56,10 @@ class Sources:
     def _parsed(self, module: str) -> tuple[ast.Module, bool] | None:
         """A module's syntax tree, and whether it is a package; None if there is no such module."""
         path = module.replace(".", "/")
-        for read in self._readers:
-            for file, is_package in ((f"{path}/__init__.py", True), (f"{path}.py", False)):
-                if (text := read(file)) is not None:
-                    return _tree(text), is_package
+        for name, is_package in ((f"{path}/__init__.py", True), (f"{path}.py", False)):
+            root = self._roots.get(path.split("/")[0])
+            if root is not None and (file := root / name).is_file():
+                return _tree(file.read_text(encoding="utf-8")), is_package
         return None
 
     def _names(self, module: str) -> dict[str, list[ast.stmt]] | None:

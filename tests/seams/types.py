@@ -22,21 +22,9 @@ class Itself:
     found: Found
 
 
-@dataclass(frozen=True)
-class Many:
-    """A container, of whose items (a mapping's values) the class is known."""
-
-    item: "Type"
-
-
-Type: TypeAlias = Instance | Itself | Many | None
+Type: TypeAlias = Instance | Itself | None
 # By the name of a variable: the classes that it may be of, as "module:Class".
 Conventions: TypeAlias = Mapping[str, Sequence[str]]
-
-_CONTAINERS = {"list", "List", "set", "deque", "Sequence", "Iterable", "Iterator", "Collection", "tuple", "Tuple"}
-_MAPPINGS = {"dict", "Dict", "Mapping", "defaultdict", "OrderedDict"}
-_TRANSPARENT = {"Optional", "Annotated", "ClassVar", "Final", "type", "Type"}
-_ITEMS = {"get", "pop", "popleft", "setdefault"}
 
 
 class Types:
@@ -63,12 +51,10 @@ class Types:
         if isinstance(node, ast.BinOp):
             return self.annotated(module, node.left) or self.annotated(module, node.right)
         if isinstance(node, ast.Subscript):
+            # A container counts as one of its items, a mapping as one of its values.
             parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
-            outer = ast.unparse(node.value).split(".")[-1]
-            if outer in _CONTAINERS | _MAPPINGS:
-                item = self.annotated(module, parts[-1 if outer in _MAPPINGS else 0])
-                return Many(item) if item is not None else None
-            return self.annotated(module, parts[0] if outer in _TRANSPARENT else node.value)
+            types = [self.annotated(module, part) for part in (*reversed(parts), node.value)]
+            return next((type_ for type_ in types if type_ is not None), None)
         if isinstance(node, ast.Name | ast.Attribute):
             found = self.sources.find(module, ast.unparse(node))
             return Instance(found) if found is not None and found.class_node is not None else None
@@ -100,30 +86,17 @@ class Types:
                 return self.member(self.of(module, value, names), attribute)
             case ast.Subscript(value=value):
                 owner = self.of(module, value, names)
-                return owner.item if isinstance(owner, Many) else None
+                item = self._callee(owner, "__getitem__")
+                return owner if item is None else self._result(item)
             case ast.Call(func=ast.Name(id="super")):
                 return names.get("super()")
-            case ast.Call(func=ast.Name(id="type" | "list" | "tuple" | "sorted" | "reversed"), args=[inner]):
-                return self.of(module, inner, names)
             case ast.Call(func=ast.Attribute(value=value, attr=method)):
-                owner = self.of(module, value, names)
-                if isinstance(owner, Many):
-                    return owner.item if method in _ITEMS else owner
-                return self._result(self._callee(owner, method))
+                return self._result(self._callee(self.of(module, value, names), method))
             case ast.Call(func=func):
                 callee = self.of(module, func, names)
                 if isinstance(callee, Itself):
                     return self._result(callee.found)
                 return self._result(self.sources.find(module, func.id)) if isinstance(func, ast.Name) else None
-            case ast.BoolOp(values=values):
-                return next((type_ for value in values if (type_ := self.of(module, value, names))), None)
-            case ast.IfExp(body=body, orelse=orelse):
-                return self.of(module, body, names) or self.of(module, orelse, names)
-            case ast.NamedExpr(value=value) | ast.Await(value=value):
-                return self.of(module, value, names)
-            case ast.ListComp(elt=inner):
-                item = self.of(module, inner, names)
-                return Many(item) if item is not None else None
         return None
 
     def _callee(self, owner: Type, method: str) -> Found | None:

@@ -2,10 +2,11 @@
 
 import ast
 from collections.abc import Iterable
+from itertools import zip_longest
 from pathlib import Path
 
 from tests.seams.sources import Found, Function, Sources, targets
-from tests.seams.types import Conventions, Instance, Itself, Many, Type, Types
+from tests.seams.types import Conventions, Instance, Itself, Type, Types
 
 # Builtins and helpers that are given an object and the name of one of its members.
 _BY_STRING = ("getattr", "hasattr", "setattr")
@@ -20,7 +21,7 @@ def modules_in(top: Path, package: str) -> list[str]:
     return [".".join(part[:-1] if part[-1] == "__init__" else part) for part in parts]
 
 
-class Uses:
+class Uses(ast.NodeVisitor):
     """The names of one package that another one uses.
 
     Attributes:
@@ -39,16 +40,18 @@ class Uses:
         self.sources, self.package = sources, package
         self.found: dict[str, set[str]] = {}
         self._held_in = tuple(held_in)
-        self._types, self._types_elsewhere = Types(sources, conventions), Types(sources, {})
+        self._with_conventions, self._elsewhere = Types(sources, conventions), Types(sources, {})
 
     def scan(self, module: str) -> None:
         """Adds what a module uses."""
-        parsed = self.sources.parsed(module)
-        if parsed is not None:
-            types = self._types if module.startswith(self._held_in) else self._types_elsewhere
-            _Scan(self, types, module).visit(parsed[0])
+        self._module = module
+        self._types = self._with_conventions if module.startswith(self._held_in) else self._elsewhere
+        self._names: dict[str, Type] = {}
+        self._self: Found | None = None
+        if (parsed := self.sources.parsed(module)) is not None:
+            self.visit(parsed[0])
 
-    def add(self, found: Found | None, module: str, *, is_replaced: bool = False) -> None:
+    def _add(self, found: Found | None, module: str, *, is_replaced: bool = False) -> None:
         """Notes that `module` uses a name, if it is the package's and not public, or is replaced.
 
         Public are the classes that the package's top level exports, with all members that have no underscore.
@@ -61,37 +64,28 @@ class Uses:
         if not is_public or is_replaced or (member.startswith("_") and member != "__init__"):
             self.found.setdefault(found.key, set()).add(module)
 
-
-class _Scan(ast.NodeVisitor):
-    """Walks one module; holds the types of local variables."""
-
-    def __init__(self, uses: Uses, types: Types, module: str) -> None:
-        self._uses, self._types, self._module = uses, types, module
-        self._names: dict[str, Type] = {}
-        self._self: Found | None = None
-
     def _type(self, node: ast.expr) -> Type:
         return self._types.of(self._module, node, self._names)
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
         """Notes imported names as they are imported, wherever they are defined."""
-        source = self._uses.sources.absolute(self._module, node)
+        source = self.sources.absolute(self._module, node)
         for alias in node.names:
-            found = self._uses.sources.find(source, alias.name)
+            found = self.sources.find(source, alias.name)
             if found is not None:
                 self._names[alias.asname or alias.name] = Itself(found)
             is_module = found is not None and not found.name
-            if source.startswith(f"{self._uses.package}.") and not is_module:
-                self._uses.add(Found(source, alias.name), self._module)
+            if source.startswith(f"{self.package}.") and not is_module:
+                self._add(Found(source, alias.name), self._module)
 
     def visit_ClassDef(self, node: ast.ClassDef) -> None:
         """Notes which methods a class overrides, in all its bases."""
-        every = self._uses.sources.mro(self._module, node.name)
-        theirs = [each for each in every if each.module.split(".")[0] == self._uses.package]
+        every = self.sources.mro(self._module, node.name)
+        theirs = [each for each in every if each.module.split(".")[0] == self.package]
         for ours in every if theirs else ():
-            for member in self._uses.sources.members(ours.module, ours.name) if ours not in theirs else ():
-                for found in self._uses.sources.definitions(every[0], member):
-                    self._uses.add(found, ours.module)
+            for member in self.sources.members(ours.module, ours.name) if ours not in theirs else ():
+                for found in self.sources.definitions(every[0], member):
+                    self._add(found, ours.module)
         outer, self._self = self._self, every[0] if every else None
         self.generic_visit(node)
         self._self = outer
@@ -119,59 +113,30 @@ class _Scan(ast.NodeVisitor):
         """Binds local variables."""
         self.visit(node.value)
         for target in node.targets:
-            self._bind(target, node.value, self._type(node.value))
+            self._bind(target, node.value)
         for target in targets(node):
             self.visit(target)
 
-    def visit_NamedExpr(self, node: ast.NamedExpr) -> None:
-        """Binds a local variable."""
-        self.visit(node.value)
-        self._bind(node.target, node.value, self._type(node.value))
-
     def visit_For(self, node: ast.For) -> None:
-        """Binds the variables of a loop."""
-        self.visit(node.iter)
-        self._loop(node.target, node.iter)
-        for statement in [*node.body, *node.orelse]:
-            self.visit(statement)
+        """Binds the variable of a loop."""
+        self._bind(node.target, node.iter)
+        self.generic_visit(node)
 
     def _comprehension(self, node: ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp) -> None:
         for generator in node.generators:
-            self.visit(generator.iter)
-            self._loop(generator.target, generator.iter)
-            for condition in generator.ifs:
-                self.visit(condition)
-        for part in (node.key, node.value) if isinstance(node, ast.DictComp) else (node.elt,):
-            self.visit(part)
+            self._bind(generator.target, generator.iter)
+        self.generic_visit(node)
 
     visit_ListComp = visit_SetComp = visit_DictComp = visit_GeneratorExp = _comprehension
 
-    def _loop(self, target: ast.expr, over: ast.expr) -> None:
-        if isinstance(over, ast.Call) and isinstance(target, ast.Tuple):
-            name = over.func.id if isinstance(over.func, ast.Name) else getattr(over.func, "attr", "")
-            parts: list[ast.expr | None] = []
-            if name == "zip":
-                parts = list(over.args)
-            elif name == "enumerate":
-                parts = [None, over.args[0]]
-            elif name == "items" and isinstance(over.func, ast.Attribute):
-                parts = [None, over.func.value]
-            for part, each in zip(target.elts, parts, strict=False):
-                self._loop(part, each) if each is not None else self._bind(part, None, None)
-            if parts:
-                return
-        type_ = self._type(over)
-        self._bind(target, None, type_.item if isinstance(type_, Many) else None)
-
-    def _bind(self, target: ast.expr, value: ast.expr | None, type_: Type) -> None:
+    def _bind(self, target: ast.expr, value: ast.expr | None) -> None:
         if isinstance(target, ast.Tuple):
-            values = value.elts if isinstance(value, ast.Tuple) and len(value.elts) == len(target.elts) else None
-            for i, part in enumerate(target.elts):
-                each = values[i] if values else None
-                self._bind(part, each, self._type(each) if each is not None else None)
+            values = value.elts if isinstance(value, ast.Tuple) else ()
+            for part, each in zip_longest(target.elts, values[: len(target.elts)]):
+                self._bind(part, each)
         elif isinstance(target, ast.Name):
             self._names.pop(target.id, None)
-            if type_ is not None:
+            if value is not None and (type_ := self._type(value)) is not None:
                 self._names[target.id] = type_
 
     def visit_Attribute(self, node: ast.Attribute) -> None:
@@ -188,16 +153,16 @@ class _Scan(ast.NodeVisitor):
                 self._member(owner, member, is_replaced=name in _REPLACING)
         callee = self._type(node.func)
         if isinstance(callee, Itself) and callee.found.class_node is not None:
-            self._uses.add(Found(callee.found.module, f"{callee.found.name}.__init__"), self._module)
+            self._add(Found(callee.found.module, f"{callee.found.name}.__init__"), self._module)
         self.generic_visit(node)
 
     def _member(self, owner: ast.expr, name: str, *, is_replaced: bool = False) -> None:
-        sources, type_ = self._uses.sources, self._type(owner)
+        sources, type_ = self.sources, self._type(owner)
         if isinstance(type_, Itself) and not type_.found.name:
-            self._uses.add(Found(type_.found.module, name), self._module)
+            self._add(Found(type_.found.module, name), self._module)
             return
         classes = [type_.of] if isinstance(type_, Instance) else [type_.found] if isinstance(type_, Itself) else []
-        is_theirs = not classes or classes[0].module.split(".")[0] == self._uses.package
+        is_theirs = not classes or classes[0].module.split(".")[0] == self.package
         # An annotation that is none of theirs is known to be that.
         if isinstance(owner, ast.Name) and is_theirs and self._names.get(owner.id, True) is not None:
             classes += self._types.by_name(owner.id)
@@ -206,5 +171,5 @@ class _Scan(ast.NodeVisitor):
         for each in classes:
             if every := sources.definitions(each, name):
                 for found in every:
-                    self._uses.add(found, self._module, is_replaced=is_replaced)
+                    self._add(found, self._module, is_replaced=is_replaced)
                 return

@@ -1,4 +1,4 @@
-"""The installed vLLM is what the plugin was written against, and the list names all that it uses of it.
+"""The list names all that the plugin uses of the installed vLLM, as it is there; versions are compared by feature.
 
 The list has hundreds of names with their signatures and hashes: whatever goes wrong in finding or describing them shows
 as a difference from it.
@@ -10,90 +10,141 @@ from pathlib import Path
 import pytest
 
 from tests.seams import __main__ as command
-from tests.seams.known import BY_HAND, CONVENTIONS, HELD_IN
-from tests.seams.listing import LIST, PACKAGE, PLUGIN, ROOT, Listing
-from tests.seams.pins import pin
-from tests.seams.sources import Sources, folder_reader, installed, wheel_reader
-from tests.seams.uses import Uses, modules_in
+from tests.seams import listing
+from tests.seams.known import BY_HAND, CONVENTIONS
+from tests.seams.listing import LIST, PACKAGE, PLUGIN, ROOT, Listing, features_of, find_uses
+from tests.seams.pins import Pin
+from tests.seams.sources import Sources
+
+BEFORE, AFTER = Pin(("self",), "1"), Pin(("self", "reason"), "1")
+OURS, VLLM = command.open_vllm(None)
 
 
 @pytest.fixture(scope="module")
-def uses() -> Uses:
-    sources = Sources(folder_reader(ROOT, PLUGIN), folder_reader(installed(PACKAGE), PACKAGE))
-    uses = Uses(sources, PACKAGE, CONVENTIONS, HELD_IN)
-    for module in modules_in(ROOT, PLUGIN):
-        uses.scan(module)
-    return uses
+def sources() -> Sources:
+    return Sources({PLUGIN: ROOT, PACKAGE: VLLM})
+
+
+@pytest.fixture(scope="module")
+def found(sources: Sources) -> dict[str, set[str]]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(listing, "BY_HAND", {})
+        return find_uses(sources, OURS)
 
 
 @pytest.fixture
-def used(uses: Uses, monkeypatch: pytest.MonkeyPatch) -> dict[str, set[str]]:
+def used(found: dict[str, set[str]], monkeypatch: pytest.MonkeyPatch) -> dict[str, set[str]]:
     """What the plugin uses, which the command then need not look for again."""
-    used = {key: {how} for key, how in BY_HAND.items()} | uses.found
-    monkeypatch.setattr(command, "find_uses", lambda sources: used)
+    used = {key: {module} for module, keys in BY_HAND.items() for key in keys} | found
+    monkeypatch.setattr(command, "find_uses", lambda sources, version: used)
     return used
 
 
-def test_the_installed_vllm_is_the_one_that_is_listed(
-    used: dict[str, set[str]], capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.fixture
+def list_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A copy of the list, for the command to write."""
+    monkeypatch.setattr(command, "LIST", tmp_path / "seams.json")
+    (tmp_path / "seams.json").write_text(LIST.read_text())
+    return tmp_path / "seams.json"
+
+
+@pytest.mark.usefixtures("used")
+def test_the_installed_vllm_is_as_listed(list_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert command.main([]) == 0, capsys.readouterr().out
+    assert "\ntrees: unchanged\n" in capsys.readouterr().out
+    assert command.main(["--update"]) == 0
+    assert list_file.read_text() == LIST.read_text()
 
 
-def test_what_the_code_shows_is_not_listed_by_hand(uses: Uses) -> None:
-    assert not BY_HAND.keys() & uses.found.keys()
+def test_what_the_code_shows_is_not_listed_by_hand(found: dict[str, set[str]]) -> None:
+    assert not {key for keys in BY_HAND.values() for key in keys} & found.keys()
 
 
-def test_every_convention_names_a_class(uses: Uses) -> None:
+def test_every_convention_names_a_class(sources: Sources) -> None:
     keys = {key for keys in CONVENTIONS.values() for key in keys}
-    found = {key: uses.sources.find(*key.split(":")) for key in keys}
-    assert not [key for key, each in found.items() if each is None or each.class_node is None]
+    classes = {key: sources.find(*key.split(":")) for key in keys}
+    assert not [key for key, each in classes.items() if each is None or each.class_node is None]
 
 
-def test_another_vllm_is_compared(
-    used: dict[str, set[str]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.usefixtures("used")
+def test_a_wheel_is_compared_with_the_newest_listed_version(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], list_file: Path, tmp_path: Path
 ) -> None:
-    read = folder_reader(installed(PACKAGE), PACKAGE)
-    files = {
-        "vllm/v1/request.py": ("def num_tokens(self)", "def num_all_tokens(self)"),
-        "vllm/v1/core/block_pool.py": ("def free_blocks(self, ", "def free_blocks(self, reason, "),
-        "vllm/v1/core/sched/scheduler.py": ("self.current_step += 1", "self.current_step += 2"),
+    own = Listing.read(LIST)
+    changed = {
+        "vllm.v1.request:Request.num_tokens": ("def num_tokens(self)", "def num_all_tokens(self)"),
+        "vllm.v1.core.block_pool:BlockPool.free_blocks": ("def free_blocks(self, ", "def free_blocks(self, reason, "),
+        "vllm.v1.core.sched.scheduler:Scheduler.schedule": ("self.current_step += 1", "self.current_step += 2"),
     }
-
-    def changed(path: str) -> str | None:
-        text = read(path)
-        if path in files:
-            assert text is not None
-            assert files[path][0] in text
-            return text.replace(*files[path])
-        return text
-
-    monkeypatch.setattr(command, "open_vllm", lambda wanted: (wanted, changed))
+    Listing({OURS: {key: own.pins[OURS][key] for key in changed}}, own.features).write(list_file)
+    with zipfile.ZipFile(tmp_path / "vllm.whl", "w") as wheel:
+        for key, (old, new) in changed.items():
+            path = f"{key.split(':')[0].replace('.', '/')}.py"
+            text = (VLLM / path).read_text()
+            assert old in text
+            wheel.writestr(path, text.replace(old, new))
+    monkeypatch.setattr(command, "download", lambda wanted: tmp_path / "vllm.whl")
     assert command.main(["--vllm", "9.9"]) == 1
     printed = capsys.readouterr().out
-    assert "Gone (1)\n  vllm.v1.request:Request.num_tokens  [" in printed
-    assert "Signature changed (1)\n  vllm.v1.core.block_pool:BlockPool.free_blocks  [kv.manager]" in printed
-    assert "      + reason\n" in printed
-    assert "Body changed (1)\n  vllm.v1.core.sched.scheduler:Scheduler.schedule  [" in printed
+    assert f"compared with 3 names listed for vLLM {OURS}\n" in printed
+    chains, _, others = printed.partition("\ntrees: unchanged\n")
+    assert "\nchains: 3 changed\n  gone       vllm.v1.request:Request.num_tokens  [" in chains
+    assert "  signature  vllm.v1.core.block_pool:BlockPool.free_blocks  [kv.manager]\n             + reason\n" in chains
+    assert "  body       vllm.v1.core.sched.scheduler:Scheduler.schedule  [" in chains
+    assert "\nAPI: unchanged\n" in others
 
 
-def test_update_writes_the_list_down(
-    used: dict[str, set[str]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.usefixtures("used")
+def test_listed_versions_are_compared_without_a_wheel(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], list_file: Path
 ) -> None:
-    written: list[Listing] = []
-    monkeypatch.setattr(Listing, "write", lambda self: written.append(self))
-    assert command.main(["--update"]) == 0
-    assert written == [Listing.read(LIST)]
-    used.clear()
-    used["vllm.v1.request:Request.nothing"] = set()
+    pins = {"0.1.0": {"vllm.a:f": BEFORE, "vllm.a:g": BEFORE}, "0.2.0": {"vllm.a:f": AFTER}}
+    Listing(pins, {"vllm.a:f": "chains, heads", "vllm.a:g": "trees"}).write(list_file)
+    assert command.main(["--vllm", "0.2.0"]) == 0
+    printed = capsys.readouterr().out
+    for feature in ("chains", "heads"):
+        assert f"\n{feature}: 1 changed\n  signature  vllm.a:f  []\n             + reason\n" in printed
+    assert "\ntrees: 1 changed\n  gone       vllm.a:g  []\n" in printed
+    assert "\ngate: unchanged\n" in printed
+    assert command.main(["--vllm", "0.1.0"]) == 2
+    assert "error: vLLM 0.1.0 is the first in seams.json" in capsys.readouterr().err
+
+
+def test_an_update_keeps_what_is_listed_of_other_versions(tmp_path: Path) -> None:
+    first = Listing({"0.9.0": {"vllm.a:f": BEFORE, "vllm.a:g": BEFORE}}, {"vllm.a:f": "chains", "vllm.a:g": "trees"})
+    both = first.updated("0.10.0", {"vllm.a:f": BEFORE, "vllm.b:g": AFTER}, {"vllm.a:f": "chains", "vllm.b:g": "trees"})
+    both.write(tmp_path / "both.json")
+    assert Listing.read(tmp_path / "both.json") == both
+    assert both.pins["0.9.0"] == first.pins["0.9.0"]
+    # What is the same in both is written once.
+    assert (tmp_path / "both.json").read_text().count('["self"]') == 2
+    none = both.updated("0.9.0", {}, {}).updated("0.10.0", {"vllm.a:f": BEFORE}, {"vllm.a:f": "chains"})
+    assert none.features == {"vllm.a:f": "chains"}
+
+
+def test_names_that_a_version_lacks_are_not_listed(
+    used: dict[str, set[str]], list_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    used["vllm.v1.request:Request.nothing"] = {"kv.manager"}
     assert command.main(["--update"]) == 1
-    assert "stop using them first:\n  vllm.v1.request:Request.nothing" in capsys.readouterr().err
-    assert len(written) == 1
+    assert "lacks these. Stop using them first" in (out := capsys.readouterr().out)
+    assert "  vllm.v1.request:Request.nothing\n" in out
+    assert list_file.read_text() == LIST.read_text()
 
 
-def test_a_wheel_is_read_without_unpacking(tmp_path: Path) -> None:
-    name, code = "vllm/a.py", "class A:\n    def f(self, x=1): ...\n"
-    with zipfile.ZipFile(tmp_path / "vllm.whl", "w") as wheel:
-        wheel.writestr(name, code)
-    wheels, files = Sources(wheel_reader(tmp_path / "vllm.whl")), Sources({name: code}.get)
-    assert pin(wheels, "vllm.a", "A.f") == pin(files, "vllm.a", "A.f") is not None
+def test_code_for_one_version_may_use_names_of_it_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for path, text in {f"{PLUGIN}/kv/a.py": "from vllm.a import f, g\n", "vllm/a.py": "def f(): ...\n"}.items():
+        (tmp_path / path).parent.mkdir(parents=True)
+        (tmp_path / path).write_text(text)
+    sources = Sources({PLUGIN: tmp_path, PACKAGE: tmp_path})
+    monkeypatch.setattr(listing, "modules_in", lambda top, package: ["vllm_spec_plugin.kv.a"])
+    monkeypatch.setattr(listing, "BY_HAND", {})
+    monkeypatch.setattr(listing, "ONLY", {"vllm.a:g": ">=0.33"})
+    assert find_uses(sources, "0.32.0") == {"vllm.a:f": {"kv.a"}}
+    assert find_uses(sources, "0.33.0") == {"vllm.a:f": {"kv.a"}, "vllm.a:g": {"kv.a"}}
+
+
+def test_features_follow_from_modules() -> None:
+    assert features_of(["forward.trees", "forward.runner", "kv.tree_forks"]) == "chains, trees"
+    with pytest.raises(ValueError, match=r"vllm_spec_plugin.turns uses vllm: give its feature in FEATURES"):
+        features_of(["turns"])
