@@ -10,14 +10,15 @@ FEATURES = {
     "trees": ("compat.tree_attention", "forward.trees", "kv.tree_forks"),
     "heads": ("compat.eagle3", "drafting.head_engine", "drafting.target_states"),
     "draft models": ("compat.draft_attention", "compat.draft_model", "compat.draft_pass", "drafting.draft_engine"),
+    "vLLM's drafters": ("compat.cpu_sampler", "compat.native", "scheduling.native", "scheduling.native_adapter"),
     "CPU passes": ("compat.cpu_pass", "compat.cpu_head_pass"),
     "API": ("compat.engine_args", "compat.frontend", "compat.openai_api", "register"),
-    "gate": ("compat.reading",),
+    "gate": ("compat.engine_choice", "compat.installed", "compat.reading"),
     "tools": ("compat.inspection", "compat.scripted_target", "tools.bench", "tools.certify"),
 }
 
 # Names that only code for some versions of vLLM uses, and these versions: {"vllm.module:name": ">=0.33"}.
-ONLY: dict[str, str] = {}
+ONLY: dict[str, str] = {"vllm.config.vllm:VllmConfig.num_hash_lookahead_tokens": ">=0.33"}
 
 _RUNNER_OUTPUT = "vllm.v1.outputs:ModelRunnerOutput"
 _PROCESSORS = (
