@@ -115,6 +115,7 @@ def test_an_update_keeps_what_is_listed_of_other_versions(tmp_path: Path) -> Non
     both = first.updated("0.10.0", {"vllm.a:f": BEFORE, "vllm.b:g": AFTER}, {"vllm.a:f": "chains", "vllm.b:g": "trees"})
     both.write(tmp_path / "both.json")
     assert Listing.read(tmp_path / "both.json") == both
+    assert list(both.pins) == ["0.9.0", "0.10.0"]
     assert both.pins["0.9.0"] == first.pins["0.9.0"]
     # What is the same in both is written once.
     assert (tmp_path / "both.json").read_text().count('["self"]') == 2
