@@ -77,7 +77,7 @@ def test_sampled_output_has_the_exact_distribution(name: str, arms: Arms, refere
     Seed 0. 3 settings, 4 prompts, 3 positions, 250 continuations each (full: 2,000). False-alarm rate of all of this
     file's chi-square tests together: 1e-3.
     """
-    settings = {"temperature 1": {}, "top_k": {"top_k": 20}, "top_p": {"top_p": 0.9}}
+    settings: dict[str, dict[str, Any]] = {"temperature 1": {}, "top_k": {"top_k": 20}, "top_p": {"top_p": 0.9}}
     plan = Plan(
         {name: {"temperature": 1.0} | params for name, params in settings.items()},
         texts.repetitive(reference),

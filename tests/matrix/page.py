@@ -9,11 +9,11 @@ from tests.assemble import ADDED
 from tests.matrix.cells import COLUMNS, EXACT, NUM_TOKENS, REFUSED, ROWS, TOLERANCE, is_optimal
 from vllm_spec_plugin.metrics.counters import POOLING, PROMPT_EMBEDS, RESUMABLE, THINKING_BUDGET, WITHOUT_DRAFTS
 from vllm_spec_plugin.proposers.registry import BUNDLED, method_of
-from vllm_spec_plugin.support.rules import EVERYTHING, RULES, SERVED_LAYERS, TESTED_CONNECTORS, TREES
+from vllm_spec_plugin.support.rules import EVERYTHING, NATIVE, RULES, SERVED_LAYERS, TESTED_CONNECTORS, TREES
 
 _DOCS = Path(__file__).parents[2] / "docs"
 PAGE, RESULTS = _DOCS / "support.md", _DOCS / "support.json"
-_FEATURES = {EVERYTHING: "drafts", TREES: "trees"}
+_FEATURES = {EVERYTHING: "drafts", TREES: "trees", NATIVE: "`method: vllm`"}
 # What was run of each layout; what is refused of it, the gate says.
 _RUN_LAYOUTS = {
     "--tensor-parallel-size": "two CPU ranks: tests/engine/test_parallel.py",

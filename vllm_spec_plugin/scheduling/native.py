@@ -45,8 +45,8 @@ class NativeScheduler(SpecScheduling):
 
     def _max_step_tokens(self) -> int:
         """Returns the tokens for which the next step has room, by token budget and free KV blocks."""
-        free = self.kv_cache_manager.block_pool.get_num_free_blocks() * self.block_size
-        return min(self.max_num_scheduled_tokens, len(self.running) + free)
+        free: int = self.kv_cache_manager.block_pool.get_num_free_blocks() * self.block_size
+        return min(int(self.max_num_scheduled_tokens), len(self.running) + free)
 
     def update_draft_token_ids(self, draft_token_ids: DraftTokenIds) -> None:
         """Takes the drafts of a step, each request's up to its draft length."""

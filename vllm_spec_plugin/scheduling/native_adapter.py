@@ -91,7 +91,7 @@ class NativeAdapter(DraftLengthAdapter):
             self._drafted_before = self._no_drafting
             return
         num_passes = max(map(longest, step.turns.values()), default=0)
-        drafted = (Drafting(num_passes, num_passes * step.num_requests, 0, None),)
+        drafted = (Drafting(num_passes, num_passes * step.num_requests, 0, 0.0, is_timed=False),)
         step.drafting, self._drafted_before = (self._drafted_before, drafted) if self._is_async else (drafted, drafted)
         if not step.num_tokens:
             return

@@ -15,7 +15,7 @@ def mend() -> None:
     _define_log1p(interpreter)
     _prepare_functions_once(interpreter)
     _save_time(interpreter)
-    interpreter.is_mended = True  # type: ignore[attr-defined]
+    interpreter.is_mended = True
 
 
 def _type_comparisons(interpreter: Any) -> None:

@@ -51,13 +51,15 @@ class Drafting(NamedTuple):
         longest: maximum planned draft tokens of one request; 0 without a turn.
         num_drafted: number of draft tokens.
         caught_up: text tokens that it computed, beyond one per draft.
-        seconds: time of the proposer in the step; None where only the whole step's is known.
+        seconds: time of the proposer in the step; 0 if it is not known.
+        is_timed: whether it is known; else it is part of the step's.
     """
 
     longest: int
     num_drafted: int
     caught_up: int
-    seconds: float | None
+    seconds: float
+    is_timed: bool = True
 
 
 class Forecast(NamedTuple):

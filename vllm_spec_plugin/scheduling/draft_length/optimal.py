@@ -216,8 +216,8 @@ class OptimalControl:
         """Updates cost models and the comparison by a finished step."""
         self._num_unlearned += 1
         drafts = any(drafting.longest for drafting in step.drafting)
-        drafting_seconds = sum([drafting.seconds or 0.0 for drafting in step.drafting])
-        drafter = [(each.longest, each.num_drafted, step.is_uneven) for each in step.drafting if each.seconds is None]
+        drafting_seconds = sum([drafting.seconds for drafting in step.drafting])
+        drafter = [(each.longest, each.num_drafted, step.is_uneven) for each in step.drafting if not each.is_timed]
         self.step_cost.observe(
             step.num_tokens,
             step.num_requests,
@@ -229,7 +229,7 @@ class OptimalControl:
         catch_up = 0.0
         for proposer, drafting in zip(self.proposers, step.drafting, strict=True):
             proposer.measured(drafting)
-            catch_up += min(drafting.caught_up * proposer.draft_cost.catch_up_seconds, drafting.seconds or 0.0)
+            catch_up += min(drafting.caught_up * proposer.draft_cost.catch_up_seconds, drafting.seconds)
         expected = float(step.num_accepted)
         if step.forecast is not None:
             expected = step.forecast.tokens - step.forecast.plain_tokens

@@ -89,7 +89,7 @@ class ProposerModel:
 
     def measured(self, drafting: Drafting) -> None:
         """Updates the cost of drafting by a step with a turn; ignores the first one, which may include set-up."""
-        if not isinstance(self.draft_cost, DraftCost) or drafting.seconds is None:
+        if not isinstance(self.draft_cost, DraftCost):
             return
         if self._is_cold:
             self._is_cold = not drafting.longest

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from vllm_spec_plugin.jit import Floats
 from vllm_spec_plugin.scheduling.draft_length.allocation import Offers, allocate
 from vllm_spec_plugin.scheduling.draft_length.even import best_with_even
 
@@ -11,8 +12,12 @@ K = 4
 GAINS = np.array([[[0.9**k for k in range(1, K + 1)], [0.4**k for k in range(1, K + 1)]]])
 
 
+def seconds(each: float) -> Floats:
+    """Of a step with 0, 1, 2, ... draft tokens."""
+    return np.array([0.010 + each * i for i in range(2 * K + 2)])
+
+
 def offers(others: int = 0, limits: tuple[int, int] = (K, K)) -> Offers:
-    step = 0.010 + 0.0004 * np.arange(2 * K + 2)
     return Offers(
         np.ones((1, 2)),
         GAINS,
@@ -20,7 +25,7 @@ def offers(others: int = 0, limits: tuple[int, int] = (K, K)) -> Offers:
         np.zeros((2, 1)),
         np.array([[limits[0]], [limits[1]]]),
         np.array([[0.0, 0.0001, 0.0]]),
-        step,
+        seconds(0.0004),
         2 * K,
         others,
     )
@@ -53,7 +58,7 @@ def test_a_step_that_is_uneven_anyway_keeps_its_plan(given: dict[str, object]) -
 
 
 def test_nothing_is_drafted_where_neither_pays() -> None:
-    made = offers()._replace(step=0.010 + 0.01 * np.arange(2 * K + 2))
+    made = offers()._replace(step=seconds(0.01))
     lengths = np.array([[2], [1]])
     _, value = best_with_even(made, lengths, allocate(made, 150.0, 0.01)[2]._replace(tokens=2.2, seconds=0.02), 0.01)
     assert value.positions == 0
