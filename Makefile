@@ -22,7 +22,7 @@ PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3; do \
 	"$$python" -c 'import sys, ensurepip; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' 2>/dev/null \
 	&& echo "$$python" && break; done)
 
-.PHONY: help setup demo serve test test-unit test-full test-pages matrix v2 seams docs figures loadtest lint format clean
+.PHONY: help setup demo serve test test-slice test-unit test-full test-pages matrix v2 seams docs figures loadtest lint format clean
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  %-10s %s\n", $$1, $$2 }'
@@ -95,6 +95,13 @@ test: setup ## Run every test, statistical ones with smaller samples
 	$(UNIT)
 	$(ENGINE)
 	$(ALONE)
+
+# What vLLMs differ in: names, hashes of blocks, when they are cached, both runners, the server.
+SLICE := tests/unit/seams tests/unit/compat tests/unit/register tests/engine/test_native.py tests/engine/test_v2.py \
+	tests/engine/test_storm.py tests/e2e/test_refusal.py \
+	tests/engine/test_eagle3.py::test_a_text_may_go_on_differently_after_a_block_of_the_prefix_cache
+test-slice: setup ## Run the tests for which another vLLM may make a difference: make test-slice VLLM=0.33.0
+	$(PYTEST) $(SLICE) -m "not whole_machine" --numprocesses $(ENGINES) --maxprocesses 4 --own-core
 
 test-unit: setup ## Run the tests that need no engine (a minute or two)
 	$(UNIT)

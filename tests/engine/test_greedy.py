@@ -32,10 +32,8 @@ pytestmark = pytest.mark.engine
 NUM_PROMPTS, LONGEST, NUM_TOKENS = 64, 600, 64
 CONFIGS = {
     "lookup": LOOKUP,
-    "frequency": FREQUENCY,
     "suffix": SUFFIX,
     "draft_model_optimal": DRAFT_MODEL_OPTIMAL,
-    "eagle3": EAGLE3,
     "eagle3_tree": EAGLE3_TREE,
     "eagle3_cascade": EAGLE3_CASCADE,
     "medusa_tree_drawn": MEDUSA_TREE_DRAWN,
@@ -48,6 +46,7 @@ BRANCHING = {MULTI_DRAFT_CONFIDENT, EAGLE3_TREE, EAGLE3_CASCADE}
 SHORT_OF_MEMORY = ("kv_blocks_reserved", "kv_blocks_rolled_back", "drafts_cut_for_memory")
 if is_full():
     # Nothing in them that the others have not.
+    CONFIGS |= {"frequency": FREQUENCY, "eagle3": EAGLE3}
     CONFIGS |= {"draft_model": DRAFT_MODEL, "medusa": MEDUSA, "medusa_tree": MEDUSA_TREE}
     CONFIGS |= {"medusa_tree_random": MEDUSA_TREE_RANDOM}
 

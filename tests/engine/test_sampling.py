@@ -37,17 +37,17 @@ ENGINES = {
     "lookup": Engine(config=LOOKUP),
     "suffix_drawn": Engine(config=SUFFIX_DRAWN),
     "draft_model": Engine(config=DRAFT_MODEL),
-    "eagle3": Engine(config=EAGLE3),
     "eagle3_tree_drawn": Engine(config=EAGLE3_TREE_DRAWN, random_lengths=True),
     "eagle3_cascade": Engine(config=EAGLE3_CASCADE),
     "medusa_tree_drawn": Engine(config=MEDUSA_TREE_DRAWN, random_lengths=True),
-    "multi_draft": Engine(config=MULTI_DRAFT_DISTANT, random_lengths=True),
     "cascade": Engine(config=CASCADE),
 }
 if is_full():
     # Nothing in them that the others have not.
     ENGINES |= {
         "frequency": Engine(config=FREQUENCY),
+        "eagle3": Engine(config=EAGLE3),
+        "multi_draft": Engine(config=MULTI_DRAFT_DISTANT, random_lengths=True),
         "draft_model_confident": Engine(config=CONFIDENT),
         # With few requests, as the policy begins with the guess that drafts of many cost too much.
         "draft_model_optimal": Engine(config=DRAFT_MODEL_OPTIMAL, max_num_seqs=16),
