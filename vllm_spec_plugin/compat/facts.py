@@ -48,6 +48,7 @@ class ServerFacts:
     Attributes:
         on_cpu: whether it runs on CPUs.
         runner: vLLM's model runner, V1 or V2.
+        reuses_noise: whether vLLM's sampler verifies a position twice by the same random number.
         pipeline_parallel_size: pipeline stages.
         decode_context_parallel_size: ranks that share the KV cache of one sequence.
         prefill_context_parallel_size: ranks that share the prefill of one sequence.
@@ -68,6 +69,7 @@ class ServerFacts:
 
     on_cpu: bool = False
     runner: str = "V1"
+    reuses_noise: bool = False
     pipeline_parallel_size: int = 1
     decode_context_parallel_size: int = 1
     prefill_context_parallel_size: int = 1

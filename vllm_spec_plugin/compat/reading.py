@@ -5,6 +5,7 @@ from importlib.metadata import entry_points
 from typing import Any
 
 from vllm_spec_plugin.compat.facts import Facts, Layer, ModelFacts, ServerFacts
+from vllm_spec_plugin.compat.version import VERSION
 
 # Values of transformers' `layer_types` and `layers_block_type`.
 _LAYER_TYPES = {
@@ -123,6 +124,12 @@ def _kind(spec: Any) -> str:
     return _SPECS.get(name, name)
 
 
+def _reuses_noise(vllm_config: Any) -> bool:
+    """Whether V2's block verification draws by seed and position alone: 0.33 mixes in the step."""
+    method = getattr(vllm_config.speculative_config, "rejection_sample_method", "standard")
+    return VERSION < (0, 33) and bool(vllm_config.use_v2_model_runner) and method == "block"
+
+
 def _server_facts(vllm_config: Any) -> ServerFacts:
     from vllm import envs
     from vllm.config import CUDAGraphMode
@@ -136,6 +143,7 @@ def _server_facts(vllm_config: Any) -> ServerFacts:
     return ServerFacts(
         on_cpu=vllm_config.device_config.device_type == "cpu",
         runner="V2" if vllm_config.use_v2_model_runner else "V1",
+        reuses_noise=_reuses_noise(vllm_config),
         pipeline_parallel_size=parallel.pipeline_parallel_size,
         decode_context_parallel_size=parallel.decode_context_parallel_size,
         prefill_context_parallel_size=parallel.prefill_context_parallel_size,

@@ -145,6 +145,13 @@ RULES: tuple[Rule, ...] = (
         "other devices",
     ),
     Rule(
+        "proposer.config.rejection_sample_method",
+        NATIVE,
+        lambda facts: "block" if facts.server.reuses_noise else "",
+        "vLLM 0.32's V2 runner tests a position again by the same random number, so sampled outputs are biased",
+        "standard, or vLLM 0.33",
+    ),
+    Rule(
         "--model",
         EVERYTHING,
         lambda facts: _untested_layers(facts.target),

@@ -36,6 +36,7 @@ def on_cpu(layer):
 # Per rule: facts that it refuses, the features that it refuses, and what the message must say.
 CASES = [
     (on_cpu(Layer.RECURRENT), NATIVE, "which has recurrent state; vLLM's V1 runner computes recurrent state wrongly"),
+    (server(reuses_noise=True), NATIVE, "proposer.config.rejection_sample_method: got block; vLLM 0.32's V2 runner"),
     (on_cpu(Layer.MLA), NATIVE, "(MLA); vLLM's V1 runner computes different logits when it verifies drafts on a CPU"),
     (target(Layer.FULL, Layer.RECURRENT), CHAINS, "--model: got '/models/target' (LlamaForCausalLM), which has recur"),
     (target(Layer.MLA), CHAINS, "--model: got '/models/target' (LlamaForCausalLM), which has multi-head latent"),
