@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from tests.engine.v2.drafters import DRAFTERS
+
 _DOCS = Path(__file__).parents[3] / "docs"
 PAGE, RESULTS = _DOCS / "v2.md", _DOCS / "v2.json"
 KINDS = ("greedy", "sampled", "seeded")
@@ -23,8 +25,11 @@ def with_tables(page: str, results: Mapping[str, Any]) -> str:
     lines = []
     for version, found in results.items():
         lines += ["", f"### vLLM {version}", "", f"| drafter | {' | '.join(KINDS)} | min-p |", "|---|---|---|---|---|"]
-        for name, row in found["drafters"].items():
-            lines.append(f"| `{name}` | {' | '.join(_text(row[kind]) for kind in KINDS)} | {_min_p(row)} |")
+        for name in DRAFTERS:
+            if (row := found["drafters"].get(name)) is None:
+                lines.append(f"| `{name}` | {' | '.join(['not run yet'] * 4)} |")
+            else:
+                lines.append(f"| `{name}` | {' | '.join(_text(row[kind]) for kind in KINDS)} | {_min_p(row)} |")
         versions, machine = found["versions"], found["machine"]
         seconds = sum(row["seconds"] for row in found["drafters"].values())
         ran = f"Run {found['date'][:10]} in {seconds} s of one core of {machine['cpu']}"
