@@ -179,3 +179,26 @@ def test_branches_go_on_from_their_requests_states(engine: HeadEngine, monkeypat
     engine._states = torch.tensor([[0.0], [1.0], [2.0]])
     engine.branch([2, 0, 3])
     assert engine._states.squeeze(1).tolist() == [0, 0, 2, 2, 2]
+
+
+def test_the_head_reads_the_token_after_each_position(engine: HeadEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts: list[list[int]] = []
+    monkeypatch.setattr(
+        VllmDraftEngine, "start", lambda self, chunks, _: texts.extend(c.request.token_ids.tolist() for c in chunks)
+    )
+    engine._runner.input_batch.token_ids_cpu[:] = np.arange(500)
+    engine.note_states([("prompt", 0, 40)], set(), {})
+    assert texts == [list(range(1, 41))]
+
+
+def test_a_position_waits_for_the_token_after_it(engine: HeadEngine, computed: Computed) -> None:
+    engine._runner.input_batch.num_tokens_no_spec[0] = 40
+    engine.note_states([("prompt", 0, 40)], set(), {})
+    assert computed == [("prompt", 0, 39)]
+
+
+def test_nothing_counts_as_computed_where_ranks_differ(engine: HeadEngine) -> None:
+    engine.ranks = SimpleNamespace(at_end=lambda drafts: False)  # type: ignore[assignment]
+    assert not engine.note_states([("prompt", 0, 40)], set(), {})
+    text = np.zeros(40, dtype=np.int32)
+    assert engine.coverage.watermark("prompt", text, engine.block_tables(0)) == 0
