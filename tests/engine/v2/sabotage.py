@@ -20,7 +20,11 @@ def keep_some_rejected() -> Iterator[None]:
     def sample_leniently(logits: Any, draft_logits: Any, tokens: Any, starts: Any, *args: Any, **kwargs: Any) -> Any:
         sampled, num_sampled = sample(logits, draft_logits, tokens, starts, *args, **kwargs)
         rejected = (starts[:-1] + num_sampled).long()
-        is_kept = (rejected < starts[1:]) & (torch.rand(len(rejected), device=rejected.device) < _SHARE)
+        is_kept = (
+            (num_sampled > 0) & (rejected < starts[1:]) & (torch.rand(len(rejected), device=rejected.device) < _SHARE)
+        )
+        # Requests in a prompt, and with fewer drafts, have placeholders.
+        is_kept &= tokens[rejected.clamp(max=len(tokens) - 1)] >= 0
         row = is_kept.nonzero()[:, 0]
         sampled[row, num_sampled[row].long() - 1] = tokens[rejected[row]].to(sampled.dtype)
         return sampled, num_sampled
