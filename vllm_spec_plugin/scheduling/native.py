@@ -6,7 +6,6 @@ after a step. Runner, drafter and sampler are vLLM's.
 
 from typing import Any
 
-from vllm_spec_plugin.compat.kv_cache import Request
 from vllm_spec_plugin.compat.native import AsyncScheduler, can_shorten
 from vllm_spec_plugin.compat.scheduler import DraftTokenIds
 from vllm_spec_plugin.config.settings import config_in
@@ -72,10 +71,10 @@ class NativeScheduler(SpecScheduling):
         sampled, index = model_runner_output.sampled_token_ids, model_runner_output.req_id_to_index
         fates: Fates = {}
         for request_id in drafts if step is None else step.asked.keys() | drafts.keys():
-            accepted = len(sampled[index[request_id]]) - 1
-            request: Request | None = self.requests.get(request_id)
-            if accepted < 0 or request is None or not self._adapter.is_served(request_id):
+            row, request = index.get(request_id), self.requests.get(request_id)
+            if row is None or request is None or not sampled[row] or not self._adapter.is_served(request_id):
                 continue
+            accepted = len(sampled[row]) - 1
             # A grammar's placeholders were never drafts.
             drafted = len(drafts.get(request_id, ())) - invalid.get(request_id, 0)
             num_output_tokens = request.num_output_tokens + accepted + 1
