@@ -96,12 +96,12 @@ test: setup ## Run every test, statistical ones with smaller samples
 	$(ENGINE)
 	$(ALONE)
 
-# What vLLMs differ in: names, hashes of blocks, when they are cached, both runners, the server.
-SLICE := tests/unit/seams tests/unit/compat tests/unit/register tests/engine/test_native.py tests/engine/test_v2.py \
-	tests/engine/test_storm.py tests/e2e/test_refusal.py \
+# What vLLMs differ in: names, hashes of blocks, when they are cached, both runners, start-up.
+SLICE := tests/unit/seams tests/unit/compat tests/unit/register tests/engine/test_native.py tests/engine/test_storm.py \
+	tests/e2e/test_refusal.py \
 	tests/engine/test_eagle3.py::test_a_text_may_go_on_differently_after_a_block_of_the_prefix_cache
 test-slice: setup ## Run the tests for which another vLLM may make a difference: make test-slice VLLM=0.33.0
-	$(PYTEST) $(SLICE) -m "not whole_machine" --numprocesses $(ENGINES) --maxprocesses 4 --own-core
+	$(PYTEST) $(SLICE) -m "not whole_machine and not statistical" --numprocesses $(ENGINES) --maxprocesses 4 --own-core
 
 test-unit: setup ## Run the tests that need no engine (a minute or two)
 	$(UNIT)
