@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from tests.sizes import is_full
+
 pytestmark = pytest.mark.engine
 
 NGRAM = "proposer: {method: ngram}\n"
@@ -72,6 +74,7 @@ bench --one-at-a-time --enforce-eager --rounds 1 --noise-budget 0 --json load.js
 """
 
 
+@pytest.mark.skipif(not is_full(), reason="takes minutes; what it shows is tested without engines")
 def test_engines_run_one_at_a_time_with_options_and_vllms_table_of_lengths(tmp_path: Path) -> None:
     found = bench(tmp_path, ONE_AT_A_TIME)
     cells = {(one["arm"], one["workload"], one["streams"]): one for one in found["cells"]}
