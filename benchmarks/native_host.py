@@ -23,12 +23,12 @@ from vllm.utils.hashing import sha256
 from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.scheduler import Scheduler
-from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
+from vllm.v1.kv_cache_interface import FullAttentionSpec
 from vllm.v1.outputs import DraftTokenIds, ModelRunnerOutput
 from vllm.v1.request import Request
-from vllm.v1.structured_output import StructuredOutputManager
 
 from tests.fixed_length import native
+from tests.unit.scheduling.cases import scheduler_over
 from vllm_spec_plugin import speculative_config
 from vllm_spec_plugin.scheduling.native import NativeAsyncScheduler, NativeScheduler
 from vllm_spec_plugin.tools.demo import model_path
@@ -62,19 +62,9 @@ def make(arm: str, is_async: bool, num_requests: int) -> Any:
             speculative_config=given,
         ).create_engine_config()
     )
-    config.cache_config.num_gpu_blocks = BLOCKS
     config.scheduler_config.async_scheduling = is_async
     spec = FullAttentionSpec(block_size=BLOCK_SIZE, num_kv_heads=1, head_size=1, dtype=torch.float32)
-    scheduler = (async_cls if is_async else sync_cls)(
-        vllm_config=config,
-        kv_cache_config=KVCacheConfig(
-            num_blocks=BLOCKS, kv_cache_tensors=[], kv_cache_groups=[KVCacheGroupSpec(["l"], spec)]
-        ),
-        structured_output_manager=StructuredOutputManager(config),
-        block_size=BLOCK_SIZE,
-        hash_block_size=BLOCK_SIZE,
-        log_stats=True,
-    )
+    scheduler = scheduler_over(async_cls if is_async else sync_cls, config, BLOCKS, spec, block_size=BLOCK_SIZE)
     hasher = get_request_block_hasher(BLOCK_SIZE, sha256)
     for i in range(num_requests):
         params = SamplingParams(max_tokens=TEXT - 64, ignore_eos=True, extra_args=options if policy else None)

@@ -21,7 +21,7 @@ def installed_version() -> str:
 
 
 def is_cpu_build(found: str) -> bool:
-    """Whether a version is of a CPU build, by the sign that vLLM itself goes by."""
+    """Whether a version is of a CPU build, as vLLM itself detects it."""
     return "cpu" in found
 
 

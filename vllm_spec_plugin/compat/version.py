@@ -1,7 +1,7 @@
 """The installed vLLM's version, by which functions of this package choose where vLLMs differ."""
 
-from importlib.metadata import version
-
 from packaging.version import Version
 
-VERSION = Version(version("vllm")).release[:2]
+from vllm_spec_plugin.compat.installed import installed_version
+
+VERSION = Version(installed_version()).release[:2]

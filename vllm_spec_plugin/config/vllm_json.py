@@ -16,7 +16,6 @@ _VERIFICATION = {"standard": "token", "block": "block"}
 _SUFFIX_DEPTH = 24
 # vLLM's defaults: such a value changes nothing.
 _DEFAULTS = (None, False)
-_ADAPTIVE = "draft_length.policy optimal chooses each request's draft length by measured acceptance and time"
 
 
 class Converted(NamedTuple):
@@ -46,15 +45,11 @@ def convert_native(given: Mapping[str, Any], source: str) -> Converted:
         raise config_error(source, mistakes)
     settings = {key: value for key, value in given.items() if value not in _DEFAULTS}
     draft_length: dict[str, Any] = {"policy": "optimal"}
-    tokens = settings.pop("num_speculative_tokens", None)
-    if tokens is None and settings.get("method") == "suffix":
-        tokens = settings.get("suffix_decoding_max_tree_depth", _SUFFIX_DEPTH)
-    if tokens is not None:
-        draft_length["tokens"] = _at_most(MAX_TOKENS, tokens, "num_speculative_tokens", notes)
-        notes.append("num_speculative_tokens: policy optimal drafts up to so many, as many as pay; fixed always all")
+    if (tokens := _tokens(settings, settings.get("method"), notes)) is not None:
+        draft_length["tokens"] = tokens
     for key in ("num_speculative_tokens_per_batch_size", "enable_adaptive_verification"):
         if settings.pop(key, None):
-            notes.append(f"{key}: left out; {_ADAPTIVE}")
+            notes.append(f"{key}: left out; {KEYS[key].reason}")
     config = {"proposer": {"method": NATIVE, "config": settings}, "draft_length": draft_length}
     parse_config(config, source)
     return Converted(config, notes)

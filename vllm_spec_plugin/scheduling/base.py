@@ -1,7 +1,6 @@
 """What our schedulers share, over either of vLLM's: requests that may have drafts, counters and the stream."""
 
 import time
-from collections.abc import Mapping
 from typing import Any
 
 from vllm_spec_plugin.compat.frontend import carry
@@ -49,12 +48,12 @@ class SpecScheduling(Scheduler):
         if self._stream is not None and request.status == RequestStatus.FINISHED_ABORTED:
             self._stream.drop(request_id)
         self._adapter.forget(request_id)
-        fared = self._acceptance.ended(request_id)
-        if fared is not None:
-            self._counters.of(self._method).ended.append(fared)
+        acceptance = self._acceptance.ended(request_id)
+        if acceptance is not None:
+            self._counters.of(self._method).ended.append(acceptance)
         return super()._free_request(request, *args, **kwargs)
 
-    def _count_verified(self, fates: Mapping[tuple[int, int, int], int]) -> None:
+    def _count_verified(self, fates: Fates) -> None:
         """Counts a step's verified drafts."""
         for (source, drafted, accepted), num_drafts in fates.items():
             self._counters.of(self._methods[source]).count_verified(drafted, accepted, num_drafts)

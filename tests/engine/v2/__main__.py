@@ -24,7 +24,7 @@ _ROUNDS = 4 if is_full() else 1
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs drafters and writes what came of them."""
+    """Runs drafters and writes the results."""
     parser = argparse.ArgumentParser(prog="tests.engine.v2", description=__doc__)
     parser.add_argument("--only", default="", help=f"drafters, separated by commas; of: {', '.join(DRAFTERS)}")
     parser.add_argument("--page", action="store_true", help="run nothing, write the page of the latest results")

@@ -36,6 +36,23 @@ def kv_cache_config(num_blocks: int, *specs: AttentionSpec) -> KVCacheConfig:
     return KVCacheConfig(num_blocks=num_blocks, kv_cache_tensors=[], kv_cache_groups=groups)
 
 
+def scheduler_over(
+    scheduler_cls: type, vllm_config: Any, num_blocks: int, *specs: AttentionSpec, block_size: int = BLOCK_SIZE
+) -> Any:
+    """A scheduler, as the engine core makes it, over a pool of `num_blocks` blocks."""
+    from vllm.v1.structured_output import StructuredOutputManager
+
+    vllm_config.cache_config.num_gpu_blocks = num_blocks
+    return scheduler_cls(
+        vllm_config=vllm_config,
+        kv_cache_config=kv_cache_config(num_blocks, *specs),
+        structured_output_manager=StructuredOutputManager(vllm_config),
+        block_size=block_size,
+        hash_block_size=block_size,
+        log_stats=True,
+    )
+
+
 @functools.cache
 def _hasher():
     init_none_hash(sha256)

@@ -7,7 +7,6 @@ from unittest import mock
 
 import torch
 from vllm.v1.outputs import DraftTokenIds, ModelRunnerOutput
-from vllm.v1.structured_output import StructuredOutputManager
 from vllm.v1.worker import gpu_model_runner
 from vllm.v1.worker.gpu_input_batch import InputBatch
 from vllm.v1.worker.gpu_model_runner import GPUModelRunner
@@ -15,7 +14,7 @@ from vllm.v1.worker.gpu_model_runner import GPUModelRunner
 import vllm_spec_plugin
 from tests.engine.integrity import unknown_excess
 from tests.fixed_length import fixed_length
-from tests.unit.scheduling.cases import BLOCK_SIZE, MAX_MODEL_LEN, kv_cache_config, prompt, request
+from tests.unit.scheduling.cases import BLOCK_SIZE, MAX_MODEL_LEN, prompt, request, scheduler_over
 from vllm_spec_plugin.config.settings import KEY
 from vllm_spec_plugin.forward.runner import SpecRunnerMixin
 from vllm_spec_plugin.messages import DraftResult, plan_of, send
@@ -52,19 +51,11 @@ def vllm_config():
 def make_scheduler(num_blocks, *specs, proposer=None):
     """Our scheduler, as the engine core makes it, over a pool of `num_blocks`; `proposer` replaces the file's."""
     config = vllm_config()
-    config.cache_config.num_gpu_blocks = num_blocks
     if proposer is not None:
         config = copy.copy(config)
         settings = {"config": {"proposer": proposer, "draft_length": {"policy": "fixed", "tokens": 14}}}
         config.additional_config = {**config.additional_config, KEY: {**config.additional_config[KEY], **settings}}
-    return SpecScheduler(
-        vllm_config=config,
-        kv_cache_config=kv_cache_config(num_blocks, *specs),
-        structured_output_manager=StructuredOutputManager(config),
-        block_size=BLOCK_SIZE,
-        hash_block_size=BLOCK_SIZE,
-        log_stats=True,
-    )
+    return scheduler_over(SpecScheduler, config, num_blocks, *specs)
 
 
 class Worker(SpecRunnerMixin, GPUModelRunner):

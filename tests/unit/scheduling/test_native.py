@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 from vllm.v1.outputs import DraftTokenIds, ModelRunnerOutput
 from vllm.v1.request import RequestStatus
-from vllm.v1.structured_output import StructuredOutputManager
 
 import vllm_spec_plugin
 from tests.engine.lengths import RandomControl
 from tests.fixed_length import native
-from tests.unit.scheduling.cases import BLOCK_SIZE, FULL, MAX_MODEL_LEN, kv_cache_config, prompt, request
+from tests.unit.scheduling.cases import FULL, MAX_MODEL_LEN, prompt, request, scheduler_over
 from vllm_spec_plugin.metrics.counters import StepCounters
 from vllm_spec_plugin.scheduling import native as module
 from vllm_spec_plugin.scheduling.native import NativeAsyncScheduler, NativeScheduler
@@ -54,16 +53,8 @@ class Pipeline:
             speculative_config=vllm_spec_plugin.speculative_config(native(NGRAM, K, policy)),
         ).create_engine_config()
         config = copy.copy(config)
-        config.cache_config.num_gpu_blocks = num_blocks
         config.scheduler_config.async_scheduling = kind == "async"
-        self.scheduler: Any = scheduler_cls(
-            vllm_config=config,
-            kv_cache_config=kv_cache_config(num_blocks, FULL),
-            structured_output_manager=StructuredOutputManager(config),
-            block_size=BLOCK_SIZE,
-            hash_block_size=BLOCK_SIZE,
-            log_stats=True,
-        )
+        self.scheduler: Any = scheduler_over(scheduler_cls, config, num_blocks, FULL)
         self.scheduler._can_shorten = can_shorten
         self.scheduler.counters_seconds = 0.0
         self.texts: dict[str, list[int]] = {}

@@ -41,16 +41,14 @@ def _optimal(config: PluginConfig, draft_length: OptimalDraftLength, max_step_to
     from vllm_spec_plugin.scheduling.draft_length.step_cost import StepCost
 
     requests, models = RequestRows(), []
-    if config.is_native:
-        step_cost = StepCost(max_step_tokens, has_drafter=True)
-        cost = DraftCostInStep(step_cost)
-        model = ProposerModel(draft_length.tokens, draft_length.half_life, requests, cost_in_step=cost)
-        return OptimalControl([model], requests, max_step_tokens, step_cost)
+    step_cost = StepCost(max_step_tokens, has_drafter=config.is_native)
+    cost = DraftCostInStep(step_cost) if config.is_native else None
     for proposer in config.proposers:
         is_tree = proposer.drafts_trees
         num_positions = proposer.tree_size(draft_length.tokens)[0] if is_tree else draft_length.tokens
-        models.append(ProposerModel(num_positions, draft_length.half_life, requests, is_tree=is_tree))
-    return OptimalControl(models, requests, max_step_tokens)
+        half_life = draft_length.half_life
+        models.append(ProposerModel(num_positions, half_life, requests, is_tree=is_tree, cost_in_step=cost))
+    return OptimalControl(models, requests, max_step_tokens, step_cost)
 
 
 def _compile(control: DraftLengthControl, config: PluginConfig) -> None:
