@@ -44,6 +44,8 @@ def run(llm: Any, storm: Storm) -> list[Outcome]:
     """
     engine = llm.llm_engine
     scheduler = engine.engine_core.engine_core.scheduler
+    # With vLLM's own drafters the KV cache manager is vLLM's.
+    check = getattr(scheduler, "check_integrity", lambda: None)
     rng = random.Random(storm.seed)
     outcomes: list[Outcome] = []
     # Those in the engine; of those to be aborted the step in which that is done.
@@ -77,11 +79,13 @@ def run(llm: Any, storm: Storm) -> list[Outcome]:
                     at_work.pop(output.request_id).end = "finished"
         step += 1
         if not step % STEPS_BETWEEN_CHECKS:
-            scheduler.check_integrity()
+            check()
         if at_work and not engine.has_unfinished_requests():
             break
     engine.step()
-    scheduler.check_integrity()
+    check()
+    pool = scheduler.kv_cache_manager.block_pool
+    assert pool.get_num_free_blocks() == pool.num_gpu_blocks - 1
     assert not engine.has_unfinished_requests()
     return outcomes
 

@@ -7,8 +7,8 @@ import sys
 import pytest
 
 from tests.engine.arms import REPOSITORY
-from tests.matrix.cells import ROWS
 from tests.matrix.page import RESULTS, release
+from tests.matrix.running import columns_of
 
 pytestmark = pytest.mark.engine
 CHOICE = ["gpt_oss", "llama_lora", "granite_moe_hybrid"]
@@ -22,7 +22,7 @@ def test_a_choice_of_the_matrix_is_as_the_page_says(tmp_path):
     assert run.returncode == 0, run.stdout + run.stderr
     found, expected = (json.loads(path.read_text())[release()]["rows"] for path in (results, RESULTS))
     verdicts, recorded = (
-        {(row, column): rows[row]["cells"][column]["verdict"] for row in CHOICE for column in ROWS[row].columns}
+        {(row, column): rows[row]["cells"][column]["verdict"] for row in CHOICE for column in columns_of(row)}
         for rows in (found, expected)
     )
     assert verdicts == recorded

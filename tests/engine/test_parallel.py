@@ -1,5 +1,6 @@
 """Two tensor-parallel ranks give the outputs of one, and a fault on one of them costs drafts only."""
 
+import json
 import os
 import time
 
@@ -23,8 +24,10 @@ from tests.engine.arms import (
 from tests.engine.exact import Reference, Tokens
 from tests.engine.greedy import assert_same_tokens, greedy_job
 from tests.engine.jobs import Job, Request
+from tests.fixed_length import native
 from tests.sizes import is_full
 from vllm_spec_plugin.metrics.counters import RANKS_DIFFER
+from vllm_spec_plugin.tools.demo import model_path
 from vllm_spec_plugin.tools.engine_child import EngineError
 
 pytestmark = [
@@ -84,6 +87,17 @@ def test_two_ranks_give_the_outputs_of_one(
     assert result.accepted > 0
     assert result.rejected > 10
     assert not result.metrics[DIFFER]
+
+
+def test_two_ranks_give_the_outputs_of_one_with_a_drafter_of_vllms_own(
+    arms: Arms, reference: Reference, prompts: list[Tokens]
+) -> None:
+    """Draft lengths differ between requests and steps."""
+    config = native(json.dumps({"method": "draft_model", "model": str(model_path("draft"))}))
+    engine = Engine(config=config, random_lengths=True, options=TWO_RANKS, **TIGHT)
+    result = arms.run(engine, greedy_job(prompts, 32))
+    assert_same_tokens(reference, prompts, result, arms.run(Engine(), greedy_job(prompts, 32)))
+    assert min(result.accepted, result.rejected) > 50
 
 
 @pytest.mark.parametrize(("config", "fault"), FAULT_CASES)

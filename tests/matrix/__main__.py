@@ -6,11 +6,14 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from packaging.version import Version
 
 from tests.matrix.cells import ROWS, UNTESTED, WRONG
+from tests.matrix.native import COLUMNS as NATIVE_COLUMNS
 from tests.matrix.page import PAGE, RESULTS, release, render
+from tests.matrix.running import columns_of
 from tests.matrix.workers import run
 from vllm_spec_plugin.tools.report.provenance import provenance
 
@@ -19,6 +22,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs rows and writes what came of them; 1 if a cell is wrong or untested."""
     parser = argparse.ArgumentParser(prog="tests.matrix", description=__doc__)
     parser.add_argument("--only", default="", help=f"rows, separated by commas; of: {', '.join(ROWS)}")
+    parser.add_argument("--columns", choices=("all", "own", "native"), default="all", help="the other cells stay")
     parser.add_argument("--results", type=Path, help="write results here, and no page")
     parser.add_argument("--page", action="store_true", help="run nothing, write the page of the latest results")
     options = parser.parse_args(arguments)
@@ -29,13 +33,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if unknown := set(names) - set(ROWS):
         parser.error(f"--only: unknown rows {', '.join(sorted(unknown))}; allowed: {', '.join(ROWS)}")
     start = time.perf_counter()
-    rows = run(names)
+    rows = run({name: _columns(name, options.columns) for name in names})
     seconds = time.perf_counter() - start
     path = options.results or RESULTS
     results = json.loads(path.read_text()) if path.exists() else {}
-    # Other versions, and the other rows of an earlier run, stay.
-    earlier = results[release()]["rows"] if release() in results and options.only else {}
-    merged = {name: rows.get(name) or earlier[name] for name in ROWS if name in rows or name in earlier}
+    # Other versions, and what was not run now, stay.
+    earlier = results.get(release(), {"rows": {}})["rows"]
+    merged = {name: _merged(earlier.get(name), rows.get(name)) for name in ROWS if name in rows or name in earlier}
     came_from = {key: value for key, value in provenance([], 0, []).items() if key in ("versions", "machine")}
     results[release()] = {**came_from, "rows": merged}
     results = {each: results[each] for each in sorted(results, key=Version)}
@@ -46,6 +50,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     bad = sum(cell["verdict"] in (WRONG, UNTESTED) for cell in cells)
     print(f"{len(cells)} cells in {seconds:.0f} s, {bad} of them wrong or untested; written to {path}")
     return int(bad > 0)
+
+
+def _columns(name: str, which: str) -> list[str]:
+    return [each for each in columns_of(name) if which == "all" or (each in NATIVE_COLUMNS) == (which == "native")]
+
+
+def _merged(earlier: dict[str, Any] | None, row: dict[str, Any] | None) -> dict[str, Any]:
+    if earlier is None or row is None:
+        return row or earlier or {}
+    kept = {column: cell for column, cell in earlier["cells"].items() if column not in row["cells"]}
+    seconds = row["seconds"] + sum(cell["seconds"] for cell in kept.values())
+    return {**row, "seconds": round(seconds, 1), "cells": {**kept, **row["cells"]}}
 
 
 if __name__ == "__main__":

@@ -10,14 +10,17 @@ from typing import Any
 import yaml
 
 from tests.engine.jobs import Job, Request, Result
-from tests.engine.tiny import ARCHITECTURES, repeating_prompts
+from tests.engine.tiny import ARCHITECTURES, repeating_prompts, tiny_eagle3, tiny_model, tiny_mtp
 from vllm_spec_plugin.tools.certify.greedy import TOLERANCES, first_differences
+from vllm_spec_plugin.tools.demo import model_path
 
 NUM_TOKENS = 60
 TOLERANCE = TOLERANCES["float32"]
 _DRAFT = {"method": "draft_model", "draft_sampling": "greedy"}
 _NGRAM = {"method": "ngram", "min_order": 1}
 _ANY_SEED = 1000
+# Of the weights of a draft model.
+_NOISE = 0.05
 _EAGLE3 = {"method": "eagle3", "draft_sampling": "greedy"}
 # As the gate names a model.
 _NAME = re.compile(r"got '[^']*' \(\w+\), which|'[^']*' \(\w+\)")
@@ -32,17 +35,32 @@ _OPTIONS: tuple[Mapping[str, Any], ...] = ({}, {"spec_tokens": 2}, _SPEC_OFF, {"
 class Row:
     """A target of the matrix."""
 
-    architecture: str  # A key of `ARCHITECTURES`.
+    architecture: str  # A key of `ARCHITECTURES`, "mimo" or "bundled".
     title: str  # What the page calls it.
     options: Mapping[str, Any] = field(default_factory=dict)  # Keyword arguments of `vllm.LLM` that it needs.
     lora: bool = False  # Whether every other request uses an adapter.
 
     @property
     def columns(self) -> list[str]:
-        """The keys of `COLUMNS` that it is run with."""
+        """The keys of `COLUMNS` that it is run with; what the bundled models do is in tests/engine."""
+        if self.architecture == "bundled":
+            return []
+        return [column for column in COLUMNS if column != "eagle3" or self.has_head]
+
+    @property
+    def has_head(self) -> bool:
+        """Whether it is run with an EAGLE-3 head."""
         # A random head is never right beside adapters: tests/engine/test_eagle3.py has the bundled one there.
-        has_head = self.architecture in _WITH_HEADS and not self.lora
-        return [column for column in COLUMNS if column != "eagle3" or has_head]
+        return self.architecture in _WITH_HEADS and not self.lora
+
+    def models(self, folder: Path) -> dict[str, Path]:
+        """Folders of its "target", a "draft" model and, if it is run with one, a "head"; made if not there."""
+        if self.architecture == "bundled":
+            return {"target": model_path("target"), "draft": model_path("draft"), "head": model_path("eagle3")}
+        if self.architecture == "mimo":
+            return {"target": tiny_mtp(folder), "draft": tiny_model("qwen2", folder, _NOISE)}
+        target, draft = (tiny_model(self.architecture, folder, noise) for noise in (0.0, _NOISE))
+        return {"target": target, "draft": draft} | ({"head": tiny_eagle3(folder)} if self.has_head else {})
 
 
 # vLLM's CPU kernels of recurrent layers run with these only.
@@ -79,6 +97,8 @@ _OPTIONS_OF: dict[str, Mapping[str, Any]] = {
 # Run with an EAGLE-3 head, too.
 _WITH_HEADS = {"llama", "qwen3", "gemma3"}
 ROWS = {name: Row(name, _TITLES[name], _OPTIONS_OF.get(name, {})) for name in ARCHITECTURES}
+ROWS["bundled"] = Row("bundled", "the bundled target (Llama)")
+ROWS["mimo"] = Row("mimo", "MiMo (MTP layer)")
 # With one adapter at most, vLLM's CPU build gives it to every request of a mixed step.
 _LORA = {"enable_lora": True, "max_lora_rank": 8, "max_loras": 2}
 ROWS["llama_lora"] = Row("llama", "Llama with LoRA adapters", _LORA, lora=True)
@@ -104,15 +124,26 @@ COLUMNS: dict[str, tuple[str, dict[str, Any]]] = {
 EXACT, REFUSED, WRONG, UNTESTED = "exact", "refused", "wrong", "untested"
 
 
+@dataclass(frozen=True)
+class Cell:
+    """What came of a cell."""
+
+    verdict: str  # One of the above, or of `native`.
+    reasons: Sequence[str] = ()  # Why it is refused, or what is wrong; empty if it is exact.
+    accepted: int = 0  # Drafts that were verified and accepted.
+    rejected: int = 0  # Drafts that were verified and rejected.
+    seconds: float = 0.0  # How long its engine took, start included.
+
+
 def is_optimal(column: str) -> bool:
     """Whether a column drafts where that is worth its time, which depends on the machine."""
-    return bool(COLUMNS[column][1]["draft_length"]["policy"] == "optimal")
+    return column in COLUMNS and COLUMNS[column][1]["draft_length"]["policy"] == "optimal"
 
 
-def plugin_yaml(column: str, draft: Path) -> str:
-    """The text of a column's plugin.yaml, with the folder of the draft model or head."""
+def plugin_yaml(column: str, models: Mapping[str, Path]) -> str:
+    """The text of a column's plugin.yaml, with the folder of the draft model or head of `Row.models`."""
     data = COLUMNS[column][1]
-    proposer = _with_draft(data["proposer"], draft)
+    proposer = _with_draft(data["proposer"], models["head" if column == "eagle3" else "draft"])
     return yaml.safe_dump({**data, "proposer": proposer}, sort_keys=False)
 
 

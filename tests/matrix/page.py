@@ -1,11 +1,12 @@
 """Writes docs/support.md from the results of the matrix and from the gates' own tables."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from tests.assemble import ADDED
+from tests.matrix import native
 from tests.matrix.cells import COLUMNS, EXACT, NUM_TOKENS, REFUSED, ROWS, TOLERANCE, is_optimal
 from vllm_spec_plugin.metrics.counters import POOLING, PROMPT_EMBEDS, RESUMABLE, THINKING_BUDGET, WITHOUT_DRAFTS
 from vllm_spec_plugin.proposers.registry import BUNDLED, method_of
@@ -69,6 +70,17 @@ _RUN = "- vLLM {vllm}: {dates}, {seconds:.0f} s of one core in all, on {cores} o
 _ASSEMBLED = " It has no CPU build: its Python ran with the libraries of an older one."
 
 
+# Titles of both tables' columns.
+_OWN = {name: title for name, (title, _) in COLUMNS.items()}
+_NATIVE = {name: column.title for name, column in native.COLUMNS.items()}
+_NATIVE_HOW = """\
+vLLM's own drafters with the plugin's draft lengths, `method: vllm`: a third of the requests has `spec: off`, a third
+`spec_tokens: 2`, and lengths are random between 0 and 4. Outputs at temperature 0 equal those of vLLM without
+speculation on the same runner, as above. On V2 there are 8 requests of 24 tokens: its kernels run by
+[Triton's interpreter](v2.md). "not runnable here" is what vLLM does not start with on a CPU without the plugin either.
+[v2.md](v2.md) has sampled outputs on V2."""
+
+
 def release() -> str:
     """The installed vLLM's version, by which results are kept."""
     return version("vllm").partition("+")[0]
@@ -85,10 +97,11 @@ def render(results: Mapping[str, Any]) -> str:
     Args:
         results: what `make matrix` wrote, by the version of vLLM.
     """
-    verdicts = [{cell["verdict"] for cell in _by_version(results, *key).values()} for key in _keys(results)]
+    verdicts = [{cell["verdict"] for cell in _by_version(results, *key).values()} for key in _keys(results, _OWN)]
     count = {verdict: verdicts.count({verdict}) for verdict in (EXACT, REFUSED)}
     notes: dict[str, int] = {}
-    table, vllms = _table(results, notes), " and ".join(map(minor, results))
+    table, vllms = _table(results, _OWN, notes), " and ".join(map(minor, results))
+    native_table = _table(results, _NATIVE, notes)
     return "\n".join(
         [
             "# What is served",
@@ -108,6 +121,14 @@ def render(results: Mapping[str, Any]) -> str:
             "none, as they depend on the machine. Cells name versions of vLLM where these differ; others are the same",
             f"on {vllms}.",
             "",
+            "### vLLM's own drafters",
+            "",
+            *native_table,
+            "",
+            *_NATIVE_HOW.splitlines(),
+            "",
+            "### Notes",
+            "",
             *(f"{number}. {note}" for note, number in notes.items()),
             "",
             *_trees(results),
@@ -126,10 +147,10 @@ def render(results: Mapping[str, Any]) -> str:
     )
 
 
-def _keys(results: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Rows and columns of all cells that were run."""
+def _keys(results: Mapping[str, Any], columns: Iterable[str]) -> list[tuple[str, str]]:
+    """Rows and columns of all cells of a table that were run."""
     run = {(name, column) for each in results.values() for name, row in each["rows"].items() for column in row["cells"]}
-    return [(name, column) for name in ROWS for column in COLUMNS if (name, column) in run]
+    return [(name, column) for name in ROWS for column in columns if (name, column) in run]
 
 
 def _by_version(results: Mapping[str, Any], name: str, column: str) -> dict[str, Mapping[str, Any]]:
@@ -157,10 +178,10 @@ def _trees(results: Mapping[str, Any]) -> list[str]:
     return [*lines, "", where]
 
 
-def _table(results: Mapping[str, Any], notes: dict[str, int]) -> list[str]:
-    lines = [f"| target | {' | '.join(title for title, _ in COLUMNS.values())} |", "|---|" + "---|" * len(COLUMNS)]
-    for name in dict.fromkeys(name for name, _ in _keys(results)):
-        cells = [_cell(_by_version(results, name, column), column, len(results), notes) for column in COLUMNS]
+def _table(results: Mapping[str, Any], titles: Mapping[str, str], notes: dict[str, int]) -> list[str]:
+    lines = [f"| target | {' | '.join(titles.values())} |", "|---|" + "---|" * len(titles)]
+    for name in dict.fromkeys(name for name, _ in _keys(results, titles)):
+        cells = [_cell(_by_version(results, name, column), column, len(results), notes) for column in titles]
         lines.append(f"| {ROWS[name].title} | {' | '.join(cells)} |")
     return lines
 

@@ -20,7 +20,8 @@ Arms = Annotated[
         "(vLLM's own draft_model, eagle3, ngram or suffix, K = 4, or as in stock:ngram:8; suffix needs the package "
         "arctic-inference), stock:JSON (vLLM's speculative config, as in "
         """stock:{"method": "draft_model", "num_speculative_tokens": 4, "num_speculative_tokens_per_batch_size": """
-        "[[1, 8, 4], [9, 1024, 0]]}; a draft model or head that it does not name is --draft's), a plugin.yaml, or "
+        "[[1, 8, 4], [9, 1024, 0]]}; a draft model or head that it does not name is --draft's), vllm:JSON (the same "
+        "drafter with method vllm and the policy optimal, up to num_speculative_tokens), a plugin.yaml, or "
         "off:plugin.yaml (drafting off in every request).",
     ),
 ]

@@ -33,6 +33,15 @@ def plan(
     eagle3: Annotated[
         str | None, typer.Option(help="Folder or hub name of an EAGLE-3 head to consider.", show_default=False)
     ] = None,
+    vllm: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="JSON",
+            show_default=False,
+            help="A drafter of vLLM's own to consider, as its --speculative-config has it, without "
+            """num_speculative_tokens: {"method": "eagle3", "model": "HEAD"}. Repeatable.""",
+        ),
+    ] = None,
     concurrency: Annotated[
         str, typer.Option(metavar="N,...", help="Numbers of concurrent requests, weighted equally.")
     ] = "1,8",
@@ -67,8 +76,8 @@ def plan(
 
     Measures on this machine the time of steps, drafts and prefill, and the acceptance of drafts. Predicts every
     proposer's speedup, runs the best one against no speculation, and recommends. Suffixes are always considered,
-    predictions if prompts carry them, a draft model, Medusa heads and an EAGLE-3 head if given. At most two engines
-    run at once. Keep the machine otherwise idle.
+    predictions if prompts carry them, a draft model, Medusa heads, an EAGLE-3 head and drafters of vLLM's own if given.
+    At most two engines run at once. Keep the machine otherwise idle.
 
     vLLM's own engine options follow after `--`: `vllm-spec plan --model M --prompts FILE -- --dtype bfloat16
     --tensor-parallel-size 2`.
@@ -84,8 +93,9 @@ def plan(
     from vllm_spec_plugin.tools.bench.input import whole_numbers
     from vllm_spec_plugin.tools.engine_options import SET_BY_COMMAND, engine_options
     from vllm_spec_plugin.tools.planner import planning
+    from vllm_spec_plugin.tools.planner.candidates import native_name
     from vllm_spec_plugin.tools.planner.measuring import Sizes
-    from vllm_spec_plugin.tools.planner.models import check_models, read_heads
+    from vllm_spec_plugin.tools.planner.models import check_models, read_heads, read_natives
     from vllm_spec_plugin.tools.planner.plugin_yaml import write_plugin_yaml
     from vllm_spec_plugin.tools.planner.report import report_of
     from vllm_spec_plugin.tools.planner.traffic import as_traffic
@@ -106,12 +116,14 @@ def plan(
     small = None if draft is None else model_source("--draft", draft, "draft")
     heads = None if medusa is None else read_heads(model_source("--medusa", medusa, "medusa"))
     head = None if eagle3 is None else model_source("--eagle3", eagle3, "eagle3")
+    natives = read_natives(vllm or ())
     for warning in check_models(served, small, heads, head):
         errors.print(f"[yellow]warning:[/yellow] {escape(warning)}", soft_wrap=True)
     sizes = Sizes(tuple(sorted(levels)), rounds, seed, one_at_a_time)
-    wanted = planning.Wanted(served, small, heads, tokens, sizes, verify, enforce_eager, head, options)
+    wanted = planning.Wanted(served, small, heads, tokens, sizes, verify, enforce_eager, head, natives, options)
     traffic = as_traffic(given, served, temperature, output_tokens)
     roles = {"target": served, "draft": small, "medusa": medusa, "eagle3": head}
+    roles |= {native_name(config): config.get("model") for config in natives}
     models = {role: name for role, name in roles.items() if name}
     origin = provenance(sys.argv[1:], seed, [one.prompt for one in traffic], models) | {"model": served}
     with tempfile.TemporaryDirectory(prefix="vllm-spec-plan-") as folder:

@@ -47,7 +47,6 @@ class ServerFacts:
 
     Attributes:
         on_cpu: whether it runs on CPUs.
-        runner: vLLM's model runner, V1 or V2.
         reuses_noise: whether vLLM's sampler verifies a position twice by the same random number.
         pipeline_parallel_size: pipeline stages.
         decode_context_parallel_size: ranks that share the KV cache of one sequence.
@@ -68,7 +67,6 @@ class ServerFacts:
     """
 
     on_cpu: bool = False
-    runner: str = "V1"
     reuses_noise: bool = False
     pipeline_parallel_size: int = 1
     decode_context_parallel_size: int = 1

@@ -1,10 +1,10 @@
-"""vLLM's own drafters: its asynchronous scheduler, and which of them can draft less in a step."""
+"""vLLM's own drafters: its asynchronous scheduler, which of them can draft less in a step, and a fault of V1's."""
 
 from typing import Any
 
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 
-__all__ = ["AsyncScheduler", "can_shorten"]
+__all__ = ["AsyncScheduler", "can_shorten", "holds_min_tokens_too_long"]
 
 # On the V1 runner; as for vLLM's own table of lengths by batch size. The V2 runner cuts all drafters' drafts.
 _SHORTENED_ON_V1 = ("ngram", "eagle", "eagle3", "mtp", "draft_model", "dflash")
@@ -16,3 +16,11 @@ def can_shorten(vllm_config: Any) -> bool:
     if vllm_config.parallel_config.data_parallel_size > 1:
         return False
     return vllm_config.use_v2_model_runner or vllm_config.speculative_config.method in _SHORTENED_ON_V1
+
+
+def holds_min_tokens_too_long(vllm_config: Any) -> bool:
+    """Whether the token after accepted drafts may not end a request whose `min_tokens` these drafts have reached.
+
+    V1's sampler masks stop tokens of that token by the output's length before the step; V2's knows its position.
+    """
+    return not vllm_config.use_v2_model_runner

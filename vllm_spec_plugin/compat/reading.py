@@ -142,7 +142,6 @@ def _server_facts(vllm_config: Any) -> ServerFacts:
     connector = vllm_config.kv_transfer_config
     return ServerFacts(
         on_cpu=vllm_config.device_config.device_type == "cpu",
-        runner="V2" if vllm_config.use_v2_model_runner else "V1",
         reuses_noise=_reuses_noise(vllm_config),
         pipeline_parallel_size=parallel.pipeline_parallel_size,
         decode_context_parallel_size=parallel.decode_context_parallel_size,

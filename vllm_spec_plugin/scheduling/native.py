@@ -6,7 +6,7 @@ after a step. Runner, drafter and sampler are vLLM's.
 
 from typing import Any
 
-from vllm_spec_plugin.compat.native import AsyncScheduler, can_shorten
+from vllm_spec_plugin.compat.native import AsyncScheduler, can_shorten, holds_min_tokens_too_long
 from vllm_spec_plugin.compat.scheduler import DraftTokenIds
 from vllm_spec_plugin.config.settings import config_in
 from vllm_spec_plugin.metrics.by_method import CountersByMethod
@@ -27,7 +27,14 @@ class NativeScheduler(SpecScheduling):
         config, counters = config_in(vllm_config.additional_config), CountersByMethod()
         control = create_control(config, self.max_num_scheduled_tokens)
         self._adapter: NativeAdapter
-        adapter = NativeAdapter(control, config, self.max_model_len, counters, is_async=self.is_async)
+        adapter = NativeAdapter(
+            control,
+            config,
+            self.max_model_len,
+            counters,
+            is_async=self.is_async,
+            bounds_min_tokens=holds_min_tokens_too_long(vllm_config),
+        )
         self._connect(config, adapter, counters)
         self._can_shorten = can_shorten(vllm_config)
 

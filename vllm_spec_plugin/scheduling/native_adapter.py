@@ -19,18 +19,32 @@ class NativeAdapter(DraftLengthAdapter):
     part of it: the policy learns its share.
     """
 
-    def __init__(self, *args: Any, is_async: bool, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, is_async: bool, bounds_min_tokens: bool, **kwargs: Any) -> None:
         """See `DraftLengthAdapter`.
 
         Args:
             is_async: whether steps are planned before the last outcome is known. Then a step's outcome arrives before
                 its drafting ends, which is part of the next step's time.
+            bounds_min_tokens: whether no draft may reach the `min_tokens` of its request.
         """
         super().__init__(*args, **kwargs)
-        self._is_async = is_async
+        self._is_async, self._bounds_min_tokens = is_async, bounds_min_tokens
+        # Requests with `min_tokens`, while they live.
+        self._to_bound: dict[str, Request] = {}
         self._begun = self._ended_at = 0.0
         # Of the latest step, if its drafting is part of the next step's time.
         self._drafted_before = self._no_drafting
+
+    def add(self, request: Request) -> None:
+        """See `DraftLengthAdapter`."""
+        super().add(request)
+        if self._bounds_min_tokens and self.is_served(request.request_id) and request.sampling_params.min_tokens:
+            self._to_bound[request.request_id] = request
+
+    def forget(self, request_id: str) -> None:
+        """See `DraftLengthAdapter`."""
+        super().forget(request_id)
+        self._to_bound.pop(request_id, None)
 
     def _why_without_drafts(self, request: Request) -> str | None:
         # vLLM knows what its own drafters and sampler can do.
@@ -44,6 +58,8 @@ class NativeAdapter(DraftLengthAdapter):
         """See `DraftLengthAdapter`."""
         before = self.latest
         turns = super().plan(output, running, max_step_tokens)
+        if self._to_bound:
+            self._bound(output, turns)
         if self.control.is_constant:
             return turns
         step = self._planned[-1]
@@ -51,6 +67,21 @@ class NativeAdapter(DraftLengthAdapter):
             step.asked = {name: own for name, own in before.items() if name in output.num_scheduled_tokens}
             step.begun, step.is_uneven = self._begun, len(set(output.num_scheduled_tokens.values())) > 1
         return turns
+
+    def _bound(self, output: Any, turns: dict[str, Turns]) -> None:
+        """Cuts drafts so that even the token after them is below its request's `min_tokens`, until these are there."""
+        for request_id in turns.keys() & self._to_bound.keys():
+            request = self._to_bound[request_id]
+            least, known = request.sampling_params.min_tokens, request.num_output_tokens
+            if known >= least:
+                del self._to_bound[request_id]
+                continue
+            drafts = output.scheduled_spec_decode_tokens.get(request_id, ())
+            most = known + (request.num_output_placeholders or 1 + len(drafts))
+            room = least - 1 - most
+            own = tuple((proposer, min(length, room)) for proposer, length in turns.pop(request_id) if room > 0)
+            if own:
+                turns[request_id] = own
 
     def take_step(self) -> PlannedStep | None:
         """Returns the earliest planned step, of which the outcome has come; None if it is not measured."""

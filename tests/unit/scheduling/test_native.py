@@ -1,9 +1,11 @@
 """vLLM's schedulers with draft lengths for its own drafters, without a model: no text changes, whatever is drafted."""
 
 import copy
+import itertools
 import json
 import random
 from collections import deque
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +18,7 @@ from tests.fixed_length import native
 from tests.unit.scheduling.cases import FULL, MAX_MODEL_LEN, prompt, request, scheduler_over
 from vllm_spec_plugin.metrics.counters import StepCounters
 from vllm_spec_plugin.scheduling import native as module
+from vllm_spec_plugin.scheduling import native_adapter
 from vllm_spec_plugin.scheduling.native import NativeAsyncScheduler, NativeScheduler
 from vllm_spec_plugin.tools.demo import model_path
 
@@ -35,7 +38,7 @@ class Pipeline:
     Attributes:
         scheduler: ours.
         texts: by request, its prompt and output, as the device has them.
-        lengths: numbers of verified draft tokens that were scheduled, all requests together.
+        verified: by step and request that was sampled, its output tokens before and its scheduled draft tokens.
     """
 
     def __init__(self, kind: str, num_blocks: int = 60, policy: str = "fixed", can_shorten: bool = True) -> None:
@@ -58,16 +61,27 @@ class Pipeline:
         self.scheduler._can_shorten = can_shorten
         self.scheduler.counters_seconds = 0.0
         self.texts: dict[str, list[int]] = {}
-        self.lengths: list[int] = []
+        self.verified: list[tuple[int, int]] = []
         self.counters = StepCounters("vllm")
+        self._num_prompt: dict[str, int] = {}
         self._computed: dict[str, int] = {}
         self._drafts: dict[str, list[int]] = {}
         self._rng = random.Random(0)
         self._running: deque[tuple[Any, ModelRunnerOutput]] = deque()
 
-    def add(self, name: str, family: int, num_tokens: int, max_tokens: int, **options: Any) -> None:
+    @property
+    def lengths(self) -> list[int]:
+        """Numbers of draft tokens that were scheduled, all requests together."""
+        return [planned for _, planned in self.verified]
+
+    def add(
+        self, name: str, family: int, num_tokens: int, max_tokens: int, min_tokens: int = 0, **options: Any
+    ) -> None:
         self.texts[name] = prompt(family, num_tokens)
-        self.scheduler.add_request(request(name, self.texts[name], max_tokens, options or None))
+        self._num_prompt[name] = num_tokens
+        new = request(name, self.texts[name], max_tokens, options or None)
+        new.sampling_params.min_tokens = min_tokens
+        self.scheduler.add_request(new)
 
     def step(self) -> None:
         output = self.scheduler.schedule()
@@ -99,7 +113,7 @@ class Pipeline:
             assert self._computed[name] <= len(text), "positions after the text"
             if self._computed[name] < len(text):
                 continue
-            self.lengths.append(planned)
+            self.verified.append((len(text) - self._num_prompt[name], planned))
             for draft in [*drafts[:planned], None]:
                 sampled[name].append(next_token(text))
                 text.append(sampled[name][-1])
@@ -179,6 +193,25 @@ def test_a_request_gets_no_more_drafts_than_it_allows(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("policy", ["fixed", "optimal"])
+def test_no_draft_reaches_min_tokens(kind: str, policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On V1 the token after accepted drafts could not be a stop token then."""
+    if policy == "optimal":
+        monkeypatch.setattr(module, "create_control", lambda *_: RandomControl())
+    pipeline = Pipeline(kind)
+    for i, least in enumerate((1, 2, 6, 7, 8, 9, 30)):
+        pipeline.add(f"r{i}", i, 5, 40, least)
+        first = len(pipeline.verified)
+        pipeline.finish()
+        verified = pipeline.verified[first:]
+        assert all(start >= least or start + planned < least for start, planned in verified if planned)
+        assert any(planned for start, planned in verified if start >= least)
+        assert least < 6 or any(planned for start, planned in verified if start < least)
+        assert outputs_of(pipeline, f"r{i}", 5, 40) == expected(i, 5, 40)
+    assert not pipeline.scheduler._adapter._to_bound
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_with_spec_off_for_all_nothing_is_drafted(kind: str) -> None:
     pipeline = Pipeline(kind)
     pipeline.add("a", 1, 5, 30, spec="off")
@@ -203,7 +236,10 @@ def test_where_the_drafter_cannot_draft_less_only_placeholders_are_cut(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_optimal_policy_learns_acceptance_from_late_outcomes(kind: str) -> None:
+def test_the_optimal_policy_learns_acceptance_from_late_outcomes(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps are equally long for it, so that it drafts much."""
+    ticks = itertools.count()
+    monkeypatch.setattr(native_adapter, "time", SimpleNamespace(perf_counter=lambda: next(ticks) * 0.1))
     pipeline = Pipeline(kind, policy="optimal")
     for i in range(40):
         pipeline.add(f"r{i}", i, 3, 40)

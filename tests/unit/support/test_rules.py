@@ -35,9 +35,9 @@ def on_cpu(layer):
 
 # Per rule: facts that it refuses, the features that it refuses, and what the message must say.
 CASES = [
-    (on_cpu(Layer.RECURRENT), NATIVE, "which has recurrent state; vLLM's V1 runner computes recurrent state wrongly"),
+    (on_cpu(Layer.RECURRENT), NATIVE, "which has recurrent state; vLLM computes recurrent state wrongly"),
     (server(reuses_noise=True), NATIVE, "proposer.config.rejection_sample_method: got block; vLLM 0.32's V2 runner"),
-    (on_cpu(Layer.MLA), NATIVE, "(MLA); vLLM's V1 runner computes different logits when it verifies drafts on a CPU"),
+    (on_cpu(Layer.MLA), NATIVE, "(MLA); vLLM computes different logits when it verifies drafts on a CPU"),
     (target(Layer.FULL, Layer.RECURRENT), CHAINS, "--model: got '/models/target' (LlamaForCausalLM), which has recur"),
     (target(Layer.MLA), CHAINS, "--model: got '/models/target' (LlamaForCausalLM), which has multi-head latent"),
     (target(Layer.FULL, Layer.CHUNKED), CHAINS, "which has chunked local attention; drafts were not tested with it"),
@@ -164,4 +164,3 @@ def test_vllms_own_drafters_are_served_wherever_vllm_is_right(layer):
     assert features_of(config) == NATIVE
     facts = target(layer, takes_media=True, has_mrope=True)
     assert not refusals(NATIVE, replace(facts, server=ServerFacts(pipeline_parallel_size=2, kv_connector="Nixl")))
-    assert not refusals(NATIVE, replace(facts, server=ServerFacts(on_cpu=True, runner="V2")))

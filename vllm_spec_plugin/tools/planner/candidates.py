@@ -1,6 +1,6 @@
 """What could be switched on, and the engines in which it is measured. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,6 +8,7 @@ from vllm_spec_plugin.proposers.draft_model.config import DraftModelConfig
 from vllm_spec_plugin.proposers.eagle3.config import Eagle3Config
 from vllm_spec_plugin.proposers.medusa.checkpoint import MedusaConfig as HeadsConfig
 from vllm_spec_plugin.proposers.medusa.config import MedusaConfig
+from vllm_spec_plugin.proposers.native.config import METHOD as NATIVE
 from vllm_spec_plugin.proposers.prediction.config import PredictionConfig
 from vllm_spec_plugin.proposers.registry import BUNDLED, CASCADE, method_of
 from vllm_spec_plugin.proposers.suffix.config import SuffixConfig
@@ -76,8 +77,19 @@ class Engine:
         return {"proposer": self.proposer, "draft_length": {"policy": "fixed", "tokens": self.tokens}}
 
 
+def native_name(config: Mapping[str, Any]) -> str:
+    """What a candidate of one of vLLM's own drafters is called, by its speculative config."""
+    return f"{NATIVE} {config['method']}"
+
+
 def chain_engines(
-    draft: str | None, heads: Heads | None, tokens: int, *, eagle3: str | None = None, has_predictions: bool = False
+    draft: str | None,
+    heads: Heads | None,
+    tokens: int,
+    *,
+    eagle3: str | None = None,
+    natives: Sequence[Mapping[str, Any]] = (),
+    has_predictions: bool = False,
 ) -> tuple[Engine, ...]:
     """The engines of all candidates that draft chains.
 
@@ -89,6 +101,7 @@ def chain_engines(
         heads: Medusa heads; None is without.
         tokens: the longest draft.
         eagle3: an EAGLE-3 head's path or name; None is without.
+        natives: vLLM's own drafters, speculative configs without a number of tokens.
         has_predictions: whether requests predict their outputs.
     """
     members = [_section(PREDICTION)] if has_predictions else []
@@ -98,6 +111,8 @@ def chain_engines(
     engines = [_cascade_engine(members, tokens) if len(members) > 1 else _engine(members[0], tokens)]
     if eagle3 is not None:
         engines.append(_engine(_section(EAGLE3, eagle3), tokens))
+    for config in natives:
+        engines.append(_engine({"method": NATIVE, "config": dict(config)}, tokens, native_name(config)))
     if heads is not None:
         engines.append(_engine(_section(MEDUSA, heads.model), min(tokens, heads.config.num_heads)))
     return tuple(engines)
@@ -114,10 +129,10 @@ def lengths(most: int) -> tuple[int, ...]:
     return tuple(sorted({most} | {2**power for power in range(most.bit_length()) if 2**power <= most}))
 
 
-def _engine(proposer: dict[str, Any], tokens: int) -> Engine:
-    """The engine of one proposer."""
-    method = proposer["method"]
-    return Engine(method, proposer, tokens, (Candidate(method, proposer, lengths(tokens)),))
+def _engine(proposer: dict[str, Any], tokens: int, name: str = "") -> Engine:
+    """The engine of one proposer, called after its method if it has no other name."""
+    name = name or proposer["method"]
+    return Engine(name, proposer, tokens, (Candidate(name, proposer, lengths(tokens)),))
 
 
 def _cascade_engine(members: Sequence[dict[str, Any]], tokens: int) -> Engine:

@@ -1,11 +1,22 @@
 """Whether the models that are given go together, found out before an engine starts."""
 
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from vllm_spec_plugin.config import parse_config
 from vllm_spec_plugin.proposers.draft_model.pair import ModelSource, check_name, check_pair
 from vllm_spec_plugin.proposers.eagle3.check import check_head
 from vllm_spec_plugin.proposers.medusa.check import check_heads
 from vllm_spec_plugin.proposers.medusa.checkpoint import read_heads_config
+from vllm_spec_plugin.proposers.native.config import METHOD as NATIVE
+from vllm_spec_plugin.proposers.native.config import NativeConfig
 from vllm_spec_plugin.proposers.section import Target
+from vllm_spec_plugin.schema.errors import UserError
 from vllm_spec_plugin.tools.planner.candidates import Heads
+
+_EXAMPLE = '{"method": "eagle3", "model": "HEAD"}'
 
 
 def read_heads(model: str) -> Heads:
@@ -16,6 +27,32 @@ def read_heads(model: str) -> Heads:
     """
     check_heads(None, model, None, "--medusa")
     return Heads(model, read_heads_config(model))
+
+
+def read_natives(given: Sequence[str]) -> tuple[dict[str, Any], ...]:
+    """The speculative configs of vLLM's own drafters, with folders absolute.
+
+    Args:
+        given: in JSON.
+
+    Raises:
+        UserError: one is no JSON object with a method, or has a key that the plugin's draft length stands for.
+    """
+    natives: list[dict[str, Any]] = []
+    for text in given:
+        try:
+            config = json.loads(text)
+        except ValueError as error:
+            raise UserError(f"--vllm {text}: is no JSON: {error}; allowed: as in {_EXAMPLE}") from None
+        if not isinstance(config, dict) or not isinstance(config.get("method"), str):
+            raise UserError(f"--vllm {text}: has no method; allowed: as in {_EXAMPLE}")
+        parsed = parse_config({"proposer": {"method": NATIVE, "config": config}}, f"--vllm {text}").proposer
+        assert isinstance(parsed, NativeConfig)
+        own = parsed.resolved(Path.cwd()).config
+        if own["method"] in {config["method"] for config in natives}:
+            raise UserError(f"--vllm {text}: {own['method']} was given before; allowed: each method once")
+        natives.append(own)
+    return tuple(natives)
 
 
 def check_models(model: str, draft: str | None, heads: Heads | None, eagle3: str | None = None) -> list[str]:

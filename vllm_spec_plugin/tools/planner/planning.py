@@ -47,6 +47,7 @@ class Wanted:
         is_verified: whether the best is run against no speculation in the end.
         enforce_eager: do not compile the models.
         eagle3: an EAGLE-3 head, like `draft`.
+        natives: vLLM's own drafters, speculative configs without a number of tokens.
         options: of the engines, keyword arguments of `vllm.LLM`.
     """
 
@@ -58,6 +59,7 @@ class Wanted:
     is_verified: bool = True
     enforce_eager: bool = False
     eagle3: str | None = None
+    natives: tuple[Mapping[str, Any], ...] = ()
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -88,7 +90,12 @@ def make_plan(
     verifying_sizes = replace(sizes, rounds=_ROUNDS)
     has_predictions = any(prompt.prediction for prompt in prompts)
     engines = chain_engines(
-        wanted.draft, wanted.heads, wanted.tokens, eagle3=wanted.eagle3, has_predictions=has_predictions
+        wanted.draft,
+        wanted.heads,
+        wanted.tokens,
+        eagle3=wanted.eagle3,
+        natives=wanted.natives,
+        has_predictions=has_predictions,
     )
     likely = [*engines, *([tree_engine(wanted.heads, 1)] if wanted.heads is not None else [])]
     share = _memory_share(wanted, likely)
@@ -128,7 +135,7 @@ def make_plan(
         choice,
         verified,
         verdict(choice, verified),
-        memory_of(wanted.model, wanted.draft, wanted.heads, facts, wanted.eagle3),
+        memory_of(wanted.model, wanted.draft, wanted.heads, facts, wanted.eagle3, wanted.natives),
         facts,
         tuple(sample.others for part in measured for sample in part.samples if sample.others is not None),
         tuple(remarks),

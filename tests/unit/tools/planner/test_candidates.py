@@ -57,6 +57,14 @@ def test_an_eagle3_head_has_an_engine_of_its_own_before_medusas(heads: Heads) ->
     assert last.name == "medusa"
 
 
+def test_each_of_vllms_own_drafters_has_an_engine_before_medusas(heads: Heads) -> None:
+    natives = ({"method": "ngram"}, {"method": "eagle3", "model": HEAD})
+    _, *engines, last = chain_engines(None, heads, 4, natives=natives)
+    assert [engine.name for engine in engines] == ["vllm ngram", "vllm eagle3"]
+    assert engines[1].proposer == {"method": "vllm", "config": {"method": "eagle3", "model": HEAD}}
+    assert last.name == "medusa"
+
+
 def test_a_tree_is_drafted_whole(heads: Heads) -> None:
     engine = tree_engine(heads, 6)
     (candidate,) = engine.candidates
@@ -66,7 +74,7 @@ def test_a_tree_is_drafted_whole(heads: Heads) -> None:
 @pytest.mark.parametrize("tokens", [1, 8, 64])
 def test_every_candidate_can_be_served(heads: Heads, tokens: int) -> None:
     engines = [
-        *chain_engines(DRAFT, heads, tokens, eagle3=HEAD),
+        *chain_engines(DRAFT, heads, tokens, eagle3=HEAD, natives=({"method": "mtp"},)),
         tree_engine(heads, tokens),
         *chain_engines(None, None, tokens),
         *chain_engines(DRAFT, None, tokens, has_predictions=True),

@@ -26,8 +26,13 @@ def test_each_candidate_has_its_share(heads: Heads) -> None:
         NONE: {"dtype": DTYPE, "kv_bytes_per_token": 4096},
         "suffix and draft_model": {"dtype": DTYPE, "kv_bytes_per_token": 4608},
         "eagle3": {"dtype": DTYPE, "kv_bytes_per_token": 5120},
+        "vllm eagle3": {"dtype": DTYPE, "kv_bytes_per_token": 5120},
+        "vllm ngram": {"dtype": DTYPE, "kv_bytes_per_token": 4096},
+        "vllm mtp": {"dtype": DTYPE, "kv_bytes_per_token": 6144},
     }
-    found = memory_of(str(model_path("target")), str(model_path("draft")), heads, facts, str(model_path("eagle3")))
+    draft, eagle3 = str(model_path("draft")), str(model_path("eagle3"))
+    natives = ({"method": "eagle3", "model": eagle3}, {"method": "ngram"}, {"method": "mtp"})
+    found = memory_of(str(model_path("target")), draft, heads, facts, eagle3, natives)
     assert {name: taken.kv_per_token for name, taken in found.items()} == {
         TARGET: 4096,
         "suffix": 0,
@@ -36,7 +41,11 @@ def test_each_candidate_has_its_share(heads: Heads) -> None:
         "medusa": 0,
         "medusa tree": 0,
         "eagle3": 1024,
+        "vllm eagle3": 1024,
+        "vllm ngram": 0,
+        "vllm mtp": 2048,
     }
+    assert [found[f"vllm {each}"].weights for each in ("eagle3", "ngram", "mtp")] == [found["eagle3"].weights, 0, None]
     assert found["draft_model"].weights == pytest.approx(4 * 0.9e6, rel=0.01)
     assert found["eagle3"].weights == pytest.approx(4 * 1.6e6, rel=0.1)
     assert found["suffix"].weights == 0
