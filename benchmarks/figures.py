@@ -26,7 +26,7 @@ from vllm_spec_plugin.tools.report.table import markdown_table
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "docs/benchmarks"
-PAGES = (ROOT / "README.md", ROOT / "docs/benchmarks.md", ROOT / "docs/draft_length.md")
+PAGES = (ROOT / "README.md", ROOT / "docs/benchmarks.md", ROOT / "docs/draft_length.md", ROOT / "docs/native.md")
 HASH_KEY = "Results"
 """Of the text in a picture that has the hash of its results."""
 
@@ -118,6 +118,18 @@ def greedy(figures: Figures) -> str:
     return f"All {outputs:,} greedy outputs equal those without speculation" + (f" ({tied} tied)." if tied else ".")
 
 
+def host(figures: Figures) -> str:
+    """Returns what `method: vllm` adds to a step of vLLM's schedulers, from the results of `benchmarks.native_host`."""
+    rows = [["microseconds per step", "scheduling", *(plural(n, "request") for n in (1, 64, 256))]]
+    for kind, by_requests in figures.runs[0]["steps"].items():
+        for added in next(iter(by_requests.values())):
+            if " - " in added:
+                arm, _, other = added.partition(" - ")
+                cells = [f"{found[added]:+.0f} ({found[other]:.0f})" for found in by_requests.values()]
+                rows.append([f"{arm} over {other}", kind, *cells])
+    return markdown_table(rows)
+
+
 def source(figures: Figures) -> str:
     """Returns date, commit, machine, models and command."""
     parts = []
@@ -167,6 +179,7 @@ SHOW: Mapping[str, Callable[[Figures], str]] = {
     "tpot": functools.partial(latency, "tpot", "time per output token"),
     "latency": functools.partial(latency, "latency", "latency"),
     "greedy": greedy,
+    "host": host,
     "source": source,
 }
 

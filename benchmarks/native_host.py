@@ -36,6 +36,7 @@ from tests.unit.scheduling.cases import scheduler_over
 from vllm_spec_plugin import speculative_config
 from vllm_spec_plugin.scheduling.native import NativeAsyncScheduler, NativeScheduler
 from vllm_spec_plugin.tools.demo import model_path
+from vllm_spec_plugin.tools.report.provenance import provenance
 
 K, BLOCK_SIZE, BLOCKS, TEXT, STEPS, ROUNDS, ACCEPTED = 4, 16, 40_000, 2048, 150, 3, 0.6
 STOCK = {"method": "ngram", "prompt_lookup_min": 2, "prompt_lookup_max": 5}
@@ -126,13 +127,14 @@ def main() -> None:
     """Measures all arms, and prints or writes medians in microseconds per step."""
     init_none_hash(sha256)
     equal_steps()
-    results: dict[str, dict[str, dict[str, float]]] = {}
+    steps: dict[str, dict[str, dict[str, float]]] = {}
     for is_async in (False, True):
         for num_requests in (1, 64, 256):
             kind = "asynchronous" if is_async else "synchronous"
-            results.setdefault(kind, {})[str(num_requests)] = found = measure(is_async, num_requests)
+            steps.setdefault(kind, {})[str(num_requests)] = found = measure(is_async, num_requests)
             print(kind, num_requests, found, flush=True)
     if len(sys.argv) > 1:
+        results = {"provenance": provenance(sys.argv[1:], 0, []), "arms": list(ARMS), "cells": [], "steps": steps}
         Path(sys.argv[1]).write_text(json.dumps(results, indent=1) + "\n")
 
 
