@@ -71,7 +71,7 @@ def test_spec_off_for_all_drafts_nothing(arms: Arms, prompts: list[Tokens]) -> N
 
 
 @pytest.mark.statistical
-@pytest.mark.parametrize("name", DRAFTERS)
+@pytest.mark.parametrize("name", DRAFTERS if is_full() else ["draft_model"])
 def test_sampled_output_has_the_exact_distribution(name: str, arms: Arms, reference: Reference, full: bool) -> None:
     """On a CPU, where vLLM's sampler alone is wrong (`test_stock.py`).
 

@@ -1,12 +1,20 @@
 """vLLM's own drafters on its V2 runner; docs/v2.md has all of them on each version, from larger samples."""
 
-import pytest
+import json
+import os
+import subprocess
+import sys
 
-from tests.engine.arms import Arms
+import pytest
+from scipy.stats import binomtest
+
+from tests.engine.arms import ENVIRONMENT, REPOSITORY, Arms
 from tests.engine.exact import Reference
+from tests.engine.v2 import runner_environment
 from tests.engine.v2.cells import FURTHER, SETTINGS, run_greedy, run_sampled, run_seeded
 from tests.engine.v2.drafters import DRAFTERS, Target, bundled_target, engine, mtp_target
 from tests.sizes import is_full
+from vllm_spec_plugin.compat.version import VERSION
 
 pytestmark = [pytest.mark.engine, pytest.mark.statistical]
 
@@ -73,3 +81,14 @@ def test_sabotaged_sampler_is_noticed(bundled: Target, arms: Arms) -> None:
     }
     print(found)
     assert found["keep_some_rejected"] < 1e-6 < FALSE_ALARMS / NUM_TESTS < found[""]
+
+
+def test_block_verification_of_0_32_tests_a_position_again_by_the_same_random_number() -> None:
+    """Two-sided, seed 0, 400 requests; false-alarm rate on 0.33: 1e-3."""
+    command = [sys.executable, "-m", "tests.engine.v2.noise"]
+    environment = runner_environment("v2", {**os.environ, **ENVIRONMENT})
+    done = subprocess.run(command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    test = binomtest(found["token 0"], found["after a rejection"], 0.5)
+    assert (test.pvalue < FALSE_ALARMS) == (VERSION < (0, 33)), found

@@ -74,9 +74,8 @@ class Pipeline:
         """Numbers of draft tokens that were scheduled, all requests together."""
         return [planned for _, planned in self.verified]
 
-    def add(
-        self, name: str, family: int, num_tokens: int, max_tokens: int, min_tokens: int = 0, **options: Any
-    ) -> None:
+    def add(self, name: str, family: int, num_tokens: int, max_tokens: int, **options: Any) -> None:
+        min_tokens = options.pop("min_tokens", 0)
         self.texts[name] = prompt(family, num_tokens)
         self._num_prompt[name] = num_tokens
         new = request(name, self.texts[name], max_tokens, options or None)
@@ -200,7 +199,7 @@ def test_no_draft_reaches_min_tokens(kind: str, policy: str, monkeypatch: pytest
         monkeypatch.setattr(module, "create_control", lambda *_: RandomControl())
     pipeline = Pipeline(kind)
     for i, least in enumerate((1, 2, 6, 7, 8, 9, 30)):
-        pipeline.add(f"r{i}", i, 5, 40, least)
+        pipeline.add(f"r{i}", i, 5, 40, min_tokens=least)
         first = len(pipeline.verified)
         pipeline.finish()
         verified = pipeline.verified[first:]
