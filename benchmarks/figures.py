@@ -135,7 +135,10 @@ def source(figures: Figures) -> str:
     parts = []
     for run in figures.runs:
         origin = run["provenance"]
-        where = f"{machine_text(origin)} Commit {(origin['commit'] or 'unknown')[:9]}. {models_text(origin)}."
+        where = (
+            f"{machine_text(origin)} Commit {(origin['commit'] or 'unknown')[:9]}."
+            + f" {models_text(origin)}." * bool(origin["models"])
+        )
         command = re.sub(r" --(json|png|markdown|html) \S+", "", command_line(origin))
         parts.append(f"```\n{command}\n```\n\n{where}")
     return "\n\n".join(parts)

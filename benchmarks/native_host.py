@@ -134,7 +134,8 @@ def main() -> None:
             steps.setdefault(kind, {})[str(num_requests)] = found = measure(is_async, num_requests)
             print(kind, num_requests, found, flush=True)
     if len(sys.argv) > 1:
-        results = {"provenance": provenance(sys.argv[1:], 0, []), "arms": list(ARMS), "cells": [], "steps": steps}
+        origin = provenance([], 0, [], program="python -m benchmarks.native_host")
+        results = {"provenance": origin, "arms": list(ARMS), "cells": [], "steps": steps}
         Path(sys.argv[1]).write_text(json.dumps(results, indent=1) + "\n")
 
 
