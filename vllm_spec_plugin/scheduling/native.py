@@ -55,10 +55,14 @@ class NativeScheduler(SpecScheduling):
         return min(int(self.max_num_scheduled_tokens), len(self.running) + free)
 
     def update_draft_token_ids(self, draft_token_ids: DraftTokenIds) -> None:
-        """Takes the drafts of a step, each request's up to its draft length."""
-        turns = self._adapter.latest
-        lengths = [_length(turns, request_id) for request_id in draft_token_ids.req_ids]
-        drafts = [own[:length] for own, length in zip(draft_token_ids.draft_token_ids, lengths, strict=True)]
+        """Takes the drafts of a step, each request's up to its draft length and to the end of its output."""
+        turns, requests, drafts = self._adapter.latest, self.requests, []
+        for request_id, own in zip(draft_token_ids.req_ids, draft_token_ids.draft_token_ids, strict=True):
+            length, request = _length(turns, request_id), requests.get(request_id)
+            if length and request is not None:
+                # Verification adds a token after the drafts.
+                length = max(min(length, request.max_tokens - request.num_output_tokens - 1), 0)
+            drafts.append(own[:length])
         super().update_draft_token_ids(DraftTokenIds(draft_token_ids.req_ids, drafts))
 
     def update_from_output(self, scheduler_output: Any, model_runner_output: Any) -> Any:

@@ -210,6 +210,15 @@ def test_no_draft_reaches_min_tokens(kind: str, policy: str, monkeypatch: pytest
     assert not pipeline.scheduler._adapter._to_bound
 
 
+def test_no_draft_goes_beyond_the_last_output_token() -> None:
+    """Where an outcome is known before its drafts."""
+    pipeline = Pipeline("sync")
+    for i in range(8):
+        pipeline.add(f"r{i}", i, 5, 20)
+        pipeline.finish()
+    assert max(start + planned for start, planned in pipeline.verified) == 19
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_with_spec_off_for_all_nothing_is_drafted(kind: str) -> None:
     pipeline = Pipeline(kind)
