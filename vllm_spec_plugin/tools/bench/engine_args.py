@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from vllm_spec_plugin.config import load_config
+from vllm_spec_plugin.register.engine_args import MENDED_SAMPLER
 from vllm_spec_plugin.tools.demo import model_path
 from vllm_spec_plugin.tools.serving import KV_SPACE, ServerError, runs_on_cpu, serving_environment
 
@@ -85,6 +86,9 @@ def engine_arguments(
     arguments: dict[str, Any] = {"model": target, "enforce_eager": enforce_eager, "seed": seed}
     if runs_on_cpu():
         arguments |= {"dtype": "float32", "max_model_len": -1}
+        if isinstance(plan.speculative_config, dict):
+            # Else vLLM's own speculation would sample from uninitialised memory, and accept few drafts.
+            arguments["worker_extension_cls"] = MENDED_SAMPLER
     if memory is not None:
         arguments["gpu_memory_utilization"] = memory
     arguments |= options or {}
