@@ -31,6 +31,8 @@ def test_engines_differ_in_their_speculation_only(
     assert ("dtype" in none) == on_cpu
     assert "speculative_config" not in none
     assert stock.pop("speculative_config") != plugin.pop("speculative_config")
+    # vLLM's V1 sampler reads uninitialised memory on CPUs.
+    assert (stock.pop("worker_extension_cls", None) is not None) == on_cpu
     assert none == stock == plugin
     assert (none["model"], none["seed"], none["enforce_eager"]) == ("target", 5, False)
 
