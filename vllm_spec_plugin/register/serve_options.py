@@ -86,13 +86,14 @@ def check_cores(arguments: Any) -> None:
     Raises:
         ConfigError: there are fewer cores than ranks, which vLLM refuses at start.
     """
-    ranks, cores = arguments.tensor_parallel_size * arguments.pipeline_parallel_size, len(os.sched_getaffinity(0))
+    tensor, pipeline = arguments.tensor_parallel_size, arguments.pipeline_parallel_size
+    cores = len(os.sched_getaffinity(0))
     binding = os.environ.get("VLLM_CPU_OMP_THREADS_BIND", "auto")
-    if vllm_args.platform() == "cpu" and binding == "auto" and ranks > cores:
+    if vllm_args.platform() == "cpu" and binding == "auto" and tensor * pipeline > cores:
         raise ConfigError(
-            f"--tensor-parallel-size: got {arguments.tensor_parallel_size}, but this process may use {cores} "
-            f"core{'s' * (cores > 1)}, and vLLM binds each rank to cores of its own; allowed: up to {cores} ranks, or "
-            "name cores in VLLM_CPU_OMP_THREADS_BIND"
+            f"--tensor-parallel-size {tensor}, --pipeline-parallel-size {pipeline}: got {tensor * pipeline} ranks, but "
+            f"this process may use {cores} core{'s' * (cores > 1)}, and vLLM binds each rank to cores of its own; "
+            f"allowed: up to {cores}, or name cores in VLLM_CPU_OMP_THREADS_BIND"
         )
 
 

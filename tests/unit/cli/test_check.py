@@ -100,7 +100,8 @@ def offline(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
 
 
-def test_options_of_a_server_are_checked_too(tmp_path: Path) -> None:
+def test_options_of_a_server_are_checked_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
     result = run("check", write(tmp_path, GOOD), "--model", TARGET, "--pipeline-parallel-size", "2", "--port", "80")
     assert result.exit_code == 2
     assert "OK" not in result.stdout
@@ -323,7 +324,7 @@ def test_more_ranks_than_cores_are_refused(monkeypatch: pytest.MonkeyPatch) -> N
     words = ("check", CONFIGS / "suffix.yaml", "--model", model_path("target"), "--tensor-parallel-size", "2")
     result = run(*words)
     assert result.exit_code == 2
-    assert "--tensor-parallel-size: got 2, but this process may use 1 core, and vLLM binds" in result.stderr
+    assert "--tensor-parallel-size 2, --pipeline-parallel-size 1: got 2 ranks, but this process may use 1 core, and" in result.stderr
     monkeypatch.setenv("VLLM_CPU_OMP_THREADS_BIND", "0|0")
     assert run(*words).exit_code == 0
 
