@@ -120,8 +120,9 @@ def greedy(figures: Figures) -> str:
 
 def host(figures: Figures) -> str:
     """Returns what `method: vllm` adds to a step of vLLM's schedulers, from the results of `benchmarks.native_host`."""
-    rows = [["microseconds per step", "scheduling", *(plural(n, "request") for n in (1, 64, 256))]]
-    for kind, by_requests in figures.runs[0]["steps"].items():
+    steps = figures.runs[0]["steps"]
+    rows = [["microseconds per step", "scheduling", *(plural(int(n), "request") for n in next(iter(steps.values())))]]
+    for kind, by_requests in steps.items():
         for added in next(iter(by_requests.values())):
             if " - " in added:
                 arm, _, other = added.partition(" - ")

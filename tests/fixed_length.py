@@ -9,8 +9,11 @@ from pathlib import Path
 import yaml
 
 from vllm_spec_plugin.config import load_config
+from vllm_spec_plugin.tools.demo import model_path
 
 CONFIGS = Path(__file__).parents[1] / "configs"
+# vLLM's speculative config of the bundled draft model, in JSON, without a number of tokens.
+STOCK_DRAFT_MODEL = json.dumps({"method": "draft_model", "model": str(model_path("draft"))})
 
 
 @functools.cache

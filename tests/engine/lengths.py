@@ -77,10 +77,15 @@ def equal_steps() -> None:
     """Tells the policy of each engine from now on that all steps take equally long, so that it drafts much."""
     from vllm_spec_plugin.scheduling import adapter, native_adapter
 
-    ticks = count()
-    clock = SimpleNamespace(perf_counter=lambda: next(ticks) * _STEP)
+    clock = equal_clock()
     for module in (adapter, native_adapter):
         mock.patch.object(module, "time", clock).start()
+
+
+def equal_clock() -> SimpleNamespace:
+    """Returns what stands for the module `time` where each look at the clock is as far from the one before."""
+    ticks = count()
+    return SimpleNamespace(perf_counter=lambda: next(ticks) * _STEP)
 
 
 def count_anew() -> Counter[str]:

@@ -17,7 +17,7 @@ from tests.engine.v2.cells import run_greedy
 from tests.engine.v2.drafters import DRAFTERS as V2_DRAFTERS
 from tests.engine.v2.drafters import bundled_target, mtp_target
 from tests.engine.v2.drafters import engine as v2_engine
-from tests.fixed_length import native
+from tests.fixed_length import STOCK_DRAFT_MODEL, native
 from tests.sizes import is_full
 from vllm_spec_plugin.tools.demo import model_path
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.engine
 
 K = 4
 DRAFTERS = {
-    "draft_model": native(json.dumps({"method": "draft_model", "model": str(model_path("draft"))})),
+    "draft_model": native(STOCK_DRAFT_MODEL),
     "eagle3": native(json.dumps({"method": "eagle3", "model": str(model_path("eagle3"))})),
     "ngram": native(json.dumps({"method": "ngram", "prompt_lookup_min": 2, "prompt_lookup_max": 5})),
 }

@@ -1,6 +1,5 @@
 """Two tensor-parallel ranks give the outputs of one, and a fault on one of them costs drafts only."""
 
-import json
 import os
 import time
 
@@ -24,10 +23,9 @@ from tests.engine.arms import (
 from tests.engine.exact import Reference, Tokens
 from tests.engine.greedy import assert_same_tokens, greedy_job
 from tests.engine.jobs import Job, Request
-from tests.fixed_length import native
+from tests.fixed_length import STOCK_DRAFT_MODEL, native
 from tests.sizes import is_full
 from vllm_spec_plugin.metrics.counters import RANKS_DIFFER
-from vllm_spec_plugin.tools.demo import model_path
 from vllm_spec_plugin.tools.engine_child import EngineError
 
 pytestmark = [
@@ -93,7 +91,7 @@ def test_two_ranks_give_the_outputs_of_one_with_a_drafter_of_vllms_own(
     arms: Arms, reference: Reference, prompts: list[Tokens]
 ) -> None:
     """Draft lengths differ between requests and steps."""
-    config = native(json.dumps({"method": "draft_model", "model": str(model_path("draft"))}))
+    config = native(STOCK_DRAFT_MODEL)
     engine = Engine(config=config, random_lengths=True, options=TWO_RANKS, **TIGHT)
     result = arms.run(engine, greedy_job(prompts, 32))
     assert_same_tokens(reference, prompts, result, arms.run(Engine(), greedy_job(prompts, 32)))

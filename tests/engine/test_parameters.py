@@ -10,8 +10,7 @@ from tests.engine import texts
 from tests.engine.arms import LOOKUP, MEDUSA_TREE, Arms, Engine
 from tests.engine.exact import Reference, Tokens
 from tests.engine.jobs import Job, Output, Request, Result
-from tests.fixed_length import native
-from vllm_spec_plugin.tools.demo import model_path
+from tests.fixed_length import STOCK_DRAFT_MODEL, native
 
 pytestmark = pytest.mark.engine
 
@@ -19,7 +18,7 @@ PLAIN = Engine()
 NUM_TOKENS = 32
 
 
-NATIVE = native(json.dumps({"method": "draft_model", "model": str(model_path("draft"))}))
+NATIVE = native(STOCK_DRAFT_MODEL)
 ENGINES = {
     "lookup": Engine(config=LOOKUP),
     "medusa_tree": Engine(config=MEDUSA_TREE),

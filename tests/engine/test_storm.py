@@ -1,6 +1,5 @@
 """A storm of requests, aborts and nonsense with next to no KV cache: none is lost, no greedy output changes."""
 
-import json
 import os
 from typing import Any
 
@@ -12,9 +11,8 @@ from tests.engine.exact import Reference
 from tests.engine.greedy import assert_same_token_ids, greedy_job
 from tests.engine.jobs import Job
 from tests.engine.storm import Outcome, Storm
-from tests.fixed_length import fixed_length, native
+from tests.fixed_length import STOCK_DRAFT_MODEL, fixed_length, native
 from tests.sizes import examples, is_full
-from vllm_spec_plugin.tools.demo import model_path
 
 pytestmark = pytest.mark.engine
 
@@ -24,7 +22,7 @@ TIGHTEST: dict[str, Any] = {"num_blocks": 12, "max_model_len": 128, "max_num_bat
 # Fixed draft lengths: drafts are plentiful however many requests there are.
 CONFIGS = {
     "cascade": fixed_length("cascade", 5),
-    "native": native(json.dumps({"method": "draft_model", "model": str(model_path("draft"))}), 5),
+    "native": native(STOCK_DRAFT_MODEL, 5),
 }
 two_cores = pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="two ranks need two cores")
 LAYOUTS = [pytest.param((), id="one_rank")]

@@ -126,7 +126,7 @@ EXACT, REFUSED, WRONG, UNTESTED = "exact", "refused", "wrong", "untested"
 
 @dataclass(frozen=True)
 class Cell:
-    """What came of a cell."""
+    """Describes the result of a cell."""
 
     verdict: str  # One of the above, or of `native`.
     reasons: Sequence[str] = ()  # Why it is refused, or what is wrong; empty if it is exact.

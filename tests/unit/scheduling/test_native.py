@@ -1,11 +1,9 @@
 """vLLM's schedulers with draft lengths for its own drafters, without a model: no text changes, whatever is drafted."""
 
 import copy
-import itertools
 import json
 import random
 from collections import deque
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +11,7 @@ from vllm.v1.outputs import DraftTokenIds, ModelRunnerOutput
 from vllm.v1.request import RequestStatus
 
 import vllm_spec_plugin
-from tests.engine.lengths import RandomControl
+from tests.engine.lengths import RandomControl, equal_clock
 from tests.fixed_length import native
 from tests.unit.scheduling.cases import FULL, MAX_MODEL_LEN, prompt, request, scheduler_over
 from vllm_spec_plugin.metrics.counters import StepCounters
@@ -246,8 +244,7 @@ def test_where_the_drafter_cannot_draft_less_only_placeholders_are_cut(
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_optimal_policy_learns_acceptance_from_late_outcomes(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Steps are equally long for it, so that it drafts much."""
-    ticks = itertools.count()
-    monkeypatch.setattr(native_adapter, "time", SimpleNamespace(perf_counter=lambda: next(ticks) * 0.1))
+    monkeypatch.setattr(native_adapter, "time", equal_clock())
     pipeline = Pipeline(kind, policy="optimal")
     for i in range(40):
         pipeline.add(f"r{i}", i, 3, 40)

@@ -13,7 +13,7 @@ from vllm_spec_plugin.proposers.native.config import METHOD as NATIVE
 from vllm_spec_plugin.proposers.registry import BUNDLED, method_of
 from vllm_spec_plugin.schema.errors import UserError
 from vllm_spec_plugin.tools.bench.engine_args import ArmPlan, plan_file
-from vllm_spec_plugin.tools.bench.input import whole_numbers, words
+from vllm_spec_plugin.tools.bench.input import speculative_json, whole_numbers, words
 from vllm_spec_plugin.tools.demo import model_path
 
 NONE, OPTIMAL = "no speculation", "optimal"
@@ -216,12 +216,7 @@ def _stock(word: str, text: str, *, is_native: bool = False) -> Choice:
     Raises:
         UserError: it is no JSON, or names no method.
     """
-    try:
-        given = json.loads(text)
-    except ValueError as error:
-        raise UserError(f"--arm {word}: is no JSON: {error}; allowed: as in {_EXAMPLE}") from None
-    if not isinstance(given.get("method"), str):
-        raise UserError(f"--arm {word}: has no method; allowed: as in {_EXAMPLE}")
+    given = speculative_json(f"--arm {word}", text, _EXAMPLE)
     rest = {key: value for key, value in given.items() if key not in ("method", "model", "num_speculative_tokens")}
     parts = [f"K = {given.get('num_speculative_tokens', '?')}", *(f"{_SHORT.get(k, k)} = {v}" for k, v in rest.items())]
     if is_native:

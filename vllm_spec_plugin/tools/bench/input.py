@@ -1,7 +1,9 @@
 """Reads the input of benchmarks."""
 
+import json
 import re
 from collections.abc import Sequence
+from typing import Any
 
 from vllm_spec_plugin.schema.errors import UserError
 
@@ -28,3 +30,23 @@ def words(option: str, given: Sequence[str], allowed: Sequence[str]) -> tuple[st
         if word not in allowed:
             raise UserError(f"{option}: got {word!r}; allowed: {', '.join(allowed)}")
     return tuple(dict.fromkeys(given))
+
+
+def speculative_json(option: str, text: str, example: str) -> dict[str, Any]:
+    """Reads one of vLLM's speculative configs.
+
+    Args:
+        option: what it is given by, for messages.
+        text: in JSON.
+        example: of what is allowed, for messages.
+
+    Raises:
+        UserError: it is no JSON, or names no method.
+    """
+    try:
+        given = json.loads(text)
+    except ValueError as error:
+        raise UserError(f"{option}: is no JSON: {error}; allowed: as in {example}") from None
+    if not isinstance(given, dict) or not isinstance(given.get("method"), str):
+        raise UserError(f"{option}: has no method; allowed: as in {example}")
+    return given

@@ -1,6 +1,5 @@
 """Whether the models that are given go together, found out before an engine starts."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from vllm_spec_plugin.proposers.native.config import METHOD as NATIVE
 from vllm_spec_plugin.proposers.native.config import NativeConfig
 from vllm_spec_plugin.proposers.section import Target
 from vllm_spec_plugin.schema.errors import UserError
+from vllm_spec_plugin.tools.bench.input import speculative_json
 from vllm_spec_plugin.tools.planner.candidates import Heads
 
 _EXAMPLE = '{"method": "eagle3", "model": "HEAD"}'
@@ -40,12 +40,7 @@ def read_natives(given: Sequence[str]) -> tuple[dict[str, Any], ...]:
     """
     natives: list[dict[str, Any]] = []
     for text in given:
-        try:
-            config = json.loads(text)
-        except ValueError as error:
-            raise UserError(f"--vllm {text}: is no JSON: {error}; allowed: as in {_EXAMPLE}") from None
-        if not isinstance(config, dict) or not isinstance(config.get("method"), str):
-            raise UserError(f"--vllm {text}: has no method; allowed: as in {_EXAMPLE}")
+        config = speculative_json(f"--vllm {text}", text, _EXAMPLE)
         parsed = parse_config({"proposer": {"method": NATIVE, "config": config}}, f"--vllm {text}").proposer
         assert isinstance(parsed, NativeConfig)
         own = parsed.resolved(Path.cwd()).config

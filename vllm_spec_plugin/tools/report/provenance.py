@@ -55,7 +55,7 @@ def provenance(
 
 def command_line(provenance: Mapping[str, Any]) -> str:
     """Returns the command that made the figures."""
-    return f"{provenance.get('program', 'vllm-spec')} {shlex.join(provenance['arguments'])}"
+    return f"{provenance.get('program', 'vllm-spec')} {shlex.join(provenance['arguments'])}".rstrip()
 
 
 def machine_text(provenance: Mapping[str, Any], *, short: bool = False) -> str:
