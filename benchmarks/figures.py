@@ -19,10 +19,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from vllm_spec_plugin.tools.report import Chart, Line, Spread, plural, show_percentiles
-from vllm_spec_plugin.tools.report.chart import picture
-from vllm_spec_plugin.tools.report.provenance import command_line, machine_text, models_text
-from vllm_spec_plugin.tools.report.table import markdown_table
+from vllm_spec_tools.report import Chart, Line, Spread, plural, show_percentiles
+from vllm_spec_tools.report.chart import picture
+from vllm_spec_tools.report.provenance import command_line, machine_text, models_text
+from vllm_spec_tools.report.table import markdown_table
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "docs/benchmarks"

@@ -34,9 +34,9 @@ from tests.engine.lengths import equal_steps
 from tests.fixed_length import native
 from tests.unit.scheduling.cases import scheduler_over
 from vllm_spec_plugin import speculative_config
+from vllm_spec_plugin.models import model_path
 from vllm_spec_plugin.scheduling.native import NativeAsyncScheduler, NativeScheduler
-from vllm_spec_plugin.tools.demo import model_path
-from vllm_spec_plugin.tools.report.provenance import provenance
+from vllm_spec_tools.report.provenance import provenance
 
 K, BLOCK_SIZE, BLOCKS, TEXT, STEPS, ROUNDS, ACCEPTED = 4, 16, 40_000, 2048, 150, 3, 0.6
 STOCK = {"method": "ngram", "prompt_lookup_min": 2, "prompt_lookup_max": 5}

@@ -10,8 +10,8 @@ from loadtests.profiles import PROFILES
 from loadtests.prompt_file import FOLDER, prompts_of
 from loadtests.stream.summary import Slo
 from vllm_spec_plugin.schema.errors import UserError
-from vllm_spec_plugin.tools.report import Files, check_files
-from vllm_spec_plugin.tools.report.provenance import provenance
+from vllm_spec_tools.report import Files, check_files
+from vllm_spec_tools.report.provenance import provenance
 
 if TYPE_CHECKING:
     from locust.argument_parser import LocustArgumentParser

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from loadtests.stream.client import CHAT, COMPLETIONS
-from vllm_spec_plugin.tools.prompts import GivenPrompt, read_prompts
+from vllm_spec_tools.prompts import GivenPrompt, read_prompts
 
 FOLDER = Path(__file__).parent / "prompts"
 _KEYS = {"prompt", "messages", "max_tokens", "temperature"}

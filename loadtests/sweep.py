@@ -15,10 +15,10 @@ from rich.console import Console
 from loadtests.locust_process import last_line, run_locust
 from loadtests.options import without_credentials
 from loadtests.report.numbers import milliseconds, number, time_text
-from vllm_spec_plugin.cli.options import ReportFiles, grouped
 from vllm_spec_plugin.schema.errors import UserError
-from vllm_spec_plugin.tools.report import Chart, Line, Measurements, Report, Table, write
-from vllm_spec_plugin.tools.report.provenance import model_name, provenance
+from vllm_spec_tools.cli.options import ReportFiles, grouped
+from vllm_spec_tools.report import Chart, Line, Measurements, Report, Table, write
+from vllm_spec_tools.report.provenance import model_name, provenance
 
 WITH, WITHOUT = "with speculation", "without speculation"
 # Requests of a trial, at least: the p95 of fewer means little.

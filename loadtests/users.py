@@ -14,7 +14,7 @@ from loadtests.prompt_file import prompts_of, request_of
 from loadtests.samples import Samples
 from loadtests.stream.client import StreamingClient
 from loadtests.stream.timing import measure
-from vllm_spec_plugin.tools.prompts import GivenPrompt
+from vllm_spec_tools.prompts import GivenPrompt
 
 _numbers = itertools.count()
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import yaml
 
 from vllm_spec_plugin.config import load_config
-from vllm_spec_plugin.tools.demo import model_path
+from vllm_spec_plugin.models import model_path
 
 CONFIGS = Path(__file__).parents[1] / "configs"
 # vLLM's speculative config of the bundled draft model, in JSON, without a number of tokens.

@@ -26,7 +26,7 @@ FILES = {
 }
 # Seconds per test on one core, of files with few but long ones; of others a test takes about `_USUAL`.
 SECONDS = {
-    **{"test_bench": 60, "test_bench_host": 60, "test_certify": 30, "test_crowd": 40, "test_v2": 40, "test_native": 25},
+    **{"test_bench": 60, "test_certify": 30, "test_crowd": 40, "test_v2": 40, "test_native": 25},
     **{"test_draft_windows": 10, "test_matrix": 90, "test_plan": 120, "test_refusal": 30, "test_sampling": 30},
 }
 _USUAL = 7

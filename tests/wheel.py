@@ -1,4 +1,4 @@
-"""Builds the wheel of the working tree."""
+"""Builds the wheels of the working tree."""
 
 import os
 import subprocess
@@ -9,12 +9,13 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 # Tracked and new files, as in a clean checkout: a build in place would leave its folder behind.
 _FILES = ("git", "ls-files", "--cached", "--others", "--exclude-standard")
-_SOURCES = ("vllm_spec_plugin", "loadtests", "configs", "docs/observability")
+_SOURCES = ("vllm_spec_plugin", "vllm_spec_tools", "loadtests", "configs", "docs/observability")
 _PAGES = ("pyproject.toml", "setup.py", "README.md", "LICENSE")
+_BUILD = "from setuptools.build_meta import build_wheel; build_wheel({!r})"
 
 
-def build_wheel(folder: Path, url: str = "") -> Path:
-    """Returns a folder with the unpacked wheel.
+def build_wheels(folder: Path, url: str = "") -> tuple[Path, Path]:
+    """Returns folders with the unpacked wheels of the plugin and of the tools.
 
     Args:
         folder: an empty one to work in.
@@ -25,23 +26,29 @@ def build_wheel(folder: Path, url: str = "") -> Path:
     listed = subprocess.run([*_FILES, *_SOURCES, *_PAGES], cwd=ROOT, capture_output=True, check=True).stdout
     packed = subprocess.run(["tar", "-c", "-T", "-"], cwd=ROOT, input=listed, capture_output=True, check=True).stdout
     subprocess.run(["tar", "-x"], cwd=source, input=packed, check=True)
-    build = "from setuptools.build_meta import build_wheel; build_wheel('../dist')"
-    done = subprocess.run(
-        [sys.executable, "-c", build], cwd=source, env=os.environ | {"PROJECT_URL": url}, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    (wheel,) = (folder / "dist").glob("*.whl")
-    with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(folder / "site")
-    return folder / "site"
+    plugin, tools = folder / "plugin", folder / "tools"
+    for project, site in ((source, plugin), (source / "vllm_spec_tools", tools)):
+        done = subprocess.run(
+            [sys.executable, "-c", _BUILD.format(str(site))],
+            cwd=project,
+            env=os.environ | {"PROJECT_URL": url},
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stderr[-2000:]
+        (wheel,) = site.glob("*.whl")
+        with zipfile.ZipFile(wheel) as archive:
+            archive.extractall(site)
+        wheel.unlink()
+    return plugin, tools
 
 
-def run_installed(site: Path, folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """Runs `vllm-spec` of the unpacked wheel in `folder`."""
+def run_installed(sites: tuple[Path, ...], folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """Runs `vllm-spec` of unpacked wheels in `folder`."""
     return subprocess.run(
-        [sys.executable, "-P", "-c", "from vllm_spec_plugin.cli import app; app()", *words],
+        [sys.executable, "-P", "-c", "from vllm_spec_plugin.command import main; main()", *words],
         cwd=folder,
-        env=os.environ | {"PATH": "/usr/bin:/bin", "HOME": str(folder), "PYTHONPATH": str(site)},
+        env=os.environ | {"PATH": "/usr/bin:/bin", "HOME": str(folder), "PYTHONPATH": os.pathsep.join(map(str, sites))},
         capture_output=True,
         text=True,
     )

@@ -19,13 +19,13 @@ from loadtests.acceptance.compare import run_compare
 from loadtests.acceptance.load import run_profile
 from loadtests.acceptance.served import WatchedServer, ending_check, log_check
 from loadtests.acceptance.verdicts import Settings, Verdict, report_of
-from vllm_spec_plugin.cli.errors import fail
 from vllm_spec_plugin.config import load_config
+from vllm_spec_plugin.models import model_path
 from vllm_spec_plugin.schema.errors import ConfigError, UserError
-from vllm_spec_plugin.tools.demo import model_path
-from vllm_spec_plugin.tools.report import write
-from vllm_spec_plugin.tools.report.provenance import provenance
-from vllm_spec_plugin.tools.serving import runs_on_cpu
+from vllm_spec_tools.cli.errors import fail
+from vllm_spec_tools.report import write
+from vllm_spec_tools.report.provenance import provenance
+from vllm_spec_tools.serving import runs_on_cpu
 
 
 class Part(StrEnum):

@@ -14,7 +14,7 @@ from typing import Any
 from loadtests.acceptance.verdicts import Settings, Verdict, texts
 from loadtests.locust_process import child, last_line, run_locust
 from loadtests.server import ServerUnderTest
-from vllm_spec_plugin.tools.serving import ServerError, serving_environment
+from vllm_spec_tools.serving import ServerError, serving_environment
 
 _PART = "compare"
 _NUM_TOKENS = 64

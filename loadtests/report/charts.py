@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from loadtests.report.result import Result
 from loadtests.stream.timing import Measures
-from vllm_spec_plugin.tools.report import Chart, Line
+from vllm_spec_tools.report import Chart, Line
 
 Floats = NDArray[np.float64]
 _MOST_POINTS, _BINS, _VALUES_PER_BIN, _CURVE_POINTS = 300, 60, 12, 200

@@ -10,8 +10,8 @@ from loadtests.report.conclusion import conclusion
 from loadtests.report.numbers import UNKNOWN, count, milliseconds, number, percent
 from loadtests.report.result import Result
 from loadtests.stream.summary import Summary
-from vllm_spec_plugin.tools.report import Measurements, Report, Table
-from vllm_spec_plugin.tools.report.provenance import model_name
+from vllm_spec_tools.report import Measurements, Report, Table
+from vllm_spec_tools.report.provenance import model_name
 
 _LATENCIES = {"TTFT": "ttft", "TPOT": "tpot", "end to end": "e2e"}
 _NOTES = (

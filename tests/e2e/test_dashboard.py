@@ -5,7 +5,7 @@ import openai
 import pytest
 
 from tests.dashboard import Exposed, queries
-from vllm_spec_plugin.tools.serving import Server
+from vllm_spec_tools.serving import Server
 
 pytestmark = pytest.mark.e2e
 

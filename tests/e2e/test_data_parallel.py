@@ -11,9 +11,9 @@ from tests.engine import texts
 from tests.engine.exact import Reference
 from tests.engine.greedy import assert_most_likely
 from tests.fixed_length import fixed_length
-from vllm_spec_plugin.tools.demo import model_path
-from vllm_spec_plugin.tools.server_metrics import ServerMetrics
-from vllm_spec_plugin.tools.serving import Server
+from vllm_spec_plugin.models import model_path
+from vllm_spec_tools.server_metrics import ServerMetrics
+from vllm_spec_tools.serving import Server
 
 pytestmark = [
     pytest.mark.e2e,

@@ -4,16 +4,16 @@ import json
 
 import pytest
 
-from tests.wheel import build_wheel, run_installed
+from tests.wheel import build_wheels, run_installed
 
 pytestmark = pytest.mark.e2e
 
 
 def test_a_wheel_demonstrates_itself_in_an_empty_folder(tmp_path):
-    site, folder = build_wheel(tmp_path), tmp_path / "empty"
+    sites, folder = build_wheels(tmp_path), tmp_path / "empty"
     folder.mkdir()
     done = run_installed(
-        site, folder, "demo", "--quick", "--max-tokens", "32", "--json", "demo.json", "--svg", "view.svg"
+        sites, folder, "demo", "--quick", "--max-tokens", "32", "--json", "demo.json", "--svg", "view.svg"
     )
     assert done.returncode == 0, done.stdout + done.stderr
     found = json.loads((folder / "demo.json").read_text())

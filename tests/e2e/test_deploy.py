@@ -17,8 +17,8 @@ from tests.dashboard import queries
 from tests.e2e.conftest import OPTIONS, connect, served_model
 from tests.prometheus import needs_prometheus, scraping
 from tests.systemd_unit import USER, directives, read_only
-from vllm_spec_plugin.tools.demo import model_path
-from vllm_spec_plugin.tools.serving import Server
+from vllm_spec_plugin.models import model_path
+from vllm_spec_tools.serving import Server
 
 pytestmark = pytest.mark.e2e
 

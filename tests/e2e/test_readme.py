@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from vllm_spec_plugin.tools.serving import cpu_environment
+from vllm_spec_tools.serving import cpu_environment
 
 pytestmark = pytest.mark.e2e
 ROOT = Path(__file__).parents[2]

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from tests.engine.drafts import edited_draft, plugin_yaml
-from vllm_spec_plugin.tools.demo import model_path
-from vllm_spec_plugin.tools.serving import serve_command, serving_environment
+from vllm_spec_plugin.models import model_path
+from vllm_spec_tools.serving import serve_command, serving_environment
 
 pytestmark = pytest.mark.e2e
 

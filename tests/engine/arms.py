@@ -12,10 +12,10 @@ from typing import Any
 from tests.engine.forks import ForkServer
 from tests.engine.v2 import RUNNER, runner_environment
 from tests.fixed_length import fixed_length
-from vllm_spec_plugin.tools.certify.engines import EngineProcess
-from vllm_spec_plugin.tools.certify.jobs import Job, Result
-from vllm_spec_plugin.tools.demo import model_path
-from vllm_spec_plugin.tools.serving import runs_on_cpu
+from vllm_spec_plugin.models import model_path
+from vllm_spec_tools.certify.engines import EngineProcess
+from vllm_spec_tools.certify.jobs import Job, Result
+from vllm_spec_tools.serving import runs_on_cpu
 
 REPOSITORY = Path(__file__).parent.parent.parent
 LOOKUP = fixed_length("ngram")

@@ -4,7 +4,7 @@ import json
 import shutil
 from pathlib import Path
 
-from vllm_spec_plugin.tools.demo import model_path
+from vllm_spec_plugin.models import model_path
 
 
 def edited_draft(folder: Path, **config: object) -> Path:

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from vllm_spec_plugin.tools.certify.jobs import Tokens
-from vllm_spec_plugin.tools.demo import model_path
+from vllm_spec_plugin.models import model_path
+from vllm_spec_tools.certify.jobs import Tokens
 
 __all__ = ["Reference", "Tokens"]
 

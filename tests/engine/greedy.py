@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from tests.engine.exact import Reference, Tokens
 from tests.engine.jobs import Job, Request, Result
-from vllm_spec_plugin.tools.certify.greedy import TOLERANCES, first_differences
+from vllm_spec_tools.certify.greedy import TOLERANCES, first_differences
 
 
 def assert_most_likely(

@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from vllm_spec_plugin.tools.certify import jobs
-from vllm_spec_plugin.tools.certify.jobs import Output, Request, Result, Tokens
+from vllm_spec_tools.certify import jobs
+from vllm_spec_tools.certify.jobs import Output, Request, Result, Tokens
 
 __all__ = ["Job", "Output", "Request", "Result", "Session", "Tokens"]
 

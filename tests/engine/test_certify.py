@@ -14,13 +14,13 @@ from tests.engine.arms import DISTANT, DRAFT_MODEL, LOOKUP, MULTI_DRAFT_DISTANT,
 from tests.engine.jobs import Job
 from tests.engine.sabotage import environment
 from tests.sizes import is_full
-from vllm_spec_plugin.cli import app
-from vllm_spec_plugin.tools.certify import jobs
-from vllm_spec_plugin.tools.certify.baseline import Baseline, Sizes, run_baseline
-from vllm_spec_plugin.tools.certify.checks import check_greedy, check_json, check_samples, check_seeds
-from vllm_spec_plugin.tools.certify.law import RAW_LOGITS
-from vllm_spec_plugin.tools.certify.results import Check
-from vllm_spec_plugin.tools.demo import model_path
+from vllm_spec_plugin.models import model_path
+from vllm_spec_tools.certify import jobs
+from vllm_spec_tools.certify.baseline import Baseline, Sizes, run_baseline
+from vllm_spec_tools.certify.checks import check_greedy, check_json, check_samples, check_seeds
+from vllm_spec_tools.certify.law import RAW_LOGITS
+from vllm_spec_tools.certify.results import Check
+from vllm_spec_tools.cli import app
 
 pytestmark = [pytest.mark.engine, pytest.mark.statistical]
 

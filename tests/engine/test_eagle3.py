@@ -28,9 +28,9 @@ from tests.engine.test_draft_model import assert_greedy, mixed_job
 from tests.engine.tiny import tiny_adapter
 from tests.matrix.cells import greedy_faults
 from tests.sizes import is_full
+from vllm_spec_plugin.models import model_path
 from vllm_spec_plugin.proposers.eagle3.checkpoint import Head, read_head
 from vllm_spec_plugin.proposers.eagle3.reference import Eagle3Head
-from vllm_spec_plugin.tools.demo import model_path
 
 pytestmark = pytest.mark.engine
 

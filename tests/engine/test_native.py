@@ -19,7 +19,7 @@ from tests.engine.v2.drafters import bundled_target, mtp_target
 from tests.engine.v2.drafters import engine as v2_engine
 from tests.fixed_length import STOCK_DRAFT_MODEL, native
 from tests.sizes import is_full
-from vllm_spec_plugin.tools.demo import model_path
+from vllm_spec_plugin.models import model_path
 
 pytestmark = pytest.mark.engine
 

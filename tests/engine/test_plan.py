@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from vllm_spec_plugin.config import load_config
-from vllm_spec_plugin.tools.demo import model_path
+from vllm_spec_plugin.models import model_path
 
 pytestmark = pytest.mark.engine
 

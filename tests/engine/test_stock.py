@@ -12,7 +12,7 @@ from tests.engine.arms import LOOKUP, Arms, Engine
 from tests.engine.exact import Reference
 from tests.engine.jobs import Job, Request
 from tests.engine.samples import Plan, exact_tests, sample
-from vllm_spec_plugin.tools.demo import model_path
+from vllm_spec_plugin.models import model_path
 
 pytestmark = [pytest.mark.engine, pytest.mark.statistical]
 

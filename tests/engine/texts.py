@@ -4,7 +4,7 @@ import inspect
 import random
 
 from tests.engine.exact import Reference, Tokens
-from vllm_spec_plugin.tools.certify.prompts import REPETITIVE
+from vllm_spec_tools.certify.prompts import REPETITIVE
 
 BLOCK_SIZE = 32
 

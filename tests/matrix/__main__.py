@@ -15,7 +15,7 @@ from tests.matrix.native import COLUMNS as NATIVE_COLUMNS
 from tests.matrix.page import PAGE, RESULTS, release, render
 from tests.matrix.running import columns_of
 from tests.matrix.workers import run
-from vllm_spec_plugin.tools.report.provenance import provenance
+from vllm_spec_tools.report.provenance import provenance
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -11,8 +11,8 @@ import yaml
 
 from tests.engine.jobs import Job, Request, Result
 from tests.engine.tiny import ARCHITECTURES, repeating_prompts, tiny_eagle3, tiny_model, tiny_mtp
-from vllm_spec_plugin.tools.certify.greedy import TOLERANCES, first_differences
-from vllm_spec_plugin.tools.demo import model_path
+from vllm_spec_plugin.models import model_path
+from vllm_spec_tools.certify.greedy import TOLERANCES, first_differences
 
 NUM_TOKENS = 60
 TOLERANCE = TOLERANCES["float32"]

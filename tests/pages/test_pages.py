@@ -12,11 +12,11 @@ from tests.pages.browser import IS_INSTALLED, Browser
 from tests.unit.loadtests.results import MIXED, origin
 from tests.unit.tools.bench.load.cases import results
 from tests.unit.tools.demo.cases import pairs
-from vllm_spec_plugin.tools.bench.load.report import report_of as bench_report
-from vllm_spec_plugin.tools.demo.answers import PROMPTS
-from vllm_spec_plugin.tools.demo.verdict import report_of as demo_report
-from vllm_spec_plugin.tools.report import Report, write
-from vllm_spec_plugin.tools.report.provenance import provenance
+from vllm_spec_tools.bench.load.report import report_of as bench_report
+from vllm_spec_tools.demo.answers import PROMPTS
+from vllm_spec_tools.demo.verdict import report_of as demo_report
+from vllm_spec_tools.report import Report, write
+from vllm_spec_tools.report.provenance import provenance
 
 pytestmark = pytest.mark.skipif(not IS_INSTALLED, reason="needs apt-get install chromium chromium-driver")
 ROOT = Path(__file__).parents[2]

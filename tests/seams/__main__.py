@@ -10,7 +10,19 @@ from pathlib import Path
 
 from packaging.version import Version
 
-from tests.seams.listing import LIST, PACKAGE, PLUGIN, ROOT, Listing, compare, features_of, find_uses, pins_of, report
+from tests.seams.listing import (
+    LIST,
+    PACKAGE,
+    PLUGIN,
+    ROOT,
+    TOOLS,
+    Listing,
+    compare,
+    features_of,
+    find_uses,
+    pins_of,
+    report,
+)
 from tests.seams.pins import Pin
 from tests.seams.sources import Root, Sources
 from tests.wheels import DownloadError, download
@@ -49,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _sources(vllm: Root) -> Sources:
-    return Sources({PLUGIN: ROOT, PACKAGE: vllm})
+    return Sources({PLUGIN: ROOT, TOOLS: ROOT, PACKAGE: vllm})
 
 
 def _update(wanted: str | None) -> int:

@@ -14,7 +14,7 @@ FEATURES = {
     "CPU passes": ("compat.cpu_pass", "compat.cpu_head_pass"),
     "API": ("compat.engine_args", "compat.frontend", "compat.openai_api", "register"),
     "gate": ("compat.engine_choice", "compat.installed", "compat.reading"),
-    "tools": ("compat.inspection", "compat.scripted_target", "tools.bench", "tools.certify"),
+    "tools": ("compat.inspection", "vllm_spec_tools"),
 }
 
 # Names that only code for some versions of vLLM uses, and these versions: {"vllm.module:name": ">=0.33"}.

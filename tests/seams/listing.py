@@ -16,7 +16,7 @@ from tests.seams.sources import Sources
 from tests.seams.uses import Uses, modules_in
 
 ROOT = Path(__file__).parents[2]
-PLUGIN = "vllm_spec_plugin"
+PLUGIN, TOOLS = "vllm_spec_plugin", "vllm_spec_tools"
 LIST = ROOT / PLUGIN / "compat" / "seams.json"
 PACKAGE = "vllm"
 
@@ -72,8 +72,9 @@ class Listing:
 
 def find_uses(sources: Sources, version: str) -> dict[str, set[str]]:
     """Per name of vLLM that the plugin uses, its modules that do; `sources` reads the plugin and that version."""
-    uses = Uses(sources, PACKAGE, CONVENTIONS, [f"{PLUGIN}.{prefix}" for own in FEATURES.values() for prefix in own])
-    for module in modules_in(ROOT, PLUGIN):
+    holders = [*(f"{PLUGIN}.{prefix}" for own in FEATURES.values() for prefix in own), TOOLS]
+    uses = Uses(sources, PACKAGE, CONVENTIONS, holders)
+    for module in [*modules_in(ROOT, PLUGIN), *modules_in(ROOT, TOOLS)]:
         uses.scan(module)
     found = {key: {module.removeprefix(f"{PLUGIN}.") for module in own} for key, own in uses.found.items()}
     for module, keys in BY_HAND.items():

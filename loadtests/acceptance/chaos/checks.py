@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from loadtests.acceptance.chaos.agreement import Answer, Expected, Tokens
 from loadtests.acceptance.verdicts import Verdict
 from vllm_spec_plugin.metrics.counters import PROPOSER_ERRORS, RANKS_DIFFER, WRONG_TREE
-from vllm_spec_plugin.tools.certify.greedy import first_differences, tolerance_of
+from vllm_spec_tools.certify.greedy import first_differences, tolerance_of
 
 PART = "chaos"
 _REFUSED = 400

@@ -33,9 +33,9 @@ from loadtests.server import (
     ServerUnderTest,
 )
 from vllm_spec_plugin.config import load_config
+from vllm_spec_plugin.models import model_path
 from vllm_spec_plugin.register.plugin import SWITCH
-from vllm_spec_plugin.tools.demo import model_path
-from vllm_spec_plugin.tools.serving import runs_on_cpu
+from vllm_spec_tools.serving import runs_on_cpu
 
 _FAULT_RATE = 0.2
 _SEED = 0

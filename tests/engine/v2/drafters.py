@@ -10,7 +10,7 @@ from tests.engine import texts
 from tests.engine.arms import Engine
 from tests.engine.exact import Reference, Tokens
 from tests.engine.tiny import repeating_prompts, tiny_mtp
-from vllm_spec_plugin.tools.demo import model_path
+from vllm_spec_plugin.models import model_path
 
 NUM_PROMPTS, _LONGEST = 8, 80
 _DRAFT_MODEL = {"method": "draft_model", "model": str(model_path("draft"))}

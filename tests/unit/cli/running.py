@@ -2,14 +2,17 @@
 
 from pathlib import Path
 
+import typer
 from typer.testing import CliRunner, Result
 
-from vllm_spec_plugin.cli import app
+from vllm_spec_tools.cli import app
 
 
-def run(*arguments: str | Path, input: str | bytes | None = None, columns: int = 200) -> Result:
+def run(
+    *arguments: str | Path, input: str | bytes | None = None, columns: int = 200, program: typer.Typer = app
+) -> Result:
     """The result of a command line, whose end must be a regular one: no exception gets out."""
-    result = CliRunner().invoke(app, [*map(str, arguments)], input=input, env={"COLUMNS": str(columns)})
+    result = CliRunner().invoke(program, [*map(str, arguments)], input=input, env={"COLUMNS": str(columns)})
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
     return result
 

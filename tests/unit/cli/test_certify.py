@@ -8,11 +8,11 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.unit.tools.certify.cases import check, report
-from vllm_spec_plugin.cli import app
+from vllm_spec_plugin.models import model_path
 from vllm_spec_plugin.schema.errors import UserError
-from vllm_spec_plugin.tools.certify import session
-from vllm_spec_plugin.tools.certify.session import Certification
-from vllm_spec_plugin.tools.demo import model_path
+from vllm_spec_tools.certify import session
+from vllm_spec_tools.certify.session import Certification
+from vllm_spec_tools.cli import app
 
 CONFIG = Path(__file__).parents[3] / "configs" / "ngram.yaml"
 ARGUMENTS = ["certify", "--model", str(model_path("target")), "--config", str(CONFIG)]

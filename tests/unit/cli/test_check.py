@@ -14,8 +14,8 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.unit.cli.running import run
-from vllm_spec_plugin.cli import app
-from vllm_spec_plugin.tools.demo import model_path
+from vllm_spec_plugin.models import model_path
+from vllm_spec_tools.cli import app
 
 CONFIGS = Path(__file__).parents[3] / "configs"
 GOOD = "proposer: {method: ngram, min_order: 3}\n"
@@ -268,25 +268,15 @@ def test_heads_are_looked_at_without_a_model_too_but_nothing_is_compared(tmp_pat
     assert "OK" not in result.stdout
 
 
-def test_train_demo_refuses_before_an_hour_is_spent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vllm_spec_plugin.tools.demo.train.train", lambda *_: pytest.fail("it trains"))
-    file = write(tmp_path, "", "file")
-    lines: list[list[str | Path]] = [["--out", file], ["--out", file / "x"], ["--out", tmp_path, "--draft-steps", "0"]]
-    for arguments in [*lines, []]:
-        result = run("train-demo", *arguments)
-        assert result.exit_code != 0
-        assert result.stderr
-
-
 def test_help_is_cheap_and_names_every_command() -> None:
     code = (
-        "import sys\nfrom vllm_spec_plugin.cli import app\n"
+        "import sys\nfrom vllm_spec_tools.cli import app\n"
         "try: app(['--help'])\n"
         "finally: print([m for m in ('vllm', 'torch', 'transformers', 'numpy', 'pydantic') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
-    for command in ("check", "train-demo", "bench", "demo"):
+    for command in ("check", "train-medusa", "bench", "demo"):
         assert re.search(rf"\b{command}\b", done.stdout)
 
 
@@ -297,7 +287,7 @@ def test_a_forwarded_command_gets_its_whole_command_line(monkeypatch: pytest.Mon
 
     module = ModuleType("stand_in")
     vars(module).update(demo=stand_in)
-    monkeypatch.setitem(sys.modules, "vllm_spec_plugin.cli.demo", module)
+    monkeypatch.setitem(sys.modules, "vllm_spec_tools.cli.demo", module)
     assert run("demo", "--count", "3", "--", "--x").stdout == "text='--x' count=3\n"
     assert "A stand-in's own help" in run("demo", "--help").stdout
     assert run("demo", "--count", "x", "y").exit_code == 2

@@ -4,7 +4,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from tests.unit.cli.running import run
-from vllm_spec_plugin.tools.demo import model_path
+from vllm_spec_plugin.models import model_path
 
 CONFIGS = Path(__file__).parents[3] / "configs"
 

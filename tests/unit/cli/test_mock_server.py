@@ -9,12 +9,12 @@ import httpx
 import pytest
 from typer.testing import CliRunner
 
-from vllm_spec_plugin.cli import app
+from vllm_spec_tools.cli import app
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_it_serves_until_it_is_told_to_end(number: signal.Signals) -> None:
-    program = "from vllm_spec_plugin.cli import app; app()"
+    program = "from vllm_spec_tools.cli import app; app()"
     command = [sys.executable, "-u", "-c", program, "mock-server", "--port", "0", "--ttft-ms", "0", "--model", "m"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:

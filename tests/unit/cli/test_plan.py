@@ -9,8 +9,8 @@ import pytest
 from tests.unit.cli.running import assert_mistake, run
 from tests.unit.tools.planner.cases import cheap, dear, plan
 from vllm_spec_plugin.config import load_config
-from vllm_spec_plugin.tools.demo import model_path
-from vllm_spec_plugin.tools.planner import planning
+from vllm_spec_plugin.models import model_path
+from vllm_spec_tools.planner import planning
 
 MODEL = ("--model", str(model_path("target")))
 PROMPT = '{"prompt": "x = 1", "workload": "edit"}\n'

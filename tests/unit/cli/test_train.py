@@ -38,7 +38,7 @@ def given(tmp_path: Path, model: str) -> list[str | Path]:
 def test_heads_are_trained_and_their_figures_printed(
     given: list[str | Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
-    from vllm_spec_plugin.tools.training import distill
+    from vllm_spec_tools.training import distill
 
     monkeypatch.setitem(distill._ROWS, "cpu", 8)
     options, shown, config = KINDS[command]
@@ -81,7 +81,7 @@ def test_a_mistake_is_told_before_anything_starts(
 
 
 def test_an_interrupt_says_how_to_go_on(given: list[str | Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    from vllm_spec_plugin.tools.training import train
+    from vllm_spec_tools.training import train
 
     def interrupted(*arguments: object, **options: object) -> None:
         raise KeyboardInterrupt

@@ -6,7 +6,7 @@ import pytest
 
 from vllm_spec_plugin.compat.engine_choice import conflict, engine_of
 from vllm_spec_plugin.compat.installed import installed_version
-from vllm_spec_plugin.tools.demo import model_path
+from vllm_spec_plugin.models import model_path
 
 triton_utils = pytest.importorskip("vllm.triton_utils")
 platforms = pytest.importorskip("vllm.platforms")

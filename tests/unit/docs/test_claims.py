@@ -16,29 +16,32 @@ from vllm.v1.sample.logits_processor import STR_SPEC_DEC_REJECTS_LOGITSPROCS
 from vllm.v1.spec_decode.suffix_decoding import SuffixDecodingProposer
 from vllm.v1.worker.gpu_model_runner import GPUModelRunner
 
-from vllm_spec_plugin.cli import app
+from benchmarks.__main__ import app as benchmarks
 from vllm_spec_plugin.compat.version import VERSION
+from vllm_spec_tools.cli import app
 
 ROOT = Path(__file__).parents[3]
 FOLDERS = ("", "docs", "docs/design", "docs/observability", "deploy", "loadtests", "recipes")
 PAGES = sorted(page for folder in FOLDERS for page in (ROOT / folder).glob("*.md"))
 CODE = re.compile(r"^```\w*\n(.*?)^```|`([^`\n]+(?:\n[^`\n]+)?)`", re.MULTILINE | re.DOTALL)
+PROGRAMS = {"vllm-spec": app, "benchmarks": benchmarks}
 # Everything after these goes to vLLM or Locust.
 FOREIGN = {"check", "doctor", "loadtest"}
 
 
 def commands(text: str) -> list[str]:
-    """Returns the command lines of `vllm-spec` in a page's code, without comments."""
+    """Returns the command lines of `vllm-spec` and `python -m benchmarks` in a page's code, without comments."""
     code = "\n".join(block or span.replace("\n", " ") for block, span in CODE.findall(text))
     lines = code.replace("\\\n", " ").splitlines()
-    found = [re.search(r"(?:^|\s)vllm-spec((?: [^#|;&]+)?)", line) for line in lines]
-    return [match[1].strip() for match in found if match]
+    found = [re.search(r"(?:^|\s)(vllm-spec|python -m benchmarks)((?: [^#|;&]+)?)", line) for line in lines]
+    return [f"{match[1]}{match[2]}".strip() for match in found if match]
 
 
 def complaint(line: str) -> str | None:
     """Returns what does not exist of a command line: a subcommand or an option; None if all does."""
-    command: Any = typer.main.get_command(app)
-    words = line.split(" -- ")[0].split()
+    program, _, rest = line.replace("python -m benchmarks", "benchmarks").partition(" ")
+    command: Any = typer.main.get_command(PROGRAMS[program])
+    words = rest.split(" -- ")[0].split()
     name = ""
     while words and name not in FOREIGN and words[0] in getattr(command, "commands", {}):
         name = words.pop(0)
@@ -56,12 +59,12 @@ def test_commands_and_their_options_exist(page):
 
 
 def test_a_command_or_option_that_does_not_exist_is_found():
-    text = "`vllm-spec bnch --arm none`, `vllm-spec bench --arms none`\n```\nvllm-spec bench ngrm # x"
+    text = "`vllm-spec bnch --arm none`, `vllm-spec bench --arms none`\n```\npython -m benchmarks ngrm # x"
     text += "\nvllm-spec plan --model M\n```"
     assert [complaint(line) for line in commands(text)] == [
-        "bnch --arm none: no subcommand bnch",
-        "bench --arms none: no option --arms",
-        "bench ngrm: no subcommand ngrm",
+        "vllm-spec bnch --arm none: no subcommand bnch",
+        "vllm-spec bench --arms none: no option --arms",
+        "python -m benchmarks ngrm: no subcommand ngrm",
         None,
     ]
     assert len([line for page in PAGES for line in commands(page.read_text())]) > 50

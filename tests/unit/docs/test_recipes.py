@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from tests.unit.cli.running import run
+from vllm_spec_plugin.models import model_path
 from vllm_spec_plugin.schema.errors import UserError
-from vllm_spec_plugin.tools.demo import model_path
-from vllm_spec_plugin.tools.engine_options import engine_options
-from vllm_spec_plugin.tools.memory import Need, check_memory
+from vllm_spec_tools.engine_options import engine_options
+from vllm_spec_tools.memory import Need, check_memory
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "recipes" / "README.md").read_text()
@@ -42,9 +42,9 @@ def test_an_engine_fits_on_the_cards_and_two_do_not_where_the_target_is_large(ro
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.split()[1])
 def test_commands_parse(command: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from vllm_spec_plugin.tools.bench import running
-    from vllm_spec_plugin.tools.certify import session
-    from vllm_spec_plugin.tools.planner import planning
+    from vllm_spec_tools.bench import running
+    from vllm_spec_tools.certify import session
+    from vllm_spec_tools.planner import planning
 
     def stop(*values: Any, **named: Any) -> Any:
         raise UserError("it would start")

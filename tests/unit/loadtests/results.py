@@ -7,7 +7,7 @@ from loadtests.report.result import Result
 from loadtests.server import ServerCounts
 from loadtests.stream.summary import Slo
 from loadtests.stream.timing import ErrorKind, Measures
-from vllm_spec_plugin.tools.report.provenance import provenance
+from vllm_spec_tools.report.provenance import provenance
 
 # By the clock of the measures; any will do.
 STARTED = 5000.0

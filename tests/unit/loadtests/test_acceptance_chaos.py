@@ -22,8 +22,8 @@ from loadtests.acceptance.chaos.checks import (
 from loadtests.acceptance.chaos.crowd import Crowd
 from loadtests.stream.client import COMPLETIONS
 from vllm_spec_plugin.metrics.counters import PROPOSER_ERRORS, RANKS_DIFFER, WRONG_TREE
-from vllm_spec_plugin.tools.mock_server.options import MockOptions
-from vllm_spec_plugin.tools.mock_server.running import MockServer
+from vllm_spec_tools.mock_server.options import MockOptions
+from vllm_spec_tools.mock_server.running import MockServer
 
 EXPECTED = [Expected((1, 2), (10, 11, 12, 13)), Expected((3,), (20, 21, 22, 23))]
 

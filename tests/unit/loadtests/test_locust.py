@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from vllm_spec_plugin.tools.mock_server.options import MockOptions
-from vllm_spec_plugin.tools.mock_server.running import MockServer
-from vllm_spec_plugin.tools.serving import free_port
+from vllm_spec_tools.mock_server.options import MockOptions
+from vllm_spec_tools.mock_server.running import MockServer
+from vllm_spec_tools.serving import free_port
 
 # Not imported: that would turn this process's threads into gevent's.
 if importlib.util.find_spec("locust") is None:

@@ -9,7 +9,7 @@ import pytest
 from loadtests.options import check_options, extra_fields, origin_of, without_credentials
 from loadtests.profiles import PROFILES, ramp, spike, steps
 from vllm_spec_plugin.schema.errors import UserError
-from vllm_spec_plugin.tools.report.provenance import command_line
+from vllm_spec_tools.report.provenance import command_line
 
 OPTIONS: dict[str, Any] = {
     "slo_ttft": None,

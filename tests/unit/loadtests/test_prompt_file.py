@@ -7,7 +7,7 @@ import pytest
 from loadtests.prompt_file import prompts_of, request_of
 from loadtests.stream.client import CHAT, COMPLETIONS
 from vllm_spec_plugin.schema.errors import UserError
-from vllm_spec_plugin.tools.prompts import GivenPrompt, Message
+from vllm_spec_tools.prompts import GivenPrompt, Message
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from loadtests.report.report import report_of
 from loadtests.report.result import Result
 from loadtests.stream.timing import ErrorKind
 from tests.unit.loadtests.results import MIXED, SERVER, answered, failed, origin, result
-from vllm_spec_plugin.tools.report import Table, write
+from vllm_spec_tools.report import Table, write
 
 GOOD = result(
     {"chat": [answered(0.0), answered(1.0)]},

@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[3]
 SCRIPT = """
 import locust  # first: it patches ssl
 from types import SimpleNamespace
-from vllm_spec_plugin.tools.prompts import GivenPrompt as Prompt
+from vllm_spec_tools.prompts import GivenPrompt as Prompt
 from loadtests.samples import Samples
 from loadtests.stream.timing import ErrorKind, StreamRecord
 from loadtests.users import send

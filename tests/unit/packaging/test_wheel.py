@@ -1,6 +1,7 @@
-"""The wheel has all that commands need outside a checkout."""
+"""The wheels have all that servers and commands need outside a checkout."""
 
 import re
+import sys
 import tomllib
 from pathlib import Path
 
@@ -8,16 +9,19 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from tests.wheel import build_wheel, run_installed
-from vllm_spec_plugin.cli.errors import EXTRAS, Commands
+import vllm_spec_plugin
+import vllm_spec_tools
+from tests.wheel import build_wheels, run_installed
+from vllm_spec_plugin.command import main
+from vllm_spec_tools.cli.errors import EXTRAS, Commands
 
 ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(scope="module")
-def installed(tmp_path_factory) -> Path:
-    """A folder with the unpacked wheel of the working tree."""
-    return build_wheel(tmp_path_factory.mktemp("wheel"))
+def installed(tmp_path_factory) -> tuple[Path, Path]:
+    """Folders with the unpacked wheels of the working tree: of the plugin, and of the tools."""
+    return build_wheels(tmp_path_factory.mktemp("wheels"))
 
 
 def test_files_are_written_and_checked_in_an_empty_folder(installed, tmp_path):
@@ -30,13 +34,15 @@ def test_files_are_written_and_checked_in_an_empty_folder(installed, tmp_path):
 
 
 def test_the_dashboard_and_the_load_tests_are_in_it(installed, tmp_path):
-    package = installed / "vllm_spec_plugin"
+    plugin, tools = installed
     for name in ("grafana_dashboard.json", "prometheus.yml"):
-        assert (package / "observability" / name).read_text() == (ROOT / "docs/observability" / name).read_text()
+        packed = tools / "vllm_spec_tools/observability" / name
+        assert packed.read_text() == (ROOT / "docs/observability" / name).read_text()
     done = run_installed(installed, tmp_path, "loadtest", "--list")
     assert done.returncode == 0, done.stderr
     assert "CodeCompletion" in done.stdout + done.stderr
-    assert not (installed / "tests").exists()
+    packages = [{path.name for path in site.iterdir() if path.suffix != ".dist-info"} for site in (plugin, tools)]
+    assert packages == [{"vllm_spec_plugin"}, {"vllm_spec_tools", "loadtests"}]
 
 
 def test_the_package_page_has_no_link_that_leads_nowhere(installed, tmp_path):
@@ -45,7 +51,7 @@ def test_the_package_page_has_no_link_that_leads_nowhere(installed, tmp_path):
 
     relative = re.compile(r"\]\((?!https?://|#)")
     assert relative.search((ROOT / "README.md").read_text())
-    unknown, known = page(installed), page(build_wheel(tmp_path, "https://example.org/o/n"))
+    unknown, known = page(installed[0]), page(build_wheels(tmp_path, "https://example.org/o/n")[0])
     assert not relative.search(unknown)
     assert not relative.search(known)
     assert "each claim on this page has a command that checks it: docs/claims.md" in unknown.lower()
@@ -66,17 +72,21 @@ def test_a_command_without_its_extra_names_it(module, extra):
 
     result = CliRunner().invoke(app, ["needy"])
     assert result.exit_code == 2
-    assert f"needs {module}; install it: pip install 'vllm-spec-plugin[{extra}]'" in result.stderr
-    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert f"needs {module}; install it: pip install 'vllm-spec-tools[{extra}]'" in result.stderr
+    extras = tomllib.loads((ROOT / "vllm_spec_tools/pyproject.toml").read_text())["project"]["optional-dependencies"]
     assert any(requirement.startswith(module) for requirement in extras[extra])
 
 
-def test_serving_imports_no_module_of_an_extra():
-    """Only tools and commands import them."""
-    found = [
-        path
-        for path in (ROOT / "vllm_spec_plugin").rglob("*.py")
-        if re.search(rf"^\s*(import|from) ({'|'.join(EXTRAS)})\b", path.read_text(), re.MULTILINE)
-    ]
-    assert found
-    assert {path.relative_to(ROOT / "vllm_spec_plugin").parts[0] for path in found} == {"tools"}
+def test_without_the_tools_the_command_says_what_to_install(capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "vllm_spec_tools", None)
+    monkeypatch.delitem(sys.modules, "vllm_spec_tools.cli", raising=False)
+    with pytest.raises(SystemExit) as raised:
+        main()
+    assert raised.value.code == 2
+    assert capsys.readouterr().err.endswith("install it: pip install vllm-spec-tools\n")
+
+
+def test_both_wheels_have_one_version():
+    tools = tomllib.loads((ROOT / "vllm_spec_tools/pyproject.toml").read_text())["project"]
+    assert vllm_spec_tools.__version__ == vllm_spec_plugin.__version__
+    assert f"vllm-spec-plugin=={vllm_spec_plugin.__version__}" in tools["dependencies"]

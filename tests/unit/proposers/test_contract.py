@@ -14,11 +14,11 @@ from tests.third_party import find, install_example
 from tests.unit.proposers.draft_model.table_model import BLOCK_SIZE, Request, TableEngine
 from tests.unit.proposers.draft_model.table_model import VOCAB_SIZE as TABLE_VOCABULARY
 from tests.unit.proposers.medusa.folders import HIDDEN, VOCABULARY, random_state, write
+from vllm_spec_plugin.models import model_path
 from vllm_spec_plugin.proposers import registry
 from vllm_spec_plugin.proposers.base import NO_DRAFT, Draft
 from vllm_spec_plugin.proposers.section import ProposerConfig
 from vllm_spec_plugin.testing import ContractError, Worker, check_contract
-from vllm_spec_plugin.tools.demo import model_path
 
 DRAFT = {"method": "draft_model", "model": str(model_path("draft"))}
 

@@ -6,8 +6,8 @@ from random import Random
 import pytest
 
 from vllm_spec_plugin.config import parse_config
+from vllm_spec_plugin.models import model_path
 from vllm_spec_plugin.proposers.node_order import NodeOrder, default_probability
-from vllm_spec_plugin.tools.demo import model_path
 from vllm_spec_plugin.verification.topology import chain, topology
 
 BRANCHES = [(2, 2, 1, 1), (1, 1, 1), (3,), (1, 3, 1), (4, 3, 2), (64,)]

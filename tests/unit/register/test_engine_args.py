@@ -17,9 +17,9 @@ import vllm_spec_plugin
 from tests.unit.register.installations import install
 from vllm_spec_plugin.compat.patching import wrap
 from vllm_spec_plugin.config.settings import KEY
+from vllm_spec_plugin.models import model_path
 from vllm_spec_plugin.register import engine_args, plugin
 from vllm_spec_plugin.schema.errors import ConfigError
-from vllm_spec_plugin.tools.demo import model_path
 
 EngineArgs = pytest.importorskip("vllm.engine.arg_utils").EngineArgs
 UsageContext = pytest.importorskip("vllm.usage.usage_lib").UsageContext

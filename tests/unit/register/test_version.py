@@ -7,10 +7,10 @@ import pytest
 
 from tests.unit.cli.running import run
 from tests.unit.register.installations import install
+from vllm_spec_plugin.models import model_path
 from vllm_spec_plugin.register.version import SUPPORTED, check_vllm
 from vllm_spec_plugin.schema.errors import ConfigError
 from vllm_spec_plugin.schema.vllm_keys import VERSIONS
-from vllm_spec_plugin.tools.demo import model_path
 
 CPU = "0.33.0+cpu"
 CUDA_LIBRARIES = ["_C_stable_libtorch.abi3.so"]

@@ -19,8 +19,8 @@ from vllm_spec_plugin.config.settings import KEY
 from vllm_spec_plugin.forward.runner import SpecRunnerMixin
 from vllm_spec_plugin.messages import DraftResult, plan_of, send
 from vllm_spec_plugin.metrics.counters import StepCounters
+from vllm_spec_plugin.models import model_path
 from vllm_spec_plugin.scheduling.scheduler import SpecScheduler
-from vllm_spec_plugin.tools.demo import model_path
 
 CONFIG = fixed_length("ngram")
 NUM_DRAFTS = 4

@@ -15,10 +15,10 @@ from tests.engine.lengths import RandomControl, equal_clock
 from tests.fixed_length import native
 from tests.unit.scheduling.cases import FULL, MAX_MODEL_LEN, prompt, request, scheduler_over
 from vllm_spec_plugin.metrics.counters import StepCounters
+from vllm_spec_plugin.models import model_path
 from vllm_spec_plugin.scheduling import native as module
 from vllm_spec_plugin.scheduling import native_adapter
 from vllm_spec_plugin.scheduling.native import NativeAsyncScheduler, NativeScheduler
-from vllm_spec_plugin.tools.demo import model_path
 
 K = 4
 NGRAM = json.dumps({"method": "ngram", "prompt_lookup_min": 2, "prompt_lookup_max": 5})

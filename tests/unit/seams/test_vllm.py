@@ -12,7 +12,7 @@ import pytest
 from tests.seams import __main__ as command
 from tests.seams import listing
 from tests.seams.known import BY_HAND, CONVENTIONS
-from tests.seams.listing import LIST, PACKAGE, PLUGIN, ROOT, Listing, features_of, find_uses
+from tests.seams.listing import LIST, PACKAGE, PLUGIN, ROOT, TOOLS, Listing, features_of, find_uses
 from tests.seams.pins import Pin
 from tests.seams.sources import Sources
 
@@ -22,7 +22,7 @@ OURS, VLLM = command.open_vllm(None)
 
 @pytest.fixture(scope="module")
 def sources() -> Sources:
-    return Sources({PLUGIN: ROOT, PACKAGE: VLLM})
+    return Sources({PLUGIN: ROOT, TOOLS: ROOT, PACKAGE: VLLM})
 
 
 @pytest.fixture(scope="module")

@@ -10,13 +10,11 @@ from typing import Any
 import pytest
 
 from tests.unit.processes import is_running
-from vllm_spec_plugin.tools import engine_child
-from vllm_spec_plugin.tools.engine_child import EngineChild, EngineError, Refusal, StartError
+from vllm_spec_tools import engine_child
+from vllm_spec_tools.engine_child import EngineChild, EngineError, Refusal, StartError
 
 START = (
-    "import os, sys, time\n"
-    "from vllm_spec_plugin.tools.engine_child import answer_questions\n"
-    "print('a log line', flush=True)\n"
+    "import os, sys, time\nfrom vllm_spec_tools.engine_child import answer_questions\nprint('a log line', flush=True)\n"
 )
 READY = "def build(arguments):\n    return {'pid': os.getpid(), **arguments}, answer\nanswer_questions(build)\n"
 ECHO = START + "def answer(question):\n    return question\n" + READY

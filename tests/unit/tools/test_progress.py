@@ -4,7 +4,7 @@ import io
 
 from rich.console import Console
 
-from vllm_spec_plugin.tools.progress import Stages, shown_engines, shown_progress
+from vllm_spec_tools.progress import Stages, shown_engines, shown_progress
 
 
 def test_without_a_terminal_there_is_a_line_per_run() -> None:

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from vllm_spec_plugin.models import model_path
 from vllm_spec_plugin.schema.errors import UserError
-from vllm_spec_plugin.tools.demo import model_path
-from vllm_spec_plugin.tools.prompts import Message, load_tokenizer, read_prompts, read_texts
+from vllm_spec_tools.prompts import Message, load_tokenizer, read_prompts, read_texts
 
 
 def write(path: Path, *lines: object) -> Path:

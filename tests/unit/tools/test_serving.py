@@ -12,8 +12,8 @@ import pytest
 from rich.console import Console
 
 from tests.unit.processes import is_running
-from vllm_spec_plugin.tools import serving
-from vllm_spec_plugin.tools.serving import Server, ServerError
+from vllm_spec_tools import serving
+from vllm_spec_tools.serving import Server, ServerError
 
 ANSWERING = """
 import subprocess, sys
@@ -170,7 +170,7 @@ def test_port_in_use_is_reported_before_anything_starts() -> None:
 
 def test_module_refuses_a_config_that_is_not_there(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "vllm_spec_plugin.tools.serving", "--config", "none.yaml"],
+        [sys.executable, "-m", "vllm_spec_tools.serving", "--config", "none.yaml"],
         cwd=tmp_path,
         capture_output=True,
         text=True,

@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from vllm_spec_plugin.tools.demo import model_path
+from vllm_spec_plugin.models import model_path
 
 VOCAB_SIZE = 2048
 _FILES = ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json")

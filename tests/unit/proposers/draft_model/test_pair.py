@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from tests.unit.proposers.draft_model.folders import copy_model, edit, name_end_token, swap_tokens
+from vllm_spec_plugin.models import model_path
 from vllm_spec_plugin.proposers.draft_model.config import DraftModelConfig
 from vllm_spec_plugin.proposers.draft_model.pair import ModelSource, check_pair
 from vllm_spec_plugin.proposers.section import Target
 from vllm_spec_plugin.schema.errors import ConfigError
-from vllm_spec_plugin.tools.demo import model_path
 
 TARGET = ModelSource(str(model_path("target")))
 

@@ -4,7 +4,7 @@ import os
 from typing import Any
 
 from vllm_spec_plugin.schema.errors import ConfigError
-from vllm_spec_plugin.tools.engine_child import answer_questions
+from vllm_spec_tools.engine_child import answer_questions
 
 
 def build(arguments: dict[str, Any]) -> tuple[dict[str, Any], Any]:

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from tests.unit.processes import is_running
-from vllm_spec_plugin.tools.bench.arm import Arm
-from vllm_spec_plugin.tools.bench.records import Job
-from vllm_spec_plugin.tools.engine_child import EngineError
+from vllm_spec_tools.bench.arm import Arm
+from vllm_spec_tools.bench.records import Job
+from vllm_spec_tools.engine_child import EngineError
 
 JOB = Job(("a",), 0.0, 4, 0)
 

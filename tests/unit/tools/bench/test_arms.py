@@ -6,10 +6,9 @@ from pathlib import Path
 import pytest
 
 from vllm_spec_plugin.config import ConfigError, PluginConfig, load_config
+from vllm_spec_plugin.models import model_path
 from vllm_spec_plugin.schema.errors import UserError
-from vllm_spec_plugin.tools.bench.arms import NONE, PlannedArm, base_of, choose_arms, engines, is_stock, plan_arms
-from vllm_spec_plugin.tools.bench.engine_args import engine_arguments
-from vllm_spec_plugin.tools.demo import model_path
+from vllm_spec_tools.bench.arms import NONE, PlannedArm, base_of, choose_arms, engines, is_stock, plan_arms
 
 NGRAM = "proposer:\n  method: ngram\n  min_order: 7\ndraft_length:\n  policy: heuristic\n  tokens: 3\n"
 WORDS = ("fixed:1,4", "optimal")
@@ -132,15 +131,6 @@ def test_a_draft_length_that_the_proposer_cannot_have_is_refused_by_its_file(tmp
         planned(tmp_path, "fixed:1,4", proposer=proposer)
 
 
-def test_a_switched_off_mechanism_is_an_engine_of_its_own(tmp_path: Path) -> None:
-    arms = plan_arms(choose_arms(["optimal", "without:skills of requests"]), base_of(None, None), 8, tmp_path)
-    assert arms["without skills of requests"].plan.settings == arms["optimal"].plan.settings
-    assert len(engines(arms)) == 3
-    arguments = engine_arguments(arms["without skills of requests"].plan, "target", 0, enforce_eager=True)
-    assert arguments["without"] == "skills of requests"
-    assert "without" not in engine_arguments(arms["optimal"].plan, "target", 0, enforce_eager=True)
-
-
 def test_vllms_own_settings_may_be_given_whole(tmp_path: Path) -> None:
     table = [[1, 8, 4], [9, 64, 0]]
     ngram = {"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_max": 3}
@@ -202,10 +192,9 @@ def test_vllms_own_arms_are_known_by_their_names() -> None:
     [
         (
             "optimum",
-            "--arm: got 'optimum', which is no file either; allowed: none, optimal, without:MECHANISM, fixed:K",
+            "--arm: got 'optimum', which is no file either; allowed: none, optimal, fixed:K",
         ),
-        ("fixed", "--arm: got 'fixed', which is no file either; allowed: none, optimal, without:MECHANISM, fixed:K"),
-        ("without:luck", "--arm without:luck: got 'luck'; allowed: "),
+        ("fixed", "--arm: got 'fixed', which is no file either; allowed: none, optimal, fixed:K"),
         ("fixed:65", "--arm fixed:65: got '65'; allowed: whole numbers from 0 to 64, such as 1,2,4"),
         ("fixed:1,x", "--arm fixed:1,x: got '1,x'; allowed: whole numbers"),
         ("stock:medusa", "--arm stock:medusa: got 'medusa'; allowed: draft_model, eagle3, ngram, suffix"),

@@ -2,8 +2,8 @@
 
 import pytest
 
-from vllm_spec_plugin.tools.bench.curves import DraftingCost, StepCurve, drafting_cost, drafting_seconds, step_curve
-from vllm_spec_plugin.tools.bench.records import Step
+from vllm_spec_tools.bench.curves import DraftingCost, StepCurve, drafting_cost, drafting_seconds, step_curve
+from vllm_spec_tools.bench.records import Step
 
 
 def step(tokens: int, ms: float, drafting: float = 0.0, requests: int = 2, in_prompt: bool = False) -> Step:

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from vllm_spec_plugin.tools.bench.noise_gate import NoiseGate, busy_seconds
-from vllm_spec_plugin.tools.bench.records import Answer
+from vllm_spec_tools.bench.noise_gate import NoiseGate, busy_seconds
+from vllm_spec_tools.bench.records import Answer
 
 
 class Machine:

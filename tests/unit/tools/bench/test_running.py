@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from vllm_spec_plugin.models import model_path
 from vllm_spec_plugin.schema.errors import UserError
-from vllm_spec_plugin.tools.bench import engine_args, running
-from vllm_spec_plugin.tools.bench.arms import PlannedArm
-from vllm_spec_plugin.tools.bench.engine_args import ArmPlan
-from vllm_spec_plugin.tools.demo import model_path
-from vllm_spec_plugin.tools.memory import OVERHEAD, weight_bytes
+from vllm_spec_tools.bench import engine_args, running
+from vllm_spec_tools.bench.arms import PlannedArm
+from vllm_spec_tools.bench.engine_args import ArmPlan
+from vllm_spec_tools.memory import OVERHEAD, weight_bytes
 
 SHARED = ArmPlan("fixed.yaml")
 ARMS = {"none": PlannedArm(ArmPlan(None)), "a": PlannedArm(SHARED, 1), "b": PlannedArm(SHARED, 4)}

@@ -2,7 +2,7 @@
 
 import random
 
-from vllm_spec_plugin.tools.bench.source_files import changed_lines, passages
+from vllm_spec_tools.bench.source_files import changed_lines, passages
 
 
 def test_a_twentieth_of_the_lines_changes_and_at_least_one() -> None:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from vllm_spec_plugin.tools.certify.results import Check, Report
+from vllm_spec_tools.certify.results import Check, Report
 
 
 def check(name: str = "greedy", outcome: Any = "exact", engine: str = "fixed draft length", **values: Any) -> Check:

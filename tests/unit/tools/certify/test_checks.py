@@ -5,10 +5,10 @@ from typing import Any, cast
 
 import pytest
 
-from vllm_spec_plugin.tools.certify.baseline import Baseline
-from vllm_spec_plugin.tools.certify.checks import follows_schema, sampling_check
-from vllm_spec_plugin.tools.certify.jobs import Output
-from vllm_spec_plugin.tools.certify.samples import Samples
+from vllm_spec_tools.certify.baseline import Baseline
+from vllm_spec_tools.certify.checks import follows_schema, sampling_check
+from vllm_spec_tools.certify.jobs import Output
+from vllm_spec_tools.certify.samples import Samples
 
 VALID = '[{"name":"self","size":true},{"name":"value","size":false},{"name":"self","size":true}]'
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from vllm_spec_plugin.tools.certify import evidence
-from vllm_spec_plugin.tools.certify.evidence import TwoSamples
+from vllm_spec_tools.certify import evidence
+from vllm_spec_tools.certify.evidence import TwoSamples
 
 ALPHA = 0.05
 LOOKS = 8

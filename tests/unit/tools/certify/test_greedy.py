@@ -2,7 +2,7 @@
 
 import pytest
 
-from vllm_spec_plugin.tools.certify.greedy import first_differences
+from vllm_spec_tools.certify.greedy import first_differences
 
 EXPECTED = [[5, 6, 7, 8]]
 

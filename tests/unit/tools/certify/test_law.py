@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from vllm_spec_plugin.tools.certify.law import Law
+from vllm_spec_tools.certify.law import Law
 
 PROMPT = (3,)
 LOGITS = np.log(np.array([0.5, 0.3, 0.15, 0.05], np.float32))

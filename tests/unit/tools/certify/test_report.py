@@ -5,9 +5,9 @@ import json
 import pytest
 
 from tests.unit.tools.certify.cases import check, report
-from vllm_spec_plugin.tools.certify.report import report_of, verdict
-from vllm_spec_plugin.tools.certify.results import Check
-from vllm_spec_plugin.tools.report.output import as_json
+from vllm_spec_tools.certify.report import report_of, verdict
+from vllm_spec_tools.certify.results import Check
+from vllm_spec_tools.report.output import as_json
 
 SAMPLED = check("samples, top-k", p_value=0.3, p_two_samples=1.0, p_chi_square=0.4)
 WRONG = check("samples, top-k", "not exact", p_value=1e-9, p_two_samples=0.02, p_chi_square=1e-12)

@@ -6,10 +6,10 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from vllm_spec_plugin.tools.certify import evidence
-from vllm_spec_plugin.tools.certify.jobs import Output, Tokens
-from vllm_spec_plugin.tools.certify.law import Law
-from vllm_spec_plugin.tools.certify.samples import Samples, strata
+from vllm_spec_tools.certify import evidence
+from vllm_spec_tools.certify.jobs import Output, Tokens
+from vllm_spec_tools.certify.law import Law
+from vllm_spec_tools.certify.samples import Samples, strata
 
 PROMPT = (9,)
 P = np.array([[0.7, 0.2, 0.1], [0.2, 0.5, 0.3], [0.1, 0.3, 0.6]])

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from vllm_spec_plugin.config import load_config, parse_config
-from vllm_spec_plugin.tools.certify.session import fixed_length, max_accepted_of
+from vllm_spec_tools.certify.session import fixed_length, max_accepted_of
 
 CONFIGS = Path(__file__).parents[4] / "configs"
 

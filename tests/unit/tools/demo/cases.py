@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from vllm_spec_plugin.tools.demo.answers import Answer, Piece
-from vllm_spec_plugin.tools.demo.pairs import Pair
+from vllm_spec_tools.demo.answers import Answer, Piece
+from vllm_spec_tools.demo.pairs import Pair
 
 WORDS = [f"word{number}\n" for number in range(40)]
 

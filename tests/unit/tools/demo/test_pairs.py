@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from vllm_spec_plugin.tools.bench.noise_gate import NoiseGate
-from vllm_spec_plugin.tools.demo.answers import ask
-from vllm_spec_plugin.tools.demo.pairs import Servers, ask_in_pairs, running
-from vllm_spec_plugin.tools.mock_server.options import MockOptions
-from vllm_spec_plugin.tools.mock_server.running import MockServer
+from vllm_spec_tools.bench.noise_gate import NoiseGate
+from vllm_spec_tools.demo.answers import ask
+from vllm_spec_tools.demo.pairs import Servers, ask_in_pairs, running
+from vllm_spec_tools.mock_server.options import MockOptions
+from vllm_spec_tools.mock_server.running import MockServer
 
 
 class Served:
@@ -93,7 +93,7 @@ def test_one_server_is_asked_without_and_with_drafts(monkeypatch: pytest.MonkeyP
         asked.append(drafts_off)
         return ask(*arguments)
 
-    monkeypatch.setattr("vllm_spec_plugin.tools.demo.pairs.ask", note)
+    monkeypatch.setattr("vllm_spec_tools.demo.pairs.ask", note)
     events: list[str] = []
     server = Served(1, 1, events)
     machine = Machine()

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from tests.unit.tools.demo.cases import WORDS, answer, pairs
-from vllm_spec_plugin.tools.demo.verdict import report_of, sentence
+from vllm_spec_tools.demo.verdict import report_of, sentence
 
 
 def test_the_sentence_has_speedup_with_spread_outputs_and_exactness() -> None:

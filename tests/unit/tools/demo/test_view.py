@@ -5,7 +5,7 @@ import io
 from rich.console import Console
 
 from tests.unit.tools.demo.cases import WORDS, pairs
-from vllm_spec_plugin.tools.demo.view import View, frame
+from vllm_spec_tools.demo.view import View, frame
 
 PROMPTS = ["def a():\n", "def b():\n"]
 

@@ -13,8 +13,8 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
 
 from vllm_spec_plugin.schema.errors import UserError
-from vllm_spec_plugin.tools.demo import widen as module
-from vllm_spec_plugin.tools.demo.widen import widen
+from vllm_spec_tools.demo import widen as module
+from vllm_spec_tools.demo.widen import widen
 
 HIDDEN, NEURONS, LAYERS = 32, 96, 3
 SHAPE = {

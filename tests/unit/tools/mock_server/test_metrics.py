@@ -6,9 +6,9 @@ import httpx
 import pytest
 
 from tests.dashboard import Exposed, queries
-from vllm_spec_plugin.tools.mock_server.options import MockOptions
-from vllm_spec_plugin.tools.mock_server.running import MockServer
-from vllm_spec_plugin.tools.server_metrics import ServerMetrics
+from vllm_spec_tools.mock_server.options import MockOptions
+from vllm_spec_tools.mock_server.running import MockServer
+from vllm_spec_tools.server_metrics import ServerMetrics
 
 HTTP = httpx.Client(trust_env=False, timeout=30, verify=False)
 ACCEPTED, DRAFTED = (f"vllm:spec_decode_num_{name}_tokens_total" for name in ("accepted", "draft"))

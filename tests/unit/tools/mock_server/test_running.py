@@ -11,9 +11,9 @@ import pytest
 
 from loadtests.stream.client import StreamReader, status_error
 from loadtests.stream.timing import ErrorKind, Measures, measure
-from vllm_spec_plugin.tools.mock_server.options import MockOptions
-from vllm_spec_plugin.tools.mock_server.running import MockServer
-from vllm_spec_plugin.tools.server_metrics import ServerMetrics
+from vllm_spec_tools.mock_server.options import MockOptions
+from vllm_spec_tools.mock_server.running import MockServer
+from vllm_spec_tools.server_metrics import ServerMetrics
 
 # As fast as it gets.
 FAST = MockOptions(port=0, ttft_ms=0, itl_ms=0, tokens_per_chunk=2.5)

@@ -3,9 +3,9 @@
 import pytest
 
 from vllm_spec_plugin.config import parse_config
+from vllm_spec_plugin.models import model_path
 from vllm_spec_plugin.proposers.medusa.checkpoint import read_heads_config
-from vllm_spec_plugin.tools.demo import model_path
-from vllm_spec_plugin.tools.planner.candidates import Heads, chain_engines, tree_engine
+from vllm_spec_tools.planner.candidates import Heads, chain_engines, tree_engine
 
 DRAFT, HEAD = "/models/draft", "/models/head"
 

@@ -3,7 +3,7 @@
 import pytest
 
 from vllm_spec_plugin.schema.errors import UserError
-from vllm_spec_plugin.tools.planner.models import read_natives
+from vllm_spec_tools.planner.models import read_natives
 
 
 def test_configs_of_vllms_drafters() -> None:

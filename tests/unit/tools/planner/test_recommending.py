@@ -5,9 +5,9 @@ from unittest import mock
 
 from tests.unit.tools.planner.cases import DRAFTING, LEVELS, WORKLOADS, cheap, dear, measured, plan, verified
 from vllm_spec_plugin.proposers.registry import CASCADE
-from vllm_spec_plugin.tools.planner.candidates import DRAFT_MODEL, SUFFIX
-from vllm_spec_plugin.tools.planner.forecast import Forecast, forecasts
-from vllm_spec_plugin.tools.planner.recommending import choose, verdict, why_not
+from vllm_spec_tools.planner.candidates import DRAFT_MODEL, SUFFIX
+from vllm_spec_tools.planner.forecast import Forecast, forecasts
+from vllm_spec_tools.planner.recommending import choose, verdict, why_not
 
 
 def best(verify=cheap, alpha=0.8) -> Forecast:

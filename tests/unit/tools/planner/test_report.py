@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tests.unit.tools.planner.cases import PROVENANCE, plan
-from vllm_spec_plugin.tools.planner.report import remarks, report_of
-from vllm_spec_plugin.tools.planner.results import Results
-from vllm_spec_plugin.tools.planner.tables import tables
-from vllm_spec_plugin.tools.report.output import as_json
+from vllm_spec_tools.planner.report import remarks, report_of
+from vllm_spec_tools.planner.results import Results
+from vllm_spec_tools.planner.tables import tables
+from vllm_spec_tools.report.output import as_json
 
 TITLES = [
     "1. The target's step",

@@ -2,11 +2,11 @@
 
 import pytest
 
+from vllm_spec_plugin.models import model_path
 from vllm_spec_plugin.schema.errors import UserError
-from vllm_spec_plugin.tools.bench.load.records import Request
-from vllm_spec_plugin.tools.demo import model_path
-from vllm_spec_plugin.tools.planner.traffic import as_traffic, load_job, workloads_of
-from vllm_spec_plugin.tools.prompts import GivenPrompt
+from vllm_spec_tools.bench.load.records import Request
+from vllm_spec_tools.planner.traffic import as_traffic, load_job, workloads_of
+from vllm_spec_tools.prompts import GivenPrompt
 
 TARGET = str(model_path("target"))
 REQUESTS = [Request("edit", f"text {number}", 0.0, 20, "p" * number) for number in range(3)]

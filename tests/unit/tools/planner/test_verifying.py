@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 from tests.unit.tools.planner.cases import verified
-from vllm_spec_plugin.tools.bench.load.records import LoadAnswer, LoadJob, PhaseAnswer, Progress, Request
-from vllm_spec_plugin.tools.bench.noise_gate import NoiseGate
-from vllm_spec_plugin.tools.planner.measuring import Sizes
-from vllm_spec_plugin.tools.planner.samples import NONE
-from vllm_spec_plugin.tools.planner.verifying import RECOMMENDED, num_runs, verify
+from vllm_spec_tools.bench.load.records import LoadAnswer, LoadJob, PhaseAnswer, Progress, Request
+from vllm_spec_tools.bench.noise_gate import NoiseGate
+from vllm_spec_tools.planner.measuring import Sizes
+from vllm_spec_tools.planner.samples import NONE
+from vllm_spec_tools.planner.verifying import RECOMMENDED, num_runs, verify
 
 PROMPTS = [Request("edit", f"text {number}", 0.0, 20) for number in range(3)]
 

@@ -3,8 +3,8 @@
 from collections import defaultdict
 from typing import Any
 
-from vllm_spec_plugin.tools.report import Chart, Line
-from vllm_spec_plugin.tools.report.chart import draw
+from vllm_spec_tools.report import Chart, Line
+from vllm_spec_tools.report.chart import draw
 
 REFERENCE, MAIN, STOCK, K_1, K_4 = "none", "optimal", "vLLM's suffix", "fixed K = 1", "fixed K = 4"
 ROLES = {REFERENCE: "reference", MAIN: "main"}

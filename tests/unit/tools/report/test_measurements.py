@@ -2,7 +2,7 @@
 
 import pytest
 
-from vllm_spec_plugin.tools.report import Measurements, Spread, percentiles, ratio, show_percentiles, show_spread
+from vllm_spec_tools.report import Measurements, Spread, percentiles, ratio, show_percentiles, show_spread
 
 
 def test_a_spread_is_the_median_and_the_quartiles() -> None:

@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from vllm_spec_plugin.schema.errors import UserError
-from vllm_spec_plugin.tools.report import (
+from vllm_spec_tools.report import (
     Chart,
     Files,
     Line,
@@ -23,7 +23,7 @@ from vllm_spec_plugin.tools.report import (
     output,
     write,
 )
-from vllm_spec_plugin.tools.report.provenance import provenance
+from vllm_spec_tools.report.provenance import provenance
 
 # Markup of rich, Markdown and HTML, an emoji's code, and mathematics of matplotlib.
 EVIL = "fixed:a [red]<b>|*$x$"

@@ -3,7 +3,7 @@
 import subprocess
 from pathlib import Path
 
-from vllm_spec_plugin.tools.report.provenance import commit_of, provenance
+from vllm_spec_tools.report.provenance import commit_of, provenance
 
 
 def test_the_commit_is_that_of_the_checkout_and_says_whether_files_differ(tmp_path: Path) -> None:

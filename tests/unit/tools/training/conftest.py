@@ -4,9 +4,9 @@ import functools
 
 import pytest
 
-from vllm_spec_plugin.tools.training import distill, stages, train
-from vllm_spec_plugin.tools.training.backbone import load_backbone
-from vllm_spec_plugin.tools.training.eagle3 import train as eagle3_train
+from vllm_spec_tools.training import distill, stages, train
+from vllm_spec_tools.training.backbone import load_backbone
+from vllm_spec_tools.training.eagle3 import train as eagle3_train
 
 # Nothing writes to a target: it is loaded once.
 load_once = functools.cache(load_backbone)

@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file
 
 from tests.unit.tools.training.tiny import LETTERS
-from vllm_spec_plugin.tools.training import loop
+from vllm_spec_tools.training import loop
 
 SIZES: dict[str, Any] = {
     "batch_tokens": 512,

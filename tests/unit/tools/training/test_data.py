@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from vllm_spec_plugin.schema.errors import UserError
-from vllm_spec_plugin.tools.training.data import Data, Document, read_data
+from vllm_spec_tools.training.data import Data, Document, read_data
 
 
 def render(messages: list[dict[str, Any]], add_generation_prompt: bool) -> str:
@@ -90,7 +90,7 @@ def test_of_few_documents_something_is_held_out(tmp_path: Path, count: int) -> N
 
 def test_the_bundled_corpus_keeps_its_own_split(monkeypatch: pytest.MonkeyPatch) -> None:
     """A folder of the standard library stands for all of it."""
-    from vllm_spec_plugin.tools.demo.corpus import load_corpus
+    from vllm_spec_tools.demo.corpus import load_corpus
 
     folder = str(Path(sysconfig.get_path("stdlib"), "asyncio"))
     monkeypatch.setattr(sysconfig, "get_path", lambda name: folder)

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from tests.unit.tools.training.tiny import LETTERS, alphabet_backbone, random_backbone
-from vllm_spec_plugin.tools.training import distill
-from vllm_spec_plugin.tools.training.backbone import Backbone
-from vllm_spec_plugin.tools.training.data import Document
-from vllm_spec_plugin.tools.training.distill import OwnText
-from vllm_spec_plugin.tools.training.rows import Row
+from vllm_spec_tools.training import distill
+from vllm_spec_tools.training.backbone import Backbone
+from vllm_spec_tools.training.data import Document
+from vllm_spec_tools.training.distill import OwnText
+from vllm_spec_tools.training.rows import Row
 
 DOCUMENTS = [Document(LETTERS * 3), Document((LETTERS * 3)[5:])]
 

@@ -8,12 +8,12 @@ from rich.console import Console
 
 from tests.unit.tools.training.tiny import alphabet, random_backbone
 from vllm_spec_plugin.proposers.medusa.checkpoint import NUM_RANKS
-from vllm_spec_plugin.tools.report import write
-from vllm_spec_plugin.tools.report.provenance import provenance
-from vllm_spec_plugin.tools.training.measurement import accuracy, likeliest_paths, rank_rows, tokens_per_step
-from vllm_spec_plugin.tools.training.report import Measurement, report_of
-from vllm_spec_plugin.tools.training.rows import Row
-from vllm_spec_plugin.tools.training.start import first_heads
+from vllm_spec_tools.report import write
+from vllm_spec_tools.report.provenance import provenance
+from vllm_spec_tools.training.measurement import accuracy, likeliest_paths, rank_rows, tokens_per_step
+from vllm_spec_tools.training.report import Measurement, report_of
+from vllm_spec_tools.training.rows import Row
+from vllm_spec_tools.training.start import first_heads
 
 
 def test_accuracies_are_shares_of_all_positions() -> None:

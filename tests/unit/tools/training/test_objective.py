@@ -6,12 +6,12 @@ import pytest
 import torch
 
 from tests.unit.tools.training.tiny import alphabet, alphabet_backbone, random_backbone
-from vllm_spec_plugin.tools.training.loop import Training
-from vllm_spec_plugin.tools.training.measurement import rank_rows
-from vllm_spec_plugin.tools.training.objective import Lesson, positions_of, teacher
-from vllm_spec_plugin.tools.training.options import Options
-from vllm_spec_plugin.tools.training.rows import Row, side_by_side
-from vllm_spec_plugin.tools.training.start import first_heads
+from vllm_spec_tools.training.loop import Training
+from vllm_spec_tools.training.measurement import rank_rows
+from vllm_spec_tools.training.objective import Lesson, positions_of, teacher
+from vllm_spec_tools.training.options import Options
+from vllm_spec_tools.training.rows import Row, side_by_side
+from vllm_spec_tools.training.start import first_heads
 
 TEXTS = [Row(alphabet(20, start)) for start in range(26)]
 

@@ -14,11 +14,11 @@ from tests.unit.tools.training.runs import SIZES, assert_same_weights, corpus, i
 from tests.unit.tools.training.tiny import saved_model
 from vllm_spec_plugin.proposers.medusa.checkpoint import load_heads, read_heads_config
 from vllm_spec_plugin.schema.errors import UserError
-from vllm_spec_plugin.tools.report.provenance import command_line
-from vllm_spec_plugin.tools.training import train as train_module
-from vllm_spec_plugin.tools.training.options import Options
-from vllm_spec_plugin.tools.training.report import Measurement
-from vllm_spec_plugin.tools.training.train import train_heads
+from vllm_spec_tools.report.provenance import command_line
+from vllm_spec_tools.training import train as train_module
+from vllm_spec_tools.training.options import Options
+from vllm_spec_tools.training.report import Measurement
+from vllm_spec_tools.training.train import train_heads
 
 pytestmark = pytest.mark.usefixtures("in_little_time")
 WEIGHTS = "medusa_lm_head.safetensors"

@@ -7,7 +7,7 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from vllm_spec_plugin.tools.training.backbone import Backbone
+from vllm_spec_tools.training.backbone import Backbone
 
 VOCABULARY = 30
 LETTERS = "abcdefghijklmnopqrstuvwxyz"

@@ -6,14 +6,14 @@ from typing import Any, cast
 import pytest
 
 from tests.unit.tools.bench.load.cases import ARMS, run, steady, windows
-from vllm_spec_plugin.tools.bench.arms import NONE
-from vllm_spec_plugin.tools.bench.load.agreement import Agreement
-from vllm_spec_plugin.tools.bench.load.records import LoadAnswer, LoadJob, Output
-from vllm_spec_plugin.tools.bench.load.sweep import Plan, SweepResults, figures, results_of, run_sweep
-from vllm_spec_plugin.tools.bench.load.texts import AGENT, EDIT, Texts
-from vllm_spec_plugin.tools.bench.load.workloads import EASY, EQUAL, FIRST_PASS, MIXED, SWITCHING, Sizes
-from vllm_spec_plugin.tools.bench.noise_gate import NoiseGate
-from vllm_spec_plugin.tools.bench.running import Engines
+from vllm_spec_tools.bench.arms import NONE
+from vllm_spec_tools.bench.load.agreement import Agreement
+from vllm_spec_tools.bench.load.records import LoadAnswer, LoadJob, Output
+from vllm_spec_tools.bench.load.sweep import Plan, SweepResults, figures, results_of, run_sweep
+from vllm_spec_tools.bench.load.texts import AGENT, EDIT, Texts
+from vllm_spec_tools.bench.load.workloads import EASY, EQUAL, FIRST_PASS, MIXED, SWITCHING, Sizes
+from vllm_spec_tools.bench.noise_gate import NoiseGate
+from vllm_spec_tools.bench.running import Engines
 
 SPEED = "tokens_per_second"
 PLAN = Plan(((EASY, 1), (MIXED, 2), (SWITCHING, 1)), Texts(("a", "b", "c")), Sizes(), rounds=2, seed=5)

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from vllm_spec_plugin.tools.bench.load.records import Request
-from vllm_spec_plugin.tools.bench.load.texts import (
+from vllm_spec_tools.bench.load.records import Request
+from vllm_spec_tools.bench.load.texts import (
     AGENT,
     EDIT,
     RETRIEVAL,
@@ -13,7 +13,7 @@ from vllm_spec_plugin.tools.bench.load.texts import (
     Texts,
     known_request,
 )
-from vllm_spec_plugin.tools.bench.source_files import INSTRUCTION
+from vllm_spec_tools.bench.source_files import INSTRUCTION
 
 FILES = ("a = 1\nb = 2\nc = 3\n", "d = 4\ne = 5\nf = 6\n")
 TEXTS = Texts(("p", "q", "r"), FILES, FILES)

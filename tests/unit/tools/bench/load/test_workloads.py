@@ -2,9 +2,9 @@
 
 import pytest
 
-from vllm_spec_plugin.tools.bench.load.records import LoadJob
-from vllm_spec_plugin.tools.bench.load.texts import EDIT, USELESS, Texts
-from vllm_spec_plugin.tools.bench.load.workloads import (
+from vllm_spec_tools.bench.load.records import LoadJob
+from vllm_spec_tools.bench.load.texts import EDIT, USELESS, Texts
+from vllm_spec_tools.bench.load.workloads import (
     BEGINNINGS,
     EASY,
     HARD,

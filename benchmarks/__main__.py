@@ -1,0 +1,26 @@
+"""Measurements of parts, and the models that they need: `python -m benchmarks --help`.
+
+Only in the repository; what operators run is `vllm-spec`.
+"""
+
+import typer
+
+from benchmarks.commands.ngram import ngram
+from benchmarks.commands.policy import policy
+from benchmarks.commands.theory import theory
+from benchmarks.commands.verification import verification
+from benchmarks.commands.widen import widen
+from vllm_spec_tools.cli.errors import Commands
+
+app = typer.Typer(
+    name="python -m benchmarks",
+    cls=Commands,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+)
+for command in (ngram, policy, theory, verification, widen):
+    app.command()(command)
+
+if __name__ == "__main__":
+    app()

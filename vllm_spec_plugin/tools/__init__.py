@@ -1,1 +1,0 @@
-"""What measures, trains, checks and explains; nothing that serves imports it."""

@@ -1,1 +1,0 @@
-"""Recorded outcomes of drafts and costs of steps, and draft-length policies replayed against them."""

@@ -1,0 +1,104 @@
+"""What steps cost, from the steps that were measured. Pure."""
+
+import statistics
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.optimize import isotonic_regression, nnls
+
+from vllm_spec_tools.bench.records import Step
+
+# Minimum number of steps of one size for its median to count.
+_LEAST_STEPS = 3
+# Share of the longest times that is left out: other processes caused them.
+_CUT_SHARE = 0.02
+
+
+@dataclass(frozen=True)
+class StepCurve:
+    """Seconds of a target step by the tokens that it computes, never fewer for more tokens.
+
+    Attributes:
+        tokens: sizes that were measured, rising; at least one.
+        seconds: of each, not falling.
+    """
+
+    tokens: tuple[int, ...]
+    seconds: tuple[float, ...]
+
+    def at(self, tokens: float) -> float:
+        """Interpolated; below the first size as there, beyond the last one by the mean slope."""
+        i = bisect_left(self.tokens, tokens)
+        if i == 0:
+            return self.seconds[0]
+        if i == len(self.tokens):
+            span = self.tokens[-1] - self.tokens[0]
+            slope = (self.seconds[-1] - self.seconds[0]) / span if span else 0.0
+            return self.seconds[-1] + slope * (tokens - self.tokens[-1])
+        left, right = self.tokens[i - 1], self.tokens[i]
+        share = (tokens - left) / (right - left)
+        return self.seconds[i - 1] + share * (self.seconds[i] - self.seconds[i - 1])
+
+
+@dataclass(frozen=True)
+class DraftingCost:
+    """Seconds that a step's drafting takes, as a line.
+
+    Attributes:
+        fixed: however many tokens are drafted.
+        token: for each draft token of a request; requests of a step are drafted for together.
+    """
+
+    fixed: float
+    token: float
+
+    def of(self, tokens: int) -> float:
+        """Returns seconds for a number of draft tokens per request; none cost nothing."""
+        return self.fixed + tokens * self.token if tokens else 0.0
+
+
+def whole_steps(steps: Iterable[Step], num_requests: int) -> Iterator[Step]:
+    """The steps that hold all of a job's requests, and none of their prompts."""
+    return (step for step in steps if not step.in_prompt and step.num_requests == num_requests)
+
+
+def step_curve(steps: Iterable[Step], num_requests: int) -> StepCurve | None:
+    """Medians by size, made monotone; None if there are no such steps.
+
+    Args:
+        steps: of any jobs.
+        num_requests: number of requests of the steps that count.
+    """
+    times: dict[int, list[float]] = {}
+    for step in whole_steps(steps, num_requests):
+        times.setdefault(step.num_tokens, []).append(step.seconds - step.drafting_seconds)
+    least = min(_LEAST_STEPS, max(map(len, times.values()), default=0))
+    found = {size: times[size] for size in sorted(times) if len(times[size]) >= least}
+    if not found:
+        return None
+    medians, counts = zip(*((statistics.median(seconds), len(seconds)) for seconds in found.values()), strict=True)
+    return StepCurve(tuple(found), tuple(isotonic_regression(medians, weights=counts).x.tolist()))
+
+
+def drafting_seconds(steps: Iterable[Step], num_requests: int) -> float | None:
+    """Mean seconds of a step's drafting, its outliers left out; None if there are no such steps.
+
+    A mean, as some steps have drafts of a cheap proposer, some of a dear one, and some none.
+    """
+    times = sorted(step.drafting_seconds for step in whole_steps(steps, num_requests))
+    return statistics.fmean(times[: len(times) - int(_CUT_SHARE * len(times))]) if times else None
+
+
+def drafting_cost(seconds: Mapping[int, float]) -> DraftingCost:
+    """The line of least squares through what drafts of several lengths take, neither part of it below 0.
+
+    Args:
+        seconds: by draft length; at least one.
+    """
+    times = np.array(list(seconds.values()))
+    if len(times) == 1:
+        return DraftingCost(times.item(), 0.0)
+    (fixed, token), _ = nnls(np.array([[1.0, length] for length in seconds]), times)
+    return DraftingCost(float(fixed), float(token))

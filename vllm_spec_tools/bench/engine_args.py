@@ -1,0 +1,112 @@
+"""What an engine is started with."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from vllm_spec_plugin.config import load_config
+from vllm_spec_plugin.models import model_path
+from vllm_spec_plugin.register.engine_args import MENDED_SAMPLER
+from vllm_spec_tools.serving import KV_SPACE, ServerError, runs_on_cpu, serving_environment
+
+
+@dataclass(frozen=True)
+class ArmPlan:
+    """The engine of an arm.
+
+    Attributes:
+        speculative_config: what vLLM is given: None, vLLM's own settings, or the path of a plugin.yaml.
+        settings: the whole plugin.yaml, for the record.
+    """
+
+    speculative_config: str | dict[str, Any] | None
+    settings: dict[str, Any] | None = None
+
+    @property
+    def draft_models(self) -> list[str]:
+        """Folders or hub names of draft models and heads."""
+        own = self.speculative_config if isinstance(self.speculative_config, dict) else {}
+        proposer = (self.settings or {}).get("proposer", {})
+        sections = (own, proposer, *proposer.get("proposers", ()), proposer.get("config", {}))
+        return [section["model"] for section in sections if section.get("model")]
+
+
+def plan_file(path: Path) -> ArmPlan:
+    """Returns the engine of a plugin.yaml.
+
+    Raises:
+        ConfigError: it is not there, or has a mistake.
+    """
+    return ArmPlan(str(path.absolute()), load_config(path).model_dump(mode="json"))
+
+
+def model_source(option: str, given: str | None, bundled: str) -> str:
+    """What an option says of a model: an absolute path of a folder, or a name on the hub.
+
+    Args:
+        option: its name, for messages.
+        given: its value; None is the bundled model.
+        bundled: that one's name.
+
+    Raises:
+        ServerError: it is a path with nothing there.
+    """
+    if given is None:
+        return str(model_path(bundled))
+    if Path(given).is_dir():
+        return str(Path(given).absolute())
+    if given.startswith(("/", "./", "../", "~")):
+        raise ServerError(f"{option} {given}: no such folder; allowed: a model's folder or its name on the hub")
+    return given
+
+
+def engine_arguments(
+    plan: ArmPlan,
+    target: str,
+    seed: int,
+    enforce_eager: bool,
+    memory: float | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """What an arm's engine is built with, see `arm.py`; on a CPU as `vllm-spec demo` serves.
+
+    Args:
+        plan: the arm's.
+        target: a folder's absolute path or a hub name.
+        seed: of the engine.
+        enforce_eager: do not compile.
+        memory: share of the device's memory for the engine; None is vLLM's default. A CPU's KV cache has a size of its
+            own, see `serving.cpu_environment`.
+        options: further keyword arguments of `vllm.LLM`, which win.
+    """
+    arguments: dict[str, Any] = {"model": target, "enforce_eager": enforce_eager, "seed": seed}
+    if runs_on_cpu():
+        arguments |= {"dtype": "float32", "max_model_len": -1}
+        if isinstance(plan.speculative_config, dict):
+            # Else vLLM's own speculation would sample from uninitialised memory, and accept few drafts.
+            arguments["worker_extension_cls"] = MENDED_SAMPLER
+    if memory is not None:
+        arguments["gpu_memory_utilization"] = memory
+    arguments |= options or {}
+    if plan.speculative_config is not None:
+        arguments["speculative_config"] = plan.speculative_config
+    return arguments
+
+
+def arm_environment(target: str, options: Mapping[str, Any] | None = None) -> dict[str, str]:
+    """The environment of an arm's process: that of a server, but all in one process.
+
+    Args:
+        target: a folder or a hub name.
+        options: of the engine, keyword arguments of `vllm.LLM`.
+    """
+    environment = serving_environment(target)
+    if KV_SPACE not in os.environ and not {"gpu_memory_utilization", "kv_cache_memory_bytes"}.isdisjoint(options or ()):
+        environment.pop(KV_SPACE, None)  # it would win over the options
+    return environment | {
+        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+        "VLLM_LOGGING_LEVEL": os.environ.get("VLLM_LOGGING_LEVEL", "WARNING"),
+        "TOKENIZERS_PARALLELISM": "false",
+    }

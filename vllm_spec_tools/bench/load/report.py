@@ -1,0 +1,302 @@
+"""The report of a load sweep."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from functools import partial
+from typing import Any
+
+from vllm_spec_tools.bench.arms import OPTIMAL, is_stock
+from vllm_spec_tools.bench.load.sweep import LATENCIES, SweepResults
+from vllm_spec_tools.bench.load.switching import RECOVERED, SwitchPhase
+from vllm_spec_tools.bench.load.workloads import (
+    FIRST_PASS,
+    GREEDY,
+    PASSES,
+    SWITCHING,
+    TITLES,
+    WARM_PASSES,
+    WINDOW,
+)
+from vllm_spec_tools.report import (
+    PERCENTILES,
+    Chart,
+    Line,
+    Report,
+    Spread,
+    Table,
+    matrix,
+    plural,
+    show_percentiles,
+    show_spread,
+)
+
+_SPEED = "tokens_per_second"
+_COUNTS = ("drafts", "draft_tokens", "accepted_tokens", "output_tokens")
+_NAMES = {"ttft": "TTFT", "tpot": "TPOT", "latency": "latency"}
+
+
+def report_of(results: SweepResults, provenance: Mapping[str, Any], rounds: int, on_cpu: bool) -> Report:
+    """Makes the report.
+
+    Args:
+        results: of the sweep.
+        provenance: what `provenance.provenance` gives, and more.
+        rounds: requested number of rounds.
+        on_cpu: whether vLLM is its CPU build.
+    """
+    problems = []
+    if results.num_wrong:
+        problems.append(f"{results.num_wrong} greedy outputs differ from those of arm {results.reference}")
+    switches = [
+        {"level": streams, "phases": [asdict(phase) for phase in phases]}
+        for streams, phases in results.switches.items()
+    ]
+    best = [
+        {"workload": workload, "level": streams, "arm": results.best_fixed(workload, streams)}
+        for workload, streams in results.cells
+    ]
+    return results.report(
+        "bench",
+        "Speculative decoding under load",
+        provenance,
+        rounds,
+        conclusion=list(_conclusion(results)),
+        tables=list(_tables(results)),
+        charts=list(_charts(results, on_cpu)),
+        notes=_notes(results, on_cpu),
+        problems=problems,
+        data={
+            "cells": list(_cells(results)),
+            "best_fixed": best,
+            "switching": {"window": WINDOW, "recovered": RECOVERED, "levels": switches},
+        },
+    )
+
+
+def _cells(results: SweepResults) -> Iterator[dict[str, Any]]:
+    """Yields all figures of an arm with a workload and number of streams, for programs."""
+    values = results.measurements
+    for workload, streams in results.cells:
+        for arm in results.arms:
+            agreement = results.agreements.get((arm, workload, streams))
+            ratio = values.ratio(arm, results.reference, workload, streams, _SPEED)
+            latencies = {
+                name: {f"p{p}": values.median(arm, workload, streams, f"{name}_p{p}") for p in PERCENTILES}
+                for name in LATENCIES
+            }
+            yield {
+                "workload": workload,
+                "streams": streams,
+                "arm": arm,
+                "rounds": len(values.rounds(arm, workload, streams, _SPEED)),
+                "tokens_per_second": _spread(values.spread(arm, workload, streams, _SPEED)),
+                "ratio": _spread(ratio) | {"exceeds_noise": ratio and ratio.differs_from(1.0)},
+                **latencies,
+                **{name: sum(values.rounds(arm, workload, streams, name).values()) for name in _COUNTS},
+                "acceptance_length": values.median(arm, workload, streams, "acceptance_length"),
+                "draft_length": values.median(arm, workload, streams, "draft_length"),
+                "greedy": agreement and asdict(agreement),
+            }
+
+
+def _spread(spread: Spread | None) -> dict[str, Any]:
+    return asdict(spread) if spread else {}
+
+
+def _conclusion(results: SweepResults) -> Iterator[str]:
+    """Yields the speedups, whether greedy outputs agree, and how soon `optimal` recovers."""
+    others = [arm for arm in results.arms[1:] if arm not in results.fixed] or results.arms[1:]
+    for workload, levels in results.levels.items():
+        for arm in others:
+            reference = dict.fromkeys(levels, results.reference)
+            yield f"{workload}: {arm} over {results.reference}: {_gains(results, arm, workload, reference)}."
+            best = {streams: found for streams in levels if (found := results.best_fixed(workload, streams))}
+            if arm == OPTIMAL and best:
+                yield f"{workload}: {arm} over the best fixed K: {_gains(results, arm, workload, best)}."
+    compared = sum(agreement.outputs for agreement in results.agreements.values())
+    if compared and not results.num_wrong:
+        yield f"All {compared} greedy outputs are those of {results.reference}, up to ties."
+    for streams, phases in results.switches.items():
+        if OPTIMAL in results.arms:
+            found_at = (f"phase {i} ({phase.kind}): {_recovery(phase, OPTIMAL)}" for i, phase in enumerate(phases, 1))
+            where = _streams(streams)
+            yield f"switching, {where}: tokens until {OPTIMAL} is near the best arm: {', '.join(found_at)}."
+
+
+def _gains(results: SweepResults, arm: str, workload: str, others: Mapping[int, str]) -> str:
+    """Returns an arm's throughput over that of others, by streams, with what is noise and where nothing was drafted."""
+    parts = []
+    for streams, other in others.items():
+        spread = results.measurements.ratio(arm, other, workload, streams, _SPEED)
+        if spread is None:
+            continue
+        notes = []
+        if spread.error is None:
+            notes.append("one round: noise unknown")
+        elif not spread.differs_from(1.0):
+            notes.append(f"±{spread.error / spread.median:.0%}")
+        if not sum(results.measurements.rounds(arm, workload, streams, "draft_tokens").values()):
+            notes.append("nothing drafted")
+        shown = "within noise" if spread.differs_from(1.0) is False else f"{spread.median:.2f} times"
+        parts.append(f"{shown} at {_streams(streams)}" + (f" ({', '.join(notes)})" if notes else ""))
+    return ", ".join(parts)
+
+
+def _tables(results: SweepResults) -> Iterator[Table]:
+    for workload, levels in results.levels.items():
+        yield from _tables_of(results, workload, levels)
+    for streams, phases in results.switches.items():
+        for i, phase in enumerate(phases, 1):
+            count = _num_windows(phase)
+            yield Table(
+                f"switching, {_streams(streams)}, phase {i} ({phase.kind}): tokens/s from output token ... on",
+                ["arm", *(str(window * WINDOW) for window in range(count)), "near best"],
+                [
+                    [arm, *(f"{rate:.3g}" for rate in phase.rates[arm][:count]), _recovery(phase, arm)]
+                    for arm in results.arms
+                ],
+            )
+
+
+def _tables_of(results: SweepResults, workload: str, levels: Sequence[int]) -> Iterator[Table]:
+    """Yields a workload's tables, each with a row per arm and a column per number of streams."""
+    values, reference = results.measurements, results.reference
+
+    def table(title: str, show: Callable[[str, int], str], note: str = "") -> Table:
+        columns = list(map(_streams, levels))
+        return matrix(f"{workload}: {title}", results.arms, columns, lambda arm, i: show(arm, levels[i]), note)
+
+    def speed(arm: str, streams: int) -> str:
+        spread = values.spread(arm, workload, streams, _SPEED)
+        digits = 0 if spread is not None and spread.median >= 100 else 1
+        return show_spread(spread, digits=digits) + (" *" if arm == results.best_fixed(workload, streams) else "")
+
+    def over(metric: str, arm: str, streams: int) -> str:
+        return show_spread(values.ratio(arm, reference, workload, streams, metric))
+
+    def over_best(arm: str, streams: int) -> str:
+        best = results.best_fixed(workload, streams) or ""
+        return show_spread(values.ratio(arm, best, workload, streams, _SPEED))
+
+    def drafts(arm: str, streams: int) -> str:
+        length = values.median(arm, workload, streams, "acceptance_length")
+        drafted = f"{values.median(arm, workload, streams, 'draft_length') or 0:.2f}"
+        return drafted if length is None else f"{drafted} ({length:.2f})"
+
+    def milliseconds(name: str, arm: str, streams: int) -> str:
+        found = [values.median(arm, workload, streams, f"{name}_p{percentile}") for percentile in PERCENTILES]
+        return show_percentiles(found)
+
+    def greedy(arm: str, streams: int) -> str:
+        agreement = results.agreements.get((arm, workload, streams))
+        if agreement is None:
+            return "-"
+        if agreement.wrong:
+            return f"{agreement.wrong} WRONG"
+        return f"{agreement.rounding} tied" if agreement.rounding else "equal"
+
+    yield table("tokens/s", speed, "*: best fixed K at this level." if results.fixed else "")
+    yield table(f"speedup over {reference}", partial(over, _SPEED))
+    if results.fixed:
+        yield table("throughput over the best fixed K", over_best)
+    if workload != FIRST_PASS:
+        yield table("draft tokens per request and step (acceptance length)", drafts)
+    which = "/".join(f"p{percentile}" for percentile in PERCENTILES)
+    for name in LATENCIES[: 1 if workload == FIRST_PASS else None]:
+        if any(values.spread(arm, workload, n, f"{name}_p50") for arm in results.arms for n in levels):
+            yield table(f"{_NAMES[name]}, ms ({which})", partial(milliseconds, name))
+    if any(key[1] == workload for key in results.agreements):
+        yield table(f"greedy outputs beside those of {reference}", greedy)
+
+
+def _recovery(phase: SwitchPhase, arm: str) -> str:
+    tokens = phase.recovered[arm]
+    return "never" if tokens is None else str(tokens)
+
+
+def _num_windows(phase: SwitchPhase) -> int:
+    """Returns the number of windows that all arms have."""
+    return min(map(len, phase.rates.values()))
+
+
+def _charts(results: SweepResults, on_cpu: bool) -> Iterator[Chart]:
+    """Yields speedup and time per token by workload, and throughput over time of `switching`."""
+    for workload, levels in results.levels.items():
+        if workload == FIRST_PASS:
+            continue
+        # What the notes call wrong is not drawn.
+        arms = [arm for arm in results.arms if not (on_cpu and is_stock(arm) and workload not in GREEDY)]
+        values = results.measurements
+        if workload != SWITCHING:
+            speed, time = f"tokens/s over {results.reference}", "TPOT, ms"
+            speedups, tpots = [], []
+            for arm in arms:
+                ratios = {n: values.ratio(arm, results.reference, workload, n, _SPEED) for n in levels}
+                times = {n: _scaled(values.spread(arm, workload, n, "tpot_p50")) for n in levels}
+                speedups.append(Line(arm, ratios, _role(results, arm)))
+                tpots.append(Line(arm, times, _role(results, arm)))
+            yield Chart(f"throughput, {TITLES[workload]}", "concurrent streams", speed, speedups)
+            yield Chart(f"time per output token, {TITLES[workload]}", "concurrent streams", time, tpots)
+            continue
+        for streams in levels:
+            phases = results.switches[streams]
+            counts = [_num_windows(phase) for phase in phases]
+            ends = [(float(sum(counts[: i + 1]) * WINDOW), phase.kind) for i, phase in enumerate(phases)]
+            lines = []
+            for arm in arms:
+                rates = [rate for phase, count in zip(phases, counts, strict=True) for rate in phase.rates[arm][:count]]
+                points = {(i + 0.5) * WINDOW: rate for i, rate in enumerate(rates)}
+                lines.append(Line(arm, points, _role(results, arm)))
+            yield Chart(
+                f"throughput, {TITLES[SWITCHING]}, {_streams(streams)}",
+                "output tokens per stream",
+                "tokens/s of all streams",
+                lines,
+                has_levels=False,
+                sections=ends,
+            )
+
+
+def _streams(number: int) -> str:
+    return plural(number, "stream")
+
+
+def _scaled(spread: Spread | None) -> Spread | None:
+    return spread and Spread(1e3 * spread.median, 1e3 * spread.low, 1e3 * spread.high)
+
+
+def _role(results: SweepResults, arm: str) -> Any:
+    return {results.reference: "reference", OPTIMAL: "main"}.get(arm, "other")
+
+
+def _notes(results: SweepResults, on_cpu: bool) -> Iterator[str]:
+    yield (
+        "Closed loop: each level keeps that number of requests in flight. Tokens and time count from when each stream "
+        "has its first token; later prompts are in the time. Before it, each arm ran the level in short. "
+        "Medians of the rounds, ± half the distance of the quartiles; ratios are taken round by round."
+    )
+    yield (
+        "Within noise: the 95% confidence interval of the rounds' ratios, ± as given, has 1. Acceptance length: 1 + "
+        "accepted draft tokens / drafts. TTFT: time to first token. TPOT: time per output token after the first. "
+        "Latency: from sending a request to its last token. Percentiles are over the requests of a round (p99 of fewer "
+        "than 100 is near their maximum), medians of the rounds. Greedy outputs are compared as far as both arms got. "
+        "Tied: they part at two tokens of equal probability."
+    )
+    if FIRST_PASS in results.levels:
+        yield (
+            f"equal: all requests are sent at once, {PASSES} times the same in each process. Figures are of the median "
+            f"of the last {WARM_PASSES} passes, prompts included, and of the first pass, without a warm-up."
+        )
+    if results.switches:
+        yield (
+            f"switching: all streams turn at once, with a new request each. Windows of {WINDOW} output tokens per "
+            "stream; the first window of a phase has its prompts. Near best: tokens per stream before the first two "
+            f"windows in a row with at least {RECOVERED:.0%} of the throughput of the arm that is fastest over "
+            "the phase."
+        )
+    if on_cpu and any(map(is_stock, results.arms)) and any(workload not in GREEDY for workload, _ in results.cells):
+        yield (
+            "On CPU vLLM's own sampler gives wrong outputs with speculation (docs/design/verification.md, \"Why not "
+            "vLLM's own sampler\"). Greedy requests in the same batch are wrong too. Figures of vLLM's own arms are "
+            "meaningful for workloads at temperature 0 only, and only drawn there."
+        )

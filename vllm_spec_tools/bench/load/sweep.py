@@ -1,0 +1,227 @@
+"""The load sweep: what every arm does, and what it comes to."""
+
+import functools
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from vllm_spec_tools.bench import rounds
+from vllm_spec_tools.bench.arms import PlannedArm
+from vllm_spec_tools.bench.load.agreement import Agreement, TopTwo, compare
+from vllm_spec_tools.bench.load.records import LoadAnswer, LoadJob, LoadRun
+from vllm_spec_tools.bench.load.switching import SwitchPhase, switch_phases
+from vllm_spec_tools.bench.load.texts import ANSWERED, TURNS, Texts
+from vllm_spec_tools.bench.load.workloads import (
+    EQUAL,
+    FIRST_PASS,
+    SWITCHING,
+    WARM_PASSES,
+    Sizes,
+    load_job,
+)
+from vllm_spec_tools.bench.noise_gate import NoiseGate
+from vllm_spec_tools.bench.rounds import Results, num_runs, run_rounds
+from vllm_spec_tools.bench.running import Engines
+from vllm_spec_tools.certify.greedy import tolerance_of
+from vllm_spec_tools.report import percentiles, plural
+
+# A workload and the number of its streams.
+Cell = tuple[str, int]
+# Attributes of `Progress`.
+LATENCIES = ("ttft", "tpot", "latency")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What every arm does.
+
+    Attributes:
+        cells: workloads with numbers of streams.
+        texts: what requests are made of.
+        sizes: amounts of work.
+        rounds: number of rounds.
+        seed: of the first round.
+    """
+
+    cells: tuple[Cell, ...]
+    texts: Texts
+    sizes: Sizes
+    rounds: int
+    seed: int
+
+    def job(self, cell: Cell, number: int, *, is_warm_up: bool = False) -> LoadJob:
+        """Returns the job of a round, the same for all arms."""
+        workload, streams = cell
+        return load_job(workload, streams, number, self.texts, self.sizes, self.seed, is_warm_up=is_warm_up)
+
+    def answered(self, ask: Callable[[Mapping[str, int]], Iterable[str]]) -> "Plan":
+        """Returns the plan with the answers that its requests are made of.
+
+        Args:
+            ask: answers prompts greedily; takes the number of output tokens of each.
+        """
+        plan, cells = self, [cell for cell in self.cells if cell[0] in ANSWERED]
+        # A prompt of a conversation has the answers before it; the last answer is in none.
+        for _ in range(TURNS - 1):
+            wanted: dict[str, int] = {}
+            for cell, number in itertools.product(cells, range(self.rounds)):
+                for phase in plan.job(cell, number).phases:
+                    for request in phase.requests:
+                        wanted[request.prompt] = max(request.num_tokens, wanted.get(request.prompt, 0))
+            new = {prompt: count for prompt, count in wanted.items() if prompt not in plan.texts.answers}
+            if not new:
+                break
+            answers = dict(zip(new, ask(new), strict=True))
+            plan = replace(plan, texts=replace(plan.texts, answers={**plan.texts.answers, **answers}))
+        return plan
+
+
+@dataclass(frozen=True)
+class SweepResults(Results[Cell]):
+    """Findings of a sweep.
+
+    Attributes:
+        fixed: arms that the best fixed draft length is chosen from.
+        switches: phases of the workload `switching`, by streams.
+        agreements: of greedy outputs with the first arm's, by arm, workload and streams.
+    """
+
+    fixed: tuple[str, ...]
+    switches: dict[int, list[SwitchPhase]]
+    agreements: dict[tuple[str, str, int], Agreement]
+
+    @property
+    def levels(self) -> dict[str, list[int]]:
+        """Numbers of streams by workload."""
+        found: dict[str, list[int]] = {}
+        for workload, streams in self.cells:
+            found.setdefault(workload, []).append(streams)
+        return found
+
+    @property
+    def num_wrong(self) -> int:
+        """Greedy outputs that differ from the reference's for another reason than rounding."""
+        return sum(agreement.wrong for agreement in self.agreements.values())
+
+    def best_fixed(self, workload: str, streams: int) -> str | None:
+        """The fixed draft length with the highest median throughput; None without fixed arms."""
+        speeds = {arm: self.measurements.median(arm, workload, streams, "tokens_per_second") for arm in self.fixed}
+        return max(self.fixed, key=lambda arm: speeds[arm] or 0.0, default=None)
+
+
+def run_sweep(
+    arms: Mapping[str, PlannedArm],
+    engines: Engines,
+    plan: Plan,
+    gate: NoiseGate,
+    on_run: Callable[[int, str], None],
+    *,
+    one_at_a_time: bool = False,
+) -> SweepResults:
+    """Warms the arms up, runs the rounds and compares greedy outputs; the parameters are those of `run_rounds`.
+
+    Answers that the load needs come from the first arm.
+    """
+    names = list(arms)
+    if any(workload in ANSWERED for workload, _ in plan.cells):
+        on_run(0, "answering prompts without speculation")
+        plan = plan.answered(engines.of(names[0]).answers)
+
+    def do(name: str, cell: Cell, number: int, is_warm_up: bool) -> LoadAnswer:
+        job = replace(plan.job(cell, number, is_warm_up=is_warm_up), spec_tokens=arms[name].spec_tokens)
+        return engines.of(name, number).load(job)
+
+    def top_two(prompt: str, token_ids: tuple[int, ...]) -> dict[int, float]:
+        return engines.of(names[0]).top_two(prompt, token_ids)
+
+    runs = run_rounds(names, plan.cells, plan.rounds, do, cell_text, gate, on_run, one_at_a_time=one_at_a_time)
+    num_cells = len(plan.cells)
+    num_rounds = len(runs) // (len(names) * num_cells)
+    on_run(num_runs(len(names), num_cells, num_rounds, one_at_a_time=one_at_a_time), "comparing greedy outputs")
+    compared = agreements(runs, names, plan, top_two, tolerance_of(engines.facts[names[0]]["dtype"]))
+    return results_of(runs, arms, plan.cells, compared)
+
+
+def agreements(
+    runs: Sequence[LoadRun], arms: Sequence[str], plan: Plan, top_two: TopTwo, tolerance: float
+) -> dict[tuple[str, str, int], Agreement]:
+    """Compares greedy outputs with the first arm's, by arm, workload and streams; only where there are any."""
+    # Arms often part from the reference at the same position.
+    asked = functools.cache(top_two)
+    found = {}
+    for cell in plan.cells:
+        here = [run for run in runs if run.cell == cell]
+        jobs = {number: plan.job(cell, number) for number in {run.round for run in here}}
+        theirs = [run for run in here if run.arm == arms[0]]
+        for name in arms[1:]:
+            agreement = compare([run for run in here if run.arm == name], theirs, jobs, asked, tolerance)
+            if agreement.outputs:
+                found[(name, *cell)] = agreement
+    return found
+
+
+def results_of(
+    runs: Sequence[LoadRun],
+    arms: Mapping[str, PlannedArm],
+    cells: Sequence[Cell],
+    agreements: Mapping[tuple[str, str, int], Agreement],
+) -> SweepResults:
+    """Sums up the runs of all arms and cells."""
+    switches = {
+        streams: switch_phases([run for run in runs if run.cell == (workload, streams)], list(arms))
+        for workload, streams in cells
+        if workload == SWITCHING
+    }
+    fixed = tuple(name for name, arm in arms.items() if arm.is_fixed)
+    shown = [own for cell in cells for own in (cell, *([(FIRST_PASS, cell[1])] if cell[0] == EQUAL else []))]
+    split = [own for run in runs for own in _by_pass(run)]
+    return SweepResults(
+        **vars(rounds.results_of(split, arms, shown, lambda cell: cell, figures)),
+        fixed=fixed,
+        switches=switches,
+        agreements=dict(agreements),
+    )
+
+
+def _by_pass(run: LoadRun) -> Iterator[LoadRun]:
+    """Yields a run; one of passes as its first pass, and as the median one of its warm passes."""
+    workload, streams = run.cell
+    if workload != EQUAL:
+        yield run
+        return
+    first, *_ = phases = run.answer.phases
+    warm = sorted(phases[-WARM_PASSES:], key=lambda phase: phase.progress.tokens_per_second)[WARM_PASSES // 2]
+    for name, phase in ((EQUAL, warm), (FIRST_PASS, first)):
+        yield replace(run, cell=(name, streams), answer=replace(run.answer, phases=[phase]))
+
+
+def figures(answer: LoadAnswer) -> dict[str, float | None]:
+    """Returns the metrics of one run; times in seconds.
+
+    tokens_per_second: output tokens over the whole time. ttft_p50 and so on: percentiles over the requests of
+    `LATENCIES`, see `Progress`. acceptance_length: 1 + accepted / drafts. draft_length: verified draft tokens per
+    request and step that brought it tokens. drafts, draft_tokens, accepted_tokens: by vLLM's count.
+    """
+    phases = answer.phases
+    latencies: dict[str, float | None] = {}
+    for name in LATENCIES:
+        seconds = [value for phase in phases for value in getattr(phase.progress, name)]
+        latencies |= {f"{name}_{share}": value for share, value in percentiles(seconds).items()}
+    drafts = sum(phase.num_drafts for phase in phases)
+    draft_tokens = sum(phase.num_draft_tokens for phase in phases)
+    accepted = sum(phase.num_accepted_tokens for phase in phases)
+    return {
+        "tokens_per_second": answer.tokens_per_second,
+        **latencies,
+        "acceptance_length": 1 + accepted / drafts if drafts else None,
+        "draft_length": draft_tokens / sum(phase.progress.request_steps for phase in phases),
+        "drafts": drafts,
+        "draft_tokens": draft_tokens,
+        "accepted_tokens": accepted,
+        "output_tokens": sum(phase.progress.tokens[-1] for phase in phases),
+    }
+
+
+def cell_text(cell: Cell) -> str:
+    """Returns a cell in words."""
+    return f"{cell[0]}, {plural(cell[1], 'stream')}"

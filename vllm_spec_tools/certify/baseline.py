@@ -1,0 +1,246 @@
+"""Runs the engine without speculation: what every check compares with."""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from vllm_spec_tools.certify import prompts as texts
+from vllm_spec_tools.certify.engines import RunsJobs
+from vllm_spec_tools.certify.greedy import tolerance_of
+from vllm_spec_tools.certify.jobs import Job, Output, Request, Result, Tokens
+from vllm_spec_tools.certify.law import Law, read_law
+from vllm_spec_tools.certify.predictions import predicting
+from vllm_spec_tools.certify.samples import MAX_TOKENS, Samples, draw
+from vllm_spec_tools.certify.settings import Settings, sampling_settings
+
+Say = Callable[[str], None]
+# What most models may be given: special tokens often come first or last.
+_SPECIAL = 16
+SCHEMA: dict[str, Any] = {
+    "type": "array",
+    "minItems": 3,
+    "maxItems": 5,
+    "items": {
+        "type": "object",
+        "properties": {"name": {"enum": ["self", "value"]}, "size": {"type": "boolean"}},
+        "required": ["name", "size"],
+        "additionalProperties": False,
+    },
+}
+_SEEDED, _COMPANY = 6, 40
+# Of the time for samples, for those without speculation.
+_SHARE = 0.4
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much is done.
+
+    Attributes:
+        quick: fewer settings.
+        greedy: greedy requests.
+        greedy_tokens: output tokens of each.
+        sampling_prompts: prompts that are continued in each setting.
+        samples: continuations of each prompt in each setting, a multiple of 25.
+        round: of these in a round.
+        seconds: after which no further round of samples is begun.
+        by_vllm: whether vLLM's own sampler verifies, which refuses some parameters.
+    """
+
+    quick: bool
+    greedy: int
+    greedy_tokens: int
+    sampling_prompts: int
+    samples: int
+    round: int
+    seconds: float
+    by_vllm: bool = False
+
+
+DEFAULT = Sizes(False, 64, 64, 6, 800, 200, 420.0)
+QUICK = Sizes(True, 32, 48, 4, 300, 100, 110.0)
+
+
+@dataclass(frozen=True)
+class Work:
+    """The requests of all checks.
+
+    Attributes:
+        greedy: requests at temperature 0.
+        json: requests with a schema; empty without a tokenizer.
+        seeded: requests with seeds.
+        company: requests beside them.
+        prompts: that are sampled from.
+        settings: that are sampled with.
+        predictions: by prompt, outputs that samples are given as predictions; empty is none.
+    """
+
+    greedy: list[Request]
+    json: list[Request]
+    seeded: list[Request]
+    company: list[Request]
+    prompts: list[Tokens]
+    settings: Settings
+    predictions: dict[Tokens, list[list[int]]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """Outputs and probabilities of the engine without speculation.
+
+    Attributes:
+        facts: of the engine.
+        tolerance: of logits, see `greedy.TOLERANCES`.
+        work: the requests of all checks.
+        greedy: result of the greedy requests, with the two highest logits at each token.
+        json: result of the requests with a schema; None if there are none.
+        samples: per setting, each continuation with its prompt.
+        law: the target's.
+        control: its samples against the law: what the tests say where nothing is speculated.
+    """
+
+    facts: dict[str, Any]
+    tolerance: float
+    work: Work
+    greedy: Result
+    json: Result | None
+    samples: dict[str, list[tuple[Tokens, Output]]]
+    law: Law
+    control: dict[str, Samples]
+
+    def predicting(self) -> "Baseline":
+        """Returns it with requests that predict their outputs, some rightly."""
+        work, greedy = self.work, self.greedy.tokens()
+        said: dict[Tokens, list[list[int]]] = {prompt: [] for prompt in work.prompts}
+        for prompt, output in (pair for continuations in self.samples.values() for pair in continuations):
+            said[prompt].append(output.token_ids)
+        predicted = replace(
+            work,
+            greedy=predicting(work.greedy, greedy),
+            json=predicting(work.json, self.json.tokens()) if self.json else work.json,
+            seeded=predicting(work.seeded, greedy),
+            company=predicting(work.company, greedy),
+            predictions=said,
+        )
+        return replace(self, work=predicted)
+
+
+def run_baseline(
+    engine: RunsJobs, given: Sequence[str] | None, sizes: Sizes, tolerance: float | None, say: Say
+) -> Baseline:
+    """Makes the requests of all checks, and runs them.
+
+    Args:
+        engine: without speculation, with `law.RAW_LOGITS`.
+        given: the user's prompts, None if there are none.
+        sizes: how much is done.
+        tolerance: of logits; None is the dtype's.
+        say: called with each stage's name.
+    """
+    facts = engine.facts()
+    allowed = tolerance_of(facts["dtype"]) if tolerance is None else tolerance
+    say("plain engine: reading prompts")
+    work = _work(engine, facts, given, sizes)
+    say("plain engine: greedy outputs")
+    top_two = {"logprobs": 2}
+    greedy = engine.run(Job([Request(r.prompt, r.params | top_two) for r in work.greedy]))
+    json = engine.run(Job(work.json)) if work.json else None
+    samples = _samples(engine, work, sizes, say)
+    seen: Counter[tuple[Tokens, Tokens]] = Counter()
+    for continuations in samples.values():
+        for prompt, output in continuations:
+            seen.update((prompt, tuple(output.token_ids[:length])) for length in range(MAX_TOKENS))
+    say("plain engine: the target's probabilities")
+    law = read_law(engine, seen, facts["vocab_size"], max(allowed, 1e-3))
+    control = {}
+    for name, continuations in samples.items():
+        control[name] = Samples()
+        for prompt, output in continuations:
+            control[name].add(prompt, output, MAX_TOKENS)
+        control[name].judge(law, work.settings[name])
+    return Baseline(facts, allowed, work, greedy, json, samples, law, control)
+
+
+def _samples(engine: RunsJobs, work: Work, sizes: Sizes, say: Say) -> dict[str, list[tuple[Tokens, Output]]]:
+    """Continuations in all settings, round by round; the rounds end early where they take long."""
+    samples: dict[str, list[tuple[Tokens, Output]]] = {name: [] for name in work.settings}
+    end, num_rounds = time.monotonic() + sizes.seconds * _SHARE, sizes.samples // sizes.round
+    for number in range(num_rounds):
+        if number and time.monotonic() > end:
+            break
+        for index, (name, params) in enumerate(work.settings.items()):
+            say(f"plain engine: samples with {name}, round {number + 1} of {num_rounds}")
+            # Seeds change no law, and vLLM 0.32 by itself stops on a CPU where a seeded prompt is cut in chunks.
+            unseeded = {key: value for key, value in params.items() if key != "seed"}
+            samples[name] += draw(engine, work.prompts, unseeded, sizes.round, 10_000 + 100 * index + number)[0]
+    return samples
+
+
+def _work(engine: RunsJobs, facts: dict[str, Any], given: Sequence[str] | None, sizes: Sizes) -> Work:
+    longest = facts["max_model_len"] - 128
+    once = {"max_tokens": 1, "temperature": 0.0, "detokenize": False, "logprobs": 4}
+    vocabulary: Sequence[int] = range(_SPECIAL, facts["vocab_size"] - _SPECIAL)
+    encoded: list[Tokens] = []
+    if facts["has_tokenizer"]:
+        encoded = [prompt[-longest:] for prompt in engine.run(Job([], texts=given or texts.built_in())).encoded]
+        vocabulary = sorted({token for prompt in encoded for token in prompt})
+    random = texts.random_prompts(vocabulary, 8)
+    # User's prompts, or those that repeat themselves, and random ones.
+    some = encoded[: sizes.sampling_prompts - 1]
+    prompts = [*some, *random[: sizes.sampling_prompts - len(some)]]
+    first = engine.run(Job([Request(prompt, once) for prompt in prompts]))
+    counts: Counter[int] = Counter()
+    for [output] in first.outputs:
+        assert output.logprobs is not None
+        counts.update(list(output.logprobs[0]))
+    likely = [token for token, _ in counts.most_common(4)]
+    tokens = {"temperature": 0.0, "max_tokens": sizes.greedy_tokens, "ignore_eos": True, "detokenize": False}
+    shaped = texts.shaped_for_greedy([*encoded, *random], sizes.greedy, longest)
+    json: list[Request] = []
+    if facts["has_tokenizer"]:
+        [json_prompt] = engine.run(Job([], texts=[texts.JSON_PROMPT])).encoded
+        # Room for reasoning before it.
+        longest_output = 200 if facts["reasoning_end"] is None else 400
+        schema = {"structured_outputs": {"json": SCHEMA}, "max_tokens": longest_output}
+        starts = [json_prompt, json_prompt[1:], *(p + json_prompt for p in prompts)]
+        json = [
+            Request(
+                prompt[-longest:],
+                schema | _ended(facts["reasoning_end"], number) | {"temperature": temperature},
+            )
+            for number, prompt in enumerate(starts)
+            for temperature in (0.0, 1.0)
+        ]
+    return Work(
+        [Request(prompt, tokens) for prompt in shaped],
+        json,
+        [Request(prompt, _seeded(seed)) for seed, prompt in enumerate(_cycle([*prompts, *shaped[:3]], _SEEDED))],
+        [Request(prompt, _company(number)) for number, prompt in enumerate(_cycle(shaped, _COMPANY))],
+        prompts,
+        sampling_settings(likely, sizes.quick, sizes.by_vllm),
+    )
+
+
+def _ended(reasoning_end: int | None, number: int) -> dict[str, Any]:
+    """Makes reasoning end sooner or later, where there is any."""
+    return {} if reasoning_end is None else {"logit_bias": {reasoning_end: (4.0, 6.0, 8.0, 12.0)[number % 4]}}
+
+
+def _cycle(prompts: Sequence[Tokens], count: int) -> list[Tokens]:
+    return [prompts[number % len(prompts)] for number in range(count)]
+
+
+def _seeded(seed: int) -> dict[str, Any]:
+    return {"temperature": 1.0, "top_p": 0.9, "max_tokens": 40, "ignore_eos": True, "seed": seed, "detokenize": False}
+
+
+def _company(number: int) -> dict[str, Any]:
+    kinds: tuple[dict[str, Any], ...] = (
+        {"temperature": 1.0},
+        {"temperature": 0.0},
+        {"temperature": 0.8, "seed": 7, "top_k": 50},
+        {"temperature": 1.0, "min_p": 0.02, "repetition_penalty": 1.2},
+    )
+    return kinds[number % 4] | {"max_tokens": 5 + 7 * number % 50, "ignore_eos": True, "detokenize": False}

@@ -1,0 +1,281 @@
+"""Runs all engines of a certification, side by side where cores allow, and gathers their checks."""
+
+import json
+import os
+import queue
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import yaml
+
+from vllm_spec_plugin.config import PluginConfig, load_config
+from vllm_spec_plugin.schema.errors import UserError
+from vllm_spec_tools.bench.engine_args import arm_environment
+from vllm_spec_tools.certify.baseline import Baseline, Say, Sizes, run_baseline
+from vllm_spec_tools.certify.checks import check_greedy, check_json, check_samples, check_seeds, sampling_check
+from vllm_spec_tools.certify.engines import EngineProcess
+from vllm_spec_tools.certify.law import RAW_LOGITS
+from vllm_spec_tools.certify.results import Check, Report
+from vllm_spec_tools.certify.settings import sampling_settings
+from vllm_spec_tools.engine_child import EngineError, StartError
+from vllm_spec_tools.serving import runs_on_cpu
+
+_T = TypeVar("_T")
+PLAIN, FIXED, AS_GIVEN, TIGHT = "no speculation", "fixed draft length", "as configured", "few KV blocks"
+_FIXED_TOKENS = 4
+_LONGEST = 1024
+# Prompts are computed in chunks, and there is too little KV cache for all that run together.
+_TIGHT = {"max_num_seqs": 24, "max_num_batched_tokens": 128, "block_size": 32, "num_gpu_blocks_override": 44}
+_PARALLEL = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")
+
+
+@dataclass(frozen=True)
+class Certification:
+    """What is certified.
+
+    Attributes:
+        model: folder or hub name of the target.
+        config: path of the plugin.yaml, or vLLM's speculative config in JSON.
+        context: longest text of the model; None is not known.
+        options: further keyword arguments of `vllm.LLM`, which win over the ones chosen here.
+        prompts: the user's; None are the built-in ones.
+        sizes: how much is done.
+        false_alarm: total probability of a false alarm.
+        tolerance: of logits; None is the dtype's.
+        enforce_eager: do not compile.
+    """
+
+    model: str
+    config: Path | str
+    context: int | None
+    options: Mapping[str, Any]
+    prompts: Sequence[str] | None
+    sizes: Sizes
+    false_alarm: float = 1e-3
+    tolerance: float | None = None
+    enforce_eager: bool = False
+
+
+def certify(plan: Certification, folder: Path, provenance: dict[str, Any], say: Say) -> Report:
+    """Runs all checks.
+
+    Args:
+        plan: what is certified.
+        folder: for files of the engines.
+        provenance: for the report.
+        say: called with each stage's name, from several threads.
+
+    Raises:
+        ConfigError: the plugin.yaml has mistakes.
+        UserError: an engine did not start, or ended.
+    """
+    start = time.monotonic()
+    subject = _stock(plan.config) if isinstance(plan.config, str) else _plugin(plan.config, folder)
+    sizes = replace(plan.sizes, by_vllm=subject.by_vllm)
+    engines: dict[str, dict[str, Any]] = {
+        label: {"speculative_config": config} for label, config in subject.configs.items()
+    }
+    engines[TIGHT] |= _TIGHT
+    num_settings = len(sampling_settings(range(4), sizes.quick, sizes.by_vllm))
+    num_sampled = len(engines) - 1
+    threshold = plan.false_alarm / (num_settings * (2 * num_sampled + 1))
+    deadline = start + plan.sizes.seconds
+
+    runner = _Engines(plan, folder)
+    with runner, ThreadPoolExecutor(len(runner.lanes)) as pool:
+        baseline = pool.submit(
+            runner.use, PLAIN, RAW_LOGITS, lambda e: run_baseline(e, plan.prompts, sizes, plan.tolerance, say)
+        )
+
+        def checks(label: str) -> Callable[[EngineProcess], list[Check]]:
+            def run(engine: EngineProcess) -> list[Check]:
+                engine.facts()
+                known = baseline.result().predicting() if subject.uses_predictions else baseline.result()
+                return list(_checks(engine, known, label, sizes, subject.max_accepted[label], threshold, deadline, say))
+
+            return run
+
+        futures: dict[str, Future[list[Check]]] = {
+            label: pool.submit(runner.use, label, arguments, checks(label)) for label, arguments in engines.items()
+        }
+        all_futures: list[Future[Any]] = [baseline, *futures.values()]
+        try:
+            done, _ = wait(all_futures, return_when=FIRST_EXCEPTION)
+            for future in all_futures:
+                if future in done:
+                    future.result()
+        except BaseException:
+            # Else the pool would wait for what the others do.
+            runner.stop()
+            raise
+        known = baseline.result()
+        found = [sampling_check(name, PLAIN, samples, known, threshold) for name, samples in known.control.items()]
+        for label in engines:
+            found += futures[label].result()
+    return Report(
+        tuple(found),
+        plan.false_alarm,
+        threshold,
+        known.tolerance,
+        time.monotonic() - start,
+        known.facts,
+        provenance,
+    )
+
+
+class _Subject(NamedTuple):
+    """What is certified, by engine.
+
+    Attributes:
+        configs: vLLM's speculative config as JSON, or the path of a plugin.yaml, by the engine's label.
+        max_accepted: accepted length at which a step has accepted its whole draft, by label.
+        uses_predictions: whether drafts are made from predicted outputs.
+        by_vllm: whether vLLM's own sampler verifies.
+    """
+
+    configs: dict[str, str]
+    max_accepted: dict[str, int]
+    uses_predictions: bool
+    by_vllm: bool
+
+
+def _stock(text: str) -> _Subject:
+    tokens = json.loads(text)["num_speculative_tokens"]
+    return _Subject({AS_GIVEN: text, TIGHT: text}, {AS_GIVEN: tokens, TIGHT: 0}, False, True)
+
+
+def _plugin(path: Path, folder: Path) -> _Subject:
+    config, fixed = load_config(path), folder / "fixed.yaml"
+    fixed.write_text(yaml.safe_dump(fixed_length(config), sort_keys=False))
+    configs = {FIXED: str(fixed), TIGHT: str(fixed)}
+    if config.draft_length.policy != "fixed":
+        configs[AS_GIVEN] = str(path.absolute())
+    max_accepted = {FIXED: max_accepted_of(load_config(fixed)), AS_GIVEN: max_accepted_of(config), TIGHT: 0}
+    uses_predictions = any(proposer.uses_predictions for proposer in config.proposers)
+    return _Subject(configs, max_accepted, uses_predictions, config.is_native)
+
+
+def fixed_length(config: PluginConfig) -> dict[str, Any]:
+    """The same proposers with a fixed draft length."""
+    data = config.model_dump(mode="json", include={"proposer", "verification"})
+    max_tokens = config.draft_length.tokens
+    tokens = max_tokens if config.drafts_trees else min(max_tokens, _FIXED_TOKENS)
+    return data | {"draft_length": {"policy": "fixed", "tokens": tokens}}
+
+
+def max_accepted_of(config: PluginConfig) -> int:
+    """The accepted length at which a step has accepted its whole draft.
+
+    Trees whose depth is not known beforehand count as chains of all their tokens.
+    """
+    max_tokens = config.draft_length.tokens
+    trees = [proposer.fixed_tree for proposer in config.proposers]
+    return max(max_tokens if tree is None else tree.depth for tree in trees)
+
+
+def _checks(
+    engine: EngineProcess,
+    baseline: Baseline,
+    label: str,
+    sizes: Sizes,
+    max_accepted: int,
+    threshold: float,
+    deadline: float,
+    say: Say,
+) -> Iterator[Check]:
+    if label == TIGHT:
+        say(f"{label}: greedy outputs")
+        yield check_greedy(engine, baseline, "preemption and chunked prompts", label, tight=True)
+        return
+    say(f"{label}: greedy outputs")
+    yield check_greedy(engine, baseline, "greedy", label)
+    say(f"{label}: JSON schema")
+    yield check_json(engine, baseline, label)
+    # vLLM's own outputs of seeded requests depend on their drafts.
+    if not sizes.by_vllm:
+        say(f"{label}: seeds")
+        yield check_seeds(engine, baseline, label)
+    yield from check_samples(engine, baseline, label, sizes, max_accepted, threshold, deadline, say)
+
+
+class _Engines:
+    """Starts engines on lanes of cores, and ends them all with the context."""
+
+    def __init__(self, plan: Certification, folder: Path) -> None:
+        self._plan, self._folder = plan, folder
+        self.lanes = _lanes(plan.options)
+        self._free: queue.SimpleQueue[list[int]] = queue.SimpleQueue()
+        for lane in self.lanes:
+            self._free.put(lane)
+        self._running: list[EngineProcess] = []
+        self._is_over = False
+
+    def use(self, label: str, arguments: Mapping[str, Any], work: Callable[[EngineProcess], _T]) -> _T:
+        """Starts an engine, does the work with it, and ends it."""
+        lane = self._free.get()
+        engine = EngineProcess(
+            self._arguments(lane) | dict(arguments), self._folder / label.replace(" ", "_"), self._environment(lane)
+        )
+        self._running.append(engine)
+        try:
+            if self._is_over:
+                raise UserError("stopped")
+            return work(engine)
+        except StartError as error:
+            raise UserError(f"the engine ({label}) did not start: {error}") from None
+        except EngineError as error:
+            raise UserError(f"{label}: {error}") from None
+        finally:
+            engine.stop()
+            self._free.put(lane)
+
+    def stop(self) -> None:
+        """Ends all engines, and those to come."""
+        self._is_over = True
+        for engine in self._running:
+            engine.stop()
+
+    def __enter__(self) -> "_Engines":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def _arguments(self, lane: list[int]) -> dict[str, Any]:
+        plan = self._plan
+        arguments: dict[str, Any] = {
+            "model": plan.model,
+            "max_model_len": min(plan.context or _LONGEST, _LONGEST),
+            "enforce_eager": plan.enforce_eager,
+            "seed": 0,
+            "disable_log_stats": False,
+            "enable_prefix_caching": True,
+            # Else a model may write blanks for as long as it may write.
+            "structured_outputs_config": {"backend": "xgrammar", "disable_any_whitespace": True},
+        }
+        if runs_on_cpu():
+            arguments |= {"dtype": "float32", "gpu_memory_utilization": 0.4, "block_size": 32}
+            if len(self.lanes) > 1:
+                arguments["cores"] = lane
+        return arguments | dict(plan.options)
+
+    def _environment(self, lane: list[int]) -> dict[str, str]:
+        environment = arm_environment(self._plan.model, self._plan.options)
+        if len(self.lanes) > 1:
+            cores = ",".join(map(str, lane))
+            environment |= {"OMP_NUM_THREADS": str(len(lane)), "VLLM_CPU_OMP_THREADS_BIND": cores}
+        return environment
+
+
+def _lanes(options: Mapping[str, Any]) -> list[list[int]]:
+    """Cores of each engine that runs at the same time: two on a CPU with cores for both, else one."""
+    cores = sorted(os.sched_getaffinity(0))
+    is_parallel = any(int(options.get(name, 1)) > 1 for name in _PARALLEL)
+    if not runs_on_cpu() or is_parallel or len(cores) < 2:
+        return [cores]
+    half = len(cores) // 2
+    return [cores[:half], cores[half : 2 * half]]

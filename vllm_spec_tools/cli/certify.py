@@ -1,0 +1,103 @@
+"""`vllm-spec certify`: tests whether a model's outputs with the plugin are exact on this machine."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from vllm_spec_tools.cli.options import ReportFiles, grouped
+
+
+@grouped
+def certify(
+    context: typer.Context,
+    model: Annotated[str, typer.Option(help="Folder or hub name of the served model.", show_default=False)],
+    config: Annotated[
+        str,
+        typer.Option(
+            metavar="FILE",
+            help="The plugin.yaml to certify, or vLLM's own --speculative-config JSON.",
+            show_default=False,
+        ),
+    ],
+    prompts: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Prompts: JSON Lines or a JSON list of texts, chats or ShareGPT conversations. [default: repetitive "
+            "text, code, random tokens]",
+        ),
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Test fewer settings with fewer samples, without compiling models.")
+    ] = False,
+    false_alarm: Annotated[
+        float, typer.Option(min=1e-9, max=0.1, help="Probability, in all, of calling exact outputs not exact.")
+    ] = 1e-3,
+    tolerance: Annotated[
+        float | None,
+        typer.Option(
+            min=0.0,
+            help="Difference of the two highest logits below which greedy outputs may differ. [default: float32 "
+            "0.0001, float16 0.03, bfloat16 0.25]",
+        ),
+    ] = None,
+    enforce_eager: Annotated[bool, typer.Option("--enforce-eager", help="Do not compile the models.")] = False,
+    *,
+    files: ReportFiles,
+) -> None:
+    """Test whether a model's outputs with speculation, the plugin's or vLLM's own, are exact on this machine.
+
+    Runs the model without and with the plugin, as configured and with a fixed draft length. Compares greedy outputs;
+    sampled outputs, by always-valid tests; seeded requests, alone and in a batch; preempted requests; JSON outputs.
+
+    Exit status: 0 exact, 1 not exact, 2 undecided (wrong input, model refused, too few drafts).
+
+    vLLM's own options follow after `--`: `vllm-spec certify --model M --config plugin.yaml -- --dtype bfloat16
+    --tensor-parallel-size 2`.
+    """
+    import sys
+    import tempfile
+
+    from vllm_spec_plugin.config import load_config
+    from vllm_spec_tools.bench.engine_args import model_source
+    from vllm_spec_tools.certify import prompts as texts
+    from vllm_spec_tools.certify.baseline import DEFAULT, QUICK
+    from vllm_spec_tools.certify.report import report_of
+    from vllm_spec_tools.certify.session import Certification
+    from vllm_spec_tools.certify.session import certify as run
+    from vllm_spec_tools.cli.console import new_console
+    from vllm_spec_tools.engine_options import SET_BY_COMMAND, engine_options, stock_config
+    from vllm_spec_tools.memory import context_of
+    from vllm_spec_tools.progress import shown_engines
+    from vllm_spec_tools.prompts import read_texts
+    from vllm_spec_tools.report import write
+    from vllm_spec_tools.report.provenance import provenance
+
+    console = new_console()
+    # Mistakes in the file are reported before a model is looked for.
+    subject: Path | str = config.strip() if config.lstrip().startswith("{") else Path(config)
+    if isinstance(subject, str):
+        stock_config("--config", subject)
+    else:
+        load_config(subject)
+    own = {"model": "use --model", "speculative_config": "use --config", "seed": SET_BY_COMMAND}
+    options = engine_options(context.args, own, enforce_eager=enforce_eager)
+    source = model_source("--model", model, "target")
+    given = None if prompts is None else list(read_texts(prompts, source))
+    plan = Certification(
+        source,
+        subject,
+        context_of(source),
+        options,
+        given,
+        QUICK if quick else DEFAULT,
+        false_alarm,
+        tolerance,
+        enforce_eager or quick,
+    )
+    origin = provenance(sys.argv[1:], 0, given or texts.built_in(), {"target": source})
+    with tempfile.TemporaryDirectory(prefix="vllm-spec-certify-") as folder, shown_engines(console) as say:
+        found = run(plan, Path(folder), origin, say)
+    write(report_of(found), terminal=console, **vars(files))
+    raise typer.Exit(found.exit_status)

@@ -1,0 +1,182 @@
+"""`vllm-spec demo`: the same prompts without and with speculation, side by side, and a verdict."""
+
+import contextlib
+import dataclasses
+import io
+import os
+import re
+import sys
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+import httpx
+import typer
+from openai import OpenAIError
+from rich.console import Console
+from rich.text import Text
+
+from vllm_spec_plugin.config import load_config
+from vllm_spec_plugin.models import model_path
+from vllm_spec_plugin.schema.errors import UserError
+from vllm_spec_tools.bench.engine_args import model_source
+from vllm_spec_tools.bench.noise_gate import NoiseGate
+from vllm_spec_tools.certify.baseline import QUICK
+from vllm_spec_tools.cli.console import new_console
+from vllm_spec_tools.cli.errors import fail
+from vllm_spec_tools.cli.init import example
+from vllm_spec_tools.cli.options import ReportFiles, grouped
+from vllm_spec_tools.demo.answers import PROMPTS
+from vllm_spec_tools.demo.pairs import Pair, Servers, ask_in_pairs, running
+from vllm_spec_tools.demo.verdict import report_of
+from vllm_spec_tools.demo.view import View, frame
+from vllm_spec_tools.demo.widen import widen
+from vllm_spec_tools.progress import shown_engines
+from vllm_spec_tools.report import write
+from vllm_spec_tools.report.provenance import provenance
+from vllm_spec_tools.serving import Server
+
+# With the bundled target's outputs, and steps of 10 to 30 ms on a CPU, as those of 8B to 70B models on GPUs.
+_PARAMETERS = 100_000_000
+# The two servers share the machine.
+_MEMORY = ("--gpu-memory-utilization", "0.4")
+_NOISE_BUDGET_SECONDS = 30.0
+# Of `certify --quick`: as many settings and checks, with fewer samples.
+_CERTIFY = dataclasses.replace(QUICK, greedy=16, sampling_prompts=2, samples=200, seconds=45.0)
+_NEXT = """\
+What to type next:
+  vllm-spec init ngram --out plugin.yaml                        a file with every key explained
+  vllm-spec doctor --model MODEL --config plugin.yaml           what would be refused for your model?
+  vllm-spec certify --quick --model MODEL --config plugin.yaml  are its outputs exact on this machine?
+  vllm-spec plan --model MODEL --prompts prompts.jsonl          does it pay for your traffic?
+  vllm serve MODEL --speculative-config plugin.yaml             serves it"""
+
+
+@grouped
+def demo(
+    config: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="A plugin.yaml. [default: the bundled draft model; with --model, n-grams]"),
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(help="Folder or hub name of another target. [default: the bundled one, widened to 100M weights]"),
+    ] = None,
+    max_tokens: Annotated[int, typer.Option(min=1, help="Maximum output tokens per answer.")] = 96,
+    rounds: Annotated[int, typer.Option(min=1, help="Pairs of answers per prompt.")] = 2,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="One server, asked without and with drafts; three pairs; no certification.")
+    ] = False,
+    svg: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write a moment of the live view as a terminal picture.")
+    ] = None,
+    timeout: Annotated[float, typer.Option(min=1, help="Seconds to wait for the servers to start.")] = 300.0,
+    *,
+    files: ReportFiles,
+) -> None:
+    """Serve a model without and with speculation, compare speed and outputs, and test exactness.
+
+    Both servers run at once and answer alternately, so that other work on the machine slows both. Takes about three
+    minutes on two cores, less with --quick. Without --png the picture is vllm-spec-demo.png.
+    """
+    from importlib.util import find_spec
+
+    console = new_console()
+    if files.png is None and find_spec("matplotlib") is not None:
+        files = dataclasses.replace(files, png=Path("vllm-spec-demo.png"))
+    source = None if model is None else model_source("--model", model, "target")
+    prompts = PROMPTS[:3] if quick else PROMPTS
+    with tempfile.TemporaryDirectory(prefix="vllm-spec-demo-") as name:
+        folder = Path(name)
+        if config is None:
+            config = folder / "plugin.yaml"
+            config.write_text(example("draft_model" if source is None else "ngram"), encoding="utf-8")
+        load_config(config)
+        if source is None:
+            source = _widened(folder / "target-100M")
+        pairs = _measure(
+            source, config.absolute(), prompts, 1 if quick else rounds, max_tokens, timeout, quick, console
+        )
+        # The bundled target has the outputs of the widened one, and samples many times faster.
+        certified = source if model is not None else str(model_path("target"))
+        exactness, problems = (None, []) if quick else _certify(certified, config, folder, console)
+    if svg is not None:
+        _draw(pairs, prompts, svg)
+    origin = provenance(sys.argv[1:], 0, prompts, {"target": source}) | {"rounds": 1 if quick else rounds}
+    report = report_of(pairs, prompts, exactness, problems, origin)
+    if quick:
+        report = dataclasses.replace(report, notes=["--quick: without speculation is the same server with spec: off."])
+    write(report, **vars(files))
+    console.print()
+    # In a terminal the verdict is last, where it is seen.
+    write(dataclasses.replace(report, conclusion=()), terminal=console)
+    console.print()
+    for sentence in report.conclusion:
+        console.print(Text(sentence, style="bold"), soft_wrap=True)
+    if report.problems:
+        fail("; ".join(report.problems), 1)
+    picture = (
+        f"Picture: {files.png}" if files.png else "No picture without matplotlib: pip install 'vllm-spec-plugin[plot]'"
+    )
+    console.print(f"\n{picture}\n\n{_NEXT}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _widened(folder: Path) -> str:
+    target = model_path("target")
+    widen(target, folder, parameters=_PARAMETERS)
+    return str(folder)
+
+
+def _measure(
+    target: str,
+    config: Path,
+    prompts: tuple[str, ...],
+    rounds: int,
+    max_tokens: int,
+    timeout: float,
+    quick: bool,
+    console: Console,
+) -> list[Pair]:
+    quiet = Console(quiet=True)
+    # The servers' front ends and this client need a core too, or they stall the workers.
+    environment = {"VLLM_CPU_NUM_OF_RESERVED_CPU": "1"} if len(os.sched_getaffinity(0)) > 1 else {}
+    plain, drafted = (
+        Server(target, file, extra_args=_MEMORY, environment=environment, timeout=timeout, console=quiet)
+        for file in (None, config)
+    )
+    # Starting takes most of the time, and two servers start more slowly than one.
+    servers = Servers(drafted if quick else plain, drafted)
+    console.print(f"{len(prompts)} prompts, {rounds} pairs of answers each, up to {max_tokens} tokens.")
+    try:
+        what = "a server" if quick else "two servers, without and with speculation,"
+        with console.status(f"starting {what} on {len(os.sched_getaffinity(0))} cores"):
+            stack = contextlib.ExitStack()
+            stack.enter_context(running(servers))
+        with stack, View(console, prompts, rounds * len(prompts)) as view:
+            return ask_in_pairs(servers, prompts, rounds, max_tokens, NoiseGate(_NOISE_BUDGET_SECONDS), view.show)
+    except (OpenAIError, httpx.HTTPError) as error:
+        raise UserError(f"a server did not answer: {error}") from None
+
+
+def _certify(target: str, config: Path, folder: Path, console: Console) -> tuple[str, list[str]]:
+    """Returns the verdict in words, and problems."""
+    from vllm_spec_tools.certify.report import verdict
+    from vllm_spec_tools.certify.session import Certification, certify
+    from vllm_spec_tools.memory import context_of
+
+    plan = Certification(target, config, context_of(target), {}, None, _CERTIFY, enforce_eager=True)
+    console.print("Testing exactness: greedy, sampled, seeded and preempted requests (about a minute).")
+    with shown_engines(console) as say:
+        found = certify(plan, folder, {}, say)
+    told = verdict(found).rstrip(".")
+    drafted = sum(check.drafted for check in found.checks)
+    return f"{told[0].lower()}{told[1:]} ({drafted:,} draft tokens verified)", [told] if found.failed else []
+
+
+def _draw(pairs: list[Pair], prompts: tuple[str, ...], svg: Path) -> None:
+    """Writes the live view at the moment when the last answer with speculation is complete."""
+    console = Console(record=True, width=120, file=io.StringIO(), force_terminal=True, emoji=False)
+    console.print(frame(pairs, prompts, len(pairs), pairs[-1].drafted.seconds))
+    # rich's fonts are on the net.
+    drawn = re.sub(r"@font-face \{.*?\}\s*", "", console.export_svg(title="vllm-spec demo"), flags=re.DOTALL)
+    svg.write_text(drawn, encoding="utf-8")

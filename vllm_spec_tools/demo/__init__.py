@@ -1,0 +1,1 @@
+"""`vllm-spec demo`: serves a target without and with a draft model, and compares the answers."""

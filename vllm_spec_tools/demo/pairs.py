@@ -1,0 +1,159 @@
+"""Asks two servers the same, alternately, so that whatever else the machine does slows both."""
+
+import contextlib
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from openai import DefaultHttpxClient, OpenAI
+
+from vllm_spec_tools.bench.noise_gate import DISTURBING, NoiseGate
+from vllm_spec_tools.demo.answers import Answer, ask
+from vllm_spec_tools.serving import Server
+
+# A server's OpenMP threads spin this long after its last operator, on the other server's cores.
+_SETTLE_SECONDS = 0.3
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Answers of both servers to the same prompt, one right after the other.
+
+    Attributes:
+        prompt: index of the prompt.
+        plain: without speculation.
+        drafted: with speculation.
+        cpu_seconds: used meanwhile by both servers and this process, all cores together.
+        others: cores that other processes used meanwhile; None is not known.
+    """
+
+    prompt: int
+    plain: Answer
+    drafted: Answer
+    cpu_seconds: float = 0.0
+    others: float | None = None
+
+    @property
+    def speedup(self) -> float:
+        """Tokens per second with speculation over those without."""
+        return self.drafted.rate / self.plain.rate
+
+    @property
+    def is_identical(self) -> bool:
+        """Whether both answers are the same text."""
+        return self.plain.text == self.drafted.text
+
+    @property
+    def is_disturbed(self) -> bool:
+        """Whether other processes worked meanwhile."""
+        return (self.others or 0.0) > DISTURBING
+
+
+class Servers(NamedTuple):
+    """A server without and one with speculation; both serve the same model.
+
+    They may be one: its requests without speculation then have `spec: off`.
+    """
+
+    plain: Server
+    drafted: Server
+
+    @property
+    def each(self) -> list[Server]:
+        """Every server once."""
+        return list(dict.fromkeys(self))
+
+
+@contextlib.contextmanager
+def running(servers: Servers) -> Iterator[None]:
+    """Starts both servers at once, and ends both.
+
+    Raises:
+        ServerError: one did not start.
+    """
+    is_sound = False
+    try:
+        with ThreadPoolExecutor(len(servers)) as pool:
+            try:
+                for start in [pool.submit(server.start) for server in servers.each]:
+                    start.result()
+            except BaseException:
+                # Else the pool would wait for the other one's start.
+                for server in servers.each:
+                    server.stop(keep_log=True)
+                raise
+        yield
+        is_sound = True
+    finally:
+        for server in servers.each:
+            server.stop(keep_log=not is_sound)
+
+
+def ask_in_pairs(
+    servers: Servers,
+    prompts: Sequence[str],
+    rounds: int,
+    max_tokens: int,
+    gate: NoiseGate,
+    show: Callable[[Pair], None],
+) -> list[Pair]:
+    """Measures each prompt `rounds` times, the servers taking turns at being first.
+
+    Args:
+        servers: all running.
+        prompts: to complete greedily.
+        rounds: pairs of each prompt.
+        max_tokens: maximum output tokens of each answer.
+        gate: repeats pairs that other processes disturbed.
+        show: called with each pair.
+
+    Raises:
+        OpenAIError: a request failed.
+    """
+    with contextlib.ExitStack() as stack:
+        clients = [stack.enter_context(_client(server)) for server in servers]
+        is_one = len(servers.each) == 1
+
+        def answer(which: int, prompt: str) -> Answer:
+            drafts_off = is_one and which == 0
+            return ask(clients[which], servers[which].model, prompt, max_tokens, drafts_off=drafts_off)
+
+        # Warm-up: the first requests include lazy initialisation, and the policy learns what a step takes.
+        for prompt in prompts[:2]:
+            for which in (0, 1):
+                answer(which, prompt)
+        pairs = []
+        for number in range(rounds):
+            for index, prompt in enumerate(prompts):
+                order = (0, 1) if (number + index) % 2 == 0 else (1, 0)
+
+                def pair(index: int = index, prompt: str = prompt, order: tuple[int, int] = order) -> Pair:
+                    before = _own_seconds(servers)
+                    answers: dict[int, Answer] = {}
+                    for which in order:
+                        time.sleep(_SETTLE_SECONDS)
+                        answers[which] = answer(which, prompt)
+                    return Pair(index, answers[0], answers[1], _own_seconds(servers) - before)
+
+                measured, others = gate.run(pair)
+                pairs.append(replace(measured, others=others))
+                show(pairs[-1])
+    return pairs
+
+
+def _client(server: Server) -> OpenAI:
+    # No retry: a repeated request would be timed twice. No proxy: the server is local.
+    return OpenAI(
+        base_url=f"{server.base_url}/v1",
+        api_key="not needed",
+        max_retries=0,
+        http_client=DefaultHttpxClient(trust_env=False, timeout=600.0),
+    )
+
+
+def _own_seconds(servers: Servers) -> float:
+    own = os.times()
+    return own.user + own.system + sum(server.cpu_seconds() for server in servers.each)

@@ -1,0 +1,122 @@
+"""Driving the engines: every candidate at every draft length, workload and concurrency."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from vllm_spec_tools.bench import rounds
+from vllm_spec_tools.bench.arm import Arm
+from vllm_spec_tools.bench.load.records import Request
+from vllm_spec_tools.bench.noise_gate import NoiseGate
+from vllm_spec_tools.bench.prompts import prompts_of_round
+from vllm_spec_tools.bench.records import Job
+from vllm_spec_tools.bench.rounds import in_turn, with_warm_ups
+from vllm_spec_tools.planner.candidates import Engine
+from vllm_spec_tools.planner.samples import NONE, Measured, Sample, Setting
+from vllm_spec_tools.planner.traffic import Workload, load_job, workloads_of
+
+_WARM_UP_TOKENS = 16
+# Requests per round that join others.
+_JOINING = 8
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much is measured.
+
+    Attributes:
+        levels: requests at once.
+        rounds: how often everything is done; each round has other prompts, where there are enough.
+        seed: of the first round.
+        one_at_a_time: whether an engine does all its jobs of a round before the next one.
+    """
+
+    levels: tuple[int, ...]
+    rounds: int
+    seed: int
+    one_at_a_time: bool = False
+
+
+def settings(engine: Engine) -> list[Setting]:
+    """What takes turns: no speculation, and every candidate with every draft length."""
+    drafting = [Setting(candidate.name, tokens) for candidate in engine.candidates for tokens in candidate.lengths]
+    return [Setting(NONE, 0), *drafting]
+
+
+def joining(engine: Engine) -> list[Setting]:
+    """Of these, what requests join others with: every candidate with its longest draft."""
+    longest = [Setting(candidate.name, candidate.lengths[-1]) for candidate in engine.candidates]
+    return [Setting(NONE, 0), *longest]
+
+
+def num_runs(engine: Engine, num_workloads: int, sizes: Sizes) -> int:
+    """How often `measure` runs a job."""
+    num_cells = len(sizes.levels) * num_workloads
+    in_batches = rounds.num_runs(len(settings(engine)), num_cells, sizes.rounds, one_at_a_time=sizes.one_at_a_time)
+    return in_batches + len(joining(engine)) * len(_several(sizes)) * sizes.rounds
+
+
+def measure(
+    engine: Engine,
+    arm_of: Callable[[str], Arm],
+    prompts: Sequence[Request],
+    sizes: Sizes,
+    machine: NoiseGate,
+    on_run: Callable[[str], None],
+) -> Measured:
+    """Warms up, and runs the rounds.
+
+    Args:
+        engine: that drafts.
+        arm_of: returns the running engine of a name, `NONE` or the engine's.
+        prompts: the traffic.
+        sizes: how much.
+        machine: chooses the moments.
+        on_run: called with each run's name before it starts.
+
+    Raises:
+        UserError: an arm ended.
+    """
+    methods = {candidate.name: candidate.method for candidate in engine.candidates}
+    workloads = workloads_of(prompts)
+    named = {str(setting): setting for setting in settings(engine)}
+
+    def run(number: int, workload: Workload, level: int, setting: Setting, is_warm_up: bool) -> Sample:
+        title = "warming up" if is_warm_up else f"round {number + 1}/{sizes.rounds}"
+        on_run(f"{title}: {setting}, {workload.name}, {level} at once")
+        texts = prompts_of_round(workload.texts, level, number)
+        predictions = prompts_of_round(workload.predictions, level, number) if workload.predictions else ()
+        seed = sizes.seed + number
+        job = Job(texts, workload.temperature, workload.num_tokens, seed, predictions=predictions)
+        if is_warm_up:
+            job = replace(job, num_tokens=min(_WARM_UP_TOKENS, job.num_tokens))
+        if setting.candidate != NONE:
+            job = replace(job, spec_tokens=setting.tokens, spec_method=methods[setting.candidate])
+        arm = arm_of(NONE if setting.candidate == NONE else engine.name)
+        answer, others = machine.run(lambda: arm.run(job))
+        return Sample(setting, workload.name, level, answer, others)
+
+    cells = [(workload, level) for level in sizes.levels for workload in workloads]
+    one_at_a_time = sizes.one_at_a_time
+    samples = []
+    for number, cell, name, is_warm_up in with_warm_ups(list(named), cells, sizes.rounds, one_at_a_time=one_at_a_time):
+        sample = run(number, *cell, named[name], is_warm_up)
+        if not is_warm_up:
+            samples.append(sample)
+    first_tokens: dict[tuple[Setting, int], list[float]] = {}
+    named = {str(setting): setting for setting in joining(engine)}
+    for number, level, name in in_turn(list(named), _several(sizes), sizes.rounds, one_at_a_time=one_at_a_time):
+        on_run(f"prompts, round {number + 1}/{sizes.rounds}: {name}, {level} streams")
+        setting, loop = named[name], load_job(prompts, level, number, sizes.seed, -(-_JOINING // level))
+        if setting.candidate != NONE:
+            loop = replace(loop, spec_tokens=setting.tokens, spec_method=methods[setting.candidate])
+        arm = arm_of(NONE if setting.candidate == NONE else engine.name)
+        found, _ = machine.run(partial(arm.load, loop))
+        seconds = first_tokens.setdefault((setting, level), [])
+        seconds += [taken for phase in found.phases for taken in phase.progress.ttft]
+    return Measured(engine, tuple(samples), first_tokens)
+
+
+def _several(sizes: Sizes) -> list[int]:
+    """The levels at which requests join others."""
+    return [level for level in sizes.levels if level > 1]

@@ -1,0 +1,161 @@
+"""The speedup of a candidate, from what its steps cost and how its drafts fare: theorem 3.8, generalised. Pure."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Self
+
+from vllm_spec_tools.bench.curves import DraftingCost, StepCurve
+from vllm_spec_tools.planner.acceptance import Acceptance
+from vllm_spec_tools.planner.generalised import StepCosts, conditional_rates, expected_tokens
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What a candidate's steps cost at one concurrency, and those without speculation, in seconds.
+
+    Attributes:
+        concurrency: requests at once, B.
+        plain_step: a step with one token per request, without speculation.
+        plain_prompt: by how much a step is longer for a prompt in it, without speculation.
+        curve: the target's step by tokens.
+        drafting: of a step.
+        prompt: by how much a step is longer for a prompt in it, with what the proposer does of it.
+    """
+
+    concurrency: int
+    plain_step: float
+    plain_prompt: float
+    curve: StepCurve
+    drafting: DraftingCost
+    prompt: float
+
+
+@dataclass(frozen=True)
+class Load:
+    """A workload and how a candidate's drafts fare in it.
+
+    Attributes:
+        share: of the traffic's requests.
+        num_tokens: output tokens of each.
+        by_length: acceptance by draft length, at least one.
+    """
+
+    share: float
+    num_tokens: int
+    by_length: Mapping[int, Acceptance]
+
+    def acceptance(self, tokens: int) -> Acceptance:
+        """As measured with that length or the next longer one."""
+        return self.by_length[min(length for length in self.by_length if length >= tokens)]
+
+    @property
+    def perfect(self) -> Self:
+        """The same with all draft tokens accepted."""
+        return replace(self, by_length={tokens: found.perfect for tokens, found in self.by_length.items()})
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What is expected of a candidate with one draft length at one concurrency.
+
+    Attributes:
+        tokens: the draft length; 0 is none.
+        tokens_per_step: output tokens of a request in a step.
+        step_seconds: with drafting.
+        draft_seconds: of which drafting.
+        decode_speedup: of the steps alone, which is theorem 3.8 with measured costs and acceptance.
+        speedup: of tokens per second, prompts included.
+        tokens_per_second: of all requests together.
+        ttft: seconds of a step with a prompt in it.
+        tpot: seconds per output token of a request after its first, others' prompts included.
+    """
+
+    tokens: int
+    tokens_per_step: float
+    step_seconds: float
+    draft_seconds: float
+    decode_speedup: float
+    speedup: float
+    tokens_per_second: float
+    ttft: float
+    tpot: float
+
+
+def predict(costs: Costs, loads: Sequence[Load], tokens: int, *, is_tree: bool = False) -> Prediction:
+    """What a draft length is expected to do.
+
+    Streams are a mixture of the workloads. A request is the step with its prompt, which brings its first token, and the
+    steps after it. While it is at it, a prompt of each other stream makes one of these steps longer.
+
+    Args:
+        costs: of the candidate.
+        loads: at least one.
+        tokens: draft tokens of a request, those of a whole tree; 0 is no speculation.
+        is_tree: whether the draft is a tree; positions are its levels.
+    """
+    plain_steps = sum(load.share * (load.num_tokens - 1) for load in loads)
+    plain_seconds = _seconds(costs, plain_steps, costs.plain_step, costs.plain_prompt)
+    outputs = sum(load.share * load.num_tokens for load in loads)
+    steps, per_step, step, drafting, prompt = plain_steps, 1.0, costs.plain_step, 0.0, costs.plain_prompt
+    if tokens:
+        steps, reached, draft_share = _mixed(loads, tokens, is_tree)
+        # A tree is drafted whole or not at all.
+        lengths = [tokens] if is_tree else range(1, tokens + 1)
+        theory = StepCosts(
+            [costs.plain_step, *(_verifying(costs, length, draft_share) for length in lengths)],
+            draft_fixed=costs.drafting.of(tokens) if is_tree else costs.drafting.fixed,
+            draft_token=0.0 if is_tree else costs.drafting.token,
+        )
+        per_step = expected_tokens(conditional_rates(reached))
+        step, drafting, prompt = theory.step(theory.longest), costs.drafting.of(tokens), costs.prompt
+    seconds = _seconds(costs, steps, step, prompt)
+    return Prediction(
+        tokens=tokens,
+        tokens_per_step=per_step,
+        step_seconds=step,
+        draft_seconds=drafting,
+        decode_speedup=per_step * costs.plain_step / step,
+        speedup=plain_seconds / seconds,
+        tokens_per_second=costs.concurrency * outputs / seconds,
+        ttft=step + prompt,
+        tpot=(seconds - step - prompt) / plain_steps,
+    )
+
+
+def fastest(predictions: Iterable[Prediction]) -> Prediction:
+    """The highest speedup, the first of equals."""
+    return max(predictions, key=lambda prediction: prediction.speedup)
+
+
+def _seconds(costs: Costs, steps: float, step: float, prompt: float) -> float:
+    """From asking for a request to its end."""
+    return (1 + steps) * step + costs.concurrency * prompt
+
+
+def _mixed(loads: Sequence[Load], tokens: int, is_tree: bool) -> tuple[float, list[float], float]:
+    """Weights each workload by the steps that its requests take: more where fewer drafts are accepted.
+
+    Returns:
+        Mean steps of a request after its prompt; accepted tokens per request-step, [positions]; and the share of
+        request-steps with a draft.
+    """
+    fares = [load.acceptance(tokens) for load in loads]
+    depth = max(len(fare.accepted) for fare in fares) if is_tree else tokens
+    steps = [
+        load.share * (load.num_tokens - 1) / (1 + sum(fare.reached[:depth]))
+        for load, fare in zip(loads, fares, strict=True)
+    ]
+    weights = [part / sum(steps) for part in steps]
+    pairs = list(zip(weights, fares, strict=True))
+    reached = [sum(weight * fare.reached[i] for weight, fare in pairs) for i in range(depth)]
+    return sum(steps), reached, sum(weight * fare.draft_share for weight, fare in pairs)
+
+
+def _verifying(costs: Costs, length: int, draft_share: float) -> float:
+    """Expected seconds of a target step whose requests each have a draft with that probability."""
+    batch, share = costs.concurrency, min(draft_share, 1.0)
+    return math.fsum(
+        math.comb(batch, count) * share**count * (1 - share) ** (batch - count) * costs.curve.at(batch + count * length)
+        for count in range(batch + 1)
+    )

@@ -1,0 +1,113 @@
+"""The server's traffic: requests made of prompts, by workload, and in a closed loop."""
+
+import random
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from vllm_spec_plugin.proposers.model_source import ModelSource, UnreadableError, read_facts
+from vllm_spec_plugin.schema.errors import UserError
+from vllm_spec_tools.bench.load.records import LoadJob, Phase, Request
+from vllm_spec_tools.prompts import GivenPrompt, load_tokenizer
+
+_LEAST_TOKENS = 2
+# Requests of the closed loop differ in length by as much, so that they do not all end in one step.
+_SHORTEST, _LONGEST = 0.5, 1.5
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Requests of one kind and temperature.
+
+    Attributes:
+        name: of the kind, with the temperature where the kind has several.
+        share: of the traffic's requests.
+        temperature: sampling temperature of its requests.
+        num_tokens: that each gets, on average, rounded.
+        texts: the prompts.
+        predictions: of each prompt's output; none has one if there are none here.
+    """
+
+    name: str
+    share: float
+    temperature: float
+    num_tokens: int
+    texts: tuple[str, ...]
+    predictions: tuple[str, ...] = ()
+
+
+def as_traffic(given: Sequence[GivenPrompt], model: str, temperature: float, num_tokens: int) -> tuple[Request, ...]:
+    """Returns the requests of the traffic, prompts rendered as texts.
+
+    Args:
+        given: at least one.
+        model: that is served, a folder or a hub name.
+        temperature: of prompts that have none of their own.
+        num_tokens: maximum output tokens of each, also where its own `max_tokens` is more.
+
+    Raises:
+        UserError: the model has no tokenizer or no chat template, or a prompt does not fit its context.
+    """
+    tokenizer, context = load_tokenizer(model), _context(model)
+    found = []
+    for one in given:
+        text = one.render(tokenizer)
+        tokens = max(min(one.max_tokens or num_tokens, num_tokens), _LEAST_TOKENS)
+        length = len(tokenizer(text).input_ids)
+        if context is not None and length + tokens > context:
+            raise UserError(
+                f"{one.where}: {length} tokens, and {tokens} to come, but the model's context is {context}; allowed: "
+                "a shorter prompt, or fewer --output-tokens"
+            )
+        own = temperature if one.temperature is None else one.temperature
+        found.append(Request(one.workload, text, own, tokens, one.prediction or ""))
+    return tuple(found)
+
+
+def _context(model: str) -> int | None:
+    try:
+        return read_facts(ModelSource(model)).context
+    except UnreadableError:  # vLLM serves models that transformers does not know
+        return None
+
+
+def workloads_of(requests: Sequence[Request]) -> tuple[Workload, ...]:
+    """Returns the traffic by kind and temperature, in order of appearance; each request counts alike."""
+    groups: dict[tuple[str, float], list[Request]] = {}
+    for request in requests:
+        groups.setdefault((request.kind, request.temperature), []).append(request)
+    kinds = [kind for kind, _ in groups]
+    return tuple(
+        Workload(
+            kind if kinds.count(kind) == 1 else f"{kind}, T = {temperature:g}",
+            len(own) / len(requests),
+            temperature,
+            round(statistics.fmean(request.num_tokens for request in own)),
+            tuple(request.prompt for request in own),
+            tuple(request.prediction for request in own) if any(request.prediction for request in own) else (),
+        )
+        for (kind, temperature), own in groups.items()
+    )
+
+
+def load_job(requests: Sequence[Request], streams: int, number: int, seed: int, num_requests: int) -> LoadJob:
+    """Returns a number of requests per stream, in another order for each round.
+
+    Args:
+        requests: at least one; all come once before one comes again.
+        streams: requests in flight.
+        number: of the round.
+        seed: of the first round.
+        num_requests: that each stream gets through, about.
+    """
+    rng = random.Random(f"{seed} {number} {streams}")
+    count = streams * (num_requests + 2)
+    order: list[Request] = []
+    while len(order) < count:
+        order += rng.sample(requests, len(requests))
+    varied = [
+        replace(one, num_tokens=max(round(one.num_tokens * rng.uniform(_SHORTEST, _LONGEST)), _LEAST_TOKENS))
+        for one in order[:count]
+    ]
+    mean = statistics.fmean(request.num_tokens for request in varied)
+    return LoadJob(streams, (Phase(tuple(varied), round(streams * num_requests * mean)),), seed + number)

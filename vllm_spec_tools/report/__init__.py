@@ -1,0 +1,34 @@
+"""Reports of the tools: measurements, tables and charts, in a terminal and as Markdown, JSON, CSV, PNG and HTML."""
+
+from vllm_spec_tools.report.chart import Chart, Line, StackedBars
+from vllm_spec_tools.report.measurements import (
+    PERCENTILES,
+    Measurements,
+    Spread,
+    percentiles,
+    ratio,
+    show_percentiles,
+    show_spread,
+)
+from vllm_spec_tools.report.output import Files, Report, check_files, write
+from vllm_spec_tools.report.table import Table, matrix, plural
+
+__all__ = [
+    "PERCENTILES",
+    "Chart",
+    "Files",
+    "Line",
+    "Measurements",
+    "Report",
+    "Spread",
+    "StackedBars",
+    "Table",
+    "check_files",
+    "matrix",
+    "percentiles",
+    "plural",
+    "ratio",
+    "show_percentiles",
+    "show_spread",
+    "write",
+]

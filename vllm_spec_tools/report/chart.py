@@ -1,0 +1,284 @@
+"""Charts that stand alone: titles, units, arms named for people, legible in greyscale."""
+
+import io
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from vllm_spec_tools.report.measurements import Spread
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# Okabe and Ito's colours, distinct to the colour-blind; strokes and markers differ too, for print in greyscale.
+_COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#8a5fbf", "#7f7f00")
+_STROKES: tuple[Any, ...] = ("--", "-.", (0, (5, 1, 1, 1, 1, 1)), (0, (3, 1)), (0, (8, 2)))
+_MARKERS = "sD^vPX<>"
+# Fills of stacked bars: dark and light alternately, the light ones hatched, so that parts differ in greyscale.
+_FILLS = (
+    ("#08306b", ""),
+    ("#fdae6b", "//"),
+    ("#238b45", ""),
+    ("#deebf7", ".."),
+    ("#a63603", ""),
+    ("#9ecae1", "\\\\"),
+    ("#54278f", ""),
+    ("#fee391", "xx"),
+    ("#636363", ""),
+    ("#fa9fb5", "||"),
+    ("#d9d9d9", "--"),
+)
+_BLACK, _GREY = "#000000", "#555555"
+_MOST_MARKERS = 40  # on a line; more hide its stroke
+_COLUMNS, _WIDTH, _HEIGHT, _DPI = 2, 6.0, 4.0, 130
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of a chart.
+
+    Attributes:
+        name: entry of the legend.
+        points: y by x; quartiles are drawn as error bars, None is left out.
+        role: the reference is dotted, the main line is thick, both black.
+    """
+
+    name: str
+    points: Mapping[int, Spread | None] | Mapping[float, Spread | None] | Mapping[int, float] | Mapping[float, float]
+    role: Literal["reference", "main", "other"] = "other"
+
+
+@dataclass(frozen=True)
+class Chart:
+    """Lines over levels or over time.
+
+    Attributes:
+        title: what it shows.
+        x_label: name and unit of the x axis.
+        y_label: name and unit of the y axis.
+        lines: the reference first.
+        has_levels: whether x has few values, each with a tick on a logarithmic axis.
+        sections: ends and names of sections of x, in order.
+    """
+
+    title: str
+    x_label: str
+    y_label: str
+    lines: Sequence[Line]
+    has_levels: bool = True
+    sections: Sequence[tuple[float, str]] = ()
+
+    @property
+    def names(self) -> list[str]:
+        """Entries of the legend."""
+        return [line.name for line in self.lines]
+
+    @property
+    def coloured(self) -> list[str]:
+        """Names of the lines that have a colour of their own."""
+        return [line.name for line in self.lines if line.role == "other"]
+
+    @property
+    def height(self) -> float:
+        """Height in inches."""
+        return _HEIGHT
+
+    def draw(self, axes: "Axes", styles: Mapping[str, int]) -> None:
+        """Draws into axes."""
+        from matplotlib.ticker import MaxNLocator
+
+        for line in self.lines:
+            style = _style(line.role, styles.get(line.name, 0))
+            points = {x: _as_spread(y) for x, y in line.points.items() if y is not None}
+            medians = [spread.median for spread in points.values()]
+            style["markevery"] = math.ceil(len(points) / _MOST_MARKERS) or 1
+            errors = [
+                [max(spread.median - spread.low, 0.0) for spread in points.values()],
+                [max(spread.high - spread.median, 0.0) for spread in points.values()],
+            ]
+            if not any(map(any, errors)):
+                axes.plot(list(points), medians, label=line.name, **style)
+            else:
+                axes.errorbar(
+                    list(points), medians, errors, label=line.name, elinewidth=0.8, capsize=2, capthick=0.8, **style
+                )
+        values = sorted({x for line in self.lines for x in line.points})
+        if self.has_levels:
+            _mark_levels(axes, values)
+        elif all(float(x).is_integer() for x in values):
+            axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        start = 0.0
+        for end, name in self.sections:
+            at = ((start + end) / 2, 0.99)
+            axes.annotate(name, at, xycoords=("data", "axes fraction"), ha="center", va="top", color=_GREY, fontsize=9)
+            if end != self.sections[-1][0]:
+                axes.axvline(end, color=_GREY, linewidth=0.8)
+            start = end
+        top = axes.get_ylim()[1]
+        axes.set_ylim(0, top * (1.08 if self.sections else 1.02))
+        axes.grid(color="#dddddd", linewidth=0.6)
+        axes.set_xlabel(self.x_label)
+        axes.set_ylabel(self.y_label)
+
+
+@dataclass(frozen=True)
+class StackedBars:
+    """Horizontal bars, one per arm, of parts that add up.
+
+    Attributes:
+        title: what it shows.
+        x_label: name and unit of the x axis.
+        parts: values by part and arm.
+    """
+
+    title: str
+    x_label: str
+    parts: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+
+    @property
+    def names(self) -> list[str]:
+        """Entries of the legend."""
+        return list(self.parts)
+
+    @property
+    def coloured(self) -> list[str]:
+        """Names of the parts, each of which has a fill."""
+        return list(self.parts)
+
+    @property
+    def height(self) -> float:
+        """Height in inches."""
+        return 1.0 + 0.36 * len(next(iter(self.parts.values())))
+
+    def draw(self, axes: "Axes", styles: Mapping[str, int]) -> None:
+        """Draws into axes."""
+        arms = list(next(iter(self.parts.values())))
+        left = dict.fromkeys(arms, 0.0)
+        for part, values in self.parts.items():
+            shade, hatch = _FILLS[styles[part] % len(_FILLS)]
+            style: dict[str, Any] = {"color": shade, "hatch": hatch, "edgecolor": "#333333", "linewidth": 0.4}
+            axes.barh(arms, [values[arm] for arm in arms], left=[left[arm] for arm in arms], label=part, **style)
+            left = {arm: left[arm] + values[arm] for arm in arms}
+        axes.invert_yaxis()
+        axes.set_xlim(0, 1.05 * max(left.values()) or 1)
+        axes.grid(axis="x", color="#dddddd", linewidth=0.6)
+        axes.set_xlabel(self.x_label)
+
+
+class AnyChart(Protocol):
+    """A panel of a picture."""
+
+    @property
+    def title(self) -> str:
+        """What it shows."""
+
+    @property
+    def names(self) -> list[str]:
+        """Entries of its legend."""
+
+    @property
+    def coloured(self) -> list[str]:
+        """Those of them that have a colour of their own."""
+
+    @property
+    def height(self) -> float:
+        """Height in inches."""
+
+    def draw(self, axes: "Axes", styles: Mapping[str, int]) -> None:
+        """Draws into axes.
+
+        Args:
+            axes: to draw into.
+            styles: index of the style by name, for each name in `coloured`.
+        """
+
+
+def picture(charts: Sequence[AnyChart], title: str, subtitle: str, texts: Mapping[str, str] | None = None) -> bytes:
+    """Returns what `draw` draws as a PNG, with further `texts` by keyword."""
+    written = io.BytesIO()
+    draw(charts, title, subtitle).savefig(written, dpi=_DPI, format="png", metadata=dict(texts or {}))
+    return written.getvalue()
+
+
+def draw(charts: Sequence[AnyChart], title: str, subtitle: str) -> "Figure":
+    """Draws charts side by side.
+
+    Args:
+        charts: at least one. Charts with names in common share a legend, and a name has one style in all of them;
+            otherwise each has its own.
+        title: what is measured.
+        subtitle: models and machine.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    columns = min(len(charts), _COLUMNS)
+    rows = math.ceil(len(charts) / columns)
+    is_shared = bool(set.intersection(*(set(chart.names) for chart in charts)))
+    names = list(dict.fromkeys(name for chart in charts for name in chart.names))
+    per_row = max(1, int(_WIDTH * columns / (0.075 * max(map(len, names)) + 0.75)))
+    height = rows * max(chart.height for chart in charts) + 0.8 + 0.25 * math.ceil(len(names) / per_row)
+    figure = Figure(figsize=(_WIDTH * columns + 0.6, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    # A name may hold a $, which starts mathematics.
+    heading = f"{title}\n{subtitle}".replace("$", r"\$")
+    figure.suptitle(heading, fontsize=11 if columns > 1 else 9, fontweight="bold", wrap=True)
+    panels = figure.subplots(rows, columns, squeeze=False).ravel()
+    entries: dict[str, Any] = {}
+    shared_styles = _numbered(name for chart in charts for name in chart.coloured)
+    for axes, chart in zip(panels, charts, strict=False):
+        chart.draw(axes, shared_styles if is_shared else _numbered(chart.coloured))
+        axes.set_title(chart.title, fontsize=10)
+        axes.set_axisbelow(True)
+        axes.tick_params(labelsize=9)
+        axes.spines[["top", "right"]].set_visible(False)
+        handles, labels = axes.get_legend_handles_labels()
+        if not is_shared:
+            axes.legend(frameon=False, fontsize=9, handlelength=3.5)
+            continue
+        entries |= {label: handle for label, handle in zip(labels, handles, strict=True) if label not in entries}
+    for axes in panels[len(charts) :]:
+        axes.set_visible(False)
+    if len(entries) > 1:
+        shown = [name.replace("$", r"\$") for name in entries]
+        figure.legend(
+            list(entries.values()), shown, loc="outside lower center", ncols=per_row, frameon=False, fontsize=9,
+            handlelength=3.5,
+        )  # fmt: skip
+    return figure
+
+
+def _numbered(names: Iterable[str]) -> dict[str, int]:
+    """Returns the place of each name, by first appearance."""
+    return {name: i for i, name in enumerate(dict.fromkeys(names))}
+
+
+def _as_spread(value: Spread | float) -> Spread:
+    return value if isinstance(value, Spread) else Spread(value, value, value)
+
+
+def _mark_levels(axes: "Axes", levels: Sequence[float]) -> None:
+    from matplotlib.ticker import FixedLocator, NullLocator
+
+    axes.set_xscale("log", base=2)
+    axes.xaxis.set_major_locator(FixedLocator(levels))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.set_xticklabels([f"{level:g}" for level in levels])
+    if len(levels) == 1:
+        axes.set_xlim(levels[0] / 2, levels[0] * 2)
+
+
+def _style(role: str, index: int) -> dict[str, Any]:
+    if role == "reference":
+        return {"color": _BLACK, "linestyle": ":", "linewidth": 1.4, "marker": ".", "markersize": 6}
+    if role == "main":
+        return {"color": _BLACK, "linestyle": "-", "linewidth": 2.4, "marker": "o", "markersize": 5.5, "zorder": 3}
+    return {
+        "color": _COLOURS[index % len(_COLOURS)],
+        "linestyle": _STROKES[index % len(_STROKES)],
+        "linewidth": 1.4,
+        "marker": _MARKERS[index % len(_MARKERS)],
+        "markersize": 5,
+    }

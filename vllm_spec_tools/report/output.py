@@ -1,0 +1,237 @@
+"""A report and where it is written."""
+
+import base64
+import contextlib
+import html
+import importlib.util
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from vllm_spec_plugin.schema.errors import UserError
+from vllm_spec_tools.report.chart import AnyChart, picture
+from vllm_spec_tools.report.measurements import Measurements
+from vllm_spec_tools.report.provenance import command_line, machine_text, models_text
+from vllm_spec_tools.report.table import Table, escape_markdown
+
+SCHEMA = 4
+"""Of the JSON: 4 has percentiles and, from `bench`, `cells`; 3 has `measurements` in long format."""
+
+_WIDEST = 1000  # characters of a table in a file or pipe
+_STYLE = (
+    "body{font:15px/1.45 system-ui,sans-serif;max-width:75rem;margin:2rem auto;padding:0 1rem;color:#111}"
+    "table{border-collapse:collapse;margin:.5rem 0;display:block;overflow-x:auto}"
+    "th,td{padding:.2rem .6rem;border-bottom:1px solid #ccc;text-align:right}"
+    ".text{text-align:left}img{max-width:100%}.problem{color:#a00;font-weight:bold}"
+    ".note{color:#444}pre{background:#f4f4f4;padding:.6rem;white-space:pre-wrap}"
+)
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a tool found.
+
+    Attributes:
+        kind: the command, such as "bench".
+        title: what was measured.
+        provenance: what `provenance.provenance` gives.
+        conclusion: the answer in sentences, before any table.
+        tables: in order.
+        charts: in order; none is no picture.
+        notes: how it was measured and the limits, after the tables.
+        problems: reasons not to trust it.
+        measurements: every value.
+        data: further values for programs, as JSON takes them.
+    """
+
+    kind: str
+    title: str
+    provenance: Mapping[str, Any]
+    conclusion: Sequence[str] = ()
+    tables: Sequence[Table] = ()
+    charts: Sequence[AnyChart] = ()
+    notes: Sequence[str] = ()
+    problems: Sequence[str] = ()
+    measurements: Measurements = field(default_factory=Measurements)
+    data: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Files:
+    """Files to write; None is not written."""
+
+    markdown: Path | None = None
+    json: Path | None = None
+    csv: Path | None = None
+    png: Path | None = None
+    html: Path | None = None
+
+
+def check_files(files: Files, option: str = "--{}") -> None:
+    """Checks that files can be written, before anything is measured.
+
+    Args:
+        files: requested files.
+        option: name of the option of each format, with {} for its name.
+
+    Raises:
+        UserError: one has no folder, is a folder, or needs a package that is not installed.
+    """
+    for one in fields(files):
+        path: Path | None = getattr(files, one.name)
+        if path is None:
+            continue
+        check_output(option.format(one.name), path)
+        for package, formats in (("pandas", ("csv",)), ("matplotlib", ("png", "html"))):
+            if one.name in formats and importlib.util.find_spec(package) is None:
+                raise UserError(f"{option.format(one.name)} needs {package}: pip install 'vllm-spec-plugin[report]'")
+
+
+def check_output(option: str, path: Path | None) -> None:
+    """Checks that a file can be written; None is no file.
+
+    Raises:
+        UserError: it has no folder, or is one.
+    """
+    if path is None:
+        return
+    if not path.absolute().parent.is_dir():
+        raise UserError(f"{option} {path}: there is no folder {path.absolute().parent}")
+    if path.is_dir():
+        raise UserError(f"{option} {path}: is a folder; allowed: a file's name")
+
+
+def write(
+    report: Report,
+    *,
+    terminal: Console | None = None,
+    markdown: Path | None = None,
+    json: Path | None = None,
+    csv: Path | None = None,
+    png: Path | None = None,
+    html: Path | None = None,
+) -> None:
+    """Writes a report to all requested files.
+
+    Raises:
+        OSError: a file cannot be written.
+    """
+    if terminal is not None:
+        _show(report, terminal)
+    if json is not None:
+        json.write_text(as_json(report), encoding="utf-8")
+    if csv is not None:
+        report.measurements.frame().to_csv(csv, index=False)
+    image = picture(report.charts, report.title, _where(report)) if report.charts and (png or html) else None
+    if png is not None and image is not None:
+        png.write_bytes(image)
+    if markdown is not None:
+        address = picture_address(png, markdown) if image is not None else None
+        markdown.write_text(as_markdown(report, address), encoding="utf-8")
+    if html is not None:
+        html.write_text(as_html(report, image), encoding="utf-8")
+
+
+def as_json(report: Report) -> str:
+    """Returns every value with its provenance."""
+    values = {
+        "schema": SCHEMA,
+        "report": report.kind,
+        "title": report.title,
+        "provenance": dict(report.provenance),
+        "conclusion": list(report.conclusion),
+        "problems": list(report.problems),
+        **report.data,
+        "medians": report.measurements.summary(),
+        "measurements": [row._asdict() for row in report.measurements.rows()],
+    }
+    return json.dumps(values, indent=1) + "\n"
+
+
+def as_markdown(report: Report, picture: str | None) -> str:
+    """Returns the page: conclusion, picture, tables, how it was measured.
+
+    Args:
+        report: what was found.
+        picture: address of the PNG from the page; None is none.
+    """
+    where = filter(None, [models_text(report.provenance)])
+    parts = [f"# {report.title}", *map(escape_markdown, where)]
+    parts += [f"**{escape_markdown(problem)}**" for problem in report.problems]
+    parts += map(escape_markdown, report.conclusion)
+    if picture is not None:
+        parts.append(f"![{report.title}]({picture})")
+    parts += [table.markdown() for table in report.tables]
+    parts += [
+        *map(escape_markdown, report.notes),
+        f"```\n{command_line(report.provenance)}\n```",
+        machine_text(report.provenance),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def as_html(report: Report, image: bytes | None) -> str:
+    """Returns the page as one self-contained HTML file: no scripts, nothing from the net, all texts escaped.
+
+    Args:
+        report: what was found.
+        image: a PNG; None is none.
+    """
+    title = html.escape(report.title)
+    parts = [f"<h1>{title}</h1>", f"<p>{html.escape(models_text(report.provenance))}</p>"]
+    parts += [f"<p class=problem>{html.escape(problem)}</p>" for problem in report.problems]
+    parts += [f"<p>{html.escape(text)}</p>" for text in report.conclusion]
+    if image is not None:
+        parts.append(f'<img alt="{title}" src="data:image/png;base64,{base64.b64encode(image).decode()}">')
+    parts += [table.html() for table in report.tables]
+    parts += [f"<p class=note>{html.escape(note)}</p>" for note in report.notes]
+    parts.append(f"<pre>{html.escape(command_line(report.provenance))}</pre>")
+    parts.append(f"<p>{html.escape(machine_text(report.provenance))}</p>")
+    parts.append(f"<p class=note>Report {html.escape(report.kind)}, schema {SCHEMA}.</p>")
+    head = "<meta charset=utf-8><meta name=viewport content='width=device-width'>"
+    head += f"<title>{title}</title><style>{_STYLE}</style>"
+    body = "\n".join(parts)
+    return f"<!doctype html>\n<html lang=en><head>{head}</head>\n<body>\n{body}\n</body></html>\n"
+
+
+def picture_address(png: Path | None, page: Path) -> str | None:
+    """Returns the picture's address from the page; its whole path if it is not below the page's folder."""
+    if png is None:
+        return None
+    with contextlib.suppress(ValueError):
+        return png.absolute().relative_to(page.absolute().parent).as_posix()
+    return str(png)
+
+
+def _show(report: Report, console: Console) -> None:
+    console.print(Text(report.title, style="bold"), Text(_where(report), style="dim"), sep="\n")
+    for problem in report.problems:
+        console.print(Text(problem, style="bold red"))
+    for text in report.conclusion:
+        console.print(Text(text))
+    for table in report.tables:
+        console.print()
+        shown = table.rich()
+        wide = Console(file=console.file, width=_WIDEST, emoji=False)
+        needed = wide.measure(shown).maximum
+        if not console.is_terminal:
+            # A file or a pipe has no width: figures are not cut there.
+            wide.print(shown, width=max(console.width, needed), crop=False)
+        else:
+            for column in shown.columns[: table.text_columns] if needed > console.width else ():
+                column.width = column.min_width
+            console.print(shown)
+        if table.note:
+            console.print(Text(table.note, style="dim"))
+    for note in report.notes:
+        console.print()
+        console.print(Text(note))
+
+
+def _where(report: Report) -> str:
+    return "; ".join(filter(None, (models_text(report.provenance), machine_text(report.provenance, short=True))))

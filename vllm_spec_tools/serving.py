@@ -1,0 +1,334 @@
+"""Starts and stops `vllm serve`: for the demo, the tests, the benchmarks and `make serve`."""
+
+import argparse
+import contextlib
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import NoReturn, Self
+
+import httpx
+from rich.console import Console
+from rich.markup import escape
+
+from vllm_spec_plugin.compat.installed import installed_version, is_cpu_build
+from vllm_spec_plugin.register.version import check_vllm
+from vllm_spec_plugin.schema.errors import UserError
+from vllm_spec_tools.server_metrics import ServerMetrics
+
+HOST = "127.0.0.1"
+KV_SPACE = "VLLM_CPU_KVCACHE_SPACE"  # GiB of an engine's KV cache on a CPU
+_TAIL_LINES = 30
+_POLL_SECONDS = 0.2
+
+
+class ServerError(UserError, RuntimeError):
+    """A server could not be started; the message says why and shows the end of its log."""
+
+
+def runs_on_cpu() -> bool:
+    """Whether the installed vLLM is its CPU build.
+
+    Raises:
+        ConfigError: no supported vLLM is installed.
+    """
+    check_vllm()
+    return is_cpu_build(installed_version())
+
+
+def cpu_environment(offline: bool = True) -> dict[str, str]:
+    """What a vLLM process needs in its environment on a CPU; nothing where vLLM runs on a GPU.
+
+    Variables that are set already are left out, so that `os.environ | cpu_environment()` respects them.
+
+    Args:
+        offline: the model lies on this machine, so the Hugging Face hub is not contacted.
+    """
+    if not runs_on_cpu():
+        return {}
+    variables = {
+        # vLLM would keep a core for the API server, which is idle while a token is computed.
+        "VLLM_CPU_NUM_OF_RESERVED_CPU": "0",
+        KV_SPACE: "1",
+        "VLLM_NO_USAGE_STATS": "1",
+    }
+    if offline:
+        variables["HF_HUB_OFFLINE"] = "1"
+    # Intel's OpenMP keeps its threads spinning between operators: twice the tokens per second of GNU's.
+    openmp = Path(sys.prefix) / "lib" / "libiomp5.so"
+    if openmp.is_file():
+        variables["LD_PRELOAD"] = str(openmp)
+    return {name: value for name, value in variables.items() if name not in os.environ}
+
+
+def serve_command(
+    model: str | Path, speculative_config: str | Path | None, port: int, extra_args: Iterable[str] = ()
+) -> list[str]:
+    """The `vllm serve` command line, for the vLLM that is installed beside this interpreter.
+
+    Args:
+        model: a folder, or a name on the Hugging Face hub.
+        speculative_config: a path to a plugin.yaml, or JSON; None serves without speculation.
+        port: to listen on, on the loopback interface.
+        extra_args: further `vllm serve` arguments; they override options that are set here.
+
+    Raises:
+        ServerError: there is no `vllm` command, or no folder where `model` is plainly a path.
+        ConfigError: no supported vLLM is installed.
+    """
+    if str(model).startswith(("/", "./", "../", "~")) and not Path(model).is_dir():
+        raise ServerError(f"no model folder {model}")
+    executable = Path(sys.executable).parent / "vllm"
+    if not executable.is_file():
+        raise ServerError(f"no `vllm` command beside {sys.executable}: run `make setup`")
+    extra = list(extra_args)
+    given = {argument.split("=", 1)[0].replace("_", "-") for argument in extra if argument.startswith("--")}
+    options = {"--host": HOST, "--port": str(port)}
+    if speculative_config is not None:
+        options["--speculative-config"] = str(speculative_config)
+    if runs_on_cpu():
+        # bfloat16 has no fast path without AVX-512, and the memory a container reports may be less than it has.
+        options |= {"--dtype": "float32", "--gpu-memory-utilization": "0.5", "--max-model-len": "auto"}
+    chosen = [part for option, value in options.items() if option not in given for part in (option, value)]
+    return [str(executable), "serve", str(model), *chosen, *extra]
+
+
+def serving_environment(model: str | Path) -> dict[str, str]:
+    """This process's environment with what serving `model` needs in addition."""
+    return dict(os.environ) | cpu_environment(offline=Path(model).is_dir())
+
+
+def free_port() -> int:
+    """A TCP port of the loopback interface that nothing listens on now."""
+    with socket.socket() as listener:
+        listener.bind((HOST, 0))
+        port: int = listener.getsockname()[1]
+        return port
+
+
+class Server:
+    """A running `vllm serve`, as a context manager: answering when entered, gone when left.
+
+    Attributes:
+        model: the name to give in requests.
+        base_url: scheme, host and port, without a trailing slash or "/v1".
+        log_path: where the server's output goes. A log of its own choosing is deleted after a clean run.
+    """
+
+    def __init__(
+        self,
+        model: str | Path,
+        speculative_config: str | Path | None = None,
+        *,
+        port: int = 0,
+        extra_args: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
+        timeout: float = 300.0,
+        log_path: Path | None = None,
+        console: Console | None = None,
+    ) -> None:
+        """Prepares a server; nothing is started before the context is entered.
+
+        Args:
+            model: a folder, or a name on the Hugging Face hub.
+            speculative_config: a path to a plugin.yaml, or JSON; None serves without speculation.
+            port: 0 for one that is free.
+            extra_args: further `vllm serve` arguments.
+            environment: variables to set on top of `serving_environment`.
+            timeout: seconds to wait for the server's first answer.
+            log_path: file for the server's output; replaced if it exists.
+            console: where the progress is shown; standard error if not given.
+        """
+        self.model = str(model)
+        self.speculative_config = speculative_config
+        self.extra_args = tuple(extra_args)
+        self.environment = dict(environment or {})
+        self.timeout = timeout
+        self.port = port
+        self._deletes_log = log_path is None
+        self.log_path = log_path or Path(tempfile.gettempdir()) / f"vllm-serve-{os.getpid()}-{id(self):x}.log"
+        self._console = console or Console(stderr=True)
+        self._process: subprocess.Popen[bytes] | None = None
+        # A proxy that the environment names is not for a server on this machine.
+        self._client = httpx.Client(trust_env=False, timeout=10.0)
+
+    @property
+    def base_url(self) -> str:
+        return f"http://{HOST}:{self.port}"
+
+    def command(self) -> list[str]:
+        """The command line of the server process."""
+        return serve_command(self.model, self.speculative_config, self.port, self.extra_args)
+
+    def start(self) -> None:
+        """Starts the server and returns when it answers.
+
+        Raises:
+            ServerError: it ended before, or did not answer in time, or its port is taken. Nothing is left running.
+        """
+        if self.port == 0:
+            self.port = free_port()
+        else:
+            _check_port(self.port)
+        command = self.command()
+        try:
+            with self.log_path.open("wb") as log:
+                # In a session of its own: Ctrl-C reaches us alone, and its whole family can be ended at once.
+                self._process = subprocess.Popen(
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    env=serving_environment(self.model) | self.environment,
+                    start_new_session=True,
+                )
+            with self._console.status(f"starting vllm serve {escape(self.model)} (about a minute)"):
+                self._wait_until_healthy(self._process)
+        except BaseException:
+            self.stop(keep_log=True)
+            raise
+
+    def _wait_until_healthy(self, process: subprocess.Popen[bytes]) -> None:
+        deadline = time.monotonic() + self.timeout
+        while True:
+            if process.poll() is not None:
+                raise self._error(f"the server ended with exit status {process.returncode} before it answered")
+            try:
+                if self._client.get(f"{self.base_url}/health", timeout=2.0).is_success:
+                    return
+            except httpx.TransportError:
+                pass
+            if time.monotonic() > deadline:
+                raise self._error(f"the server did not answer within {self.timeout:.0f} s")
+            time.sleep(_POLL_SECONDS)
+
+    def _error(self, what: str) -> ServerError:
+        lines = self.log_path.read_text(errors="replace").splitlines()
+        tail = lines[-_TAIL_LINES:]
+        # vLLM ends with "Engine core initialization failed. See root cause above": show that cause as well.
+        named = re.compile(r"\b\w+(Error|Exception): ")
+        causes = [line for line in lines[:-_TAIL_LINES] if named.search(line) and "WARNING" not in line]
+        shown = [*dict.fromkeys(causes[-3:]), *(["..."] if causes else []), *tail]
+        text = "\n".join(f"  | {line}" for line in shown) or "  (it wrote nothing)"
+        return ServerError(f"{what}\n  command: {' '.join(self.command())}\n  log: {self.log_path}\n{text}")
+
+    def stop(self, grace: float = 20.0, keep_log: bool = False) -> None:
+        """Ends the server and every process it started; does nothing if it is not running.
+
+        Args:
+            grace: seconds it has to end by itself before it is killed.
+            keep_log: do not delete the log.
+        """
+        process, self._process = self._process, None
+        if process is None:
+            return
+        try:
+            if process.poll() is None:
+                # Only the parent is told: it then ends its children in order, without a traceback from each.
+                process.terminate()
+                process.wait(grace)
+        except subprocess.TimeoutExpired:
+            keep_log = True
+        finally:
+            _kill_group(process)
+        if self._deletes_log and not keep_log:
+            self.log_path.unlink(missing_ok=True)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop(keep_log=kind is not None)
+        self._client.close()
+
+    def cpu_seconds(self) -> float:
+        """CPU time of the server's processes so far, all cores together; 0 where /proc does not tell."""
+        ticks = 0
+        for path in Path("/proc").glob("[0-9]*/stat"):
+            # A process may end meanwhile. Its name, in brackets, may hold blanks.
+            with contextlib.suppress(OSError):
+                fields = path.read_text().rpartition(")")[2].split()
+                if self._process is not None and int(fields[3]) == self._process.pid:
+                    ticks += int(fields[11]) + int(fields[12])
+        return ticks / os.sysconf("SC_CLK_TCK")
+
+    def metrics(self) -> dict[str, float]:
+        """The server's Prometheus samples by name, summed over labels; histogram buckets are left out."""
+        response = self._client.get(f"{self.base_url}/metrics")
+        response.raise_for_status()
+        return dict(ServerMetrics.parse(response.text).totals)
+
+
+def _check_port(port: int) -> None:
+    with socket.socket() as listener:
+        # As servers do: a port whose last connections are still closing can be listened on.
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((HOST, port))
+        except OSError as error:
+            raise ServerError(f"port {port} cannot be listened on ({error.strerror}): choose another") from None
+
+
+def _kill_group(leader: subprocess.Popen[bytes]) -> None:
+    """Kills what is left of a process group and waits until it is gone."""
+    # In a container without an init, dead processes stay listed: the wait is bounded.
+    deadline = time.monotonic() + 0.5
+    try:
+        os.killpg(leader.pid, signal.SIGKILL)
+        leader.wait()
+        while time.monotonic() < deadline:
+            os.killpg(leader.pid, 0)
+            time.sleep(0.05)
+    except ProcessLookupError:
+        leader.wait()
+
+
+def _exec_serve(arguments: Sequence[str]) -> NoReturn:
+    """Becomes `vllm serve`: the terminal's signals then reach it directly."""
+    parser = argparse.ArgumentParser(
+        prog="python -m vllm_spec_tools.serving",
+        description="Run `vllm serve` in the foreground with a plugin.yaml. Other options go to `vllm serve`.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--config", help="a plugin.yaml, or JSON; without it there is no speculation")
+    parser.add_argument("--model", help="a folder or a name on the Hugging Face hub (default: the bundled target)")
+    parser.add_argument("--port", type=int, default=8000)
+    options, extra = parser.parse_known_args(arguments)
+    if options.config is not None and not Path(options.config).is_file() and not _is_json(options.config):
+        parser.error(f"--config {options.config}: no such file in {Path.cwd()}")
+    if options.model is None:
+        from vllm_spec_plugin.models import model_path
+
+        options.model = str(model_path("target"))
+    try:
+        _check_port(options.port)
+        command = serve_command(options.model, options.config, options.port, extra)
+        environment = serving_environment(options.model)
+    except UserError as error:
+        parser.exit(2, f"error: {error}\n")
+    print(" ".join(command), flush=True)
+    os.execve(command[0], command, environment)
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True
+
+
+if __name__ == "__main__":
+    _exec_serve(sys.argv[1:])

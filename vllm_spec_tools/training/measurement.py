@@ -1,0 +1,117 @@
+"""How often heads are right, on text that they have not seen."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from vllm_spec_plugin.proposers.medusa.checkpoint import NUM_RANKS
+from vllm_spec_plugin.proposers.medusa.heads import MedusaHeads
+from vllm_spec_tools.training.backbone import Backbone
+from vllm_spec_tools.training.objective import Lesson
+from vllm_spec_tools.training.rows import Row, batches_once
+
+MAX_PATHS = 256
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """Ranks of the right tokens, from 0; everything from NUM_RANKS on is NUM_RANKS.
+
+    Attributes:
+        rows: per row of text [1 + num_heads, positions] int64: first of the token after the position with the target
+            itself, then of the tokens after that with the heads.
+        loss: of each head, nats per position.
+    """
+
+    rows: tuple[torch.Tensor, ...]
+    loss: tuple[float, ...]
+
+    @property
+    def together(self) -> torch.Tensor:
+        """[1 + num_heads, positions] int64."""
+        return torch.cat(self.rows, 1)
+
+
+def rank_of(logits: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
+    """How many entries are above each row's token, at most NUM_RANKS.
+
+    Args:
+        logits: [positions, vocab_size].
+        tokens: [positions] int64.
+    """
+    of_tokens = logits.gather(-1, tokens[:, None])
+    return (logits > of_tokens).sum(-1).clamp_(max=NUM_RANKS)
+
+
+@torch.no_grad()
+def rank_rows(backbone: Backbone, heads: MedusaHeads, rows: Sequence[Row], batch_tokens: int, *, soft: bool) -> Ranks:
+    """Ranks at all positions of `rows` that have all the tokens to be guessed."""
+    ranks: list[torch.Tensor] = []
+    losses = torch.zeros(heads.num_heads)
+    for batch in batches_once(rows, batch_tokens):
+        lesson = Lesson(backbone, batch, heads.num_heads, soft=soft)
+        pieces = [torch.zeros(1 + heads.num_heads, 0, dtype=torch.int64)]
+        for positions in lesson.chunks():
+            guesses = heads(lesson.states[positions])
+            piece = [rank_of(lesson.logits[positions], lesson.tokens[positions + 1])]
+            piece += [rank_of(guess, lesson.tokens[positions + 2 + head]) for head, guess in enumerate(guesses)]
+            pieces.append(torch.stack(piece).cpu())
+            losses += lesson.errors(guesses, positions)[0].cpu()
+        row_of = lesson.positions.cpu() // batch.tokens.shape[1]
+        counts = torch.bincount(row_of, minlength=len(batch.lengths)).tolist()
+        ranks += [row for row in torch.cat(pieces, 1).split(counts, 1) if row.shape[1]]
+    count = max(1, sum(row.shape[1] for row in ranks))
+    return Ranks(tuple(ranks), tuple((losses / count).tolist()))
+
+
+def accuracy(ranks: torch.Tensor) -> list[list[float]]:
+    """Probability of each rank below NUM_RANKS, for each line of `ranks`.
+
+    Args:
+        ranks: [lines, positions].
+    """
+    positions = max(1, ranks.shape[1])
+    return [(torch.bincount(line, minlength=NUM_RANKS)[:NUM_RANKS] / positions).tolist() for line in ranks]
+
+
+def likeliest_paths(ranks: torch.Tensor, max_paths: int = MAX_PATHS) -> list[tuple[list[int], float]]:
+    """Probabilities that the first heads' right tokens have exactly these ranks, for the likeliest paths.
+
+    Args:
+        ranks: [num_heads, positions], heads only.
+        max_paths: maximum number of paths.
+
+    Returns:
+        Likeliest first, every prefix of a path before it.
+    """
+    counts: Counter[tuple[int, ...]] = Counter()
+    for position in zip(*ranks.tolist(), strict=True):
+        for depth in range(1, 1 + len(position)):
+            if position[depth - 1] >= NUM_RANKS:
+                break
+            counts[position[:depth]] += 1
+    order = sorted(counts.items(), key=lambda item: (-item[1], len(item[0]), item[0]))
+    return [(list(path), count / ranks.shape[1]) for path, count in order[:max_paths]]
+
+
+def tokens_per_step(rows: Sequence[torch.Tensor]) -> float:
+    """Tokens that a target gains per pass when each head drafts its best token, on the text that it wrote.
+
+    A step at position t gains the token t+1 and as many of those after as the first heads get right; the next one is
+    at the last token gained but one. That is what serving does: at temperature 0 exactly, at others because a certain
+    draft is accepted if and only if the token drawn is equal.
+
+    Args:
+        rows: as in `Ranks.rows`.
+    """
+    steps = tokens = 0
+    for row in rows:
+        right = (row[1:] == 0).long().cumprod(0).sum(0).tolist()
+        position = 0
+        while position < len(right):
+            steps += 1
+            tokens += 1 + right[position]
+            position += 1 + right[position]
+    return tokens / max(1, steps)
