@@ -1,5 +1,6 @@
 """Chooses draft lengths for the most expected tokens per second of the batch, K = 0 included."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -24,10 +25,11 @@ _MAX_REST = 16
 _MEASURED_EACH = 4
 # Maximum share of a step's time that verification may add in a step with prompts.
 _MAX_DELAY = 0.15
-# Maximum steps for which a plan with drafts that gain is reused; seconds of planning, and its maximum share of a step.
-_MAX_REUSED, _PLANNING, _PLANNING_SHARE = 3, 1e-4, 0.01
-# Minimum accepted draft tokens of a step for its plan to be reused, as a share of the expected ones.
-_MIN_AS_EXPECTED = 0.7
+# Seconds of a plan and of learning from a step, also per request (`python -m benchmarks.native_host`); their share of
+# the time while drafts gain; maximum steps for which a plan is reused to keep that.
+_PLANNING, _PLANNING_PER_REQUEST, _PLANNING_SHARE, _MAX_REUSED = 5e-4, 1.5e-5, 0.01, 7
+# A reused plan ends if this many standard deviations fewer tokens are accepted than this share of the expected ones.
+_MIN_AS_EXPECTED, _TOLERANCE = 0.7, 2.0
 
 
 @dataclass
@@ -39,12 +41,14 @@ class _Kept:
         turns: turns of each request.
         num_tokens: draft tokens of all turns.
         steps_left: number of further steps for which it may be used.
+        lacking: accepted draft tokens that are missing so far.
     """
 
     made_for: tuple[object, ...]
     turns: list[Turns]
     num_tokens: int
     steps_left: int
+    lacking: float = 0.0
 
 
 class OptimalControl:
@@ -139,7 +143,7 @@ class OptimalControl:
     def plan(self, requests: Sequence[DraftRequest], batch: Batch) -> list[Turns]:
         """Returns each request's turns, within its limits.
 
-        Where steps are fast and drafting is known to gain, a plan is reused in a few steps of the same batch.
+        Where steps are fast and drafting is known to gain, a plan is reused in further steps of the same batch.
         """
         if not requests:
             self.forecast = None
@@ -166,7 +170,8 @@ class OptimalControl:
         self._rest = 0 if value.positions else min(max(2 * self._rest, 1), _MAX_REST)
         self._rest_left, self._num_resting = self._rest, batch.num_requests
         if value.positions and self._comparison.is_sure(batch.num_requests):
-            num_steps = min(int(_PLANNING / (_PLANNING_SHARE * plain_seconds)), _MAX_REUSED)
+            planning = _PLANNING + _PLANNING_PER_REQUEST * len(requests)
+            num_steps = min(int(planning / (_PLANNING_SHARE * plain_seconds)), _MAX_REUSED)
             self._kept = _Kept(made_for, turns, int(lengths.sum()), num_steps)
         decode_seconds = plain_seconds
         if batch.base_tokens != num_outputs:
@@ -213,9 +218,19 @@ class OptimalControl:
         self._num_unlearned = 0
 
     def measured(self, step: Measured) -> None:
-        """Updates cost models and the comparison by a finished step."""
+        """Updates cost models and the comparison by a finished step; of those with a reused plan, by the last ones."""
         self._num_unlearned += 1
         drafts = any(drafting.longest for drafting in step.drafting)
+        expected = float(step.num_accepted)
+        if step.forecast is not None:
+            expected = step.forecast.tokens - step.forecast.plain_tokens
+            if kept := self._kept:
+                kept.lacking += _MIN_AS_EXPECTED * expected - step.num_accepted
+                if kept.lacking > _TOLERANCE * math.sqrt(max(expected, 0.0)):
+                    self._kept = None
+                # Whatever came of it, as the comparison needs a fair sample.
+                if kept.steps_left > 0 and drafts and step.has_drafts:
+                    return
         drafting_seconds = sum([drafting.seconds for drafting in step.drafting])
         drafter = [(each.longest, each.num_drafted, step.is_uneven) for each in step.drafting if not each.is_timed]
         self.step_cost.observe(
@@ -230,11 +245,6 @@ class OptimalControl:
         for proposer, drafting in zip(self.proposers, step.drafting, strict=True):
             proposer.measured(drafting)
             catch_up += min(drafting.caught_up * proposer.draft_cost.catch_up_seconds, drafting.seconds)
-        expected = float(step.num_accepted)
-        if step.forecast is not None:
-            expected = step.forecast.tokens - step.forecast.plain_tokens
-            if step.num_accepted < _MIN_AS_EXPECTED * expected:
-                self._kept = None
         compared = ComparedStep(
             step.num_tokens - step.num_drafts,
             step.num_requests,

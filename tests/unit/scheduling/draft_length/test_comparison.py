@@ -50,7 +50,10 @@ def test_a_loss_is_left_within_fifty_steps() -> None:
 
 
 def test_alternating_traffic_is_drafted_for_while_it_pays() -> None:
-    """Predictable for 400 steps, then not; means of 12 seeds. A bad phase costs 9%, all of it at its beginning."""
+    """Predictable for 400 steps, then not; means of 12 seeds. A bad phase costs 9.5%, all of it at its beginning.
+
+    One percent of that is as plans are reused; the time of planning, which that saves, is not simulated.
+    """
     server = server_with(0.001)
     phases = (0.9, 0.1)
     outcomes = [
@@ -59,7 +62,7 @@ def test_alternating_traffic_is_drafted_for_while_it_pays() -> None:
     ]
     for phase in range(4):
         rate = np.mean([outcome.rate(400 * phase, 400 * (phase + 1)) for outcome in outcomes])
-        assert rate >= (0.91 if phase % 2 else 1.7) * 4 / fast(4)
+        assert rate >= (0.9 if phase % 2 else 1.7) * 4 / fast(4)
 
 
 def test_a_plan_without_drafts_stands_for_ever_more_steps_of_the_same_batch(monkeypatch: pytest.MonkeyPatch) -> None:
