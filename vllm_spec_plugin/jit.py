@@ -24,19 +24,9 @@ def compiled(function: Callable[P, R]) -> Callable[P, R]:
 
     numba detects edits of the function's file, not of files with functions that it calls: after editing one of these,
     touch the file that calls it (installing writes both).
-    """
-    return _compiled(function, error_model="numpy")
 
-
-def compiled_sum(function: Callable[P, R]) -> Callable[P, R]:
-    """Compiles as `compiled`, and adds in any order, which vector instructions need."""
-    return _compiled(function, fastmath={"reassoc"})
-
-
-def _compiled(function: Callable[P, R], **options: Any) -> Callable[P, R]:
-    """Caches where numba does, else in vLLM's cache folder; without a cache where neither is writable.
-
-    numba takes NUMBA_CACHE_DIR, the package's folder, or the user's cache folder (XDG_CACHE_HOME, ~/.cache).
+    numba caches in NUMBA_CACHE_DIR, the package's folder, or the user's cache folder (XDG_CACHE_HOME, ~/.cache). Where
+    it cannot, the cache is in vLLM's folder; there is none if that is not writable either.
     """
     global _has_warned
     settings: Any = numba.config
@@ -44,7 +34,7 @@ def _compiled(function: Callable[P, R], **options: Any) -> Callable[P, R]:
     for folder in [given, f"{root}/numba"] if root else [given]:
         settings.CACHE_DIR = folder
         try:
-            return cast(Callable[P, R], numba.njit(cache=True, **options)(function))
+            return cast(Callable[P, R], numba.njit(cache=True, error_model="numpy")(function))
         except RuntimeError:  # no folder is writable
             pass
         finally:
@@ -55,4 +45,4 @@ def _compiled(function: Callable[P, R], **options: Any) -> Callable[P, R]:
             "no writable folder for compiled code: every start compiles it again, which takes longer; set "
             "NUMBA_CACHE_DIR or VLLM_CACHE_ROOT to a writable folder"
         )
-    return cast(Callable[P, R], numba.njit(**options)(function))
+    return cast(Callable[P, R], numba.njit(error_model="numpy")(function))

@@ -62,10 +62,7 @@ def residual_of_one_token() -> Iterator[None]:
 @contextlib.contextmanager
 def block_ends_at_first_failure() -> Iterator[None]:
     """The tests of a block end at the first that fails, where later ones should be made, too."""
-    with (
-        mock.patch.object(block, "_on_cpu", block._on_gpu),
-        mock.patch.object(block, "_largest", lambda passes, columns: passes.long().cumprod(1).sum(1)),
-    ):
+    with mock.patch.object(block, "_largest", lambda passes, columns: passes.long().cumprod(1).sum(1)):
         yield
 
 

@@ -10,18 +10,18 @@ import pytest
 CODE = """
 import logging
 logging.basicConfig()
-from vllm_spec_plugin.jit import compiled, compiled_sum
+from vllm_spec_plugin.jit import compiled
 
 @compiled
 def half(x: float) -> float:
     return x / 2
 
-@compiled_sum
-def total(values: tuple[float, float]) -> float:
-    return values[0] + values[1]
+@compiled
+def double(x: float) -> float:
+    return x * 2
 
 import numba
-print(half(3.0), total((1.0, 2.0)), numba.config.CACHE_DIR)
+print(half(3.0), double(1.5), numba.config.CACHE_DIR)
 """
 
 

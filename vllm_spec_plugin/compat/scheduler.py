@@ -1,20 +1,17 @@
 """vLLM's scheduler: the base class, one of its switches, and its messages to the workers and the frontend."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.outputs import DraftTokenIds, LogprobsLists
 
-from vllm_spec_plugin.compat.patching import wrap
-
 __all__ = [
     "DraftTokenIds",
     "Scheduler",
     "StreamToken",
     "append_blocks",
-    "ask_for_drafts_when_expected",
     "disable_placeholder_drafts",
     "merge_metadata",
     "set_stream_tokens",
@@ -33,23 +30,6 @@ def disable_placeholder_drafts(scheduler: Any) -> None:
     drafts. It pads only while this table of draft lengths by batch size is absent.
     """
     scheduler.dynamic_sd_lookup = [scheduler.num_spec_tokens] * (scheduler.max_num_running_reqs + 1)
-
-
-def ask_for_drafts_when_expected() -> None:
-    """Stops vLLM from asking the workers for drafts after steps that make none, by the scheduler's `expects_drafts`.
-
-    It is a message and its answer in each step; with several ranks vLLM waits for it.
-    """
-    from vllm.v1.engine.core import EngineCore
-
-    def replace(original: Callable[..., None]) -> Callable[..., None]:
-        def post_step(self: Any, model_executed: bool) -> None:
-            if getattr(self.scheduler, "expects_drafts", True):
-                original(self, model_executed)
-
-        return post_step
-
-    wrap(EngineCore, "post_step", replace)
 
 
 def append_blocks(scheduler: Any, scheduler_output: Any, block_ids: dict[str, tuple[list[int], ...]]) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from vllm_spec_plugin.compat.kv_cache import Request, hash_next_token, kv_cache_manager_in_place
-from vllm_spec_plugin.compat.scheduler import DraftTokenIds, ask_for_drafts_when_expected
+from vllm_spec_plugin.compat.scheduler import DraftTokenIds
 from vllm_spec_plugin.config.settings import config_in
 from vllm_spec_plugin.kv.manager import SpecKVCacheManager
 from vllm_spec_plugin.kv.tree_forks import TreeForks
@@ -31,9 +31,6 @@ class SpecScheduler(SpecScheduling):
     or hold blocks of earlier drafts.
 
     With a KV connector block tables are vLLM's, as connectors keep their own copies, which only grow.
-
-    Attributes:
-        expects_drafts: whether the latest planned step makes drafts, or verifies some: then the workers are asked.
     """
 
     kv_cache_manager: SpecKVCacheManager
@@ -47,8 +44,6 @@ class SpecScheduler(SpecScheduling):
         counters = CountersByMethod()
         control = create_control(config, self.max_num_scheduled_tokens)
         self._connect(config, DraftLengthAdapter(control, config, self.max_model_len, counters), counters)
-        ask_for_drafts_when_expected()
-        self.expects_drafts = True
         self._blocks = DraftBlocks(self, self.kv_cache_manager, self._adapter, config, self._counters)
         self._forks = TreeForks(self.kv_cache_manager, config)
         # With a fixed length drafts are always verified.
@@ -71,7 +66,6 @@ class SpecScheduler(SpecScheduling):
         if self._drafted:
             self._drafted.difference_update(output.num_scheduled_tokens)
         turns = self._adapter.plan(output, self.running, self._blocks.max_step_tokens)
-        self.expects_drafts = bool(turns or output.scheduled_spec_decode_tokens)
         forks: dict[str, Forks] = {}
         if self._manages_kv:
             self._blocks.reserve(output, turns)

@@ -34,7 +34,7 @@ def accept_blocks(
     Failed tests are part of the decision, so their noise must not decide later steps. The uniforms of a seeded request
     are those of the step's first output position, one per draft token, and every step begins at another position.
 
-    On a GPU the host reads nothing back. On a CPU only tests that can decide are made.
+    The host reads nothing back from the device.
 
     Args:
         probs: [num_rows, vocab_size] float32, p.
@@ -53,45 +53,7 @@ def accept_blocks(
     """
     if draft_probs is None:
         raise ValueError("block verification needs sampled drafts: greedy ones are verified token by token")
-    on_device = _on_cpu if probs.device.type == "cpu" else _on_gpu
-    uniforms = noise.uniform(rows.draft_first, rows.draft_offset)
-    return on_device(probs, p, tokens, lengths, draft_probs, rows, uniforms)
-
-
-def _on_cpu(
-    probs: torch.Tensor,
-    p: torch.Tensor,
-    tokens: torch.Tensor,
-    lengths: torch.Tensor,
-    draft_probs: torch.Tensor | SparseProbs,
-    rows: Rows,
-    uniforms: torch.Tensor,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Returns the result of `accept_blocks`, in compiled code: many operations on few numbers take long in torch."""
-    # A GPU needs no numba.
-    from vllm_spec_plugin.verification.block_cpu import accept
-
-    if isinstance(draft_probs, SparseProbs):
-        q = probs.new_empty(0, 0), draft_probs.token_ids, draft_probs.probs
-    else:
-        q = draft_probs, tokens.new_empty(0, 0), probs.new_empty(0, 0)
-    num_accepted, weight = torch.empty_like(lengths), probs.new_empty(len(lengths))
-    given = (probs, p, tokens, *q, uniforms, lengths, rows.first, rows.draft_start, num_accepted, weight)
-    # numba compiles again for another memory layout.
-    accept(*(tensor.contiguous().numpy() for tensor in given))
-    return num_accepted, weight
-
-
-def _on_gpu(
-    probs: torch.Tensor,
-    p: torch.Tensor,
-    tokens: torch.Tensor,
-    lengths: torch.Tensor,
-    draft_probs: torch.Tensor | SparseProbs,
-    rows: Rows,
-    noises: torch.Tensor,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Returns the result of `accept_blocks`, without a wait for the device."""
+    noises = noise.uniform(rows.draft_first, rows.draft_offset)
     request, column, columns = rows.draft_request, rows.draft_offset, rows.columns
     q = token_probs(draft_probs, tokens)
     uniforms = torch.ones(len(rows.first), rows.width - 1, dtype=torch.float64, device=p.device)

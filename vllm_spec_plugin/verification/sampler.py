@@ -70,10 +70,6 @@ class SpecRejectionSampler(torch.nn.Module):
         self.lenience = lenience
         self.method = method
         self.positions = OutputPositions()
-        if device is not None and device.type == "cpu" and method == "block":
-            from vllm_spec_plugin.verification.block_cpu import compile_now
-
-            compile_now()
         self._counts_outputs = counts_outputs
 
     def forward(

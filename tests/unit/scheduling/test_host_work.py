@@ -5,11 +5,9 @@ from collections import Counter
 from types import SimpleNamespace
 
 import pytest
-from vllm.v1.engine.core import EngineCore
 
 from tests.unit.scheduling.cases import FULL, prompt, request
 from tests.unit.scheduling.steps import HEADS, Core, add, branching
-from vllm_spec_plugin.compat.scheduler import ask_for_drafts_when_expected
 from vllm_spec_plugin.kv.manager import SpecKVCacheManager
 from vllm_spec_plugin.kv.tree_forks import TreeForks
 from vllm_spec_plugin.messages import NO_PLAN, plan_of
@@ -76,11 +74,9 @@ def test_a_step_without_drafts_does_no_work_for_them(monkeypatch, proposer):
         core.step(num_accepted=1, num_branches=1 if proposer is HEADS else 0)
     counted = {name for of_owner in calls for name in of_owner}
     assert {"rollback", "plan", "verified", "at", "_count_acceptance", "_cut_drafts"} <= counted
-    assert core.scheduler.expects_drafts
     control.is_on = False
     # The drafts that wait are verified, and what they did not need is given back.
     core.step(num_accepted=1, num_drafts=0)
-    assert core.scheduler.expects_drafts
     core.step(num_drafts=0)
     monkeypatch.undo()
     calls = [count_calls(monkeypatch, owner, *names) for owner, names in WORK]
@@ -89,25 +85,8 @@ def test_a_step_without_drafts_does_no_work_for_them(monkeypatch, proposer):
     for _ in range(4):
         core.step(num_drafts=0)
         assert plan_of(core.output) is NO_PLAN
-        assert not core.scheduler.expects_drafts
         assert len(core.output.num_scheduled_tokens) == 3
     assert not sum(calls, Counter())
-
-
-def test_workers_are_asked_for_drafts_after_steps_that_may_have_made_some():
-    ask_for_drafts_when_expected()
-    asked = []
-    executor = SimpleNamespace(take_draft_token_ids=lambda: asked.append(True))
-    for scheduler in ({"expects_drafts": True}, {"expects_drafts": False}, {}):
-        engine_core = SimpleNamespace(
-            scheduler=SimpleNamespace(**scheduler),
-            model_executor=executor,
-            check_for_draft_tokens=True,
-            async_scheduling=False,
-        )
-        EngineCore.post_step(engine_core, True)
-    # With vLLM's own scheduler, which has no such attribute, always.
-    assert len(asked) == 2
 
 
 def test_only_requests_with_drafts_are_rolled_back(monkeypatch):

@@ -117,29 +117,6 @@ def test_rows_of_large_vocabularies_are_compared_as_those_of_small_ones(rng, mon
         torch.testing.assert_close(found, expected)
 
 
-@pytest.mark.parametrize("shape", ["dense", "sparse"])
-@random_cases(5, 50)
-def test_a_cpu_decides_as_a_gpu_does(rng, shape):
-    """Ragged drafts over vocabularies of several chunks, requests that are excluded, and tokens with p or q = 0."""
-    cpu, vocab_size = torch.device("cpu"), int(rng.choice([3, 700, 5000]))
-    counts = rng.integers(0, 9, size=40).tolist()
-    rows = Rows.of(counts, cpu)
-    p = torch.tensor(rng.dirichlet(np.full(vocab_size, 0.3), size=len(rows.request)), dtype=torch.float32)
-    # Near p, so that many tests are open.
-    q = p[rows.draft_row] * torch.tensor(rng.uniform(0.2, 2, size=(sum(counts), vocab_size))).float()
-    q /= q.sum(-1, keepdim=True)
-    tokens = torch.multinomial(q, 1).squeeze(1)
-    p[rows.draft_row[::7], tokens[::7]] = 0
-    q[3::11, tokens[3::11]] = 0
-    lengths = torch.tensor([int(rng.integers(0, count + 1)) for count in counts])
-    args = p, p[rows.draft_row, tokens], tokens, lengths, probs_of(q.numpy(), shape, vocab_size, cpu), rows
-    for _ in range(20):
-        uniforms = torch.tensor(rng.random(len(tokens)))
-        (count, weight), (expected, expected_weight) = (f(*args, uniforms) for f in (block._on_cpu, block._on_gpu))
-        assert count.tolist() == expected.tolist()
-        torch.testing.assert_close(weight, expected_weight)
-
-
 def texts_of_steps(target, draft, num_tokens, depth, seeds, noise_class):
     """[n, num_tokens]: texts of seeded requests, whose tokens depend on the one before; steps until each has enough."""
     rng, n, vocab_size = np.random.default_rng(11), len(seeds), target.shape[1]

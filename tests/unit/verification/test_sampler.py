@@ -2,12 +2,10 @@
 
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 import torch
 
 from tests.pretended_gpu import pretended, waits
-from tests.unit.verification.cases import random_case, verify_many
 from vllm_spec_plugin.verification.chain import NO_TOKEN
 from vllm_spec_plugin.verification.topology import chain, topology
 
@@ -168,15 +166,3 @@ def test_lenience_is_no_matter_of_trees():
     sampler = SpecRejectionSampler(Gathering(), lenience=0.01)
     output = sampler(step([2, 1, 3, 4]), None, logits, metadata([0.0]), [FORK])
     assert output.sampled_token_ids.tolist() == [[0, -1, -1]]
-
-
-def test_on_a_cpu_block_verification_is_compiled_before_the_first_step():
-    cpu = torch.device("cpu")
-    SpecRejectionSampler(None, device=cpu)
-    from vllm_spec_plugin.verification.block_cpu import accept
-
-    before = list(accept.signatures)  # type: ignore[attr-defined]
-    for shape in ("dense", "sparse"):
-        verify_many(random_case(np.random.default_rng(1)), shape, 3, cpu, method="block")
-    assert accept.signatures == before  # type: ignore[attr-defined]
-    assert len(before) == 1
