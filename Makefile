@@ -22,7 +22,7 @@ PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3; do \
 	"$$python" -c 'import sys, ensurepip; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' 2>/dev/null \
 	&& echo "$$python" && break; done)
 
-.PHONY: help setup demo serve test test-slice test-unit test-full test-pages matrix v2 seams docs figures loadtest lint format clean
+.PHONY: help setup demo serve test test-slice test-unit test-full test-gpu test-pages matrix v2 seams docs figures loadtest lint format clean
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  %-10s %s\n", $$1, $$2 }'
@@ -110,6 +110,12 @@ test-full: setup ## Run every test with full-size samples
 	VLLM_SPEC_FULL=1 $(UNIT)
 	VLLM_SPEC_FULL=1 $(ENGINE)
 	VLLM_SPEC_FULL=1 $(ALONE)
+
+# What is worth most comes first; each test writes its result as it ends.
+test-gpu: setup ## Test on a GPU: kernels, engines of both runners side by side; results in build/gpu.jsonl
+	@mkdir -p build
+	$(PYTEST) tests/unit/verification --device cuda -q
+	$(PYTEST) tests/gpu --results build/gpu.jsonl
 
 test-pages: setup docs ## Open reports and the documentation site in headless Chromium; pictures in build/pages
 	@command -v chromium >/dev/null && command -v chromedriver >/dev/null || { echo "error: apt-get install chromium chromium-driver" >&2; exit 1; }

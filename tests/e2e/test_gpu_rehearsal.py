@@ -1,0 +1,52 @@
+"""What runs on a GPU runs on a CPU, small: tests, padded models and the comparison of arms."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.engine, pytest.mark.whole_machine]
+ROOT = Path(__file__).parents[2]
+
+
+def run(*words: str | Path) -> str:
+    """Runs a module in the repository; returns its output."""
+    environment = os.environ | {"VLLM_CPU_KVCACHE_SPACE": "1", "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", *map(str, words)]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    return done.stdout
+
+
+def lines_of(path: Path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_tests_of_engines(tmp_path):
+    run("pytest", "tests/gpu", "--rehearse", "--results", tmp_path / "results.jsonl", "-q", "-p", "no:cacheprovider")
+    found = lines_of(tmp_path / "results.jsonl")
+    assert {line["outcome"] for line in found} <= {"passed", "skipped"}
+    equal = [line for line in found if line["test"].startswith("test_greedy") and line["outcome"] == "passed"]
+    assert len(equal) == 3
+    assert all(sum(line["drafts"]) > 0 for line in equal)
+
+
+def test_arms_on_padded_models(tmp_path):
+    models, out = tmp_path / "models", tmp_path / "results.jsonl"
+    run("benchmarks.gpu.padding", models, "--size", "tiny", "--dtype", "float32")
+    arms = ("--arm", "none, V2", "--arm", "draft_model, optimal, V2", "--arm", "own draft_model, optimal")
+    sizes = ("--levels", "2", "--tokens", "24", "--dtype", "float32", "--workload", "easy")
+    shown = run("benchmarks.gpu.run", models, out, *arms, *sizes)
+    found = [line for line in lines_of(out) if "figures" in line]
+    assert [line["arm"] for line in found] == ["none, V2", "draft_model, optimal, V2", "own draft_model, optimal, V1"]
+    assert all(line["outputs"]["different"] == 0 < line["outputs"]["equal"] for line in found)
+    assert shown.splitlines()[-4].startswith("| none, V2 | 1.00 |")
+
+
+def test_times_of_verification(tmp_path):
+    run("benchmarks.gpu.verification", tmp_path / "v.jsonl", "--vocab-sizes", "512", "--batches", "2", "--rounds", "2")
+    (line,) = lines_of(tmp_path / "v.jsonl")
+    assert set(line["milliseconds"]) == {"token", "block", "tree"}
