@@ -2,7 +2,6 @@
 
 import logging
 import time
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -17,17 +16,14 @@ from vllm_spec_plugin.scheduling.draft_length.control import (
     Drafting,
     DraftLengthControl,
     DraftRequest,
-    Forecast,
 )
 from vllm_spec_plugin.scheduling.draft_limits import DraftLimits
-from vllm_spec_plugin.scheduling.planned_step import UNMEASURED, PlannedStep
 from vllm_spec_plugin.scheduling.request_gate import why_without_drafts
+from vllm_spec_plugin.scheduling.step_ledger import Step, StepLedger
 from vllm_spec_plugin.scheduling.uncomputed import UncomputedTokens
 from vllm_spec_plugin.turns import Turns, asked, length_of
 
 logger = logging.getLogger("vllm.vllm_spec_plugin")
-
-_NO_TURNS: dict[str, Turns] = {}
 
 
 class DraftLengthAdapter:
@@ -38,9 +34,11 @@ class DraftLengthAdapter:
     Work per request is done only for requests that may have drafts, in steps for which the policy plans drafts. A
     policy whose plans depend on limits alone (`is_constant`) is called once per combination of limits.
 
+    A step goes through `started`, `plan`, `take_step`, `verified`, `ended` and, if it drafts, `drafted`.
+
     Attributes:
         control: the policy.
-        latest: turns of each request with turns in the latest plan.
+        ledger: steps that were planned and have not ended.
         pending: turns and source of requests that had turns in the latest step that sampled them.
     """
 
@@ -56,7 +54,7 @@ class DraftLengthAdapter:
             counters: counters to which decisions are added.
         """
         self.control = control
-        self.latest = _NO_TURNS
+        self.ledger = StepLedger()
         self._proposers = config.proposers
         self._methods = [proposer.method for proposer in config.proposers]
         self._decisions = DecisionCounters(counters, config.proposer.method, self._methods)
@@ -72,15 +70,8 @@ class DraftLengthAdapter:
         # Not needed for one proposer with a constant policy.
         self.pending: dict[str, tuple[Turns, int | None]] = {}
         self._tracks_sources = not control.is_constant or len(self._proposers) > 1
-        # Steps that were planned and whose outcome is not known, and the latest one whose outcome is.
-        self._planned: deque[PlannedStep] = deque()
-        self._ended: PlannedStep | None = None
-        # A step with turns whose drafts are being made, and the worker's `ModelRunnerOutput` of it.
-        self._undrafted: tuple[PlannedStep, Any] | None = None
-        # Of the latest plan, for the step that verifies its drafts.
-        self._forecast: Forecast | None = None
-        self._num_foreseen = 0
-        self._started: float | None = None
+        # The latest step whose outcome is known: its drafts may still be made.
+        self._ended: Step | None = None
 
     def add(self, request: Request) -> None:
         """Reads a new request's limits; one that is served without drafts is counted, and never planned for."""
@@ -101,13 +92,19 @@ class DraftLengthAdapter:
         self._uncomputed.forget(request_id)
         if self._limits.pop(request_id, None) is not None:
             self.control.forget(request_id)
+            if not self._limits:
+                self.ledger.clear()
+
+    @property
+    def latest(self) -> dict[str, Turns]:
+        """Turns of each request with turns in the latest plan."""
+        return self.ledger.latest.turns
 
     def started(self) -> None:
-        """Ends the measurement of the step before, as the next one is being planned."""
-        if not self.control.is_constant:
-            now = time.perf_counter()
-            self._finish(now)
-            self._started = now
+        """Begins a step, whose planning starts; the step before ends."""
+        now = time.perf_counter()
+        self._finish(now)
+        self.ledger.begin(now)
 
     def plan(self, output: Any, running: Sequence[Request], max_step_tokens: Callable[[], int]) -> dict[str, Turns]:
         """Plans the drafts at the end of a step that vLLM has planned.
@@ -120,17 +117,16 @@ class DraftLengthAdapter:
         Returns:
             The turns, at least one, of each request of the step that gets drafts.
         """
+        step = self.ledger.latest
         if self.control.is_constant:
-            turns = self._plan_constant(output, running) if self._limits else _NO_TURNS
-            if self._tracks_sources:
-                self._planned.append(PlannedStep(turns=turns))
+            if self._limits:
+                self._plan_constant(step, output, running)
         else:
-            turns = self._plan_step(output, running, max_step_tokens)
-        self.latest = turns
-        return turns
+            self._plan_step(step, output, running, max_step_tokens)
+        return step.turns
 
-    def _plan_constant(self, output: Any, running: Sequence[Request]) -> dict[str, Turns]:
-        scheduled, turns = output.num_scheduled_tokens, {}
+    def _plan_constant(self, step: Step, output: Any, running: Sequence[Request]) -> None:
+        scheduled, turns = output.num_scheduled_tokens, step.turns
         for request in running:
             request_id = request.request_id
             own = self._limits.get(request_id)
@@ -141,7 +137,6 @@ class DraftLengthAdapter:
                 turns[request_id] = self._constant_plan(limits)
         if turns:
             self._decisions.chosen(turns.values())
-        return turns
 
     def _constant_plan(self, limits: tuple[int, ...]) -> Turns:
         plan = self._constant.get(limits)
@@ -152,59 +147,49 @@ class DraftLengthAdapter:
         return plan
 
     def _plan_step(
-        self, output: Any, running: Sequence[Request], max_step_tokens: Callable[[], int]
-    ) -> dict[str, Turns]:
-        kv_proposer = self._uncomputed.proposer
+        self, step: Step, output: Any, running: Sequence[Request], max_step_tokens: Callable[[], int]
+    ) -> None:
+        kv_proposer, before = self._uncomputed.proposer, self.ledger.before
         if kv_proposer is not None:
             self._uncomputed.admit(output, self._limits)
         drafts, scheduled, num_running = output.scheduled_spec_decode_tokens, output.num_scheduled_tokens, len(running)
         if not (self._limits or drafts):
-            self._forecast = None
-            self._planned.append(UNMEASURED)
-            return _NO_TURNS
+            return
         may_draft = bool(self._limits and scheduled)
         is_off = may_draft and self.control.is_off(num_running)
         if is_off:
             off = scheduled.keys() & self._limits.keys()
             self._decisions.not_chosen(len(off))
-            if self.latest:
-                self._decisions.switched_off(off, self.latest)
+            if before.turns:
+                self._decisions.switched_off(off, before.turns)
             elif not drafts and self.control.skips(num_running):
-                self._forecast = None
-                self._planned.append(UNMEASURED)
-                return _NO_TURNS
-        step = PlannedStep(
-            output.total_num_scheduled_tokens,
-            len(scheduled),
-            sum([request.num_computed_tokens for request in running]),
-            drafting=self._no_drafting,
-        )
+                return
+        step.is_measured, step.drafting = True, self._no_drafting
+        step.num_tokens, step.num_requests = output.total_num_scheduled_tokens, len(scheduled)
+        step.context = sum([request.num_computed_tokens for request in running])
         if drafts:
             step.num_drafts = sum(map(len, drafts.values()))
             step.has_drafts = step.num_drafts > 0
-        self._planned.append(step)
-        if step.num_requests == self._num_foreseen:
-            step.forecast = self._forecast
-        self._forecast, self._num_foreseen = None, step.num_requests
+        if step.num_requests == before.num_requests:
+            step.forecast = before.promise
         if is_off or not may_draft:
-            return _NO_TURNS
+            return
         requests, batch = self._requests(scheduled, running, step.context, max_step_tokens())
         if not requests:
-            return _NO_TURNS
+            return
         chosen = self.control.plan(requests, batch)
-        self._forecast = self.control.forecast
+        step.promise = self.control.forecast
         for request, turns in zip(requests, chosen, strict=True):
             if turns:
                 step.turns[request.request_id] = turns
                 if kv_proposer is not None:
                     step.uncomputed[request.request_id] = request.uncomputed_tokens[kv_proposer]
         self._decisions.chosen(chosen)
-        if self.latest and () in chosen:
+        if before.turns and () in chosen:
             off = [request.request_id for request, turns in zip(requests, chosen, strict=True) if not turns]
-            self._decisions.switched_off(off, self.latest)
+            self._decisions.switched_off(off, before.turns)
         if logger.isEnabledFor(logging.DEBUG):
-            logger.debug("%s", explain(requests, chosen, self._forecast, self.control.acceptance, self._methods))
-        return step.turns
+            logger.debug("%s", explain(requests, chosen, step.promise, self.control.acceptance, self._methods))
 
     def _requests(
         self, scheduled: Mapping[str, int], running: Sequence[Request], context: int, max_step_tokens: int
@@ -244,12 +229,23 @@ class DraftLengthAdapter:
         """Whether a request may have drafts, and has not ended. A KV connector may keep finished ones."""
         return request_id in self._limits
 
+    def take_step(self) -> Step:
+        """Returns the earliest planned step, of which the outcome has come."""
+        return self.ledger.take()
+
     def verified(
-        self, request_id: str, drafted: int, accepted: int, num_output_tokens: int, nodes: tuple[int, ...] | None
+        self,
+        step: Step,
+        request_id: str,
+        drafted: int,
+        accepted: int,
+        num_output_tokens: int,
+        nodes: tuple[int, ...] | None,
     ) -> int:
         """Reports the outcome of a step for a request that had drafts or turns.
 
         Args:
+            step: the step, from `take_step`.
             request_id: the request.
             drafted: draft tokens that were verified; 0 if there were none.
             accepted: draft tokens that were accepted.
@@ -264,59 +260,52 @@ class DraftLengthAdapter:
             return 0
         turns, source = pending
         if not self.control.is_constant:
-            self._planned[0].num_accepted += accepted
+            step.num_accepted += accepted
             self.control.verified(request_id, turns, source, drafted, accepted, num_output_tokens, nodes)
         return source or 0
 
-    def updated(self, outcome: Any, *, num_output: int, is_busy: bool) -> None:
-        """Updates the policy from the outcome of the earliest planned step.
+    def ended(self, step: Step, outcome: Any, *, num_output: int, is_busy: bool) -> None:
+        """Takes a step whose outcome has come; it ends with the planning of the next one.
 
         Args:
-            outcome: the worker's `ModelRunnerOutput`.
+            step: the step, from `take_step`.
+            outcome: the worker's `ModelRunnerOutput` of it.
             num_output: output tokens of the step.
             is_busy: whether another step follows at once.
         """
-        if not self._tracks_sources:
-            return
-        step = self._planned.popleft()
-        if step is UNMEASURED:
-            return
-        step.num_output = num_output
-        if step.turns:
-            self._undrafted = step, outcome
-        if not self.control.is_constant:
-            self._ended = step
-            if not is_busy:
-                self._finish(time.perf_counter())
+        if step.turns and self._tracks_sources and (sampled := outcome.sampled_token_ids):
+            index = outcome.req_id_to_index
+            step.sampled = {request_id for request_id in step.turns if sampled[index[request_id]]}
+        step.num_output, self._ended = num_output, step
+        if not is_busy:
+            self._finish(time.perf_counter())
 
     def drafted(self, requests: Mapping[str, Request], result: DraftResult) -> None:
-        """Records the drafts of the step that `updated` was called for, if it had turns.
+        """Records the drafts of the step that ended last, if it had turns.
 
         Args:
             requests: requests that vLLM keeps, by id; with a KV connector also finished ones.
             result: the worker's message with the drafts.
         """
-        if self._undrafted is None:
+        step = self._ended
+        if step is None or not step.turns or not self._tracks_sources:
             return
-        (step, outcome), self._undrafted = self._undrafted, None
-        longest_asked, caught_up = self._await_drafts(step, requests, outcome, result.sources)
+        longest_asked, caught_up = self._await_drafts(step, requests, result.sources)
         if result.counters is not None:
             step.drafting = self._drafting(result.counters, longest_asked, caught_up)
 
     def _await_drafts(
-        self, step: PlannedStep, requests: Mapping[str, Request], outcome: Any, sources: Mapping[str, int]
+        self, step: Step, requests: Mapping[str, Request], sources: Mapping[str, int]
     ) -> tuple[list[int], int]:
         """Keeps turns and sources of the drafts that a step made until they are verified.
 
         Returns:
             Returns per proposer the longest planned draft, and the text tokens that the one with KV computed.
         """
-        sampled, index = outcome.sampled_token_ids, outcome.req_id_to_index
         longest, caught_up, kv_proposer = [0] * len(self._proposers), 0, self._uncomputed.proposer
         for request_id, turns in step.turns.items():
-            source, is_sampled = sources.get(request_id), bool(sampled and sampled[index[request_id]])
-            is_alive = request_id in self._limits
-            if is_sampled:
+            source, is_alive = sources.get(request_id), request_id in self._limits
+            if request_id in step.sampled:
                 turns_taken = turns if len(turns) == 1 else asked(turns, source)
                 for i, length in turns_taken:
                     if length > longest[i]:
@@ -341,11 +330,16 @@ class DraftLengthAdapter:
         return tuple(drafting)
 
     def _finish(self, now: float) -> None:
-        started, self._started = self._started, None
         step, self._ended = self._ended, None
-        if started is None or step is None or not step.num_tokens:
+        if step is None:
             return
-        step.seconds = now - started
+        self.ledger.finish(step, now)
+        self._measured(step)
+
+    def _measured(self, step: Step) -> None:
+        """Tells the policy of a step whose time is known."""
+        if not step.is_measured or not step.num_tokens:
+            return
         if step.forecast is not None:
             self._decisions.compare(step.forecast, step.num_output, step.seconds)
         self.control.measured(step)

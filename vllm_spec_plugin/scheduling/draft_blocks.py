@@ -50,13 +50,14 @@ class DraftBlocks:
         num_running = len(self._scheduler.running)
         return num_running + manager.free_kv_tokens(max_tokens - num_running) if manager.block_sizes else max_tokens
 
-    def make_room(self, drafted: Collection[str]) -> dict[str, TableLengths]:
+    def make_room(self, drafted: Collection[str], turns: Mapping[str, Turns]) -> dict[str, TableLengths]:
         """Rolls back unused blocks, and drops drafts whose blocks texts need, before a step is planned.
 
         Call it when the last step's tokens and drafts are known.
 
         Args:
             drafted: requests with waiting drafts, and possibly others.
+            turns: turns of the last step, by request id.
 
         Returns:
             The lengths of shortened tables, by request id. vLLM may preempt some of these requests.
@@ -66,7 +67,7 @@ class DraftBlocks:
         tables = self._roll_back() if manager.oversized else {}
         if drafted:
             tables |= self._cut_drafts()
-        manager.set_draft_headroom(self._wanted() if drafted or self._adapter.latest else {})
+        manager.set_draft_headroom(self._wanted(turns) if drafted or turns else {})
         return tables
 
     def _roll_back(self) -> dict[str, TableLengths]:
@@ -135,9 +136,9 @@ class DraftBlocks:
         tokens = sum([request.num_tokens_with_spec - request.num_computed_tokens for request in running])
         return sum([tokens // size + num_requests for size in sizes]) <= num_free_blocks
 
-    def _wanted(self) -> dict[str, int]:
+    def _wanted(self, turns: Mapping[str, Turns]) -> dict[str, int]:
         """Returns the tokens that will need slots, of each running request that this step may draft for."""
-        scheduler, turns = self._scheduler, self._adapter.latest
+        scheduler = self._scheduler
         if self.kv_proposer is None or not (scheduler.waiting or scheduler.kv_holding_waiting):
             return {}
         return {

@@ -13,7 +13,7 @@ from vllm_spec_plugin.metrics.by_method import CountersByMethod
 from vllm_spec_plugin.scheduling.base import Fates, SpecScheduling
 from vllm_spec_plugin.scheduling.draft_length.create import create_control
 from vllm_spec_plugin.scheduling.native_adapter import NativeAdapter
-from vllm_spec_plugin.scheduling.planned_step import PlannedStep
+from vllm_spec_plugin.scheduling.step_ledger import Step
 from vllm_spec_plugin.turns import Turns, longest
 
 
@@ -71,17 +71,17 @@ class NativeScheduler(SpecScheduling):
         drafts = scheduler_output.scheduled_spec_decode_tokens
         sampled = model_runner_output.sampled_token_ids
         num_output = sum(map(len, sampled)) if sampled else 0
-        if num_output and (drafts or (step is not None and step.asked)):
+        if num_output and (drafts or step.asked):
             self._count_outcomes(step, scheduler_output, model_runner_output)
         outputs = super().update_from_output(scheduler_output, model_runner_output)
-        self._adapter.ended(step, num_output)
+        self._adapter.finished(step, num_output)
         return self._regrouped(outputs)
 
-    def _count_outcomes(self, step: PlannedStep | None, scheduler_output: Any, model_runner_output: Any) -> None:
+    def _count_outcomes(self, step: Step, scheduler_output: Any, model_runner_output: Any) -> None:
         drafts, invalid = scheduler_output.scheduled_spec_decode_tokens, scheduler_output.num_invalid_spec_tokens or {}
         sampled, index = model_runner_output.sampled_token_ids, model_runner_output.req_id_to_index
         fates: Fates = {}
-        for request_id in drafts if step is None else step.asked.keys() | drafts.keys():
+        for request_id in step.asked.keys() | drafts.keys():
             row, request = index.get(request_id), self.requests.get(request_id)
             if row is None or request is None or not sampled[row] or not self._adapter.is_served(request_id):
                 continue

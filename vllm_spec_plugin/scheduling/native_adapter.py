@@ -8,7 +8,7 @@ from vllm_spec_plugin.compat.kv_cache import Request
 from vllm_spec_plugin.metrics.counters import POOLING
 from vllm_spec_plugin.scheduling.adapter import DraftLengthAdapter
 from vllm_spec_plugin.scheduling.draft_length.control import Drafting
-from vllm_spec_plugin.scheduling.planned_step import UNMEASURED, PlannedStep
+from vllm_spec_plugin.scheduling.step_ledger import Step
 from vllm_spec_plugin.turns import Turns, longest
 
 
@@ -31,9 +31,6 @@ class NativeAdapter(DraftLengthAdapter):
         self._is_async, self._bounds_min_tokens = is_async, bounds_min_tokens
         # Requests with `min_tokens`, while they live.
         self._to_bound: dict[str, Request] = {}
-        self._begun = self._ended_at = 0.0
-        # Of the latest step, if its drafting is part of the next step's time.
-        self._drafted_before = self._no_drafting
 
     def add(self, request: Request) -> None:
         """See `DraftLengthAdapter`."""
@@ -51,21 +48,18 @@ class NativeAdapter(DraftLengthAdapter):
         return POOLING if request.sampling_params is None else None
 
     def started(self) -> None:
-        """Notes that the planning of a step begins."""
-        self._begun = time.perf_counter()
+        """Begins a step, whose planning starts."""
+        self.ledger.begin(time.perf_counter())
 
     def plan(self, output: Any, running: Sequence[Request], max_step_tokens: Callable[[], int]) -> dict[str, Turns]:
         """See `DraftLengthAdapter`."""
-        before = self.latest
         turns = super().plan(output, running, max_step_tokens)
         if self._to_bound:
             self._bound(output, turns)
-        if self.control.is_constant:
-            return turns
-        step = self._planned[-1]
-        if step is not UNMEASURED:
-            step.asked = {name: own for name, own in before.items() if name in output.num_scheduled_tokens}
-            step.begun, step.is_uneven = self._begun, len(set(output.num_scheduled_tokens.values())) > 1
+        step, before = self.ledger.latest, self.ledger.before
+        if step.is_measured:
+            step.asked = {name: own for name, own in before.turns.items() if name in output.num_scheduled_tokens}
+            step.is_uneven = len(set(output.num_scheduled_tokens.values())) > 1
         return turns
 
     def _bound(self, output: Any, turns: dict[str, Turns]) -> None:
@@ -83,16 +77,7 @@ class NativeAdapter(DraftLengthAdapter):
             if own:
                 turns[request_id] = own
 
-    def take_step(self) -> PlannedStep | None:
-        """Returns the earliest planned step, of which the outcome has come; None if it is not measured."""
-        if self.control.is_constant:
-            return None
-        step = self._planned.popleft()
-        return None if step is UNMEASURED else step
-
-    def outcome(
-        self, step: PlannedStep | None, request_id: str, drafted: int, accepted: int, num_output_tokens: int
-    ) -> None:
+    def outcome(self, step: Step, request_id: str, drafted: int, accepted: int, num_output_tokens: int) -> None:
         """Reports the outcome of a step for a request that had drafts or turns.
 
         Args:
@@ -102,31 +87,23 @@ class NativeAdapter(DraftLengthAdapter):
             accepted: draft tokens that were accepted.
             num_output_tokens: output tokens of the request, those of the step included.
         """
-        if step is None:
+        if not step.is_measured:
             return
         step.num_accepted += accepted
         turns = step.asked.get(request_id, ((0, drafted),))
         source = 0 if drafted else None
         self.control.verified(request_id, turns, source, drafted, accepted, num_output_tokens)
 
-    def ended(self, step: PlannedStep | None, num_output: int) -> None:
+    def finished(self, step: Step, num_output: int) -> None:
         """Reports the time of a step whose outcome has come.
 
         Args:
             step: the step, from `take_step`.
             num_output: output tokens of the step.
         """
-        now = time.perf_counter()
-        before, self._ended_at = self._ended_at, now
-        if step is None:
-            self._drafted_before = self._no_drafting
-            return
-        num_passes = max(map(longest, step.turns.values()), default=0)
-        drafted = (Drafting(num_passes, num_passes * step.num_requests, 0, 0.0, is_timed=False),)
-        step.drafting, self._drafted_before = (self._drafted_before, drafted) if self._is_async else (drafted, drafted)
-        if not step.num_tokens:
-            return
-        step.num_output, step.seconds = num_output, now - max(before, step.begun)
-        if step.forecast is not None:
-            self._decisions.compare(step.forecast, step.num_output, step.seconds)
-        self.control.measured(step)
+        drafted_in = self.ledger.finished if self._is_async else step
+        num_passes = max(map(longest, drafted_in.turns.values()), default=0)
+        step.drafting = (Drafting(num_passes, num_passes * drafted_in.num_requests, 0, 0.0, is_timed=False),)
+        step.num_output = num_output
+        self.ledger.finish(step, time.perf_counter())
+        self._measured(step)

@@ -17,6 +17,7 @@ from vllm_spec_plugin.scheduling.draft_blocks import DraftBlocks
 from vllm_spec_plugin.scheduling.draft_length.create import create_control
 from vllm_spec_plugin.scheduling.prompt_priority import PromptPriority
 from vllm_spec_plugin.scheduling.request_gate import GLOBAL, scope_of
+from vllm_spec_plugin.scheduling.step_ledger import Step
 
 if TYPE_CHECKING:
     from vllm_spec_plugin.scheduling.draft_length.optimal import OptimalControl
@@ -61,7 +62,7 @@ class SpecScheduler(SpecScheduling):
         self._adapter.started()
         if self._drafted and self._prompts is not None and (self.waiting or self._inflight_prefills):
             self._prompts.cut_drafts()
-        rollback = self._blocks.make_room(self._drafted) if self._manages_kv else {}
+        rollback = self._blocks.make_room(self._drafted, self._adapter.ledger.before.turns) if self._manages_kv else {}
         output = super().schedule(*args, **kwargs)
         if self._drafted:
             self._drafted.difference_update(output.num_scheduled_tokens)
@@ -92,17 +93,17 @@ class SpecScheduler(SpecScheduling):
 
     def update_from_output(self, scheduler_output: Any, model_runner_output: Any) -> Any:
         """Updates requests, estimates and counters from a step's outcome."""
-        result = result_of(model_runner_output)
+        result, step = result_of(model_runner_output), self._adapter.take_step()
         if result.counters is not None:
             self._counters.add(result.counters)
         if result.probe:
             self._adapter.control.probed(result.probe)
         num_output = sum(map(len, model_runner_output.sampled_token_ids or ()))
         if num_output and (scheduler_output.scheduled_spec_decode_tokens or self._adapter.pending):
-            self._count_acceptance(scheduler_output, model_runner_output, result.accepted_nodes)
+            self._count_acceptance(step, scheduler_output, model_runner_output, result.accepted_nodes)
         outputs = super().update_from_output(scheduler_output, model_runner_output)
         is_busy = bool(self.running or self.waiting)
-        self._adapter.updated(model_runner_output, num_output=num_output, is_busy=is_busy)
+        self._adapter.ended(step, model_runner_output, num_output=num_output, is_busy=is_busy)
         return self._regrouped(outputs)
 
     def update_draft_token_ids(self, draft_token_ids: DraftTokenIds) -> None:
@@ -129,7 +130,7 @@ class SpecScheduler(SpecScheduling):
         return super()._free_request(request, *args, **kwargs)
 
     def _count_acceptance(
-        self, scheduler_output: Any, model_runner_output: Any, nodes: Mapping[str, tuple[int, ...]]
+        self, step: Step, scheduler_output: Any, model_runner_output: Any, nodes: Mapping[str, tuple[int, ...]]
     ) -> None:
         """Counts a step's verified drafts, and reports the outcomes of requests with turns to the policy."""
         drafts, adapter, requests = scheduler_output.scheduled_spec_decode_tokens, self._adapter, self.requests
@@ -147,7 +148,7 @@ class SpecScheduler(SpecScheduling):
             # A grammar's placeholders were never drafts.
             drafted = len(own) - invalid.get(request_id, 0) if invalid else len(own)
             num_output_tokens = requests[request_id].num_output_tokens + accepted + 1
-            source = adapter.verified(request_id, drafted, accepted, num_output_tokens, nodes.get(request_id))
+            source = adapter.verified(step, request_id, drafted, accepted, num_output_tokens, nodes.get(request_id))
             if drafted > 0:
                 self._acceptance.verified(request_id, drafted, accepted)
                 if request_id in verifying:

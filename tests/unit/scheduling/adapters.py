@@ -88,14 +88,17 @@ def make(control, *requests, config=DRAFT_MODEL, tokens=4, policy="fixed"):
 
 
 def plan(adapter, step, running, max_step_tokens=100):
+    """Begins a step and plans it."""
+    adapter.started()
     return adapter.plan(step, running, lambda: max_step_tokens)
 
 
 def end(adapter, *requests, drafted=0, accepted=0, sources=None, counted=None, waiting=(), is_busy=True):
     """The outcome of a step that sampled these requests, and computed a part of the prompt of those `waiting`."""
+    step = adapter.take_step()
     for one in requests:
         if drafted or one.request_id in adapter.pending:
-            adapter.verified(one.request_id, drafted, accepted, one.num_output_tokens + accepted + 1, None)
+            adapter.verified(step, one.request_id, drafted, accepted, one.num_output_tokens + accepted + 1, None)
     everyone = [*requests, *waiting]
     outcome = SimpleNamespace(
         req_id_to_index={one.request_id: i for i, one in enumerate(everyone)},
@@ -103,7 +106,7 @@ def end(adapter, *requests, drafted=0, accepted=0, sources=None, counted=None, w
     )
     living = {one.request_id: one for one in everyone}
     num_output = len(requests) * (accepted + 1)
-    adapter.updated(outcome, num_output=num_output, is_busy=is_busy)
+    adapter.ended(step, outcome, num_output=num_output, is_busy=is_busy)
     adapter.drafted(living, DraftResult(counted, sources or {}))
 
 

@@ -88,7 +88,7 @@ def test_passes_on_which_nodes_of_a_tree_were_accepted():
     plan(adapter, output({"a": 1}), [a])
     end(adapter, a, sources={"a": 0})
     plan(adapter, output({"a": 5}), [a])
-    adapter.verified("a", 4, 2, 4, (1, 3))
+    adapter.verified(adapter.take_step(), "a", 4, 2, 4, (1, 3))
     assert control.told == [("a", ((0, 4),), 0, 4, 2, 4, (1, 3))]
 
 
@@ -110,13 +110,11 @@ def test_the_proposers_of_a_cascade_are_asked_in_turn():
     control, a = Listening(), request("a", num_tokens=40)
     adapter = make(control, a, config=CASCADE)
     turns = ((0, 4), (1, 4))
-    adapter.started()
     assert plan(adapter, output({"a": 24}, new={"a": 16}), [a]) == {"a": turns}
     assert control.requests[0].uncomputed_tokens == (0, 24)
     end(adapter, a, sources={"a": 1}, counted=CountersByMethod([StepCounters("draft_model", draft_tokens=4)]))
     assert adapter.source("a") == 1
     a.num_tokens = 43
-    adapter.started()
     plan(adapter, output({"a": 5}), [a])
     assert control.requests[0].uncomputed_tokens == (0, 3)
     end(adapter, a, drafted=4, accepted=2)
@@ -141,9 +139,8 @@ def test_a_policy_that_is_off_is_told_of_steps_and_of_nothing_else(clock):
     adapter = make(control, request("a"), request("b"))
     for now in (1.0, 1.5, 2.0):
         clock.now = now
-        adapter.started()
         assert plan(adapter, output({"a": 1, "b": 1}), running, None) == {}
-        adapter.updated(None, num_output=2, is_busy=True)
+        adapter.ended(adapter.take_step(), None, num_output=2, is_busy=True)
     assert (control.num_plans, control.told) == (0, [])
     [step, _] = control.steps
     assert (step.num_tokens, step.num_requests, step.context, step.seconds, step.num_output) == (2, 2, 12, 0.5, 2)
@@ -157,7 +154,6 @@ def test_steps_are_not_measured_while_no_request_may_draft():
     adapter = make(control, quiet)
 
     def step(*running):
-        adapter.started()
         plan(adapter, output({one.request_id: 1 for one in running}), running)
         end(adapter, *running)
 
@@ -178,7 +174,6 @@ def test_a_constant_policy_is_called_once_per_combination_of_limits(config, turn
     step = output(dict.fromkeys("abcd", 1))
     short = tuple((i, 2) for i, _ in turns)
     for _ in range(3):
-        adapter.started()
         assert plan(adapter, step, running, None) == {"a": turns, "b": turns, "c": short}
         end(adapter, *running, sources=dict.fromkeys("abc", len(turns) - 1))
         assert adapter.source("a") == len(turns) - 1
@@ -190,12 +185,10 @@ def test_a_step_is_measured_to_the_next_one_or_to_its_end_if_none_follows(clock)
     control, a = Listening(), request("a")
     adapter = make(control, a)
     counted = CountersByMethod([StepCounters("draft_model", draft_tokens=4, proposer_seconds=0.25)])
-    adapter.started()
     plan(adapter, output({"a": 5}, new={"a": 5}), [a])
     clock.now = 1.0
     end(adapter, a, counted=counted)
     clock.now = 1.5
-    adapter.started()
     plan(adapter, output({"a": 2}, drafts={"a": [7]}), [a])
     clock.now = 2.0
     end(adapter, a, drafted=1, accepted=1, is_busy=False)

@@ -43,12 +43,10 @@ def test_counts_and_explains_decisions(clock, caplog):
     adapter = make(control, *running)
     with caplog.at_level("DEBUG", logger="vllm.vllm_spec_plugin"):
         module.logger.propagate = True
-        adapter.started()
         plan(adapter, output({"a": 1, "b": 1}), running)
         end(adapter, *running)
         control.lengths = [0, 1]
         clock.now = 0.1
-        adapter.started()
         plan(adapter, output({"a": 3, "b": 1}), running)
         end(adapter, *running, drafted=2, accepted=1)
         clock.now = 0.16
