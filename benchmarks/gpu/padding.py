@@ -189,7 +189,7 @@ class _Padding:
         """Returns a matrix on hidden states, several of them side by side for a head, with its rows at `rows`."""
         blocks = tensor.shape[1] // self.before.hidden
         out = torch.zeros(num_rows, blocks, self.after.hidden)
-        out[rows, :, : self.before.hidden] = tensor.unflatten(1, (blocks, -1))
+        out[rows, :, : self.before.hidden] = tensor.view(tensor.shape[0], blocks, -1)
         return out.flatten(1)
 
 

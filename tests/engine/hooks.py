@@ -72,7 +72,7 @@ def _request_ids(llm: Any) -> Iterator[set[str]]:
 
 
 def _draft_pass(llm: Any) -> str:
-    from vllm_spec_plugin.compat.inspection import live_runner
+    from vllm_spec_tools.inspection import live_runner
 
     if llm.llm_engine.vllm_config.parallel_config.world_size > 1:
         return ""

@@ -73,19 +73,19 @@ def install() -> None:
     mock.patch.object(scheduler.SpecScheduler, "update_from_output", checked_update).start()
 
 
-def equal_steps() -> None:
+def equal_steps(seconds: float = _STEP) -> None:
     """Tells the policy of each engine from now on that all steps take equally long, so that it drafts much."""
     from vllm_spec_plugin.scheduling import adapter, native_adapter
 
-    clock = equal_clock()
+    clock = equal_clock(seconds)
     for module in (adapter, native_adapter):
         mock.patch.object(module, "time", clock).start()
 
 
-def equal_clock() -> SimpleNamespace:
+def equal_clock(seconds: float = _STEP) -> SimpleNamespace:
     """Returns what stands for the module `time` where each look at the clock is as far from the one before."""
     ticks = count()
-    return SimpleNamespace(perf_counter=lambda: next(ticks) * _STEP)
+    return SimpleNamespace(perf_counter=lambda: next(ticks) * seconds)
 
 
 def count_anew() -> Counter[str]:

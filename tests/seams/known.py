@@ -14,7 +14,7 @@ FEATURES = {
     "CPU passes": ("compat.cpu_pass", "compat.cpu_head_pass"),
     "API": ("compat.engine_args", "compat.frontend", "compat.openai_api", "register"),
     "gate": ("compat.engine_choice", "compat.installed", "compat.reading"),
-    "tools": ("compat.inspection", "vllm_spec_tools"),
+    "tools": ("vllm_spec_tools",),
 }
 
 # Names that only code for some versions of vLLM uses, and these versions: {"vllm.module:name": ">=0.33"}.
@@ -109,7 +109,7 @@ BY_HAND = {
         "vllm.config.vllm:VllmConfig.structured_outputs_config",
     ),
     # On the way to the live runner.
-    "compat.inspection": (
+    "vllm_spec_tools.inspection": (
         "vllm.v1.engine.core:EngineCore.model_executor",
         "vllm.v1.engine.core_client:InprocClient.engine_core",
         "vllm.v1.executor.uniproc_executor:UniProcExecutor.driver_worker",

@@ -41,6 +41,10 @@ class StepLedger:
         finished: the step that ended last.
     """
 
+    latest: Step
+    before: Step
+    finished: Step
+
     def __init__(self) -> None:
         self.clear()
         self._under_way: deque[Step] = deque()

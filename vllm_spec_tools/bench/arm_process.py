@@ -25,7 +25,7 @@ class Session:
             arguments: of `vllm.LLM`; "speculative_config" may be the path of a plugin.yaml.
         """
         from vllm_spec_plugin import speculative_config
-        from vllm_spec_plugin.compat.inspection import LLM, live_runner
+        from vllm_spec_tools.inspection import LLM, live_runner
 
         arguments = dict(arguments)
         if isinstance(arguments.get("speculative_config"), str):
@@ -39,7 +39,7 @@ class Session:
         """What vLLM chose by itself, the device, and what a token takes in the KV cache of a rank."""
         import torch
 
-        from vllm_spec_plugin.compat.inspection import kv_bytes_of_token
+        from vllm_spec_tools.inspection import kv_bytes_of_token
 
         config = self._llm.llm_engine.vllm_config
         device = str(config.device_config.device_type)
@@ -58,7 +58,7 @@ class Session:
         """Completes the job's prompts in one batch."""
         import torch
 
-        from vllm_spec_plugin.compat.inspection import (
+        from vllm_spec_tools.inspection import (
             SamplingParams,
             StepWatch,
             accepted_by_position,
@@ -102,7 +102,7 @@ class Session:
         """Runs a job of concurrent streams."""
         import torch
 
-        from vllm_spec_plugin.compat.inspection import SteppedEngine, speculation_counts
+        from vllm_spec_tools.inspection import SteppedEngine, speculation_counts
 
         prompts = {request.prompt for phase in job.phases for request in phase.requests}
         options = functools.partial(draft_options, job.spec_tokens, job.spec_method)
@@ -125,7 +125,7 @@ class Session:
 
     def answers(self, prompts: dict[str, int]) -> list[str]:
         """Answers prompts greedily in one batch; takes the number of output tokens of each."""
-        from vllm_spec_plugin.compat.inspection import SamplingParams
+        from vllm_spec_tools.inspection import SamplingParams
 
         params = [SamplingParams(temperature=0.0, max_tokens=count, ignore_eos=True) for count in prompts.values()]
         results = self._llm.generate(list(prompts), params, use_tqdm=False)
@@ -133,7 +133,7 @@ class Session:
 
     def top_two(self, prompt: str, token_ids: list[int]) -> dict[int, float]:
         """Log-probabilities of the two most likely tokens after a prompt and a beginning of its output, by token id."""
-        from vllm_spec_plugin.compat.inspection import SamplingParams
+        from vllm_spec_tools.inspection import SamplingParams
 
         text = self._llm.get_tokenizer().encode(prompt) + token_ids
         params = SamplingParams(temperature=0.0, max_tokens=1, logprobs=2)

@@ -123,7 +123,7 @@ def load(name: str) -> Checked:
 
 def read_server(model: str, options: list[str], configs: "Sequence[PluginConfig]") -> tuple[Any, Any]:
     """Returns vLLM's engine arguments of the server, and its `ModelConfig`."""
-    from vllm_spec_plugin.register import serve_options
+    from vllm_spec_tools import serve_options
 
     serve_options.quiet_vllm()
     models = [name for config in configs for name in config.proposer.models]
@@ -141,8 +141,8 @@ def check_target(arguments: Any) -> list[str]:
     """
     from vllm_spec_plugin.proposers.model_source import ModelSource, UnreadableError
     from vllm_spec_plugin.proposers.weight_files import check_weights
-    from vllm_spec_plugin.register import serve_options
     from vllm_spec_plugin.schema.errors import ConfigError
+    from vllm_spec_tools import serve_options
 
     serve_options.check_cores(arguments)
     try:
@@ -168,8 +168,8 @@ def check_file(checked: Checked, arguments: Any) -> None:
     from vllm_spec_plugin.config.settings import settings_of
     from vllm_spec_plugin.proposers.model_source import ModelSource, UnreadableError
     from vllm_spec_plugin.proposers.weight_files import check_weights
-    from vllm_spec_plugin.register.serve_options import check_server
     from vllm_spec_plugin.support.refusals import features_of
+    from vllm_spec_tools.serve_options import check_server
 
     checked.engine = check_server(arguments, settings_of(checked.config, checked.name))
     checked.features = sorted(features_of(checked.config))

@@ -27,9 +27,9 @@ def convert(
 
     import yaml
 
-    from vllm_spec_plugin.config.vllm_json import convert as convert_own
-    from vllm_spec_plugin.config.vllm_json import convert_native
     from vllm_spec_plugin.schema.errors import show
+    from vllm_spec_tools.vllm_json import convert as convert_own
+    from vllm_spec_tools.vllm_json import convert_native
 
     source = "stdin" if text == "-" else "JSON"
     try:

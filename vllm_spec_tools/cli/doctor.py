@@ -26,7 +26,7 @@ def doctor(
 
     Exit status: 0 no problems, 2 a problem.
     """
-    from vllm_spec_plugin.register import serve_options
+    from vllm_spec_tools import serve_options
     from vllm_spec_tools.cli.check_report import print_table
 
     serve_options.quiet_vllm()
@@ -100,8 +100,9 @@ def _device() -> Iterator[_ROW]:
         from vllm_spec_plugin.config import parse_config
         from vllm_spec_plugin.config.settings import settings_of
         from vllm_spec_plugin.models import model_path
-        from vllm_spec_plugin.register import engine_args, serve_options
+        from vllm_spec_plugin.register import engine_args
         from vllm_spec_plugin.schema.errors import ConfigError
+        from vllm_spec_tools import serve_options
 
         engine_args.patch()
         name = platform()

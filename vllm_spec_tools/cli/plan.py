@@ -87,7 +87,6 @@ def plan(
 
     from rich.markup import escape
 
-    from vllm_spec_plugin.register.serve_options import use_cache_if_offline
     from vllm_spec_tools.bench.engine_args import model_source
     from vllm_spec_tools.bench.input import whole_numbers
     from vllm_spec_tools.cli.console import new_console, write_or_fail
@@ -102,6 +101,7 @@ def plan(
     from vllm_spec_tools.prompts import read_prompts
     from vllm_spec_tools.report.output import check_output
     from vllm_spec_tools.report.provenance import provenance
+    from vllm_spec_tools.serve_options import use_cache_if_offline
 
     errors = new_console(stderr=True)
     levels = whole_numbers("--concurrency", concurrency, _MOST_STREAMS)

@@ -12,9 +12,9 @@ import yaml
 
 from tests.unit.cli.running import assert_mistake, run
 from vllm_spec_plugin.config import parse_config
-from vllm_spec_plugin.config.vllm_json import convert
 from vllm_spec_plugin.proposers.registry import BUNDLED, method_of
 from vllm_spec_plugin.schema.vllm_keys import KEYS, reason_against
+from vllm_spec_tools.vllm_json import convert
 
 DOCS = "vLLM's docs/features/speculative_decoding"
 ISSUES = "https://github.com/vllm-project/vllm"

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from vllm_spec_plugin.proposers.eagle3.checkpoint import WEIGHTS
-from vllm_spec_plugin.proposers.eagle3.reference import Eagle3Head
+from vllm_spec_tools.training.eagle3.reference import Eagle3Head
 
 
 def save_head(

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 import torch
 
-from vllm_spec_plugin.proposers.eagle3.reference import Eagle3Head
 from vllm_spec_plugin.proposers.medusa.checkpoint import NUM_RANKS
 from vllm_spec_tools.training.backbone import Backbone
 from vllm_spec_tools.training.eagle3.objective import ChainLesson
+from vllm_spec_tools.training.eagle3.reference import Eagle3Head
 from vllm_spec_tools.training.measurement import Ranks, rank_of
 from vllm_spec_tools.training.rows import Row, batches_once
 

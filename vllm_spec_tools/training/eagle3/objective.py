@@ -6,8 +6,8 @@ import torch
 from torch.nn.functional import embedding
 from torch.nn.utils import clip_grad_norm_
 
-from vllm_spec_plugin.proposers.eagle3.reference import Eagle3Head
 from vllm_spec_tools.training.backbone import Backbone
+from vllm_spec_tools.training.eagle3.reference import Eagle3Head
 from vllm_spec_tools.training.objective import positions_of
 from vllm_spec_tools.training.rows import Batch
 

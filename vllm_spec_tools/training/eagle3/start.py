@@ -7,10 +7,10 @@ from typing import Any
 import torch
 
 from vllm_spec_plugin.proposers.eagle3.layout import NUM_AUX_LAYERS, HeadConfig, default_aux_layers
-from vllm_spec_plugin.proposers.eagle3.reference import Eagle3Head
 from vllm_spec_plugin.schema.errors import UserError
 from vllm_spec_tools.training.backbone import Backbone
 from vllm_spec_tools.training.eagle3.options import Eagle3Options
+from vllm_spec_tools.training.eagle3.reference import Eagle3Head
 from vllm_spec_tools.training.rows import Row
 
 DRAFT_VOCABULARY = 32_000  # as published heads have

@@ -11,7 +11,6 @@ import torch
 from rich.console import Console
 
 from vllm_spec_plugin.proposers.eagle3.checkpoint import WEIGHTS, read_head
-from vllm_spec_plugin.proposers.eagle3.reference import Eagle3Head
 from vllm_spec_plugin.schema.errors import UserError
 from vllm_spec_tools.progress import Tasks
 from vllm_spec_tools.report import Files, write
@@ -22,6 +21,7 @@ from vllm_spec_tools.training.eagle3.files import save_head
 from vllm_spec_tools.training.eagle3.measurement import acceptance_by_position, rank_chains
 from vllm_spec_tools.training.eagle3.objective import teacher
 from vllm_spec_tools.training.eagle3.options import Eagle3Options
+from vllm_spec_tools.training.eagle3.reference import Eagle3Head
 from vllm_spec_tools.training.eagle3.start import frequent_tokens, new_config, new_head
 from vllm_spec_tools.training.kinds import DATA, Kind, data_kind, own_kinds
 from vllm_spec_tools.training.loop import Training

@@ -4,13 +4,13 @@ import pytest
 import torch
 
 from tests.unit.tools.training.tiny import alphabet, alphabet_backbone
-from vllm_spec_plugin.proposers.eagle3.reference import Eagle3Head
 from vllm_spec_plugin.proposers.medusa.checkpoint import NUM_RANKS
 from vllm_spec_tools.training.backbone import Backbone
 from vllm_spec_tools.training.eagle3 import objective
 from vllm_spec_tools.training.eagle3.measurement import acceptance_by_position, rank_chains
 from vllm_spec_tools.training.eagle3.objective import REJECTION_WEIGHT, STEP_DECAY, ChainLesson, teacher
 from vllm_spec_tools.training.eagle3.options import Eagle3Options
+from vllm_spec_tools.training.eagle3.reference import Eagle3Head
 from vllm_spec_tools.training.eagle3.start import frequent_tokens, new_config, new_head
 from vllm_spec_tools.training.loop import Training
 from vllm_spec_tools.training.measurement import Ranks
