@@ -19,7 +19,7 @@ from vllm_spec_tools.engine_child import EngineError
 
 HAS_GPU = torch.cuda.is_available()
 # Those that a CPU can rehearse with.
-REHEARSED = ("none, V1", "suffix", "draft_model", "native draft_model, V1")
+REHEARSED = ("none, V1", "draft_model", "native draft_model, V1")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
