@@ -22,7 +22,7 @@ FALSE_ALARMS = 1e-3
 GREEDY = ("draft_model", "eagle3", "mtp", "ngram_gpu") if is_full() else ("mtp",)
 # Of drafts that any token may be; `make v2` has all.
 SAMPLED = tuple(DRAFTERS) if is_full() else ("mtp_probabilistic",)
-ROUNDS = 4 if is_full() else 1
+ROUNDS = 2 if is_full() else 1
 NUM_TESTS = len(SETTINGS) * len(DRAFTERS) + sum(map(len, FURTHER.values()))
 
 
