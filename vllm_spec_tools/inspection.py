@@ -81,20 +81,15 @@ class SteppedEngine:
 
     def add(self, request: Any) -> str:
         """Adds a `bench.load.records.Request`, and returns its id."""
-        token_ids = self._token_ids[request.prompt]
-        return self.add_tokens(token_ids, request.temperature, request.num_tokens, request.prediction)
-
-    def add_tokens(self, token_ids: list[int], temperature: float, num_tokens: int, prediction: str = "") -> str:
-        """Adds a request with a prompt of token ids, and returns its id."""
         name = next(self._names)
         params = SamplingParams(
-            temperature=temperature,
-            max_tokens=num_tokens,
+            temperature=request.temperature,
+            max_tokens=request.num_tokens,
             ignore_eos=True,
-            extra_args=self._options(prediction),
+            extra_args=self._options(request.prediction),
             output_kind=RequestOutputKind.DELTA,
         )
-        self._engine.add_request(name, {"prompt_token_ids": token_ids}, params)
+        self._engine.add_request(name, {"prompt_token_ids": self._token_ids[request.prompt]}, params)
         return name
 
     def step(self) -> list[tuple[str, list[int], bool]]:

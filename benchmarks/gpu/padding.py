@@ -120,7 +120,7 @@ def pad_model(model: Path, out: Path, to: Dimensions, dtype: torch.dtype = torch
 def _parts(
     tensors: Mapping[str, torch.Tensor], padding: "_Padding", seed: int
 ) -> Iterator[tuple[str, dict[str, torch.Tensor]]]:
-    """Yields file names with the tensors of each: those outside layers, then a layer each."""
+    """Yields each file's name and tensors: first those outside layers, then one file per layer."""
     generator = torch.Generator().manual_seed(seed)
     prefix = next(name for name in tensors if _LAYERS in name).partition(_LAYERS)[0] + _LAYERS
     yield (

@@ -8,13 +8,12 @@ Engines start side by side, as many as fit into the device's memory, and are mea
 speculation; greedy outputs are compared with its. On a CPU only arms of the V1 runner run: a rehearsal.
 """
 
-import contextlib
 import json
 import os
 import statistics
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -22,6 +21,7 @@ from typing import Annotated, Any
 
 import typer
 
+from benchmarks.gpu.engines import all_started
 from vllm_spec_plugin.compat.engine_args import device_memory
 from vllm_spec_tools.bench.arm import Arm
 from vllm_spec_tools.bench.arms import base_of, choose_arms, plan_arms
@@ -88,23 +88,15 @@ def _arguments(arm: GpuArm, models: Path, folder: Path, options: dict[str, Any])
     return engine_arguments(plan, str(models / "target"), 0, enforce_eager=False, options=options)
 
 
-@contextlib.contextmanager
-def _started(names: Sequence[str], models: Path, folder: Path, options: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Starts the engines of arms at once; yields each, or the error with which it did not start."""
+def _begun(names: Sequence[str], models: Path, folder: Path, options: dict[str, Any]) -> dict[str, Arm]:
+    """Begins to start the engines of arms."""
     environment = arm_environment(str(models / "target"), options)
-    with contextlib.ExitStack() as stack:
-        starting = {}
-        for name in names:
-            own = folder / str(len(list(folder.iterdir())))
-            arguments = _arguments(ARMS[name], models, own, options)
-            starting[name] = Arm(name, arguments, environment | ARMS[name].environment, own / "log")
-        found: dict[str, Any] = {}
-        for name, arm in starting.items():
-            try:
-                found[name] = stack.enter_context(arm)
-            except EngineError as error:
-                found[name] = error
-        yield found
+    arms = {}
+    for name in names:
+        own = folder / str(len(list(folder.iterdir())))
+        arguments = _arguments(ARMS[name], models, own, options)
+        arms[name] = Arm(name, arguments, environment | ARMS[name].environment, own / "log")
+    return arms
 
 
 def _step_seconds(answer: LoadAnswer) -> float | None:
@@ -113,7 +105,7 @@ def _step_seconds(answer: LoadAnswer) -> float | None:
 
 
 def _equal(answer: LoadAnswer, reference: LoadAnswer, job: LoadJob) -> dict[str, int]:
-    """Counts greedy outputs that are equal as far as both got, and those that differ."""
+    """Counts equal and different greedy outputs, compared up to the length of the shorter one."""
     counts = {"equal": 0, "different": 0}
     for phase, own, theirs in zip(job.phases, answer.phases, reference.phases, strict=True):
         pairs = zip(phase.requests, own.progress.outputs, theirs.progress.outputs, strict=False)
@@ -144,7 +136,7 @@ def run(models: Path, out: Path, names: Sequence[str], plan: Plan, kv_bytes: int
     write(provenance=origin, weight_bytes=weights, at_once=at_once)
     with tempfile.TemporaryDirectory() as temporary:
         for first in range(0, len(names), at_once):
-            with _started(names[first : first + at_once], models, Path(temporary), options) as engines:
+            with all_started(_begun(names[first : first + at_once], models, Path(temporary), options)) as engines:
                 for name, arm in engines.items():
                     if isinstance(arm, EngineError):
                         write(arm=name, error=str(arm)[-2000:])

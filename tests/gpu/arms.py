@@ -15,7 +15,7 @@ _SYNCHRONOUS = {"async_scheduling": False}
 
 
 @dataclass(frozen=True)
-class GpuArm:
+class Setup:
     """An engine.
 
     Attributes:
@@ -33,21 +33,21 @@ def _native(method: str, model: str) -> str:
     return native(json.dumps({"method": method, "model": str(model_path(model))}), 4)
 
 
-def _own(name: str, **arguments: Any) -> GpuArm:
-    return GpuArm(fixed_length(name), arguments, V1)
+def _own(name: str, **arguments: Any) -> Setup:
+    return Setup(fixed_length(name), arguments, V1)
 
 
 # In the order of their worth.
 ARMS = {
-    "none, V1": GpuArm(None, _EAGER, V1),
-    "none, V2": GpuArm(None, _EAGER),
-    "native draft_model": GpuArm(_native("draft_model", "draft")),
-    "native eagle3": GpuArm(_native("eagle3", "eagle3")),
+    "none, V1": Setup(None, _EAGER, V1),
+    "none, V2": Setup(None, _EAGER),
+    "native draft_model": Setup(_native("draft_model", "draft")),
+    "native eagle3": Setup(_native("eagle3", "eagle3")),
     "suffix": _own("suffix"),
     "draft_model": _own("draft_model"),
-    "native draft_model, V1": GpuArm(_native("draft_model", "draft"), _EAGER, V1),
-    "native draft_model, synchronous": GpuArm(_native("draft_model", "draft"), _EAGER | _SYNCHRONOUS),
-    "native draft_model, eager": GpuArm(_native("draft_model", "draft"), _EAGER),
+    "native draft_model, V1": Setup(_native("draft_model", "draft"), _EAGER, V1),
+    "native draft_model, synchronous": Setup(_native("draft_model", "draft"), _EAGER | _SYNCHRONOUS),
+    "native draft_model, eager": Setup(_native("draft_model", "draft"), _EAGER),
     "eagle3": _own("eagle3"),
     "cascade": _own("cascade"),
     "medusa": _own("medusa"),

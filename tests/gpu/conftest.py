@@ -1,6 +1,5 @@
 """Starts the engines of all arms at once: on a GPU they fit side by side, and a start takes longer than a test."""
 
-import contextlib
 import json
 import os
 import time
@@ -11,7 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from tests.gpu.arms import ARMS, GpuArm
+from benchmarks.gpu.engines import all_started
+from tests.gpu.arms import ARMS, Setup
 from vllm_spec_plugin.models import model_path
 from vllm_spec_tools.bench.arm import Arm
 from vllm_spec_tools.bench.engine_args import arm_environment
@@ -62,19 +62,13 @@ def engines(names: list[str], tmp_path_factory: pytest.TempPathFactory) -> Itera
     folder, target = tmp_path_factory.mktemp("engines"), str(model_path("target"))
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
     begin = time.monotonic()
-    with contextlib.ExitStack() as stack:
-        starting = {name: _start(ARMS[name], name, target, folder / str(i)) for i, name in enumerate(names)}
-        found: dict[str, Arm | EngineError] = {}
-        for name, arm in starting.items():
-            try:
-                found[name] = stack.enter_context(arm)
-            except EngineError as error:
-                found[name] = error
+    starting = {name: _start(ARMS[name], name, target, folder / str(i)) for i, name in enumerate(names)}
+    with all_started(starting) as found:
         print(f"{len(found)} engines in {time.monotonic() - begin:.0f} s", flush=True)
         yield found
 
 
-def _start(arm: GpuArm, name: str, target: str, folder: Path) -> Arm:
+def _start(arm: Setup, name: str, target: str, folder: Path) -> Arm:
     arguments: dict[str, Any] = {
         "model": target,
         "dtype": "float32",

@@ -102,8 +102,9 @@ class NativeAdapter(DraftLengthAdapter):
             num_output: output tokens of the step.
         """
         drafted_in = self.ledger.finished if self._is_async else step
-        num_passes = max(map(longest, drafted_in.turns.values()), default=0)
-        step.drafting = (Drafting(num_passes, num_passes * drafted_in.num_requests, 0, 0.0, is_timed=False),)
+        if step.is_measured:
+            num_passes = max(map(longest, drafted_in.turns.values()), default=0)
+            step.drafting = (Drafting(num_passes, num_passes * drafted_in.num_requests, 0, 0.0, is_timed=False),)
         step.num_output = num_output
         self.ledger.finish(step, time.perf_counter())
         self._measured(step)

@@ -64,8 +64,3 @@ class Arm(EngineChild):
         """Log-probabilities of the two most likely tokens after a prompt and a beginning of its output, by token id."""
         found: dict[int, float] = self.ask(("top_two", prompt, list(token_ids)))
         return found
-
-    def probe(self) -> list[tuple[int, float]]:
-        """Measures the target's steps as the plugin does at its start, as (tokens, seconds)."""
-        found: list[tuple[int, float]] = self.ask(("probe",))
-        return found

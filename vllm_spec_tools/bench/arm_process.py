@@ -25,13 +25,12 @@ class Session:
             arguments: of `vllm.LLM`; "speculative_config" may be the path of a plugin.yaml.
         """
         from vllm_spec_plugin import speculative_config
-        from vllm_spec_tools.inspection import LLM, live_runner
+        from vllm_spec_tools.inspection import LLM
 
         arguments = dict(arguments)
         if isinstance(arguments.get("speculative_config"), str):
             arguments["speculative_config"] = speculative_config(arguments["speculative_config"])
         self._llm = LLM(**arguments, disable_log_stats=False)
-        self._runner = live_runner(self._llm)
         # Put in by the first job that asks for its steps: on some devices it costs time.
         self._watch: Any = None
 
@@ -139,14 +138,6 @@ class Session:
         params = SamplingParams(temperature=0.0, max_tokens=1, logprobs=2)
         result = self._llm.generate({"prompt_token_ids": text}, params, use_tqdm=False)[0]
         return {token: float(value.logprob) for token, value in result.outputs[0].logprobs[0].items()}
-
-    def probe(self) -> list[tuple[int, float]]:
-        """Measures the target's steps as the plugin does at its start, as (tokens, seconds)."""
-        from vllm_spec_plugin.compat.runner import dummy_step
-        from vllm_spec_plugin.forward.start_up import PROBE_SECONDS, probe_steps
-
-        runner = self._runner
-        return probe_steps(lambda size: dummy_step(runner, size), runner.max_num_tokens, PROBE_SECONDS)
 
 
 def _build(arguments: dict[str, Any]) -> tuple[dict[str, Any], Callable[[Any], Any]]:
