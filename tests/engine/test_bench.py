@@ -101,9 +101,12 @@ def test_engines_may_have_several_ranks(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setenv("VLLM_CPU_OMP_THREADS_BIND", "0|1")
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     options = (
-        "--enforce-eager --rounds 1 --noise-budget 0 --levels 2 --tokens 32 --min-total-tokens 32 --json load.json"
+        "--enforce-eager --rounds 1 --noise-budget 0 --workload edit --levels 2 --tokens 32 --min-total-tokens 32"
+        " --json load.json"
     )
-    found = bench(tmp_path, f"bench --one-at-a-time {options} --arm ngram.yaml -- --tensor-parallel-size 2")
+    # A fixed length: what `optimal` drafts depends on how long the machine's steps take.
+    arm = "--proposer ngram.yaml --arm fixed:3"
+    found = bench(tmp_path, f"bench --one-at-a-time {options} {arm} -- --tensor-parallel-size 2")
     assert {one["engine"]["ranks"] for one in found["provenance"]["arms"].values()} == {2}
     assert found["cells"][1]["draft_tokens"] > 0
     assert found["cells"][1]["greedy"]["wrong"] == 0
