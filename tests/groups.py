@@ -11,10 +11,9 @@ from xdist.scheduler import LoadScopeScheduling
 
 # Ids of parameters that say which configuration an engine has.
 CONFIGURATIONS = {
-    *("lookup", "frequency", "draft_model", "draft_model_confident", "draft_model_optimal", "cascade", "ngram"),
-    *("suffix", "suffix_drawn", "eagle3", "eagle3_tree", "eagle3_tree_drawn", "eagle3_cascade"),
+    *("lookup", "frequency", "draft_model", "draft_model_optimal", "cascade", "ngram"),
+    *("suffix", "suffix_drawn", "eagle3", "eagle3_cascade"),
     *("medusa", "medusa_tree", "medusa_tree_drawn", "medusa_tree_optimal"),
-    *("multi_draft", "multi_draft_confident"),
 }
 # Files of tests that have one and do not say so.
 FILES = {

@@ -27,7 +27,7 @@ class StepPlan(NamedTuple):
         turns: proposers to try, with draft lengths; requests without turns get no drafts.
         scopes: scopes of new requests' texts; None is private.
         rollback: new lengths of shortened block tables.
-        forks: KV blocks for branches of trees that are verified or drafted.
+        forks: KV blocks for branches of trees that are verified.
     """
 
     turns: Mapping[str, Turns] = {}

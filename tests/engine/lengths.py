@@ -10,7 +10,6 @@ from unittest import mock
 
 from vllm_spec_plugin.config.settings import config_in
 from vllm_spec_plugin.messages import result_of
-from vllm_spec_plugin.proposers.draft_model.autoregressive import AutoregressiveConfig
 from vllm_spec_plugin.scheduling.draft_length.control import Batch, DraftRequest
 from vllm_spec_plugin.scheduling.draft_length.fixed import FixedControl
 from vllm_spec_plugin.turns import Turns
@@ -95,11 +94,8 @@ def count_anew() -> Counter[str]:
 
 
 def _tree_order(additional_config: Any) -> tuple[int, ...]:
-    """Parents of a tree's nodes; empty where several proposers draft, or the text decides."""
+    """Parents of a tree's nodes; empty where several proposers draft."""
     config = config_in(additional_config)
     if len(config.proposers) > 1:
         return ()
-    [proposer] = config.proposers
-    if isinstance(proposer, AutoregressiveConfig) and proposer.by_confidence:
-        return ()
-    return proposer.tree_order(config.draft_length.tokens)
+    return config.proposers[0].tree_order(config.draft_length.tokens)

@@ -36,7 +36,6 @@ class Pair:
     # Entries of the target's config that differ from the usual.
     target_shape: dict[str, Any] = field(default_factory=dict)
     draft_shape: dict[str, Any] = field(default_factory=dict)  # The same for the draft.
-    branches: tuple[int, ...] = ()  # Of draft trees.
     draft_pass: str = "uncompiled"  # How the draft runs, see `DraftPass.how`.
     accepted: int = 100  # Draft tokens that are accepted at least; a draft with a shape of its own is a stranger.
     options: dict[str, Any] = field(default_factory=dict)  # Further arguments of `Engine`.
@@ -45,7 +44,6 @@ class Pair:
 PAIRS = {
     # All layers in one KV cache group: the draft's own keep the whole text.
     "mixed beside full": Pair("llama", "gemma3", 30, options={"compiled": True}, draft_pass="compiled"),
-    "tree of mixed beside full": Pair("llama", "gemma3", 30, branches=(2, 1, 1)),
     # The target frees blocks that its window has left; the prefix cache gives null blocks for them.
     "full beside window": Pair("mistral", "llama", 46),
     # The draft's layers are in several groups, some of them with layers of the target.
@@ -83,11 +81,9 @@ def engine(models: Path, pair: Pair) -> tuple[Engine, Path, Path]:
     """The pair's engine and its models' folders."""
     target = tiny_model(pair.target, models, shape=pair.target_shape)
     draft = tiny_model(pair.draft, models, noise=0.05, shape=pair.draft_shape)
-    config = models / f"{target.name}-{draft.name}-{len(pair.branches)}.yaml"
-    branches = f", branches: {list(pair.branches)}" if pair.branches else ""
+    config = models / f"{target.name}-{draft.name}.yaml"
     config.write_text(
-        f"proposer: {{method: draft_model, model: {draft}{branches}}}\n"
-        f"draft_length: {{policy: fixed, tokens: {2 * len(pair.branches) or K}}}\n"
+        f"proposer: {{method: draft_model, model: {draft}}}\ndraft_length: {{policy: fixed, tokens: {K}}}\n"
     )
     options = (("skip_tokenizer_init", True),)
     arguments = TIGHT | {"num_blocks": pair.num_blocks, "options": options} | pair.options

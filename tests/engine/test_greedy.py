@@ -9,14 +9,12 @@ from tests.engine.arms import (
     DRAFT_MODEL_OPTIMAL,
     EAGLE3,
     EAGLE3_CASCADE,
-    EAGLE3_TREE,
     FREQUENCY,
     LOOKUP,
     MEDUSA,
     MEDUSA_TREE,
     MEDUSA_TREE_DRAWN,
     MEDUSA_TREE_RANDOM,
-    MULTI_DRAFT_CONFIDENT,
     SUFFIX,
     TIGHT,
     Arms,
@@ -34,15 +32,12 @@ CONFIGS = {
     "lookup": LOOKUP,
     "suffix": SUFFIX,
     "draft_model_optimal": DRAFT_MODEL_OPTIMAL,
-    "eagle3_tree": EAGLE3_TREE,
     "eagle3_cascade": EAGLE3_CASCADE,
     "medusa_tree_drawn": MEDUSA_TREE_DRAWN,
-    "multi_draft_confident": MULTI_DRAFT_CONFIDENT,
     "cascade": CASCADE,
 }
 # Trees of random sizes, and how many sizes there are at least.
-NUM_SIZES = {MEDUSA_TREE_DRAWN: 4, MULTI_DRAFT_CONFIDENT: 6, EAGLE3_TREE: 6, EAGLE3_CASCADE: 6}
-BRANCHING = {MULTI_DRAFT_CONFIDENT, EAGLE3_TREE, EAGLE3_CASCADE}
+NUM_SIZES = {MEDUSA_TREE_DRAWN: 4}
 SHORT_OF_MEMORY = ("kv_blocks_reserved", "kv_blocks_rolled_back", "drafts_cut_for_memory")
 if is_full():
     # Nothing in them that the others have not.
@@ -73,8 +68,7 @@ def test_greedy_output_survives_chunked_prompts_and_preemption(
     engine = Engine(config=config, check=True, random_lengths=config in NUM_SIZES, **TIGHT)
     result = arms.run(engine, job)
     assert_same_tokens(reference, prompts, result, arms.run(Engine(), job))
-    # Branches ask for so many slots that too few requests are admitted for any to be preempted.
-    assert result.preemptions > 0 or config in BRANCHING
+    assert result.preemptions > 0
     assert result.metrics["vllm:prefix_cache_hits"] > 0
     assert not any(count for name, count in result.metrics.items() if "proposer_errors" in name)
     assert min(result.accepted, result.rejected) > 100

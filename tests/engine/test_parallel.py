@@ -13,7 +13,6 @@ from tests.engine.arms import (
     LOOKUP,
     MEDUSA_TREE,
     MEDUSA_TREE_DRAWN,
-    MULTI_DRAFT,
     SUFFIX_SHARED,
     TIGHT,
     TWO_RANKS,
@@ -34,7 +33,7 @@ pytestmark = [
     pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="two ranks need two cores"),
 ]
 
-CONFIGS = {"cascade": CASCADE, "multi_draft": MULTI_DRAFT, "eagle3": EAGLE3}
+CONFIGS = {"cascade": CASCADE, "eagle3": EAGLE3}
 # Each rank has its own order of a set's texts, here of the requests that end in a step.
 SHARED = {"suffix_shared": SUFFIX_SHARED}
 if is_full():
@@ -42,7 +41,7 @@ if is_full():
     CONFIGS |= {"lookup": LOOKUP, "draft_model": DRAFT_MODEL, "medusa_tree": MEDUSA_TREE}
     CONFIGS |= {"medusa_tree_drawn": MEDUSA_TREE_DRAWN}
 FAULTS = ("raise", "raise_early", "other_tokens", "nan_probs", "too_few_drafts")
-# With branches, only tokens that differ; all faults with full sizes.
+# With a head, only tokens that differ; all faults with full sizes.
 FAULT_CASES = [
     (config, fault)
     for config in CONFIGS
@@ -124,6 +123,6 @@ def test_fault_of_one_rank_within_a_pass_ends_the_engine_soon_and_says_why(arms:
     """The other rank waits in the pass; nothing can call it back."""
     start = time.monotonic()
     with pytest.raises(EngineError):
-        arms.run(two_ranks(MULTI_DRAFT), greedy_job(prompts, 32, "raise_in_pass@1"))
+        arms.run(two_ranks(DRAFT_MODEL), greedy_job(prompts, 32, "raise_in_pass@1"))
     assert time.monotonic() - start < 120
-    assert "failed on one tensor-parallel rank only" in arms.log(two_ranks(MULTI_DRAFT))
+    assert "failed on one tensor-parallel rank only" in arms.log(two_ranks(DRAFT_MODEL))

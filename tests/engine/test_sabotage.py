@@ -6,12 +6,11 @@ import pytest
 
 from tests.engine import texts
 from tests.engine.arms import (
-    DISTANT,
+    DRAFT_MODEL,
     FREQUENCY,
     LOOKUP,
     MEDUSA_TREE,
     MEDUSA_TREE_DRAWN,
-    MULTI_DRAFT_DISTANT,
     Arms,
     Engine,
 )
@@ -25,12 +24,11 @@ pytestmark = [pytest.mark.engine, pytest.mark.statistical]
 PROPOSERS = {
     "lookup": Engine(config=LOOKUP),
     "frequency": Engine(config=FREQUENCY),
-    "draft_model": Engine(config=DISTANT),
+    "draft_model": Engine(config=DRAFT_MODEL),
     "medusa_tree": Engine(config=MEDUSA_TREE),
     "medusa_tree_drawn": Engine(config=MEDUSA_TREE_DRAWN),
-    "multi_draft": Engine(config=MULTI_DRAFT_DISTANT),
 }
-# test_certify.py has the others, and the draft model's branches.
+# test_certify.py has the others.
 CASES = [
     ("block_ends_at_first_failure", "draft_model"),
     ("siblings_from_p", "medusa_tree"),
@@ -42,7 +40,6 @@ if is_full():
         ("lookup", "frequency", "draft_model"),
     )
     CASES += [(name, proposer) for name in SCORERS for proposer in CHAINS]
-    CASES.append(("siblings_from_p", "multi_draft"))
 # Continuations of each prompt; the more only where fewer do not show the sabotage.
 SIZES = (250, 1000, 2000) if is_full() else (250, 1000)
 

@@ -7,21 +7,15 @@ import pytest
 from tests.engine import texts
 from tests.engine.arms import (
     CASCADE,
-    CONFIDENT,
     DRAFT_MODEL,
     DRAFT_MODEL_OPTIMAL,
     EAGLE3,
     EAGLE3_CASCADE,
-    EAGLE3_TREE,
-    EAGLE3_TREE_DRAWN,
     FREQUENCY,
     LOOKUP,
     MEDUSA,
     MEDUSA_TREE,
     MEDUSA_TREE_DRAWN,
-    MULTI_DRAFT,
-    MULTI_DRAFT_CONFIDENT,
-    MULTI_DRAFT_DISTANT,
     SUFFIX_DRAWN,
     Arms,
     Engine,
@@ -37,7 +31,6 @@ ENGINES = {
     "lookup": Engine(config=LOOKUP),
     "suffix_drawn": Engine(config=SUFFIX_DRAWN),
     "draft_model": Engine(config=DRAFT_MODEL),
-    "eagle3_tree_drawn": Engine(config=EAGLE3_TREE_DRAWN, random_lengths=True),
     "eagle3_cascade": Engine(config=EAGLE3_CASCADE),
     "medusa_tree_drawn": Engine(config=MEDUSA_TREE_DRAWN, random_lengths=True),
     "cascade": Engine(config=CASCADE),
@@ -47,19 +40,14 @@ if is_full():
     ENGINES |= {
         "frequency": Engine(config=FREQUENCY),
         "eagle3": Engine(config=EAGLE3),
-        "multi_draft": Engine(config=MULTI_DRAFT_DISTANT, random_lengths=True),
-        "draft_model_confident": Engine(config=CONFIDENT),
         # With few requests, as the policy begins with the guess that drafts of many cost too much.
         "draft_model_optimal": Engine(config=DRAFT_MODEL_OPTIMAL, max_num_seqs=16),
-        "eagle3_tree": Engine(config=EAGLE3_TREE, random_lengths=True),
         "medusa": Engine(config=MEDUSA),
         "medusa_tree": Engine(config=MEDUSA_TREE),
-        "multi_draft_fixed": Engine(config=MULTI_DRAFT),
-        "multi_draft_confident": Engine(config=MULTI_DRAFT_CONFIDENT, random_lengths=True),
     }
 FALSE_ALARMS = 1e-3
-# 7 settings, 4 prompts, 3 positions, eighteen engines at most.
-NUM_TESTS = 7 * 4 * 3 * 18
+# 7 settings, 4 prompts, 3 positions, twelve engines at most.
+NUM_TESTS = 7 * 4 * 3 * 12
 
 
 @pytest.fixture(scope="module")

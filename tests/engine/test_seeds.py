@@ -10,7 +10,6 @@ from tests.engine.arms import (
     FREQUENCY,
     LOOKUP,
     MEDUSA_TREE_DRAWN,
-    MULTI_DRAFT,
     TIGHT,
     Arms,
     Engine,
@@ -72,7 +71,7 @@ def among(arms: Arms, engine: Engine, requests: list[Request], company: list[Req
 CONFIGS = {"lookup": LOOKUP, "medusa_tree_drawn": MEDUSA_TREE_DRAWN, "cascade": CASCADE}
 if is_full():
     # Nothing in them that the others have not.
-    CONFIGS |= {"frequency": FREQUENCY, "draft_model": DRAFT_MODEL, "multi_draft": MULTI_DRAFT}
+    CONFIGS |= {"frequency": FREQUENCY, "draft_model": DRAFT_MODEL}
 
 
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
@@ -85,7 +84,7 @@ def test_seeded_output_is_that_without_drafts(
 
 
 def test_seeded_output_does_not_depend_on_contention(arms: Arms, reference: Reference, company: list[Request]) -> None:
-    """200 seeds, in a crowd that takes turns to be drafted for, and to have branches.
+    """200 seeds, in a crowd that takes turns to be drafted for.
 
     A token in about 10^6 differs by rounding: one run in about 300 fails by chance.
     """

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.engine import texts
-from tests.engine.arms import DRAFT_MODEL, MULTI_DRAFT, Arms, Engine
+from tests.engine.arms import DRAFT_MODEL, MEDUSA_TREE, Arms, Engine
 from tests.engine.exact import Reference
 from tests.engine.greedy import assert_same_tokens, greedy_job
 from tests.engine.jobs import Job, Request
@@ -11,7 +11,7 @@ from tests.engine.jobs import Job, Request
 pytestmark = pytest.mark.engine
 
 
-@pytest.mark.parametrize("config", [DRAFT_MODEL, MULTI_DRAFT], ids=["draft_model", "multi_draft"])
+@pytest.mark.parametrize("config", [DRAFT_MODEL, MEDUSA_TREE], ids=["draft_model", "medusa_tree"])
 def test_what_follows_a_stop_is_gone(config: str, arms: Arms, reference: Reference) -> None:
     """Stops at every token of the answers; later requests go on from the stopped texts in the prefix cache.
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.engine import texts
-from tests.engine.arms import MULTI_DRAFT, TWO_RANKS, Arms, Engine
+from tests.engine.arms import MEDUSA_TREE, TWO_RANKS, Arms, Engine
 from tests.engine.exact import Reference
 from tests.engine.greedy import assert_same_token_ids, greedy_job
 from tests.engine.jobs import Job
@@ -27,7 +27,7 @@ CONFIGS = {
 two_cores = pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="two ranks need two cores")
 LAYOUTS = [pytest.param((), id="one_rank")]
 if is_full():
-    CONFIGS["multi_draft"] = MULTI_DRAFT
+    CONFIGS["medusa_tree"] = MEDUSA_TREE
     LAYOUTS.append(pytest.param(TWO_RANKS, id="two_ranks", marks=[pytest.mark.whole_machine, two_cores]))
 
 

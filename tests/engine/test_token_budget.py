@@ -3,7 +3,7 @@
 import pytest
 
 from tests.engine import texts
-from tests.engine.arms import FREQUENCY, MEDUSA_TREE_DRAWN, MULTI_DRAFT, Arms, Engine
+from tests.engine.arms import DRAFT_MODEL, FREQUENCY, MEDUSA_TREE_DRAWN, Arms, Engine
 from tests.engine.exact import Reference
 from tests.engine.samples import Plan, exact_tests, sample
 from tests.sizes import is_full
@@ -11,7 +11,7 @@ from tests.sizes import is_full
 pytestmark = [pytest.mark.engine, pytest.mark.statistical]
 
 # 64 requests with 4 drafts or more each want at least 320 tokens a step.
-CONFIGS = {"frequency": FREQUENCY, "multi_draft": MULTI_DRAFT}
+CONFIGS = {"frequency": FREQUENCY, "draft_model": DRAFT_MODEL}
 if is_full():
     CONFIGS["medusa_tree_drawn"] = MEDUSA_TREE_DRAWN
 FALSE_ALARMS = 1e-3

@@ -197,6 +197,50 @@ def tiny_eagle3(folder: Path) -> Path:
     return path
 
 
+def tiny_medusa(model: Path) -> Path:
+    """Makes three Medusa heads for a model of `tiny_model`, unless they are there.
+
+    They are fitted by least squares to its greedy continuations of `repeating_prompts`, so they are often right there.
+
+    Returns:
+        The heads' folder.
+    """
+    path = model.with_name(f"{model.name}-medusa")
+    if path.exists():
+        return path
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    from vllm_spec_plugin.proposers.medusa.checkpoint import save_heads
+    from vllm_spec_plugin.proposers.medusa.heads import MedusaHeads
+
+    num_heads, num_new = 3, 32
+    target = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
+    states: list[torch.Tensor] = []
+    target.get_output_embeddings().register_forward_pre_hook(lambda _, given: states.append(given[0][0]))
+    before, after = [], []
+    with torch.inference_mode():
+        for prompt in repeating_prompts(16):
+            text = list(prompt)
+            for _ in range(num_new):
+                states.clear()
+                text.append(int(target(torch.tensor([text]), use_cache=False).logits[0, -1].argmax()))
+            # The state at position t is followed by tokens t + 1, t + 2 and so on; head k gives token t + 1 + k.
+            for t in range(len(prompt) - 1, len(text) - num_heads - 1):
+                before.append(states[0][t])
+                after.append(text[t + 2 : t + 2 + num_heads])
+    inputs, tokens = torch.stack(before), torch.tensor(after)
+    heads = MedusaHeads(inputs.shape[1], target.config.vocab_size, num_heads, 1)
+    squares = inputs.T @ inputs + 1e-2 * torch.eye(inputs.shape[1])
+    for head in range(num_heads):
+        wanted = torch.nn.functional.one_hot(tokens[:, head], target.config.vocab_size).float()
+        heads.projection.data[head] = 10 * torch.linalg.solve(squares, inputs.T @ wanted)
+    partial = path.with_name(f"{path.name}.partial")
+    save_heads(heads, partial, {}, torch.float32)
+    partial.rename(path)
+    return path
+
+
 def tiny_mtp(folder: Path) -> Path:
     """Makes a MiMo, which is a Qwen2 with a layer that predicts one more token, unless it is there; returns its folder.
 

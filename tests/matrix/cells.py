@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from tests.engine.jobs import Job, Request, Result
-from tests.engine.tiny import ARCHITECTURES, repeating_prompts, tiny_eagle3, tiny_model, tiny_mtp
+from tests.engine.tiny import ARCHITECTURES, repeating_prompts, tiny_eagle3, tiny_medusa, tiny_model, tiny_mtp
 from vllm_spec_plugin.models import model_path
 from vllm_spec_tools.certify.greedy import TOLERANCES, first_differences
 
@@ -22,6 +22,7 @@ _ANY_SEED = 1000
 # Of the weights of a draft model.
 _NOISE = 0.05
 _EAGLE3 = {"method": "eagle3", "draft_sampling": "greedy"}
+_TREE = {"method": "medusa", "tree": [[0], [1], [0, 0], [1, 0], [0, 1], [0, 0, 0]]}
 # As the gate names a model.
 _NAME = re.compile(r"got '[^']*' \(\w+\), which|'[^']*' \(\w+\)")
 # What a proposer finds when it is loaded.
@@ -45,7 +46,8 @@ class Row:
         """The keys of `COLUMNS` that it is run with; what the bundled models do is in tests/engine."""
         if self.architecture == "bundled":
             return []
-        return [column for column in COLUMNS if column != "eagle3" or self.has_head]
+        left_out = {"eagle3": not self.has_head, "tree": self.architecture == "mimo"}
+        return [column for column in COLUMNS if not left_out.get(column)]
 
     @property
     def has_head(self) -> bool:
@@ -54,13 +56,14 @@ class Row:
         return self.architecture in _WITH_HEADS and not self.lora
 
     def models(self, folder: Path) -> dict[str, Path]:
-        """Folders of its "target", a "draft" model and, if it is run with one, a "head"; made if not there."""
+        """Folders of its "target", a "draft" model, Medusa "heads" and a "head" of EAGLE-3, if it is run with these."""
         if self.architecture == "bundled":
             return {"target": model_path("target"), "draft": model_path("draft"), "head": model_path("eagle3")}
         if self.architecture == "mimo":
             return {"target": tiny_mtp(folder), "draft": tiny_model("qwen2", folder, _NOISE)}
         target, draft = (tiny_model(self.architecture, folder, noise) for noise in (0.0, _NOISE))
-        return {"target": target, "draft": draft} | ({"head": tiny_eagle3(folder)} if self.has_head else {})
+        models = {"target": target, "draft": draft, "heads": tiny_medusa(target)}
+        return models | ({"head": tiny_eagle3(folder)} if self.has_head else {})
 
 
 # vLLM's CPU kernels of recurrent layers run with these only.
@@ -107,10 +110,7 @@ ROWS["llama_lora"] = Row("llama", "Llama with LoRA adapters", _LORA, lora=True)
 COLUMNS: dict[str, tuple[str, dict[str, Any]]] = {
     "ngram": ("n-gram", {"proposer": _NGRAM, "draft_length": {"policy": "fixed", "tokens": 4}}),
     "draft_model": ("draft model", {"proposer": _DRAFT, "draft_length": {"policy": "fixed", "tokens": 4}}),
-    "tree": (
-        "draft-model tree",
-        {"proposer": {**_DRAFT, "branches": [2, 2, 1]}, "draft_length": {"policy": "fixed", "tokens": 10}},
-    ),
+    "tree": ("Medusa tree", {"proposer": _TREE, "draft_length": {"policy": "fixed", "tokens": 6}}),
     "eagle3": ("EAGLE-3 head", {"proposer": _EAGLE3, "draft_length": {"policy": "fixed", "tokens": 4}}),
     "cascade": (
         "cascade, `optimal`",
@@ -120,6 +120,7 @@ COLUMNS: dict[str, tuple[str, dict[str, Any]]] = {
         },
     ),
 }
+_MODEL_OF = {"eagle3": "head", "tree": "heads"}
 # What a cell may be.
 EXACT, REFUSED, WRONG, UNTESTED = "exact", "refused", "wrong", "untested"
 
@@ -143,7 +144,7 @@ def is_optimal(column: str) -> bool:
 def plugin_yaml(column: str, models: Mapping[str, Path]) -> str:
     """The text of a column's plugin.yaml, with the folder of the draft model or head of `Row.models`."""
     data = COLUMNS[column][1]
-    proposer = _with_draft(data["proposer"], models["head" if column == "eagle3" else "draft"])
+    proposer = _with_draft(data["proposer"], models[_MODEL_OF.get(column, "draft")])
     return yaml.safe_dump({**data, "proposer": proposer}, sort_keys=False)
 
 

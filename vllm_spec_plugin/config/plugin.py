@@ -148,6 +148,9 @@ class PluginConfig(Section):
         if self.verification.lenience < 1 and self.drafts_trees:
             text = f"got {show(self.verification.lenience)}, but the proposer drafts trees, which are verified exactly"
             conflicts([("verification.lenience", f"{text}; allowed: 1")])
+        if self.drafts_trees and self.kv_proposer is not None:
+            text = f"got {self.proposers[self.kv_proposer].method}, which keeps a KV cache, beside a tree"
+            conflicts([("proposer.method", f"{text}; allowed: chains, or one of the two")])
         for i, proposer in enumerate(self.proposers):
             tree = proposer.fixed_tree
             if tree is not None and tree.num_nodes > self.draft_length.tokens:

@@ -46,10 +46,9 @@ class VllmDraftEngine:
             vllm_config: the target's `VllmConfig`.
             weights: the draft model.
         """
-        self._model_config = draft_model_config(vllm_config.model_config, **weights.loaded)
+        self._model_config = draft_model_config(vllm_config.model_config, **weights._asdict())
         self._vllm_config = self._config_of_draft(vllm_config)
         self.max_len: int = self._model_config.max_model_len
-        self._num_branches: int = weights.num_branches
 
     @property
     def how(self) -> str:
@@ -84,7 +83,7 @@ class VllmDraftEngine:
         self._sizes = self._attention.block_sizes
         self._tables = [runner.input_batch.block_table[group] for group in self._attention.kv_cache_groups]
         self.coverage = DraftCoverage(self._attention.num_blocks, self._sizes)
-        num_starts = runner.max_num_reqs * self._num_branches + 1
+        num_starts = runner.max_num_reqs + 1
         self._starts = torch.arange(num_starts, dtype=torch.int32, device=self._device)
         self._starts_cpu = torch.arange(num_starts, dtype=torch.int32)
         self._rows = torch.arange(num_starts, device=self._device)
@@ -140,8 +139,6 @@ class VllmDraftEngine:
             self._device,
         )
         self._step = 0
-        self._chunks = chunks[:drafting]
-        self._num_steps = num_steps
         num_rows = self._runner.max_num_reqs
         self._blocks = [table.get_device_tensor(num_rows)[inputs.rows] for table in self._tables]
         batch = PassBatch(
@@ -156,7 +153,7 @@ class VllmDraftEngine:
         )
         if self.ranks is not None:
             chunk_ends = (end for chunk in chunks for end in (chunk.request.row, chunk.start, chunk.stop))
-            self.ranks.before_passes([*chunk_ends, *(chunk.num_draft_tokens for chunk in self._chunks)])
+            self.ranks.before_passes([*chunk_ends, *(chunk.num_draft_tokens for chunk in chunks[:drafting])])
         # Where nothing is drafted, one row of logits is for nothing.
         logits = self._forward(inputs.token_ids, inputs.positions, inputs.last[: max(drafting, 1)], batch)
         return logits[:drafting]
@@ -177,51 +174,10 @@ class VllmDraftEngine:
         )
         return self._forward(token_ids.int(), inputs.positions_ahead[step, :n], self._rows[:n], batch)
 
-    def num_branches(self, row: int, depth: int) -> int:
-        """See `DraftEngine`."""
-        batch = self._runner.input_batch
-        length = int(batch.num_tokens_no_spec[row]) - self._shift
-        block_ids, per_fork = self._runner.tree_steps.forks.get(batch.req_ids[row], ((), 1))
-        return 1 + (len(block_ids) // per_fork if self._fork_size(length, depth) <= per_fork else 0)
-
-    def branch(self, counts: Sequence[int]) -> None:
-        """See `DraftEngine`."""
-        # Trees are verified only where the target and the draft share one KV cache group, see `TreeAttention`.
-        steps, [table], [size] = self._runner.tree_steps, self._tables, self._sizes
-        rows = np.array([chunk.request.row for chunk in self._chunks]).repeat(counts)
-        stops = np.array([chunk.stop for chunk in self._chunks]).repeat(counts)
-        width = -(-(int(stops.max()) + self._num_steps) // size)
-        tables = table.block_table.np[rows, :width]
-        copies, at = [], 0
-        for chunk, count in zip(self._chunks, counts, strict=True):
-            first = chunk.stop // size
-            num_blocks = self._fork_size(chunk.stop, chunk.num_draft_tokens)
-            block_ids, per_fork = steps.forks.get(chunk.request.request_id, ((), 1))
-            for fork in range(count - 1):
-                own = block_ids[fork * per_fork : fork * per_fork + num_blocks]
-                if chunk.stop % size and own:
-                    copies.append((int(tables[at, first]), own[0]))
-                tables[at + 1 + fork, first : first + num_blocks] = own
-            at += count
-        steps.attention.copy_blocks(copies)
-        positions = stops + np.arange(self._num_steps)[:, None]
-        # A request that does not get so far may have no block there.
-        blocks = np.take_along_axis(tables.T, np.minimum(positions // size, width - 1), axis=0)
-        slots = blocks.astype(np.int64) * size + positions % size
-        self._inputs.ahead(positions, slots[None], self._device)
-        self._blocks = [torch.from_numpy(tables).to(self._device)]
-
-    def keep(self, chosen: torch.Tensor) -> None:
-        """See `DraftEngine`."""
-        self._blocks = [blocks[chosen] for blocks in self._blocks]
-        self._inputs.keep(chosen)
-
-    def constrain(
-        self, logits: torch.Tensor, rows: torch.Tensor, drafts: torch.Tensor, temperature: float | None
-    ) -> torch.Tensor:
+    def constrain(self, logits: torch.Tensor, rows: torch.Tensor, drafts: torch.Tensor) -> torch.Tensor:
         """See `DraftEngine`."""
         metadata = self._runner.input_batch.sampling_metadata
-        return constrain(SpeculatedRows(logits, rows, drafts), metadata, temperature)
+        return constrain(SpeculatedRows(logits, rows, drafts), metadata)
 
     def _config_of_draft(self, vllm_config: Any) -> Any:
         return draft_vllm_config(vllm_config, self._model_config, model_config=self._model_config, quant_config=None)
@@ -241,11 +197,6 @@ class VllmDraftEngine:
         self._pass.prepare(batch)
         logits: torch.Tensor = self._pass.run(token_ids, positions, rows)
         return logits
-
-    def _fork_size(self, length: int, depth: int) -> int:
-        """Returns the blocks that a branch of `depth` tokens after `length` tokens writes, all tokens but its last."""
-        [size] = self._sizes
-        return (length + depth - 2) // size - length // size + 1
 
     def _fresh(self, request_id: str, num_computed_tokens: int, block_ids: Sequence[list[int]]) -> None:
         self.coverage.forget(request_id)

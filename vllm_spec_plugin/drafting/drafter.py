@@ -100,31 +100,25 @@ class Drafter:
         """Ids of the target's layers whose hidden states a head takes; empty without one."""
         return self.engine.aux_layers if self.engine is not None else ()
 
-    def note_states(self, runner: Any, planned: Container[str], num_nodes: Mapping[int, int]) -> None:
+    def note_states(self, runner: Any, planned: Container[str]) -> None:
         """Keeps the target's hidden states of a step, before it is sampled; call it with `aux_layers`.
 
         Args:
             runner: vLLM's model runner.
             planned: ids of the requests that get drafts after it.
-            num_nodes: by row of the batch, the nodes of a tree with branches that the step verifies.
         """
         head, method = self._head, self._kv_method
         if head is None:
             return
 
         def note() -> None:
-            if not head.note_states(runner, planned, num_nodes):
+            if not head.note_states(runner, planned):
                 self._count_error(method, RANKS_DIFFER)
 
         self._kv_guard.attempt(note, "the target's hidden states")
         if head.states.num_lost:
             self._counters.of(method).requests_lost += head.states.num_lost
             head.states.num_lost = 0
-
-    def note_accepted(self, accepted: Mapping[int, Sequence[int]]) -> None:
-        """Keeps the target's hidden states of accepted nodes of trees, by row of the batch, after `note_states`."""
-        if (head := self._head) is not None:
-            self._kv_guard.attempt(lambda: head.note_accepted(accepted), "the target's hidden states of a tree")
 
     def note_step(self, runner: Any, scheduler_output: Any, scopes: Mapping[str, str | None]) -> None:
         """Records a step's plan, before the runner updates its state.

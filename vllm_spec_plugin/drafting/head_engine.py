@@ -1,6 +1,6 @@
 """Runs an EAGLE-3 head in vLLM's worker, in the target's block pool, on the target's hidden states."""
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Sequence
 from typing import Any
 
 import numpy as np
@@ -43,8 +43,6 @@ class HeadEngine(VllmDraftEngine):
         self._num_rows: int = 5 * self._step_tokens // 2 + scheduler.max_num_seqs
         # Tokens of the steps since text was last computed without drafts.
         self._num_since = 0
-        # By row of a tree that the present step verifies: request, position after the text, states of the nodes.
-        self._nodes: dict[int, tuple[str, int, torch.Tensor]] = {}
 
     def load(self, target: Any) -> None:
         """See `VllmDraftEngine`; the memory for hidden states is part of what vLLM then measures."""
@@ -53,8 +51,8 @@ class HeadEngine(VllmDraftEngine):
         dtype, device = self._vllm_config.model_config.dtype, self._vllm_config.device_config.device
         self.states = StateBuffer(torch.empty(self._num_rows, size, dtype=dtype, device=device), self.max_len)
 
-    def note_states(self, runner: Any, planned: Container[str], num_nodes: Mapping[int, int]) -> bool:
-        """Keeps the target's hidden states of the present step, before it is sampled; those of nodes for now.
+    def note_states(self, runner: Any, planned: Container[str]) -> bool:
+        """Keeps the target's hidden states of the present step, before it is sampled.
 
         Texts that the head did not compute in the step before are computed without drafts when many tokens have come
         together, parts of prompts at once: later requests may find their blocks in the prefix cache, a proposer before
@@ -63,12 +61,10 @@ class HeadEngine(VllmDraftEngine):
         Args:
             runner: the runner.
             planned: ids of the requests that get drafts after the step.
-            num_nodes: by row of the batch, the nodes of a tree with branches that the step verifies.
 
         Returns:
             Whether all ranks computed the same.
         """
-        self._nodes = {}
         spans = step_spans(runner)
         if not spans:
             return True
@@ -81,44 +77,15 @@ class HeadEngine(VllmDraftEngine):
         if is_due:
             self._num_since = sum([count for request_id, _, count in spans if request_id in planned])
         try:
-            states, texts = aux_states(runner), spans
-            if num_nodes:
-                states, texts = self._without_nodes(states, spans, num_nodes)
-            self.states.add(states, texts)
+            self.states.add(aux_states(runner), spans)
             if is_due:
-                self._compute(texts, planned, num_nodes, enough // 2)
+                self._compute(spans, planned, enough // 2)
         except Exception:
             if is_due and self.ranks is not None:
                 self.ranks.note_fault()
                 self._agree(has_fault=True)
             raise
         return not is_due or self._agree(has_fault=False)
-
-    def note_accepted(self, accepted: Mapping[int, Sequence[int]]) -> None:
-        """Keeps the target's hidden states of accepted nodes, which follow the text.
-
-        Args:
-            accepted: by row of the batch, the nodes on the accepted path of the tree, first to last.
-        """
-        paths = [(*self._nodes[row], nodes) for row, nodes in accepted.items() if nodes and row in self._nodes]
-        self._nodes = {}
-        if paths:
-            states = torch.cat([of_tree[list(nodes)] for _, _, of_tree, nodes in paths])
-            self.states.add(states, [(request_id, first, len(nodes)) for request_id, first, _, nodes in paths])
-
-    def _without_nodes(
-        self, states: torch.Tensor, spans: Sequence[Span], num_nodes: Mapping[int, int]
-    ) -> tuple[torch.Tensor, list[Span]]:
-        """Sets the states of trees' nodes aside; returns the others and their spans."""
-        texts, kept, start = [], [], 0
-        for row, (request_id, first, count) in enumerate(spans):
-            length = count - num_nodes.get(row, 0)
-            texts.append(states[start : start + length])
-            kept.append((request_id, first, length))
-            if length < count:
-                self._nodes[row] = request_id, first + length, states[start + length : start + count]
-            start += count
-        return torch.cat(texts), kept
 
     def _agree(self, *, has_fault: bool) -> bool:
         """Whether all ranks have computed the same, without a fault; otherwise nothing counts as computed."""
@@ -127,9 +94,7 @@ class HeadEngine(VllmDraftEngine):
         self.coverage.reset()
         return False
 
-    def _compute(
-        self, spans: Sequence[Span], planned: Container[str], num_nodes: Container[int], at_least: int
-    ) -> None:
+    def _compute(self, spans: Sequence[Span], planned: Container[str], at_least: int) -> None:
         """Computes all positions whose hidden states and next token are there, without drafts.
 
         Left out are requests for which the head may draft in this step, having drafted in the one before.
@@ -137,7 +102,6 @@ class HeadEngine(VllmDraftEngine):
         Args:
             spans: text tokens of the step.
             planned: ids of the requests that get drafts after the step.
-            num_nodes: rows of the batch whose trees the step verifies.
             at_least: minimum tokens of a text; fewer wait for more.
         """
         chunks: list[Chunk] = []
@@ -155,9 +119,6 @@ class HeadEngine(VllmDraftEngine):
                 if at > first:
                     self.states.lose(request_id)
                 continue
-            if row in num_nodes:
-                # Blocks of an accepted branch, copied before the step, will replace the request's own from here on.
-                stop = min(at // size * size for size in self._sizes)
             if start < stop:
                 view = RequestView(request_id, text[:stop], 0, np.empty(0), point_mass=True, row=row)
                 soon.update(self.coverage.blocks_filled(start, stop, tables))
@@ -177,7 +138,7 @@ class HeadEngine(VllmDraftEngine):
     def start(self, chunks: Sequence[Chunk], num_steps: int) -> torch.Tensor:
         """See `DraftEngine`."""
         self._states = self.states.take([(c.request.request_id, c.start, c.stop - c.start) for c in chunks])
-        self._is_first = True
+        self._is_first, self._drafts = True, any(chunk.num_draft_tokens for chunk in chunks)
         return super().start(chunks, num_steps)
 
     def step(self, token_ids: torch.Tensor) -> torch.Tensor:
@@ -185,21 +146,9 @@ class HeadEngine(VllmDraftEngine):
         self._states = self._states[: len(token_ids)]
         return super().step(token_ids)
 
-    def branch(self, counts: Sequence[int]) -> None:
-        """See `DraftEngine`; each sequence goes on from its request's hidden states."""
-        super().branch(counts)
-        self._states = self._states.repeat_interleave(torch.tensor(counts, device=self._states.device), 0)
-
-    def keep(self, chosen: torch.Tensor) -> None:
-        """See `DraftEngine`."""
-        super().keep(chosen)
-        self._states = self._states[chosen]
-
-    def constrain(
-        self, logits: torch.Tensor, rows: torch.Tensor, drafts: torch.Tensor, temperature: float | None
-    ) -> torch.Tensor:
+    def constrain(self, logits: torch.Tensor, rows: torch.Tensor, drafts: torch.Tensor) -> torch.Tensor:
         """See `DraftEngine`; where a request allows no token of the head's vocabulary, all are equally likely."""
-        constrained = super().constrain(logits, rows, drafts, temperature)
+        constrained = super().constrain(logits, rows, drafts)
         if self._head.target_ids is None:
             return constrained
         # Finite: where another token is allowed, its probability is 0 all the same.
@@ -218,7 +167,7 @@ class HeadEngine(VllmDraftEngine):
         self, token_ids: torch.Tensor, positions: torch.Tensor, rows: torch.Tensor, batch: PassBatch
     ) -> torch.Tensor:
         self._pass.prepare(batch)
-        if not self._chunks and len(self._pass.layers) == 1:
+        if not self._drafts and len(self._pass.layers) == 1:
             self._pass.write_text(token_ids, positions, self._states)
             return self._states.new_empty(0, 1)
         logits, self._states = self._pass.run_head(token_ids, positions, rows, self._states, is_first=self._is_first)

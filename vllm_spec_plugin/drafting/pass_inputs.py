@@ -58,7 +58,7 @@ def _fill(chunks: Int64s, num_drafting: int, num_steps: int, texts: Int32s, long
             ints[stops_ahead + at] = position + 1
 
 
-@dataclass
+@dataclass(frozen=True)
 class PassInputs:
     """The inputs of a step's passes: n chunks of num_tokens tokens in all, of which the first m get drafts.
 
@@ -91,18 +91,6 @@ class PassInputs:
     stops_ahead: torch.Tensor
     longest_chunk: int
     longest_text: int
-
-    def ahead(self, positions: Int64s, slots: Int64s, device: torch.device) -> None:
-        """Replaces the m: `positions` is [num_steps, any], `slots` [num_groups, num_steps, any]."""
-        self.positions_ahead = torch.from_numpy(positions).to(device)
-        self.slots_ahead = torch.from_numpy(slots).to(device)
-        self.stops_ahead = self.positions_ahead.int() + 1
-
-    def keep(self, chosen: torch.Tensor) -> None:
-        """Makes the chunks at `chosen` ([any] int64, ascending) the first of the m."""
-        self.positions_ahead = self.positions_ahead[:, chosen]
-        self.slots_ahead = self.slots_ahead[:, :, chosen]
-        self.stops_ahead = self.stops_ahead[:, chosen]
 
 
 def pass_inputs(

@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from vllm_spec_plugin.compat import runner as compat
@@ -20,13 +21,14 @@ from vllm_spec_plugin.forward.start_up import (
     make_kernels,
     probe_steps,
 )
-from vllm_spec_plugin.forward.trees import TreeSteps
+from vllm_spec_plugin.forward.trees import TreesInStep, lay_out
 from vllm_spec_plugin.kv.block_tables import cut_block_tables
 from vllm_spec_plugin.messages import NO_PLAN, DraftResult, StepPlan, StepResult, TreeShape, plan_of, send
 from vllm_spec_plugin.metrics.counters import Timing
 from vllm_spec_plugin.support.gate import check_runner
 from vllm_spec_plugin.verification import SpecRejectionSampler
-from vllm_spec_plugin.verification.chain import NO_TOKEN
+from vllm_spec_plugin.verification.chain import NO_TOKEN, ChainVerdict
+from vllm_spec_plugin.verification.tree import Verdict
 
 if TYPE_CHECKING:
     from vllm_spec_plugin.compat.cuda import GPUModelRunner as Runner
@@ -34,29 +36,50 @@ else:
     Runner = object
 
 
+@dataclass
+class RunnerStep:
+    """A step, from the scheduler's message to the drafts. vLLM's hooks return vLLM's values only: ours are kept here.
+
+    Attributes:
+        plan: the scheduler's plan.
+        drafts: draft tokens to verify, by request; those without are not in it.
+        by_vllm: whether vLLM's sampler samples, one row per request.
+        trees: trees with branches among the drafts.
+        verdict: result of verification; None before it, and by vLLM's sampler.
+        accepted_nodes: by request with a verified tree with branches, the nodes that were accepted.
+        to_draft: tokens of the step by batch row, and hidden states that they were sampled from, if drafts are made.
+    """
+
+    plan: StepPlan = NO_PLAN
+    drafts: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    by_vllm: bool = False
+    trees: TreesInStep | None = None
+    verdict: Verdict | ChainVerdict | None = None
+    accepted_nodes: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    to_draft: tuple[list[list[int]], Any] | None = None
+
+
 class SpecRunnerMixin(Runner):
-    """Mixin before a vLLM model runner: the plugin verifies and drafts in its steps."""
+    """Mixin before a vLLM model runner: the plugin verifies and drafts in its steps.
+
+    A step's hooks come in this order: `_update_states`, `_prepare_inputs`, `_build_attention_metadata`, the target's
+    forward pass, then `sample_tokens` with `_sample`, `_bookkeeping_sync` and `propose_draft_token_ids` inside, and
+    `take_draft_token_ids` when the outputs are on their way.
+    """
 
     drafter: Drafter
     attn_groups: list[list[Any]]
-    tree_steps: TreeSteps | None = None
+    tree_attention: TreeAttention | None = None
+    step: RunnerStep
     # vLLM's speculative configuration while a step does not see it.
     hidden_speculation: Any = None
     # Whether the target returns hidden states of the drafter's `aux_layers`, too.
     use_aux_hidden_state_outputs: bool = False
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        # The scheduler's plan of the step.
-        self._plan: StepPlan = NO_PLAN
-        # Tokens of the step by batch row, and hidden states that they were sampled from, while drafts are to be made.
-        self._to_draft: tuple[list[list[int]], Any] | None = None
-        # Per request that verified a tree in this step: the nodes that were accepted.
-        self._accepted_nodes: dict[str, tuple[int, ...]] = {}
+        self.step = RunnerStep()
+        # Until the first result is sent.
         self._step_probe: list[tuple[int, float]] = []
-        # Per request the draft tokens that the step verifies; those without are not in it.
-        self._scheduled_drafts: Mapping[str, Sequence[int]] = {}
-        # Whether vLLM's sampler sampled the step: one row per request.
-        self._went_stock_way = False
         with compat.all_logits_processors():
             super().__init__(*args, **kwargs)
         self.use_aux_hidden_state_outputs = bool(self.drafter.aux_layers)
@@ -79,14 +102,14 @@ class SpecRunnerMixin(Runner):
         return self.drafter.aux_layers or None
 
     def _update_states(self, scheduler_output: Any) -> Any:
-        plan = self._plan = plan_of(scheduler_output)
-        self._scheduled_drafts = scheduler_output.scheduled_spec_decode_tokens
+        plan = plan_of(scheduler_output)
+        self.step = RunnerStep(plan, scheduler_output.scheduled_spec_decode_tokens)
         # Where the step before failed, it may be hidden still.
         compat.show_speculation(self)
         if plan.rollback:
             cut_block_tables(self, plan.rollback)
         self.drafter.note_step(self, scheduler_output, plan.scopes)
-        if self.tree_steps is not None:
+        if self.tree_attention is not None:
             self.drafter.pending.lay_out(scheduler_output.scheduled_spec_decode_tokens)
         return super()._update_states(scheduler_output)
 
@@ -97,7 +120,7 @@ class SpecRunnerMixin(Runner):
         self._groups_of_target = compat.attention_groups_of_target(self, self.drafter.layers)
         if self.drafter.config.drafts_trees:
             layers = compat.attention_layers(self) - self.drafter.layers
-            self.tree_steps = TreeSteps(TreeAttention(self, layers), self.drafter.engine is not None)
+            self.tree_attention = TreeAttention(self, layers)
         self.drafter.bind(self)
 
     def profile_run(self, *args: Any, **kwargs: Any) -> None:
@@ -151,20 +174,18 @@ class SpecRunnerMixin(Runner):
         return describe(self.drafter.config.summary, self.drafter.weight_bytes, kv_bytes, kv_draft_bytes)
 
     def _prepare_inputs(self, scheduler_output: Any, *args: Any, **kwargs: Any) -> Any:
-        drafts = scheduler_output.scheduled_spec_decode_tokens
-        self._went_stock_way = not drafts and not compat_sampling.needs_own_sampler(self.input_batch.sampling_metadata)
-        if self._went_stock_way and not self._plan.turns:
+        step, drafter = self.step, self.drafter
+        step.by_vllm = not step.drafts and not compat_sampling.needs_own_sampler(self.input_batch.sampling_metadata)
+        if step.by_vllm and not step.plan.turns:
             compat.hide_speculation(self)
         prepared = super()._prepare_inputs(scheduler_output, *args, **kwargs)
-        if self.tree_steps is not None and not drafts:
-            self.tree_steps.without_drafts(self._plan.forks)
-        elif self.tree_steps is not None:
-            with Timing(self.drafter.counters, "tree_seconds"):
-                request_ids = self.input_batch.req_ids
+        if self.tree_attention is not None and step.drafts:
+            with Timing(drafter.counters, "tree_seconds"):
+                request_ids, num_scheduled = self.input_batch.req_ids, scheduler_output.num_scheduled_tokens
                 trees = [
-                    self.drafter.pending.tree(request_id, drafts.get(request_id, ())) for request_id in request_ids
+                    drafter.pending.tree(request_id, step.drafts.get(request_id, ())) for request_id in request_ids
                 ]
-                self.tree_steps.prepare(self, scheduler_output.num_scheduled_tokens, trees, self._plan.forks)
+                step.trees = lay_out(self.tree_attention, self, num_scheduled, trees, step.plan.forks)
         return prepared
 
     def _build_attention_metadata(
@@ -175,10 +196,9 @@ class SpecRunnerMixin(Runner):
         slot_mappings: Any = None,
         **kwargs: Any,
     ) -> Any:
-        if self.tree_steps is not None and self.tree_steps.step is not None:
+        if (trees := self.step.trees) is not None:
             with Timing(self.drafter.counters, "tree_seconds"):
-                slots = slot_mappings[self.tree_steps.attention.group]
-                return self.tree_steps.metadata(num_tokens_padded or num_tokens, slots)
+                return trees.metadata(num_tokens_padded or num_tokens, slot_mappings[trees.attention.group])
         # The draft model's passes have metadata of their own.
         groups, self.attn_groups = self.attn_groups, self._groups_of_target
         try:
@@ -189,29 +209,27 @@ class SpecRunnerMixin(Runner):
             self.attn_groups = groups
 
     def _sample(self, logits: Any, spec_decode_metadata: Any) -> Any:
-        batch, drafter, drafts = self.input_batch, self.drafter, self._scheduled_drafts
-        if self._went_stock_way:
+        batch, drafter, step = self.input_batch, self.drafter, self.step
+        if step.by_vllm:
             drafter.pending.drop(batch.req_ids)
             return super()._sample(logits, None)
-        steps = self.tree_steps if self.tree_steps is not None and self.tree_steps.step is not None else None
+        trees = step.trees
         with Timing(drafter.counters, "verification_seconds"):
-            token_ids = [drafts.get(request_id, ()) for request_id in batch.req_ids]
+            token_ids = [step.drafts.get(request_id, ()) for request_id in batch.req_ids]
             draft_probs = drafter.pending.take_probs(batch.req_ids, token_ids, logits.device)
-            if steps is not None:
-                drafter.counters.drafts_cut_for_memory += steps.num_left_out
-                spec_decode_metadata.draft_token_ids = steps.without_left_out(
+            if trees is not None:
+                drafter.counters.drafts_cut_for_memory += trees.num_left_out
+                spec_decode_metadata.draft_token_ids = trees.without_left_out(
                     spec_decode_metadata.draft_token_ids, NO_TOKEN
                 )
-            trees = steps.trees if steps is not None else None
-            output = self.rejection_sampler(
-                spec_decode_metadata, draft_probs, logits, batch.sampling_metadata, trees, token_ids
+            shapes = trees.trees if trees is not None else None
+            output, step.verdict = self.rejection_sampler.verify(
+                spec_decode_metadata, draft_probs, logits, batch.sampling_metadata, shapes, token_ids
             )
-        if steps is not None:
+        if trees is not None:
             with Timing(drafter.counters, "tree_seconds"):
-                accepted = steps.join(self.rejection_sampler.verdict.nodes)
-                drafter.note_accepted(accepted)
-                for row, nodes in accepted.items():
-                    self._accepted_nodes[batch.req_ids[row]] = tuple([steps.trees[row].numbers[n] for n in nodes])
+                for row, nodes in trees.join(step.verdict.nodes).items():
+                    step.accepted_nodes[batch.req_ids[row]] = tuple([trees.trees[row].numbers[n] for n in nodes])
         return output
 
     def _bookkeeping_sync(self, *args: Any, **kwargs: Any) -> Any:
@@ -241,11 +259,12 @@ class SpecRunnerMixin(Runner):
         **kwargs: Any,
     ) -> list[list[int]]:
         """Keeps what drafts are made from; `take_draft_token_ids` makes them if the plan has turns."""
-        if self._plan.turns:
+        step = self.step
+        if step.plan.turns:
             hidden = sample_hidden_states if self.drafter.uses_states else None
-            if hidden is not None and not self._went_stock_way:
-                hidden = hidden[self.rejection_sampler.verdict.rows[:, -1].to(hidden.device)]
-            self._to_draft = sampled_token_ids, hidden
+            if hidden is not None and step.verdict is not None:
+                hidden = hidden[step.verdict.rows[:, -1].to(hidden.device)]
+            step.to_draft = sampled_token_ids, hidden
         return []
 
     def take_draft_token_ids(self) -> Any:
@@ -253,17 +272,13 @@ class SpecRunnerMixin(Runner):
 
         vLLM calls it when the step's outputs are on their way to the clients, so that no token waits for drafting.
         """
-        drafts = None if self._to_draft is None else self._draft(*self._to_draft)
-        self._to_draft = None
-        if self.tree_steps is not None:
-            # The scheduler frees these blocks.
-            self.tree_steps.forks = {}
-        return drafts
+        step, self.step = self.step, RunnerStep()
+        return None if step.to_draft is None else self._draft(step.plan, *step.to_draft)
 
-    def _draft(self, sampled_token_ids: list[list[int]], hidden: Any) -> DraftTokenIds:
+    def _draft(self, plan: StepPlan, sampled_token_ids: list[list[int]], hidden: Any) -> DraftTokenIds:
         """Drafts after the sampled tokens of each batch row and the hidden states that they were sampled from."""
         drafter, trees = self.drafter, dict[str, TreeShape]()
-        views = request_views(self, sampled_token_ids, drafter, self._plan.turns, hidden)
+        views = request_views(self, sampled_token_ids, drafter, plan.turns, hidden)
         drafts = drafter.draft(views)
         request_ids = [view.request_id for view in views]
         for request_id, draft in zip(request_ids, drafts, strict=True):
@@ -277,8 +292,7 @@ class SpecRunnerMixin(Runner):
     def sample_tokens(self, grammar_output: Any) -> Any:
         """Runs vLLM's step from logits to tokens, and sends its `StepResult`."""
         if self.use_aux_hidden_state_outputs:
-            num_nodes = self.tree_steps.num_nodes if self.tree_steps is not None else {}
-            self.drafter.note_states(self, self._plan.turns, num_nodes)
+            self.drafter.note_states(self, self.step.plan.turns)
         output = super().sample_tokens(grammar_output)
         compat.show_speculation(self)
         if output is not None:
@@ -287,7 +301,7 @@ class SpecRunnerMixin(Runner):
 
     def _send_result(self, output: Any) -> None:
         """Sends the step's `StepResult` to the scheduler, unless it is empty."""
-        counters, nodes, probe = self.drafter.take_counters() or None, self._accepted_nodes, self._step_probe
+        counters, nodes, probe = self.drafter.take_counters() or None, self.step.accepted_nodes, self._step_probe
         if counters is not None or nodes or probe:
             send(output, StepResult(counters, nodes, probe))
-            self._accepted_nodes, self._step_probe = {}, []
+            self._step_probe = []

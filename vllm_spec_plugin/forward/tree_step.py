@@ -98,7 +98,7 @@ class TreeStep:
     branched: Mapping[int, Branched]
 
 
-def plan_tree_step(requests: Sequence[StepRequest], tables: Int32s, block_size: int, copy_all: bool) -> TreeStep:
+def plan_tree_step(requests: Sequence[StepRequest], tables: Int32s, block_size: int) -> TreeStep:
     """Lays out a step.
 
     A branch without blocks is left out: its nodes are computed after the trunk's, where they change no other result,
@@ -108,7 +108,6 @@ def plan_tree_step(requests: Sequence[StepRequest], tables: Int32s, block_size: 
         requests: all requests of the step, in the order of the batch.
         tables: [rows, any], the batch's block tables.
         block_size: tokens per block.
-        copy_all: whether to copy all of a branch's blocks, not only those with text, as other layers have state there.
     """
     queries, lengths, rows, width = [0], [], [], 1
     placed: list[_Placed] = []
@@ -143,7 +142,7 @@ def plan_tree_step(requests: Sequence[StepRequest], tables: Int32s, block_size: 
         query_start=np.array(queries, dtype=np.int32),
         lengths=np.array(lengths, dtype=np.int32),
         tables=own,
-        copies=_copies(placed, tails, block_size, copy_all),
+        copies=_copies(placed, tails, block_size),
         branched={
             this.request.row: Branched(this.request.tree, this.part.num_nodes, this.length, this.first, own_tails)
             for this, own_tails in zip(placed, tails, strict=True)
@@ -197,16 +196,14 @@ def _tails(placed: Sequence[_Placed], tables: Int32s) -> list[Int32s]:
     return tails
 
 
-def _copies(placed: Sequence[_Placed], tails: Sequence[Int32s], block_size: int, copy_all: bool) -> list[BlockCopy]:
+def _copies(placed: Sequence[_Placed], tails: Sequence[Int32s], block_size: int) -> list[BlockCopy]:
     """Returns the copies from requests' own blocks to those of branches."""
     copies: list[BlockCopy] = []
     for this, own in zip(placed, tails, strict=True):
         # Where a block begins with this step's tokens there is nothing to copy.
-        to_copy = this.num_blocks if copy_all else int(this.request.num_computed > this.first * block_size)
-        if to_copy:
-            trunk, *branches = own[:, :to_copy].tolist()
-            for branch in branches:
-                copies += zip(trunk, branch, strict=True)
+        if this.request.num_computed > this.first * block_size:
+            trunk, *branches = own[:, 0].tolist()
+            copies += [(trunk, branch) for branch in branches]
     return copies
 
 

@@ -4,12 +4,7 @@ import torch
 
 from vllm_spec_plugin.verification.draw import draw
 
-__all__ = ["confidence", "draw", "draw_siblings", "most_likely"]
-
-
-def confidence(logits: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
-    """Returns [n] float32, softmax(logits) at `tokens`."""
-    return logits.log_softmax(-1).gather(1, tokens[:, None]).squeeze(1).exp()
+__all__ = ["draw", "draw_siblings", "most_likely"]
 
 
 def most_likely(logits: torch.Tensor) -> torch.Tensor:

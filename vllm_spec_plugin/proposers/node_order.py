@@ -4,7 +4,6 @@ Scheduler and proposer derive it from the configuration: the scheduler chooses t
 proposer drafts the first ones.
 """
 
-import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -49,16 +48,6 @@ class NodeOrder:
             bounded[path] = min(probability(path), bound)
         return cls(tuple(sorted(bounded, key=lambda path: (-bounded[path], len(path), path))))
 
-    @classmethod
-    def of_branches(cls, branches: Sequence[int]) -> "NodeOrder":
-        """Orders the tree in which each node of depth d has `branches[d]` children."""
-        paths = (
-            path
-            for depth in range(1, len(branches) + 1)
-            for path in itertools.product(*(range(count) for count in branches[:depth]))
-        )
-        return cls.by_probability(paths, default_probability)
-
     @cached_property
     def tree(self) -> Topology:
         """All nodes; `tree.first(n)` is the first n of them."""
@@ -69,19 +58,6 @@ class NodeOrder:
         """[nodes]: each node's parent in this order, -1 where that is the end of the text."""
         number = {path: i for i, path in enumerate(self.paths)}
         return tuple(number.get(path[:-1], -1) for path in self.paths)
-
-    @cached_property
-    def prefixes(self) -> tuple[tuple[int, int], ...]:
-        """[nodes + 1], number of chains of the tree of the first n nodes, and its depth."""
-        shapes, chains, depth = [(0, 0)], 0, 0
-        has_child = set()
-        for path in self.paths:
-            # The first child of a leaf continues its chain.
-            chains += len(path) == 1 or path[:-1] in has_child
-            has_child.add(path[:-1])
-            depth = max(depth, len(path))
-            shapes.append((chains, depth))
-        return tuple(shapes)
 
 
 def _min_before(probabilities: dict[Path, float], path: Path) -> float:

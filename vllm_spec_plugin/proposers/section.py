@@ -23,7 +23,6 @@ class DraftWeights(NamedTuple):
         model: folder or name on the Hugging Face hub.
         dtype: data type of the weights; None is the target's.
         quantization: vLLM's name of the quantization; None is the checkpoint's.
-        num_branches: sequences per request that are drafted at once.
         revision: branch, tag or commit of the weights on the hub; None is the default branch.
         code_revision: branch, tag or commit of the model's code on the hub; None is the default branch.
         max_model_len: maximum context in tokens; None is what the model's config says.
@@ -33,16 +32,10 @@ class DraftWeights(NamedTuple):
     model: str
     dtype: str | None = None
     quantization: str | None = None
-    num_branches: int = 1
     architecture: str | None = None
     revision: str | None = None
     code_revision: str | None = None
     max_model_len: int | None = None
-
-    @property
-    def loaded(self) -> dict[str, Any]:
-        """Returns the arguments of vLLM's loader by name: everything but `num_branches`."""
-        return {key: value for key, value in self._asdict().items() if key != "num_branches"}
 
 
 class FixedTree(NamedTuple):
@@ -153,11 +146,6 @@ class ProposerConfig(Section):
     def fixed_tree(self) -> FixedTree | None:
         """The size of its trees if the configuration fixes their shape, else None."""
         return None
-
-    @property
-    def branch_shapes(self) -> tuple[tuple[int, int], ...]:
-        """[nodes + 1], (chains, depth) of the first n nodes, if drafting branches needs KV blocks; else empty."""
-        return ()
 
     def tree_size(self, num_tokens: int) -> tuple[int, int]:
         """Returns nodes and depth of a tree with at most `num_tokens` tokens."""

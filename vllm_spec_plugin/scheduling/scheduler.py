@@ -46,7 +46,7 @@ class SpecScheduler(SpecScheduling):
         control = create_control(config, self.max_num_scheduled_tokens)
         self._connect(config, DraftLengthAdapter(control, config, self.max_model_len, counters), counters)
         self._blocks = DraftBlocks(self, self.kv_cache_manager, self._adapter, config, self._counters)
-        self._forks = TreeForks(self.kv_cache_manager, config)
+        self._forks = TreeForks(self.kv_cache_manager)
         # With a fixed length drafts are always verified.
         is_bound = config.draft_length.policy == "optimal"
         self._prompts = PromptPriority(self, cast("OptimalControl", control)) if is_bound else None
@@ -70,7 +70,7 @@ class SpecScheduler(SpecScheduling):
         forks: dict[str, Forks] = {}
         if self._manages_kv:
             self._blocks.reserve(output, turns)
-            forks = self._forks.give(output, self.running, turns)
+            forks = self._forks.give(output, self.running)
         scopes = self._scopes_of_new(output) if self._shared_scope and output.scheduled_new_reqs else {}
         if rollback:
             rollback = self._of_running(rollback)

@@ -54,7 +54,7 @@ def facts_of(vllm_config: Any, config: "PluginConfig") -> Facts:
     draft = None
     if weights is not None:
         try:
-            draft = draft_model_config(vllm_config.model_config, **weights.loaded)
+            draft = draft_model_config(vllm_config.model_config, **weights._asdict())
         except ValueError as error:
             raise ConfigError(f"proposer.model: vLLM cannot run '{weights.model}': {show_reason(error)}") from None
     return read_facts(vllm_config, draft)

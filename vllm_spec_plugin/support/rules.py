@@ -30,7 +30,7 @@ DRAFT_MODELS = frozenset({Feature.DRAFT_MODEL})
 _INSTEAD = {
     EVERYTHING: "start without the plugin",
     NATIVE: "start without speculation",
-    TREES: "draft chains: leave proposer.branches or proposer.tree out",
+    TREES: "draft chains: leave proposer.tree out",
     DRAFT_MODELS: "choose a proposer without a draft model, such as ngram",
 }
 

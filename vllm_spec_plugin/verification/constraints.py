@@ -67,9 +67,7 @@ class TargetRows(SpeculatedRows):
         return compat.limit_thinking(logits, self.rows.first, metadata)
 
 
-def constrain(
-    rows: SpeculatedRows, metadata: Any, temperature: float | None = None, *, in_place: bool = False
-) -> torch.Tensor:
+def constrain(rows: SpeculatedRows, metadata: Any, *, in_place: bool = False) -> torch.Tensor:
     """Applies the sampling parameters of `metadata` (vLLM's `SamplingMetadata`) to a copy of the logits.
 
     If all requests are greedy and nothing applies, it returns the logits themselves, read-only.
@@ -77,7 +75,6 @@ def constrain(
     Args:
         rows: output of the model.
         metadata: sampling parameters of the whole batch.
-        temperature: temperature of sampled requests; None is each one's own.
         in_place: whether float32 logits may be overwritten.
 
     Returns:
@@ -100,7 +97,7 @@ def constrain(
     if metadata.all_greedy:
         return logits
     own = metadata.temperature[rows.request, None]
-    divisor = torch.where(own < GREEDY_TEMPERATURE, 1.0, own if temperature is None else temperature)
+    divisor = torch.where(own < GREEDY_TEMPERATURE, 1.0, own)
     logits = torch.div(logits, divisor, out=logits if is_own else None)
     for processor in metadata.logitsprocs.argmax_invariant:
         logits = compat.apply_at_rows(processor, logits, rows.request, rows.context)

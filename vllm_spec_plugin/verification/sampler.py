@@ -9,13 +9,13 @@ import numpy.typing as npt
 import torch
 
 from vllm_spec_plugin.compat import sampling as compat
+from vllm_spec_plugin.verification.batch import VerificationBatch
 from vllm_spec_plugin.verification.chain import NO_TOKEN, ChainVerdict, Method, verify_chain, verify_greedy
 from vllm_spec_plugin.verification.constraints import GREEDY_TEMPERATURE, TargetRows, constrain
 from vllm_spec_plugin.verification.draft_probs import DraftProbs
 from vllm_spec_plugin.verification.noise import Noise, position_keys, signed
 from vllm_spec_plugin.verification.positions import OutputPositions
 from vllm_spec_plugin.verification.rows import Rows
-from vllm_spec_plugin.verification.step import Step
 from vllm_spec_plugin.verification.topology import Topology
 from vllm_spec_plugin.verification.tree import Verdict, verify_tree
 from vllm_spec_plugin.verification.tree_rows import TreeRows
@@ -32,12 +32,7 @@ class SpecRejectionSampler(torch.nn.Module):
     Applies the request's whole sampling pipeline to every row, the bonus row included, with the draft tokens before it
     as context. Unlike vLLM's, it applies min-p and logit bias, works on CPU, takes sparse draft distributions and
     trees, and makes a seeded request's output independent of its batch.
-
-    Attributes:
-        verdict: result of the latest step: the tokens, and the rows that decided them.
     """
-
-    verdict: Verdict | ChainVerdict
 
     def __init__(
         self,
@@ -72,7 +67,11 @@ class SpecRejectionSampler(torch.nn.Module):
         self.positions = OutputPositions()
         self._counts_outputs = counts_outputs
 
-    def forward(
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Verifies one step's drafts, see `verify`; returns vLLM's `SamplerOutput` only."""
+        return self.verify(*args, **kwargs)[0]
+
+    def verify(
         self,
         metadata: Any,
         draft_probs: DraftProbs,
@@ -80,7 +79,7 @@ class SpecRejectionSampler(torch.nn.Module):
         sampling_metadata: Any,
         trees: Sequence[Topology] | None = None,
         host_drafts: Sequence[Sequence[int]] | None = None,
-    ) -> Any:
+    ) -> tuple[Any, Verdict | ChainVerdict]:
         """Verifies one step's drafts.
 
         Args:
@@ -95,36 +94,34 @@ class SpecRejectionSampler(torch.nn.Module):
             host_drafts: draft tokens of each request if they are chains and on the host, else None.
 
         Returns:
-            vLLM's `SamplerOutput`; its `sampled_token_ids` is [batch_size, max K + 1] int32, padded with -1, on the
-            host if all requests are greedy.
+            vLLM's `SamplerOutput`, and the tokens with the rows that decided them. `sampled_token_ids` is [batch_size,
+            max K + 1] int32, padded with -1, on the host if all requests are greedy.
         """
         counts, tokens = metadata.num_draft_tokens, metadata.draft_token_ids.long()
-        step = Step(slice(0, len(counts)), counts, tokens, draft_probs, logits, trees, host_drafts)
+        batch = VerificationBatch(slice(0, len(counts)), counts, tokens, draft_probs, logits, trees, host_drafts)
         wants_logprobs = sampling_metadata.max_num_logprobs is not None or bool(sampling_metadata.logprob_token_ids)
         is_divisible = not compat.needs_whole_batch(sampling_metadata)
         max_rows = PART_BYTES // (4 * logits.shape[1]) if is_divisible else len(logits)
         width = 1 + max([tree.depth for tree in trees] if trees else counts, default=0)
-        parts, verdicts, logprobs = list(step.parts(max_rows, is_padded=wants_logprobs)), [], []
+        parts, verdicts, logprobs = list(batch.parts(max_rows, is_padded=wants_logprobs)), [], []
         for part in parts:
-            verdict, constrained = self._verify(part, width, sampling_metadata, in_place=not wants_logprobs)
+            verdict, constrained = self._verify_part(part, width, sampling_metadata, in_place=not wants_logprobs)
             verdicts.append(verdict)
             if wants_logprobs:
                 logprobs.append(self._logprobs(verdict, part.logits, constrained, sampling_metadata))
-        self.verdict = verdicts[0] if len(parts) == 1 else _joined(parts, verdicts)
+        verdict = verdicts[0] if len(parts) == 1 else _joined(parts, verdicts)
         if self._counts_outputs and sampling_metadata.generators:
-            self._count_outputs(sampling_metadata.generators)
-        return compat.SamplerOutput(
-            sampled_token_ids=self.verdict.token_ids,
-            logprobs_tensors=compat.joined(logprobs) if logprobs else None,
-        )
+            self._count_outputs(verdict, sampling_metadata.generators)
+        joined = compat.joined(logprobs) if logprobs else None
+        return compat.SamplerOutput(sampled_token_ids=verdict.token_ids, logprobs_tensors=joined), verdict
 
-    def _verify(
-        self, step: Step, width: int, sampling_metadata: Any, *, in_place: bool
+    def _verify_part(
+        self, part: VerificationBatch, width: int, sampling_metadata: Any, *, in_place: bool
     ) -> tuple[Verdict | ChainVerdict, torch.Tensor]:
-        """Verifies a part of a step.
+        """Verifies a part of a part.
 
         Args:
-            step: the part.
+            part: the part.
             width: maximum rows of a request, in all parts.
             sampling_metadata: vLLM's `SamplingMetadata` of the whole batch.
             in_place: whether the logits may be overwritten.
@@ -132,31 +129,31 @@ class SpecRejectionSampler(torch.nn.Module):
         Returns:
             The verdict, and the logits after the sampling pipeline.
         """
-        logits, trees = step.logits, step.trees
+        logits, trees = part.logits, part.trees
         is_greedy = sampling_metadata.all_greedy and self.lenience == 1 and not trees
         if is_greedy and compat.leaves_logits_alone(sampling_metadata):
             constrained = logits
         else:
-            rows = TreeRows.of(trees, logits.device) if trees else Rows.of(step.num_draft_tokens, logits.device)
+            rows = TreeRows.of(trees, logits.device) if trees else Rows.of(part.num_draft_tokens, logits.device)
             rows = rows.with_width(width)
-            target = TargetRows.of(logits, step.draft_token_ids, rows, sampling_metadata, step.requests)
+            target = TargetRows.of(logits, part.draft_token_ids, rows, sampling_metadata, part.requests)
             constrained = constrain(target, sampling_metadata, in_place=in_place)
         if not is_greedy:
-            return self._decide(step, constrained, rows, sampling_metadata, in_place=in_place), constrained
-        drafts = step.draft_token_ids.cpu().numpy() if step.host_drafts is None else _chained(step.host_drafts)
-        rows = Rows.of(step.num_draft_tokens, _CPU).with_width(width)
+            return self._decide(part, constrained, rows, sampling_metadata, in_place=in_place), constrained
+        drafts = part.draft_token_ids.cpu().numpy() if part.host_drafts is None else _chained(part.host_drafts)
+        rows = Rows.of(part.num_draft_tokens, _CPU).with_width(width)
         most_likely = compat.most_likely(constrained).cpu().numpy()
         return ChainVerdict(torch.from_numpy(verify_greedy(most_likely, drafts, rows)), rows), constrained
 
     def _decide(
-        self, step: Step, logits: torch.Tensor, rows: Rows, sampling_metadata: Any, *, in_place: bool
+        self, part: VerificationBatch, logits: torch.Tensor, rows: Rows, sampling_metadata: Any, *, in_place: bool
     ) -> Verdict | ChainVerdict:
         """Verifies a part by its logits after the sampling pipeline; `in_place` allows overwriting them."""
-        noise = self._noise(logits, rows, step.requests, sampling_metadata.generators)
+        noise = self._noise(logits, rows, part.requests, sampling_metadata.generators)
         greedy = sampling_metadata.all_greedy
         if not greedy and not sampling_metadata.all_random:
-            greedy = sampling_metadata.temperature[step.requests] < GREEDY_TEMPERATURE
-        drafts = step.draft_token_ids, step.draft_probs
+            greedy = sampling_metadata.temperature[part.requests] < GREEDY_TEMPERATURE
+        drafts = part.draft_token_ids, part.draft_probs
         if isinstance(rows, TreeRows):
             if isinstance(greedy, bool):
                 greedy = torch.full((len(rows.first),), greedy, device=logits.device)
@@ -186,8 +183,8 @@ class SpecRejectionSampler(torch.nn.Module):
         keys = position_keys(seeds[rows.request], starts[rows.request] + rows.offset)
         return Noise(logits.shape[-1], logits.device, keys, seeded[rows.request])
 
-    def _count_outputs(self, generators: dict[int, torch.Generator]) -> None:
-        counts = (self.verdict.token_ids != NO_TOKEN).sum(1).tolist()
+    def _count_outputs(self, verdict: Verdict | ChainVerdict, generators: dict[int, torch.Generator]) -> None:
+        counts = (verdict.token_ids != NO_TOKEN).sum(1).tolist()
         for i, generator in generators.items():
             self.positions.advance(generator, counts[i])
 
@@ -206,7 +203,7 @@ class SpecRejectionSampler(torch.nn.Module):
         return self.sampler.gather_logprobs(logprobs[rows], metadata.max_num_logprobs, tokens)
 
 
-def _joined(parts: Sequence[Step], verdicts: Sequence[Verdict | ChainVerdict]) -> Verdict | ChainVerdict:
+def _joined(parts: Sequence[VerificationBatch], verdicts: Sequence[Verdict | ChainVerdict]) -> Verdict | ChainVerdict:
     """Joins the verdicts of a step's parts."""
     token_ids = torch.cat([verdict.token_ids for verdict in verdicts])
     if isinstance(verdicts[0], ChainVerdict):

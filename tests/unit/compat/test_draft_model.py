@@ -57,7 +57,7 @@ def test_the_drafts_configuration_leaves_the_targets_as_it_is(models, target, dr
 
 def test_revisions_and_context_reach_vllms_configuration(models):
     config = target_config(models, "llama")
-    given = DraftWeights("x", revision="r", code_revision="c", max_model_len=64).loaded
+    given = DraftWeights("x", revision="r", code_revision="c", max_model_len=64)._asdict()
     del given["model"]
     draft = draft_config(config, models, "llama", **given).model_config
     assert (draft.revision, draft.code_revision, draft.max_model_len) == ("r", "c", 64)

@@ -16,7 +16,6 @@ from vllm_spec_plugin.config import (
     parse_config,
 )
 from vllm_spec_plugin.proposers.medusa import check
-from vllm_spec_plugin.proposers.section import DraftWeights, FixedTree
 
 CONFIGS = Path(__file__).parents[3] / "configs"
 
@@ -37,17 +36,6 @@ def test_the_least_file_has_the_documented_defaults() -> None:
         "stream_granularity": "free",
         "stream_tokens": None,
     }
-
-
-@pytest.mark.parametrize(
-    ("branches", "num_branches", "num_nodes"), [(None, 1, 0), ([1, 1], 1, 2), ([3], 3, 3), ([2, 3, 1], 6, 2 + 6 + 6)]
-)
-def test_what_branches_come_to(branches: list[int] | None, num_branches: int, num_nodes: int) -> None:
-    data = {"proposer": {**DRAFT, "branches": branches}, "draft_length": {"policy": "fixed", "tokens": 14}}
-    proposer = parse_config(data, "spec.yaml").proposer
-    assert isinstance(proposer, DraftModelConfig)
-    assert proposer.draft_weights == DraftWeights("org/small", num_branches=num_branches)
-    assert proposer.fixed_tree == (FixedTree("branches", num_nodes, len(branches)) if branches else None)
 
 
 @pytest.mark.parametrize(("tree", "num_heads"), [(None, 7), ("auto", None), ([[0], [0, 5], [2]], 2)])
@@ -97,8 +85,6 @@ def test_a_group_of_the_stream_holds_what_a_step_may_give(data: dict[str, Any], 
         (NGRAM, "proposer", "min_order", (1, 16)),
         (NGRAM, "draft_length", "tokens", (1, 64)),
         (NGRAM, "verification", "lenience", (1e-9, 0.5, 1, 1.0)),
-        (DRAFT, "proposer", "draft_temperature", (None, 1e-9, 1, 10)),
-        (DRAFT, "proposer", "min_confidence", (0, 0.999)),
         (DRAFT, "proposer", "dtype", (None, "auto", "float32", "float16", "bfloat16")),
         (DRAFT, "proposer", "quantization", (None, "fp8")),
         (DRAFT, "proposer", "catch_up_tokens", (1, 10**9)),
@@ -116,10 +102,6 @@ def test_the_ends_of_every_range_are_allowed(
 @pytest.mark.parametrize(
     ("proposer", "key", "value"),
     [
-        (DRAFT, "branches", (1,)),
-        (DRAFT, "branches", (64,)),
-        (DRAFT, "branches", (1,) * 16),
-        (DRAFT, "branches", (2, 2, 1)),
         (MEDUSA, "draft_sampling", "probabilistic"),
         (MEDUSA, "tree", "auto"),
         (MEDUSA, "tree", ((63,),)),
@@ -145,10 +127,8 @@ SHIPPED = {
     "draft_model.yaml": 8,
     "eagle3.yaml": 4,
     "eagle3_cascade.yaml": 8,
-    "eagle3_tree.yaml": 10,
     "medusa.yaml": 4,
     "medusa_tree.yaml": 5,
-    "multi_draft.yaml": 14,
 }
 
 
@@ -225,12 +205,20 @@ def test_a_cascade_has_its_proposers_in_order() -> None:
 
 
 def test_a_tree_in_a_cascade_fits_the_draft_length_too() -> None:
-    branching = {"method": "draft_model", "model": "any", "branches": [3, 2]}
+    branching = {**MEDUSA, "tree": [[0], [1], [2], [0, 0], [0, 1]]}
     data = {"proposer": {"method": "cascade", "proposers": [NGRAM, branching]}, "draft_length": {"tokens": 4}}
-    expected = "spec.yaml: draft_length.tokens: got 4, but proposer.proposers[1].branches has 9 tokens"
+    expected = "spec.yaml: draft_length.tokens: got 4, but proposer.proposers[1].tree has 5 tokens"
     assert message_of({**data, "draft_length": {"policy": "fixed", "tokens": 4}}).startswith(expected)
     lossy = {**data, "draft_length": {"policy": "fixed", "tokens": 9}, "verification": {"lenience": 0.5}}
     assert "the proposer drafts trees" in message_of(lossy)
+
+
+def test_a_tree_is_refused_beside_a_method_that_keeps_a_cache() -> None:
+    tree = {**MEDUSA, "tree": "auto"}
+    message = message_of({"proposer": {"method": "cascade", "proposers": [DRAFT, tree]}})
+    assert message.endswith(
+        "got draft_model, which keeps a KV cache, beside a tree; allowed: chains, or one of the two"
+    )
 
 
 def test_models_of_a_cascade_lie_beside_the_file(tmp_path: Path) -> None:

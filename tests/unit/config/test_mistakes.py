@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.unit.config.cases import DRAFT, MEDUSA, NGRAM, message_of
+from tests.unit.config.cases import MEDUSA, NGRAM, message_of
 from vllm_spec_plugin.proposers import registry
 
 MEMBERS = ", ".join(sorted(map(registry.method_of, registry.BUNDLED)))
@@ -75,50 +75,26 @@ proposer: {method: draft_model}
 proposer: {method: draft_model, model: ''}
     proposer.model: got the text ''; allowed: a model's folder or its name on the Hugging Face hub
 proposer: {method: draft_model, model: org/small, min_order: 3}
-    proposer.min_order: unknown key (got 3); allowed: method, model, branches, nodes, draft_sampling,
-    draft_temperature, min_confidence, dtype, quantization, revision, code_revision, max_model_len, catch_up_tokens; it
+    proposer.min_order: unknown key (got 3); allowed: method, model, draft_sampling, dtype,
+    quantization, revision, code_revision, max_model_len, catch_up_tokens; it
     belongs to proposer.method ngram and suffix
 proposer: {method: ngram, model: x}
     proposer.model: unknown key (got the text 'x'); allowed: method, min_order, draft_sampling, shared,
     shared_tokens, shared_scope; it belongs to proposer.method draft_model and eagle3
     and medusa
 proposer: {method: draft_model, model: org/small, tokens: 3}
-    proposer.tokens: unknown key (got 3); allowed: method, model, branches, nodes, draft_sampling, draft_temperature,
-    min_confidence, dtype, quantization, revision, code_revision, max_model_len, catch_up_tokens; did you
-    mean draft_length.tokens?
+    proposer.tokens: unknown key (got 3); allowed: method, model, draft_sampling, dtype,
+    quantization, revision, code_revision, max_model_len, catch_up_tokens; did you mean draft_length.tokens?
 proposer: {method: draft_model, model: org/small, draft_sampling: sample}
     proposer.draft_sampling: got the text 'sample'; allowed: probabilistic, greedy
-proposer: {method: draft_model, model: org/small, draft_temperature: 0}
-    proposer.draft_temperature: got 0; allowed: a number above 0 up to 10, or null
-proposer: {method: draft_model, model: org/small, draft_temperature: 0.7, draft_sampling: greedy}
-    proposer.draft_temperature: got 0.7, but proposer.draft_sampling is greedy, which does not sample; allowed:
-    leave it out, or set proposer.draft_sampling to probabilistic
-proposer: {method: eagle3, model: org/head, draft_temperature: 0.7, draft_sampling: greedy}
-    proposer.draft_temperature: got 0.7, but proposer.draft_sampling is greedy, which does not sample; allowed: leave
-    it out, or set proposer.draft_sampling to probabilistic
 proposer: {method: cascade, proposers: [{method: eagle3, model: org/head}, {method: draft_model, model: org/small}]}
     proposer.proposers[1].method: got a second method that keeps a KV cache; allowed: one such method
-proposer: {method: eagle3, model: org/head, nodes: confidence}
-    proposer.nodes: got confidence, but proposer.branches is null, so drafts are chains; allowed: fixed, or set
-    proposer.branches
-proposer: {method: eagle3, model: org/head, branches: [2, 1], nodes: confidence, draft_sampling: probabilistic}
-    proposer.draft_sampling: got probabilistic, but proposer.nodes is confidence, whose nodes are not sampled; allowed:
-    greedy, or set proposer.nodes to fixed
-proposer: {method: draft_model, model: org/small, min_confidence: 1}
-    proposer.min_confidence: got 1; allowed: a number from 0, below 1
 proposer: {method: draft_model, model: org/small, dtype: fp16}
     proposer.dtype: got the text 'fp16'; allowed: auto, float32, float16, bfloat16, or null; did you mean float16?
 proposer: {method: draft_model, model: org/small, quantization: ''}
     proposer.quantization: got the text ''; allowed: a name that vLLM's --quantization takes, or null
 proposer: {method: draft_model, model: org/small, catch_up_tokens: 0}
     proposer.catch_up_tokens: got 0; allowed: a whole number from 1 up
-proposer: {method: draft_model, model: org/small, branches: [2], min_confidence: 0.5}
-    proposer.min_confidence: got 0.5, but proposer.branches fixes the drafts' shape; allowed: 0, or leave
-    proposer.branches out
-proposer: {method: draft_model, model: org/small, branches: [2, 2]}
-    draft_length.tokens: got 4, but proposer.branches has 6 tokens; allowed: from 6 to 64
-proposer: {method: draft_model, model: org/small, branches: [2]}, verification: {lenience: 0.9}
-    verification.lenience: got 0.9, but the proposer drafts trees, which are verified exactly; allowed: 1
 proposer: {method: medusa, model: org/heads, tree: auto}, verification: {lenience: 0.9}
     verification.lenience: got 0.9, but the proposer drafts trees, which are verified exactly; allowed: 1
 proposer: {method: ngram}, verification: {lenience: 0.9, method: block}
@@ -131,9 +107,6 @@ proposer: {method: medusa}
     proposer.model: missing; allowed: a folder of Medusa heads or its name on the Hugging Face hub
 proposer: {method: medusa, model: org/heads, draft_sampling: sample}
     proposer.draft_sampling: got the text 'sample'; allowed: greedy, probabilistic
-proposer: {method: medusa, model: org/heads, branches: [2]}
-    proposer.branches: unknown key (got a list); allowed: method, model, draft_sampling, tree; it belongs to
-    proposer.method draft_model and eagle3
 proposer: {method: cascade, proposers: [{method: ngram}]}
     proposer.proposers: got a list of 1; allowed: a list of 2 to 3 proposers, each with its method
 proposer: {method: cascade, proposers: [{method: ngram}, {method: ngram}, {method: ngram}, {method: ngram}]}
@@ -178,22 +151,6 @@ def test_one_mistake_is_one_line(data: object, message: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "at", "got"),
-    [
-        ([2, 0], "branches[1]", "0"),
-        ([65], "branches[0]", "65"),
-        ([True], "branches[0]", "true"),
-        ([2.0], "branches[0]", "2.0"),
-        ([1, 1, "2"], "branches[2]", "the text '2'"),
-        ([None], "branches[0]", "nothing (null)"),
-    ],
-)
-def test_a_wrong_element_is_named(value: object, at: str, got: str) -> None:
-    message = f"proposer.{at}: got {got}; allowed: a whole number from 1 to 64"
-    assert message_of({"proposer": {**DRAFT, "branches": value}}) == f"spec.yaml: {message}"
-
-
-@pytest.mark.parametrize(
     ("value", "at", "allowed"),
     [
         ([[]], "tree[0]", "a list of 1 to 16 whole numbers from 0 to 63"),
@@ -213,11 +170,6 @@ def test_a_wrong_element_of_a_path_is_named(value: object, at: str, allowed: str
     ("data", "section", "key", "allowed", "values"),
     [
         (
-            {"proposer": DRAFT}, "proposer", "branches",
-            "a list of 1 to 16 whole numbers from 1 to 64 such as [3, 1, 1], or null",
-            ([], 3, "2", {"a": 1}, [1] * 17, "auto", True),
-        ),
-        (
             {"proposer": MEDUSA}, "proposer", "tree",
             "auto, null, or a list of paths such as [[0], [1], [0, 0]]: each a list of 1 to 16 ranks from 0 to 63",
             ([], 3, "best", True, {"a": 1}),
@@ -232,7 +184,7 @@ def test_a_wrong_element_of_a_path_is_named(value: object, at: str, allowed: str
         ),
         ({"proposer": NGRAM}, "verification", "method", "block, token", ("blocks", "", None, True, 1, ["block"])),
     ],
-    ids=["branches", "tree", "tokens", "lenience", "method"],
+    ids=["tree", "tokens", "lenience", "method"],
 )  # fmt: skip
 def test_values_out_of_range_are_refused(
     data: dict[str, Any], section: str, key: str, allowed: str, values: tuple[object, ...]

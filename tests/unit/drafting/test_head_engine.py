@@ -46,7 +46,7 @@ def engine(monkeypatch: pytest.MonkeyPatch, computed: Computed) -> Any:
     engine = HeadEngine.__new__(HeadEngine)
     engine.states = StateBuffer(torch.empty(1000, 1), 400)
     engine.coverage, engine._sizes = DraftCoverage(blocks.size, [BLOCK]), (BLOCK,)
-    engine._nodes, engine._num_since, engine._step_tokens = {}, 0, 400
+    engine._num_since, engine._step_tokens = 0, 400
     batch = SimpleNamespace(
         num_tokens_no_spec=np.full(MAX_REQUESTS, 500), token_ids_cpu=np.zeros((MAX_REQUESTS, 500), dtype=np.int32)
     )
@@ -59,29 +59,8 @@ def kept(engine: HeadEngine, request_id: str) -> list[float]:
     return engine.states.take([(request_id, first, stop - first)]).squeeze(1).tolist()
 
 
-def test_states_of_accepted_nodes_follow_those_of_the_text(engine: HeadEngine) -> None:
-    """A chain between two trees of four nodes; the second tree's drafts are all rejected."""
-    step = [("tree", 10, 5), ("chain", 20, 3), ("rejected", 0, 6)]
-    engine.note_states(step, {"tree", "chain", "rejected"}, {0: 4, 2: 4})
-    assert kept(engine, "tree") == [0]
-    engine.note_accepted({0: (1, 3), 2: ()})
-    assert engine.states.span("tree") == (10, 13)
-    assert kept(engine, "tree") == [0, 2, 4]
-    assert engine.states.span("chain") == (20, 23)
-    assert kept(engine, "chain") == [5, 6, 7]
-    assert engine.states.span("rejected") == (0, 2)
-    assert kept(engine, "rejected") == [8, 9]
-
-
-def test_nodes_of_an_earlier_step_are_not_accepted_later(engine: HeadEngine) -> None:
-    engine.note_states([("a", 0, 3)], {"a"}, {0: 2})
-    engine.note_states([("a", 1, 1)], {"a"}, {})
-    engine.note_accepted({0: (0,)})
-    assert engine.states.span("a") == (0, 2)
-
-
 def test_parts_of_prompts_without_drafts_are_computed_at_once(engine: HeadEngine, computed: Computed) -> None:
-    engine.note_states([("prompt", 0, 40), ("planned", 0, 20)], {"planned"}, {})
+    engine.note_states([("prompt", 0, 40), ("planned", 0, 20)], {"planned"})
     assert computed == [("prompt", 0, 40)]
     # The last position once more, if it is drafted from.
     assert engine.states.span("prompt") == (39, 40)
@@ -93,7 +72,7 @@ def test_text_that_the_head_does_not_draft_from_is_computed_when_it_has_come_tog
 ) -> None:
     """Requests with turns, too: a proposer before the head may draft for them for as long as they live."""
     for step in range(300):
-        engine.note_states([("a", step, 1), ("b", 3 * step, 3)][: 2 if 3 * step < 400 else 1], planned, {})
+        engine.note_states([("a", step, 1), ("b", 3 * step, 3)][: 2 if 3 * step < 400 else 1], planned)
         waiting = [stop - first for first, stop in map(engine.states.span, "ab")]
         assert max(waiting) <= 64
     assert engine.states.num_lost == 0
@@ -107,28 +86,20 @@ def test_text_that_the_head_does_not_draft_from_is_computed_when_it_has_come_tog
 
 def test_a_request_that_the_head_drafts_for_is_left_to_it(engine: HeadEngine, computed: Computed) -> None:
     for step in range(100):
-        engine.note_states([("a", step, 1)], {"a"}, {})
+        engine.note_states([("a", step, 1)], {"a"})
         engine.coverage.computed("a", step, step + 1, engine.block_tables(0))
         engine.states.drop_before("a", step)
     assert not computed
     assert engine.states.span("a") == (99, 100)
 
 
-def test_blocks_that_an_accepted_branch_replaces_are_not_computed(engine: HeadEngine, computed: Computed) -> None:
-    """Of a request with a tree in every step; blocks have four tokens."""
-    for step in range(19):
-        engine.note_states([("tree", step, 5)], {"tree"}, {0: 4})
-    assert computed == [("tree", 0, 16)]
-    assert engine.states.span("tree") == (15, 19)
-
-
 def test_states_after_a_prefix_that_the_head_has_not_computed_are_dropped(
     engine: HeadEngine, computed: Computed
 ) -> None:
     """But not in the first step: blocks of another request of that step are not computed yet."""
-    engine.note_states([("hit", 8, 40)], set(), {})
+    engine.note_states([("hit", 8, 40)], set())
     assert engine.states.span("hit") == (8, 48)
-    engine.note_states([("hit", 48, 40)], set(), {})
+    engine.note_states([("hit", 48, 40)], set())
     assert engine.states.span("hit") == (0, 0)
     assert engine.states.num_lost == 1
     assert not computed
@@ -140,9 +111,9 @@ def test_a_fault_leaves_states_for_the_next_time(
     start: Callable[..., Any] = VllmDraftEngine.start
     monkeypatch.setattr(VllmDraftEngine, "start", lambda *_: math.sqrt(-1))
     with pytest.raises(ValueError, match="math domain"):
-        engine.note_states([("a", 0, 40)], set(), {})
+        engine.note_states([("a", 0, 40)], set())
     monkeypatch.setattr(VllmDraftEngine, "start", start)
-    engine.note_states([("a", 40, 40)], set(), {})
+    engine.note_states([("a", 40, 40)], set())
     assert computed == [("a", 0, 80)]
 
 
@@ -164,21 +135,14 @@ def test_ranks_meet_in_steps_that_follow_from_the_plan(engine: HeadEngine, monke
     """Also a rank with a fault, which others would wait for."""
     ranks = Ranks()
     engine.ranks = ranks  # type: ignore[assignment]
-    assert engine.note_states([("a", 0, 20)], set(), {})
+    assert engine.note_states([("a", 0, 20)], set())
     assert not ranks.said
-    assert engine.note_states([("a", 20, 20)], set(), {})
+    assert engine.note_states([("a", 20, 20)], set())
     assert ranks.said == ["end 0"]
     monkeypatch.setattr(StateBuffer, "add", lambda *_: math.sqrt(-1))
     with pytest.raises(ValueError, match="math domain"):
-        engine.note_states([("a", 40, 40)], set(), {})
+        engine.note_states([("a", 40, 40)], set())
     assert ranks.said[1:] == ["fault", "end 1"]
-
-
-def test_branches_go_on_from_their_requests_states(engine: HeadEngine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(VllmDraftEngine, "branch", lambda self, counts: None)
-    engine._states = torch.tensor([[0.0], [1.0], [2.0]])
-    engine.branch([2, 0, 3])
-    assert engine._states.squeeze(1).tolist() == [0, 0, 2, 2, 2]
 
 
 def test_the_head_reads_the_token_after_each_position(engine: HeadEngine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -187,18 +151,18 @@ def test_the_head_reads_the_token_after_each_position(engine: HeadEngine, monkey
         VllmDraftEngine, "start", lambda self, chunks, _: texts.extend(c.request.token_ids.tolist() for c in chunks)
     )
     engine._runner.input_batch.token_ids_cpu[:] = np.arange(500)
-    engine.note_states([("prompt", 0, 40)], set(), {})
+    engine.note_states([("prompt", 0, 40)], set())
     assert texts == [list(range(1, 41))]
 
 
 def test_a_position_waits_for_the_token_after_it(engine: HeadEngine, computed: Computed) -> None:
     engine._runner.input_batch.num_tokens_no_spec[0] = 40
-    engine.note_states([("prompt", 0, 40)], set(), {})
+    engine.note_states([("prompt", 0, 40)], set())
     assert computed == [("prompt", 0, 39)]
 
 
 def test_nothing_counts_as_computed_where_ranks_differ(engine: HeadEngine) -> None:
     engine.ranks = SimpleNamespace(at_end=lambda drafts: False)  # type: ignore[assignment]
-    assert not engine.note_states([("prompt", 0, 40)], set(), {})
+    assert not engine.note_states([("prompt", 0, 40)], set())
     text = np.zeros(40, dtype=np.int32)
     assert engine.coverage.watermark("prompt", text, engine.block_tables(0)) == 0

@@ -73,13 +73,3 @@ def test_places_beyond_the_last_block_are_not_looked_up():
     stop = SIZE * MOST_BLOCKS
     inputs = pass_inputs([(0, stop - 1, stop)], 1, 2, texts, [table], [SIZE], torch.device("cpu"))
     assert inputs.positions_ahead.tolist() == [[stop], [stop + 1]]
-
-
-def test_chosen_chunks_are_kept_in_their_order():
-    chunks = [(0, 0, 3), (2, 1, 7), (1, 2, 4)]
-    _, _, texts, table = scene(1)
-    inputs = pass_inputs(chunks, 3, 2, texts, [table], [SIZE], torch.device("cpu"))
-    inputs.keep(torch.tensor([0, 2]))
-    fewer = pass_inputs([chunks[0], chunks[2]], 2, 2, texts, [table], [SIZE], torch.device("cpu"))
-    for name in ("positions_ahead", "slots_ahead", "stops_ahead"):
-        assert getattr(inputs, name).tolist() == getattr(fewer, name).tolist()

@@ -101,9 +101,9 @@ class SpecRunner(SpecRunnerMixin, Stock):
             token_ids_cpu=np.zeros((2, 40), np.int32),
         )
         self.rejection_sampler: Any = SimpleNamespace(positions=OutputPositions())
-        self._accepted_nodes, self._step_probe, self._to_draft = {}, [], None
+        self._step_probe = []
 
-    def step(self, drafts=None, turns=None):
+    def run_step(self, drafts=None, turns=None):
         """Runs one; gives what was sampled, what was drafted, and what is sent along."""
         scheduled: Any = SimpleNamespace(scheduled_spec_decode_tokens=drafts or {})
         if turns is not None:
@@ -128,8 +128,8 @@ def ours(runner):
     positions = runner.rejection_sampler.positions
 
     class Sampler:
-        def __call__(self, metadata, draft_probs, logits, sampling_metadata, trees, host_drafts):
-            return "ours", host_drafts
+        def verify(self, metadata, draft_probs, logits, sampling_metadata, trees, host_drafts):
+            return ("ours", host_drafts), "verdict"
 
     runner.rejection_sampler = Sampler()
     runner.rejection_sampler.positions = positions
@@ -164,7 +164,7 @@ def test_a_step_with_nothing_to_verify_and_nothing_to_draft_is_vllms(runner, tur
     vLLM prepares the step as without speculation, and the next one again with it.
     """
     before = torch.get_rng_state()
-    sampled, drafted, sent = runner.step(turns=turns)
+    sampled, drafted, sent = runner.run_step(turns=turns)
     assert (runner.prepared_with, runner.speculative_config) == (None, "speculation")
     assert sampled == ("stock", None)
     assert drafted is None
@@ -183,7 +183,7 @@ def test_the_scorer_samples_what_only_it_can(runner, because):
     if because == "thinking":
         batch.sampling_metadata.thinking_budget_state_holder = SimpleNamespace(has_tracked_requests=lambda: True)
     drafts = {"b": [3, 4]} if because == "drafts" else {}
-    sampled, _, sent = runner.step(drafts)
+    sampled, _, sent = runner.run_step(drafts)
     assert runner.prepared_with == "speculation"
     assert sampled == ("ours", [(), drafts.get("b", ())])
     counters: Any = result_of(sent).counters
@@ -191,7 +191,7 @@ def test_the_scorer_samples_what_only_it_can(runner, because):
 
 
 def test_only_requests_of_the_plan_are_drafted_for(runner):
-    _, drafted, sent = runner.step(turns={"b": ((0, 2),), "gone": ((0, 2),)})
+    _, drafted, sent = runner.run_step(turns={"b": ((0, 2),), "gone": ((0, 2),)})
     assert (drafted.req_ids, drafted.draft_token_ids) == (["b"], [[7]])
     assert [view.request_id for view in runner.drafter.views[0]] == ["b"]
     result: Any = drafts_of(drafted)
@@ -200,7 +200,7 @@ def test_only_requests_of_the_plan_are_drafted_for(runner):
     assert not result.trees
     assert vars(sent) == {}
     assert runner.take_draft_token_ids() is None
-    _, drafted, sent = runner.step()
+    _, drafted, sent = runner.run_step()
     assert drafted is None
     assert vars(sent) == {}, "what was sent once"
 
@@ -226,8 +226,8 @@ def test_seeded_requests_advance_by_the_tokens_that_vllm_books(runner):
     book = Stock._bookkeeping_sync
     Stock._bookkeeping_sync = lambda self: seen.append(dict(self.input_batch.generators)) or book(self)  # type: ignore
     try:
-        runner.step()
-        runner.step()
+        runner.run_step()
+        runner.run_step()
     finally:
         Stock._bookkeeping_sync = book  # type: ignore[method-assign]
     assert seen == [{}, {}]

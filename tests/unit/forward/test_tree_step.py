@@ -26,20 +26,19 @@ NUM_STEPS = 50
 BLOCK_SIZES = [2, 3, 4, 16]
 
 block_sizes = pytest.mark.parametrize("block_size", BLOCK_SIZES)
-both_ways = pytest.mark.parametrize("copy_all", [False, True])
 
 
-def plan(requests: list[Verifying], block_size: int, copy_all: bool = False) -> TreeStep:
+def plan(requests: list[Verifying], block_size: int) -> TreeStep:
     step_requests = [request.step_request for request in requests]
-    return plan_tree_step(step_requests, block_tables(requests), block_size, copy_all)
+    return plan_tree_step(step_requests, block_tables(requests), block_size)
 
 
 @functools.cache
-def steps(block_size: int, copy_all: bool) -> list[tuple[list[Verifying], TreeStep]]:
+def steps(block_size: int) -> list[tuple[list[Verifying], TreeStep]]:
     """Random ones, the same each time."""
-    chance = Random(f"{block_size} {copy_all}")
+    chance = Random(str(block_size))
     drawn = [random_step(chance, block_size) for _ in range(NUM_STEPS)]
-    return [(requests, plan(requests, block_size, copy_all)) for requests in drawn]
+    return [(requests, plan(requests, block_size)) for requests in drawn]
 
 
 def computed(requests: list[Verifying], step: TreeStep, block_size: int) -> PagedCache:
@@ -56,9 +55,8 @@ def can_be_verified(words: tuple[object, ...], request: Verifying, block_size: i
 
 
 @block_sizes
-@both_ways
-def test_every_token_sees_the_text_its_ancestors_and_itself(block_size: int, copy_all: bool) -> None:
-    for requests, step in steps(block_size, copy_all):
+def test_every_token_sees_the_text_its_ancestors_and_itself(block_size: int) -> None:
+    for requests, step in steps(block_size):
         cache = computed(requests, step, block_size)
         tokens = [(words, request) for request in requests for words in request.tokens]
         assert step.query_start[0] == 0
@@ -77,7 +75,7 @@ def test_every_token_sees_the_text_its_ancestors_and_itself(block_size: int, cop
 
 @block_sizes
 def test_rotary_positions_are_those_in_the_text(block_size: int) -> None:
-    for requests, step in steps(block_size, False):
+    for requests, step in steps(block_size):
         tokens = [words for request in requests for words in request.tokens]
         branched = [request for request in requests if len(request.tree.chains) > 1]
         expected = {
@@ -91,11 +89,8 @@ def test_rotary_positions_are_those_in_the_text(block_size: int) -> None:
 
 
 @block_sizes
-@both_ways
-def test_no_slot_is_written_twice_with_different_content_or_belongs_to_somebody_else(
-    block_size: int, copy_all: bool
-) -> None:
-    for requests, step in steps(block_size, copy_all):
+def test_no_slot_is_written_twice_with_different_content_or_belongs_to_somebody_else(block_size: int) -> None:
+    for requests, step in steps(block_size):
         contents: dict[int, tuple[object, ...]] = {}
         for slot, words, request in written(step, requests, block_size):
             assert contents.setdefault(slot, words) == words
@@ -106,9 +101,8 @@ def test_no_slot_is_written_twice_with_different_content_or_belongs_to_somebody_
 
 
 @block_sizes
-@both_ways
-def test_joining_leaves_the_accepted_way_in_the_requests_own_blocks(block_size: int, copy_all: bool) -> None:
-    for requests, step in steps(block_size, copy_all):
+def test_joining_leaves_the_accepted_way_in_the_requests_own_blocks(block_size: int) -> None:
+    for requests, step in steps(block_size):
         cache = computed(requests, step, block_size)
         for request in requests:
             branched = step.branched.get(request.row)
@@ -124,28 +118,11 @@ def test_joining_leaves_the_accepted_way_in_the_requests_own_blocks(block_size: 
                 assert {target for _, target in copies} <= set(request.blocks)
 
 
-@block_sizes
-def test_what_another_model_has_in_the_trunks_blocks_survives_any_join(block_size: int) -> None:
-    """A draft model's keys and values: the step's pass does not write them, blocks are copied with them."""
-    for requests, step in steps(block_size, True):
-        drafts = PagedCache(block_size)
-        for request in requests:
-            for position in range(len(request.blocks) * block_size):
-                drafts.slots[drafts.slot(request.blocks, position)] = (request.row, "draft", position)
-        before = dict(drafts.slots)
-        drafts.copy(step.copies)
-        for branched in step.branched.values():
-            for node in range(-1, branched.num_nodes):
-                after = drafts.after(branched.join(node, block_size))
-                assert {slot: after.slots.get(slot) for slot in before} == before
-
-
 def test_where_blocks_begin_with_the_steps_tokens_nothing_is_copied() -> None:
     tree = topology([[0], [1]])
     for length, num_computed, copies in [(8, 7, []), (9, 8, []), (9, 7, []), (10, 9, [(13, 21)])]:
         request = Verifying(0, length, num_computed, tree, (11, 12, 13, 14), (21,), 1)
         assert plan([request], 4).copies == copies
-        assert plan([request], 4, copy_all=True).copies == [(13, 21)]
 
 
 def test_the_batchs_own_tables_are_not_written() -> None:
@@ -153,5 +130,5 @@ def test_the_batchs_own_tables_are_not_written() -> None:
         requests = random_step(Random(seed), 3)
         tables = block_tables(requests)
         before = tables.copy()
-        plan_tree_step([request.step_request for request in requests], tables, 3, copy_all=True)
+        plan_tree_step([request.step_request for request in requests], tables, 3)
         np.testing.assert_array_equal(tables, before)

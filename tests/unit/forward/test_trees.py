@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tests.unit.forward.tree_steps import PagedCache, Verifying, block_tables, filled, prefixes, random_step
-from vllm_spec_plugin.forward.trees import TreeSteps
+from vllm_spec_plugin.forward.trees import lay_out
 from vllm_spec_plugin.verification.topology import chain, topology
 
 BLOCK_SIZE = 4
@@ -42,9 +42,10 @@ class Attention:
 class Scene:
     """A runner with these requests, as vLLM prepares a step of them."""
 
-    def __init__(self, requests, keeps_kv=False):
+    def __init__(self, requests):
         self.attention = cast("Any", Attention())
-        self.requests, self.steps = requests, TreeSteps(self.attention, keeps_kv)
+        self.requests = requests
+        self.trees: Any = None
         self.cache = self.attention.cache
         self.cache.slots.update(filled(requests, BLOCK_SIZE).slots)
         positions = [
@@ -72,7 +73,7 @@ class Scene:
 
     def prepare(self):
         trees = [request.tree for request in self.requests]
-        self.steps.prepare(self.runner, self.num_scheduled, trees, self.forks)
+        self.trees = lay_out(self.attention, self.runner, self.num_scheduled, trees, self.forks)
         return self
 
     def forward(self):
@@ -98,19 +99,18 @@ def test_a_step_ends_with_the_accepted_ways_in_the_requests_own_blocks(seed):
         chance.randrange(-1, request.first_left_out(BLOCK_SIZE)) if len(request.tree.chains) > 1 else -1
         for request in requests
     ]
-    accepted = scene.steps.join(torch.tensor(nodes))
+    accepted = scene.trees.join(torch.tensor(nodes)) if scene.trees else {}
     trees = {request.row: request.tree for request in requests if len(request.tree.chains) > 1}
     assert accepted == {row: tree.way(nodes[row]) for row, tree in trees.items()}
     for request, node in zip(requests, nodes, strict=True):
         words = request.words(node)
         assert scene.cache.read(request.blocks, len(words)) == prefixes(words)
-    assert scene.steps.step is None
     assert scene.attention.shared == ([], [])
 
 
 def test_attention_is_told_of_a_sequence_per_branch():
     scene = Scene([one()]).prepare()
-    starts, lengths, tables, num_tokens, slots = scene.steps.metadata(8, scene.slots)
+    starts, lengths, tables, num_tokens, slots = scene.trees.metadata(8, scene.slots)
     assert starts.tolist() == [0, 3, 5, 6]
     assert lengths.tolist() == [8, 8, 7]
     assert tables[:, :2].tolist() == [[11, 12], [11, 21], [11, 22]]
@@ -118,30 +118,20 @@ def test_attention_is_told_of_a_sequence_per_branch():
     assert slots is scene.slots
 
 
-def test_with_a_draft_models_state_whole_tails_are_copied():
-    for keeps_kv in (False, True):
-        scene = Scene([one(length=8)], keeps_kv)
-        scene.cache.slots[13 * BLOCK_SIZE] = ("draft",)
-        scene.prepare()
-        assert (scene.cache.slots.get(21 * BLOCK_SIZE) == ("draft",)) is keeps_kv
-
-
 def test_a_step_of_chains_is_left_to_vllm():
     scene = Scene([one(chain(3), ()), Verifying(1, 6, 5, chain(0), (15, 16))])
     before = scene.slots.clone()
     scene.prepare()
-    assert scene.steps.step is None
+    assert scene.trees is None
     assert torch.equal(scene.slots, before)
     assert scene.runner.positions.tolist() == [5, 6, 7, 8, 5]
-    scene.steps.join(torch.tensor([1, -1]))
 
 
 def test_without_forks_only_the_trunk_is_computed():
     scene = Scene([one()])
     scene.forks = {}
     scene.prepare()
-    assert scene.steps.step is not None
-    assert scene.steps.step.branched[0].num_nodes == 2
+    assert scene.trees.layout.branched[0].num_nodes == 2
 
 
 def test_drafts_that_could_not_be_computed_are_no_drafts():
@@ -152,8 +142,8 @@ def test_drafts_that_could_not_be_computed_are_no_drafts():
         Verifying(2, 6, 5, FORK, (17, 18, 19)),
         Verifying(3, 6, 5, FORK, (30, 31, 32), (33, 34), 1),
     ]
-    steps = Scene(requests).prepare().steps
+    trees = Scene(requests).prepare().trees
     drafts = torch.arange(5 + 2 + 5 + 5)
-    kept = steps.without_left_out(drafts, NOTHING)
+    kept = trees.without_left_out(drafts, NOTHING)
     assert kept.tolist() == [0, 1, 2, 3, NOTHING, 5, 6, 7, 8, *[NOTHING] * 3, *range(12, 17)]
     assert drafts.tolist() == list(range(17))

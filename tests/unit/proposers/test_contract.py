@@ -93,16 +93,11 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "prediction": ({"method": "prediction"}, {"worker": predicting_worker}),
     "draft model": (DRAFT, {"worker": table_worker, "vocab_size": TABLE_VOCABULARY}),
     "greedy draft model": (
-        {**DRAFT, "draft_sampling": "greedy", "min_confidence": 0.4},
+        {**DRAFT, "draft_sampling": "greedy"},
         {"worker": table_worker, "vocab_size": TABLE_VOCABULARY},
     ),
-    "branches": ({**DRAFT, "branches": [2, 1]}, {"worker": table_worker, "vocab_size": TABLE_VOCABULARY}),
     "eagle3": (
         {"method": "eagle3", "model": str(model_path("eagle3"))},
-        {"worker": eagle3_worker, "vocab_size": TABLE_VOCABULARY},
-    ),
-    "eagle3, nodes by confidence": (
-        {"method": "eagle3", "model": str(model_path("eagle3")), "branches": [3, 2], "nodes": "confidence"},
         {"worker": eagle3_worker, "vocab_size": TABLE_VOCABULARY},
     ),
     "heads": ({"method": "medusa"}, {"num_tokens": 3}),

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from tests.sizes import examples
-from vllm_spec_plugin.proposers.draw import confidence, draw, most_likely
+from vllm_spec_plugin.proposers.draw import draw, most_likely
 
 ALMOST_ONE = 1 - 2**-53
 EXTREMES = [0.0, 5e-324, 2**-53, 0.5, 1 - 2**-52, ALMOST_ONE]
@@ -89,11 +89,3 @@ def test_the_most_likely_token_is_the_first_of_the_greatest(device):
     assert tokens.device == logits.device
     assert tokens.tolist() == [1, 1, 0]
     assert most_likely(logits[:, ::2]).tolist() == [1, 0, 0]
-
-
-def test_confidence_is_the_softmax_at_the_token(device):
-    logits = torch.tensor([[0.0, 1.0, 2.0], [5.0, float("-inf"), 5.0], [1e4, 0.0, -1e4]], device=device)
-    tokens = torch.tensor([2, 0, 1], device=device)
-    expected = [np.exp(2) / (1 + np.e + np.exp(2)), 0.5, 0.0]
-    torch.testing.assert_close(confidence(logits, tokens).cpu(), torch.tensor(expected, dtype=torch.float32))
-    assert confidence(logits, torch.tensor([0, 1, 0], device=device)).tolist()[1:] == [0, 1]

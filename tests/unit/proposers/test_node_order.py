@@ -8,9 +8,7 @@ import pytest
 from vllm_spec_plugin.config import parse_config
 from vllm_spec_plugin.models import model_path
 from vllm_spec_plugin.proposers.node_order import NodeOrder, default_probability
-from vllm_spec_plugin.verification.topology import chain, topology
-
-BRANCHES = [(2, 2, 1, 1), (1, 1, 1), (3,), (1, 3, 1), (4, 3, 2), (64,)]
+from vllm_spec_plugin.verification.topology import topology
 
 
 def random_order(chance):
@@ -26,7 +24,7 @@ def random_order(chance):
 
 def orders():
     chance = Random(0)
-    return [*map(NodeOrder.of_branches, BRANCHES), *(random_order(chance) for _ in range(100))]
+    return [random_order(chance) for _ in range(100)]
 
 
 def test_every_prefix_is_a_tree_of_siblings_by_rank():
@@ -38,31 +36,20 @@ def test_every_prefix_is_a_tree_of_siblings_by_rank():
             assert all(other in before for other in order.paths if other[:-1] == path[:-1] and other < path)
 
 
-def test_a_prefix_has_the_chains_and_depth_that_its_tree_has():
+def test_a_prefix_is_the_tree_of_its_nodes():
     for order in orders():
-        assert len(order.prefixes) == len(order.paths) + 1
-        for count, (num_chains, depth) in enumerate(order.prefixes):
+        for count in range(len(order.paths) + 1):
             tree = order.tree.first(count)
-            assert (len(tree.chains), tree.depth) == (num_chains, depth)
             assert tree.choices == topology(order.paths[:count]).choices
             assert sorted(tree.numbers) == list(range(count))
 
 
 def test_more_probable_nodes_come_first():
-    for branches in BRANCHES:
-        order = NodeOrder.of_branches(branches)
-        assert len(order.paths) == sum(itertools.accumulate(branches, lambda a, b: a * b))
-        probabilities = [default_probability(path) for path in order.paths]
-        assert probabilities == sorted(probabilities, reverse=True)
-        assert order.paths[0] == (0,)
-
-
-def test_a_tree_begins_with_its_trunk():
-    assert NodeOrder.of_branches((2, 2, 1, 1)).paths[:7] == (
-        *((0,), (0, 0), (0, 0, 0), (0, 0, 0, 0)),
-        *((1,), (0, 1), (1, 0)),
-    )
-    assert NodeOrder.of_branches((1, 1, 1)).tree is chain(3)
+    paths = [path for depth in (1, 2, 3) for path in itertools.product(range(2), repeat=depth)]
+    order = NodeOrder.by_probability(paths, default_probability)
+    probabilities = [default_probability(path) for path in order.paths]
+    assert probabilities == sorted(probabilities, reverse=True)
+    assert order.paths[:5] == ((0,), (0, 0), (0, 0, 0), (1,), (0, 1))
 
 
 @pytest.mark.parametrize(
@@ -70,7 +57,6 @@ def test_a_tree_begins_with_its_trunk():
     [
         ({"method": "ngram"}, (-1, 0, 1, 2, 3, 4, 5, 6)),
         ({"method": "draft_model", "model": "draft"}, (-1, 0, 1, 2, 3, 4, 5, 6)),
-        ({"method": "draft_model", "model": "draft", "branches": [2, 1, 1]}, (-1, 0, 1, -1, 3, 4)),
         ({"method": "medusa", "model": "heads"}, (-1, 0, 1, 2, 3, 4, 5, 6)),
         ({"method": "medusa", "tree": "auto", "draft_sampling": "probabilistic"}, (-1, 0, 1, 2, -1, -1, 0, 4)),
         ({"method": "medusa", "tree": [[0], [1], [0, 0]]}, (-1, 0, -1)),

@@ -248,16 +248,9 @@ class Core:
             row = self.worker.input_batch.req_id_to_index[request_id]
             length = int(self.worker.input_batch.num_tokens_no_spec[row])
             size = blocks_between(length, length + depth - 1)
-            # Who is not drafted for next has a tree to verify and nothing else.
-            drafting, drafted = self.scheduler._forks.branches_to_draft(
-                self.scheduler._adapter.latest.get(request_id, ())
-            )
-            if drafting:
-                # The text may end anywhere up to the tree's depth and one beyond.
-                size = max(size, blocks_between(length + 1, length + depth + drafted - 1))
             forks = self.forks.get(request_id, [])
             assert all(len(fork) == size for fork in forks)
-            if len(forks) < max(num_branches, drafting):
+            if len(forks) < num_branches:
                 assert self.manager.block_pool.get_num_free_blocks() < size
 
     def check_writes(self, written):
@@ -271,12 +264,8 @@ class Core:
                     assert writers.setdefault(block_id, request_id) == request_id
 
 
+DRAFT_MODEL = {"method": "draft_model", "model": "org/small"}
 HEADS = {"method": "medusa", "model": "org/heads", "tree": "auto"}
-
-
-def branching(*branches):
-    """A draft model that follows several drafts at once."""
-    return {"method": "draft_model", "model": "org/small", "branches": list(branches)}
 
 
 def add(core, request_id, family, num_tokens, max_tokens=MAX_MODEL_LEN):

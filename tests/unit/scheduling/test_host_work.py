@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from tests.unit.scheduling.cases import FULL, prompt, request
-from tests.unit.scheduling.steps import HEADS, Core, add, branching
+from tests.unit.scheduling.steps import DRAFT_MODEL, HEADS, Core, add
 from vllm_spec_plugin.kv.manager import SpecKVCacheManager
 from vllm_spec_plugin.kv.tree_forks import TreeForks
 from vllm_spec_plugin.messages import NO_PLAN, plan_of
@@ -55,18 +55,16 @@ WORK = [
     (SpecScheduler, ("_count_acceptance",)),
     (PromptPriority, ("_num_prompt_tokens",)),
     (DraftBlocks, ("_cut_drafts", "_roll_back", "_slots_for_drafting")),
-    (TreeForks, ("_demand",)),
+    (TreeForks, ("_num_blocks",)),
     (draft_blocks, ("append_blocks", "keep_drafts")),
 ]
 
 
-@pytest.mark.parametrize(
-    "proposer", [branching(2, 1), HEADS, {"method": "ngram"}], ids=["draft_model", "tree", "ngram"]
-)
+@pytest.mark.parametrize("proposer", [DRAFT_MODEL, HEADS, {"method": "ngram"}], ids=["draft_model", "tree", "ngram"])
 def test_a_step_without_drafts_does_no_work_for_them(monkeypatch, proposer):
     control = Pausing()
     monkeypatch.setattr(scheduler_module, "create_control", lambda *args: control)
-    core = Core(60, FULL, reserves="branches" in proposer, proposer=proposer)
+    core = Core(60, FULL, reserves=proposer is DRAFT_MODEL, proposer=proposer)
     for family, name in enumerate("abc"):
         add(core, name, family, 7)
     calls = [count_calls(monkeypatch, owner, *names) for owner, names in WORK]

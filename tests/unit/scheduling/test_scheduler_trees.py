@@ -1,19 +1,16 @@
 """Steps of the real scheduler with trees: branches get blocks of their own, and give them back."""
 
-from unittest import mock
-
 import pytest
 
 from tests.engine.books import holding
-from tests.unit.scheduling.cases import BLOCK_SIZE, FULL
-from tests.unit.scheduling.steps import HEADS, Core, add, blocks_between, branching, held
+from tests.unit.scheduling.cases import FULL
+from tests.unit.scheduling.steps import HEADS, Core, add, held
 from vllm_spec_plugin.compat.kv_cache import RequestStatus, cached_blocks
-from vllm_spec_plugin.scheduling.draft_length.fixed import FixedControl
 
 
-def trees_core(num_blocks=20, proposer=HEADS):
+def trees_core():
     """One request with a text of 8 tokens, for which a tree of 2 branches beside the trunk was drafted, 2 deep."""
-    core = Core(num_blocks, FULL, reserves=proposer is not HEADS, proposer=proposer)
+    core = Core(20, FULL, reserves=False, proposer=HEADS)
     add(core, "a", 1, 7)
     core.step(num_branches=2)
     return core
@@ -58,32 +55,6 @@ def test_places_of_a_tree_are_its_levels():
     core.step()
     assert core.counters.verified_per_position == [2, 2, 1, 1]
     assert core.counters.accepted_per_position == [1]
-
-
-@pytest.mark.parametrize(("branches", "num_forks"), [((3,), 2), ((2, 2), 3), ((2, 1, 1), 1), ((1, 1), 0)])
-def test_a_model_that_follows_branches_gets_blocks_for_them_wherever_the_text_ends(branches, num_forks):
-    """From the first step on, and for the longest text that the step may leave; `check_forks` looks."""
-    for length in range(1, 2 * BLOCK_SIZE + 1):
-        core = Core(40, FULL, proposer=branching(*branches))
-        add(core, "a", 1, length)
-        for _ in range(4):
-            core.begin()
-            forks = core.forks.get("a", [])
-            assert len(forks) == max(num_forks, core.trees.get("a", (0, 0))[0])
-            core.end(num_accepted=4, num_branches=2)
-            end = int(core.worker.input_batch.num_tokens_no_spec[0])
-            # All but the last draft of a branch are computed.
-            assert all(len(fork) >= blocks_between(end, end + len(branches) - 2) for fork in forks)
-
-
-@pytest.mark.parametrize(("tokens", "num_forks"), [(1, 0), (3, 0), (4, 1), (5, 2), (6, 2), (9, 3), (14, 3)])
-def test_blocks_are_given_for_the_branches_of_as_many_tokens_as_are_drafted(tokens, num_forks):
-    """(2, 2, 1): its order is (0) (0, 0) (0, 0, 0), then (1) (0, 1) (1, 0) and what follows these."""
-    core = Core(40, FULL, proposer=branching(2, 2, 1))
-    with mock.patch.object(FixedControl, "plan", lambda self, requests, batch: [((0, tokens),) for _ in requests]):
-        add(core, "a", 1, 7)
-        core.begin()
-    assert len(core.forks.get("a", [])) == num_forks
 
 
 def test_the_prefix_cache_loses_no_more_to_forks_than_are_held_at_a_time():

@@ -10,7 +10,7 @@ from vllm.v1.core.sched.scheduler import Scheduler
 from tests.engine.books import holding
 from tests.sizes import examples
 from tests.unit.scheduling.cases import BLOCK_SIZE, FULL, MAX_MODEL_LEN, WINDOW
-from tests.unit.scheduling.steps import HEADS, Core, add, branching
+from tests.unit.scheduling.steps import HEADS, Core, add
 from vllm_spec_plugin.compat.kv_cache import RequestStatus
 
 SETTINGS = settings(max_examples=examples(8, 100), stateful_step_count=40, deadline=None, derandomize=True)
@@ -113,13 +113,6 @@ class StepsWithoutDraftKV(Steps):
     num_branches = st.integers(0, 3)
 
 
-class StepsOfBranches(Steps):
-    """Drafting needs forks too, besides slots for the trunk."""
-
-    proposer = branching(2, 1)
-    num_branches = st.integers(0, 2)
-
-
 class StepsOfTwoGroups(Steps):
     """A second KV group, with a sliding window, in the same pool."""
 
@@ -132,7 +125,5 @@ TestSteps = Steps.TestCase
 TestSteps.settings = SETTINGS
 TestStepsWithoutDraftKV = StepsWithoutDraftKV.TestCase
 TestStepsWithoutDraftKV.settings = SETTINGS
-TestStepsOfBranches = StepsOfBranches.TestCase
-TestStepsOfBranches.settings = settings(SETTINGS, max_examples=examples(6, 50))
 TestStepsOfTwoGroups = StepsOfTwoGroups.TestCase
 TestStepsOfTwoGroups.settings = settings(SETTINGS, max_examples=examples(6, 50))

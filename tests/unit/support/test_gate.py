@@ -81,7 +81,7 @@ def test_what_is_not_served_is_refused_before_an_engine_starts(arguments, model,
 CONFIGS = Path(vllm_spec_plugin.__file__).parents[1] / "configs"
 
 
-@pytest.mark.parametrize("name", ["draft_model", "multi_draft", "eagle3", "eagle3_tree", "eagle3_cascade", "cascade"])
+@pytest.mark.parametrize("name", ["draft_model", "eagle3", "eagle3_cascade", "cascade"])
 def test_a_kv_connector_is_refused_with_a_draft_model_or_head_of_its_own(name):
     arguments = EngineArgs(
         model=str(model_path("target")),

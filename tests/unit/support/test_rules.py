@@ -124,7 +124,6 @@ def test_tested_connectors_are_served_with_proposers_that_keep_no_kv():
     [
         ({"method": "ngram"}, set()),
         ({"method": "draft_model", "model": "d"}, {Feature.DRAFT_MODEL}),
-        ({"method": "draft_model", "model": "d", "branches": [2, 1]}, {Feature.DRAFT_MODEL, Feature.TREE}),
         ({"method": "medusa", "model": "m"}, {Feature.HIDDEN_STATES}),
         ({"method": "medusa", "model": "m", "tree": [[0], [1]]}, {Feature.HIDDEN_STATES, Feature.TREE}),
         (

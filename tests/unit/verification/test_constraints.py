@@ -182,7 +182,7 @@ def test_a_large_step_is_verified_in_parts_with_the_same_outputs(monkeypatch, sh
     tokens = torch.randint(3, 6, (sum(counts),), generator=generator)
     q = torch.rand(sum(counts), VOCAB, generator=generator).softmax(-1)
     ids = torch.arange(VOCAB).expand(sum(counts), -1)
-    probs = {"dense": q, "sparse": SparseProbs(ids, q)}.get(shape)
+    probs: Any = {"dense": q, "sparse": SparseProbs(ids, q)}.get(shape)
     trees = [topology([(0,), (1,), (0, 0), (0, 1)][:n]) for n in counts] if shape == "trees" else None
     step: Any = SimpleNamespace(num_draft_tokens=counts, draft_token_ids=tokens)
     outcomes, largest = [], []
@@ -192,9 +192,8 @@ def test_a_large_step_is_verified_in_parts_with_the_same_outputs(monkeypatch, sh
         metadata.generators = {i: torch.Generator().manual_seed(i) for i in range(len(names))}
         logits = raw.clone()
         with Largest() as found:
-            output = sampler(step, probs, logits, metadata, trees)
+            output, verdict = sampler.verify(step, probs, logits, metadata, trees)
         largest.append(found.num_bytes)
-        verdict = sampler.verdict
         outcomes.append([output.sampled_token_ids, verdict.nodes, verdict.rows, *(output.logprobs_tensors or ())[:3]])
     for whole, in_parts in zip(*outcomes, strict=True):
         torch.testing.assert_close(in_parts, whole)

@@ -61,8 +61,7 @@ def step(*drafts):
 def sample(drafts, logits, trees, temperatures=None, **more):
     sampler = SpecRejectionSampler(Gathering())
     given = metadata(temperatures or [0.0] * len(drafts), **more)
-    output = sampler(step(*drafts), None, logits.clone(), given, trees)
-    return output, sampler.verdict
+    return sampler.verify(step(*drafts), None, logits.clone(), given, trees)
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])

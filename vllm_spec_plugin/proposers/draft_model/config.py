@@ -63,7 +63,6 @@ class DraftModelConfig(AutoregressiveConfig):
             self.model,
             self.dtype,
             self.quantization,
-            self.num_branches,
             revision=self.revision,
             code_revision=self.code_revision,
             max_model_len=self.max_model_len,
@@ -117,4 +116,4 @@ class DraftModelConfig(AutoregressiveConfig):
         """See `ProposerConfig`."""
         from vllm_spec_plugin.proposers.draft_model.proposer import DraftModelProposer
 
-        return DraftModelProposer(engine, self._settings(self.catch_up_tokens))
+        return DraftModelProposer(engine, self.samples, self.catch_up_tokens)

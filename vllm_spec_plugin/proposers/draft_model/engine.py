@@ -43,28 +43,13 @@ class DraftEngine(Protocol):
         """
         ...
 
-    def num_branches(self, row: int, depth: int) -> int:
-        """Returns the number of branches of `depth` tokens for which the request in `row` has blocks, at least 1."""
-        ...
-
-    def branch(self, counts: Sequence[int]) -> None:
-        """Replaces each chunk i with drafts by `counts[i]` sequences, at least 0; call it after `start`."""
-        ...
-
-    def keep(self, chosen: torch.Tensor) -> None:
-        """Makes the chunks, or sequences, at `chosen` ([n] int64, ascending) the first n."""
-        ...
-
-    def constrain(
-        self, logits: torch.Tensor, rows: torch.Tensor, drafts: torch.Tensor, temperature: float | None
-    ) -> torch.Tensor:
+    def constrain(self, logits: torch.Tensor, rows: torch.Tensor, drafts: torch.Tensor) -> torch.Tensor:
         """Applies the requests' sampling pipelines, with draft tokens added to the context.
 
         Args:
             logits: [n, vocab_size].
             rows: [n] int64, rows of the batch.
             drafts: [n, any] int64, padded with negative values.
-            temperature: temperature of sampled requests; None is their own.
 
         Returns:
             [n, vocab_size]; softmax of it is q for sampled requests, its argmax the token of greedy ones.

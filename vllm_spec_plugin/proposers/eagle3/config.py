@@ -31,7 +31,7 @@ class Eagle3Config(AutoregressiveConfig):
     @property
     def draft_weights(self) -> DraftWeights:
         """See `ProposerConfig`."""
-        return DraftWeights(self.model, num_branches=self.num_branches, architecture=ARCHITECTURE)
+        return DraftWeights(self.model, architecture=ARCHITECTURE)
 
     def check(self, target: Target | None, num_tokens: int, where: str) -> list[str]:
         """See `ProposerConfig`."""
@@ -49,4 +49,4 @@ class Eagle3Config(AutoregressiveConfig):
         from vllm_spec_plugin.proposers.eagle3.proposer import Eagle3Proposer
 
         # As many tokens as there are hidden states for.
-        return Eagle3Proposer(engine, self._settings(sys.maxsize))
+        return Eagle3Proposer(engine, self.samples, catch_up_tokens=sys.maxsize)

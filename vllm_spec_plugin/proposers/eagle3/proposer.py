@@ -1,12 +1,12 @@
 """Drafts with an EAGLE-3 head (Li et al., arXiv 2503.01840), token by token."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 from vllm_spec_plugin.proposers.base import Draft, RequestView
 from vllm_spec_plugin.proposers.draft_model.catch_up import Chunk
 from vllm_spec_plugin.proposers.draft_model.engine import DraftEngine
-from vllm_spec_plugin.proposers.draft_model.proposer import DraftModelProposer, Wanted
+from vllm_spec_plugin.proposers.draft_model.proposer import DraftModelProposer
 
 
 class States(Protocol):
@@ -70,8 +70,8 @@ class Eagle3Proposer(DraftModelProposer):
             return request._replace(token_ids=text, num_draft_tokens=0, in_prompt=False)
         return request._replace(token_ids=text)
 
-    def _draft(self, chunks: list[Chunk], trees: Mapping[str, Wanted]) -> list[tuple[Draft, list[int]]]:
-        drafts = [(draft, list[int]()) for draft, _ in super()._draft(chunks, trees)]
+    def _draft(self, chunks: list[Chunk]) -> list[tuple[Draft, list[int]]]:
+        drafts = [(draft, list[int]()) for draft, _ in super()._draft(chunks)]
         for chunk in chunks:
             self._engine.states.drop_before(chunk.request.request_id, chunk.stop - 1)
         return drafts

@@ -7,7 +7,6 @@ import pytest
 
 from vllm_spec_plugin.proposers.base import RequestView
 from vllm_spec_plugin.proposers.draft_model.coverage import DraftCoverage
-from vllm_spec_plugin.proposers.draft_model.growing import DraftSettings
 from vllm_spec_plugin.proposers.draft_model.proposer import DraftModelProposer
 from vllm_spec_plugin.proposers.eagle3.proposer import Eagle3Proposer
 
@@ -33,10 +32,11 @@ def test_a_request_is_drafted_for_where_all_of_its_states_are_kept(
     monkeypatch.setattr(DraftModelProposer, "propose", lambda self, requests: seen.extend(requests))
     engine = SimpleNamespace(
         coverage=DraftCoverage(8, [4]),
+        max_len=99,
         block_tables=lambda row: [np.arange(8, dtype=np.int32)],
         states=SimpleNamespace(span=lambda request_id: span),
     )
-    proposer = Eagle3Proposer(engine, DraftSettings(catch_up_tokens=99))
+    proposer = Eagle3Proposer(engine, samples=True, catch_up_tokens=99)
     text = np.arange(LENGTH, dtype=np.int32)
     proposer.propose([RequestView("a", text, 4, np.empty(4), num_slots=99, in_prompt=in_prompt)])
     [view] = seen

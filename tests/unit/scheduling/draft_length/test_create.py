@@ -7,14 +7,15 @@ from pkgutil import iter_modules
 import pytest
 
 from vllm_spec_plugin.config import PluginConfig, parse_config
+from vllm_spec_plugin.models import model_path
 from vllm_spec_plugin.scheduling.draft_length.control import Batch, Drafting, DraftRequest, Measured
 from vllm_spec_plugin.scheduling.draft_length.create import create_control
 from vllm_spec_plugin.scheduling.draft_length.optimal import OptimalControl
 
 NAME = "vllm_spec_plugin.scheduling.draft_length"
 NGRAM = {"method": "ngram"}
-BRANCHES = {"method": "draft_model", "model": "somewhere", "branches": [2, 1]}
-CASCADE = {"method": "cascade", "proposers": [NGRAM, BRANCHES]}
+TREE = {"method": "medusa", "model": str(model_path("medusa")), "tree": [[0], [1], [0, 0], [1, 0]]}
+CASCADE = {"method": "cascade", "proposers": [NGRAM, TREE]}
 
 
 def config(proposer: Mapping[str, object], policy: str) -> PluginConfig:
@@ -36,7 +37,7 @@ def test_optimal_has_a_model_of_each_proposer_of_its_kind() -> None:
     assert isinstance(control, OptimalControl)
     models = [(model.num_positions, model._accepted.is_tree) for model in control.proposers]
     assert models == [(8, False), (4, True)]
-    alone = create_control(config(BRANCHES, "optimal"), 2048)
+    alone = create_control(config(TREE, "optimal"), 2048)
     assert isinstance(alone, OptimalControl)
     assert [model._accepted.is_tree for model in alone.proposers] == [True]
     alone.probed([(1, 0.02), (64, 0.02)])

@@ -12,7 +12,7 @@ CONFIGS = Path(__file__).parents[4] / "configs"
 
 @pytest.mark.parametrize(
     ("name", "tokens", "max_accepted"),
-    [("ngram", 4, 4), ("draft_model", 4, 4), ("cascade", 4, 4), ("multi_draft", 14, 4), ("medusa_tree", 0, 0)],
+    [("ngram", 4, 4), ("draft_model", 4, 4), ("cascade", 4, 4), ("medusa_tree", 0, 0)],
 )
 def test_fixed_length_keeps_the_proposers_and_their_trees(name: str, tokens: int, max_accepted: int) -> None:
     config = load_config(CONFIGS / f"{name}.yaml")

@@ -10,7 +10,7 @@ from vllm_spec_plugin.verification.draft_probs import DraftProbs, SparseProbs
 from vllm_spec_plugin.verification.topology import Topology
 
 
-class Step(NamedTuple):
+class VerificationBatch(NamedTuple):
     """Drafts of consecutive requests of a batch, and the target's logits at their rows.
 
     Attributes:
@@ -31,8 +31,8 @@ class Step(NamedTuple):
     trees: Sequence[Topology] | None = None
     host_drafts: Sequence[Sequence[int]] | None = None
 
-    def parts(self, max_rows: int, *, is_padded: bool) -> Iterator["Step"]:
-        """Yields the step in parts of at most `max_rows` rows, or of one request; a small step as it is.
+    def parts(self, max_rows: int, *, is_padded: bool) -> Iterator["VerificationBatch"]:
+        """Yields parts of at most `max_rows` rows, or of one request; a small batch as it is.
 
         Args:
             max_rows: maximum rows of a part.
@@ -47,13 +47,13 @@ class Step(NamedTuple):
             last = min(first + count, num_requests)
             yield self._part(slice(first, last), slice(ends[first], ends[last]))
 
-    def _part(self, requests: slice, drafts: slice) -> "Step":
+    def _part(self, requests: slice, drafts: slice) -> "VerificationBatch":
         q = self.draft_probs
         if isinstance(q, SparseProbs):
             q = SparseProbs(q.token_ids[drafts], q.probs[drafts])
         elif q is not None:
             q = q[drafts]
-        return Step(
+        return VerificationBatch(
             requests,
             self.num_draft_tokens[requests],
             self.draft_token_ids[drafts],
