@@ -1,6 +1,6 @@
 """The section `draft_length`: how many tokens are drafted."""
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
@@ -10,7 +10,13 @@ MAX_TOKENS = 64
 
 
 class DraftLength(Section):
-    """The key that all policies have."""
+    """The key that all policies have.
+
+    Attributes:
+        uses_step_times: whether the policy wants steps of several sizes timed at start-up (`probed`).
+    """
+
+    uses_step_times: ClassVar[bool] = False
 
     tokens: int = Field(default=4, ge=1, le=MAX_TOKENS, description="Maximum draft tokens per request and step.")
 
@@ -29,6 +35,8 @@ class HeuristicDraftLength(DraftLength):
 
 class OptimalDraftLength(DraftLength):
     """Chooses each request's draft length, 0 included, by measured acceptance and measured time."""
+
+    uses_step_times: ClassVar[bool] = True
 
     policy: Literal["optimal"] = Field(default="optimal", description="The policy that chooses draft lengths.")
     half_life: float = Field(

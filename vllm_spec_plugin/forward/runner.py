@@ -160,7 +160,7 @@ class SpecRunnerMixin(Runner):
 
     def probe_steps(self) -> None:
         """Times steps of several sizes after warm-up, if a policy uses it."""
-        if self.drafter.config.draft_length.policy == "optimal":
+        if self.drafter.config.draft_length.uses_step_times:
             seconds = PROBE_SECONDS if self._is_alone else None
             self._step_probe = probe_steps(lambda size: compat.dummy_step(self, size), self.max_num_tokens, seconds)
 

@@ -11,12 +11,7 @@ from vllm_spec_plugin.config.request_options import read_options
 from vllm_spec_plugin.messages import DraftResult
 from vllm_spec_plugin.metrics.by_method import CountersByMethod
 from vllm_spec_plugin.scheduling.decisions import DecisionCounters, explain
-from vllm_spec_plugin.scheduling.draft_length.control import (
-    Batch,
-    Drafting,
-    DraftLengthControl,
-    DraftRequest,
-)
+from vllm_spec_plugin.scheduling.draft_length.control import Batch, Drafting, DraftLengthControl, DraftRequest, StepMode
 from vllm_spec_plugin.scheduling.draft_limits import DraftLimits
 from vllm_spec_plugin.scheduling.request_gate import why_without_drafts
 from vllm_spec_plugin.scheduling.step_ledger import Step, StepLedger
@@ -155,15 +150,16 @@ class DraftLengthAdapter:
         drafts, scheduled, num_running = output.scheduled_spec_decode_tokens, output.num_scheduled_tokens, len(running)
         if not (self._limits or drafts):
             return
-        may_draft = bool(self._limits and scheduled)
-        is_off = may_draft and self.control.is_off(num_running)
-        if is_off:
-            off = scheduled.keys() & self._limits.keys()
-            self._decisions.not_chosen(len(off))
-            if before.turns:
-                self._decisions.switched_off(off, before.turns)
-            elif not drafts and self.control.skips(num_running):
-                return
+        mode = None
+        if self._limits and scheduled:
+            mode = self.control.begin_step(num_running, may_skip=not (drafts or before.turns))
+            if mode is not StepMode.DRAFTS:
+                off = scheduled.keys() & self._limits.keys()
+                self._decisions.not_chosen(len(off))
+                if before.turns:
+                    self._decisions.switched_off(off, before.turns)
+                if mode is StepMode.SKIPPED:
+                    return
         step.is_measured, step.drafting = True, self._no_drafting
         step.num_tokens, step.num_requests = output.total_num_scheduled_tokens, len(scheduled)
         step.context = sum([request.num_computed_tokens for request in running])
@@ -172,7 +168,7 @@ class DraftLengthAdapter:
             step.has_drafts = step.num_drafts > 0
         if step.num_requests == before.num_requests:
             step.forecast = before.promise
-        if is_off or not may_draft:
+        if mode is not StepMode.DRAFTS:
             return
         requests, batch = self._requests(scheduled, running, step.context, max_step_tokens())
         if not requests:

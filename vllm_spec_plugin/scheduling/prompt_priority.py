@@ -1,13 +1,9 @@
 """Gives prompts priority over drafts, so that verification hardly delays first tokens of the same step."""
 
-from typing import TYPE_CHECKING, cast
-
 from vllm_spec_plugin.compat.kv_cache import RequestStatus
 from vllm_spec_plugin.compat.scheduler import Scheduler
 from vllm_spec_plugin.kv.manager import SpecKVCacheManager
-
-if TYPE_CHECKING:
-    from vllm_spec_plugin.scheduling.draft_length.optimal import OptimalControl
+from vllm_spec_plugin.scheduling.draft_length.control import DraftLengthControl
 
 
 class PromptPriority:
@@ -18,14 +14,15 @@ class PromptPriority:
     Decisions depend on numbers of requests and tokens, never on drafts, so the output's distribution does not change.
     """
 
-    def __init__(self, scheduler: Scheduler, control: "OptimalControl") -> None:
+    def __init__(self, scheduler: Scheduler, manager: SpecKVCacheManager, control: DraftLengthControl) -> None:
         """Connects a policy.
 
         Args:
             scheduler: scheduler that plans the steps.
-            control: the policy, whose cost model bounds drafts.
+            manager: the scheduler's KV cache manager.
+            control: the policy, which bounds drafts.
         """
-        self._scheduler, self._control = scheduler, control
+        self._scheduler, self._manager, self._control = scheduler, manager, control
 
     def cut_drafts(self) -> None:
         """Cuts waiting drafts where verifying all of them would delay a first token."""
@@ -46,7 +43,7 @@ class PromptPriority:
     def _num_prompt_tokens(self) -> int:
         """Returns the tokens that the next step may compute of requests without a first token; 0 if there are none."""
         scheduler = self._scheduler
-        max_tokens, manager = scheduler.max_num_scheduled_tokens, cast(SpecKVCacheManager, scheduler.kv_cache_manager)
+        max_tokens, manager = scheduler.max_num_scheduled_tokens, self._manager
         lefts = [request.num_tokens - request.num_computed_tokens for request in scheduler.running]
         num_tokens = sum(left for left in lefts if left > 1)
         num_admissible = scheduler.max_num_running_reqs - len(scheduler.running)

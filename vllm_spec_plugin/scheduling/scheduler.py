@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from vllm_spec_plugin.compat.kv_cache import Request, hash_next_token, kv_cache_manager_in_place
 from vllm_spec_plugin.compat.scheduler import DraftTokenIds
@@ -20,7 +20,7 @@ from vllm_spec_plugin.scheduling.request_gate import GLOBAL, scope_of
 from vllm_spec_plugin.scheduling.step_ledger import Step
 
 if TYPE_CHECKING:
-    from vllm_spec_plugin.scheduling.draft_length.optimal import OptimalControl
+    pass
 
 logger = logging.getLogger("vllm.vllm_spec_plugin")
 
@@ -47,9 +47,7 @@ class SpecScheduler(SpecScheduling):
         self._connect(config, DraftLengthAdapter(control, config, self.max_model_len, counters), counters)
         self._blocks = DraftBlocks(self, self.kv_cache_manager, self._adapter, config, self._counters)
         self._forks = TreeForks(self.kv_cache_manager)
-        # With a fixed length drafts are always verified.
-        is_bound = config.draft_length.policy == "optimal"
-        self._prompts = PromptPriority(self, cast("OptimalControl", control)) if is_bound else None
+        self._prompts = None if control.is_constant else PromptPriority(self, self.kv_cache_manager, control)
         self._shared_scope = config.text_scope
         # Requests with drafts that wait to be verified, and maybe others.
         self._drafted: set[str] = set()

@@ -7,6 +7,7 @@ from vllm_spec_plugin.config import parse_config
 from vllm_spec_plugin.messages import DraftResult
 from vllm_spec_plugin.metrics.by_method import CountersByMethod
 from vllm_spec_plugin.scheduling.adapter import DraftLengthAdapter
+from vllm_spec_plugin.scheduling.draft_length.control import StepMode
 from vllm_spec_plugin.scheduling.draft_length.fixed import FixedControl
 
 DRAFT_MODEL = {"proposer": {"method": "draft_model", "model": "draft"}}
@@ -25,8 +26,8 @@ class Listening(FixedControl):
         self.num_plans, self.forgotten = 0, []
         self.batch: Any = None
 
-    def is_off(self, num_requests):
-        return not self.is_on
+    def begin_step(self, num_requests, *, may_skip):
+        return StepMode.DRAFTS if self.is_on else StepMode.OFF
 
     def plan(self, wishes, batch):
         self.requests, self.batch = list(wishes), batch

@@ -15,6 +15,7 @@ from vllm_spec_plugin.scheduling import draft_blocks
 from vllm_spec_plugin.scheduling import scheduler as scheduler_module
 from vllm_spec_plugin.scheduling.adapter import DraftLengthAdapter
 from vllm_spec_plugin.scheduling.draft_blocks import DraftBlocks
+from vllm_spec_plugin.scheduling.draft_length.control import StepMode
 from vllm_spec_plugin.scheduling.draft_length.fixed import FixedControl
 from vllm_spec_plugin.scheduling.draft_limits import DraftLimits
 from vllm_spec_plugin.scheduling.prompt_priority import PromptPriority
@@ -27,8 +28,8 @@ class Pausing(FixedControl):
     is_constant = False
     is_on = True
 
-    def is_off(self, num_requests):
-        return not self.is_on
+    def begin_step(self, num_requests, *, may_skip):
+        return StepMode.DRAFTS if self.is_on else StepMode.OFF
 
 
 def count_calls(monkeypatch, owner, *names):

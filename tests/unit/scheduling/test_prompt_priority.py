@@ -29,7 +29,7 @@ def test_nothing_is_cut_where_tokens_cost_nothing():
 def core_with_bound(slope, fixed=0.0):
     """Two running requests."""
     core = Core(60, FULL)
-    core.scheduler._prompts = PromptPriority(core.scheduler, control_where(fixed, slope))
+    core.scheduler._prompts = PromptPriority(core.scheduler, core.manager, control_where(fixed, slope))
     for i, name in enumerate("ab"):
         add(core, name, i, 3)
         core.step()

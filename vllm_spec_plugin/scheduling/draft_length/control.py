@@ -5,9 +5,18 @@ Proposers are named by their index in the configuration.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import Enum, auto
 from typing import NamedTuple, Protocol
 
 from vllm_spec_plugin.turns import Turns
+
+
+class StepMode(Enum):
+    """What a policy wants of a step: drafts; none, but to be told of it (`OFF`); or neither, which saves time."""
+
+    DRAFTS = auto()
+    OFF = auto()
+    SKIPPED = auto()
 
 
 class DraftRequest(NamedTuple):
@@ -144,19 +153,23 @@ class DraftLengthControl(Protocol):
         """
         ...
 
-    def is_off(self, num_requests: int) -> bool:
-        """Whether the next step has no drafts for any request; `plan` must not be called then.
+    def begin_step(self, num_requests: int, *, may_skip: bool) -> StepMode:
+        """Decides whether a step makes drafts; called once in each step in which a request may have some.
 
         Args:
             num_requests: number of running requests.
+            may_skip: whether `SKIPPED` is allowed: the step neither verifies drafts nor follows one that made some.
         """
         ...
 
-    def skips(self, num_requests: int) -> bool:
-        """Whether a step that neither verifies nor makes drafts needs no measurement, by which time is saved.
+    def max_beside_prompts(self, num_tokens: int, num_requests: int, context: int, limit: int) -> int:
+        """Returns the maximum draft tokens that a step with prompts verifies, so that first tokens hardly wait.
 
         Args:
-            num_requests: number of running requests.
+            num_tokens: tokens of the step besides drafts.
+            num_requests: number of requests in the step.
+            context: total tokens of their texts.
+            limit: draft tokens that are enough.
         """
         ...
 

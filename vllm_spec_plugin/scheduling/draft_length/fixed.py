@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from vllm_spec_plugin.scheduling.draft_length.control import Batch, DraftRequest, Forecast, Measured
+from vllm_spec_plugin.scheduling.draft_length.control import Batch, DraftRequest, Forecast, Measured, StepMode
 from vllm_spec_plugin.turns import Turns, length_of
 
 # Tokens of a request's first draft by the heuristic, and by which drafts grow and shrink.
@@ -17,13 +17,13 @@ class FixedControl:
     forecast: Forecast | None = None
     acceptance: tuple[tuple[float, ...], ...] = ()
 
-    def is_off(self, num_requests: int) -> bool:
-        """Never."""
-        return False
+    def begin_step(self, num_requests: int, *, may_skip: bool) -> StepMode:
+        """Drafts in every step."""
+        return StepMode.DRAFTS
 
-    def skips(self, num_requests: int) -> bool:
-        """Never."""
-        return False
+    def max_beside_prompts(self, num_tokens: int, num_requests: int, context: int, limit: int) -> int:
+        """Verifies all drafts."""
+        return limit
 
     def plan(self, requests: Sequence[DraftRequest], batch: Batch) -> list[Turns]:
         """Returns the limits above 0 as turns."""

@@ -11,7 +11,7 @@ from vllm_spec_plugin.jit import Ints
 from vllm_spec_plugin.scheduling.draft_length.allocation import Offers, allocate
 from vllm_spec_plugin.scheduling.draft_length.compared_steps import ComparedStep
 from vllm_spec_plugin.scheduling.draft_length.comparison import CATCH_UP_STEPS, Comparison
-from vllm_spec_plugin.scheduling.draft_length.control import Batch, DraftRequest, Forecast, Measured
+from vllm_spec_plugin.scheduling.draft_length.control import Batch, DraftRequest, Forecast, Measured, StepMode
 from vllm_spec_plugin.scheduling.draft_length.even import best_with_even
 from vllm_spec_plugin.scheduling.draft_length.outcomes import OutcomeNotes, turns_of
 from vllm_spec_plugin.scheduling.draft_length.proposer_model import ProposerModel
@@ -106,37 +106,29 @@ class OptimalControl:
         """Per proposer and position, as `AcceptanceModel.average`."""
         return tuple([proposer.acceptance for proposer in self.proposers])
 
-    def is_off(self, num_requests: int) -> bool:
-        """Whether drafts lose by measurement, steps without drafts are being measured, or the latest plan had none.
+    def begin_step(self, num_requests: int, *, may_skip: bool) -> StepMode:
+        """Drafts, unless drafts lose by measurement, steps without are being measured, or the latest plan had none.
 
         A plan without drafts is reused for 1 step, then for 2, 4 and so on: planning takes time, and little is learned
-        meanwhile.
+        meanwhile. Most steps are skipped while drafting stays off for long.
         """
-        is_off = self._comparison.is_off(num_requests)
-        if not is_off and self._rest_left > 0 and num_requests == self._num_resting:
-            self._rest_left -= 1
-            is_off = True
-        if is_off:
-            self.forecast = self._kept = None
-            self._learn()
-        return is_off
-
-    def skips(self, num_requests: int) -> bool:
-        """Whether a step without drafts is not measured: most are not while drafting stays off for long."""
-        comparison, rests = self._comparison, self._rest_left % _MEASURED_EACH > 0
-        skips = comparison.skips(num_requests) if comparison.is_off(num_requests) else rests
+        comparison = self._comparison
+        is_resting = self._rest_left > 0 and num_requests == self._num_resting
+        if loses := comparison.is_off(num_requests):
+            is_resting = False
+        elif not is_resting:
+            return StepMode.DRAFTS
+        self._rest_left -= is_resting
+        self.forecast = self._kept = None
+        self._learn()
+        if not may_skip:
+            return StepMode.OFF
+        skips = comparison.skips(num_requests) if loses else self._rest_left % _MEASURED_EACH > 0
         self._num_unlearned += skips
-        return skips
+        return StepMode.SKIPPED if skips else StepMode.OFF
 
     def max_beside_prompts(self, num_tokens: int, num_requests: int, context: int, limit: int) -> int:
-        """Returns the maximum draft tokens that a step with prompts verifies, so that first tokens hardly wait.
-
-        Args:
-            num_tokens: tokens of the step besides drafts.
-            num_requests: number of requests in the step.
-            context: total tokens of their texts.
-            limit: draft tokens that are enough.
-        """
+        """See `DraftLengthControl`."""
         steps = self.step_cost.seconds(np.arange(num_tokens, num_tokens + limit + 1), num_requests, context)
         return int(np.searchsorted(steps, (1 + _MAX_DELAY) * steps[0], side="right")) - 1
 

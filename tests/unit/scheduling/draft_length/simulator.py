@@ -14,6 +14,7 @@ from vllm_spec_plugin.scheduling.draft_length.control import (
     DraftRequest,
     Forecast,
     Measured,
+    StepMode,
 )
 from vllm_spec_plugin.scheduling.draft_length.optimal import OptimalControl
 from vllm_spec_plugin.scheduling.draft_length.proposer_model import ProposerModel
@@ -189,8 +190,10 @@ def simulate(
     for number in range(num_steps):
         of_requests = chances(number)
         expected = forecast
-        is_off = control.is_off(num_requests)
-        planned: list[Turns] = [()] * num_requests if is_off else control.plan(to_draft, batch)
+        mode = control.begin_step(num_requests, may_skip=not any(fate.drafted for fate in fates))
+        planned: list[Turns] = [()] * num_requests
+        if mode is StepMode.DRAFTS:
+            planned = control.plan(to_draft, batch)
         forecast = control.forecast
         tokens, num_verified, num_accepted = 0.0, 0, 0
         for request, of_request, fate in zip(to_draft, of_requests, fates, strict=True):
@@ -215,7 +218,7 @@ def simulate(
         ]
         total = seconds * noise[0] + sum(done.seconds for done in noisy)
         num_tokens = num_requests + num_verified
-        if num_verified or not (is_off and control.skips(num_requests)):
+        if mode is not StepMode.SKIPPED:
             control.measured(
                 Measured(
                     num_tokens,

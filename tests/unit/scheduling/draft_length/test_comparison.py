@@ -8,7 +8,7 @@ import pytest
 from tests.unit.scheduling.draft_length.simulator import Cost, Server, alone, control_for, oracle, simulate
 from vllm_spec_plugin.scheduling.draft_length.compared_steps import ComparedStep
 from vllm_spec_plugin.scheduling.draft_length.comparison import RETRY_SHARE, Comparison
-from vllm_spec_plugin.scheduling.draft_length.control import Batch, DraftRequest
+from vllm_spec_plugin.scheduling.draft_length.control import Batch, DraftRequest, StepMode
 from vllm_spec_plugin.scheduling.draft_length.draft_cost import DraftCost
 from vllm_spec_plugin.scheduling.draft_length.step_cost import StepCost
 
@@ -72,11 +72,11 @@ def test_a_plan_without_drafts_stands_for_ever_more_steps_of_the_same_batch(monk
     control.proposers[0].draft_cost = DraftCost(1.0)
     requests, batch = [DraftRequest(name, (4,), (0,)) for name in "abcd"], Batch(4, 4, 400, 16)
     for num_steps in (1, 2, 4, 8, 16, 16):
-        assert not control.is_off(4)
+        assert control.begin_step(4, may_skip=False) is StepMode.DRAFTS
         assert control.plan(requests, batch) == [()] * 4
-        assert [control.is_off(4) for _ in range(num_steps)] == [True] * num_steps
+        assert [control.begin_step(4, may_skip=False) for _ in range(num_steps)] == [StepMode.OFF] * num_steps
     assert control.plan(requests, batch) == [()] * 4
-    assert not control.is_off(5)
+    assert control.begin_step(5, may_skip=False) is StepMode.DRAFTS
 
 
 def test_steps_are_measured_seldom_while_drafting_is_off_for_long() -> None:

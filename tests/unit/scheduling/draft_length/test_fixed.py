@@ -2,7 +2,7 @@
 
 import pytest
 
-from vllm_spec_plugin.scheduling.draft_length.control import Batch, DraftRequest
+from vllm_spec_plugin.scheduling.draft_length.control import Batch, DraftRequest, StepMode
 from vllm_spec_plugin.scheduling.draft_length.fixed import SHRINKAGE, START, FixedControl, HeuristicControl
 
 BATCH = Batch(2, 2, 100, 16)
@@ -31,7 +31,7 @@ def test_fixed_asks_all_in_their_order_for_as_much_as_may_be() -> None:
     planned = control.plan([request(8), request(8, 5), request(0, 5), request(3, 0)], BATCH)
     assert planned == [((0, 8),), ((0, 8), (1, 5)), ((1, 5),), ((0, 3),)]
     assert control.is_constant
-    assert not control.is_off(1)
+    assert control.begin_step(1, may_skip=True) is StepMode.DRAFTS
 
 
 @pytest.mark.parametrize(("drafted", "accepted"), [(5, 4), (5, 0), (2, 1)])

@@ -6,11 +6,11 @@ from functools import cache
 import numpy as np
 import pytest
 
-from vllm_spec_plugin.scheduling.draft_length.control import Batch, Drafting, DraftRequest, Forecast, Measured
+from vllm_spec_plugin.scheduling.draft_length.control import Batch, Drafting, DraftRequest, Forecast, Measured, StepMode
 from vllm_spec_plugin.scheduling.draft_length.optimal import OptimalControl
 from vllm_spec_plugin.scheduling.draft_length.proposer_model import ProposerModel
 from vllm_spec_plugin.scheduling.draft_length.request_rows import RequestRows
-from vllm_spec_plugin.turns import length_of
+from vllm_spec_plugin.turns import Turns, length_of
 
 SEED, STEPS, SETTLED = 7, 600, 300
 # Depth of the trunk; the probability that a trunk node is right if all above it are; and that of its two siblings.
@@ -56,8 +56,10 @@ def sizes_of(kind: str, *, is_tree: bool = True) -> list[int]:
     forecast: Forecast | None = None
     verified, sizes = 0, list[int]()
     for _ in range(STEPS):
-        expected, is_off = forecast, control.is_off(1)
-        turns = () if is_off else control.plan([DraftRequest("a", (most,), (0,))], Batch(1, 1, 100, most))[0]
+        expected, mode = forecast, control.begin_step(1, may_skip=False)
+        turns: Turns = ()
+        if mode is StepMode.DRAFTS:
+            [turns] = control.plan([DraftRequest("a", (most,), (0,))], Batch(1, 1, 100, most))
         forecast, size = control.forecast, length_of(turns, 0)
         seconds = step_seconds(1 + verified) * float(np.exp(rng.normal(0, 0.05))) + drafting_seconds(size)
         drafting = Drafting(size, size, 0, drafting_seconds(size))
