@@ -10,7 +10,7 @@ from typing import Any
 
 from packaging.version import Version
 
-from tests.matrix.cells import ROWS, UNTESTED, WRONG
+from tests.matrix.cells import COLUMNS, ROWS, UNTESTED, WRONG
 from tests.matrix.native import COLUMNS as NATIVE_COLUMNS
 from tests.matrix.page import PAGE, RESULTS, release, render
 from tests.matrix.running import columns_of
@@ -22,7 +22,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs rows and writes what came of them; 1 if a cell is wrong or untested."""
     parser = argparse.ArgumentParser(prog="tests.matrix", description=__doc__)
     parser.add_argument("--only", default="", help=f"rows, separated by commas; of: {', '.join(ROWS)}")
-    parser.add_argument("--columns", choices=("all", "own", "native"), default="all", help="the other cells stay")
+    columns = ("all", "own", "native", *COLUMNS)
+    parser.add_argument("--columns", choices=columns, default="all", help="a group or one of them; other cells stay")
     parser.add_argument("--results", type=Path, help="write results here, and no page")
     parser.add_argument("--page", action="store_true", help="run nothing, write the page of the latest results")
     options = parser.parse_args(arguments)
@@ -39,7 +40,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     results = json.loads(path.read_text()) if path.exists() else {}
     # Other versions, and what was not run now, stay.
     earlier = results.get(release(), {"rows": {}})["rows"]
-    merged = {name: _merged(earlier.get(name), rows.get(name)) for name in ROWS if name in rows or name in earlier}
+    names = [name for name in ROWS if name in rows or name in earlier]
+    merged = {name: _merged(name, earlier.get(name), rows.get(name)) for name in names}
     came_from = {key: value for key, value in provenance([], 0, []).items() if key in ("versions", "machine")}
     results[release()] = {**came_from, "rows": merged}
     results = {each: results[each] for each in sorted(results, key=Version)}
@@ -53,13 +55,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _columns(name: str, which: str) -> list[str]:
-    return [each for each in columns_of(name) if which == "all" or (each in NATIVE_COLUMNS) == (which == "native")]
+    groups = {each: {"all", each, "native" if each in NATIVE_COLUMNS else "own"} for each in columns_of(name)}
+    return [each for each, own in groups.items() if which in own]
 
 
-def _merged(earlier: dict[str, Any] | None, row: dict[str, Any] | None) -> dict[str, Any]:
+def _merged(name: str, earlier: dict[str, Any] | None, row: dict[str, Any] | None) -> dict[str, Any]:
     if earlier is None or row is None:
         return row or earlier or {}
-    kept = {column: cell for column, cell in earlier["cells"].items() if column not in row["cells"]}
+    left = set(columns_of(name)) - row["cells"].keys()
+    kept = {column: cell for column, cell in earlier["cells"].items() if column in left}
     seconds = row["seconds"] + sum(cell["seconds"] for cell in kept.values())
     return {**row, "seconds": round(seconds, 1), "cells": {**kept, **row["cells"]}}
 
