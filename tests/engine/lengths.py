@@ -48,7 +48,7 @@ def install() -> None:
 
     The engine's scheduler must be in this process. Nodes are checked where there is one proposer.
     """
-    from vllm_spec_plugin.scheduling import native, scheduler
+    from vllm_spec_plugin.scheduling import native, scheduler, text
 
     update = scheduler.SpecScheduler.update_from_output
 
@@ -68,7 +68,8 @@ def install() -> None:
         return update(self, scheduler_output, output)
 
     mock.patch.object(scheduler, "create_control", create).start()
-    mock.patch.object(native, "create_control", create).start()
+    for module in (native, text):
+        mock.patch.object(module, "create_control", create).start()
     mock.patch.object(scheduler.SpecScheduler, "update_from_output", checked_update).start()
 
 

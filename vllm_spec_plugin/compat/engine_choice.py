@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 from vllm_spec_plugin.compat.installed import installed_version, is_cpu_build
 
 _ON_V1 = "vLLM runs custom proposers, such as the plugin's, on its V1 runner only"
+_FROM_TEXT = "the plugin drafts after the last step's tokens"
 _IN_STEP = "vLLM's V1 runner has no asynchronous scheduling for custom proposers, such as the plugin's"
 _PYTHON_ONLY = "checks of requests, predicted outputs and the plugin's metrics are in vLLM's Python frontend only"
 _OTHERWISE = "or serve without a plugin.yaml"
@@ -28,8 +29,20 @@ class EngineChoice(NamedTuple):
         return f"vLLM {self.vllm}; {self.runner}; {self.scheduling}"
 
 
-def engine_of(vllm_config: Any) -> EngineChoice:
-    """Returns what vLLM has chosen for a configuration that it has created."""
+def wants_v2() -> bool:
+    """Whether the environment asks for vLLM's V2 runner."""
+    from vllm import envs
+
+    return bool(envs.VLLM_USE_V2_MODEL_RUNNER)
+
+
+def engine_of(vllm_config: Any, *, from_text: bool = False) -> EngineChoice:
+    """Returns what vLLM has chosen for a configuration that it has created.
+
+    Args:
+        vllm_config: vLLM's `VllmConfig`.
+        from_text: whether the plugin drafts in the scheduler's process.
+    """
     from vllm import envs
     from vllm.platforms import current_platform
     from vllm.triton_utils import HAS_TRITON
@@ -52,6 +65,7 @@ def engine_of(vllm_config: Any) -> EngineChoice:
         why_scheduling = ["vLLM's default"]
     else:
         why_scheduling = [
+            *([_FROM_TEXT] if from_text else []),
             *([_IN_STEP] if is_custom and not is_v2 else []),
             *(["vLLM's CPU platform has no other"] if current_platform.is_cpu() else []),
         ] or ["--no-async-scheduling, or an option that vLLM does not combine with asynchronous scheduling"]
@@ -68,7 +82,9 @@ def shown_version() -> str:
     return f"{found} ({'CPU' if is_cpu_build(found) else 'GPU'} build)"
 
 
-def conflict(async_scheduling: bool | None, *, is_api_server: bool, is_native: bool = False) -> str:
+def conflict(
+    async_scheduling: bool | None, *, is_api_server: bool, is_native: bool = False, from_text: bool = False
+) -> str:
     """Returns what asks for a runner, scheduling or frontend that the plugin cannot have; empty if nothing does.
 
     vLLM itself raises an exception for the first two, and is silent about the last.
@@ -77,14 +93,17 @@ def conflict(async_scheduling: bool | None, *, is_api_server: bool, is_native: b
         async_scheduling: value of `--async-scheduling`; None if it was not given.
         is_api_server: whether the engine is for vLLM's OpenAI server.
         is_native: whether vLLM's own drafters draft, with any runner and scheduling.
+        from_text: whether all proposers draft from texts, which V2 verifies too.
     """
     from vllm import envs
 
     version = installed_version()
-    if envs.VLLM_USE_V2_MODEL_RUNNER and not is_native:
-        return f"VLLM_USE_V2_MODEL_RUNNER=1: {_ON_V1} (vLLM {version}); allowed: unset it, {_OTHERWISE}"
+    if wants_v2() and not (is_native or from_text):
+        allowed = f"allowed: unset it, draft with suffix, ngram or prediction only, {_OTHERWISE}"
+        return f"VLLM_USE_V2_MODEL_RUNNER=1: {_ON_V1} (vLLM {version}); {allowed}"
     if async_scheduling and not is_native:
-        return f"--async-scheduling: {_IN_STEP} (vLLM {version}); allowed: leave it out, {_OTHERWISE}"
+        why = _FROM_TEXT if wants_v2() else _IN_STEP
+        return f"--async-scheduling: {why} (vLLM {version}); allowed: leave it out, {_OTHERWISE}"
     if is_api_server and envs.VLLM_USE_RUST_FRONTEND:
         return f"VLLM_USE_RUST_FRONTEND=1: {_PYTHON_ONLY} (vLLM {version}); allowed: unset it, {_OTHERWISE}"
     return ""

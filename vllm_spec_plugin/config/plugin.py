@@ -91,6 +91,11 @@ class PluginConfig(Section):
         return any(proposer.is_native for proposer in self.proposers)
 
     @property
+    def drafts_from_text(self) -> bool:
+        """Whether all proposers draft from token ids alone."""
+        return all(proposer.drafts_from_text for proposer in self.proposers)
+
+    @property
     def kv_proposer(self) -> int | None:
         """The index of the proposer whose drafts need slots in the KV cache; None if there is none."""
         return next((i for i, proposer in enumerate(self.proposers) if proposer.keeps_kv), None)

@@ -3,6 +3,7 @@
 from typing import Any
 
 from vllm_spec_plugin.compat.cpu import CPUModelRunner, CPUWorker, cpu_runner_in_place
+from vllm_spec_plugin.compat.v2 import verify_scheduled_drafts
 from vllm_spec_plugin.forward.runner import SpecRunnerMixin
 from vllm_spec_plugin.forward.start_up import SpecWorkerMixin
 
@@ -18,3 +19,13 @@ class SpecCPUWorker(SpecWorkerMixin, CPUWorker):
         """Builds the runner."""
         with cpu_runner_in_place(SpecCPUModelRunner):
             return super().init_device()
+
+
+class TextCPUWorker(CPUWorker):
+    """vLLM's CPU worker whose V2 runner verifies the drafts that the scheduler sends."""
+
+    def init_device(self) -> Any:
+        """Builds the runner."""
+        built = super().init_device()
+        verify_scheduled_drafts(self.model_runner)
+        return built

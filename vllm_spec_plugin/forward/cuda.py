@@ -3,6 +3,7 @@
 from typing import Any
 
 from vllm_spec_plugin.compat.cuda import GPUModelRunner, Worker
+from vllm_spec_plugin.compat.v2 import verify_scheduled_drafts
 from vllm_spec_plugin.forward.runner import SpecRunnerMixin
 from vllm_spec_plugin.forward.start_up import SpecWorkerMixin
 
@@ -16,3 +17,12 @@ class SpecCUDAWorker(SpecWorkerMixin, Worker):
 
     def _make_model_runner(self) -> Any:
         return SpecGPUModelRunner(self.vllm_config, self.device)
+
+
+class TextCUDAWorker(Worker):
+    """vLLM's CUDA worker whose V2 runner verifies the drafts that the scheduler sends."""
+
+    def _make_model_runner(self) -> Any:
+        runner = super()._make_model_runner()
+        verify_scheduled_drafts(runner)
+        return runner

@@ -125,6 +125,11 @@ class ProposerConfig(Section):
         return []
 
     @property
+    def drafts_from_text(self) -> bool:
+        """Whether it drafts chains from token ids alone, so that the scheduler's process can draft."""
+        return not (self.is_native or self.keeps_kv or self.uses_hidden_states or self.drafts_trees)
+
+    @property
     def draft_weights(self) -> DraftWeights | None:
         """The draft model with KV in the target's block pool; None without `keeps_kv`."""
         return None

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vllm_spec_plugin.compat import engine_args as vllm_args
-from vllm_spec_plugin.compat.engine_choice import conflict, engine_of
+from vllm_spec_plugin.compat.engine_choice import conflict, engine_of, wants_v2
 from vllm_spec_plugin.config.settings import KEY, config_in, settings_for
 from vllm_spec_plugin.proposers.native.config import NativeConfig
 from vllm_spec_plugin.register import frontend
@@ -30,13 +30,18 @@ NATIVE_SCHEDULERS = (
     "vllm_spec_plugin.scheduling.native.NativeScheduler",
     "vllm_spec_plugin.scheduling.native.NativeAsyncScheduler",
 )
+TEXT_SCHEDULER = "vllm_spec_plugin.scheduling.text.TextScheduler"
+TEXT_WORKERS = {
+    "cpu": "vllm_spec_plugin.forward.cpu.TextCPUWorker",
+    "cuda": "vllm_spec_plugin.forward.cuda.TextCUDAWorker",
+}
 MENDED_SAMPLER = "vllm_spec_plugin.compat.cpu_sampler.MendedSampler"
 WORKERS = {
     "cpu": "vllm_spec_plugin.forward.cpu.SpecCPUWorker",
     "cuda": "vllm_spec_plugin.forward.cuda.SpecCUDAWorker",
 }
 # Engine arguments that `translate` sets.
-REPLACED = ("speculative_config", "worker_cls", "scheduler_cls", "additional_config")
+REPLACED = ("speculative_config", "worker_cls", "scheduler_cls", "additional_config", "async_scheduling")
 
 
 class _FromCommandLine(dict[str, Any]):
@@ -148,14 +153,21 @@ def _configure(engine_args: Any, create: Callable[[], Any], is_api_server: bool 
         config.scheduler_config.scheduler_cls = NATIVE_SCHEDULERS[bool(config.scheduler_config.async_scheduling)]
     frontend.patch()
     frontend.attach(config.speculative_config, plugin)
-    _log_once(logging.INFO, f"vllm_spec_plugin {plugin.summary['version']} serves with {engine_of(config)}")
+    engine = engine_of(config, from_text=_is_for_v2(plugin))
+    _log_once(logging.INFO, f"vllm_spec_plugin {plugin.summary['version']} serves with {engine}")
     return config
 
 
 def _check_conflict(settings: dict[str, Any], async_scheduling: bool | None, *, is_api_server: bool) -> None:
-    is_native = config_in(settings).is_native
-    if reason := conflict(async_scheduling, is_api_server=is_api_server, is_native=is_native):
+    config = config_in(settings)
+    kind = {"is_native": config.is_native, "from_text": config.drafts_from_text}
+    if reason := conflict(async_scheduling, is_api_server=is_api_server, **kind):
         raise ConfigError(reason)
+
+
+def _is_for_v2(config: "PluginConfig") -> bool:
+    """Whether the scheduler drafts, and vLLM's V2 runner verifies."""
+    return wants_v2() and config.drafts_from_text
 
 
 @functools.cache
@@ -234,6 +246,18 @@ def translate(engine_args: Any, given: dict[str, Any]) -> "PluginConfig":
             "num_speculative_tokens": config.draft_length.tokens,
         }
         return config
+    if _is_for_v2(config):
+        _verified_by_vllm(config, given[KEY]["source"])
+        # vLLM's n-gram drafter, which needs no model, stands where `verify_scheduled_drafts` puts none.
+        engine_args.speculative_config = {
+            "method": "ngram_gpu",
+            "prompt_lookup_min": 1,
+            "prompt_lookup_max": 1,
+            "num_speculative_tokens": config.draft_length.tokens,
+        }
+        engine_args.worker_cls, engine_args.scheduler_cls = TEXT_WORKERS[platform], TEXT_SCHEDULER
+        engine_args.async_scheduling = False
+        return config
     engine_args.speculative_config = {
         "method": "custom_class",
         "model": frontend.PROPOSER,
@@ -248,6 +272,18 @@ def translate(engine_args: Any, given: dict[str, Any]) -> "PluginConfig":
             config.verification.lenience,
         )
     return config
+
+
+def _verified_by_vllm(config: "PluginConfig", source: str) -> None:
+    """Refuses what needs verification of the plugin's own."""
+    on_v2 = "but on the V2 runner (VLLM_USE_V2_MODEL_RUNNER=1) vLLM verifies"
+    if config.verification.lenience < 1:
+        text = f"verification.lenience: got {config.verification.lenience:g}, {on_v2}; allowed: 1"
+        raise ConfigError(f"{show_source(source)}: {text}")
+    for proposer in config.proposers:
+        if (sampling := getattr(proposer, "draft_sampling", "greedy")) != "greedy":
+            text = f"draft_sampling: got {show(sampling)}, {on_v2}, which takes certain drafts only"
+            raise ConfigError(f"{config.where(proposer, show_source(source))}: {text}; allowed: greedy")
 
 
 def _target(engine_args: Any) -> "Target":

@@ -1,6 +1,8 @@
 """What our schedulers share, over either of vLLM's: requests that may have drafts, counters and the stream."""
 
 import time
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from vllm_spec_plugin.compat.frontend import carry
@@ -10,6 +12,7 @@ from vllm_spec_plugin.config import PluginConfig
 from vllm_spec_plugin.metrics.acceptance import AcceptanceLog
 from vllm_spec_plugin.metrics.by_method import CountersByMethod
 from vllm_spec_plugin.scheduling.adapter import DraftLengthAdapter
+from vllm_spec_plugin.scheduling.step_ledger import Step
 from vllm_spec_plugin.scheduling.stream import GroupedStream
 
 # Between two messages of counters to the frontend, while requests run.
@@ -52,6 +55,50 @@ class SpecScheduling(Scheduler):
         if acceptance is not None:
             self._counters.of(self._method).ended.append(acceptance)
         return super()._free_request(request, *args, **kwargs)
+
+    def _max_step_tokens(self) -> int:
+        """Returns the tokens for which the next step has room, by token budget and free KV blocks."""
+        free: int = self.kv_cache_manager.block_pool.get_num_free_blocks() * self.block_size
+        return min(int(self.max_num_scheduled_tokens), len(self.running) + free)
+
+    def _count_acceptance(
+        self,
+        step: Step,
+        scheduler_output: Any,
+        model_runner_output: Any,
+        nodes: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
+        depths: Mapping[str, int] = MappingProxyType({}),
+    ) -> None:
+        """Counts a step's verified drafts, and reports the outcomes of requests with turns to the policy.
+
+        Args:
+            step: the step, from `take_step`.
+            scheduler_output: vLLM's plan of it.
+            model_runner_output: its outcome.
+            nodes: by request with a tree with branches, numbers of the accepted nodes in the order sent.
+            depths: by request with a tree with branches, its depth.
+        """
+        drafts, adapter, requests = scheduler_output.scheduled_spec_decode_tokens, self._adapter, self.requests
+        invalid = scheduler_output.num_invalid_spec_tokens or {}
+        sampled, index = model_runner_output.sampled_token_ids, model_runner_output.req_id_to_index
+        fates: Fates = {}
+        for request_id in scheduler_output.num_scheduled_tokens if adapter.pending else drafts:
+            own = drafts.get(request_id, ())
+            if not own and request_id not in adapter.pending:
+                continue
+            accepted = len(sampled[index[request_id]]) - 1
+            if accepted < 0 or not adapter.is_served(request_id):
+                continue
+            # A grammar's placeholders were never drafts.
+            drafted = len(own) - invalid.get(request_id, 0) if invalid else len(own)
+            num_output_tokens = requests[request_id].num_output_tokens + accepted + 1
+            source = adapter.verified(step, request_id, drafted, accepted, num_output_tokens, nodes.get(request_id))
+            if drafted > 0:
+                self._acceptance.verified(request_id, drafted, accepted)
+                # A tree has one position per level.
+                fate = source, min(drafted, depths.get(request_id, drafted)), accepted
+                fates[fate] = fates.get(fate, 0) + 1
+        self._count_verified(fates)
 
     def _count_verified(self, fates: Fates) -> None:
         """Counts a step's verified drafts."""

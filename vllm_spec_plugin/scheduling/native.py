@@ -49,11 +49,6 @@ class NativeScheduler(SpecScheduling):
         if self._can_shorten:
             scheduler_output.num_spec_tokens_to_schedule = max(map(longest, turns.values()), default=0)
 
-    def _max_step_tokens(self) -> int:
-        """Returns the tokens for which the next step has room, by token budget and free KV blocks."""
-        free: int = self.kv_cache_manager.block_pool.get_num_free_blocks() * self.block_size
-        return min(int(self.max_num_scheduled_tokens), len(self.running) + free)
-
     def update_draft_token_ids(self, draft_token_ids: DraftTokenIds) -> None:
         """Takes the drafts of a step, each request's up to its draft length and to the end of its output."""
         turns, requests, drafts = self._adapter.latest, self.requests, []

@@ -1,7 +1,6 @@
 """vLLM's scheduler for the plugin's own proposers: draft lengths, KV blocks for drafts, and outcomes of drafts."""
 
 import logging
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from vllm_spec_plugin.compat.kv_cache import Request, hash_next_token, kv_cache_manager_in_place
@@ -12,12 +11,11 @@ from vllm_spec_plugin.kv.tree_forks import TreeForks
 from vllm_spec_plugin.messages import Forks, StepPlan, TableLengths, drafts_of, result_of, send
 from vllm_spec_plugin.metrics.by_method import CountersByMethod
 from vllm_spec_plugin.scheduling.adapter import DraftLengthAdapter
-from vllm_spec_plugin.scheduling.base import Fates, SpecScheduling
+from vllm_spec_plugin.scheduling.base import SpecScheduling
 from vllm_spec_plugin.scheduling.draft_blocks import DraftBlocks
 from vllm_spec_plugin.scheduling.draft_length.create import create_control
 from vllm_spec_plugin.scheduling.prompt_priority import PromptPriority
 from vllm_spec_plugin.scheduling.request_gate import GLOBAL, scope_of
-from vllm_spec_plugin.scheduling.step_ledger import Step
 
 if TYPE_CHECKING:
     pass
@@ -98,7 +96,8 @@ class SpecScheduler(SpecScheduling):
             self._adapter.control.probed(result.probe)
         num_output = sum(map(len, model_runner_output.sampled_token_ids or ()))
         if num_output and (scheduler_output.scheduled_spec_decode_tokens or self._adapter.pending):
-            self._count_acceptance(step, scheduler_output, model_runner_output, result.accepted_nodes)
+            trees = result.accepted_nodes, {name: depth for name, (_, depth) in self._forks.verifying.items()}
+            self._count_acceptance(step, scheduler_output, model_runner_output, *trees)
         outputs = super().update_from_output(scheduler_output, model_runner_output)
         is_busy = bool(self.running or self.waiting)
         self._adapter.ended(step, model_runner_output, num_output=num_output, is_busy=is_busy)
@@ -126,35 +125,6 @@ class SpecScheduler(SpecScheduling):
         self._forks.forget(request.request_id)
         self._drafted.discard(request.request_id)
         return super()._free_request(request, *args, **kwargs)
-
-    def _count_acceptance(
-        self, step: Step, scheduler_output: Any, model_runner_output: Any, nodes: Mapping[str, tuple[int, ...]]
-    ) -> None:
-        """Counts a step's verified drafts, and reports the outcomes of requests with turns to the policy."""
-        drafts, adapter, requests = scheduler_output.scheduled_spec_decode_tokens, self._adapter, self.requests
-        invalid = scheduler_output.num_invalid_spec_tokens or {}
-        verifying = self._forks.verifying
-        sampled, index = model_runner_output.sampled_token_ids, model_runner_output.req_id_to_index
-        fates: Fates = {}
-        for request_id in scheduler_output.num_scheduled_tokens if adapter.pending else drafts:
-            own = drafts.get(request_id, ())
-            if not own and request_id not in adapter.pending:
-                continue
-            accepted = len(sampled[index[request_id]]) - 1
-            if accepted < 0 or not adapter.is_served(request_id):
-                continue
-            # A grammar's placeholders were never drafts.
-            drafted = len(own) - invalid.get(request_id, 0) if invalid else len(own)
-            num_output_tokens = requests[request_id].num_output_tokens + accepted + 1
-            source = adapter.verified(step, request_id, drafted, accepted, num_output_tokens, nodes.get(request_id))
-            if drafted > 0:
-                self._acceptance.verified(request_id, drafted, accepted)
-                if request_id in verifying:
-                    # A tree has one position per level.
-                    drafted = min(drafted, verifying[request_id][1])
-                fate = source, drafted, accepted
-                fates[fate] = fates.get(fate, 0) + 1
-        self._count_verified(fates)
 
     def check_integrity(self) -> None:
         """Checks the bookkeeping of KV blocks, between steps.

@@ -11,6 +11,7 @@ from vllm_spec_plugin.compat.reading import read_facts, read_runner_facts
 from vllm_spec_plugin.config.settings import KEY
 from vllm_spec_plugin.schema.errors import ConfigError, show_reason
 from vllm_spec_plugin.support import refusals
+from vllm_spec_plugin.support.rules import NATIVE
 
 if TYPE_CHECKING:
     from vllm_spec_plugin.config import PluginConfig
@@ -27,7 +28,9 @@ def check_served(vllm_config: Any, config: "PluginConfig", source: str) -> None:
     Raises:
         ConfigError: lists every refusal.
     """
-    refusals.check(refusals.features_of(config), facts_of(vllm_config, config), source)
+    # There vLLM itself verifies.
+    features = NATIVE if vllm_config.use_v2_model_runner else refusals.features_of(config)
+    refusals.check(features, facts_of(vllm_config, config), source)
 
 
 def check_runner(runner: Any) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from vllm_spec_plugin.compat.facts import Facts
 from vllm_spec_plugin.schema.errors import ConfigError, show_source
-from vllm_spec_plugin.support.rules import RULES, Feature, Rule
+from vllm_spec_plugin.support.rules import NATIVE, RULES, Feature, Rule
 
 if TYPE_CHECKING:
     from vllm_spec_plugin.config import PluginConfig
@@ -33,7 +33,7 @@ class Refusal:
 def features_of(config: "PluginConfig") -> frozenset[Feature]:
     """Returns the features that `config` needs; every proposer may draft chains or nothing for some requests."""
     if config.is_native:
-        return frozenset({Feature.NATIVE})
+        return NATIVE
     features = {Feature.CHAIN, Feature.NO_DRAFTS}
     if config.drafts_trees:
         features.add(Feature.TREE)

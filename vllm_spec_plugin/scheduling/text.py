@@ -1,0 +1,73 @@
+"""vLLM's scheduler, with drafts from texts: it drafts, and any of vLLM's runners verifies the token ids that it sends.
+
+A step is planned when the last one's tokens are known, so scheduling is synchronous.
+"""
+
+from typing import Any
+
+from vllm_spec_plugin.compat.scheduler import DraftTokenIds
+from vllm_spec_plugin.config.request_options import read_prediction
+from vllm_spec_plugin.config.settings import config_in
+from vllm_spec_plugin.messages import DraftResult
+from vllm_spec_plugin.metrics.by_method import CountersByMethod
+from vllm_spec_plugin.scheduling.adapter import DraftLengthAdapter
+from vllm_spec_plugin.scheduling.base import SpecScheduling
+from vllm_spec_plugin.scheduling.draft_length.create import create_control
+from vllm_spec_plugin.scheduling.request_gate import scope_of
+from vllm_spec_plugin.scheduling.text_drafts import TextDrafts, TextRequest
+
+
+class TextScheduler(SpecScheduling):
+    """Drafts before it plans a step, when the outputs of the last one are on their way to the clients."""
+
+    def __init__(self, vllm_config: Any, *args: Any, **kwargs: Any) -> None:
+        super().__init__(vllm_config, *args, **kwargs)
+        config, counters = config_in(vllm_config.additional_config), CountersByMethod()
+        control = create_control(config, self.max_num_scheduled_tokens)
+        self._connect(config, DraftLengthAdapter(control, config, self.max_model_len, counters), counters)
+        self._drafts = TextDrafts(config, vllm_config.model_config.get_vocab_size())
+        self._shared_scope = config.text_scope
+
+    def schedule(self, *args: Any, **kwargs: Any) -> Any:
+        """Drafts after the last step's tokens, lets vLLM plan the next step, and chooses the draft lengths after it."""
+        if self._adapter.latest:
+            self._draft()
+        self._adapter.started()
+        output = super().schedule(*args, **kwargs)
+        self._adapter.plan(output, self.running, self._max_step_tokens)
+        return output
+
+    def _draft(self) -> None:
+        requests = []
+        for request_id, turns in self._adapter.latest.items():
+            request = self.requests.get(request_id)
+            if request is None or request.is_finished() or request.is_prefill_chunk or not request.num_output_tokens:
+                continue
+            scope = None if self._shared_scope is None else scope_of(request.cache_salt, self._shared_scope)
+            prediction = read_prediction(request.sampling_params.extra_args)
+            tokens, num_prompt = request.all_token_ids, request.num_prompt_tokens
+            requests.append(TextRequest(request_id, tokens, num_prompt, turns, scope, prediction))
+        drafts, counters, sources = self._drafts.draft(requests)
+        self._counters.add(counters)
+        self._adapter.drafted(self.requests, DraftResult(counters, sources))
+        found = {request.request_id: own for request, own in zip(requests, drafts, strict=True) if own}
+        if found:
+            super().update_draft_token_ids(DraftTokenIds(list(found), list(found.values())))
+
+    def update_draft_token_ids(self, draft_token_ids: DraftTokenIds) -> None:
+        """Ignores what the worker sends: it drafts nothing."""
+
+    def update_from_output(self, scheduler_output: Any, model_runner_output: Any) -> Any:
+        """Updates requests, estimates and counters from a step's outcome."""
+        step = self._adapter.take_step()
+        num_output = sum(map(len, model_runner_output.sampled_token_ids or ()))
+        if num_output and (scheduler_output.scheduled_spec_decode_tokens or self._adapter.pending):
+            self._count_acceptance(step, scheduler_output, model_runner_output)
+        outputs = super().update_from_output(scheduler_output, model_runner_output)
+        is_busy = bool(self.running or self.waiting)
+        self._adapter.ended(step, model_runner_output, num_output=num_output, is_busy=is_busy)
+        return self._regrouped(outputs)
+
+    def _free_request(self, request: Any, *args: Any, **kwargs: Any) -> Any:
+        self._drafts.finish(request.request_id)
+        return super()._free_request(request, *args, **kwargs)

@@ -1,0 +1,127 @@
+"""Drafts from texts in the scheduler's process: token ids are all that suffixes, n-grams and predictions need."""
+
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from vllm_spec_plugin.config import PluginConfig
+from vllm_spec_plugin.metrics.by_method import CountersByMethod
+from vllm_spec_plugin.proposers.base import Draft, RequestView
+from vllm_spec_plugin.proposers.cascade import Cascade, Member
+from vllm_spec_plugin.proposers.guard import GuardedProposer
+from vllm_spec_plugin.proposers.registry import create_proposer
+from vllm_spec_plugin.turns import Turns, longest
+
+_FIRST_CAPACITY = 1024
+
+
+class TextRequest(NamedTuple):
+    """A request to draft for.
+
+    Attributes:
+        request_id: vLLM's id of the request.
+        token_ids: prompt and output so far.
+        num_prompt_tokens: number of prompt tokens in `token_ids`.
+        turns: proposers to try, with draft lengths; at least one.
+        scope: scope of the request's text; None is private.
+        prediction: the client's predicted output, as token ids; None without one.
+    """
+
+    request_id: str
+    token_ids: Sequence[int]
+    num_prompt_tokens: int
+    turns: Turns
+    scope: str | None = None
+    prediction: Sequence[int] | None = None
+
+
+class TextDrafts:
+    """Drafts certain tokens from requests' own texts, and from finished ones of their scope."""
+
+    def __init__(self, config: PluginConfig, vocab_size: int) -> None:
+        """Builds the configured proposers.
+
+        Args:
+            config: the plugin's configuration; each proposer `drafts_from_text`.
+            vocab_size: size of the target's vocabulary.
+        """
+        self._configs = config.proposers
+        self._counters, self._sources = CountersByMethod(), dict[str, int]()
+        # Texts of requests that were drafted for, and how much of each buffer is used.
+        self._texts: dict[str, tuple[npt.NDArray[np.int32], int]] = {}
+        tokens = config.draft_length.tokens
+        self._uniforms = np.zeros(tokens)
+        self._proposers = [
+            GuardedProposer(
+                create_proposer(each, tokens, vocab_size, None),
+                vocab_size,
+                functools.partial(self._count_error, each.method),
+                each.method,
+            )
+            for each in self._configs
+        ]
+        self._cascade = Cascade([Member(proposer) for proposer in self._proposers], self._note)
+
+    def draft(self, requests: Sequence[TextRequest]) -> tuple[list[list[int]], CountersByMethod, Mapping[str, int]]:
+        """Drafts for the step to come.
+
+        Returns:
+            Per request its draft tokens, possibly none; counts of drafting; and by request with a draft the index of
+            its proposer.
+        """
+        drafts = self._cascade.propose([self._view(request) for request in requests])
+        counters, sources = self._counters, self._sources
+        self._counters, self._sources = CountersByMethod(), {}
+        return [draft.token_ids for draft in drafts], counters, sources
+
+    def finish(self, request_id: str) -> None:
+        """Drops the state of a request that has ended; its text may serve later ones of its scope."""
+        if self._texts.pop(request_id, None) is not None:
+            for proposer in self._proposers:
+                proposer.finish(request_id)
+
+    def _view(self, request: TextRequest) -> RequestView:
+        length = longest(request.turns)
+        return RequestView(
+            request_id=request.request_id,
+            token_ids=self._text(request.request_id, request.token_ids),
+            num_draft_tokens=length,
+            uniforms=self._uniforms[:length],
+            # Verification by vLLM takes no q from here.
+            point_mass=True,
+            depth=length,
+            scope=request.scope,
+            turns=request.turns,
+            num_prompt_tokens=request.num_prompt_tokens,
+            prediction=request.prediction,
+        )
+
+    def _text(self, request_id: str, token_ids: Sequence[int]) -> npt.NDArray[np.int32]:
+        """Returns the request's text as a read-only array; only tokens since the last call are copied."""
+        length = len(token_ids)
+        buffer, used = self._texts.get(request_id, (np.empty(0, np.int32), 0))
+        if length > len(buffer):
+            larger = np.empty(max(2 * length, _FIRST_CAPACITY), np.int32)
+            larger[:used] = buffer[:used]
+            buffer = larger
+        buffer[used:length] = token_ids[used:length]
+        self._texts[request_id] = buffer, length
+        text = buffer[:length]
+        text.flags.writeable = False
+        return text
+
+    def _note(self, index: int, requests: Sequence[RequestView], drafts: Sequence[Draft], seconds: float) -> None:
+        """Counts a proposer's drafts and time."""
+        counters = self._counters.of(self._configs[index].method)
+        counters.proposer_seconds += seconds
+        for request, draft in zip(requests, drafts, strict=True):
+            if draft.token_ids:
+                counters.drafts += 1
+                counters.draft_tokens += len(draft.token_ids)
+                self._sources[request.request_id] = index
+
+    def _count_error(self, method: str, reason: str) -> Any:
+        self._counters.of(method).count_error(reason)
