@@ -43,10 +43,14 @@ class TextScheduler(SpecScheduling):
             request = self.requests.get(request_id)
             if request is None or request.is_finished() or request.is_prefill_chunk or not request.num_output_tokens:
                 continue
+            # Verification adds a token after the drafts.
+            room = min(request.max_tokens - request.num_output_tokens, self.max_model_len - request.num_tokens) - 1
+            if room < 1:
+                continue
             scope = None if self._shared_scope is None else scope_of(request.cache_salt, self._shared_scope)
             prediction = read_prediction(request.sampling_params.extra_args)
-            tokens, num_prompt = request.all_token_ids, request.num_prompt_tokens
-            requests.append(TextRequest(request_id, tokens, num_prompt, turns, scope, prediction))
+            text = request.all_token_ids, request.num_prompt_tokens
+            requests.append(TextRequest(request_id, *text, turns, room, scope, prediction))
         drafts, counters, sources = self._drafts.draft(requests)
         self._counters.add(counters)
         self._adapter.drafted(self.requests, DraftResult(counters, sources))

@@ -26,6 +26,7 @@ class TextRequest(NamedTuple):
         token_ids: prompt and output so far.
         num_prompt_tokens: number of prompt tokens in `token_ids`.
         turns: proposers to try, with draft lengths; at least one.
+        room: maximum draft tokens before the end of the text, at least 1.
         scope: scope of the request's text; None is private.
         prediction: the client's predicted output, as token ids; None without one.
     """
@@ -34,6 +35,7 @@ class TextRequest(NamedTuple):
     token_ids: Sequence[int]
     num_prompt_tokens: int
     turns: Turns
+    room: int
     scope: str | None = None
     prediction: Sequence[int] | None = None
 
@@ -84,7 +86,7 @@ class TextDrafts:
                 proposer.finish(request_id)
 
     def _view(self, request: TextRequest) -> RequestView:
-        length = longest(request.turns)
+        length = min(longest(request.turns), request.room)
         return RequestView(
             request_id=request.request_id,
             token_ids=self._text(request.request_id, request.token_ids),

@@ -96,7 +96,16 @@ def test_a_variable_that_asks_for_what_drafts_cannot_have(monkeypatch, variable,
     assert found.startswith(said)
     assert bool(found) == bool(said)
     if said:
-        assert found.endswith(f"(vLLM {installed_version()}); allowed: unset it, or serve without a plugin.yaml")
+        assert f"(vLLM {installed_version()}); allowed: unset it, " in found
+        assert found.endswith("or serve without a plugin.yaml")
+
+
+def test_drafts_from_texts_have_the_v2_runner_but_no_asynchronous_scheduling(monkeypatch):
+    monkeypatch.setenv("VLLM_USE_V2_MODEL_RUNNER", "1")
+    assert conflict(None, is_api_server=True, from_text=True) == ""
+    found = conflict(True, is_api_server=True, from_text=True)
+    assert found.startswith("--async-scheduling: the plugin drafts after the last step's tokens")
+    assert "the plugin drafts after" in engine_of(config("ngram_gpu", v2=True), from_text=True).scheduling
 
 
 def test_asynchronous_scheduling_is_a_conflict_only_if_asked_for():

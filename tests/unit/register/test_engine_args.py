@@ -182,6 +182,7 @@ CONFLICTS = [
 def test_what_drafts_cannot_have_is_one_message_with_a_plugin_yaml_only(
     monkeypatch, config_path, capsys, environment, options, said
 ):
+    config_path.write_text(f"proposer: {{method: draft_model, model: {model_path('draft')}}}")
     parsed = parse(str(config_path))
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
