@@ -1,6 +1,7 @@
 """vLLM's frontend process: request validation, and statistics from the engine."""
 
 import contextlib
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ Payload = list[dict[str, Any]]
 
 def patch(
     is_ours: Callable[[Any], bool],
-    is_native: Callable[[Any], bool],
+    vllm_verifies: Callable[[Any], bool],
     check: Callable[[Any, Any], None],
     start: Callable[[Any, str, str], None],
     export: Callable[[Payload, str, str], None],
@@ -25,7 +26,7 @@ def patch(
 
     Args:
         is_ours: whether vLLM's `SpeculativeConfig` is the plugin's.
-        is_native: whether vLLM samples for that `SpeculativeConfig`, which then refuses what it cannot do.
+        vllm_verifies: whether vLLM samples for that `SpeculativeConfig`, which then refuses what it cannot do.
         check: checks a request's `extra_args` for that `SpeculativeConfig`; raises ValueError.
         start: called once an engine is ready, with its `SpeculativeConfig`, and vLLM's labels model name and engine.
         export: receives the engine's counters of a step, and the same labels.
@@ -33,9 +34,50 @@ def patch(
     from vllm.sampling_params import SamplingParams
     from vllm.v1.metrics.loggers import StatLoggerManager
 
-    wrap(SamplingParams, "_validate_spec_decode", _checked(is_ours, is_native, check))
+    wrap(SamplingParams, "_validate_spec_decode", _checked(is_ours, vllm_verifies, check))
     wrap(StatLoggerManager, "log_engine_initialized", _starting(is_ours, start))
     wrap(StatLoggerManager, "record", _exporting(export))
+
+
+def keep_outputs_apart() -> None:
+    """Makes vLLM hand each output of a stream to its client by itself, where it else merges those that wait."""
+    from vllm.v1.engine.output_processor import RequestOutputCollector
+
+    def put_behind(original: Callable[..., None]) -> Callable[..., None]:
+        def put(self: Any, output: Any) -> None:
+            if self.aggregate and self.output is not None and not isinstance(output, Exception):
+                self.__dict__.setdefault(_ENTRY, deque()).append(output)
+            else:
+                original(self, output)
+
+        return put
+
+    def then_next(original: Callable[..., Any]) -> Callable[..., Any]:
+        async def get(self: Any) -> Any:
+            output = await original(self)
+            _move_up(self)
+            return output
+
+        return get
+
+    def then_next_now(original: Callable[..., Any]) -> Callable[..., Any]:
+        def get_nowait(self: Any) -> Any:
+            output = original(self)
+            _move_up(self)
+            return output
+
+        return get_nowait
+
+    wrap(RequestOutputCollector, "put", put_behind)
+    wrap(RequestOutputCollector, "get", then_next)
+    wrap(RequestOutputCollector, "get_nowait", then_next_now)
+
+
+def _move_up(collector: Any) -> None:
+    """Makes the next waiting output the one that the client gets."""
+    if collector.output is None and (waiting := collector.__dict__.get(_ENTRY)):
+        collector.output = waiting.popleft()
+        collector.ready.set()
 
 
 @contextlib.contextmanager
@@ -54,11 +96,11 @@ def bad_request(parameter: str) -> Iterator[None]:
 
 
 def _checked(
-    is_ours: Callable[[Any], bool], is_native: Callable[[Any], bool], check: Callable[[Any, Any], None]
+    is_ours: Callable[[Any], bool], vllm_verifies: Callable[[Any], bool], check: Callable[[Any, Any], None]
 ) -> Callable[..., Any]:
     def replace(original: Callable[..., None]) -> Callable[..., None]:
         def validate_spec_decode(self: Any, speculative_config: Any) -> None:
-            if not is_ours(speculative_config) or is_native(speculative_config):
+            if not is_ours(speculative_config) or vllm_verifies(speculative_config):
                 original(self, speculative_config)
             if is_ours(speculative_config):
                 with bad_request("vllm_xargs"):

@@ -1,5 +1,6 @@
 """vLLM's scheduler: the base class, one of its switches, and its messages to the workers and the frontend."""
 
+import copy
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ __all__ = [
     "disable_placeholder_drafts",
     "merge_metadata",
     "set_stream_tokens",
+    "split_by_token",
     "stream_tokens",
 ]
 
@@ -85,6 +87,32 @@ def set_stream_tokens(output: Any, tokens: Sequence[StreamToken]) -> None:
     """
     output.new_token_ids = [token_id for token_id, _ in tokens]
     output.new_logprobs = _logprobs([row for _, row in tokens if row is not None])
+
+
+# Fields of vLLM's `EngineCoreOutput` that belong to a step's first token, and to its last one.
+_WITH_FIRST = {"events", "new_prompt_logprobs_tensors", "prefill_stats"}
+_WITH_LAST = {"ec_transfer_params", "finish_reason", "kv_transfer_params", "spec_decode_metrics", "stop_reason"}
+# Rows per token of other kinds: an output with them stays whole.
+_ROWS = ("new_sampling_mask", "routed_experts")
+
+
+def split_by_token(output: Any) -> list[Any]:
+    """Returns a request's output of a step as one per token; what is no token's goes with the first or the last.
+
+    Args:
+        output: vLLM's `EngineCoreOutput`; not changed.
+    """
+    tokens = stream_tokens(output)
+    if len(tokens) < 2 or any(getattr(output, name, None) is not None for name in _ROWS):
+        return [output]
+    parts = [copy.copy(output) for _ in tokens]
+    for part, token in zip(parts, tokens, strict=True):
+        set_stream_tokens(part, [token])
+    for names, others in ((_WITH_FIRST, parts[1:]), (_WITH_LAST, parts[:-1])):
+        for name in names & set(output.__struct_fields__):
+            for part in others:
+                setattr(part, name, None)
+    return parts
 
 
 def _logprobs(rows: Sequence[tuple[Any, Any, Any]]) -> LogprobsLists | None:

@@ -54,10 +54,10 @@ class PluginConfig(Section):
         default=OptimalDraftLength(), description="How many tokens are drafted."
     )
     verification: VerificationConfig = Field(default=VerificationConfig(), description="Which drafts are accepted.")
-    stream_granularity: Literal["free", "fixed"] = Field(
+    stream_granularity: Literal["free", "token", "fixed"] = Field(
         default="free",
-        description="How tokens are streamed: free sends each step's tokens at once; fixed sends groups of "
-        "stream_tokens.",
+        description="How tokens are streamed: free sends each step's tokens at once; token sends them one by one, as "
+        "without speculation; fixed sends groups of stream_tokens.",
     )
     stream_tokens: Annotated[int, Field(ge=2, le=MAX_STREAM_TOKENS)] | None = Field(
         default_factory=lambda known: (
@@ -167,9 +167,9 @@ class PluginConfig(Section):
     @model_validator(mode="after")
     def _groups_hold_a_step(self) -> Self:
         given, minimum = self.stream_tokens, self.draft_length.tokens + 1
-        if self.stream_granularity == "free":
+        if self.stream_granularity != "fixed":
             if given is not None:
-                text = f"got {given}, but stream_granularity is free, so tokens are not grouped"
+                text = f"got {given}, but stream_granularity is {self.stream_granularity}, so tokens are not grouped"
                 allowed = "leave it out, or set stream_granularity to fixed"
                 conflicts([("stream_tokens", f"{text}; allowed: {allowed}")])
             return self

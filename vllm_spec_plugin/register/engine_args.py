@@ -152,7 +152,7 @@ def _configure(engine_args: Any, create: Callable[[], Any], is_api_server: bool 
     if plugin.is_native:
         config.scheduler_config.scheduler_cls = NATIVE_SCHEDULERS[bool(config.scheduler_config.async_scheduling)]
     frontend.patch()
-    frontend.attach(config.speculative_config, plugin)
+    frontend.attach(config.speculative_config, plugin, vllm_verifies=plugin.is_native or _is_for_v2(plugin))
     engine = engine_of(config, from_text=_is_for_v2(plugin))
     _log_once(logging.INFO, f"vllm_spec_plugin {plugin.summary['version']} serves with {engine}")
     return config

@@ -19,20 +19,20 @@ class Served(NamedTuple):
         method: value of `proposer.method`.
         methods: the proposers' methods.
         takes_predictions: whether one of them drafts from predicted outputs.
-        is_native: whether vLLM itself drafts and verifies.
+        vllm_verifies: whether vLLM itself verifies, and refuses requests with which it cannot.
         summary: see `PluginConfig`.
     """
 
     method: str
     methods: tuple[str, ...]
     takes_predictions: bool
-    is_native: bool
+    vllm_verifies: bool
     summary: dict[str, str]
 
 
 def patch() -> None:
     """Makes vLLM check requests with the plugin, take predicted outputs, and pass on the plugin's counters."""
-    frontend.patch(is_ours, _is_native, _check_request, _start_metrics, _export)
+    frontend.patch(is_ours, _vllm_verifies, _check_request, _start_metrics, _export)
     openai_api.patch(
         SPEC_PREDICTION,
         _takes_predictions,
@@ -41,13 +41,15 @@ def patch() -> None:
     )
 
 
-def attach(speculative_config: Any, config: PluginConfig) -> None:
-    """Puts what frontend processes need into vLLM's `SpeculativeConfig`."""
+def attach(speculative_config: Any, config: PluginConfig, *, vllm_verifies: bool) -> None:
+    """Puts what frontend processes need into vLLM's `SpeculativeConfig`, and takes streams apart if it says so."""
+    if config.stream_granularity != "free":
+        frontend.keep_outputs_apart()
     served = Served(
         config.proposer.method,
         tuple(proposer.method for proposer in config.proposers),
         any(proposer.uses_predictions for proposer in config.proposers),
-        config.is_native,
+        vllm_verifies,
         config.summary,
     )
     setattr(speculative_config, _SERVED, served)
@@ -74,8 +76,8 @@ def _check_request(extra_args: dict[str, Any] | None, speculative_config: Any) -
     )
 
 
-def _is_native(speculative_config: Any) -> bool:
-    return served_by(speculative_config).is_native
+def _vllm_verifies(speculative_config: Any) -> bool:
+    return served_by(speculative_config).vllm_verifies
 
 
 def _takes_predictions(speculative_config: Any) -> bool:

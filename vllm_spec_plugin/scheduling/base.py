@@ -13,7 +13,7 @@ from vllm_spec_plugin.metrics.acceptance import AcceptanceLog
 from vllm_spec_plugin.metrics.by_method import CountersByMethod
 from vllm_spec_plugin.scheduling.adapter import DraftLengthAdapter
 from vllm_spec_plugin.scheduling.step_ledger import Step
-from vllm_spec_plugin.scheduling.stream import GroupedStream
+from vllm_spec_plugin.scheduling.stream import GroupedStream, SingleTokens
 
 # Between two messages of counters to the frontend, while requests run.
 COUNTERS_SECONDS = 0.25
@@ -37,7 +37,11 @@ class SpecScheduling(Scheduler):
         self.counters_seconds, self._counters_sent = COUNTERS_SECONDS, 0.0
         self._method, self._methods = config.proposer.method, [proposer.method for proposer in config.proposers]
         self._acceptance = AcceptanceLog()
-        self._stream = GroupedStream(config.stream_tokens) if config.stream_tokens is not None else None
+        self._stream: GroupedStream | SingleTokens | None = None
+        if config.stream_tokens is not None:
+            self._stream = GroupedStream(config.stream_tokens)
+        elif config.stream_granularity == "token":
+            self._stream = SingleTokens()
 
     def add_request(self, request: Request) -> None:
         """Registers a request; a further turn of a streaming session is not a new one."""

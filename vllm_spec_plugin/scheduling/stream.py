@@ -1,9 +1,15 @@
-"""Sends tokens to the frontend in groups of one size, independent of the tokens per step."""
+"""Sends tokens to the frontend one by one or in groups of one size, independent of the tokens per step."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
-from vllm_spec_plugin.compat.scheduler import StreamToken, merge_metadata, set_stream_tokens, stream_tokens
+from vllm_spec_plugin.compat.scheduler import (
+    StreamToken,
+    merge_metadata,
+    set_stream_tokens,
+    split_by_token,
+    stream_tokens,
+)
 
 Token = TypeVar("Token")
 
@@ -46,6 +52,22 @@ class StreamGroups(Generic[Token]):
     def drop(self, request_id: str) -> None:
         """Drops held tokens of an aborted request."""
         self._held.pop(request_id, None)
+
+
+class SingleTokens:
+    """Sends a step's tokens one by one: parsers of tool calls and reasoning see what they see without drafts."""
+
+    def regroup(self, outputs: Mapping[int, Any]) -> None:
+        """Splits the outputs of a step.
+
+        Args:
+            outputs: vLLM's `EngineCoreOutputs` by client, changed in place.
+        """
+        for answer in outputs.values():
+            answer.outputs = [part for output in answer.outputs for part in split_by_token(output)]
+
+    def drop(self, request_id: str) -> None:
+        """Holds no tokens back."""
 
 
 class GroupedStream:

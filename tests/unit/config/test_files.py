@@ -159,7 +159,7 @@ SECTIONS = st.fixed_dictionaries(
     optional={
         "draft_length": VALUES,
         "verification": VALUES,
-        "stream_granularity": st.sampled_from(["free", "fixed"]) | VALUES,
+        "stream_granularity": st.sampled_from(["free", "token", "fixed"]) | VALUES,
         "stream_tokens": VALUES,
     },
 )

@@ -46,7 +46,7 @@ null
     got a list; allowed: a YAML mapping with the keys proposer, draft_length, verification, stream_granularity,
     stream_tokens (proposer is required)
 proposer: {method: ngram}, stream_granularity: fix
-    stream_granularity: got the text 'fix'; allowed: free, fixed; did you mean fixed?
+    stream_granularity: got the text 'fix'; allowed: free, token, fixed; did you mean fixed?
 proposer: {method: ngram}, stream_tokens: 8
     stream_tokens: got 8, but stream_granularity is free, so tokens are not grouped; allowed: leave it out, or set
     stream_granularity to fixed

@@ -23,7 +23,7 @@ from tests.unit.scheduling import steps
 from tests.unit.scheduling.cases import FULL, prompt, request
 from vllm_spec_plugin.compat.kv_cache import RequestStatus
 from vllm_spec_plugin.config.settings import KEY
-from vllm_spec_plugin.scheduling.stream import GroupedStream, StreamGroups
+from vllm_spec_plugin.scheduling.stream import GroupedStream, SingleTokens, StreamGroups
 
 SETTINGS = settings(max_examples=examples(60, 1000), deadline=None)
 SIZE = 5
@@ -226,3 +226,32 @@ def test_nothing_is_kept_of_a_request_that_was_aborted(core):
 
 def test_without_the_option_outputs_are_vllms_own():
     assert steps.make_scheduler(20, FULL)._stream is None
+
+
+@given(cuttings())
+@SETTINGS
+def test_single_tokens_keep_their_logprobs(cutting):
+    for tokens, width in cutting:
+        parts = leave(SingleTokens(), output_of(tokens, new_logprobs=logprobs_of(tokens, width)))
+        assert [part.new_token_ids for part in parts] == [[token] for token in tokens]
+        for part, token in zip(parts, tokens, strict=True):
+            np.testing.assert_array_equal(part.new_logprobs.logprob_token_ids, logprobs_of([token], width)[0])
+
+
+def test_what_is_no_tokens_goes_with_the_first_or_the_last_one():
+    stats = PrefillStats()
+    event = EngineCoreEvent.new_event(EngineCoreEventType.SCHEDULED)
+    whole = output_of(
+        [1, 2, 3],
+        events=[event],
+        prefill_stats=stats,
+        finish_reason=FinishReason.STOP,
+        stop_reason=3,
+        num_nans_in_logits=1,
+    )
+    first, middle, last = leave(SingleTokens(), whole)
+    assert (first.events, first.prefill_stats, first.finish_reason) == ([event], stats, None)
+    assert (middle.events, middle.prefill_stats, middle.finish_reason, middle.stop_reason) == (None, None, None, None)
+    assert (last.events, last.finish_reason, last.stop_reason) == (None, FinishReason.STOP, 3)
+    empty = output_of([], finish_reason=FinishReason.ABORT)
+    assert leave(SingleTokens(), empty) == [empty]
