@@ -1,4 +1,4 @@
-"""With `stream_granularity: token` a stream has the chunks that it has without drafts, also after a reasoning parser."""
+"""With `stream_granularity: token` a stream has the chunks that it has without drafts, also of a reasoning parser."""
 
 from collections.abc import Iterator
 from typing import Any
