@@ -36,9 +36,9 @@ class Exporter:
 
         self._drafts = counter("drafts", "Drafts with at least one token.", "method")
         self._draft_tokens = counter("draft_tokens", "Tokens drafted.", "method")
-        self._errors = counter("proposer_errors", "Drafts lost to a fault in the proposer.", "method", "reason")
+        self._errors = counter("proposer_errors", "Drafts discarded because a proposer failed.", "method", "reason")
         self._proposer_seconds = counter("proposer_seconds", "Time spent proposing drafts.", "method")
-        self._verification_seconds = counter("verification_seconds", "Time spent in the scorer.")
+        self._verification_seconds = counter("verification_seconds", "Seconds spent verifying draft tokens.")
         self._tree_seconds = counter("tree_seconds", "Time spent laying out trees and copying KV blocks for them.")
         self._blocks_reserved = counter("kv_blocks_reserved", "KV blocks given out for tokens to be drafted.")
         self._blocks_rolled_back = counter("kv_blocks_rolled_back", "KV blocks taken back from drafts.")

@@ -1,7 +1,7 @@
 """vLLM's scheduler for the plugin's own proposers: draft lengths, KV blocks for drafts, and outcomes of drafts."""
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from vllm_spec_plugin.compat.kv_cache import Request, hash_next_token, kv_cache_manager_in_place
 from vllm_spec_plugin.compat.scheduler import DraftTokenIds
@@ -16,9 +16,6 @@ from vllm_spec_plugin.scheduling.draft_blocks import DraftBlocks
 from vllm_spec_plugin.scheduling.draft_length.create import create_control
 from vllm_spec_plugin.scheduling.prompt_priority import PromptPriority
 from vllm_spec_plugin.scheduling.request_gate import GLOBAL, scope_of
-
-if TYPE_CHECKING:
-    pass
 
 logger = logging.getLogger("vllm.vllm_spec_plugin")
 

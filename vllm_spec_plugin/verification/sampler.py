@@ -118,7 +118,7 @@ class SpecRejectionSampler(torch.nn.Module):
     def _verify_part(
         self, part: VerificationBatch, width: int, sampling_metadata: Any, *, in_place: bool
     ) -> tuple[Verdict | ChainVerdict, torch.Tensor]:
-        """Verifies a part of a part.
+        """Verifies a part of a step.
 
         Args:
             part: the part.
