@@ -18,7 +18,7 @@ from vllm_spec_plugin.scheduling.stream import GroupedStream, SingleTokens
 # Between two messages of counters to the frontend, while requests run.
 COUNTERS_SECONDS = 0.25
 # Number of drafts by their source, draft tokens and accepted ones: there are few different ones in a step.
-Fates = dict[tuple[int, int, int], int]
+VerifiedCounts = dict[tuple[int, int, int], int]
 
 
 class SpecScheduling(Scheduler):
@@ -85,7 +85,7 @@ class SpecScheduling(Scheduler):
         drafts, adapter, requests = scheduler_output.scheduled_spec_decode_tokens, self._adapter, self.requests
         invalid = scheduler_output.num_invalid_spec_tokens or {}
         sampled, index = model_runner_output.sampled_token_ids, model_runner_output.req_id_to_index
-        fates: Fates = {}
+        counts: VerifiedCounts = {}
         for request_id in scheduler_output.num_scheduled_tokens if adapter.pending else drafts:
             own = drafts.get(request_id, ())
             if not own and request_id not in adapter.pending:
@@ -100,13 +100,13 @@ class SpecScheduling(Scheduler):
             if drafted > 0:
                 self._acceptance.verified(request_id, drafted, accepted)
                 # A tree has one position per level.
-                fate = source, min(drafted, depths.get(request_id, drafted)), accepted
-                fates[fate] = fates.get(fate, 0) + 1
-        self._count_verified(fates)
+                kind = source, min(drafted, depths.get(request_id, drafted)), accepted
+                counts[kind] = counts.get(kind, 0) + 1
+        self._count_verified(counts)
 
-    def _count_verified(self, fates: Fates) -> None:
+    def _count_verified(self, counts: VerifiedCounts) -> None:
         """Counts a step's verified drafts."""
-        for (source, drafted, accepted), num_drafts in fates.items():
+        for (source, drafted, accepted), num_drafts in counts.items():
             self._counters.of(self._methods[source]).count_verified(drafted, accepted, num_drafts)
 
     def _regrouped(self, outputs: Any) -> Any:

@@ -10,7 +10,7 @@ from vllm_spec_plugin.compat.native import AsyncScheduler, can_shorten, holds_mi
 from vllm_spec_plugin.compat.scheduler import DraftTokenIds
 from vllm_spec_plugin.config.settings import config_in
 from vllm_spec_plugin.metrics.by_method import CountersByMethod
-from vllm_spec_plugin.scheduling.base import Fates, SpecScheduling
+from vllm_spec_plugin.scheduling.base import SpecScheduling, VerifiedCounts
 from vllm_spec_plugin.scheduling.draft_length.create import create_control
 from vllm_spec_plugin.scheduling.native_adapter import NativeAdapter
 from vllm_spec_plugin.scheduling.step_ledger import Step
@@ -75,7 +75,7 @@ class NativeScheduler(SpecScheduling):
     def _count_outcomes(self, step: Step, scheduler_output: Any, model_runner_output: Any) -> None:
         drafts, invalid = scheduler_output.scheduled_spec_decode_tokens, scheduler_output.num_invalid_spec_tokens or {}
         sampled, index = model_runner_output.sampled_token_ids, model_runner_output.req_id_to_index
-        fates: Fates = {}
+        counts: VerifiedCounts = {}
         for request_id in step.asked.keys() | drafts.keys():
             row, request = index.get(request_id), self.requests.get(request_id)
             if row is None or request is None or not sampled[row] or not self._adapter.is_served(request_id):
@@ -87,8 +87,8 @@ class NativeScheduler(SpecScheduling):
             self._adapter.outcome(step, request_id, drafted, accepted, num_output_tokens)
             if drafted > 0:
                 self._acceptance.verified(request_id, drafted, accepted)
-                fates[0, drafted, accepted] = fates.get((0, drafted, accepted), 0) + 1
-        self._count_verified(fates)
+                counts[0, drafted, accepted] = counts.get((0, drafted, accepted), 0) + 1
+        self._count_verified(counts)
 
 
 class NativeAsyncScheduler(NativeScheduler, AsyncScheduler):
