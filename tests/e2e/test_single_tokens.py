@@ -71,7 +71,7 @@ def test_a_reasoning_parser_sees_the_same_chunks_with_drafts_over_the_end_of_rea
         return said
 
     without = chunks(**OFF)
-    reasoned, answered = ("".join(chunk[i] for chunk in without) for i in (0, 1))
+    reasoned, answered = "".join(chunk[0] for chunk in without), "".join(chunk[1] for chunk in without)
     assert reasoned
     assert answered
     before = server.metrics()["vllm:spec_decode_num_accepted_tokens_total"]
