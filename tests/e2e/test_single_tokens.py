@@ -63,7 +63,7 @@ def test_a_reasoning_parser_sees_the_same_chunks_with_drafts_over_the_end_of_rea
             stream=True,
             extra_body={"ignore_eos": True} | body,
         )
-        said = []
+        said: list[tuple[str, str, str | None]] = []
         for chunk in found:
             for choice in chunk.choices:
                 delta = choice.delta.model_dump()
