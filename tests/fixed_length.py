@@ -3,6 +3,7 @@
 import functools
 import hashlib
 import json
+import shutil
 import tempfile
 from pathlib import Path
 
@@ -39,6 +40,23 @@ def native(config: str, tokens: int = 4, policy: str = "fixed") -> str:
     proposer = {"method": "vllm", "config": json.loads(config)}
     path = _folder() / f"native_{hashlib.sha256(config.encode()).hexdigest()[:8]}_{policy}_{tokens}.yaml"
     path.write_text(yaml.safe_dump({"proposer": proposer, "draft_length": {"policy": policy, "tokens": tokens}}))
+    return str(path)
+
+
+@functools.cache
+def distant() -> str:
+    """Path of a file with the bundled draft model at twice its temperature: far from what the target would write."""
+    from safetensors.torch import load_file, save_file
+
+    model = _folder() / "distant"
+    shutil.copytree(model_path("draft"), model)
+    weights = load_file(model / "model.safetensors")
+    # The input of the last layer, and so all logits.
+    weights["model.norm.weight"] = weights["model.norm.weight"] / 2
+    save_file(weights, model / "model.safetensors", metadata={"format": "pt"})
+    path = _folder() / "distant.yaml"
+    proposer = {"method": "draft_model", "model": str(model)}
+    path.write_text(yaml.safe_dump({"proposer": proposer, "draft_length": {"policy": "fixed", "tokens": 4}}))
     return str(path)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from tests.engine.forks import ForkServer
 from tests.engine.v2 import RUNNER, runner_environment
-from tests.fixed_length import fixed_length
+from tests.fixed_length import distant, fixed_length
 from vllm_spec_plugin.models import model_path
 from vllm_spec_tools.certify.engines import EngineProcess
 from vllm_spec_tools.certify.jobs import Job, Result
@@ -25,6 +25,7 @@ SUFFIX_DRAWN = str(REPOSITORY / "tests/engine/configs/suffix_drawn.yaml")
 SUFFIX_SHARED = str(REPOSITORY / "tests/engine/configs/suffix_shared.yaml")
 PREDICTION = str(REPOSITORY / "tests/engine/configs/prediction.yaml")
 DRAFT_MODEL = fixed_length("draft_model")
+DISTANT = distant()
 EAGLE3 = fixed_length("eagle3")
 EAGLE3_AFTER_PREDICTION = str(REPOSITORY / "tests/engine/configs/eagle3_after_prediction.yaml")
 EAGLE3_CASCADE = str(REPOSITORY / "tests/engine/configs/eagle3_cascade.yaml")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from tests.engine.arms import DRAFT_MODEL, LOOKUP, MEDUSA_TREE_DRAWN, Arms, Engine
+from tests.engine.arms import DISTANT, DRAFT_MODEL, LOOKUP, MEDUSA_TREE_DRAWN, Arms, Engine
 from tests.engine.jobs import Job
 from tests.engine.sabotage import environment
 from tests.sizes import is_full
@@ -32,11 +32,11 @@ MOST = dataclasses.replace(SIZES, samples=2000)
 THRESHOLD = 1e-3 / 40
 # Which check finds what, with drafts that show it.
 SABOTAGES = {
-    "accept_everything": ("greedy", DRAFT_MODEL),
-    "lenient": ("greedy", DRAFT_MODEL),
+    "accept_everything": ("greedy", DISTANT),
+    "lenient": ("greedy", DISTANT),
     "stale_target_kv": ("greedy", LOOKUP),
-    "recover_from_p": ("temperature 1", DRAFT_MODEL),
-    "ignore_temperature": ("temperature 0.5", DRAFT_MODEL),
+    "recover_from_p": ("temperature 1", DISTANT),
+    "ignore_temperature": ("temperature 0.5", DISTANT),
     "siblings_from_p": ("temperature 1", MEDUSA_TREE_DRAWN),
     "ignore_min_p": ("min-p", LOOKUP),
     "penalise_without_drafts": ("penalties", DRAFT_MODEL),

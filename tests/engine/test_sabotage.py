@@ -6,7 +6,7 @@ import pytest
 
 from tests.engine import texts
 from tests.engine.arms import (
-    DRAFT_MODEL,
+    DISTANT,
     FREQUENCY,
     LOOKUP,
     MEDUSA_TREE,
@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.engine, pytest.mark.statistical]
 PROPOSERS = {
     "lookup": Engine(config=LOOKUP),
     "frequency": Engine(config=FREQUENCY),
-    "draft_model": Engine(config=DRAFT_MODEL),
+    "draft_model": Engine(config=DISTANT),
     "medusa_tree": Engine(config=MEDUSA_TREE),
     "medusa_tree_drawn": Engine(config=MEDUSA_TREE_DRAWN),
 }

@@ -1,4 +1,4 @@
-"""vLLM's V2 runner, made to verify drafts whose token ids the scheduler sends, and to draft nothing itself."""
+"""vLLM's V2 runner, made to verify drafts whose token ids the scheduler sends."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -7,8 +7,13 @@ import numpy as np
 import torch
 
 
-def verify_scheduled_drafts(runner: Any) -> None:
-    """Changes a V2 runner that was built with a speculative config, before its model is loaded."""
+def verify_scheduled_drafts(runner: Any, *, keeps_drafter: bool) -> None:
+    """Changes a V2 runner that was built with a speculative config, before its model is loaded.
+
+    Args:
+        runner: the runner.
+        keeps_drafter: whether vLLM's drafter drafts as well; its drafts are verified where the scheduler sends no ids.
+    """
     # Imported here: the module needs Triton.
     from vllm.v1.worker.gpu.spec_decode.speculator import BaseSpeculator
 
@@ -29,11 +34,14 @@ def verify_scheduled_drafts(runner: Any) -> None:
             return drafts.new_zeros(input_batch.num_reqs, drafts.shape[1])
 
     drafts, prepare = runner.req_states.draft_tokens, runner.prepare_inputs
-    runner.speculator = NoDrafts()
+    if not keeps_drafter:
+        runner.speculator = NoDrafts()
 
     def prepare_inputs(scheduler_output: Any, *args: Any, **kwargs: Any) -> Any:
-        if scheduled := scheduler_output.scheduled_spec_decode_tokens:
-            _copy(scheduled, runner.req_states.req_id_to_index, drafts)
+        scheduled = scheduler_output.scheduled_spec_decode_tokens
+        # vLLM's own drafts stay on the device, and are placeholders here.
+        if given := {name: own for name, own in scheduled.items() if own and own[0] >= 0}:
+            _copy(given, runner.req_states.req_id_to_index, drafts)
         return prepare(scheduler_output, *args, **kwargs)
 
     runner.prepare_inputs = prepare_inputs

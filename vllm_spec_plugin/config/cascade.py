@@ -5,6 +5,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from vllm_spec_plugin.proposers.native.config import NativeConfig
 from vllm_spec_plugin.proposers.registry import BundledConfig
 from vllm_spec_plugin.proposers.section import ProposerConfig
 from vllm_spec_plugin.schema.errors import show
@@ -17,7 +18,7 @@ class CascadeConfig(Section):
     """Tries several proposers in the given order or, with policy optimal, in the order of expected gain."""
 
     method: Literal["cascade"] = Field(description="The method of drafting.")
-    proposers: tuple[Annotated[BundledConfig, ChosenBy("method")], ...] = Field(
+    proposers: tuple[Annotated[BundledConfig | NativeConfig, ChosenBy("method")], ...] = Field(
         strict=False,
         min_length=2,
         max_length=MAX_PROPOSERS,
@@ -47,6 +48,20 @@ class CascadeConfig(Section):
             if method in methods[:i]:
                 text = f"got {show(method)} a second time; allowed: each method once"
                 conflicts([(f"proposers[{i}].method", text)])
+        return self
+
+    @model_validator(mode="after")
+    def _only_texts_stand_before_vllms_drafter(self) -> Self:
+        for i, proposer in enumerate(self.proposers if any(each.is_native for each in self.proposers) else ()):
+            last = i == len(self.proposers) - 1
+            if last != proposer.is_native or not (last or proposer.drafts_from_text):
+                text = (
+                    f"got {show(proposer.method)}; allowed with method vllm: methods that draft from texts, then vllm"
+                )
+                conflicts([(f"proposers[{i}].method", text)])
+            if not last and getattr(proposer, "draft_sampling", "greedy") != "greedy":
+                text = "got sample, but vLLM verifies, which takes certain drafts only; allowed: greedy"
+                conflicts([(f"proposers[{i}].draft_sampling", text)])
         return self
 
     @model_validator(mode="after")

@@ -91,6 +91,11 @@ class PluginConfig(Section):
         return any(proposer.is_native for proposer in self.proposers)
 
     @property
+    def native(self) -> NativeConfig | None:
+        """The section of vLLM's drafter; None without one."""
+        return next((proposer for proposer in self.proposers if isinstance(proposer, NativeConfig)), None)
+
+    @property
     def drafts_from_text(self) -> bool:
         """Whether all proposers draft from token ids alone."""
         return all(proposer.drafts_from_text for proposer in self.proposers)
@@ -188,7 +193,7 @@ def model_for(kinds: tuple[Kind, ...]) -> type[PluginConfig]:
     """The pydantic model of a plugin.yaml that may name these methods."""
     if kinds == BUNDLED:
         return PluginConfig
-    members: Any = Annotated[Union[kinds], ChosenBy("method")]  # noqa: UP007
+    members: Any = Annotated[Union[(*kinds, NativeConfig)], ChosenBy("method")]
     listed = CascadeConfig.model_fields["proposers"]
     cascade = create_model(
         "CascadeConfig", __base__=CascadeConfig, __doc__=CascadeConfig.__doc__, proposers=(tuple[members, ...], listed)

@@ -4,6 +4,7 @@ from typing import Any
 
 from vllm_spec_plugin.compat.cpu import CPUModelRunner, CPUWorker, cpu_runner_in_place
 from vllm_spec_plugin.compat.v2 import verify_scheduled_drafts
+from vllm_spec_plugin.config.settings import config_in
 from vllm_spec_plugin.forward.runner import SpecRunnerMixin
 from vllm_spec_plugin.forward.start_up import SpecWorkerMixin
 
@@ -22,10 +23,13 @@ class SpecCPUWorker(SpecWorkerMixin, CPUWorker):
 
 
 class TextCPUWorker(CPUWorker):
-    """vLLM's CPU worker whose V2 runner verifies the drafts that the scheduler sends."""
+    """vLLM\'s CPU worker, whose runner verifies the drafts that the scheduler sends; V1 does so by itself."""
 
     def init_device(self) -> Any:
         """Builds the runner."""
         built = super().init_device()
-        verify_scheduled_drafts(self.model_runner)
+        if self.use_v2_model_runner:
+            verify_scheduled_drafts(
+                self.model_runner, keeps_drafter=config_in(self.vllm_config.additional_config).is_native
+            )
         return built

@@ -4,6 +4,7 @@ from typing import Any
 
 from vllm_spec_plugin.compat.cuda import GPUModelRunner, Worker
 from vllm_spec_plugin.compat.v2 import verify_scheduled_drafts
+from vllm_spec_plugin.config.settings import config_in
 from vllm_spec_plugin.forward.runner import SpecRunnerMixin
 from vllm_spec_plugin.forward.start_up import SpecWorkerMixin
 
@@ -20,9 +21,11 @@ class SpecCUDAWorker(SpecWorkerMixin, Worker):
 
 
 class TextCUDAWorker(Worker):
-    """vLLM's CUDA worker whose V2 runner verifies the drafts that the scheduler sends."""
+    """vLLM\'s CUDA worker, whose runner verifies the drafts that the scheduler sends; V1 does so by itself."""
 
     def _make_model_runner(self) -> Any:
         runner = super()._make_model_runner()
-        verify_scheduled_drafts(runner)
+        if self.use_v2_model_runner:
+            config = config_in(self.vllm_config.additional_config)
+            verify_scheduled_drafts(runner, keeps_drafter=config.is_native)
         return runner

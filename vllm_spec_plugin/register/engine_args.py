@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from vllm_spec_plugin.compat import engine_args as vllm_args
 from vllm_spec_plugin.compat.engine_choice import conflict, engine_of, wants_v2
 from vllm_spec_plugin.config.settings import KEY, config_in, settings_for
-from vllm_spec_plugin.proposers.native.config import NativeConfig
 from vllm_spec_plugin.register import frontend
 from vllm_spec_plugin.register.plugin import reason_off
 from vllm_spec_plugin.register.version import check_vllm
@@ -30,6 +29,7 @@ NATIVE_SCHEDULERS = (
     "vllm_spec_plugin.scheduling.native.NativeScheduler",
     "vllm_spec_plugin.scheduling.native.NativeAsyncScheduler",
 )
+MIXED_SCHEDULER = "vllm_spec_plugin.scheduling.mixed.MixedScheduler"
 TEXT_SCHEDULER = "vllm_spec_plugin.scheduling.text.TextScheduler"
 TEXT_WORKERS = {
     "cpu": "vllm_spec_plugin.forward.cpu.TextCPUWorker",
@@ -150,24 +150,34 @@ def _configure(engine_args: Any, create: Callable[[], Any], is_api_server: bool 
         if plugin.is_native:
             _mend_sampler(config)
     if plugin.is_native:
-        config.scheduler_config.scheduler_cls = NATIVE_SCHEDULERS[bool(config.scheduler_config.async_scheduling)]
+        native = NATIVE_SCHEDULERS[bool(config.scheduler_config.async_scheduling)]
+        config.scheduler_config.scheduler_cls = MIXED_SCHEDULER if _is_mixed(plugin) else native
     frontend.patch()
     frontend.attach(config.speculative_config, plugin, vllm_verifies=plugin.is_native or _is_for_v2(plugin))
-    engine = engine_of(config, from_text=_is_for_v2(plugin))
+    engine = engine_of(config, from_text=_is_for_v2(plugin) or _is_mixed(plugin))
     _log_once(logging.INFO, f"vllm_spec_plugin {plugin.summary['version']} serves with {engine}")
     return config
 
 
 def _check_conflict(settings: dict[str, Any], async_scheduling: bool | None, *, is_api_server: bool) -> None:
     config = config_in(settings)
-    kind = {"is_native": config.is_native, "from_text": config.drafts_from_text}
+    kind = {"is_native": config.is_native and not _is_mixed(config), "from_text": _drafts_in_scheduler(config)}
     if reason := conflict(async_scheduling, is_api_server=is_api_server, **kind):
         raise ConfigError(reason)
 
 
+def _is_mixed(config: "PluginConfig") -> bool:
+    """Whether the scheduler drafts from texts, and one of vLLM's drafters where these have none."""
+    return config.is_native and len(config.proposers) > 1
+
+
 def _is_for_v2(config: "PluginConfig") -> bool:
-    """Whether the scheduler drafts, and vLLM's V2 runner verifies."""
+    """Whether the scheduler drafts from texts alone, and vLLM's V2 runner verifies."""
     return wants_v2() and config.drafts_from_text
+
+
+def _drafts_in_scheduler(config: "PluginConfig") -> bool:
+    return config.drafts_from_text or _is_mixed(config)
 
 
 @functools.cache
@@ -231,7 +241,8 @@ def translate(engine_args: Any, given: dict[str, Any]) -> "PluginConfig":
     if platform is None:
         raise ConfigError("vllm_spec_plugin does not support this platform; allowed: CPU, CUDA")
     config = config_in(given)
-    own = {"scheduler_cls": None} if config.is_native else {"worker_cls": "auto", "scheduler_cls": None}
+    is_workers_own = config.is_native and not _is_mixed(config)
+    own = {"scheduler_cls": None} if is_workers_own else {"worker_cls": "auto", "scheduler_cls": None}
     for name, default in own.items():
         if getattr(engine_args, name, default) not in (default, None):
             raise ConfigError(
@@ -240,11 +251,11 @@ def translate(engine_args: Any, given: dict[str, Any]) -> "PluginConfig":
     config.check_proposers(_target(engine_args), given[KEY]["source"])
     additional = engine_args.additional_config
     engine_args.additional_config = {**(additional or {}), KEY: given[KEY]}
-    if isinstance(config.proposer, NativeConfig):
-        engine_args.speculative_config = {
-            **config.proposer.config,
-            "num_speculative_tokens": config.draft_length.tokens,
-        }
+    if config.native is not None:
+        tokens = config.draft_length.tokens
+        engine_args.speculative_config = {**config.native.config, "num_speculative_tokens": tokens}
+        if _is_mixed(config):
+            engine_args.worker_cls, engine_args.async_scheduling = TEXT_WORKERS[platform], False
         return config
     if _is_for_v2(config):
         _verified_by_vllm(config, given[KEY]["source"])

@@ -160,7 +160,7 @@ class DraftLengthAdapter:
                     self._decisions.switched_off(off, before.turns)
                 if mode is StepMode.SKIPPED:
                     return
-        step.is_measured, step.drafting = True, self._no_drafting
+        step.is_measured, step.drafting = True, step.drafting or self._no_drafting
         step.num_tokens, step.num_requests = output.total_num_scheduled_tokens, len(scheduled)
         step.context = sum([request.num_computed_tokens for request in running])
         if drafts:

@@ -14,7 +14,7 @@ from vllm_spec_plugin.scheduling.base import SpecScheduling, VerifiedCounts
 from vllm_spec_plugin.scheduling.draft_length.create import create_control
 from vllm_spec_plugin.scheduling.native_adapter import NativeAdapter
 from vllm_spec_plugin.scheduling.step_ledger import Step
-from vllm_spec_plugin.turns import Turns, longest
+from vllm_spec_plugin.turns import Turns, length_of
 
 
 class NativeScheduler(SpecScheduling):
@@ -40,20 +40,25 @@ class NativeScheduler(SpecScheduling):
 
     def schedule(self, *args: Any, **kwargs: Any) -> Any:
         """Plans a step; its draft lengths are chosen in `_update_after_schedule`."""
-        self._adapter.started()
+        self._begin()
         return super().schedule(*args, **kwargs)
+
+    def _begin(self) -> None:
+        """Begins a step, whose planning starts."""
+        self._adapter.started()
 
     def _update_after_schedule(self, scheduler_output: Any) -> None:
         super()._update_after_schedule(scheduler_output)
         turns = self._adapter.plan(scheduler_output, self.running, self._max_step_tokens)
         if self._can_shorten:
-            scheduler_output.num_spec_tokens_to_schedule = max(map(longest, turns.values()), default=0)
+            lengths = [length_of(own, self._adapter.native) for own in turns.values()]
+            scheduler_output.num_spec_tokens_to_schedule = max(lengths, default=0)
 
     def update_draft_token_ids(self, draft_token_ids: DraftTokenIds) -> None:
         """Takes the drafts of a step, each request's up to its draft length and to the end of its output."""
         turns, requests, drafts = self._adapter.latest, self.requests, []
         for request_id, own in zip(draft_token_ids.req_ids, draft_token_ids.draft_token_ids, strict=True):
-            length, request = _length(turns, request_id), requests.get(request_id)
+            length, request = self._length(turns, request_id), requests.get(request_id)
             if length and request is not None:
                 # Verification adds a token after the drafts.
                 length = max(min(length, request.max_tokens - request.num_output_tokens - 1), 0)
@@ -84,11 +89,15 @@ class NativeScheduler(SpecScheduling):
             # A grammar's placeholders were never drafts.
             drafted = len(drafts.get(request_id, ())) - invalid.get(request_id, 0)
             num_output_tokens = request.num_output_tokens + accepted + 1
-            self._adapter.outcome(step, request_id, drafted, accepted, num_output_tokens)
+            source = self._adapter.outcome(step, request_id, drafted, accepted, num_output_tokens)
             if drafted > 0:
                 self._acceptance.verified(request_id, drafted, accepted)
-                counts[0, drafted, accepted] = counts.get((0, drafted, accepted), 0) + 1
+                counts[source, drafted, accepted] = counts.get((source, drafted, accepted), 0) + 1
         self._count_verified(counts)
+
+    def _length(self, turns: dict[str, Turns], request_id: str) -> int:
+        """Returns the drafter's draft length for a request."""
+        return length_of(turns.get(request_id, ()), self._adapter.native)
 
 
 class NativeAsyncScheduler(NativeScheduler, AsyncScheduler):
@@ -107,8 +116,4 @@ class NativeAsyncScheduler(NativeScheduler, AsyncScheduler):
         for request_id in scheduler_output.num_scheduled_tokens:
             request = self.requests[request_id]
             if not request.is_prefill_chunk:
-                request.spec_token_ids = self._placeholders[_length(turns, request_id)]
-
-
-def _length(turns: dict[str, Turns], request_id: str) -> int:
-    return longest(turns.get(request_id, ()))
+                request.spec_token_ids = self._placeholders[self._length(turns, request_id)]

@@ -1,7 +1,7 @@
 """Connects vLLM's own drafters to the draft-length policy: outcomes and times as the scheduler sees them."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from vllm_spec_plugin.compat.kv_cache import Request
@@ -9,11 +9,14 @@ from vllm_spec_plugin.metrics.counters import POOLING
 from vllm_spec_plugin.scheduling.adapter import DraftLengthAdapter
 from vllm_spec_plugin.scheduling.draft_length.control import Drafting
 from vllm_spec_plugin.scheduling.step_ledger import Step
-from vllm_spec_plugin.turns import Turns, longest
+from vllm_spec_plugin.turns import Turns, length_of
 
 
 class NativeAdapter(DraftLengthAdapter):
     """Plans draft lengths for one of vLLM's drafters, and reports outcomes, which may come steps later.
+
+    Attributes:
+        native: index of the drafter in the configuration, the last one.
 
     A step's time ends with its outcome, and begins with the outcome before or, if later, its own planning. Drafting is
     part of it: the policy learns its share.
@@ -29,6 +32,8 @@ class NativeAdapter(DraftLengthAdapter):
         """
         super().__init__(*args, **kwargs)
         self._is_async, self._bounds_min_tokens = is_async, bounds_min_tokens
+        # Any others draft from texts.
+        self.native = len(self._proposers) - 1
         # Requests with `min_tokens`, while they live.
         self._to_bound: dict[str, Request] = {}
 
@@ -77,7 +82,16 @@ class NativeAdapter(DraftLengthAdapter):
             if own:
                 turns[request_id] = own
 
-    def outcome(self, step: Step, request_id: str, drafted: int, accepted: int, num_output_tokens: int) -> None:
+    def drafted_from_texts(self, sources: Mapping[str, int], drafting: tuple[Drafting, ...]) -> None:
+        """Records drafts that were made before the present step is planned, which verifies them.
+
+        Args:
+            sources: index of the proposer of each request with a draft from a text.
+            drafting: work of each proposer before `native`.
+        """
+        self.ledger.latest.sources, self.ledger.latest.drafting = sources, drafting
+
+    def outcome(self, step: Step, request_id: str, drafted: int, accepted: int, num_output_tokens: int) -> int:
         """Reports the outcome of a step for a request that had drafts or turns.
 
         Args:
@@ -86,13 +100,17 @@ class NativeAdapter(DraftLengthAdapter):
             drafted: draft tokens that were verified.
             accepted: draft tokens that were accepted.
             num_output_tokens: output tokens of the request, those of the step included.
+
+        Returns:
+            Index of the drafts' proposer.
         """
-        if not step.is_measured:
-            return
-        step.num_accepted += accepted
-        turns = step.asked.get(request_id, ((0, drafted),))
-        source = 0 if drafted else None
-        self.control.verified(request_id, turns, source, drafted, accepted, num_output_tokens)
+        source = step.sources.get(request_id, self.native)
+        if step.is_measured:
+            step.num_accepted += accepted
+            turns = step.asked.get(request_id, ((source, drafted),))
+            drafter = source if drafted else None
+            self.control.verified(request_id, turns, drafter, drafted, accepted, num_output_tokens)
+        return source
 
     def finished(self, step: Step, num_output: int) -> None:
         """Reports the time of a step whose outcome has come.
@@ -103,8 +121,9 @@ class NativeAdapter(DraftLengthAdapter):
         """
         drafted_in = self.ledger.finished if self._is_async else step
         if step.is_measured:
-            num_passes = max(map(longest, drafted_in.turns.values()), default=0)
-            step.drafting = (Drafting(num_passes, num_passes * drafted_in.num_requests, 0, 0.0, is_timed=False),)
+            num_passes = max((length_of(own, self.native) for own in drafted_in.turns.values()), default=0)
+            native = Drafting(num_passes, num_passes * drafted_in.num_requests, 0, 0.0, is_timed=False)
+            step.drafting = (*step.drafting[: self.native], native)
         step.num_output = num_output
         self.ledger.finish(step, time.perf_counter())
         self._measured(step)

@@ -1,6 +1,7 @@
 """Steps from their planning until their outcome and their time are known."""
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from vllm_spec_plugin.scheduling.draft_length.control import Forecast, Measured
@@ -17,6 +18,7 @@ class Step(Measured):
         turns: turns of each request that gets drafts at the step's end.
         asked: of the drafts that the step may verify, the turns by which they were drafted, if known.
         uncomputed: per request with turns, text tokens that the proposer with KV of its own has to compute.
+        sources: of the drafts that the step verifies, proposers that are not the usual one.
         sampled: requests with turns that got a token: they may have drafts.
         promise: expected result of the step that verifies these drafts; None without one.
     """
@@ -26,6 +28,7 @@ class Step(Measured):
     turns: dict[str, Turns] = field(default_factory=dict)
     asked: dict[str, Turns] = field(default_factory=dict)
     uncomputed: dict[str, int] = field(default_factory=dict)
+    sources: Mapping[str, int] = field(default_factory=dict)
     sampled: set[str] = field(default_factory=set)
     promise: Forecast | None = None
 

@@ -6,15 +6,13 @@ A step is planned when the last one's tokens are known, so scheduling is synchro
 from typing import Any
 
 from vllm_spec_plugin.compat.scheduler import DraftTokenIds
-from vllm_spec_plugin.config.request_options import read_prediction
 from vllm_spec_plugin.config.settings import config_in
 from vllm_spec_plugin.messages import DraftResult
 from vllm_spec_plugin.metrics.by_method import CountersByMethod
 from vllm_spec_plugin.scheduling.adapter import DraftLengthAdapter
 from vllm_spec_plugin.scheduling.base import SpecScheduling
 from vllm_spec_plugin.scheduling.draft_length.create import create_control
-from vllm_spec_plugin.scheduling.request_gate import scope_of
-from vllm_spec_plugin.scheduling.text_drafts import TextDrafts, TextRequest
+from vllm_spec_plugin.scheduling.text_drafts import TextDrafts, text_requests
 
 
 class TextScheduler(SpecScheduling):
@@ -25,7 +23,8 @@ class TextScheduler(SpecScheduling):
         config, counters = config_in(vllm_config.additional_config), CountersByMethod()
         control = create_control(config, self.max_num_scheduled_tokens)
         self._connect(config, DraftLengthAdapter(control, config, self.max_model_len, counters), counters)
-        self._drafts = TextDrafts(config, vllm_config.model_config.get_vocab_size())
+        tokens, vocab_size = config.draft_length.tokens, vllm_config.model_config.get_vocab_size()
+        self._drafts = TextDrafts(config.proposers, tokens, vocab_size)
         self._shared_scope = config.text_scope
 
     def schedule(self, *args: Any, **kwargs: Any) -> Any:
@@ -38,19 +37,7 @@ class TextScheduler(SpecScheduling):
         return output
 
     def _draft(self) -> None:
-        requests = []
-        for request_id, turns in self._adapter.latest.items():
-            request = self.requests.get(request_id)
-            if request is None or request.is_finished() or request.is_prefill_chunk or not request.num_output_tokens:
-                continue
-            # Verification adds a token after the drafts.
-            room = min(request.max_tokens - request.num_output_tokens, self.max_model_len - request.num_tokens) - 1
-            if room < 1:
-                continue
-            scope = None if self._shared_scope is None else scope_of(request.cache_salt, self._shared_scope)
-            prediction = read_prediction(request.sampling_params.extra_args)
-            text = request.all_token_ids, request.num_prompt_tokens
-            requests.append(TextRequest(request_id, *text, turns, room, scope, prediction))
+        requests = text_requests(self._adapter.latest, self.requests, self.max_model_len, self._shared_scope)
         drafts, counters, sources = self._drafts.draft(requests)
         self._counters.add(counters)
         self._adapter.drafted(self.requests, DraftResult(counters, sources))

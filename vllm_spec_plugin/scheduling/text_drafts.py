@@ -7,12 +7,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from vllm_spec_plugin.config import PluginConfig
+from vllm_spec_plugin.config.request_options import read_prediction
 from vllm_spec_plugin.metrics.by_method import CountersByMethod
 from vllm_spec_plugin.proposers.base import Draft, RequestView
 from vllm_spec_plugin.proposers.cascade import Cascade, Member
 from vllm_spec_plugin.proposers.guard import GuardedProposer
 from vllm_spec_plugin.proposers.registry import create_proposer
+from vllm_spec_plugin.proposers.section import ProposerConfig
+from vllm_spec_plugin.scheduling.request_gate import SharedScope, scope_of
 from vllm_spec_plugin.turns import Turns, longest
 
 _FIRST_CAPACITY = 1024
@@ -40,21 +42,48 @@ class TextRequest(NamedTuple):
     prediction: Sequence[int] | None = None
 
 
+def text_requests(
+    turns: Mapping[str, Turns], requests: Mapping[str, Any], max_model_len: int, shared_scope: SharedScope | None
+) -> list[TextRequest]:
+    """Returns the requests to draft for: those that have output, and room for a draft.
+
+    Args:
+        turns: turns by request id.
+        requests: vLLM's `Request` of each request that has not ended.
+        max_model_len: maximum tokens of a request.
+        shared_scope: see `scope_of`; None if no proposer drafts from finished texts.
+    """
+    found = []
+    for request_id, own in turns.items():
+        request = requests.get(request_id)
+        if request is None or request.is_finished() or request.is_prefill_chunk or not request.num_output_tokens:
+            continue
+        # Verification adds a token after the drafts.
+        room = min(request.max_tokens - request.num_output_tokens, max_model_len - request.num_tokens) - 1
+        if room < 1:
+            continue
+        scope = None if shared_scope is None else scope_of(request.cache_salt, shared_scope)
+        prediction = read_prediction(request.sampling_params.extra_args)
+        text = request.all_token_ids, request.num_prompt_tokens
+        found.append(TextRequest(request_id, *text, own, room, scope, prediction))
+    return found
+
+
 class TextDrafts:
     """Drafts certain tokens from requests' own texts, and from finished ones of their scope."""
 
-    def __init__(self, config: PluginConfig, vocab_size: int) -> None:
+    def __init__(self, configs: Sequence[ProposerConfig], tokens: int, vocab_size: int) -> None:
         """Builds the configured proposers.
 
         Args:
-            config: the plugin's configuration; each proposer `drafts_from_text`.
+            configs: proposers, each of which `drafts_from_text`.
+            tokens: maximum draft tokens of a request.
             vocab_size: size of the target's vocabulary.
         """
-        self._configs = config.proposers
+        self._configs = configs
         self._counters, self._sources = CountersByMethod(), dict[str, int]()
         # Texts of requests that were drafted for, and how much of each buffer is used.
         self._texts: dict[str, tuple[npt.NDArray[np.int32], int]] = {}
-        tokens = config.draft_length.tokens
         self._uniforms = np.zeros(tokens)
         self._proposers = [
             GuardedProposer(

@@ -18,11 +18,13 @@ from vllm_spec_plugin.metrics.counters import StepCounters
 from vllm_spec_plugin.models import model_path
 from vllm_spec_plugin.scheduling import native as module
 from vllm_spec_plugin.scheduling import native_adapter
+from vllm_spec_plugin.scheduling.mixed import MixedScheduler
 from vllm_spec_plugin.scheduling.native import NativeAsyncScheduler, NativeScheduler
 
 K = 4
 NGRAM = json.dumps({"method": "ngram", "prompt_lookup_min": 2, "prompt_lookup_max": 5})
 KINDS = {"sync": (NativeScheduler, 0), "async": (NativeAsyncScheduler, 1)}
+MIXED = {"mixed": (MixedScheduler, 0)}
 
 
 def next_token(text: list[int]) -> int:
@@ -39,10 +41,12 @@ class Pipeline:
         verified: by step and request that was sampled, its output tokens before and its scheduled draft tokens.
     """
 
-    def __init__(self, kind: str, num_blocks: int = 60, policy: str = "fixed", can_shorten: bool = True) -> None:
+    def __init__(
+        self, kind: str, num_blocks: int = 60, policy: str = "fixed", can_shorten: bool = True, path: str = ""
+    ) -> None:
         from vllm.engine.arg_utils import EngineArgs
 
-        scheduler_cls, self._delay = KINDS[kind]
+        scheduler_cls, self._delay = (KINDS | MIXED)[kind]
         config = EngineArgs(
             model=str(model_path("target")),
             dtype="float32",
@@ -51,7 +55,7 @@ class Pipeline:
             max_num_seqs=4,
             max_num_batched_tokens=24,
             enable_prefix_caching=True,
-            speculative_config=vllm_spec_plugin.speculative_config(native(NGRAM, K, policy)),
+            speculative_config=vllm_spec_plugin.speculative_config(path or native(NGRAM, K, policy)),
         ).create_engine_config()
         config = copy.copy(config)
         config.scheduler_config.async_scheduling = kind == "async"
@@ -102,8 +106,11 @@ class Pipeline:
                 self._computed[name] = computed
         sampled: dict[str, list[int]] = {}
         for name, count in output.num_scheduled_tokens.items():
-            text, planned = self.texts[name], len(output.scheduled_spec_decode_tokens.get(name, ()))
-            drafts = self._drafts.pop(name, [])
+            text, scheduled = self.texts[name], output.scheduled_spec_decode_tokens.get(name, ())
+            drafts, planned = self._drafts.pop(name, []), len(scheduled)
+            # Placeholders stand for the device's own drafts.
+            if scheduled and scheduled[0] >= 0:
+                drafts = list(scheduled)
             assert planned <= len(drafts), "a placeholder without a draft"
             sampled[name] = []
             self._computed[name] += count - planned
@@ -133,8 +140,12 @@ class Pipeline:
             for counted in (carried or {}).get("vllm_spec_plugin", ()):
                 self.counters.add(StepCounters.from_payload(counted))
         if not self._delay:
-            drafts = {name: list(self._drafts.get(name, ())) for name in outcome.req_ids}
+            # V1 tells its drafts, V2 how many there are.
+            drafts = {name: self.told(self._drafts.get(name, [])) for name in outcome.req_ids}
             self.scheduler.update_draft_token_ids(DraftTokenIds(list(drafts), list(drafts.values())))
+
+    def told(self, drafts: list[int]) -> list[int]:
+        return list(drafts)
 
 
 def outputs_of(pipeline: Pipeline, name: str, num_prompt: int, max_tokens: int) -> list[int]:
@@ -257,8 +268,8 @@ def test_the_optimal_policy_learns_acceptance_from_late_outcomes(kind: str, monk
 
 def test_a_placeholder_too_many_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "create_control", lambda *_: RandomControl())
-    longer = module._length
-    monkeypatch.setattr(module, "_length", lambda turns, name: min(longer(turns, name) + 1, K))
+    length = NativeScheduler._length
+    monkeypatch.setattr(NativeScheduler, "_length", lambda self, turns, name: min(length(self, turns, name) + 1, K))
     pipeline = Pipeline("async")
     pipeline.add("a", 1, 5, 40)
     with pytest.raises(AssertionError, match="a placeholder without a draft"):

@@ -47,7 +47,8 @@ def _optimal(config: PluginConfig, draft_length: OptimalDraftLength, max_step_to
         is_tree = proposer.drafts_trees
         num_positions = proposer.tree_size(draft_length.tokens)[0] if is_tree else draft_length.tokens
         half_life = draft_length.half_life
-        models.append(ProposerModel(num_positions, half_life, requests, is_tree=is_tree, cost_in_step=cost))
+        in_step = cost if proposer.is_native else None
+        models.append(ProposerModel(num_positions, half_life, requests, is_tree=is_tree, cost_in_step=in_step))
     return OptimalControl(models, requests, max_step_tokens, step_cost)
 
 
