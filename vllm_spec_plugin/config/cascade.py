@@ -55,9 +55,7 @@ class CascadeConfig(Section):
         for i, proposer in enumerate(self.proposers if any(each.is_native for each in self.proposers) else ()):
             last = i == len(self.proposers) - 1
             if last != proposer.is_native or not (last or proposer.drafts_from_text):
-                text = (
-                    f"got {show(proposer.method)}; allowed with method vllm: methods that draft from texts, then vllm"
-                )
+                text = f"got {show(proposer.method)}; allowed beside vllm: methods that draft from texts, then vllm"
                 conflicts([(f"proposers[{i}].method", text)])
             if not last and getattr(proposer, "draft_sampling", "greedy") != "greedy":
                 text = "got sample, but vLLM verifies, which takes certain drafts only; allowed: greedy"

@@ -249,7 +249,8 @@ def test_what_drafts_cannot_have_is_refused(
 ) -> None:
     if variable:
         monkeypatch.setenv(variable, "1")
-    result = run("check", write(tmp_path, GOOD), "--model", TARGET, *options)
+    file = write(tmp_path, f"proposer: {{method: draft_model, model: {model_path('draft')}}}")
+    result = run("check", file, "--model", TARGET, *options)
     assert result.exit_code == 2
     assert "OK" not in result.stdout
     [line] = result.stderr.splitlines()

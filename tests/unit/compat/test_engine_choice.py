@@ -102,6 +102,9 @@ def test_a_variable_that_asks_for_what_drafts_cannot_have(monkeypatch, variable,
 
 def test_drafts_from_texts_have_the_v2_runner_but_no_asynchronous_scheduling(monkeypatch):
     monkeypatch.setenv("VLLM_USE_V2_MODEL_RUNNER", "1")
+    monkeypatch.setattr(triton_utils, "HAS_TRITON", False)
+    assert "V2 needs Triton" in conflict(None, is_api_server=True, from_text=True)
+    monkeypatch.setattr(triton_utils, "HAS_TRITON", True)
     assert conflict(None, is_api_server=True, from_text=True) == ""
     found = conflict(True, is_api_server=True, from_text=True)
     assert found.startswith("--async-scheduling: the plugin drafts after the last step's tokens")

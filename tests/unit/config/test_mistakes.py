@@ -8,8 +8,8 @@ import yaml
 from tests.unit.config.cases import MEDUSA, NGRAM, message_of
 from vllm_spec_plugin.proposers import registry
 
-MEMBERS = ", ".join(sorted(map(registry.method_of, registry.BUNDLED)))
-METHODS = f"cascade, {MEMBERS}, vllm"
+MEMBERS = ", ".join([*sorted(map(registry.method_of, registry.BUNDLED)), "vllm"])
+METHODS = f"cascade, {MEMBERS}"
 # What a file says, in one line, and below it the message, in which METHODS and MEMBERS stand for these.
 MISTAKES = """
 proposer: {method: ngram, min_order: 99}
@@ -121,6 +121,14 @@ proposer: {method: cascade, proposers: [{method: ngram}, {method: cascade, propo
     proposer.proposers[1].method: got the text 'cascade'; allowed: MEMBERS
 proposer: {method: cascade, proposers: [{method: ngram}, {method: ngram}]}
     proposer.proposers[1].method: got the text 'ngram' a second time; allowed: each method once
+proposer: {method: cascade, proposers: [{method: vllm, config: {method: mtp}}, {method: ngram}]}
+    proposer.proposers[0].method: got the text 'vllm'; allowed beside vllm: methods that draft from texts, then vllm
+proposer: {method: cascade, proposers: [{method: draft_model, model: x}, {method: vllm, config: {method: mtp}}]}
+    proposer.proposers[0].method: got the text 'draft_model'; allowed beside vllm: methods that draft from texts, then
+    vllm
+proposer: {method: cascade, proposers: [{method: ngram, draft_sampling: sample}, {method: vllm, config: {method: mtp}}]}
+    proposer.proposers[0].draft_sampling: got sample, but vLLM verifies, which takes certain drafts only; allowed:
+    greedy
 proposer: {method: cascade, proposers: [{method: ngram, min_order: 0}, {method: medusa, model: org/heads}]}
     proposer.proposers[0].min_order: got 0; allowed: a whole number from 1 to 16
 proposer: {method: cascade, proposers: [{method: ngram, tree: null}, {method: medusa, model: org/heads}]}
