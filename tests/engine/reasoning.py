@@ -1,4 +1,4 @@
-"""A reasoning parser for the bundled target, which does not reason: all before the first " yield" counts as that."""
+"""Reasoning parsers for the bundled target, which does not reason: all before a word counts as that."""
 
 from vllm.reasoning import ReasoningParserManager
 from vllm.reasoning.basic_parsers import BaseThinkingReasoningParser
@@ -17,3 +17,12 @@ class YieldParser(BaseThinkingReasoningParser):
     @property
     def end_token(self) -> str:
         return "Ġyield"
+
+
+@ReasoningParserManager.register_module("list")
+class ListParser(YieldParser):
+    """Reasoning ends at " list"."""
+
+    @property
+    def end_token(self) -> str:
+        return "Ġlist"
