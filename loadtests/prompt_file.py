@@ -17,7 +17,6 @@ def prompts_of(scenario: str, given: str = "") -> tuple[GivenPrompt, ...]:
     """Prompts of a scenario, read once per process.
 
     Args:
-        scenario: its name.
         given: file that replaces the scenario's own; empty for none.
 
     Raises:
@@ -30,8 +29,6 @@ def request_of(prompt: GivenPrompt, model: str, options: Mapping[str, Any]) -> t
     """URL path and body of a prompt's request.
 
     Args:
-        prompt: a text to complete or a chat to answer.
-        model: name of the served model.
         options: further fields; the prompt's own replace them.
     """
     own = prompt.model_dump(include=_KEYS, exclude_none=True)

@@ -21,7 +21,6 @@ class Samples:
         measures: requests that ended, by scenario.
         users: time and change of the number of users, in no order.
         in_flight: time and change of the number of open requests, in no order.
-        current: the samples of the test that runs in this process.
     """
 
     current: ClassVar["Samples"]

@@ -53,7 +53,6 @@ class Trial:
 
     Attributes:
         rate: requests per second that were sent, on average of the Poisson process.
-        requests: number of requests that were sent.
         ttft: p95 of the time to first token, in seconds; None if unknown.
         tpot: p95 of the time per output token, in seconds; None if unknown.
         acceptance_length: tokens per step with a draft; None without drafts.
@@ -105,10 +104,8 @@ def highest_rates(
     """Searches the highest rate of each arm; the arms take turns, so that slow changes of the machine meet all alike.
 
     Args:
-        arms: names.
         attempt: whether an arm passes at a rate.
         first: rate to begin with; doubled while it passes, halved while it fails.
-        most: highest rate to try.
         precision: the result and the lowest failing rate differ by at most this share of the result.
 
     Returns:
@@ -171,7 +168,6 @@ def report_of(
     """Makes the report.
 
     Args:
-        model: name of the model.
         goals: limits that a trial keeps or misses.
         highest: highest rate that passed, by arm.
         trials: all trials, by arm.

@@ -71,11 +71,7 @@ class LoadUser(User):
 
 
 class ClosedLoopUser(LoadUser):
-    """Sends a request, reads its response to the end, waits for the think time, and repeats.
-
-    Attributes:
-        scenario: name of its file of prompts, and in reports.
-    """
+    """Sends a request, reads its response to the end, waits for the think time, and repeats."""
 
     abstract = True
     scenario: str

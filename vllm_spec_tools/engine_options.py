@@ -14,8 +14,6 @@ def engine_options(arguments: Sequence[str], own: Mapping[str, str], *, enforce_
     """Keyword arguments of `vllm.LLM` from engine options of `vllm serve`, or `name=value`.
 
     Args:
-        arguments: what follows `--` on the command line.
-        own: what the command sets itself, and what to do instead.
         enforce_eager: whether the command was given its own --enforce-eager.
 
     Raises:

@@ -26,9 +26,7 @@ class Need:
     """The least memory of an engine, in bytes of all its devices together.
 
     Attributes:
-        weights: of the target and of what drafts.
         kv: KV cache of one text of `tokens` tokens.
-        tokens: longest text.
     """
 
     weights: float
@@ -81,7 +79,6 @@ def kv_bytes(config: Any, tokens: int, item: float) -> float:
 
     Args:
         config: of the model's text part; None takes nothing.
-        tokens: length of the text.
         item: bytes of a number in the cache.
     """
     layers = getattr(config, "num_hidden_layers", None)
@@ -103,7 +100,6 @@ def need_of(target: str, drafts: Sequence[str], options: Mapping[str, Any], on_c
     Args:
         target: folder or hub name.
         drafts: folders or hub names of draft models and heads.
-        options: of the engine, keyword arguments of `vllm.LLM`.
         on_cpu: whether vLLM is its CPU build.
     """
     dtype = str(options.get("dtype", "auto"))
@@ -135,7 +131,6 @@ def check_memory(
 
     Args:
         needs: of the engines, by name; None is not known, and fits.
-        options: of all engines, keyword arguments of `vllm.LLM`.
         device: see `compat.engine_args.device_memory`.
         one_at_a_time: whether engines run one after the other.
         fewer: how to have fewer engines, for the message; empty if there is no way.

@@ -119,7 +119,6 @@ class Server:
     """A running `vllm serve`, as a context manager: answering when entered, gone when left.
 
     Attributes:
-        model: the name to give in requests.
         base_url: scheme, host and port, without a trailing slash or "/v1".
         log_path: where the server's output goes. A log of its own choosing is deleted after a clean run.
     """
@@ -142,7 +141,6 @@ class Server:
             model: a folder, or a name on the Hugging Face hub.
             speculative_config: a path to a plugin.yaml, or JSON; None serves without speculation.
             port: 0 for one that is free.
-            extra_args: further `vllm serve` arguments.
             environment: variables to set on top of `serving_environment`.
             timeout: seconds to wait for the server's first answer.
             log_path: file for the server's output; replaced if it exists.

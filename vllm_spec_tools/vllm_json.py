@@ -22,7 +22,6 @@ class Converted(NamedTuple):
     """A configuration made of vLLM's JSON.
 
     Attributes:
-        config: sections of a valid plugin.yaml.
         notes: what differs from the JSON, one line each.
     """
 
@@ -35,7 +34,6 @@ def convert_native(given: Mapping[str, Any], source: str) -> Converted:
 
     Args:
         given: the JSON object.
-        source: its name in messages.
 
     Raises:
         ConfigError: a key is unknown to vLLM, or settings conflict; lists every mistake.
@@ -73,7 +71,6 @@ def convert(given: Mapping[str, Any], source: str) -> Converted:
 
     Args:
         given: the JSON object.
-        source: its name in messages.
 
     Raises:
         ConfigError: a key is unknown to vLLM, or cannot be converted; lists every mistake.

@@ -18,9 +18,6 @@ def run_profile(profile: str, base_url: str, settings: Settings, *, has_plugin: 
     """Runs a load profile and checks the result.
 
     Args:
-        profile: name of the load profile.
-        base_url: URL of the server.
-        settings: users, time and folder.
         has_plugin: whether the server has the plugin, which counts faults of proposers.
     """
     prefix = settings.out / profile
@@ -44,8 +41,6 @@ def load_checks(
     """Checks a load profile.
 
     Args:
-        part: name of the load profile.
-        report: the report of the load test.
         exit_status: Locust's exit status; None if it had to be killed.
         has_plugin: whether the server has the plugin.
     """

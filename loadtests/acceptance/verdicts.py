@@ -18,14 +18,7 @@ class Settings:
     """Settings of all parts.
 
     Attributes:
-        config: plugin.yaml to serve.
         users: most users of a load profile.
-        processes: Locust's worker processes.
-        seconds: length of a load profile.
-        chaos_seconds: length of the chaos.
-        out: folder for all files.
-        console: console for progress.
-        ranks: tensor-parallel size of the servers with speculation.
     """
 
     config: Path
@@ -61,9 +54,7 @@ class Verdict:
 
     Attributes:
         part: part of the test, such as "ramp".
-        check: what must hold.
         passed: whether it holds.
-        figures: what was measured.
     """
 
     part: str
@@ -84,7 +75,6 @@ def report_of(verdicts: Sequence[Verdict], seconds: float, origin: Mapping[str, 
     """Makes the report; its data say `passed` if at least one check was made and all passed.
 
     Args:
-        verdicts: of all checks.
         seconds: time that the test took.
         origin: what `provenance` gives.
     """

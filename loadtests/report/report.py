@@ -26,7 +26,6 @@ def report_of(result: Result, origin: Mapping[str, Any]) -> Report:
     """Makes the report.
 
     Args:
-        result: of the load test.
         origin: what `provenance` gives.
     """
     processes = f" by {result.workers} worker processes" if result.workers else ""

@@ -15,7 +15,6 @@ class Result:
     """A finished load test. Times are seconds of the clock of `started`.
 
     Attributes:
-        model: name of the model.
         host: URL of the server, without credentials.
         started: time of the beginning.
         options: options of the test, without secrets.
@@ -26,7 +25,6 @@ class Result:
         sent: number of requests that were sent; those given up at the end have no measures.
         server: increase of the server's counters; None if its `/metrics` cannot be read.
         workers: number of Locust's worker processes; 0 if there is one process only.
-        missing_workers: number of workers whose last samples are missing.
     """
 
     model: str

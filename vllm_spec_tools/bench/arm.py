@@ -22,7 +22,6 @@ class Arm(EngineChild):
         """Starts the process.
 
         Args:
-            name: of the arm in the report.
             arguments: see `arm_process.Session`.
             environment: of the process, whole.
             folder: for its log; made.

@@ -33,7 +33,6 @@ class Choice(NamedTuple):
     """An arm as given on the command line.
 
     Attributes:
-        name: of the arm in reports.
         kind: "none"; "optimal" and "fixed": the plugin; "stock": vLLM's own speculation; "native": the same drafter
             with method vllm; "file": a plugin.yaml; "off": the same with drafts off in every request.
         tokens: K of "fixed", where 0 is the plugin with drafts off.
@@ -115,8 +114,6 @@ def plan_arms(choices: Sequence[Choice], base: Base, optimal_tokens: int, folder
     """Returns the arms by name, in order.
 
     Args:
-        choices: which.
-        base: the configuration with the proposer.
         optimal_tokens: most that `optimal` drafts.
         folder: where files may be written that the engines can read.
 

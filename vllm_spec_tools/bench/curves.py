@@ -47,7 +47,6 @@ class DraftingCost:
     """Seconds that a step's drafting takes, as a line.
 
     Attributes:
-        fixed: however many tokens are drafted.
         token: for each draft token of a request; requests of a step are drafted for together.
     """
 
@@ -69,7 +68,6 @@ def step_curve(steps: Iterable[Step], num_requests: int) -> StepCurve | None:
 
     Args:
         steps: of any jobs.
-        num_requests: number of requests of the steps that count.
     """
     times: dict[int, list[float]] = {}
     for step in whole_steps(steps, num_requests):

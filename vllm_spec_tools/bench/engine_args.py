@@ -46,9 +46,7 @@ def model_source(option: str, given: str | None, bundled: str) -> str:
     """What an option says of a model: an absolute path of a folder, or a name on the hub.
 
     Args:
-        option: its name, for messages.
         given: its value; None is the bundled model.
-        bundled: that one's name.
 
     Raises:
         ServerError: it is a path with nothing there.
@@ -73,9 +71,7 @@ def engine_arguments(
     """What an arm's engine is built with, see `arm.py`; on a CPU as `vllm-spec demo` serves.
 
     Args:
-        plan: the arm's.
         target: a folder's absolute path or a hub name.
-        seed: of the engine.
         enforce_eager: do not compile.
         memory: share of the device's memory for the engine; None is vLLM's default. A CPU's KV cache has a size of its
             own, see `serving.cpu_environment`.
@@ -100,7 +96,6 @@ def arm_environment(target: str, options: Mapping[str, Any] | None = None) -> di
 
     Args:
         target: a folder or a hub name.
-        options: of the engine, keyword arguments of `vllm.LLM`.
     """
     environment = serving_environment(target)
     if KV_SPACE not in os.environ and not {"gpu_memory_utilization", "kv_cache_memory_bytes"}.isdisjoint(options or ()):

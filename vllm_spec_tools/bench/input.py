@@ -36,9 +36,7 @@ def speculative_json(option: str, text: str, example: str) -> dict[str, Any]:
     """Reads one of vLLM's speculative configs.
 
     Args:
-        option: what it is given by, for messages.
         text: in JSON.
-        example: of what is allowed, for messages.
 
     Raises:
         UserError: it is no JSON, or names no method.

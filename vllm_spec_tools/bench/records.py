@@ -8,7 +8,6 @@ class Step:
     """One step of an engine.
 
     Attributes:
-        num_requests: requests that were in it.
         num_tokens: tokens that the target computed, drafts included.
         in_prompt: whether some of them were a prompt's.
         seconds: the whole step's, scheduling and output included.
@@ -30,9 +29,7 @@ class Job:
 
     Attributes:
         prompts: one per request.
-        temperature: of all.
         num_tokens: that each gets, whatever it says.
-        seed: of torch's default generator.
         spec_tokens: most draft tokens of each request, 0 is off; None is as the engine does.
         spec_method: the only proposer that may draft; None is any of the engine's.
         predictions: of each output, empty for none; none has one if there are none here.
@@ -52,14 +49,10 @@ class Answer:
     """What came of a job.
 
     Attributes:
-        seconds: from handing it over to its last token.
-        cpu_seconds: that the arm's process used meanwhile, all its threads together.
         prompt_token_ids: per request.
         token_ids: per request, its output.
         steps: in order.
         num_drafts: drafts that were verified, by vLLM's count.
-        num_draft_tokens: their tokens.
-        num_accepted_tokens: those of them that were accepted.
         accepted_by_position: number of accepted draft tokens by position, in trees by level.
     """
 

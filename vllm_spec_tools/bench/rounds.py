@@ -17,10 +17,7 @@ class Run(Generic[_Cell, _Answer]):
     """One arm's answer in one round.
 
     Attributes:
-        arm: name of the arm.
-        cell: workload and level of the job.
         round: counted from 0; all arms do the same job in it.
-        answer: result of the job.
         others: mean cores that other processes used meanwhile; None is not known.
     """
 
@@ -86,11 +83,8 @@ def run_rounds(
 
     Args:
         arms: names in order.
-        cells: workloads with levels.
         rounds: number of rounds, without the warm-up.
         do: runs the job of an arm, cell and round; its last argument is whether it is the warm-up.
-        describe: names a cell.
-        gate: chooses the moments.
         on_run: called before each run with the number of runs done and a description of the run.
         one_at_a_time: whether an arm runs all its cells of a round before the next arm; its jobs are not repeated.
 
@@ -125,8 +119,6 @@ class Results(Generic[_Cell]):
 
     Attributes:
         arms: names in order; the first is no speculation.
-        cells: workloads with levels.
-        rounds: number of rounds that all arms did.
         measurements: metrics by arm, workload, level and round.
         others: cores that other processes used, per run; empty where that is unknown.
     """
@@ -181,10 +173,7 @@ def results_of(
 
     Args:
         runs: at least a round of all arms and cells.
-        arms: names, no speculation first.
         cells: in order.
-        place: returns a cell's workload and level.
-        figures: returns the metrics of one run.
     """
     measurements, names = Measurements(), tuple(arms)
     for run in sorted(runs, key=lambda run: (cells.index(run.cell), names.index(run.arm))):

@@ -38,9 +38,6 @@ class Engines:
         Args:
             arms: by name.
             arguments: of each arm's engine.
-            environment: of the engines' processes.
-            folder: for their files.
-            console: prints which one starts.
             one_at_a_time: whether each ends before the next one starts; else arms of equal plans share one.
 
         Raises:
@@ -70,7 +67,6 @@ class Engines:
         """Returns an arm's engine; one at a time, one that has started for this round, after the one before ended.
 
         Args:
-            name: of the arm.
             number: of the round; None is outside of rounds.
 
         Raises:
@@ -112,11 +108,7 @@ def running_engines(
     Args:
         arms: by name.
         target: a folder's absolute path or a hub name.
-        seed: of the engines.
         enforce_eager: do not compile.
-        folder: for their files.
-        console: prints which one starts.
-        options: further arguments of `vllm.LLM`.
         one_at_a_time: start each when it is asked for; else all before the context is entered.
 
     Raises:

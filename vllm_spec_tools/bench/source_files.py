@@ -14,7 +14,6 @@ def changed_lines(lines: Sequence[str], others: Sequence[str], rng: random.Rando
     Args:
         lines: at least one.
         others: replacement lines; at least two different lines.
-        rng: chooses.
     """
     changed = list(lines)
     for i in rng.sample(range(len(lines)), max(1, round(CHANGED_LINES * len(lines)))):
@@ -26,8 +25,6 @@ def passages(sources: Sequence[str], num_lines: int, max_characters: int) -> tup
     """Returns a passage from the middle of each file that has one of that size.
 
     Args:
-        sources: texts of files.
-        num_lines: of a passage.
         max_characters: maximum length of a passage; longer ones are left out.
     """
     files = (text.splitlines(keepends=True) for text in sources)

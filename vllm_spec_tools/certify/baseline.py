@@ -40,11 +40,9 @@ class Sizes:
 
     Attributes:
         quick: fewer settings.
-        greedy: greedy requests.
         greedy_tokens: output tokens of each.
         sampling_prompts: prompts that are continued in each setting.
         samples: continuations of each prompt in each setting, a multiple of 25.
-        round: of these in a round.
         seconds: after which no further round of samples is begun.
         by_vllm: whether vLLM's own sampler verifies, which refuses some parameters.
     """
@@ -70,10 +68,6 @@ class Work:
     Attributes:
         greedy: requests at temperature 0.
         json: requests with a schema; empty without a tokenizer.
-        seeded: requests with seeds.
-        company: requests beside them.
-        prompts: that are sampled from.
-        settings: that are sampled with.
         predictions: by prompt, outputs that samples are given as predictions; empty is none.
     """
 
@@ -91,13 +85,10 @@ class Baseline:
     """Outputs and probabilities of the engine without speculation.
 
     Attributes:
-        facts: of the engine.
         tolerance: of logits, see `greedy.TOLERANCES`.
-        work: the requests of all checks.
         greedy: result of the greedy requests, with the two highest logits at each token.
         json: result of the requests with a schema; None if there are none.
         samples: per setting, each continuation with its prompt.
-        law: the target's.
         control: its samples against the law: what the tests say where nothing is speculated.
     """
 
@@ -135,7 +126,6 @@ def run_baseline(
     Args:
         engine: without speculation, with `law.RAW_LOGITS`.
         given: the user's prompts, None if there are none.
-        sizes: how much is done.
         tolerance: of logits; None is the dtype's.
         say: called with each stage's name.
     """

@@ -39,7 +39,6 @@ class EngineProcess(EngineChild):
             folder: for its files; made.
             environment: of the process, whole.
             timeout: seconds that a job may take, the engine's start included.
-            python: the interpreter's command.
         """
         command = [*python, "-m", "vllm_spec_tools.certify.engine_process"]
         super().__init__("the engine", command, arguments, folder, environment, timeout)

@@ -15,7 +15,6 @@ class Request:
     """One request.
 
     Attributes:
-        prompt: token ids.
         params: keyword arguments of vLLM's `SamplingParams`; "structured_outputs" may be a dict of the
             keyword arguments of `StructuredOutputsParams`. With "flat_logprobs" the logprobs of the output are
             returned as `Output.rows`.
@@ -49,10 +48,7 @@ class Output:
     """One of a request's outputs.
 
     Attributes:
-        token_ids: of the output.
         text: of the output; empty where detokenisation is off.
-        finish_reason: vLLM's.
-        stop_reason: vLLM's.
         logprobs: per output token, token id to logprob; None if not requested.
         rows: per output token [vocab_size], the logprobs by token id; None if not requested.
         steps: how many tokens each engine step gave; empty without `Job.by_step`.

@@ -30,7 +30,6 @@ class Law:
 
         Args:
             rows: per (prompt, prefix) [vocab_size], raw logits.
-            rounding: error of the logits that is to be reckoned with.
         """
         self._rows, self._rounding = rows, rounding
 
@@ -71,7 +70,6 @@ def read_law(engine: RunsJobs, seen: Mapping[tuple[Tokens, Tokens], int], vocab_
     Args:
         engine: without speculation.
         seen: how often each (prompt, prefix) was seen in samples of its own.
-        vocab_size: of the model.
         rounding: see `Law`.
     """
     max_rows = max(1, min(_MAX_ROWS, _MAX_NUMBERS // vocab_size))

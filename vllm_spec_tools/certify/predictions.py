@@ -11,7 +11,6 @@ def predicting(requests: Sequence[Request], outputs: Sequence[Sequence[int]]) ->
     """Returns the requests: of three the first has an output as its prediction, the second one turned round.
 
     Args:
-        requests: of a check.
         outputs: known ones, one per request; fewer are repeated.
     """
     found = []

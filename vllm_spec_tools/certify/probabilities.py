@@ -18,8 +18,6 @@ def probabilities(
 
     Args:
         logits: [len(outputs), vocab_size], the target's after prompt and output.
-        prompt: token ids.
-        outputs: token ids so far.
         params: as for `SamplingParams`.
         slack: see `truncated`.
     """

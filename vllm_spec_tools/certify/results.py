@@ -11,13 +11,7 @@ class Check:
     """One check of one engine.
 
     Attributes:
-        name: of the check.
-        engine: how the engine was started, as the report calls it.
         outcome: not tested where there were too few drafts to say anything.
-        detail: figures and findings, for people.
-        drafted: draft tokens that were verified.
-        accepted: draft tokens that were accepted.
-        outputs: outputs compared, or continuations sampled.
         p_value: always-valid p-value against the target's law; None where nothing is drawn.
         p_two_samples: the same against the engine without speculation.
         p_chi_square: asymptotic p-value of the same counts, for comparison; decides nothing.
@@ -47,10 +41,7 @@ class Report:
         checks: in order.
         false_alarm: probability that one of the p-values is below its threshold though the outputs are exact.
         threshold: for each p-value.
-        tolerance: of logits, within which greedy outputs may differ.
         seconds: the whole took.
-        facts: of the engine: device, dtype and sizes.
-        provenance: versions, machine and arguments.
     """
 
     checks: tuple[Check, ...]

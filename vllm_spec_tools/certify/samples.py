@@ -42,9 +42,6 @@ class Samples:
     Attributes:
         counts: per prompt and stratum, per prefix, how often each token followed.
         two: per prompt, the test against the other engine's.
-        num_outputs: continuations.
-        drafted: draft tokens that were verified.
-        accepted: draft tokens that were accepted.
         log_e: maximum evidence against the target's law after any round.
         log_e_two: maximum evidence against the other engine's after any round.
     """
@@ -163,8 +160,6 @@ def draw(
 
     Args:
         engine: any.
-        prompts: token ids.
-        params: of the setting.
         size: continuations of each prompt, a multiple of 25.
         number: of the round; no two rounds draw alike.
         predictions: by prompt; see `predicting`.

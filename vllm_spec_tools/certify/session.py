@@ -43,8 +43,6 @@ class Certification:
         context: longest text of the model; None is not known.
         options: further keyword arguments of `vllm.LLM`, which win over the ones chosen here.
         prompts: the user's; None are the built-in ones.
-        sizes: how much is done.
-        false_alarm: total probability of a false alarm.
         tolerance: of logits; None is the dtype's.
         enforce_eager: do not compile.
     """
@@ -64,9 +62,6 @@ def certify(plan: Certification, folder: Path, provenance: dict[str, Any], say: 
     """Runs all checks.
 
     Args:
-        plan: what is certified.
-        folder: for files of the engines.
-        provenance: for the report.
         say: called with each stage's name, from several threads.
 
     Raises:

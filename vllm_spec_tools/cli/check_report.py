@@ -18,7 +18,6 @@ def as_data(files: "Sequence[Checked]", served: "Checked | None", facts: Any) ->
     """Builds a JSON object of all results.
 
     Args:
-        files: checked files.
         served: result for the model; None without `--model`.
         facts: vLLM's `ModelConfig`; None if it was not read.
     """

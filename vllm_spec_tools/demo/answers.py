@@ -25,8 +25,6 @@ class Piece(NamedTuple):
 
     Attributes:
         seconds: since the request was sent.
-        text: of this piece alone.
-        tokens: output tokens so far.
     """
 
     seconds: float
@@ -40,7 +38,6 @@ class Answer:
 
     Attributes:
         pieces: in order.
-        seconds: from sending the request to the end of the stream.
     """
 
     pieces: Sequence[Piece]

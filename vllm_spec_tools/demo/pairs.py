@@ -25,7 +25,6 @@ class Pair:
     Attributes:
         prompt: index of the prompt.
         plain: without speculation.
-        drafted: with speculation.
         cpu_seconds: used meanwhile by both servers and this process, all cores together.
         others: cores that other processes used meanwhile; None is not known.
     """
@@ -103,8 +102,6 @@ def ask_in_pairs(
     """Measures each prompt `rounds` times, the servers taking turns at being first.
 
     Args:
-        servers: all running.
-        prompts: to complete greedily.
         rounds: pairs of each prompt.
         max_tokens: maximum output tokens of each answer.
         gate: repeats pairs that other processes disturbed.

@@ -31,8 +31,6 @@ class View:
 
         Args:
             console: where to draw.
-            prompts: of the pairs.
-            total: number of pairs to come.
             clock: returns the time in seconds.
         """
         self._console, self._prompts, self._total, self._clock = console, prompts, total, clock

@@ -34,11 +34,7 @@ async def streamed(
     """The server-sent events of a response.
 
     Args:
-        request: what is answered.
         tokens: of the whole output.
-        plan: when which of them leave.
-        wire: how they are worded.
-        engine: runs the request and counts its steps.
 
     Yields:
         Whole events, in vLLM's order; `CUT` last if the plan says so.

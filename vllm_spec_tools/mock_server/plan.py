@@ -64,7 +64,6 @@ def plan_response(options: MockOptions, number: int, num_tokens: int) -> Plan:
     number, not its prompt: a load test that repeats one prompt meets all sizes.
 
     Args:
-        options: of the server.
         number: of the request, from 0.
         num_tokens: of the output, at least 1.
     """

@@ -17,13 +17,9 @@ class Generation:
     """A checked request of either API.
 
     Attributes:
-        model: as the client named it.
         prompt: token ids, at least one.
         max_tokens: how many tokens it gets; a mock text does not end by itself.
-        stream: in chunks.
         include_usage: whether a last chunk has the usage.
-        continuous_usage: all chunks tell it.
-        return_token_ids: chunks tell their tokens.
         speculates: whether tokens are drafted; not with `"vllm_xargs": {"spec": "off"}`, the plugin's option.
     """
 

@@ -24,7 +24,6 @@ class MockServer:
     """A mock server in a thread of this process, as a context manager: answering when entered, gone when left.
 
     Attributes:
-        options: as given.
         port: that is listened on, once entered.
     """
 
@@ -84,7 +83,6 @@ def run_mock_server(options: MockOptions, say: Callable[[str], None]) -> None:
 
     Args:
         options: what and where.
-        say: called with the server's URL when it listens.
 
     Raises:
         UserError: its address cannot be listened on.

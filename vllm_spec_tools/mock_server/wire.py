@@ -12,9 +12,7 @@ class Identity:
     """What all parts of a response say about it.
 
     Attributes:
-        id: of the request.
         created: seconds since the epoch.
-        model: its name.
     """
 
     id: str

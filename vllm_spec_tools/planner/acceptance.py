@@ -13,7 +13,6 @@ class Acceptance:
     """Counts over decode steps.
 
     Attributes:
-        request_steps: number of requests, added up over steps.
         drafts: number of drafts; suffixes have none where nothing matches.
         accepted: number of accepted draft tokens by position, in trees by level.
     """

@@ -24,7 +24,6 @@ class Heads:
 
     Attributes:
         model: their folder's absolute path, or a hub name.
-        config: what the folder says of them.
     """
 
     model: str
@@ -36,8 +35,6 @@ class Candidate:
     """A proposer that could be switched on.
 
     Attributes:
-        name: as it is called in the report.
-        proposer: the section of a plugin.yaml.
         lengths: numbers of draft tokens that are measured, rising; of a tree its size.
         method: method in requests, for an engine with several proposers; None is the engine's own.
         is_tree: whether its drafts are verified whole or not at all.
@@ -57,14 +54,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Engine:
-    """An engine in which candidates are measured, with drafts of fixed length; requests set shorter ones.
-
-    Attributes:
-        name: as it is called while it runs.
-        proposer: the section of its plugin.yaml.
-        tokens: its draft length.
-        candidates: what is measured in it.
-    """
+    """An engine in which candidates are measured, with drafts of fixed length; requests set shorter ones."""
 
     name: str
     proposer: dict[str, Any]
@@ -99,7 +89,6 @@ def chain_engines(
     Args:
         draft: the draft model's path or name; None is without.
         heads: Medusa heads; None is without.
-        tokens: the longest draft.
         eagle3: an EAGLE-3 head's path or name; None is without.
         natives: vLLM's own drafters, speculative configs without a number of tokens.
         has_predictions: whether requests predict their outputs.

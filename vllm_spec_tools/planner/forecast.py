@@ -35,7 +35,6 @@ class Forecast:
     """What is expected of a candidate.
 
     Attributes:
-        candidate: which.
         costs: by concurrency.
         all: by concurrency, without drafts first, then with every draft length from 1, or with the tree.
         limits: by concurrency.

@@ -27,7 +27,6 @@ class Sizes:
     Attributes:
         levels: requests at once.
         rounds: how often everything is done; each round has other prompts, where there are enough.
-        seed: of the first round.
         one_at_a_time: whether an engine does all its jobs of a round before the next one.
     """
 
@@ -67,11 +66,7 @@ def measure(
     """Warms up, and runs the rounds.
 
     Args:
-        engine: that drafts.
         arm_of: returns the running engine of a name, `NONE` or the engine's.
-        prompts: the traffic.
-        sizes: how much.
-        machine: chooses the moments.
         on_run: called with each run's name before it starts.
 
     Raises:

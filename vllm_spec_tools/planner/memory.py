@@ -54,7 +54,6 @@ def memory_of(
     """What the target takes, and each candidate beside it, by name.
 
     Args:
-        model: the target.
         draft: the draft model; None is without.
         heads: Medusa heads; None is without.
         facts: per engine, see `Session.facts`; `samples.NONE` among them.

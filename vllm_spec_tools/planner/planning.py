@@ -42,13 +42,10 @@ class Wanted:
         model: that is served, a folder's absolute path or a hub name.
         draft: a draft model, likewise; None is without.
         heads: Medusa heads; None is without.
-        tokens: the longest draft.
-        sizes: how much is measured.
         is_verified: whether the best is run against no speculation in the end.
         enforce_eager: do not compile the models.
         eagle3: an EAGLE-3 head, like `draft`.
         natives: vLLM's own drafters, speculative configs without a number of tokens.
-        options: of the engines, keyword arguments of `vllm.LLM`.
     """
 
     model: str
@@ -74,9 +71,6 @@ def make_plan(
     """Measures, predicts, verifies and recommends.
 
     Args:
-        wanted: what.
-        prompts: the traffic.
-        provenance: what `report.provenance.provenance` gives, with the model served.
         folder: where files may be written that the engines can read.
         noise_budget: seconds of waiting for a quiet machine and of repeating, half of it for the final run.
         console: where progress is shown.

@@ -20,7 +20,6 @@ def plugin_yaml(choice: Forecast, verdict: Verdict | None, provenance: Mapping[s
     Args:
         choice: what it switches on; at least one draft token.
         verdict: the answer; None if it is not known yet.
-        provenance: what `report.provenance.provenance` gives, with the model served.
     """
     machine, model = provenance["machine"], provenance["model"]
     lines = [
@@ -58,9 +57,7 @@ def write_plugin_yaml(results: Results, origin: Mapping[str, Any], path: Path, *
     """Writes the recommended file if the answer is to speculate.
 
     Args:
-        results: of the plan.
         origin: what `provenance` gives, and "model", the model served.
-        path: file to write.
         anyway: whether to write it also if the answer is not to speculate.
 
     Returns:

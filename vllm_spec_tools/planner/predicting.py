@@ -19,7 +19,6 @@ class Costs:
         plain_step: a step with one token per request, without speculation.
         plain_prompt: by how much a step is longer for a prompt in it, without speculation.
         curve: the target's step by tokens.
-        drafting: of a step.
         prompt: by how much a step is longer for a prompt in it, with what the proposer does of it.
     """
 
@@ -36,7 +35,6 @@ class Load:
     """A workload and how a candidate's drafts fare in it.
 
     Attributes:
-        share: of the traffic's requests.
         num_tokens: output tokens of each.
         by_length: acceptance by draft length, at least one.
     """
@@ -61,12 +59,8 @@ class Prediction:
 
     Attributes:
         tokens: the draft length; 0 is none.
-        tokens_per_step: output tokens of a request in a step.
-        step_seconds: with drafting.
-        draft_seconds: of which drafting.
         decode_speedup: of the steps alone, which is theorem 3.8 with measured costs and acceptance.
         speedup: of tokens per second, prompts included.
-        tokens_per_second: of all requests together.
         ttft: seconds of a step with a prompt in it.
         tpot: seconds per output token of a request after its first, others' prompts included.
     """
@@ -89,7 +83,6 @@ def predict(costs: Costs, loads: Sequence[Load], tokens: int, *, is_tree: bool =
     steps after it. While it is at it, a prompt of each other stream makes one of these steps longer.
 
     Args:
-        costs: of the candidate.
         loads: at least one.
         tokens: draft tokens of a request, those of a whole tree; 0 is no speculation.
         is_tree: whether the draft is a tree; positions are its levels.

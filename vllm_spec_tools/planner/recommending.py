@@ -19,7 +19,6 @@ class Verdict:
 
     Attributes:
         is_on: whether speculation is to be switched on.
-        answer: in a sentence.
         reasons: what else is to be said, a sentence each.
     """
 
@@ -40,7 +39,6 @@ def verdict(choice: Forecast, verified: Mapping[int, Verified]) -> Verdict:
     counting alike, is at least 3 %, and more than rounds differ by; and none is slower by as much.
 
     Args:
-        choice: the best candidate.
         verified: what was measured of it, by concurrency; empty if nothing was.
     """
     predicted = {level: prediction.speedup for level, prediction in choice.best.items()}

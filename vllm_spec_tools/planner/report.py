@@ -37,7 +37,6 @@ def report_of(results: Results, origin: Mapping[str, Any]) -> Report:
     """Makes the report, the answer first.
 
     Args:
-        results: of the plan.
         origin: what `provenance` gives.
     """
     measured = Measurements()

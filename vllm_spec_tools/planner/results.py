@@ -15,13 +15,10 @@ class Results:
     """What was measured, expected, verified and recommended.
 
     Attributes:
-        workloads: of the traffic.
         levels: requests at once.
         measured: per engine, chains first; at least one.
         forecasts: per candidate.
-        choice: the best of them.
         verified: what was measured of it in a closed loop, by concurrency; empty if nothing was.
-        verdict: the answer.
         memory: of the target, and of each candidate beside it, by name.
         facts: per engine, what vLLM chose by itself.
         others: per job, the cores that other processes used meanwhile; empty where that is unknown.

@@ -30,10 +30,6 @@ class Sample:
     """A job that was done.
 
     Attributes:
-        setting: how its requests were drafted for.
-        workload: its name.
-        concurrency: its requests.
-        answer: what came of it.
         others: cores that other processes used meanwhile, on average; None is not known.
     """
 
@@ -49,8 +45,6 @@ class Measured:
     """What was measured of an engine, in turns with the one without speculation.
 
     Attributes:
-        engine: which.
-        samples: of both.
         first_tokens: seconds from asking to the first token of each request that joined others in a closed loop, by
             setting and concurrency.
     """

@@ -21,10 +21,7 @@ class Workload:
 
     Attributes:
         name: of the kind, with the temperature where the kind has several.
-        share: of the traffic's requests.
-        temperature: sampling temperature of its requests.
         num_tokens: that each gets, on average, rounded.
-        texts: the prompts.
         predictions: of each prompt's output; none has one if there are none here.
     """
 
@@ -42,7 +39,6 @@ def as_traffic(given: Sequence[GivenPrompt], model: str, temperature: float, num
     Args:
         given: at least one.
         model: that is served, a folder or a hub name.
-        temperature: of prompts that have none of their own.
         num_tokens: maximum output tokens of each, also where its own `max_tokens` is more.
 
     Raises:
@@ -95,9 +91,6 @@ def load_job(requests: Sequence[Request], streams: int, number: int, seed: int, 
 
     Args:
         requests: at least one; all come once before one comes again.
-        streams: requests in flight.
-        number: of the round.
-        seed: of the first round.
         num_requests: that each stream gets through, about.
     """
     rng = random.Random(f"{seed} {number} {streams}")

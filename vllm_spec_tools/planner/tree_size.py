@@ -21,11 +21,8 @@ class Chained:
     """How the heads' chains fare in a workload.
 
     Attributes:
-        share: of the traffic's requests.
         accuracy: per head and rank, as the heads say.
         paths: probabilities of ranks together, as the heads say, for requests of this temperature.
-        length: tokens of the chain that was measured here.
-        tokens_per_step: that it gave.
     """
 
     share: float
@@ -55,11 +52,7 @@ def tree_size(
     """The size whose best tree promises most.
 
     Args:
-        heads: what they say of themselves.
-        measured: of their chains.
-        workloads: of the traffic.
         levels: requests at once.
-        most: tokens of a tree.
 
     Raises:
         NoTreeError: the heads do not say how accurate they are, or a chain is as good as any tree.

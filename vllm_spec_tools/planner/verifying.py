@@ -59,9 +59,6 @@ def verify(
 
     Args:
         arm_of: returns the running engine of a name, `NONE` or `RECOMMENDED`.
-        prompts: the traffic.
-        sizes: how much.
-        machine: chooses the moments.
         on_run: called with each run's name before it starts.
 
     Raises:

@@ -40,7 +40,6 @@ class Line:
     """A line of a chart.
 
     Attributes:
-        name: entry of the legend.
         points: y by x; quartiles are drawn as error bars, None is left out.
         role: the reference is dotted, the main line is thick, both black.
     """
@@ -55,10 +54,6 @@ class Chart:
     """Lines over levels or over time.
 
     Attributes:
-        title: what it shows.
-        x_label: name and unit of the x axis.
-        y_label: name and unit of the y axis.
-        lines: the reference first.
         has_levels: whether x has few values, each with a tick on a logarithmic axis.
         sections: ends and names of sections of x, in order.
     """
@@ -128,8 +123,6 @@ class StackedBars:
     """Horizontal bars, one per arm, of parts that add up.
 
     Attributes:
-        title: what it shows.
-        x_label: name and unit of the x axis.
         parts: values by part and arm.
     """
 
@@ -190,7 +183,6 @@ class AnyChart(Protocol):
         """Draws into axes.
 
         Args:
-            axes: to draw into.
             styles: index of the style by name, for each name in `coloured`.
         """
 
@@ -208,8 +200,6 @@ def draw(charts: Sequence[AnyChart], title: str, subtitle: str) -> "Figure":
     Args:
         charts: at least one. Charts with names in common share a legend, and a name has one style in all of them;
             otherwise each has its own.
-        title: what is measured.
-        subtitle: models and machine.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure

@@ -20,8 +20,6 @@ class Spread:
     """A median and the quartiles around it.
 
     Attributes:
-        median: middle value.
-        low: lower quartile.
         high: upper quartile.
         error: half the 95% confidence interval of the mean (Student's); None for one value.
     """
@@ -90,12 +88,9 @@ class Measurement(NamedTuple):
     """One value.
 
     Attributes:
-        arm: what was measured, named for people.
-        workload: what it did.
         level: concurrent requests, or requests per second.
         round: counted from 0; all arms do the same in a round.
         metric: name of the figure; times are in seconds.
-        value: the figure.
     """
 
     arm: str

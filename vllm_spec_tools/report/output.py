@@ -38,14 +38,11 @@ class Report:
 
     Attributes:
         kind: the command, such as "bench".
-        title: what was measured.
-        provenance: what `provenance.provenance` gives.
         conclusion: the answer in sentences, before any table.
         tables: in order.
         charts: in order; none is no picture.
         notes: how it was measured and the limits, after the tables.
         problems: reasons not to trust it.
-        measurements: every value.
         data: further values for programs, as JSON takes them.
     """
 
@@ -76,7 +73,6 @@ def check_files(files: Files, option: str = "--{}") -> None:
     """Checks that files can be written, before anything is measured.
 
     Args:
-        files: requested files.
         option: name of the option of each format, with {} for its name.
 
     Raises:
@@ -157,7 +153,6 @@ def as_markdown(report: Report, picture: str | None) -> str:
     """Returns the page: conclusion, picture, tables, how it was measured.
 
     Args:
-        report: what was found.
         picture: address of the PNG from the page; None is none.
     """
     where = filter(None, [models_text(report.provenance)])
@@ -179,7 +174,6 @@ def as_html(report: Report, image: bytes | None) -> str:
     """Returns the page as one self-contained HTML file: no scripts, nothing from the net, all texts escaped.
 
     Args:
-        report: what was found.
         image: a PNG; None is none.
     """
     title = html.escape(report.title)

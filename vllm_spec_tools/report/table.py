@@ -18,9 +18,6 @@ class Table:
     """A table of a report.
 
     Attributes:
-        title: what it shows, with units.
-        header: names of its columns.
-        rows: cells, as many as the header has.
         note: explanation of its columns; empty is none.
         text_columns: number of leading columns that hold words; the others hold figures.
     """
@@ -68,11 +65,7 @@ def matrix(
     """Makes a table with a row per arm.
 
     Args:
-        title: its title.
-        arms: names of the rows.
-        columns: names of the columns of figures.
         show: gives the cell of an arm and the index of a column.
-        note: its note.
     """
     return Table(title, ["arm", *columns], [[arm, *(show(arm, i) for i in range(len(columns)))] for arm in arms], note)
 
@@ -86,8 +79,6 @@ def new_table(title: str, headers: Iterable[str], words: Iterable[str] = ("arm",
     """Makes a terminal table without rows.
 
     Args:
-        title: over it.
-        headers: of its columns.
         words: columns of words, which continue in a further line where there is no room; the others hold figures.
     """
     named: Collection[str] = list(words)

@@ -14,10 +14,6 @@ class Backbone:
     """A frozen causal language model.
 
     Attributes:
-        model: of transformers.
-        tokenizer: its own.
-        hidden_size: of the states that its output layer takes.
-        vocab_size: entries of its distributions.
         context: most tokens that it reads; None is not known.
         device: where it is.
     """

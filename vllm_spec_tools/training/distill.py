@@ -77,10 +77,8 @@ class OwnText:
         """At least `num_tokens` tokens written by the target, fewer only if there is nothing to go on from.
 
         Args:
-            documents: what prompts are cut from.
             num_tokens: how many; prompts do not count.
             temperature: 0 is greedy.
-            part: name that distinguishes this call's batches in the file.
             on_tokens: called with the number of tokens after every batch.
         """
         key = f"{part} {temperature:g}"

@@ -21,8 +21,6 @@ class Kind:
     """One kind.
 
     Attributes:
-        name: for people.
-        train: rows to learn from.
         held_out: rows of documents that no row of any kind's `train` is from, or goes on from.
     """
 

@@ -46,13 +46,7 @@ class History:
 
 
 class Training(Generic[Heads]):
-    """Heads, their optimiser, and where they are on their way.
-
-    Attributes:
-        heads: trained in place.
-        step: steps done.
-        history: of them.
-    """
+    """Heads, their optimiser, and where they are on their way."""
 
     def __init__(
         self,
@@ -64,10 +58,8 @@ class Training(Generic[Heads]):
         """Prepares to learn from `kinds`, rows of one temperature each, in equal shares.
 
         Args:
-            heads: to train.
             learn: adds the gradients of a batch to those of `heads`, given the share of steps done; returns the mean
                 loss of each token ahead.
-            kinds: rows.
             options: steps, batch size, learning rate and seed.
         """
         self._learn = learn
@@ -126,12 +118,9 @@ def run(
 
     Args:
         training: at any step.
-        steps: in all.
-        save: writes a checkpoint.
         save_every: steps between two.
         measure: appends to the history; also before the first and after the last step.
         measure_every: steps between two.
-        on_step: called with the number of steps and the smoothed loss.
     """
     smooth = math.nan
     with _interrupts_wait() as is_interrupted:

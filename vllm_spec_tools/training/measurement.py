@@ -102,9 +102,6 @@ def tokens_per_step(rows: Sequence[torch.Tensor]) -> float:
     A step at position t gains the token t+1 and as many of those after as the first heads get right; the next one is
     at the last token gained but one. That is what serving does: at temperature 0 exactly, at others because a certain
     draft is accepted if and only if the token drawn is equal.
-
-    Args:
-        rows: as in `Ranks.rows`.
     """
     steps = tokens = 0
     for row in rows:

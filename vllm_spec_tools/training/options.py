@@ -11,14 +11,10 @@ class RunOptions:
     Attributes:
         model: the target, a folder or a hub name.
         data: files, folders, or `stdlib`.
-        steps: optimiser steps.
         batch_tokens: tokens per step.
         learning_rate: the highest; None goes by the target's hidden size.
         max_length: tokens of a text that the target reads at once.
-        self_distill: tokens of the target's own text to make and learn from.
         temperatures: at which they are made, in equal shares.
-        dtype: of the saved weights.
-        seed: of everything drawn.
     """
 
     model: str

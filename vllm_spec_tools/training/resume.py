@@ -11,11 +11,7 @@ from vllm_spec_plugin.schema.errors import UserError, show
 
 
 class Checkpoint:
-    """The folder `checkpoint` in the folder that heads are trained into.
-
-    Attributes:
-        folder: it.
-    """
+    """The folder `checkpoint` in the folder that heads are trained into."""
 
     def __init__(self, out: Path, weights: str) -> None:
         """Takes the folder, and the name of the file of finished heads in it."""
@@ -27,10 +23,6 @@ class Checkpoint:
 
     def begin(self, arguments: dict[str, Any], *, restart: bool) -> None:
         """Makes the folder, or finds that of an interrupted run with the same arguments.
-
-        Args:
-            arguments: all that the result depends on.
-            restart: throw away what is there.
 
         Raises:
             UserError: there is a run with other arguments, or finished heads.

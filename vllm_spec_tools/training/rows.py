@@ -39,7 +39,6 @@ class Batch:
         tokens: [rows, length] int64, padded on the right with zeros: no token sees what comes after it.
         lengths: of each row, without the padding.
         firsts: `Row.first` of each.
-        temperature: of all of them.
     """
 
     tokens: torch.Tensor

@@ -34,12 +34,7 @@ def train_to_end(
 
     Args:
         training: what is trained, and by what.
-        rank: ranks the tokens of held-out rows.
         kinds: kinds of text; a part of their held-out rows is measured on the way.
-        options: of the run.
-        checkpoint: of an interrupted run, and for this one.
-        tasks: for progress.
-        begin: time at which this run began.
         before: seconds that earlier, interrupted runs took, if they came to no checkpoint.
 
     Returns:
@@ -84,16 +79,7 @@ def some(rows: Sequence[Row], num_tokens: int) -> list[Row]:
 def origin_of(
     command: str, options: RunOptions, data: Data, kinds: Sequence[Kind], seconds: float, backbone: Backbone
 ) -> dict[str, Any]:
-    """Returns the provenance of trained heads.
-
-    Args:
-        command: of `vllm-spec`.
-        options: of the run.
-        data: all texts.
-        kinds: kinds of text that there were to learn from.
-        seconds: time of training, with earlier runs that were interrupted.
-        backbone: the target.
-    """
+    """Returns the provenance of trained heads."""
     models, program = {"target": options.model}, f"vllm-spec {command}"
     return provenance(options.command_line(), options.seed, (), models, program, ("safetensors",)) | {
         "options": options.arguments(),

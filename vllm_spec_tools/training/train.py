@@ -43,8 +43,6 @@ def train_heads(
     Args:
         options: what to do; `heads` and `layers` are those of `start` if that is given, or fewer heads.
         out: gets config.json, the weights and, if anything was trained, training.png; on the way, `checkpoint`.
-        console: for progress and figures.
-        restart: forget an interrupted run, and replace heads that are there.
         files: further files for the report; its picture is training.png unless one is named.
 
     Raises:

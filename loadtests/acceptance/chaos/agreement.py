@@ -31,7 +31,6 @@ class Answer:
 
     Attributes:
         prompt: index of the prompt.
-        tokens: token ids of the output.
         error: empty for success.
     """
 

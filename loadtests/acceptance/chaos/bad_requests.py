@@ -11,8 +11,6 @@ class BadRequest:
     """An invalid request.
 
     Attributes:
-        name: what is invalid.
-        path: URL path of the API.
         body: JSON body of the request; bytes are sent as they are.
     """
 

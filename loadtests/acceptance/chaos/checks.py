@@ -40,7 +40,6 @@ def refusal_check(answers: Sequence[tuple[str, int]], kinds: int) -> Verdict:
 
     Args:
         answers: names of invalid requests, and the HTTP status of each response; 0 for none.
-        kinds: number of kinds.
     """
     wrong = [f"{status} for {name}" for name, status in answers if status != _REFUSED]
     tried = len({name for name, _ in answers})
@@ -76,7 +75,6 @@ def agreement_check(
         answers: any number per prompt.
         expected: outputs without speculation, by index of the prompt.
         top_two: log-probabilities of the two most likely tokens after a text, by token id.
-        dtype: of the served model, which decides the tolerance of ties.
     """
     outputs = [answer.tokens for answer in answers if not answer.error]
     wanted = [expected[answer.prompt] for answer in answers if not answer.error]

@@ -37,9 +37,7 @@ class Crowd:
     """Clients that send requests repeatedly, as a context manager.
 
     Attributes:
-        answers: answers to clients that stay.
         left_early: number of clients that left before the first token.
-        left_midway: number of clients that left within their stream.
         refusals: names of invalid requests, and the HTTP status of each response; 0 for none.
     """
 
@@ -47,11 +45,7 @@ class Crowd:
         """Creates the threads.
 
         Args:
-            base_url: URL of the server.
-            model: name of its model.
             prompts: prompts, each with one client that stays.
-            bad: requests that must be refused.
-            seed: seed of all random draws.
         """
         self.answers: list[Answer] = []
         self.left_early = self.left_midway = 0

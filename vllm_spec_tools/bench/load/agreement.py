@@ -29,7 +29,6 @@ def compare(
     """Compares what both arms wrote of each request at temperature 0; a faster one got further.
 
     Args:
-        ours: an arm's rounds with one workload and number of streams.
         theirs: the reference's outputs, token ids per request.
         jobs: what both did, by round.
         top_two: called only where outputs differ.

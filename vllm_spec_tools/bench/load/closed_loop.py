@@ -147,9 +147,6 @@ class _Streamed:
         began_measured: whether that was in the measured time.
         first, last: moments of its first and its latest tokens; of one that began before the measured time, the first
             that counts is the last one before it.
-        num_counted: tokens from that first one on.
-        token_ids: all of its output.
-        has_ended: with its last token.
     """
 
     asked: float

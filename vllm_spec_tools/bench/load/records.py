@@ -10,9 +10,6 @@ class Request:
     """A text to complete.
 
     Attributes:
-        kind: what it is an example of.
-        prompt: the text.
-        temperature: of its sampling.
         num_tokens: that it gets, whatever it says.
         prediction: of its output, which arms without `method: prediction` ignore; empty is none.
     """
@@ -48,7 +45,6 @@ class LoadJob:
     Attributes:
         streams: requests in flight at any time.
         phases: in order.
-        seed: of torch's default generator.
         spec_tokens: most draft tokens of each request, 0 is off; None is as the engine does.
         spec_method: the only proposer that may draft; None is any of the engine's.
     """
@@ -79,8 +75,6 @@ class Progress:
 
     Attributes:
         seconds: since each stream had its first token, at the end of each step that brought tokens.
-        tokens: output tokens from then on.
-        request_steps: over its steps, the requests that got tokens in them.
         ttft: seconds from sending a request to its first token, of requests sent in this time.
         tpot: seconds per output token as a user sees them, (last - first token's moment) / (tokens - 1), of requests
             that ended in this time, and of those in flight at its end that had at least 16 tokens: with one stream
@@ -110,8 +104,6 @@ class PhaseAnswer:
     Attributes:
         progress: step by step.
         num_drafts: drafts that were verified, by vLLM's count.
-        num_draft_tokens: their tokens.
-        num_accepted_tokens: those of them that were accepted.
     """
 
     progress: Progress

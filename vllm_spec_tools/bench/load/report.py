@@ -39,9 +39,6 @@ def report_of(results: SweepResults, provenance: Mapping[str, Any], rounds: int,
     """Makes the report.
 
     Args:
-        results: of the sweep.
-        provenance: what `provenance.provenance` gives, and more.
-        rounds: requested number of rounds.
         on_cpu: whether vLLM is its CPU build.
     """
     problems = []

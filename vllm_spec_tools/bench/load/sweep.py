@@ -36,11 +36,7 @@ class Plan:
     """What every arm does.
 
     Attributes:
-        cells: workloads with numbers of streams.
         texts: what requests are made of.
-        sizes: amounts of work.
-        rounds: number of rounds.
-        seed: of the first round.
     """
 
     cells: tuple[Cell, ...]
@@ -81,7 +77,6 @@ class SweepResults(Results[Cell]):
     """Findings of a sweep.
 
     Attributes:
-        fixed: arms that the best fixed draft length is chosen from.
         switches: phases of the workload `switching`, by streams.
         agreements: of greedy outputs with the first arm's, by arm, workload and streams.
     """

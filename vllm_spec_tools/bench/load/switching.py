@@ -17,7 +17,6 @@ class SwitchPhase:
     """A phase of the workload.
 
     Attributes:
-        kind: of its requests.
         rates: by arm, tokens per second of all streams in each window; medians of the rounds.
         best: the arm that was through with the phase first; median of the rounds.
         recovered: by arm, output tokens per stream before the first window in which, and in the one after, it is no
@@ -57,7 +56,6 @@ def switch_phases(runs: Sequence[LoadRun], arms: Sequence[str]) -> list[SwitchPh
     """Sums the rounds up.
 
     Args:
-        runs: of all arms with one number of streams.
         arms: each with at least one run.
     """
     phases = []

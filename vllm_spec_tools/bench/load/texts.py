@@ -67,12 +67,8 @@ def known_request(kind: str, texts: Texts, first: int, index: int, streams: int,
     start.
 
     Args:
-        kind: the workload.
         texts: what it is made of.
-        first: of the round's texts.
         index: of the request in its round, from 0.
-        streams: requests in flight.
-        num_tokens: of its output.
     """
     if kind == SAMPLES:
         return Request(kind, different(texts.prompts, first + index // NUM_SAMPLES), 1.0, num_tokens)

@@ -102,12 +102,8 @@ def load_job(
 
     Args:
         workload: one of `WORKLOADS`.
-        streams: requests in flight.
         number: of the round, from 0; each has other requests.
         texts: what requests are made of.
-        sizes: how much.
-        seed: of the first round.
-        is_warm_up: the same in short.
     """
     rng = random.Random(f"{seed} {number} {workload}")
     first = number * streams

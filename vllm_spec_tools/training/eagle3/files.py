@@ -24,12 +24,9 @@ def save_head(
     The target's embedding is not among them: vLLM uses the target's.
 
     Args:
-        head: the head.
         target_ids: [draft_vocab_size] int64, the target's token of each of the head's, ascending.
         folder: created if it does not exist.
-        dtype: data type of the saved weights.
         num_tokens: draft tokens that vLLM's own method drafts by default.
-        more: further keys of config.json: figures and provenance.
     """
     from safetensors.torch import save
 

@@ -38,8 +38,6 @@ class ChainLesson:
         """Reads the batch with the target.
 
         Args:
-            backbone: the target.
-            batch: rows of text.
             head: the head; its config names the auxiliary layers.
             target_ids: [draft_vocab_size] int64, the target's tokens that the head predicts.
             num_steps: tokens per chain.

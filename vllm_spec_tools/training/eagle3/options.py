@@ -10,7 +10,6 @@ class Eagle3Options(RunOptions):
     """The arguments of `vllm-spec train-eagle3` that decide what head comes out.
 
     Attributes:
-        draft_tokens: steps of the training-time test, tokens of the chains that the head learns to draft.
         draft_vocab: size of the head's vocabulary, the most frequent tokens; None is the target's, at most 32,000.
         aux_layers: ids of the target's layers whose hidden states the head takes; None spreads three.
     """

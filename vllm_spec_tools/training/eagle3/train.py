@@ -39,10 +39,7 @@ def train_head(
     """Trains a head, measures it on held-out text, and writes it in the speculators layout.
 
     Args:
-        options: what to do.
         out: gets config.json, the weights and training.png; on the way, `checkpoint`.
-        console: for progress and figures.
-        restart: forget an interrupted run, and replace a head that is there.
         files: further files for the report; its picture is training.png unless one is named.
 
     Returns:
