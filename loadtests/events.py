@@ -9,6 +9,8 @@ from locust import LoadTestShape, events
 from locust.runners import STATE_MISSING, MasterRunner, WorkerRunner
 
 from loadtests.options import (
+    PROFILES,
+    LoadProfile,
     add_options,
     check_options,
     files_of,
@@ -17,7 +19,6 @@ from loadtests.options import (
     slo_of,
     without_credentials,
 )
-from loadtests.profiles import PROFILES, LoadProfile
 from loadtests.prompt_file import prompts_of
 from loadtests.report.report import report_of
 from loadtests.report.result import Result

@@ -38,7 +38,7 @@ def ngram(
     from benchmarks.ngram import SYNTHETIC, TITLES, Known, fill, proposers, simulate, source_texts
     from benchmarks.ngram import synthetic_text as synthetic
     from vllm_spec_plugin.models import model_path
-    from vllm_spec_tools.cli.console import write_or_fail
+    from vllm_spec_tools.cli.errors import write_or_fail
     from vllm_spec_tools.demo.corpus import load_corpus
     from vllm_spec_tools.report import Measurements, Report, StackedBars, Table
     from vllm_spec_tools.report.provenance import provenance

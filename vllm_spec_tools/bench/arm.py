@@ -5,8 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from vllm_spec_tools.bench.load.records import LoadAnswer, LoadJob
-from vllm_spec_tools.bench.records import Answer, Job
+from vllm_spec_tools.bench.records import Answer, Job, LoadAnswer, LoadJob
 from vllm_spec_tools.engine_child import EngineChild, EngineError, Refusal, StartError
 
 
@@ -53,11 +52,6 @@ class Arm(EngineChild):
         """Runs a job of concurrent streams."""
         answer: LoadAnswer = self.ask(("load", job))
         return answer
-
-    def answers(self, prompts: Mapping[str, int]) -> list[str]:
-        """Answers prompts greedily in one batch; takes the number of output tokens of each."""
-        answers: list[str] = self.ask(("answers", dict(prompts)))
-        return answers
 
     def top_two(self, prompt: str, token_ids: Sequence[int]) -> dict[int, float]:
         """Log-probabilities of the two most likely tokens after a prompt and a beginning of its output, by token id."""

@@ -7,13 +7,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from vllm_spec_tools.certify import prompts as texts
-from vllm_spec_tools.certify.engines import RunsJobs
 from vllm_spec_tools.certify.greedy import tolerance_of
-from vllm_spec_tools.certify.jobs import Job, Output, Request, Result, Tokens
+from vllm_spec_tools.certify.jobs import Job, Output, Request, Result, RunsJobs, Tokens
 from vllm_spec_tools.certify.law import Law, read_law
-from vllm_spec_tools.certify.predictions import predicting
 from vllm_spec_tools.certify.samples import MAX_TOKENS, Samples, draw
-from vllm_spec_tools.certify.settings import Settings, sampling_settings
+from vllm_spec_tools.certify.settings import Settings, predicting, sampling_settings
 
 Say = Callable[[str], None]
 # What most models may be given: special tokens often come first or last.

@@ -15,12 +15,10 @@ from typing import Any
 
 from vllm_spec_tools.certify import chi_square, evidence
 from vllm_spec_tools.certify.chi_square import Test
-from vllm_spec_tools.certify.engines import RunsJobs
 from vllm_spec_tools.certify.evidence import TwoSamples
-from vllm_spec_tools.certify.jobs import Job, Output, Request, Tokens
+from vllm_spec_tools.certify.jobs import Job, Output, Request, RunsJobs, Tokens
 from vllm_spec_tools.certify.law import Law
-from vllm_spec_tools.certify.predictions import predicting
-from vllm_spec_tools.certify.settings import request_params
+from vllm_spec_tools.certify.settings import predicting, request_params
 
 # The first token of an output, which has no draft, and draft tokens 1 to 4.
 NUM_POSITIONS = 5

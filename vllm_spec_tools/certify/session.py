@@ -17,7 +17,7 @@ from vllm_spec_plugin.schema.errors import UserError
 from vllm_spec_tools.bench.engine_args import arm_environment
 from vllm_spec_tools.certify.baseline import Baseline, Say, Sizes, run_baseline
 from vllm_spec_tools.certify.checks import check_greedy, check_json, check_samples, check_seeds, sampling_check
-from vllm_spec_tools.certify.engines import EngineProcess
+from vllm_spec_tools.certify.jobs import EngineProcess
 from vllm_spec_tools.certify.law import RAW_LOGITS
 from vllm_spec_tools.certify.results import Check, Report
 from vllm_spec_tools.certify.settings import sampling_settings

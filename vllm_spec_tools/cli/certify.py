@@ -66,7 +66,7 @@ def certify(
     from vllm_spec_tools.certify.report import report_of
     from vllm_spec_tools.certify.session import Certification
     from vllm_spec_tools.certify.session import certify as run
-    from vllm_spec_tools.cli.console import new_console
+    from vllm_spec_tools.cli.errors import new_console
     from vllm_spec_tools.engine_options import SET_BY_COMMAND, engine_options, stock_config
     from vllm_spec_tools.memory import context_of
     from vllm_spec_tools.progress import shown_engines

@@ -112,7 +112,7 @@ def print_table(rows: list[tuple[str, str, str]]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from vllm_spec_tools.cli.console import new_console
+    from vllm_spec_tools.cli.errors import new_console
 
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True)

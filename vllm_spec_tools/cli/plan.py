@@ -88,15 +88,14 @@ def plan(
     from rich.markup import escape
 
     from vllm_spec_tools.bench.engine_args import model_source
-    from vllm_spec_tools.bench.input import whole_numbers
-    from vllm_spec_tools.cli.console import new_console, write_or_fail
-    from vllm_spec_tools.engine_options import SET_BY_COMMAND, engine_options
+    from vllm_spec_tools.cli.errors import new_console, write_or_fail
+    from vllm_spec_tools.engine_options import SET_BY_COMMAND, engine_options, whole_numbers
     from vllm_spec_tools.planner import planning
     from vllm_spec_tools.planner.candidates import native_name
     from vllm_spec_tools.planner.measuring import Sizes
     from vllm_spec_tools.planner.models import check_models, read_heads, read_natives
-    from vllm_spec_tools.planner.plugin_yaml import write_plugin_yaml
     from vllm_spec_tools.planner.report import report_of
+    from vllm_spec_tools.planner.results import write_plugin_yaml
     from vllm_spec_tools.planner.traffic import as_traffic
     from vllm_spec_tools.prompts import read_prompts
     from vllm_spec_tools.report.output import check_output

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from vllm_spec_tools.planner.candidates import PREDICTION, SUFFIX
 from vllm_spec_tools.planner.forecast import Forecast
-from vllm_spec_tools.planner.verifying import Verified
+from vllm_spec_tools.planner.measuring import Verified
 from vllm_spec_tools.report import plural
 
 # Less than that over no speculation is not worth another thing to look after, nor told from nothing by a short run.

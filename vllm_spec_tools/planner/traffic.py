@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from vllm_spec_plugin.proposers.model_source import ModelSource, UnreadableError, read_facts
 from vllm_spec_plugin.schema.errors import UserError
-from vllm_spec_tools.bench.load.records import LoadJob, Phase, Request
+from vllm_spec_tools.bench.records import LoadJob, Phase, Request
 from vllm_spec_tools.prompts import GivenPrompt, load_tokenizer
 
 _LEAST_TOKENS = 2

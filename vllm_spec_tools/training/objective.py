@@ -102,14 +102,6 @@ class Lesson:
             total += losses
         return total / max(1, len(self.positions))
 
-    @torch.no_grad()
-    def losses(self, heads: MedusaHeads) -> torch.Tensor:
-        """Sum of each head's cross entropies, [num_heads], in nats."""
-        total = torch.zeros(self.num_heads, device=self.states.device)
-        for positions in self.chunks():
-            total += self.errors(heads(self.states[positions]), positions)[0]
-        return total
-
 
 def teacher(backbone: Backbone, heads: MedusaHeads, *, soft: bool) -> Callable[[Batch, float], torch.Tensor]:
     """Returns what `Training` learns a batch with."""

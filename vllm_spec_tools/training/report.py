@@ -43,28 +43,26 @@ def measurement(name: str, ranks: Ranks, *, is_own: bool) -> Measurement:
     )
 
 
-@dataclass(frozen=True)
-class Served:
-    """Ranks on the kinds of text most like what will be served, by name; all positions count the same.
-
-    Attributes:
-        greedy: of those at temperature 0.
-    """
-
-    all: Mapping[str, Ranks]
-    greedy: Mapping[str, Ranks]
-    sampled: Mapping[str, Ranks]
-
-
 def for_config(
-    measurements: Sequence[Measurement], served: Served, drawn: Sequence[tuple[list[int], float]]
+    measurements: Sequence[Measurement],
+    served: Mapping[str, Ranks],
+    greedy: Mapping[str, Ranks],
+    sampled: Mapping[str, Ranks],
+    drawn: Sequence[tuple[list[int], float]],
 ) -> dict[str, Any]:
-    """The part of config.json that says how good the heads are."""
-    heads = _of_heads(served.all)
-    paths = {GREEDY: likeliest_paths(_of_heads(served.greedy)), SAMPLED: likeliest_paths(_of_heads(served.sampled))}
+    """The part of config.json that says how good the heads are.
+
+    Args:
+        served: ranks on the kinds of text most like what will be served, by name; all positions count the same.
+        greedy: of these, those of requests at temperature 0.
+        sampled: of these, the others'.
+        drawn: paths of drawn drafts and the probability that they are accepted.
+    """
+    heads = _of_heads(served)
+    paths = {GREEDY: likeliest_paths(_of_heads(greedy)), SAMPLED: likeliest_paths(_of_heads(sampled))}
     paths[DRAWN] = list(drawn)
     return {
-        "measured_on": f"held out: {' and '.join(served.all)}, {heads.shape[1]} positions",
+        "measured_on": f"held out: {' and '.join(served)}, {heads.shape[1]} positions",
         "accuracy": [[round(share, 5) for share in head] for head in accuracy(heads)],
         "held_out": held_out(measurements),
         "paths": {use: [[path, round(probability, 6)] for path, probability in found] for use, found in paths.items()},

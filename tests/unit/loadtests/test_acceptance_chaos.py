@@ -4,14 +4,16 @@ import time
 
 import pytest
 
-from loadtests.acceptance.chaos.agreement import (
+from loadtests.acceptance.chaos.crowd import (
     NUM_TOKENS,
     Answer,
+    BadRequest,
+    Crowd,
     Expected,
     Tokens,
+    bad_requests,
 )
-from loadtests.acceptance.chaos.bad_requests import BadRequest, bad_requests
-from loadtests.acceptance.chaos.checks import (
+from loadtests.acceptance.chaos.run import (
     agreement_check,
     faults_check,
     freeze_check,
@@ -19,7 +21,6 @@ from loadtests.acceptance.chaos.checks import (
     refusal_check,
     survivors_check,
 )
-from loadtests.acceptance.chaos.crowd import Crowd
 from loadtests.stream.client import COMPLETIONS
 from vllm_spec_plugin.metrics.counters import PROPOSER_ERRORS, RANKS_DIFFER, WRONG_TREE
 from vllm_spec_tools.mock_server.options import MockOptions

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from vllm_spec_tools.bench.load.records import Output, Phase, Progress, Request
+from vllm_spec_tools.bench.records import Output, Phase, Progress, Request
 
 # Of a request that has not ended, for its time per token to count.
 _LEAST_TOKENS = 16

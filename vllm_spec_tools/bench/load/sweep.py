@@ -1,16 +1,12 @@
 """The load sweep: what every arm does, and what it comes to."""
 
 import functools
-import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from vllm_spec_tools.bench import rounds
-from vllm_spec_tools.bench.arms import PlannedArm
-from vllm_spec_tools.bench.load.agreement import Agreement, TopTwo, compare
-from vllm_spec_tools.bench.load.records import LoadAnswer, LoadJob, LoadRun
+from vllm_spec_tools.bench.arms import Engines, PlannedArm
 from vllm_spec_tools.bench.load.switching import SwitchPhase, switch_phases
-from vllm_spec_tools.bench.load.texts import ANSWERED, TURNS, Texts
 from vllm_spec_tools.bench.load.workloads import (
     EQUAL,
     FIRST_PASS,
@@ -20,10 +16,72 @@ from vllm_spec_tools.bench.load.workloads import (
     load_job,
 )
 from vllm_spec_tools.bench.noise_gate import NoiseGate
+from vllm_spec_tools.bench.records import LoadAnswer, LoadJob, LoadRun, Output
 from vllm_spec_tools.bench.rounds import Results, num_runs, run_rounds
-from vllm_spec_tools.bench.running import Engines
-from vllm_spec_tools.certify.greedy import tolerance_of
+from vllm_spec_tools.certify.greedy import first_differences, tolerance_of
 from vllm_spec_tools.report import percentiles, plural
+
+# Log-probabilities of the two most likely tokens after a prompt and a beginning of its output, by token id.
+TopTwo = Callable[[str, tuple[int, ...]], dict[int, float]]
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Number of outputs compared, of those that part where two tokens tie, and of those that part elsewhere."""
+
+    outputs: int
+    rounding: int
+    wrong: int
+
+
+def compare(
+    ours: Sequence[LoadRun],
+    theirs: Sequence[LoadRun],
+    jobs: Mapping[int, LoadJob],
+    top_two: TopTwo,
+    tolerance: float,
+) -> Agreement:
+    """Compares what both arms wrote of each request at temperature 0; a faster one got further.
+
+    Args:
+        theirs: the reference's outputs, token ids per request.
+        jobs: what both did, by round.
+        top_two: called only where outputs differ.
+        tolerance: of ties, see `certify.greedy.TOLERANCES`.
+    """
+    references = {run.round: run for run in theirs}
+    pairs = [
+        (prompt, *_shared(our, their))
+        for run in ours
+        if run.round in references
+        for prompt, our, their in _greedy_pairs(run, references[run.round], jobs[run.round])
+    ]
+    found = first_differences(
+        [tokens for _, tokens, _ in pairs],
+        [tokens for _, _, tokens in pairs],
+        lambda i, position: top_two(pairs[i][0], tuple(pairs[i][2][:position])),
+        tolerance,
+    )
+    rounding = sum(one.is_tie for one in found)
+    return Agreement(len(pairs), rounding, len(found) - rounding)
+
+
+def _greedy_pairs(run: LoadRun, reference: LoadRun, job: LoadJob) -> Iterator[tuple[str, Output, Output]]:
+    """Prompts of requests at temperature 0 of which both arms wrote something, with what they wrote."""
+    for phase, our, their in zip(job.phases, run.answer.phases, reference.answer.phases, strict=True):
+        for number, pair in enumerate(zip(our.progress.outputs, their.progress.outputs, strict=False)):
+            # The list of requests begins anew at its end.
+            request = phase.requests[number % len(phase.requests)]
+            if request.temperature == 0 and all(output.token_ids for output in pair):
+                yield request.prompt, *pair
+
+
+def _shared(one: Output, other: Output) -> tuple[list[int], list[int]]:
+    """Returns the common part of two outputs; the end of the shorter one counts if it has ended."""
+    short, long = sorted((one, other), key=lambda output: len(output.token_ids))
+    length = len(short.token_ids) + (short.has_ended and len(long.token_ids) > len(short.token_ids))
+    return one.token_ids[:length], other.token_ids[:length]
+
 
 # A workload and the number of its streams.
 Cell = tuple[str, int]
@@ -36,11 +94,10 @@ class Plan:
     """What every arm does.
 
     Attributes:
-        texts: what requests are made of.
     """
 
     cells: tuple[Cell, ...]
-    texts: Texts
+    prompts: tuple[str, ...]
     sizes: Sizes
     rounds: int
     seed: int
@@ -48,28 +105,7 @@ class Plan:
     def job(self, cell: Cell, number: int, *, is_warm_up: bool = False) -> LoadJob:
         """Returns the job of a round, the same for all arms."""
         workload, streams = cell
-        return load_job(workload, streams, number, self.texts, self.sizes, self.seed, is_warm_up=is_warm_up)
-
-    def answered(self, ask: Callable[[Mapping[str, int]], Iterable[str]]) -> "Plan":
-        """Returns the plan with the answers that its requests are made of.
-
-        Args:
-            ask: answers prompts greedily; takes the number of output tokens of each.
-        """
-        plan, cells = self, [cell for cell in self.cells if cell[0] in ANSWERED]
-        # A prompt of a conversation has the answers before it; the last answer is in none.
-        for _ in range(TURNS - 1):
-            wanted: dict[str, int] = {}
-            for cell, number in itertools.product(cells, range(self.rounds)):
-                for phase in plan.job(cell, number).phases:
-                    for request in phase.requests:
-                        wanted[request.prompt] = max(request.num_tokens, wanted.get(request.prompt, 0))
-            new = {prompt: count for prompt, count in wanted.items() if prompt not in plan.texts.answers}
-            if not new:
-                break
-            answers = dict(zip(new, ask(new), strict=True))
-            plan = replace(plan, texts=replace(plan.texts, answers={**plan.texts.answers, **answers}))
-        return plan
+        return load_job(workload, streams, number, self.prompts, self.sizes, self.seed, is_warm_up=is_warm_up)
 
 
 @dataclass(frozen=True)
@@ -113,14 +149,8 @@ def run_sweep(
     *,
     one_at_a_time: bool = False,
 ) -> SweepResults:
-    """Warms the arms up, runs the rounds and compares greedy outputs; the parameters are those of `run_rounds`.
-
-    Answers that the load needs come from the first arm.
-    """
+    """Warms the arms up, runs the rounds and compares greedy outputs; the parameters are those of `run_rounds`."""
     names = list(arms)
-    if any(workload in ANSWERED for workload, _ in plan.cells):
-        on_run(0, "answering prompts without speculation")
-        plan = plan.answered(engines.of(names[0]).answers)
 
     def do(name: str, cell: Cell, number: int, is_warm_up: bool) -> LoadAnswer:
         job = replace(plan.job(cell, number, is_warm_up=is_warm_up), spec_tokens=arms[name].spec_tokens)

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from vllm_spec_tools.bench.load.records import LoadRun, Progress
 from vllm_spec_tools.bench.load.workloads import SWITCHES, WINDOW
+from vllm_spec_tools.bench.records import LoadRun, Progress
 
 # Of the best arm's tokens per second.
 RECOVERED = 0.9

@@ -98,7 +98,7 @@ def test_fixed_arms_share_an_engine_of_the_longest_draft(tmp_path: Path) -> None
         2,
         None,
     ]
-    assert engines(arms) == {
+    assert engines({name: arm.plan for name, arm in arms.items()}) == {
         NONE: [NONE],
         "fixed K = 1, fixed K = 4, fixed K = 2": ["fixed K = 1", "fixed K = 4", "fixed K = 2"],
         "optimal": ["optimal"],
@@ -108,7 +108,11 @@ def test_fixed_arms_share_an_engine_of_the_longest_draft(tmp_path: Path) -> None
 
 def test_drafts_switched_off_are_an_arm_that_is_not_compared_as_a_draft_length(tmp_path: Path) -> None:
     arms = planned(tmp_path, "fixed:0,4")
-    assert engines(arms)["fixed K = 0, fixed K = 4"] == ["fixed K = 0", "fixed K = 4"]
+    plans = {name: arm.plan for name, arm in arms.items()}
+    assert engines(plans)["fixed K = 0, fixed K = 4"] == [
+        "fixed K = 0",
+        "fixed K = 4",
+    ]
     assert [(arms[name].spec_tokens, arms[name].is_fixed) for name in ("fixed K = 0", "fixed K = 4")] == [
         (0, False),
         (4, True),
@@ -120,7 +124,7 @@ def test_drafts_switched_off_are_an_arm_that_is_not_compared_as_a_draft_length(t
 @pytest.mark.parametrize("proposer", ["{method: ngram, shared: true}", "{method: medusa, model: heads, tree: auto}"])
 def test_where_that_would_not_be_the_same_each_has_its_own(tmp_path: Path, proposer: str) -> None:
     arms = planned(tmp_path, "fixed:1,4", proposer=f"proposer: {proposer}\n")
-    assert len(engines(arms)) == 3
+    assert len(engines({name: arm.plan for name, arm in arms.items()})) == 3
     assert [arms[name].spec_tokens for name in ("fixed K = 1", "fixed K = 4")] == [None, None]
     assert [config_of(arms[name]).draft_length.tokens for name in ("fixed K = 1", "fixed K = 4")] == [1, 4]
 

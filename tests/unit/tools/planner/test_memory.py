@@ -4,9 +4,8 @@ import pytest
 
 from vllm_spec_plugin.models import model_path
 from vllm_spec_plugin.proposers.medusa.checkpoint import read_heads_config
-from vllm_spec_tools.planner.candidates import Heads
-from vllm_spec_tools.planner.memory import TARGET, heads_bytes, memory_of
-from vllm_spec_tools.planner.samples import NONE
+from vllm_spec_tools.planner.candidates import NONE, Heads
+from vllm_spec_tools.planner.models import TARGET, heads_bytes, memory_of
 
 DTYPE = "torch.float32"
 

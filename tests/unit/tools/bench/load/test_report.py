@@ -4,9 +4,8 @@ import pytest
 
 from tests.unit.tools.bench.load.cases import ARMS, K_1, K_4, STOCK, results, run, steady
 from vllm_spec_tools.bench.arms import NONE, OPTIMAL
-from vllm_spec_tools.bench.load.agreement import Agreement
 from vllm_spec_tools.bench.load.report import report_of
-from vllm_spec_tools.bench.load.sweep import SweepResults, results_of
+from vllm_spec_tools.bench.load.sweep import Agreement, SweepResults, results_of
 from vllm_spec_tools.bench.load.workloads import EASY
 from vllm_spec_tools.report import Report
 

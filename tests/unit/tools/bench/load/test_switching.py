@@ -4,9 +4,9 @@ import pytest
 
 from tests.unit.tools.bench.load.cases import K_4, results, run, windows
 from vllm_spec_tools.bench.arms import NONE, OPTIMAL
-from vllm_spec_tools.bench.load.records import Progress
 from vllm_spec_tools.bench.load.switching import recovered_after, switch_phases, window_rates
 from vllm_spec_tools.bench.load.workloads import SWITCHES, SWITCHING
+from vllm_spec_tools.bench.records import Progress
 
 
 def test_a_step_across_windows_is_divided_between_them() -> None:
