@@ -50,7 +50,6 @@ def run_locust(
     """Runs the load tests' locustfile; its log lies beside the report.
 
     Args:
-        stop_seconds: time for open responses after it.
         report: JSON file to write; an old one is removed first.
 
     Returns:

@@ -26,11 +26,7 @@ def prompts_of(scenario: str, given: str = "") -> tuple[GivenPrompt, ...]:
 
 
 def request_of(prompt: GivenPrompt, model: str, options: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """URL path and body of a prompt's request.
-
-    Args:
-        options: further fields; the prompt's own replace them.
-    """
+    """URL path and body of a prompt's request."""
     own = prompt.model_dump(include=_KEYS, exclude_none=True)
     if prompt.prediction is not None:
         own["prediction"] = {"type": "content", "content": prompt.prediction}

@@ -104,7 +104,6 @@ def highest_rates(
     """Searches the highest rate of each arm; the arms take turns, so that slow changes of the machine meet all alike.
 
     Args:
-        attempt: whether an arm passes at a rate.
         first: rate to begin with; doubled while it passes, halved while it fails.
         precision: the result and the lowest failing rate differ by at most this share of the result.
 
@@ -165,14 +164,7 @@ def report_of(
     trials: Mapping[str, Sequence[Trial]],
     origin: Mapping[str, Any],
 ) -> Report:
-    """Makes the report.
-
-    Args:
-        goals: limits that a trial keeps or misses.
-        highest: highest rate that passed, by arm.
-        trials: all trials, by arm.
-        origin: what `provenance` gives.
-    """
+    """Makes the report."""
     short = [arm for arm, found in trials.items() if any(trial.is_short for trial in found)]
     measured = Measurements()
     for arm, found in trials.items():

@@ -53,8 +53,6 @@ class EngineChild:
         """Starts the process; the engine is ready some time later.
 
         Args:
-            folder: for its log; made.
-            environment: of the process, whole.
             timeout: seconds that an answer may take, the engine's start included.
 
         Raises:

@@ -83,9 +83,6 @@ def words(option: str, given: Sequence[str], allowed: Sequence[str]) -> tuple[st
 def speculative_json(option: str, text: str, example: str) -> dict[str, Any]:
     """Reads one of vLLM's speculative configs.
 
-    Args:
-        text: in JSON.
-
     Raises:
         UserError: it is no JSON, or names no method.
     """

@@ -23,11 +23,7 @@ _SEVERAL = (2, 4, 8, 16)  # GPUs
 
 @dataclass(frozen=True)
 class Need:
-    """The least memory of an engine, in bytes of all its devices together.
-
-    Attributes:
-        kv: KV cache of one text of `tokens` tokens.
-    """
+    """The least memory of an engine, in bytes of all its devices together."""
 
     weights: float
     kv: float
@@ -75,12 +71,7 @@ def context_of(model: str) -> int | None:
 
 
 def kv_bytes(config: Any, tokens: int, item: float) -> float:
-    """Returns the bytes of the KV cache of one text.
-
-    Args:
-        config: of the model's text part; None takes nothing.
-        item: bytes of a number in the cache.
-    """
+    """Returns the bytes of the KV cache of one text."""
     layers = getattr(config, "num_hidden_layers", None)
     heads = getattr(config, "num_attention_heads", None)
     if not layers or not heads:
@@ -95,13 +86,7 @@ def kv_bytes(config: Any, tokens: int, item: float) -> float:
 
 
 def need_of(target: str, drafts: Sequence[str], options: Mapping[str, Any], on_cpu: bool) -> Need | None:
-    """Computes what an engine needs at least; None where the target's files do not tell.
-
-    Args:
-        target: folder or hub name.
-        drafts: folders or hub names of draft models and heads.
-        on_cpu: whether vLLM is its CPU build.
-    """
+    """Computes what an engine needs at least; None where the target's files do not tell."""
     dtype = str(options.get("dtype", "auto"))
     weights = weight_bytes(target, dtype, options.get("quantization"))
     if weights is None:
@@ -132,7 +117,6 @@ def check_memory(
     Args:
         needs: of the engines, by name; None is not known, and fits.
         device: see `compat.engine_args.device_memory`.
-        one_at_a_time: whether engines run one after the other.
         fewer: how to have fewer engines, for the message; empty if there is no way.
 
     Raises:

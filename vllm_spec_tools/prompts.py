@@ -40,11 +40,9 @@ class GivenPrompt(BaseModel):
 
     Attributes:
         prompt: text to complete; None for a chat.
-        messages: chat to answer; None for a text.
         prediction: of the output; None has none.
         max_tokens: maximum number of output tokens; None takes the command's option.
         temperature: sampling temperature; None takes the command's option.
-        where: option, file and line, for messages.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True)

@@ -15,11 +15,7 @@ _IDLE = ("kv_usage", "running", "waiting")
 
 
 def run_profile(profile: str, base_url: str, settings: Settings, *, has_plugin: bool) -> Iterator[Verdict]:
-    """Runs a load profile and checks the result.
-
-    Args:
-        has_plugin: whether the server has the plugin, which counts faults of proposers.
-    """
+    """Runs a load profile and checks the result."""
     prefix = settings.out / profile
     report = prefix.with_suffix(".json")
     settings.say(f"{profile}: up to {settings.users} users for {settings.seconds:.0f} s")

@@ -50,12 +50,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The result of one check.
-
-    Attributes:
-        part: part of the test, such as "ramp".
-        passed: whether it holds.
-    """
+    """The result of one check."""
 
     part: str
     check: str
@@ -72,12 +67,7 @@ class Verdict:
 
 
 def report_of(verdicts: Sequence[Verdict], seconds: float, origin: Mapping[str, Any]) -> Report:
-    """Makes the report; its data say `passed` if at least one check was made and all passed.
-
-    Args:
-        seconds: time that the test took.
-        origin: what `provenance` gives.
-    """
+    """Makes the report; its data say `passed` if at least one check was made and all passed."""
     failed = [verdict for verdict in verdicts if not verdict.passed]
     counted = f"All {len(verdicts)} checks passed" if verdicts else "No check was made"
     if failed:

@@ -22,11 +22,7 @@ _NOTES = (
 
 
 def report_of(result: Result, origin: Mapping[str, Any]) -> Report:
-    """Makes the report.
-
-    Args:
-        origin: what `provenance` gives.
-    """
+    """Makes the report."""
     processes = f" by {result.workers} worker processes" if result.workers else ""
     return Report(
         "loadtest",

@@ -17,10 +17,6 @@ class Result:
 
     Attributes:
         host: URL of the server, without credentials.
-        started: time of the beginning.
-        options: options of the test, without secrets.
-        slo: None without limits.
-        measures: requests that ended, by scenario.
         users: times in order, and the number of users from each time on.
         in_flight: times in order, and the number of open requests from each time on.
         sent: number of requests that were sent; those given up at the end have no measures.

@@ -26,12 +26,7 @@ class ErrorKind(StrEnum):
 
 @dataclass(frozen=True)
 class StreamRecord:
-    """Chunks of one response and their arrival times, seconds of one monotonic clock.
-
-    Attributes:
-        chunks: arrival time and chunk, in order.
-        error: None for success.
-    """
+    """Chunks of one response and their arrival times, seconds of one monotonic clock."""
 
     started: float
     ended: float

@@ -18,13 +18,7 @@ class Arm(EngineChild):
     module = "vllm_spec_tools.bench.arm_process"
 
     def __init__(self, name: str, arguments: Mapping[str, Any], environment: Mapping[str, str], folder: Path) -> None:
-        """Starts the process.
-
-        Args:
-            arguments: see `arm_process.Session`.
-            environment: of the process, whole.
-            folder: for its log; made.
-        """
+        """Starts the process."""
         super().__init__(f"arm {name}", [sys.executable, "-m", self.module], arguments, folder, environment)
 
     def __enter__(self) -> Self:

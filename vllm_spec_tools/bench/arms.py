@@ -119,10 +119,6 @@ def is_stock(name: str) -> bool:
 def plan_arms(choices: Sequence[Choice], base: Base, optimal_tokens: int, folder: Path) -> dict[str, PlannedArm]:
     """Returns the arms by name, in order.
 
-    Args:
-        optimal_tokens: most that `optimal` drafts.
-        folder: where files may be written that the engines can read.
-
     Raises:
         ConfigError: a plugin.yaml is not there, has a mistake, or goes with none of the draft lengths.
     """
@@ -240,8 +236,6 @@ class Engines:
         """Starts none yet.
 
         Args:
-            arguments: returns those of a plan's engine.
-            say: called before one starts.
             one_at_a_time: whether each arm has an engine of its own; else arms of equal plans share one.
         """
         self.facts: dict[str, dict[str, Any]] = {}
@@ -300,9 +294,6 @@ def running_engines(
     """Yields the engines of arms, which end with the context.
 
     Args:
-        arms: by name.
-        target: a folder's absolute path or a hub name.
-        enforce_eager: do not compile.
         one_at_a_time: start each when it is asked for; else all before the context is entered.
 
     Raises:

@@ -64,11 +64,7 @@ def whole_steps(steps: Iterable[Step], num_requests: int) -> Iterator[Step]:
 
 
 def step_curve(steps: Iterable[Step], num_requests: int) -> StepCurve | None:
-    """Medians by size, made monotone; None if there are no such steps.
-
-    Args:
-        steps: of any jobs.
-    """
+    """Medians by size, made monotone; None if there are no such steps."""
     times: dict[int, list[float]] = {}
     for step in whole_steps(steps, num_requests):
         times.setdefault(step.num_tokens, []).append(step.seconds - step.drafting_seconds)

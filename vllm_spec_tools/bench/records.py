@@ -30,7 +30,6 @@ class Job:
     """Texts to complete in one batch.
 
     Attributes:
-        prompts: one per request.
         num_tokens: that each gets, whatever it says.
         spec_tokens: most draft tokens of each request, 0 is off; None is as the engine does.
         spec_method: the only proposer that may draft; None is any of the engine's.
@@ -51,10 +50,6 @@ class Answer:
     """What came of a job.
 
     Attributes:
-        prompt_token_ids: per request.
-        token_ids: per request, its output.
-        steps: in order.
-        num_drafts: drafts that were verified, by vLLM's count.
         accepted_by_position: number of accepted draft tokens by position, in trees by level.
     """
 
@@ -90,7 +85,6 @@ class Phase:
     """Streams that take one request after the other from a list that begins anew at its end.
 
     Attributes:
-        requests: in the order in which they are taken.
         num_tokens: output tokens of all streams together after which the phase ends; what is in flight is aborted.
             They count from when each stream has its first one.
         is_pass: whether the requests are sent once, all at the beginning, which is measured as well; the phase ends
@@ -108,7 +102,6 @@ class LoadJob:
 
     Attributes:
         streams: requests in flight at any time.
-        phases: in order.
         spec_tokens: most draft tokens of each request, 0 is off; None is as the engine does.
         spec_method: the only proposer that may draft; None is any of the engine's.
     """
@@ -163,12 +156,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class PhaseAnswer:
-    """What came of a phase.
-
-    Attributes:
-        progress: step by step.
-        num_drafts: drafts that were verified, by vLLM's count.
-    """
+    """What came of a phase."""
 
     progress: Progress
     num_drafts: int
@@ -182,7 +170,6 @@ class LoadAnswer:
 
     Attributes:
         cpu_seconds: that the arm's process used, all its threads together, for prompts as well.
-        phases: in order.
     """
 
     cpu_seconds: float

@@ -82,8 +82,6 @@ def run_rounds(
     An interrupt, or a signal to end, ends it with the whole rounds that are done; without any it is raised.
 
     Args:
-        arms: names in order.
-        rounds: number of rounds, without the warm-up.
         do: runs the job of an arm, cell and round; its last argument is whether it is the warm-up.
         on_run: called before each run with the number of runs done and a description of the run.
         one_at_a_time: whether an arm runs all its cells of a round before the next arm; its jobs are not repeated.
@@ -118,8 +116,6 @@ class Results(Generic[_Cell]):
     """Findings of a comparison.
 
     Attributes:
-        arms: names in order; the first is no speculation.
-        measurements: metrics by arm, workload, level and round.
         others: cores that other processes used, per run; empty where that is unknown.
     """
 
@@ -169,12 +165,7 @@ def results_of(
     place: Callable[[_Cell], tuple[str, float]],
     figures: Callable[[_Answer], Mapping[str, float | None]],
 ) -> Results[_Cell]:
-    """Sums up runs.
-
-    Args:
-        runs: at least a round of all arms and cells.
-        cells: in order.
-    """
+    """Sums up runs."""
     measurements, names = Measurements(), tuple(arms)
     for run in sorted(runs, key=lambda run: (cells.index(run.cell), names.index(run.arm))):
         measurements.add(run.arm, *place(run.cell), run.round, figures(run.answer))

@@ -37,12 +37,7 @@ class Sizes:
     """How much is done.
 
     Attributes:
-        quick: fewer settings.
-        greedy_tokens: output tokens of each.
-        sampling_prompts: prompts that are continued in each setting.
         samples: continuations of each prompt in each setting, a multiple of 25.
-        seconds: after which no further round of samples is begun.
-        by_vllm: whether vLLM's own sampler verifies, which refuses some parameters.
     """
 
     quick: bool
@@ -64,7 +59,6 @@ class Work:
     """The requests of all checks.
 
     Attributes:
-        greedy: requests at temperature 0.
         json: requests with a schema; empty without a tokenizer.
         predictions: by prompt, outputs that samples are given as predictions; empty is none.
     """
@@ -86,7 +80,6 @@ class Baseline:
         tolerance: of logits, see `greedy.TOLERANCES`.
         greedy: result of the greedy requests, with the two highest logits at each token.
         json: result of the requests with a schema; None if there are none.
-        samples: per setting, each continuation with its prompt.
         control: its samples against the law: what the tests say where nothing is speculated.
     """
 
@@ -122,10 +115,7 @@ def run_baseline(
     """Makes the requests of all checks, and runs them.
 
     Args:
-        engine: without speculation, with `law.RAW_LOGITS`.
-        given: the user's prompts, None if there are none.
         tolerance: of logits; None is the dtype's.
-        say: called with each stage's name.
     """
     facts = engine.facts()
     allowed = tolerance_of(facts["dtype"]) if tolerance is None else tolerance

@@ -54,7 +54,6 @@ def against_probabilities(counts: Mapping[Tokens, Counter[int]], probabilities: 
     up multinomials with different probabilities, which vary less than one: it errs on the safe side.
 
     Args:
-        counts: of `by_prefix`.
         probabilities: [len(counts), vocab_size], in the same order.
     """
     total = Test()

@@ -35,10 +35,8 @@ class Job:
     """Requests that are given to the engine together.
 
     Attributes:
-        requests: in order of arrival.
         torch_seed: seeds torch's default generator, which requests without a seed share.
         by_step: whether to tell in which step each token came; for outputs that nothing but their length ends.
-        texts: to be encoded by the model's tokenizer.
     """
 
     requests: list[Request]
@@ -74,13 +72,9 @@ class Result:
     """The results of a job.
 
     Attributes:
-        outputs: per request its n outputs.
-        encoded: token ids of each text.
         prompt_logprobs: per request, per prompt token; None if not requested.
         metrics: how much each of vLLM's and the plugin's counters grew, by name, with labels of the
             plugin's appended as "{label=value}".
-        seconds: how long it took.
-        notes: what the engine's hooks recorded, by name.
     """
 
     outputs: list[list[Output]]
@@ -136,9 +130,6 @@ class EngineProcess(EngineChild):
         """Starts the process; the engine is ready some time later.
 
         Args:
-            arguments: see `engine_process.py`.
-            folder: for its files; made.
-            environment: of the process, whole.
             timeout: seconds that a job may take, the engine's start included.
         """
         command = [*python, "-m", "vllm_spec_tools.certify.engine_process"]

@@ -21,8 +21,6 @@ def probabilities(
 
     Args:
         logits: [len(outputs), vocab_size], the target's after prompt and output.
-        params: as for `SamplingParams`.
-        slack: see `truncated`.
     """
     return truncated(adjusted(logits, prompt, outputs, params), params, slack)
 
@@ -54,7 +52,6 @@ def truncated(logits: torch.Tensor, params: dict[str, Any], slack: float = 0.0) 
 
     Args:
         logits: [num_rows, vocab_size] float64, from `adjusted`.
-        params: as for `SamplingParams`.
         slack: keeps what is that close to being kept; a negative one drops what is that close to being dropped by min-p
             and top-p (the last of the top k always is).
     """
@@ -85,11 +82,7 @@ class Law:
     """
 
     def __init__(self, rows: Mapping[tuple[Tokens, Tokens], npt.NDArray[np.float32]], rounding: float) -> None:
-        """Takes over the logits.
-
-        Args:
-            rows: per (prompt, prefix) [vocab_size], raw logits.
-        """
+        """Takes over the logits."""
         self._rows, self._rounding = rows, rounding
 
     def __contains__(self, text: tuple[Tokens, Tokens]) -> bool:
@@ -127,9 +120,7 @@ def read_law(engine: RunsJobs, seen: Mapping[tuple[Tokens, Tokens], int], vocab_
     """Reads the logits after the texts that were seen most often, from an engine with `RAW_LOGITS`.
 
     Args:
-        engine: without speculation.
         seen: how often each (prompt, prefix) was seen in samples of its own.
-        rounding: see `Law`.
     """
     max_rows = max(1, min(_MAX_ROWS, _MAX_NUMBERS // vocab_size))
     texts = [text for text, count in Counter(seen).most_common(max_rows) if count >= _MIN_SEEN]

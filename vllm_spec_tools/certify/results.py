@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from vllm_spec_tools.report.chart import Panel
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
@@ -17,11 +19,8 @@ class Check:
 
     Attributes:
         outcome: not tested where there were too few drafts to say anything.
-        p_value: always-valid p-value against the target's law; None where nothing is drawn.
         p_two_samples: the same against the engine without speculation.
         p_chi_square: asymptotic p-value of the same counts, for comparison; decides nothing.
-        tested: tokens that were tested, by stratum.
-        is_required: whether nothing can be said without this check.
     """
 
     name: str
@@ -40,14 +39,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Report:
-    """All checks.
-
-    Attributes:
-        checks: in order.
-        false_alarm: probability that one of the p-values is below its threshold though the outputs are exact.
-        threshold: for each p-value.
-        seconds: the whole took.
-    """
+    """All checks."""
 
     checks: tuple[Check, ...]
     false_alarm: float
@@ -87,7 +79,7 @@ _LAW, _SAMPLES, _FEW = "against the target's probabilities", "against samples wi
 
 
 @dataclass(frozen=True)
-class PValues:
+class PValues(Panel):
     """Each check's always-valid p-values against the threshold.
 
     Attributes:
@@ -99,17 +91,15 @@ class PValues:
 
     @property
     def names(self) -> list[str]:
-        """Entries of the legend."""
         return [*self.coloured, _LAW, _SAMPLES, _FEW]
 
     @property
     def coloured(self) -> list[str]:
-        """Names of the engines, each of which has a colour."""
+        # Names of the engines.
         return list(dict.fromkeys(check.engine for check in self.report.checks if check.p_value is not None))
 
     @property
     def height(self) -> float:
-        """Height in inches."""
         return 1.4 + 0.45 * len(self._checks)
 
     @property
@@ -117,7 +107,6 @@ class PValues:
         return list(dict.fromkeys(check.name for check in self.report.checks if check.p_value is not None))
 
     def draw(self, axes: "Axes", styles: Mapping[str, int]) -> None:
-        """Draws into axes."""
         engines, names, threshold = self.coloured, self._checks, self.report.threshold
         colours = {engine: _COLOURS[styles[engine] % len(_COLOURS)] for engine in engines}
         for check in self.report.checks:

@@ -130,7 +130,6 @@ def strata(output: Output, max_accepted: int) -> Iterator[tuple[Stratum, Tokens,
     """Yields what each token is tested as, its prefix and itself.
 
     Args:
-        output: with its steps; the first is the prompt's.
         max_accepted: maximum number of draft tokens that a step can accept.
     """
     tokens = tuple(output.token_ids)
@@ -157,10 +156,7 @@ def draw(
     """Draws continuations of each prompt.
 
     Args:
-        engine: any.
         size: continuations of each prompt, a multiple of 25.
-        number: of the round; no two rounds draw alike.
-        predictions: by prompt; see `predicting`.
 
     Returns:
         Each continuation with its prompt, draft tokens verified, and draft tokens accepted.

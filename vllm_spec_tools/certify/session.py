@@ -38,13 +38,8 @@ class Certification:
     """What is certified.
 
     Attributes:
-        model: folder or hub name of the target.
         config: path of the plugin.yaml, or vLLM's speculative config in JSON.
-        context: longest text of the model; None is not known.
         options: further keyword arguments of `vllm.LLM`, which win over the ones chosen here.
-        prompts: the user's; None are the built-in ones.
-        tolerance: of logits; None is the dtype's.
-        enforce_eager: do not compile.
     """
 
     model: str
@@ -60,9 +55,6 @@ class Certification:
 
 def certify(plan: Certification, folder: Path, provenance: dict[str, Any], say: Say) -> Report:
     """Runs all checks.
-
-    Args:
-        say: called with each stage's name, from several threads.
 
     Raises:
         ConfigError: the plugin.yaml has mistakes.
@@ -128,8 +120,6 @@ class _Subject(NamedTuple):
     Attributes:
         configs: vLLM's speculative config as JSON, or the path of a plugin.yaml, by the engine's label.
         max_accepted: accepted length at which a step has accepted its whole draft, by label.
-        uses_predictions: whether drafts are made from predicted outputs.
-        by_vllm: whether vLLM's own sampler verifies.
     """
 
     configs: dict[str, str]

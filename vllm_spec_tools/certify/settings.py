@@ -16,7 +16,6 @@ def sampling_settings(likely: Sequence[int], quick: bool, by_vllm: bool = False)
     Args:
         likely: token ids that often follow the prompts, four at least; a logit bias makes some of them more likely.
         quick: fewer settings that have the same parameters between them.
-        by_vllm: without parameters that vLLM's own sampler refuses beside speculation.
     """
     bias = {likely[0]: -2.0, likely[1]: 2.0, likely[2]: 1.0, likely[3]: 2.0}
     # Negative ones make what was just drafted likelier again, so that a count that is off by it shows.

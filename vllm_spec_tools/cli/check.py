@@ -23,11 +23,8 @@ class Checked:
     """The result for one file, or for the model.
 
     Attributes:
-        config: its configuration; None if it cannot be read.
-        errors: messages about its mistakes; empty if there are none.
         features: features of the plugin that the model is served with; None without a model.
         engine: vLLM, model runner and scheduling that would serve it, and why; None without a model.
-        unchecked: properties that could not be checked, in words.
     """
 
     name: str

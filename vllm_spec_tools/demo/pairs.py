@@ -27,11 +27,7 @@ PROMPTS = (
 
 
 class Piece(NamedTuple):
-    """A part of an answer.
-
-    Attributes:
-        seconds: since the request was sent.
-    """
+    """A part of an answer."""
 
     seconds: float
     text: str
@@ -40,11 +36,7 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True)
 class Answer:
-    """A response in pieces.
-
-    Attributes:
-        pieces: in order.
-    """
+    """A response in pieces."""
 
     pieces: Sequence[Piece]
     seconds: float
@@ -104,8 +96,6 @@ class Pair:
     """Answers of both servers to the same prompt, one right after the other.
 
     Attributes:
-        prompt: index of the prompt.
-        plain: without speculation.
         cpu_seconds: used meanwhile by both servers and this process, all cores together.
         others: cores that other processes used meanwhile; None is not known.
     """
@@ -181,12 +171,6 @@ def ask_in_pairs(
     show: Callable[[Pair], None],
 ) -> list[Pair]:
     """Measures each prompt `rounds` times, the servers taking turns at being first.
-
-    Args:
-        rounds: pairs of each prompt.
-        max_tokens: maximum output tokens of each answer.
-        gate: repeats pairs that other processes disturbed.
-        show: called with each pair.
 
     Raises:
         OpenAIError: a request failed.

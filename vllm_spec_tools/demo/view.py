@@ -26,12 +26,7 @@ class View:
     def __init__(
         self, console: Console, prompts: Sequence[str], total: int, clock: Callable[[], float] = time.perf_counter
     ) -> None:
-        """Takes where to draw.
-
-        Args:
-            console: where to draw.
-            clock: returns the time in seconds.
-        """
+        """Takes where to draw."""
         self._console, self._prompts, self._total, self._clock = console, prompts, total, clock
         self._pairs: list[Pair] = []
         self._start = 0.0

@@ -21,11 +21,7 @@ _START_SECONDS = 30.0
 
 
 class MockServer:
-    """A mock server in a thread of this process, as a context manager: answering when entered, gone when left.
-
-    Attributes:
-        port: that is listened on, once entered.
-    """
+    """A mock server in a thread of this process, as a context manager: answering when entered, gone when left."""
 
     def __init__(self, options: MockOptions | None = None) -> None:
         self.options = options or MockOptions(port=0)
@@ -80,9 +76,6 @@ class MockServer:
 
 def run_mock_server(options: MockOptions, say: Callable[[str], None]) -> None:
     """Serves in the foreground until SIGTERM or Ctrl-C, then returns.
-
-    Args:
-        options: what and where.
 
     Raises:
         UserError: its address cannot be listened on.

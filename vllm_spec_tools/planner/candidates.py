@@ -21,11 +21,7 @@ TREE = f"{MEDUSA} tree"
 
 @dataclass(frozen=True)
 class Heads:
-    """Medusa heads.
-
-    Attributes:
-        model: their folder's absolute path, or a hub name.
-    """
+    """Medusa heads."""
 
     model: str
     config: HeadsConfig
@@ -38,7 +34,6 @@ class Candidate:
     Attributes:
         lengths: numbers of draft tokens that are measured, rising; of a tree its size.
         method: method in requests, for an engine with several proposers; None is the engine's own.
-        is_tree: whether its drafts are verified whole or not at all.
     """
 
     name: str
@@ -88,11 +83,7 @@ def chain_engines(
     or all: fewer engines to start.
 
     Args:
-        draft: the draft model's path or name; None is without.
-        heads: Medusa heads; None is without.
-        eagle3: an EAGLE-3 head's path or name; None is without.
         natives: vLLM's own drafters, speculative configs without a number of tokens.
-        has_predictions: whether requests predict their outputs.
     """
     members = [_section(PREDICTION)] if has_predictions else []
     members.append(_section(SUFFIX))

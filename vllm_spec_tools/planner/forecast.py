@@ -18,13 +18,7 @@ from vllm_spec_tools.planner.traffic import Workload
 
 @dataclass(frozen=True)
 class Limits:
-    """The best speedup if one thing were other than it is.
-
-    Attributes:
-        perfect: if every draft token were accepted.
-        free_drafting: if drafting took no time.
-        free_verifying: if a step took no longer for the drafts in it.
-    """
+    """The best speedup if one thing were other than it is."""
 
     perfect: float
     free_drafting: float
@@ -36,9 +30,7 @@ class Forecast:
     """What is expected of a candidate.
 
     Attributes:
-        costs: by concurrency.
         all: by concurrency, without drafts first, then with every draft length from 1, or with the tree.
-        limits: by concurrency.
     """
 
     candidate: Candidate
@@ -194,7 +186,6 @@ class Chained:
     """How the heads' chains fare in a workload.
 
     Attributes:
-        accuracy: per head and rank, as the heads say.
         paths: probabilities of ranks together, as the heads say, for requests of this temperature.
     """
 
@@ -223,9 +214,6 @@ def tree_size(
     heads: MedusaConfig, measured: Measured, workloads: Sequence[Workload], levels: Sequence[int], most: int
 ) -> int:
     """The size whose best tree promises most.
-
-    Args:
-        levels: requests at once.
 
     Raises:
         NoTreeError: the heads do not say how accurate they are, or a chain is as good as any tree.

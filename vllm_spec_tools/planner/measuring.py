@@ -25,9 +25,7 @@ class Sizes:
     """How much is measured.
 
     Attributes:
-        levels: requests at once.
         rounds: how often everything is done; each round has other prompts, where there are enough.
-        one_at_a_time: whether an engine does all its jobs of a round before the next one.
     """
 
     levels: tuple[int, ...]
@@ -64,10 +62,6 @@ def measure(
     on_run: Callable[[str], None],
 ) -> Measured:
     """Warms up, and runs the rounds.
-
-    Args:
-        arm_of: returns the running engine of a name, `NONE` or the engine's.
-        on_run: called with each run's name before it starts.
 
     Raises:
         UserError: an arm ended.
@@ -127,9 +121,7 @@ class Verified:
     """What came of one concurrency, by arm: `NONE` and `RECOMMENDED`.
 
     Attributes:
-        tokens_per_second: by round.
         latencies: percentiles in seconds over the requests of all rounds, by arm and attribute of `Progress`.
-        acceptance_length: of the drafts; None without.
         draft_length: verified draft tokens per request-step.
     """
 
@@ -159,10 +151,6 @@ def verify(
     on_run: Callable[[str], None],
 ) -> dict[int, Verified]:
     """Runs both arms in turns: what came of it by concurrency.
-
-    Args:
-        arm_of: returns the running engine of a name, `NONE` or `RECOMMENDED`.
-        on_run: called with each run's name before it starts.
 
     Raises:
         UserError: an arm ended.

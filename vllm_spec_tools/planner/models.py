@@ -45,9 +45,6 @@ def read_heads(model: str) -> Heads:
 def read_natives(given: Sequence[str]) -> tuple[dict[str, Any], ...]:
     """The speculative configs of vLLM's own drafters, with folders absolute.
 
-    Args:
-        given: in JSON.
-
     Raises:
         UserError: one is no JSON object with a method, or has a key that the plugin's draft length stands for.
     """
@@ -65,12 +62,6 @@ def read_natives(given: Sequence[str]) -> tuple[dict[str, Any], ...]:
 
 def check_models(model: str, draft: str | None, heads: Heads | None, eagle3: str | None = None) -> list[str]:
     """Compares the models' sizes and tokens.
-
-    Args:
-        model: that is served, a folder or a hub name.
-        draft: a draft model; None is without.
-        heads: Medusa heads; None is without.
-        eagle3: an EAGLE-3 head; None is without.
 
     Returns:
         Warnings.
@@ -125,10 +116,6 @@ def memory_of(
     """What the target takes, and each candidate beside it, by name.
 
     Args:
-        draft: the draft model; None is without.
-        heads: Medusa heads; None is without.
-        facts: per engine, see `Session.facts`; `samples.NONE` among them.
-        eagle3: an EAGLE-3 head; None is without.
         natives: vLLM's own drafters, as in `chain_engines`. What one without weights of its own takes is not known.
     """
     dtype = str(facts[NONE]["dtype"])

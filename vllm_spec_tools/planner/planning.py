@@ -36,12 +36,6 @@ class Wanted:
     """What is to be planned.
 
     Attributes:
-        model: that is served, a folder's absolute path or a hub name.
-        draft: a draft model, likewise; None is without.
-        heads: Medusa heads; None is without.
-        is_verified: whether the best is run against no speculation in the end.
-        enforce_eager: do not compile the models.
-        eagle3: an EAGLE-3 head, like `draft`.
         natives: vLLM's own drafters, speculative configs without a number of tokens.
     """
 
@@ -68,9 +62,7 @@ def make_plan(
     """Measures, predicts, verifies and recommends.
 
     Args:
-        folder: where files may be written that the engines can read.
         noise_budget: seconds of waiting for a quiet machine and of repeating, half of it for the final run.
-        console: where progress is shown.
 
     Raises:
         UserError: two engines do not fit into memory, one did not start, or ended.

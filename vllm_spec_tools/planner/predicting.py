@@ -74,9 +74,7 @@ class Costs:
 
     Attributes:
         concurrency: requests at once, B.
-        plain_step: a step with one token per request, without speculation.
         plain_prompt: by how much a step is longer for a prompt in it, without speculation.
-        curve: the target's step by tokens.
         prompt: by how much a step is longer for a prompt in it, with what the proposer does of it.
     """
 
@@ -93,7 +91,6 @@ class Load:
     """A workload and how a candidate's drafts fare in it.
 
     Attributes:
-        num_tokens: output tokens of each.
         by_length: acceptance by draft length, at least one.
     """
 
@@ -141,7 +138,6 @@ def predict(costs: Costs, loads: Sequence[Load], tokens: int, *, is_tree: bool =
     steps after it. While it is at it, a prompt of each other stream makes one of these steps longer.
 
     Args:
-        loads: at least one.
         tokens: draft tokens of a request, those of a whole tree; 0 is no speculation.
         is_tree: whether the draft is a tree; positions are its levels.
     """

@@ -15,12 +15,7 @@ LEAST_GAIN = 0.03
 
 @dataclass(frozen=True)
 class Verdict:
-    """The answer.
-
-    Attributes:
-        is_on: whether speculation is to be switched on.
-        reasons: what else is to be said, a sentence each.
-    """
+    """The answer."""
 
     is_on: bool
     answer: str

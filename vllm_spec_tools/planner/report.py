@@ -222,11 +222,7 @@ def remarks(results: Results) -> Iterator[str]:
 
 
 def report_of(results: Results, origin: Mapping[str, Any]) -> Report:
-    """Makes the report, the answer first.
-
-    Args:
-        origin: what `provenance` gives.
-    """
+    """Makes the report, the answer first."""
     measured = Measurements()
     for level, found in results.verified.items():
         for arm, name in ((NONE, "no speculation"), (RECOMMENDED, results.choice.candidate.name)):

@@ -21,14 +21,10 @@ class Results:
     """What was measured, expected, verified and recommended.
 
     Attributes:
-        levels: requests at once.
         measured: per engine, chains first; at least one.
-        forecasts: per candidate.
         verified: what was measured of it in a closed loop, by concurrency; empty if nothing was.
         memory: of the target, and of each candidate beside it, by name.
-        facts: per engine, what vLLM chose by itself.
         others: per job, the cores that other processes used meanwhile; empty where that is unknown.
-        remarks: what was not measured, and why.
     """
 
     workloads: tuple[Workload, ...]
@@ -90,7 +86,6 @@ def write_plugin_yaml(results: Results, origin: Mapping[str, Any], path: Path, *
     """Writes the recommended file if the answer is to speculate.
 
     Args:
-        origin: what `provenance` gives, and "model", the model served.
         anyway: whether to write it also if the answer is not to speculate.
 
     Returns:

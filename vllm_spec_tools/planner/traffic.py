@@ -37,8 +37,6 @@ def as_traffic(given: Sequence[GivenPrompt], model: str, temperature: float, num
     """Returns the requests of the traffic, prompts rendered as texts.
 
     Args:
-        given: at least one.
-        model: that is served, a folder or a hub name.
         num_tokens: maximum output tokens of each, also where its own `max_tokens` is more.
 
     Raises:
@@ -90,7 +88,6 @@ def load_job(requests: Sequence[Request], streams: int, number: int, seed: int, 
     """Returns a number of requests per stream, in another order for each round.
 
     Args:
-        requests: at least one; all come once before one comes again.
         num_requests: that each stream gets through, about.
     """
     rng = random.Random(f"{seed} {number} {streams}")

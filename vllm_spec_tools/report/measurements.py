@@ -20,7 +20,6 @@ class Spread:
     """A median and the quartiles around it.
 
     Attributes:
-        high: upper quartile.
         error: half the 95% confidence interval of the mean (Student's); None for one value.
     """
 
@@ -88,7 +87,6 @@ class Measurement(NamedTuple):
     """One value.
 
     Attributes:
-        level: concurrent requests, or requests per second.
         round: counted from 0; all arms do the same in a round.
         metric: name of the figure; times are in seconds.
     """

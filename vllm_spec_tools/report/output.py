@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.text import Text
 
 from vllm_spec_plugin.schema.errors import UserError
-from vllm_spec_tools.report.chart import AnyChart, picture
+from vllm_spec_tools.report.chart import Panel, picture
 from vllm_spec_tools.report.measurements import Measurements
 from vllm_spec_tools.report.provenance import command_line, machine_text, models_text
 from vllm_spec_tools.report.table import Table, escape_markdown
@@ -37,13 +37,8 @@ class Report:
     """What a tool found.
 
     Attributes:
-        kind: the command, such as "bench".
-        conclusion: the answer in sentences, before any table.
-        tables: in order.
-        charts: in order; none is no picture.
         notes: how it was measured and the limits, after the tables.
         problems: reasons not to trust it.
-        data: further values for programs, as JSON takes them.
     """
 
     kind: str
@@ -51,7 +46,7 @@ class Report:
     provenance: Mapping[str, Any]
     conclusion: Sequence[str] = ()
     tables: Sequence[Table] = ()
-    charts: Sequence[AnyChart] = ()
+    charts: Sequence[Panel] = ()
     notes: Sequence[str] = ()
     problems: Sequence[str] = ()
     measurements: Measurements = field(default_factory=Measurements)

@@ -15,7 +15,6 @@ class Backbone:
 
     Attributes:
         context: most tokens that it reads; None is not known.
-        device: where it is.
     """
 
     def __init__(self, model: Any, tokenizer: Any) -> None:
@@ -81,9 +80,6 @@ class Backbone:
 
 def load_backbone(name: str) -> Backbone:
     """Loads a target and its tokenizer: on a GPU in the model's own dtype if there is one, else in float32.
-
-    Args:
-        name: a folder or a name on the Hugging Face hub.
 
     Raises:
         UserError: there is no such model, or none that can be trained for.

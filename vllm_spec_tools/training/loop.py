@@ -184,12 +184,7 @@ class Checkpoint:
 
 
 class Course(ABC, Generic[Heads]):
-    """What differs between kinds of heads.
-
-    Attributes:
-        command: of `vllm-spec`.
-        weights: name of the file of finished heads.
-    """
+    """What differs between kinds of heads."""
 
     command: str
     weights: str

@@ -69,7 +69,6 @@ class Lesson:
 
         Args:
             guesses: the heads' logits, [num_heads, positions, vocab_size] float32.
-            positions: of `positions`.
 
         Returns:
             The sum of each head's cross entropies, [num_heads], in nats, and the gradients of that by the logits.

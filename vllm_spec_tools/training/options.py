@@ -9,9 +9,6 @@ class RunOptions:
     """The arguments that all training commands have.
 
     Attributes:
-        model: the target, a folder or a hub name.
-        data: files, folders, or `stdlib`.
-        batch_tokens: tokens per step.
         learning_rate: the highest; None goes by the target's hidden size.
         max_length: tokens of a text that the target reads at once.
         temperatures: at which they are made, in equal shares.
@@ -57,7 +54,6 @@ class Options(RunOptions):
 
     Attributes:
         heads: how many to train; None is as many as `start` has, or 4.
-        layers: residual blocks of each.
         start: heads to start from; None is from the target's own output layer.
         labels: soft is the target's distribution, hard is the token that follows.
     """

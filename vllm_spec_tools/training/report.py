@@ -54,8 +54,6 @@ def for_config(
 
     Args:
         served: ranks on the kinds of text most like what will be served, by name; all positions count the same.
-        greedy: of these, those of requests at temperature 0.
-        sampled: of these, the others'.
         drawn: paths of drawn drafts and the probability that they are accepted.
     """
     heads = _of_heads(served)
@@ -101,7 +99,6 @@ def report_of(
 
     Args:
         history: how training went, with at least one measurement; None if the heads were only measured.
-        origin: what `provenance` gives.
     """
     values = Measurements()
     for each in measurements:

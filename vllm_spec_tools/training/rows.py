@@ -82,7 +82,6 @@ def batches_forever(kinds: Sequence[Sequence[Row]], batch_tokens: int, seed: int
     Args:
         kinds: rows of one temperature each, none of them empty.
         batch_tokens: tokens of a batch with its padding, unless a single row has more.
-        seed: of the order.
     """
     streams = [_shuffled(rows, random.Random(seed * len(kinds) + number)) for number, rows in enumerate(kinds)]
     waiting = [next(stream) for stream in streams]

@@ -37,7 +37,6 @@ def train_heads(
     """Trains heads, measures them on held-out text, and writes them in this project's layout.
 
     Args:
-        options: `heads` and `layers` are those of `start` if that is given, or fewer heads.
         out: gets config.json, the weights and, if anything was trained, training.png; on the way, `checkpoint`.
         files: further files for the report; its picture is training.png unless one is named.
 

@@ -32,12 +32,7 @@ def greedy_body(model: str, prompt: str) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Answer:
-    """The response to a request whose client stayed to the end.
-
-    Attributes:
-        prompt: index of the prompt.
-        error: empty for success.
-    """
+    """The response to a request whose client stayed to the end."""
 
     prompt: int
     tokens: Tokens

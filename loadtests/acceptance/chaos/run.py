@@ -94,8 +94,6 @@ def agreement_check(
     """Checks that greedy outputs are those without speculation; answers with an error do not count.
 
     Args:
-        answers: any number per prompt.
-        expected: outputs without speculation, by index of the prompt.
         top_two: log-probabilities of the two most likely tokens after a text, by token id.
     """
     outputs = [answer.tokens for answer in answers if not answer.error]

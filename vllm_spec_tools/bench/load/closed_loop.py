@@ -45,10 +45,7 @@ class ClosedLoop:
         """Sends the first requests.
 
         Args:
-            engine: without requests.
-            streams: at least 1.
             phase: the requests to send. Those of a pass are measured from here on.
-            clock: returns the time in seconds.
         """
         self._engine, self._clock = engine, clock
         self._num_streams, self._num_tokens = streams, phase.num_tokens
@@ -143,8 +140,6 @@ class _Streamed:
     """A request, and what came of it so far.
 
     Attributes:
-        asked: time at which the request was sent, in seconds.
-        began_measured: whether that was in the measured time.
         first, last: moments of its first and its latest tokens; of one that began before the measured time, the first
             that counts is the last one before it.
     """

@@ -217,41 +217,22 @@ def _num_windows(phase: SwitchPhase) -> int:
 
 
 def _charts(results: SweepResults, on_cpu: bool) -> Iterator[Chart]:
-    """Yields speedup and time per token by workload, and throughput over time of `switching`."""
+    """Yields speedup and time per token by workload."""
     for workload, levels in results.levels.items():
-        if workload == FIRST_PASS:
+        if workload in (FIRST_PASS, SWITCHING):
             continue
         # What the notes call wrong is not drawn.
         arms = [arm for arm in results.arms if not (on_cpu and is_stock(arm) and workload not in GREEDY)]
         values = results.measurements
-        if workload != SWITCHING:
-            speed, time = f"tokens/s over {results.reference}", "TPOT, ms"
-            speedups, tpots = [], []
-            for arm in arms:
-                ratios = {n: values.ratio(arm, results.reference, workload, n, _SPEED) for n in levels}
-                times = {n: _scaled(values.spread(arm, workload, n, "tpot_p50")) for n in levels}
-                speedups.append(Line(arm, ratios, _role(results, arm)))
-                tpots.append(Line(arm, times, _role(results, arm)))
-            yield Chart(f"throughput, {TITLES[workload]}", "concurrent streams", speed, speedups)
-            yield Chart(f"time per output token, {TITLES[workload]}", "concurrent streams", time, tpots)
-            continue
-        for streams in levels:
-            phases = results.switches[streams]
-            counts = [_num_windows(phase) for phase in phases]
-            ends = [(float(sum(counts[: i + 1]) * WINDOW), phase.kind) for i, phase in enumerate(phases)]
-            lines = []
-            for arm in arms:
-                rates = [rate for phase, count in zip(phases, counts, strict=True) for rate in phase.rates[arm][:count]]
-                points = {(i + 0.5) * WINDOW: rate for i, rate in enumerate(rates)}
-                lines.append(Line(arm, points, _role(results, arm)))
-            yield Chart(
-                f"throughput, {TITLES[SWITCHING]}, {_streams(streams)}",
-                "output tokens per stream",
-                "tokens/s of all streams",
-                lines,
-                has_levels=False,
-                sections=ends,
-            )
+        speed, time = f"tokens/s over {results.reference}", "TPOT, ms"
+        speedups, tpots = [], []
+        for arm in arms:
+            ratios = {n: values.ratio(arm, results.reference, workload, n, _SPEED) for n in levels}
+            times = {n: _scaled(values.spread(arm, workload, n, "tpot_p50")) for n in levels}
+            speedups.append(Line(arm, ratios, _role(results, arm)))
+            tpots.append(Line(arm, times, _role(results, arm)))
+        yield Chart(f"throughput, {TITLES[workload]}", "concurrent streams", speed, speedups)
+        yield Chart(f"time per output token, {TITLES[workload]}", "concurrent streams", time, tpots)
 
 
 def _streams(number: int) -> str:

@@ -45,8 +45,6 @@ def compare(
 
     Args:
         theirs: the reference's outputs, token ids per request.
-        jobs: what both did, by round.
-        top_two: called only where outputs differ.
         tolerance: of ties, see `certify.greedy.TOLERANCES`.
     """
     references = {run.round: run for run in theirs}
@@ -91,10 +89,7 @@ LATENCIES = ("ttft", "tpot", "latency")
 
 @dataclass(frozen=True)
 class Plan:
-    """What every arm does.
-
-    Attributes:
-    """
+    """What every arm does."""
 
     cells: tuple[Cell, ...]
     prompts: tuple[str, ...]
@@ -110,12 +105,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class SweepResults(Results[Cell]):
-    """Findings of a sweep.
-
-    Attributes:
-        switches: phases of the workload `switching`, by streams.
-        agreements: of greedy outputs with the first arm's, by arm, workload and streams.
-    """
+    """Findings of a sweep."""
 
     fixed: tuple[str, ...]
     switches: dict[int, list[SwitchPhase]]

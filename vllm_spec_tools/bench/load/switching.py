@@ -53,11 +53,7 @@ def recovered_after(ours: Sequence[float], best: Sequence[float]) -> int | None:
 
 
 def switch_phases(runs: Sequence[LoadRun], arms: Sequence[str]) -> list[SwitchPhase]:
-    """Sums the rounds up.
-
-    Args:
-        arms: each with at least one run.
-    """
+    """Sums the rounds up."""
     phases = []
     for number, kind in enumerate(SWITCHES):
         rates: dict[str, list[float]] = {}

@@ -81,9 +81,7 @@ def load_job(
     a warm-up.
 
     Args:
-        workload: one of `WORKLOADS`.
         number: of the round, from 0; each has other requests.
-        prompts: beginnings of texts, at least one.
     """
     rng = random.Random(f"{seed} {number} {workload}")
     first = number * streams

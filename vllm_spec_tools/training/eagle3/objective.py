@@ -40,7 +40,6 @@ class ChainLesson:
         """Reads the batch with the target.
 
         Args:
-            head: the head; its config names the auxiliary layers.
             target_ids: [draft_vocab_size] int64, the target's tokens that the head predicts.
             num_steps: tokens per chain.
         """
@@ -78,8 +77,6 @@ class ChainLesson:
 
         Args:
             guesses: [positions of `chunk`, draft_vocab_size], the head's logits.
-            chunk: of `chunks`.
-            step: from 0.
         """
         p, log_q = self.probs(chunk, step), (guesses.float() / self._temperature).log_softmax(-1)
         return -(p * log_q).sum(), 0.5 * (p - log_q.exp()).abs().sum()

@@ -127,7 +127,6 @@ def save_head(
 
     Args:
         target_ids: [draft_vocab_size] int64, the target's token of each of the head's, ascending.
-        folder: created if it does not exist.
         num_tokens: draft tokens that vLLM's own method drafts by default.
     """
     from safetensors.torch import save
