@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from vllm_spec_plugin.proposers.model_source import ModelSource, UnreadableError, read_facts
 from vllm_spec_plugin.schema.errors import UserError
 
 # vLLM's default share of a GPU's memory, and the share of all engines that run side by side.
@@ -66,8 +67,10 @@ def text_config(model: str) -> Any:
 
 def context_of(model: str) -> int | None:
     """Returns the longest text that a model's config allows; None if it says nothing, or can't be read."""
-    context = getattr(text_config(model), "max_position_embeddings", None)
-    return context if isinstance(context, int) else None
+    try:
+        return read_facts(ModelSource(model)).context
+    except UnreadableError:  # vLLM serves models that transformers does not know
+        return None
 
 
 def kv_bytes(config: Any, tokens: int, item: float) -> float:

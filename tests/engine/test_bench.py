@@ -58,8 +58,6 @@ def test_arms_are_compared_and_fixed_draft_lengths_are_kept(tmp_path: Path) -> N
         assert ("ttft_p50" not in cell) == (workload == "switching")
     # Two of its phases are greedy, with a request each.
     assert agreements["fixed K = 3", "switching"]["outputs"] == 2
-    (level,) = found["switching"]["levels"]
-    assert [len(phase["rates"]["no speculation"]) for phase in level["phases"]] == [2, 2, 2]
     assert (tmp_path / "load.png").read_bytes().startswith(b"\x89PNG")
     assert "](load.png)" in (tmp_path / "load.md").read_text()
 

@@ -2,8 +2,6 @@
 
 from dataclasses import dataclass, field
 
-from vllm_spec_tools.bench.rounds import Run
-
 
 @dataclass(frozen=True)
 class Step:
@@ -182,5 +180,18 @@ class LoadAnswer:
         return sum(phase.tokens[-1] for phase in progress) / sum(phase.seconds[-1] for phase in progress)
 
 
-# Of a workload and its number of streams.
-LoadRun = Run[tuple[str, int], LoadAnswer]
+@dataclass(frozen=True)
+class LoadRun:
+    """One arm's answer in one round.
+
+    Attributes:
+        cell: workload and number of streams.
+        round: counted from 0; all arms do the same job in it.
+        others: mean cores that other processes used meanwhile; None is not known.
+    """
+
+    arm: str
+    cell: tuple[str, int]
+    round: int
+    answer: LoadAnswer
+    others: float | None = None

@@ -16,7 +16,7 @@ from vllm_spec_plugin.proposers.registry import CASCADE
 from vllm_spec_plugin.proposers.section import Target
 from vllm_spec_plugin.schema.errors import UserError
 from vllm_spec_tools.engine_options import speculative_json
-from vllm_spec_tools.memory import item_bytes, weight_bytes
+from vllm_spec_tools.memory import weight_bytes
 from vllm_spec_tools.planner.candidates import (
     DRAFT_MODEL,
     EAGLE3,
@@ -98,13 +98,6 @@ class Memory:
     kv_per_token: int
 
 
-def heads_bytes(heads: Heads, dtype: str) -> int:
-    """Bytes of Medusa heads, all of them."""
-    config, hidden = heads.config, heads.config.hidden_size
-    each = config.num_layers * hidden * (hidden + 1) + config.vocab_size * hidden
-    return int(config.num_heads * each * item_bytes(dtype))
-
-
 def memory_of(
     model: str,
     draft: str | None,
@@ -128,7 +121,7 @@ def memory_of(
         most = next(facts[name]["kv_bytes_per_token"] for name in facts if name.endswith(f" and {DRAFT_MODEL}"))
         found[DRAFT_MODEL] = found[CASCADE] = Memory(weight_bytes(draft, dtype), most - kv)
     if heads is not None:
-        found[MEDUSA] = found[TREE] = Memory(heads_bytes(heads, dtype), 0)
+        found[MEDUSA] = found[TREE] = Memory(weight_bytes(heads.model, dtype), 0)
     if eagle3 is not None:
         found[EAGLE3] = Memory(weight_bytes(eagle3, dtype), facts[EAGLE3]["kv_bytes_per_token"] - kv)
     for config in natives:

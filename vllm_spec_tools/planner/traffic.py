@@ -5,9 +5,9 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from vllm_spec_plugin.proposers.model_source import ModelSource, UnreadableError, read_facts
 from vllm_spec_plugin.schema.errors import UserError
 from vllm_spec_tools.bench.records import LoadJob, Phase, Request
+from vllm_spec_tools.memory import context_of
 from vllm_spec_tools.prompts import GivenPrompt, load_tokenizer
 
 _LEAST_TOKENS = 2
@@ -42,7 +42,7 @@ def as_traffic(given: Sequence[GivenPrompt], model: str, temperature: float, num
     Raises:
         UserError: the model has no tokenizer or no chat template, or a prompt does not fit its context.
     """
-    tokenizer, context = load_tokenizer(model), _context(model)
+    tokenizer, context = load_tokenizer(model), context_of(model)
     found = []
     for one in given:
         text = one.render(tokenizer)
@@ -56,13 +56,6 @@ def as_traffic(given: Sequence[GivenPrompt], model: str, temperature: float, num
         own = temperature if one.temperature is None else one.temperature
         found.append(Request(one.workload, text, own, tokens, one.prediction or ""))
     return tuple(found)
-
-
-def _context(model: str) -> int | None:
-    try:
-        return read_facts(ModelSource(model)).context
-    except UnreadableError:  # vLLM serves models that transformers does not know
-        return None
 
 
 def workloads_of(requests: Sequence[Request]) -> tuple[Workload, ...]:

@@ -22,9 +22,9 @@ from loadtests.acceptance.chaos.run import (
     survivors_check,
 )
 from loadtests.stream.client import COMPLETIONS
+from tests.mock_server import MockServer
 from vllm_spec_plugin.metrics.counters import PROPOSER_ERRORS, RANKS_DIFFER, WRONG_TREE
 from vllm_spec_tools.mock_server.options import MockOptions
-from vllm_spec_tools.mock_server.running import MockServer
 
 EXPECTED = [Expected((1, 2), (10, 11, 12, 13)), Expected((3,), (20, 21, 22, 23))]
 

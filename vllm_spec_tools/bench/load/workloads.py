@@ -25,8 +25,6 @@ WORKLOADS = tuple(workload for workload in TITLES if workload != FIRST_PASS)
 # Of which all requests are at temperature 0.
 GREEDY = (EASY, EQUAL, FIRST_PASS)
 SWITCHES = (EASY, HARD, EASY)
-# Output tokens per stream in which throughput over time is measured.
-WINDOW = 50
 
 # Short: speculation does not shorten prompts, and a small machine at 32 streams would spend half its time on them.
 BEGINNINGS = tuple(text[:64] for text in PROMPTS)
@@ -58,7 +56,7 @@ class Sizes:
         int, typer.Option(min=2, help="Minimum output tokens of a run, all streams together.")
     ] = 192
     phase_tokens: Annotated[
-        int, typer.Option(min=2 * WINDOW, max=800, help="Output tokens per stream and phase of the workload switching.")
+        int, typer.Option(min=2, max=800, help="Output tokens per stream and phase of the workload switching.")
     ] = 400
     hard_temperature: Annotated[
         float,
