@@ -83,7 +83,7 @@ def _arguments(arm: GpuArm, models: Path, folder: Path, options: dict[str, Any])
     word = arm.word.replace("{draft}", str(models / "draft")).replace("{eagle3}", str(models / "eagle3"))
     folder.mkdir()
     choice = choose_arms([word])[-1]
-    plan = plan_arms([choice], base_of(None, str(models / "draft")), 8, folder)[choice.name].plan
+    plan = plan_arms([choice], base_of(None, str(models / "draft")), folder)[choice.name].plan
     return engine_arguments(plan, str(models / "target"), 0, enforce_eager=False, options=options)
 
 

@@ -26,6 +26,7 @@ NONE, OPTIMAL = "no speculation", "optimal"
 STOCK_METHODS = {method_of(kind): kind for kind in sorted(BUNDLED, key=method_of) if kind.vllm_settings("") is not None}
 _VLLM = "vLLM's "
 _STOCK_TOKENS, _MOST_STOCK_TOKENS = 4, 32
+_OPTIMAL_TOKENS = 8  # most that `optimal` drafts
 _SHORT = {"num_speculative_tokens_per_batch_size": "by batch size"}
 _STOCK_WORDS = " or ".join(f"stock:{method}" for method in STOCK_METHODS)
 _EXAMPLE = 'stock:{"method": "ngram", "num_speculative_tokens": 4}'
@@ -116,7 +117,7 @@ def is_stock(name: str) -> bool:
     return name.startswith(_VLLM)
 
 
-def plan_arms(choices: Sequence[Choice], base: Base, optimal_tokens: int, folder: Path) -> dict[str, PlannedArm]:
+def plan_arms(choices: Sequence[Choice], base: Base, folder: Path) -> dict[str, PlannedArm]:
     """Returns the arms by name, in order.
 
     Raises:
@@ -144,7 +145,7 @@ def plan_arms(choices: Sequence[Choice], base: Base, optimal_tokens: int, folder
             case "none":
                 return PlannedArm(ArmPlan(None))
             case "optimal":
-                return PlannedArm(written("optimal", optimal_tokens))
+                return PlannedArm(written("optimal", _OPTIMAL_TOKENS))
             case "fixed" if tokens == 0 or is_shared:
                 plan = written("fixed", longest or base.config.draft_length.tokens)
                 return PlannedArm(plan, tokens, is_fixed=tokens > 0)
@@ -154,7 +155,7 @@ def plan_arms(choices: Sequence[Choice], base: Base, optimal_tokens: int, folder
                 return PlannedArm(ArmPlan(completed(json.loads(choice.detail))))
             case "native":
                 given = completed(json.loads(choice.detail))
-                tokens = given.pop("num_speculative_tokens", optimal_tokens)
+                tokens = given.pop("num_speculative_tokens", _OPTIMAL_TOKENS)
                 sections = {
                     "proposer": {"method": NATIVE, "config": given},
                     "draft_length": {"policy": "optimal", "tokens": tokens},

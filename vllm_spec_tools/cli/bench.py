@@ -13,7 +13,6 @@ from vllm_spec_tools.cli.options import (
     EnforceEager,
     NoiseBudget,
     OneAtATime,
-    OptimalTokens,
     Prompts,
     Proposer,
     ReportFiles,
@@ -32,7 +31,6 @@ def bench(
     context: typer.Context,
     arm: Arms = None,
     proposer: Proposer = None,
-    optimal_tokens: OptimalTokens = 8,
     target: Target = None,
     draft: Draft = None,
     workload: Annotated[
@@ -105,7 +103,7 @@ def bench(
     }
     with tempfile.TemporaryDirectory(prefix="vllm-spec-bench-") as name:
         folder = Path(name)
-        arms = plan_arms(choices, base, optimal_tokens, folder)
+        arms = plan_arms(choices, base, folder)
         with (
             running_engines(
                 arms, source, seed, enforce_eager, folder, errors, options, one_at_a_time=one_at_a_time

@@ -42,9 +42,6 @@ Proposer = Annotated[
         "[default: the draft model]",
     ),
 ]
-OptimalTokens = Annotated[
-    int, typer.Option(min=1, help="Maximum draft tokens per request and step of the arm optimal.")
-]
 Rounds = Annotated[int, typer.Option(min=1, help="Repetitions of each arm; arms alternate within a round.")]
 Prompts = Annotated[
     Path | None,

@@ -62,17 +62,13 @@ def plan_response(options: MockOptions, number: int, num_tokens: int) -> Plan:
     rng = random.Random(f"steps {options.seed} {number}")
     drafts = draft_length(options.tokens_per_chunk)
     chance = (options.tokens_per_chunk - 1) / drafts if drafts else 0.0
-
-    def wait(milliseconds: float) -> float:
-        return milliseconds / 1000 * (1 + options.jitter * (2 * rng.random() - 1))
-
-    at = wait(options.ttft_ms)
+    at = options.ttft_ms / 1000
     steps = [Step(at, 1, 0)]
     left = num_tokens - 1
     while left:
         accepted = sum(rng.random() < chance for _ in range(drafts))
         size = min(1 + accepted, left)
-        at += wait(options.itl_ms)
+        at += options.itl_ms / 1000
         steps.append(Step(at, size, drafts))
         left -= size
     failure = planned_failure(options.error_rate, number)

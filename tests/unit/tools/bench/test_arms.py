@@ -19,7 +19,7 @@ def planned(folder: Path, *words: str, proposer: str | None = None, draft: str |
     if proposer is not None:
         path = folder / "own.yaml"
         path.write_text(proposer)
-    return plan_arms(choose_arms(words), base_of(path, draft), 8, folder)
+    return plan_arms(choose_arms(words), base_of(path, draft), folder)
 
 
 def config_of(arm: PlannedArm) -> PluginConfig:
@@ -56,7 +56,7 @@ def test_only_the_draft_length_of_a_given_file_is_replaced(tmp_path: Path) -> No
 
 def test_stock_eagle3_takes_the_bundled_head_unless_another_is_named(tmp_path: Path) -> None:
     for draft, model in ((None, str(model_path("eagle3"))), ("some/head", "some/head")):
-        arms = plan_arms(choose_arms(["stock:eagle3"]), base_of(None, draft), 8, tmp_path)
+        arms = plan_arms(choose_arms(["stock:eagle3"]), base_of(None, draft), tmp_path)
         expected = {"method": "eagle3", "model": model, "num_speculative_tokens": 4}
         assert arms["vLLM's eagle3, K = 4"].plan.speculative_config == expected
 
@@ -79,7 +79,7 @@ def test_stock_takes_the_draft_that_was_named_or_the_proposers(tmp_path: Path, d
     folder = tmp_path / "temporary"
     folder.mkdir()
     base = base_of(tmp_path / "own.yaml", draft)
-    arms = plan_arms(choose_arms(["fixed:2", "stock:draft_model:5"]), base, 8, folder)
+    arms = plan_arms(choose_arms(["fixed:2", "stock:draft_model:5"]), base, folder)
     proposer = config_of(arms["fixed K = 2"]).proposer
     assert proposer.method == "draft_model"
     assert proposer.model == str(tmp_path / "draft")
@@ -154,7 +154,7 @@ def test_vllms_own_settings_may_be_given_whole(tmp_path: Path) -> None:
 def test_a_file_may_be_switched_off_for_all_requests(tmp_path: Path) -> None:
     path = tmp_path / "own.yaml"
     path.write_text(NGRAM)
-    arms = plan_arms(choose_arms([str(path), f"off:{path}"]), base_of(None, None), 8, tmp_path)
+    arms = plan_arms(choose_arms([str(path), f"off:{path}"]), base_of(None, None), tmp_path)
     (_, on), (name, off) = list(arms.items())[1:]
     assert (name, off.plan) == (f"{path}, off", on.plan)
     assert (on.spec_tokens, off.spec_tokens, off.is_fixed) == (None, 0, False)
@@ -166,7 +166,7 @@ def test_models_of_an_arm_are_known_for_their_memory(tmp_path: Path) -> None:
         "proposer:\n  method: cascade\n  proposers:\n    - {method: suffix}\n    - {method: medusa, model: heads}\n"
     )
     words = ["stock:draft_model", str(tmp_path / "own.yaml"), "stock:ngram"]
-    arms = plan_arms(choose_arms(words), base_of(None, "some/draft"), 8, tmp_path)
+    arms = plan_arms(choose_arms(words), base_of(None, "some/draft"), tmp_path)
     assert [arm.plan.draft_models for arm in arms.values()] == [[], ["some/draft"], [str(tmp_path / "heads")], []]
 
 
