@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from vllm_spec_tools.cli.options import EnforceEager, NoiseBudget, OneAtATime, ReportFiles, Seed, grouped
+from vllm_spec_tools.cli.options import EnforceEager, Model, NoiseBudget, OneAtATime, ReportFiles, Seed, grouped
 
 _MOST_TOKENS, _MOST_STREAMS = 64, 256
 
@@ -13,7 +13,7 @@ _MOST_TOKENS, _MOST_STREAMS = 64, 256
 @grouped
 def plan(
     context: typer.Context,
-    model: Annotated[str, typer.Option(help="Folder or hub name of the served model.", show_default=False)],
+    model: Model,
     prompts: Annotated[
         list[Path],
         typer.Option(

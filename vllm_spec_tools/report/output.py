@@ -8,8 +8,9 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import typer
 from rich.console import Console
 from rich.text import Text
 
@@ -55,13 +56,17 @@ class Report:
 
 @dataclass(frozen=True)
 class Files:
-    """Files to write; None is not written."""
+    """Files to write, as a group of a command's options; None is not written."""
 
-    markdown: Path | None = None
-    json: Path | None = None
-    csv: Path | None = None
-    png: Path | None = None
-    html: Path | None = None
+    json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write all figures to this file.")] = None
+    csv: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write a row per arm, workload, level, round and metric.")
+    ] = None
+    markdown: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the report as Markdown.")] = None
+    png: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the figures into this file.")] = None
+    html: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the report with its picture as one HTML file.")
+    ] = None
 
 
 def check_files(files: Files, option: str = "--{}") -> None:
