@@ -15,11 +15,11 @@ from loadtests.options import (
     check_options,
     files_of,
     origin_of,
+    prompts_of,
     report_options,
     slo_of,
     without_credentials,
 )
-from loadtests.prompt_file import prompts_of
 from loadtests.report.report import report_of
 from loadtests.report.result import Result
 from loadtests.samples import Samples, numbers_over_time

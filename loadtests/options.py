@@ -1,5 +1,6 @@
 """Command-line options of the load tests beside Locust's own; each can be set in the environment."""
 
+import functools
 import json
 import math
 from argparse import Namespace
@@ -8,9 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from loadtests.prompt_file import FOLDER, prompts_of
+from loadtests.stream.client import CHAT, COMPLETIONS
 from loadtests.stream.summary import Slo
 from vllm_spec_plugin.schema.errors import UserError
+from vllm_spec_tools.prompts import GivenPrompt, read_prompts
 from vllm_spec_tools.report import Files, check_files
 from vllm_spec_tools.report.provenance import provenance
 
@@ -152,3 +154,28 @@ def spike(most: int, elapsed: float) -> int:
 
 
 PROFILES: Mapping[str, LoadProfile] = {"ramp": ramp, "steps": steps, "spike": spike}
+
+
+FOLDER = Path(__file__).parent / "prompts"
+_KEYS = {"prompt", "messages", "max_tokens", "temperature"}
+
+
+@functools.cache
+def prompts_of(scenario: str, given: str = "") -> tuple[GivenPrompt, ...]:
+    """Prompts of a scenario, read once per process.
+
+    Args:
+        given: file that replaces the scenario's own; empty for none.
+
+    Raises:
+        UserError: the file cannot be read; see `read_prompts`.
+    """
+    return read_prompts([Path(given) if given else FOLDER / f"{scenario}.jsonl"])
+
+
+def request_of(prompt: GivenPrompt, model: str, options: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """URL path and body of a prompt's request."""
+    own = prompt.model_dump(include=_KEYS, exclude_none=True)
+    if prompt.prediction is not None:
+        own["prediction"] = {"type": "content", "content": prompt.prediction}
+    return COMPLETIONS if prompt.messages is None else CHAT, {"model": model} | dict(options) | own

@@ -9,8 +9,7 @@ from typing import Any
 import gevent.pool
 from locust import User, task
 
-from loadtests.options import extra_fields
-from loadtests.prompt_file import prompts_of, request_of
+from loadtests.options import extra_fields, prompts_of, request_of
 from loadtests.samples import Samples
 from loadtests.stream.client import StreamingClient
 from loadtests.stream.timing import measure

@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.console import Console
 
-from loadtests.prompt_file import prompts_of
+from loadtests.options import prompts_of
 from vllm_spec_tools.report import Report, Table
 from vllm_spec_tools.serving import runs_on_cpu
 
