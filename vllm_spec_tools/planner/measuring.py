@@ -3,19 +3,21 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TypeVar
 
 from vllm_spec_tools.bench import rounds
 from vllm_spec_tools.bench.arm import Arm
 from vllm_spec_tools.bench.load.sweep import LATENCIES
 from vllm_spec_tools.bench.noise_gate import NoiseGate
 from vllm_spec_tools.bench.prompts import prompts_of_round
-from vllm_spec_tools.bench.records import Job, LoadAnswer, Request
+from vllm_spec_tools.bench.records import Job, LoadAnswer, LoadJob, Request
 from vllm_spec_tools.bench.rounds import in_turn, with_warm_ups
 from vllm_spec_tools.planner.candidates import NONE, Engine, Measured, Sample, Setting
-from vllm_spec_tools.planner.traffic import Workload, load_job, workloads_of
+from vllm_spec_tools.planner.traffic import load_job, workloads_of
 from vllm_spec_tools.report.measurements import Spread, percentiles, ratio
 
 _WARM_UP_TOKENS = 16
+AnyJob = TypeVar("AnyJob", Job, LoadJob)
 # Requests per round that join others.
 _JOINING = 8
 
@@ -70,38 +72,36 @@ def measure(
     workloads = workloads_of(prompts)
     named = {str(setting): setting for setting in settings(engine)}
 
-    def run(number: int, workload: Workload, level: int, setting: Setting, is_warm_up: bool) -> Sample:
-        title = "warming up" if is_warm_up else f"round {number + 1}/{sizes.rounds}"
-        on_run(f"{title}: {setting}, {workload.name}, {level} at once")
-        texts = prompts_of_round(workload.texts, level, number)
-        predictions = prompts_of_round(workload.predictions, level, number) if workload.predictions else ()
-        seed = sizes.seed + number
-        job = Job(texts, workload.temperature, workload.num_tokens, seed, predictions=predictions)
-        if is_warm_up:
-            job = replace(job, num_tokens=min(_WARM_UP_TOKENS, job.num_tokens))
-        if setting.candidate != NONE:
-            job = replace(job, spec_tokens=setting.tokens, spec_method=methods[setting.candidate])
-        arm = arm_of(NONE if setting.candidate == NONE else engine.name)
-        answer, others = machine.run(lambda: arm.run(job))
-        return Sample(setting, workload.name, level, answer, others)
+    def drafted(setting: Setting, job: AnyJob) -> tuple[Arm, AnyJob]:
+        """The engine that does a setting's job, and the job."""
+        if setting.candidate == NONE:
+            return arm_of(NONE), job
+        return arm_of(engine.name), replace(job, spec_tokens=setting.tokens, spec_method=methods[setting.candidate])
 
     cells = [(workload, level) for level in sizes.levels for workload in workloads]
     one_at_a_time = sizes.one_at_a_time
     samples = []
-    for number, cell, name, is_warm_up in with_warm_ups(list(named), cells, sizes.rounds, one_at_a_time=one_at_a_time):
-        sample = run(number, *cell, named[name], is_warm_up)
+    for number, (workload, level), name, is_warm_up in with_warm_ups(
+        list(named), cells, sizes.rounds, one_at_a_time=one_at_a_time
+    ):
+        title = "warming up" if is_warm_up else f"round {number + 1}/{sizes.rounds}"
+        on_run(f"{title}: {name}, {workload.name}, {level} at once")
+        texts = prompts_of_round(workload.texts, level, number)
+        predictions = prompts_of_round(workload.predictions, level, number) if workload.predictions else ()
+        num_tokens = min(_WARM_UP_TOKENS, workload.num_tokens) if is_warm_up else workload.num_tokens
+        job = Job(texts, workload.temperature, num_tokens, sizes.seed + number, predictions=predictions)
+        arm, job = drafted(named[name], job)
+        answer, others = machine.run(partial(arm.run, job))
         if not is_warm_up:
-            samples.append(sample)
+            samples.append(Sample(named[name], workload.name, level, answer, others))
     first_tokens: dict[tuple[Setting, int], list[float]] = {}
     named = {str(setting): setting for setting in joining(engine)}
     for number, level, name in in_turn(list(named), _several(sizes), sizes.rounds, one_at_a_time=one_at_a_time):
         on_run(f"prompts, round {number + 1}/{sizes.rounds}: {name}, {level} streams")
-        setting, loop = named[name], load_job(prompts, level, number, sizes.seed, -(-_JOINING // level))
-        if setting.candidate != NONE:
-            loop = replace(loop, spec_tokens=setting.tokens, spec_method=methods[setting.candidate])
-        arm = arm_of(NONE if setting.candidate == NONE else engine.name)
+        loop = load_job(prompts, level, number, sizes.seed, -(-_JOINING // level))
+        arm, loop = drafted(named[name], loop)
         found, _ = machine.run(partial(arm.load, loop))
-        seconds = first_tokens.setdefault((setting, level), [])
+        seconds = first_tokens.setdefault((named[name], level), [])
         seconds += [taken for phase in found.phases for taken in phase.progress.ttft]
     return Measured(engine, tuple(samples), first_tokens)
 
