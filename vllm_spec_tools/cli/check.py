@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from pydantic import BaseModel
 
 from vllm_spec_plugin.schema.errors import show_source
 
 if TYPE_CHECKING:
+    from pydantic import BaseModel
+
     from vllm_spec_plugin.compat.engine_choice import EngineChoice
     from vllm_spec_plugin.config import PluginConfig
 
@@ -271,7 +272,9 @@ def print_unchecked(checked: Checked) -> None:
         typer.echo(f"  not checked: {'; '.join(checked.unchecked)}")
 
 
-def _settings(section: BaseModel, prefix: str, *, given: bool) -> Iterator[tuple[str, str, str]]:
+def _settings(section: "BaseModel", prefix: str, *, given: bool) -> Iterator[tuple[str, str, str]]:
+    from pydantic import BaseModel
+
     for key, info in type(section).model_fields.items():
         value = getattr(section, key)
         is_given = given and key in section.model_fields_set

@@ -137,11 +137,6 @@ class Measurements:
         """Returns an arm's values over another arm's, round by round; None if no round has both."""
         return ratio(self.rounds(arm, workload, level, metric), self.rounds(other, workload, level, metric))
 
-    def difference(self, arm: str, other: str, workload: str, level: float, metric: str) -> Spread | None:
-        """Returns an arm's values less another arm's, round by round; None if no round has both."""
-        ours, theirs = self.rounds(arm, workload, level, metric), self.rounds(other, workload, level, metric)
-        return Spread.of(ours[number] - theirs[number] for number in ours.keys() & theirs.keys())
-
     def frame(self) -> "pd.DataFrame":
         """Returns all values as a data frame with the columns of `Measurement`; needs pandas."""
         import pandas as pd
