@@ -12,7 +12,6 @@ import numpy.typing as npt
 from vllm_spec_plugin.proposers.base import Draft, RequestView
 from vllm_spec_plugin.proposers.suffix.proposer import DraftSampling, SuffixProposer
 from vllm_spec_plugin.proposers.suffix.store import TextStore
-from vllm_spec_tools.bench.source_files import INSTRUCTION, changed_lines
 
 Tokens = npt.NDArray[np.int32]
 
@@ -33,6 +32,17 @@ _DEPTH, _FACTOR, _MIN_PROBABILITY = 24, 1.0, 0.1
 # Of the workloads made of source files: files, requests of a conversation, and lines that each adds to its answer.
 _FILES, _TURNS, _LINES = 12, 6, 12
 _MOST_LINES = 160
+CHANGED_LINES = 0.05
+# What a request of an agent adds before the answer.
+INSTRUCTION = "# Continue this file and print all of it.\n"
+
+
+def changed_lines(lines: Sequence[str], others: Sequence[str], rng: random.Random) -> list[str]:
+    """Returns the lines, at least one, with 5% of them, at least one, replaced by others, at least two."""
+    changed = list(lines)
+    for i in rng.sample(range(len(lines)), max(1, round(CHANGED_LINES * len(lines)))):
+        changed[i] = rng.choice([line for line in others if line != lines[i]])
+    return changed
 
 
 @dataclass(frozen=True)

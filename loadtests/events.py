@@ -9,16 +9,17 @@ from locust import LoadTestShape, events
 from locust.runners import STATE_MISSING, MasterRunner, WorkerRunner
 
 from loadtests.options import (
+    PROFILES,
+    LoadProfile,
     add_options,
     check_options,
     files_of,
     origin_of,
+    prompts_of,
     report_options,
     slo_of,
     without_credentials,
 )
-from loadtests.profiles import PROFILES, LoadProfile
-from loadtests.prompt_file import prompts_of
 from loadtests.report.report import report_of
 from loadtests.report.result import Result
 from loadtests.samples import Samples, numbers_over_time

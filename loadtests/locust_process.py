@@ -21,7 +21,6 @@ def child(
     """Starts a process in the root of the repository; it and its children are killed at the end of the context.
 
     Args:
-        command: command line.
         log_path: file for its output, replaced if it exists.
         environment: all environment variables; None for those of this process.
     """
@@ -51,11 +50,7 @@ def run_locust(
     """Runs the load tests' locustfile; its log lies beside the report.
 
     Args:
-        host: URL of the server.
-        seconds: length of the test.
-        stop_seconds: time for open responses after it.
         report: JSON file to write; an old one is removed first.
-        options: further options of Locust.
 
     Returns:
         The exit status, None if Locust did not end in time; and the report, None if there is none.

@@ -1,20 +1,24 @@
 """Command-line options of the load tests beside Locust's own; each can be set in the environment."""
 
+import functools
 import json
+import math
 from argparse import Namespace
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from loadtests.profiles import PROFILES
-from loadtests.prompt_file import FOLDER, prompts_of
+from loadtests.stream.client import CHAT, COMPLETIONS
 from loadtests.stream.summary import Slo
 from vllm_spec_plugin.schema.errors import UserError
+from vllm_spec_tools.prompts import GivenPrompt, read_prompts
 from vllm_spec_tools.report import Files, check_files
 from vllm_spec_tools.report.provenance import provenance
 
 if TYPE_CHECKING:
     from locust.argument_parser import LocustArgumentParser
+
 
 # Options that a report shows: how the test was made, without secrets.
 _SHOWN_LOAD = ("locustfile", "num_users", "run_time", "spawn_rate", "stop_timeout", "processes", "load_profile", "rate")
@@ -125,3 +129,53 @@ def without_credentials(url: str) -> str:
     """A URL without user name and password."""
     parts = urlsplit(url)
     return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+
+
+_SPIKE_SHARE = 1 / 16
+
+# Number of users by the most users and the elapsed share of the time, from 0 to below 1.
+LoadProfile = Callable[[int, float], int]
+
+
+def ramp(most: int, elapsed: float) -> int:
+    """Rises evenly from one user to the most within the first half, then stays."""
+    return min(1 + math.floor(most * elapsed * 2), most)
+
+
+def steps(most: int, elapsed: float) -> int:
+    """Doubles from one user to the most, in steps of equal time."""
+    levels = tuple(dict.fromkeys((*(1 << power for power in range(most.bit_length())), most)))
+    return levels[math.floor(elapsed * len(levels))]
+
+
+def spike(most: int, elapsed: float) -> int:
+    """Holds a sixteenth of the users; the third quarter of the time has the most."""
+    return most if 0.5 <= elapsed < 0.75 else max(round(most * _SPIKE_SHARE), 1)
+
+
+PROFILES: Mapping[str, LoadProfile] = {"ramp": ramp, "steps": steps, "spike": spike}
+
+
+FOLDER = Path(__file__).parent / "prompts"
+_KEYS = {"prompt", "messages", "max_tokens", "temperature"}
+
+
+@functools.cache
+def prompts_of(scenario: str, given: str = "") -> tuple[GivenPrompt, ...]:
+    """Prompts of a scenario, read once per process.
+
+    Args:
+        given: file that replaces the scenario's own; empty for none.
+
+    Raises:
+        UserError: the file cannot be read; see `read_prompts`.
+    """
+    return read_prompts([Path(given) if given else FOLDER / f"{scenario}.jsonl"])
+
+
+def request_of(prompt: GivenPrompt, model: str, options: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """URL path and body of a prompt's request."""
+    own = prompt.model_dump(include=_KEYS, exclude_none=True)
+    if prompt.prediction is not None:
+        own["prediction"] = {"type": "content", "content": prompt.prediction}
+    return COMPLETIONS if prompt.messages is None else CHAT, {"model": model} | dict(options) | own

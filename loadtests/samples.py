@@ -15,14 +15,7 @@ Change = tuple[float, int]
 
 
 class Samples:
-    """What the users of a process measured. Times are `time.perf_counter` of this process.
-
-    Attributes:
-        measures: requests that ended, by scenario.
-        users: time and change of the number of users, in no order.
-        in_flight: time and change of the number of open requests, in no order.
-        current: the samples of the test that runs in this process.
-    """
+    """What the users of a process measured. Times are `time.perf_counter` of this process."""
 
     current: ClassVar["Samples"]
 

@@ -53,7 +53,6 @@ class Trial:
 
     Attributes:
         rate: requests per second that were sent, on average of the Poisson process.
-        requests: number of requests that were sent.
         ttft: p95 of the time to first token, in seconds; None if unknown.
         tpot: p95 of the time per output token, in seconds; None if unknown.
         acceptance_length: tokens per step with a draft; None without drafts.
@@ -105,10 +104,7 @@ def highest_rates(
     """Searches the highest rate of each arm; the arms take turns, so that slow changes of the machine meet all alike.
 
     Args:
-        arms: names.
-        attempt: whether an arm passes at a rate.
         first: rate to begin with; doubled while it passes, halved while it fails.
-        most: highest rate to try.
         precision: the result and the lowest failing rate differ by at most this share of the result.
 
     Returns:
@@ -168,15 +164,7 @@ def report_of(
     trials: Mapping[str, Sequence[Trial]],
     origin: Mapping[str, Any],
 ) -> Report:
-    """Makes the report.
-
-    Args:
-        model: name of the model.
-        goals: limits that a trial keeps or misses.
-        highest: highest rate that passed, by arm.
-        trials: all trials, by arm.
-        origin: what `provenance` gives.
-    """
+    """Makes the report."""
     short = [arm for arm, found in trials.items() if any(trial.is_short for trial in found)]
     measured = Measurements()
     for arm, found in trials.items():

@@ -9,8 +9,7 @@ from typing import Any
 import gevent.pool
 from locust import User, task
 
-from loadtests.options import extra_fields
-from loadtests.prompt_file import prompts_of, request_of
+from loadtests.options import extra_fields, prompts_of, request_of
 from loadtests.samples import Samples
 from loadtests.stream.client import StreamingClient
 from loadtests.stream.timing import measure
@@ -71,11 +70,7 @@ class LoadUser(User):
 
 
 class ClosedLoopUser(LoadUser):
-    """Sends a request, reads its response to the end, waits for the think time, and repeats.
-
-    Attributes:
-        scenario: name of its file of prompts, and in reports.
-    """
+    """Sends a request, reads its response to the end, waits for the think time, and repeats."""
 
     abstract = True
     scenario: str

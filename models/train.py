@@ -13,9 +13,9 @@ from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 from models.agreement import measure_agreement
 from models.family import DRAFT, MAX_LENGTH, TARGET, VOCAB_SIZE, Shape
+from models.schedule import Batches, run
 from models.tokenizer import END_OF_TEXT, save_tokenizer, train_tokenizer
 from vllm_spec_tools.demo.corpus import load_corpus
-from vllm_spec_tools.demo.schedule import Batches, run
 
 SEED = 20261121
 TARGET_STEPS, TARGET_LEARNING_RATE = 2500, 3e-3

@@ -53,11 +53,6 @@ class EngineChild:
         """Starts the process; the engine is ready some time later.
 
         Args:
-            name: of the engine, for messages.
-            command: command line of the process.
-            arguments: of the engine.
-            folder: for its log; made.
-            environment: of the process, whole.
             timeout: seconds that an answer may take, the engine's start included.
 
         Raises:
@@ -176,11 +171,7 @@ class EngineChild:
 
 
 def answer_questions(build: Callable[[dict[str, Any]], tuple[dict[str, Any], Callable[[Any], Any]]]) -> None:
-    """Runs in the child: builds the engine and answers until the parent ends.
-
-    Args:
-        build: returns the engine's facts and the function that answers, given the engine's arguments.
-    """
+    """Runs in the child: builds the engine and answers until the parent ends."""
     connection = Connection(os.dup(0))
     # Processes that the engine starts do not get the socket.
     with open(os.devnull, "rb") as nothing:  # noqa: PTH123 - a device

@@ -69,8 +69,6 @@ class SteppedEngine:
         """Tokenizes the prompts, so that it is not timed.
 
         Args:
-            llm: an engine without requests.
-            prompts: all prompts of later requests.
             options: returns `SamplingParams.extra_args` of a request with that predicted output, empty for none.
         """
         self._engine = llm.llm_engine

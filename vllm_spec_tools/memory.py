@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from vllm_spec_plugin.proposers.model_source import ModelSource, UnreadableError, read_facts
 from vllm_spec_plugin.schema.errors import UserError
 
 # vLLM's default share of a GPU's memory, and the share of all engines that run side by side.
@@ -23,13 +24,7 @@ _SEVERAL = (2, 4, 8, 16)  # GPUs
 
 @dataclass(frozen=True)
 class Need:
-    """The least memory of an engine, in bytes of all its devices together.
-
-    Attributes:
-        weights: of the target and of what drafts.
-        kv: KV cache of one text of `tokens` tokens.
-        tokens: longest text.
-    """
+    """The least memory of an engine, in bytes of all its devices together."""
 
     weights: float
     kv: float
@@ -72,18 +67,14 @@ def text_config(model: str) -> Any:
 
 def context_of(model: str) -> int | None:
     """Returns the longest text that a model's config allows; None if it says nothing, or can't be read."""
-    context = getattr(text_config(model), "max_position_embeddings", None)
-    return context if isinstance(context, int) else None
+    try:
+        return read_facts(ModelSource(model)).context
+    except UnreadableError:  # vLLM serves models that transformers does not know
+        return None
 
 
 def kv_bytes(config: Any, tokens: int, item: float) -> float:
-    """Returns the bytes of the KV cache of one text.
-
-    Args:
-        config: of the model's text part; None takes nothing.
-        tokens: length of the text.
-        item: bytes of a number in the cache.
-    """
+    """Returns the bytes of the KV cache of one text."""
     layers = getattr(config, "num_hidden_layers", None)
     heads = getattr(config, "num_attention_heads", None)
     if not layers or not heads:
@@ -98,14 +89,7 @@ def kv_bytes(config: Any, tokens: int, item: float) -> float:
 
 
 def need_of(target: str, drafts: Sequence[str], options: Mapping[str, Any], on_cpu: bool) -> Need | None:
-    """Computes what an engine needs at least; None where the target's files do not tell.
-
-    Args:
-        target: folder or hub name.
-        drafts: folders or hub names of draft models and heads.
-        options: of the engine, keyword arguments of `vllm.LLM`.
-        on_cpu: whether vLLM is its CPU build.
-    """
+    """Computes what an engine needs at least; None where the target's files do not tell."""
     dtype = str(options.get("dtype", "auto"))
     weights = weight_bytes(target, dtype, options.get("quantization"))
     if weights is None:
@@ -135,9 +119,7 @@ def check_memory(
 
     Args:
         needs: of the engines, by name; None is not known, and fits.
-        options: of all engines, keyword arguments of `vllm.LLM`.
         device: see `compat.engine_args.device_memory`.
-        one_at_a_time: whether engines run one after the other.
         fewer: how to have fewer engines, for the message; empty if there is no way.
 
     Raises:

@@ -69,7 +69,6 @@ class Stages:
         """Begins with no run done.
 
         Args:
-            say: shows the number of runs done and a text, see `shown_progress`.
             is_terminal: whether every run is shown; else stages, and a run every 15 seconds.
             clock: seconds.
         """
@@ -103,26 +102,15 @@ def shown_stages(total: int, console: Console) -> Iterator[Stages]:
 def shown_engines(console: Console) -> Iterator[Callable[[str], None]]:
     """Yields a function of "ENGINE: work" of engines side by side: one live line, or lines without a terminal."""
     start, lock, first = time.monotonic(), threading.Lock(), "starting engines"
-    if not console.is_terminal:
+    with console.status(first) if console.is_terminal else contextlib.nullcontext() as status:
 
         def say(what: str) -> None:
+            text = f"{_since(start)} {what}"
             with lock:
-                _line(console, f"{_since(start)} {what}")
+                status.update(escape(text)) if status else _line(console, text)
 
         say(first)
         yield say
-        return
-    doing: dict[str, str] = {}
-    with console.status(first) as status:
-
-        def update(what: str) -> None:
-            with lock:
-                engine, _, rest = what.partition(": ")
-                doing[engine] = rest
-                shown = "; ".join(f"{name}: {work}" for name, work in list(doing.items())[-2:])
-                status.update(escape(f"{_since(start)} {shown}"))
-
-        yield update
 
 
 def _since(start: float) -> str:

@@ -40,12 +40,9 @@ class GivenPrompt(BaseModel):
 
     Attributes:
         prompt: text to complete; None for a chat.
-        messages: chat to answer; None for a text.
-        workload: name of the traffic it is an example of.
         prediction: of the output; None has none.
         max_tokens: maximum number of output tokens; None takes the command's option.
         temperature: sampling temperature; None takes the command's option.
-        where: option, file and line, for messages.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -108,7 +105,6 @@ def read_texts(path: Path, model: str) -> tuple[str, ...]:
     """Reads a file of prompts as the texts that a model reads.
 
     Args:
-        path: the file.
         model: folder or hub name, for the chat template; not looked at if there are no chats.
 
     Raises:

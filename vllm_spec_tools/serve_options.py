@@ -41,10 +41,6 @@ def use_cache_if_offline() -> None:
 def parse_options(model: str, options: Sequence[str]) -> Any:
     """Parses options of `vllm serve`.
 
-    Args:
-        model: folder or name on the hub.
-        options: the options after `--model`.
-
     Raises:
         ConfigError: a file or --speculative-config is among them, or the installed vLLM is not supported.
         SystemExit: unknown option or value; vLLM's parser has printed the reason.
@@ -99,10 +95,6 @@ def check_cores(arguments: Any) -> None:
 
 def check_server(arguments: Any, settings: dict[str, Any]) -> EngineChoice:
     """Runs the checks that a server runs before it starts a process or reads weights; returns what would serve.
-
-    Args:
-        arguments: result of `parse_options`.
-        settings: result of `settings_for`.
 
     Raises:
         ConfigError: vLLM or the plugin refuses the server.

@@ -19,7 +19,6 @@ class ServerMetrics:
     Attributes:
         totals: values by sample name, summed over labels: all engines and models of the server together. Histogram
             buckets and creation times are left out.
-        samples: name, labels and value of the same samples.
     """
 
     totals: Mapping[str, float]

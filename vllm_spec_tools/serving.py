@@ -76,8 +76,6 @@ def serve_command(
     """The `vllm serve` command line, for the vLLM that is installed beside this interpreter.
 
     Args:
-        model: a folder, or a name on the Hugging Face hub.
-        speculative_config: a path to a plugin.yaml, or JSON; None serves without speculation.
         port: to listen on, on the loopback interface.
         extra_args: further `vllm serve` arguments; they override options that are set here.
 
@@ -119,8 +117,6 @@ class Server:
     """A running `vllm serve`, as a context manager: answering when entered, gone when left.
 
     Attributes:
-        model: the name to give in requests.
-        base_url: scheme, host and port, without a trailing slash or "/v1".
         log_path: where the server's output goes. A log of its own choosing is deleted after a clean run.
     """
 
@@ -139,14 +135,9 @@ class Server:
         """Prepares a server; nothing is started before the context is entered.
 
         Args:
-            model: a folder, or a name on the Hugging Face hub.
-            speculative_config: a path to a plugin.yaml, or JSON; None serves without speculation.
             port: 0 for one that is free.
-            extra_args: further `vllm serve` arguments.
-            environment: variables to set on top of `serving_environment`.
             timeout: seconds to wait for the server's first answer.
             log_path: file for the server's output; replaced if it exists.
-            console: where the progress is shown; standard error if not given.
         """
         self.model = str(model)
         self.speculative_config = speculative_config
@@ -226,7 +217,6 @@ class Server:
 
         Args:
             grace: seconds it has to end by itself before it is killed.
-            keep_log: do not delete the log.
         """
         process, self._process = self._process, None
         if process is None:

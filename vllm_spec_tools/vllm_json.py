@@ -19,12 +19,7 @@ _DEFAULTS = (None, False)
 
 
 class Converted(NamedTuple):
-    """A configuration made of vLLM's JSON.
-
-    Attributes:
-        config: sections of a valid plugin.yaml.
-        notes: what differs from the JSON, one line each.
-    """
+    """A configuration made of vLLM's JSON."""
 
     config: dict[str, Any]
     notes: list[str]
@@ -32,10 +27,6 @@ class Converted(NamedTuple):
 
 def convert_native(given: Mapping[str, Any], source: str) -> Converted:
     """Converts vLLM's settings to `method: vllm`: the same drafter, with draft lengths of the plugin's.
-
-    Args:
-        given: the JSON object.
-        source: its name in messages.
 
     Raises:
         ConfigError: a key is unknown to vLLM, or settings conflict; lists every mistake.
@@ -70,10 +61,6 @@ def convert(given: Mapping[str, Any], source: str) -> Converted:
 
     The draft length becomes the maximum of `policy: optimal`. Settings that the plugin does not have are
     dropped with a note if outputs do not depend on them, else refused.
-
-    Args:
-        given: the JSON object.
-        source: its name in messages.
 
     Raises:
         ConfigError: a key is unknown to vLLM, or cannot be converted; lists every mistake.

@@ -37,10 +37,11 @@ def ngram(
 
     from benchmarks.ngram import SYNTHETIC, TITLES, Known, fill, proposers, simulate, source_texts
     from benchmarks.ngram import synthetic_text as synthetic
+    from benchmarks.stacked_bars import StackedBars
     from vllm_spec_plugin.models import model_path
-    from vllm_spec_tools.cli.console import write_or_fail
+    from vllm_spec_tools.cli.errors import write_or_fail
     from vllm_spec_tools.demo.corpus import load_corpus
-    from vllm_spec_tools.report import Measurements, Report, StackedBars, Table
+    from vllm_spec_tools.report import Measurements, Report, Table
     from vllm_spec_tools.report.provenance import provenance
 
     rng, tokenizer = np.random.default_rng(seed), Tokenizer.from_file(str(model_path("target") / "tokenizer.json"))

@@ -29,7 +29,7 @@ def policy(
     import sys
 
     from benchmarks.policy_cost import ACCEPTANCE, CASES, PARTS, config_of, measure
-    from vllm_spec_tools.cli.console import write_or_fail
+    from vllm_spec_tools.cli.errors import write_or_fail
     from vllm_spec_tools.report import Chart, Line, Measurements, Report, Table
     from vllm_spec_tools.report import show_spread as show
     from vllm_spec_tools.report.provenance import provenance

@@ -72,7 +72,7 @@ def theory(
     import sys
 
     from benchmarks.theory.report import paper_report, study_report
-    from vllm_spec_tools.cli.console import write_or_fail
+    from vllm_spec_tools.cli.errors import write_or_fail
     from vllm_spec_tools.report.provenance import provenance
 
     origin = provenance(sys.argv[1:], 0, ())

@@ -41,7 +41,7 @@ def verification(
     import torch
 
     from benchmarks.verification import APART, measure_gain, time_verification
-    from vllm_spec_tools.cli.console import write_or_fail
+    from vllm_spec_tools.cli.errors import write_or_fail
     from vllm_spec_tools.report import Chart, Line, Measurements, Report, Table, show_spread
     from vllm_spec_tools.report.provenance import provenance
 

@@ -26,10 +26,9 @@ from vllm_spec_plugin.compat.engine_args import device_memory
 from vllm_spec_tools.bench.arm import Arm
 from vllm_spec_tools.bench.arms import base_of, choose_arms, plan_arms
 from vllm_spec_tools.bench.engine_args import arm_environment, engine_arguments
-from vllm_spec_tools.bench.load.records import LoadAnswer, LoadJob
 from vllm_spec_tools.bench.load.sweep import Plan, figures
-from vllm_spec_tools.bench.load.texts import Texts
 from vllm_spec_tools.bench.load.workloads import BEGINNINGS, Sizes
+from vllm_spec_tools.bench.records import LoadAnswer, LoadJob
 from vllm_spec_tools.engine_child import EngineError
 from vllm_spec_tools.report.provenance import provenance
 from vllm_spec_tools.serving import runs_on_cpu
@@ -84,7 +83,7 @@ def _arguments(arm: GpuArm, models: Path, folder: Path, options: dict[str, Any])
     word = arm.word.replace("{draft}", str(models / "draft")).replace("{eagle3}", str(models / "eagle3"))
     folder.mkdir()
     choice = choose_arms([word])[-1]
-    plan = plan_arms([choice], base_of(None, str(models / "draft")), 8, folder)[choice.name].plan
+    plan = plan_arms([choice], base_of(None, str(models / "draft")), folder)[choice.name].plan
     return engine_arguments(plan, str(models / "target"), 0, enforce_eager=False, options=options)
 
 
@@ -205,7 +204,7 @@ def main(
     cells = tuple((kind, int(level)) for level in levels.split(",") for kind in workload or ("easy", "mixed"))
     sizes = Sizes(request_tokens=tokens, stream_tokens=tokens, min_total_tokens=4 * tokens)
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
-    run(models, out, names, Plan(cells, Texts(BEGINNINGS), sizes, rounds, 0), int(kv_gib * 2**30), minutes, dtype)
+    run(models, out, names, Plan(cells, BEGINNINGS, sizes, rounds, 0), int(kv_gib * 2**30), minutes, dtype)
     typer.echo(table(out), nl=False)
 
 

@@ -46,9 +46,7 @@ def run_parts(chosen: Collection[Part], host: str, settings: Settings) -> Genera
     A part that cannot be run is a failed check; the reason goes to standard error, and the next part follows.
 
     Args:
-        chosen: parts to run.
         host: URL of a running server; empty to start one.
-        settings: settings of all parts.
     """
     profiles = [part for part in PROFILES if part in chosen]
     if host:

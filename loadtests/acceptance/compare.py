@@ -34,9 +34,6 @@ class Run:
 
     Attributes:
         latency: mean from asking to the last token, as the client measured it.
-        requests: number of requests that succeeded.
-        failed: number of requests that failed.
-        tokens: output tokens of all requests.
         served: mean latency by the server's own clock, which no slow client affects; NaN if it is not exported.
     """
 

@@ -15,14 +15,7 @@ _IDLE = ("kv_usage", "running", "waiting")
 
 
 def run_profile(profile: str, base_url: str, settings: Settings, *, has_plugin: bool) -> Iterator[Verdict]:
-    """Runs a load profile and checks the result.
-
-    Args:
-        profile: name of the load profile.
-        base_url: URL of the server.
-        settings: users, time and folder.
-        has_plugin: whether the server has the plugin, which counts faults of proposers.
-    """
+    """Runs a load profile and checks the result."""
     prefix = settings.out / profile
     report = prefix.with_suffix(".json")
     settings.say(f"{profile}: up to {settings.users} users for {settings.seconds:.0f} s")
@@ -44,8 +37,6 @@ def load_checks(
     """Checks a load profile.
 
     Args:
-        part: name of the load profile.
-        report: the report of the load test.
         exit_status: Locust's exit status; None if it had to be killed.
         has_plugin: whether the server has the plugin.
     """

@@ -30,10 +30,6 @@ class Ending:
     Attributes:
         exit_status: exit status of the leader; None if it did not end in time.
         seconds: time until all processes were gone, or until the deadline.
-        processes: number of processes at first.
-        left: names of processes left at the deadline.
-        ports: ports that they listened on.
-        open_ports: ports that are still open.
     """
 
     exit_status: int | None

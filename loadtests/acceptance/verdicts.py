@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.console import Console
 
-from loadtests.prompt_file import prompts_of
+from loadtests.options import prompts_of
 from vllm_spec_tools.report import Report, Table
 from vllm_spec_tools.serving import runs_on_cpu
 
@@ -18,14 +18,7 @@ class Settings:
     """Settings of all parts.
 
     Attributes:
-        config: plugin.yaml to serve.
         users: most users of a load profile.
-        processes: Locust's worker processes.
-        seconds: length of a load profile.
-        chaos_seconds: length of the chaos.
-        out: folder for all files.
-        console: console for progress.
-        ranks: tensor-parallel size of the servers with speculation.
     """
 
     config: Path
@@ -57,14 +50,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The result of one check.
-
-    Attributes:
-        part: part of the test, such as "ramp".
-        check: what must hold.
-        passed: whether it holds.
-        figures: what was measured.
-    """
+    """The result of one check."""
 
     part: str
     check: str
@@ -81,13 +67,7 @@ class Verdict:
 
 
 def report_of(verdicts: Sequence[Verdict], seconds: float, origin: Mapping[str, Any]) -> Report:
-    """Makes the report; its data say `passed` if at least one check was made and all passed.
-
-    Args:
-        verdicts: of all checks.
-        seconds: time that the test took.
-        origin: what `provenance` gives.
-    """
+    """Makes the report; its data say `passed` if at least one check was made and all passed."""
     failed = [verdict for verdict in verdicts if not verdict.passed]
     counted = f"All {len(verdicts)} checks passed" if verdicts else "No check was made"
     if failed:

@@ -6,9 +6,8 @@ from dataclasses import asdict
 from typing import Any
 
 from loadtests.report.charts import charts_of
-from loadtests.report.conclusion import conclusion
 from loadtests.report.numbers import UNKNOWN, count, milliseconds, number, percent
-from loadtests.report.result import Result
+from loadtests.report.result import Result, conclusion
 from loadtests.stream.summary import Summary
 from vllm_spec_tools.report import Measurements, Report, Table
 from vllm_spec_tools.report.provenance import model_name
@@ -23,12 +22,7 @@ _NOTES = (
 
 
 def report_of(result: Result, origin: Mapping[str, Any]) -> Report:
-    """Makes the report.
-
-    Args:
-        result: of the load test.
-        origin: what `provenance` gives.
-    """
+    """Makes the report."""
     processes = f" by {result.workers} worker processes" if result.workers else ""
     return Report(
         "loadtest",

@@ -1,11 +1,40 @@
-"""Reads the events of a completion or a chat into chunks."""
+"""Reads server-sent events of a completion or a chat from the pieces of a byte stream, as chunks.
+
+A parser of our own, since every event needs its arrival time: it is fed pieces as they are read and returns the events
+that each one completes.
+"""
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from loadtests.stream.sse import Event
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+_MOST_SHOWN = 200
+Count = Annotated[int, Field(ge=0)]
+
+
+class EventParser:
+    """Collects the data of events. Lines end with LF or CRLF; other fields and comments (keep-alives) are ignored.
+
+    Bytes that are not UTF-8 become U+FFFD. The events do not depend on how the bytes are cut into pieces.
+    """
+
+    def __init__(self) -> None:
+        self._line, self._data = b"", list[str]()
+
+    def feed(self, piece: bytes) -> list[str]:
+        """Takes the next bytes and returns the data of the events that they complete, in order."""
+        *lines, self._line = (self._line + piece).split(b"\n")
+        events = []
+        for line in lines:
+            text = line.removesuffix(b"\r").decode(errors="replace")
+            if text.startswith("data:"):
+                self._data.append(text.removeprefix("data:").removeprefix(" "))
+            elif not text and self._data:
+                events.append("\n".join(self._data))
+                self._data = []
+        return events
 
 
 class ChunkError(ValueError):
@@ -16,8 +45,8 @@ class ChunkError(ValueError):
 class Usage:
     """Tokens of a request so far."""
 
-    prompt_tokens: int
-    completion_tokens: int
+    prompt_tokens: Count
+    completion_tokens: Count
 
 
 @dataclass(frozen=True)
@@ -48,7 +77,34 @@ class ErrorEvent:
     message: str
 
 
-def read_event(event: Event) -> Chunk | ErrorEvent | None:
+class _Json(BaseModel):
+    model_config = ConfigDict(strict=True)
+
+
+class _Delta(_Json):
+    role: str | None = None
+    content: str | None = None
+    reasoning: str | None = None
+    reasoning_content: str | None = None
+    tool_calls: Any = None
+
+
+class _Choice(_Json):
+    index: Literal[0] = 0
+    text: str | None = None
+    delta: _Delta | None = None
+    token_ids: tuple[Count, ...] | None = None
+    finish_reason: str | None = None
+
+
+class _Body(_Json):
+    # One choice (n = 1), or none beside the usage.
+    choices: Annotated[list[_Choice], Field(max_length=1)] | None = None
+    usage: Usage | None = None
+    error: Any = None
+
+
+def read_event(data: str) -> Chunk | ErrorEvent | None:
     """Reads an event of `/v1/completions` or `/v1/chat/completions`, with one choice (n = 1).
 
     Returns:
@@ -57,58 +113,26 @@ def read_event(event: Event) -> Chunk | ErrorEvent | None:
     Raises:
         ChunkError: the event is neither JSON nor `[DONE]`, or not a chunk.
     """
-    if event.is_done:
+    if data.strip() == "[DONE]":
         return None
     try:
-        body = json.loads(event.data)
-        if not isinstance(body, dict):
-            raise ChunkError("not a JSON object")
-        error = body.get("error")
-        # Some servers name the event, and its data are the error itself.
-        if error is not None or event.name == "error":
-            error = body if error is None else error
-            message = error.get("message") if isinstance(error, dict) else str(error)
-            return ErrorEvent(message if isinstance(message, str) else json.dumps(error))
-        return _chunk(body)
-    except (ValueError, RecursionError) as error:
-        kind = "" if isinstance(error, ChunkError) else "not JSON: "
-        raise ChunkError(f"{kind}{_short(error)}: {_short(event.data)}") from None
-
-
-def _chunk(body: Mapping[str, Any]) -> Chunk:
-    choices = _checked("choices", body.get("choices"), list)
-    usage = _checked("usage", body.get("usage"), dict | None)
-    counts = None
-    if usage is not None:
-        counts = Usage(*(_checked(name, usage.get(name), int) for name in ("prompt_tokens", "completion_tokens")))
-    if not choices:
-        return Chunk(usage=counts, has_choice=False)
-    choice = _checked("choice", choices[0], dict)
-    if len(choices) > 1 or choice.get("index", 0) != 0:
-        raise ChunkError("more than one choice (ask for n = 1)")
-    finish_reason = _checked("finish_reason", choice.get("finish_reason"), str | None)
-    ids = _checked("token_ids", choice.get("token_ids"), list | None)
-    token_ids = None if ids is None else tuple(_checked("token_ids", token, int) for token in ids)
-    if "delta" not in choice:
-        return Chunk(_text(choice, "text"), token_ids, counts, finish_reason)
-    delta = _checked("delta", choice["delta"], dict)
-    text = _text(delta, "content") or _text(delta, "reasoning") or _text(delta, "reasoning_content")
-    has_content = text or token_ids or finish_reason is not None or delta.get("tool_calls")
-    return Chunk(text, token_ids, counts, finish_reason, is_opening="role" in delta and not has_content)
-
-
-def _text(part: Mapping[str, Any], key: str) -> str:
-    text: str | None = _checked(key, part.get(key), str | None)
-    return text or ""
-
-
-def _checked(name: str, value: Any, kind: Any) -> Any:
-    """The value, if it is of a kind; numbers must be counts."""
-    if not isinstance(value, kind) or isinstance(value, bool) or (isinstance(value, int) and value < 0):
-        raise ChunkError(f"`{name}` is {_short(value)}")
-    return value
-
-
-def _short(value: object) -> str:
-    text = str(value)
-    return text if len(text) <= 200 else f"{text[:200]}..."
+        body = _Body.model_validate_json(data)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"])) or "event"
+        raise ChunkError(f"{where}: {first['msg'][:_MOST_SHOWN]}: {data[:_MOST_SHOWN]}") from None
+    if body.error is not None:
+        message = body.error.get("message") if isinstance(body.error, dict) else str(body.error)
+        return ErrorEvent(message if isinstance(message, str) else json.dumps(body.error))
+    if body.choices is None:
+        raise ChunkError(f"no choices: {data[:_MOST_SHOWN]}")
+    if not body.choices:
+        return Chunk(usage=body.usage, has_choice=False)
+    [choice] = body.choices
+    delta = choice.delta
+    if delta is None:
+        return Chunk(choice.text or "", choice.token_ids, body.usage, choice.finish_reason)
+    text = delta.content or delta.reasoning or delta.reasoning_content or ""
+    has_content = text or choice.token_ids or choice.finish_reason is not None or delta.tool_calls
+    is_opening = delta.role is not None and not has_content
+    return Chunk(text, choice.token_ids, body.usage, choice.finish_reason, is_opening=is_opening)

@@ -39,9 +39,7 @@ class Slo:
     """Service level objective of a request, in seconds; None sets no limit.
 
     Attributes:
-        ttft: longest time to first token.
         tpot: longest time per output token after the first.
-        e2e: longest end-to-end time.
 
     Raises:
         UserError: a limit is not positive.

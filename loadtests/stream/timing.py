@@ -26,15 +26,7 @@ class ErrorKind(StrEnum):
 
 @dataclass(frozen=True)
 class StreamRecord:
-    """Chunks of one response and their arrival times, seconds of one monotonic clock.
-
-    Attributes:
-        started: time at which the request was sent.
-        ended: time at which the stream ended or failed.
-        chunks: arrival time and chunk, in order.
-        error: None for success.
-        message: text of the error.
-    """
+    """Chunks of one response and their arrival times, seconds of one monotonic clock."""
 
     started: float
     ended: float
@@ -51,11 +43,7 @@ class Measures:
     report tokens per chunk, every chunk of text counts as an output chunk.
 
     Attributes:
-        started: time of sending.
-        ended: time of the end or the failure.
         error: None for success; after an error the figures cover what came before it.
-        message: text of the error.
-        prompt_tokens: from the usage.
         output_tokens: from the last usage, otherwise the number of token ids. Never the number of chunks: one step can
             deliver several tokens.
         ttft: time to first token, from sending to the first output chunk.

@@ -1,5 +1,6 @@
 """The samples that the statistical tests look at, and the checks they share."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,7 +10,7 @@ from tests.engine.exact import Reference, Tokens
 from tests.engine.jobs import Job, Request, Result
 from vllm_spec_tools.certify import chi_square
 from vllm_spec_tools.certify.chi_square import Test
-from vllm_spec_tools.certify.probabilities import probabilities
+from vllm_spec_tools.certify.law import probabilities
 
 NUM_POSITIONS = 3
 # After the first token there is room for as many drafts as are looked at, and one more token.
@@ -20,6 +21,14 @@ _OUTPUTS = 25
 Settings = Mapping[str, dict[str, Any]]
 # Per (setting, prompt) the continuations.
 Samples = dict[tuple[str, Tokens], list[Tokens]]
+
+
+def by_prefix(continuations: Sequence[Sequence[int]], position: int) -> dict[Tokens, Counter[int]]:
+    """How often each token is at `position`, by the tokens before it."""
+    counts: dict[Tokens, Counter[int]] = {}
+    for continuation in continuations:
+        counts.setdefault(tuple(continuation[:position]), Counter())[continuation[position]] += 1
+    return counts
 
 
 @dataclass(frozen=True)
@@ -51,7 +60,7 @@ def exact_tests(reference: Reference, settings: Settings, samples: Samples) -> d
     tests = {}
     for (name, prompt), continuations in samples.items():
         for position in range(NUM_POSITIONS):
-            counts = chi_square.by_prefix(continuations, position)
+            counts = by_prefix(continuations, position)
             logits = reference.logits_after(prompt, list(counts))
             exact = probabilities(logits, prompt, list(counts), settings[name]).numpy()
             tests[name, prompt, position] = chi_square.against_probabilities(counts, exact)
@@ -72,7 +81,7 @@ def impossible(reference: Reference, settings: Settings, samples: Samples) -> li
     found = []
     for (name, prompt), continuations in samples.items():
         for position in range(NUM_POSITIONS):
-            counts = chi_square.by_prefix(continuations, position)
+            counts = by_prefix(continuations, position)
             logits = reference.logits_after(prompt, list(counts))
             exact = probabilities(logits, prompt, list(counts), settings[name], slack=1e-3)
             for (prefix, seen), row in zip(counts.items(), exact, strict=True):

@@ -18,7 +18,7 @@ NGRAM = "proposer: {method: ngram}\n"
 COMMAND = """
 bench --proposer ngram.yaml --arm fixed:3 --enforce-eager --rounds 1 --noise-budget 0
     --workload mixed --levels 2 --tokens 48 --min-total-tokens 48 --request-tokens 16
-    --workload edit
+    --workload easy
     --workload switching --switching-levels 1 --phase-tokens 100
     --json load.json --markdown load.md --png load.png
 """
@@ -47,19 +47,17 @@ def test_arms_are_compared_and_fixed_draft_lengths_are_kept(tmp_path: Path) -> N
     assert set(agreements) == {(arm, workload) for arm, workload in cells if arm != "no speculation"}
     assert not any(one["wrong"] for one in agreements.values())
     for (arm, workload), cell in cells.items():
-        assert cell["output_tokens"] >= {"mixed": 2 * 48, "edit": 2 * 48, "switching": 3 * 100}[workload]
+        assert cell["output_tokens"] >= {"mixed": 2 * 48, "easy": 2 * 48, "switching": 3 * 100}[workload]
         # The n-gram drafter has not always a guess.
         assert cell["draft_length"] <= {"no speculation": 0, "fixed K = 3": 3}[arm]
         assert ("acceptance_length" not in cell) == (arm == "no speculation")
         # With as many streams, a token for each of them takes about as long as these figures say of each other.
-        streams = {"mixed": 2, "edit": 2, "switching": 1}[workload]
+        streams = {"mixed": 2, "easy": 2, "switching": 1}[workload]
         assert 0.2 < cell["tpot_p50"] * cell["tokens_per_second"] / streams < 5
         # One request per phase of `switching` begins, before the measured time.
         assert ("ttft_p50" not in cell) == (workload == "switching")
     # Two of its phases are greedy, with a request each.
     assert agreements["fixed K = 3", "switching"]["outputs"] == 2
-    (level,) = found["switching"]["levels"]
-    assert [len(phase["rates"]["no speculation"]) for phase in level["phases"]] == [2, 2, 2]
     assert (tmp_path / "load.png").read_bytes().startswith(b"\x89PNG")
     assert "](load.png)" in (tmp_path / "load.md").read_text()
 
@@ -101,7 +99,7 @@ def test_engines_may_have_several_ranks(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setenv("VLLM_CPU_OMP_THREADS_BIND", "0|1")
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     options = (
-        "--enforce-eager --rounds 1 --noise-budget 0 --workload edit --levels 2 --tokens 32 --min-total-tokens 32"
+        "--enforce-eager --rounds 1 --noise-budget 0 --workload easy --levels 2 --tokens 32 --min-total-tokens 32"
         " --json load.json"
     )
     # A fixed length: what `optimal` drafts depends on how long the machine's steps take.

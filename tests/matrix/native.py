@@ -15,7 +15,7 @@ from tests.engine.jobs import Job, Request, Result
 from tests.engine.tiny import repeating_prompts
 from tests.engine.v2 import runner_environment
 from tests.matrix.cells import EXACT, REFUSED, UNTESTED, WRONG, Cell, Row, greedy_faults, refusal
-from vllm_spec_tools.certify.engines import EngineProcess
+from vllm_spec_tools.certify.jobs import EngineProcess
 from vllm_spec_tools.engine_child import EngineError
 
 # Verdict where vLLM does not start without the plugin either.

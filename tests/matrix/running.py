@@ -25,7 +25,7 @@ from tests.matrix.cells import (
     plugin_yaml,
     refusal,
 )
-from vllm_spec_tools.certify.engines import EngineProcess
+from vllm_spec_tools.certify.jobs import EngineProcess
 from vllm_spec_tools.engine_child import EngineError
 
 _TIMEOUT_SECONDS = 300.0

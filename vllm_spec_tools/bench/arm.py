@@ -5,8 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from vllm_spec_tools.bench.load.records import LoadAnswer, LoadJob
-from vllm_spec_tools.bench.records import Answer, Job
+from vllm_spec_tools.bench.records import Answer, Job, LoadAnswer, LoadJob
 from vllm_spec_tools.engine_child import EngineChild, EngineError, Refusal, StartError
 
 
@@ -19,14 +18,7 @@ class Arm(EngineChild):
     module = "vllm_spec_tools.bench.arm_process"
 
     def __init__(self, name: str, arguments: Mapping[str, Any], environment: Mapping[str, str], folder: Path) -> None:
-        """Starts the process.
-
-        Args:
-            name: of the arm in the report.
-            arguments: see `arm_process.Session`.
-            environment: of the process, whole.
-            folder: for its log; made.
-        """
+        """Starts the process."""
         super().__init__(f"arm {name}", [sys.executable, "-m", self.module], arguments, folder, environment)
 
     def __enter__(self) -> Self:
@@ -54,11 +46,6 @@ class Arm(EngineChild):
         """Runs a job of concurrent streams."""
         answer: LoadAnswer = self.ask(("load", job))
         return answer
-
-    def answers(self, prompts: Mapping[str, int]) -> list[str]:
-        """Answers prompts greedily in one batch; takes the number of output tokens of each."""
-        answers: list[str] = self.ask(("answers", dict(prompts)))
-        return answers
 
     def top_two(self, prompt: str, token_ids: Sequence[int]) -> dict[int, float]:
         """Log-probabilities of the two most likely tokens after a prompt and a beginning of its output, by token id."""

@@ -8,8 +8,7 @@ from typing import Any
 
 from vllm_spec_plugin.config.request_options import draft_options
 from vllm_spec_tools.bench.load.closed_loop import ClosedLoop
-from vllm_spec_tools.bench.load.records import LoadAnswer, LoadJob, PhaseAnswer
-from vllm_spec_tools.bench.records import Answer, Job, Step
+from vllm_spec_tools.bench.records import Answer, Job, LoadAnswer, LoadJob, PhaseAnswer, Step
 from vllm_spec_tools.engine_child import answer_questions
 
 _WAKING_STEPS = 6
@@ -121,14 +120,6 @@ class Session:
             counts = (new - old for old, new in zip(before, after, strict=True))
             answers.append(PhaseAnswer(progress, *counts))
         return LoadAnswer(time.process_time() - cpu_start, answers)
-
-    def answers(self, prompts: dict[str, int]) -> list[str]:
-        """Answers prompts greedily in one batch; takes the number of output tokens of each."""
-        from vllm_spec_tools.inspection import SamplingParams
-
-        params = [SamplingParams(temperature=0.0, max_tokens=count, ignore_eos=True) for count in prompts.values()]
-        results = self._llm.generate(list(prompts), params, use_tqdm=False)
-        return [result.outputs[0].text for result in results]
 
     def top_two(self, prompt: str, token_ids: list[int]) -> dict[int, float]:
         """Log-probabilities of the two most likely tokens after a prompt and a beginning of its output, by token id."""

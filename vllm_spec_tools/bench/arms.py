@@ -1,25 +1,32 @@
 """Arms of a benchmark: what `--arm` may say, their names for people, and which of them share an engine."""
 
+import contextlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import yaml
+from rich.console import Console
 
+from vllm_spec_plugin.compat.engine_args import device_memory
 from vllm_spec_plugin.config import MAX_TOKENS, PluginConfig, load_config, parse_config
 from vllm_spec_plugin.models import model_path
 from vllm_spec_plugin.proposers.native.config import METHOD as NATIVE
 from vllm_spec_plugin.proposers.registry import BUNDLED, method_of
 from vllm_spec_plugin.schema.errors import UserError
-from vllm_spec_tools.bench.engine_args import ArmPlan, plan_file
-from vllm_spec_tools.bench.input import speculative_json, whole_numbers
+from vllm_spec_tools.bench.arm import Arm
+from vllm_spec_tools.bench.engine_args import ArmPlan, arm_environment, engine_arguments, plan_file
+from vllm_spec_tools.engine_options import speculative_json, whole_numbers
+from vllm_spec_tools.memory import check_memory, need_of
+from vllm_spec_tools.serving import runs_on_cpu
 
 NONE, OPTIMAL = "no speculation", "optimal"
 STOCK_METHODS = {method_of(kind): kind for kind in sorted(BUNDLED, key=method_of) if kind.vllm_settings("") is not None}
 _VLLM = "vLLM's "
 _STOCK_TOKENS, _MOST_STOCK_TOKENS = 4, 32
+_OPTIMAL_TOKENS = 8  # most that `optimal` drafts
 _SHORT = {"num_speculative_tokens_per_batch_size": "by batch size"}
 _STOCK_WORDS = " or ".join(f"stock:{method}" for method in STOCK_METHODS)
 _EXAMPLE = 'stock:{"method": "ngram", "num_speculative_tokens": 4}'
@@ -33,7 +40,6 @@ class Choice(NamedTuple):
     """An arm as given on the command line.
 
     Attributes:
-        name: of the arm in reports.
         kind: "none"; "optimal" and "fixed": the plugin; "stock": vLLM's own speculation; "native": the same drafter
             with method vllm; "file": a plugin.yaml; "off": the same with drafts off in every request.
         tokens: K of "fixed", where 0 is the plugin with drafts off.
@@ -111,14 +117,8 @@ def is_stock(name: str) -> bool:
     return name.startswith(_VLLM)
 
 
-def plan_arms(choices: Sequence[Choice], base: Base, optimal_tokens: int, folder: Path) -> dict[str, PlannedArm]:
+def plan_arms(choices: Sequence[Choice], base: Base, folder: Path) -> dict[str, PlannedArm]:
     """Returns the arms by name, in order.
-
-    Args:
-        choices: which.
-        base: the configuration with the proposer.
-        optimal_tokens: most that `optimal` drafts.
-        folder: where files may be written that the engines can read.
 
     Raises:
         ConfigError: a plugin.yaml is not there, has a mistake, or goes with none of the draft lengths.
@@ -145,7 +145,7 @@ def plan_arms(choices: Sequence[Choice], base: Base, optimal_tokens: int, folder
             case "none":
                 return PlannedArm(ArmPlan(None))
             case "optimal":
-                return PlannedArm(written("optimal", optimal_tokens))
+                return PlannedArm(written("optimal", _OPTIMAL_TOKENS))
             case "fixed" if tokens == 0 or is_shared:
                 plan = written("fixed", longest or base.config.draft_length.tokens)
                 return PlannedArm(plan, tokens, is_fixed=tokens > 0)
@@ -155,7 +155,7 @@ def plan_arms(choices: Sequence[Choice], base: Base, optimal_tokens: int, folder
                 return PlannedArm(ArmPlan(completed(json.loads(choice.detail))))
             case "native":
                 given = completed(json.loads(choice.detail))
-                tokens = given.pop("num_speculative_tokens", optimal_tokens)
+                tokens = given.pop("num_speculative_tokens", _OPTIMAL_TOKENS)
                 sections = {
                     "proposer": {"method": NATIVE, "config": given},
                     "draft_length": {"policy": "optimal", "tokens": tokens},
@@ -169,11 +169,11 @@ def plan_arms(choices: Sequence[Choice], base: Base, optimal_tokens: int, folder
     return {choice.name: planned(choice) for choice in choices}
 
 
-def engines(arms: Mapping[str, PlannedArm]) -> dict[str, list[str]]:
+def engines(plans: Mapping[str, ArmPlan]) -> dict[str, list[str]]:
     """Returns the arms by engine, each engine called after its arms."""
     groups: dict[str, list[str]] = {}
-    for name, arm in arms.items():
-        groups.setdefault(repr(arm.plan), []).append(name)
+    for name, plan in plans.items():
+        groups.setdefault(repr(plan), []).append(name)
     return {", ".join(names): names for names in groups.values()}
 
 
@@ -216,3 +216,120 @@ def _stock(word: str, text: str, *, is_native: bool = False) -> Choice:
     if is_native:
         return Choice(f"{given['method']} of vLLM's, optimal, {', '.join(parts)}", "native", detail=text)
     return Choice(f"{_VLLM}{given['method']}, {', '.join(parts)}", "stock", detail=text)
+
+
+class Engines:
+    """Engines of arms, each started when it is first asked for; one at a time, the one before ends first.
+
+    Attributes:
+        facts: what each arm's engine chose by itself, by arm; of those that have started.
+    """
+
+    def __init__(
+        self,
+        arguments: Callable[[ArmPlan], dict[str, Any]],
+        environment: Mapping[str, str],
+        folder: Path,
+        say: Callable[[str], object],
+        *,
+        one_at_a_time: bool,
+    ) -> None:
+        """Starts none yet.
+
+        Args:
+            one_at_a_time: whether each arm has an engine of its own; else arms of equal plans share one.
+        """
+        self.facts: dict[str, dict[str, Any]] = {}
+        self._arguments, self._environment, self._folder, self._say = arguments, environment, folder, say
+        self._one_at_a_time, self._num_started = one_at_a_time, 0
+        self._turn: tuple[str, int | None] = "", None
+        self._arms: dict[str, tuple[str, list[str], ArmPlan]] = {}
+        self._running: dict[str, tuple[Arm, contextlib.ExitStack]] = {}
+
+    def add(self, plans: Mapping[str, ArmPlan]) -> None:
+        """Adds arms, by name."""
+        for name, members in ({arm: [arm] for arm in plans} if self._one_at_a_time else engines(plans)).items():
+            self._arms |= {arm: (name, members, plans[arm]) for arm in members}
+
+    def of(self, arm: str, number: int | None = None) -> Arm:
+        """Returns an arm's engine; one at a time, one that has started for this round.
+
+        Args:
+            number: of the round; None is outside of rounds.
+
+        Raises:
+            UserError: it did not start.
+        """
+        name, members, plan = self._arms[arm]
+        if self._one_at_a_time and self._turn != (name, number):
+            self.close()
+            self._turn = name, number
+        if name not in self._running:
+            self._say(f"the engine of {name} starts (about a minute)")
+            self._num_started += 1
+            folder, stack = self._folder / f"engine{self._num_started}", contextlib.ExitStack()
+            engine = stack.enter_context(Arm(name, self._arguments(plan), self._environment, folder))
+            self._running[name] = engine, stack
+            self.facts |= dict.fromkeys(members, engine.facts())
+        return self._running[name][0]
+
+    def close(self, *arms: str) -> None:
+        """Ends the engines of arms, or all engines."""
+        for name in [self._arms[arm][0] for arm in arms] or list(self._running):
+            if name in self._running:
+                self._running.pop(name)[1].close()
+
+
+@contextlib.contextmanager
+def running_engines(
+    arms: Mapping[str, PlannedArm],
+    target: str,
+    seed: int,
+    enforce_eager: bool,
+    folder: Path,
+    console: Console,
+    options: Mapping[str, Any] | None = None,
+    *,
+    one_at_a_time: bool = False,
+) -> Iterator[Engines]:
+    """Yields the engines of arms, which end with the context.
+
+    Args:
+        one_at_a_time: start each when it is asked for; else all before the context is entered.
+
+    Raises:
+        UserError: they do not fit into memory, or one did not start.
+    """
+    plans = {name: arm.plan for name, arm in arms.items()}
+    own = engine_arguments(next(iter(plans.values())), target, seed, enforce_eager, options=options)
+    needs = {
+        name: need_of(target, plans[members[0]].draft_models, own, runs_on_cpu())
+        for name, members in engines(plans).items()
+    }
+    share = check_memory(needs, options or {}, device_memory(), one_at_a_time=one_at_a_time)
+
+    def arguments(plan: ArmPlan) -> dict[str, Any]:
+        return engine_arguments(plan, target, seed, enforce_eager, share, options)
+
+    def say(text: str) -> None:
+        if not one_at_a_time:
+            console.print(text, soft_wrap=True, highlight=False, markup=False)
+
+    started = Engines(arguments, arm_environment(target, options), folder, say, one_at_a_time=one_at_a_time)
+    with contextlib.closing(started):
+        started.add(plans)
+        for name in () if one_at_a_time else plans:
+            started.of(name)
+        yield started
+
+
+def describe(arms: Mapping[str, PlannedArm], engines: Engines) -> dict[str, dict[str, Any]]:
+    """What each arm is, for the record: its configuration, and what its engine chose by itself."""
+    return {
+        name: {
+            "speculation": arm.plan.settings or arm.plan.speculative_config,
+            "spec_tokens": arm.spec_tokens,
+            "engine": engines.facts[name],
+        }
+        for name, arm in arms.items()
+    }

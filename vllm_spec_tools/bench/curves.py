@@ -47,7 +47,6 @@ class DraftingCost:
     """Seconds that a step's drafting takes, as a line.
 
     Attributes:
-        fixed: however many tokens are drafted.
         token: for each draft token of a request; requests of a step are drafted for together.
     """
 
@@ -65,12 +64,7 @@ def whole_steps(steps: Iterable[Step], num_requests: int) -> Iterator[Step]:
 
 
 def step_curve(steps: Iterable[Step], num_requests: int) -> StepCurve | None:
-    """Medians by size, made monotone; None if there are no such steps.
-
-    Args:
-        steps: of any jobs.
-        num_requests: number of requests of the steps that count.
-    """
+    """Medians by size, made monotone; None if there are no such steps."""
     times: dict[int, list[float]] = {}
     for step in whole_steps(steps, num_requests):
         times.setdefault(step.num_tokens, []).append(step.seconds - step.drafting_seconds)

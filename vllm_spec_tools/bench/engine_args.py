@@ -14,12 +14,7 @@ from vllm_spec_tools.serving import KV_SPACE, ServerError, runs_on_cpu, serving_
 
 @dataclass(frozen=True)
 class ArmPlan:
-    """The engine of an arm.
-
-    Attributes:
-        speculative_config: what vLLM is given: None, vLLM's own settings, or the path of a plugin.yaml.
-        settings: the whole plugin.yaml, for the record.
-    """
+    """The engine of an arm."""
 
     speculative_config: str | dict[str, Any] | None
     settings: dict[str, Any] | None = None
@@ -45,11 +40,6 @@ def plan_file(path: Path) -> ArmPlan:
 def model_source(option: str, given: str | None, bundled: str) -> str:
     """What an option says of a model: an absolute path of a folder, or a name on the hub.
 
-    Args:
-        option: its name, for messages.
-        given: its value; None is the bundled model.
-        bundled: that one's name.
-
     Raises:
         ServerError: it is a path with nothing there.
     """
@@ -73,10 +63,6 @@ def engine_arguments(
     """What an arm's engine is built with, see `arm.py`; on a CPU as `vllm-spec demo` serves.
 
     Args:
-        plan: the arm's.
-        target: a folder's absolute path or a hub name.
-        seed: of the engine.
-        enforce_eager: do not compile.
         memory: share of the device's memory for the engine; None is vLLM's default. A CPU's KV cache has a size of its
             own, see `serving.cpu_environment`.
         options: further keyword arguments of `vllm.LLM`, which win.
@@ -96,12 +82,7 @@ def engine_arguments(
 
 
 def arm_environment(target: str, options: Mapping[str, Any] | None = None) -> dict[str, str]:
-    """The environment of an arm's process: that of a server, but all in one process.
-
-    Args:
-        target: a folder or a hub name.
-        options: of the engine, keyword arguments of `vllm.LLM`.
-    """
+    """The environment of an arm's process: that of a server, but all in one process."""
     environment = serving_environment(target)
     if KV_SPACE not in os.environ and not {"gpu_memory_utilization", "kv_cache_memory_bytes"}.isdisjoint(options or ()):
         environment.pop(KV_SPACE, None)  # it would win over the options

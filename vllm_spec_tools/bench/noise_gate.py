@@ -46,14 +46,7 @@ class NoiseGate:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """Takes what it may cost.
-
-        Args:
-            budget_s: seconds to spend, in all, on waiting and on repeating.
-            busy: see `busy_seconds`.
-            clock: returns the time in seconds.
-            sleep: waits that many seconds.
-        """
+        """Takes what it may cost."""
         self._budget_s = budget_s
         self._busy, self._clock, self._sleep = busy, clock, sleep
 
@@ -61,7 +54,6 @@ class NoiseGate:
         """What came of the job, the least disturbed time of several, and the cores that others used meanwhile.
 
         Args:
-            job: does the same whenever it is called.
             repeats: whether a disturbed job runs again; else the gate only waits before it.
         """
         best: tuple[_Timed, float | None] | None = None

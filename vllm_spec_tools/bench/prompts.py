@@ -33,11 +33,5 @@ PROMPTS = (
 
 
 def prompts_of_round(prompts: tuple[str, ...], batch: int, number: int) -> tuple[str, ...]:
-    """`batch` different prompts; each round begins where the one before ended.
-
-    Args:
-        prompts: at least `batch`.
-        batch: requests at once.
-        number: of the round, from 0.
-    """
+    """`batch` different prompts; each round begins where the one before ended."""
     return tuple(prompts[(number * batch + i) % len(prompts)] for i in range(batch))

@@ -8,7 +8,6 @@ class Step:
     """One step of an engine.
 
     Attributes:
-        num_requests: requests that were in it.
         num_tokens: tokens that the target computed, drafts included.
         in_prompt: whether some of them were a prompt's.
         seconds: the whole step's, scheduling and output included.
@@ -29,10 +28,7 @@ class Job:
     """Texts to complete in one batch.
 
     Attributes:
-        prompts: one per request.
-        temperature: of all.
         num_tokens: that each gets, whatever it says.
-        seed: of torch's default generator.
         spec_tokens: most draft tokens of each request, 0 is off; None is as the engine does.
         spec_method: the only proposer that may draft; None is any of the engine's.
         predictions: of each output, empty for none; none has one if there are none here.
@@ -52,14 +48,6 @@ class Answer:
     """What came of a job.
 
     Attributes:
-        seconds: from handing it over to its last token.
-        cpu_seconds: that the arm's process used meanwhile, all its threads together.
-        prompt_token_ids: per request.
-        token_ids: per request, its output.
-        steps: in order.
-        num_drafts: drafts that were verified, by vLLM's count.
-        num_draft_tokens: their tokens.
-        num_accepted_tokens: those of them that were accepted.
         accepted_by_position: number of accepted draft tokens by position, in trees by level.
     """
 
@@ -72,3 +60,138 @@ class Answer:
     num_draft_tokens: int
     num_accepted_tokens: int
     accepted_by_position: list[int] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Request:
+    """A text to complete.
+
+    Attributes:
+        num_tokens: that it gets, whatever it says.
+        prediction: of its output, which arms without `method: prediction` ignore; empty is none.
+    """
+
+    kind: str
+    prompt: str
+    temperature: float
+    num_tokens: int
+    prediction: str = ""
+
+
+@dataclass(frozen=True)
+class Phase:
+    """Streams that take one request after the other from a list that begins anew at its end.
+
+    Attributes:
+        num_tokens: output tokens of all streams together after which the phase ends; what is in flight is aborted.
+            They count from when each stream has its first one.
+        is_pass: whether the requests are sent once, all at the beginning, which is measured as well; the phase ends
+            with the last of them.
+    """
+
+    requests: tuple[Request, ...]
+    num_tokens: int
+    is_pass: bool = False
+
+
+@dataclass(frozen=True)
+class LoadJob:
+    """Phases, one right after the other.
+
+    Attributes:
+        streams: requests in flight at any time.
+        spec_tokens: most draft tokens of each request, 0 is off; None is as the engine does.
+        spec_method: the only proposer that may draft; None is any of the engine's.
+    """
+
+    streams: int
+    phases: tuple[Phase, ...]
+    seed: int
+    spec_tokens: int | None = None
+    spec_method: str | None = None
+
+
+@dataclass(frozen=True)
+class Output:
+    """What a request got.
+
+    Attributes:
+        token_ids: from its beginning, also what came before the measured time.
+        has_ended: whether that is all that it was to get; else it was given up.
+    """
+
+    token_ids: list[int]
+    has_ended: bool
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How a phase went, step by step.
+
+    Attributes:
+        seconds: since each stream had its first token, at the end of each step that brought tokens.
+        ttft: seconds from sending a request to its first token, of requests sent in this time.
+        tpot: seconds per output token as a user sees them, (last - first token's moment) / (tokens - 1), of requests
+            that ended in this time, and of those in flight at its end that had at least 16 tokens: with one stream
+            few end. Of a request that began before, its last token before this time counts as its first.
+        latency: seconds from sending a request to its last token, of requests sent and ended in this time.
+        outputs: outputs of all requests in the order of sending, aborted or not.
+    """
+
+    seconds: list[float]
+    tokens: list[int]
+    request_steps: int
+    ttft: list[float] = field(default_factory=list)
+    tpot: list[float] = field(default_factory=list)
+    latency: list[float] = field(default_factory=list)
+    outputs: list[Output] = field(default_factory=list)
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Of the whole phase."""
+        return self.tokens[-1] / self.seconds[-1]
+
+
+@dataclass(frozen=True)
+class PhaseAnswer:
+    """What came of a phase."""
+
+    progress: Progress
+    num_drafts: int
+    num_draft_tokens: int
+    num_accepted_tokens: int
+
+
+@dataclass(frozen=True)
+class LoadAnswer:
+    """What came of a job.
+
+    Attributes:
+        cpu_seconds: that the arm's process used, all its threads together, for prompts as well.
+    """
+
+    cpu_seconds: float
+    phases: list[PhaseAnswer]
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Output tokens over the time of all phases."""
+        progress = [phase.progress for phase in self.phases]
+        return sum(phase.tokens[-1] for phase in progress) / sum(phase.seconds[-1] for phase in progress)
+
+
+@dataclass(frozen=True)
+class LoadRun:
+    """One arm's answer in one round.
+
+    Attributes:
+        cell: workload and number of streams.
+        round: counted from 0; all arms do the same job in it.
+        others: mean cores that other processes used meanwhile; None is not known.
+    """
+
+    arm: str
+    cell: tuple[str, int]
+    round: int
+    answer: LoadAnswer
+    others: float | None = None

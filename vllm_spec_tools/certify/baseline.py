@@ -7,13 +7,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from vllm_spec_tools.certify import prompts as texts
-from vllm_spec_tools.certify.engines import RunsJobs
 from vllm_spec_tools.certify.greedy import tolerance_of
-from vllm_spec_tools.certify.jobs import Job, Output, Request, Result, Tokens
+from vllm_spec_tools.certify.jobs import Job, Output, Request, Result, RunsJobs, Tokens
 from vllm_spec_tools.certify.law import Law, read_law
-from vllm_spec_tools.certify.predictions import predicting
 from vllm_spec_tools.certify.samples import MAX_TOKENS, Samples, draw
-from vllm_spec_tools.certify.settings import Settings, sampling_settings
+from vllm_spec_tools.certify.settings import Settings, predicting, sampling_settings
 
 Say = Callable[[str], None]
 # What most models may be given: special tokens often come first or last.
@@ -39,14 +37,7 @@ class Sizes:
     """How much is done.
 
     Attributes:
-        quick: fewer settings.
-        greedy: greedy requests.
-        greedy_tokens: output tokens of each.
-        sampling_prompts: prompts that are continued in each setting.
         samples: continuations of each prompt in each setting, a multiple of 25.
-        round: of these in a round.
-        seconds: after which no further round of samples is begun.
-        by_vllm: whether vLLM's own sampler verifies, which refuses some parameters.
     """
 
     quick: bool
@@ -68,12 +59,7 @@ class Work:
     """The requests of all checks.
 
     Attributes:
-        greedy: requests at temperature 0.
         json: requests with a schema; empty without a tokenizer.
-        seeded: requests with seeds.
-        company: requests beside them.
-        prompts: that are sampled from.
-        settings: that are sampled with.
         predictions: by prompt, outputs that samples are given as predictions; empty is none.
     """
 
@@ -91,13 +77,9 @@ class Baseline:
     """Outputs and probabilities of the engine without speculation.
 
     Attributes:
-        facts: of the engine.
         tolerance: of logits, see `greedy.TOLERANCES`.
-        work: the requests of all checks.
         greedy: result of the greedy requests, with the two highest logits at each token.
         json: result of the requests with a schema; None if there are none.
-        samples: per setting, each continuation with its prompt.
-        law: the target's.
         control: its samples against the law: what the tests say where nothing is speculated.
     """
 
@@ -133,11 +115,7 @@ def run_baseline(
     """Makes the requests of all checks, and runs them.
 
     Args:
-        engine: without speculation, with `law.RAW_LOGITS`.
-        given: the user's prompts, None if there are none.
-        sizes: how much is done.
         tolerance: of logits; None is the dtype's.
-        say: called with each stage's name.
     """
     facts = engine.facts()
     allowed = tolerance_of(facts["dtype"]) if tolerance is None else tolerance

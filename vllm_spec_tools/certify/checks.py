@@ -7,9 +7,8 @@ from typing import Any
 
 from vllm_spec_tools.certify import evidence
 from vllm_spec_tools.certify.baseline import SCHEMA, Baseline, Say, Sizes
-from vllm_spec_tools.certify.engines import RunsJobs
 from vllm_spec_tools.certify.greedy import first_differences
-from vllm_spec_tools.certify.jobs import Job, Output, Request, Result
+from vllm_spec_tools.certify.jobs import Job, Output, Request, Result, RunsJobs
 from vllm_spec_tools.certify.results import Check, Outcome
 from vllm_spec_tools.certify.samples import Samples, draw
 

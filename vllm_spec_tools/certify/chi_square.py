@@ -4,8 +4,8 @@ Given the prefixes that were seen, the tokens that follow each are an independen
 So the statistics of all prefixes, and their degrees of freedom, add up to one test per position.
 """
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -39,14 +39,6 @@ class Test:
         return float(chi2.sf(self.statistic, self.freedom)) if self.freedom else 1.0
 
 
-def by_prefix(continuations: Iterable[Sequence[int]], position: int) -> dict[Tokens, Counter[int]]:
-    """How often each token is at `position`, by the tokens before it."""
-    counts: dict[Tokens, Counter[int]] = defaultdict(Counter)
-    for continuation in continuations:
-        counts[tuple(continuation[:position])][continuation[position]] += 1
-    return dict(counts)
-
-
 def against_probabilities(counts: Mapping[Tokens, Counter[int]], probabilities: Sequence[Floats] | Floats) -> Test:
     """Whether tokens follow prefixes with the given probabilities.
 
@@ -54,7 +46,6 @@ def against_probabilities(counts: Mapping[Tokens, Counter[int]], probabilities: 
     up multinomials with different probabilities, which vary less than one: it errs on the safe side.
 
     Args:
-        counts: of `by_prefix`.
         probabilities: [len(counts), vocab_size], in the same order.
     """
     total = Test()

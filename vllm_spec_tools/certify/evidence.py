@@ -45,7 +45,6 @@ def against_probabilities(counts: Mapping[Tokens, Counter[int]], probabilities: 
     magnitude of their probability.
 
     Args:
-        counts: per prefix, how often each token followed; all observations up to now.
         probabilities: per prefix [vocab_size], in the same order.
 
     Returns:

@@ -17,8 +17,6 @@ class Difference:
     """The first difference of two outputs.
 
     Attributes:
-        request: index of the request.
-        position: index of the first token that differs.
         tokens: the two tokens there; None where an output has ended.
         logit_gap: difference of the target's two highest logits there.
         is_tie: whether the two tokens are those two, and `logit_gap` is within the tolerance.
@@ -40,11 +38,8 @@ def first_differences(
     """Finds the first difference of each output from the expected one; what follows it has another context.
 
     Args:
-        outputs: token ids of each request.
-        expected: the same without speculation.
         top_two: from the index of a request and a position in what is expected there to logits by token id, of the
             two most likely tokens at least.
-        tolerance: see `TOLERANCES`.
     """
     differences = []
     for request, (tokens, others) in enumerate(zip(outputs, expected, strict=True)):

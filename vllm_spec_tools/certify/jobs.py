@@ -1,11 +1,15 @@
 """Messages between `engines.py` and an engine in a process of its own."""
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
+
+from vllm_spec_tools.engine_child import EngineChild
 
 Tokens = tuple[int, ...]
 
@@ -15,7 +19,6 @@ class Request:
     """One request.
 
     Attributes:
-        prompt: token ids.
         params: keyword arguments of vLLM's `SamplingParams`; "structured_outputs" may be a dict of the
             keyword arguments of `StructuredOutputsParams`. With "flat_logprobs" the logprobs of the output are
             returned as `Output.rows`.
@@ -32,10 +35,8 @@ class Job:
     """Requests that are given to the engine together.
 
     Attributes:
-        requests: in order of arrival.
         torch_seed: seeds torch's default generator, which requests without a seed share.
         by_step: whether to tell in which step each token came; for outputs that nothing but their length ends.
-        texts: to be encoded by the model's tokenizer.
     """
 
     requests: list[Request]
@@ -49,10 +50,7 @@ class Output:
     """One of a request's outputs.
 
     Attributes:
-        token_ids: of the output.
         text: of the output; empty where detokenisation is off.
-        finish_reason: vLLM's.
-        stop_reason: vLLM's.
         logprobs: per output token, token id to logprob; None if not requested.
         rows: per output token [vocab_size], the logprobs by token id; None if not requested.
         steps: how many tokens each engine step gave; empty without `Job.by_step`.
@@ -74,13 +72,9 @@ class Result:
     """The results of a job.
 
     Attributes:
-        outputs: per request its n outputs.
-        encoded: token ids of each text.
         prompt_logprobs: per request, per prompt token; None if not requested.
         metrics: how much each of vLLM's and the plugin's counters grew, by name, with labels of the
             plugin's appended as "{label=value}".
-        seconds: how long it took.
-        notes: what the engine's hooks recorded, by name.
     """
 
     outputs: list[list[Output]]
@@ -108,3 +102,44 @@ class Result:
     def preemptions(self) -> int:
         """How often a request was preempted."""
         return int(self.metrics.get("vllm:num_preemptions", 0))
+
+
+class RunsJobs(Protocol):
+    """An engine, wherever it is."""
+
+    def facts(self) -> dict[str, Any]:
+        """Returns its device, dtype, sizes and tokenizer, see `engine_process.py`."""
+        ...
+
+    def run(self, job: Job) -> Result:
+        """Runs a job to its end."""
+        ...
+
+
+class EngineProcess(EngineChild):
+    """An engine in a process of its own."""
+
+    def __init__(
+        self,
+        arguments: Mapping[str, Any],
+        folder: Path,
+        environment: Mapping[str, str],
+        timeout: float = 3600.0,
+        python: Sequence[str] = (sys.executable,),
+    ) -> None:
+        """Starts the process; the engine is ready some time later.
+
+        Args:
+            timeout: seconds that a job may take, the engine's start included.
+        """
+        command = [*python, "-m", "vllm_spec_tools.certify.engine_process"]
+        super().__init__("the engine", command, arguments, folder, environment, timeout)
+
+    def run(self, job: Job) -> Result:
+        """Runs `job`.
+
+        Raises:
+            EngineError: the engine ended, or took too long.
+        """
+        result: Result = self.ask(job)
+        return result

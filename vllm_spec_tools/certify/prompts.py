@@ -71,7 +71,6 @@ def random_prompts(vocabulary: Sequence[int], count: int) -> list[Tokens]:
 
     Args:
         vocabulary: token ids to choose from; a model may not take all of its own.
-        count: how many.
     """
     rng = random.Random(0)
     prompts = []

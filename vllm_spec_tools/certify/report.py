@@ -4,8 +4,7 @@ import dataclasses
 from typing import Any
 
 from vllm_spec_tools import report as kit
-from vllm_spec_tools.certify.picture import PValues
-from vllm_spec_tools.certify.results import Check, Report
+from vllm_spec_tools.certify.results import Check, PValues, Report
 
 _HEADER = ("engine", "check", "outcome", "finding", "drafted", "accepted", "p", "p, two samples", "p, chi-square")
 _MEASURED = ("drafted", "accepted", "p_value", "p_two_samples", "p_chi_square")

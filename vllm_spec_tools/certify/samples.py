@@ -15,12 +15,10 @@ from typing import Any
 
 from vllm_spec_tools.certify import chi_square, evidence
 from vllm_spec_tools.certify.chi_square import Test
-from vllm_spec_tools.certify.engines import RunsJobs
 from vllm_spec_tools.certify.evidence import TwoSamples
-from vllm_spec_tools.certify.jobs import Job, Output, Request, Tokens
+from vllm_spec_tools.certify.jobs import Job, Output, Request, RunsJobs, Tokens
 from vllm_spec_tools.certify.law import Law
-from vllm_spec_tools.certify.predictions import predicting
-from vllm_spec_tools.certify.settings import request_params
+from vllm_spec_tools.certify.settings import predicting, request_params
 
 # The first token of an output, which has no draft, and draft tokens 1 to 4.
 NUM_POSITIONS = 5
@@ -42,9 +40,6 @@ class Samples:
     Attributes:
         counts: per prompt and stratum, per prefix, how often each token followed.
         two: per prompt, the test against the other engine's.
-        num_outputs: continuations.
-        drafted: draft tokens that were verified.
-        accepted: draft tokens that were accepted.
         log_e: maximum evidence against the target's law after any round.
         log_e_two: maximum evidence against the other engine's after any round.
     """
@@ -135,7 +130,6 @@ def strata(output: Output, max_accepted: int) -> Iterator[tuple[Stratum, Tokens,
     """Yields what each token is tested as, its prefix and itself.
 
     Args:
-        output: with its steps; the first is the prompt's.
         max_accepted: maximum number of draft tokens that a step can accept.
     """
     tokens = tuple(output.token_ids)
@@ -162,12 +156,7 @@ def draw(
     """Draws continuations of each prompt.
 
     Args:
-        engine: any.
-        prompts: token ids.
-        params: of the setting.
         size: continuations of each prompt, a multiple of 25.
-        number: of the round; no two rounds draw alike.
-        predictions: by prompt; see `predicting`.
 
     Returns:
         Each continuation with its prompt, draft tokens verified, and draft tokens accepted.

@@ -15,9 +15,9 @@ import yaml
 from vllm_spec_plugin.config import PluginConfig, load_config
 from vllm_spec_plugin.schema.errors import UserError
 from vllm_spec_tools.bench.engine_args import arm_environment
-from vllm_spec_tools.certify.baseline import Baseline, Say, Sizes, run_baseline
+from vllm_spec_tools.certify.baseline import Say, Sizes, run_baseline
 from vllm_spec_tools.certify.checks import check_greedy, check_json, check_samples, check_seeds, sampling_check
-from vllm_spec_tools.certify.engines import EngineProcess
+from vllm_spec_tools.certify.jobs import EngineProcess
 from vllm_spec_tools.certify.law import RAW_LOGITS
 from vllm_spec_tools.certify.results import Check, Report
 from vllm_spec_tools.certify.settings import sampling_settings
@@ -38,15 +38,8 @@ class Certification:
     """What is certified.
 
     Attributes:
-        model: folder or hub name of the target.
         config: path of the plugin.yaml, or vLLM's speculative config in JSON.
-        context: longest text of the model; None is not known.
         options: further keyword arguments of `vllm.LLM`, which win over the ones chosen here.
-        prompts: the user's; None are the built-in ones.
-        sizes: how much is done.
-        false_alarm: total probability of a false alarm.
-        tolerance: of logits; None is the dtype's.
-        enforce_eager: do not compile.
     """
 
     model: str
@@ -63,12 +56,6 @@ class Certification:
 def certify(plan: Certification, folder: Path, provenance: dict[str, Any], say: Say) -> Report:
     """Runs all checks.
 
-    Args:
-        plan: what is certified.
-        folder: for files of the engines.
-        provenance: for the report.
-        say: called with each stage's name, from several threads.
-
     Raises:
         ConfigError: the plugin.yaml has mistakes.
         UserError: an engine did not start, or ended.
@@ -76,13 +63,8 @@ def certify(plan: Certification, folder: Path, provenance: dict[str, Any], say: 
     start = time.monotonic()
     subject = _stock(plan.config) if isinstance(plan.config, str) else _plugin(plan.config, folder)
     sizes = replace(plan.sizes, by_vllm=subject.by_vllm)
-    engines: dict[str, dict[str, Any]] = {
-        label: {"speculative_config": config} for label, config in subject.configs.items()
-    }
-    engines[TIGHT] |= _TIGHT
     num_settings = len(sampling_settings(range(4), sizes.quick, sizes.by_vllm))
-    num_sampled = len(engines) - 1
-    threshold = plan.false_alarm / (num_settings * (2 * num_sampled + 1))
+    threshold = plan.false_alarm / (num_settings * (2 * (len(subject.engines) - 1) + 1))
     deadline = start + plan.sizes.seconds
 
     runner = _Engines(plan, folder)
@@ -91,18 +73,29 @@ def certify(plan: Certification, folder: Path, provenance: dict[str, Any], say: 
             runner.use, PLAIN, RAW_LOGITS, lambda e: run_baseline(e, plan.prompts, sizes, plan.tolerance, say)
         )
 
-        def checks(label: str) -> Callable[[EngineProcess], list[Check]]:
-            def run(engine: EngineProcess) -> list[Check]:
-                engine.facts()
-                known = baseline.result().predicting() if subject.uses_predictions else baseline.result()
-                return list(_checks(engine, known, label, sizes, subject.max_accepted[label], threshold, deadline, say))
+        def checks(label: str, max_accepted: int, engine: EngineProcess) -> Iterator[Check]:
+            engine.facts()
+            known = baseline.result().predicting() if subject.uses_predictions else baseline.result()
+            say(f"{label}: greedy outputs")
+            if label == TIGHT:
+                yield check_greedy(engine, known, "preemption and chunked prompts", label, tight=True)
+                return
+            yield check_greedy(engine, known, "greedy", label)
+            say(f"{label}: JSON schema")
+            yield check_json(engine, known, label)
+            # vLLM's own outputs of seeded requests depend on their drafts.
+            if not sizes.by_vllm:
+                say(f"{label}: seeds")
+                yield check_seeds(engine, known, label)
+            yield from check_samples(engine, known, label, sizes, max_accepted, threshold, deadline, say)
 
-            return run
+        def checked(label: str) -> list[Check]:
+            config, max_accepted = subject.engines[label]
+            arguments = {"speculative_config": config} | (_TIGHT if label == TIGHT else {})
+            return runner.use(label, arguments, lambda engine: list(checks(label, max_accepted, engine)))
 
-        futures: dict[str, Future[list[Check]]] = {
-            label: pool.submit(runner.use, label, arguments, checks(label)) for label, arguments in engines.items()
-        }
-        all_futures: list[Future[Any]] = [baseline, *futures.values()]
+        futures: list[Future[list[Check]]] = [pool.submit(checked, label) for label in subject.engines]
+        all_futures: list[Future[Any]] = [baseline, *futures]
         try:
             done, _ = wait(all_futures, return_when=FIRST_EXCEPTION)
             for future in all_futures:
@@ -114,49 +107,39 @@ def certify(plan: Certification, folder: Path, provenance: dict[str, Any], say: 
             raise
         known = baseline.result()
         found = [sampling_check(name, PLAIN, samples, known, threshold) for name, samples in known.control.items()]
-        for label in engines:
-            found += futures[label].result()
-    return Report(
-        tuple(found),
-        plan.false_alarm,
-        threshold,
-        known.tolerance,
-        time.monotonic() - start,
-        known.facts,
-        provenance,
-    )
+        found += [check for future in futures for check in future.result()]
+    seconds = time.monotonic() - start
+    return Report(tuple(found), plan.false_alarm, threshold, known.tolerance, seconds, known.facts, provenance)
 
 
 class _Subject(NamedTuple):
-    """What is certified, by engine.
+    """What is certified.
 
     Attributes:
-        configs: vLLM's speculative config as JSON, or the path of a plugin.yaml, by the engine's label.
-        max_accepted: accepted length at which a step has accepted its whole draft, by label.
+        engines: by label, vLLM's speculative config as JSON or the path of a plugin.yaml, and the accepted length at
+            which a step has accepted its whole draft.
         uses_predictions: whether drafts are made from predicted outputs.
         by_vllm: whether vLLM's own sampler verifies.
     """
 
-    configs: dict[str, str]
-    max_accepted: dict[str, int]
+    engines: dict[str, tuple[str, int]]
     uses_predictions: bool
     by_vllm: bool
 
 
 def _stock(text: str) -> _Subject:
     tokens = json.loads(text)["num_speculative_tokens"]
-    return _Subject({AS_GIVEN: text, TIGHT: text}, {AS_GIVEN: tokens, TIGHT: 0}, False, True)
+    return _Subject({AS_GIVEN: (text, tokens), TIGHT: (text, 0)}, False, True)
 
 
 def _plugin(path: Path, folder: Path) -> _Subject:
     config, fixed = load_config(path), folder / "fixed.yaml"
     fixed.write_text(yaml.safe_dump(fixed_length(config), sort_keys=False))
-    configs = {FIXED: str(fixed), TIGHT: str(fixed)}
+    engines = {FIXED: (str(fixed), max_accepted_of(load_config(fixed))), TIGHT: (str(fixed), 0)}
     if config.draft_length.policy != "fixed":
-        configs[AS_GIVEN] = str(path.absolute())
-    max_accepted = {FIXED: max_accepted_of(load_config(fixed)), AS_GIVEN: max_accepted_of(config), TIGHT: 0}
+        engines[AS_GIVEN] = (str(path.absolute()), max_accepted_of(config))
     uses_predictions = any(proposer.uses_predictions for proposer in config.proposers)
-    return _Subject(configs, max_accepted, uses_predictions, config.is_native)
+    return _Subject(engines, uses_predictions, config.is_native)
 
 
 def fixed_length(config: PluginConfig) -> dict[str, Any]:
@@ -175,31 +158,6 @@ def max_accepted_of(config: PluginConfig) -> int:
     max_tokens = config.draft_length.tokens
     trees = [proposer.fixed_tree for proposer in config.proposers]
     return max(max_tokens if tree is None else tree.depth for tree in trees)
-
-
-def _checks(
-    engine: EngineProcess,
-    baseline: Baseline,
-    label: str,
-    sizes: Sizes,
-    max_accepted: int,
-    threshold: float,
-    deadline: float,
-    say: Say,
-) -> Iterator[Check]:
-    if label == TIGHT:
-        say(f"{label}: greedy outputs")
-        yield check_greedy(engine, baseline, "preemption and chunked prompts", label, tight=True)
-        return
-    say(f"{label}: greedy outputs")
-    yield check_greedy(engine, baseline, "greedy", label)
-    say(f"{label}: JSON schema")
-    yield check_json(engine, baseline, label)
-    # vLLM's own outputs of seeded requests depend on their drafts.
-    if not sizes.by_vllm:
-        say(f"{label}: seeds")
-        yield check_seeds(engine, baseline, label)
-    yield from check_samples(engine, baseline, label, sizes, max_accepted, threshold, deadline, say)
 
 
 class _Engines:

@@ -1,7 +1,11 @@
 """Sampling parameters whose outputs are tested."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
+
+from vllm_spec_plugin.config.request_options import SPEC_PREDICTION
+from vllm_spec_tools.certify.jobs import Request
 
 Settings = dict[str, dict[str, Any]]
 
@@ -12,7 +16,6 @@ def sampling_settings(likely: Sequence[int], quick: bool, by_vllm: bool = False)
     Args:
         likely: token ids that often follow the prompts, four at least; a logit bias makes some of them more likely.
         quick: fewer settings that have the same parameters between them.
-        by_vllm: without parameters that vLLM's own sampler refuses beside speculation.
     """
     bias = {likely[0]: -2.0, likely[1]: 2.0, likely[2]: 1.0, likely[3]: 2.0}
     # Negative ones make what was just drafted likelier again, so that a count that is off by it shows.
@@ -44,3 +47,19 @@ def sampling_settings(likely: Sequence[int], quick: bool, by_vllm: bool = False)
 def request_params(params: dict[str, Any], number: int, outputs: int) -> dict[str, Any]:
     """Of one request of a setting: vLLM gives its outputs seeds in a row, so each request has seeds of its own."""
     return params if "seed" not in params else params | {"seed": 1 + number * outputs}
+
+
+def predicting(requests: Sequence[Request], outputs: Sequence[Sequence[int]]) -> list[Request]:
+    """Returns the requests: of three the first has an output as its prediction, the second one turned round.
+
+    Args:
+        outputs: known ones, one per request; fewer are repeated.
+    """
+    found = []
+    for number, request in enumerate(requests):
+        tokens = list(outputs[number % len(outputs)])
+        if number % 3 == 1:
+            tokens.reverse()
+        given = {} if number % 3 == 2 else {"extra_args": {SPEC_PREDICTION: tokens}}
+        found.append(replace(request, params={**request.params, **given}))
+    return found

@@ -16,8 +16,7 @@ from vllm_spec_tools.cli.loadtest import loadtest
 from vllm_spec_tools.cli.mock_server import mock_server
 from vllm_spec_tools.cli.plan import plan
 from vllm_spec_tools.cli.schema import schema
-from vllm_spec_tools.cli.train_eagle3 import train_eagle3
-from vllm_spec_tools.cli.train_medusa import train_medusa
+from vllm_spec_tools.cli.train import train_eagle3, train_medusa
 
 app = typer.Typer(
     name="vllm-spec",

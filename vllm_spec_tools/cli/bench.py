@@ -13,7 +13,6 @@ from vllm_spec_tools.cli.options import (
     EnforceEager,
     NoiseBudget,
     OneAtATime,
-    OptimalTokens,
     Prompts,
     Proposer,
     ReportFiles,
@@ -32,7 +31,6 @@ def bench(
     context: typer.Context,
     arm: Arms = None,
     proposer: Proposer = None,
-    optimal_tokens: OptimalTokens = 8,
     target: Target = None,
     draft: Draft = None,
     workload: Annotated[
@@ -40,11 +38,8 @@ def bench(
         typer.Option(
             metavar="|".join(WORKLOADS),
             help="Workload; repeatable. easy: predictable text; hard: unpredictable text; mixed: both at once; "
-            "switching: all streams alternate between them; edit: files to edit, with predictions in which 5% of the "
-            "lines differ; useless: the same with predictions of other files; "
-            "agent: conversations with growing prompts; samples: 8 samples per prompt at temperature 1; retrieval: "
-            "passages to copy from the prompt; equal: requests of equal length, all at once, in a first pass and warm "
-            "ones, with --one-at-a-time. Files are the standard library's sources. [default: easy]",
+            "switching: all streams alternate between them; equal: requests of equal length, all at once, in a first "
+            "pass and warm ones, with --one-at-a-time. [default: easy]",
         ),
     ] = None,
     levels: Annotated[str, typer.Option(metavar="N,...", help="Numbers of concurrent streams.")] = "1,2,4,8,16,32",
@@ -70,25 +65,21 @@ def bench(
     vLLM's own engine options follow after `--`: `vllm-spec bench --target M -- --dtype bfloat16
     --tensor-parallel-size 2`.
     """
-    from vllm_spec_tools.cli.console import new_console, write_or_fail
+    from vllm_spec_tools.cli.errors import new_console, write_or_fail
 
     errors = new_console(stderr=True)
     import sys
     import tempfile
     from dataclasses import asdict
 
-    from vllm_spec_tools.bench.arms import base_of, choose_arms, plan_arms
+    from vllm_spec_tools.bench.arms import base_of, choose_arms, describe, plan_arms, running_engines
     from vllm_spec_tools.bench.engine_args import model_source
-    from vllm_spec_tools.bench.input import whole_numbers, words
     from vllm_spec_tools.bench.load.report import report_of
     from vllm_spec_tools.bench.load.sweep import Plan, run_sweep
-    from vllm_spec_tools.bench.load.texts import READS_FILES, Texts, source_texts
     from vllm_spec_tools.bench.load.workloads import BEGINNINGS
     from vllm_spec_tools.bench.noise_gate import NoiseGate
     from vllm_spec_tools.bench.rounds import num_runs
-    from vllm_spec_tools.bench.running import describe, running_engines
-    from vllm_spec_tools.demo.corpus import load_corpus
-    from vllm_spec_tools.engine_options import engine_options
+    from vllm_spec_tools.engine_options import engine_options, whole_numbers, words
     from vllm_spec_tools.progress import shown_progress
     from vllm_spec_tools.prompts import read_texts
     from vllm_spec_tools.report.provenance import provenance
@@ -101,12 +92,10 @@ def bench(
     workloads = words("--workload", workload or [EASY], WORKLOADS)
     if EQUAL in workloads and not one_at_a_time:
         raise UserError("--workload equal: each first pass needs a new process; allowed: with --one-at-a-time")
-    reads_files = not set(READS_FILES).isdisjoint(workloads)
-    texts = source_texts(given, load_corpus().held_out) if reads_files else Texts(given)
     steady = whole_numbers("--levels", levels, _MOST_STREAMS)
     turning = whole_numbers("--switching-levels", switching_levels, _MOST_SWITCHING_STREAMS)
     cells = tuple((name, level) for name in workloads for level in (turning if name == SWITCHING else steady))
-    plan = Plan(cells, texts, sizes, rounds, seed)
+    plan = Plan(cells, given, sizes, rounds, seed)
     choices = choose_arms(arm or _ARMS)
     base = base_of(proposer, draft and model_source("--draft", draft, "draft"))
     origin = provenance(sys.argv[1:], seed, given, {"target": source, "draft": base.weights("draft_model")}) | {
@@ -114,7 +103,7 @@ def bench(
     }
     with tempfile.TemporaryDirectory(prefix="vllm-spec-bench-") as name:
         folder = Path(name)
-        arms = plan_arms(choices, base, optimal_tokens, folder)
+        arms = plan_arms(choices, base, folder)
         with (
             running_engines(
                 arms, source, seed, enforce_eager, folder, errors, options, one_at_a_time=one_at_a_time

@@ -5,13 +5,13 @@ from typing import Annotated
 
 import typer
 
-from vllm_spec_tools.cli.options import ReportFiles, grouped
+from vllm_spec_tools.cli.options import EnforceEager, Model, ReportFiles, grouped
 
 
 @grouped
 def certify(
     context: typer.Context,
-    model: Annotated[str, typer.Option(help="Folder or hub name of the served model.", show_default=False)],
+    model: Model,
     config: Annotated[
         str,
         typer.Option(
@@ -42,7 +42,7 @@ def certify(
             "0.0001, float16 0.03, bfloat16 0.25]",
         ),
     ] = None,
-    enforce_eager: Annotated[bool, typer.Option("--enforce-eager", help="Do not compile the models.")] = False,
+    enforce_eager: EnforceEager = False,
     *,
     files: ReportFiles,
 ) -> None:
@@ -66,7 +66,7 @@ def certify(
     from vllm_spec_tools.certify.report import report_of
     from vllm_spec_tools.certify.session import Certification
     from vllm_spec_tools.certify.session import certify as run
-    from vllm_spec_tools.cli.console import new_console
+    from vllm_spec_tools.cli.errors import new_console
     from vllm_spec_tools.engine_options import SET_BY_COMMAND, engine_options, stock_config
     from vllm_spec_tools.memory import context_of
     from vllm_spec_tools.progress import shown_engines

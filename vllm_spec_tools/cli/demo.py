@@ -22,12 +22,10 @@ from vllm_spec_plugin.schema.errors import UserError
 from vllm_spec_tools.bench.engine_args import model_source
 from vllm_spec_tools.bench.noise_gate import NoiseGate
 from vllm_spec_tools.certify.baseline import QUICK
-from vllm_spec_tools.cli.console import new_console
-from vllm_spec_tools.cli.errors import fail
+from vllm_spec_tools.cli.errors import fail, new_console
 from vllm_spec_tools.cli.init import example
 from vllm_spec_tools.cli.options import ReportFiles, grouped
-from vllm_spec_tools.demo.answers import PROMPTS
-from vllm_spec_tools.demo.pairs import Pair, Servers, ask_in_pairs, running
+from vllm_spec_tools.demo.pairs import PROMPTS, Pair, Servers, ask_in_pairs, running
 from vllm_spec_tools.demo.verdict import report_of
 from vllm_spec_tools.demo.view import View, frame
 from vllm_spec_tools.demo.widen import widen

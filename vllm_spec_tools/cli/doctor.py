@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from vllm_spec_tools.cli.check import BAD, Checked, check_file, load, read_server
+from vllm_spec_tools.cli.check import BAD, Checked, check_file, load, print_table, read_server
 
 _ROW = tuple[str, str, str]
 OK, PROBLEM = "ok", "PROBLEM"
@@ -27,7 +27,6 @@ def doctor(
     Exit status: 0 no problems, 2 a problem.
     """
     from vllm_spec_tools import serve_options
-    from vllm_spec_tools.cli.check_report import print_table
 
     serve_options.quiet_vllm()
     if options and model is None:

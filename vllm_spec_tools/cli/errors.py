@@ -3,12 +3,18 @@
 import errno
 import signal
 import sys
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
 
 from vllm_spec_plugin.schema.errors import UserError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from vllm_spec_tools.report import Files, Report
+
 
 # Modules that only some commands need, and the extra that installs them.
 EXTRAS = {
@@ -62,3 +68,23 @@ def needs_extra(module: str) -> NoReturn:
         Exit: always, with status 2.
     """
     fail(f"this command needs {module}; install it: pip install 'vllm-spec-tools[{EXTRAS[module]}]'", 2)
+
+
+def new_console(*, stderr: bool = False, width: int | None = None) -> "Console":
+    """Creates a console that prints `:name:` unchanged; `rich.markup.escape` does not prevent emoji."""
+    from rich.console import Console
+
+    return Console(stderr=stderr, width=width, emoji=False)
+
+
+def write_or_fail(report: "Report", files: "Files") -> None:
+    """Writes a report to the terminal and to files.
+
+    Raises:
+        Exit: it has problems.
+    """
+    from vllm_spec_tools.report import write
+
+    write(report, terminal=new_console(), **vars(files))
+    if report.problems:
+        fail("; ".join(report.problems), 1)

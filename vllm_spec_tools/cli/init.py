@@ -28,11 +28,6 @@ def init(
 def example(method: str, model: str | None = None, name: str = "plugin.yaml") -> str:
     """Returns the project's example of a method, for any machine.
 
-    Args:
-        method: a method, or a variant.
-        model: folder or hub name of the draft model or heads; None is bundled.
-        name: of the file that it will be.
-
     Raises:
         UserError: there is no such method, or it has no model.
     """

@@ -3,7 +3,7 @@
 import inspect
 import re
 from collections.abc import Callable
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
@@ -12,6 +12,8 @@ import typer
 
 from vllm_spec_tools.report.output import Files, check_files
 
+ReportFiles = Files
+Model = Annotated[str, typer.Option(help="Folder or hub name of the served model.", show_default=False)]
 Arms = Annotated[
     list[str] | None,
     typer.Option(
@@ -42,9 +44,6 @@ Proposer = Annotated[
         "[default: the draft model]",
     ),
 ]
-OptimalTokens = Annotated[
-    int, typer.Option(min=1, help="Maximum draft tokens per request and step of the arm optimal.")
-]
 Rounds = Annotated[int, typer.Option(min=1, help="Repetitions of each arm; arms alternate within a round.")]
 Prompts = Annotated[
     Path | None,
@@ -74,24 +73,6 @@ OneAtATime = Annotated[
 EnforceEager = Annotated[bool, typer.Option("--enforce-eager", help="Do not compile the models.")]
 
 
-@dataclass(frozen=True)
-class ReportFiles(Files):
-    """The files of a report, as a group of options."""
-
-    json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write all figures to this file.")] = None
-    csv: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write a row per arm, workload, level, round and metric.")
-    ] = None
-    markdown: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the report as Markdown.")] = None
-    png: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the figures into this file.")] = None
-    html: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the report with its picture as one HTML file.")
-    ] = None
-
-    def __post_init__(self) -> None:
-        check_files(self)
-
-
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
     """Gives a command an option for each field of its parameters that are dataclasses."""
     signature = inspect.signature(command, eval_str=True)
@@ -114,6 +95,9 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
             name: group(**{option.name: values.pop(option.name) for option in fields(group)})
             for name, group in groups.items()
         }
+        for group in made.values():
+            if isinstance(group, ReportFiles):
+                check_files(group)
         command(**values, **made)
 
     with_groups.__doc__, with_groups.__name__ = command.__doc__, command.__name__

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from vllm_spec_tools.cli.options import EnforceEager, NoiseBudget, OneAtATime, ReportFiles, Seed, grouped
+from vllm_spec_tools.cli.options import EnforceEager, Model, NoiseBudget, OneAtATime, ReportFiles, Seed, grouped
 
 _MOST_TOKENS, _MOST_STREAMS = 64, 256
 
@@ -13,7 +13,7 @@ _MOST_TOKENS, _MOST_STREAMS = 64, 256
 @grouped
 def plan(
     context: typer.Context,
-    model: Annotated[str, typer.Option(help="Folder or hub name of the served model.", show_default=False)],
+    model: Model,
     prompts: Annotated[
         list[Path],
         typer.Option(
@@ -88,15 +88,14 @@ def plan(
     from rich.markup import escape
 
     from vllm_spec_tools.bench.engine_args import model_source
-    from vllm_spec_tools.bench.input import whole_numbers
-    from vllm_spec_tools.cli.console import new_console, write_or_fail
-    from vllm_spec_tools.engine_options import SET_BY_COMMAND, engine_options
+    from vllm_spec_tools.cli.errors import new_console, write_or_fail
+    from vllm_spec_tools.engine_options import SET_BY_COMMAND, engine_options, whole_numbers
     from vllm_spec_tools.planner import planning
     from vllm_spec_tools.planner.candidates import native_name
     from vllm_spec_tools.planner.measuring import Sizes
     from vllm_spec_tools.planner.models import check_models, read_heads, read_natives
-    from vllm_spec_tools.planner.plugin_yaml import write_plugin_yaml
     from vllm_spec_tools.planner.report import report_of
+    from vllm_spec_tools.planner.results import write_plugin_yaml
     from vllm_spec_tools.planner.traffic import as_traffic
     from vllm_spec_tools.prompts import read_prompts
     from vllm_spec_tools.report.output import check_output

@@ -21,11 +21,7 @@ def report_of(
     """Makes the report, the verdict first.
 
     Args:
-        pairs: that were measured.
-        prompts: of the pairs.
         exactness: verdict of the certification; None was not tested.
-        problems: that the certification found.
-        origin: provenance of the figures.
     """
     different = sum(not pair.is_identical for pair in pairs)
     measurements = Measurements()

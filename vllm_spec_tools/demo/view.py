@@ -10,8 +10,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from vllm_spec_tools.demo.answers import Answer
-from vllm_spec_tools.demo.pairs import Pair
+from vllm_spec_tools.demo.pairs import Answer, Pair
 from vllm_spec_tools.report import Spread
 
 _LINES, _FRAMES_PER_SECOND = 16, 5
@@ -27,14 +26,7 @@ class View:
     def __init__(
         self, console: Console, prompts: Sequence[str], total: int, clock: Callable[[], float] = time.perf_counter
     ) -> None:
-        """Takes where to draw.
-
-        Args:
-            console: where to draw.
-            prompts: of the pairs.
-            total: number of pairs to come.
-            clock: returns the time in seconds.
-        """
+        """Takes where to draw."""
         self._console, self._prompts, self._total, self._clock = console, prompts, total, clock
         self._pairs: list[Pair] = []
         self._start = 0.0

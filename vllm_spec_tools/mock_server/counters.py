@@ -1,5 +1,8 @@
 """The Prometheus metrics of the mock server: vLLM's names, and the plugin's own by its exporter."""
 
+from functools import partial
+from typing import Any
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from vllm_spec_plugin.config import parse_config
@@ -105,16 +108,13 @@ class MockCounters:
         self.registry = CollectorRegistry()
         labels = {"model_name": model, "engine": "0"}
 
-        def counter(name: str, documentation: str) -> Counter:
-            return Counter(f"vllm:{name}", documentation, list(labels), registry=self.registry).labels(**labels)
+        def metric(kind: Any, name: str, text: str, **more: Any) -> Any:
+            return kind(f"vllm:{name}", text, list(labels), registry=self.registry, **more).labels(**labels)
 
-        def gauge(name: str, documentation: str) -> Gauge:
-            return Gauge(f"vllm:{name}", documentation, list(labels), registry=self.registry).labels(**labels)
+        counter, gauge = partial(metric, Counter), partial(metric, Gauge)
 
-        def seconds(name: str, documentation: str) -> Histogram:
-            name = f"vllm:{name}_seconds"
-            family = Histogram(name, documentation, list(labels), buckets=_SECONDS, registry=self.registry)
-            return family.labels(**labels)
+        def seconds(name: str, text: str) -> Any:
+            return metric(Histogram, f"{name}_seconds", text, buckets=_SECONDS)
 
         self.prompt_tokens = counter("prompt_tokens", "Number of prefill tokens processed.")
         self.generation_tokens = counter("generation_tokens", "Number of generation tokens processed.")

@@ -18,10 +18,6 @@ class MockOptions:
     model: Annotated[str, typer.Option(help="Model name in its responses.")] = "mock"
     ttft_ms: Annotated[float, typer.Option(min=0, help="Time to the first chunk, in milliseconds.")] = 50.0
     itl_ms: Annotated[float, typer.Option(min=0, help="Time between chunks, in milliseconds.")] = 10.0
-    jitter: Annotated[
-        float,
-        typer.Option(min=0, max=1, help="Draw each wait uniformly from 1 - JITTER to 1 + JITTER times its length."),
-    ] = 0.0
     tokens_per_chunk: Annotated[
         float,
         typer.Option(
@@ -42,4 +38,4 @@ class MockOptions:
     max_running: Annotated[
         int, typer.Option(min=0, help="Maximum requests that run at once; others wait. 0 is no limit.")
     ] = 0
-    seed: Annotated[int, typer.Option(help="Seed of texts, chunk sizes and jitter.")] = 0
+    seed: Annotated[int, typer.Option(help="Seed of texts and chunk sizes.")] = 0

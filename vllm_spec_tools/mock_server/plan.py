@@ -25,8 +25,6 @@ class Step:
     """A step of the engine, which is a chunk of the stream.
 
     Attributes:
-        at: seconds after the request.
-        num_tokens: at least 1.
         num_drafts: tokens that were drafted for the step; 0 for none.
     """
 
@@ -40,8 +38,6 @@ class Plan:
     """A response.
 
     Attributes:
-        steps: what is delivered: everything, or what comes before the failure.
-        failure: None for success.
         fails_at: seconds after the request; 0 without a failure.
     """
 
@@ -62,26 +58,17 @@ def plan_response(options: MockOptions, number: int, num_tokens: int) -> Plan:
     requested mean and K = `draft_length(m)`: about every second draft is accepted, the mean is m, the sizes are 1 to
     K + 1. The last chunk ends where the output does. With m = 1 nothing is drafted. Sizes depend on the request's
     number, not its prompt: a load test that repeats one prompt meets all sizes.
-
-    Args:
-        options: of the server.
-        number: of the request, from 0.
-        num_tokens: of the output, at least 1.
     """
     rng = random.Random(f"steps {options.seed} {number}")
     drafts = draft_length(options.tokens_per_chunk)
     chance = (options.tokens_per_chunk - 1) / drafts if drafts else 0.0
-
-    def wait(milliseconds: float) -> float:
-        return milliseconds / 1000 * (1 + options.jitter * (2 * rng.random() - 1))
-
-    at = wait(options.ttft_ms)
+    at = options.ttft_ms / 1000
     steps = [Step(at, 1, 0)]
     left = num_tokens - 1
     while left:
         accepted = sum(rng.random() < chance for _ in range(drafts))
         size = min(1 + accepted, left)
-        at += wait(options.itl_ms)
+        at += options.itl_ms / 1000
         steps.append(Step(at, size, drafts))
         left -= size
     failure = planned_failure(options.error_rate, number)

@@ -1,24 +1,41 @@
 """The web side of the mock server. Imported when it starts, for FastAPI takes its time."""
 
+import asyncio
 import dataclasses
 import itertools
+import json
 import time
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from contextlib import aclosing, nullcontext
 
-from fastapi import FastAPI, Request
+from fastapi import FastAPI
+from fastapi import Request as HttpRequest
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 from starlette.types import Send
 
-from vllm_spec_tools.mock_server.answers import CUT, MockEngine, Piece, failure_body, streamed, whole
+from vllm_spec_tools.mock_server.api import (
+    ChatRequest,
+    CompletionRequest,
+    Json,
+    Request,
+    Tokens,
+    Wire,
+    continuation,
+    detokenize,
+    error_body,
+    usage,
+)
+from vllm_spec_tools.mock_server.counters import MockCounters
 from vllm_spec_tools.mock_server.options import MAX_MODEL_LEN, MockOptions
-from vllm_spec_tools.mock_server.plan import Failure, plan_response
-from vllm_spec_tools.mock_server.requests import ChatRequest, CompletionRequest, Generation
-from vllm_spec_tools.mock_server.text import continuation
-from vllm_spec_tools.mock_server.wire import ChatWire, CompletionWire, Identity, error_body
+from vllm_spec_tools.mock_server.plan import Failure, Plan, plan_response
 
 COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
+_FINISH_REASON = "length"
+_FAILURE = error_body("planned failure of the mock server (--error-rate)", "InternalServerError", 500)
+# A piece that is not bytes: the connection ends here.
+_CUT = None
+Piece = bytes | None
 
 
 class _Pieces(StreamingResponse):
@@ -40,41 +57,115 @@ class _Pieces(StreamingResponse):
                 if not is_begun:
                     is_begun = True
                     await send(start)
-                if piece is CUT:
+                if piece is _CUT:
                     # uvicorn closes the connection of a response that was not ended.
                     return
                 await send({"type": "http.response.body", "body": piece, "more_body": True})
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
+class _Engine:
+    """Runs requests by their plans: up to `max_running` at once, counted."""
+
+    def __init__(self, options: MockOptions) -> None:
+        self.counters = MockCounters(options.model)
+        self._slots = asyncio.Semaphore(options.max_running) if options.max_running else nullcontext()
+
+    async def streamed(self, request: Request, output: Tokens, plan: Plan, wire: Wire) -> AsyncGenerator[Piece]:
+        """Yields whole server-sent events, in vLLM's order; `_CUT` last if the plan says so."""
+        prompt = request.tokens if request.return_token_ids else None
+
+        def event(body: Json, done: int, *, has_usage: bool) -> bytes:
+            return _sse(body | {"usage": usage(len(request.tokens), done)} if has_usage else body)
+
+        done = 0
+        # Left at once when the client goes away: the request no longer runs then.
+        async with aclosing(self._steps(request, plan)) as steps:
+            async for size in steps:
+                if done == 0 and (opening := wire.opening(prompt)) is not None:
+                    yield event(opening, 0, has_usage=request.continuous_usage)
+                part = output[done : done + size]
+                reason = _FINISH_REASON if done + size == len(output) and plan.failure is None else None
+                told = part if request.return_token_ids else None
+                body = wire.text(detokenize(part), prompt if done == 0 else None, told, reason)
+                done += size
+                yield event(body, done, has_usage=request.continuous_usage)
+        if plan.failure is Failure.CUT:
+            yield _CUT
+            return
+        if plan.failure is Failure.ERROR_EVENT:
+            yield _sse(_FAILURE)
+        elif request.include_usage:
+            yield event(wire.body(), done, has_usage=True)
+        yield b"data: [DONE]\n\n"
+
+    async def whole(self, request: Request, output: Tokens, plan: Plan, wire: Wire) -> AsyncGenerator[Piece]:
+        """Yields the body of a response that is not streamed, or half of it and `_CUT`.
+
+        Where the plan has an error event, it is an error's body: its HTTP status is 500.
+        """
+        async for _ in self._steps(request, plan):
+            pass
+        if plan.failure is Failure.ERROR_EVENT:
+            yield json.dumps(_FAILURE).encode()
+            return
+        prompt, told = (request.tokens, output) if request.return_token_ids else (None, None)
+        body = wire.text(detokenize(output), prompt, told, _FINISH_REASON, is_whole=True)
+        raw = json.dumps(body | {"usage": usage(len(request.tokens), len(output))}, ensure_ascii=False).encode()
+        if plan.failure is Failure.CUT:
+            yield raw[: len(raw) // 2]
+            yield _CUT
+            return
+        yield raw
+
+    async def _steps(self, request: Request, plan: Plan) -> AsyncGenerator[int]:
+        """Yields each step's number of tokens at its time; counts them, also if the client goes away."""
+        clock = asyncio.get_running_loop().time
+        counted = self.counters.arrive(len(request.tokens), clock())
+        finish_reason = None
+        try:
+            async with self._slots:
+                begun = clock()
+                counted.run(begun)
+                for step in plan.steps:
+                    # By the clock, so that late steps do not make later ones late.
+                    await asyncio.sleep(max(begun + step.at - clock(), 0))
+                    counted.step(clock(), step.num_tokens, step.num_drafts)
+                    if plan.failure is None and step is plan.steps[-1]:
+                        finish_reason = _FINISH_REASON
+                    yield step.num_tokens
+                if plan.failure is not None:
+                    await asyncio.sleep(max(begun + plan.fails_at - clock(), 0))
+        finally:
+            counted.end(clock(), finish_reason)
+
+
+def _sse(body: Json) -> bytes:
+    """A server-sent event; characters are written as they are, like vLLM does."""
+    return b"data: " + json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode() + b"\n\n"
+
+
 def create_app(options: MockOptions) -> FastAPI:
     """The application, with counters of its own."""
     app = FastAPI(openapi_url=None)
-    engine = MockEngine(options)
+    engine = _Engine(options)
     counters = engine.counters
     greedy = dataclasses.replace(options, tokens_per_chunk=1.0)
     numbers = itertools.count()
     started = int(time.time())
 
-    def answer(request: Generation, *, is_chat: bool) -> Response:
-        response = respond(request, is_chat=is_chat)
-        counters.http(CHAT if is_chat else COMPLETIONS, response.status_code)
-        return response
-
-    def respond(request: Generation, *, is_chat: bool) -> Response:
-        refusal = _refusal(request, options)
-        if refusal is not None:
+    def respond(request: Request, *, is_chat: bool) -> Response:
+        if (refusal := _refusal(request, options)) is not None:
             return refusal
         number = next(numbers)
-        plan = plan_response(options if request.speculates else greedy, number, request.max_tokens)
+        plan = plan_response(options if request.speculates else greedy, number, request.num_tokens)
         if plan.failure is Failure.REFUSED:
-            return JSONResponse(failure_body(), 500)
-        tokens = continuation(request.prompt, request.max_tokens, options.seed)
-        identity = Identity(f"{'chatcmpl' if is_chat else 'cmpl'}-mock-{number}", int(time.time()), options.model)
-        wire = ChatWire(identity) if is_chat else CompletionWire(identity)
-        play = streamed if request.stream else whole
+            return JSONResponse(_FAILURE, 500)
+        output = continuation(request.tokens, request.num_tokens, options.seed)
+        play = engine.streamed if request.stream else engine.whole
         status = 500 if plan.failure is Failure.ERROR_EVENT and not request.stream else 200
-        return _Pieces(play(request, tokens, plan, wire, engine), is_stream=request.stream, status=status)
+        pieces = play(request, output, plan, Wire(number, options.model, is_chat=is_chat))
+        return _Pieces(pieces, is_stream=bool(request.stream), status=status)
 
     @app.get("/health")
     async def health() -> Response:
@@ -82,15 +173,8 @@ def create_app(options: MockOptions) -> FastAPI:
 
     @app.get("/v1/models")
     async def models() -> JSONResponse:
-        model = {
-            "id": options.model,
-            "object": "model",
-            "created": started,
-            "owned_by": "mock",
-            "root": options.model,
-            "max_model_len": MAX_MODEL_LEN,
-        }
-        return JSONResponse({"object": "list", "data": [model]})
+        model = {"id": options.model, "object": "model", "created": started, "owned_by": "mock", "root": options.model}
+        return JSONResponse({"object": "list", "data": [model | {"max_model_len": MAX_MODEL_LEN}]})
 
     @app.get("/metrics")
     async def metrics() -> Response:
@@ -98,14 +182,18 @@ def create_app(options: MockOptions) -> FastAPI:
 
     @app.post(COMPLETIONS)
     async def completions(request: CompletionRequest) -> Response:
-        return answer(request.generation(), is_chat=False)
+        response = respond(request, is_chat=False)
+        counters.http(COMPLETIONS, response.status_code)
+        return response
 
     @app.post(CHAT)
     async def chat_completions(request: ChatRequest) -> Response:
-        return answer(request.generation(), is_chat=True)
+        response = respond(request, is_chat=True)
+        counters.http(CHAT, response.status_code)
+        return response
 
     @app.exception_handler(RequestValidationError)
-    async def bad_request(request: Request, error: RequestValidationError) -> JSONResponse:
+    async def bad_request(request: HttpRequest, error: RequestValidationError) -> JSONResponse:
         counters.http(request.url.path, 400)
         first = error.errors()[0]
         # ("body", "max_tokens", ...); the rest of the path names types of ours.
@@ -120,14 +208,14 @@ def create_app(options: MockOptions) -> FastAPI:
     return app
 
 
-def _refusal(request: Generation, options: MockOptions) -> JSONResponse | None:
+def _refusal(request: Request, options: MockOptions) -> JSONResponse | None:
     if request.model != options.model:
         message = f"The model `{request.model}` does not exist. This mock server has `{options.model}`."
         return JSONResponse(error_body(message, "NotFoundError", 404, "model"), 404)
-    length = len(request.prompt) + request.max_tokens
+    length = len(request.tokens) + request.num_tokens
     if length > MAX_MODEL_LEN:
         message = (
-            f"{len(request.prompt)} prompt tokens and {request.max_tokens} output tokens are {length}; this model's "
+            f"{len(request.tokens)} prompt tokens and {request.num_tokens} output tokens are {length}; this model's "
             f"maximum context length is {MAX_MODEL_LEN} tokens. Send a shorter prompt or a smaller max_tokens."
         )
         return JSONResponse(error_body(message, "BadRequestError", 400, "max_tokens"), 400)

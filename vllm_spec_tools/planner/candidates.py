@@ -1,7 +1,7 @@
 """What could be switched on, and the engines in which it is measured. Pure."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from vllm_spec_plugin.proposers.draft_model.config import DraftModelConfig
@@ -12,6 +12,7 @@ from vllm_spec_plugin.proposers.native.config import METHOD as NATIVE
 from vllm_spec_plugin.proposers.prediction.config import PredictionConfig
 from vllm_spec_plugin.proposers.registry import BUNDLED, CASCADE, method_of
 from vllm_spec_plugin.proposers.suffix.config import SuffixConfig
+from vllm_spec_tools.bench.records import Answer
 
 SUFFIX, PREDICTION, DRAFT_MODEL = method_of(SuffixConfig), method_of(PredictionConfig), method_of(DraftModelConfig)
 MEDUSA, EAGLE3 = method_of(MedusaConfig), method_of(Eagle3Config)
@@ -20,12 +21,7 @@ TREE = f"{MEDUSA} tree"
 
 @dataclass(frozen=True)
 class Heads:
-    """Medusa heads.
-
-    Attributes:
-        model: their folder's absolute path, or a hub name.
-        config: what the folder says of them.
-    """
+    """Medusa heads."""
 
     model: str
     config: HeadsConfig
@@ -36,11 +32,8 @@ class Candidate:
     """A proposer that could be switched on.
 
     Attributes:
-        name: as it is called in the report.
-        proposer: the section of a plugin.yaml.
         lengths: numbers of draft tokens that are measured, rising; of a tree its size.
         method: method in requests, for an engine with several proposers; None is the engine's own.
-        is_tree: whether its drafts are verified whole or not at all.
     """
 
     name: str
@@ -57,14 +50,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Engine:
-    """An engine in which candidates are measured, with drafts of fixed length; requests set shorter ones.
-
-    Attributes:
-        name: as it is called while it runs.
-        proposer: the section of its plugin.yaml.
-        tokens: its draft length.
-        candidates: what is measured in it.
-    """
+    """An engine in which candidates are measured, with drafts of fixed length; requests set shorter ones."""
 
     name: str
     proposer: dict[str, Any]
@@ -97,12 +83,7 @@ def chain_engines(
     or all: fewer engines to start.
 
     Args:
-        draft: the draft model's path or name; None is without.
-        heads: Medusa heads; None is without.
-        tokens: the longest draft.
-        eagle3: an EAGLE-3 head's path or name; None is without.
         natives: vLLM's own drafters, speculative configs without a number of tokens.
-        has_predictions: whether requests predict their outputs.
     """
     members = [_section(PREDICTION)] if has_predictions else []
     members.append(_section(SUFFIX))
@@ -149,3 +130,72 @@ def _section(method: str, *models: str) -> dict[str, Any]:
     """The section of a method with its models."""
     [kind] = [kind for kind in BUNDLED if method_of(kind) == method]
     return {"method": method, **dict(zip(kind.model_keys, models, strict=True)), **kind.planned_keys}
+
+
+NONE = "none"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """How a job's requests are drafted for.
+
+    Attributes:
+        candidate: the proposer's name; `NONE` is the engine without speculation.
+        tokens: most draft tokens; 0 there.
+    """
+
+    candidate: str
+    tokens: int
+
+    def __str__(self) -> str:
+        return self.candidate if self.candidate == NONE else f"{self.candidate}, {self.tokens} tokens"
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A job that was done.
+
+    Attributes:
+        others: cores that other processes used meanwhile, on average; None is not known.
+    """
+
+    setting: Setting
+    workload: str
+    concurrency: int
+    answer: Answer
+    others: float | None = None
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What was measured of an engine, in turns with the one without speculation.
+
+    Attributes:
+        first_tokens: seconds from asking to the first token of each request that joined others in a closed loop, by
+            setting and concurrency.
+    """
+
+    engine: Engine
+    samples: tuple[Sample, ...]
+    first_tokens: Mapping[tuple[Setting, int], Sequence[float]] = field(default_factory=dict)
+
+    def of(self, candidate: str, concurrency: int | None = None, tokens: int | None = None) -> list[Sample]:
+        """The samples of a candidate or of `NONE`, at one concurrency and draft length or at all."""
+        return [
+            sample
+            for sample in self.samples
+            if sample.setting.candidate == candidate
+            and concurrency in (None, sample.concurrency)
+            and tokens in (None, sample.setting.tokens)
+        ]
+
+    def first_token_seconds(self, setting: Setting, concurrency: int) -> Sequence[float]:
+        """What steps with a prompt in them took; of one request alone in its jobs, of several in a closed loop."""
+        if concurrency == 1:
+            steps = (step for sample in self.of(setting.candidate, 1, setting.tokens) for step in sample.answer.steps)
+            return [step.seconds for step in steps if step.in_prompt]
+        return self.first_tokens.get((setting, concurrency), ())
+
+    def at(self, concurrency: int) -> list[Sample]:
+        """The samples of all that drafts at one concurrency."""
+        return [s for s in self.samples if s.setting.candidate != NONE and s.concurrency == concurrency]

@@ -16,7 +16,6 @@ class StepCosts:
     Attributes:
         verify: T(1) to T(K + 1), the target's step with 1 to K + 1 tokens per request, for the longest K of interest.
         draft_token: each draft token.
-        draft_fixed: drafting at all, however many tokens.
     """
 
     verify: Sequence[float]

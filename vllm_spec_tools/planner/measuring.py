@@ -1,21 +1,23 @@
 """Driving the engines: every candidate at every draft length, workload and concurrency."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TypeVar
 
 from vllm_spec_tools.bench import rounds
 from vllm_spec_tools.bench.arm import Arm
-from vllm_spec_tools.bench.load.records import Request
+from vllm_spec_tools.bench.load.sweep import LATENCIES
 from vllm_spec_tools.bench.noise_gate import NoiseGate
 from vllm_spec_tools.bench.prompts import prompts_of_round
-from vllm_spec_tools.bench.records import Job
+from vllm_spec_tools.bench.records import Job, LoadAnswer, LoadJob, Request
 from vllm_spec_tools.bench.rounds import in_turn, with_warm_ups
-from vllm_spec_tools.planner.candidates import Engine
-from vllm_spec_tools.planner.samples import NONE, Measured, Sample, Setting
-from vllm_spec_tools.planner.traffic import Workload, load_job, workloads_of
+from vllm_spec_tools.planner.candidates import NONE, Engine, Measured, Sample, Setting
+from vllm_spec_tools.planner.traffic import load_job, workloads_of
+from vllm_spec_tools.report.measurements import Spread, percentiles, ratio
 
 _WARM_UP_TOKENS = 16
+AnyJob = TypeVar("AnyJob", Job, LoadJob)
 # Requests per round that join others.
 _JOINING = 8
 
@@ -25,10 +27,7 @@ class Sizes:
     """How much is measured.
 
     Attributes:
-        levels: requests at once.
         rounds: how often everything is done; each round has other prompts, where there are enough.
-        seed: of the first round.
-        one_at_a_time: whether an engine does all its jobs of a round before the next one.
     """
 
     levels: tuple[int, ...]
@@ -66,14 +65,6 @@ def measure(
 ) -> Measured:
     """Warms up, and runs the rounds.
 
-    Args:
-        engine: that drafts.
-        arm_of: returns the running engine of a name, `NONE` or the engine's.
-        prompts: the traffic.
-        sizes: how much.
-        machine: chooses the moments.
-        on_run: called with each run's name before it starts.
-
     Raises:
         UserError: an arm ended.
     """
@@ -81,38 +72,36 @@ def measure(
     workloads = workloads_of(prompts)
     named = {str(setting): setting for setting in settings(engine)}
 
-    def run(number: int, workload: Workload, level: int, setting: Setting, is_warm_up: bool) -> Sample:
-        title = "warming up" if is_warm_up else f"round {number + 1}/{sizes.rounds}"
-        on_run(f"{title}: {setting}, {workload.name}, {level} at once")
-        texts = prompts_of_round(workload.texts, level, number)
-        predictions = prompts_of_round(workload.predictions, level, number) if workload.predictions else ()
-        seed = sizes.seed + number
-        job = Job(texts, workload.temperature, workload.num_tokens, seed, predictions=predictions)
-        if is_warm_up:
-            job = replace(job, num_tokens=min(_WARM_UP_TOKENS, job.num_tokens))
-        if setting.candidate != NONE:
-            job = replace(job, spec_tokens=setting.tokens, spec_method=methods[setting.candidate])
-        arm = arm_of(NONE if setting.candidate == NONE else engine.name)
-        answer, others = machine.run(lambda: arm.run(job))
-        return Sample(setting, workload.name, level, answer, others)
+    def drafted(setting: Setting, job: AnyJob) -> tuple[Arm, AnyJob]:
+        """The engine that does a setting's job, and the job."""
+        if setting.candidate == NONE:
+            return arm_of(NONE), job
+        return arm_of(engine.name), replace(job, spec_tokens=setting.tokens, spec_method=methods[setting.candidate])
 
     cells = [(workload, level) for level in sizes.levels for workload in workloads]
     one_at_a_time = sizes.one_at_a_time
     samples = []
-    for number, cell, name, is_warm_up in with_warm_ups(list(named), cells, sizes.rounds, one_at_a_time=one_at_a_time):
-        sample = run(number, *cell, named[name], is_warm_up)
+    for number, (workload, level), name, is_warm_up in with_warm_ups(
+        list(named), cells, sizes.rounds, one_at_a_time=one_at_a_time
+    ):
+        title = "warming up" if is_warm_up else f"round {number + 1}/{sizes.rounds}"
+        on_run(f"{title}: {name}, {workload.name}, {level} at once")
+        texts = prompts_of_round(workload.texts, level, number)
+        predictions = prompts_of_round(workload.predictions, level, number) if workload.predictions else ()
+        num_tokens = min(_WARM_UP_TOKENS, workload.num_tokens) if is_warm_up else workload.num_tokens
+        job = Job(texts, workload.temperature, num_tokens, sizes.seed + number, predictions=predictions)
+        arm, job = drafted(named[name], job)
+        answer, others = machine.run(partial(arm.run, job))
         if not is_warm_up:
-            samples.append(sample)
+            samples.append(Sample(named[name], workload.name, level, answer, others))
     first_tokens: dict[tuple[Setting, int], list[float]] = {}
     named = {str(setting): setting for setting in joining(engine)}
     for number, level, name in in_turn(list(named), _several(sizes), sizes.rounds, one_at_a_time=one_at_a_time):
         on_run(f"prompts, round {number + 1}/{sizes.rounds}: {name}, {level} streams")
-        setting, loop = named[name], load_job(prompts, level, number, sizes.seed, -(-_JOINING // level))
-        if setting.candidate != NONE:
-            loop = replace(loop, spec_tokens=setting.tokens, spec_method=methods[setting.candidate])
-        arm = arm_of(NONE if setting.candidate == NONE else engine.name)
+        loop = load_job(prompts, level, number, sizes.seed, -(-_JOINING // level))
+        arm, loop = drafted(named[name], loop)
         found, _ = machine.run(partial(arm.load, loop))
-        seconds = first_tokens.setdefault((setting, level), [])
+        seconds = first_tokens.setdefault((named[name], level), [])
         seconds += [taken for phase in found.phases for taken in phase.progress.ttft]
     return Measured(engine, tuple(samples), first_tokens)
 
@@ -120,3 +109,83 @@ def measure(
 def _several(sizes: Sizes) -> list[int]:
     """The levels at which requests join others."""
     return [level for level in sizes.levels if level > 1]
+
+
+RECOMMENDED = "recommended"
+# Of a run, per stream.
+_REQUESTS = 4
+
+
+@dataclass(frozen=True)
+class Verified:
+    """What came of one concurrency, by arm: `NONE` and `RECOMMENDED`.
+
+    Attributes:
+        latencies: percentiles in seconds over the requests of all rounds, by arm and attribute of `Progress`.
+        draft_length: verified draft tokens per request-step.
+    """
+
+    tokens_per_second: dict[str, dict[int, float]]
+    latencies: dict[str, dict[str, dict[str, float | None]]]
+    acceptance_length: float | None
+    draft_length: float
+
+    @property
+    def speedup(self) -> Spread:
+        """Recommended over none, round by round."""
+        found = ratio(self.tokens_per_second[RECOMMENDED], self.tokens_per_second[NONE])
+        assert found is not None, "both arms did every round"
+        return found
+
+
+def num_verification_runs(sizes: Sizes) -> int:
+    """How often `verify` runs a job."""
+    return rounds.num_runs(2, len(sizes.levels), sizes.rounds, one_at_a_time=sizes.one_at_a_time)
+
+
+def verify(
+    arm_of: Callable[[str], Arm],
+    prompts: Sequence[Request],
+    sizes: Sizes,
+    machine: NoiseGate,
+    on_run: Callable[[str], None],
+) -> dict[int, Verified]:
+    """Runs both arms in turns: what came of it by concurrency.
+
+    Raises:
+        UserError: an arm ended.
+    """
+    names, answers = [NONE, RECOMMENDED], dict[tuple[int, str], list[LoadAnswer]]()
+    for number, level, name, is_warm_up in rounds.with_warm_ups(
+        names, sizes.levels, sizes.rounds, one_at_a_time=sizes.one_at_a_time
+    ):
+        if is_warm_up:
+            on_run(f"warming up: {name}, {level} streams")
+            # A policy learns from it, too.
+            arm_of(name).load(load_job(prompts, level, number, sizes.seed, 1))
+            continue
+        on_run(f"round {number + 1}/{sizes.rounds}: {name}, {level} streams")
+        job = load_job(prompts, level, number, sizes.seed, _REQUESTS)
+        answer, _ = machine.run(partial(arm_of(name).load, job))
+        answers.setdefault((level, name), []).append(answer)
+    return {level: summarise({name: answers[level, name] for name in (NONE, RECOMMENDED)}) for level in sizes.levels}
+
+
+def summarise(answers: Mapping[str, Sequence[LoadAnswer]]) -> Verified:
+    """What the rounds of both arms come to."""
+    phases = {name: [phase for answer in found for phase in answer.phases] for name, found in answers.items()}
+    progress = {name: [phase.progress for phase in found] for name, found in phases.items()}
+    own = phases[RECOMMENDED]
+    drafts = sum(phase.num_drafts for phase in own)
+    return Verified(
+        {
+            name: {number: answer.tokens_per_second for number, answer in enumerate(found)}
+            for name, found in answers.items()
+        },
+        {
+            name: {what: percentiles([v for one in found for v in getattr(one, what)]) for what in LATENCIES}
+            for name, found in progress.items()
+        },
+        1 + sum(phase.num_accepted_tokens for phase in own) / drafts if drafts else None,
+        sum(phase.num_draft_tokens for phase in own) / sum(phase.progress.request_steps for phase in own),
+    )

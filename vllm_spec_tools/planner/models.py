@@ -1,6 +1,7 @@
 """Whether the models that are given go together, found out before an engine starts."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,22 @@ from vllm_spec_plugin.proposers.medusa.check import check_heads
 from vllm_spec_plugin.proposers.medusa.checkpoint import read_heads_config
 from vllm_spec_plugin.proposers.native.config import METHOD as NATIVE
 from vllm_spec_plugin.proposers.native.config import NativeConfig
+from vllm_spec_plugin.proposers.registry import CASCADE
 from vllm_spec_plugin.proposers.section import Target
 from vllm_spec_plugin.schema.errors import UserError
-from vllm_spec_tools.bench.input import speculative_json
-from vllm_spec_tools.planner.candidates import Heads
+from vllm_spec_tools.engine_options import speculative_json
+from vllm_spec_tools.memory import weight_bytes
+from vllm_spec_tools.planner.candidates import (
+    DRAFT_MODEL,
+    EAGLE3,
+    MEDUSA,
+    NONE,
+    PREDICTION,
+    SUFFIX,
+    TREE,
+    Heads,
+    native_name,
+)
 
 _EXAMPLE = '{"method": "eagle3", "model": "HEAD"}'
 
@@ -31,9 +44,6 @@ def read_heads(model: str) -> Heads:
 
 def read_natives(given: Sequence[str]) -> tuple[dict[str, Any], ...]:
     """The speculative configs of vLLM's own drafters, with folders absolute.
-
-    Args:
-        given: in JSON.
 
     Raises:
         UserError: one is no JSON object with a method, or has a key that the plugin's draft length stands for.
@@ -53,12 +63,6 @@ def read_natives(given: Sequence[str]) -> tuple[dict[str, Any], ...]:
 def check_models(model: str, draft: str | None, heads: Heads | None, eagle3: str | None = None) -> list[str]:
     """Compares the models' sizes and tokens.
 
-    Args:
-        model: that is served, a folder or a hub name.
-        draft: a draft model; None is without.
-        heads: Medusa heads; None is without.
-        eagle3: an EAGLE-3 head; None is without.
-
     Returns:
         Warnings.
 
@@ -74,3 +78,54 @@ def check_models(model: str, draft: str | None, heads: Heads | None, eagle3: str
     if eagle3 is not None:
         warnings += check_head(Target(target), eagle3, "--eagle3")
     return warnings
+
+
+TARGET = "target"
+# Of vLLM's methods.
+_WITHOUT_WEIGHTS = ("ngram", "ngram_gpu", "suffix")
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What something takes.
+
+    Attributes:
+        weights: bytes; None is not known.
+        kv_per_token: bytes of the KV cache for each token of a text.
+    """
+
+    weights: int | None
+    kv_per_token: int
+
+
+def memory_of(
+    model: str,
+    draft: str | None,
+    heads: Heads | None,
+    facts: Mapping[str, Mapping[str, Any]],
+    eagle3: str | None = None,
+    natives: Sequence[Mapping[str, Any]] = (),
+) -> dict[str, Memory]:
+    """What the target takes, and each candidate beside it, by name.
+
+    Args:
+        natives: vLLM's own drafters, as in `chain_engines`. What one without weights of its own takes is not known.
+    """
+    dtype = str(facts[NONE]["dtype"])
+    kv = facts[NONE]["kv_bytes_per_token"]
+    found = {TARGET: Memory(weight_bytes(model, dtype), kv)}
+    found[SUFFIX] = Memory(0, 0)
+    if any(PREDICTION in engine for engine in facts):  # named after its proposers
+        found[PREDICTION] = found[CASCADE] = Memory(0, 0)
+    if draft is not None:
+        most = next(facts[name]["kv_bytes_per_token"] for name in facts if name.endswith(f" and {DRAFT_MODEL}"))
+        found[DRAFT_MODEL] = found[CASCADE] = Memory(weight_bytes(draft, dtype), most - kv)
+    if heads is not None:
+        found[MEDUSA] = found[TREE] = Memory(weight_bytes(heads.model, dtype), 0)
+    if eagle3 is not None:
+        found[EAGLE3] = Memory(weight_bytes(eagle3, dtype), facts[EAGLE3]["kv_bytes_per_token"] - kv)
+    for config in natives:
+        name, weights = native_name(config), config.get("model")
+        own = weight_bytes(weights, dtype) if weights else 0 if config["method"] in _WITHOUT_WEIGHTS else None
+        found[name] = Memory(own, facts[name]["kv_bytes_per_token"] - kv)
+    return found

@@ -6,8 +6,66 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 from vllm_spec_tools.bench.curves import DraftingCost, StepCurve
-from vllm_spec_tools.planner.acceptance import Acceptance
+from vllm_spec_tools.bench.records import Answer
 from vllm_spec_tools.planner.generalised import StepCosts, conditional_rates, expected_tokens
+
+
+@dataclass(frozen=True)
+class Acceptance:
+    """Counts over decode steps.
+
+    Attributes:
+        drafts: number of drafts; suffixes have none where nothing matches.
+        accepted: number of accepted draft tokens by position, in trees by level.
+    """
+
+    request_steps: int
+    drafts: int
+    accepted: tuple[int, ...]
+
+    @classmethod
+    def of(cls, answers: Iterable[Answer], positions: int) -> Self:
+        """Adds up jobs whose drafts have at most `positions` tokens in sequence."""
+        request_steps = drafts = 0
+        accepted = [0] * positions
+        for answer in answers:
+            # A request has one output token from its prompt, and one per step besides the accepted ones.
+            own = sum(map(len, answer.token_ids)) - len(answer.token_ids) - answer.num_accepted_tokens
+            request_steps += own
+            drafts += answer.num_drafts
+            for position, count in enumerate(answer.accepted_by_position[:positions]):
+                accepted[position] += count
+        return cls(request_steps, drafts, tuple(accepted))
+
+    @property
+    def draft_share(self) -> float:
+        """Returns the share of request-steps with a draft."""
+        return self.drafts / self.request_steps if self.request_steps else 0.0
+
+    @property
+    def reached(self) -> list[float]:
+        """Returns accepted tokens per request-step by position, requests without drafts included."""
+        return [count / self.request_steps if self.request_steps else 0.0 for count in self.accepted]
+
+    @property
+    def rates(self) -> list[float]:
+        """Returns alpha by position: the share accepted where all earlier positions were."""
+        return conditional_rates([count / self.drafts if self.drafts else 0.0 for count in self.accepted])
+
+    @property
+    def length(self) -> float | None:
+        """Returns 1 + accepted / drafts; None without drafts."""
+        return 1 + sum(self.accepted) / self.drafts if self.drafts else None
+
+    @property
+    def tokens_per_step(self) -> float:
+        """Returns output tokens per request and step, with and without drafts."""
+        return 1 + sum(self.reached)
+
+    @property
+    def perfect(self) -> Self:
+        """Returns the same drafts with all tokens accepted."""
+        return replace(self, accepted=(self.drafts,) * len(self.accepted))
 
 
 @dataclass(frozen=True)
@@ -16,10 +74,7 @@ class Costs:
 
     Attributes:
         concurrency: requests at once, B.
-        plain_step: a step with one token per request, without speculation.
         plain_prompt: by how much a step is longer for a prompt in it, without speculation.
-        curve: the target's step by tokens.
-        drafting: of a step.
         prompt: by how much a step is longer for a prompt in it, with what the proposer does of it.
     """
 
@@ -36,8 +91,6 @@ class Load:
     """A workload and how a candidate's drafts fare in it.
 
     Attributes:
-        share: of the traffic's requests.
-        num_tokens: output tokens of each.
         by_length: acceptance by draft length, at least one.
     """
 
@@ -61,12 +114,8 @@ class Prediction:
 
     Attributes:
         tokens: the draft length; 0 is none.
-        tokens_per_step: output tokens of a request in a step.
-        step_seconds: with drafting.
-        draft_seconds: of which drafting.
         decode_speedup: of the steps alone, which is theorem 3.8 with measured costs and acceptance.
         speedup: of tokens per second, prompts included.
-        tokens_per_second: of all requests together.
         ttft: seconds of a step with a prompt in it.
         tpot: seconds per output token of a request after its first, others' prompts included.
     """
@@ -89,8 +138,6 @@ def predict(costs: Costs, loads: Sequence[Load], tokens: int, *, is_tree: bool =
     steps after it. While it is at it, a prompt of each other stream makes one of these steps longer.
 
     Args:
-        costs: of the candidate.
-        loads: at least one.
         tokens: draft tokens of a request, those of a whole tree; 0 is no speculation.
         is_tree: whether the draft is a tree; positions are its levels.
     """

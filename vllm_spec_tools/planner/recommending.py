@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from vllm_spec_tools.planner.candidates import PREDICTION, SUFFIX
 from vllm_spec_tools.planner.forecast import Forecast
-from vllm_spec_tools.planner.verifying import Verified
+from vllm_spec_tools.planner.measuring import Verified
 from vllm_spec_tools.report import plural
 
 # Less than that over no speculation is not worth another thing to look after, nor told from nothing by a short run.
@@ -15,13 +15,7 @@ LEAST_GAIN = 0.03
 
 @dataclass(frozen=True)
 class Verdict:
-    """The answer.
-
-    Attributes:
-        is_on: whether speculation is to be switched on.
-        answer: in a sentence.
-        reasons: what else is to be said, a sentence each.
-    """
+    """The answer."""
 
     is_on: bool
     answer: str
@@ -40,7 +34,6 @@ def verdict(choice: Forecast, verified: Mapping[int, Verified]) -> Verdict:
     counting alike, is at least 3 %, and more than rounds differ by; and none is slower by as much.
 
     Args:
-        choice: the best candidate.
         verified: what was measured of it, by concurrency; empty if nothing was.
     """
     predicted = {level: prediction.speedup for level, prediction in choice.best.items()}

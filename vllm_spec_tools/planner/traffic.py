@@ -5,9 +5,9 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from vllm_spec_plugin.proposers.model_source import ModelSource, UnreadableError, read_facts
 from vllm_spec_plugin.schema.errors import UserError
-from vllm_spec_tools.bench.load.records import LoadJob, Phase, Request
+from vllm_spec_tools.bench.records import LoadJob, Phase, Request
+from vllm_spec_tools.memory import context_of
 from vllm_spec_tools.prompts import GivenPrompt, load_tokenizer
 
 _LEAST_TOKENS = 2
@@ -21,10 +21,7 @@ class Workload:
 
     Attributes:
         name: of the kind, with the temperature where the kind has several.
-        share: of the traffic's requests.
-        temperature: sampling temperature of its requests.
         num_tokens: that each gets, on average, rounded.
-        texts: the prompts.
         predictions: of each prompt's output; none has one if there are none here.
     """
 
@@ -40,15 +37,12 @@ def as_traffic(given: Sequence[GivenPrompt], model: str, temperature: float, num
     """Returns the requests of the traffic, prompts rendered as texts.
 
     Args:
-        given: at least one.
-        model: that is served, a folder or a hub name.
-        temperature: of prompts that have none of their own.
         num_tokens: maximum output tokens of each, also where its own `max_tokens` is more.
 
     Raises:
         UserError: the model has no tokenizer or no chat template, or a prompt does not fit its context.
     """
-    tokenizer, context = load_tokenizer(model), _context(model)
+    tokenizer, context = load_tokenizer(model), context_of(model)
     found = []
     for one in given:
         text = one.render(tokenizer)
@@ -62,13 +56,6 @@ def as_traffic(given: Sequence[GivenPrompt], model: str, temperature: float, num
         own = temperature if one.temperature is None else one.temperature
         found.append(Request(one.workload, text, own, tokens, one.prediction or ""))
     return tuple(found)
-
-
-def _context(model: str) -> int | None:
-    try:
-        return read_facts(ModelSource(model)).context
-    except UnreadableError:  # vLLM serves models that transformers does not know
-        return None
 
 
 def workloads_of(requests: Sequence[Request]) -> tuple[Workload, ...]:
@@ -94,10 +81,6 @@ def load_job(requests: Sequence[Request], streams: int, number: int, seed: int, 
     """Returns a number of requests per stream, in another order for each round.
 
     Args:
-        requests: at least one; all come once before one comes again.
-        streams: requests in flight.
-        number: of the round.
-        seed: of the first round.
         num_requests: that each stream gets through, about.
     """
     rng = random.Random(f"{seed} {number} {streams}")

@@ -1,6 +1,6 @@
 """Reports of the tools: measurements, tables and charts, in a terminal and as Markdown, JSON, CSV, PNG and HTML."""
 
-from vllm_spec_tools.report.chart import Chart, Line, StackedBars
+from vllm_spec_tools.report.chart import Chart, Line
 from vllm_spec_tools.report.measurements import (
     PERCENTILES,
     Measurements,
@@ -21,7 +21,6 @@ __all__ = [
     "Measurements",
     "Report",
     "Spread",
-    "StackedBars",
     "Table",
     "check_files",
     "matrix",

@@ -2,9 +2,10 @@
 
 import io
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
 
 from vllm_spec_tools.report.measurements import Spread
 
@@ -16,23 +17,9 @@ if TYPE_CHECKING:
 _COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#8a5fbf", "#7f7f00")
 _STROKES: tuple[Any, ...] = ("--", "-.", (0, (5, 1, 1, 1, 1, 1)), (0, (3, 1)), (0, (8, 2)))
 _MARKERS = "sD^vPX<>"
-# Fills of stacked bars: dark and light alternately, the light ones hatched, so that parts differ in greyscale.
-_FILLS = (
-    ("#08306b", ""),
-    ("#fdae6b", "//"),
-    ("#238b45", ""),
-    ("#deebf7", ".."),
-    ("#a63603", ""),
-    ("#9ecae1", "\\\\"),
-    ("#54278f", ""),
-    ("#fee391", "xx"),
-    ("#636363", ""),
-    ("#fa9fb5", "||"),
-    ("#d9d9d9", "--"),
-)
-_BLACK, _GREY = "#000000", "#555555"
+_BLACK = "#000000"
 _MOST_MARKERS = 40  # on a line; more hide its stroke
-_COLUMNS, _WIDTH, _HEIGHT, _DPI = 2, 6.0, 4.0, 130
+_COLUMNS, _WIDTH, _DPI = 2, 6.0, 130
 
 
 @dataclass(frozen=True)
@@ -40,7 +27,6 @@ class Line:
     """A line of a chart.
 
     Attributes:
-        name: entry of the legend.
         points: y by x; quartiles are drawn as error bars, None is left out.
         role: the reference is dotted, the main line is thick, both black.
     """
@@ -50,17 +36,41 @@ class Line:
     role: Literal["reference", "main", "other"] = "other"
 
 
+class Panel(ABC):
+    """A chart of a picture."""
+
+    title: str
+
+    @property
+    @abstractmethod
+    def names(self) -> list[str]:
+        """Entries of its legend."""
+
+    @property
+    def coloured(self) -> list[str]:
+        """Those of them that have a style of their own."""
+        return self.names
+
+    @property
+    def height(self) -> float:
+        """Height in inches."""
+        return 4.0
+
+    @abstractmethod
+    def draw(self, axes: "Axes", styles: Mapping[str, int]) -> None:
+        """Draws into axes.
+
+        Args:
+            styles: index of the style by name, for each name in `coloured`.
+        """
+
+
 @dataclass(frozen=True)
-class Chart:
+class Chart(Panel):
     """Lines over levels or over time.
 
     Attributes:
-        title: what it shows.
-        x_label: name and unit of the x axis.
-        y_label: name and unit of the y axis.
-        lines: the reference first.
         has_levels: whether x has few values, each with a tick on a logarithmic axis.
-        sections: ends and names of sections of x, in order.
     """
 
     title: str
@@ -68,25 +78,16 @@ class Chart:
     y_label: str
     lines: Sequence[Line]
     has_levels: bool = True
-    sections: Sequence[tuple[float, str]] = ()
 
     @property
     def names(self) -> list[str]:
-        """Entries of the legend."""
         return [line.name for line in self.lines]
 
     @property
     def coloured(self) -> list[str]:
-        """Names of the lines that have a colour of their own."""
         return [line.name for line in self.lines if line.role == "other"]
 
-    @property
-    def height(self) -> float:
-        """Height in inches."""
-        return _HEIGHT
-
     def draw(self, axes: "Axes", styles: Mapping[str, int]) -> None:
-        """Draws into axes."""
         from matplotlib.ticker import MaxNLocator
 
         for line in self.lines:
@@ -109,107 +110,25 @@ class Chart:
             _mark_levels(axes, values)
         elif all(float(x).is_integer() for x in values):
             axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        start = 0.0
-        for end, name in self.sections:
-            at = ((start + end) / 2, 0.99)
-            axes.annotate(name, at, xycoords=("data", "axes fraction"), ha="center", va="top", color=_GREY, fontsize=9)
-            if end != self.sections[-1][0]:
-                axes.axvline(end, color=_GREY, linewidth=0.8)
-            start = end
-        top = axes.get_ylim()[1]
-        axes.set_ylim(0, top * (1.08 if self.sections else 1.02))
+        axes.set_ylim(0, axes.get_ylim()[1] * 1.02)
         axes.grid(color="#dddddd", linewidth=0.6)
         axes.set_xlabel(self.x_label)
         axes.set_ylabel(self.y_label)
 
 
-@dataclass(frozen=True)
-class StackedBars:
-    """Horizontal bars, one per arm, of parts that add up.
-
-    Attributes:
-        title: what it shows.
-        x_label: name and unit of the x axis.
-        parts: values by part and arm.
-    """
-
-    title: str
-    x_label: str
-    parts: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-
-    @property
-    def names(self) -> list[str]:
-        """Entries of the legend."""
-        return list(self.parts)
-
-    @property
-    def coloured(self) -> list[str]:
-        """Names of the parts, each of which has a fill."""
-        return list(self.parts)
-
-    @property
-    def height(self) -> float:
-        """Height in inches."""
-        return 1.0 + 0.36 * len(next(iter(self.parts.values())))
-
-    def draw(self, axes: "Axes", styles: Mapping[str, int]) -> None:
-        """Draws into axes."""
-        arms = list(next(iter(self.parts.values())))
-        left = dict.fromkeys(arms, 0.0)
-        for part, values in self.parts.items():
-            shade, hatch = _FILLS[styles[part] % len(_FILLS)]
-            style: dict[str, Any] = {"color": shade, "hatch": hatch, "edgecolor": "#333333", "linewidth": 0.4}
-            axes.barh(arms, [values[arm] for arm in arms], left=[left[arm] for arm in arms], label=part, **style)
-            left = {arm: left[arm] + values[arm] for arm in arms}
-        axes.invert_yaxis()
-        axes.set_xlim(0, 1.05 * max(left.values()) or 1)
-        axes.grid(axis="x", color="#dddddd", linewidth=0.6)
-        axes.set_xlabel(self.x_label)
-
-
-class AnyChart(Protocol):
-    """A panel of a picture."""
-
-    @property
-    def title(self) -> str:
-        """What it shows."""
-
-    @property
-    def names(self) -> list[str]:
-        """Entries of its legend."""
-
-    @property
-    def coloured(self) -> list[str]:
-        """Those of them that have a colour of their own."""
-
-    @property
-    def height(self) -> float:
-        """Height in inches."""
-
-    def draw(self, axes: "Axes", styles: Mapping[str, int]) -> None:
-        """Draws into axes.
-
-        Args:
-            axes: to draw into.
-            styles: index of the style by name, for each name in `coloured`.
-        """
-
-
-def picture(charts: Sequence[AnyChart], title: str, subtitle: str, texts: Mapping[str, str] | None = None) -> bytes:
+def picture(charts: Sequence[Panel], title: str, subtitle: str, texts: Mapping[str, str] | None = None) -> bytes:
     """Returns what `draw` draws as a PNG, with further `texts` by keyword."""
     written = io.BytesIO()
     draw(charts, title, subtitle).savefig(written, dpi=_DPI, format="png", metadata=dict(texts or {}))
     return written.getvalue()
 
 
-def draw(charts: Sequence[AnyChart], title: str, subtitle: str) -> "Figure":
+def draw(charts: Sequence[Panel], title: str, subtitle: str) -> "Figure":
     """Draws charts side by side.
 
     Args:
         charts: at least one. Charts with names in common share a legend, and a name has one style in all of them;
             otherwise each has its own.
-        title: what is measured.
-        subtitle: models and machine.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure

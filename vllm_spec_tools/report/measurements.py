@@ -20,9 +20,6 @@ class Spread:
     """A median and the quartiles around it.
 
     Attributes:
-        median: middle value.
-        low: lower quartile.
-        high: upper quartile.
         error: half the 95% confidence interval of the mean (Student's); None for one value.
     """
 
@@ -90,12 +87,8 @@ class Measurement(NamedTuple):
     """One value.
 
     Attributes:
-        arm: what was measured, named for people.
-        workload: what it did.
-        level: concurrent requests, or requests per second.
         round: counted from 0; all arms do the same in a round.
         metric: name of the figure; times are in seconds.
-        value: the figure.
     """
 
     arm: str
@@ -143,11 +136,6 @@ class Measurements:
     def ratio(self, arm: str, other: str, workload: str, level: float, metric: str) -> Spread | None:
         """Returns an arm's values over another arm's, round by round; None if no round has both."""
         return ratio(self.rounds(arm, workload, level, metric), self.rounds(other, workload, level, metric))
-
-    def difference(self, arm: str, other: str, workload: str, level: float, metric: str) -> Spread | None:
-        """Returns an arm's values less another arm's, round by round; None if no round has both."""
-        ours, theirs = self.rounds(arm, workload, level, metric), self.rounds(other, workload, level, metric)
-        return Spread.of(ours[number] - theirs[number] for number in ours.keys() & theirs.keys())
 
     def frame(self) -> "pd.DataFrame":
         """Returns all values as a data frame with the columns of `Measurement`; needs pandas."""

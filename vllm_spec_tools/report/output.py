@@ -8,13 +8,14 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import typer
 from rich.console import Console
 from rich.text import Text
 
 from vllm_spec_plugin.schema.errors import UserError
-from vllm_spec_tools.report.chart import AnyChart, picture
+from vllm_spec_tools.report.chart import Panel, picture
 from vllm_spec_tools.report.measurements import Measurements
 from vllm_spec_tools.report.provenance import command_line, machine_text, models_text
 from vllm_spec_tools.report.table import Table, escape_markdown
@@ -37,16 +38,8 @@ class Report:
     """What a tool found.
 
     Attributes:
-        kind: the command, such as "bench".
-        title: what was measured.
-        provenance: what `provenance.provenance` gives.
-        conclusion: the answer in sentences, before any table.
-        tables: in order.
-        charts: in order; none is no picture.
         notes: how it was measured and the limits, after the tables.
         problems: reasons not to trust it.
-        measurements: every value.
-        data: further values for programs, as JSON takes them.
     """
 
     kind: str
@@ -54,7 +47,7 @@ class Report:
     provenance: Mapping[str, Any]
     conclusion: Sequence[str] = ()
     tables: Sequence[Table] = ()
-    charts: Sequence[AnyChart] = ()
+    charts: Sequence[Panel] = ()
     notes: Sequence[str] = ()
     problems: Sequence[str] = ()
     measurements: Measurements = field(default_factory=Measurements)
@@ -63,20 +56,23 @@ class Report:
 
 @dataclass(frozen=True)
 class Files:
-    """Files to write; None is not written."""
+    """Files to write, as a group of a command's options; None is not written."""
 
-    markdown: Path | None = None
-    json: Path | None = None
-    csv: Path | None = None
-    png: Path | None = None
-    html: Path | None = None
+    json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write all figures to this file.")] = None
+    csv: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write a row per arm, workload, level, round and metric.")
+    ] = None
+    markdown: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the report as Markdown.")] = None
+    png: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the figures into this file.")] = None
+    html: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the report with its picture as one HTML file.")
+    ] = None
 
 
 def check_files(files: Files, option: str = "--{}") -> None:
     """Checks that files can be written, before anything is measured.
 
     Args:
-        files: requested files.
         option: name of the option of each format, with {} for its name.
 
     Raises:
@@ -157,7 +153,6 @@ def as_markdown(report: Report, picture: str | None) -> str:
     """Returns the page: conclusion, picture, tables, how it was measured.
 
     Args:
-        report: what was found.
         picture: address of the PNG from the page; None is none.
     """
     where = filter(None, [models_text(report.provenance)])
@@ -179,7 +174,6 @@ def as_html(report: Report, image: bytes | None) -> str:
     """Returns the page as one self-contained HTML file: no scripts, nothing from the net, all texts escaped.
 
     Args:
-        report: what was found.
         image: a PNG; None is none.
     """
     title = html.escape(report.title)

@@ -27,11 +27,7 @@ def provenance(
     """Returns versions, commit, machine, models, arguments, seed and date.
 
     Args:
-        arguments: the command line, without the program.
-        seed: of the first round.
-        prompts: all that were used.
         models: folder or hub name by role, such as "target".
-        program: command that took the arguments.
         packages: distributions whose versions matter besides `_PACKAGES`.
     """
     return {

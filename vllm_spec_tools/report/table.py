@@ -2,7 +2,7 @@
 
 import html
 import textwrap
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from rich.box import SIMPLE_HEAD
@@ -18,9 +18,6 @@ class Table:
     """A table of a report.
 
     Attributes:
-        title: what it shows, with units.
-        header: names of its columns.
-        rows: cells, as many as the header has.
         note: explanation of its columns; empty is none.
         text_columns: number of leading columns that hold words; the others hold figures.
     """
@@ -33,8 +30,19 @@ class Table:
 
     def rich(self) -> RichTable:
         """Returns it for a terminal; markup in its texts is not interpreted."""
-        # Long names of columns are broken into lines, which leaves room for figures.
-        shown = new_table(escape(self.title), map(_narrow, self.header), map(_narrow, self.header[: self.text_columns]))
+        # Long names of columns are broken into lines, which leaves room for figures; words continue in a further line.
+        shown = RichTable(
+            title=escape(self.title),
+            title_justify="left",
+            title_style="bold",
+            box=SIMPLE_HEAD,
+            padding=(0, 1, 0, 0),
+        )
+        for i, header in enumerate(map(_narrow, self.header)):
+            if i < self.text_columns:
+                shown.add_column(escape(header), overflow="fold")
+            else:
+                shown.add_column(escape(header), justify="right", no_wrap=True)
         for row in self.rows:
             shown.add_row(*map(escape, row))
         for i in range(self.text_columns):
@@ -68,11 +76,7 @@ def matrix(
     """Makes a table with a row per arm.
 
     Args:
-        title: its title.
-        arms: names of the rows.
-        columns: names of the columns of figures.
         show: gives the cell of an arm and the index of a column.
-        note: its note.
     """
     return Table(title, ["arm", *columns], [[arm, *(show(arm, i) for i in range(len(columns)))] for arm in arms], note)
 
@@ -80,24 +84,6 @@ def matrix(
 def plural(number: float, noun: str) -> str:
     """Returns a number with its noun: "1 stream", "8 streams"."""
     return f"{number:g} {noun}" if number == 1 else f"{number:g} {noun}s"
-
-
-def new_table(title: str, headers: Iterable[str], words: Iterable[str] = ("arm",)) -> RichTable:
-    """Makes a terminal table without rows.
-
-    Args:
-        title: over it.
-        headers: of its columns.
-        words: columns of words, which continue in a further line where there is no room; the others hold figures.
-    """
-    named: Collection[str] = list(words)
-    table = RichTable(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    for header in headers:
-        if header in named:
-            table.add_column(escape(header), overflow="fold")
-        else:
-            table.add_column(escape(header), justify="right", no_wrap=True)
-    return table
 
 
 def markdown_table(rows: Sequence[Sequence[str]]) -> str:

@@ -14,12 +14,7 @@ class Backbone:
     """A frozen causal language model.
 
     Attributes:
-        model: of transformers.
-        tokenizer: its own.
-        hidden_size: of the states that its output layer takes.
-        vocab_size: entries of its distributions.
         context: most tokens that it reads; None is not known.
-        device: where it is.
     """
 
     def __init__(self, model: Any, tokenizer: Any) -> None:
@@ -85,9 +80,6 @@ class Backbone:
 
 def load_backbone(name: str) -> Backbone:
     """Loads a target and its tokenizer: on a GPU in the model's own dtype if there is one, else in float32.
-
-    Args:
-        name: a folder or a name on the Hugging Face hub.
 
     Raises:
         UserError: there is no such model, or none that can be trained for.

@@ -23,7 +23,6 @@ class Document:
     """One text.
 
     Attributes:
-        text: all of it.
         prompt: its beginning, which a model would continue; None is any.
         is_rendered: a chat template wrote it, special tokens included.
     """
@@ -39,7 +38,6 @@ class Data:
 
     Attributes:
         train: in an order that depends on their contents only.
-        held_out: the same.
         sha256: of all texts, whatever their order.
     """
 
@@ -50,10 +48,6 @@ class Data:
 
 def read_data(sources: Sequence[str], render: Render) -> Data:
     """Reads documents and holds some of them out: those whose contents' hash says so.
-
-    Args:
-        sources: as given to `--data`.
-        render: applies the model's chat template.
 
     Raises:
         UserError: a source cannot be read, or there is no text in all of them.

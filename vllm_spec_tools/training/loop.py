@@ -1,20 +1,36 @@
-"""The optimiser's steps."""
+"""A training run of any kind of heads: the optimiser's steps, checkpoints, measurements, and what it leaves."""
 
+import json
 import math
+import shutil
 import signal
+import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import torch
+from rich.console import Console
 
+from vllm_spec_plugin.schema.errors import UserError, show
+from vllm_spec_tools.progress import Tasks
+from vllm_spec_tools.report import Files, Report, write
+from vllm_spec_tools.report.provenance import provenance
+from vllm_spec_tools.training.backbone import Backbone
+from vllm_spec_tools.training.data import read_data
+from vllm_spec_tools.training.measurement import Ranks
 from vllm_spec_tools.training.options import RunOptions
-from vllm_spec_tools.training.rows import Batch, Row, batches_forever
+from vllm_spec_tools.training.rows import Batch, Kind, OwnText, Row, batches_forever, data_kind, own_kinds
 
 WARMUP_SHARE = 0.03
 LAST_RATE = 0.01
 SMOOTHING = 0.95
+MEASUREMENTS = 16  # on the way
+QUICK_TOKENS = 8192  # of each kind, for those
+SAVES = 10
 
 Heads = TypeVar("Heads", bound=torch.nn.Module)
 
@@ -46,13 +62,7 @@ class History:
 
 
 class Training(Generic[Heads]):
-    """Heads, their optimiser, and where they are on their way.
-
-    Attributes:
-        heads: trained in place.
-        step: steps done.
-        history: of them.
-    """
+    """Heads, trained in place, their optimiser, and where they are on their way."""
 
     def __init__(
         self,
@@ -64,16 +74,11 @@ class Training(Generic[Heads]):
         """Prepares to learn from `kinds`, rows of one temperature each, in equal shares.
 
         Args:
-            heads: to train.
             learn: adds the gradients of a batch to those of `heads`, given the share of steps done; returns the mean
                 loss of each token ahead.
-            kinds: rows.
-            options: steps, batch size, learning rate and seed.
         """
-        self._learn = learn
         assert options.learning_rate is not None
-        self._options = options
-        self._peak = options.learning_rate
+        self._learn, self._options, self._peak = learn, options, options.learning_rate
         self.heads = heads
         self._optimiser = torch.optim.AdamW(
             heads.parameters(), lr=self._peak, betas=(0.9, 0.99), weight_decay=0.0, fused=True
@@ -113,40 +118,214 @@ class Training(Generic[Heads]):
         return losses.mean().item()
 
 
-def run(
-    training: Training[Any],
-    steps: int,
-    save: Callable[[], None],
-    save_every: int,
-    measure: Callable[[], None],
-    measure_every: int,
-    on_step: Callable[[int, float], None],
+class Checkpoint:
+    """The folder `checkpoint` in the folder that heads are trained into."""
+
+    def __init__(self, out: Path, weights: str) -> None:
+        """Takes the folder, and the name of the file of finished heads in it."""
+        self._out, self._weights = out, weights
+        self.folder = out / "checkpoint"
+        self._arguments, self._state = self.folder / "arguments.json", self.folder / "state.pt"
+
+    def begin(self, arguments: dict[str, Any], *, restart: bool) -> None:
+        """Makes the folder, or finds that of an interrupted run with the same arguments.
+
+        Raises:
+            UserError: there is a run with other arguments, or finished heads.
+        """
+        advice = "or begin anew with --restart"
+        if restart:
+            shutil.rmtree(self.folder, ignore_errors=True)
+        elif self._arguments.is_file():
+            before = json.loads(self._arguments.read_text(encoding="utf-8"))
+            differing = [
+                f"{key} {show(before.get(key))} there and {show(arguments.get(key))} here"
+                for key in sorted(before.keys() | arguments.keys())
+                if before.get(key) != arguments.get(key)
+            ]
+            if differing:
+                raise UserError(
+                    f"--out {self._out}: holds an interrupted run with other arguments: {'; '.join(differing)}; "
+                    f"allowed: the same ones, to go on with it; {advice}"
+                )
+            return
+        elif (self._out / self._weights).is_file():
+            raise UserError(f"--out {self._out}: holds heads already; allowed: another folder; {advice}")
+        self.folder.mkdir(parents=True, exist_ok=True)
+        half = self._arguments.with_suffix(".new")
+        half.write_text(json.dumps(arguments, indent=2), encoding="utf-8")
+        half.replace(self._arguments)
+
+    def load(self) -> dict[str, Any] | None:
+        """What was saved last; None is nothing yet.
+
+        Raises:
+            UserError: the file is broken.
+        """
+        if not self._state.is_file():
+            return None
+        try:
+            state: dict[str, Any] = torch.load(self._state, weights_only=True)
+        except Exception as error:  # a broken zip, pickle or tensor
+            raise UserError(
+                f"{self._state}: cannot be read: {type(error).__name__}; begin anew with --restart"
+            ) from None
+        return state
+
+    def save(self, state: dict[str, Any]) -> None:
+        """Replaces what was saved; an interrupted write leaves the last one."""
+        half = self._state.with_suffix(".new")
+        torch.save(state, half)
+        half.replace(self._state)
+
+    def remove(self) -> None:
+        """The run is through."""
+        shutil.rmtree(self.folder)
+
+
+class Course(ABC, Generic[Heads]):
+    """What differs between kinds of heads."""
+
+    command: str
+    weights: str
+
+    @abstractmethod
+    def new_heads(self, kinds: Sequence[Kind]) -> Heads:
+        """The heads that training starts from."""
+
+    @abstractmethod
+    def teacher(self, heads: Heads) -> Callable[[Batch, float], torch.Tensor]:
+        """What `Training` learns a batch with."""
+
+    @abstractmethod
+    def rank(self, heads: Heads, rows: Sequence[Row]) -> Ranks:
+        """Ranks the tokens of held-out rows."""
+
+    @abstractmethod
+    def save(self, heads: Heads, out: Path, more: dict[str, Any]) -> None:
+        """Writes the weights, and config.json with `more`."""
+
+    @abstractmethod
+    def load(self, out: Path) -> Heads:
+        """Reads heads that were saved, with the rounding of the file."""
+
+    @abstractmethod
+    def measure(self, heads: Heads, kinds: Sequence[Kind]) -> dict[str, Any]:
+        """Figures for config.json, on held-out text."""
+
+    @abstractmethod
+    def report(self, history: History | None, origin: dict[str, Any]) -> Report:
+        """The report of what `measure` found."""
+
+
+def train(
+    course: Course[Any],
+    options: RunOptions,
+    backbone: Backbone,
+    out: Path,
+    console: Console,
+    restart: bool,
+    files: Files | None,
+    more_origin: dict[str, Any] | None = None,
 ) -> None:
-    """Trains up to `steps`, saving and measuring on the way; an interrupt saves and raises KeyboardInterrupt.
+    """Trains heads, measures them on held-out text, and writes them to `out`; on the way `checkpoint` is there.
+
+    Raises:
+        UserError: one message that names the option.
+        KeyboardInterrupt: after a checkpoint was written.
+    """
+    begin = time.time()
+    data = read_data(options.data, backbone.render)
+    checkpoint = Checkpoint(out, course.weights)
+    checkpoint.begin(options.arguments() | {"sha256 of the data": data.sha256}, restart=restart)
+    with Tasks(console) as tasks:
+        kinds = [data_kind(backbone, data, options, tasks)]
+        own = OwnText(backbone, checkpoint.folder / "own-text.jsonl", options.max_length, options.seed)
+        kinds += own_kinds(backbone, own, data, options, tasks)
+        heads, seconds, training = course.new_heads(kinds), own.seconds_before, None
+        if options.steps:
+            training = Training(heads, course.teacher(heads), [kind.train for kind in kinds], options)
+            seconds = _train_to_end(training, course, kinds, options, checkpoint, tasks, begin, seconds)
+        course.save(heads, out, {})
+        heads = course.load(out)
+        figures = course.measure(heads, kinds)
+    models, program = {"target": options.model}, f"vllm-spec {course.command}"
+    origin = provenance(options.command_line(), options.seed, (), models, program, ("safetensors",)) | {
+        "options": options.arguments(),
+        "data_sha256": data.sha256,
+        "training_tokens": {kind.name: kind.num_tokens for kind in kinds},
+        "seconds": round(seconds + time.time() - begin, 1),
+        "device": str(backbone.device),
+    }
+    course.save(heads, out, {**figures, "provenance": origin | (more_origin or {})})
+    report = course.report(training.history if training is not None else None, origin)
+    checkpoint.remove()
+    files = files or Files()
+    write(report, terminal=console, **vars(replace(files, png=files.png or out / "training.png")))
+
+
+def check_max_length(options: RunOptions, backbone: Backbone) -> None:
+    """Checks that a row has all tokens ahead, and fits the target.
+
+    Raises:
+        UserError: it is not so.
+    """
+    shortest = options.tokens_ahead + 2
+    if not shortest <= options.max_length <= (backbone.context or math.inf):
+        raise UserError(
+            f"--max-length: got {options.max_length}; allowed: from {shortest}, for {options.tokens_ahead} tokens ahead"
+            + (f", to {backbone.context}, which is all that {options.model} reads" if backbone.context else "")
+        )
+
+
+def _train_to_end(
+    training: Training[Any],
+    course: Course[Any],
+    kinds: Sequence[Kind],
+    options: RunOptions,
+    checkpoint: Checkpoint,
+    tasks: Tasks,
+    begin: float,
+    before: float,
+) -> float:
+    """Trains from the latest checkpoint to the end; an interrupt saves and raises KeyboardInterrupt.
 
     Args:
-        training: at any step.
-        steps: in all.
-        save: writes a checkpoint.
-        save_every: steps between two.
-        measure: appends to the history; also before the first and after the last step.
-        measure_every: steps between two.
-        on_step: called with the number of steps and the smoothed loss.
+        before: seconds that earlier, interrupted runs took, if they came to no checkpoint.
+
+    Returns:
+        The seconds that earlier, interrupted runs took.
     """
+    state = checkpoint.load()
+    if state is not None:
+        before = state.pop("seconds")
+        training.load(state)
+    quick = [row for kind in kinds for row in some(kind.held_out, QUICK_TOKENS)]
+    history = training.history
+
+    def measure() -> None:
+        if training.step in history.steps:
+            return
+        ranks = course.rank(training.heads, quick)
+        history.steps.append(training.step)
+        history.held_out_loss.append(list(ranks.loss))
+        history.held_out_accuracy.append((ranks.together[1:] == 0).float().mean(1).tolist())
+
     smooth = math.nan
-    with _interrupts_wait() as is_interrupted:
-        while training.step < steps:
-            if training.step % measure_every == 0 and training.step not in training.history.steps:
+    save_every, measure_every = max(1, options.steps // SAVES), max(1, options.steps // MEASUREMENTS)
+    with tasks.task("training", options.steps) as advance, _interrupts_wait() as is_interrupted:
+        while training.step < options.steps:
+            if training.step % measure_every == 0:
                 measure()
             loss = training.advance()
             smooth = loss if math.isnan(smooth) else SMOOTHING * smooth + (1 - SMOOTHING) * loss
-            on_step(training.step, smooth)
+            advance(training.step, f"loss {smooth:.3f}")
             if training.step % save_every == 0 or is_interrupted():
-                save()
+                checkpoint.save(training.state() | {"seconds": before + time.time() - begin})
             if is_interrupted():
                 raise KeyboardInterrupt
-        if training.step not in training.history.steps:
-            measure()
+        measure()
+    return before
 
 
 @contextmanager
@@ -160,3 +339,14 @@ def _interrupts_wait() -> Iterator[Callable[[], bool]]:
     finally:
         for number, handler in zip(signals, before, strict=True):
             signal.signal(number, handler)
+
+
+def some(rows: Sequence[Row], num_tokens: int) -> list[Row]:
+    """Returns the first rows with up to `num_tokens` tokens in all; at least one."""
+    chosen: list[Row] = []
+    for row in rows:
+        chosen.append(row)
+        num_tokens -= len(row.tokens)
+        if num_tokens <= 0:
+            break
+    return chosen

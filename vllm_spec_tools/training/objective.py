@@ -69,7 +69,6 @@ class Lesson:
 
         Args:
             guesses: the heads' logits, [num_heads, positions, vocab_size] float32.
-            positions: of `positions`.
 
         Returns:
             The sum of each head's cross entropies, [num_heads], in nats, and the gradients of that by the logits.
@@ -101,14 +100,6 @@ class Lesson:
             guesses.backward(gradients.div_(len(self.positions)))
             total += losses
         return total / max(1, len(self.positions))
-
-    @torch.no_grad()
-    def losses(self, heads: MedusaHeads) -> torch.Tensor:
-        """Sum of each head's cross entropies, [num_heads], in nats."""
-        total = torch.zeros(self.num_heads, device=self.states.device)
-        for positions in self.chunks():
-            total += self.errors(heads(self.states[positions]), positions)[0]
-        return total
 
 
 def teacher(backbone: Backbone, heads: MedusaHeads, *, soft: bool) -> Callable[[Batch, float], torch.Tensor]:

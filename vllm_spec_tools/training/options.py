@@ -9,16 +9,9 @@ class RunOptions:
     """The arguments that all training commands have.
 
     Attributes:
-        model: the target, a folder or a hub name.
-        data: files, folders, or `stdlib`.
-        steps: optimiser steps.
-        batch_tokens: tokens per step.
         learning_rate: the highest; None goes by the target's hidden size.
         max_length: tokens of a text that the target reads at once.
-        self_distill: tokens of the target's own text to make and learn from.
         temperatures: at which they are made, in equal shares.
-        dtype: of the saved weights.
-        seed: of everything drawn.
     """
 
     model: str
@@ -61,7 +54,6 @@ class Options(RunOptions):
 
     Attributes:
         heads: how many to train; None is as many as `start` has, or 4.
-        layers: residual blocks of each.
         start: heads to start from; None is from the target's own output layer.
         labels: soft is the target's distribution, hard is the token that follows.
     """
@@ -81,3 +73,22 @@ class Options(RunOptions):
     def tokens_ahead(self) -> int:
         """See `RunOptions`: one per head."""
         return self.num_heads
+
+
+@dataclass(frozen=True)
+class Eagle3Options(RunOptions):
+    """The arguments of `vllm-spec train-eagle3` that decide what head comes out.
+
+    Attributes:
+        draft_vocab: size of the head's vocabulary, the most frequent tokens; None is the target's, at most 32,000.
+        aux_layers: ids of the target's layers whose hidden states the head takes; None spreads three.
+    """
+
+    draft_tokens: int = 5
+    draft_vocab: int | None = None
+    aux_layers: tuple[int, ...] | None = None
+
+    @property
+    def tokens_ahead(self) -> int:
+        """See `RunOptions`."""
+        return self.draft_tokens

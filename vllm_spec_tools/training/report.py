@@ -21,9 +21,6 @@ class Measurement:
     """Held-out figures of one kind of text.
 
     Attributes:
-        name: of the kind.
-        positions: how many were measured.
-        next_token: how often the target's own best token was the next one.
         top: of each head, how often the right token was among its best 1 to SHOWN_RANKS.
         loss: of each head, cross entropy in nats per token.
         tokens_per_step: see `measurement.tokens_per_step`; None where the target did not write the text.
@@ -46,36 +43,24 @@ def measurement(name: str, ranks: Ranks, *, is_own: bool) -> Measurement:
     )
 
 
-@dataclass(frozen=True)
-class Served:
-    """Ranks on the kinds of text most like what will be served, by name; all positions count the same.
-
-    Attributes:
-        all: of all requests.
-        greedy: of those at temperature 0.
-        sampled: of the others.
-    """
-
-    all: Mapping[str, Ranks]
-    greedy: Mapping[str, Ranks]
-    sampled: Mapping[str, Ranks]
-
-
 def for_config(
-    measurements: Sequence[Measurement], served: Served, drawn: Sequence[tuple[list[int], float]]
+    measurements: Sequence[Measurement],
+    served: Mapping[str, Ranks],
+    greedy: Mapping[str, Ranks],
+    sampled: Mapping[str, Ranks],
+    drawn: Sequence[tuple[list[int], float]],
 ) -> dict[str, Any]:
     """The part of config.json that says how good the heads are.
 
     Args:
-        measurements: of all kinds.
-        served: ranks.
+        served: ranks on the kinds of text most like what will be served, by name; all positions count the same.
         drawn: paths of drawn drafts and the probability that they are accepted.
     """
-    heads = _of_heads(served.all)
-    paths = {GREEDY: likeliest_paths(_of_heads(served.greedy)), SAMPLED: likeliest_paths(_of_heads(served.sampled))}
+    heads = _of_heads(served)
+    paths = {GREEDY: likeliest_paths(_of_heads(greedy)), SAMPLED: likeliest_paths(_of_heads(sampled))}
     paths[DRAWN] = list(drawn)
     return {
-        "measured_on": f"held out: {' and '.join(served.all)}, {heads.shape[1]} positions",
+        "measured_on": f"held out: {' and '.join(served)}, {heads.shape[1]} positions",
         "accuracy": [[round(share, 5) for share in head] for head in accuracy(heads)],
         "held_out": held_out(measurements),
         "paths": {use: [[path, round(probability, 6)] for path, probability in found] for use, found in paths.items()},
@@ -113,13 +98,7 @@ def report_of(
     """Makes the report.
 
     Args:
-        command: of `vllm-spec`.
-        title: names what was trained, and the target.
-        measurements: of all kinds of text.
         history: how training went, with at least one measurement; None if the heads were only measured.
-        origin: what `provenance` gives.
-        unit: what drafts one token.
-        conclusions: sentences that come first.
     """
     values = Measurements()
     for each in measurements:

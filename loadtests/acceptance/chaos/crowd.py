@@ -1,18 +1,146 @@
 """Clients of a served engine, each in a thread: some stay, some disconnect, one sends invalid requests."""
 
+import functools
 import random
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import httpx
 
-from loadtests.acceptance.chaos.agreement import Answer, greedy_body
-from loadtests.acceptance.chaos.bad_requests import BadRequest
-from loadtests.stream.client import COMPLETIONS, StreamingClient
+from loadtests.stream.client import CHAT, COMPLETIONS, StreamingClient
 from loadtests.stream.timing import ErrorKind, StreamRecord
+
+NUM_TOKENS = 96
+Tokens = tuple[int, ...]
+
+
+def greedy_body(model: str, prompt: str) -> dict[str, Any]:
+    """A request for exactly `NUM_TOKENS` tokens at temperature 0."""
+    return {
+        "model": model,
+        "prompt": prompt,
+        "max_tokens": NUM_TOKENS,
+        "temperature": 0,
+        "ignore_eos": True,
+        "return_token_ids": True,
+    }
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The response to a request whose client stayed to the end."""
+
+    prompt: int
+    tokens: Tokens
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class Expected:
+    """The greedy output of a prompt without speculation, as token ids."""
+
+    prompt_tokens: Tokens
+    tokens: Tokens
+
+
+class PlainServer:
+    """A server without speculation: greedy outputs, and how likely tokens are."""
+
+    def __init__(self, base_url: str, model: str) -> None:
+        self._client = httpx.Client(base_url=base_url, trust_env=False, timeout=120.0)
+        self._model = model
+        # Many outputs differ at the same position.
+        self.top_two = functools.cache(self._top_two)
+
+    def close(self) -> None:
+        """Closes the connection."""
+        self._client.close()
+
+    def expected(self, prompts: Sequence[str]) -> list[Expected]:
+        """The greedy output of each prompt, one after the other.
+
+        Raises:
+            httpx.HTTPError: a request fails.
+        """
+        choices = [self._choice(greedy_body(self._model, prompt)) for prompt in prompts]
+        return [Expected(tuple(choice["prompt_token_ids"]), tuple(choice["token_ids"])) for choice in choices]
+
+    def _top_two(self, text: Tokens) -> dict[int, float]:
+        """Log-probabilities of the two most likely tokens after a text, by token id.
+
+        Raises:
+            httpx.HTTPError: the request fails.
+        """
+        body = {"model": self._model, "prompt": list(text), "max_tokens": 1, "temperature": 0}
+        body |= {"logprobs": 2, "return_tokens_as_token_ids": True}
+        found = self._choice(body)["logprobs"]["top_logprobs"][0]
+        return {int(token.removeprefix("token_id:")): float(value) for token, value in found.items()}
+
+    def _choice(self, body: dict[str, Any]) -> dict[str, Any]:
+        answer = self._client.post(COMPLETIONS, json=body)
+        answer.raise_for_status()
+        choice: dict[str, Any] = answer.json()["choices"][0]
+        return choice
+
+
+@dataclass(frozen=True)
+class BadRequest:
+    """An invalid request.
+
+    Attributes:
+        body: JSON body of the request; bytes are sent as they are.
+    """
+
+    name: str
+    path: str
+    body: Any
+
+
+def bad_requests(model: str, context: int) -> tuple[BadRequest, ...]:
+    """One invalid request of each kind, for a model with a context of `context` tokens."""
+    sound: dict[str, Any] = {"model": model, "prompt": "def main():", "max_tokens": 4}
+    wrong: dict[str, dict[str, Any]] = {
+        "a prompt longer than the context": {"prompt": [7] * (context + 10)},
+        "a text longer than the context": {"prompt": "x = 1\n" * context},
+        "no prompt": {"prompt": None},
+        "a prompt that is an object": {"prompt": {"text": "x"}},
+        "a token out of the vocabulary": {"prompt": [5, 2_000_000]},
+        "max_tokens in words": {"max_tokens": "many"},
+        "negative max_tokens": {"max_tokens": -5},
+        "a temperature in words": {"temperature": "hot"},
+        "a negative temperature": {"temperature": -1},
+        "top_p of 7": {"top_p": 7},
+        "min_p of 7": {"min_p": 7},
+        "n of -1": {"n": -1},
+        "a seed in words": {"seed": "seven"},
+        "stop that is a number": {"stop": 5},
+        "negative logprobs": {"logprobs": -7},
+        "a bias of a token that is not": {"logit_bias": {"2000000": 5}},
+        "options of a stream that is none": {"stream_options": {"include_usage": True}},
+        "spec neither on nor off": {"vllm_xargs": {"spec": "of"}},
+        "spec that is an object": {"vllm_xargs": {"spec": {"on": 1}}},
+        "negative spec_tokens": {"vllm_xargs": {"spec_tokens": -3}},
+        "far too many spec_tokens": {"vllm_xargs": {"spec_tokens": 99999}},
+        "half a spec_token": {"vllm_xargs": {"spec_tokens": 1.5}},
+        "an unknown spec_method": {"vllm_xargs": {"spec_method": "eagle"}},
+        "a list as spec_method": {"vllm_xargs": {"spec_method": ["ngram"]}},
+        "an unknown key of spec": {"vllm_xargs": {"spec_token": 2}},
+        "spec off beside spec_tokens": {"vllm_xargs": {"spec": "off", "spec_tokens": 2}},
+        "vllm_xargs in words": {"vllm_xargs": "spec"},
+    }
+    endless = [{"role": "user", "content": "y = 2\n" * context}]
+    completions = [BadRequest(name, COMPLETIONS, sound | body) for name, body in wrong.items()]
+    return (
+        *completions,
+        BadRequest("no JSON", COMPLETIONS, b'{"model": '),
+        BadRequest("a chat of words", CHAT, {"model": model, "messages": "hello"}),
+        BadRequest("a chat without end", CHAT, {"model": model, "messages": endless}),
+    )
+
 
 _LEAVERS = 6
 _LEAVER_TOKENS = 400
@@ -37,9 +165,7 @@ class Crowd:
     """Clients that send requests repeatedly, as a context manager.
 
     Attributes:
-        answers: answers to clients that stay.
         left_early: number of clients that left before the first token.
-        left_midway: number of clients that left within their stream.
         refusals: names of invalid requests, and the HTTP status of each response; 0 for none.
     """
 
@@ -47,11 +173,7 @@ class Crowd:
         """Creates the threads.
 
         Args:
-            base_url: URL of the server.
-            model: name of its model.
             prompts: prompts, each with one client that stays.
-            bad: requests that must be refused.
-            seed: seed of all random draws.
         """
         self.answers: list[Answer] = []
         self.left_early = self.left_midway = 0

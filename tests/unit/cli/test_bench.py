@@ -11,10 +11,9 @@ import pytest
 
 from tests.unit.cli.running import run
 from tests.unit.tools.bench.load.cases import results
-from vllm_spec_tools.bench import running
+from vllm_spec_tools.bench import arms as running
 from vllm_spec_tools.bench.load import sweep
-from vllm_spec_tools.bench.load.agreement import Agreement
-from vllm_spec_tools.bench.load.sweep import Plan, SweepResults
+from vllm_spec_tools.bench.load.sweep import Agreement, Plan, SweepResults
 
 
 @pytest.fixture

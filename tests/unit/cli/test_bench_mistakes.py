@@ -14,7 +14,6 @@ from tests.unit.cli.running import assert_mistake, run
         ("--arm nothing.yaml", "--arm: got 'nothing.yaml', which is no file either; allowed: none, optimal,"),
         ("--arm wrong.yaml", "wrong.yaml: proposer.method:"),
         ("--proposer nothing.yaml", "nothing.yaml"),
-        ("--optimal-tokens 65", "the draft model with draft_length optimal, 65 tokens: draft_length.tokens:"),
         ("--target ./nothing", "--target ./nothing: no such folder"),
         ("--draft ./nothing", "--draft ./nothing: no such folder"),
         ("--prompts nothing.json", "--prompts nothing.json: cannot be read"),

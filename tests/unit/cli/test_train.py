@@ -38,9 +38,9 @@ def given(tmp_path: Path, model: str) -> list[str | Path]:
 def test_heads_are_trained_and_their_figures_printed(
     given: list[str | Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
-    from vllm_spec_tools.training import distill
+    from vllm_spec_tools.training import rows as own_text
 
-    monkeypatch.setitem(distill._ROWS, "cpu", 8)
+    monkeypatch.setitem(own_text._BATCH_ROWS, "cpu", 8)
     options, shown, config = KINDS[command]
     result = run(command, *given, *options.split())
     assert (result.exit_code, result.stderr) == (0, "")
@@ -62,7 +62,7 @@ def test_a_mistake_of_eagle3_alone_is_one_line_too(given: list[str | Path]) -> N
         ("--data stdlib", "got other data beside it"),
         ("--model /no/such", "cannot be loaded"),
         ("--from /no/such", "there is no folder '/no/such'"),
-        ("--max-length 65", "--max-length: got 65; allowed: up to 64"),
+        ("--max-length 65", "--max-length: got 65; allowed: from 6"),
         ("--steps 0", "--steps: got 0; allowed: from 1"),
         ("--out file/out", "file/out/checkpoint: Not a directory"),
         ("--heads 0", "--heads"),

@@ -42,7 +42,7 @@ def test_an_engine_fits_on_the_cards_and_two_do_not_where_the_target_is_large(ro
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.split()[1])
 def test_commands_parse(command: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from vllm_spec_tools.bench import running
+    from vllm_spec_tools.bench import arms as running
     from vllm_spec_tools.certify import session
     from vllm_spec_tools.planner import planning
 

@@ -14,8 +14,8 @@ import pytest
 from loadtests.acceptance.compare import Run, latency_check, run_of, run_ours, sharegpt
 from loadtests.acceptance.load import load_checks
 from loadtests.acceptance.verdicts import Verdict, report_of
+from tests.mock_server import MockServer
 from vllm_spec_tools.mock_server.options import MockOptions
-from vllm_spec_tools.mock_server.running import MockServer
 from vllm_spec_tools.report.provenance import provenance
 from vllm_spec_tools.serving import ServerError
 

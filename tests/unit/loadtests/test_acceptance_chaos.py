@@ -4,14 +4,16 @@ import time
 
 import pytest
 
-from loadtests.acceptance.chaos.agreement import (
+from loadtests.acceptance.chaos.crowd import (
     NUM_TOKENS,
     Answer,
+    BadRequest,
+    Crowd,
     Expected,
     Tokens,
+    bad_requests,
 )
-from loadtests.acceptance.chaos.bad_requests import BadRequest, bad_requests
-from loadtests.acceptance.chaos.checks import (
+from loadtests.acceptance.chaos.run import (
     agreement_check,
     faults_check,
     freeze_check,
@@ -19,11 +21,10 @@ from loadtests.acceptance.chaos.checks import (
     refusal_check,
     survivors_check,
 )
-from loadtests.acceptance.chaos.crowd import Crowd
 from loadtests.stream.client import COMPLETIONS
+from tests.mock_server import MockServer
 from vllm_spec_plugin.metrics.counters import PROPOSER_ERRORS, RANKS_DIFFER, WRONG_TREE
 from vllm_spec_tools.mock_server.options import MockOptions
-from vllm_spec_tools.mock_server.running import MockServer
 
 EXPECTED = [Expected((1, 2), (10, 11, 12, 13)), Expected((3,), (20, 21, 22, 23))]
 

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from loadtests.options import check_options, extra_fields, origin_of, without_credentials
-from loadtests.profiles import PROFILES, ramp, spike, steps
+from loadtests.options import PROFILES, check_options, extra_fields, origin_of, ramp, spike, steps, without_credentials
 from vllm_spec_plugin.schema.errors import UserError
 from vllm_spec_tools.report.provenance import command_line
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from loadtests.prompt_file import prompts_of, request_of
+from loadtests.options import prompts_of, request_of
 from loadtests.stream.client import CHAT, COMPLETIONS
 from vllm_spec_plugin.schema.errors import UserError
 from vllm_spec_tools.prompts import GivenPrompt, Message

@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 
 from loadtests.report.charts import charts_of, percentiles, spread
-from loadtests.report.conclusion import conclusion
 from loadtests.report.numbers import count, number, percent, time_text
 from loadtests.report.report import report_of
-from loadtests.report.result import Result
+from loadtests.report.result import Result, conclusion
 from loadtests.stream.timing import ErrorKind
 from tests.unit.loadtests.results import MIXED, SERVER, answered, failed, origin, result
 from vllm_spec_tools.report import Table, write

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from vllm_spec_tools.bench.load.records import Output, Phase, Progress, Request
+from vllm_spec_tools.bench.records import Output, Phase, Progress, Request
 
 # Of a request that has not ended, for its time per token to count.
 _LEAST_TOKENS = 16
@@ -45,10 +45,7 @@ class ClosedLoop:
         """Sends the first requests.
 
         Args:
-            engine: without requests.
-            streams: at least 1.
             phase: the requests to send. Those of a pass are measured from here on.
-            clock: returns the time in seconds.
         """
         self._engine, self._clock = engine, clock
         self._num_streams, self._num_tokens = streams, phase.num_tokens
@@ -143,13 +140,8 @@ class _Streamed:
     """A request, and what came of it so far.
 
     Attributes:
-        asked: time at which the request was sent, in seconds.
-        began_measured: whether that was in the measured time.
         first, last: moments of its first and its latest tokens; of one that began before the measured time, the first
             that counts is the last one before it.
-        num_counted: tokens from that first one on.
-        token_ids: all of its output.
-        has_ended: with its last token.
     """
 
     asked: float

@@ -7,7 +7,6 @@ from typing import Any
 
 from vllm_spec_tools.bench.arms import OPTIMAL, is_stock
 from vllm_spec_tools.bench.load.sweep import LATENCIES, SweepResults
-from vllm_spec_tools.bench.load.switching import RECOVERED, SwitchPhase
 from vllm_spec_tools.bench.load.workloads import (
     FIRST_PASS,
     GREEDY,
@@ -15,8 +14,8 @@ from vllm_spec_tools.bench.load.workloads import (
     SWITCHING,
     TITLES,
     WARM_PASSES,
-    WINDOW,
 )
+from vllm_spec_tools.bench.noise_gate import disturbance_text
 from vllm_spec_tools.report import (
     PERCENTILES,
     Chart,
@@ -39,36 +38,32 @@ def report_of(results: SweepResults, provenance: Mapping[str, Any], rounds: int,
     """Makes the report.
 
     Args:
-        results: of the sweep.
-        provenance: what `provenance.provenance` gives, and more.
-        rounds: requested number of rounds.
         on_cpu: whether vLLM is its CPU build.
     """
-    problems = []
+    problems, disturbed = list[str](), disturbance_text(results.others)
+    if results.rounds < rounds:
+        problems.append(f"interrupted: these are the first {results.rounds} of {rounds} rounds")
     if results.num_wrong:
         problems.append(f"{results.num_wrong} greedy outputs differ from those of arm {results.reference}")
-    switches = [
-        {"level": streams, "phases": [asdict(phase) for phase in phases]}
-        for streams, phases in results.switches.items()
-    ]
     best = [
         {"workload": workload, "level": streams, "arm": results.best_fixed(workload, streams)}
         for workload, streams in results.cells
     ]
-    return results.report(
+    return Report(
         "bench",
         "Speculative decoding under load",
         provenance,
-        rounds,
-        conclusion=list(_conclusion(results)),
-        tables=list(_tables(results)),
-        charts=list(_charts(results, on_cpu)),
-        notes=_notes(results, on_cpu),
-        problems=problems,
-        data={
+        list(_conclusion(results)),
+        list(_tables(results)),
+        list(_charts(results, on_cpu)),
+        [*_notes(results, on_cpu), *([disturbed] if disturbed else [])],
+        problems,
+        results.measurements,
+        {
+            "arms": list(results.arms),
             "cells": list(_cells(results)),
             "best_fixed": best,
-            "switching": {"window": WINDOW, "recovered": RECOVERED, "levels": switches},
+            "others": results.others,
         },
     )
 
@@ -104,7 +99,7 @@ def _spread(spread: Spread | None) -> dict[str, Any]:
 
 
 def _conclusion(results: SweepResults) -> Iterator[str]:
-    """Yields the speedups, whether greedy outputs agree, and how soon `optimal` recovers."""
+    """Yields the speedups, and whether greedy outputs agree."""
     others = [arm for arm in results.arms[1:] if arm not in results.fixed] or results.arms[1:]
     for workload, levels in results.levels.items():
         for arm in others:
@@ -116,11 +111,6 @@ def _conclusion(results: SweepResults) -> Iterator[str]:
     compared = sum(agreement.outputs for agreement in results.agreements.values())
     if compared and not results.num_wrong:
         yield f"All {compared} greedy outputs are those of {results.reference}, up to ties."
-    for streams, phases in results.switches.items():
-        if OPTIMAL in results.arms:
-            found_at = (f"phase {i} ({phase.kind}): {_recovery(phase, OPTIMAL)}" for i, phase in enumerate(phases, 1))
-            where = _streams(streams)
-            yield f"switching, {where}: tokens until {OPTIMAL} is near the best arm: {', '.join(found_at)}."
 
 
 def _gains(results: SweepResults, arm: str, workload: str, others: Mapping[int, str]) -> str:
@@ -145,17 +135,6 @@ def _gains(results: SweepResults, arm: str, workload: str, others: Mapping[int, 
 def _tables(results: SweepResults) -> Iterator[Table]:
     for workload, levels in results.levels.items():
         yield from _tables_of(results, workload, levels)
-    for streams, phases in results.switches.items():
-        for i, phase in enumerate(phases, 1):
-            count = _num_windows(phase)
-            yield Table(
-                f"switching, {_streams(streams)}, phase {i} ({phase.kind}): tokens/s from output token ... on",
-                ["arm", *(str(window * WINDOW) for window in range(count)), "near best"],
-                [
-                    [arm, *(f"{rate:.3g}" for rate in phase.rates[arm][:count]), _recovery(phase, arm)]
-                    for arm in results.arms
-                ],
-            )
 
 
 def _tables_of(results: SweepResults, workload: str, levels: Sequence[int]) -> Iterator[Table]:
@@ -209,52 +188,23 @@ def _tables_of(results: SweepResults, workload: str, levels: Sequence[int]) -> I
         yield table(f"greedy outputs beside those of {reference}", greedy)
 
 
-def _recovery(phase: SwitchPhase, arm: str) -> str:
-    tokens = phase.recovered[arm]
-    return "never" if tokens is None else str(tokens)
-
-
-def _num_windows(phase: SwitchPhase) -> int:
-    """Returns the number of windows that all arms have."""
-    return min(map(len, phase.rates.values()))
-
-
 def _charts(results: SweepResults, on_cpu: bool) -> Iterator[Chart]:
-    """Yields speedup and time per token by workload, and throughput over time of `switching`."""
+    """Yields speedup and time per token by workload."""
     for workload, levels in results.levels.items():
-        if workload == FIRST_PASS:
+        if workload in (FIRST_PASS, SWITCHING):
             continue
         # What the notes call wrong is not drawn.
         arms = [arm for arm in results.arms if not (on_cpu and is_stock(arm) and workload not in GREEDY)]
         values = results.measurements
-        if workload != SWITCHING:
-            speed, time = f"tokens/s over {results.reference}", "TPOT, ms"
-            speedups, tpots = [], []
-            for arm in arms:
-                ratios = {n: values.ratio(arm, results.reference, workload, n, _SPEED) for n in levels}
-                times = {n: _scaled(values.spread(arm, workload, n, "tpot_p50")) for n in levels}
-                speedups.append(Line(arm, ratios, _role(results, arm)))
-                tpots.append(Line(arm, times, _role(results, arm)))
-            yield Chart(f"throughput, {TITLES[workload]}", "concurrent streams", speed, speedups)
-            yield Chart(f"time per output token, {TITLES[workload]}", "concurrent streams", time, tpots)
-            continue
-        for streams in levels:
-            phases = results.switches[streams]
-            counts = [_num_windows(phase) for phase in phases]
-            ends = [(float(sum(counts[: i + 1]) * WINDOW), phase.kind) for i, phase in enumerate(phases)]
-            lines = []
-            for arm in arms:
-                rates = [rate for phase, count in zip(phases, counts, strict=True) for rate in phase.rates[arm][:count]]
-                points = {(i + 0.5) * WINDOW: rate for i, rate in enumerate(rates)}
-                lines.append(Line(arm, points, _role(results, arm)))
-            yield Chart(
-                f"throughput, {TITLES[SWITCHING]}, {_streams(streams)}",
-                "output tokens per stream",
-                "tokens/s of all streams",
-                lines,
-                has_levels=False,
-                sections=ends,
-            )
+        speed, time = f"tokens/s over {results.reference}", "TPOT, ms"
+        speedups, tpots = [], []
+        for arm in arms:
+            ratios = {n: values.ratio(arm, results.reference, workload, n, _SPEED) for n in levels}
+            times = {n: _scaled(values.spread(arm, workload, n, "tpot_p50")) for n in levels}
+            speedups.append(Line(arm, ratios, _role(results, arm)))
+            tpots.append(Line(arm, times, _role(results, arm)))
+        yield Chart(f"throughput, {TITLES[workload]}", "concurrent streams", speed, speedups)
+        yield Chart(f"time per output token, {TITLES[workload]}", "concurrent streams", time, tpots)
 
 
 def _streams(number: int) -> str:
@@ -287,13 +237,8 @@ def _notes(results: SweepResults, on_cpu: bool) -> Iterator[str]:
             f"equal: all requests are sent at once, {PASSES} times the same in each process. Figures are of the median "
             f"of the last {WARM_PASSES} passes, prompts included, and of the first pass, without a warm-up."
         )
-    if results.switches:
-        yield (
-            f"switching: all streams turn at once, with a new request each. Windows of {WINDOW} output tokens per "
-            "stream; the first window of a phase has its prompts. Near best: tokens per stream before the first two "
-            f"windows in a row with at least {RECOVERED:.0%} of the throughput of the arm that is fastest over "
-            "the phase."
-        )
+    if SWITCHING in results.levels:
+        yield "switching: all streams turn at once, with a new request each."
     if on_cpu and any(map(is_stock, results.arms)) and any(workload not in GREEDY for workload, _ in results.cells):
         yield (
             "On CPU vLLM's own sampler gives wrong outputs with speculation (docs/design/verification.md, \"Why not "

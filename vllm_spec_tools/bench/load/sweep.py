@@ -2,28 +2,82 @@
 
 import functools
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from vllm_spec_tools.bench import rounds
-from vllm_spec_tools.bench.arms import PlannedArm
-from vllm_spec_tools.bench.load.agreement import Agreement, TopTwo, compare
-from vllm_spec_tools.bench.load.records import LoadAnswer, LoadJob, LoadRun
-from vllm_spec_tools.bench.load.switching import SwitchPhase, switch_phases
-from vllm_spec_tools.bench.load.texts import ANSWERED, TURNS, Texts
+from vllm_spec_tools.bench.arms import Engines, PlannedArm
 from vllm_spec_tools.bench.load.workloads import (
     EQUAL,
     FIRST_PASS,
-    SWITCHING,
     WARM_PASSES,
     Sizes,
     load_job,
 )
 from vllm_spec_tools.bench.noise_gate import NoiseGate
-from vllm_spec_tools.bench.rounds import Results, num_runs, run_rounds
-from vllm_spec_tools.bench.running import Engines
-from vllm_spec_tools.certify.greedy import tolerance_of
-from vllm_spec_tools.report import percentiles, plural
+from vllm_spec_tools.bench.records import LoadAnswer, LoadJob, LoadRun, Output
+from vllm_spec_tools.bench.rounds import num_runs, with_warm_ups
+from vllm_spec_tools.certify.greedy import first_differences, tolerance_of
+from vllm_spec_tools.report import Measurements, percentiles, plural
+
+# Log-probabilities of the two most likely tokens after a prompt and a beginning of its output, by token id.
+TopTwo = Callable[[str, tuple[int, ...]], dict[int, float]]
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Number of outputs compared, of those that part where two tokens tie, and of those that part elsewhere."""
+
+    outputs: int
+    rounding: int
+    wrong: int
+
+
+def compare(
+    ours: Sequence[LoadRun],
+    theirs: Sequence[LoadRun],
+    jobs: Mapping[int, LoadJob],
+    top_two: TopTwo,
+    tolerance: float,
+) -> Agreement:
+    """Compares what both arms wrote of each request at temperature 0; a faster one got further.
+
+    Args:
+        theirs: the reference's outputs, token ids per request.
+        tolerance: of ties, see `certify.greedy.TOLERANCES`.
+    """
+    references = {run.round: run for run in theirs}
+    pairs = [
+        (prompt, *_shared(our, their))
+        for run in ours
+        if run.round in references
+        for prompt, our, their in _greedy_pairs(run, references[run.round], jobs[run.round])
+    ]
+    found = first_differences(
+        [tokens for _, tokens, _ in pairs],
+        [tokens for _, _, tokens in pairs],
+        lambda i, position: top_two(pairs[i][0], tuple(pairs[i][2][:position])),
+        tolerance,
+    )
+    rounding = sum(one.is_tie for one in found)
+    return Agreement(len(pairs), rounding, len(found) - rounding)
+
+
+def _greedy_pairs(run: LoadRun, reference: LoadRun, job: LoadJob) -> Iterator[tuple[str, Output, Output]]:
+    """Prompts of requests at temperature 0 of which both arms wrote something, with what they wrote."""
+    for phase, our, their in zip(job.phases, run.answer.phases, reference.answer.phases, strict=True):
+        for number, pair in enumerate(zip(our.progress.outputs, their.progress.outputs, strict=False)):
+            # The list of requests begins anew at its end.
+            request = phase.requests[number % len(phase.requests)]
+            if request.temperature == 0 and all(output.token_ids for output in pair):
+                yield request.prompt, *pair
+
+
+def _shared(one: Output, other: Output) -> tuple[list[int], list[int]]:
+    """Returns the common part of two outputs; the end of the shorter one counts if it has ended."""
+    short, long = sorted((one, other), key=lambda output: len(output.token_ids))
+    length = len(short.token_ids) + (short.has_ended and len(long.token_ids) > len(short.token_ids))
+    return one.token_ids[:length], other.token_ids[:length]
+
 
 # A workload and the number of its streams.
 Cell = tuple[str, int]
@@ -33,18 +87,10 @@ LATENCIES = ("ttft", "tpot", "latency")
 
 @dataclass(frozen=True)
 class Plan:
-    """What every arm does.
-
-    Attributes:
-        cells: workloads with numbers of streams.
-        texts: what requests are made of.
-        sizes: amounts of work.
-        rounds: number of rounds.
-        seed: of the first round.
-    """
+    """What every arm does."""
 
     cells: tuple[Cell, ...]
-    texts: Texts
+    prompts: tuple[str, ...]
     sizes: Sizes
     rounds: int
     seed: int
@@ -52,43 +98,34 @@ class Plan:
     def job(self, cell: Cell, number: int, *, is_warm_up: bool = False) -> LoadJob:
         """Returns the job of a round, the same for all arms."""
         workload, streams = cell
-        return load_job(workload, streams, number, self.texts, self.sizes, self.seed, is_warm_up=is_warm_up)
-
-    def answered(self, ask: Callable[[Mapping[str, int]], Iterable[str]]) -> "Plan":
-        """Returns the plan with the answers that its requests are made of.
-
-        Args:
-            ask: answers prompts greedily; takes the number of output tokens of each.
-        """
-        plan, cells = self, [cell for cell in self.cells if cell[0] in ANSWERED]
-        # A prompt of a conversation has the answers before it; the last answer is in none.
-        for _ in range(TURNS - 1):
-            wanted: dict[str, int] = {}
-            for cell, number in itertools.product(cells, range(self.rounds)):
-                for phase in plan.job(cell, number).phases:
-                    for request in phase.requests:
-                        wanted[request.prompt] = max(request.num_tokens, wanted.get(request.prompt, 0))
-            new = {prompt: count for prompt, count in wanted.items() if prompt not in plan.texts.answers}
-            if not new:
-                break
-            answers = dict(zip(new, ask(new), strict=True))
-            plan = replace(plan, texts=replace(plan.texts, answers={**plan.texts.answers, **answers}))
-        return plan
+        return load_job(workload, streams, number, self.prompts, self.sizes, self.seed, is_warm_up=is_warm_up)
 
 
 @dataclass(frozen=True)
-class SweepResults(Results[Cell]):
+class SweepResults:
     """Findings of a sweep.
 
     Attributes:
+        arms: names in order; the first is no speculation.
+        rounds: number of rounds that all arms did.
+        measurements: metrics by arm, workload, level and round.
+        others: cores that other processes used, per run; empty where that is unknown.
         fixed: arms that the best fixed draft length is chosen from.
-        switches: phases of the workload `switching`, by streams.
         agreements: of greedy outputs with the first arm's, by arm, workload and streams.
     """
 
+    arms: tuple[str, ...]
+    cells: tuple[Cell, ...]
+    rounds: int
+    measurements: Measurements
+    others: list[float]
     fixed: tuple[str, ...]
-    switches: dict[int, list[SwitchPhase]]
     agreements: dict[tuple[str, str, int], Agreement]
+
+    @property
+    def reference(self) -> str:
+        """The arm without speculation."""
+        return self.arms[0]
 
     @property
     def levels(self) -> dict[str, list[int]]:
@@ -118,26 +155,43 @@ def run_sweep(
     *,
     one_at_a_time: bool = False,
 ) -> SweepResults:
-    """Warms the arms up, runs the rounds and compares greedy outputs; the parameters are those of `run_rounds`.
+    """Warms the arms up, runs the rounds and compares greedy outputs.
 
-    Answers that the load needs come from the first arm.
+    An interrupt, or a signal to end, ends the rounds with the whole ones that are done; without any it is raised.
+
+    Args:
+        on_run: called before each run with the number of runs done and a description of the run.
+        one_at_a_time: whether an arm runs all its cells of a round before the next arm; its jobs are not repeated.
+
+    Raises:
+        UserError: an arm ended.
     """
-    names = list(arms)
-    if any(workload in ANSWERED for workload, _ in plan.cells):
-        on_run(0, "answering prompts without speculation")
-        plan = plan.answered(engines.of(names[0]).answers)
+    names, runs, num_done = list(arms), list[LoadRun](), itertools.count()
+    per_round = len(names) * len(plan.cells)
 
-    def do(name: str, cell: Cell, number: int, is_warm_up: bool) -> LoadAnswer:
+    def load(name: str, cell: Cell, number: int, is_warm_up: bool) -> LoadAnswer:
         job = replace(plan.job(cell, number, is_warm_up=is_warm_up), spec_tokens=arms[name].spec_tokens)
         return engines.of(name, number).load(job)
 
     def top_two(prompt: str, token_ids: tuple[int, ...]) -> dict[int, float]:
         return engines.of(names[0]).top_two(prompt, token_ids)
 
-    runs = run_rounds(names, plan.cells, plan.rounds, do, cell_text, gate, on_run, one_at_a_time=one_at_a_time)
-    num_cells = len(plan.cells)
-    num_rounds = len(runs) // (len(names) * num_cells)
-    on_run(num_runs(len(names), num_cells, num_rounds, one_at_a_time=one_at_a_time), "comparing greedy outputs")
+    try:
+        for number, cell, name, is_warm_up in with_warm_ups(
+            names, plan.cells, plan.rounds, one_at_a_time=one_at_a_time
+        ):
+            title = "warming up" if is_warm_up else f"round {number + 1}/{plan.rounds}"
+            on_run(next(num_done), f"{title}: {name}, {cell[0]}, {plural(cell[1], 'stream')}")
+            work = functools.partial(load, name, cell, number, is_warm_up)
+            answer, others = gate.run(work, repeats=not one_at_a_time)
+            if not is_warm_up:
+                runs.append(LoadRun(name, cell, number, answer, others))
+    except (KeyboardInterrupt, SystemExit):
+        runs = [run for run in runs if run.round < len(runs) // per_round]
+        if not runs:
+            raise
+    done = num_runs(len(names), len(plan.cells), len(runs) // per_round, one_at_a_time=one_at_a_time)
+    on_run(done, "comparing greedy outputs")
     compared = agreements(runs, names, plan, top_two, tolerance_of(engines.facts[names[0]]["dtype"]))
     return results_of(runs, arms, plan.cells, compared)
 
@@ -167,20 +221,15 @@ def results_of(
     agreements: Mapping[tuple[str, str, int], Agreement],
 ) -> SweepResults:
     """Sums up the runs of all arms and cells."""
-    switches = {
-        streams: switch_phases([run for run in runs if run.cell == (workload, streams)], list(arms))
-        for workload, streams in cells
-        if workload == SWITCHING
-    }
-    fixed = tuple(name for name, arm in arms.items() if arm.is_fixed)
+    fixed, names = tuple(name for name, arm in arms.items() if arm.is_fixed), tuple(arms)
     shown = [own for cell in cells for own in (cell, *([(FIRST_PASS, cell[1])] if cell[0] == EQUAL else []))]
     split = [own for run in runs for own in _by_pass(run)]
-    return SweepResults(
-        **vars(rounds.results_of(split, arms, shown, lambda cell: cell, figures)),
-        fixed=fixed,
-        switches=switches,
-        agreements=dict(agreements),
-    )
+    measurements = Measurements()
+    for run in sorted(split, key=lambda run: (shown.index(run.cell), names.index(run.arm))):
+        measurements.add(run.arm, *run.cell, run.round, figures(run.answer))
+    others = [run.others for run in split if run.others is not None]
+    num_rounds = 1 + max(run.round for run in runs)
+    return SweepResults(names, tuple(shown), num_rounds, measurements, others, fixed, dict(agreements))
 
 
 def _by_pass(run: LoadRun) -> Iterator[LoadRun]:
@@ -220,8 +269,3 @@ def figures(answer: LoadAnswer) -> dict[str, float | None]:
         "accepted_tokens": accepted,
         "output_tokens": sum(phase.progress.tokens[-1] for phase in phases),
     }
-
-
-def cell_text(cell: Cell) -> str:
-    """Returns a cell in words."""
-    return f"{cell[0]}, {plural(cell[1], 'stream')}"

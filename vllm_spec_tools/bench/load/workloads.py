@@ -7,18 +7,8 @@ from typing import Annotated
 
 import typer
 
-from vllm_spec_tools.bench.load.records import LoadJob, Phase, Request
-from vllm_spec_tools.bench.load.texts import (
-    AGENT,
-    EDIT,
-    RETRIEVAL,
-    SAMPLES,
-    USELESS,
-    Texts,
-    different,
-    known_request,
-)
 from vllm_spec_tools.bench.prompts import PROMPTS
+from vllm_spec_tools.bench.records import LoadJob, Phase, Request
 
 EASY, HARD, MIXED, SWITCHING, EQUAL = "easy", "hard", "mixed", "switching", "equal"
 # The first of a process's passes of `equal`.
@@ -28,30 +18,19 @@ TITLES = {
     HARD: "unpredictable text (hard)",
     MIXED: "predictable and unpredictable text (mixed)",
     SWITCHING: "text that turns (switching)",
-    EDIT: "files to edit, with predictions (edit)",
-    USELESS: "files to edit, with useless predictions (useless)",
-    AGENT: "growing conversations (agent)",
-    SAMPLES: "eight samples of a prompt (samples)",
-    RETRIEVAL: "copied passages (retrieval)",
     EQUAL: "requests of equal length, all at once (equal)",
     FIRST_PASS: "the same, first pass of a process",
 }
 WORKLOADS = tuple(workload for workload in TITLES if workload != FIRST_PASS)
-_EDITS = (EDIT, USELESS)
-_KNOWN = (*_EDITS, AGENT, SAMPLES, RETRIEVAL)
 # Of which all requests are at temperature 0.
-GREEDY = (EASY, *_EDITS, AGENT, RETRIEVAL, EQUAL, FIRST_PASS)
+GREEDY = (EASY, EQUAL, FIRST_PASS)
 SWITCHES = (EASY, HARD, EASY)
-# Output tokens per stream in which throughput over time is measured.
-WINDOW = 50
 
 # Short: speculation does not shorten prompts, and a small machine at 32 streams would spend half its time on them.
 BEGINNINGS = tuple(text[:64] for text in PROMPTS)
 
 # Requests differ in length by as much, so that they do not all end in one step.
 _SHORTEST, _LONGEST = 0.5, 1.5
-# The same of `edit` and `useless`, whose answers are whole files, and their mean, in means of other requests.
-_SHORTEST_EDIT, _LONGEST_EDIT, _MEAN_EDIT = 5, 7, 6
 # Of `equal`, the same requests in each; the first is cold, and the last ones are warm.
 PASSES, WARM_PASSES = 5, 3
 _WARM_UP_TOKENS = 16
@@ -67,8 +46,7 @@ class Sizes:
         typer.Option(
             min=2,
             max=1024,
-            help="Mean output tokens per request; requests have 0.5 to 1.5 times as many, edits 5 to 7 times, those of "
-            "equal just as many.",
+            help="Mean output tokens per request; requests have 0.5 to 1.5 times as many, those of equal just as many.",
         ),
     ] = 64
     stream_tokens: Annotated[
@@ -78,7 +56,7 @@ class Sizes:
         int, typer.Option(min=2, help="Minimum output tokens of a run, all streams together.")
     ] = 192
     phase_tokens: Annotated[
-        int, typer.Option(min=2 * WINDOW, max=800, help="Output tokens per stream and phase of the workload switching.")
+        int, typer.Option(min=2, max=800, help="Output tokens per stream and phase of the workload switching.")
     ] = 400
     hard_temperature: Annotated[
         float,
@@ -89,7 +67,7 @@ class Sizes:
 
 
 def load_job(
-    workload: str, streams: int, number: int, texts: Texts, sizes: Sizes, seed: int, *, is_warm_up: bool
+    workload: str, streams: int, number: int, prompts: tuple[str, ...], sizes: Sizes, seed: int, *, is_warm_up: bool
 ) -> LoadJob:
     """What every arm does in a round.
 
@@ -98,16 +76,10 @@ def load_job(
     that draws its drafts from its own distribution is not: the two distributions are flat, and alike.) `mixed` has the
     two in turn. `switching` is easy, hard and easy again, all streams at once, one request per stream and phase.
     `equal` is passes of the same requests at temperature 0, all sent at once, each of `request_tokens` tokens, without
-    a warm-up. The others are in `known_request`.
+    a warm-up.
 
     Args:
-        workload: one of `WORKLOADS`.
-        streams: requests in flight.
         number: of the round, from 0; each has other requests.
-        texts: what requests are made of.
-        sizes: how much.
-        seed: of the first round.
-        is_warm_up: the same in short.
     """
     rng = random.Random(f"{seed} {number} {workload}")
     first = number * streams
@@ -116,36 +88,30 @@ def load_job(
         phases = []
         for index, kind in enumerate(SWITCHES):
             # Faster streams continue until the slowest one ends, so that no request ends before the phase.
-            own = (_request(kind, texts, first + index + n, 2 * num_tokens, sizes) for n in range(streams))
+            own = (_request(kind, prompts, first + index + n, 2 * num_tokens, sizes) for n in range(streams))
             phases.append(Phase(tuple(own), streams * num_tokens))
         return LoadJob(streams, tuple(phases), seed + number)
     if workload == EQUAL:
         num_tokens = sizes.request_tokens
-        same = tuple(_request(EQUAL, texts, first + n, num_tokens, sizes) for n in range(streams))
+        same = tuple(_request(EQUAL, prompts, first + n, num_tokens, sizes) for n in range(streams))
         passes = 0 if is_warm_up else PASSES
         return LoadJob(streams, (Phase(same, streams * num_tokens, is_pass=True),) * passes, seed + number)
-    mean = (_MEAN_EDIT if workload in _EDITS else 1) * sizes.request_tokens
     if is_warm_up:
         num_tokens = max(streams * _WARM_UP_TOKENS, _LEAST_WARM_UP_TOKENS)
     else:
-        # Answers of edits are written in full: the changed lines are anywhere.
-        least = mean if workload in _EDITS else 0
-        num_tokens = max(streams * max(sizes.stream_tokens, least), sizes.min_total_tokens)
+        num_tokens = max(streams * sizes.stream_tokens, sizes.min_total_tokens)
     kinds = cycle((EASY, HARD) if workload == MIXED else (workload,))
     # Enough that none comes twice, unless requests end early.
-    count = streams + 2 * num_tokens // mean + 2
+    count = streams + 2 * num_tokens // sizes.request_tokens + 2
     requests = []
     for index, kind in enumerate(islice(kinds, count)):
-        bounds = (_SHORTEST_EDIT, _LONGEST_EDIT) if kind in _EDITS else (_SHORTEST, _LONGEST)
-        length = max(round(sizes.request_tokens * rng.uniform(*bounds)), 2)
-        if kind in _KNOWN:
-            # The next prompt has the whole answer.
-            length = sizes.request_tokens if kind == AGENT else length
-            requests.append(known_request(kind, texts, first, index, streams, length))
-        else:
-            requests.append(_request(kind, texts, first + index, length, sizes))
+        length = max(round(sizes.request_tokens * rng.uniform(_SHORTEST, _LONGEST)), 2)
+        requests.append(_request(kind, prompts, first + index, length, sizes))
     return LoadJob(streams, (Phase(tuple(requests), num_tokens),), seed + number)
 
 
-def _request(kind: str, texts: Texts, index: int, num_tokens: int, sizes: Sizes) -> Request:
-    return Request(kind, different(texts.prompts, index), sizes.hard_temperature if kind == HARD else 0.0, num_tokens)
+def _request(kind: str, prompts: tuple[str, ...], index: int, num_tokens: int, sizes: Sizes) -> Request:
+    turn, which = divmod(index, len(prompts))
+    # A different prompt for each index: the prefix cache would have an earlier one.
+    prompt = f"# Part {turn + 1}\n{prompts[which]}" if turn else prompts[which]
+    return Request(kind, prompt, sizes.hard_temperature if kind == HARD else 0.0, num_tokens)

@@ -21,9 +21,6 @@ class Eagle3Head(nn.Module):
     The chain from position b starts with the target's hidden states at b and the token b + 1, and predicts token b + 2.
     Its step s has the output of step s - 1 in place of hidden states, the token b + s + 1 and position b + s. It
     attends to step 0 of positions up to b, and to its own steps. Parameters have the names of the speculators layout.
-
-    Attributes:
-        config: sizes and norms.
     """
 
     def __init__(self, config: HeadConfig) -> None:

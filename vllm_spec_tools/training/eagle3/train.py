@@ -1,8 +1,9 @@
 """A training run from its options to a folder with an EAGLE-3 head."""
 
+import json
 import math
-import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,26 +12,155 @@ import torch
 from rich.console import Console
 
 from vllm_spec_plugin.proposers.eagle3.checkpoint import WEIGHTS, read_head
+from vllm_spec_plugin.proposers.eagle3.layout import NUM_AUX_LAYERS, HeadConfig, default_aux_layers
 from vllm_spec_plugin.schema.errors import UserError
-from vllm_spec_tools.progress import Tasks
-from vllm_spec_tools.report import Files, write
+from vllm_spec_tools.report import Files, Report
 from vllm_spec_tools.training.backbone import Backbone, load_backbone
-from vllm_spec_tools.training.data import read_data
-from vllm_spec_tools.training.distill import OwnText
-from vllm_spec_tools.training.eagle3.files import save_head
-from vllm_spec_tools.training.eagle3.measurement import acceptance_by_position, rank_chains
-from vllm_spec_tools.training.eagle3.objective import teacher
-from vllm_spec_tools.training.eagle3.options import Eagle3Options
+from vllm_spec_tools.training.eagle3.objective import acceptance_by_position, rank_chains, teacher
 from vllm_spec_tools.training.eagle3.reference import Eagle3Head
-from vllm_spec_tools.training.eagle3.start import frequent_tokens, new_config, new_head
-from vllm_spec_tools.training.kinds import DATA, Kind, data_kind, own_kinds
-from vllm_spec_tools.training.loop import Training
+from vllm_spec_tools.training.loop import Course, History, check_max_length, train
+from vllm_spec_tools.training.measurement import Ranks
+from vllm_spec_tools.training.options import Eagle3Options
 from vllm_spec_tools.training.report import Measurement, held_out, measurement, report_of
-from vllm_spec_tools.training.resume import Checkpoint
-from vllm_spec_tools.training.stages import origin_of, train_to_end
+from vllm_spec_tools.training.rows import DATA, Batch, Kind, Row
+
+DRAFT_VOCABULARY = 32_000  # as published heads have
+
+
+def frequent_tokens(rows: Iterable[Row], count: int, vocab_size: int) -> torch.Tensor:
+    """Returns the most frequent tokens of texts, [count] int64, ascending; of equally frequent ones the lowest."""
+    counts: Counter[int] = Counter()
+    for row in rows:
+        counts.update(row.tokens.tolist())
+    order = sorted(range(vocab_size), key=lambda token: (-counts[token], token))
+    return torch.tensor(sorted(order[:count]), dtype=torch.int64)
+
+
+def new_config(backbone: Backbone, options: Eagle3Options) -> HeadConfig:
+    """Creates the config of a head with one layer of the target's sizes.
+
+    Raises:
+        UserError: an option does not fit the target.
+    """
+    target = backbone.model.config.get_text_config()
+    heads = target.num_attention_heads
+    layer: dict[str, Any] = {
+        "model_type": "llama",
+        "hidden_size": backbone.hidden_size,
+        "intermediate_size": target.intermediate_size,
+        "num_attention_heads": heads,
+        "num_key_value_heads": getattr(target, "num_key_value_heads", None) or heads,
+        "head_dim": getattr(target, "head_dim", None) or backbone.hidden_size // heads,
+        "num_hidden_layers": 1,
+        "vocab_size": backbone.vocab_size,
+        "hidden_act": "silu",
+        "max_position_embeddings": backbone.context or 2048,
+        "rms_norm_eps": getattr(target, "rms_norm_eps", 1e-6),
+        "rope_parameters": _rope(target),
+        "tie_word_embeddings": False,
+        "attention_bias": False,
+        "mlp_bias": False,
+    }
+    count = min(backbone.vocab_size, DRAFT_VOCABULARY) if options.draft_vocab is None else options.draft_vocab
+    if count > backbone.vocab_size:
+        raise UserError(f"--draft-vocab: got {count}; allowed: up to {backbone.vocab_size}, the model's vocabulary")
+    return HeadConfig(
+        layout="speculators",
+        hidden_size=backbone.hidden_size,
+        target_hidden_size=backbone.hidden_size,
+        intermediate_size=layer["intermediate_size"],
+        num_heads=heads,
+        num_kv_heads=layer["num_key_value_heads"],
+        head_dim=layer["head_dim"],
+        num_layers=1,
+        vocab_size=backbone.vocab_size,
+        draft_vocab_size=count,
+        aux_layers=_aux_layers(options.aux_layers, target.num_hidden_layers),
+        norm_before_residual=True,
+        layer=layer,
+        base_model=options.model,
+    )
+
+
+def new_head(backbone: Backbone, config: HeadConfig, target_ids: torch.Tensor, seed: int) -> Eagle3Head:
+    """Creates a random head with the target's output layer, which training changes."""
+    torch.manual_seed(seed)
+    head = Eagle3Head(config)
+    with torch.no_grad():
+        head.lm_head.weight.copy_(backbone.output_layer.weight[target_ids.to(backbone.device)].float())
+    return head.to(backbone.device)
+
+
+def _aux_layers(given: tuple[int, ...] | None, num_layers: int) -> tuple[int, ...]:
+    if given is None:
+        layers = default_aux_layers(num_layers)
+        if len(layers) < NUM_AUX_LAYERS or layers[-1] >= num_layers:
+            layers = tuple(range(num_layers))[-NUM_AUX_LAYERS:]
+        given = layers
+    # vLLM takes the number of a head's layers from its tensors' default.
+    if len(given) != NUM_AUX_LAYERS or sorted(set(given)) != list(given) or not 0 <= given[0] <= given[-1] < num_layers:
+        shown = " ".join(map(str, given))
+        raise UserError(
+            f"--aux-layers: got {shown}; allowed: {NUM_AUX_LAYERS} layers from 0 to {num_layers - 1} in ascending "
+            f"order, of a model with at least {NUM_AUX_LAYERS} layers"
+        )
+    return given
+
+
+def _rope(target: Any) -> dict[str, Any]:
+    """Returns the target's rotary embedding if all its layers have one, else the default one."""
+    given = getattr(target, "rope_parameters", None) or {}
+    return dict(given) if "rope_type" in given else {"rope_type": "default", "rope_theta": 10000.0}
+
+
+def save_head(
+    head: Eagle3Head,
+    target_ids: torch.Tensor,
+    folder: Path,
+    dtype: torch.dtype,
+    num_tokens: int,
+    more: Mapping[str, Any],
+) -> None:
+    """Writes config.json and the weights.
+
+    The target's embedding is not among them: vLLM uses the target's.
+
+    Args:
+        target_ids: [draft_vocab_size] int64, the target's token of each of the head's, ascending.
+        num_tokens: draft tokens that vLLM's own method drafts by default.
+    """
+    from safetensors.torch import save
+
+    config = head.config
+    tensors = {name: tensor.detach().to("cpu", dtype).contiguous() for name, tensor in head.state_dict().items()}
+    if config.draft_vocab_size != config.vocab_size:
+        ids = target_ids.cpu()
+        tensors["d2t"] = ids - torch.arange(len(ids))
+        tensors["t2d"] = torch.zeros(config.vocab_size, dtype=torch.bool)
+        tensors["t2d"][ids] = True
+    proposal = {"proposal_type": "greedy", "speculative_tokens": num_tokens}
+    data = {
+        "architectures": ["Eagle3Speculator"],
+        "speculators_model_type": "eagle3",
+        "speculators_config": {
+            "algorithm": "eagle3",
+            "default_proposal_method": "greedy",
+            "proposal_methods": [proposal],
+            "verifier": {"name_or_path": config.base_model},
+        },
+        "draft_vocab_size": config.draft_vocab_size,
+        "target_hidden_size": config.target_hidden_size,
+        "eagle_aux_hidden_state_layer_ids": list(config.aux_layers or ()),
+        "norm_before_residual": config.norm_before_residual,
+        "transformer_layer_config": dict(config.layer),
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    # safetensors itself would make a file that only its owner can read.
+    (folder / WEIGHTS).write_bytes(save(tensors, metadata={"format": "pt"}))
+    (folder / "config.json").write_text(json.dumps({**data, **more}, indent=2, ensure_ascii=False) + "\n", "utf-8")
+
 
 RATE = 0.032  # 2e-3 at a hidden size of 256, 5e-4 at 4096
-UNIT = "draft token"
 
 
 def train_head(
@@ -39,10 +169,7 @@ def train_head(
     """Trains a head, measures it on held-out text, and writes it in the speculators layout.
 
     Args:
-        options: what to do.
         out: gets config.json, the weights and training.png; on the way, `checkpoint`.
-        console: for progress and figures.
-        restart: forget an interrupted run, and replace a head that is there.
         files: further files for the report; its picture is training.png unless one is named.
 
     Returns:
@@ -52,78 +179,65 @@ def train_head(
         UserError: one message that names the option.
         KeyboardInterrupt: after a checkpoint was written.
     """
-    begin = time.time()
     backbone = load_backbone(options.model)
     if options.learning_rate is None:
         options = replace(options, learning_rate=RATE / math.sqrt(backbone.hidden_size))
-    _check(options, backbone)
+    check_max_length(options, backbone)
     config = new_config(backbone, options)
     options = replace(options, draft_vocab=config.draft_vocab_size, aux_layers=config.aux_layers)
-    data = read_data(options.data, backbone.render)
-    checkpoint = Checkpoint(out, WEIGHTS)
-    checkpoint.begin(options.arguments() | {"sha256 of the data": data.sha256}, restart=restart)
-    with Tasks(console) as tasks:
-        kinds = [data_kind(backbone, data, options, tasks)]
-        own = OwnText(backbone, checkpoint.folder / "own-text.jsonl", options.max_length, options.seed)
-        kinds += own_kinds(backbone, own, data, options, tasks)
-        rows = [row for kind in kinds for row in kind.train]
-        target_ids = frequent_tokens(rows, config.draft_vocab_size, config.vocab_size).to(backbone.device)
-        head = new_head(backbone, config, target_ids, options.seed)
-        learn = teacher(backbone, head, target_ids, options.draft_tokens)
-        training = Training(head, learn, [kind.train for kind in kinds], options)
-        seconds = train_to_end(
-            training,
-            lambda rows: rank_chains(
-                backbone, training.heads, target_ids, rows, options.batch_tokens, options.draft_tokens
-            )[0],
-            kinds,
-            options,
-            checkpoint,
-            tasks,
-            begin,
-            own.seconds_before,
-        )
-        dtype = getattr(torch, options.dtype)
-        # Measured as it will be loaded, with the rounding of the file.
-        save_head(head, target_ids, out, dtype, options.draft_tokens, {})
-        head = Eagle3Head.load(read_head(str(out))).to(backbone.device).requires_grad_(False)
-        measurements, figures = _measure_all(backbone, head, target_ids, kinds, options)
-    origin = origin_of("train-eagle3", options, data, kinds, seconds + time.time() - begin, backbone)
-    save_head(head, target_ids, out, dtype, options.draft_tokens, {"held_out": figures, "provenance": origin})
-    title = f"An EAGLE-3 head for {Path(options.model).name}"
-    accepted = [f"Accepted by position, {name}: {_shares(found)}." for name, found in figures.items()]
-    report = report_of("train-eagle3", title, measurements, training.history, origin, unit=UNIT, conclusions=accepted)
-    checkpoint.remove()
-    files = files or Files()
-    write(report, terminal=console, **vars(replace(files, png=files.png or out / "training.png")))
-    return figures
+    course = _Eagle3Course(options, backbone, config)
+    train(course, options, backbone, out, console, restart, files)
+    return course.figures
 
 
-def _shares(found: dict[str, Any]) -> str:
-    return ", ".join(f"{share:.1%}" for share in found["acceptance_by_position"])
+class _Eagle3Course(Course[Eagle3Head]):
+    command, weights = "train-eagle3", WEIGHTS
 
+    def __init__(self, options: Eagle3Options, backbone: Backbone, config: HeadConfig) -> None:
+        self._options, self._backbone, self._config = options, backbone, config
+        self._target_ids = torch.zeros(0, dtype=torch.int64)
+        self._measurements: list[Measurement] = []
+        self.figures: dict[str, dict[str, Any]] = {}
 
-def _check(options: Eagle3Options, backbone: Backbone) -> None:
-    shortest = options.draft_tokens + 2
-    most = backbone.context or math.inf
-    if not shortest <= options.max_length <= most:
-        raise UserError(
-            f"--max-length: got {options.max_length}; allowed: from {shortest}, for {options.draft_tokens} draft tokens"
-            + (f", to {backbone.context}, which is all that {options.model} reads" if backbone.context else "")
-        )
+    def new_heads(self, kinds: Sequence[Kind]) -> Eagle3Head:
+        config, rows = self._config, [row for kind in kinds for row in kind.train]
+        self._target_ids = frequent_tokens(rows, config.draft_vocab_size, config.vocab_size).to(self._backbone.device)
+        return new_head(self._backbone, config, self._target_ids, self._options.seed)
 
+    def teacher(self, heads: Eagle3Head) -> Callable[[Batch, float], torch.Tensor]:
+        return teacher(self._backbone, heads, self._target_ids, self._options.draft_tokens)
 
-def _measure_all(
-    backbone: Backbone, head: Eagle3Head, target_ids: torch.Tensor, kinds: Sequence[Kind], options: Eagle3Options
-) -> tuple[list[Measurement], dict[str, dict[str, Any]]]:
-    measurements, more = [], {}
-    for kind in kinds:
-        ranks, overlaps = rank_chains(
-            backbone, head, target_ids, kind.held_out, options.batch_tokens, options.draft_tokens
-        )
-        measurements.append(measurement(kind.name, ranks, is_own=kind.name != DATA))
-        more[kind.name] = {
-            "acceptance_by_position": [round(share, 4) for share in acceptance_by_position(ranks)],
-            "overlap": [round(share, 4) for share in overlaps],
-        }
-    return measurements, {name: figures | more[name] for name, figures in held_out(measurements).items()}
+    def rank(self, heads: Eagle3Head, rows: Sequence[Row]) -> Ranks:
+        return self._chains(heads, rows)[0]
+
+    def _chains(self, head: Eagle3Head, rows: Sequence[Row]) -> tuple[Ranks, list[float]]:
+        options = self._options
+        return rank_chains(self._backbone, head, self._target_ids, rows, options.batch_tokens, options.draft_tokens)
+
+    def save(self, heads: Eagle3Head, out: Path, more: dict[str, Any]) -> None:
+        dtype = getattr(torch, self._options.dtype)
+        save_head(heads, self._target_ids, out, dtype, self._options.draft_tokens, more)
+
+    def load(self, out: Path) -> Eagle3Head:
+        return Eagle3Head.load(read_head(str(out))).to(self._backbone.device).requires_grad_(False)
+
+    def measure(self, heads: Eagle3Head, kinds: Sequence[Kind]) -> dict[str, Any]:
+        more = {}
+        for kind in kinds:
+            ranks, overlaps = self._chains(heads, kind.held_out)
+            self._measurements.append(measurement(kind.name, ranks, is_own=kind.name != DATA))
+            more[kind.name] = {
+                "acceptance_by_position": [round(share, 4) for share in acceptance_by_position(ranks)],
+                "overlap": [round(share, 4) for share in overlaps],
+            }
+        self.figures = {name: found | more[name] for name, found in held_out(self._measurements).items()}
+        return {"held_out": self.figures}
+
+    def report(self, history: History | None, origin: dict[str, Any]) -> Report:
+        title = f"An EAGLE-3 head for {Path(self._options.model).name}"
+        accepted = [
+            f"Accepted by position, {name}: {', '.join(f'{share:.1%}' for share in found['acceptance_by_position'])}."
+            for name, found in self.figures.items()
+        ]
+        measured = self._measurements
+        return report_of(self.command, title, measured, history, origin, unit="draft token", conclusions=accepted)

@@ -27,7 +27,6 @@ def arm(folder: Path, model: str = "some") -> Any:
 def test_each_question_names_what_the_engine_does(tmp_path: Path) -> None:
     with arm(tmp_path) as scripted:
         assert scripted.run(JOB) == ("run", JOB)
-        assert scripted.answers({"a": 3}) == ("answers", {"a": 3})
         assert scripted.top_two("a", (1, 2)) == ("top_two", "a", [1, 2])
 
 

@@ -19,7 +19,7 @@ def planned(folder: Path, *words: str, proposer: str | None = None, draft: str |
     if proposer is not None:
         path = folder / "own.yaml"
         path.write_text(proposer)
-    return plan_arms(choose_arms(words), base_of(path, draft), 8, folder)
+    return plan_arms(choose_arms(words), base_of(path, draft), folder)
 
 
 def config_of(arm: PlannedArm) -> PluginConfig:
@@ -56,7 +56,7 @@ def test_only_the_draft_length_of_a_given_file_is_replaced(tmp_path: Path) -> No
 
 def test_stock_eagle3_takes_the_bundled_head_unless_another_is_named(tmp_path: Path) -> None:
     for draft, model in ((None, str(model_path("eagle3"))), ("some/head", "some/head")):
-        arms = plan_arms(choose_arms(["stock:eagle3"]), base_of(None, draft), 8, tmp_path)
+        arms = plan_arms(choose_arms(["stock:eagle3"]), base_of(None, draft), tmp_path)
         expected = {"method": "eagle3", "model": model, "num_speculative_tokens": 4}
         assert arms["vLLM's eagle3, K = 4"].plan.speculative_config == expected
 
@@ -79,7 +79,7 @@ def test_stock_takes_the_draft_that_was_named_or_the_proposers(tmp_path: Path, d
     folder = tmp_path / "temporary"
     folder.mkdir()
     base = base_of(tmp_path / "own.yaml", draft)
-    arms = plan_arms(choose_arms(["fixed:2", "stock:draft_model:5"]), base, 8, folder)
+    arms = plan_arms(choose_arms(["fixed:2", "stock:draft_model:5"]), base, folder)
     proposer = config_of(arms["fixed K = 2"]).proposer
     assert proposer.method == "draft_model"
     assert proposer.model == str(tmp_path / "draft")
@@ -98,7 +98,7 @@ def test_fixed_arms_share_an_engine_of_the_longest_draft(tmp_path: Path) -> None
         2,
         None,
     ]
-    assert engines(arms) == {
+    assert engines({name: arm.plan for name, arm in arms.items()}) == {
         NONE: [NONE],
         "fixed K = 1, fixed K = 4, fixed K = 2": ["fixed K = 1", "fixed K = 4", "fixed K = 2"],
         "optimal": ["optimal"],
@@ -108,7 +108,11 @@ def test_fixed_arms_share_an_engine_of_the_longest_draft(tmp_path: Path) -> None
 
 def test_drafts_switched_off_are_an_arm_that_is_not_compared_as_a_draft_length(tmp_path: Path) -> None:
     arms = planned(tmp_path, "fixed:0,4")
-    assert engines(arms)["fixed K = 0, fixed K = 4"] == ["fixed K = 0", "fixed K = 4"]
+    plans = {name: arm.plan for name, arm in arms.items()}
+    assert engines(plans)["fixed K = 0, fixed K = 4"] == [
+        "fixed K = 0",
+        "fixed K = 4",
+    ]
     assert [(arms[name].spec_tokens, arms[name].is_fixed) for name in ("fixed K = 0", "fixed K = 4")] == [
         (0, False),
         (4, True),
@@ -120,7 +124,7 @@ def test_drafts_switched_off_are_an_arm_that_is_not_compared_as_a_draft_length(t
 @pytest.mark.parametrize("proposer", ["{method: ngram, shared: true}", "{method: medusa, model: heads, tree: auto}"])
 def test_where_that_would_not_be_the_same_each_has_its_own(tmp_path: Path, proposer: str) -> None:
     arms = planned(tmp_path, "fixed:1,4", proposer=f"proposer: {proposer}\n")
-    assert len(engines(arms)) == 3
+    assert len(engines({name: arm.plan for name, arm in arms.items()})) == 3
     assert [arms[name].spec_tokens for name in ("fixed K = 1", "fixed K = 4")] == [None, None]
     assert [config_of(arms[name]).draft_length.tokens for name in ("fixed K = 1", "fixed K = 4")] == [1, 4]
 
@@ -150,7 +154,7 @@ def test_vllms_own_settings_may_be_given_whole(tmp_path: Path) -> None:
 def test_a_file_may_be_switched_off_for_all_requests(tmp_path: Path) -> None:
     path = tmp_path / "own.yaml"
     path.write_text(NGRAM)
-    arms = plan_arms(choose_arms([str(path), f"off:{path}"]), base_of(None, None), 8, tmp_path)
+    arms = plan_arms(choose_arms([str(path), f"off:{path}"]), base_of(None, None), tmp_path)
     (_, on), (name, off) = list(arms.items())[1:]
     assert (name, off.plan) == (f"{path}, off", on.plan)
     assert (on.spec_tokens, off.spec_tokens, off.is_fixed) == (None, 0, False)
@@ -162,7 +166,7 @@ def test_models_of_an_arm_are_known_for_their_memory(tmp_path: Path) -> None:
         "proposer:\n  method: cascade\n  proposers:\n    - {method: suffix}\n    - {method: medusa, model: heads}\n"
     )
     words = ["stock:draft_model", str(tmp_path / "own.yaml"), "stock:ngram"]
-    arms = plan_arms(choose_arms(words), base_of(None, "some/draft"), 8, tmp_path)
+    arms = plan_arms(choose_arms(words), base_of(None, "some/draft"), tmp_path)
     assert [arm.plan.draft_models for arm in arms.values()] == [[], ["some/draft"], [str(tmp_path / "heads")], []]
 
 

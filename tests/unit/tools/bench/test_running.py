@@ -9,7 +9,8 @@ from rich.console import Console
 
 from vllm_spec_plugin.models import model_path
 from vllm_spec_plugin.schema.errors import UserError
-from vllm_spec_tools.bench import engine_args, running
+from vllm_spec_tools.bench import arms as running
+from vllm_spec_tools.bench import engine_args
 from vllm_spec_tools.bench.arms import PlannedArm
 from vllm_spec_tools.bench.engine_args import ArmPlan
 from vllm_spec_tools.memory import OVERHEAD, weight_bytes

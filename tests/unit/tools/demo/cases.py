@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 
-from vllm_spec_tools.demo.answers import Answer, Piece
-from vllm_spec_tools.demo.pairs import Pair
+from vllm_spec_tools.demo.pairs import Answer, Pair, Piece
 
 WORDS = [f"word{number}\n" for number in range(40)]
 

@@ -6,8 +6,8 @@ import httpx
 import pytest
 
 from tests.dashboard import Exposed, queries
+from tests.mock_server import MockServer
 from vllm_spec_tools.mock_server.options import MockOptions
-from vllm_spec_tools.mock_server.running import MockServer
 from vllm_spec_tools.server_metrics import ServerMetrics
 
 HTTP = httpx.Client(trust_env=False, timeout=30, verify=False)

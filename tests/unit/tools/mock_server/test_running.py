@@ -11,8 +11,8 @@ import pytest
 
 from loadtests.stream.client import StreamReader, status_error
 from loadtests.stream.timing import ErrorKind, Measures, measure
+from tests.mock_server import MockServer
 from vllm_spec_tools.mock_server.options import MockOptions
-from vllm_spec_tools.mock_server.running import MockServer
 from vllm_spec_tools.server_metrics import ServerMetrics
 
 # As fast as it gets.

@@ -3,17 +3,23 @@
 from collections.abc import Callable, Mapping, Sequence
 
 from vllm_spec_plugin.proposers.registry import CASCADE
-from vllm_spec_tools.bench.load.records import LoadAnswer, PhaseAnswer, Progress
-from vllm_spec_tools.bench.records import Answer, Step
-from vllm_spec_tools.planner.candidates import DRAFT_MODEL, SUFFIX, Engine, chain_engines
+from vllm_spec_tools.bench.records import Answer, LoadAnswer, PhaseAnswer, Progress, Step
+from vllm_spec_tools.planner.candidates import (
+    DRAFT_MODEL,
+    NONE,
+    SUFFIX,
+    Engine,
+    Measured,
+    Sample,
+    Setting,
+    chain_engines,
+)
 from vllm_spec_tools.planner.forecast import forecasts
-from vllm_spec_tools.planner.measuring import joining, settings
-from vllm_spec_tools.planner.memory import TARGET, Memory
+from vllm_spec_tools.planner.measuring import RECOMMENDED, Verified, joining, settings, summarise
+from vllm_spec_tools.planner.models import TARGET, Memory
 from vllm_spec_tools.planner.recommending import choose, verdict
 from vllm_spec_tools.planner.results import Results
-from vllm_spec_tools.planner.samples import NONE, Measured, Sample, Setting
 from vllm_spec_tools.planner.traffic import Workload
-from vllm_spec_tools.planner.verifying import RECOMMENDED, Verified, summarise
 
 LEVELS = (1, 8)
 WORKLOADS = (Workload("edit", 0.5, 0.0, 65, ("a", "b")), Workload("chat", 0.5, 0.0, 65, ("c",)))

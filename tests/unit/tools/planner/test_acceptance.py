@@ -3,7 +3,7 @@
 import pytest
 
 from tests.unit.tools.planner.cases import STEPS, answer
-from vllm_spec_tools.planner.acceptance import Acceptance
+from vllm_spec_tools.planner.predicting import Acceptance
 
 
 def test_counts_add_up_over_jobs() -> None:

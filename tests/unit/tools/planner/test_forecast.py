@@ -6,9 +6,8 @@ from benchmarks.theory.leviathan import expected_tokens
 from tests.unit.tools.planner.cases import ALPHA, DRAFTING, LEVELS, PROMPT, WORKLOADS, cheap, dear, measured
 from vllm_spec_plugin.proposers.registry import CASCADE
 from vllm_spec_plugin.schema.errors import UserError
-from vllm_spec_tools.planner.candidates import DRAFT_MODEL, SUFFIX
+from vllm_spec_tools.planner.candidates import DRAFT_MODEL, NONE, SUFFIX, Measured
 from vllm_spec_tools.planner.forecast import forecasts, plain_step, pooled_curve
-from vllm_spec_tools.planner.samples import NONE, Measured
 
 
 @pytest.fixture(scope="module")

@@ -6,12 +6,10 @@ from typing import Any
 
 from tests.unit.tools.planner.cases import answer
 from vllm_spec_plugin.proposers.registry import CASCADE
-from vllm_spec_tools.bench.load.records import LoadAnswer, LoadJob, PhaseAnswer, Progress, Request
 from vllm_spec_tools.bench.noise_gate import NoiseGate
-from vllm_spec_tools.bench.records import Answer, Job
-from vllm_spec_tools.planner.candidates import SUFFIX, chain_engines
+from vllm_spec_tools.bench.records import Answer, Job, LoadAnswer, LoadJob, PhaseAnswer, Progress, Request
+from vllm_spec_tools.planner.candidates import NONE, SUFFIX, Setting, chain_engines
 from vllm_spec_tools.planner.measuring import Sizes, joining, measure, num_runs, settings
-from vllm_spec_tools.planner.samples import NONE, Setting
 
 SIZES = Sizes((1, 4), 2, 7)
 PROMPTS = [Request("edit", "a", 0.0, 65), Request("edit", "b", 0.0, 65), Request("chat", "c", 0.0, 65)]

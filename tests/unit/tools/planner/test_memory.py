@@ -4,9 +4,8 @@ import pytest
 
 from vllm_spec_plugin.models import model_path
 from vllm_spec_plugin.proposers.medusa.checkpoint import read_heads_config
-from vllm_spec_tools.planner.candidates import Heads
-from vllm_spec_tools.planner.memory import TARGET, heads_bytes, memory_of
-from vllm_spec_tools.planner.samples import NONE
+from vllm_spec_tools.planner.candidates import NONE, Heads
+from vllm_spec_tools.planner.models import TARGET, memory_of
 
 DTYPE = "torch.float32"
 
@@ -15,10 +14,6 @@ DTYPE = "torch.float32"
 def heads() -> Heads:
     folder = str(model_path("medusa"))
     return Heads(folder, read_heads_config(folder))
-
-
-def test_heads_are_counted_from_their_sizes(heads: Heads) -> None:
-    assert heads_bytes(heads, DTYPE) == pytest.approx(4 * 2.36e6, rel=0.01)
 
 
 def test_each_candidate_has_its_share(heads: Heads) -> None:

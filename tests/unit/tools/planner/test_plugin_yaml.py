@@ -6,7 +6,7 @@ import pytest
 
 from tests.unit.tools.planner.cases import PROVENANCE, plan
 from vllm_spec_plugin.config import load_config
-from vllm_spec_tools.planner.plugin_yaml import plugin_yaml
+from vllm_spec_tools.planner.results import plugin_yaml
 
 
 @pytest.mark.parametrize("place", [0, 1, 2])

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from benchmarks.theory import leviathan
 from vllm_spec_tools.bench.curves import DraftingCost, StepCurve
 from vllm_spec_tools.planner import generalised
-from vllm_spec_tools.planner.acceptance import Acceptance
 from vllm_spec_tools.planner.generalised import StepCosts
-from vllm_spec_tools.planner.predicting import Costs, Load, Prediction, fastest, predict
+from vllm_spec_tools.planner.predicting import Acceptance, Costs, Load, Prediction, fastest, predict
 
 MANY = 10**9
 

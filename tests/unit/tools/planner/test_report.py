@@ -5,9 +5,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tests.unit.tools.planner.cases import PROVENANCE, plan
-from vllm_spec_tools.planner.report import remarks, report_of
+from vllm_spec_tools.planner.report import remarks, report_of, tables
 from vllm_spec_tools.planner.results import Results
-from vllm_spec_tools.planner.tables import tables
 from vllm_spec_tools.report.output import as_json
 
 TITLES = [

@@ -4,7 +4,7 @@ import pytest
 
 from vllm_spec_plugin.models import model_path
 from vllm_spec_plugin.schema.errors import UserError
-from vllm_spec_tools.bench.load.records import Request
+from vllm_spec_tools.bench.records import Request
 from vllm_spec_tools.planner.traffic import as_traffic, load_job, workloads_of
 from vllm_spec_tools.prompts import GivenPrompt
 

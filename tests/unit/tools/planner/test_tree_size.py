@@ -7,7 +7,7 @@ from vllm_spec_plugin.models import model_path
 from vllm_spec_plugin.proposers.medusa.checkpoint import MedusaConfig, read_heads_config
 from vllm_spec_tools.bench.curves import StepCurve
 from vllm_spec_tools.planner.candidates import Heads, chain_engines
-from vllm_spec_tools.planner.tree_size import Chained, NoTreeError, best_tree_size, tree_size
+from vllm_spec_tools.planner.forecast import Chained, NoTreeError, best_tree_size, tree_size
 
 ACCURACY = ((0.5, 0.3), (0.4, 0.3))
 FLAT, STEEP = StepCurve((1, 9), (1.0, 1.0001)), StepCurve((1, 9), (1.0, 9.0))

@@ -5,11 +5,10 @@ from typing import Any
 import pytest
 
 from tests.unit.tools.planner.cases import verified
-from vllm_spec_tools.bench.load.records import LoadAnswer, LoadJob, PhaseAnswer, Progress, Request
 from vllm_spec_tools.bench.noise_gate import NoiseGate
-from vllm_spec_tools.planner.measuring import Sizes
-from vllm_spec_tools.planner.samples import NONE
-from vllm_spec_tools.planner.verifying import RECOMMENDED, num_runs, verify
+from vllm_spec_tools.bench.records import LoadAnswer, LoadJob, PhaseAnswer, Progress, Request
+from vllm_spec_tools.planner.candidates import NONE
+from vllm_spec_tools.planner.measuring import RECOMMENDED, Sizes, num_verification_runs, verify
 
 PROMPTS = [Request("edit", f"text {number}", 0.0, 20) for number in range(3)]
 
@@ -32,7 +31,7 @@ def test_both_do_the_same_in_turns() -> None:
     said: list[str] = []
     machine = NoiseGate(0.0, busy=lambda: 0.0, sleep=lambda seconds: None)
     found = verify(arms.__getitem__, PROMPTS, sizes, machine, said.append)
-    assert len(said) == num_runs(sizes)
+    assert len(said) == num_verification_runs(sizes)
     assert arms[NONE].jobs == arms[RECOMMENDED].jobs
     assert [job.streams for job in arms[NONE].jobs] == [1, 4, 1, 4, 1, 4, 1, 4]
     for one in found.values():
@@ -57,7 +56,7 @@ def test_one_at_a_time_an_engine_does_all_levels_before_the_other() -> None:
     verify(arm_of, PROMPTS, sizes, machine, said.append)
     # A warm-up before each of two levels; the second round is in reverse, so neither starts twice in a row.
     assert asked == [NONE] * 4 + [RECOMMENDED] * 8 + [NONE] * 4
-    assert len(said) == num_runs(sizes)
+    assert len(said) == num_verification_runs(sizes)
 
 
 def test_rounds_are_compared_one_by_one() -> None:

@@ -103,7 +103,7 @@ def test_html_is_one_file_that_loads_nothing_and_escapes_all_texts(tmp_path: Pat
 @pytest.mark.parametrize("count", [1, 3])
 def test_a_picture_has_a_panel_per_chart(tmp_path: Path, count: int) -> None:
     lines = [Line("none", {1: 1.0, 8: 1.0}, "reference"), Line(EVIL, {1: Spread(2, 1, 3), 8: None}, "main")]
-    chart = Chart("throughput", "streams", "tokens/s", lines, sections=[(4.0, "easy"), (8.0, "hard")])
+    chart = Chart("throughput", "streams", "tokens/s", lines)
     write(report(charts=[chart] * count), png=tmp_path / "a.png")
     width, height = struct.unpack(">II", (tmp_path / "a.png").read_bytes()[16:24])
     assert width > 0.8 * height

@@ -4,7 +4,7 @@ import functools
 
 import pytest
 
-from vllm_spec_tools.training import distill, stages, train
+from vllm_spec_tools.training import loop, rows, train
 from vllm_spec_tools.training.backbone import load_backbone
 from vllm_spec_tools.training.eagle3 import train as eagle3_train
 
@@ -15,7 +15,7 @@ load_once = functools.cache(load_backbone)
 @pytest.fixture
 def in_little_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small batches of own text and few measurements on the way."""
-    monkeypatch.setitem(distill._ROWS, "cpu", 8)
-    monkeypatch.setattr(stages, "MEASUREMENTS", 3)
+    monkeypatch.setitem(rows._BATCH_ROWS, "cpu", 8)
+    monkeypatch.setattr(loop, "MEASUREMENTS", 3)
     monkeypatch.setattr(train, "load_backbone", load_once)
     monkeypatch.setattr(eagle3_train, "load_backbone", load_once)

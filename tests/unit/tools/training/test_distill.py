@@ -7,11 +7,10 @@ from pathlib import Path
 import pytest
 
 from tests.unit.tools.training.tiny import LETTERS, alphabet_backbone, random_backbone
-from vllm_spec_tools.training import distill
+from vllm_spec_tools.training import rows as own_text
 from vllm_spec_tools.training.backbone import Backbone
 from vllm_spec_tools.training.data import Document
-from vllm_spec_tools.training.distill import OwnText
-from vllm_spec_tools.training.rows import Row
+from vllm_spec_tools.training.rows import OwnText, Row
 
 DOCUMENTS = [Document(LETTERS * 3), Document((LETTERS * 3)[5:])]
 
@@ -49,7 +48,7 @@ def test_a_text_ends_with_its_end_token(tmp_path: Path) -> None:
 
 
 def test_what_was_made_before_an_interrupt_is_not_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(distill._ROWS, "cpu", 8)
+    monkeypatch.setitem(own_text._BATCH_ROWS, "cpu", 8)
     backbone = random_backbone()
     whole = content(make(backbone, tmp_path / "whole.jsonl", tokens=500, temperature=1.0))
     path = tmp_path / "own.jsonl"

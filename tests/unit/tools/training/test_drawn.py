@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from vllm_spec_plugin.proposers.draw import draw_siblings
-from vllm_spec_tools.training.drawn import accepted_shares, drawn_paths
+from vllm_spec_tools.training.measurement import accepted_shares, drawn_paths
 
 P = torch.tensor([0.5, 0.3, 0.15, 0.05])
 Q = torch.tensor([0.1, 0.4, 0.2, 0.3])

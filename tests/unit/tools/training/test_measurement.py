@@ -13,7 +13,7 @@ from vllm_spec_tools.report.provenance import provenance
 from vllm_spec_tools.training.measurement import accuracy, likeliest_paths, rank_rows, tokens_per_step
 from vllm_spec_tools.training.report import Measurement, report_of
 from vllm_spec_tools.training.rows import Row
-from vllm_spec_tools.training.start import first_heads
+from vllm_spec_tools.training.train import first_heads
 
 
 def test_accuracies_are_shares_of_all_positions() -> None:

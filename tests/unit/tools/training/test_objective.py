@@ -6,14 +6,21 @@ import pytest
 import torch
 
 from tests.unit.tools.training.tiny import alphabet, alphabet_backbone, random_backbone
+from vllm_spec_plugin.proposers.medusa.heads import MedusaHeads
 from vllm_spec_tools.training.loop import Training
 from vllm_spec_tools.training.measurement import rank_rows
 from vllm_spec_tools.training.objective import Lesson, positions_of, teacher
 from vllm_spec_tools.training.options import Options
 from vllm_spec_tools.training.rows import Row, side_by_side
-from vllm_spec_tools.training.start import first_heads
+from vllm_spec_tools.training.train import first_heads
 
 TEXTS = [Row(alphabet(20, start)) for start in range(26)]
+
+
+def summed(lesson: Lesson, heads: MedusaHeads) -> torch.Tensor:
+    """Sum of each head's cross entropies, [num_heads], in nats."""
+    with torch.no_grad():
+        return torch.stack([lesson.errors(heads(lesson.states[one]), one)[0] for one in lesson.chunks()]).sum(0)
 
 
 @pytest.mark.parametrize("labels", ["soft", "hard"])
@@ -80,7 +87,7 @@ def test_labels_of_greedy_text_are_its_tokens() -> None:
     backbone = random_backbone()
     heads = first_heads(backbone, 2, 1)
     greedy, hard = (
-        Lesson(backbone, side_by_side([Row(alphabet(8), 1, temperature)]), 2, soft=soft).losses(heads)
+        summed(Lesson(backbone, side_by_side([Row(alphabet(8), 1, temperature)]), 2, soft=soft), heads)
         for temperature, soft in ((0.0, True), (None, False))
     )
     assert torch.equal(greedy, hard)
@@ -90,7 +97,7 @@ def test_padding_and_other_rows_change_nothing() -> None:
     backbone = random_backbone()
     heads = first_heads(backbone, 2, 1)
     rows = [Row(alphabet(12, 2)), Row(alphabet(5, 20)), Row(alphabet(3))]
-    together = Lesson(backbone, side_by_side(rows), 2, soft=True).losses(heads)
-    alone = sum(Lesson(backbone, side_by_side([row]), 2, soft=True).losses(heads) for row in rows)
+    together = summed(Lesson(backbone, side_by_side(rows), 2, soft=True), heads)
+    alone = sum(summed(Lesson(backbone, side_by_side([row]), 2, soft=True), heads) for row in rows)
     torch.testing.assert_close(together, alone)
     assert math.isfinite(together.sum().item())

@@ -15,7 +15,7 @@ from tests.unit.tools.training.tiny import saved_model
 from vllm_spec_plugin.proposers.medusa.checkpoint import load_heads, read_heads_config
 from vllm_spec_plugin.schema.errors import UserError
 from vllm_spec_tools.report.provenance import command_line
-from vllm_spec_tools.training import train as train_module
+from vllm_spec_tools.training import loop
 from vllm_spec_tools.training.options import Options
 from vllm_spec_tools.training.report import Measurement
 from vllm_spec_tools.training.train import train_heads
@@ -37,7 +37,7 @@ def options(tmp_path: Path, model: str) -> Options:
 @pytest.fixture
 def no_curves(monkeypatch: pytest.MonkeyPatch) -> None:
     """Drawing takes longer than training."""
-    monkeypatch.setattr(train_module, "write", lambda *_, **files: None)
+    monkeypatch.setattr(loop, "write", lambda *_, **files: None)
 
 
 def train(options: Options, out: Path, *, restart: bool = False) -> list[Measurement]:
@@ -139,7 +139,7 @@ def test_only_saved_heads_are_measured(options: Options, tmp_path: Path) -> None
 @pytest.mark.usefixtures("no_curves")
 def test_what_does_not_fit_is_refused(options: Options, tmp_path: Path) -> None:
     out, other = tmp_path / "out", tmp_path / "other"
-    assert "allowed: up to 64" in refusal_of(replace(options, max_length=65), out)
+    assert "to 64, which is all" in refusal_of(replace(options, max_length=65), out)
     assert "allowed: from 4" in refusal_of(replace(options, max_length=3), out)
     train(replace(options, steps=1), out)
     assert "holds heads already" in refusal_of(options, out)

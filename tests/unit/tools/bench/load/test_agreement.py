@@ -3,8 +3,8 @@
 import pytest
 
 from tests.unit.tools.bench.load.cases import run, steady
-from vllm_spec_tools.bench.load.agreement import Agreement, TopTwo, compare
-from vllm_spec_tools.bench.load.records import LoadJob, LoadRun, Output, Phase, Request
+from vllm_spec_tools.bench.load.sweep import Agreement, TopTwo, compare
+from vllm_spec_tools.bench.records import LoadJob, LoadRun, Output, Phase, Request
 
 # The texts of a round's only phase: token ids, and whether that is all.
 Texts = list[tuple[list[int], bool]]

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import pytest
 
 from vllm_spec_tools.bench.load.closed_loop import ClosedLoop
-from vllm_spec_tools.bench.load.records import Output, Phase, Progress, Request
+from vllm_spec_tools.bench.records import Output, Phase, Progress, Request
 
 
 class MadeUpEngine:

@@ -4,9 +4,8 @@ import pytest
 
 from tests.unit.tools.bench.load.cases import ARMS, K_1, K_4, STOCK, results, run, steady
 from vllm_spec_tools.bench.arms import NONE, OPTIMAL
-from vllm_spec_tools.bench.load.agreement import Agreement
 from vllm_spec_tools.bench.load.report import report_of
-from vllm_spec_tools.bench.load.sweep import SweepResults, results_of
+from vllm_spec_tools.bench.load.sweep import Agreement, SweepResults, results_of
 from vllm_spec_tools.bench.load.workloads import EASY
 from vllm_spec_tools.report import Report
 
@@ -36,8 +35,6 @@ def test_there_is_a_table_per_figure_with_a_column_per_level() -> None:
     assert not [table for table in report(found).tables if table.title.startswith("switching: TTFT")]
     assert row(found, "easy: greedy", K_4) == ["-", "2 tied"]
     assert row(found, "easy: greedy", STOCK) == ["-", "3 WRONG"]
-    assert row(found, "switching, 1 stream, phase 2 (hard)", OPTIMAL) == ["12", "17", "19", "20", "100"]
-    assert row(found, "switching, 1 stream, phase 3 (easy)", OPTIMAL)[-1] == "never"
 
 
 def test_the_conclusion_has_ratios_with_their_levels() -> None:
@@ -47,10 +44,6 @@ def test_the_conclusion_has_ratios_with_their_levels() -> None:
         "easy: optimal over the best fixed K: 0.98 times at 1 stream, 0.99 times at 8 streams.",
     ]
     assert "All 9 greedy outputs are those of no speculation, up to ties." in conclusion
-    assert conclusion[-1] == (
-        "switching, 1 stream: tokens until optimal is near the best arm: phase 1 (easy): 0, phase 2 (hard): 100, "
-        "phase 3 (easy): never."
-    )
 
 
 def noisy(*ratios: float, counts: tuple[int, int, int] = (40, 160, 100)) -> SweepResults:

@@ -1,22 +1,18 @@
 """The order of a sweep's rounds, and what runs in them."""
 
-from collections.abc import Mapping
 from typing import Any, cast
 
 import pytest
 
 from tests.unit.tools.bench.load.cases import ARMS, run, steady, windows
-from vllm_spec_tools.bench.arms import NONE
-from vllm_spec_tools.bench.load.agreement import Agreement
-from vllm_spec_tools.bench.load.records import LoadAnswer, LoadJob, Output
-from vllm_spec_tools.bench.load.sweep import Plan, SweepResults, figures, results_of, run_sweep
-from vllm_spec_tools.bench.load.texts import AGENT, EDIT, Texts
+from vllm_spec_tools.bench.arms import NONE, Engines
+from vllm_spec_tools.bench.load.sweep import Agreement, Plan, SweepResults, figures, results_of, run_sweep
 from vllm_spec_tools.bench.load.workloads import EASY, EQUAL, FIRST_PASS, MIXED, SWITCHING, Sizes
 from vllm_spec_tools.bench.noise_gate import NoiseGate
-from vllm_spec_tools.bench.running import Engines
+from vllm_spec_tools.bench.records import LoadAnswer, LoadJob, Output
 
 SPEED = "tokens_per_second"
-PLAN = Plan(((EASY, 1), (MIXED, 2), (SWITCHING, 1)), Texts(("a", "b", "c")), Sizes(), rounds=2, seed=5)
+PLAN = Plan(((EASY, 1), (MIXED, 2), (SWITCHING, 1)), ("a", "b", "c"), Sizes(), rounds=2, seed=5)
 
 
 class ScriptedEngine:
@@ -34,10 +30,6 @@ class ScriptedEngine:
         outputs = [Output([1, 2, 3 + (self.name == "fixed K = 4")], True), Output([4], False)]
         rate = 10.0 * (1 + (job.spec_tokens or 0) / 3)
         return run(self.name, [steady(rate, 800, outputs=outputs) for _ in job.phases]).answer
-
-    def answers(self, prompts: Mapping[str, int]) -> list[str]:
-        self.asked.append((self.name, dict(prompts)))
-        return [f"answer {len(prompt)}\nto it\n" for prompt in prompts]
 
     def top_two(self, *question: Any) -> dict[int, float]:
         self.asked.append((self.name, *question))
@@ -91,7 +83,7 @@ def test_arms_take_turns_within_a_cell_and_do_the_same() -> None:
 
 
 def test_one_at_a_time_an_arm_does_a_whole_round_and_no_job_twice() -> None:
-    plan = Plan(((EASY, 1), (EQUAL, 2)), PLAN.texts, PLAN.sizes, rounds=2, seed=5)
+    plan = Plan(((EASY, 1), (EQUAL, 2)), PLAN.prompts, PLAN.sizes, rounds=2, seed=5)
     found, log, told = swept(plan, one_at_a_time=True)
     assert len(told) == 2 * 2 * len(ARMS) * 2 + 1
     names = list(ARMS)
@@ -167,22 +159,3 @@ def test_a_runs_latencies_are_percentiles_over_its_requests() -> None:
     assert [found["tpot_p50"], found["latency_p99"]] == pytest.approx([0.1, 2.0])
     found = figures(run("a", [windows((10.0,))]).answer)
     assert (found["ttft_p50"], found["tpot_p99"], found["latency_p50"]) == (None, None, None)
-
-
-def test_answers_that_requests_are_made_of_are_asked_of_no_speculation_once() -> None:
-    asked: list[tuple[Any, ...]] = []
-    texts = Texts(("a", "b"), files=("x = 1\ny = 2\n", "z = 3\n"))
-    _, log, told = swept(Plan(((EDIT, 1), (AGENT, 2)), texts, Sizes(), rounds=2, seed=5), asked=asked)
-    # Turn by turn of the conversations.
-    answers = [question for question in asked if len(question) == 2]
-    assert [name for name, _ in answers] == [NONE] * 3
-    prompts = [prompt for _, wanted in answers for prompt in wanted]
-    assert len(prompts) == len(set(prompts))
-    assert told[0] == (0, "answering prompts without speculation")
-    requests = [request for _, job in log for phase in job.phases for request in phase.requests]
-    predictions = {request.prediction for request in requests if request.kind == EDIT}
-    assert all(
-        (len(text.splitlines()) == 2 and not text.startswith("answer")) or "to it" not in text for text in predictions
-    )
-    answered = [request.prompt.count("answer") for request in requests if request.kind == AGENT]
-    assert set(answered) == {0, 1, 2, 3}

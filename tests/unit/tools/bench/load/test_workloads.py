@@ -2,8 +2,6 @@
 
 import pytest
 
-from vllm_spec_tools.bench.load.records import LoadJob
-from vllm_spec_tools.bench.load.texts import EDIT, USELESS, Texts
 from vllm_spec_tools.bench.load.workloads import (
     BEGINNINGS,
     EASY,
@@ -14,14 +12,13 @@ from vllm_spec_tools.bench.load.workloads import (
     Sizes,
     load_job,
 )
+from vllm_spec_tools.bench.records import LoadJob
 
 SIZES = Sizes(request_tokens=40, stream_tokens=100, min_total_tokens=300, phase_tokens=400, hard_temperature=1.25)
-FILES = ("a = 1\nb = 2\nc = 3\n", "d = 4\ne = 5\nf = 6\n")
-TEXTS = Texts(BEGINNINGS, FILES, FILES)
 
 
 def job(workload: str, streams: int, number: int = 0, is_warm_up: bool = False) -> LoadJob:
-    return load_job(workload, streams, number, TEXTS, SIZES, 7, is_warm_up=is_warm_up)
+    return load_job(workload, streams, number, BEGINNINGS, SIZES, 7, is_warm_up=is_warm_up)
 
 
 @pytest.mark.parametrize(("streams", "tokens"), [(1, 300), (3, 300), (8, 800)])
@@ -41,15 +38,6 @@ def test_there_are_requests_enough(streams: int) -> None:
     # Those in flight at the end are not through.
     assert sum(request.num_tokens for request in phase.requests) > 1.3 * phase.num_tokens
     assert len(phase.requests) > streams
-
-
-@pytest.mark.parametrize("workload", [EDIT, USELESS])
-def test_files_to_edit_are_written_in_full(workload: str) -> None:
-    (phase,) = job(workload, 8).phases
-    assert all(5 * 40 <= request.num_tokens <= 7 * 40 for request in phase.requests)
-    assert phase.num_tokens == 8 * 6 * 40
-    # Those in flight at the end are not through.
-    assert 8 * 8 > len(phase.requests) > 2 * 8
 
 
 @pytest.mark.parametrize("workload", WORKLOADS)

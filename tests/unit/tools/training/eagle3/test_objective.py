@@ -7,13 +7,19 @@ from tests.unit.tools.training.tiny import alphabet, alphabet_backbone
 from vllm_spec_plugin.proposers.medusa.checkpoint import NUM_RANKS
 from vllm_spec_tools.training.backbone import Backbone
 from vllm_spec_tools.training.eagle3 import objective
-from vllm_spec_tools.training.eagle3.measurement import acceptance_by_position, rank_chains
-from vllm_spec_tools.training.eagle3.objective import REJECTION_WEIGHT, STEP_DECAY, ChainLesson, teacher
-from vllm_spec_tools.training.eagle3.options import Eagle3Options
+from vllm_spec_tools.training.eagle3.objective import (
+    REJECTION_WEIGHT,
+    STEP_DECAY,
+    ChainLesson,
+    acceptance_by_position,
+    rank_chains,
+    teacher,
+)
 from vllm_spec_tools.training.eagle3.reference import Eagle3Head
-from vllm_spec_tools.training.eagle3.start import frequent_tokens, new_config, new_head
+from vllm_spec_tools.training.eagle3.train import frequent_tokens, new_config, new_head
 from vllm_spec_tools.training.loop import Training
 from vllm_spec_tools.training.measurement import Ranks
+from vllm_spec_tools.training.options import Eagle3Options
 from vllm_spec_tools.training.rows import Row, side_by_side
 
 TEXTS = [Row(alphabet(20, start)) for start in range(26)]

@@ -16,8 +16,8 @@ from vllm_spec_plugin.proposers.eagle3.checkpoint import WEIGHTS, read_head
 from vllm_spec_plugin.proposers.model_source import ModelSource
 from vllm_spec_plugin.proposers.section import Target
 from vllm_spec_plugin.schema.errors import UserError
-from vllm_spec_tools.training.eagle3.options import Eagle3Options
 from vllm_spec_tools.training.eagle3.train import train_head
+from vllm_spec_tools.training.options import Eagle3Options
 
 pytestmark = pytest.mark.usefixtures("in_little_time")
 
