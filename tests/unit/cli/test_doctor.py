@@ -29,7 +29,7 @@ def test_a_runner_that_drafts_cannot_have_is_a_problem(monkeypatch):
     result = run("doctor")
     assert result.exit_code == 2
     found = rows(result.stdout)
-    assert found["with drafts"].startswith("VLLM_USE_V2_MODEL_RUNNER=1: vLLM runs custom proposers")
+    assert found["with drafts"].startswith("VLLM_USE_V2_MODEL_RUNNER=1: ")
     assert "runner with drafts" not in found
 
 

@@ -79,7 +79,7 @@ def test_a_third_partys_section_is_read_and_travels(proposer: dict[str, Any], ex
         (
             {"method": "cascade", "proposers": [NGRAM, {"method": 3}]},
             "proposer.proposers[1].method: got 3; allowed: bigram, draft_model, eagle3, medusa, ngram, prediction, "
-            "suffix",
+            "suffix, vllm",
         ),
         (
             {"method": "cascade", "proposers": [NGRAM, {**BIGRAM, "window": "a"}]},
