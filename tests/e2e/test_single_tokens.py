@@ -19,7 +19,7 @@ proposer: {method: cascade, proposers: [{method: prediction}, {method: suffix}]}
 draft_length: {policy: fixed, tokens: 8}
 stream_granularity: token
 """
-PARSER = ("--reasoning-parser-plugin", reasoning.__file__, "--reasoning-parser", "list")
+PARSER = ("--reasoning-parser-plugin", reasoning.__file__, "--reasoning-parser", "are")
 OFF = {"vllm_xargs": {"spec": "off"}}
 QUESTION = "def walk(node):\n    for child in node.children:\n"
 
@@ -75,6 +75,8 @@ def test_a_reasoning_parser_sees_the_same_chunks_with_drafts_over_the_end_of_rea
     assert reasoned
     assert answered
     before = server.metrics()["vllm:spec_decode_num_accepted_tokens_total"]
-    predicted = {"prediction": {"type": "content", "content": f"{reasoned} list{answered}"}}
+    predicted = {
+        "prediction": {"type": "content", "content": f"# These are{reasoned} of{answered.removeprefix('# These')}"}
+    }
     assert chunks(**predicted) == without
     assert server.metrics()["vllm:spec_decode_num_accepted_tokens_total"] - before > 24

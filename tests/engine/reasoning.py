@@ -19,10 +19,14 @@ class YieldParser(BaseThinkingReasoningParser):
         return "Ġyield"
 
 
-@ReasoningParserManager.register_module("list")
-class ListParser(YieldParser):
-    """Reasoning ends at " list"."""
+@ReasoningParserManager.register_module("are")
+class AreParser(YieldParser):
+    """Reasoning goes from " are" to " of"."""
+
+    @property
+    def start_token(self) -> str:
+        return "Ġare"
 
     @property
     def end_token(self) -> str:
-        return "Ġlist"
+        return "Ġof"

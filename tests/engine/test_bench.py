@@ -93,6 +93,9 @@ def test_engines_run_one_at_a_time_with_options_and_vllms_table_of_lengths(tmp_p
 
 
 @pytest.mark.whole_machine
+@pytest.mark.skipif(
+    not is_full(), reason="takes minutes; ranks are tested in test_parallel.py, options without engines"
+)
 @pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="two ranks need two cores")
 def test_engines_may_have_several_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # vLLM binds ranks by itself to NUMA nodes only.
