@@ -15,7 +15,7 @@ from vllm_spec_plugin.models import model_path
 from vllm_spec_tools.serving import Server
 
 CASCADE = str(Path(__file__).parent / "cascade.yaml")
-NUM_DRAFTS = {"ngram": 4, "cascade": 5, "medusa_tree": 5}
+NUM_DRAFTS = {"ngram": 4, "cascade": 4, "medusa_tree": 5}
 MAX_MODEL_LEN = 1024
 # A worker's memory grows until each KV block has been written once, and until oneDNN has kept as many matrix
 # products, one for each number of tokens, as it may (also without speculation). With few of both this ends soon.
