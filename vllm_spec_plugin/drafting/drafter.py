@@ -180,11 +180,9 @@ class Drafter:
         """Counts a proposer's drafts and time."""
         config = self.config.proposers[index]
         counters = self._counters.of(config.method)
-        counters.proposer_seconds += seconds
+        counters.count_drafts([len(draft.token_ids) for draft in drafts], seconds)
         for request, draft in zip(requests, drafts, strict=True):
             if draft.token_ids:
-                counters.drafts += 1
-                counters.draft_tokens += len(draft.token_ids)
                 self.sources[request.request_id] = index
             if config.keeps_kv:
                 counters.drafts_cut_for_memory += max(request.num_draft_tokens - request.num_draft_slots, 0)

@@ -23,7 +23,7 @@ class SpecCPUWorker(SpecWorkerMixin, CPUWorker):
 
 
 class TextCPUWorker(CPUWorker):
-    """vLLM\'s CPU worker, whose runner verifies the drafts that the scheduler sends; V1 does so by itself."""
+    """vLLM's CPU worker, whose runner verifies the drafts that the scheduler sends; V1 does so by itself."""
 
     def init_device(self) -> Any:
         """Builds the runner."""

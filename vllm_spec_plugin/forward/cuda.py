@@ -21,7 +21,7 @@ class SpecCUDAWorker(SpecWorkerMixin, Worker):
 
 
 class TextCUDAWorker(Worker):
-    """vLLM\'s CUDA worker, whose runner verifies the drafts that the scheduler sends; V1 does so by itself."""
+    """vLLM's CUDA worker, whose runner verifies the drafts that the scheduler sends; V1 does so by itself."""
 
     def _make_model_runner(self) -> Any:
         runner = super()._make_model_runner()

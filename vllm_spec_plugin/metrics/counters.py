@@ -1,6 +1,7 @@
 """Counts of steps, which can be added."""
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Self
 
@@ -95,6 +96,17 @@ class StepCounters:
         if length >= len(lengths):
             lengths += [0] * (length + 1 - len(lengths))
         lengths[length] += num_requests
+
+    def count_drafts(self, lengths: Sequence[int], seconds: float) -> None:
+        """Adds a proposer's work in a step.
+
+        Args:
+            lengths: draft tokens per request; 0 is no draft.
+            seconds: time of the proposer.
+        """
+        self.proposer_seconds += seconds
+        self.drafts += sum(length > 0 for length in lengths)
+        self.draft_tokens += sum(lengths)
 
     def count_error(self, reason: str) -> None:
         """Adds one proposer error."""

@@ -65,13 +65,40 @@ class SpecScheduling(Scheduler):
         free: int = self.kv_cache_manager.block_pool.get_num_free_blocks() * self.block_size
         return min(int(self.max_num_scheduled_tokens), len(self.running) + free)
 
+    def _end_step(
+        self,
+        scheduler_output: Any,
+        model_runner_output: Any,
+        nodes: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
+        depths: Mapping[str, int] = MappingProxyType({}),
+    ) -> Any:
+        """Counts the outcome of the earliest step, lets vLLM take it, and reports it to the policy.
+
+        Args:
+            scheduler_output: vLLM's plan of the step.
+            model_runner_output: its outcome.
+            nodes: see `_count_acceptance`.
+            depths: see `_count_acceptance`.
+
+        Returns:
+            The outputs to the frontend.
+        """
+        step = self._adapter.take_step()
+        num_output = sum(map(len, model_runner_output.sampled_token_ids or ()))
+        if num_output and (scheduler_output.scheduled_spec_decode_tokens or self._adapter.pending):
+            self._count_acceptance(step, scheduler_output, model_runner_output, nodes, depths)
+        outputs = super().update_from_output(scheduler_output, model_runner_output)
+        is_busy = bool(self.running or self.waiting)
+        self._adapter.ended(step, model_runner_output, num_output=num_output, is_busy=is_busy)
+        return self._regrouped(outputs)
+
     def _count_acceptance(
         self,
         step: Step,
         scheduler_output: Any,
         model_runner_output: Any,
-        nodes: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
-        depths: Mapping[str, int] = MappingProxyType({}),
+        nodes: Mapping[str, tuple[int, ...]],
+        depths: Mapping[str, int],
     ) -> None:
         """Counts a step's verified drafts, and reports the outcomes of requests with turns to the policy.
 

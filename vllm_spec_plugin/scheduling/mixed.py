@@ -31,8 +31,7 @@ class MixedScheduler(NativeScheduler):
         if not asked:
             return
         requests = text_requests(asked, self.requests, self.max_model_len, self._shared_scope)
-        drafts, counters, sources = self._texts.draft(requests)
-        found = {request.request_id: own for request, own in zip(requests, drafts, strict=True) if own}
+        found, counters, sources = self._texts.draft(requests)
         if found:
             super(NativeScheduler, self).update_draft_token_ids(DraftTokenIds(list(found), list(found.values())))
         drafting = []

@@ -86,19 +86,13 @@ class SpecScheduler(SpecScheduling):
 
     def update_from_output(self, scheduler_output: Any, model_runner_output: Any) -> Any:
         """Updates requests, estimates and counters from a step's outcome."""
-        result, step = result_of(model_runner_output), self._adapter.take_step()
+        result = result_of(model_runner_output)
         if result.counters is not None:
             self._counters.add(result.counters)
         if result.probe:
             self._adapter.control.probed(result.probe)
-        num_output = sum(map(len, model_runner_output.sampled_token_ids or ()))
-        if num_output and (scheduler_output.scheduled_spec_decode_tokens or self._adapter.pending):
-            trees = result.accepted_nodes, {name: depth for name, (_, depth) in self._forks.verifying.items()}
-            self._count_acceptance(step, scheduler_output, model_runner_output, *trees)
-        outputs = super().update_from_output(scheduler_output, model_runner_output)
-        is_busy = bool(self.running or self.waiting)
-        self._adapter.ended(step, model_runner_output, num_output=num_output, is_busy=is_busy)
-        return self._regrouped(outputs)
+        depths = {name: depth for name, (_, depth) in self._forks.verifying.items()}
+        return self._end_step(scheduler_output, model_runner_output, result.accepted_nodes, depths)
 
     def update_draft_token_ids(self, draft_token_ids: DraftTokenIds) -> None:
         """Takes the drafts of a step, without vLLM's work on requests without drafts.

@@ -38,10 +38,9 @@ class TextScheduler(SpecScheduling):
 
     def _draft(self) -> None:
         requests = text_requests(self._adapter.latest, self.requests, self.max_model_len, self._shared_scope)
-        drafts, counters, sources = self._drafts.draft(requests)
+        found, counters, sources = self._drafts.draft(requests)
         self._counters.add(counters)
         self._adapter.drafted(self.requests, DraftResult(counters, sources))
-        found = {request.request_id: own for request, own in zip(requests, drafts, strict=True) if own}
         if found:
             super().update_draft_token_ids(DraftTokenIds(list(found), list(found.values())))
 
@@ -50,14 +49,7 @@ class TextScheduler(SpecScheduling):
 
     def update_from_output(self, scheduler_output: Any, model_runner_output: Any) -> Any:
         """Updates requests, estimates and counters from a step's outcome."""
-        step = self._adapter.take_step()
-        num_output = sum(map(len, model_runner_output.sampled_token_ids or ()))
-        if num_output and (scheduler_output.scheduled_spec_decode_tokens or self._adapter.pending):
-            self._count_acceptance(step, scheduler_output, model_runner_output)
-        outputs = super().update_from_output(scheduler_output, model_runner_output)
-        is_busy = bool(self.running or self.waiting)
-        self._adapter.ended(step, model_runner_output, num_output=num_output, is_busy=is_busy)
-        return self._regrouped(outputs)
+        return self._end_step(scheduler_output, model_runner_output)
 
     def _free_request(self, request: Any, *args: Any, **kwargs: Any) -> Any:
         self._drafts.finish(request.request_id)

@@ -96,17 +96,18 @@ class TextDrafts:
         ]
         self._cascade = Cascade([Member(proposer) for proposer in self._proposers], self._note)
 
-    def draft(self, requests: Sequence[TextRequest]) -> tuple[list[list[int]], CountersByMethod, Mapping[str, int]]:
+    def draft(self, requests: Sequence[TextRequest]) -> tuple[dict[str, list[int]], CountersByMethod, dict[str, int]]:
         """Drafts for the step to come.
 
         Returns:
-            Per request its draft tokens, possibly none; counts of drafting; and by request with a draft the index of
-            its proposer.
+            By request with a draft its tokens; counts of drafting; and by request with a draft the index of its
+            proposer.
         """
         drafts = self._cascade.propose([self._view(request) for request in requests])
         counters, sources = self._counters, self._sources
         self._counters, self._sources = CountersByMethod(), {}
-        return [draft.token_ids for draft in drafts], counters, sources
+        pairs = zip(requests, drafts, strict=True)
+        return {request.request_id: own.token_ids for request, own in pairs if own.token_ids}, counters, sources
 
     def finish(self, request_id: str) -> None:
         """Drops the state of a request that has ended; its text may serve later ones of its scope."""
@@ -146,13 +147,10 @@ class TextDrafts:
 
     def _note(self, index: int, requests: Sequence[RequestView], drafts: Sequence[Draft], seconds: float) -> None:
         """Counts a proposer's drafts and time."""
-        counters = self._counters.of(self._configs[index].method)
-        counters.proposer_seconds += seconds
-        for request, draft in zip(requests, drafts, strict=True):
-            if draft.token_ids:
-                counters.drafts += 1
-                counters.draft_tokens += len(draft.token_ids)
-                self._sources[request.request_id] = index
+        self._counters.of(self._configs[index].method).count_drafts([len(draft.token_ids) for draft in drafts], seconds)
+        self._sources |= {
+            request.request_id: index for request, draft in zip(requests, drafts, strict=True) if draft.token_ids
+        }
 
-    def _count_error(self, method: str, reason: str) -> Any:
+    def _count_error(self, method: str, reason: str) -> None:
         self._counters.of(method).count_error(reason)

@@ -45,7 +45,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Answer:
-    """What came of a job.
+    """Result of a job.
 
     Attributes:
         accepted_by_position: number of accepted draft tokens by position, in trees by level.
@@ -154,7 +154,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class PhaseAnswer:
-    """What came of a phase."""
+    """Result of a phase."""
 
     progress: Progress
     num_drafts: int
@@ -164,7 +164,7 @@ class PhaseAnswer:
 
 @dataclass(frozen=True)
 class LoadAnswer:
-    """What came of a job.
+    """Result of a job.
 
     Attributes:
         cpu_seconds: that the arm's process used, all its threads together, for prompts as well.

@@ -183,7 +183,7 @@ class NoTreeError(ValueError):
 
 @dataclass(frozen=True)
 class Chained:
-    """How the heads' chains fare in a workload.
+    """Acceptance of the heads' chains in a workload.
 
     Attributes:
         paths: probabilities of ranks together, as the heads say, for requests of this temperature.

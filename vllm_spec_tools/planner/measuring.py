@@ -118,7 +118,7 @@ _REQUESTS = 4
 
 @dataclass(frozen=True)
 class Verified:
-    """What came of one concurrency, by arm: `NONE` and `RECOMMENDED`.
+    """Results at one concurrency, by arm: `NONE` and `RECOMMENDED`.
 
     Attributes:
         latencies: percentiles in seconds over the requests of all rounds, by arm and attribute of `Progress`.
@@ -150,7 +150,7 @@ def verify(
     machine: NoiseGate,
     on_run: Callable[[str], None],
 ) -> dict[int, Verified]:
-    """Runs both arms in turns: what came of it by concurrency.
+    """Runs both arms in turns, and returns the results by concurrency.
 
     Raises:
         UserError: an arm ended.
