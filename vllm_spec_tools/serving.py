@@ -293,16 +293,15 @@ def _exec_serve(arguments: Sequence[str]) -> NoReturn:
         allow_abbrev=False,
     )
     parser.add_argument("--config", help="a plugin.yaml, or JSON; without it there is no speculation")
-    parser.add_argument("--model", help="a folder or a name on the Hugging Face hub (default: the bundled target)")
+    parser.add_argument("--model", help="a folder, a hub name, or smollm2 (default: the bundled target)")
     parser.add_argument("--port", type=int, default=8000)
     options, extra = parser.parse_known_args(arguments)
     if options.config is not None and not Path(options.config).is_file() and not _is_json(options.config):
         parser.error(f"--config {options.config}: no such file in {Path.cwd()}")
-    if options.model is None:
-        from vllm_spec_plugin.models import model_path
-
-        options.model = str(model_path("target"))
     try:
+        from vllm_spec_tools.bench.engine_args import model_source
+
+        options.model = model_source("--model", options.model, "target")
         _check_port(options.port)
         command = serve_command(options.model, options.config, options.port, extra)
         environment = serving_environment(options.model)

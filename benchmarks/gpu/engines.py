@@ -2,19 +2,24 @@
 
 import contextlib
 from collections.abc import Iterator, Mapping
+from typing import TypeVar
 
-from vllm_spec_tools.bench.arm import Arm
-from vllm_spec_tools.engine_child import EngineError
+from vllm_spec_tools.engine_child import EngineChild, EngineError
+
+_Engine = TypeVar("_Engine", bound=EngineChild)
 
 
 @contextlib.contextmanager
-def all_started(arms: Mapping[str, Arm]) -> Iterator[dict[str, Arm | EngineError]]:
+def all_started(engines: Mapping[str, _Engine]) -> Iterator[dict[str, _Engine | EngineError]]:
     """Waits for engines, whose processes have begun; yields each, or the error with which it did not start."""
     with contextlib.ExitStack() as stack:
-        found: dict[str, Arm | EngineError] = {}
-        for name, arm in arms.items():
+        found: dict[str, _Engine | EngineError] = {}
+        for name, engine in engines.items():
+            stack.callback(engine.stop)
             try:
-                found[name] = stack.enter_context(arm)
+                engine.facts()
             except EngineError as error:
-                found[name] = error
+                found[name] = EngineError(f"{engine.name} did not start: {error}; {engine.last_words()}")
+            else:
+                found[name] = engine
         yield found

@@ -25,10 +25,11 @@ from benchmarks.gpu.engines import all_started
 from vllm_spec_plugin.compat.engine_args import device_memory
 from vllm_spec_tools.bench.arm import Arm
 from vllm_spec_tools.bench.arms import base_of, choose_arms, plan_arms
+from vllm_spec_tools.bench.curves import whole_steps
 from vllm_spec_tools.bench.engine_args import arm_environment, engine_arguments
 from vllm_spec_tools.bench.load.sweep import Plan, figures
 from vllm_spec_tools.bench.load.workloads import BEGINNINGS, Sizes
-from vllm_spec_tools.bench.records import LoadAnswer, LoadJob
+from vllm_spec_tools.bench.records import Job, LoadAnswer, LoadJob, Step
 from vllm_spec_tools.engine_child import EngineError
 from vllm_spec_tools.report.provenance import provenance
 from vllm_spec_tools.serving import runs_on_cpu
@@ -38,6 +39,8 @@ _TABLE = [[1, 8, K], [9, 32, 2], [33, 1024, 0]]
 _V1 = {"VLLM_USE_V2_MODEL_RUNNER": "0"}
 # What an engine takes besides weights and KV cache: context, activations, graphs.
 _ENGINE_BYTES = 5 << 30
+# Output tokens of each request whose steps are timed.
+_CURVE_TOKENS = 32
 
 
 @dataclass(frozen=True)
@@ -70,6 +73,7 @@ ARMS = {
     "vLLM's eagle3 by batch size, V2": GpuArm(_stock("eagle3", num_speculative_tokens_per_batch_size=_TABLE)),
     "draft_model off, V2": GpuArm(_stock("draft_model", "vllm", num_speculative_tokens=8), spec_tokens=0),
     "vLLM's draft_model, adaptive, V2": GpuArm(_stock("draft_model", enable_adaptive_verification=True)),
+    "vLLM's eagle3, adaptive, V2": GpuArm(_stock("eagle3", enable_adaptive_verification=True)),
     "none, V1": GpuArm("none", _V1),
     "own draft_model, optimal, V1": GpuArm("optimal", _V1),
     "vLLM's draft_model by batch size, V1": GpuArm(
@@ -146,6 +150,28 @@ def run(models: Path, out: Path, names: Sequence[str], plan: Plan, kv_bytes: int
                             write(arm=name, error="the time was over")
                             break
                         _run_cell(arm, name, cell, plan, references, write)
+                    else:
+                        # Last: recording its steps makes an engine slower.
+                        write(arm=name, steps=_step_times(arm, sorted({level for _, level in plan.cells})))
+
+
+def _step_times(arm: Arm, levels: Sequence[int]) -> list[dict[str, float]]:
+    """Medians by requests and by tokens that the target computed, without prompts."""
+    times: dict[tuple[int, int], list[Step]] = {}
+    for level in levels:
+        prompts = tuple(BEGINNINGS[number % len(BEGINNINGS)] for number in range(level))
+        for step in whole_steps(arm.run(Job(prompts, 0.0, _CURVE_TOKENS, 0)).steps, level):
+            times.setdefault((level, step.num_tokens), []).append(step)
+    return [
+        {
+            "requests": requests,
+            "tokens": tokens,
+            "steps": len(steps),
+            "milliseconds": round(1e3 * statistics.median(step.seconds for step in steps), 3),
+            "drafting_milliseconds": round(1e3 * statistics.median(step.drafting_seconds for step in steps), 3),
+        }
+        for (requests, tokens), steps in sorted(times.items())
+    ]
 
 
 def _run_cell(

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -29,9 +30,17 @@ def test_tests_of_engines(tmp_path):
     run("pytest", "tests/gpu", "--rehearse", "--results", tmp_path / "results.jsonl", "-q", "-p", "no:cacheprovider")
     found = lines_of(tmp_path / "results.jsonl")
     assert {line["outcome"] for line in found} <= {"passed", "skipped"}
-    equal = [line for line in found if line["test"].startswith("test_greedy") and line["outcome"] == "passed"]
-    assert len(equal) == 2
-    assert all(sum(line["drafts"]) > 0 for line in equal)
+    passed = Counter(line["test"].partition("[")[0] for line in found if line["outcome"] == "passed")
+    assert passed == {
+        "test_greedy_outputs_are_equal": 2,
+        "test_nothing_is_drafted_where_drafts_are_off": 2,
+        "test_sampled_outputs_have_the_exact_distribution": 2,
+        "test_preempted_requests_go_on_as_they_would": 1,
+        "test_json_follows_its_schema": 2,
+        "test_seeded_outputs_are_the_same_alone_and_in_a_crowd": 1,
+        "test_a_fault_of_the_proposer_costs_drafts_only": 3,
+        "test_requests_come_and_go": 2,
+    }
 
 
 def test_arms_on_padded_models(tmp_path):
@@ -43,6 +52,9 @@ def test_arms_on_padded_models(tmp_path):
     found = [line for line in lines_of(out) if "figures" in line]
     assert [line["arm"] for line in found] == ["none, V2", "own draft_model, optimal, V1"]
     assert all(line["outputs"]["different"] == 0 < line["outputs"]["equal"] for line in found)
+    curves = [line["steps"] for line in lines_of(out) if "steps" in line]
+    assert len(curves) == 2
+    assert all(cell["requests"] == 2 <= cell["tokens"] and cell["milliseconds"] > 0 for cell in curves[0])
     assert shown.splitlines()[-3].startswith("| none, V2 | 1.00 |")
 
 

@@ -43,6 +43,9 @@ def around(llm: Any, job: Any) -> Iterator[dict[str, Any]]:
             fault, _, rank = job.fault.partition("@")
             stack.enter_context(rank_faults.in_force(llm, fault, int(rank)) if rank else faults.in_force(fault))
         drafting = stack.enter_context(recorder.recording(job.record_drafting)) if job.record_drafting else []
+        if job.sleep_level:
+            llm.sleep(job.sleep_level)
+            llm.wake_up()
         said = sessions.run(llm, job.sessions)
         outcomes = storm.run(llm, job.storm) if job.storm else []
         yield {

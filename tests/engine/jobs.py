@@ -1,12 +1,12 @@
 """The product's jobs with faults on purpose and recordings, which `hooks.py` puts in force."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from vllm_spec_tools.certify import jobs
 from vllm_spec_tools.certify.jobs import Output, Request, Result, Tokens
 
-__all__ = ["Job", "Output", "Request", "Result", "Session", "Tokens"]
+__all__ = ["Job", "Output", "Request", "Result", "Session", "Tokens", "hooked"]
 
 
 @dataclass(frozen=True)
@@ -30,3 +30,14 @@ class Job(jobs.Job):
     # Run side by side before the requests; the note "sessions" has the tokens of each one's turns.
     sessions: list[Session] = field(default_factory=list)
     storm: Any = None  # A `storm.Storm` before the requests; the note "storm" has what came of each of its own.
+    # Before the requests the engine sleeps at that level, and wakes up; 0 is not at all.
+    sleep_level: int = 0
+
+
+def hooked(job: jobs.Job, **more: Any) -> Job:
+    """The product's job as one of the tests.
+
+    Args:
+        more: attributes of the tests' `Job`.
+    """
+    return Job(**{each.name: getattr(job, each.name) for each in fields(jobs.Job)}, **more)

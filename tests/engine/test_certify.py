@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.engine.arms import DISTANT, DRAFT_MODEL, LOOKUP, MEDUSA_TREE_DRAWN, Arms, Engine
-from tests.engine.jobs import Job
+from tests.engine.jobs import hooked
 from tests.engine.sabotage import environment
 from tests.sizes import is_full
 from vllm_spec_plugin.models import model_path
@@ -60,8 +60,7 @@ class Sabotaged:
         self._arms, self._engine, self._sabotage = arms, engine, sabotage
 
     def run(self, job: jobs.Job) -> jobs.Result:
-        values = {field.name: getattr(job, field.name) for field in dataclasses.fields(job)}
-        return self._arms.run(self._engine, Job(**values, sabotage=self._sabotage))
+        return self._arms.run(self._engine, hooked(job, sabotage=self._sabotage))
 
     def facts(self) -> dict[str, Any]:
         return {

@@ -11,15 +11,47 @@ import pytest
 import torch
 
 from benchmarks.gpu.engines import all_started
-from tests.gpu.arms import ARMS, Setup
+from tests.engine.arms import ENVIRONMENT, RANDOM_LENGTHS
+from tests.engine.jobs import Result, hooked
+from tests.gpu.arms import ALL, Setup
 from vllm_spec_plugin.models import model_path
-from vllm_spec_tools.bench.arm import Arm
 from vllm_spec_tools.bench.engine_args import arm_environment
+from vllm_spec_tools.certify import jobs
+from vllm_spec_tools.certify.baseline import Baseline, Sizes, run_baseline
+from vllm_spec_tools.certify.jobs import EngineProcess
+from vllm_spec_tools.certify.law import RAW_LOGITS
 from vllm_spec_tools.engine_child import EngineError
 
 HAS_GPU = torch.cuda.is_available()
 # Those that a CPU can rehearse with.
-REHEARSED = ("none, V1", "draft_model", "native draft_model, V1")
+REHEARSED = ("none, V1", "draft_model", "native draft_model, V1", "cascade, few blocks")
+# vLLM's drafters refuse some settings.
+SIZES = Sizes(True, 16, 48, 4, 300 if HAS_GPU else 100, 100, 1e9, by_vllm=True)
+
+
+class Subject:
+    """An arm's engine.
+
+    Attributes:
+        results: of its jobs.
+    """
+
+    def __init__(self, setup: Setup, engine: EngineProcess, **more: Any) -> None:
+        self.setup, self._engine, self._more = setup, engine, more
+        self.results: list[Result] = []
+
+    def having(self, **more: Any) -> "Subject":
+        """Returns it with attributes of the tests' `Job` in force, such as a fault."""
+        return Subject(self.setup, self._engine, **more)
+
+    def facts(self) -> dict[str, Any]:
+        """What it chose by itself."""
+        return self._engine.facts()
+
+    def run(self, job: jobs.Job) -> Result:
+        """Runs a job."""
+        self.results.append(self._engine.run(hooked(job, **self._more)))
+        return self.results[-1]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -51,34 +83,62 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
 
 @pytest.fixture(scope="session")
-def names(request: pytest.FixtureRequest) -> list[str]:
-    """The arms that run here."""
-    return list(ARMS if HAS_GPU else REHEARSED)
-
-
-@pytest.fixture(scope="session")
-def engines(names: list[str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Arm | EngineError]]:
+def engines(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[dict[str, EngineProcess | EngineError]]":
     """Engines by name; of those that did not start the error."""
     folder, target = tmp_path_factory.mktemp("engines"), str(model_path("target"))
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
-    begin = time.monotonic()
-    starting = {name: _start(ARMS[name], name, target, folder / str(i)) for i, name in enumerate(names)}
+    begin, names = time.monotonic(), list(ALL if HAS_GPU else REHEARSED)
+    starting = {name: _start(ALL[name], target, folder / str(i)) for i, name in enumerate(names)}
     with all_started(starting) as found:
         print(f"{len(found)} engines in {time.monotonic() - begin:.0f} s", flush=True)
         yield found
 
 
-def _start(arm: Setup, name: str, target: str, folder: Path) -> Arm:
+def _start(setup: Setup, target: str, folder: Path) -> EngineProcess:
     arguments: dict[str, Any] = {
         "model": target,
         "dtype": "float32",
         "max_model_len": 512,
         "max_num_seqs": 64,
         "seed": 0,
+        "disable_log_stats": False,
+        # Else a model may write blanks for as long as it may write.
+        "structured_outputs_config": {"backend": "xgrammar", "disable_any_whitespace": True},
     }
     if HAS_GPU:
-        arguments["kv_cache_memory_bytes"] = 1 << 30
-    if arm.speculation is not None:
-        arguments["speculative_config"] = arm.speculation
-    environment = arm_environment(target) | arm.environment
-    return Arm(name, arguments | arm.arguments, environment, folder)
+        arguments["kv_cache_memory_bytes"] = 1 << 29
+    if setup.config:
+        arguments["speculative_config"] = setup.config
+    else:
+        arguments |= RAW_LOGITS
+    hooks = {"hooks": "tests.engine.hooks", "check": setup.check, "equal_steps": False, "generic_pass": False}
+    hooks["random_lengths"] = setup.config in RANDOM_LENGTHS
+    environment = arm_environment(target) | {"PYTHONPATH": ENVIRONMENT["PYTHONPATH"]} | setup.environment
+    return EngineProcess(arguments | setup.arguments | hooks, folder, environment)
+
+
+@pytest.fixture
+def arm(request: pytest.FixtureRequest, engines: "dict[str, EngineProcess | EngineError]") -> Subject:
+    """The arm that a test is parametrized with."""
+    return _ready(request.param, engines)
+
+
+@pytest.fixture(scope="session")
+def baseline(engines: "dict[str, EngineProcess | EngineError]") -> Baseline:
+    """What all others are compared with."""
+    return run_baseline(_ready("none, V1", engines), None, SIZES, None, lambda what: None)
+
+
+@pytest.fixture(scope="session")
+def bfloat16(engines: "dict[str, EngineProcess | EngineError]") -> Subject:
+    """The engine without speculation in bfloat16."""
+    return _ready("none, bfloat16", engines)
+
+
+def _ready(name: str, engines: "dict[str, EngineProcess | EngineError]") -> Subject:
+    if name not in engines:
+        pytest.skip("needs a GPU")
+    engine = engines[name]
+    if isinstance(engine, EngineError):
+        pytest.fail(str(engine), pytrace=False)
+    return Subject(ALL[name], engine)

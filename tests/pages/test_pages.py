@@ -13,7 +13,7 @@ from tests.unit.loadtests.results import MIXED, origin
 from tests.unit.tools.bench.load.cases import results
 from tests.unit.tools.demo.cases import pairs
 from vllm_spec_tools.bench.load.report import report_of as bench_report
-from vllm_spec_tools.demo.pairs import PROMPTS
+from vllm_spec_tools.demo.answers import PROMPTS
 from vllm_spec_tools.demo.verdict import report_of as demo_report
 from vllm_spec_tools.report import Report, write
 from vllm_spec_tools.report.provenance import provenance

@@ -1,6 +1,7 @@
 """What an engine is started with."""
 
 import os
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 from vllm_spec_plugin.config import load_config
 from vllm_spec_plugin.models import model_path
 from vllm_spec_plugin.register.engine_args import MENDED_SAMPLER
+from vllm_spec_tools.fetching import SOURCES, fetch
 from vllm_spec_tools.serving import KV_SPACE, ServerError, runs_on_cpu, serving_environment
 
 
@@ -40,11 +42,16 @@ def plan_file(path: Path) -> ArmPlan:
 def model_source(option: str, given: str | None, bundled: str) -> str:
     """What an option says of a model: an absolute path of a folder, or a name on the hub.
 
+    A name of `fetching.SOURCES` is fetched.
+
     Raises:
         ServerError: it is a path with nothing there.
+        UserError: it cannot be fetched.
     """
     if given is None:
         return str(model_path(bundled))
+    if given in SOURCES and not Path(given).is_dir():
+        return str(fetch(given, say=lambda what: print(f"{given}: {what}", file=sys.stderr)))
     if Path(given).is_dir():
         return str(Path(given).absolute())
     if given.startswith(("/", "./", "../", "~")):

@@ -11,6 +11,7 @@ from vllm_spec_tools.cli.check import check
 from vllm_spec_tools.cli.convert import convert
 from vllm_spec_tools.cli.doctor import doctor
 from vllm_spec_tools.cli.errors import Commands
+from vllm_spec_tools.cli.fetch import fetch
 from vllm_spec_tools.cli.init import init
 from vllm_spec_tools.cli.loadtest import loadtest
 from vllm_spec_tools.cli.mock_server import mock_server
@@ -51,6 +52,7 @@ app.command("certify", context_settings={"allow_extra_args": True})(certify)
 app.command("check", context_settings={"ignore_unknown_options": True})(check)
 app.command("convert")(convert)
 app.command("doctor", context_settings={"ignore_unknown_options": True})(doctor)
+app.command("fetch")(fetch)
 app.command("init")(init)
 app.command("loadtest", context_settings={**_FORWARD, "help_option_names": []})(loadtest)
 app.command("mock-server")(mock_server)

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import io
+import json
 import os
 import re
 import sys
@@ -25,7 +26,8 @@ from vllm_spec_tools.certify.baseline import QUICK
 from vllm_spec_tools.cli.errors import fail, new_console
 from vllm_spec_tools.cli.init import example
 from vllm_spec_tools.cli.options import ReportFiles, grouped
-from vllm_spec_tools.demo.pairs import PROMPTS, Pair, Servers, ask_in_pairs, running
+from vllm_spec_tools.demo.answers import CHATS, PROMPTS
+from vllm_spec_tools.demo.pairs import Pair, Servers, ask_in_pairs, running
 from vllm_spec_tools.demo.verdict import report_of
 from vllm_spec_tools.demo.view import View, frame
 from vllm_spec_tools.demo.widen import widen
@@ -54,11 +56,14 @@ What to type next:
 def demo(
     config: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="A plugin.yaml. [default: the bundled draft model; with --model, n-grams]"),
+        typer.Option(metavar="FILE", help="A plugin.yaml. [default: the bundled draft model; with --model, suffix]"),
     ] = None,
     model: Annotated[
         str | None,
-        typer.Option(help="Folder or hub name of another target. [default: the bundled one, widened to 100M weights]"),
+        typer.Option(
+            help="Folder or hub name of another target, or smollm2, which is fetched. Chat models are asked as such. "
+            "[default: the bundled one, widened to 100M weights]"
+        ),
     ] = None,
     max_tokens: Annotated[int, typer.Option(min=1, help="Maximum output tokens per answer.")] = 96,
     rounds: Annotated[int, typer.Option(min=1, help="Pairs of answers per prompt.")] = 2,
@@ -83,17 +88,19 @@ def demo(
     if files.png is None and find_spec("matplotlib") is not None:
         files = dataclasses.replace(files, png=Path("vllm-spec-demo.png"))
     source = None if model is None else model_source("--model", model, "target")
-    prompts = PROMPTS[:3] if quick else PROMPTS
+    chat = source is not None and _has_chat_template(Path(source))
+    prompts = CHATS if chat else PROMPTS
+    prompts = prompts[:3] if quick else prompts
     with tempfile.TemporaryDirectory(prefix="vllm-spec-demo-") as name:
         folder = Path(name)
         if config is None:
             config = folder / "plugin.yaml"
-            config.write_text(example("draft_model" if source is None else "ngram"), encoding="utf-8")
+            config.write_text(example("draft_model" if source is None else "suffix"), encoding="utf-8")
         load_config(config)
         if source is None:
             source = _widened(folder / "target-100M")
         pairs = _measure(
-            source, config.absolute(), prompts, 1 if quick else rounds, max_tokens, timeout, quick, console
+            source, config.absolute(), prompts, chat, 1 if quick else rounds, max_tokens, timeout, quick, console
         )
         # The bundled target has the outputs of the widened one, and samples many times faster.
         certified = source if model is not None else str(model_path("target"))
@@ -119,6 +126,14 @@ def demo(
     console.print(f"\n{picture}\n\n{_NEXT}", markup=False, highlight=False, soft_wrap=True)
 
 
+def _has_chat_template(folder: Path) -> bool:
+    """Whether a model's folder has one; of hub names it is not known."""
+    config = folder / "tokenizer_config.json"
+    return (folder / "chat_template.jinja").is_file() or (
+        config.is_file() and "chat_template" in json.loads(config.read_text(encoding="utf-8"))
+    )
+
+
 def _widened(folder: Path) -> str:
     target = model_path("target")
     widen(target, folder, parameters=_PARAMETERS)
@@ -129,6 +144,7 @@ def _measure(
     target: str,
     config: Path,
     prompts: tuple[str, ...],
+    chat: bool,
     rounds: int,
     max_tokens: int,
     timeout: float,
@@ -151,7 +167,7 @@ def _measure(
             stack = contextlib.ExitStack()
             stack.enter_context(running(servers))
         with stack, View(console, prompts, rounds * len(prompts)) as view:
-            return ask_in_pairs(servers, prompts, rounds, max_tokens, NoiseGate(_NOISE_BUDGET_SECONDS), view.show)
+            return ask_in_pairs(servers, prompts, rounds, max_tokens, NoiseGate(_NOISE_BUDGET_SECONDS), view.show, chat)
     except (OpenAIError, httpx.HTTPError) as error:
         raise UserError(f"a server did not answer: {error}") from None
 

@@ -22,6 +22,8 @@ EXTRAS = {
     "matplotlib": "plot",
     "pandas": "report",
     "locust": "loadtest",
+    "gguf": "fetch",
+    "accelerate": "fetch",
 }
 
 

@@ -10,7 +10,8 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from vllm_spec_tools.demo.pairs import Answer, Pair
+from vllm_spec_tools.demo.answers import Answer
+from vllm_spec_tools.demo.pairs import Pair
 from vllm_spec_tools.report import Spread
 
 _LINES, _FRAMES_PER_SECOND = 16, 5

@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from vllm_spec_tools.demo.pairs import Answer, Pair, Piece
+from vllm_spec_tools.demo.answers import Answer, Piece
+from vllm_spec_tools.demo.pairs import Pair
 
 WORDS = [f"word{number}\n" for number in range(40)]
 

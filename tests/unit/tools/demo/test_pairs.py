@@ -7,7 +7,8 @@ import pytest
 
 from tests.mock_server import MockServer
 from vllm_spec_tools.bench.noise_gate import NoiseGate
-from vllm_spec_tools.demo.pairs import Servers, ask, ask_in_pairs, running
+from vllm_spec_tools.demo.answers import ask
+from vllm_spec_tools.demo.pairs import Servers, ask_in_pairs, running
 from vllm_spec_tools.mock_server.options import MockOptions
 
 
@@ -88,9 +89,9 @@ def test_each_prompt_is_asked_in_pairs_and_a_disturbed_pair_again() -> None:
 def test_one_server_is_asked_without_and_with_drafts(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[bool] = []
 
-    def note(*arguments: Any, drafts_off: bool) -> Any:
+    def note(*arguments: Any, chat: bool, drafts_off: bool) -> Any:
         asked.append(drafts_off)
-        return ask(*arguments)
+        return ask(*arguments, chat=chat)
 
     monkeypatch.setattr("vllm_spec_tools.demo.pairs.ask", note)
     events: list[str] = []
@@ -102,6 +103,15 @@ def test_one_server_is_asked_without_and_with_drafts(monkeypatch: pytest.MonkeyP
     assert events == ["start", "stop"]
     # Two warm-ups, then the pairs, whose order alternates.
     assert asked == [True, False, True, False, True, False, False, True]
+
+
+def test_a_chat_model_is_asked_as_a_user_does() -> None:
+    with running(servers := Servers(Served(1, 1, []), Served(1, 1, []))):  # type: ignore[arg-type]
+        machine = Machine()
+        gate = NoiseGate(0.0, busy=machine.busy, clock=machine.clock, sleep=machine.sleep)
+        (pair,) = ask_in_pairs(servers, ["Why?"], 1, 4, gate, lambda pair: None, chat=True)
+    assert pair.plain.tokens == pair.drafted.tokens == 4
+    assert pair.is_identical
 
 
 def test_both_servers_end_where_one_does_not_start() -> None:

