@@ -83,9 +83,7 @@ def shown_version() -> str:
     return f"{found} ({'CPU' if is_cpu_build(found) else 'GPU'} build)"
 
 
-def conflict(
-    async_scheduling: bool | None, *, is_api_server: bool, is_native: bool = False, from_text: bool = False
-) -> str:
+def conflict(async_scheduling: bool | None, *, is_api_server: bool, in_workers: bool, from_text: bool) -> str:
     """Returns what asks for a runner, scheduling or frontend that the plugin cannot have; empty if nothing does.
 
     vLLM itself raises an exception for the first two, and is silent about the last.
@@ -93,13 +91,13 @@ def conflict(
     Args:
         async_scheduling: value of `--async-scheduling`; None if it was not given.
         is_api_server: whether the engine is for vLLM's OpenAI server.
-        is_native: whether vLLM's own drafters draft, with any runner and scheduling.
-        from_text: whether all proposers draft from texts, which V2 verifies too.
+        in_workers: whether the plugin's proposers draft in the workers.
+        from_text: whether it drafts in the scheduler's process, from texts.
     """
     from vllm import envs
 
     version = installed_version()
-    if wants_v2() and not (is_native or from_text):
+    if wants_v2() and in_workers:
         allowed = f"allowed: unset it, draft with suffix, ngram or prediction only, {_OTHERWISE}"
         return f"VLLM_USE_V2_MODEL_RUNNER=1: {_ON_V1} (vLLM {version}); {allowed}"
     if wants_v2() and from_text:
@@ -107,8 +105,8 @@ def conflict(
 
         if not HAS_TRITON:
             return f"VLLM_USE_V2_MODEL_RUNNER=1: {_NO_TRITON} (vLLM {version}); allowed: unset it"
-    if async_scheduling and not is_native:
-        why = _FROM_TEXT if wants_v2() else _IN_STEP
+    if async_scheduling and (in_workers or from_text):
+        why = _FROM_TEXT if from_text else _IN_STEP
         return f"--async-scheduling: {why} (vLLM {version}); allowed: leave it out, {_OTHERWISE}"
     if is_api_server and envs.VLLM_USE_RUST_FRONTEND:
         return f"VLLM_USE_RUST_FRONTEND=1: {_PYTHON_ONLY} (vLLM {version}); allowed: unset it, {_OTHERWISE}"

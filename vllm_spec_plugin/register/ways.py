@@ -1,0 +1,74 @@
+"""Who drafts and who verifies under a configuration, and which of the plugin's classes vLLM gets for it."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from vllm_spec_plugin.compat.engine_choice import wants_v2
+from vllm_spec_plugin.register import frontend
+
+if TYPE_CHECKING:
+    from vllm_spec_plugin.config import PluginConfig
+
+_SCHEDULING = "vllm_spec_plugin.scheduling"
+_TEXT_WORKERS = {
+    "cpu": "vllm_spec_plugin.forward.cpu.TextCPUWorker",
+    "cuda": "vllm_spec_plugin.forward.cuda.TextCUDAWorker",
+}
+
+
+@dataclass(frozen=True)
+class Way:
+    """A way of drafting.
+
+    Attributes:
+        schedulers: classes for synchronous and asynchronous scheduling; the last is None where there is no such.
+        workers: class by platform; empty is vLLM's own.
+        from_text: whether the scheduler's process drafts.
+        vllm_verifies: whether vLLM's sampler verifies; else the plugin's does, on the V1 runner.
+    """
+
+    schedulers: tuple[str, str | None]
+    workers: dict[str, str]
+    from_text: bool
+    vllm_verifies: bool
+
+
+IN_WORKERS = Way(
+    (f"{_SCHEDULING}.scheduler.SpecScheduler", None),
+    {
+        "cpu": "vllm_spec_plugin.forward.cpu.SpecCPUWorker",
+        "cuda": "vllm_spec_plugin.forward.cuda.SpecCUDAWorker",
+    },
+    from_text=False,
+    vllm_verifies=False,
+)
+# vLLM's drafters.
+NATIVE = Way(
+    (f"{_SCHEDULING}.native.NativeScheduler", f"{_SCHEDULING}.native.NativeAsyncScheduler"),
+    {},
+    from_text=False,
+    vllm_verifies=True,
+)
+# Texts, and one of vLLM's drafters where these have nothing.
+MIXED = Way((f"{_SCHEDULING}.mixed.MixedScheduler", None), _TEXT_WORKERS, from_text=True, vllm_verifies=True)
+# Texts alone, on the V2 runner.
+TEXT = Way((f"{_SCHEDULING}.text.TextScheduler", None), _TEXT_WORKERS, from_text=True, vllm_verifies=True)
+
+
+def way_of(config: "PluginConfig") -> Way:
+    """Returns the way of a configuration, in this environment."""
+    if config.is_native:
+        return MIXED if len(config.proposers) > 1 else NATIVE
+    return TEXT if wants_v2() and config.drafts_from_text else IN_WORKERS
+
+
+def speculative_config(config: "PluginConfig", way: Way) -> dict[str, Any]:
+    """vLLM's `speculative_config`."""
+    tokens = config.draft_length.tokens
+    if config.native is not None:
+        return {**config.native.config, "num_speculative_tokens": tokens}
+    if way is TEXT:
+        # vLLM's n-gram drafter, which needs no model, stands where `compat.v2` lets none draft.
+        settings = {"method": "ngram_gpu", "prompt_lookup_min": 1, "prompt_lookup_max": 1}
+        return {**settings, "num_speculative_tokens": tokens}
+    return {"method": "custom_class", "model": frontend.PROPOSER, "num_speculative_tokens": tokens}
