@@ -1,0 +1,208 @@
+"""Tool calls, reasoning and streams are what they are without drafts, also where a draft spans their boundaries.
+
+With `stream_granularity: token` every chunk is the same, otherwise what the chunks come to. Drafts are an earlier
+answer to the same request.
+"""
+
+import json
+import re
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import openai
+import pytest
+
+from tests.e2e.conftest import OPTIONS, connect, served_model
+from tests.e2e.test_stream import sizes_of, stream, text_of
+from tests.engine import reasoning
+from vllm_spec_plugin.models import model_path
+from vllm_spec_tools.serving import Server
+
+pytestmark = pytest.mark.e2e
+
+CONFIG = """
+proposer: {{method: cascade, proposers: [{{method: prediction}}, {{method: suffix, shared: true}}]}}
+draft_length: {{policy: fixed, tokens: 8}}
+stream_granularity: {}
+"""
+PARSERS = (
+    *("--reasoning-parser-plugin", reasoning.__file__, "--reasoning-parser", "are"),
+    *("--enable-auto-tool-choice", "--tool-call-parser", "hermes"),
+)
+OFF = {"vllm_xargs": {"spec": "off"}}
+QUESTION = "def walk(node):\n    for child in node.children:\n"
+PARAMETERS = {"type": "object", "properties": {"city": {"type": "string"}, "days": {"type": "integer"}}}
+TOOLS: list[Any] = [{"type": "function", "function": {"name": "get_weather", "parameters": PARAMETERS}}]
+CITIES = ({"city": "Oslo", "days": 3}, {"city": "Turin", "days": 5})
+CALLS = "\n".join(
+    f"<tool_call>\n{json.dumps({'name': 'get_weather', 'arguments': city})}\n</tool_call>" for city in CITIES
+)
+# The bundled target writes Python: it is made to write these calls, after the end of reasoning.
+FORCED = re.escape(CALLS).replace("\\ ", " ")
+REASONING_END = 374
+
+
+@pytest.fixture(scope="module", params=["token", "free"])
+def granularity(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def server(granularity: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    path = tmp_path_factory.mktemp("parsers") / "plugin.yaml"
+    path.write_text(CONFIG.format(granularity))
+    with Server(model_path("target"), str(path), extra_args=(*OPTIONS, *PARSERS)) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def client(server: Server) -> openai.OpenAI:
+    return connect(server)
+
+
+@pytest.fixture(scope="module")
+def model(client: openai.OpenAI) -> str:
+    return served_model(client)
+
+
+def accepted(server: Server) -> float:
+    return server.metrics()["vllm:spec_decode_num_accepted_tokens_total"]
+
+
+def test_each_chunk_has_one_token_while_drafts_are_accepted(
+    server: Server, granularity: str, client: openai.OpenAI, model: str
+) -> None:
+    without = text_of(stream(client, model, extra_body={"ignore_eos": True} | OFF))
+    before = accepted(server)
+    chunks = stream(client, model)
+    assert (set(sizes_of(chunks)) == {1}) == (granularity == "token")
+    assert accepted(server) - before > 8
+    assert text_of(chunks) == without
+
+
+def asked(client: openai.OpenAI, model: str, text: str, stream: bool = True, **options: Any) -> Any:
+    forced = {"structured_outputs": {"regex": FORCED}, "logit_bias": {REASONING_END: 100}}
+    body = forced if "tools" in options else {"ignore_eos": True}
+    return client.chat.completions.create(
+        model=model,
+        messages=[{"role": "user", "content": text}],
+        stream=stream,
+        extra_body=body | options.pop("extra_body", {}),
+        **{"max_tokens": 64, "temperature": 0} | options,
+    )
+
+
+def parts(chunks: Any) -> list[tuple[str, str, tuple[Any, ...], str | None]]:
+    """Reasoning, content, calls and finish reason of each chunk."""
+    found = []
+    for choice in (choice for chunk in chunks for choice in chunk.choices):
+        delta = choice.delta
+        calls = tuple((call.index, call.function.name, call.function.arguments) for call in delta.tool_calls or ())
+        reasoned = (delta.model_extra or {}).get("reasoning") or ""
+        found.append((reasoned, delta.content or "", calls, choice.finish_reason))
+    return found
+
+
+def whole(chunks: list[tuple[str, str, tuple[Any, ...], str | None]]) -> Any:
+    """What the chunks come to."""
+    calls: dict[int, list[str]] = {}
+    for index, name, arguments in (call for chunk in chunks for call in chunk[2]):
+        known = calls.setdefault(index, ["", ""])
+        known[0], known[1] = known[0] + (name or ""), known[1] + (arguments or "")
+    return "".join(c[0] for c in chunks), "".join(c[1] for c in chunks), calls, chunks[-1][3]
+
+
+def test_a_reasoning_parser_sees_the_same(server: Server, granularity: str, client: openai.OpenAI, model: str) -> None:
+    without = parts(asked(client, model, QUESTION, extra_body=OFF))
+    assert all(whole(without)[:2])
+    before = accepted(server)
+    found = parts(asked(client, model, QUESTION))
+    assert whole(found) == whole(without)
+    assert found == without or granularity == "free"
+    assert accepted(server) - before > 24
+
+
+def test_tool_calls_are_streamed_the_same(server: Server, granularity: str, client: openai.OpenAI, model: str) -> None:
+    """Two calls, whose drafts span the ends of reasoning and of calls."""
+    options = {"tools": TOOLS, "max_tokens": 250}
+    without = parts(asked(client, model, "Weather?", extra_body=OFF, **options))
+    _, _, calls, reason = whole(without)
+    assert [(name, json.loads(arguments)) for name, arguments in calls.values()] == [
+        ("get_weather", city) for city in CITIES
+    ]
+    assert reason == "tool_calls"
+    before = accepted(server)
+    found = parts(asked(client, model, "Weather?", **options))
+    assert whole(found) == whole(without)
+    assert found == without or granularity == "free"
+    assert accepted(server) - before > 100
+
+
+def test_tool_calls_in_one_piece_are_the_same(server: Server, client: openai.OpenAI, model: str) -> None:
+    def calls(**body: Any) -> Any:
+        answer = asked(client, model, "Rain?", False, tools=TOOLS, max_tokens=250, extra_body=body)
+        (choice,) = answer.choices
+        said = [(call.function.name, call.function.arguments) for call in choice.message.tool_calls]
+        return said, choice.message.content, choice.finish_reason, answer.usage.completion_tokens
+
+    without = calls(**OFF)
+    assert len(without[0]) == 2
+    before = accepted(server)
+    assert calls() == without
+    assert accepted(server) - before > 100
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"max_tokens": 11},
+        {"stop": ["child"]},
+        {"n": 2, "max_tokens": 24, "temperature": 1.0, "seed": 3},
+        {"logprobs": True, "top_logprobs": 3, "max_tokens": 24},
+        {"stream_options": {"include_usage": True}},
+    ],
+    ids=["max_tokens", "stop", "n", "logprobs", "usage"],
+)
+def test_what_ends_or_is_counted_inside_a_draft_is_the_same(
+    options: dict[str, Any], server: Server, client: openai.OpenAI, model: str
+) -> None:
+    def said(**body: Any) -> Any:
+        is_stream = "stream_options" in options
+        answer = asked(client, model, QUESTION, is_stream, **options, extra_body=body)
+        answers = list(answer) if is_stream else [answer]
+        usage = answers[-1].usage
+        if is_stream:
+            return whole(parts(answers)), usage.prompt_tokens, usage.completion_tokens
+        choices = [(c.message.content, c.finish_reason, c.stop_reason, logprobs(c)) for c in answer.choices]
+        return choices, usage.prompt_tokens, usage.completion_tokens
+
+    def logprobs(choice: Any) -> list[Any]:
+        return [(token.token, round(token.logprob, 3)) for token in choice.logprobs.content] if choice.logprobs else []
+
+    without = said(**OFF)
+    before = accepted(server)
+    assert said() == without
+    # The last step's counts come after its tokens.
+    deadline = time.monotonic() + 10
+    while accepted(server) == before:
+        assert time.monotonic() < deadline
+
+
+def test_responses_are_streamed_the_same(server: Server, granularity: str, client: openai.OpenAI, model: str) -> None:
+    def events(**body: Any) -> list[tuple[str, str]]:
+        found = client.responses.create(
+            model=model, input=QUESTION, stream=True, max_output_tokens=64, temperature=0, extra_body=body
+        )
+        return [(event.type, getattr(event, "delta", "") or getattr(event, "text", "")) for event in found]
+
+    def joined(events: list[tuple[str, str]]) -> dict[str, str]:
+        return {kind: "".join(text for other, text in events if other == kind) for kind, _ in events}
+
+    without = events(**OFF)
+    assert without[-1][0] == "response.completed"
+    before = accepted(server)
+    found = events()
+    assert joined(found) == joined(without)
+    assert found == without or granularity == "free"
+    assert accepted(server) - before > 24
