@@ -14,9 +14,9 @@ from vllm_spec_plugin.compat import engine_args as vllm_args
 from vllm_spec_plugin.compat.engine_choice import conflict, engine_of
 from vllm_spec_plugin.config.settings import KEY, config_in, settings_for
 from vllm_spec_plugin.register import frontend
+from vllm_spec_plugin.register.modes import IN_WORKERS, TEXT, mode_of, speculative_config
 from vllm_spec_plugin.register.plugin import reason_off
 from vllm_spec_plugin.register.version import check_vllm
-from vllm_spec_plugin.register.ways import IN_WORKERS, TEXT, speculative_config, way_of
 from vllm_spec_plugin.schema.errors import ConfigError, show, show_reason, show_source
 
 if TYPE_CHECKING:
@@ -135,20 +135,20 @@ def _configure(engine_args: Any, create: Callable[[], Any], is_api_server: bool 
         check_served(config, plugin, source)
         if plugin.is_native:
             _mend_sampler(config)
-    way = way_of(plugin)
-    if way.schedulers[1] is not None:
+    mode = mode_of(plugin)
+    if mode.schedulers[1] is not None:
         # vLLM has chosen only now.
-        config.scheduler_config.scheduler_cls = way.schedulers[bool(config.scheduler_config.async_scheduling)]
+        config.scheduler_config.scheduler_cls = mode.schedulers[bool(config.scheduler_config.async_scheduling)]
     frontend.patch()
-    frontend.attach(config.speculative_config, plugin, vllm_verifies=way.vllm_verifies)
-    engine = engine_of(config, from_text=way.from_text)
+    frontend.attach(config.speculative_config, plugin, vllm_verifies=mode.vllm_verifies)
+    engine = engine_of(config, from_text=mode.from_text)
     _log_once(logging.INFO, f"vllm_spec_plugin {plugin.summary['version']} serves with {engine}")
     return config
 
 
 def _check_conflict(settings: dict[str, Any], async_scheduling: bool | None, *, is_api_server: bool) -> None:
-    way = way_of(config_in(settings))
-    kind = {"in_workers": way is IN_WORKERS, "from_text": way.from_text}
+    mode = mode_of(config_in(settings))
+    kind = {"in_workers": mode is IN_WORKERS, "from_text": mode.from_text}
     if reason := conflict(async_scheduling, is_api_server=is_api_server, **kind):
         raise ConfigError(reason)
 
@@ -214,8 +214,8 @@ def translate(engine_args: Any, given: dict[str, Any]) -> "PluginConfig":
     if platform is None:
         raise ConfigError("vllm_spec_plugin does not support this platform; allowed: CPU, CUDA")
     config = config_in(given)
-    way = way_of(config)
-    own = {"scheduler_cls": None} | ({"worker_cls": "auto"} if way.workers else {})
+    mode = mode_of(config)
+    own = {"scheduler_cls": None} | ({"worker_cls": "auto"} if mode.workers else {})
     for name, default in own.items():
         if getattr(engine_args, name, default) not in (default, None):
             raise ConfigError(
@@ -224,14 +224,14 @@ def translate(engine_args: Any, given: dict[str, Any]) -> "PluginConfig":
     config.check_proposers(_target(engine_args), given[KEY]["source"])
     additional = engine_args.additional_config
     engine_args.additional_config = {**(additional or {}), KEY: given[KEY]}
-    if way is TEXT:
+    if mode is TEXT:
         _verified_by_vllm(config, given[KEY]["source"])
-    engine_args.speculative_config = speculative_config(config, way)
-    if way.workers:
-        engine_args.worker_cls = way.workers[platform]
-    if way.schedulers[1] is None:
-        engine_args.scheduler_cls = way.schedulers[0]
-    if way.from_text:
+    engine_args.speculative_config = speculative_config(config, mode)
+    if mode.workers:
+        engine_args.worker_cls = mode.workers[platform]
+    if mode.schedulers[1] is None:
+        engine_args.scheduler_cls = mode.schedulers[0]
+    if mode.from_text:
         engine_args.async_scheduling = False
     if config.verification.lenience < 1:
         logger.warning(

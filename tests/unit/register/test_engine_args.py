@@ -19,7 +19,7 @@ from vllm_spec_plugin.compat.patching import wrap
 from vllm_spec_plugin.config.settings import KEY
 from vllm_spec_plugin.models import model_path
 from vllm_spec_plugin.register import engine_args, plugin
-from vllm_spec_plugin.register.ways import IN_WORKERS
+from vllm_spec_plugin.register.modes import IN_WORKERS
 from vllm_spec_plugin.schema.errors import ConfigError
 
 EngineArgs = pytest.importorskip("vllm.engine.arg_utils").EngineArgs

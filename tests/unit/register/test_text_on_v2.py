@@ -8,7 +8,7 @@ import pytest
 import vllm_spec_plugin
 from vllm_spec_plugin.models import model_path
 from vllm_spec_plugin.register import engine_args
-from vllm_spec_plugin.register.ways import TEXT
+from vllm_spec_plugin.register.modes import TEXT
 from vllm_spec_plugin.schema.errors import ConfigError
 
 EngineArgs = pytest.importorskip("vllm.engine.arg_utils").EngineArgs

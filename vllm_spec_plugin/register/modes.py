@@ -17,8 +17,8 @@ _TEXT_WORKERS = {
 
 
 @dataclass(frozen=True)
-class Way:
-    """A way of drafting.
+class DraftingMode:
+    """Where drafts are made and who verifies them.
 
     Attributes:
         schedulers: classes for synchronous and asynchronous scheduling; the last is None where there is no such.
@@ -33,7 +33,7 @@ class Way:
     vllm_verifies: bool
 
 
-IN_WORKERS = Way(
+IN_WORKERS = DraftingMode(
     (f"{_SCHEDULING}.scheduler.SpecScheduler", None),
     {
         "cpu": "vllm_spec_plugin.forward.cpu.SpecCPUWorker",
@@ -43,31 +43,31 @@ IN_WORKERS = Way(
     vllm_verifies=False,
 )
 # vLLM's drafters.
-NATIVE = Way(
+NATIVE = DraftingMode(
     (f"{_SCHEDULING}.native.NativeScheduler", f"{_SCHEDULING}.native.NativeAsyncScheduler"),
     {},
     from_text=False,
     vllm_verifies=True,
 )
 # Texts, and one of vLLM's drafters where these have nothing.
-MIXED = Way((f"{_SCHEDULING}.mixed.MixedScheduler", None), _TEXT_WORKERS, from_text=True, vllm_verifies=True)
+MIXED = DraftingMode((f"{_SCHEDULING}.mixed.MixedScheduler", None), _TEXT_WORKERS, from_text=True, vllm_verifies=True)
 # Texts alone, on the V2 runner.
-TEXT = Way((f"{_SCHEDULING}.text.TextScheduler", None), _TEXT_WORKERS, from_text=True, vllm_verifies=True)
+TEXT = DraftingMode((f"{_SCHEDULING}.text.TextScheduler", None), _TEXT_WORKERS, from_text=True, vllm_verifies=True)
 
 
-def way_of(config: "PluginConfig") -> Way:
-    """Returns the way of a configuration, in this environment."""
+def mode_of(config: "PluginConfig") -> DraftingMode:
+    """Returns the mode of a configuration; the environment chooses the runner of texts."""
     if config.is_native:
         return MIXED if len(config.proposers) > 1 else NATIVE
     return TEXT if wants_v2() and config.drafts_from_text else IN_WORKERS
 
 
-def speculative_config(config: "PluginConfig", way: Way) -> dict[str, Any]:
+def speculative_config(config: "PluginConfig", mode: DraftingMode) -> dict[str, Any]:
     """vLLM's `speculative_config`."""
     tokens = config.draft_length.tokens
     if config.native is not None:
         return {**config.native.config, "num_speculative_tokens": tokens}
-    if way is TEXT:
+    if mode is TEXT:
         # vLLM's n-gram drafter, which needs no model, stands where `compat.v2` lets none draft.
         settings = {"method": "ngram_gpu", "prompt_lookup_min": 1, "prompt_lookup_max": 1}
         return {**settings, "num_speculative_tokens": tokens}
