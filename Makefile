@@ -144,7 +144,7 @@ docs: ## Write the documentation site to build/site
 	@echo "==> build/site/index.html"
 
 loadtest: setup ## Put a served engine under load and among faults, and check it (about 10 minutes)
-	$(VENV)/bin/python -m loadtests.acceptance --out loadtest-results
+	$(VENV)/bin/python -m tests.acceptance --out loadtest-results
 
 lint: setup ## Check style, formatting, types and layers
 	$(VENV)/bin/ruff check .

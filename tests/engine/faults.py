@@ -8,7 +8,7 @@ from unittest import mock
 
 import torch
 
-from loadtests.acceptance.chaos.faulty_proposer import FAULTS
+from tests.acceptance.chaos.faulty_proposer import FAULTS
 from vllm_spec_plugin.proposers.base import Draft, Proposer, RequestView
 
 _active: list[str] = []

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from loadtests.acceptance.chaos.faulty_proposer import FAULTS
+from tests.acceptance.chaos.faulty_proposer import FAULTS
 from vllm_spec_plugin.proposers.base import Draft, Proposer, RequestView
 
 

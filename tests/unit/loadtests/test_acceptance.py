@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from loadtests.acceptance.compare import Run, latency_check, run_of, run_ours, sharegpt
-from loadtests.acceptance.load import load_checks
-from loadtests.acceptance.verdicts import Verdict, report_of
+from tests.acceptance.compare import Run, latency_check, run_of, run_ours, sharegpt
+from tests.acceptance.load import load_checks
+from tests.acceptance.verdicts import Verdict, report_of
 from tests.mock_server import MockServer
 from vllm_spec_tools.mock_server.options import MockOptions
 from vllm_spec_tools.report.provenance import provenance
@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[3]
 
 
 def run(*options: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "loadtests.acceptance", *options]
+    command = [sys.executable, "-m", "tests.acceptance", *options]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
 
 

@@ -4,7 +4,8 @@ import time
 
 import pytest
 
-from loadtests.acceptance.chaos.crowd import (
+from loadtests.stream.client import COMPLETIONS
+from tests.acceptance.chaos.crowd import (
     NUM_TOKENS,
     Answer,
     BadRequest,
@@ -13,7 +14,7 @@ from loadtests.acceptance.chaos.crowd import (
     Tokens,
     bad_requests,
 )
-from loadtests.acceptance.chaos.run import (
+from tests.acceptance.chaos.run import (
     agreement_check,
     faults_check,
     freeze_check,
@@ -21,7 +22,6 @@ from loadtests.acceptance.chaos.run import (
     refusal_check,
     survivors_check,
 )
-from loadtests.stream.client import COMPLETIONS
 from tests.mock_server import MockServer
 from vllm_spec_plugin.metrics.counters import PROPOSER_ERRORS, RANKS_DIFFER, WRONG_TREE
 from vllm_spec_tools.mock_server.options import MockOptions

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from loadtests.acceptance.chaos import faulty_proposer
-from loadtests.acceptance.chaos.faulty_proposer import (
+from tests.acceptance.chaos import faulty_proposer
+from tests.acceptance.chaos.faulty_proposer import (
     FAULTS,
     RandomlyFaultyProposer,
     drawn_fault,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from loadtests.acceptance.served import Ending, WatchedServer, bad_lines, ending_check, log_check
+from tests.acceptance.served import Ending, WatchedServer, bad_lines, ending_check, log_check
 
 SOUND = Ending(exit_status=0, seconds=2.0, processes=3, left=(), ports=(8000,), open_ports=())
 # Its child ends with it, or not.

@@ -1,4 +1,4 @@
-"""`python -m loadtests.acceptance`: proves how the served engine behaves under load and among faults."""
+"""`python -m tests.acceptance`: proves how the served engine behaves under load and among faults."""
 
 import contextlib
 import os
@@ -15,10 +15,10 @@ import httpx
 import typer
 from rich.console import Console
 
-from loadtests.acceptance.compare import run_compare
-from loadtests.acceptance.load import run_profile
-from loadtests.acceptance.served import WatchedServer, ending_check, log_check
-from loadtests.acceptance.verdicts import Settings, Verdict, report_of
+from tests.acceptance.compare import run_compare
+from tests.acceptance.load import run_profile
+from tests.acceptance.served import WatchedServer, ending_check, log_check
+from tests.acceptance.verdicts import Settings, Verdict, report_of
 from vllm_spec_plugin.config import load_config
 from vllm_spec_plugin.models import model_path
 from vllm_spec_plugin.schema.errors import ConfigError, UserError
@@ -80,7 +80,7 @@ def _served(chosen: Collection[Part], settings: Settings) -> Iterator[Verdict]:
 
 def _chaos(settings: Settings) -> Iterator[Verdict]:
     # Faults of proposers are tensors, and torch takes seconds to import.
-    from loadtests.acceptance.chaos.run import run_chaos
+    from tests.acceptance.chaos.run import run_chaos
 
     return run_chaos(settings)
 
@@ -154,7 +154,7 @@ def main(
             console.print(f"{verdict.outcome}  {verdict}", soft_wrap=True, highlight=False, markup=False)
     console.print()
     models = {} if host else {"target": str(model_path("target")), "config": str(config)}
-    origin = provenance(sys.argv[1:], 0, (), models, "python -m loadtests.acceptance", ("locust",))
+    origin = provenance(sys.argv[1:], 0, (), models, "python -m tests.acceptance", ("locust",))
     report = report_of(verdicts, time.monotonic() - start, origin)
     write(report, terminal=console, json=out / "summary.json", html=out / "summary.html")
     console.print(f"Reports and logs: {out}", soft_wrap=True, highlight=False, markup=False)

@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from loadtests.acceptance.verdicts import Settings, Verdict
 from loadtests.locust_process import last_line, run_locust
 from loadtests.report.numbers import count
+from tests.acceptance.verdicts import Settings, Verdict
 
 # Users finish their requests, so that the counts can be compared to the last token.
 _STOP_SECONDS = 120.0

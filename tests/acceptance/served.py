@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import psutil
 
-from loadtests.acceptance.verdicts import Verdict
+from tests.acceptance.verdicts import Verdict
 from vllm_spec_tools.serving import HOST, Server, ServerError
 
 _GRACE = 30.0

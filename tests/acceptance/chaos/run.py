@@ -7,11 +7,6 @@ from pathlib import Path
 
 import yaml
 
-from loadtests.acceptance.chaos.crowd import NUM_TOKENS, Answer, Crowd, Expected, PlainServer, Tokens, bad_requests
-from loadtests.acceptance.chaos.faulty_proposer import faulty_environment
-from loadtests.acceptance.load import idle_check
-from loadtests.acceptance.served import WatchedServer, ending_check, log_check
-from loadtests.acceptance.verdicts import Settings, Verdict, texts
 from loadtests.server import (
     ACCEPTED_TOKENS,
     KV_USAGE,
@@ -21,6 +16,11 @@ from loadtests.server import (
     WAITING,
     ServerUnderTest,
 )
+from tests.acceptance.chaos.crowd import NUM_TOKENS, Answer, Crowd, Expected, PlainServer, Tokens, bad_requests
+from tests.acceptance.chaos.faulty_proposer import faulty_environment
+from tests.acceptance.load import idle_check
+from tests.acceptance.served import WatchedServer, ending_check, log_check
+from tests.acceptance.verdicts import Settings, Verdict, texts
 from vllm_spec_plugin.config import load_config
 from vllm_spec_plugin.metrics.counters import PROPOSER_ERRORS as REASONS
 from vllm_spec_plugin.metrics.counters import RANKS_DIFFER, WRONG_TREE

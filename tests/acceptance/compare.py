@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from loadtests.acceptance.verdicts import Settings, Verdict, texts
 from loadtests.locust_process import child, last_line, run_locust
 from loadtests.server import ServerUnderTest
+from tests.acceptance.verdicts import Settings, Verdict, texts
 from vllm_spec_tools.serving import ServerError, serving_environment
 
 _PART = "compare"
