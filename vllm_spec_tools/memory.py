@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vllm_spec_plugin.proposers.model_source import ModelSource, UnreadableError, read_facts
+from vllm_spec_plugin.proposers.model_files import UnreadableError
+from vllm_spec_plugin.proposers.model_source import ModelSource, read_facts
 from vllm_spec_plugin.schema.errors import UserError
 
 # vLLM's default share of a GPU's memory, and the share of all engines that run side by side.

@@ -6,16 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from vllm_spec_plugin.proposers.model_files import UnreadableError
 from vllm_spec_plugin.schema.errors import ConfigError, show_reason, show_source, show_text
 
 ALLOWED = "a model's folder (relative to this file or to the working directory) or its name on the Hugging Face hub"
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/\w[\w.-]*)?", re.ASCII)
 # Rope types by whose factor vLLM multiplies the context; others include it in max_position_embeddings.
 _STRETCHING = ("linear", "dynamic")
-
-
-class UnreadableError(ValueError):
-    """A config or tokenizer cannot be read; str() is the reason, one line."""
 
 
 def refusal(where: str, text: str) -> ConfigError:

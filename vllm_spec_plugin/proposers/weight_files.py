@@ -1,13 +1,11 @@
 """Checks a model's weight files by their headers, without reading weights."""
 
-import json
-from collections.abc import Iterator
 from pathlib import Path
 
-from vllm_spec_plugin.proposers.model_source import ModelSource, UnreadableError, read_facts
-from vllm_spec_plugin.schema.errors import show_file, show_reason, show_text
+from vllm_spec_plugin.proposers.model_files import UnreadableError, indexed_files, tensor_shapes
+from vllm_spec_plugin.proposers.model_source import ModelSource, read_facts
+from vllm_spec_plugin.schema.errors import show_file, show_text
 
-INDEX = "model.safetensors.index.json"
 # vLLM's values of --load-format that read safetensors.
 LOAD_FORMATS = ("auto", "hf", "safetensors", "fastsafetensors", "runai_streamer")
 _AGAIN = "download or save the model again"
@@ -42,10 +40,11 @@ def check_weights(source: ModelSource, load_format: str) -> str:
         vocab_size = read_facts(source).vocab_size
     except UnreadableError:  # vLLM serves models that transformers does not know
         vocab_size = None
-    for path, names in _files(folder):
-        shapes = _shapes(path)
+    files = indexed_files(folder, _AGAIN) or {path: set() for path in sorted(folder.glob("*.safetensors"))}
+    for path, names in files.items():
+        shapes = tensor_shapes(path, _AGAIN)
         if missing := sorted(names - shapes.keys()):
-            raise UnreadableError(f"{show_file(path)} lacks the tensor '{show_text(missing[0])}'; {_AGAIN}")
+            raise UnreadableError(f"{show_file(path)}: lacks the tensor '{show_text(missing[0])}'; {_AGAIN}")
         for name, shape in shapes.items():
             # Other tensors' shapes depend on architecture and quantization.
             if name.endswith(".embed_tokens.weight") and vocab_size is not None and shape[0] != vocab_size:
@@ -64,27 +63,3 @@ def _cached(source: ModelSource) -> Path | None:
         return Path(snapshot_download(source.model, revision=source.revision, local_files_only=True))
     except Exception:  # not downloaded, or no name that the hub takes
         return None
-
-
-def _files(folder: Path) -> Iterator[tuple[Path, set[str]]]:
-    """The files that vLLM reads, and the tensors that the index says they have."""
-    if not (folder / INDEX).is_file():
-        yield from ((path, set()) for path in sorted(folder.glob("*.safetensors")))
-        return
-    try:
-        index = json.loads((folder / INDEX).read_text(encoding="utf-8"))["weight_map"]
-        named = {name: folder / str(file) for name, file in index.items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UnreadableError(f"{show_file(folder / INDEX)} cannot be read: {show_reason(error)}; {_AGAIN}") from None
-    for path in sorted(set(named.values())):
-        yield path, {name for name, file in named.items() if file == path}
-
-
-def _shapes(path: Path) -> dict[str, tuple[int, ...]]:
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(path, "numpy") as file:
-            return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
-    except (OSError, SafetensorError) as error:
-        raise UnreadableError(f"{show_file(path)} cannot be read: {show_reason(error)}; {_AGAIN}") from None

@@ -137,7 +137,8 @@ def check_target(arguments: Any) -> list[str]:
     Raises:
         ConfigError: a file is missing or damaged, or there are too few cores.
     """
-    from vllm_spec_plugin.proposers.model_source import ModelSource, UnreadableError
+    from vllm_spec_plugin.proposers.model_files import UnreadableError
+    from vllm_spec_plugin.proposers.model_source import ModelSource
     from vllm_spec_plugin.proposers.weight_files import check_weights
     from vllm_spec_plugin.schema.errors import ConfigError
     from vllm_spec_tools import serve_options
@@ -164,7 +165,8 @@ def check_file(checked: Checked, arguments: Any) -> None:
         checked.unchecked = ["the model, its weights and the server's options (give --model)"]
         return
     from vllm_spec_plugin.config.settings import settings_of
-    from vllm_spec_plugin.proposers.model_source import ModelSource, UnreadableError
+    from vllm_spec_plugin.proposers.model_files import UnreadableError
+    from vllm_spec_plugin.proposers.model_source import ModelSource
     from vllm_spec_plugin.proposers.weight_files import check_weights
     from vllm_spec_plugin.support.refusals import features_of
     from vllm_spec_tools.serve_options import check_server

@@ -10,13 +10,13 @@ import torch
 from rich.console import Console
 
 from vllm_spec_plugin.proposers.medusa.checkpoint import (
-    MedusaCheckpointError,
     load_heads,
     read_heads_config,
     save_heads,
 )
 from vllm_spec_plugin.proposers.medusa.heads import MedusaHeads
 from vllm_spec_plugin.proposers.medusa.tensor_file import OUR_FILE
+from vllm_spec_plugin.proposers.model_files import UnreadableError
 from vllm_spec_plugin.schema.errors import UserError
 from vllm_spec_tools.report import Files, Report
 from vllm_spec_tools.training.backbone import Backbone, load_backbone
@@ -74,7 +74,7 @@ def _settle(options: Options) -> Options:
         return replace(options, heads=options.heads or HEADS)
     try:
         config = read_heads_config(options.start)
-    except MedusaCheckpointError as error:
+    except UnreadableError as error:
         raise UserError(f"--from: {error}") from None
     if (options.heads or 0) > config.num_heads:
         raise UserError(
@@ -97,7 +97,7 @@ class _MedusaCourse(Course[MedusaHeads]):
             return first_heads(self._backbone, options.num_heads, options.layers)
         try:
             return self._loaded(options.start, options.num_heads).requires_grad_(True)
-        except MedusaCheckpointError as error:
+        except UnreadableError as error:
             raise UserError(f"--from: {error}") from None
 
     def teacher(self, heads: MedusaHeads) -> Callable[[Batch, float], torch.Tensor]:

@@ -305,7 +305,7 @@ def test_weight_files_are_read_and_what_is_not_checked_is_said(tmp_path: Path) -
     weights.write_bytes(weights.read_bytes()[:-1])
     result = run("check", path, "--model", tmp_path / "target", "--dtype", "float32")
     assert result.exit_code == 2
-    assert f"--model: '{weights}' cannot be read" in result.stderr
+    assert f"--model: '{weights}': cannot be read" in result.stderr
 
 
 def test_more_ranks_than_cores_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

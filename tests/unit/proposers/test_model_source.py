@@ -7,7 +7,8 @@ import pytest
 from transformers import Qwen2Config
 
 from tests.unit.proposers.draft_model.folders import VOCAB_SIZE, copy_model, edit
-from vllm_spec_plugin.proposers.model_source import ModelSource, UnreadableError, check_name, read_facts, read_tokens
+from vllm_spec_plugin.proposers.model_files import UnreadableError
+from vllm_spec_plugin.proposers.model_source import ModelSource, check_name, read_facts, read_tokens
 from vllm_spec_plugin.schema.errors import ConfigError
 
 

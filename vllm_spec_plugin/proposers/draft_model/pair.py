@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 
 from vllm_spec_plugin.proposers.draft_model.vocabulary import compare
+from vllm_spec_plugin.proposers.model_files import UnreadableError
 from vllm_spec_plugin.proposers.model_source import (
     ModelFacts,
     ModelSource,
     Tokens,
-    UnreadableError,
     check_name,
     context_note,
     read_facts,

@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-from vllm_spec_plugin.proposers.eagle3.checkpoint import Eagle3CheckpointError, Head, read_head
+from vllm_spec_plugin.proposers.eagle3.checkpoint import Head, read_head
 from vllm_spec_plugin.proposers.eagle3.layout import HeadConfig
+from vllm_spec_plugin.proposers.model_files import UnreadableError
 from vllm_spec_plugin.proposers.model_source import (
     ModelFacts,
-    UnreadableError,
     check_name,
     context_note,
     context_of,
@@ -42,7 +42,7 @@ def check_head(target: Target | None, model: str, where: str) -> list[str]:
         return []
     try:
         head = read_head(model)
-    except Eagle3CheckpointError as error:
+    except UnreadableError as error:
         raise refusal(where, str(error)) from None
     if target is None:
         return []

@@ -1,20 +1,24 @@
 """EAGLE-3 heads on disk: config.json and safetensors, of which only shapes and the vocabulary's map are read."""
 
-import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
-from vllm_spec_plugin.proposers.eagle3.layout import Eagle3CheckpointError, HeadConfig, read_layout
-from vllm_spec_plugin.proposers.model_source import UnreadableError, local_folder
-from vllm_spec_plugin.schema.errors import show, show_file, show_reason, show_text
+from vllm_spec_plugin.proposers.eagle3.layout import HeadConfig, read_layout
+from vllm_spec_plugin.proposers.model_files import (
+    INDEX,
+    WEIGHTS,
+    UnreadableError,
+    indexed_files,
+    read_json,
+    read_tensors,
+    tensor_shapes,
+)
+from vllm_spec_plugin.proposers.model_source import local_folder
+from vllm_spec_plugin.schema.errors import show_file, show_text
 
-__all__ = ["Eagle3CheckpointError", "Head", "read_head"]
-
-WEIGHTS = "model.safetensors"
-INDEX = "model.safetensors.index.json"
 ALLOWED = f"a folder with config.json and {WEIGHTS}"
 _ADVICE = "download the head again or train one with vllm-spec train-eagle3"
 _MAP, _IS_MAPPED = "d2t", "t2d"
@@ -55,16 +59,15 @@ def read_head(model: str) -> Head:
         model: a folder or a name on the Hugging Face hub, from which its files are downloaded.
 
     Raises:
-        Eagle3CheckpointError: one message that names file and key.
+        UnreadableError: one message that names file and key.
     """
-    try:
-        folder = local_folder(model, ["config.json", INDEX, "*.safetensors"], ALLOWED)
-    except UnreadableError as error:
-        raise Eagle3CheckpointError(str(error)) from None
-    config = read_layout(_read_json(folder / "config.json"), show_file(folder / "config.json"))
+    folder = local_folder(model, ["config.json", INDEX, "*.safetensors"], ALLOWED)
+    config = read_layout(read_json(folder / "config.json", f"allowed: {ALLOWED}"), show_file(folder / "config.json"))
     files, names, shapes = {}, {}, {}
-    for path in _weight_files(folder):
-        for original, shape in _shapes(path):
+    for path in indexed_files(folder, f"allowed: files of this folder; {_ADVICE}") or [_weight_file(folder)]:
+        for original, shape in tensor_shapes(path, f"allowed: {ALLOWED}").items():
+            if "rotary_emb." in original:
+                continue
             name = _speculators_name(original)
             files[name], names[name], shapes[name] = path, original, shape
     _check_shapes(config, shapes, folder)
@@ -80,19 +83,19 @@ def _check_shapes(config: HeadConfig, shapes: Mapping[str, tuple[int, ...]], fol
     optional |= {f"layers.{i}.hidden_norm.weight": (config.hidden_size,) for i in range(1, config.num_layers)}
     for name, shape in wanted.items():
         if name not in shapes:
-            raise Eagle3CheckpointError(
+            raise UnreadableError(
                 f"{show_file(folder)}: tensor '{name}' is missing; allowed: an EAGLE-3 head with {name} {list(shape)}; "
                 f"{_ADVICE}"
             )
     for name, found in shapes.items():
         allowed = (wanted | optional).get(name)
         if allowed is None:
-            raise Eagle3CheckpointError(
+            raise UnreadableError(
                 f"{show_file(folder)}: unknown tensor '{show_text(name)}'; allowed: those of an EAGLE-3 head with "
                 f"{config.num_layers} layers, as config.json says; {_ADVICE}"
             )
         if found != allowed:
-            raise Eagle3CheckpointError(
+            raise UnreadableError(
                 f"{show_file(folder)}: tensor '{name}' has the shape {list(found)}; allowed: {list(allowed)}, by the "
                 f"sizes in config.json; {_ADVICE}"
             )
@@ -102,7 +105,7 @@ def _target_ids(config: HeadConfig, files: Mapping[str, Path], names: Mapping[st
     """Reads `d2t`, offsets from the head's token ids to the target's, and compares it with `t2d`."""
     if _MAP not in files:
         if config.draft_vocab_size != config.vocab_size:
-            raise Eagle3CheckpointError(
+            raise UnreadableError(
                 f"{show_file(files['fc.weight'])}: tensor '{_MAP}' is missing; allowed: with a draft_vocab_size of "
                 f"{config.draft_vocab_size:,} the map to the {config.vocab_size:,} tokens of the target; {_ADVICE}"
             )
@@ -110,87 +113,43 @@ def _target_ids(config: HeadConfig, files: Mapping[str, Path], names: Mapping[st
     shown = f"{show_file(files[_MAP])}: tensor '{_MAP}'"
     offsets = _tensor(files[_MAP], names[_MAP])
     if offsets.is_floating_point() or offsets.is_complex():
-        raise Eagle3CheckpointError(f"{shown} has the type {offsets.dtype}; allowed: whole numbers; {_ADVICE}")
+        raise UnreadableError(f"{shown} has the type {offsets.dtype}; allowed: whole numbers; {_ADVICE}")
     ids = torch.arange(config.draft_vocab_size) + offsets.long()
     outside = ((ids < 0) | (ids >= config.vocab_size)).nonzero().flatten()
     if len(outside):
         i = int(outside[0])
-        raise Eagle3CheckpointError(
+        raise UnreadableError(
             f"{shown} maps the head's token {i} to {int(ids[i])}; allowed: offsets that lead to 0 to "
             f"{config.vocab_size - 1}, the target's tokens; {_ADVICE}"
         )
     if len(set(ids.tolist())) < len(ids):
-        raise Eagle3CheckpointError(f"{shown} maps two tokens to one; allowed: each token once; {_ADVICE}")
+        raise UnreadableError(f"{shown} maps two tokens to one; allowed: each token once; {_ADVICE}")
     if _IS_MAPPED in files:
         is_mapped = torch.zeros(config.vocab_size, dtype=torch.bool)
         is_mapped[ids] = True
         if not torch.equal(_tensor(files[_IS_MAPPED], names[_IS_MAPPED]).bool(), is_mapped):
-            raise Eagle3CheckpointError(
+            raise UnreadableError(
                 f"{shown} and '{_IS_MAPPED}' name different tokens; allowed: {_IS_MAPPED} true for exactly the tokens "
                 f"of {_MAP}; {_ADVICE}"
             )
     return ids
 
 
-def _weight_files(folder: Path) -> list[Path]:
-    if (folder / INDEX).is_file():
-        index = _read_json(folder / INDEX).get("weight_map")
-        named = sorted(set(index.values())) if isinstance(index, dict) else []
-        missing = [name for name in named if not isinstance(name, str) or not (folder / name).is_file()]
-        if missing or not named:
-            what = f"names {show(missing[0])}, which is not there" if missing else "has no weight_map"
-            raise Eagle3CheckpointError(
-                f"{show_file(folder / INDEX)}: {what}; allowed: files of this folder; {_ADVICE}"
-            )
-        return [folder / name for name in named]
+def _weight_file(folder: Path) -> Path:
     if (folder / WEIGHTS).is_file():
-        return [folder / WEIGHTS]
+        return folder / WEIGHTS
     pickled = next((path.name for pattern in ("*.bin", "*.pt") for path in sorted(folder.glob(pattern))), None)
     if pickled is not None:
-        raise Eagle3CheckpointError(
+        raise UnreadableError(
             f"{show_file(folder)}: has {show_text(pickled)}, a torch file, which may run code when it is opened; "
             f"allowed: {WEIGHTS}; convert it where you trust it, with safetensors.torch.save_file(torch.load(...), "
             f"'{WEIGHTS}')"
         )
-    raise Eagle3CheckpointError(f"{show_file(folder)}: has no weights; allowed: {ALLOWED}")
-
-
-def _shapes(path: Path) -> Iterator[tuple[str, tuple[int, ...]]]:
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(path, "pt") as file:
-            names = [name for name in file.keys() if "rotary_emb." not in name]  # noqa: SIM118
-            shapes = [tuple(file.get_slice(name).get_shape()) for name in names]
-    except (OSError, SafetensorError) as error:
-        raise Eagle3CheckpointError(
-            f"{show_file(path)}: cannot be read: {show_reason(error)}; allowed: {ALLOWED}"
-        ) from None
-    yield from zip(names, shapes, strict=True)
+    raise UnreadableError(f"{show_file(folder)}: has no weights; allowed: {ALLOWED}")
 
 
 def _tensor(path: Path, name: str) -> torch.Tensor:
-    from safetensors import safe_open
-
-    with safe_open(path, "pt") as file:
-        tensor: torch.Tensor = file.get_tensor(name)
-    return tensor
-
-
-def _read_json(path: Path) -> dict[str, object]:
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise Eagle3CheckpointError(f"{show_file(path.parent)}: has no {path.name}; allowed: {ALLOWED}") from None
-    except OSError as error:
-        raise Eagle3CheckpointError(
-            f"{show_file(path)}: cannot be read: {error.strerror}; allowed: {ALLOWED}"
-        ) from None
-    except ValueError as error:
-        raise Eagle3CheckpointError(f"{show_file(path)}: not JSON: {error}; allowed: an object; {_ADVICE}") from None
-    if not isinstance(data, dict):
-        raise Eagle3CheckpointError(f"{show_file(path)}: got {show(data)}; allowed: an object; {_ADVICE}")
-    return data
+    return read_tensors(path, [name])[name]
 
 
 def _speculators_name(name: str) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from vllm_spec_plugin.proposers.model_files import UnreadableError
 from vllm_spec_plugin.schema.errors import show
 
 NUM_AUX_LAYERS = 3
@@ -11,10 +12,6 @@ NUM_AUX_LAYERS = 3
 _SIZES = ("hidden_size", "intermediate_size", "num_attention_heads", "vocab_size")
 # What vLLM's class for Llama heads computes otherwise, with the value of heads that this package computes.
 _REFUSED = {"attention_bias": False, "mlp_bias": False, "parallel_drafting": False}
-
-
-class Eagle3CheckpointError(ValueError):
-    """An EAGLE-3 head that cannot be used; str() is the whole message."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +111,7 @@ def read_layout(data: Mapping[str, Any], path: str) -> HeadConfig:
         path: of config.json, for messages.
 
     Raises:
-        Eagle3CheckpointError: names the file, the key and the allowed values.
+        UnreadableError: names the file, the key and the allowed values.
     """
     algorithm = data.get("speculators_model_type")
     if algorithm not in (None, "eagle3"):
@@ -159,8 +156,8 @@ def read_layout(data: Mapping[str, Any], path: str) -> HeadConfig:
     )
 
 
-def _mistake(path: str, key: str, value: object, allowed: str) -> Eagle3CheckpointError:
-    return Eagle3CheckpointError(
+def _mistake(path: str, key: str, value: object, allowed: str) -> UnreadableError:
+    return UnreadableError(
         f"{path}: {key}: got {show(value)}; allowed: {allowed}; choose another head or train one with "
         "vllm-spec train-eagle3"
     )

@@ -4,11 +4,11 @@ from pathlib import Path
 from typing import Any
 
 from vllm_spec_plugin.proposers.medusa.checkpoint import (
-    MedusaCheckpointError,
     check_measured,
     check_sizes,
     read_heads_config,
 )
+from vllm_spec_plugin.proposers.model_files import UnreadableError
 from vllm_spec_plugin.proposers.model_source import ModelSource, refusal
 from vllm_spec_plugin.schema.errors import show_source, show_text
 
@@ -48,7 +48,7 @@ def check_heads(
         except ValueError as error:
             notes.append(f"not compared with the target {shown}: its config cannot be read: {error}")
         check_sizes(config, model, hidden_size, vocab_size, num_heads_wanted, f"the target {shown}")
-    except MedusaCheckpointError as error:
+    except UnreadableError as error:
         raise refusal(where, str(error)) from None
     return [f"{show_source(where)}: proposer.model: {note}" for note in notes]
 

@@ -27,17 +27,15 @@ from vllm_spec_plugin.proposers.medusa.tensor_file import (
     ALLOWED,
     FILES,
     OUR_FILE,
-    MedusaCheckpointError,
     open_tensors,
 )
-from vllm_spec_plugin.proposers.model_source import UnreadableError, local_folder
+from vllm_spec_plugin.proposers.model_source import local_folder
 
 __all__ = [
     "DRAWN",
     "GREEDY",
     "NUM_RANKS",
     "SAMPLED",
-    "MedusaCheckpointError",
     "MedusaConfig",
     "check_measured",
     "check_sizes",
@@ -54,9 +52,9 @@ def read_heads_config(model: str) -> MedusaConfig:
         model: a folder or a name on the Hugging Face hub.
 
     Raises:
-        MedusaCheckpointError: the heads cannot be read, or config.json and tensors differ.
+        UnreadableError: the heads cannot be read, or config.json and tensors differ.
     """
-    folder = _folder(model)
+    folder = local_folder(model, ["config.json", *FILES], ALLOWED)
     return read_config(folder, open_tensors(folder))
 
 
@@ -79,9 +77,9 @@ def load_heads(
         num_heads: number of heads to load, from the first on; None is all.
 
     Raises:
-        MedusaCheckpointError: the folder cannot be read, or the heads do not fit.
+        UnreadableError: the folder cannot be read, or the heads do not fit.
     """
-    folder = _folder(model)
+    folder = local_folder(model, ["config.json", *FILES], ALLOWED)
     file = open_tensors(folder)
     config = read_config(folder, file)
     check_sizes(config, model, hidden_size, vocab_size, num_heads)
@@ -140,10 +138,3 @@ def _to_json(config: Mapping[str, Any]) -> str:
         lines = ",\n      ".join(json.dumps(path) for path in found)
         text = text.replace(f'"PATHS {use}"', f"[\n      {lines}\n    ]", 1)
     return text
-
-
-def _folder(model: str) -> Path:
-    try:
-        return local_folder(model, ["config.json", *FILES], ALLOWED)
-    except UnreadableError as error:
-        raise MedusaCheckpointError(str(error)) from None

@@ -1,12 +1,12 @@
 """The description of a folder of Medusa heads: sizes, measured accuracies, provenance."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vllm_spec_plugin.proposers.medusa.tensor_file import ALLOWED, MedusaCheckpointError, TensorFile
+from vllm_spec_plugin.proposers.medusa.tensor_file import ALLOWED, TensorFile
+from vllm_spec_plugin.proposers.model_files import UnreadableError, read_json
 from vllm_spec_plugin.schema.errors import show, show_file, show_text
 
 # Uses of the heads' tokens: the most likely ones for requests at temperature 0, or above, or sampled ones.
@@ -49,19 +49,10 @@ def read_config(folder: Path, file: TensorFile) -> MedusaConfig:
     """Reads config.json of a folder of heads.
 
     Raises:
-        MedusaCheckpointError: it cannot be read, or differs from the tensors.
+        UnreadableError: it cannot be read, or differs from the tensors.
     """
     path = folder / "config.json"
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise MedusaCheckpointError(f"{show_file(folder)}: has no config.json; allowed: {ALLOWED}") from None
-    except OSError as error:
-        raise MedusaCheckpointError(f"{show_file(path)}: cannot be read: {error.strerror}") from None
-    except ValueError as error:
-        raise MedusaCheckpointError(f"{show_file(path)}: not JSON: {error}; download or write it again") from None
-    if not isinstance(data, dict):
-        raise MedusaCheckpointError(f"{show_file(path)}: got {show(data)}; allowed: an object with medusa_num_heads")
+    data = read_json(path, f"allowed: {ALLOWED}, an object with medusa_num_heads; download or write it again")
     counted = {
         # Some published configs name fewer heads than the file has.
         "medusa_num_heads": range(file.num_heads + 1),
@@ -72,7 +63,7 @@ def read_config(folder: Path, file: TensorFile) -> MedusaConfig:
     for key, allowed in counted.items():
         named, found = data.get(key), allowed[-1]
         if named is not None and named not in allowed:
-            raise MedusaCheckpointError(
+            raise UnreadableError(
                 f"{show_file(path)}: {key}: got {show(named)}; allowed: {found}, as in the tensors of "
                 f"{file.path.name}; train or download the heads again"
             )
@@ -98,7 +89,7 @@ def _accuracy(value: Any, path: Path, num_heads: int) -> tuple[tuple[float, ...]
     except (TypeError, ValueError):
         rows = ()
     if len(rows) != num_heads or not all(len(row) == NUM_RANKS and _are_shares(row) for row in rows):
-        raise MedusaCheckpointError(
+        raise UnreadableError(
             f"{show_file(path)}: accuracy: allowed: {num_heads} lists, one per head, of {NUM_RANKS} probabilities; "
             "measure the heads again with vllm-spec train-medusa --from ... --steps 0"
         )
@@ -120,7 +111,7 @@ def _paths(value: Any, path: Path, num_heads: int) -> dict[str, dict[tuple[int, 
     except (AttributeError, TypeError, ValueError):
         paths = {"": {}}
     if not set(paths) <= {GREEDY, SAMPLED, DRAWN} or not all(_is_tree(found, num_heads) for found in paths.values()):
-        raise MedusaCheckpointError(
+        raise UnreadableError(
             f"{show_file(path)}: paths: allowed: {GREEDY}, {SAMPLED} and {DRAWN}, each pairs of up to {num_heads} "
             f"ranks below {NUM_RANKS} and a probability, each path's prefixes included; measure the heads again with "
             "vllm-spec train-medusa --from ... --steps 0"
@@ -157,7 +148,7 @@ def check_sizes(
         target: name of the target, for messages.
 
     Raises:
-        MedusaCheckpointError: a size differs; names both.
+        UnreadableError: a size differs; names both.
     """
     shown = f"'{show_text(model, 200)}'"
     for what, found, expected in (
@@ -165,12 +156,12 @@ def check_sizes(
         ("a vocabulary of", config.vocab_size, vocab_size),
     ):
         if expected is not None and found != expected:
-            raise MedusaCheckpointError(
+            raise UnreadableError(
                 f"the heads in {shown} have {what} {found:,}, {target} one of {expected:,}; allowed: heads with "
                 f"{expected:,}; choose heads trained for this target or train them with vllm-spec train-medusa"
             )
     if num_heads is not None and num_heads > config.num_heads:
-        raise MedusaCheckpointError(
+        raise UnreadableError(
             f"{shown} has {config.num_heads} heads, drafts of {num_heads} tokens need {num_heads}; allowed: up to "
             f"{config.num_heads} tokens per path; draft fewer or train {num_heads} heads with vllm-spec train-medusa"
         )
@@ -180,10 +171,10 @@ def check_measured(config: MedusaConfig) -> None:
     """Checks that the heads have measured accuracies.
 
     Raises:
-        MedusaCheckpointError: they have none.
+        UnreadableError: they have none.
     """
     if config.accuracy is None:
-        raise MedusaCheckpointError(
+        raise UnreadableError(
             "the heads' config.json has no measured accuracies, which proposer.tree auto needs; allowed: a list of "
             "paths for proposer.tree; or measure them: vllm-spec train-medusa --from HEADS --steps 0 writes a copy "
             "with accuracies"

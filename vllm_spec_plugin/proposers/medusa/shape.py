@@ -30,7 +30,7 @@ def node_order(
         draws: whether drafts of sampled requests are sampled.
 
     Raises:
-        MedusaCheckpointError: `tree` is auto, and the heads have no measured accuracies.
+        UnreadableError: `tree` is auto, and the heads have no measured accuracies.
     """
     if tree is None:
         return NodeOrder(tuple((0,) * depth for depth in range(1, min(num_tokens, heads.num_heads) + 1)))

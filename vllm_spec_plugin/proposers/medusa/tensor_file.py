@@ -8,19 +8,16 @@ from pathlib import Path
 
 import torch
 
-from vllm_spec_plugin.schema.errors import show_file, show_text
+from vllm_spec_plugin.proposers.model_files import WEIGHTS, UnreadableError, read_tensors, tensor_shapes
+from vllm_spec_plugin.schema.errors import show_file, show_reason, show_text
 
 OUR_FILE = "medusa_lm_head.safetensors"
-FILES = (OUR_FILE, "medusa_lm_head.pt", "model.safetensors")
+FILES = (OUR_FILE, "medusa_lm_head.pt", WEIGHTS)
 ALLOWED = f"a folder with config.json and {FILES[0]} or {FILES[1]}"
 # Heads saved with their model have a prefix, and are beside the model's tensors.
 _NAME = re.compile(
     r"(?P<prefix>medusa_heads?\.)?(?P<head>\d+)\.(?P<rest>\d+\.(?:linear\.weight|linear\.bias|weight|bias))"
 )
-
-
-class MedusaCheckpointError(ValueError):
-    """Medusa heads that cannot be used; str() is the whole message."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +57,7 @@ class TensorFile:
         """Checks that every head has all its tensors, of the same sizes.
 
         Raises:
-            MedusaCheckpointError: names the file and the tensor.
+            UnreadableError: names the file and the tensor.
         """
         layers = self.num_layers
         expected = {f"{layers}.weight": 2}
@@ -77,7 +74,7 @@ class TensorFile:
         sizes = {1: (hidden_size,), 2: (hidden_size, hidden_size)}
         for (_, rest), name in self.names.items():
             if rest not in expected:
-                raise MedusaCheckpointError(
+                raise UnreadableError(
                     f"{show_file(self.path)}: unknown tensor {name!r} in heads of {layers} layers; allowed: "
                     f"{', '.join(expected)} of each head"
                 )
@@ -85,14 +82,14 @@ class TensorFile:
             if self.shapes[name] != size:
                 raise self._misshapen(name, f"{list(size)}, by the first head's projection")
 
-    def _missing(self, head: int, rest: str, layers: int) -> MedusaCheckpointError:
-        return MedusaCheckpointError(
+    def _missing(self, head: int, rest: str, layers: int) -> UnreadableError:
+        return UnreadableError(
             f"{show_file(self.path)}: tensor '{head}.{rest}' is missing; allowed: heads 0 to {self.num_heads - 1} with "
             f"the same {layers} layers and a projection '{layers}.weight' each; train or download the heads again"
         )
 
-    def _misshapen(self, name: str, expected: str) -> MedusaCheckpointError:
-        return MedusaCheckpointError(
+    def _misshapen(self, name: str, expected: str) -> UnreadableError:
+        return UnreadableError(
             f"{show_file(self.path)}: tensor {name!r} has the shape {list(self.shapes[name])}; allowed: {expected}; "
             "train or download the heads again"
         )
@@ -102,29 +99,26 @@ class TensorFile:
         if self.path.suffix == ".pt":
             state = _load_torch(self.path)
             return {name: state[name] for name in self.names.values()}
-        from safetensors import safe_open
-
-        with safe_open(self.path, "pt") as file:
-            return {name: file.get_tensor(name) for name in self.names.values()}
+        return read_tensors(self.path, self.names.values())
 
 
 def open_tensors(folder: Path) -> TensorFile:
     """Finds the weights of heads in a folder, and checks names and shapes of the tensors.
 
     Raises:
-        MedusaCheckpointError: there is no such file, it cannot be read, or heads are missing or incomplete.
+        UnreadableError: there is no such file, it cannot be read, or heads are missing or incomplete.
     """
     for name in FILES:
         path = folder / name
         if path.is_file():
             break
     else:
-        raise MedusaCheckpointError(f"{show_file(folder)}: has no weights; allowed: {ALLOWED}")
-    shapes = _torch_shapes(path) if path.suffix == ".pt" else _safetensors_shapes(path)
+        raise UnreadableError(f"{show_file(folder)}: has no weights; allowed: {ALLOWED}")
+    shapes = _torch_shapes(path) if path.suffix == ".pt" else tensor_shapes(path, f"allowed: {ALLOWED}")
     names = _heads_tensors(shapes)
     if not names:
         shown = ", ".join(show_text(name) for name in list(shapes)[:3]) or "nothing"
-        raise MedusaCheckpointError(
+        raise UnreadableError(
             f"{show_file(path)}: has no Medusa heads, but {shown}; allowed: tensors '0.0.linear.weight', "
             "'0.0.linear.bias', '0.1.weight' and so on, with or without 'medusa_head.' before them"
         )
@@ -136,18 +130,6 @@ def open_tensors(folder: Path) -> TensorFile:
 def _heads_tensors(names: Iterable[str]) -> dict[tuple[int, str], str]:
     matches = [match for match in map(_NAME.fullmatch, names) if match]
     return {(int(match["head"]), match["rest"]): match.string for match in matches}
-
-
-def _safetensors_shapes(path: Path) -> dict[str, tuple[int, ...]]:
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(path, "pt") as file:
-            return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
-    except (OSError, SafetensorError) as error:
-        raise MedusaCheckpointError(
-            f"{show_file(path)}: cannot be read: {_reason(error)}; allowed: {ALLOWED}"
-        ) from None
 
 
 def _torch_shapes(path: Path) -> dict[str, tuple[int, ...]]:
@@ -166,14 +148,9 @@ def _load_torch(path: Path) -> dict[str, torch.Tensor]:
         if state is None:
             state = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError:
-        raise MedusaCheckpointError(f"{show_file(path)}: is not a plain state dict; {allowed}") from None
+        raise UnreadableError(f"{show_file(path)}: is not a plain state dict; {allowed}") from None
     except (OSError, RuntimeError, EOFError, ValueError, KeyError) as error:
-        raise MedusaCheckpointError(f"{show_file(path)}: cannot be read: {_reason(error)}; {allowed}") from None
+        raise UnreadableError(f"{show_file(path)}: cannot be read: {show_reason(error)}; {allowed}") from None
     if not isinstance(state, dict) or not all(isinstance(value, torch.Tensor) for value in state.values()):
-        raise MedusaCheckpointError(f"{show_file(path)}: is not a plain state dict; {allowed}")
+        raise UnreadableError(f"{show_file(path)}: is not a plain state dict; {allowed}")
     return {str(name): tensor for name, tensor in state.items()}
-
-
-def _reason(error: Exception) -> str:
-    text = error.strerror if isinstance(error, OSError) and error.strerror else str(error).strip()
-    return show_text((text or type(error).__name__).splitlines()[0], 300).rstrip(".")

@@ -11,8 +11,9 @@ from typing import Any
 import torch
 from rich.console import Console
 
-from vllm_spec_plugin.proposers.eagle3.checkpoint import WEIGHTS, read_head
+from vllm_spec_plugin.proposers.eagle3.checkpoint import read_head
 from vllm_spec_plugin.proposers.eagle3.layout import NUM_AUX_LAYERS, HeadConfig, default_aux_layers
+from vllm_spec_plugin.proposers.model_files import WEIGHTS
 from vllm_spec_plugin.schema.errors import UserError
 from vllm_spec_tools.report import Files, Report
 from vllm_spec_tools.training.backbone import Backbone, load_backbone

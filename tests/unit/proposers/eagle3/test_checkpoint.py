@@ -18,13 +18,14 @@ from tests.unit.proposers.eagle3.folders import (
     speculators_config,
     write,
 )
-from vllm_spec_plugin.proposers.eagle3.checkpoint import Eagle3CheckpointError, read_head
+from vllm_spec_plugin.proposers.eagle3.checkpoint import read_head
+from vllm_spec_plugin.proposers.model_files import UnreadableError
 
 Change = dict[str, Any]
 
 
 def refusal_of(folder: str | Path) -> str:
-    with pytest.raises(Eagle3CheckpointError) as caught:
+    with pytest.raises(UnreadableError) as caught:
         read_head(str(folder))
     message = str(caught.value)
     assert message.isprintable()

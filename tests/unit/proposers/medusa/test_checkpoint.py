@@ -16,12 +16,12 @@ from tests.unit.proposers.medusa.folders import (
     write,
 )
 from vllm_spec_plugin.proposers.medusa.checkpoint import (
-    MedusaCheckpointError,
     load_heads,
     read_heads_config,
     save_heads,
 )
 from vllm_spec_plugin.proposers.medusa.heads import MedusaHeads
+from vllm_spec_plugin.proposers.model_files import UnreadableError
 
 
 def load(folder: str, hidden: int = HIDDEN, vocabulary: int = VOCABULARY, num_heads: int | None = None) -> MedusaHeads:
@@ -29,7 +29,7 @@ def load(folder: str, hidden: int = HIDDEN, vocabulary: int = VOCABULARY, num_he
 
 
 def refusal_of(folder: str, **options: Any) -> str:
-    with pytest.raises(MedusaCheckpointError) as caught:
+    with pytest.raises(UnreadableError) as caught:
         load(folder, **options)
     message = str(caught.value)
     assert message.isprintable()

@@ -3,8 +3,9 @@
 import pytest
 
 from vllm_spec_plugin.proposers.medusa.best_tree import best_choices
-from vllm_spec_plugin.proposers.medusa.checkpoint import MedusaCheckpointError, MedusaConfig
+from vllm_spec_plugin.proposers.medusa.checkpoint import MedusaConfig
 from vllm_spec_plugin.proposers.medusa.shape import describe, node_order
+from vllm_spec_plugin.proposers.model_files import UnreadableError
 from vllm_spec_plugin.proposers.node_order import NodeOrder
 from vllm_spec_plugin.verification.topology import chain
 
@@ -61,5 +62,5 @@ def test_auto_goes_by_the_mean_of_greedy_requests_and_of_how_others_draft():
 
 
 def test_the_best_tree_of_heads_that_were_not_measured_is_unknown():
-    with pytest.raises(MedusaCheckpointError, match="measured"):
+    with pytest.raises(UnreadableError, match="measured"):
         node_order("auto", 4, HEADS, draws=False)

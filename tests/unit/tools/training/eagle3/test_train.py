@@ -12,7 +12,8 @@ from rich.console import Console
 from tests.unit.tools.training.runs import SIZES, assert_same_weights, corpus, interrupted_after
 from tests.unit.tools.training.tiny import saved_model
 from vllm_spec_plugin.proposers.eagle3.check import check_head
-from vllm_spec_plugin.proposers.eagle3.checkpoint import WEIGHTS, read_head
+from vllm_spec_plugin.proposers.eagle3.checkpoint import read_head
+from vllm_spec_plugin.proposers.model_files import WEIGHTS
 from vllm_spec_plugin.proposers.model_source import ModelSource
 from vllm_spec_plugin.proposers.section import Target
 from vllm_spec_plugin.schema.errors import UserError
