@@ -4,7 +4,6 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-from vllm.config import VllmConfig
 from vllm.v1.core.block_pool import BlockPool
 from vllm.v1.core.kv_cache_manager import KVCacheBlocks, KVCacheManager
 from vllm.v1.core.kv_cache_utils import KVCacheBlock
@@ -16,8 +15,6 @@ from vllm.v1.core.single_type_kv_cache_manager import (
 )
 from vllm.v1.request import Request, RequestStatus
 
-from vllm_spec_plugin.compat.version import VERSION
-
 __all__ = [
     "BlockPool",
     "KVCacheBlock",
@@ -26,7 +23,6 @@ __all__ = [
     "Request",
     "RequestStatus",
     "cached_blocks",
-    "hash_next_token",
     "is_position_indexed",
     "kv_cache_manager_in_place",
     "pending_copies",
@@ -55,27 +51,6 @@ def cached_blocks(pool: BlockPool) -> Iterator[tuple[Any, KVCacheBlock]]:
             yield key, block
 
 
-def hash_next_token(vllm_config: Any) -> bool:
-    """Makes the hash of each KV block cover the token after it, as vLLM's own EAGLE does; call it before the scheduler.
-
-    A head's last entry of a block is of that token, so a request then finds only blocks that are right for its text.
-
-    Returns:
-        False with vLLM 0.32, which cannot.
-    """
-    if VERSION < (0, 33):
-        return False
-    stock = VllmConfig.num_hash_lookahead_tokens
-    caches = vllm_config.cache_config.enable_prefix_caching
-
-    def num_tokens(config: Any) -> int:
-        # The engine and its scheduler read it from one object.
-        return int(caches) if config is vllm_config else stock.fget(config)
-
-    VllmConfig.num_hash_lookahead_tokens = property(num_tokens)
-    return True
-
-
 @contextlib.contextmanager
 def kv_cache_manager_in_place(manager_cls: type, drops_last_hit: bool) -> Iterator[None]:
     """Makes vLLM's scheduler build `manager_cls` within the context; the scheduler has no hook for its manager.
@@ -84,8 +59,8 @@ def kv_cache_manager_in_place(manager_cls: type, drops_last_hit: bool) -> Iterat
 
     Args:
         manager_cls: a subclass of vLLM's `KVCacheManager`.
-        drops_last_hit: whether a request computes the last block anew that it finds in the prefix cache: the head's
-            last entry there is of the token that followed in another text, see `hash_next_token`.
+        drops_last_hit: whether a request computes the last block anew that it finds in the prefix cache: a head's last
+            entry there is of the token that followed in another text, or was not computed before that text ended.
     """
 
     def create(*args: Any, **kwargs: Any) -> Any:

@@ -3,7 +3,7 @@
 import logging
 from typing import Any
 
-from vllm_spec_plugin.compat.kv_cache import Request, hash_next_token, kv_cache_manager_in_place
+from vllm_spec_plugin.compat.kv_cache import Request, kv_cache_manager_in_place
 from vllm_spec_plugin.compat.scheduler import DraftTokenIds
 from vllm_spec_plugin.config.settings import config_in
 from vllm_spec_plugin.kv.manager import SpecKVCacheManager
@@ -34,8 +34,7 @@ class SpecScheduler(SpecScheduling):
     def __init__(self, vllm_config: Any, *args: Any, **kwargs: Any) -> None:
         config = config_in(vllm_config.additional_config)
         uses_head = any(proposer.uses_aux_states for proposer in config.proposers)
-        drops_last_hit = uses_head and not hash_next_token(vllm_config)
-        with kv_cache_manager_in_place(SpecKVCacheManager, drops_last_hit):
+        with kv_cache_manager_in_place(SpecKVCacheManager, drops_last_hit=uses_head):
             super().__init__(vllm_config, *args, **kwargs)
         counters = CountersByMethod()
         control = create_control(config, self.max_num_scheduled_tokens)
