@@ -17,7 +17,8 @@ from vllm_spec_plugin.proposers.draft_model.catch_up import Chunk
 from vllm_spec_plugin.proposers.eagle3.checkpoint import read_head
 from vllm_spec_plugin.proposers.section import DraftWeights
 
-# Tokens of a prompt's part that are computed at once without drafts; and, on average, of each request's text.
+# Tokens of a prompt's part that are computed at once without drafts; and, on average, of each request's text. Not more
+# than a block: later requests compute the last block that they find, and what is left when a text ends lies in it.
 _COME_TOGETHER = 32
 
 
@@ -69,10 +70,11 @@ class HeadEngine(VllmDraftEngine):
         if not spans:
             return True
         # By the scheduler's plan alone, so that ranks compute in the same steps.
-        enough = max(min(_COME_TOGETHER, self._step_tokens // len(spans)), 1)
+        together = min(_COME_TOGETHER, *self._sizes)
+        enough = max(min(together, self._step_tokens // len(spans)), 1)
         self._num_since += sum([count for _, _, count in spans])
         is_due = self._num_since >= enough * len(spans) or any(
-            count >= _COME_TOGETHER and request_id not in planned for request_id, _, count in spans
+            count >= together and request_id not in planned for request_id, _, count in spans
         )
         if is_due:
             self._num_since = sum([count for request_id, _, count in spans if request_id in planned])

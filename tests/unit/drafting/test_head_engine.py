@@ -45,7 +45,8 @@ def engine(monkeypatch: pytest.MonkeyPatch, computed: Computed) -> Any:
     monkeypatch.setattr(HeadEngine, "block_tables", lambda self, row: [blocks[row]])
     engine = HeadEngine.__new__(HeadEngine)
     engine.states = StateBuffer(torch.empty(1000, 1), 400)
-    engine.coverage, engine._sizes = DraftCoverage(blocks.size, [BLOCK]), (BLOCK,)
+    # Texts come together as with blocks of 32 tokens.
+    engine.coverage, engine._sizes = DraftCoverage(blocks.size, [BLOCK]), (32,)
     engine._num_since, engine._step_tokens = 0, 400
     batch = SimpleNamespace(
         num_tokens_no_spec=np.full(MAX_REQUESTS, 500), token_ids_cpu=np.zeros((MAX_REQUESTS, 500), dtype=np.int32)
@@ -82,6 +83,18 @@ def test_text_that_the_head_does_not_draft_from_is_computed_when_it_has_come_tog
         ends[name] = stop
     assert ends["a"] > 250
     assert ends["b"] > 350
+
+
+@pytest.mark.parametrize("size", [8, 16, 32])
+def test_what_is_left_when_a_text_ends_is_less_than_a_block(size: int, engine: HeadEngine, computed: Computed) -> None:
+    """Later requests compute the last block that they find in the prefix cache, but not those before it."""
+    engine._sizes = (size,)
+    for step in range(200):
+        engine.note_states([("a", step, 1)], set())
+        first, stop = engine.states.span("a")
+        # The last position is kept, and has no next token yet.
+        assert stop - first <= size + 1
+    assert computed
 
 
 def test_a_request_that_the_head_drafts_for_is_left_to_it(engine: HeadEngine, computed: Computed) -> None:
