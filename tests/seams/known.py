@@ -19,7 +19,7 @@ FEATURES = {
 }
 
 # Names that only code for some versions of vLLM uses, and these versions: {"vllm.module:name": ">=0.33"}.
-ONLY: dict[str, str] = {"vllm.config.vllm:VllmConfig.num_hash_lookahead_tokens": ">=0.33"}
+ONLY: dict[str, str] = {}
 
 _RUNNER_OUTPUT = "vllm.v1.outputs:ModelRunnerOutput"
 _PROCESSORS = (
