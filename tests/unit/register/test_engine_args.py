@@ -428,8 +428,8 @@ def test_what_a_command_line_says_survives_the_way_into_another_process(draft_co
     ("cut", "words"),
     [
         (lambda path: path.unlink(), "has no weights; allowed: files of safetensors"),
-        (lambda path: path.write_bytes(path.read_bytes()[:-100]), "model.safetensors' cannot be read"),
-        (lambda path: path.write_bytes(b""), "model.safetensors' cannot be read"),
+        (lambda path: path.write_bytes(path.read_bytes()[:-100]), "model.safetensors': cannot be read"),
+        (lambda path: path.write_bytes(b""), "model.safetensors': cannot be read"),
     ],
     ids=["missing", "truncated", "empty"],
 )
