@@ -2,6 +2,7 @@
 
 import contextlib
 import hashlib
+import importlib
 import io
 import os
 import shutil
@@ -74,8 +75,8 @@ def fetch(name: str, folder: Path | None = None, say: Callable[[str], None] = la
     if folder.exists() and any(folder.iterdir()):
         raise UserError(f"{folder} has other files: name a new folder")
     # Before the download, which would be for nothing.
-    import accelerate  # noqa: F401
-    import gguf  # noqa: F401
+    for module in ("accelerate", "gguf"):
+        importlib.import_module(module)
 
     partial = folder.with_name(f".{folder.name}.partial")
     partial.mkdir(parents=True, exist_ok=True)

@@ -117,7 +117,7 @@ def test_a_reasoning_parser_sees_the_same(server: Server, client: openai.OpenAI,
 
 def test_tool_calls_are_streamed_the_same(server: Server, client: openai.OpenAI, model: str) -> None:
     """Two calls, whose drafts span the ends of reasoning and of calls."""
-    options = {"tools": TOOLS, "max_tokens": 250}
+    options: dict[str, Any] = {"tools": TOOLS, "max_tokens": 250}
     without = parts(asked(client, model, "Weather?", extra_body=OFF, **options))
     _, _, calls, reason = whole(without)
     assert [(name, json.loads(arguments)) for name, arguments in calls.values()] == [

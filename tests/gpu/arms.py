@@ -56,8 +56,8 @@ def _native(method: str, arguments: dict[str, Any] | None = None, environment: d
     return Setup(config, arguments or {}, environment or {})
 
 
-def _own(name: str, check: bool = False, **arguments: Any) -> Setup:
-    return Setup(fixed_length(name, K), arguments, V1, check)
+def _own(name: str, arguments: dict[str, Any] | None = None, *, check: bool = False) -> Setup:
+    return Setup(fixed_length(name, K), arguments or {}, V1, check)
 
 
 # In the order of their worth.
@@ -76,11 +76,11 @@ ARMS = {
     "eagle3": _own("eagle3"),
     "cascade": _own("cascade"),
     "medusa": _own("medusa"),
-    "medusa_tree": _own("medusa_tree", check=True, **_EAGER),
-    "prediction": _own("prediction", **_EAGER),
-    "suffix, piecewise graphs": _own("suffix", **_PIECEWISE),
-    "suffix, full graphs": _own("suffix", **_FULL),
-    "draft_model, eager": _own("draft_model", check=True, **_EAGER),
+    "medusa_tree": _own("medusa_tree", _EAGER, check=True),
+    "prediction": _own("prediction", _EAGER),
+    "suffix, piecewise graphs": _own("suffix", _PIECEWISE),
+    "suffix, full graphs": _own("suffix", _FULL),
+    "draft_model, eager": _own("draft_model", _EAGER, check=True),
 }
 # Of the same engines with few KV blocks, in which requests are preempted.
 FEW_BLOCKS = {
@@ -92,11 +92,11 @@ BFLOAT16 = {
     "none, bfloat16": Setup("", _BFLOAT16),
     "native draft_model, bfloat16": _native("draft_model", _BFLOAT16),
     "native eagle3, bfloat16": _native("eagle3", _BFLOAT16),
-    "draft_model, bfloat16": _own("draft_model", **_BFLOAT16),
+    "draft_model, bfloat16": _own("draft_model", _BFLOAT16),
 }
 ASLEEP = {
     "native draft_model, sleep": _native("draft_model", _EAGER | _SLEEP),
-    "draft_model, sleep": _own("draft_model", **_EAGER, **_SLEEP),
-    "eagle3, sleep": _own("eagle3", **_EAGER, **_SLEEP),
+    "draft_model, sleep": _own("draft_model", _EAGER | _SLEEP),
+    "eagle3, sleep": _own("eagle3", _EAGER | _SLEEP),
 }
 ALL = ARMS | FEW_BLOCKS | BFLOAT16 | ASLEEP

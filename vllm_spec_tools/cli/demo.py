@@ -89,8 +89,7 @@ def demo(
         files = dataclasses.replace(files, png=Path("vllm-spec-demo.png"))
     source = None if model is None else model_source("--model", model, "target")
     chat = source is not None and _has_chat_template(Path(source))
-    prompts = CHATS if chat else PROMPTS
-    prompts = prompts[:3] if quick else prompts
+    prompts: tuple[str, ...] = (CHATS if chat else PROMPTS)[: 3 if quick else None]
     with tempfile.TemporaryDirectory(prefix="vllm-spec-demo-") as name:
         folder = Path(name)
         if config is None:

