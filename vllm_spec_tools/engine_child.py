@@ -94,6 +94,18 @@ class EngineChild:
             self._facts = found
         return self._facts
 
+    def wait(self) -> None:
+        """Waits for the engine to be ready.
+
+        Raises:
+            EngineError: it did not start; the message has the reason, or the end of its log.
+        """
+        try:
+            self.facts()
+        except StartError as error:
+            log = "" if isinstance(error, Refusal) else f"; {self.last_words()}"
+            raise EngineError(f"{self.name} did not start: {error}{log}") from None
+
     def ask(self, question: Any) -> Any:
         """Returns the engine's answer.
 

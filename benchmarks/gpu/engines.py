@@ -14,12 +14,13 @@ def all_started(engines: Mapping[str, _Engine]) -> Iterator[dict[str, _Engine | 
     """Waits for engines, whose processes have begun; yields each, or the error with which it did not start."""
     with contextlib.ExitStack() as stack:
         found: dict[str, _Engine | EngineError] = {}
-        for name, engine in engines.items():
+        for engine in engines.values():
             stack.callback(engine.stop)
+        for name, engine in engines.items():
             try:
-                engine.facts()
+                engine.wait()
             except EngineError as error:
-                found[name] = EngineError(f"{engine.name} did not start: {error}; {engine.last_words()}")
+                found[name] = error
             else:
                 found[name] = engine
         yield found

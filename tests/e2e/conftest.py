@@ -82,13 +82,13 @@ def grouped(method: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
         yield server
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def client(server: Server) -> openai.OpenAI:
-    """An OpenAI client of that server."""
+    """An OpenAI client of that server, or of the module's own."""
     return connect(server)
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def model(client: openai.OpenAI) -> str:
     """The served model's name."""
     return served_model(client)

@@ -14,7 +14,7 @@ import openai
 import pytest
 
 from tests.dashboard import queries
-from tests.e2e.conftest import OPTIONS, connect, served_model
+from tests.e2e.conftest import OPTIONS
 from tests.prometheus import needs_prometheus, scraping
 from tests.systemd_unit import USER, directives, read_only
 from vllm_spec_plugin.models import model_path
@@ -60,16 +60,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         pytest.skip("needs root, and leave to unshare mounts")
     with AsUnderTheUnit(tmp_path_factory.mktemp("cache")) as server:
         yield server
-
-
-@pytest.fixture(scope="module")
-def client(server: Server) -> openai.OpenAI:
-    return connect(server)
-
-
-@pytest.fixture(scope="module")
-def model(client: openai.OpenAI) -> str:
-    return served_model(client)
 
 
 def complete(client: openai.OpenAI, model: str, **body: object) -> None:

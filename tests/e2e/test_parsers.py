@@ -13,7 +13,7 @@ from typing import Any
 import openai
 import pytest
 
-from tests.e2e.conftest import OPTIONS, connect, served_model
+from tests.e2e.conftest import OPTIONS
 from tests.e2e.test_stream import sizes_of, stream, text_of
 from tests.engine import reasoning
 from vllm_spec_plugin.models import model_path
@@ -49,16 +49,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     path.write_text(CONFIG)
     with Server(model_path("target"), str(path), extra_args=(*OPTIONS, *PARSERS)) as server:
         yield server
-
-
-@pytest.fixture(scope="module")
-def client(server: Server) -> openai.OpenAI:
-    return connect(server)
-
-
-@pytest.fixture(scope="module")
-def model(client: openai.OpenAI) -> str:
-    return served_model(client)
 
 
 def accepted(server: Server) -> float:

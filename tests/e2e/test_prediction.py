@@ -9,7 +9,7 @@ import httpx
 import openai
 import pytest
 
-from tests.e2e.conftest import MAX_MODEL_LEN, connect, served_model
+from tests.e2e.conftest import MAX_MODEL_LEN
 from vllm_spec_tools.serving import Server
 
 pytestmark = pytest.mark.e2e
@@ -22,16 +22,6 @@ TOKENS = 48
 def server(grouped: Server) -> Server:
     """Its stream is grouped, which changes no count and no text."""
     return grouped
-
-
-@pytest.fixture(scope="module")
-def client(server: Server) -> openai.OpenAI:
-    return connect(server)
-
-
-@pytest.fixture(scope="module")
-def model(client: openai.OpenAI) -> str:
-    return served_model(client)
 
 
 def complete(client: openai.OpenAI, model: str, prediction: Any = None, **options: Any) -> Any:

@@ -45,6 +45,11 @@ class Setup:
         return bool(self.config) and (load_config(self.config).is_native or self.environment == V2)
 
     @property
+    def uses_predictions(self) -> bool:
+        """Whether it drafts from predicted outputs."""
+        return any(proposer.uses_predictions for proposer in load_config(self.config).proposers)
+
+    @property
     def max_accepted(self) -> int:
         """The accepted length at which a step has accepted its whole draft."""
         return max_accepted_of(load_config(self.config))

@@ -33,7 +33,7 @@ def each(names: Sequence[str]) -> pytest.MarkDecorator:
 
 def known(arm: Subject, baseline: Baseline) -> Baseline:
     """What an arm is compared with; of methods that draft from predictions, requests have some."""
-    return baseline.predicting() if "prediction" in str(arm.setup.config) else baseline
+    return baseline.predicting() if arm.setup.uses_predictions else baseline
 
 
 def show(check: Check, record_property: Any) -> None:

@@ -1,4 +1,4 @@
-"""Who drafts and who verifies under a configuration, and which of the plugin's classes vLLM gets for it."""
+"""Drafting modes: where drafts are made and verified, and the plugin's classes for each."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from vllm_spec_tools.bench.records import Answer, Job, LoadAnswer, LoadJob
-from vllm_spec_tools.engine_child import EngineChild, EngineError, Refusal, StartError
+from vllm_spec_tools.engine_child import EngineChild
 
 
 class Arm(EngineChild):
@@ -28,10 +28,7 @@ class Arm(EngineChild):
             EngineError: it did not start; the message has the reason, or the end of its log.
         """
         try:
-            self.facts()
-        except StartError as error:
-            log = "" if isinstance(error, Refusal) else f"; {self.last_words()}"
-            raise EngineError(f"{self.name} did not start: {error}{log}") from None
+            self.wait()
         except BaseException:
             self.stop()
             raise

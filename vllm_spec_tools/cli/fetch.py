@@ -17,7 +17,7 @@ def fetch(
 
     A second run prints it at once, without network. `demo`, `bench`, `plan` and `certify` take the name as a model.
     """
-    from vllm_spec_tools.fetching import SOURCES, cached
+    from vllm_spec_tools.fetching import SOURCES
     from vllm_spec_tools.fetching import fetch as fetch_model
 
     if name not in SOURCES:
@@ -26,5 +26,5 @@ def fetch(
     with console.status(f"fetching {SOURCES[name].title}") as status:
         folder = fetch_model(name, out and out.absolute(), status.update)
     typer.echo(folder)
-    if out is None and folder == cached(name):
+    if out is None:
         typer.echo(f"Serve it: vllm serve {folder} --speculative-config plugin.yaml", err=True)
