@@ -28,12 +28,15 @@ class StepPlan(NamedTuple):
         scopes: scopes of new requests' texts; None is private.
         rollback: new lengths of shortened block tables.
         forks: KV blocks for branches of trees that are verified.
+        loaded: of admitted requests for which a KV connector loads keys and values, the tokens that were in the
+            prefix cache; a draft model's keys and values of the others are missing.
     """
 
     turns: Mapping[str, Turns] = {}
     scopes: Mapping[str, str | None] = {}
     rollback: Mapping[str, TableLengths] = {}
     forks: Mapping[str, Forks] = {}
+    loaded: Mapping[str, int] = {}
 
 
 class StepResult(NamedTuple):

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 from unittest import mock
 
-from tests.engine import books, faults, integrity, lengths, rank_faults, recorder, sabotage, sessions, storm
+from tests.engine import books, faults, integrity, lengths, lifecycle, rank_faults, recorder, sabotage, sessions, storm
 
 
 def install(arguments: dict[str, Any]) -> None:
@@ -14,6 +14,7 @@ def install(arguments: dict[str, Any]) -> None:
     from vllm_spec_plugin.compat.eagle3 import HeadPass
     from vllm_spec_plugin.drafting import draft_engine, head_engine
 
+    lifecycle.install()
     if arguments.pop("check"):
         integrity.install()
     if arguments.pop("random_lengths"):
@@ -46,6 +47,8 @@ def around(llm: Any, job: Any) -> Iterator[dict[str, Any]]:
         if job.sleep_level:
             llm.sleep(job.sleep_level)
             llm.wake_up()
+        if job.weights:
+            lifecycle.EVENTS[job.weights](llm)
         said = sessions.run(llm, job.sessions)
         outcomes = storm.run(llm, job.storm) if job.storm else []
         yield {

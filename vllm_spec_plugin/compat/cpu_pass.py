@@ -15,7 +15,7 @@ from vllm import envs
 from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackendImpl
 
 from vllm_spec_plugin.compat.draft_attention import DraftAttention, PassBatch
-from vllm_spec_plugin.compat.draft_pass import DraftPass
+from vllm_spec_plugin.compat.draft_pass import DraftPass, with_own_layers
 
 logger = logging.getLogger("vllm.vllm_spec_plugin")
 
@@ -178,6 +178,7 @@ class CPUPass(DraftPass):
 
     def bind(self, attention: DraftAttention) -> None:
         """See `DraftPass`."""
+        self._vllm_config = with_own_layers(self._vllm_config, self.layers)
         self._schedule = torch.ops._C.get_scheduler_metadata.default
         split = envs.VLLM_CPU_ATTN_SPLIT_KV
         # Per attention group the arguments before and after those that change from pass to pass.
@@ -199,6 +200,11 @@ class CPUPass(DraftPass):
             self._schedule(n, *before, lengths, self._dtype, starts, *after)
             for before, after in self._schedule_arguments
         ]
+
+    def renew(self) -> None:
+        """See `DraftPass`: a graph holds the weights that it was compiled with, and what vLLM packs them into."""
+        self._current.batch, self._is_warm = None, False
+        self.warm_up(_NUM_TOKENS, _NUM_ROWS)
 
     def skip_attention(self) -> None:
         """Makes the prepared pass write keys and values only."""

@@ -122,6 +122,23 @@ def load_draft_model(vllm_config: Any, model_config: Any) -> tuple[torch.nn.Modu
     return model, mine
 
 
+def reload_weights(vllm_config: Any, model_config: Any, model: torch.nn.Module) -> None:
+    """Loads a drafter's weights again, into the memory that they have.
+
+    Args:
+        vllm_config: the target's.
+        model_config: the drafter's.
+        model: the drafter.
+    """
+    from vllm.config import set_current_vllm_config
+    from vllm.model_executor.model_loader.reload import inplace
+
+    own = copy.copy(vllm_config)
+    own.model_config = model_config
+    with set_current_vllm_config(vllm_config):
+        inplace.reload_weights(own, model, weights_iterator=None, weights_path=None, is_checkpoint_format=True)
+
+
 def _init_expert_group() -> None:
     """Creates the group of ranks that share experts, which vLLM does only for a target with experts.
 

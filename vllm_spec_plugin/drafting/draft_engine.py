@@ -1,6 +1,6 @@
 """Runs the draft model in vLLM's worker, in the target's block pool."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,8 @@ class VllmDraftEngine:
 
     Attributes:
         coverage: positions that the draft model has computed; set by `bind`.
+        model_config: vLLM's configuration of the model.
+        model: the model; set by `load`.
         max_len: the draft model's context length, in tokens.
         ranks: agreement of the tensor-parallel ranks on passes; None on one rank.
         aux_layers: ids of the target's layers whose hidden states the model takes.
@@ -33,6 +35,7 @@ class VllmDraftEngine:
     """
 
     coverage: DraftCoverage
+    model: torch.nn.Module
     ranks: RankAgreement | None = None
     aux_layers: tuple[int, ...] = ()
     weight_bytes = 0
@@ -46,9 +49,9 @@ class VllmDraftEngine:
             vllm_config: the target's `VllmConfig`.
             weights: the draft model.
         """
-        self._model_config = draft_model_config(vllm_config.model_config, **weights._asdict())
+        self.model_config = draft_model_config(vllm_config.model_config, **weights._asdict())
         self._vllm_config = self._config_of_draft(vllm_config)
-        self.max_len: int = self._model_config.max_model_len
+        self.max_len: int = self.model_config.max_model_len
 
     @property
     def how(self) -> str:
@@ -66,10 +69,10 @@ class VllmDraftEngine:
         Args:
             target: the loaded target.
         """
-        model, layers = load_draft_model(self._vllm_config, self._model_config)
-        self._pass = self._pass_of(target, model, layers)
+        self.model, layers = load_draft_model(self._vllm_config, self.model_config)
+        self._pass = self._pass_of(target, self.model, layers)
         shared = set(map(id, target.parameters()))
-        self.weight_bytes = sum(weight.nbytes for weight in model.parameters() if id(weight) not in shared)
+        self.weight_bytes = sum(weight.nbytes for weight in self.model.parameters() if id(weight) not in shared)
 
     def bind(self, runner: Any) -> None:
         """Finds the draft model's layers in the KV cache; call it after vLLM has laid it out."""
@@ -98,10 +101,21 @@ class VllmDraftEngine:
         with torch.inference_mode():
             self._pass.warm_up(num_tokens, num_requests)
 
-    def note_blocks(self, runner: Any, scheduler_output: Any) -> None:
-        """Records the blocks that a step gives to requests; call it before the runner updates its tables."""
+    def renew(self) -> None:
+        """Takes up the model's weights anew, where they were loaded again."""
+        with torch.inference_mode():
+            self._pass.renew()
+
+    def note_blocks(self, runner: Any, scheduler_output: Any, loaded: Mapping[str, int]) -> None:
+        """Records the blocks that a step gives to requests; call it before the runner updates its tables.
+
+        Args:
+            runner: the runner.
+            scheduler_output: vLLM's plan of the step.
+            loaded: see `StepPlan`.
+        """
         for new in scheduler_output.scheduled_new_reqs:
-            self._fresh(new.req_id, new.num_computed_tokens, new.block_ids)
+            self._fresh(new.req_id, loaded.get(new.req_id, new.num_computed_tokens), new.block_ids)
         cached = scheduler_output.scheduled_cached_reqs
         for request_id, block_ids, num_computed in zip(
             cached.req_ids, cached.new_block_ids, cached.num_computed_tokens, strict=True
@@ -109,7 +123,7 @@ class VllmDraftEngine:
             if block_ids is None:
                 continue
             if request_id in cached.resumed_req_ids:
-                self._fresh(request_id, num_computed, block_ids)
+                self._fresh(request_id, loaded.get(request_id, num_computed), block_ids)
                 continue
             held = runner.requests[request_id].block_ids
             for index, group in enumerate(self._attention.kv_cache_groups):
@@ -180,7 +194,7 @@ class VllmDraftEngine:
         return constrain(SpeculatedRows(logits, rows, drafts), metadata)
 
     def _config_of_draft(self, vllm_config: Any) -> Any:
-        return draft_vllm_config(vllm_config, self._model_config, model_config=self._model_config, quant_config=None)
+        return draft_vllm_config(vllm_config, self.model_config, model_config=self.model_config, quant_config=None)
 
     def _pass_of(self, target: Any, model: Any, layers: dict[str, Any]) -> Any:
         return draft_pass(self._vllm_config, model, layers)

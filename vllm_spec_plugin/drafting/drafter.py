@@ -1,7 +1,7 @@
 """Builds the configured proposers, and drafts with them in each step."""
 
 import functools
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Sequence
 from typing import Any
 
 from vllm_spec_plugin.compat.runner import tensor_parallel_cpu_group
@@ -11,6 +11,7 @@ from vllm_spec_plugin.drafting.head_engine import HeadEngine
 from vllm_spec_plugin.drafting.pending_drafts import PendingDrafts
 from vllm_spec_plugin.drafting.ranks import RankAgreement
 from vllm_spec_plugin.drafting.target_states import TargetStates
+from vllm_spec_plugin.messages import StepPlan
 from vllm_spec_plugin.metrics.by_method import CountersByMethod
 from vllm_spec_plugin.metrics.counters import RANKS_DIFFER, StepCounters
 from vllm_spec_plugin.proposers.base import NO_DRAFT, Draft, RequestView
@@ -38,6 +39,7 @@ class Drafter:
         """
         self.config = config_in(vllm_config.additional_config)
         configs = self.config.proposers
+        self._speculative = vllm_config.speculative_config
         self.vocab_size: int = vllm_config.model_config.get_vocab_size()
         self._counters = CountersByMethod()
         self.engine: VllmDraftEngine | None = None
@@ -74,6 +76,14 @@ class Drafter:
         """Loads the draft model, if there is one; vLLM calls it after the target is loaded."""
         if self.engine is not None:
             self.engine.load(target)
+            # vLLM finds the model here when it updates or restores weights, and its configuration there.
+            self.model = self.engine.model
+            self._speculative.draft_model_config = self.engine.model_config
+
+    def renew(self) -> None:
+        """Takes up a draft model's weights anew, where they were loaded again."""
+        if self.engine is not None:
+            self.engine.renew()
 
     def bind(self, runner: Any) -> None:
         """Binds the proposers to a runner whose KV cache is laid out."""
@@ -120,13 +130,13 @@ class Drafter:
             self._counters.of(method).requests_lost += head.states.num_lost
             head.states.num_lost = 0
 
-    def note_step(self, runner: Any, scheduler_output: Any, scopes: Mapping[str, str | None]) -> None:
+    def note_step(self, runner: Any, scheduler_output: Any, plan: StepPlan) -> None:
         """Records a step's plan, before the runner updates its state.
 
         Args:
             runner: vLLM's model runner.
             scheduler_output: vLLM's plan of the step.
-            scopes: scopes of new requests' texts.
+            plan: the plugin's.
         """
         # Sets of strings: their order differs from rank to rank, and drafts may depend on the order of these calls.
         for request_id in sorted(scheduler_output.finished_req_ids):
@@ -137,11 +147,10 @@ class Drafter:
         for request_id in sorted(scheduler_output.preempted_req_ids or ()):
             self.forget(request_id)
         # After that: a request may have the id of one that has ended.
-        if scopes:
-            self.scopes.update(scopes)
+        self.scopes.update(plan.scopes)
         engine = self.engine
         if engine is not None and not self._kv_guard.attempt(
-            lambda: engine.note_blocks(runner, scheduler_output), "the step's KV blocks"
+            lambda: engine.note_blocks(runner, scheduler_output, plan.loaded), "the step's KV blocks"
         ):
             engine.coverage.reset()
 

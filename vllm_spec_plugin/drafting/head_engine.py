@@ -157,7 +157,7 @@ class HeadEngine(VllmDraftEngine):
         return constrained.clamp(min=torch.finfo(constrained.dtype).min)
 
     def _config_of_draft(self, vllm_config: Any) -> Any:
-        return head_vllm_config(vllm_config, self._model_config)
+        return head_vllm_config(vllm_config, self.model_config)
 
     def _pass_of(self, target: Any, model: Any, layers: dict[str, Any]) -> HeadPass:
         if not self._head.has_embedding:

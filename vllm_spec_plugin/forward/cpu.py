@@ -5,6 +5,7 @@ from typing import Any
 from vllm_spec_plugin.compat.cpu import CPUModelRunner, CPUWorker, cpu_runner_in_place
 from vllm_spec_plugin.compat.v2 import verify_scheduled_drafts
 from vllm_spec_plugin.config.settings import config_in
+from vllm_spec_plugin.forward.reload import ReloadsDrafter
 from vllm_spec_plugin.forward.runner import SpecRunnerMixin
 from vllm_spec_plugin.forward.start_up import SpecWorkerMixin
 
@@ -13,7 +14,7 @@ class SpecCPUModelRunner(SpecRunnerMixin, CPUModelRunner):
     """vLLM's CPU runner with the plugin's speculation."""
 
 
-class SpecCPUWorker(SpecWorkerMixin, CPUWorker):
+class SpecCPUWorker(SpecWorkerMixin, ReloadsDrafter, CPUWorker):
     """vLLM's CPU worker, running `SpecCPUModelRunner`."""
 
     def init_device(self) -> Any:
@@ -22,7 +23,11 @@ class SpecCPUWorker(SpecWorkerMixin, CPUWorker):
             return super().init_device()
 
 
-class TextCPUWorker(CPUWorker):
+class NativeCPUWorker(ReloadsDrafter, CPUWorker):
+    """vLLM's CPU worker, with its own drafters."""
+
+
+class TextCPUWorker(NativeCPUWorker):
     """vLLM's CPU worker, whose runner verifies the drafts that the scheduler sends; V1 does so by itself."""
 
     def init_device(self) -> Any:

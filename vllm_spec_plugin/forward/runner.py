@@ -108,7 +108,7 @@ class SpecRunnerMixin(Runner):
         compat.show_speculation(self)
         if plan.rollback:
             cut_block_tables(self, plan.rollback)
-        self.drafter.note_step(self, scheduler_output, plan.scopes)
+        self.drafter.note_step(self, scheduler_output, plan)
         if self.tree_attention is not None:
             self.drafter.pending.lay_out(scheduler_output.scheduled_spec_decode_tokens)
         return super()._update_states(scheduler_output)

@@ -14,7 +14,7 @@ from vllm_spec_plugin.compat import engine_args as vllm_args
 from vllm_spec_plugin.compat.engine_choice import conflict, engine_of
 from vllm_spec_plugin.config.settings import KEY, config_in, settings_for
 from vllm_spec_plugin.register import frontend
-from vllm_spec_plugin.register.modes import IN_WORKERS, TEXT, mode_of, speculative_config
+from vllm_spec_plugin.register.modes import IN_WORKERS, NATIVE, TEXT, mode_of, speculative_config
 from vllm_spec_plugin.register.plugin import reason_off
 from vllm_spec_plugin.register.version import check_vllm
 from vllm_spec_plugin.schema.errors import ConfigError, show, show_reason, show_source
@@ -215,7 +215,8 @@ def translate(engine_args: Any, given: dict[str, Any]) -> "PluginConfig":
         raise ConfigError("vllm_spec_plugin does not support this platform; allowed: CPU, CUDA")
     config = config_in(given)
     mode = mode_of(config)
-    own = {"scheduler_cls": None} | ({"worker_cls": "auto"} if mode.workers else {})
+    # vLLM's own drafters need none of the plugin's workers but to reload weights.
+    own = {"scheduler_cls": None} | ({"worker_cls": "auto"} if mode is not NATIVE else {})
     for name, default in own.items():
         if getattr(engine_args, name, default) not in (default, None):
             raise ConfigError(
@@ -227,7 +228,7 @@ def translate(engine_args: Any, given: dict[str, Any]) -> "PluginConfig":
     if mode is TEXT:
         _verified_by_vllm(config, given[KEY]["source"])
     engine_args.speculative_config = speculative_config(config, mode)
-    if mode.workers:
+    if mode is not NATIVE or engine_args.worker_cls == "auto":
         engine_args.worker_cls = mode.workers[platform]
     if mode.schedulers[1] is None:
         engine_args.scheduler_cls = mode.schedulers[0]

@@ -10,10 +10,10 @@ if TYPE_CHECKING:
     from vllm_spec_plugin.config import PluginConfig
 
 _SCHEDULING = "vllm_spec_plugin.scheduling"
-_TEXT_WORKERS = {
-    "cpu": "vllm_spec_plugin.forward.cpu.TextCPUWorker",
-    "cuda": "vllm_spec_plugin.forward.cuda.TextCUDAWorker",
-}
+
+
+def _workers(kind: str) -> dict[str, str]:
+    return {name: f"vllm_spec_plugin.forward.{name}.{kind}{name.upper()}Worker" for name in ("cpu", "cuda")}
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class DraftingMode:
 
     Attributes:
         schedulers: classes for synchronous and asynchronous scheduling; the last is None where there is no such.
-        workers: class by platform; empty is vLLM's own.
+        workers: class by platform.
         from_text: whether the scheduler's process drafts.
         vllm_verifies: whether vLLM's sampler verifies; else the plugin's does, on the V1 runner.
     """
@@ -35,24 +35,23 @@ class DraftingMode:
 
 IN_WORKERS = DraftingMode(
     (f"{_SCHEDULING}.scheduler.SpecScheduler", None),
-    {
-        "cpu": "vllm_spec_plugin.forward.cpu.SpecCPUWorker",
-        "cuda": "vllm_spec_plugin.forward.cuda.SpecCUDAWorker",
-    },
+    _workers("Spec"),
     from_text=False,
     vllm_verifies=False,
 )
 # vLLM's drafters.
 NATIVE = DraftingMode(
     (f"{_SCHEDULING}.native.NativeScheduler", f"{_SCHEDULING}.native.NativeAsyncScheduler"),
-    {},
+    _workers("Native"),
     from_text=False,
     vllm_verifies=True,
 )
 # Texts, and one of vLLM's drafters where these have nothing.
-MIXED = DraftingMode((f"{_SCHEDULING}.mixed.MixedScheduler", None), _TEXT_WORKERS, from_text=True, vllm_verifies=True)
+MIXED = DraftingMode(
+    (f"{_SCHEDULING}.mixed.MixedScheduler", None), _workers("Text"), from_text=True, vllm_verifies=True
+)
 # Texts alone, on the V2 runner.
-TEXT = DraftingMode((f"{_SCHEDULING}.text.TextScheduler", None), _TEXT_WORKERS, from_text=True, vllm_verifies=True)
+TEXT = DraftingMode((f"{_SCHEDULING}.text.TextScheduler", None), _workers("Text"), from_text=True, vllm_verifies=True)
 
 
 def mode_of(config: "PluginConfig") -> DraftingMode:

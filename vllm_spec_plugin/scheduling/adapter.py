@@ -101,6 +101,16 @@ class DraftLengthAdapter:
         self._finish(now)
         self.ledger.begin(now)
 
+    def admitted(self, output: Any, loaded: Mapping[str, int]) -> None:
+        """Notes what a proposer with KV finds of texts that a step admits.
+
+        Args:
+            output: vLLM's plan.
+            loaded: see `StepPlan`.
+        """
+        if self._uncomputed.proposer is not None and not self.control.is_constant:
+            self._uncomputed.admit(output, self._limits, loaded)
+
     def plan(self, output: Any, running: Sequence[Request], max_step_tokens: Callable[[], int]) -> dict[str, Turns]:
         """Plans the drafts at the end of a step that vLLM has planned.
 
@@ -145,8 +155,6 @@ class DraftLengthAdapter:
         self, step: Step, output: Any, running: Sequence[Request], max_step_tokens: Callable[[], int]
     ) -> None:
         kv_proposer, before = self._uncomputed.proposer, self.ledger.before
-        if kv_proposer is not None:
-            self._uncomputed.admit(output, self._limits)
         drafts, scheduled, num_running = output.scheduled_spec_decode_tokens, output.num_scheduled_tokens, len(running)
         if not (self._limits or drafts):
             return

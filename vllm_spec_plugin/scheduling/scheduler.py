@@ -6,7 +6,7 @@ from typing import Any
 from vllm_spec_plugin.compat.kv_cache import Request, kv_cache_manager_in_place
 from vllm_spec_plugin.compat.scheduler import DraftTokenIds
 from vllm_spec_plugin.config.settings import config_in
-from vllm_spec_plugin.kv.manager import SpecKVCacheManager
+from vllm_spec_plugin.kv.manager import ConnectedKVCacheManager, SpecKVCacheManager
 from vllm_spec_plugin.kv.tree_forks import TreeForks
 from vllm_spec_plugin.messages import Forks, StepPlan, TableLengths, drafts_of, result_of, send
 from vllm_spec_plugin.metrics.by_method import CountersByMethod
@@ -26,7 +26,8 @@ class SpecScheduler(SpecScheduling):
     In a step without drafts it works like vLLM's: work per request is done only for requests that have drafts or turns,
     or hold blocks of earlier drafts.
 
-    With a KV connector block tables are vLLM's, as connectors keep their own copies, which only grow.
+    With a KV connector block tables are vLLM's, as connectors keep their own copies, which only grow: slots for drafts
+    are vLLM's lookahead.
     """
 
     kv_cache_manager: SpecKVCacheManager
@@ -34,7 +35,8 @@ class SpecScheduler(SpecScheduling):
     def __init__(self, vllm_config: Any, *args: Any, **kwargs: Any) -> None:
         config = config_in(vllm_config.additional_config)
         uses_head = any(proposer.uses_aux_states for proposer in config.proposers)
-        with kv_cache_manager_in_place(SpecKVCacheManager, drops_last_hit=uses_head):
+        manager = SpecKVCacheManager if vllm_config.kv_transfer_config is None else ConnectedKVCacheManager
+        with kv_cache_manager_in_place(manager, drops_last_hit=uses_head):
             super().__init__(vllm_config, *args, **kwargs)
         counters = CountersByMethod()
         control = create_control(config, self.max_num_scheduled_tokens)
@@ -48,6 +50,8 @@ class SpecScheduler(SpecScheduling):
         self._manages_kv = self.connector is None
         if not self._manages_kv:
             logger.warning("KV connector in use: draft-block reservation and rollback are disabled")
+            if config.kv_proposer is not None:
+                self.num_lookahead_tokens = 1 + config.draft_length.tokens
 
     def schedule(self, *args: Any, **kwargs: Any) -> Any:
         """Plans a step: makes room for texts, lets vLLM plan it, chooses draft lengths, and reserves free blocks."""
@@ -58,6 +62,8 @@ class SpecScheduler(SpecScheduling):
         output = super().schedule(*args, **kwargs)
         if self._drafted:
             self._drafted.difference_update(output.num_scheduled_tokens)
+        loaded = self._loaded(output)
+        self._adapter.admitted(output, loaded)
         turns = self._adapter.plan(output, self.running, self._blocks.max_step_tokens)
         forks: dict[str, Forks] = {}
         if self._manages_kv:
@@ -66,9 +72,17 @@ class SpecScheduler(SpecScheduling):
         scopes = self._scopes_of_new(output) if self._shared_scope and output.scheduled_new_reqs else {}
         if rollback:
             rollback = self._of_running(rollback)
-        if turns or scopes or rollback or forks:
-            send(output, StepPlan(turns, scopes, rollback, forks))
+        if turns or scopes or rollback or forks or loaded:
+            send(output, StepPlan(turns, scopes, rollback, forks, loaded))
         return output
+
+    def _loaded(self, output: Any) -> dict[str, int]:
+        """See `StepPlan`."""
+        manager = self.kv_cache_manager
+        if not isinstance(manager, ConnectedKVCacheManager) or not manager.loaded:
+            return {}
+        new = [new.req_id for new in output.scheduled_new_reqs]
+        return manager.take_loaded([*new, *output.scheduled_cached_reqs.resumed_req_ids])
 
     def _of_running(self, tables: dict[str, TableLengths]) -> dict[str, TableLengths]:
         """Leaves out preempted requests, whose tables are sent whole when they resume."""

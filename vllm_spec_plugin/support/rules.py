@@ -222,13 +222,6 @@ RULES: tuple[Rule, ...] = (
         f"no KV connector, or {' or '.join(TESTED_CONNECTORS)}",
     ),
     Rule(
-        "--kv-transfer-config",
-        DRAFT_MODELS,
-        lambda facts: facts.server.kv_connector,
-        "it stores and loads the target's keys and values, and a draft model or head would lack its own",
-        "no KV connector",
-    ),
-    Rule(
         "--logits-processors",
         EVERYTHING,
         lambda facts: ", ".join(facts.server.logits_processors),

@@ -11,6 +11,7 @@ import torch
 from vllm_spec_plugin.config.settings import KEY
 from vllm_spec_plugin.drafting import drafter as module
 from vllm_spec_plugin.drafting.drafter import Drafter
+from vllm_spec_plugin.messages import StepPlan
 from vllm_spec_plugin.proposers.base import NO_DRAFT, Draft, RequestView
 from vllm_spec_plugin.proposers.suffix.proposer import SuffixProposer
 from vllm_spec_plugin.proposers.suffix.store import TextStore
@@ -91,16 +92,16 @@ def test_q_is_of_the_tokens_that_were_drafted_and_of_no_others(drafter):
 
 def test_the_id_of_a_request_that_ended_may_be_given_to_the_next_one(drafter):
     step = SimpleNamespace(finished_req_ids=set(), preempted_req_ids=None)
-    drafter.note_step(None, step, {"a": "old"})
+    drafter.note_step(None, step, StepPlan(scopes={"a": "old"}))
     step.finished_req_ids = {"a"}
-    drafter.note_step(None, step, {"a": "new"})
+    drafter.note_step(None, step, StepPlan(scopes={"a": "new"}))
     assert drafter.scopes == {"a": "new"}
 
 
 def test_nothing_is_kept_of_a_request_that_ended(drafter, proposer):
     drafter.scopes = {"a": "one", "b": "two"}
     drafter.draft([view("a", 3), view("b", 4)])
-    drafter.note_step(None, SimpleNamespace(finished_req_ids={"a"}, preempted_req_ids=None), {})
+    drafter.note_step(None, SimpleNamespace(finished_req_ids={"a"}, preempted_req_ids=None), StepPlan())
     assert drafter.scopes == {"b": "two"}
     assert proposer.forgotten == ["a"]
     assert drafter.pending.take_probs(["a"], [[3]], CPU) is None
@@ -177,7 +178,9 @@ def test_proposers_are_told_in_one_order_whatever_the_order_of_a_set(drafter, pr
     """Of requests that ended, and of those that were preempted."""
     finished: list[str] = []
     proposer.finish = finished.append
-    drafter.note_step(None, SimpleNamespace(finished_req_ids=InOrder(order), preempted_req_ids=InOrder(order)), {})
+    drafter.note_step(
+        None, SimpleNamespace(finished_req_ids=InOrder(order), preempted_req_ids=InOrder(order)), StepPlan()
+    )
     assert finished == proposer.forgotten == ["a", "b", "c"]
 
 
@@ -190,7 +193,7 @@ def test_texts_of_requests_that_end_together_give_the_same_drafts_on_each_rank(m
         drafter = made(monkeypatch, config, SuffixProposer(1, 0.0, "greedy", 10, store))
         texts = {"a": [1, 2, 3, 4], "b": [1, 2, 3, 5]}
         drafter.draft([long_view(name, text) for name, text in texts.items()])
-        drafter.note_step(None, SimpleNamespace(finished_req_ids=InOrder(order), preempted_req_ids=None), {})
+        drafter.note_step(None, SimpleNamespace(finished_req_ids=InOrder(order), preempted_req_ids=None), StepPlan())
         drafts += drafter.draft([long_view("c", [1, 2, 3])])
     assert drafts[0].token_ids == drafts[1].token_ids != []
 

@@ -78,7 +78,7 @@ class Scripted:
         self.counters.drafts += len(requests)
         return [Draft([7]) for _ in requests]
 
-    def note_step(self, runner, scheduler_output, scopes):
+    def note_step(self, runner, scheduler_output, plan):
         pass
 
 

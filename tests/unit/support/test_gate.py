@@ -3,15 +3,12 @@
 tests/unit/docs/test_support.py has all kinds of models.
 """
 
-from pathlib import Path
-
 import pytest
 
 import vllm_spec_plugin
 from tests.engine.tiny import tiny_model
 from vllm_spec_plugin.compat.facts import Layer
 from vllm_spec_plugin.config.settings import config_in
-from vllm_spec_plugin.models import model_path
 from vllm_spec_plugin.register.frontend import served_by
 from vllm_spec_plugin.schema.errors import ConfigError
 from vllm_spec_plugin.support import gate
@@ -76,20 +73,6 @@ def test_experts_and_the_layout_are_read(arguments, models):
 def test_what_is_not_served_is_refused_before_an_engine_starts(arguments, model, options, said):
     with pytest.raises(ConfigError, match=f"plugin.yaml cannot be served here: {said}"):
         arguments(model, **options).create_engine_config()
-
-
-CONFIGS = Path(vllm_spec_plugin.__file__).parents[1] / "configs"
-
-
-@pytest.mark.parametrize("name", ["draft_model", "eagle3", "eagle3_cascade", "cascade"])
-def test_a_kv_connector_is_refused_with_a_draft_model_or_head_of_its_own(name):
-    arguments = EngineArgs(
-        model=str(model_path("target")),
-        speculative_config=vllm_spec_plugin.speculative_config(CONFIGS / f"{name}.yaml"),
-        kv_transfer_config=KVTransferConfig(kv_connector="ExampleConnector", kv_role="kv_both"),
-    )
-    with pytest.raises(ConfigError, match="kv-transfer-config: got ExampleConnector; it stores and loads the target's"):
-        arguments.create_engine_config()
 
 
 def test_a_draft_model_is_looked_at_too(arguments, models):

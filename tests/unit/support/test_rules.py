@@ -73,7 +73,6 @@ CASES = [
     (target(has_mrope=True), CHAINS, "which has M-RoPE positions"),
     (target(attends_both_ways=True), TREES, "which has bidirectional attention for images"),
     (server(kv_connector="NixlConnector"), CHAINS, "--kv-transfer-config: got NixlConnector; drafts were not tested"),
-    (server(kv_connector="ExampleConnector"), DRAFTED, "--kv-transfer-config: got ExampleConnector; it stores"),
     (server(kv_connector="ExampleConnector"), TREES, "--kv-transfer-config: got ExampleConnector; a KV connector"),
     (server(full_cuda_graphs=True), TREES, "--compilation-config: got full CUDA graphs; "),
     (server(captures_kv_writes=True), TREES, "--compilation-config: got CUDA graphs that hold vllm::unified_kv_cache"),
@@ -114,9 +113,9 @@ def test_everything_else_is_served_with_chains(facts):
     assert refusals(EVERYTHING - {Feature.TREE}, facts) == []
 
 
-def test_tested_connectors_are_served_with_proposers_that_keep_no_kv():
+def test_tested_connectors_are_served_with_chains():
     for name in TESTED_CONNECTORS:
-        assert refusals(EVERYTHING - {Feature.TREE, Feature.DRAFT_MODEL}, server(kv_connector=name)) == []
+        assert refusals(EVERYTHING - {Feature.TREE}, server(kv_connector=name)) == []
 
 
 @pytest.mark.parametrize(
