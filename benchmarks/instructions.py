@@ -16,16 +16,44 @@ JOBS = "baker nurse pilot teacher plumber lawyer painter farmer driver chemist g
 THINGS = "apples pears plums cherries figs bananas oranges kiwis lemons grapes peaches melons olives onions leeks beans"
 PLACES = "bridge library school harbour museum hospital station market stadium theatre"
 STUFF = "steel stone wood brick glass concrete"
-TOPICS = (
-    "the sky is blue|leaves turn red in autumn|the sea is salty|bread rises|ice floats|the moon has phases|cats purr|"
-    "onions make us cry|metals rust|birds fly south|we sleep|stars twinkle|volcanoes erupt|bees make honey|"
-    "tea keeps us awake|rainbows appear|thunder follows lightning|the days are longer in summer"
-).split("|")
-TASKS = (
-    "learn a language|plan a birthday|clean a bicycle|write a letter of thanks|save money|grow tomatoes|"
-    "prepare for an interview|cook rice|fix a flat tyre|start running|read more books|pack for a journey|"
-    "paint a room|train a puppy|make new friends in a new town|brew coffee"
-).split("|")
+TOPICS = [
+    "the sky is blue",
+    "leaves turn red in autumn",
+    "the sea is salty",
+    "bread rises",
+    "ice floats",
+    "the moon has phases",
+    "cats purr",
+    "onions make us cry",
+    "metals rust",
+    "birds fly south",
+    "we sleep",
+    "stars twinkle",
+    "volcanoes erupt",
+    "bees make honey",
+    "tea keeps us awake",
+    "rainbows appear",
+    "thunder follows lightning",
+    "the days are longer in summer",
+]
+TASKS = [
+    "learn a language",
+    "plan a birthday",
+    "clean a bicycle",
+    "write a letter of thanks",
+    "save money",
+    "grow tomatoes",
+    "prepare for an interview",
+    "cook rice",
+    "fix a flat tyre",
+    "start running",
+    "read more books",
+    "pack for a journey",
+    "paint a room",
+    "train a puppy",
+    "make new friends in a new town",
+    "brew coffee",
+]
 FIELDS = "price tax amount count weight length score level total width height rate"
 VERBS = "add double halve scale shift check clean merge split rank"
 
@@ -39,14 +67,15 @@ def _pick(rng: random.Random, words: str, count: int) -> list[str]:
 def chat(rng: random.Random) -> Chat:
     """A question, or a request for advice."""
     topic, task, job = rng.choice(TOPICS), rng.choice(TASKS), rng.choice(JOBS.split())
+    count, city, thing = rng.randint(3, 6), rng.choice(CITIES.split()), rng.choice(["key", "map", "coin"])
     asked = rng.choice(
         [
             f"Why is it that {topic}?",
             f"Explain to a child why {topic}.",
             f"How do I {task}?",
-            f"Give me {rng.randint(3, 6)} tips on how to {task}.",
+            f"Give me {count} tips on how to {task}.",
             f"What does a {job} do all day?",
-            f"Write a short story about a {job} from {rng.choice(CITIES.split())} who finds a {rng.choice('key map coin'.split())}.",
+            f"Write a short story about a {job} from {city} who finds a {thing}.",
         ]
     )
     return {"asked": asked}
@@ -56,8 +85,8 @@ def summary(rng: random.Random) -> Chat:
     """A report to summarise."""
     place, stuff, (first, second) = rng.choice(PLACES.split()), rng.choice(STUFF.split()), _pick(rng, NAMES, 2)
     day, month = (
-        rng.choice("Monday Tuesday Wednesday Thursday Friday".split()),
-        rng.choice("spring summer autumn".split()),
+        rng.choice(["Monday", "Tuesday", "Wednesday", "Thursday", "Friday"]),
+        rng.choice(["spring", "summer", "autumn"]),
     )
     report = (
         f"The committee met on {day} to discuss the new {place} of {rng.choice(CITIES.split())}. {first} said that the "

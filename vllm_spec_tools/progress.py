@@ -9,14 +9,21 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-# Between lines of `Stages` where there is no terminal.
-_SECONDS = 15.0
+# Between lines of `Stages` and of `Tasks` where there is no terminal.
+_SECONDS, _TASK_SECONDS = 15.0, 60.0
 
 
 class Tasks:
-    """A bar per task with the time left; nothing without a terminal."""
+    """A bar per task with the time left; without a terminal a line at its beginning, and one a minute."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
+        """Shows nothing yet.
+
+        Args:
+            console: where to.
+            clock: seconds.
+        """
+        self._console, self._clock = console, clock
         columns = (
             TextColumn("{task.description}", markup=False),
             BarColumn(),
@@ -41,9 +48,17 @@ class Tasks:
     def task(self, name: str, total: int) -> Iterator[Callable[..., None]]:
         """Shows a bar for the time of the block; yields a function of the number done and, if any, a note."""
         task = self._progress.add_task(name, total=total, note="")
+        start = said = self._clock()
+        if not self._console.is_terminal:
+            _line(self._console, name)
 
         def advance(done: int, note: str = "") -> None:
+            nonlocal said
             self._progress.update(task, completed=done, note=note)
+            now = self._clock()
+            if not self._console.is_terminal and done and now - said >= _TASK_SECONDS:
+                said, left = now, (now - start) * (total - done) / done
+                _line(self._console, f"{name}: {done:,}/{total:,}, {_minutes(left)} left{note and f', {note}'}")
 
         yield advance
         self._progress.update(task, completed=total)
@@ -114,7 +129,11 @@ def shown_engines(console: Console) -> Iterator[Callable[[str], None]]:
 
 
 def _since(start: float) -> str:
-    minutes, seconds = divmod(round(time.monotonic() - start), 60)
+    return _minutes(time.monotonic() - start)
+
+
+def _minutes(seconds: float) -> str:
+    minutes, seconds = divmod(round(seconds), 60)
     return f"{minutes}:{seconds:02}"
 
 

@@ -9,6 +9,8 @@ from tests.engine.jobs import Tokens
 
 MOST_AT_ONCE = 40
 STEPS_BETWEEN_CHECKS = 50
+# Share of steps before which the prefix cache is reset and all requests are preempted, as when vLLM pauses or sleeps.
+RESETS = 0.01
 OPTIONS: tuple[dict[str, Any], ...] = ({}, {}, {}, {"spec": "off"}, {"spec_tokens": 2})
 
 
@@ -71,6 +73,8 @@ def run(llm: Any, storm: Storm) -> list[Outcome]:
             if name in at_work:
                 engine.abort_request([name])
                 at_work.pop(name).end = "aborted"
+        if rng.random() < RESETS:
+            assert scheduler.reset_prefix_cache(reset_running_requests=True)
         for output in engine.step():
             # An output may be on its way when its request is aborted.
             if output.request_id in at_work:

@@ -221,14 +221,18 @@ def _layouts() -> list[str]:
 
 def _connectors() -> list[str]:
     named = ", ".join(f"`{name}`" for name in TESTED_CONNECTORS)
-    served = ", ".join(f"`{method_of(kind)}`" for kind in BUNDLED if not kind.keeps_kv)
+    served = ", ".join(f"`{method_of(kind)}`" for kind in BUNDLED)
+    how = "a first run, and a second one whose prompts are loaded: tests/engine/test_connectors.py"
     return [
         "## KV connectors",
         "",
         "| `--kv-transfer-config` | served with | tested |",
         "|---|---|---|",
-        f"| {named} | chains of {served} | outputs of a first and a second run: tests/engine/test_connectors.py |",
-        "| others | nothing: refused | |",
+        f"| {named} | chains of {served}; `method: vllm` | {how} |",
+        "| others | `method: vllm` alone | |",
+        "",
+        "With NIXL and a drafter that is a model, servers for prefill and decode need the same drafter: vLLM checks it",
+        "at the handshake ([49230](https://github.com/vllm-project/vllm/pull/49230)).",
     ]
 
 

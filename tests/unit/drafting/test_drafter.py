@@ -57,6 +57,7 @@ def made(monkeypatch, config, *proposers):
     vllm_config = SimpleNamespace(
         additional_config={KEY: {"config": config, "source": "spec.yaml"}},
         model_config=model,
+        speculative_config=None,
         device_config=SimpleNamespace(device=CPU),
     )
     return Drafter(vllm_config)

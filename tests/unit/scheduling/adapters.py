@@ -91,6 +91,7 @@ def make(control, *requests, config=DRAFT_MODEL, tokens=4, policy="fixed"):
 def plan(adapter, step, running, max_step_tokens=100):
     """Begins a step and plans it."""
     adapter.started()
+    adapter.admitted(step, {})
     return adapter.plan(step, running, lambda: max_step_tokens)
 
 

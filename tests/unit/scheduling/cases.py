@@ -72,9 +72,9 @@ def prompt(family: int, num_tokens: int) -> list[int]:
     return [100 * family + i for i in range(num_tokens)]
 
 
-def make_manager(num_blocks, *specs):
+def make_manager(num_blocks, *specs, cls=SpecKVCacheManager):
     specs = specs or (FULL,)
-    return SpecKVCacheManager(
+    return cls(
         kv_cache_config=kv_cache_config(num_blocks, *specs),
         max_model_len=MAX_MODEL_LEN,
         scheduler_block_size=math.lcm(*(spec.block_size for spec in specs)),

@@ -66,6 +66,16 @@ def test_what_the_prefix_cache_had_is_known_of_requests_that_came_while_nothing_
     assert control.requests[0].uncomputed_tokens == (25,)
 
 
+def test_a_connector_loads_nothing_for_the_draft_model():
+    control = Listening()
+    a = request("a", num_tokens=40)
+    adapter = make(control, a)
+    step = output({"a": 8}, new={"a": 32})
+    adapter.admitted(step, {"a": 16})
+    adapter.plan(step, [a], lambda: 100)
+    assert control.requests[0].uncomputed_tokens == (24,)
+
+
 def test_tells_the_policy_how_drafts_fared_also_those_that_never_came():
     control, a = Listening(), request("a")
     adapter = make(control, a)

@@ -4,7 +4,7 @@ import io
 
 from rich.console import Console
 
-from vllm_spec_tools.progress import Stages, shown_engines, shown_progress
+from vllm_spec_tools.progress import Stages, Tasks, shown_engines, shown_progress
 
 
 def test_without_a_terminal_there_is_a_line_per_run() -> None:
@@ -48,3 +48,12 @@ def test_a_terminal_shows_every_run_of_a_stage() -> None:
 
 def test_elsewhere_there_is_a_line_every_fifteen_seconds() -> None:
     assert stages_shown(is_terminal=False) == [(0, "stage"), (4, "stage: 4")]
+
+
+def test_a_task_without_a_terminal_says_once_a_minute_how_long_it_will_take() -> None:
+    written, now = io.StringIO(), 0.0
+    with Tasks(Console(file=written), lambda: now) as tasks, tasks.task("training", 1000) as advance:
+        for done in (100, 200, 300):
+            now += 40
+            advance(done, "loss 2.50")
+    assert written.getvalue().splitlines() == ["training", "training: 200/1,000, 5:20 left, loss 2.50"]
