@@ -57,6 +57,8 @@ TASKS = [
 FIELDS = "price tax amount count weight length score level total width height rate"
 VERBS = "add double halve scale shift check clean merge split rank"
 
+_MOST_TRAINED = 1000
+
 Chat = dict[str, Any]
 
 
@@ -151,9 +153,10 @@ def instructions(purpose: str, count: int) -> Iterator[dict[str, Any]]:
     """Returns entries of a file of prompts.
 
     Args:
-        purpose: "train": `count` different chats; "bench": `count` per workload, with predictions.
+        purpose: "train": `count` different chats; "bench": `count` others per workload, with predictions.
     """
-    seen: set[str] = set()
+    others = instructions("train", _MOST_TRAINED) if purpose == "bench" else ()
+    seen = {entry["messages"][0]["content"] for entry in others}
     rng = random.Random(purpose)
     for i in range(count * (len(WORKLOADS) if purpose == "bench" else 1)):
         name = list(WORKLOADS)[i % len(WORKLOADS)]
