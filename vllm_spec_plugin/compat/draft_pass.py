@@ -116,14 +116,14 @@ def with_own_layers(vllm_config: Any, layers: dict[str, Any]) -> Any:
     A KV connector finds there the layers that it loads; call it when vLLM has laid out the KV cache of all.
 
     Returns:
-        A copy of the configuration, with a forward context of these layers.
+        A copy of the configuration, whose forward context still has them.
     """
     shared = vllm_config.compilation_config
-    for name in layers:
-        shared.static_forward_context.pop(name, None)
     own = copy.copy(vllm_config)
     own.compilation_config = copy.copy(shared)
-    own.compilation_config.static_forward_context = dict(layers)
+    own.compilation_config.static_forward_context = dict(shared.static_forward_context)
+    for name in layers:
+        shared.static_forward_context.pop(name, None)
     return own
 
 
