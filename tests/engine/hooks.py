@@ -14,7 +14,8 @@ def install(arguments: dict[str, Any]) -> None:
     from vllm_spec_plugin.compat.eagle3 import HeadPass
     from vllm_spec_plugin.drafting import draft_engine, head_engine
 
-    lifecycle.install()
+    if "weight_transfer_config" in arguments:
+        lifecycle.install()
     if arguments.pop("check"):
         integrity.install()
     if arguments.pop("random_lengths"):

@@ -32,7 +32,7 @@ class Job(jobs.Job):
     storm: Any = None  # A `storm.Storm` before the requests; the note "storm" has what came of each of its own.
     # Before the requests the engine sleeps at that level, and wakes up; 0 is not at all.
     sleep_level: int = 0
-    weights: str = ""  # Before the requests that happens to the weights; one of `lifecycle.EVENTS`.
+    weights: str = ""  # What happens to the weights before the requests; one of `lifecycle.EVENTS`.
 
 
 def hooked(job: jobs.Job, **more: Any) -> Job:

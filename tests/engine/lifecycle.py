@@ -49,8 +49,7 @@ def _lose(llm: Any, *, target: bool) -> None:
 
     def lose(worker: Any) -> None:
         own = {id(weight) for weight in worker.get_model().parameters()}
-        models = [worker.get_draft_model()] * (worker.get_draft_model() is not None) + [worker.get_model()] * target
-        for model in models:
+        for model in (worker.get_draft_model(), worker.get_model()) if target else (worker.get_draft_model(),):
             for weight in model.parameters():
                 if target or id(weight) not in own:
                     torch.nn.init.zeros_(weight)

@@ -69,7 +69,6 @@ def test_outputs_are_those_without_drafts(
     for result in (first, again):
         assert not greedy_faults(result, plain)
         assert not any(count for metric, count in result.metrics.items() if "proposer_errors" in metric)
-    for result in (first, again):
         # A head has no hidden states of tokens that were loaded: none of its own, none to compute.
         if name == "eagle3" and result.metrics["vllm:external_prefix_cache_hits"]:
             assert result.accepted == 0

@@ -15,7 +15,7 @@ from vllm import envs
 from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackendImpl
 
 from vllm_spec_plugin.compat.draft_attention import DraftAttention, PassBatch
-from vllm_spec_plugin.compat.draft_pass import DraftPass, with_own_layers
+from vllm_spec_plugin.compat.draft_pass import DraftPass
 
 logger = logging.getLogger("vllm.vllm_spec_plugin")
 
@@ -178,7 +178,7 @@ class CPUPass(DraftPass):
 
     def bind(self, attention: DraftAttention) -> None:
         """See `DraftPass`."""
-        self._vllm_config = with_own_layers(self._vllm_config, self.layers)
+        super().bind(attention)
         self._schedule = torch.ops._C.get_scheduler_metadata.default
         split = envs.VLLM_CPU_ATTN_SPLIT_KV
         # Per attention group the arguments before and after those that change from pass to pass.

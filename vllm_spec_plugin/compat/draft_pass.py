@@ -52,7 +52,7 @@ class DraftPass:
     def bind(self, attention: DraftAttention) -> None:
         """Sets the layers' KV cache, after vLLM has laid it out."""
         self._attention = attention
-        self._vllm_config = with_own_layers(self._vllm_config, self.layers)
+        self._vllm_config = _with_own_layers(self._vllm_config, self.layers)
 
     def renew(self) -> None:
         """Takes up the model's weights anew, where they were loaded again."""
@@ -110,7 +110,7 @@ class DraftPass:
             yield
 
 
-def with_own_layers(vllm_config: Any, layers: dict[str, Any]) -> Any:
+def _with_own_layers(vllm_config: Any, layers: dict[str, Any]) -> Any:
     """Takes layers out of the forward context that their configuration shares with the target's.
 
     A KV connector finds there the layers that it loads; call it when vLLM has laid out the KV cache of all.

@@ -197,7 +197,7 @@ def _work(engine: RunsJobs, facts: dict[str, Any], given: Sequence[str] | None, 
         [Request(prompt, _seeded(seed)) for seed, prompt in enumerate(_cycle([*prompts, *shaped[:3]], _SEEDED))],
         [Request(prompt, _company(number)) for number, prompt in enumerate(_cycle(shaped, _COMPANY))],
         prompts,
-        sampling_settings(likely, sizes.quick, sizes.by_vllm),
+        sampling_settings(likely, sizes.quick, sizes.by_vllm) if sizes.samples else {},
     )
 
 

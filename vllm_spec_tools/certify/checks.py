@@ -119,8 +119,6 @@ def check_samples(
     say: Say,
 ) -> Iterator[Check]:
     """Tests the samples of all settings, round by round, until enough or enough evidence against them is there."""
-    if not sizes.samples:
-        return
     found = {name: Samples() for name in baseline.work.settings}
     for name, continuations in baseline.samples.items():
         for prompt, output in continuations:
@@ -149,8 +147,7 @@ def sampling_check(name: str, label: str, samples: Samples, baseline: Baseline, 
     tested = {f"{kind} {number}": count for (kind, number), count in samples.tested(baseline.law).items()}
     p, p_two = evidence.p_value(samples.log_e), evidence.p_value(samples.log_e_two)
     is_control = not samples.two
-    counts = (sum(tested.values()), *(() if is_control else (samples.drafted,)))
-    enough = min(counts) >= _LEAST_DRAFTED["samples"]
+    enough = is_control or min(samples.drafted, sum(tested.values())) >= _LEAST_DRAFTED["samples"]
     outcome: Outcome = "not exact" if min(p, p_two) < threshold else "exact" if enough else "not tested"
     detail = f"{samples.share_tested(baseline.law):.0%} of the tokens tested"
     detail += "" if is_control else f", {samples.num_pairs():,} pairs"

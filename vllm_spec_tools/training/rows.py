@@ -110,7 +110,7 @@ def _shuffled(rows: Sequence[Row], generator: random.Random) -> Iterator[Row]:
 
 
 MIN_PROMPT = 16
-_BATCH_ROWS = {"cpu": 16, "cuda": 256}
+_BATCH_ROWS = {"cpu": 64, "cuda": 256}
 _POOL = 6  # batches
 
 
