@@ -31,6 +31,11 @@ class Document:
     prompt: str | None = None
     is_rendered: bool = False
 
+    @property
+    def is_unanswered(self) -> bool:
+        """Whether it ends with its prompt, so that there is nothing to learn from before the model answers."""
+        return self.prompt is not None and len(self.text) <= len(self.prompt)
+
 
 @dataclass(frozen=True)
 class Data:

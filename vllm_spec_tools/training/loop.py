@@ -23,13 +23,14 @@ from vllm_spec_tools.training.backbone import Backbone
 from vllm_spec_tools.training.data import read_data
 from vllm_spec_tools.training.measurement import Ranks
 from vllm_spec_tools.training.options import RunOptions
-from vllm_spec_tools.training.rows import Batch, Kind, OwnText, Row, batches_forever, data_kind, own_kinds
+from vllm_spec_tools.training.rows import Batch, Kind, OwnText, Row, batches_forever, data_kinds, own_kinds
 
 WARMUP_SHARE = 0.03
 LAST_RATE = 0.01
 SMOOTHING = 0.95
 MEASUREMENTS = 16  # on the way
-QUICK_TOKENS = 8192  # of each kind, for those
+QUICK_TOKENS = 8192  # most of each kind, for those
+_QUICK_SHARE = 0.1  # most tokens of all of them, relative to those of all steps
 SAVES = 10
 
 Heads = TypeVar("Heads", bound=torch.nn.Module)
@@ -239,7 +240,7 @@ def train(
     checkpoint = Checkpoint(out, course.weights)
     checkpoint.begin(options.arguments() | {"sha256 of the data": data.sha256}, restart=restart)
     with Tasks(console) as tasks:
-        kinds = [data_kind(backbone, data, options, tasks)]
+        kinds = data_kinds(backbone, data, options, tasks)
         own = OwnText(backbone, checkpoint.folder / "own-text.jsonl", options.max_length, options.seed)
         kinds += own_kinds(backbone, own, data, options, tasks)
         heads, seconds, training = course.new_heads(kinds), own.seconds_before, None
@@ -300,7 +301,8 @@ def _train_to_end(
     if state is not None:
         before = state.pop("seconds")
         training.load(state)
-    quick = [row for kind in kinds for row in some(kind.held_out, QUICK_TOKENS)]
+    share = options.steps * options.batch_tokens * _QUICK_SHARE / MEASUREMENTS / len(kinds)
+    quick = [row for kind in kinds for row in some(kind.held_out, min(QUICK_TOKENS, round(share)))]
     history = training.history
 
     def measure() -> None:

@@ -278,22 +278,27 @@ class Kind:
         return sum(len(row.tokens) - row.first for row in self.train)
 
 
-def data_kind(backbone: Backbone, data: Data, options: RunOptions, tasks: Tasks) -> Kind:
-    """The documents as rows; no more of them than the steps can use.
+def data_kinds(backbone: Backbone, data: Data, options: RunOptions, tasks: Tasks) -> list[Kind]:
+    """The documents as a kind of rows, no more of them than the steps can use; none if all are prompts to answer.
 
     Raises:
         UserError: they are too short to learn from.
     """
     wanted = options.steps * options.batch_tokens
-    with tasks.task("reading tokens", min(wanted, sum(len(document.text) for document in data.train))) as advance:
-        train = tuple(_rows(backbone, data.train, options, wanted, advance))
-    held_out = tuple(_rows(backbone, data.held_out, options, HELD_OUT_TOKENS, lambda done: None))
+    documents, others = (
+        [document for document in part if not document.is_unanswered] for part in (data.train, data.held_out)
+    )
+    if not documents and not others and options.self_distill:
+        return []
+    with tasks.task("reading tokens", min(wanted, sum(len(document.text) for document in documents))) as advance:
+        train = tuple(_rows(backbone, documents, options, wanted, advance))
+    held_out = tuple(_rows(backbone, others, options, HELD_OUT_TOKENS, lambda done: None))
     if not (train or options.steps == 0) or not held_out:
         raise UserError(
             f"--data {' '.join(options.data)}: no text of {_shortest(options)} tokens "
             f"{'to train on' if held_out else 'to hold out'}; allowed: longer texts or fewer tokens ahead"
         )
-    return Kind(DATA, train, held_out)
+    return [Kind(DATA, train, held_out)]
 
 
 def own_kinds(backbone: Backbone, own: OwnText, data: Data, options: RunOptions, tasks: Tasks) -> list[Kind]:

@@ -125,13 +125,15 @@ class _MedusaCourse(Course[MedusaHeads]):
         at_0 = {kind.name for kind in kinds if any(row.temperature == 0 for row in kind.held_out)}
         greedy = {name: found for name, found in served.items() if name in at_0} or served
         sampled = {name: found for name, found in served.items() if name != DATA and name not in at_0}
-        # Drafts are drawn on the target's own sampled text if there is any, else on the data.
-        rows = [row for kind in kinds for row in kind.held_out if row.temperature]
-        rows = rows or [row for kind in kinds for row in kind.held_out if row.temperature is None]
+        sampled = sampled or {name: found for name, found in ranks.items() if name == DATA} or served
+        # Drafts are drawn on the target's own sampled text if there is any, else on the data, if there are any.
+        held_out = [row for kind in kinds for row in kind.held_out]
+        rows = [row for row in held_out if row.temperature] or [row for row in held_out if row.temperature is None]
+        rows = rows or held_out
         options = self._options
         shares = drawn_shares(self._backbone, heads, some(rows, QUICK_TOKENS), options.batch_tokens, options.seed)
         drawn = drawn_paths(shares, MAX_PATHS)
-        return for_config(self.measurements, served, greedy, sampled or {DATA: ranks[DATA]}, drawn)
+        return for_config(self.measurements, served, greedy, sampled, drawn)
 
     def report(self, history: History | None, origin: dict[str, Any]) -> Report:
         title = f"{self._options.num_heads} Medusa heads for {Path(self._options.model).name}"
