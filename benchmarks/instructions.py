@@ -2,6 +2,7 @@
 
 python -m benchmarks.instructions train 400 > train.jsonl     chats to answer
 python -m benchmarks.instructions bench 12 > bench.jsonl      per workload, with predictions of edits; other contents
+python -m benchmarks.instructions bench 12 0.7                the same at another temperature
 """
 
 import json
@@ -149,11 +150,12 @@ WORKLOADS: dict[str, Callable[[random.Random], Chat]] = {
 }
 
 
-def instructions(purpose: str, count: int) -> Iterator[dict[str, Any]]:
+def instructions(purpose: str, count: int, temperature: float = 0.0) -> Iterator[dict[str, Any]]:
     """Returns entries of a file of prompts.
 
     Args:
         purpose: "train": `count` different chats; "bench": `count` others per workload, with predictions.
+        temperature: of "bench"; above 0 it is part of the workload's name.
     """
     others = instructions("train", _MOST_TRAINED) if purpose == "bench" else ()
     seen = {entry["messages"][0]["content"] for entry in others}
@@ -165,9 +167,11 @@ def instructions(purpose: str, count: int) -> Iterator[dict[str, Any]]:
             made = WORKLOADS[name](rng)
         seen.add(made["asked"])
         entry: dict[str, Any] = {"messages": [{"role": "user", "content": made.pop("asked")}]}
+        if temperature:
+            name, made = f"{name} at {temperature:g}", made | {"temperature": temperature}
         yield entry if purpose == "train" else {**entry, "workload": name, **made}
 
 
 if __name__ == "__main__":
-    for entry in instructions(sys.argv[1], int(sys.argv[2])):
+    for entry in instructions(sys.argv[1], int(sys.argv[2]), *map(float, sys.argv[3:])):
         print(json.dumps(entry))

@@ -83,7 +83,7 @@ class SteppedEngine:
         params = SamplingParams(
             temperature=request.temperature,
             max_tokens=request.num_tokens,
-            ignore_eos=True,
+            ignore_eos=not request.may_end,
             extra_args=self._options(request.prediction),
             output_kind=RequestOutputKind.DELTA,
         )

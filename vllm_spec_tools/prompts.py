@@ -14,6 +14,8 @@ _ALLOWED = (
     '"..."}, ...]} or {"conversations": [{"from": "human", "value": "..."}, ...]}, optionally with "workload", '
     '"prediction" (a text), "max_tokens" and "temperature"'
 )
+# The workload of prompts that name none.
+ALL = "all"
 # ShareGPT's names of the roles.
 _ROLES = {"human": "user", "gpt": "assistant", "chatgpt": "assistant", "bing": "assistant", "bard": "assistant"}
 
@@ -49,7 +51,7 @@ class GivenPrompt(BaseModel):
 
     prompt: str | None = Field(default=None, min_length=1)
     messages: list[Message] | None = Field(default=None, min_length=1)
-    workload: str = Field(default="all", min_length=1, max_length=40)
+    workload: str = Field(default=ALL, min_length=1, max_length=40)
     prediction: str | None = Field(default=None, min_length=1)
     max_tokens: int | None = Field(default=None, ge=1)
     temperature: float | None = Field(default=None, ge=0, le=10)
@@ -98,21 +100,25 @@ def read_prompts(paths: Sequence[Path]) -> tuple[GivenPrompt, ...]:
         UserError: a file cannot be read, has no prompts, or has something else; names the line.
     """
     several = len(paths) > 1
-    return tuple(prompt for path in paths for prompt in _read(path, path.stem[:40] if several else "all"))
+    return tuple(prompt for path in paths for prompt in _read(path, path.stem[:40] if several else ALL))
 
 
-def read_texts(path: Path, model: str) -> tuple[str, ...]:
-    """Reads a file of prompts as the texts that a model reads.
+def render_all(given: Sequence[GivenPrompt], model: str) -> tuple[str, ...]:
+    """Returns prompts as the texts that a model reads.
 
     Args:
         model: folder or hub name, for the chat template; not looked at if there are no chats.
 
     Raises:
-        UserError: see `read_prompts`; or a chat cannot be rendered.
+        UserError: a chat cannot be rendered.
     """
-    given = read_prompts([path])
     tokenizer = None if all(one.messages is None for one in given) else load_tokenizer(model)
     return tuple(one.render(tokenizer) for one in given)
+
+
+def read_texts(path: Path, model: str) -> tuple[str, ...]:
+    """Reads a file of prompts as the texts that a model reads; see `read_prompts` and `render_all`."""
+    return render_all(read_prompts([path]), model)
 
 
 def load_tokenizer(model: str) -> Any:

@@ -24,7 +24,6 @@ from vllm_spec_tools.serving import runs_on_cpu
 
 NONE, OPTIMAL = "no speculation", "optimal"
 STOCK_METHODS = {method_of(kind): kind for kind in sorted(BUNDLED, key=method_of) if kind.vllm_settings("") is not None}
-_VLLM = "vLLM's "
 _STOCK_TOKENS, _MOST_STOCK_TOKENS = 4, 32
 _OPTIMAL_TOKENS = 8  # most that `optimal` drafts
 _SHORT = {"num_speculative_tokens_per_batch_size": "by batch size"}
@@ -110,11 +109,6 @@ def choose_arms(given: Sequence[str]) -> tuple[Choice, ...]:
         UserError: a word says nothing.
     """
     return tuple(dict.fromkeys(choice for word in ("none", *given) for choice in _choices(word)))
-
-
-def is_stock(name: str) -> bool:
-    """Whether an arm of that name is vLLM's own speculation."""
-    return name.startswith(_VLLM)
 
 
 def plan_arms(choices: Sequence[Choice], base: Base, folder: Path) -> dict[str, PlannedArm]:
@@ -215,7 +209,7 @@ def _stock(word: str, text: str, *, is_native: bool = False) -> Choice:
     parts = [f"K = {given.get('num_speculative_tokens', '?')}", *(f"{_SHORT.get(k, k)} = {v}" for k, v in rest.items())]
     if is_native:
         return Choice(f"{given['method']} of vLLM's, optimal, {', '.join(parts)}", "native", detail=text)
-    return Choice(f"{_VLLM}{given['method']}, {', '.join(parts)}", "stock", detail=text)
+    return Choice(f"vLLM's {given['method']}, {', '.join(parts)}", "stock", detail=text)
 
 
 class Engines:

@@ -67,8 +67,9 @@ class Request:
     """A text to complete.
 
     Attributes:
-        num_tokens: that it gets, whatever it says.
+        num_tokens: that it gets, whatever it says, or at most if it `may_end`.
         prediction: of its output, which arms without `method: prediction` ignore; empty is none.
+        may_end: whether it ends where the model ends it.
     """
 
     kind: str
@@ -76,6 +77,7 @@ class Request:
     temperature: float
     num_tokens: int
     prediction: str = ""
+    may_end: bool = False
 
 
 @dataclass(frozen=True)

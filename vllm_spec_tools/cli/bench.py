@@ -39,7 +39,8 @@ def bench(
             metavar="|".join(WORKLOADS),
             help="Workload; repeatable. easy: predictable text; hard: unpredictable text; mixed: both at once; "
             "switching: all streams alternate between them; equal: requests of equal length, all at once, in a first "
-            "pass and warm ones, with --one-at-a-time. [default: easy]",
+            "pass and warm ones, with --one-at-a-time; or one that --prompts names, whose requests keep their own "
+            "max_tokens, temperature and prediction. [default: those that --prompts names, else easy]",
         ),
     ] = None,
     levels: Annotated[str, typer.Option(metavar="N,...", help="Numbers of concurrent streams.")] = "1,2,4,8,16,32",
@@ -76,29 +77,30 @@ def bench(
     from vllm_spec_tools.bench.engine_args import model_source
     from vllm_spec_tools.bench.load.report import report_of
     from vllm_spec_tools.bench.load.sweep import Plan, run_sweep
-    from vllm_spec_tools.bench.load.workloads import BEGINNINGS
+    from vllm_spec_tools.bench.load.workloads import BEGINNINGS, requests_of
     from vllm_spec_tools.bench.noise_gate import NoiseGate
     from vllm_spec_tools.bench.rounds import num_runs
     from vllm_spec_tools.engine_options import engine_options, whole_numbers, words
     from vllm_spec_tools.progress import shown_progress
-    from vllm_spec_tools.prompts import read_texts
+    from vllm_spec_tools.prompts import read_prompts, render_all
     from vllm_spec_tools.report.provenance import provenance
-    from vllm_spec_tools.serving import runs_on_cpu
 
     own = {"model": "use --target", "speculative_config": "use --arm", "seed": "use --seed"}
     options = engine_options(context.args, own, enforce_eager=enforce_eager)
     source = model_source("--target", target, "target")
-    given = BEGINNINGS if prompts is None else read_texts(prompts, source)
-    workloads = words("--workload", workload or [EASY], WORKLOADS)
+    given = () if prompts is None else read_prompts([prompts])
+    texts = render_all(given, source) or BEGINNINGS
+    own_requests = requests_of(given, texts, sizes) if given else {}
+    workloads = words("--workload", workload or list(own_requests) or [EASY], (*WORKLOADS, *own_requests))
     if EQUAL in workloads and not one_at_a_time:
         raise UserError("--workload equal: each first pass needs a new process; allowed: with --one-at-a-time")
     steady = whole_numbers("--levels", levels, _MOST_STREAMS)
     turning = whole_numbers("--switching-levels", switching_levels, _MOST_SWITCHING_STREAMS)
     cells = tuple((name, level) for name in workloads for level in (turning if name == SWITCHING else steady))
-    plan = Plan(cells, given, sizes, rounds, seed)
+    plan = Plan(cells, texts, sizes, rounds, seed, own_requests)
     choices = choose_arms(arm or _ARMS)
     base = base_of(proposer, draft and model_source("--draft", draft, "draft"))
-    origin = provenance(sys.argv[1:], seed, given, {"target": source, "draft": base.weights("draft_model")}) | {
+    origin = provenance(sys.argv[1:], seed, texts, {"target": source, "draft": base.weights("draft_model")}) | {
         "sizes": asdict(sizes)
     }
     with tempfile.TemporaryDirectory(prefix="vllm-spec-bench-") as name:
@@ -113,5 +115,5 @@ def bench(
             gate = NoiseGate(noise_budget_s)
             results = run_sweep(arms, engines, plan, gate, on_run, one_at_a_time=one_at_a_time)
             origin |= {"rounds": results.rounds, "arms": describe(arms, engines)}
-    report = report_of(results, origin, rounds, runs_on_cpu())
+    report = report_of(results, origin, rounds)
     write_or_fail(report, files)

@@ -5,11 +5,10 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any
 
-from vllm_spec_tools.bench.arms import OPTIMAL, is_stock
+from vllm_spec_tools.bench.arms import OPTIMAL
 from vllm_spec_tools.bench.load.sweep import LATENCIES, SweepResults
 from vllm_spec_tools.bench.load.workloads import (
     FIRST_PASS,
-    GREEDY,
     PASSES,
     SWITCHING,
     TITLES,
@@ -34,12 +33,8 @@ _COUNTS = ("drafts", "draft_tokens", "accepted_tokens", "output_tokens")
 _NAMES = {"ttft": "TTFT", "tpot": "TPOT", "latency": "latency"}
 
 
-def report_of(results: SweepResults, provenance: Mapping[str, Any], rounds: int, on_cpu: bool) -> Report:
-    """Makes the report.
-
-    Args:
-        on_cpu: whether vLLM is its CPU build.
-    """
+def report_of(results: SweepResults, provenance: Mapping[str, Any], rounds: int) -> Report:
+    """Makes the report."""
     problems, disturbed = list[str](), disturbance_text(results.others)
     if results.rounds < rounds:
         problems.append(f"interrupted: these are the first {results.rounds} of {rounds} rounds")
@@ -55,8 +50,8 @@ def report_of(results: SweepResults, provenance: Mapping[str, Any], rounds: int,
         provenance,
         list(_conclusion(results)),
         list(_tables(results)),
-        list(_charts(results, on_cpu)),
-        [*_notes(results, on_cpu), *([disturbed] if disturbed else [])],
+        list(_charts(results)),
+        [*_notes(results), *([disturbed] if disturbed else [])],
         problems,
         results.measurements,
         {
@@ -188,23 +183,21 @@ def _tables_of(results: SweepResults, workload: str, levels: Sequence[int]) -> I
         yield table(f"greedy outputs beside those of {reference}", greedy)
 
 
-def _charts(results: SweepResults, on_cpu: bool) -> Iterator[Chart]:
+def _charts(results: SweepResults) -> Iterator[Chart]:
     """Yields speedup and time per token by workload."""
     for workload, levels in results.levels.items():
         if workload in (FIRST_PASS, SWITCHING):
             continue
-        # What the notes call wrong is not drawn.
-        arms = [arm for arm in results.arms if not (on_cpu and is_stock(arm) and workload not in GREEDY)]
-        values = results.measurements
+        values, title = results.measurements, TITLES.get(workload, workload)
         speed, time = f"tokens/s over {results.reference}", "TPOT, ms"
         speedups, tpots = [], []
-        for arm in arms:
+        for arm in results.arms:
             ratios = {n: values.ratio(arm, results.reference, workload, n, _SPEED) for n in levels}
             times = {n: _scaled(values.spread(arm, workload, n, "tpot_p50")) for n in levels}
             speedups.append(Line(arm, ratios, _role(results, arm)))
             tpots.append(Line(arm, times, _role(results, arm)))
-        yield Chart(f"throughput, {TITLES[workload]}", "concurrent streams", speed, speedups)
-        yield Chart(f"time per output token, {TITLES[workload]}", "concurrent streams", time, tpots)
+        yield Chart(f"throughput, {title}", "concurrent streams", speed, speedups)
+        yield Chart(f"time per output token, {title}", "concurrent streams", time, tpots)
 
 
 def _streams(number: int) -> str:
@@ -219,7 +212,7 @@ def _role(results: SweepResults, arm: str) -> Any:
     return {results.reference: "reference", OPTIMAL: "main"}.get(arm, "other")
 
 
-def _notes(results: SweepResults, on_cpu: bool) -> Iterator[str]:
+def _notes(results: SweepResults) -> Iterator[str]:
     yield (
         "Closed loop: each level keeps that number of requests in flight. Tokens and time count from when each stream "
         "has its first token; later prompts are in the time. Before it, each arm ran the level in short. "
@@ -239,9 +232,3 @@ def _notes(results: SweepResults, on_cpu: bool) -> Iterator[str]:
         )
     if SWITCHING in results.levels:
         yield "switching: all streams turn at once, with a new request each."
-    if on_cpu and any(map(is_stock, results.arms)) and any(workload not in GREEDY for workload, _ in results.cells):
-        yield (
-            "On CPU vLLM's own sampler gives wrong outputs with speculation (docs/design/verification.md, \"Why not "
-            "vLLM's own sampler\"). Greedy requests in the same batch are wrong too. Figures of vLLM's own arms are "
-            "meaningful for workloads at temperature 0 only, and only drawn there."
-        )

@@ -3,7 +3,7 @@
 import functools
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from vllm_spec_tools.bench.arms import Engines, PlannedArm
 from vllm_spec_tools.bench.load.workloads import (
@@ -11,10 +11,11 @@ from vllm_spec_tools.bench.load.workloads import (
     FIRST_PASS,
     WARM_PASSES,
     Sizes,
+    given_job,
     load_job,
 )
 from vllm_spec_tools.bench.noise_gate import NoiseGate
-from vllm_spec_tools.bench.records import LoadAnswer, LoadJob, LoadRun, Output
+from vllm_spec_tools.bench.records import LoadAnswer, LoadJob, LoadRun, Output, Request
 from vllm_spec_tools.bench.rounds import num_runs, with_warm_ups
 from vllm_spec_tools.certify.greedy import first_differences, tolerance_of
 from vllm_spec_tools.report import Measurements, percentiles, plural
@@ -87,17 +88,24 @@ LATENCIES = ("ttft", "tpot", "latency")
 
 @dataclass(frozen=True)
 class Plan:
-    """What every arm does."""
+    """What every arm does.
+
+    Attributes:
+        given: requests of the workloads that a file of prompts names.
+    """
 
     cells: tuple[Cell, ...]
     prompts: tuple[str, ...]
     sizes: Sizes
     rounds: int
     seed: int
+    given: Mapping[str, tuple[Request, ...]] = field(default_factory=dict)
 
     def job(self, cell: Cell, number: int, *, is_warm_up: bool = False) -> LoadJob:
         """Returns the job of a round, the same for all arms."""
         workload, streams = cell
+        if workload in self.given:
+            return given_job(self.given[workload], streams, number, self.sizes, self.seed, is_warm_up=is_warm_up)
         return load_job(workload, streams, number, self.prompts, self.sizes, self.seed, is_warm_up=is_warm_up)
 
 

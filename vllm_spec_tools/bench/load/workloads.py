@@ -1,6 +1,7 @@
 """Workloads: the requests of the streams."""
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import cycle, islice
 from typing import Annotated
@@ -9,6 +10,7 @@ import typer
 
 from vllm_spec_tools.bench.prompts import PROMPTS
 from vllm_spec_tools.bench.records import LoadJob, Phase, Request
+from vllm_spec_tools.prompts import ALL, GivenPrompt
 
 EASY, HARD, MIXED, SWITCHING, EQUAL = "easy", "hard", "mixed", "switching", "equal"
 # The first of a process's passes of `equal`.
@@ -22,8 +24,6 @@ TITLES = {
     FIRST_PASS: "the same, first pass of a process",
 }
 WORKLOADS = tuple(workload for workload in TITLES if workload != FIRST_PASS)
-# Of which all requests are at temperature 0.
-GREEDY = (EASY, EQUAL, FIRST_PASS)
 SWITCHES = (EASY, HARD, EASY)
 
 # Short: speculation does not shorten prompts, and a small machine at 32 streams would spend half its time on them.
@@ -96,10 +96,7 @@ def load_job(
         same = tuple(_request(EQUAL, prompts, first + n, num_tokens, sizes) for n in range(streams))
         passes = 0 if is_warm_up else PASSES
         return LoadJob(streams, (Phase(same, streams * num_tokens, is_pass=True),) * passes, seed + number)
-    if is_warm_up:
-        num_tokens = max(streams * _WARM_UP_TOKENS, _LEAST_WARM_UP_TOKENS)
-    else:
-        num_tokens = max(streams * sizes.stream_tokens, sizes.min_total_tokens)
+    num_tokens = _num_tokens(streams, sizes, is_warm_up=is_warm_up)
     kinds = cycle((EASY, HARD) if workload == MIXED else (workload,))
     # Enough that none comes twice, unless requests end early.
     count = streams + 2 * num_tokens // sizes.request_tokens + 2
@@ -108,6 +105,37 @@ def load_job(
         length = max(round(sizes.request_tokens * rng.uniform(_SHORTEST, _LONGEST)), 2)
         requests.append(_request(kind, prompts, first + index, length, sizes))
     return LoadJob(streams, (Phase(tuple(requests), num_tokens),), seed + number)
+
+
+def requests_of(given: Sequence[GivenPrompt], texts: Sequence[str], sizes: Sizes) -> dict[str, tuple[Request, ...]]:
+    """Returns the requests of the workloads that a file of prompts names; they end where the model ends them.
+
+    Args:
+        given: prompts of the file.
+        texts: what the model reads of each.
+    """
+    found: dict[str, tuple[Request, ...]] = {}
+    for one, text in zip(given, texts, strict=True):
+        if one.workload != ALL:
+            length = one.max_tokens or max(round(sizes.request_tokens * _LONGEST), 2)
+            request = Request(one.workload, text, one.temperature or 0.0, length, one.prediction or "", may_end=True)
+            found[one.workload] = (*found.get(one.workload, ()), request)
+    return found
+
+
+def given_job(
+    requests: Sequence[Request], streams: int, number: int, sizes: Sizes, seed: int, *, is_warm_up: bool
+) -> LoadJob:
+    """What every arm does in a round with requests of a file; the warm-up begins with the last ones."""
+    first = (-streams if is_warm_up else number * streams) % len(requests)
+    in_turn = (*requests[first:], *requests[:first])
+    return LoadJob(streams, (Phase(in_turn, _num_tokens(streams, sizes, is_warm_up=is_warm_up)),), seed + number)
+
+
+def _num_tokens(streams: int, sizes: Sizes, *, is_warm_up: bool) -> int:
+    if is_warm_up:
+        return max(streams * _WARM_UP_TOKENS, _LEAST_WARM_UP_TOKENS)
+    return max(streams * sizes.stream_tokens, sizes.min_total_tokens)
 
 
 def _request(kind: str, prompts: tuple[str, ...], index: int, num_tokens: int, sizes: Sizes) -> Request:

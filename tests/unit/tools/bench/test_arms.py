@@ -8,7 +8,7 @@ import pytest
 from vllm_spec_plugin.config import ConfigError, PluginConfig, load_config
 from vllm_spec_plugin.models import model_path
 from vllm_spec_plugin.schema.errors import UserError
-from vllm_spec_tools.bench.arms import NONE, PlannedArm, base_of, choose_arms, engines, is_stock, plan_arms
+from vllm_spec_tools.bench.arms import NONE, PlannedArm, base_of, choose_arms, engines, plan_arms
 
 NGRAM = "proposer:\n  method: ngram\n  min_order: 7\ndraft_length:\n  policy: heuristic\n  tokens: 3\n"
 WORDS = ("fixed:1,4", "optimal")
@@ -148,7 +148,6 @@ def test_vllms_own_settings_may_be_given_whole(tmp_path: Path) -> None:
         "vLLM's ngram, K = 4, prompt_lookup_max = 3": {"prompt_lookup_min": 2, **ngram},
         f"vLLM's draft_model, K = 2, by batch size = {table}": {"model": "some/draft", **draft},
     }
-    assert all(map(is_stock, list(arms)[1:]))
 
 
 def test_a_file_may_be_switched_off_for_all_requests(tmp_path: Path) -> None:
@@ -184,11 +183,6 @@ def test_each_word_stands_for_one_or_more_arms_in_order() -> None:
         "optimal",
         "vLLM's draft_model, K = 8",
     ]
-
-
-def test_vllms_own_arms_are_known_by_their_names() -> None:
-    assert [is_stock(name) for name in names("optimal", "stock:ngram:2")] == [False, False, True]
-    assert not is_stock("stock.yaml")
 
 
 @pytest.mark.parametrize(

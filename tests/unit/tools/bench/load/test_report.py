@@ -10,8 +10,8 @@ from vllm_spec_tools.bench.load.workloads import EASY
 from vllm_spec_tools.report import Report
 
 
-def report(found: SweepResults, rounds: int = 3, on_cpu: bool = True) -> Report:
-    return report_of(found, {}, rounds, on_cpu)
+def report(found: SweepResults, rounds: int = 3) -> Report:
+    return report_of(found, {}, rounds)
 
 
 def row(found: SweepResults, title: str, name: str) -> list[str]:

@@ -10,9 +10,12 @@ from vllm_spec_tools.bench.load.workloads import (
     SWITCHING,
     WORKLOADS,
     Sizes,
+    given_job,
     load_job,
+    requests_of,
 )
-from vllm_spec_tools.bench.records import LoadJob
+from vllm_spec_tools.bench.records import LoadJob, Request
+from vllm_spec_tools.prompts import GivenPrompt
 
 SIZES = Sizes(request_tokens=40, stream_tokens=100, min_total_tokens=300, phase_tokens=400, hard_temperature=1.25)
 
@@ -55,3 +58,26 @@ def test_switching_turns_all_streams_at_once_with_a_request_each() -> None:
         assert len({request.prompt for request in phase.requests}) == 4
         # Also one who is twice as fast as the others does not end before the phase does.
         assert all(request.num_tokens == 2 * 400 for request in phase.requests)
+
+
+def test_a_file_names_workloads_whose_requests_keep_what_it_says_of_them() -> None:
+    given = [
+        GivenPrompt(prompt="a", workload="edit", prediction="b", max_tokens=9, temperature=0.7),
+        GivenPrompt(prompt="c"),
+        GivenPrompt(prompt="d", workload="chat"),
+    ]
+    assert requests_of(given, ["A", "C", "D"], SIZES) == {
+        "edit": (Request("edit", "A", 0.7, 9, "b", may_end=True),),
+        "chat": (Request("chat", "D", 0.0, 60, may_end=True),),
+    }
+
+
+def test_rounds_go_through_the_requests_of_a_file_and_the_warm_up_takes_the_last_ones() -> None:
+    requests = [Request("own", text, 0.0, 9) for text in "abcde"]
+
+    def texts(number: int, is_warm_up: bool = False) -> str:
+        (phase,) = given_job(requests, 2, number, SIZES, 7, is_warm_up=is_warm_up).phases
+        return "".join(request.prompt for request in phase.requests)
+
+    assert (texts(0), texts(1), texts(0, is_warm_up=True)) == ("abcde", "cdeab", "deabc")
+    assert given_job(requests, 2, 3, SIZES, 7, is_warm_up=False).phases[0].num_tokens == 300
