@@ -83,7 +83,9 @@ def shown_version() -> str:
     return f"{found} ({'CPU' if is_cpu_build(found) else 'GPU'} build)"
 
 
-def conflict(async_scheduling: bool | None, *, is_api_server: bool, in_workers: bool, from_text: bool) -> str:
+def conflict(
+    async_scheduling: bool | None, *, is_api_server: bool, in_workers: bool, from_text: bool, needs_v2: bool
+) -> str:
     """Returns what asks for a runner, scheduling or frontend that the plugin cannot have; empty if nothing does.
 
     vLLM itself raises an exception for the first two, and is silent about the last.
@@ -93,14 +95,15 @@ def conflict(async_scheduling: bool | None, *, is_api_server: bool, in_workers: 
         is_api_server: whether the engine is for vLLM's OpenAI server.
         in_workers: whether the plugin's proposers draft in the workers.
         from_text: whether it drafts in the scheduler's process, from texts.
+        needs_v2: whether it drafts on the V2 runner, for which the environment asks.
     """
     from vllm import envs
 
     version = installed_version()
     if wants_v2() and in_workers:
-        allowed = f"allowed: unset it, draft with suffix, ngram or prediction only, {_OTHERWISE}"
+        allowed = f"allowed: unset it, draft with suffix, ngram, prediction or Medusa chains only, {_OTHERWISE}"
         return f"VLLM_USE_V2_MODEL_RUNNER=1: {_ON_V1} (vLLM {version}); {allowed}"
-    if wants_v2() and from_text:
+    if needs_v2:
         from vllm.triton_utils import HAS_TRITON
 
         if not HAS_TRITON:

@@ -1,23 +1,29 @@
-"""vLLM's V2 runner, made to verify drafts whose token ids the scheduler sends."""
+"""vLLM's V2 runner, made to verify the plugin's drafts: token ids that the scheduler sends, or those of heads."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
+DraftFromStates = Callable[[torch.Tensor, int], torch.Tensor]
+"""Returns [num_reqs, K] draft tokens after hidden states, [num_reqs, hidden_size], and K."""
 
-def verify_scheduled_drafts(runner: Any, *, keeps_drafter: bool) -> None:
+
+def verify_own_drafts(runner: Any, draft: DraftFromStates | None = None, *, keeps_drafter: bool = False) -> None:
     """Changes a V2 runner that was built with a speculative config, before its model is loaded.
+
+    Drafts whose token ids the scheduler sends take the place of a drafter's.
 
     Args:
         runner: the runner.
-        keeps_drafter: whether vLLM's drafter drafts as well; its drafts are verified where the scheduler sends no ids.
+        draft: drafts after the states from which the last tokens were sampled; None drafts nothing.
+        keeps_drafter: whether vLLM's drafter drafts in its place.
     """
     # Imported here: the module needs Triton.
     from vllm.v1.worker.gpu.spec_decode.speculator import BaseSpeculator
 
-    class NoDrafts(BaseSpeculator):
+    class OwnDrafts(BaseSpeculator):
         """Takes the place of vLLM's drafter."""
 
         supports_mm_inputs = False
@@ -29,13 +35,32 @@ def verify_scheduled_drafts(runner: Any, *, keeps_drafter: bool) -> None:
         def capture(self) -> None:
             """Needs no CUDA graphs."""
 
-        def propose(self, input_batch: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
-            """Returns [num_reqs, K] int64; the scheduler drafts in its place."""
-            return drafts.new_zeros(input_batch.num_reqs, drafts.shape[1])
+        @torch.inference_mode()
+        def propose(
+            self,
+            input_batch: Any,
+            attn_metadata: Any,
+            slot_mappings: Any,
+            last_hidden_states: torch.Tensor,
+            aux_hidden_states: Any,
+            num_sampled: torch.Tensor,
+            num_rejected: torch.Tensor,
+            *args: Any,
+            num_speculative_tokens: int | None = None,
+            **kwargs: Any,
+        ) -> torch.Tensor:
+            """Returns [num_reqs, K] int64, in which zeros follow what was asked for."""
+            count = input_batch.num_reqs
+            found = drafts.new_zeros(count, drafts.shape[1])
+            length = drafts.shape[1] if num_speculative_tokens is None else num_speculative_tokens
+            if draft is not None and length:
+                last = input_batch.query_start_loc[1 : count + 1] - 1 - num_rejected[:count]
+                found[:, :length] = draft(last_hidden_states[last.long().clamp(min=0)], length)
+            return found
 
     drafts, prepare = runner.req_states.draft_tokens, runner.prepare_inputs
     if not keeps_drafter:
-        runner.speculator = NoDrafts()
+        runner.speculator = OwnDrafts()
 
     def prepare_inputs(scheduler_output: Any, *args: Any, **kwargs: Any) -> Any:
         scheduled = scheduler_output.scheduled_spec_decode_tokens

@@ -3,8 +3,7 @@
 from typing import Any
 
 from vllm_spec_plugin.compat.cpu import CPUModelRunner, CPUWorker, cpu_runner_in_place
-from vllm_spec_plugin.compat.v2 import verify_scheduled_drafts
-from vllm_spec_plugin.config.settings import config_in
+from vllm_spec_plugin.forward.on_v2 import draft_on_v2
 from vllm_spec_plugin.forward.reload import ReloadsDrafter
 from vllm_spec_plugin.forward.runner import SpecRunnerMixin
 from vllm_spec_plugin.forward.start_up import SpecWorkerMixin
@@ -28,13 +27,11 @@ class NativeCPUWorker(ReloadsDrafter, CPUWorker):
 
 
 class TextCPUWorker(NativeCPUWorker):
-    """vLLM's CPU worker, whose runner verifies the drafts that the scheduler sends; V1 does so by itself."""
+    """vLLM's CPU worker, whose runner verifies drafts that the scheduler sends, which V1 does by itself, or heads'."""
 
     def init_device(self) -> Any:
         """Builds the runner."""
         built = super().init_device()
         if self.use_v2_model_runner:
-            verify_scheduled_drafts(
-                self.model_runner, keeps_drafter=config_in(self.vllm_config.additional_config).is_native
-            )
+            draft_on_v2(self.model_runner, self.vllm_config)
         return built

@@ -3,8 +3,7 @@
 from typing import Any
 
 from vllm_spec_plugin.compat.cuda import GPUModelRunner, Worker
-from vllm_spec_plugin.compat.v2 import verify_scheduled_drafts
-from vllm_spec_plugin.config.settings import config_in
+from vllm_spec_plugin.forward.on_v2 import draft_on_v2
 from vllm_spec_plugin.forward.reload import ReloadsDrafter
 from vllm_spec_plugin.forward.runner import SpecRunnerMixin
 from vllm_spec_plugin.forward.start_up import SpecWorkerMixin
@@ -26,11 +25,10 @@ class NativeCUDAWorker(ReloadsDrafter, Worker):
 
 
 class TextCUDAWorker(NativeCUDAWorker):
-    """vLLM's CUDA worker, whose runner verifies the drafts that the scheduler sends; V1 does so by itself."""
+    """vLLM's CUDA worker, whose runner verifies drafts that the scheduler sends, which V1 does by itself, or heads'."""
 
     def _make_model_runner(self) -> Any:
         runner = super()._make_model_runner()
         if self.use_v2_model_runner:
-            config = config_in(self.vllm_config.additional_config)
-            verify_scheduled_drafts(runner, keeps_drafter=config.is_native)
+            draft_on_v2(runner, self.vllm_config)
         return runner

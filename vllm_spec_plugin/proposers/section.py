@@ -1,6 +1,6 @@
 """The contract of every method's section of a plugin.yaml, with the properties that other packages need."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -12,6 +12,8 @@ _PACKAGE = Path(__file__).parents[1]
 
 # Configurations are read in every process, also without torch.
 if TYPE_CHECKING:
+    import torch
+
     from vllm_spec_plugin.proposers.base import Proposer
     from vllm_spec_plugin.proposers.model_source import ModelSource
 
@@ -128,6 +130,29 @@ class ProposerConfig(Section):
     def drafts_from_text(self) -> bool:
         """Whether it drafts chains from token ids alone, so that the scheduler's process can draft."""
         return not (self.is_native or self.keeps_kv or self.uses_hidden_states or self.drafts_trees)
+
+    @property
+    def drafts_on_v2(self) -> bool:
+        """Whether `draft_from_states` drafts on vLLM's V2 runner."""
+        return False
+
+    def draft_from_states(
+        self, num_tokens: int, hidden_size: int, vocab_size: int, dtype: "torch.dtype", device: "torch.device"
+    ) -> "Callable[[torch.Tensor, int], torch.Tensor]":
+        """Builds the drafter of a V2 worker, with `drafts_on_v2`.
+
+        Args:
+            num_tokens: maximum tokens of a draft.
+            hidden_size: size of the target's hidden states.
+            vocab_size: size of the target's vocabulary.
+            dtype: data type of the hidden states.
+            device: device of the hidden states.
+
+        Returns:
+            A function of [n, hidden_size], the states from which each request's last token was sampled, and K, to
+            [n, K] certain draft tokens. It runs in every step, on every rank, without waiting for the device.
+        """
+        raise NotImplementedError
 
     @property
     def draft_weights(self) -> DraftWeights | None:

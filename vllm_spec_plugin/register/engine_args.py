@@ -14,7 +14,7 @@ from vllm_spec_plugin.compat import engine_args as vllm_args
 from vllm_spec_plugin.compat.engine_choice import conflict, engine_of
 from vllm_spec_plugin.config.settings import KEY, config_in, settings_for
 from vllm_spec_plugin.register import frontend
-from vllm_spec_plugin.register.modes import IN_WORKERS, NATIVE, TEXT, mode_of, speculative_config
+from vllm_spec_plugin.register.modes import IN_WORKERS, NATIVE, mode_of, speculative_config
 from vllm_spec_plugin.register.plugin import reason_off
 from vllm_spec_plugin.register.version import check_vllm
 from vllm_spec_plugin.schema.errors import ConfigError, show, show_reason, show_source
@@ -148,7 +148,7 @@ def _configure(engine_args: Any, create: Callable[[], Any], is_api_server: bool 
 
 def _check_conflict(settings: dict[str, Any], async_scheduling: bool | None, *, is_api_server: bool) -> None:
     mode = mode_of(config_in(settings))
-    kind = {"in_workers": mode is IN_WORKERS, "from_text": mode.from_text}
+    kind = {"in_workers": mode is IN_WORKERS, "from_text": mode.from_text, "needs_v2": mode.needs_v2}
     if reason := conflict(async_scheduling, is_api_server=is_api_server, **kind):
         raise ConfigError(reason)
 
@@ -225,7 +225,7 @@ def translate(engine_args: Any, given: dict[str, Any]) -> "PluginConfig":
     config.check_proposers(_target(engine_args), given[KEY]["source"])
     additional = engine_args.additional_config
     engine_args.additional_config = {**(additional or {}), KEY: given[KEY]}
-    if mode is TEXT:
+    if mode.needs_v2:
         _verified_by_vllm(config, given[KEY]["source"])
     engine_args.speculative_config = speculative_config(config, mode)
     if mode is not NATIVE or engine_args.worker_cls == "auto":

@@ -1,6 +1,6 @@
 """Drafting modes: where drafts are made and verified, and the plugin's classes for each."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from vllm_spec_plugin.compat.engine_choice import wants_v2
@@ -25,12 +25,14 @@ class DraftingMode:
         workers: class by platform.
         from_text: whether the scheduler's process drafts.
         vllm_verifies: whether vLLM's sampler verifies; else the plugin's does, on the V1 runner.
+        needs_v2: whether it drafts on the V2 runner only.
     """
 
     schedulers: tuple[str, str | None]
     workers: dict[str, str]
     from_text: bool
     vllm_verifies: bool
+    needs_v2: bool = False
 
 
 IN_WORKERS = DraftingMode(
@@ -50,15 +52,26 @@ NATIVE = DraftingMode(
 MIXED = DraftingMode(
     (f"{_SCHEDULING}.mixed.MixedScheduler", None), _workers("Text"), from_text=True, vllm_verifies=True
 )
-# Texts alone, on the V2 runner.
-TEXT = DraftingMode((f"{_SCHEDULING}.text.TextScheduler", None), _workers("Text"), from_text=True, vllm_verifies=True)
+# On the V2 runner: texts alone, heads alone, and heads where texts have nothing.
+TEXT = DraftingMode(
+    (f"{_SCHEDULING}.text.TextScheduler", None), _workers("Text"), from_text=True, vllm_verifies=True, needs_v2=True
+)
+HEADS = replace(NATIVE, workers=_workers("Text"), needs_v2=True)
+MIXED_HEADS = replace(MIXED, needs_v2=True)
 
 
 def mode_of(config: "PluginConfig") -> DraftingMode:
-    """Returns the mode of a configuration; the environment chooses the runner of texts."""
+    """Returns the mode of a configuration; the environment chooses the runner of texts and heads."""
+    *texts, last = config.proposers
     if config.is_native:
-        return MIXED if len(config.proposers) > 1 else NATIVE
-    return TEXT if wants_v2() and config.drafts_from_text else IN_WORKERS
+        return MIXED if texts else NATIVE
+    if not wants_v2():
+        return IN_WORKERS
+    if config.drafts_from_text:
+        return TEXT
+    if last.drafts_on_v2 and all(text.drafts_from_text for text in texts):
+        return MIXED_HEADS if texts else HEADS
+    return IN_WORKERS
 
 
 def speculative_config(config: "PluginConfig", mode: DraftingMode) -> dict[str, Any]:
@@ -66,7 +79,7 @@ def speculative_config(config: "PluginConfig", mode: DraftingMode) -> dict[str, 
     tokens = config.draft_length.tokens
     if config.native is not None:
         return {**config.native.config, "num_speculative_tokens": tokens}
-    if mode is TEXT:
+    if mode.needs_v2:
         # vLLM's n-gram drafter, which needs no model, stands where `compat.v2` lets none draft.
         settings = {"method": "ngram_gpu", "prompt_lookup_min": 1, "prompt_lookup_max": 1}
         return {**settings, "num_speculative_tokens": tokens}

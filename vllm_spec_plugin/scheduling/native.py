@@ -1,7 +1,7 @@
 """vLLM's schedulers with draft lengths for vLLM's own drafters, synchronous and asynchronous, on both runners.
 
 The scheduler alone decides: how many placeholders of a request's drafts are verified, and how long the drafter drafts
-after a step. Runner, drafter and sampler are vLLM's.
+after a step. Runner, drafter and sampler are vLLM's; on V2 the drafter may be heads of the plugin's.
 """
 
 from typing import Any
@@ -25,7 +25,7 @@ class NativeScheduler(SpecScheduling):
     def __init__(self, vllm_config: Any, *args: Any, **kwargs: Any) -> None:
         super().__init__(vllm_config, *args, **kwargs)
         config, counters = config_in(vllm_config.additional_config), CountersByMethod()
-        control = create_control(config, self.max_num_scheduled_tokens)
+        control = create_control(config, self.max_num_scheduled_tokens, True)
         self._adapter: NativeAdapter
         adapter = NativeAdapter(
             control,

@@ -28,7 +28,7 @@ EVERYTHING = frozenset(Feature) - NATIVE
 TREES = frozenset({Feature.TREE})
 DRAFT_MODELS = frozenset({Feature.DRAFT_MODEL})
 _INSTEAD = {
-    EVERYTHING: "let vLLM verify: method vllm, or VLLM_USE_V2_MODEL_RUNNER=1 with suffix, ngram or prediction",
+    EVERYTHING: "let vLLM verify: method vllm, or VLLM_USE_V2_MODEL_RUNNER=1 with suffix, ngram, prediction or medusa",
     NATIVE: "start without speculation",
     TREES: "draft chains: leave proposer.tree out",
     DRAFT_MODELS: "choose a proposer without a draft model, such as ngram",

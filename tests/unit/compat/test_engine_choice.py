@@ -92,7 +92,7 @@ def test_vllms_own_configuration_of_a_custom_proposer():
 )
 def test_a_variable_that_asks_for_what_drafts_cannot_have(monkeypatch, variable, value, is_api_server, said):
     monkeypatch.setenv(variable, value)
-    found = conflict(None, is_api_server=is_api_server, in_workers=True, from_text=False)
+    found = conflict(None, is_api_server=is_api_server, in_workers=True, from_text=False, needs_v2=False)
     assert found.startswith(said)
     assert bool(found) == bool(said)
     if said:
@@ -103,7 +103,7 @@ def test_a_variable_that_asks_for_what_drafts_cannot_have(monkeypatch, variable,
 def test_drafts_from_texts_have_the_v2_runner_but_no_asynchronous_scheduling(monkeypatch):
     monkeypatch.setenv("VLLM_USE_V2_MODEL_RUNNER", "1")
     monkeypatch.setattr(triton_utils, "HAS_TRITON", False)
-    kind = {"is_api_server": True, "in_workers": False, "from_text": True}
+    kind = {"is_api_server": True, "in_workers": False, "from_text": True, "needs_v2": True}
     assert "V2 needs Triton" in conflict(None, **kind)
     monkeypatch.setattr(triton_utils, "HAS_TRITON", True)
     assert conflict(None, **kind) == ""
@@ -113,6 +113,6 @@ def test_drafts_from_texts_have_the_v2_runner_but_no_asynchronous_scheduling(mon
 
 
 def test_asynchronous_scheduling_is_a_conflict_only_if_asked_for():
-    kind = {"is_api_server": True, "in_workers": True, "from_text": False}
+    kind = {"is_api_server": True, "in_workers": True, "from_text": False, "needs_v2": False}
     assert conflict(True, **kind).startswith("--async-scheduling: vLLM's V1 runner has no asynchronous")
     assert conflict(False, **kind) == conflict(None, **kind) == conflict(True, **kind | {"in_workers": False}) == ""

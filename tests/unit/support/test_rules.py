@@ -145,7 +145,7 @@ def test_one_reason_is_one_line():
     assert str(caught.value) == (
         "plugin.yaml cannot be served here: --pipeline-parallel-size: got 2; drafts were not tested across pipeline "
         "stages; allowed: 1, with --tensor-parallel-size or --data-parallel-size. Or let "
-        "vLLM verify: method vllm, or VLLM_USE_V2_MODEL_RUNNER=1 with suffix, ngram or prediction"
+        "vLLM verify: method vllm, or VLLM_USE_V2_MODEL_RUNNER=1 with suffix, ngram, prediction or medusa"
     )
 
 

@@ -1,7 +1,7 @@
 """The Medusa heads' section of a plugin.yaml."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
@@ -11,6 +11,8 @@ from vllm_spec_plugin.proposers.section import FixedTree, ProposerConfig, Target
 from vllm_spec_plugin.schema.section import MAX_DEPTH, MAX_SIBLINGS, conflicts, numbers_by_depth
 
 if TYPE_CHECKING:
+    import torch
+
     from vllm_spec_plugin.proposers.base import Proposer
     from vllm_spec_plugin.proposers.node_order import NodeOrder
 
@@ -75,6 +77,11 @@ class MedusaConfig(ProposerConfig):
         return self.tree is not None
 
     @property
+    def drafts_on_v2(self) -> bool:
+        """See `ProposerConfig`."""
+        return self.tree is None
+
+    @property
     def fixed_tree(self) -> FixedTree | None:
         """See `ProposerConfig`."""
         return FixedTree("tree", len(self.tree), max(map(len, self.tree))) if isinstance(self.tree, tuple) else None
@@ -106,6 +113,15 @@ class MedusaConfig(ProposerConfig):
         num_heads = None if self.tree == "auto" else self.fixed_tree.depth if self.fixed_tree else num_tokens
         source = None if target is None else target.source
         return check_heads(source, self.model, num_heads, where, needs_accuracy=self.tree == "auto")
+
+    def draft_from_states(
+        self, num_tokens: int, hidden_size: int, vocab_size: int, dtype: "torch.dtype", device: "torch.device"
+    ) -> "Callable[[torch.Tensor, int], torch.Tensor]":
+        """See `ProposerConfig`."""
+        from vllm_spec_plugin.proposers.medusa.checkpoint import load_heads
+
+        heads = load_heads(self.model, hidden_size, vocab_size, dtype, device, num_tokens)
+        return lambda states, length: heads(states, length).argmax(-1).T
 
     def create(self, num_tokens: int, vocab_size: int, engine: Any) -> "Proposer":
         """See `ProposerConfig`."""

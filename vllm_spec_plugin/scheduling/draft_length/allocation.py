@@ -14,6 +14,7 @@ Passes of a draft model cost by the longest draft, so the list is scanned once f
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from vllm_spec_plugin.jit import Floats, Ints, compiled
 
@@ -41,6 +42,7 @@ class Offers(NamedTuple):
         step: [draft tokens + 2], seconds of the target's step with 0, 1, 2, ... draft tokens.
         max_draft_tokens: maximum draft tokens of all requests, each counted by its longest turn.
         others: output tokens of requests without drafts.
+        unconditional: [L], whether a planned turn costs what it costs even where an earlier one has a draft.
     """
 
     draft_prob: Floats
@@ -52,6 +54,7 @@ class Offers(NamedTuple):
     step: Floats
     max_draft_tokens: int
     others: int
+    unconditional: npt.NDArray[np.bool_]
 
 
 class Value(NamedTuple):
@@ -244,12 +247,14 @@ def _scan(offers: Offers, candidates: _Candidates, bounds: Ints, max_positions: 
         if position == 0:
             reach[turn] = next_reach[request]
             next_reach[request] *= 1 - offers.draft_prob[proposer, request]
-            idle[proposer] *= 1 - reach[turn]
-            drafting += reach[turn] * offers.entry[request, proposer]
+            asked = 1.0 if offers.unconditional[proposer] else reach[turn]
+            idle[proposer] *= 1 - asked
+            drafting += asked * offers.entry[request, proposer]
         token = reach[turn] * offers.draft_tokens[proposer, request, position]
         tokens += reach[turn] * offers.gains[proposer, request, position]
         rows += token
-        drafting += token * offers.drafting[proposer, TOKEN]
+        drafted = offers.draft_tokens[proposer, request, position] if offers.unconditional[proposer] else token
+        drafting += drafted * offers.drafting[proposer, TOKEN]
         if position == 0 or position >= longest[proposer]:
             longest[proposer] = max(longest[proposer], position + 1)
             costs = offers.drafting[proposer]

@@ -14,12 +14,13 @@ from vllm_spec_plugin.scheduling.draft_length.fixed import FixedControl, Heurist
 _COMPILING_STEPS = 12
 
 
-def create_control(config: PluginConfig, max_step_tokens: int) -> DraftLengthControl:
+def create_control(config: PluginConfig, max_step_tokens: int, drafts_in_step: bool = False) -> DraftLengthControl:
     """Creates the policy of a configuration, for its proposers; compiles what it needs.
 
     Args:
         config: configuration with the section `draft_length`.
         max_step_tokens: maximum tokens of a step.
+        drafts_in_step: whether the time of a step includes that of the last proposer, which drafts beside others.
     """
     draft_length = config.draft_length
     if isinstance(draft_length, HeuristicDraftLength):
@@ -28,11 +29,14 @@ def create_control(config: PluginConfig, max_step_tokens: int) -> DraftLengthCon
     if not isinstance(draft_length, OptimalDraftLength):
         return FixedControl()
     # At start-up, so that no request waits for the compiler.
-    _compile(_optimal(config, draft_length, max_step_tokens), config)
-    return _optimal(config, draft_length, max_step_tokens)
+    arguments = config, draft_length, max_step_tokens, drafts_in_step
+    _compile(_optimal(*arguments), config, drafts_in_step)
+    return _optimal(*arguments)
 
 
-def _optimal(config: PluginConfig, draft_length: OptimalDraftLength, max_step_tokens: int) -> DraftLengthControl:
+def _optimal(
+    config: PluginConfig, draft_length: OptimalDraftLength, max_step_tokens: int, drafts_in_step: bool
+) -> DraftLengthControl:
     # Imported here: numba takes a second to load.
     from vllm_spec_plugin.scheduling.draft_length.draft_cost import DraftCostInStep
     from vllm_spec_plugin.scheduling.draft_length.optimal import OptimalControl
@@ -41,21 +45,21 @@ def _optimal(config: PluginConfig, draft_length: OptimalDraftLength, max_step_to
     from vllm_spec_plugin.scheduling.draft_length.step_cost import StepCost
 
     requests, models = RequestRows(), []
-    step_cost = StepCost(max_step_tokens, has_drafter=config.is_native)
-    cost = DraftCostInStep(step_cost) if config.is_native else None
+    step_cost = StepCost(max_step_tokens, has_drafter=drafts_in_step)
+    last = config.proposers[-1] if drafts_in_step else None
     for proposer in config.proposers:
         is_tree = proposer.drafts_trees
         num_positions = proposer.tree_size(draft_length.tokens)[0] if is_tree else draft_length.tokens
         half_life = draft_length.half_life
-        in_step = cost if proposer.is_native else None
+        in_step = DraftCostInStep(step_cost) if proposer is last else None
         models.append(ProposerModel(num_positions, half_life, requests, is_tree=is_tree, cost_in_step=in_step))
     return OptimalControl(models, requests, max_step_tokens, step_cost)
 
 
-def _compile(control: DraftLengthControl, config: PluginConfig) -> None:
+def _compile(control: DraftLengthControl, config: PluginConfig, drafts_in_step: bool) -> None:
     """Compiles all functions by some steps of a control, which is not used afterwards."""
     count, length = len(config.proposers), config.draft_length.tokens
-    if not config.is_native:
+    if not drafts_in_step:
         control.probed([(1, 0.01), (8, 0.02)])
     requests = [DraftRequest(name, (length,) * count, (0,) * count) for name in ("a", "b")]
     for room in (8 * length, 1, *[8 * length] * _COMPILING_STEPS):

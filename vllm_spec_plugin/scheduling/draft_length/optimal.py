@@ -12,6 +12,7 @@ from vllm_spec_plugin.scheduling.draft_length.allocation import Offers, allocate
 from vllm_spec_plugin.scheduling.draft_length.compared_steps import ComparedStep
 from vllm_spec_plugin.scheduling.draft_length.comparison import CATCH_UP_STEPS, Comparison
 from vllm_spec_plugin.scheduling.draft_length.control import Batch, DraftRequest, Forecast, Measured, StepMode
+from vllm_spec_plugin.scheduling.draft_length.draft_cost import DraftCostInStep
 from vllm_spec_plugin.scheduling.draft_length.even import best_with_even
 from vllm_spec_plugin.scheduling.draft_length.outcomes import OutcomeNotes, turns_of
 from vllm_spec_plugin.scheduling.draft_length.proposer_model import ProposerModel
@@ -154,7 +155,8 @@ class OptimalControl:
         num_outputs, plain_seconds = len(requests) + batch.others, float(offers.step[0])
         rate = self._speedup * num_outputs / plain_seconds
         lengths, ranked, value = allocate(offers, rate, self._row_seconds(offers))
-        if len(uneven := self.step_cost.drafter_seconds) and batch.base_tokens == len(requests):
+        uneven = self.step_cost.drafter_seconds
+        if len(uneven) and len(self.proposers) == 1 and batch.base_tokens == len(requests):
             lengths, value = best_with_even(offers, lengths, value, float(uneven[2]))
         speedup = value.tokens / value.seconds * plain_seconds / num_outputs
         self._speedup, self._rows_per_request = speedup, value.rows / len(requests)
@@ -187,7 +189,18 @@ class OptimalControl:
         max_draft_tokens = min(max(batch.max_draft_tokens, 0), len(rows) * self._max_positions)
         step = self.step_cost.seconds_from(batch.base_tokens, max_draft_tokens + 2, batch.num_requests, batch.context)
         drafting = np.array([cost.coefficients for cost in costs])
-        return Offers(draft_prob, gains, draft_tokens, entry, bounds, drafting, step, max_draft_tokens, batch.others)
+        return Offers(
+            draft_prob,
+            gains,
+            draft_tokens,
+            entry,
+            bounds,
+            drafting,
+            step,
+            max_draft_tokens,
+            batch.others,
+            np.array([isinstance(cost, DraftCostInStep) for cost in costs]),
+        )
 
     def _row_seconds(self, offers: Offers) -> float:
         """Returns the seconds that a draft token adds to the target's step, near the latest plan's size."""

@@ -37,9 +37,12 @@ def offers_of(gains: npt.ArrayLike, step: npt.ArrayLike, **changes: Any) -> Offe
         step=np.array(step, np.float64),
         max_draft_tokens=num_requests * most,
         others=0,
+        unconditional=np.zeros(num_proposers, np.bool_),
     )
     arrays = {
-        name: np.array(value, order="C") for name, value in changes.items() if name in ("entry", "limits", "drafting")
+        name: np.array(value, order="C")
+        for name, value in changes.items()
+        if name in ("entry", "limits", "drafting", "unconditional")
     }
     return offers._replace(**(changes | arrays))
 
@@ -200,3 +203,19 @@ def test_a_turn_that_hardly_ever_comes_is_not_planned() -> None:
         offers = offers_of(0.9 * np.array(draft_tokens), np.ones(4), draft_tokens=draft_tokens)
         offers = offers._replace(gains=offers.gains * [[[1.0]], [[0.5]]])
         assert len(planned(offers)[0][0]) == num_turns
+
+
+def test_a_drafter_that_drafts_beside_texts_is_not_asked_where_a_text_is_sure_to_have_a_draft() -> None:
+    """vLLM's drafter works before it is known whether a text has a draft: its passes are paid for in any case."""
+    gains = [[[0.9, 0.8]], [[0.7, 0.5]]]
+    drafting = [[0.0, 0.0, 0.0], [0.0, 0.2, 0.0]]
+    present = [[[0.9, 0.9]], [[1.0, 1.0]]]
+    offers = offers_of(gains, np.linspace(1, 1.3, 7), draft_tokens=present, drafting=drafting)
+    assert planned(offers)[0] == [((0, 2), (1, 1))]
+    beside = offers_of(
+        gains, np.linspace(1, 1.3, 7), draft_tokens=present, drafting=drafting, unconditional=[False, True]
+    )
+    turns, value = planned(beside)
+    assert turns == [((0, 2),)]
+    # Of that plan nothing is unconditional: both agree about its value.
+    assert value == planned(offers_of([gains[0]], np.linspace(1, 1.3, 7), draft_tokens=[present[0]]))[1]

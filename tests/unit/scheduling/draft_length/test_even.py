@@ -28,6 +28,7 @@ def offers(others: int = 0, limits: tuple[int, int] = (K, K)) -> Offers:
         seconds(0.0004),
         2 * K,
         others,
+        np.zeros(1, np.bool_),
     )
 
 

@@ -1,0 +1,23 @@
+"""What the plugin drafts on vLLM's V2 runner."""
+
+from typing import Any
+
+from vllm_spec_plugin.compat.v2 import verify_own_drafts
+from vllm_spec_plugin.config.settings import config_in
+
+
+def draft_on_v2(runner: Any, vllm_config: Any) -> None:
+    """Lets a V2 runner verify drafts from texts, and those of a configuration's last proposer.
+
+    Args:
+        runner: the runner, before its model is loaded.
+        vllm_config: vLLM's configuration, with the plugin's in `additional_config`.
+    """
+    config = config_in(vllm_config.additional_config)
+    if config.is_native or config.drafts_from_text:
+        verify_own_drafts(runner, keeps_drafter=config.is_native)
+        return
+    model = vllm_config.model_config
+    sizes = model.get_hidden_size(), model.get_vocab_size()
+    draft = config.proposers[-1].draft_from_states(config.draft_length.tokens, *sizes, model.dtype, runner.device)
+    verify_own_drafts(runner, draft)
