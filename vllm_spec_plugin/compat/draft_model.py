@@ -36,6 +36,10 @@ def draft_model_config(
     """
     from vllm.config import ModelConfig
 
+    # vLLM checks the values; other types than it declares come from a plugin.yaml.
+    given: dict[str, Any] = {"dtype": dtype or target.dtype}
+    if max_model_len is not None:
+        given["max_model_len"] = max_model_len
     draft = ModelConfig(
         model=model,
         revision=revision,
@@ -45,13 +49,12 @@ def draft_model_config(
         tokenizer_mode=target.tokenizer_mode,
         tokenizer_revision=target.tokenizer_revision,
         trust_remote_code=target.trust_remote_code,
-        dtype=dtype or target.dtype,
         seed=target.seed,
         quantization=quantization,
         enforce_eager=target.enforce_eager,
         config_format=target.config_format,
-        **({} if max_model_len is None else {"max_model_len": max_model_len}),
         hf_overrides={"architectures": [architecture]} if architecture else {},
+        **given,
     )
     draft.max_model_len = min(draft.max_model_len, target.max_model_len)
     return draft

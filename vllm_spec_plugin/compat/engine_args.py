@@ -85,7 +85,7 @@ def quantization_methods() -> tuple[str, ...]:
 def serve_parser(prog: str, usage: str) -> Any:
     """Creates the parser of `vllm serve` for another program."""
     # vLLM 0.33 moves the function to another module; both versions have it here.
-    from vllm.entrypoints.cli.serve import make_arg_parser
+    from vllm.entrypoints.cli.serve import make_arg_parser  # type: ignore[attr-defined]
     from vllm.utils.argparse_utils import FlexibleArgumentParser
 
     return make_arg_parser(FlexibleArgumentParser(prog=prog, usage=usage))

@@ -125,7 +125,7 @@ def _starting(is_ours: Callable[[Any], bool], start: Callable[[Any, str, str], N
             exporter = _prometheus_of(self)
             if is_ours(exporter.vllm_config.speculative_config):
                 for labels in exporter.per_engine_labelvalues.values():
-                    start(exporter.vllm_config.speculative_config, *labels)
+                    start(exporter.vllm_config.speculative_config, *map(str, labels))
 
         return log_engine_initialized
 
@@ -137,7 +137,8 @@ def _exporting(export: Callable[[Payload, str, str], None]) -> Callable[..., Any
         def record(self: Any, scheduler_stats: Any, *args: Any, engine_idx: int | None = None, **kwargs: Any) -> None:
             carried = scheduler_stats and scheduler_stats.kv_connector_stats
             if carried and _ENTRY in carried:
-                export(carried.pop(_ENTRY), *_prometheus_of(self).per_engine_labelvalues[engine_idx or 0])
+                labels = _prometheus_of(self).per_engine_labelvalues[engine_idx or 0]
+                export(carried.pop(_ENTRY), *map(str, labels))
                 scheduler_stats.kv_connector_stats = carried or None
             original(self, scheduler_stats, *args, engine_idx=engine_idx, **kwargs)
 

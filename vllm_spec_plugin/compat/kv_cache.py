@@ -15,6 +15,8 @@ from vllm.v1.core.single_type_kv_cache_manager import (
 )
 from vllm.v1.request import Request, RequestStatus
 
+from vllm_spec_plugin.compat.patching import replaced
+
 __all__ = [
     "BlockPool",
     "KVCacheBlock",
@@ -66,9 +68,5 @@ def kv_cache_manager_in_place(manager_cls: type, drops_last_hit: bool) -> Iterat
     def create(*args: Any, **kwargs: Any) -> Any:
         return manager_cls(*args, **kwargs | {"use_eagle": drops_last_hit})
 
-    stock = scheduler_module.KVCacheManager
-    scheduler_module.KVCacheManager = create
-    try:
+    with replaced(scheduler_module, "KVCacheManager", create):
         yield
-    finally:
-        scheduler_module.KVCacheManager = stock

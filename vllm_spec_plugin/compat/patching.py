@@ -1,8 +1,9 @@
 """Replaces vLLM's functions by name, once, and logs if another package has patched them already."""
 
+import contextlib
 import functools
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 logger = logging.getLogger("vllm.vllm_spec_plugin")
@@ -32,6 +33,17 @@ def wrap(owner: Any, name: str, make: Callable[[Any], Any]) -> None:
     setattr(replacement, _MARK, found)
     setattr(owner, name, staticmethod(replacement) if _is_static(owner, name) else replacement)
     logger.debug("wrapped %s.%s", owner.__name__, name)
+
+
+@contextlib.contextmanager
+def replaced(module: Any, name: str, value: Any) -> Iterator[None]:
+    """Replaces a name of one of vLLM's modules within the context, where vLLM has no hook for what it builds."""
+    stock = getattr(module, name)
+    setattr(module, name, value)
+    try:
+        yield
+    finally:
+        setattr(module, name, stock)
 
 
 def _is_static(owner: Any, name: str) -> bool:

@@ -6,6 +6,8 @@ from typing import Any
 
 import torch
 
+from vllm_spec_plugin.compat.patching import replaced
+
 
 @contextlib.contextmanager
 def all_logits_processors() -> Iterator[None]:
@@ -16,8 +18,6 @@ def all_logits_processors() -> Iterator[None]:
     from vllm.v1.sample import logits_processor
     from vllm.v1.worker import gpu_model_runner
 
-    stock = gpu_model_runner.build_logitsprocs
-
     def build(vllm_config: Any, device: Any, is_pin_memory: bool, is_pooling: bool, custom: Any = ()) -> Any:
         if custom:
             raise ValueError(logits_processor.STR_SPEC_DEC_REJECTS_LOGITSPROCS)
@@ -25,11 +25,8 @@ def all_logits_processors() -> Iterator[None]:
             make(vllm_config, device, is_pin_memory) for make in logits_processor.BUILTIN_LOGITS_PROCESSORS
         )
 
-    gpu_model_runner.build_logitsprocs = build
-    try:
+    with replaced(gpu_model_runner, "build_logitsprocs", build):
         yield
-    finally:
-        gpu_model_runner.build_logitsprocs = stock
 
 
 @contextlib.contextmanager

@@ -171,7 +171,8 @@ def apply_bad_words(
     logits: torch.Tensor, bad_words: dict[int, list[list[int]]], contexts: dict[int, list[int]]
 ) -> None:
     """Excludes, per row, the last token of each bad word whose other tokens end the row's context."""
-    _apply_bad_words(logits, bad_words, contexts)
+    by_row: Any = contexts  # vLLM asks for a list, and only looks rows up
+    _apply_bad_words(logits, bad_words, by_row)
 
 
 def apply_top_k_top_p(logits: torch.Tensor, top_k: torch.Tensor | None, top_p: torch.Tensor | None) -> torch.Tensor:

@@ -92,10 +92,12 @@ class TreeAttention:
 
     def copy_blocks(self, copies: Sequence[tuple[int, int]]) -> None:
         """Copies blocks (from, to) with all layers' state, in any layout."""
+        from vllm.v1.core.kv_cache_utils import KVCacheBlockCopy
         from vllm.v1.worker.utils import copy_kv_cache_blocks_inplace
 
         if copies:
-            copy_kv_cache_blocks_inplace(self._runner.kv_caches, self._runner.kv_cache_config.num_blocks, copies)
+            made = [KVCacheBlockCopy(*copy) for copy in copies]
+            copy_kv_cache_blocks_inplace(self._runner.kv_caches, self._runner.kv_cache_config.num_blocks, made)
 
     def _write_twice(self, impl: Any) -> None:
         write = impl.do_kv_cache_update

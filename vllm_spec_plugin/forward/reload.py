@@ -18,7 +18,9 @@ class ReloadsDrafter(Worker):
         """Reloads the target's weights, and the drafter's from its folder if the target's come from theirs."""
         super().reload_weights(weights_iterator, *args, **kwargs)
         if weights_iterator is None and (model := self.get_draft_model()) is not None:
-            reload_weights(self.vllm_config, self.vllm_config.speculative_config.draft_model_config, model)
+            speculative = self.vllm_config.speculative_config
+            assert speculative is not None
+            reload_weights(self.vllm_config, speculative.draft_model_config, model)
         self._renew_drafter()
 
     def finish_weight_update(self) -> None:

@@ -67,7 +67,8 @@ class SpecRunnerMixin(Runner):
     `take_draft_token_ids` when the outputs are on their way.
     """
 
-    drafter: Drafter
+    drafter: Drafter  # type: ignore[assignment]
+    rejection_sampler: Any
     attn_groups: list[list[Any]]
     tree_attention: TreeAttention | None = None
     step: RunnerStep
@@ -135,7 +136,7 @@ class SpecRunnerMixin(Runner):
         draws = any(getattr(proposer, "draft_sampling", "") == "probabilistic" for proposer in config.proposers)
         longest = config.draft_length.tokens, self.max_num_tokens, draws
         verify = functools.partial(compat_sampling.verify_longest, sampler, *longest)
-        self.rejection_sampler = verify  # type: ignore[assignment]
+        self.rejection_sampler = verify
         try:
             return super()._dummy_sampler_run(hidden_states)
         finally:
@@ -202,7 +203,7 @@ class SpecRunnerMixin(Runner):
         # The draft model's passes have metadata of their own.
         groups, self.attn_groups = self.attn_groups, self._groups_of_target
         try:
-            return super()._build_attention_metadata(
+            return super()._build_attention_metadata(  # type: ignore[misc]
                 num_tokens, *args, num_tokens_padded=num_tokens_padded, slot_mappings=slot_mappings, **kwargs
             )
         finally:
@@ -289,7 +290,7 @@ class SpecRunnerMixin(Runner):
         send(output, DraftResult(drafter.take_counters() or None, sources, trees))
         return output
 
-    def sample_tokens(self, grammar_output: Any) -> Any:
+    def sample_tokens(self, grammar_output: Any) -> Any:  # type: ignore[override]
         """Runs vLLM's step from logits to tokens, and sends its `StepResult`."""
         if self.use_aux_hidden_state_outputs:
             self.drafter.note_states(self, self.step.plan.turns)

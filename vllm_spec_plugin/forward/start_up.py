@@ -30,6 +30,8 @@ _SIZES = (1, 8, 32, 4, 16, 2, 64, 128, 1, 4, 8)
 class SpecWorkerMixin(Worker):
     """Mixin before a vLLM worker whose runner is the plugin's."""
 
+    model_runner: Any
+
     def compile_or_warm_up_model(self) -> Any:
         """Warms up, creates kernels, times steps, and logs what is served."""
         times = super().compile_or_warm_up_model()

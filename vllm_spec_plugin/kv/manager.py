@@ -100,7 +100,7 @@ class SpecKVCacheManager(KVCacheManager):
         """
         request_id, freed = request.request_id, False
         for manager in self._groups:
-            blocks, kept = manager.req_to_blocks.get(request_id, ()), -(-num_tokens // manager.block_size)
+            blocks, kept = manager.req_to_blocks.get(request_id, []), -(-num_tokens // manager.block_size)
             if len(blocks) <= kept:
                 continue
             # Blocks that vLLM went past when it cached are its own, hashed or not.

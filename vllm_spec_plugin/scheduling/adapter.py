@@ -73,6 +73,7 @@ class DraftLengthAdapter:
         if reason := self._why_without_drafts(request):
             self._decisions.without_drafts(reason)
             return
+        assert request.sampling_params is not None, "it would have no drafts"
         options = read_options(request.sampling_params.extra_args)
         limits = DraftLimits.of(request, options, self._most, self._proposers, self._max_model_len)
         if any(limits.usual):

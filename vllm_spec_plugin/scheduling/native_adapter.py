@@ -35,13 +35,14 @@ class NativeAdapter(DraftLengthAdapter):
         # Any others draft from texts.
         self.native = len(self._proposers) - 1
         # Requests with `min_tokens`, while they live.
-        self._to_bound: dict[str, Request] = {}
+        self._to_bound: dict[str, tuple[Request, int]] = {}
 
     def add(self, request: Request) -> None:
         """See `DraftLengthAdapter`."""
         super().add(request)
-        if self._bounds_min_tokens and self.is_served(request.request_id) and request.sampling_params.min_tokens:
-            self._to_bound[request.request_id] = request
+        params = request.sampling_params
+        if self._bounds_min_tokens and params and params.min_tokens and self.is_served(request.request_id):
+            self._to_bound[request.request_id] = request, params.min_tokens
 
     def forget(self, request_id: str) -> None:
         """See `DraftLengthAdapter`."""
@@ -70,8 +71,8 @@ class NativeAdapter(DraftLengthAdapter):
     def _bound(self, output: Any, turns: dict[str, Turns]) -> None:
         """Cuts drafts so that even the token after them is below its request's `min_tokens`, until these are there."""
         for request_id in turns.keys() & self._to_bound.keys():
-            request = self._to_bound[request_id]
-            least, known = request.sampling_params.min_tokens, request.num_output_tokens
+            request, least = self._to_bound[request_id]
+            known = request.num_output_tokens
             if known >= least:
                 del self._to_bound[request_id]
                 continue
