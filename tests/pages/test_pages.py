@@ -44,7 +44,7 @@ def load_report() -> Report:
 
 REPORTS = {
     "load": load_report,
-    "bench": lambda: bench_report(results(), provenance(["bench"], 0, (), {"target": "a"}), 3, True),
+    "bench": lambda: bench_report(results(), provenance(["bench"], 0, (), {"target": "a"}), 3),
     "demo": lambda: demo_report(pairs(), PROMPTS[:2], None, [], provenance(["demo"], 0, (), {"target": "a"})),
 }
 
