@@ -173,8 +173,9 @@ def test_where_the_drafter_cannot_draft_less_only_placeholders_are_cut(
     monkeypatch.setattr(native, "can_shorten", lambda config: False)
     pipeline = make(kind)
     pipeline.add("a", 1, 5, 30)
-    pipeline.step()
-    assert len(pipeline.drafts["a"]) == K
+    for _ in range(5):
+        pipeline.step()
+        assert len(pipeline.drafts["a"]) == K
     pipeline.finish()
     assert min(pipeline.lengths[1:]) < K
     assert pipeline.outputs("a", 5, 30) == pipeline.expected(1, 5, 30)

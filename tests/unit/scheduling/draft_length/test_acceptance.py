@@ -7,8 +7,6 @@ import pytest
 
 from vllm_spec_plugin.jit import Floats
 from vllm_spec_plugin.scheduling.draft_length.acceptance import (
-    ANCHOR,
-    INFORMATION,
     SKILL,
     VARIANCE,
     AcceptanceModel,
@@ -76,32 +74,6 @@ def test_positions_and_skills_are_recovered() -> None:
     assert np.corrcoef(found, skills)[0, 1] > 0.9
 
 
-@pytest.mark.parametrize("accepted", [0, 1])
-def test_an_update_is_an_extended_kalman_filter_s(accepted: int) -> None:
-    """One token at the first position, after 5 others: of two unknowns with variances u and v, and noise 1 / w."""
-    requests = Requests(1)
-    for outcome in (1, 0, 1, 1, 0):
-        requests.learn("b", 1, outcome)
-    requests.learn("a", 1, 1)
-    log_odds, (skill, information) = logit(requests.model.average)[0], requests.of("a")
-    of_position = requests.model.ratings.information[0] * 0.5 ** (1 / 1024)
-    own = (of_position * requests.model.ratings.log_odds[0] + ANCHOR * logit(np.array(0.6))) / (of_position + ANCHOR)
-    requests.learn("a", 1, accepted)
-    variances = np.array([1 / (of_position + ANCHOR), 1 / (information + 1 / VARIANCE)])
-    gradient, prob = np.ones(2), float(sigmoid(own + skill))
-    covariance, noise = np.diag(variances), 1 / (prob * (1 - prob))
-    gain = covariance @ gradient / (gradient @ covariance @ gradient + noise)
-    expected = np.array([own, skill]) + gain * (accepted - prob) * noise
-    moved = np.array([logit(requests.model.average)[0], requests.of("a")[SKILL]])
-    assert moved == pytest.approx(expected, rel=1e-9)
-    assert (moved - [own, skill])[0] / (moved - [own, skill])[1] == pytest.approx(variances[0] / variances[1])
-    assert abs(own - log_odds) < 0.01
-    # Variances after it: those of a filter without what the two unknowns then have in common.
-    after = np.diag(covariance - np.outer(gain, gradient @ covariance))
-    known = requests.model.ratings.information[0] + ANCHOR, requests.of("a")[INFORMATION] + 1 / VARIANCE
-    assert 1 / np.array(known) == pytest.approx(after)
-
-
 def test_information_of_a_request_halves_in_its_half_life() -> None:
     """What is known shrinks the skill as if it had come from half of the observations; without tokens nothing fades."""
     requests = Requests(half_life=64)
@@ -150,22 +122,16 @@ def test_the_first_rejected_token_of_a_chain_is_the_last_that_tells_anything() -
     assert all_of_nine.of("a").tolist() == all_of_two.of("a").tolist()
 
 
-def test_nodes_of_a_tree_tell_of_themselves_also_after_a_rejected_one() -> None:
-    """Bits say which of the verified nodes were accepted: here the second and the fourth of four, of K = 5."""
-    tree = Requests(5, is_tree=True)
+@pytest.mark.parametrize(("most", "drafted", "accepted"), [(5, 4, [1, 3]), (64, 64, [0, 63])])
+def test_nodes_of_a_tree_tell_of_themselves_also_after_a_rejected_one(
+    most: int, drafted: int, accepted: list[int]
+) -> None:
+    """Bits say which of the verified nodes were accepted; bit 63 of a number is its sign."""
+    tree, bits = Requests(most, is_tree=True), sum(1 << node for node in accepted)
     for _ in range(40):
-        tree.learn("a", 4, 2, nodes=0b01010)
-    assert (tree.model.average > 0.5).tolist() == [False, True, False, True, True]
-    assert tree.model.ratings.information[4] == 0
-    assert (tree.model.ratings.information[:4] > 0).all()
-
-
-def test_a_tree_may_have_64_nodes() -> None:
-    """Bit 63 of a number is its sign."""
-    tree = Requests(64, is_tree=True)
-    for _ in range(40):
-        tree.learn("a", 64, 2, nodes=1 - 2**63)
-    assert np.flatnonzero(tree.model.average > 0.5).tolist() == [0, 63]
+        tree.learn("a", drafted, len(accepted), nodes=bits - (bits >> 63 << 64))
+    assert [node for node in range(drafted) if tree.model.average[node] > 0.5] == accepted
+    assert (tree.model.ratings.information > 0).tolist() == [node < drafted for node in range(most)]
 
 
 @pytest.mark.parametrize("accepted", [0, 4])
