@@ -67,7 +67,12 @@ def test_a_class_of_the_users_own_is_refused_by_name(config_path, name):
 
 def test_a_draft_model_is_checked_against_the_engines_own_arguments(monkeypatch, draft_config, warnings):
     calls = []
-    monkeypatch.setattr(pair, "check_pair", lambda *arguments: calls.append(arguments) or ["watch out"])
+
+    def check_pair(*arguments):
+        calls.append(arguments)
+        return ["watch out"]
+
+    monkeypatch.setattr(pair, "check_pair", check_pair)
     target = ModelSource("t", "tt", "r", "tr", trust_remote_code=True, skip_tokenizer=True)
     given = {name: getattr(target, name) for name in ("model", "tokenizer", "revision", "tokenizer_revision")}
     given |= {"trust_remote_code": True, "skip_tokenizer_init": True, "tensor_parallel_size": 2, "max_model_len": 512}

@@ -19,6 +19,7 @@ class Listening(FixedControl):
     """Does what it is told, and keeps what it is told."""
 
     is_constant = False
+    counters: CountersByMethod
 
     def __init__(self, lengths=None):
         self.lengths, self.requests, self.told, self.steps = lengths, [], [], []

@@ -93,7 +93,8 @@ def test_texts_are_those_without_drafts_at_random_lengths_and_orders(kind: str, 
     pipeline = make(kind, num_blocks)
     sizes = {f"r{i}": (i, 3 + 5 * i % 26, 4 + 7 * i % 30) for i in range(16)}
     for i, (name, size) in enumerate(sizes.items()):
-        pipeline.add(name, *size, **({"spec": "off"} if i % 4 == 0 else {}))
+        options: dict[str, Any] = {"spec": "off"} if i % 4 == 0 else {}
+        pipeline.add(name, *size, **options)
         pipeline.step()
     pipeline.finish()
     for name, size in sizes.items():

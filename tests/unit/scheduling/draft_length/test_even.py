@@ -18,7 +18,7 @@ def offers(others: int = 0, limits: tuple[int, int] = (K, K), each: float = 0.00
         entry=np.zeros((2, 1)),
         limits=np.array(limits)[:, None],
         drafting=np.array([[0.0, 0.0001, 0.0]]),
-        step=0.010 + each * np.arange(2 * K + 2),
+        step=np.array([0.010 + each * i for i in range(2 * K + 2)]),
         max_draft_tokens=2 * K,
         others=others,
     )
