@@ -263,7 +263,6 @@ class Core:
                     assert writers.setdefault(block_id, request_id) == request_id
 
 
-DRAFT_MODEL = {"method": "draft_model", "model": "org/small"}
 HEADS = {"method": "medusa", "model": "org/heads", "tree": "auto"}
 
 

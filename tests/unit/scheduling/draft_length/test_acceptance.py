@@ -7,6 +7,8 @@ import pytest
 
 from vllm_spec_plugin.jit import Floats
 from vllm_spec_plugin.scheduling.draft_length.acceptance import (
+    ANCHOR,
+    INFORMATION,
     SKILL,
     VARIANCE,
     AcceptanceModel,
@@ -72,6 +74,32 @@ def test_positions_and_skills_are_recovered() -> None:
     errors = (found - found.mean()) - (skills - skills.mean())
     assert math.sqrt((errors**2).mean()) < 0.6
     assert np.corrcoef(found, skills)[0, 1] > 0.9
+
+
+@pytest.mark.parametrize("accepted", [0, 1])
+def test_an_update_is_an_extended_kalman_filter_s(accepted: int) -> None:
+    """One token at the first position, after 5 others: of two unknowns with variances u and v, and noise 1 / w."""
+    requests = Requests(1)
+    for outcome in (1, 0, 1, 1, 0):
+        requests.learn("b", 1, outcome)
+    requests.learn("a", 1, 1)
+    log_odds, (skill, information) = logit(requests.model.average)[0], requests.of("a")
+    of_position = requests.model.ratings.information[0] * 0.5 ** (1 / 1024)
+    own = (of_position * requests.model.ratings.log_odds[0] + ANCHOR * logit(np.array(0.6))) / (of_position + ANCHOR)
+    requests.learn("a", 1, accepted)
+    variances = np.array([1 / (of_position + ANCHOR), 1 / (information + 1 / VARIANCE)])
+    gradient, prob = np.ones(2), float(sigmoid(own + skill))
+    covariance, noise = np.diag(variances), 1 / (prob * (1 - prob))
+    gain = covariance @ gradient / (gradient @ covariance @ gradient + noise)
+    expected = np.array([own, skill]) + gain * (accepted - prob) * noise
+    moved = np.array([logit(requests.model.average)[0], requests.of("a")[SKILL]])
+    assert moved == pytest.approx(expected, rel=1e-9)
+    assert (moved - [own, skill])[0] / (moved - [own, skill])[1] == pytest.approx(variances[0] / variances[1])
+    assert abs(own - log_odds) < 0.01
+    # Variances after it: those of a filter without what the two unknowns then have in common.
+    after = np.diag(covariance - np.outer(gain, gradient @ covariance))
+    known = requests.model.ratings.information[0] + ANCHOR, requests.of("a")[INFORMATION] + 1 / VARIANCE
+    assert 1 / np.array(known) == pytest.approx(after)
 
 
 def test_information_of_a_request_halves_in_its_half_life() -> None:
