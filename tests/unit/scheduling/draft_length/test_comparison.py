@@ -64,6 +64,20 @@ def test_a_plan_without_drafts_stands_for_ever_more_steps_of_the_same_batch(monk
     assert control.begin_step(5, may_skip=False) is StepMode.DRAFTS
 
 
+def test_steps_are_measured_seldom_while_drafting_is_off_for_long() -> None:
+    """One of 16."""
+    comparison, cost = Comparison(), StepCost(512, [(1, 0.01), (64, 0.02)])
+    run(comparison, 0.01, 0.03, 60, gained=0.0)
+    num_skipped = 0
+    for _ in range(40):
+        assert comparison.is_off(4)
+        if comparison.skips(4):
+            num_skipped += 1
+        else:
+            comparison.measured(step(0.01, drafted=False), cost)
+    assert num_skipped == 37
+
+
 def step(seconds: float, *, drafted: bool, gained: float = 0.0) -> ComparedStep:
     """Of four requests."""
     return ComparedStep(4, 4, 400, seconds, gained, gained, verifies=drafted, drafts=drafted)

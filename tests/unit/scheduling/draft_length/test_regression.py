@@ -7,12 +7,19 @@ from vllm_spec_plugin.scheduling.draft_length.regression import NUM_ANCHORS, For
 
 from .curves import Noise
 
+TRUE = np.array([3.0, 0.5, 0.05])
 MEAN = np.array([1.0, 1.0, 0.1])
 COVARIANCE = np.diag((2 * MEAN) ** 2)
 
 
 def regression(**given):
     return ForgetfulRegression(MEAN, COVARIANCE, **given)
+
+
+def learn(model, steps, noise, weights=TRUE):
+    for _ in range(steps):
+        features = np.array([1.0, noise.rng.integers(1, 20), noise.rng.integers(1, 200)])
+        model.observe(features, noise(features @ weights))
 
 
 @pytest.mark.parametrize("place", range(NUM_ANCHORS + 1))
@@ -31,6 +38,29 @@ def test_many_observations_of_one_point_leave_it_bounded():
         model.observe(features, noise(10.0))
     assert features @ model.weights == pytest.approx(10, rel=0.2)
     assert np.abs(model.weights).max() < 10
+
+
+def test_what_was_not_observed_for_long_keeps_its_weight_and_is_then_learnt_quickly():
+    model, often = regression(forgetting=0.01, non_negative=(0, 1, 2)), np.array([1.0, 10.0, 0.0])
+    learn(model, 300, Noise())
+    for _ in range(1000):
+        model.observe(often, float(often @ TRUE))
+    assert model.weights[2] == pytest.approx(TRUE[2], rel=0.3)
+    seldom, changed = np.array([1.0, 10.0, 100.0]), TRUE * [1, 1, 4]
+    for _ in range(5):
+        model.observe(seldom, float(seldom @ changed))
+    assert seldom @ model.weights == pytest.approx(seldom @ changed, rel=0.1)
+
+
+def test_a_weight_that_cannot_be_negative_is_not_and_the_others_make_up_for_it():
+    true = np.array([3.0, -0.1, 0.05])
+    free, bound = regression(), regression(non_negative=(1, 2))
+    for model in (free, bound):
+        learn(model, 500, Noise(), weights=true)
+    assert free.weights[1] < 0
+    assert bound.weights[1] == 0
+    middle = np.array([1.0, 10.0, 100.0])
+    assert middle @ bound.weights == pytest.approx(middle @ true, rel=0.1)
 
 
 def test_what_was_believed_impossible_is_learnt_from():
